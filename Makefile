@@ -14,7 +14,7 @@ BROKER_WORKERS ?= $(shell expr $(WORKERS) + 1)
 # Hundreds of processes are started from these sources: without this, some would compile them again each time.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: docs help setup java prometheus browser screenshots demo demo-failover demo-down test test-versions coverage fast lint format types imports unit unit-all integration bench-plan bench-apply lock clean bench-copy bench-files bench-sql bench-failover bench-offsets bench-scale bench-simulated bench-ui bench-workers chaos soak
+.PHONY: docs help setup java prometheus browser screenshots demo demo-failover demo-down test test-all long test-versions coverage fast lint format types imports unit unit-all integration bench-plan bench-apply lock clean bench-copy bench-files bench-sql bench-failover bench-offsets bench-scale bench-simulated bench-ui bench-workers chaos soak
 
 help: ## this list
 	@awk -F':.*## ' '/^[a-z-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -132,9 +132,14 @@ demo-down: $(READY) ## stop everything the demo started
 	@$(BIN)/repl destroy $(DEMO) --auto-approve >/dev/null || true
 	@$(BIN)/repl lab down --purge
 
-test: setup prometheus browser ## every check and every test: format, lint, types, arrows, unit, integration, BDD
+test: setup ## what every change must pass: format, lint, types, arrows, unit tests, and stories on real brokers and real Spark
 	@$(MAKE) --no-print-directory --jobs lint types imports unit-all
 	@$(MAKE) --no-print-directory integration
+
+test-all: test long ## make test, and behind it the long stories of make long
+
+long: setup prometheus browser ## the long stories: old versions of Kafka, MirrorMaker 2, drills, object stores, pages in Chromium, the tutorial
+	@$(BIN)/python -m pytest -n $(BROKER_WORKERS) --dist loadfile --no-loadscope-reorder -p no:randomly -m "long and not versions" --durations=15 $(LONG_TESTS)
 
 coverage: ## make test, with the share of the code that the tests in its processes reach; takes a third longer
 	@rm -f .coverage .coverage.*
@@ -145,20 +150,21 @@ test-versions: setup ## one story over pairs of old and new versions of Kafka, a
 	@$(BIN)/python -m pytest -p no:randomly tests/versions tests/runtime/lab/test_old_versions.py
 	@$(BIN)/python -m tests.versions.table
 
-fast: setup ## the checks and the quick tests, without brokers, in under three minutes on two cores
+fast: setup ## the checks and the quick tests, without brokers, in a minute on two cores
 	@$(MAKE) --no-print-directory --jobs lint types imports unit
 
 unit: $(READY)
-	@$(BIN)/python -m pytest -n $(UNIT_WORKERS) -m "not integration and not spark and not slow" -q
+	@$(BIN)/python -m pytest -n $(UNIT_WORKERS) -m "not integration and not spark and not long and not slow" -q
 
 unit-all: $(READY)
-	@$(BIN)/python -m pytest -n $(UNIT_WORKERS) -m "not integration and not spark" -q $(if $(COVERED),--cov --cov-report=)
+	@$(BIN)/python -m pytest -n $(UNIT_WORKERS) -m "not integration and not spark and not long" -q $(if $(COVERED),--cov --cov-report=)
 
 # Each worker collects by itself, therefore only the files that have such tests; tests/conftest.py knows the pattern.
-BROKER_TESTS = $(shell grep -rlE 'pytest\.mark\.(integration|spark)\b' tests --include='test_*.py')
+BROKER_TESTS = $(shell grep -rlE 'pytest\.mark\.(integration|spark)\b' tests --include='test_*.py' | xargs grep -LE '^pytestmark = .*pytest\.mark\.long\b')
+LONG_TESTS = $(shell grep -rlE 'pytest\.mark\.long\b|^scenarios\b' tests --include='test_*.py')
 
 integration: $(READY)
-	@$(BIN)/python -m pytest -n $(BROKER_WORKERS) --dist loadfile --no-loadscope-reorder -p no:randomly -m "(integration or spark) and not versions" \
+	@$(BIN)/python -m pytest -n $(BROKER_WORKERS) --dist loadfile --no-loadscope-reorder -p no:randomly -m "(integration or spark) and not long and not versions" \
 	  $(if $(COVERED),--cov --cov-append --cov-report=term --cov-fail-under=80) --durations=15 $(BROKER_TESTS)
 
 lint: $(READY) ## ruff: format and rules

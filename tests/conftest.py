@@ -41,45 +41,6 @@ os.environ.setdefault("REPL_LAB_JVM", " ".join(JVM))
 settings.register_profile("steady", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("steady")
 
-# The files that take longest, a minute and more. They begin first: a worker that gets one of them when all
-# others are done is waited for.
-LONGEST = (
-    "spark/test_drill_features.py",
-    "bdd/test_on_call.py",
-    "bdd/test_origins.py",
-    "bdd/test_failing_over.py",
-    "runtime/slot/test_brokers.py",
-    "bdd/test_failback.py",
-    "planner/cli/test_examples.py",
-    "docs/test_tutorial.py",
-    "planner/apply/test_faults_killed.py",
-    "versions/test_pairs.py",
-    "bdd/test_meeting.py",
-    "spark/test_killing.py",
-    "spark/test_drill.py",
-    "spark/test_object_store.py",
-    "bdd/test_promoting.py",
-    "bdd/test_mirror_maker.py",
-    "bdd/test_protection.py",
-    "bdd/test_denied.py",
-    "spark/test_taking_over.py",
-    "runtime/launch/test_local.py",
-    "bdd/test_replicating.py",
-    "runtime/audit/test_verify_brokers.py",
-    "spark/test_following.py",
-    "bdd/test_applying.py",
-    "spark/test_standalone.py",
-    "planner/ui/test_browser.py",
-    "bdd/test_standby.py",
-    "planner/apply/test_faults_brokers.py",
-    "runtime/kafka/test_real_failures.py",
-    "spark/test_groups.py",
-    "spark/test_sql.py",
-    "bdd/test_personal_data.py",
-    "chaos/test_chaos.py",
-    "spark/test_metrics.py",
-    "spark/test_rights.py",
-)
 # Files without brokers that take seconds each: `make test` runs them, `make fast` leaves them out.
 SLOW = (
     "planner/cli/test_status.py",
@@ -94,7 +55,6 @@ SLOW = (
     "planner/plan/test_moving.py",
     "planner/render/test_markdown.py",
     "planner/ui/test_access.py",
-    "planner/ui/test_accessible.py",
     "planner/ui/test_pages.py",
     "runtime/audit/test_record_trail.py",
     "runtime/batch/test_properties.py",
@@ -115,18 +75,20 @@ SHARED = ("lab_three", "lab_tls", "lab_sasl", "lab")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Files with Spark come first, because a worker that gets one of them last is waited for.
+
+    Behind them, the files that share a lab stand together, the rarest lab first.
+    """
     here = Path(__file__).parent
-    if gone := [name for name in (*LONGEST, *SLOW) if not (here / name).exists()]:
-        raise pytest.UsageError(f"{__file__} names tests that are gone: {', '.join(gone)}")
-    place = {here / name: number for number, name in enumerate(LONGEST)}
+    with_spark = {item.path for item in items if item.get_closest_marker("spark")}
     needed: dict[Path, int] = {}
     for item in items:
         needed[item.path] = min(needed.get(item.path, len(SHARED)), _rarest_lab(item))
 
-    def turn(item: pytest.Item) -> tuple[int, int, int]:
-        longest = place.get(item.path, len(place))
-        common = longest < len(place) and needed[item.path] >= SHARED.index("lab")
-        return (0, longest, 0) if common else (1, needed[item.path], longest)
+    def turn(item: pytest.Item) -> tuple[bool, int]:
+        is_common = needed[item.path] >= SHARED.index("lab")
+        first = item.path in with_spark and is_common
+        return (not first, 0 if first else needed[item.path])
 
     items.sort(key=turn)
     slow = {here / name for name in SLOW}

@@ -1,4 +1,4 @@
-"""The house rules: one concept a module, every command helped and documented, only Gherkin in features."""
+"""The house rules: every command helped and documented, only Gherkin in features."""
 
 import tomllib
 from collections.abc import Iterator
@@ -10,11 +10,6 @@ import pytest
 from planner.cli.app import root
 
 HERE = Path(__file__).resolve().parent.parent
-LONGEST = 500
-
-
-def modules() -> list[Path]:
-    return sorted(path for room in ("planner", "runtime") for path in (HERE / room).rglob("*.py"))
 
 
 def commands(group: click.Group, words: tuple[str, ...]) -> Iterator[tuple[str, click.Command]]:
@@ -29,12 +24,6 @@ def commands(group: click.Group, words: tuple[str, ...]) -> Iterator[tuple[str, 
 
 
 COMMANDS = dict(commands(root, ("repl",)))
-
-
-def test_no_module_exceeds_500_lines() -> None:
-    lengths = {path: len(path.read_text().splitlines()) for path in modules()}
-    too_long = {str(path.relative_to(HERE)): lines for path, lines in lengths.items() if lines > LONGEST}
-    assert not too_long, f"these ask to be two: {too_long}"
 
 
 @pytest.mark.parametrize("words", COMMANDS)

@@ -10,6 +10,7 @@ Feature: Crashes, drift and concurrent applies
     When the pipeline plans with --detailed-exitcode
     Then the exit code is 0
 
+  @long
   Scenario: A killed saved plan is finished with the same plan
     Given a topology with 40 topics of its own that are deleted when they are removed
     When the pipeline plans with --out plan.bin
@@ -18,6 +19,7 @@ Feature: Crashes, drift and concurrent applies
     Then the exit code is 0
     And all topics of its own exist at dc1
 
+  @long
   Scenario: Drift is repaired
     Given a topology with the topic orders of 3 partitions at dc1
     And orders is declared with "config: {retention.ms: 1d}"
@@ -39,6 +41,7 @@ Feature: Crashes, drift and concurrent applies
     And the message says "--lock-timeout"
     And orders does not exist at dc1
 
+  @long
   Scenario: An apply is rolled back
     Given a topology with the topic orders of 3 partitions at dc1
     And orders is declared with "config: {retention.ms: 1d}"

@@ -20,6 +20,7 @@ Feature: Guards
     Then the exit code is 3
     And the message says "policies.max_deletes is 2"
 
+  @long
   Scenario: A topic that another topology owns
     Given a topology with the topic orders of 3 partitions at dc1
     And the topology was applied
@@ -29,6 +30,7 @@ Feature: Guards
     And the message says "owned by the topology"
     And orders at dc1 has 3 partitions
 
+  @long
   Scenario: A topic that is removed from the topology and kept
     Given a topology with the topic orders of 3 partitions at dc1
     And the topology was applied
@@ -38,6 +40,7 @@ Feature: Guards
     And orders at dc1 has 3 partitions
     And the registry of dc1 does not know orders
 
+  @long
   Scenario: A topic with on_remove: delete is deleted
     Given a topology with the topic orders of 3 partitions at dc1
     And orders is declared with "on_remove: delete"

@@ -26,6 +26,7 @@ Feature: Failover
     When the consumers of the group audit leave
     Then the group audit resumes at dc2 with 0 records read again and 0 skipped
 
+  @long
   Scenario: The primary is lost together with the machine of the job
     Given 200 records are written to orders at dc1
     And the group billing has read 90 records of orders at dc1

@@ -28,6 +28,7 @@ Feature: Mirrors that only the flow writes
     And app writes orders, payments and refunds at dc2
     And the rules at dc2 are those from before
 
+  @long
   Scenario: Producers with rights wait for the promotion at a cluster with mutual TLS
     Given two clusters with TLS, where dc2 allows everyone what no rule speaks of
     When orders and payments are copied from dc1 to dc2 with protect: acl

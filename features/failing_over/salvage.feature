@@ -2,6 +2,7 @@ Feature: Salvage
   A failover reports how many records it loses. When the datacenter is back, repl salvage lists these records and
   copies each of them once.
 
+  @long
   Scenario: A failover while there is lag
     Given 100 records are written to orders at dc1
     And the flows have copied everything

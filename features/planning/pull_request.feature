@@ -11,11 +11,13 @@ Feature: A pull request in CI
     And the JSON creates payments
     And the saved plan shows the same again
 
+  @long
   Scenario: An edit without effect
     Given the topology was applied with the topic orders at dc1
     When the pipeline plans with --detailed-exitcode, --markdown, --html, --out and --json
     Then the exit code is 0
 
+  @long
   Scenario: A mistake in the YAML
     Given the topology was applied with the topic orders at dc1
     When the team writes partitons instead of partitions
@@ -24,6 +26,7 @@ Feature: A pull request in CI
     And the comment begins with "No plan could be made: 1 error"
     And the JSON says that it is errored
 
+  @long
   Scenario: A plan with --target
     Given the topology was applied with the topic orders at dc1
     When the team declares payments at dc1 with 12 partitions

@@ -1,6 +1,7 @@
 Feature: Refused plans
   Each refusal comes before anything is changed, and names its reason and a solution.
 
+  @long
   Scenario: Fewer partitions
     Given the topology was applied with the topic orders at dc1
     When the team declares orders at dc1 with 1 partition
@@ -9,6 +10,7 @@ Feature: Refused plans
     And the message says "partitions only grow: there are 3, 1 are declared"
     And orders at dc1 has 3 partitions
 
+  @long
   Scenario: More partitions
     Given the topology was applied with the topic orders at dc1
     When the team declares orders at dc1 with 6 partitions
@@ -24,6 +26,7 @@ Feature: Refused plans
     Then the exit code is 3
     And the message says "pinned"
 
+  @long
   Scenario: A topic that another topology owns
     Given the topology was applied with the topic orders at dc1
     When another team declares orders at dc1 in a topology of its own
@@ -31,6 +34,7 @@ Feature: Refused plans
     Then the exit code is 3
     And the message says "owned by the topology"
 
+  @long
   Scenario: A datacenter that does not answer
     Given the topology was applied with the topic orders at dc1
     When the team declares a topic at dc3, where nothing answers

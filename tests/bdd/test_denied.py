@@ -21,7 +21,7 @@ from runtime.lab.lab import Lab
 from tests.bdd.running import Town, eventually, fresh_names, log_in, one_way
 from tests.records import PATIENCE_S
 
-pytestmark = [pytest.mark.integration, pytest.mark.spark]
+pytestmark = [pytest.mark.integration, pytest.mark.spark, pytest.mark.long]
 
 scenarios("applying/denied.feature")
 

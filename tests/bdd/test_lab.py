@@ -13,7 +13,7 @@ from runtime.lab.lab import Lab
 from tests.labs import spec
 from tests.records import create_topic, read, wait_for, write
 
-pytestmark = pytest.mark.integration
+pytestmark = [pytest.mark.integration, pytest.mark.long]
 
 scenarios("lab")
 

@@ -13,7 +13,7 @@ from tests.chaos.links import Links, links
 from tests.chaos.storm import cluster_specs
 from tests.topologies import at
 
-pytestmark = [pytest.mark.integration, pytest.mark.spark]
+pytestmark = [pytest.mark.integration, pytest.mark.spark, pytest.mark.long]
 
 scenarios("replicating/link.feature")
 

@@ -17,7 +17,7 @@ from tests.labs import spec
 from tests.processes import kill_together
 from tests.topologies import at
 
-pytestmark = [pytest.mark.integration, pytest.mark.spark]
+pytestmark = [pytest.mark.integration, pytest.mark.spark, pytest.mark.long]
 
 scenarios("failing_over/meeting.feature")
 

@@ -22,7 +22,7 @@ from tests.processes import kill_together
 from tests.records import PATIENCE_S, coordinators_ready, read
 from tests.topologies import at
 
-pytestmark = [pytest.mark.integration, pytest.mark.spark]
+pytestmark = [pytest.mark.integration, pytest.mark.spark, pytest.mark.long]
 
 scenarios("failing_over/next_step.feature")
 

@@ -19,7 +19,7 @@ from tests.bdd.running import Town, eventually, two_datacenters
 from tests.planner.ui.serving import LivePage
 from tests.records import PATIENCE_S, read
 
-pytestmark = [pytest.mark.integration, pytest.mark.spark]
+pytestmark = [pytest.mark.integration, pytest.mark.spark, pytest.mark.long]
 
 scenarios("failing_over/on_call.feature")
 

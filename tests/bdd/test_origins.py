@@ -14,7 +14,7 @@ from runtime.contract.records.provenance import HEADER, Origin, encode
 from tests.bdd.running import Town, eventually, two_datacenters
 from tests.records import PATIENCE_S, read
 
-pytestmark = [pytest.mark.integration, pytest.mark.spark]
+pytestmark = [pytest.mark.integration, pytest.mark.spark, pytest.mark.long]
 
 scenarios("failing_over/origins.feature")
 

@@ -15,7 +15,7 @@ from runtime.lab.lab import Lab
 from tests.bdd.running import SMALL, Town, eventually, fresh_names, one_way
 from tests.records import PATIENCE_S, read
 
-pytestmark = [pytest.mark.integration, pytest.mark.spark]
+pytestmark = [pytest.mark.integration, pytest.mark.spark, pytest.mark.long]
 
 scenarios("replicating/personal_data.feature")
 

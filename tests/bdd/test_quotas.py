@@ -16,7 +16,7 @@ from tests.commands import repl
 from tests.records import create_topic, wait_for
 from tests.topologies import Topology, at
 
-pytestmark = pytest.mark.integration
+pytestmark = [pytest.mark.integration, pytest.mark.long]
 
 scenarios("quotas")
 

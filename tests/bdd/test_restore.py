@@ -16,7 +16,7 @@ from tests.processes import kill_together
 from tests.records import coordinators_ready
 from tests.topologies import at
 
-pytestmark = [pytest.mark.integration, pytest.mark.spark]
+pytestmark = [pytest.mark.integration, pytest.mark.spark, pytest.mark.long]
 
 scenarios("failing_over/restore.feature")
 RETENTION_MS = "864000000"

@@ -19,7 +19,7 @@ from tests.bdd.running import SMALL, Town, eventually, fresh_names, one_way
 from tests.labs import spec
 from tests.records import PATIENCE_S, coordinators_ready, create_topic
 
-pytestmark = [pytest.mark.integration, pytest.mark.spark]
+pytestmark = [pytest.mark.integration, pytest.mark.spark, pytest.mark.long]
 
 scenarios("failing_over/standby.feature")
 

@@ -17,7 +17,7 @@ from tests.spark.arrivals import Arrivals
 from tests.spark.cluster_job import WITHIN_S, ClusterJob, Site, site
 from tests.spark.standalone import Worker
 
-pytestmark = [pytest.mark.integration, pytest.mark.spark]
+pytestmark = [pytest.mark.integration, pytest.mark.spark, pytest.mark.long]
 
 scenarios("replicating/workers.feature")
 

@@ -13,7 +13,7 @@ from tests.bench.copy.run import Run
 from tests.bench.copy.workloads import LATENCY, PARTITIONS
 from tests.records import create_topic, read, wait_for, write
 
-pytestmark = pytest.mark.integration
+pytestmark = [pytest.mark.integration, pytest.mark.long]
 
 SHAPES = (
     {"key": b"k", "value": b"v"},

@@ -14,7 +14,7 @@ from tests.chaos.links import links
 from tests.chaos.storm import Ground, Storm, cluster_specs, prepare, rage
 from tests.spark.job import flow_of, spec_of
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.long]
 SEED = 20
 
 

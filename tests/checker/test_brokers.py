@@ -116,6 +116,7 @@ def test_a_writer_in_the_background_knows_what_it_wrote(lab: Lab, fresh: Callabl
     assert report.records == written.records
 
 
+@pytest.mark.long
 def test_a_writer_outlives_its_broker_and_still_knows(own_lab: MakeLab):
     lab = own_lab(spec("dc1"))
     source = lab.clusters["dc1"].client

@@ -39,6 +39,7 @@ def folder(own_lab: MakeLab, tmp_path: Path) -> Iterator[Path]:
 
 
 @pytest.mark.integration
+@pytest.mark.long
 @pytest.mark.spark
 def test_every_program_prints_what_the_page_shows(folder: Path) -> None:
     programs = _PROGRAM.findall(PAGE.read_text(encoding="utf-8"))

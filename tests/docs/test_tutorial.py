@@ -36,6 +36,7 @@ def runner(tmp_path: Path) -> Iterator[Runner]:
 
 
 @pytest.mark.integration
+@pytest.mark.long
 @pytest.mark.spark
 def test_every_command_of_the_tutorial_prints_what_the_page_shows(runner: Runner) -> None:
     for block in blocks(PAGE.read_text(encoding="utf-8")):

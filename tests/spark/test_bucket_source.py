@@ -25,7 +25,7 @@ from tests.spark.exported import assert_equal, verified
 from tests.spark.job import Running, spec_of, start_job
 from tests.spark.test_file_source import Topic, from_files
 
-pytestmark = [pytest.mark.integration, pytest.mark.spark]
+pytestmark = [pytest.mark.integration, pytest.mark.spark, pytest.mark.long]
 _WITHIN_S = 180
 FORMS = ("text", "json", "parquet")
 

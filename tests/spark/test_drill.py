@@ -16,7 +16,7 @@ from runtime.launch.processes import marked
 from tests.commands import begin, repl
 from tests.records import wait_for
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.long]
 
 
 EVERYTHING = ["CREATE", "READ", "WRITE", "ALTER", "ALTER_CONFIGS"]

@@ -27,7 +27,7 @@ from tests.commands import begin, repl
 from tests.records import create_topic, wait_for, write
 from tests.rights import Right, principal, rights
 
-pytestmark = [pytest.mark.integration, pytest.mark.spark]
+pytestmark = [pytest.mark.integration, pytest.mark.spark, pytest.mark.long]
 
 CLUSTERS = ("dc1", "dc2")
 INTERNAL = (naming.LEDGER, naming.OFFSET_MAP, naming.PRODUCERS, naming.CHECKPOINTS, naming.STATUS)

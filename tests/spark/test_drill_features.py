@@ -10,7 +10,7 @@ import yaml
 
 from tests.commands import repl
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.long]
 
 FEATURE = Path(__file__).parents[2] / "features" / "drilling" / "loss.feature"
 STEP = Path(__file__).with_name("live_drill_step.py")

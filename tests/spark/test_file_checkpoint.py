@@ -19,7 +19,7 @@ from tests.spark.exported import assert_equal, expected
 from tests.spark.job import start_job
 from tests.spark.test_files import copied, into_files, job_of
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.long]
 
 
 def test_a_job_writes_checkpoints_and_its_readers_begin_there(

@@ -133,6 +133,7 @@ def test_every_line_arrives_once_although_tasks_die_in_their_transactions(
     verify_notices(spec, folder / "a.log", sum(map(len, wanted.values())))
 
 
+@pytest.mark.long
 def test_files_of_sub_folders_are_read_once_also_under_another_folder(
     lab: Lab, fresh: Callable[[str], str], tmp_path: Path, started: Callable[..., Running]
 ):
@@ -286,6 +287,7 @@ def inbox(
     found.close()
 
 
+@pytest.mark.long
 def test_files_that_are_rotated_and_truncated(inbox: Inbox, tmp_path: Path):
     folder = tmp_path / "in"
     inbox.job.wait_for(lambda status: bool(status.flows) and "is not there" in status.flows[0].why)
@@ -325,6 +327,7 @@ def test_files_that_are_rotated_and_truncated(inbox: Inbox, tmp_path: Path):
     assert inbox.job.stop() == JobExit.STOPPED, inbox.job.tail()
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("rate", [[], ["--rate", "50MB/s"]])  # with a rate, Spark compares them
 def test_verify_resumes_all_files_of_a_partition_together(inbox: Inbox, tmp_path: Path, rate: list[str]):
     """It is cut when it has planned, and then does not find a file under its name."""
@@ -392,6 +395,7 @@ def test_files_that_are_damaged_and_files_that_vanish(inbox: Inbox, tmp_path: Pa
     assert "file_name_reused" in inbox.job.log.read_text()
 
 
+@pytest.mark.long
 def test_a_topic_that_was_made_again_waits_and_then_gets_what_is_new(
     lab: Lab, fresh: Callable[[str], str], tmp_path: Path, started: Callable[..., Running]
 ):
@@ -422,6 +426,7 @@ def test_a_topic_that_was_made_again_waits_and_then_gets_what_is_new(
         found.close()
 
 
+@pytest.mark.long
 def test_json_lines_are_checked_and_a_line_longer_than_a_record_is_named(
     lab: Lab, fresh: Callable[[str], str], tmp_path: Path, started: Callable[..., Running]
 ):
@@ -450,6 +455,7 @@ def test_json_lines_are_checked_and_a_line_longer_than_a_record_is_named(
         found.close()
 
 
+@pytest.mark.long
 def test_every_row_of_parquet_arrives_once_although_tasks_die_in_their_transactions(
     lab: Lab, fresh: Callable[[str], str], tmp_path: Path, started: Callable[..., Running]
 ):
@@ -504,6 +510,7 @@ def test_every_row_of_parquet_arrives_once_although_tasks_die_in_their_transacti
     assert others == 3_000  # what the file held that was written again
 
 
+@pytest.mark.long
 def test_a_folder_that_repl_wrote_is_read_back_as_it_was(
     lab: Lab, fresh: Callable[[str], str], tmp_path: Path, started: Callable[..., Running]
 ):
@@ -564,6 +571,7 @@ spark.read.parquet(sys.argv[1]).selectExpr("to_json(struct(*))").write.text(sys.
 """
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("timestamps", ["INT96", "TIMESTAMP_MICROS"])
 def test_rows_are_written_as_sparks_to_json_writes_them(tmp_path: Path, timestamps: str):
     folder = tmp_path / "rows"

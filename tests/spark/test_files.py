@@ -154,6 +154,7 @@ def verify_notices(spec: JobSpec, client: dict[str, Any], topic: str, folder: Pa
     assert not report.unread
 
 
+@pytest.mark.long
 def test_a_driver_killed_between_its_files_and_the_manifest_leaves_nothing_twice(
     lab: Lab, fresh: Callable[[str], str], tmp_path: Path
 ):
@@ -187,6 +188,7 @@ def test_a_driver_killed_between_its_files_and_the_manifest_leaves_nothing_twice
         job.kill()
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("form", ["raw", "parquet"])
 def test_small_files_are_merged_once_wherever_the_driver_dies(
     lab: Lab, fresh: Callable[[str], str], tmp_path: Path, form: str
@@ -335,6 +337,7 @@ def remounted(folder: Path, mode: str) -> bool:
     return subprocess.run(command, capture_output=True, check=False).returncode == 0
 
 
+@pytest.mark.long
 def test_a_backup_keeps_configs_partitions_and_group_offsets_beside_its_records(
     lab: Lab, fresh: Callable[[str], str], tmp_path: Path
 ):
@@ -379,6 +382,7 @@ def commit_offset(client: dict[str, Any], group: str, topic: str, offset: int) -
     consumer.close()
 
 
+@pytest.mark.long
 def test_a_driver_that_was_replaced_commits_nothing_more(
     lab: Lab, fresh: Callable[[str], str], tmp_path: Path
 ):
@@ -415,6 +419,7 @@ def test_a_driver_that_was_replaced_commits_nothing_more(
                 job.kill()
 
 
+@pytest.mark.long
 def test_what_stops_a_partition_or_a_flow_is_named_and_the_rest_goes_on(
     lab: Lab, fresh: Callable[[str], str], tmp_path: Path
 ):

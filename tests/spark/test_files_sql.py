@@ -26,7 +26,7 @@ from tests.spark.exported import files_of
 from tests.spark.job import Running, start_job
 from tests.spark.test_files import into_files, job_of
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.long]
 _PATIENCE_S = 240
 RECORDS = 3_000  # of partition 0: several Arrow batches
 GERMANS = 1_500  # of partition 1: none of them travels

@@ -89,6 +89,7 @@ def test_a_consumer_goes_on_where_it_stopped(job: Running, sides: dict[str, Side
     resumes(sides, topology, "resuming-plain", "resuming-plain-app", read=150)
 
 
+@pytest.mark.long
 def test_over_aborted_transactions_with_the_new_protocol(
     job: Running, sides: dict[str, Side], topology: Path
 ) -> None:
@@ -114,6 +115,7 @@ def test_over_the_holes_of_a_compacted_topic(job: Running, sides: dict[str, Side
         assert {row.key: row.value for row in (*first[partition], *rest[partition])} == newest[partition]
 
 
+@pytest.mark.long
 def test_over_data_that_another_tool_copied(job: Running, sides: dict[str, Side], topology: Path) -> None:
     """By record time: the same place, as no two records were written at the same time."""
     resumes(sides, topology, "resuming-older", "resuming-older-app", read=17)
@@ -121,6 +123,7 @@ def test_over_data_that_another_tool_copied(job: Running, sides: dict[str, Side]
     assert {one["by"] for one in shown if one["source"] is not None} == {"time"}
 
 
+@pytest.mark.long
 def test_kafkas_own_console_consumer(job: Running, lab: Lab, sides: dict[str, Side], topology: Path) -> None:
     topic, group = "resuming-console", "resuming-console-app"
     values = [f"line {one}" for one in range(60)]

@@ -130,6 +130,7 @@ def test_a_driver_that_was_replaced_writes_nothing_more_and_ends_for_good(
                 job.kill()
 
 
+@pytest.mark.long
 def test_a_jvm_that_stands_still_takes_the_job_from_no_driver(
     lab: Lab, fresh: Callable[[str], str], tmp_path: Path
 ):
@@ -164,6 +165,7 @@ def test_a_jvm_that_stands_still_takes_the_job_from_no_driver(
             job.kill()
 
 
+@pytest.mark.long
 def test_slots_without_a_core_are_shown_and_leave_their_partitions_to_others(
     lab: Lab, fresh: Callable[[str], str], tmp_path: Path
 ):

@@ -23,7 +23,7 @@ from tests.runtime.metrics.expressions import ALERTS, alerts, panels
 from tests.spark.forwarder import Door
 from tests.spark.job import Running, flow_of, spec_of, start_job
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.long]
 
 TOPIC, COUNT = "metered-t", 2_000
 RECORDS = f'sum(repl_partition_records_total{{topic="{TOPIC}"}})'

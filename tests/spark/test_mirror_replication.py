@@ -13,7 +13,7 @@ from runtime.lab.lab import Lab
 from tests.records import PATIENCE_S, create_topic, read, wait_for, write
 from tests.spark.job import flow_of, spec_of, start_job
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.long]
 
 
 def replicas(client: dict[str, Any], topic: str) -> list[int]:

@@ -27,7 +27,7 @@ from tests.spark.job import Running, flow_of, spec_of, start_job
 from tests.spark.test_files import job_of, why
 from tests.spark.test_restore import contents
 
-pytestmark = [pytest.mark.integration, pytest.mark.spark]
+pytestmark = [pytest.mark.integration, pytest.mark.spark, pytest.mark.long]
 _STARTS_S = 180
 
 

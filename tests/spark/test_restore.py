@@ -34,7 +34,7 @@ from tests.records import coordinators_ready, create_topic, recreate_topic, wait
 from tests.spark.backups import FLOW, BackupWriter, commit_offset, committed
 from tests.spark.exported import files_of
 
-pytestmark = [pytest.mark.integration, pytest.mark.spark]
+pytestmark = [pytest.mark.integration, pytest.mark.spark, pytest.mark.long]
 Fresh = Callable[[str], str]
 
 

@@ -29,7 +29,7 @@ from tests.records import create_topic, read, wait_for, write
 from tests.rights import Right, principal, rights
 from tests.spark.job import Running, flow_of, spec_of, start_job
 
-pytestmark = [pytest.mark.integration, pytest.mark.spark]
+pytestmark = [pytest.mark.integration, pytest.mark.spark, pytest.mark.long]
 
 PREFIX = "rights-"
 ORDERS, LATER, GROUP = f"{PREFIX}orders", f"{PREFIX}later", "rights-app"

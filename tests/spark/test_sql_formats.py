@@ -25,7 +25,7 @@ from tests.protobuf import customer as message
 from tests.records import create_topic, read, wait_for, write
 from tests.spark.job import flow_of, spec_of, start_job
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.long]
 _STARTS_S = 180
 HOME = {
     "type": "record",

@@ -21,7 +21,7 @@ from runtime.lab.lab import Lab
 from tests.records import Record, create_topic, read, wait_for, write
 from tests.spark.job import Running, flow_of, offset_maps, spec_of, start_job
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.long]
 _STARTS_S = 180
 PARTITIONS = 3
 MISMATCH = "it does not match the transform's format: value is not json of this schema"

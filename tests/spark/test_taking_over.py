@@ -17,7 +17,7 @@ from tests.labs import WITH_PARENT
 from tests.mirror_maker import ONE_COPY, command
 from tests.records import create_topic, read, wait_for, write
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.long]
 
 MirrorMaker = Callable[[Mapping[str, str]], subprocess.Popen[bytes]]
 SETTINGS = {

@@ -26,7 +26,7 @@ from tests.processes import kill_together
 from tests.records import PATIENCE_S, coordinators_ready, create_topic, read
 from tests.topologies import at
 
-pytestmark = [pytest.mark.integration, pytest.mark.spark]
+pytestmark = [pytest.mark.integration, pytest.mark.spark, pytest.mark.long]
 
 PAIRS = [
     ("2.8.2", "4.1.1"),

@@ -11,7 +11,7 @@ from tests.labs import spec
 from tests.records import create_topic
 from tests.topologies import at
 
-pytestmark = [pytest.mark.integration, pytest.mark.versions]
+pytestmark = [pytest.mark.integration, pytest.mark.versions, pytest.mark.long]
 
 
 def test_a_destination_before_2_5_is_refused_with_the_api_and_the_consequence(

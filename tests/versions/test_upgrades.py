@@ -16,7 +16,7 @@ from tests.processes import kill_together
 from tests.records import coordinators_ready, create_topic
 from tests.topologies import at
 
-pytestmark = [pytest.mark.integration, pytest.mark.spark, pytest.mark.versions]
+pytestmark = [pytest.mark.integration, pytest.mark.spark, pytest.mark.versions, pytest.mark.long]
 
 MakeTown = Callable[..., Town]
 TOPICS = {"there": ("dc1", "orders"), "back": ("dc2", "returns")}

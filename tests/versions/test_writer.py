@@ -16,7 +16,7 @@ from tests.fakes.transactions import LostAnswer
 from tests.labs import spec
 from tests.records import coordinators_ready, create_topic, read
 
-pytestmark = [pytest.mark.integration, pytest.mark.versions]
+pytestmark = [pytest.mark.integration, pytest.mark.versions, pytest.mark.long]
 
 
 @pytest.fixture(scope="module")

@@ -45,6 +45,7 @@ def test_interrupted_once_it_notes_where_it_is_and_the_next_does_the_rest(lab, f
     assert registry(lab, topology).keys() == before.keys()
 
 
+@pytest.mark.long
 def test_interrupted_twice_it_stops_at_once_though_the_broker_is_silent(own_lab, tmp_path):
     lab = own_lab(spec("dc1"))
     topology = at(lab, "shop", tmp_path)

@@ -111,6 +111,7 @@ def done_by(applied: ApplyRecord) -> set[str]:
     return {step_id for step_id, told in applied.outcomes.items() if told.result == Result.DONE.value}
 
 
+@pytest.mark.long
 def test_killed_at_any_moment(lab, rounds):
     moments = random.Random(5)  # the same moments in every run
     for number in range(1, 4):

@@ -12,7 +12,7 @@ from planner.cli.app import run
 from tests.planner.apply.cut import history, plan_now, registry, topic_ids
 from tests.topologies import at
 
-pytestmark = pytest.mark.integration
+pytestmark = [pytest.mark.integration, pytest.mark.long]
 
 CONFIGS = st.fixed_dictionaries(
     {},

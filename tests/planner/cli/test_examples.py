@@ -23,7 +23,7 @@ from tests.records import read, wait_for, write
 
 Place = tuple[str, str]  # cluster, topic
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.long]
 
 EXAMPLES = sorted(Path("plans/examples").glob("*.yaml"))
 PORTS = {"127.0.0.1:19092": "dc1", "127.0.0.1:29092": "dc2", "127.0.0.1:39092": "dc3"}

@@ -94,6 +94,7 @@ def test_what_can_not_be_imported_is_said_in_one_line(
     assert said.out == ""
 
 
+@pytest.mark.long
 @pytest.mark.integration
 def test_planning_what_was_imported_changes_nothing(own_lab, tmp_path: Path) -> None:
     from tests.labs import spec

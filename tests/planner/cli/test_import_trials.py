@@ -28,6 +28,7 @@ def test_ctrl_c_while_a_cluster_keeps_silent() -> None:
 
 
 @pytest.mark.integration
+@pytest.mark.long
 def test_into_head_and_on_a_narrow_terminal(lab, fresh) -> None:
     for number in range(3):
         create_topic(lab.clusters["dc1"].client, fresh(f"topic-{number}"))

@@ -13,7 +13,7 @@ from tests.commands import repl
 from tests.labs import spec
 from tests.records import coordinators_ready, read
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.long]
 
 TOPOLOGY = """\
 apiVersion: repl/v1

@@ -183,6 +183,7 @@ def test_a_cluster_that_dies_between_names_and_details(breakable: Lab, end: str)
     assert isinstance(observed.clusters["dc2"], ObservedCluster)
 
 
+@pytest.mark.long
 @pytest.mark.integration
 def test_the_death_of_one_broker_of_three_is_not_the_clusters(own_lab: MakeLab) -> None:
     lab = own_lab(spec("dc1", brokers=3))

@@ -12,6 +12,8 @@ from tests.planner.render import test_status as scenes
 from tests.planner.ui.serving import fresh, serving
 from tests.runtime.audit.given import FLOW, JOB, TOPIC
 
+pytestmark = pytest.mark.long
+
 SCENES = {
     "copying": fresh(scenes.copying()),
     "needs someone": fresh(scenes.needs_someone()),

@@ -21,7 +21,7 @@ from tests.browser import PHONE, chromium, serious, viewing
 from tests.planner.ui.serving import LivePage
 from tests.records import PATIENCE_S, wait_for
 
-pytestmark = [pytest.mark.integration, pytest.mark.spark]
+pytestmark = [pytest.mark.integration, pytest.mark.spark, pytest.mark.long]
 
 View = Callable[..., AbstractContextManager[Page]]
 LONG_MS = 240_000

@@ -164,6 +164,7 @@ def reverse_request(
     )
 
 
+@pytest.mark.long
 def test_two_at_once_double_nothing(sides: Mapping[str, Side], fresh: Fresh) -> None:
     """Who comes later fences who came before; what neither finished, the next one does (R3)."""
     flow, orders = fresh("flow"), fresh("orders")

@@ -25,7 +25,7 @@ from tests.runtime.audit.ended import end_flow
 from tests.runtime.audit.test_salvage_replay_brokers import place, replayed
 from tests.runtime.slot.world import Driver, Side, assigned, copy_through, flow_spec
 
-pytestmark = [pytest.mark.integration, pytest.mark.spark]
+pytestmark = [pytest.mark.integration, pytest.mark.spark, pytest.mark.long]
 TRANSFORM = {
     "value": {"format": "json", "schema": "id BIGINT, email STRING"},
     "where": "value.id % 3 <> 0",

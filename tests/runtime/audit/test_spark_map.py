@@ -20,7 +20,7 @@ from tests.runtime.conftest import sides_of
 from tests.runtime.slot.workload import mixed
 from tests.runtime.slot.world import Driver, assigned, copy_through, flow_spec
 
-pytestmark = [pytest.mark.integration, pytest.mark.spark]
+pytestmark = [pytest.mark.integration, pytest.mark.spark, pytest.mark.long]
 DOCS = Path("docs/internals/ledger.md")
 
 

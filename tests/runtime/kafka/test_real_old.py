@@ -30,7 +30,7 @@ from tests.conftest import MakeLab
 from tests.labs import spec
 from tests.records import coordinators_ready, create_topic, recreate_topic, write
 
-pytestmark = pytest.mark.integration
+pytestmark = [pytest.mark.integration, pytest.mark.long]
 
 VERSIONS = [
     pytest.param("2.8.2"),

@@ -131,6 +131,7 @@ def test_tls_refusals_say_what_is_wrong(lab_tls: Lab, lab: Lab, tmp_path: Path) 
     refused(not_tls, Disconnected, "does this listener speak TLS?")
 
 
+@pytest.mark.long
 def test_every_mechanism_and_a_session_that_ends(own_lab: MakeLab, fresh: Fresh) -> None:
     """The broker cuts a connection whose session is over; it is replaced before that."""
     lab = own_lab(

@@ -40,6 +40,7 @@ def test_fresh_names_differ(fresh: Callable[[str], str]) -> None:
     assert fresh("orders") != fresh("orders")
 
 
+@pytest.mark.long
 def test_three_brokers_lose_one_and_go_on(own_lab: MakeLab, fresh: Callable[[str], str]) -> None:
     lab, topic = own_lab(spec("dc1", brokers=3)), fresh("orders")
     client = lab.clusters["dc1"].client
@@ -89,6 +90,7 @@ def test_a_whole_story(own_lab: MakeLab, fresh: Callable[[str], str]) -> None:
     assert not lab.home.exists()
 
 
+@pytest.mark.long
 def test_a_third_cluster_joins_a_lab_and_a_broker_at_rest_takes_less_than_450_mb(own_lab: MakeLab) -> None:
     lab = own_lab(spec("dc1"))
     lab.up([spec("dc3")])
@@ -98,6 +100,7 @@ def test_a_third_cluster_joins_a_lab_and_a_broker_at_rest_takes_less_than_450_mb
     assert all(0 < cluster.memory_bytes < 450_000_000 for cluster in status), status
 
 
+@pytest.mark.long
 def test_a_further_listener_tells_its_clients_another_address(own_lab: MakeLab) -> None:
     elsewhere = Listener("LINK", {1: "127.0.0.1:1"})
     lab = own_lab(LabClusterSpec("dc1", listeners=(elsewhere,), prefix=WITH_PARENT))
@@ -111,6 +114,7 @@ def test_a_further_listener_tells_its_clients_another_address(own_lab: MakeLab) 
     assert told(cluster.bootstrap).startswith(f"{cluster.bootstrap}/")
 
 
+@pytest.mark.long
 def test_properties_of_one_cluster(own_lab: MakeLab) -> None:
     lab = own_lab(spec("dc1", properties={"num.partitions": "7"}))
     lab.tool("dc1", "TopicCommand", "--create", "--topic", "seven")

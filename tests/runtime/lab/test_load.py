@@ -55,6 +55,7 @@ def test_an_outage_is_reported_once_at_its_begin_and_once_at_its_end():
     assert lines == ["dc1 does not answer; each record is tried again for 20 s", "dc1 answers again"]
 
 
+@pytest.mark.long
 @pytest.mark.integration
 def test_a_killed_cluster_costs_two_lines_and_no_record(own_lab, capfd):
     lab = own_lab(spec("dc1"))

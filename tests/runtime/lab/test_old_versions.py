@@ -10,7 +10,7 @@ from tests.conftest import MakeLab
 from tests.labs import spec
 from tests.records import create_topic, read, wait_for, write
 
-pytestmark = pytest.mark.integration
+pytestmark = [pytest.mark.integration, pytest.mark.long]
 
 
 def test_zookeeper_comes_up_and_goes_with_its_cluster(own_lab: MakeLab) -> None:

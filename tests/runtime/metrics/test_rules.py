@@ -12,7 +12,7 @@ from tests.prometheus import promtool
 from tests.runtime.metrics.expressions import ALERTS, alerts
 from tests.runtime.metrics.given import NOW_MS, flow, partition, picture, report, running
 
-pytestmark = pytest.mark.integration
+pytestmark = [pytest.mark.integration, pytest.mark.long]
 CASES = Path(__file__).with_name("alerts.test.yaml")
 
 

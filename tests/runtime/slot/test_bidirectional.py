@@ -27,6 +27,7 @@ def test_active_active_under_one_name(sides: dict[str, Side], fresh: Fresh, mode
     _copied_round({name: sides[name] for name in ("dc1", "dc2")}, fresh, mode)
 
 
+@pytest.mark.long
 def test_a_ring_of_three_under_one_name(own_lab: MakeLab, fresh: Fresh) -> None:
     _copied_round(sides_of(own_lab(spec("dc1"), spec("dc2"), spec("dc3"))), fresh, "headers")
 

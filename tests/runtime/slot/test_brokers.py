@@ -51,6 +51,7 @@ def breakable(replicated: tuple[Lab, dict[str, Side]]) -> tuple[Lab, dict[str, S
     return lab, sides
 
 
+@pytest.mark.long
 def test_both_brokers_are_killed_and_hang_while_records_are_copied(own_lab: MakeLab, fresh: Fresh) -> None:
     """A hang loses the answers to requests that were carried out, the end of a transaction too (fencing
     5).
@@ -165,6 +166,7 @@ def _values(side: Side, topic: str) -> list[bytes | None]:
     return [row.value for row in side.read(topic)[0]]
 
 
+@pytest.mark.long
 def test_an_unclean_election_at_the_source_stops_the_partition(own_lab: MakeLab, fresh: Fresh) -> None:
     lab = own_lab(spec("dc1", brokers=3), spec("dc2"))
     _truncated(lab, sides_of(lab), fresh, side="dc1", others_write=False)
@@ -249,7 +251,7 @@ def test_a_partition_without_its_replicas_waits_and_its_neighbours_go_on(
     assert sides["dc2"].read(lonely) == sides["dc1"].read(lonely)
 
 
-@pytest.mark.parametrize("others_write", [False, True])
+@pytest.mark.parametrize("others_write", [False, pytest.param(True, marks=pytest.mark.long)])
 def test_an_unclean_election_at_the_destination_stops_the_partition(
     breakable: tuple[Lab, dict[str, Side]], fresh: Fresh, others_write: bool
 ) -> None:

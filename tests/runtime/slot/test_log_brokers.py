@@ -21,7 +21,7 @@ from tests.runtime.conftest import sides_of
 from tests.runtime.slot.brokers import place
 from tests.runtime.slot.world import Driver, Side, assigned, at_end, flow_spec, until
 
-pytestmark = pytest.mark.integration
+pytestmark = [pytest.mark.integration, pytest.mark.long]
 Fresh = Callable[[str], str]
 
 

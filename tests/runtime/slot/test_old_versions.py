@@ -17,7 +17,7 @@ from tests.runtime.conftest import sides_of
 from tests.runtime.slot.test_states import numbered, state_of, values
 from tests.runtime.slot.world import Driver, Side, assigned, copy_through, flow_spec, until
 
-pytestmark = [pytest.mark.integration, pytest.mark.versions]
+pytestmark = [pytest.mark.integration, pytest.mark.versions, pytest.mark.long]
 Fresh = Callable[[str], str]
 
 

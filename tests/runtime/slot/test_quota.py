@@ -18,7 +18,7 @@ from runtime.ledger.transaction_writer import TransactionWriter, send
 from tests.fakes.partition import partition
 from tests.runtime.slot.world import FAST, Driver, Side, assigned, at_end, flow_spec, until
 
-pytestmark = pytest.mark.integration
+pytestmark = [pytest.mark.integration, pytest.mark.long]
 Fresh = Callable[[str], str]
 
 BYTES_PER_S = 300_000

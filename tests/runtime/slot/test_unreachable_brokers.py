@@ -38,6 +38,7 @@ def doors_before(own_lab: MakeLab) -> Iterator[tuple[Lab, dict[str, Side], dict[
         yield lab, sides_of(lab), doors
 
 
+@pytest.mark.long
 def test_an_unreachable_broker_delays_its_own_partitions_only(own_lab: MakeLab, fresh: Fresh) -> None:
     """R7: the cluster is well, only the slot can't come to one of its brokers: a listener, a firewall."""
     with doors_before(own_lab) as (_, sides, doors):

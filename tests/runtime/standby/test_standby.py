@@ -151,6 +151,7 @@ def test_of_two_standbys_one_takes_over(machines: Machines) -> None:
     machines.run(story)
 
 
+@pytest.mark.long
 def test_a_standby_that_cannot_start_the_job_leaves_it_to_another(machines: Machines) -> None:
     def refuse(_: JobSpec) -> JobSpec:
         raise StandbyRefused("its topology is too old — bring it up to date")
@@ -180,6 +181,7 @@ def test_a_job_that_repl_stopped_is_not_started(machines: Machines) -> None:
     machines.run(story)
 
 
+@pytest.mark.long
 def test_one_machine_has_one_standby_of_a_job(machines: Machines) -> None:
     one = machines.add()
 
