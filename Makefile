@@ -139,6 +139,7 @@ test: setup ## what every change must pass: format, lint, types, arrows, unit te
 test-all: test long ## make test, and behind it the long stories of make long
 
 long: setup prometheus browser ## the long stories: old versions of Kafka, MirrorMaker 2, drills, object stores, pages in Chromium, the tutorial
+	@$(BIN)/python -m pytest -n $(UNIT_WORKERS) -m "hypothesis and not integration and not spark" --hypothesis-profile thorough -q
 	@$(BIN)/python -m pytest -n $(BROKER_WORKERS) --dist loadfile --no-loadscope-reorder -p no:randomly -m "long and not versions" --durations=15 $(LONG_TESTS)
 
 coverage: ## make test, with the share of the code that the tests in its processes reach; takes a third longer
@@ -154,7 +155,7 @@ fast: setup ## the checks and the quick tests, without brokers, in a minute on t
 	@$(MAKE) --no-print-directory --jobs lint types imports unit
 
 unit: $(READY)
-	@$(BIN)/python -m pytest -n $(UNIT_WORKERS) -m "not integration and not spark and not long and not slow" -q
+	@$(BIN)/python -m pytest -n $(UNIT_WORKERS) -m "not integration and not spark and not long and not slow" --hypothesis-profile fast -q
 
 unit-all: $(READY)
 	@$(BIN)/python -m pytest -n $(UNIT_WORKERS) -m "not integration and not spark and not long" -q $(if $(COVERED),--cov --cov-report=)

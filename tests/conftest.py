@@ -37,8 +37,12 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 # The brokers that a command of a test starts get the same options as those that the test starts itself.
 os.environ.setdefault("REPL_LAB_JVM", " ".join(JVM))
 
+# How many examples a property test tries: `make fast` and `make long` choose theirs with --hypothesis-profile.
 # An example that takes long is no mistake: the machine does other things too.
-settings.register_profile("steady", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+for profile, examples in (("fast", 10), ("steady", 40), ("thorough", 300)):
+    settings.register_profile(
+        profile, max_examples=examples, deadline=None, suppress_health_check=[HealthCheck.too_slow]
+    )
 settings.load_profile("steady")
 
 # Files without brokers that take seconds each: `make test` runs them, `make fast` leaves them out.

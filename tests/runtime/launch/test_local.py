@@ -94,6 +94,7 @@ def memory_of(process: psutil.Process) -> int:
         return 0
 
 
+@pytest.mark.long
 def test_whoever_is_killed_the_job_comes_back(lab: Lab, fresh: Callable[[str], str], tmp_path: Path):
     source, there = (dict(lab.clusters[name].client) for name in ("dc1", "dc2"))
     topic, home = fresh("kept"), tmp_path / "jobs"
