@@ -9,6 +9,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from planner.model.address import Address, Kind, group_address, topic_address
+from planner.model.diagnostic import Diagnostic, note, warning
 from planner.model.observed import acl_rule, acl_spec
 from planner.model.plan import Action, Change, FieldChange, Plan
 from planner.model.step import (
@@ -22,6 +23,7 @@ from planner.model.step import (
 )
 from planner.model.topology import AclRule
 from planner.plan.steps import in_order
+from runtime.contract.spec.acls import EVERY_TOPIC
 from runtime.contract.spec.topic_settings import BOUNDS, supported
 
 HELD: Mapping[str, str] = {
@@ -31,6 +33,7 @@ HELD: Mapping[str, str] = {
     **BOUNDS,
 }
 WITHOUT_RETENTION: Mapping[str, str] = {"retention.ms": "-1", "retention.bytes": "-1"}
+_WIDE = "it applies to other topics too"
 # Settings that name brokers of the source.
 _OF_A_CLUSTER = ("leader.replication.throttled.replicas", "follower.replication.throttled.replicas")
 
@@ -103,10 +106,34 @@ def restore_changes(
             reason=f"from the backup {backup.endpoint}",
             fields=(FieldChange(("rule",), None, rule.name),),
             after=acl_spec(rule),
+            notes=(_WIDE,) if rule.pattern == "PREFIXED" or rule.resource == EVERY_TOPIC else (),
         )
         for rule in sorted(acls)
     ]
     return tuple(sorted(changes, key=lambda one: one.address))
+
+
+def approval(
+    backup: BackupState, groups: Sequence[RestoredGroup], acls: Sequence[AclRule]
+) -> Iterator[Diagnostic]:
+    """Yields what a person has to approve: rules and offsets that only an unsigned snapshot asks for.
+
+    A digest shows that a snapshot was not damaged, and not which writer of the folder has made it. The plan
+    shows each rule and each offset, and its steps write these alone.
+    """
+    if not groups and not acls:
+        return
+    wanted = [f"ACL rules ({len(acls)})"] if acls else []
+    wanted += [f"offsets of consumer groups ({len(groups)})"] if groups else []
+    left_out = ["leave --acls out"] if acls else []
+    left_out += ["choose groups with --groups"] if groups else []
+    severity = warning if acls else note
+    yield severity(
+        f"{' and '.join(wanted)} are those that the snapshots in {backup.folder} name, which are not signed",
+        f"read each of them before you approve: any writer of the folder may have asked for it. Otherwise"
+        f" {' and '.join(left_out)}",
+        code="restore",
+    )
 
 
 def _topic_change(backup: BackupState, cluster: str, held: Mapping[str, str], topic: RestoredTopic) -> Change:
@@ -177,7 +204,12 @@ def _group_change(backup: BackupState, cluster: str, group: RestoredGroup) -> Ch
 
 def _group_fields(after: Mapping[str, Any]) -> tuple[FieldChange, ...]:
     return tuple(
-        FieldChange((f"{one['topic']}-{one['partition']}",), None, one["offset"]) for one in after["offsets"]
+        FieldChange(
+            (f"{one['topic']}-{one['partition']}",),
+            None,
+            f"{one['offset']}, metadata {one['metadata']}" if one["metadata"] else one["offset"],
+        )
+        for one in after["offsets"]
     )
 
 

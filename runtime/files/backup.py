@@ -24,7 +24,7 @@ from runtime.batch.splice import Raw
 from runtime.batch.varint import MalformedBytes
 from runtime.contract.client.stores import Setting
 from runtime.contract.records.manifest import Commit, DataFile, FilePosition, ManifestCheckpoint
-from runtime.contract.spec.files import OWN_FOLDER
+from runtime.contract.spec.files import OWN_FOLDER, name_problem
 from runtime.contract.spec.naming import is_other_topic
 from runtime.files.manifest import ManifestFolder, ManifestProblem, as_unavailable
 from runtime.files.store import FileStore, LeadsOutside, LocalFolder, StoredFile
@@ -160,7 +160,8 @@ def flows_in(store: FileStore) -> list[str]:
         store.check()
     with as_unavailable(store):
         store.check()
-        return sorted(name for name in store.names(OWN_FOLDER) if store.names(f"{OWN_FOLDER}/{name}/log"))
+        named = (name for name in store.names(OWN_FOLDER) if name_problem(name) is None)
+        return sorted(name for name in named if store.names(f"{OWN_FOLDER}/{name}/log"))
 
 
 def read_backup(
@@ -190,8 +191,6 @@ def read_backup(
             for ref in checkpoint.lists:
                 backup.add_files(folder.listed_files(ref))
         for found, seal in folder.chained(numbers, backup.digest):
-            if found.flow != flow:
-                raise ManifestProblem(f"the commit {found.number} is one of {found.flow}: restore the folder")
             if commit is None or found.number <= commit:
                 backup.take(found, seal)
             elif found.replaced:
@@ -237,14 +236,15 @@ def check_file(folder: ManifestFolder, file: DataFile) -> StoredFile:
 
     Raises DamagedFile, and OSError where an object store does not answer.
     """
-    path = folder.place(file)
+    path = folder.store.file(file.path)
     seen, size = 0, 0
     try:
+        path = folder.place(file)
         with path.open() as opened:
             while text := opened.read(_WINDOW):
                 seen, size = crc32c(text, seen), size + len(text)
     except LeadsOutside as link:
-        raise DamagedFile(f"{link}: restore it from a copy") from None
+        raise DamagedFile(f"{link}, and restore it from a copy") from None
     except OSError as error:
         if not isinstance(error, FileNotFoundError) and not isinstance(folder.store, LocalFolder):
             raise

@@ -21,7 +21,7 @@ from runtime.contract.records.manifest import Commit, DataFile, SmallFiles
 from runtime.contract.spec.files import FilesSpec
 from runtime.files.backup import DamagedFile, check_file, windows
 from runtime.files.formats import ROW_GROUP_BYTES, StagedFile, parquet_writer
-from runtime.files.manifest import EndpointUnavailable, ManifestFolder, as_unavailable
+from runtime.files.manifest import EndpointUnavailable, ManifestFolder, ManifestProblem, as_unavailable
 from runtime.files.store import StoredFile
 
 if TYPE_CHECKING:
@@ -233,7 +233,7 @@ def compact(tickets: Iterable[bytes]) -> Iterator[bytes]:
                 folder.store.check()
                 merged = (_merged(folder, ticket.files, some, ticket.generation) for some in ticket.merges)
                 result = CompactionResult(list(chain.from_iterable(merged)))
-        except EndpointUnavailable as unavailable:
+        except (EndpointUnavailable, ManifestProblem) as unavailable:
             result = CompactionResult(error=f"{unavailable} on {socket.gethostname()}")
         yield msgspec.json.encode(result)
 
@@ -310,8 +310,7 @@ def _joined(
             staged.discard()
         raise
     whole = replace(
-        files[0],
-        path="",
+        files[0],  # its commit gives it a path of its own
         staged=staged.name,
         end=files[-1].end,
         records=sum(one.records for one in files),

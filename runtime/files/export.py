@@ -30,7 +30,7 @@ from runtime.contract.spec.files import FilesSpec
 from runtime.contract.spec.jobspec import ClusterSpec
 from runtime.contract.spec.transform import TransformSpec
 from runtime.files.formats import PartitionFiles
-from runtime.files.manifest import EndpointUnavailable, ManifestFolder, as_unavailable
+from runtime.files.manifest import EndpointUnavailable, ManifestFolder, ManifestProblem, as_unavailable
 from runtime.kafka.cluster import KafkaCluster, named, opened
 from runtime.kafka.errors import BrokerError, ErrorCode, WireError
 from runtime.kafka.fetch import fetch_once
@@ -159,7 +159,7 @@ async def _export(ticket: ExportTicket, transform: FileTransform | None = None) 
                 found = await _Round(ticket, cluster, folder, transform).run()
     except WireError as error:
         return ExportResult(error=f"{host}: {error}")
-    except EndpointUnavailable as error:
+    except (EndpointUnavailable, ManifestProblem) as error:
         return ExportResult(error=f"on {host}: {error}")
     return ExportResult(found, "", host, os.getpid())
 

@@ -27,10 +27,10 @@ from runtime.contract.records.manifest import (
     ManifestOwner,
     UnreadableCommit,
 )
-from runtime.contract.spec.files import OWN_FOLDER
+from runtime.contract.spec.files import OWN_FOLDER, STAGING_FOLDER
 from runtime.files.store import FileStore, LeadsOutside, NameTaken, StoredFile, opened
 
-_LOG, _STAGING, _REPLACED = "log", "staging", "replaced"
+_LOG, _STAGING, _REPLACED = "log", STAGING_FOLDER, "replaced"
 _CHECKPOINTS, _LISTS = "checkpoints", "lists"
 _DIGITS: Final = 20
 _READ_AT_ONCE: Final = 64  # commits
@@ -73,6 +73,7 @@ class ManifestFolder:
 
     def __init__(self, endpoint: str, flow: str, client: Mapping[str, Setting] | None = None) -> None:
         self.store = opened(endpoint, client)
+        self.flow = flow
         self.own = f"{OWN_FOLDER}/{flow}"
         self._log = f"{self.own}/{_LOG}"
 
@@ -165,7 +166,7 @@ class ManifestFolder:
             found = manifest.decode_checkpoint(text)
         except UnreadableCommit as error:
             raise self._unreadable(name, str(error)) from error
-        if (found.number, manifest.digest_of(text)) != (ref.number, ref.digest):
+        if (found.number, found.flow, manifest.digest_of(text)) != (ref.number, self.flow, ref.digest):
             raise self._unreadable(name, "it was exchanged")
         return found
 
@@ -177,7 +178,7 @@ class ManifestFolder:
             found = manifest.decode_list(text)
         except UnreadableCommit as error:
             raise self._unreadable(name, str(error)) from error
-        if manifest.digest_of(text) != ref.digest:
+        if (found.flow, manifest.digest_of(text)) != (self.flow, ref.digest):
             raise self._unreadable(name, "it was exchanged")
         return found.files
 
@@ -241,6 +242,8 @@ class ManifestFolder:
             raise ManifestProblem(f"{path} can't be read: {error}; restore the folder") from error
         if found.number != number:
             raise ManifestProblem(f"{path} holds the commit {found.number}: restore the folder")
+        if found.flow != self.flow:
+            raise ManifestProblem(f"{path} is a commit of {found.flow}: restore the folder")
         return found, manifest.digest_of(text)
 
     def _folded(self, numbers: Sequence[int]) -> ManifestState:
@@ -346,14 +349,15 @@ class ManifestFolder:
     def clear_staging(self) -> None:
         """Removes what is staged and not committed, by a round that failed too. What can't be removed stays.
 
-        The last commit must be published before.
+        The last commit must be published before. Raises ManifestProblem.
         """
-        try:
-            names = self.store.names(f"{self.own}/{_STAGING}")
-        except OSError:
-            return  # the next round finds the same, and says why
-        for name in names:
-            self.store.remove_folder(f"{self.own}/{_STAGING}/{name}")
+        with as_unavailable(self.store):
+            try:
+                names = self.store.names(f"{self.own}/{_STAGING}")
+            except OSError:
+                return  # the next round finds the same, and says why
+            for name in names:
+                self.store.remove_folder(f"{self.own}/{_STAGING}/{name}")
 
     def check_staged(self, files: Iterable[DataFile]) -> None:
         """Checks that the driver sees the files that tasks have staged. Raises EndpointUnavailable."""
@@ -399,8 +403,8 @@ def owner_problem(state: ManifestState, owner: ManifestOwner, endpoint: str) -> 
 
 
 class as_unavailable:  # noqa: N801 - a context manager, named as the functions of contextlib are
-    """Converts the errors of a store: OSError into EndpointUnavailable, with the path and its own text; a
-    link out of the folder into ManifestProblem, a name that is taken into ManifestTaken.
+    """Converts the errors of a store: OSError into EndpointUnavailable, with the path and its own text; what
+    could lead out of the endpoint into ManifestProblem, a name that is taken into ManifestTaken.
     """
 
     def __init__(self, store: FileStore) -> None:
@@ -414,9 +418,7 @@ class as_unavailable:  # noqa: N801 - a context manager, named as the functions 
             case NameTaken():
                 raise ManifestTaken(str(error)) from None
             case LeadsOutside():
-                raise ManifestProblem(
-                    f"{error}: remove the symbolic link, no file is written there"
-                ) from None
+                raise ManifestProblem(str(error)) from None
             case OSError():
                 where = error.filename or self._store.address
                 raise EndpointUnavailable(f"{where}: {error.strerror or error}") from error
@@ -432,9 +434,13 @@ def _gap(numbers: Sequence[int], first: int) -> int | None:
 def _is_checkpoint(name: str) -> bool:
     stem, _, ending = name.partition(".")
     number, _, digest = stem.partition("-")
-    return ending == "json" and len(number) == len(digest) == _DIGITS and number.isdecimal()
+    return ending == "json" and len(digest) == _DIGITS and _is_number(number)
 
 
 def _is_commit(name: str) -> bool:
     stem, _, ending = name.partition(".")
-    return ending == "json" and len(stem) == _DIGITS and stem.isdecimal()
+    return ending == "json" and _is_number(stem)
+
+
+def _is_number(text: str) -> bool:
+    return len(text) == _DIGITS and text.isascii() and text.isdecimal()

@@ -27,7 +27,16 @@ from runtime.contract.client import stores
 from runtime.contract.client.secrets import ClientSecrets, redacted
 from runtime.contract.client.settings import ClientSettingsError
 from runtime.contract.client.stores import Setting
-from runtime.files.store import FileStore, NameTaken, NotExclusive, RangeReader, Upload
+from runtime.files.store import (
+    MOST_READ,
+    FileStore,
+    NameTaken,
+    NotExclusive,
+    RangeReader,
+    Upload,
+    checked_name,
+    too_long,
+)
 
 if TYPE_CHECKING:
     from obstore import WritableFile
@@ -82,7 +91,7 @@ class ObjectStore(FileStore):
         if self._is_exclusive:
             return
         name = f"{probe}/probe-{uuid.uuid4().hex}"
-        with self._explained(name):
+        with self._named(name):
             try:
                 obstore.put(self._store(), name, b"1", mode="create", use_multipart=False)
                 try:
@@ -103,29 +112,32 @@ class ObjectStore(FileStore):
 
     def names(self, folder: str, after: str = "") -> list[str]:
         if after:
-            with self._explained(folder):
+            with self._named(folder):
                 behind = obstore.list(self._store(), folder, offset=f"{folder}/{after}").collect()
             return [one["path"].rpartition("/")[2] for one in behind]
-        with self._explained(folder):
+        with self._named(folder):
             found = obstore.list_with_delimiter(self._store(), folder)
             paths = [*found["common_prefixes"], *(one["path"] for one in found["objects"])]
         return [path.rpartition("/")[2] for path in paths]
 
     def read(self, name: str) -> bytes:
-        with self._explained(name):
-            return bytes(obstore.get(self._store(), name).bytes())
+        with self._named(name):
+            found = obstore.get(self._store(), name)
+            if found.meta["size"] > MOST_READ:
+                raise too_long(self.path(name))
+            return bytes(found.bytes())
 
     def read_all(self, names: Sequence[str]) -> list[bytes]:
         return self._each(self.read, names)
 
     def open(self, name: str) -> BinaryIO:
-        with self._explained(name):
+        with self._named(name):
             size = obstore.head(self._store(), name)["size"]
         ranges = RangeReader(lambda start, length: self.read_range(name, start, length), size)
         return cast(BinaryIO, io.BufferedReader(ranges, _READ))
 
     def read_range(self, name: str, start: int, length: int) -> bytes:
-        with self._explained(name):
+        with self._named(name):
             return bytes(obstore.get_range(self._store(), name, start=start, length=length))
 
     def sizes(self, names: Sequence[str]) -> list[int | None]:
@@ -133,7 +145,7 @@ class ObjectStore(FileStore):
 
     def _size(self, name: str) -> int | None:
         try:
-            with self._explained(name):
+            with self._named(name):
                 return obstore.head(self._store(), name)["size"]
         except FileNotFoundError:
             return None
@@ -141,7 +153,7 @@ class ObjectStore(FileStore):
     def add(self, name: str, text: bytes) -> None:
         """Creates an object. After an answer that got lost, it reads back what is there."""
         try:
-            with self._explained(name):
+            with self._named(name):
                 try:
                     obstore.put(self._store(), name, text, mode="create", use_multipart=False)
                 except AlreadyExistsError:
@@ -165,27 +177,30 @@ class ObjectStore(FileStore):
 
     def move(self, moves: Sequence[tuple[str, str]]) -> list[str]:
         """Copies all files, then deletes the old ones: one of them is there at any time."""
+        for names in moves:
+            for name in names:
+                checked_name(name)
         copied = self._each(lambda move: self._copied(*move), moves)
         self.remove(old for (old, _), done in zip(moves, copied, strict=True) if done)
         return [new for (_, new), done in zip(moves, copied, strict=True) if not done]
 
     def _copied(self, old: str, new: str) -> bool:
         try:
-            with self._explained(old):
+            with self._named(old):
                 obstore.copy(self._store(), old, new)
         except FileNotFoundError:
             return False
         return True
 
     def remove(self, names: Iterable[str]) -> None:
-        paths = list(names)
+        paths = [checked_name(name) for name in names]
         for at in range(0, len(paths), _DELETED_AT_ONCE):
             with self._explained():
                 obstore.delete(self._store(), paths[at : at + _DELETED_AT_ONCE])
 
     def remove_older(self, folder: str, age_s: float, keep: Collection[str] = ()) -> int:
         """The clock is the store's: an object that is written now shows it."""
-        with self._explained(folder):
+        with self._named(folder):
             found = obstore.list(self._store(), folder).collect()
             if not found:
                 return 0
@@ -205,7 +220,7 @@ class ObjectStore(FileStore):
 
     def remove_folder(self, folder: str) -> None:
         try:
-            with self._explained(folder):
+            with self._named(folder):
                 found = [one["path"] for one in obstore.list(self._store(), folder).collect()]
             self.remove(found)
         except OSError:
@@ -256,6 +271,10 @@ class ObjectStore(FileStore):
             retry_config={"max_retries": _RETRIES, "retry_timeout": _RETRY},
             credential_provider=declared(settings),
         )
+
+    def _named(self, name: str) -> _Explained:
+        """Checks the name of a request. Raises LeadsOutside where it could be a key outside of the prefix."""
+        return self._explained(checked_name(name))
 
     def _explained(self, name: str = "") -> _Explained:
         return _Explained(self, name)
@@ -322,7 +341,7 @@ class _Upload:
 
     def __init__(self, store: ObjectStore, name: str) -> None:
         self._store, self._name = store, name
-        with _Explained(store, name):
+        with _Explained(store, checked_name(name)):
             self._writer: WritableFile | None = store.writer(name)
 
     def write(self, text: bytes | memoryview) -> None:

@@ -30,6 +30,7 @@ class SnapshotFolder:
 
     def __init__(self, endpoint: str, flow: str, client: Mapping[str, Setting] | None = None) -> None:
         self.store = opened(endpoint, client)
+        self._flow = flow
         self._folder = f"{OWN_FOLDER}/{flow}/snapshots"
         self._read: dict[int, Snapshot] = {}  # those that `describing` has read
 
@@ -50,9 +51,9 @@ class SnapshotFolder:
             raise ManifestProblem(
                 f"{path} can't be read: {error}; restore it from a copy, or remove it"
             ) from error
-        if found.at_ms != at_ms:
+        if (found.at_ms, found.flow) != (at_ms, self._flow):
             raise ManifestProblem(
-                f"{path} holds the snapshot of another time: restore it from a copy, or remove it"
+                f"{path} holds the snapshot of another time or flow: restore it from a copy, or remove it"
             )
         return found
 

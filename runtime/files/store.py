@@ -2,6 +2,9 @@
 
 Names are relative to the endpoint, with `/` between their parts. All methods block, and raise OSError with a
 text for people: a missing file is a FileNotFoundError. A file appears under its name whole or not at all.
+
+A name that could lead out of the endpoint is a LeadsOutside before anything is done, and so is a symbolic
+link on the way to a file: no operation follows one, also where it takes the place of a folder meanwhile.
 """
 
 from __future__ import annotations
@@ -10,16 +13,26 @@ import errno
 import io
 import os
 import shutil
+import stat
 import uuid
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO, Final, Protocol
 
 from runtime.contract.client.stores import Setting, is_store
+from runtime.contract.records.record_values import MAX_TEXT_BYTES
+from runtime.contract.spec.files import name_problem
 
+MOST_READ: Final = MAX_TEXT_BYTES + 1_024  # of a part of a manifest: its decoder takes no more
 _BUFFER: Final = 1 << 20
+_FOLDER: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
+_FILE: Final = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+_NEW_FILE: Final = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+_PROBE: Final = ".now"  # its time is that of the file system
+_NOT_EMPTY: Final = frozenset({errno.ENOTEMPTY, errno.EEXIST, errno.ENOTDIR, errno.ENOENT})
 _WITHOUT_LINKS: Final = frozenset({errno.EPERM, errno.ENOTSUP, errno.ENOSYS, errno.EMLINK})
 
 
@@ -32,7 +45,7 @@ class NotExclusive(OSError):
 
 
 class LeadsOutside(Exception):
-    """A symbolic link leads out of the endpoint's folder; the text names it."""
+    """A name or a symbolic link could lead out of the endpoint; the text names it."""
 
 
 class Upload(Protocol):
@@ -68,7 +81,8 @@ class FileStore(ABC):
         """
 
     @abstractmethod
-    def read(self, name: str) -> bytes: ...
+    def read(self, name: str) -> bytes:
+        """Returns the content of a part of a manifest, which has at most MOST_READ bytes."""
 
     def read_all(self, names: Sequence[str]) -> list[bytes]:
         """Returns the content of several files."""
@@ -180,12 +194,15 @@ def opened(address: str, client: Mapping[str, Setting] | None = None) -> FileSto
 
 
 class LocalFolder(FileStore):
-    """A folder that every machine of the job sees under one path."""
+    """A folder that every machine of the job sees under one path.
+
+    Each operation walks from the folder to the file with a handle for each folder on the way. So what is
+    opened, moved or removed is below the folder, whatever other writers do to it meanwhile.
+    """
 
     def __init__(self, folder: str | Path) -> None:
         self.folder = Path(folder)
         self.address = str(self.folder)
-        self._inside: set[Path] = set()
 
     def check(self) -> None:
         if not self.folder.is_dir():
@@ -200,148 +217,282 @@ class LocalFolder(FileStore):
 
     def names(self, folder: str, after: str = "") -> list[str]:
         try:
-            return [path.name for path in (self.folder / folder).iterdir() if path.name > after]
+            with self._folder(checked_name(folder), folder) as handle, os.scandir(handle) as entries:
+                return [entry.name for entry in entries if entry.name > after]
         except (FileNotFoundError, NotADirectoryError):
             return []
 
     def read(self, name: str) -> bytes:
-        return (self.folder / name).read_bytes()
+        with self.open(name) as file:
+            text = file.read(MOST_READ + 1)
+        if len(text) > MOST_READ:
+            raise too_long(self.path(name))
+        return text
 
     def open(self, name: str) -> BinaryIO:
-        path = self.folder / name
-        if not path.resolve().is_relative_to(self.folder.resolve()):
-            raise LeadsOutside(f"{path} leads out of {self.folder}")
-        return path.open("rb")
+        """Opens a file for reading. A device or a pipe is no file."""
+        with self._parent(name) as (folder, last), self._explained(name):
+            handle = os.open(last, _FILE, dir_fd=folder)
+            if not stat.S_ISREG(os.fstat(handle).st_mode):
+                os.close(handle)
+                raise OSError(errno.EINVAL, "it is no regular file")
+            return os.fdopen(handle, "rb")
 
     def sizes(self, names: Sequence[str]) -> list[int | None]:
-        paths = [self.folder / name for name in names]
-        return [path.stat().st_size if path.is_file() else None for path in paths]
+        return [self._size(name) for name in names]
+
+    def _size(self, name: str) -> int | None:
+        try:
+            with self._parent(name) as (folder, last):
+                found = os.stat(last, dir_fd=folder, follow_symlinks=False)
+        except (FileNotFoundError, NotADirectoryError):
+            return None
+        return found.st_size if stat.S_ISREG(found.st_mode) else None
 
     def add(self, name: str, text: bytes) -> None:
-        path = self.folder / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        temporary = path.with_name(f".{path.name}.{uuid.uuid4().hex}.tmp")
+        with self._parent(name, make=True) as (folder, last), self._explained(name):
+            temporary = f".{last}.{uuid.uuid4().hex}.tmp"
+            try:
+                with os.fdopen(os.open(temporary, _NEW_FILE, 0o666, dir_fd=folder), "wb") as file:
+                    file.write(text)
+                    file.flush()
+                    os.fsync(file.fileno())
+                self._link_new(folder, temporary, last, name)
+            finally:
+                _unlink(folder, temporary)
+            os.fsync(folder)
+
+    def _link_new(self, folder: int, temporary: str, last: str, name: str) -> None:
         try:
-            write_synced(temporary, text)
-            _link_new(temporary, path)
-        finally:
-            temporary.unlink(missing_ok=True)
-        sync_folder(path.parent)
+            os.link(temporary, last, src_dir_fd=folder, dst_dir_fd=folder, follow_symlinks=False)
+        except FileExistsError:
+            raise NameTaken(self.path(name)) from None
+        except OSError as error:
+            if error.errno in _WITHOUT_LINKS:
+                raise NotExclusive(
+                    error.errno,
+                    f"the file system has no hard links ({error.strerror}), without which two drivers could"
+                    " write the same commit: use another file system",
+                    str((self.folder / name).parent),
+                ) from error
+            raise
 
     def upload(self, name: str) -> Upload:
-        return LocalUpload(self.folder / name)
+        with self._parent(name, make=True) as (folder, last), self._explained(name):
+            return LocalUpload(folder, last)
 
     def move(self, moves: Sequence[tuple[str, str]]) -> list[str]:
-        folders: set[Path] = set()
+        for names in moves:
+            for name in names:
+                checked_name(name)
+        folders: set[str] = set()
         missing: list[str] = []
         for old, new in moves:
-            source, target = self.folder / old, self.folder / new
-            if target.parent not in folders:
-                self._make_inside(target.parent)
+            target = _folder_of(new)
             try:
-                os.utime(source)
-                source.replace(target)
+                self._move(old, new, make=target not in folders)
             except FileNotFoundError:
                 missing.append(new)
-            folders |= {source.parent, target.parent}
+            else:
+                folders |= {_folder_of(old), target}
         for folder in folders:
-            if folder.is_dir():
-                sync_folder(folder)
+            with suppress(FileNotFoundError), self._folder(folder, folder) as handle:
+                os.fsync(handle)
         return missing
+
+    def _move(self, old: str, new: str, *, make: bool) -> None:
+        """Moves a file. Raises FileNotFoundError where it is not there, before a folder is made."""
+        with self._parent(old) as (source, name), self._explained(old):
+            found = os.stat(name, dir_fd=source, follow_symlinks=False)
+            if stat.S_ISLNK(found.st_mode):
+                raise self._link(old)
+            if not stat.S_ISREG(found.st_mode):
+                raise OSError(errno.EINVAL, "it is no regular file")
+            with self._parent(new, make=make) as (folder, last):
+                os.utime(name, dir_fd=source, follow_symlinks=False)
+                os.replace(name, last, src_dir_fd=source, dst_dir_fd=folder)
 
     def remove(self, names: Iterable[str]) -> None:
         folders = set()
         for name in names:
-            path = self.folder / name
-            path.unlink(missing_ok=True)
-            folders.add(path.parent)
-        for folder in folders:
-            sync_folder(folder)
+            with suppress(FileNotFoundError, NotADirectoryError), self._parent(name) as (folder, last):
+                _unlink(folder, last)
+                folders.add(_folder_of(name))
+        for below in folders:
+            with self._folder(below, below) as folder:
+                os.fsync(folder)
 
     def remove_older(self, folder: str, age_s: float, keep: Collection[str] = ()) -> int:
-        root = self.folder / folder
-        if not root.is_dir():
+        try:
+            with self._folder(checked_name(folder), folder) as root:
+                return _remove_older(root, folder, age_s, keep)
+        except (FileNotFoundError, NotADirectoryError):
             return 0
-        probe = root / ".now"
-        probe.touch()
-        now = probe.stat().st_mtime
-        removed = 0
-        for below, _, names in os.walk(root, topdown=False):
-            for name in names:
-                path = Path(below, name)
-                if path != probe and self._name(path) in keep:
-                    continue
-                if path != probe and now - path.stat().st_mtime >= age_s:
-                    path.unlink()
-                    removed += 1
-            if Path(below) != root and not any(Path(below).iterdir()):
-                Path(below).rmdir()
-        return removed
 
     def remove_folder(self, folder: str) -> None:
-        shutil.rmtree(self.folder / folder, ignore_errors=True)
+        with suppress(OSError), self._parent(folder) as (above, last):
+            shutil.rmtree(last, ignore_errors=True, dir_fd=above)
 
-    def _name(self, path: Path) -> str:
-        return path.relative_to(self.folder).as_posix()
+    @contextmanager
+    def _parent(self, name: str, *, make: bool = False) -> Iterator[tuple[int, str]]:
+        """Opens the folder that a file is in, and yields its handle and the file's name there.
 
-    def _make_inside(self, folder: Path) -> None:
-        """Creates a folder below this one. Raises LeadsOutside where a link leads out of it."""
-        folder.mkdir(parents=True, exist_ok=True)
-        if not folder.resolve().is_relative_to(self.folder.resolve()):
-            raise LeadsOutside(f"{folder} leads out of {self.folder}")
-        for one in (folder, *folder.parents):
-            sync_folder(one)
-            if one == self.folder:
-                break
+        Raises LeadsOutside, OSError.
+        """
+        checked_name(name)
+        with self._folder(_folder_of(name), name, make=make) as handle:
+            yield handle, name.rpartition("/")[2]
+
+    @contextmanager
+    def _folder(self, folder: str, name: str, *, make: bool = False) -> Iterator[int]:
+        """Opens a folder below this one, and makes it where that is asked. Raises LeadsOutside, OSError.
+
+        A folder that is not there is a FileNotFoundError of `name`.
+        """
+        parts = folder.split("/") if folder else []
+        try:
+            handle = open_folder(self.folder, parts, make=make)
+        except SymbolicLink as error:
+            raise self._link("/".join(parts[: error.depth + 1])) from None
+        except FileNotFoundError as error:
+            raise OSError(error.errno, error.strerror, self.path(name)) from None
+        try:
+            yield handle
+        finally:
+            os.close(handle)
+
+    @contextmanager
+    def _explained(self, name: str) -> Iterator[None]:
+        """Adds the path to an OSError, which knows the file's name alone."""
+        try:
+            yield
+        except NotExclusive:
+            raise
+        except OSError as error:
+            if error.errno == errno.ELOOP:
+                raise self._link(name) from None
+            raise OSError(error.errno, error.strerror, self.path(name)) from None
+
+    def _link(self, name: str) -> LeadsOutside:
+        return LeadsOutside(f"{self.path(name)} is a symbolic link, and none is followed: remove the link")
+
+
+class SymbolicLink(NotADirectoryError):
+    """A part of a path is a symbolic link; `depth` is its place among the parts."""
+
+    def __init__(self, name: str, depth: int) -> None:
+        super().__init__(errno.ENOTDIR, "it is a symbolic link", name)
+        self.depth = depth
+
+
+def open_folder(root: Path, names: Sequence[str], *, make: bool = False) -> int:
+    """Opens a folder below another, step by step, so that no link leads out of it, and returns its handle.
+
+    With `make`, folders that are not there are made, durably. Raises SymbolicLink, OSError.
+    """
+    handle = os.open(root, _FOLDER)
+    for depth, name in enumerate(names):
+        above = handle
+        try:
+            handle = _open_inside(above, name, make=make)
+        except OSError as error:
+            if error.errno in (errno.ENOTDIR, errno.ELOOP) and _is_link(above, name):
+                raise SymbolicLink(name, depth) from None
+            where = str(root.joinpath(*names[: depth + 1]))
+            raise OSError(error.errno, error.strerror, where) from None
+        finally:
+            os.close(above)
+    return handle
+
+
+def _open_inside(above: int, name: str, *, make: bool) -> int:
+    if name in ("", ".", ".."):
+        raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), name)
+    if make:
+        with suppress(FileExistsError):
+            os.mkdir(name, dir_fd=above)
+        os.fsync(above)
+    return os.open(name, _FOLDER | os.O_NOFOLLOW, dir_fd=above)
+
+
+def _is_link(folder: int, name: str) -> bool:
+    with suppress(OSError):
+        return stat.S_ISLNK(os.stat(name, dir_fd=folder, follow_symlinks=False).st_mode)
+    return False
+
+
+def checked_name(name: str) -> str:
+    """Returns the name of a file or folder. Raises LeadsOutside where it could lead out of the endpoint."""
+    if (problem := name_problem(name)) is not None:
+        raise LeadsOutside(f"the name {problem}")
+    return name
+
+
+def too_long(path: str) -> OSError:
+    """Returns the error of a file that is longer than any part of a manifest."""
+    return OSError(errno.EFBIG, f"it has more than {MOST_READ} bytes", path)
+
+
+def _folder_of(name: str) -> str:
+    return name.rpartition("/")[0]
+
+
+def _unlink(folder: int, name: str) -> None:
+    with suppress(FileNotFoundError):
+        os.unlink(name, dir_fd=folder)
+
+
+def _remove_older(root: int, folder: str, age_s: float, keep: Collection[str]) -> int:
+    """Removes files below an open folder, whose name is `folder`, and the folders that are empty then."""
+    probe = os.open(_PROBE, _FILE | os.O_CREAT, 0o666, dir_fd=root)
+    try:
+        os.utime(probe)
+        now = os.fstat(probe).st_mtime
+    finally:
+        os.close(probe)
+    removed = 0
+    for below, folders, files, handle in os.fwalk(".", topdown=False, dir_fd=root):
+        for name in files:
+            path = os.path.normpath(f"{folder}/{below}/{name}")
+            if path == f"{folder}/{_PROBE}" or path in keep:
+                continue
+            found = os.stat(name, dir_fd=handle, follow_symlinks=False)
+            if now - found.st_mtime >= age_s:
+                os.unlink(name, dir_fd=handle)
+                removed += 1
+        for name in folders:
+            try:
+                os.rmdir(name, dir_fd=handle)
+            except OSError as error:
+                if error.errno not in _NOT_EMPTY:
+                    raise
+    return removed
 
 
 class LocalUpload:
     """A file in the folder of staged files, which nothing reads before a commit names it."""
 
-    def __init__(self, path: Path) -> None:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        self._path = path
-        self._file = path.open("xb", buffering=_BUFFER)
+    def __init__(self, folder: int, name: str) -> None:
+        self._name = name
+        self._file = os.fdopen(os.open(name, _NEW_FILE, 0o666, dir_fd=folder), "wb", buffering=_BUFFER)
+        self._folder: int | None = os.dup(folder)
         self.write: Callable[[bytes | memoryview], object] = self._file.write
 
     def close(self) -> None:
         self._file.flush()
         os.fsync(self._file.fileno())
         self._file.close()
+        self._leave()
 
     def discard(self) -> None:
         try:
             self._file.close()
         finally:
-            self._path.unlink(missing_ok=True)
+            if self._folder is not None:
+                _unlink(self._folder, self._name)
+            self._leave()
 
-
-def write_synced(path: Path, text: bytes) -> None:
-    with path.open("wb") as file:
-        file.write(text)
-        file.flush()
-        os.fsync(file.fileno())
-
-
-def _link_new(temporary: Path, path: Path) -> None:
-    try:
-        os.link(temporary, path)
-    except FileExistsError:
-        raise NameTaken(str(path)) from None
-    except OSError as error:
-        if error.errno in _WITHOUT_LINKS:
-            raise NotExclusive(
-                error.errno,
-                f"the file system has no hard links ({error.strerror}), without which two drivers could write"
-                " the same commit: use another file system",
-                str(path.parent),
-            ) from error
-        raise
-
-
-def sync_folder(folder: Path) -> None:
-    handle = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
+    def _leave(self) -> None:
+        if self._folder is not None:
+            os.close(self._folder)
+            self._folder = None

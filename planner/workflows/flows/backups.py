@@ -16,6 +16,7 @@ from runtime.files.snapshots import SnapshotFolder
 from runtime.files.store import opened
 
 _REACH = "make the store reachable from this machine, then run this again"
+_MOST_MS = 253_402_300_800_000  # the year 10000
 _DAMAGED = "restore the folder of the endpoint from a copy; nothing was changed"
 
 
@@ -110,7 +111,9 @@ class RequestedBackup:
 
 
 def time_text(at_ms: int) -> str:
-    """`2026-01-31T23:59:59.123Z`"""
+    """`2026-01-31T23:59:59.123Z`; the number itself where no calendar has it: producers choose timestamps."""
+    if not 0 <= at_ms < _MOST_MS:
+        return f"{at_ms} ms"
     text = datetime.fromtimestamp(at_ms / 1000, UTC).strftime("%Y-%m-%dT%H:%M:%S")
     return f"{text}.{at_ms % 1000:03d}Z" if at_ms % 1000 else f"{text}Z"
 

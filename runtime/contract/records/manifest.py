@@ -8,6 +8,9 @@ there. It is named by the digest of its content, which a commit records, as are 
 
 A snapshot has the same form. It describes what records do not hold: configs and partitions of topics, their
 ACLs, and the committed offsets of consumer groups.
+
+A digest is no signature: whoever may write the endpoint's folder may have written any of these. So each name
+of a file is checked as it is decoded, and each number has its bounds.
 """
 
 import hashlib
@@ -17,11 +20,20 @@ import msgspec
 
 from runtime.contract.records import record_values
 from runtime.contract.records.record_values import MsgspecDecoder, UnreadableValue
+from runtime.contract.spec.files import data_name_problem, staged_name_problem
 
 VERSION: Final = 1
 REPLACING: Final = 2  # the version of commits that replace files: earlier readers refuse it
 _T = TypeVar("_T")
+_MOST_PARTITIONS: Final = 1_000_000  # of a topic: far more than a cluster has
 _Offset = Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]
+_Count = Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]
+_Number = Annotated[int, msgspec.Meta(ge=1, le=2**63 - 1)]
+_Partition = Annotated[int, msgspec.Meta(ge=0, lt=_MOST_PARTITIONS)]
+_Time = Annotated[int, msgspec.Meta(ge=0, lt=253_402_300_800_000)]  # ms, before the year 10000
+_Timestamp = Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)]  # of a record: its producer chose it
+_TopicId = Annotated[str, msgspec.Meta(pattern=r"\A([0-9a-f]{2})*\Z", max_length=32)]
+_Digest = Annotated[str, msgspec.Meta(pattern=r"\A[0-9a-f]{64}\Z")]  # a part of the name of a file
 
 
 class OffsetGap(msgspec.Struct, frozen=True, kw_only=True):
@@ -30,7 +42,7 @@ class OffsetGap(msgspec.Struct, frozen=True, kw_only=True):
     low: _Offset
     end: _Offset
     why: str
-    at_ms: int
+    at_ms: _Time
 
 
 class FilePosition(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -42,14 +54,14 @@ class FilePosition(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
     """
 
     topic: str
-    topic_id: str
-    partition: int
+    topic_id: _TopicId
+    partition: _Partition
     position: _Offset
-    records: int = 0
-    bytes: int = 0
-    dropped: int = 0
-    tombstones: int = 0
-    last_timestamp: int = -1
+    records: _Count = 0
+    bytes: _Count = 0
+    dropped: _Count = 0
+    tombstones: _Count = 0
+    last_timestamp: _Timestamp = -1
     gaps: list[OffsetGap] = []
 
     @property
@@ -67,15 +79,20 @@ class DataFile(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     path: str
     staged: str
     topic: str
-    topic_id: str
-    partition: int
+    topic_id: _TopicId
+    partition: _Partition
     first: _Offset
     end: _Offset
-    records: int
-    size: int
-    crc32c: int
-    first_timestamp: int = -1
-    last_timestamp: int = -1
+    records: _Count
+    size: _Count
+    crc32c: Annotated[int, msgspec.Meta(ge=0, lt=2**32)]
+    first_timestamp: _Timestamp = -1
+    last_timestamp: _Timestamp = -1
+
+    def __post_init__(self) -> None:
+        problem = data_name_problem(self.path) or staged_name_problem(self.staged)
+        if problem is not None:
+            raise ValueError(f"the name of a file, {problem}")
 
 
 class SmallFiles(msgspec.Struct, frozen=True, kw_only=True):
@@ -84,7 +101,7 @@ class SmallFiles(msgspec.Struct, frozen=True, kw_only=True):
     A larger file is listed where it parts two others, which are never merged over it.
     """
 
-    below: int
+    below: _Count
     files: list[DataFile]
 
 
@@ -99,8 +116,8 @@ class ManifestOwner(msgspec.Struct, frozen=True, kw_only=True):
 class CheckpointRef(msgspec.Struct, frozen=True, kw_only=True):
     """Names a checkpoint: the commit whose state it holds, and the digest of its content."""
 
-    number: Annotated[int, msgspec.Meta(ge=1)]
-    digest: str
+    number: _Number
+    digest: _Digest
 
 
 class Commit(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -114,11 +131,11 @@ class Commit(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """
 
     version: Literal[1, 2] = VERSION
-    number: Annotated[int, msgspec.Meta(ge=1)]
+    number: _Number
     flow: str
     owner: ManifestOwner
-    generation: int
-    at_ms: int
+    generation: _Count
+    at_ms: _Time
     format: str
     previous: str = ""
     complete: bool = False
@@ -129,12 +146,17 @@ class Commit(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     small: SmallFiles | None = None
     checkpoint: CheckpointRef | None = None
 
+    def __post_init__(self) -> None:
+        problem = next(filter(None, map(data_name_problem, self.replaced)), None)
+        if problem is not None:
+            raise ValueError(f"the name of a replaced file, {problem}")
+
 
 class FileListRef(msgspec.Struct, frozen=True, kw_only=True):
     """Names a list of files by the digest of its content, and counts its files."""
 
-    digest: str
-    files: int
+    digest: _Digest
+    files: _Count
 
 
 class FileList(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -152,9 +174,9 @@ class CheckpointTopic(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     name: str
-    ids: Annotated[list[str], msgspec.Meta(min_length=1)]
-    since_ms: int
-    begins: dict[int, _Offset]
+    ids: Annotated[list[_TopicId], msgspec.Meta(min_length=1)]
+    since_ms: _Time
+    begins: dict[_Partition, _Offset]
     positions: list[FilePosition]
 
 
@@ -166,9 +188,9 @@ class ManifestCheckpoint(msgspec.Struct, frozen=True, kw_only=True, omit_default
 
     version: Literal[1] = VERSION
     flow: str
-    number: Annotated[int, msgspec.Meta(ge=1)]
+    number: _Number
     commit: str
-    at_ms: int
+    at_ms: _Time
     owner: ManifestOwner
     format: str
     topics: list[CheckpointTopic] = []
@@ -179,9 +201,9 @@ class SnapshotTopic(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
     """Describes a topic. `config` has the values that are set on the topic itself."""
 
     name: str
-    topic_id: str
-    partitions: Annotated[int, msgspec.Meta(ge=1)]
-    replication: Annotated[int, msgspec.Meta(ge=1)] = 1
+    topic_id: _TopicId
+    partitions: Annotated[int, msgspec.Meta(ge=1, le=_MOST_PARTITIONS)]
+    replication: Annotated[int, msgspec.Meta(ge=1, le=2**15 - 1)] = 1
     config: dict[str, str] = {}
 
 
@@ -192,7 +214,7 @@ class SnapshotAcl(msgspec.Struct, frozen=True, kw_only=True, order=True):
     pattern: Literal["LITERAL", "PREFIXED"]
     principal: str
     host: str
-    operation: str
+    operation: Annotated[str, msgspec.Meta(pattern=r"\A[A-Z_]+\Z", max_length=40)]
     permission: Literal["ALLOW", "DENY"]
 
 
@@ -201,7 +223,7 @@ class SnapshotOffset(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tr
 
     group: str
     topic: str
-    partition: int
+    partition: _Partition
     offset: _Offset
     metadata: str = ""
 
@@ -215,8 +237,8 @@ class Snapshot(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     version: Literal[1] = VERSION
     flow: str
     cluster_id: str
-    generation: int
-    at_ms: int
+    generation: _Count
+    at_ms: _Time
     topics: list[SnapshotTopic] = []
     acls: list[SnapshotAcl] | None = None
     offsets: list[SnapshotOffset] = []

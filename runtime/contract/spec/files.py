@@ -25,6 +25,7 @@ LineFormat = Literal["text", "json"]
 SourceFormat = Literal["text", "json", "parquet"]
 
 OWN_FOLDER: Final = "_repl"  # holds the manifests and the files that are not committed yet
+STAGING_FOLDER: Final = "staging"  # of a flow's own folder: files that no commit names yet
 EXTENSIONS: Final = {"json": "jsonl", "parquet": "parquet", "raw": "log"}
 DEFAULT_LAYOUT: Final = "{topic}/"
 DEFAULT_SNAPSHOTS_MS: Final = 600_000
@@ -40,6 +41,9 @@ _MOST_BESIDE_TOPIC: Final = 6  # a name has at most 255 bytes, and a topic's at 
 _MOST_MS: Final = 253_402_300_800_000  # the year 10000
 _MOST_RETENTION_MS: Final = 30 * 86_400_000
 UNKNOWN_TIME: Final = "unknown"
+_MOST_NAME: Final = 4_096  # bytes of a path
+_MOST_PART: Final = 255  # bytes of a name in a folder
+_SHOWN: Final = 100  # characters of a name
 
 
 class CompactionSpec(
@@ -92,6 +96,39 @@ class LinesSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     topic: Annotated[str, msgspec.Meta(pattern=r"^[a-zA-Z0-9._-]{1,249}$")]
     every_ms: Annotated[int, msgspec.Meta(ge=100, le=86_400_000)] = 1_000
     recursive: bool = False
+
+
+def name_problem(name: str) -> str | None:
+    """Returns why a name could lead out of the folder or prefix that it is relative to, None where it can't.
+
+    Any writer of the folder may have written it, in a manifest or as the name of a file. So a name is checked
+    where it is decoded and again before each file operation.
+    """
+    shown = repr(name[:_SHOWN])
+    parts = name.split("/")
+    if not all(parts):
+        return f"{shown} is absolute, or has an empty part"
+    if "." in parts or ".." in parts:
+        return f"{shown} has a part that is . or .."
+    if "\\" in name or ":" in name or not name.isprintable():
+        return f"{shown} has a backslash, a colon or a character that can't be printed"
+    if len(name.encode()) > _MOST_NAME or any(len(part.encode()) > _MOST_PART for part in parts):
+        return f"{shown} is too long"
+    return None
+
+
+def data_name_problem(path: str) -> str | None:
+    """Returns why the path of a data file is not one beside the manifests, None where it is."""
+    if path.split("/")[0] == OWN_FOLDER:
+        return f"{path[:_SHOWN]!r} is in {OWN_FOLDER}, which holds no data files"
+    return name_problem(path)
+
+
+def staged_name_problem(staged: str) -> str | None:
+    """Returns why the name of a staged file is not one in the folder of staged files, None where it is."""
+    if staged.split("/")[0] != STAGING_FOLDER:
+        return f"{staged[:_SHOWN]!r} is not in {STAGING_FOLDER}"
+    return name_problem(staged)
 
 
 def folder_problem(folder: str) -> tuple[str, str] | None:
@@ -174,6 +211,11 @@ def folder_of(layout: str, topic: str, partition: int, timestamp_ms: int) -> str
         date=f"{at:%Y-%m-%d}" if at else UNKNOWN_TIME,
         hour=f"{at:%H}" if at else UNKNOWN_TIME,
     )
+
+
+def in_own_folder(layout: str, topic: str) -> bool:
+    """Returns whether the files of a topic would be among the manifests: a topic may be named `_repl`."""
+    return folder_of(layout, topic, 0, 0).split("/")[0] == OWN_FOLDER
 
 
 def file_name(

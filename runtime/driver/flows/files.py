@@ -19,6 +19,7 @@ from runtime.contract.records.control import AssignedPartition, client_id
 from runtime.contract.records.job_status import PartitionState, PartitionStatus
 from runtime.contract.records.ledger import LedgerKey, LedgerValue, PartitionKey, Progress, ProgressKey
 from runtime.contract.records.manifest import Commit, FilePosition, ManifestOwner
+from runtime.contract.spec.files import in_own_folder
 from runtime.contract.spec.jobspec import FlowSpec, JobSpec, Start
 from runtime.contract.spec.naming import is_other_topic
 from runtime.contract.spec.route import Router
@@ -91,6 +92,11 @@ class FileFlow(RoundFlow):
     def _forget(self) -> None:
         self._claimed = False  # the manifest is read again: the commit may have been written
         self._compaction.forget()
+
+    def selected(self, topics: Iterable[str]) -> dict[str, str]:
+        """Returns the topics that the flow selects, without those whose folder holds the manifests."""
+        found = super().selected(topics)
+        return {name: into for name, into in found.items() if not in_own_folder(self.files.layout, name)}
 
     async def _round(self) -> bool:
         """Copies once, and returns whether there is more to copy at once. Raises what `run` handles."""
@@ -218,7 +224,11 @@ class FileFlow(RoundFlow):
             _offsets(source, wanted, LATEST, Isolation.READ_COMMITTED),
         )
         gone = sorted({key[0] for key in self._manifest.positions if key[0] not in topics})
-        notes = (f"{name} is gone from {self.spec.source}: its files stay" for name in gone)
+        notes = [f"{name} is gone from {self.spec.source}: its files stay" for name in gone]
+        notes += [
+            f"{name} is not copied: its folder would be that of the manifests"
+            for name in sorted(super().selected(topics).keys() - selected.keys())
+        ]
         self._notes = tuple(
             filter(None, [self._snapshots.note, self._compaction.note, self._checkpoints.note, *notes])
         )

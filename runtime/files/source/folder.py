@@ -6,7 +6,7 @@ import errno
 import os
 import stat
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
@@ -14,8 +14,8 @@ from runtime.files.manifest import EndpointUnavailable
 from runtime.files.source.file_source import FileSource
 from runtime.files.source.known_files import HIDDEN, PACKED, FileState, Listing
 from runtime.files.source.open_file import LocalFile
+from runtime.files.store import open_folder
 
-_FOLDER: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 _FILE: Final = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 
 
@@ -76,7 +76,7 @@ def _entries(folder: Path, below: str) -> Iterator[tuple[str, os.stat_result]]:
     What is renamed meanwhile is left out: the next look shows it.
     """
     try:
-        handle = _open_folder(folder, below.split("/")[:-1])
+        handle = open_folder(folder, below.split("/")[:-1])
     except OSError as error:
         if below and error.errno in (errno.ENOENT, errno.ENOTDIR):
             return
@@ -113,22 +113,8 @@ def _why_ignored(name: str, mode: int, *, is_read: bool) -> str:
 def open_file(folder: Path, name: str) -> LocalFile:
     """Opens a file of the folder for reading, never one that a link leads to. Raises OSError."""
     *folders, last = name.split("/")
-    handle = _open_folder(folder, folders)
+    handle = open_folder(folder, folders)
     try:
         return LocalFile(os.open(last, _FILE, dir_fd=handle))
     finally:
         os.close(handle)
-
-
-def _open_folder(folder: Path, names: Iterable[str]) -> int:
-    """Opens a folder below the flow's one, step by step, so that no link leads out of it. Raises OSError."""
-    handle = os.open(folder, _FOLDER)
-    for name in names:
-        above = handle
-        try:
-            if name in ("", ".", ".."):
-                raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), name)
-            handle = os.open(name, _FOLDER | os.O_NOFOLLOW, dir_fd=above)
-        finally:
-            os.close(above)
-    return handle

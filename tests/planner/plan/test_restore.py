@@ -22,6 +22,7 @@ from planner.plan.restore import (
     BackupState,
     RestoredGroup,
     RestoredTopic,
+    approval,
     fitting,
     restore_changes,
     restore_steps,
@@ -87,6 +88,33 @@ def test_a_topic_that_exists_is_neither_made_nor_configured() -> None:
     assert [type(step) for step in made.steps if step.address.kind == "topic"] == [RestoreRecords]
     (change,) = (one for one in made.changes if one.address == topic_address("dc2", "orders"))
     assert change.action is Action.UPDATE
+
+
+def test_each_rule_and_each_offset_of_an_unsigned_snapshot_is_shown_to_be_approved() -> None:
+    """A writer of the backup's folder may have forged them: the plan says so, and writes nothing else."""
+    every = replace(RULE, resource="*", principal="User:mallory", operation="ALL")
+    group = RestoredGroup("billing", (BackedUpOffset("orders", 0, 42, "forged"),), "2026-01-31T11:55:00Z")
+    changes = restore_changes(STATE, "dc2", HELD, [ORDERS], [GROUP, group], [RULE, every])
+    made = replace(plan(), changes=changes, steps=restore_steps(changes))
+    made = replace(made, diagnostics=tuple(approval(STATE, [GROUP, group], [RULE, every])))
+    shown = "\n".join(text(made))
+    for said in (
+        "ACL rules (2) and offsets of consumer groups (2) are those that the snapshots in /mnt/archive name",
+        "which are not signed",
+        "+ rule: allow.User:mallory.ALL.topic.*",
+        "! it applies to other topics too",
+        "+ rule: allow.User:app.READ.topic.orders",
+        "+ orders-0: 42",
+        "+ orders-0: 42, metadata forged",
+    ):
+        assert said in shown
+    written = [step for step in made.steps if isinstance(step, CreateAcl | RestoreOffsets)]
+    assert {step.address for step in written} == {
+        change.address for change in changes if change.address.kind in ("acl", "group")
+    }
+    assert list(approval(STATE, [], [])) == []
+    (only_groups,) = approval(STATE, [GROUP], [])
+    assert "ACL" not in only_groups.summary + only_groups.way_out
 
 
 def test_a_saved_plan_is_the_same_plan(tmp_path: Path) -> None:

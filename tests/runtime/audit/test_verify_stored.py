@@ -240,7 +240,8 @@ def test_records_of_a_damaged_file_are_not_missing_one_by_one() -> None:
 
 def file_of(first: int, end: int) -> DataFile:
     return DataFile(
-        path=f"orders/{first}", staged="", topic="orders", topic_id=ID, partition=0, first=first, end=end,
+        path=f"orders/{first}", staged="staging/1/x.part", topic="orders",
+        topic_id=ID, partition=0, first=first, end=end,
         records=end - first, size=1, crc32c=0,
     )  # fmt: skip
 

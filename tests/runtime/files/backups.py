@@ -91,7 +91,7 @@ class WrittenBackup:
         (self.folder / path).write_bytes(text)
         return DataFile(
             path=path,
-            staged="",
+            staged="staging/1/x.part",
             topic="orders",
             topic_id=topic_id,
             partition=0,

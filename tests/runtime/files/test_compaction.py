@@ -44,7 +44,7 @@ DAY_MS = 86_400_000
 def file(first: int, size: int, folder: str = "orders", partition: int = 0, topic_id: str = ONE) -> DataFile:
     return DataFile(
         path=f"{folder}/f-{partition:05d}-{first:020d}-{topic_id[:8]}.log",
-        staged="",
+        staged="staging/1/x.part",
         topic="orders",
         topic_id=topic_id,
         partition=partition,
@@ -460,7 +460,7 @@ def test_a_folder_that_takes_no_file_fails_the_pass_alone(tmp_path: Path) -> Non
     staging.parent.rmdir()
     staging.parent.write_text("no folder")  # refuses root too, as a full disk does
     assert lake.staged() == []
-    assert lake.duty.note.startswith(f"small files are not merged: {staging}: Not a directory on ")
+    assert lake.duty.note.startswith(f"small files are not merged: {staging.parent}: Not a directory on ")
     assert lake.seen_by_the_manifest() == [0, 1]
 
 
