@@ -12,16 +12,19 @@ FORMAT_VERSION = 1
 
 
 @click.command()
-@click.argument("folder", type=click.Path(path_type=Path), default=Path(), metavar="[DIR]")
+@click.argument("place", type=click.Path(path_type=Path), default=Path(), metavar="[PATH]")
 @json_option
-def command(folder: Path, as_json: bool) -> int:
-    """Write a commented starter topology into DIR (default: the current folder); overwrites nothing."""
+def command(place: Path, as_json: bool) -> int:
+    """Write a commented starter topology; it overwrites nothing.
+
+    PATH is a folder (default: the current one), or a file whose name ends with .yaml or .yml.
+    """
     from planner.workflows.topology import write_starter
 
-    file = write_starter(folder)
+    file = write_starter(place)
     if as_json:
         emit({"format_version": FORMAT_VERSION, "files": [str(file)]})
         return ExitCode.DONE
-    where = "" if folder == Path() else f" {folder}"
+    where = "" if place == Path() else f" {place}"
     click.echo(f"Wrote {file}. Next: edit it, then repl validate{where} and repl plan{where}.")
     return ExitCode.DONE

@@ -2,7 +2,9 @@
 
 On loopback there is no token. Any other address needs one, as `Authorization: Bearer` or, after the login
 page, as a cookie that is derived from it. A Host header that names another machine is refused: a hostile page
-could otherwise make a browser read this server under the page's own name (DNS rebinding).
+could otherwise make a browser read this server under the page's own name (DNS rebinding). A request that a
+page of another site makes is refused as well: it could begin plans, without reading their answer. Browsers
+mark such requests with Sec-Fetch-Site on loopback and https; elsewhere the cookie does not travel with them.
 """
 
 import hashlib
@@ -11,13 +13,14 @@ import ipaddress
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from html import escape
 from http.cookies import CookieError, SimpleCookie
 from pathlib import Path
 from urllib.parse import urlsplit
 
 from starlette.datastructures import Headers, MutableHeaders
-from starlette.requests import Request
-from starlette.responses import PlainTextResponse, RedirectResponse, Response
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import HTMLResponse, PlainTextResponse, RedirectResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from planner.model.diagnostic import Failure, error
@@ -30,6 +33,10 @@ _MOST_FORM_BYTES = 8192
 POLICY = (
     "default-src 'none'; style-src 'self'; script-src 'self'; img-src 'self'; connect-src 'self';"
     " form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
+)
+_LINKED = (
+    '<!doctype html><html lang="en"><meta charset="utf-8"><title>repl</title>'
+    '<p>A page of another site led here. <a href="{}">Open the page</a>.</p></html>\n'
 )
 _HEADERS = {
     "content-security-policy": POLICY,
@@ -147,7 +154,9 @@ class Gate:
             )
         if scope["method"] not in ("GET", "HEAD", "POST"):
             return PlainTextResponse("These pages are read-only.\n", 405, {"allow": "GET, HEAD"})
-        if scope["method"] == "POST" and not _from_here(headers, host):
+        if _is_followed_link(scope["method"], headers):
+            return HTMLResponse(_LINKED.format(escape(_target(scope))), 403)
+        if not _is_own(headers) or (scope["method"] == "POST" and not _from_here(headers, host)):
             return PlainTextResponse("The request comes from another site.\n", status_code=403)
         if self._policy.knows(headers) or scope["path"].startswith(OPEN_PATHS):
             return None
@@ -160,21 +169,44 @@ class Gate:
         )
 
 
+def _is_own(headers: Headers) -> bool:
+    """Returns whether no other site has made the request. Programs and old browsers do not say."""
+    return headers.get("sec-fetch-site", "none") in ("same-origin", "none")
+
+
+def _is_followed_link(method: str, headers: Headers) -> bool:
+    """Returns whether a link on another site was followed: the viewer has to follow one of ours then.
+
+    A hostile page can navigate as well as a viewer can, so what a page does must not begin with it.
+    """
+    navigates = headers.get("sec-fetch-mode") == "navigate" and headers.get("sec-fetch-dest") == "document"
+    return method == "GET" and navigates and not _is_own(headers)
+
+
+def _target(scope: Scope) -> str:
+    """Returns the path and the query of a request, never the address of another server."""
+    raw: bytes = scope["raw_path"]
+    query: bytes = scope["query_string"]
+    target = b"/" + raw.lstrip(b"/\\") + (b"?" + query if query else b"")
+    return target.decode("ascii", "replace")
+
+
 def _from_here(headers: Headers, host: str) -> bool:
     """Returns whether a form was sent from one of these pages. Programs send no Origin, and no cookie."""
     origin = headers.get("origin")
-    if origin is None:
-        return headers.get("sec-fetch-site", "same-origin") in ("same-origin", "none")
-    return urlsplit(origin).netloc == host
+    return origin is None or urlsplit(origin).netloc == host
 
 
 async def log_in(request: Request, policy: AccessPolicy) -> Response | None:
     """Answers the login form: sets the cookie, or returns None where the token is another one."""
     body = b""
-    async for part in request.stream():
-        body += part
-        if len(body) > _MOST_FORM_BYTES:
-            return PlainTextResponse("The form is too long.\n", status_code=413)
+    try:
+        async for part in request.stream():
+            body += part
+            if len(body) > _MOST_FORM_BYTES:
+                return PlainTextResponse("The form is too long.\n", status_code=413)
+    except ClientDisconnect:
+        return PlainTextResponse("The form is not complete.\n", status_code=400)
     from urllib.parse import parse_qs
 
     given = parse_qs(body.decode("ascii", "replace")).get("token", [""])[0].strip()

@@ -1,7 +1,8 @@
 """Answers that a page needs on demand: a plan, the history, a group's offsets, a job's log.
 
 Each is made in a thread of its own, once for all requests that arrive meanwhile, and kept with its age.
-A failure is an answer too: the page shows it.
+A failure is an answer too: the page shows it. A question without an answer in time is one, and frees its
+place: its thread can't be ended, so it is not asked again before the thread has ended.
 """
 
 import asyncio
@@ -19,6 +20,8 @@ Value = TypeVar("Value")
 MOST_KEPT = 200
 AT_ONCE = 4
 MOST_WAITING = 64
+MOST_OVERDUE = 16  # threads of questions that do not end
+ANSWER_S = 180.0  # a plan of a large cluster with SQL takes a minute
 FIRST_S = 1.0  # how long a page waits for an answer before it is shown without one
 
 
@@ -33,12 +36,16 @@ class Answer(Generic[Value]):
 
 
 class Inquiry(Generic[Value]):
-    """A question with its last answer. `begun_ms` is set while it is being answered."""
+    """A question with its last answer. `begun_ms` is set while it is being answered.
+
+    `overdue` is set while it runs on after its time, for which nothing waits.
+    """
 
     def __init__(self, ask: Callable[[], Value]) -> None:
         self.ask = ask
         self.answer: Answer[Value] | None = None
         self.begun_ms: int | None = None
+        self.overdue = False
         self.answered = asyncio.Event()
 
 
@@ -48,9 +55,16 @@ class Inquiries:
     `answered` is called in the viewers' loop after each answer.
     """
 
-    def __init__(self, answered: Callable[[], None], unexpected: Callable[[Exception], str] = repr) -> None:
+    def __init__(
+        self,
+        answered: Callable[[], None],
+        unexpected: Callable[[Exception], str] = repr,
+        answer_s: float = ANSWER_S,
+    ) -> None:
         self._answered = answered
         self._unexpected = unexpected
+        self._answer_s = answer_s
+        self._overdue: set[asyncio.Task[Answer[Any]]] = set()
         self._kept: OrderedDict[Hashable, Inquiry[Any]] = OrderedDict()
         self._running = asyncio.Semaphore(AT_ONCE)
         self._tasks: set[asyncio.Task[None]] = set()
@@ -80,14 +94,17 @@ class Inquiries:
         found: Inquiry[Value] = self._kept.setdefault(key, Inquiry(ask))
         self._begin(found)
 
+    def __len__(self) -> int:
+        return len(self._kept)
+
     def stop(self) -> None:
-        for task in self._tasks:
+        for task in (*self._tasks, *self._overdue):
             task.cancel()
 
     def _begin(self, inquiry: Inquiry[Any]) -> None:
-        if inquiry.begun_ms is not None:
+        if inquiry.begun_ms is not None or inquiry.overdue:
             return
-        if len(self._tasks) >= MOST_WAITING:
+        if len(self._tasks) >= MOST_WAITING or len(self._overdue) >= MOST_OVERDUE:
             many = error("too many questions wait for an answer", "ask again in some seconds")
             inquiry.answer = Answer(now_ms(), 0, failure=(many,))
             inquiry.answered.set()
@@ -100,10 +117,31 @@ class Inquiries:
 
     async def _answer(self, inquiry: Inquiry[Any]) -> None:
         async with self._running:
-            inquiry.answer = await _in_thread(lambda: self._found(inquiry.ask))
+            begun = now_ms()
+            work = asyncio.ensure_future(_in_thread(lambda: self._found(inquiry.ask)))
+            try:
+                inquiry.answer = await asyncio.wait_for(asyncio.shield(work), self._answer_s)
+            except TimeoutError:
+                inquiry.answer = self._late(inquiry, work, begun)
         inquiry.begun_ms = None
         inquiry.answered.set()
         self._answered()
+
+    def _late(self, inquiry: Inquiry[Any], work: asyncio.Task[Answer[Any]], begun: int) -> Answer[Any]:
+        """Returns the answer that there is none. One that comes later takes its place."""
+
+        def ended(work: asyncio.Task[Answer[Any]]) -> None:
+            self._overdue.discard(work)
+            inquiry.overdue = False
+            if not work.cancelled():
+                inquiry.answer = work.result()
+                self._answered()
+
+        inquiry.overdue = True
+        self._overdue.add(work)
+        work.add_done_callback(ended)
+        late = error(f"no answer within {self._answer_s:g} s", "it is shown here when it comes")
+        return Answer(now_ms(), now_ms() - begun, failure=(late,))
 
     def _found(self, ask: Callable[[], Value]) -> Answer[Value]:
         begun = now_ms()

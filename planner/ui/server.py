@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from typing import Any, cast
 
 import uvicorn
 from starlette.applications import Starlette
@@ -15,6 +16,7 @@ from starlette.applications import Starlette
 from planner.model.diagnostic import Diagnostic, Failure, error
 from planner.ui.access import AccessPolicy, is_loopback, read_token
 from planner.ui.app import Site, application
+from planner.ui.connections import KEEP_ALIVE_S, LIMITS, BoundedConnection, ConnectionLimits
 from planner.ui.feed import StatusFeed
 from planner.workflows.audit.replication_status import topology_stamp, watch_status, watched_topology
 from planner.workflows.interaction import traceback_reporter
@@ -22,7 +24,6 @@ from planner.workflows.topology import TopologyRequest, launcher_home
 
 _BACKLOG = 128
 _END_WITHIN_S = 3
-_KEEP_ALIVE_S = 30
 _HEADER_BYTES = 32_768
 
 
@@ -97,10 +98,11 @@ def url_of(listening: socket.socket) -> str:
 class Server(uvicorn.Server):
     """Ends the event streams first: the server would wait for them otherwise."""
 
-    def __init__(self, app: Starlette, ended: Callable[[], None]) -> None:
+    def __init__(self, app: Starlette, ended: Callable[[], None], limits: ConnectionLimits = LIMITS) -> None:
         super().__init__(
             uvicorn.Config(
                 app,
+                http=cast(Any, partial(BoundedConnection, limits)),
                 log_config=None,  # errors go to stderr, and no request is logged: URLs hold names
                 access_log=False,
                 lifespan="on",
@@ -108,7 +110,7 @@ class Server(uvicorn.Server):
                 proxy_headers=False,
                 server_header=False,
                 timeout_graceful_shutdown=_END_WITHIN_S,
-                timeout_keep_alive=_KEEP_ALIVE_S,
+                timeout_keep_alive=KEEP_ALIVE_S,
                 h11_max_incomplete_event_size=_HEADER_BYTES,
             )
         )

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from planner.config import LoadedTopology, in_order, load_with_warnings
-from planner.config.files import is_topology_file
+from planner.config.files import SUFFIXES, is_topology_file
 from planner.config.hints import nearest
 from planner.config.load import NOTHING_EDITED
 from planner.graph.messages import few
@@ -150,22 +150,31 @@ def processes_below(home: Path) -> int:
     return sum(1 for _ in marked(f"{HOME}={home}"))
 
 
-def write_starter(folder: Path) -> Path:
-    """Writes a commented topology into a folder, and returns its file. It overwrites nothing."""
+def write_starter(place: Path) -> Path:
+    """Writes a commented topology into a folder, or into the YAML file that is named, and returns the file.
+
+    It overwrites nothing.
+    """
     from planner.config.schema import starter
 
-    file = folder / STARTER
+    hint = "name another folder or file: repl init PATH"
+    is_file = place.name.lower().endswith(SUFFIXES) and not place.is_dir()
+    if is_file and not is_topology_file(place):
+        what = f"{place} is hidden, or a file of variables by its name, and no topology"
+        raise Failure(error(what, hint))
+    file = place if is_file else place / STARTER
+    folder = file.parent
     try:
         folder.mkdir(parents=True, exist_ok=True)
         others = sorted(one for one in folder.iterdir() if is_topology_file(one))
-        if others and not file.exists():
+        if not is_file and others and not file.exists():
             what = f"{others[0]} is there already, and the YAML files of a folder are one topology"
-            raise Failure(error(what, "name another folder: repl init DIR"))
+            raise Failure(error(what, hint))
         with file.open("x", encoding="utf-8") as opened:
             opened.write(starter())
     except FileExistsError:
         what = f"{file} is there already" if file.exists() else f"{folder} is no folder"
-        raise Failure(error(what, "name another folder: repl init DIR")) from None
+        raise Failure(error(what, hint)) from None
     except OSError as wrong:
         raise Failure(error(f"{file}: {wrong.strerror}", "name a folder that can be written to")) from None
     return file

@@ -47,12 +47,32 @@ class TestInit:
         assert f"{tmp_path / name} is there already" in capsys.readouterr().err
         assert [(one.name, one.read_text()) for one in tmp_path.iterdir()] == [(name, "mine\n")]
 
+    @pytest.mark.parametrize("name", ["shop.yaml", "new/shop.YML"])
+    def test_a_name_with_a_yaml_suffix_is_a_file(
+        self, name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        file = tmp_path / name
+        assert run(["init", str(file)]) == 0
+        assert capsys.readouterr().out == (
+            f"Wrote {file}. Next: edit it, then repl validate {file} and repl plan {file}.\n"
+        )
+        assert run(["validate", str(file)]) == 0
+        assert run(["init", str(file)]) == 1
+        assert f"{file} is there already" in capsys.readouterr().err
+
+    def test_a_file_of_variables_is_no_topology(
+        self, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        assert run(["init", str(tmp_path / "prod.vars.yaml")]) == 1
+        assert "a file of variables by its name" in capsys.readouterr().err
+        assert list(tmp_path.iterdir()) == []
+
     def test_a_file_is_no_folder(self, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
         (tmp_path / "file").write_text("")
         assert run(["init", str(tmp_path / "file")]) == 1
         assert (
             capsys.readouterr().err
-            == f"error: {tmp_path}/file is no folder — name another folder: repl init DIR\n"
+            == f"error: {tmp_path}/file is no folder — name another folder or file: repl init PATH\n"
         )
         assert run(["init", str(tmp_path / "file" / "below")]) == 1
         assert "Not a directory" in capsys.readouterr().err

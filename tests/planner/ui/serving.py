@@ -16,6 +16,7 @@ from msgspec.structs import replace
 
 from planner.ui.access import AccessPolicy
 from planner.ui.app import Site, application
+from planner.ui.connections import LIMITS, ConnectionLimits
 from planner.ui.feed import StatusFeed, now_ms
 from planner.ui.server import ListenRequest, Server, listen
 from planner.workflows.topology import TopologyRequest
@@ -139,14 +140,17 @@ class Visited:
 
 @contextmanager
 def serving(
-    *first: Given, path: Path = Path("nowhere.yaml"), policy: AccessPolicy | None = None
+    *first: Given,
+    path: Path = Path("nowhere.yaml"),
+    policy: AccessPolicy | None = None,
+    limits: ConnectionLimits = LIMITS,
 ) -> Iterator[Visited]:
     """Serves the given readings; returns when the first of them are shown."""
     readings = GivenReadings(*first)
     feed = StatusFeed(readings)
     site = Site(TopologyRequest(path, timeout_ms=1_000), feed, policy or AccessPolicy())
     listening = listen(ListenRequest(port=0))
-    server = Server(application(site), site.end)
+    server = Server(application(site), site.end, limits)
     visited = Visited(readings, site, server, listening.getsockname()[1])
 
     def run() -> None:

@@ -171,6 +171,42 @@ def test_other_sites_send_no_forms(headers) -> None:
         assert visited.ask("/plan/again", "POST", "", **headers).status == 403
 
 
+@pytest.mark.parametrize("site", ["cross-site", "same-site"])
+@pytest.mark.parametrize("path", ["/plan", "/group?name=g", "/status.json", "/events", "/static/ui.js"])
+def test_a_page_of_another_site_reads_nothing_and_begins_nothing(site: str, path: str) -> None:
+    """An image or a script of a hostile page could begin plans, also where it can't read the answer."""
+    with serving(fresh(scenes.copying())) as visited:
+        answer = visited.ask(path, Sec_Fetch_Site=site, Sec_Fetch_Mode="no-cors", Sec_Fetch_Dest="image")
+        framed = visited.ask(path, Sec_Fetch_Site=site, Sec_Fetch_Mode="navigate", Sec_Fetch_Dest="iframe")
+        begun = len(visited.site.inquiries)
+
+    assert (answer.status, framed.status) == (403, 403)
+    assert "orders" not in answer.text
+    assert begun == 0
+
+
+@pytest.mark.parametrize(
+    ("path", "link"),
+    [
+        ("/plan", 'href="/plan"'),
+        ('/search?q="><script>', 'href="/search?q=&quot;&gt;&lt;script&gt;"'),
+        ("//evil.example/x", 'href="/evil.example/x"'),
+    ],
+)
+def test_a_link_on_another_site_begins_nothing_before_the_viewer_follows_ours(path: str, link: str) -> None:
+    navigation = {"Sec_Fetch_Mode": "navigate", "Sec_Fetch_Dest": "document"}
+    with serving(fresh(scenes.copying())) as visited:
+        led = visited.ask(path, Sec_Fetch_Site="cross-site", **navigation)
+        begun = len(visited.site.inquiries)
+        followed = visited.ask("/flow?name=one", Sec_Fetch_Site="same-origin", **navigation)
+        typed = visited.ask("/flow?name=one", Sec_Fetch_Site="none", **navigation)
+
+    assert (led.status, followed.status, typed.status) == (403, 200, 200)
+    assert link in led.text
+    assert "<script>" not in led.text
+    assert begun == 0
+
+
 @pytest.mark.parametrize("method", ["PUT", "DELETE", "PATCH", "OPTIONS"])
 def test_the_pages_are_read_only(method) -> None:
     with serving(fresh(scenes.copying())) as visited:

@@ -4,7 +4,7 @@ import asyncio
 import threading
 
 from planner.model.diagnostic import Failure, error
-from planner.ui.inquiries import AT_ONCE, MOST_KEPT, MOST_WAITING, Inquiries
+from planner.ui.inquiries import AT_ONCE, MOST_KEPT, MOST_OVERDUE, MOST_WAITING, Inquiries
 
 
 class Asked:
@@ -113,3 +113,38 @@ def test_the_least_recently_asked_are_forgotten() -> None:
         return ask.times - before
 
     assert asyncio.run(story()) == 1
+
+
+def test_questions_that_hang_free_their_places_and_are_not_asked_again_meanwhile() -> None:
+    async def story() -> tuple[list[str], int | None, int, int | None]:
+        inquiries, hung, good = Inquiries(lambda: None, answer_s=0.05), Asked(free=False), Asked()
+        stuck = [await inquiries.asked(number, hung) for number in range(AT_ONCE)]
+        said = [str(one.answer.failure[0]) for one in stuck if one.answer is not None]
+        other = await inquiries.asked("good", good)
+        inquiries.again(0, hung)
+        times = hung.times
+        hung.may_answer.set()
+        while stuck[0].overdue:
+            await asyncio.sleep(0)
+        late = stuck[0].answer
+        return said, other.answer.value if other.answer else None, times, late.value if late else None
+
+    said, answered, times, late = asyncio.run(story())
+    assert said == ["no answer within 0.05 s — it is shown here when it comes"] * AT_ONCE
+    assert (answered, times) == (1, AT_ONCE)
+    assert late is not None
+
+
+def test_threads_that_hang_are_few() -> None:
+    async def story() -> tuple[int, str]:
+        inquiries, hung = Inquiries(lambda: None, answer_s=0.01), Asked(free=False)
+        for number in range(MOST_OVERDUE + AT_ONCE + 1):
+            last = await inquiries.asked(number, hung)
+        times = hung.times
+        hung.may_answer.set()
+        assert last.answer is not None
+        return times, str(last.answer.failure[0])
+
+    times, said = asyncio.run(story())
+    assert times == MOST_OVERDUE
+    assert said.startswith("too many questions wait")
