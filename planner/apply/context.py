@@ -203,6 +203,7 @@ class JobTimeouts:
     silent_s: float = 15.0  # until a job without a heartbeat counts as dead
     heartbeat_s: float = 4.0  # a heartbeat comes every second
     denied_s: float = 8.0  # until a missing right counts as missing: new ACLs reach brokers within seconds
+    failing_s: float = 8.0  # until a flow whose attempts to start fail counts as one that can't start
 
 
 def ignore_waits(_step: Step, _what: str) -> None:

@@ -1,6 +1,6 @@
 """Says which right is missing where a broker denies a request: of a step of an apply, or of a job.
 
-The wait of an apply for a job ends when a right stays missing.
+The wait of an apply for a job ends when a right stays missing, or when a flow can't start.
 """
 
 import re
@@ -70,20 +70,29 @@ def first_of(*checks: GiveUp) -> GiveUp:
     return lambda: next((why for check in checks if (why := check()) is not None), None)
 
 
-def while_denied(context: ApplyContext, spec: JobSpec, missing: Callable[[], str]) -> GiveUp:
-    """Returns a check that ends the wait when a right of the job stays missing, with what was refused."""
+def lasting(seconds: float, reason: Callable[[], str]) -> GiveUp:
+    """Returns a check that ends the wait when there has been a reason for so long, with the last one."""
     since: float | None = None
 
     def give_up() -> str | None:
         nonlocal since
-        why = missing()
+        why = reason()
         if not why:
             since = None
             return None
         since = since if since is not None else time.monotonic()
-        if time.monotonic() - since < context.timeouts.denied_s:
-            return None
-        return f"{why} — {_way_out(spec, why)}"
+        return why if time.monotonic() - since >= seconds else None
+
+    return give_up
+
+
+def while_denied(context: ApplyContext, spec: JobSpec, missing: Callable[[], str]) -> GiveUp:
+    """Returns a check that ends the wait when a right of the job stays missing, with what was refused."""
+    denied_for_long = lasting(context.timeouts.denied_s, missing)
+
+    def give_up() -> str | None:
+        why = denied_for_long()
+        return f"{why} — {_way_out(spec, why)}" if why is not None else None
 
     return give_up
 

@@ -7,7 +7,8 @@ did not answer, or whose job never ran, are left out.
 
 import asyncio
 import os
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+import shlex
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path, PurePath
 from typing import TYPE_CHECKING
@@ -48,6 +49,7 @@ from planner.workflows.interaction import (
 )
 from runtime.contract.client.secrets import ClientSecrets
 from runtime.contract.client.settings import ClientSettingsError
+from runtime.contract.client.stores import is_store
 from runtime.contract.records.job_status import PartitionState
 from runtime.contract.spec import jobspec
 from runtime.contract.spec.jobspec import BadJobSpec, JobSpec
@@ -91,6 +93,38 @@ def check_stores(topology: Topology) -> None:
             problems.append(error(what, wrong.way_out, source=endpoint.source, code="secret"))
     if problems:
         raise Failure(problems)
+
+
+def missing_folders(plan: Plan, severity: Callable[..., Diagnostic]) -> tuple[Diagnostic, ...]:
+    """Returns a diagnostic for each folder that is not there and that a job of the plan would need here.
+
+    The driver of a job runs on the machine that launches it, except on Kubernetes. A job that runs already
+    says by itself what it lacks. The folder is not made: where it is missing, a mount is often missing, and
+    files would be written below the mount point.
+    """
+    missing: dict[str, tuple[str, str]] = {}
+    for step in plan.steps:
+        if not isinstance(step, LaunchJob):
+            continue
+        try:
+            spec = jobspec.decode(step.spec)
+        except BadJobSpec:
+            continue  # the step fails, and says why
+        for flow in spec.flows if spec.launch.launcher != "kubernetes" else ():
+            folder = flow.folder
+            if folder is None or flow.state != "active" or is_store(folder) or Path(folder).is_dir():
+                continue
+            missing.setdefault(folder, (flow.name, spec.job))
+    return tuple(
+        severity(
+            f"the folder {folder} is not there on this machine, which would launch job.{job}",
+            f"make it (mkdir -p {shlex.quote(folder)}) or mount it, on every machine of the job:"
+            " repl does not make it, because a mount may be missing",
+            address=str(flow_address(flow)),
+            code="folder",
+        )
+        for folder, (flow, job) in sorted(missing.items())
+    )
 
 
 def store_settings(text: str) -> dict[str, jobspec.Setting]:

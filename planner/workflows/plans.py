@@ -17,14 +17,14 @@ from planner.diff import drift as drift_changes
 from planner.graph import expand
 from planner.graph.lints.security import CLEAR_TEXT, UNCHECKED
 from planner.model.desired import Desired
-from planner.model.diagnostic import Diagnostic, ExitCode, Failure, Severity, error
+from planner.model.diagnostic import Diagnostic, ExitCode, Failure, Severity, error, warning
 from planner.model.observed import Observed, ObservedCluster
 from planner.model.plan import Action, Mode, Plan
 from planner.model.step import AlterConfigs, AlterQuota, CreateTopic, GrowPartitions
 from planner.model.topology import Topology
 from planner.plan import make_plan, with_diagnostics
 from planner.workflows.interaction import ProgressHandler, silent
-from planner.workflows.observing import check_stores, endpoints_of, observe
+from planner.workflows.observing import check_stores, endpoints_of, missing_folders, observe
 from planner.workflows.one_off import check_transforms
 from planner.workflows.topology import TopologyRequest, checked
 from runtime.contract.client.secrets import ALLOW_BOOTSTRAP, ALLOW_ENV, ALLOW_FILES, not_set
@@ -135,7 +135,10 @@ def plan(request: PlanRequest, progress: ProgressHandler = silent) -> Plan:
 
         return rollback_plan(loaded.topology, request.rollback, request.timeout_ms, progress)
     seen = see(loaded.topology, request.timeout_ms, progress=progress)
-    return with_waiting(with_diagnostics(apply_plan(seen, request.targets), loaded.warnings), seen)
+    made = with_waiting(with_diagnostics(apply_plan(seen, request.targets), loaded.warnings), seen)
+    if request.untrusted:  # its author would learn which folders this machine has
+        return made
+    return with_diagnostics(made, missing_folders(made, warning))
 
 
 def drift(request: TopologyRequest, progress: ProgressHandler = silent) -> Plan:

@@ -48,6 +48,7 @@ class FakeJobs:
     deaf: bool = False
     silent: bool = False
     mute: bool = False
+    why: str = ""  # why no flow of a job can start
     older: Sequence[str] = ()  # the lines of a driver that ran before
     log: Sequence[str] = ("the last line",)
     refuses: str = ""
@@ -70,7 +71,7 @@ class FakeJobs:
         if self.refuses:
             raise LaunchFailed(self.refuses, "look at it", ["a line of its log"])
         if not self.silent and not self.mute:
-            job = FakeJob(endpoint_of(spec), spec, deaf=self.deaf)
+            job = FakeJob(endpoint_of(spec), spec, deaf=self.deaf, why=self.why)
             self.running[spec.job] = job
             self.told.append((spec.job, endpoint_of(spec)))
             job.start()
@@ -107,7 +108,9 @@ def endpoint_of(spec: JobSpec) -> ClusterEndpoint:
 
 
 class FakeJob(threading.Thread):
-    def __init__(self, endpoint: ClusterEndpoint, spec: JobSpec, *, deaf: bool = False) -> None:
+    def __init__(
+        self, endpoint: ClusterEndpoint, spec: JobSpec, *, deaf: bool = False, why: str = ""
+    ) -> None:
         super().__init__(daemon=True)
         ensure_topics(endpoint)
         self._endpoint = endpoint
@@ -119,6 +122,7 @@ class FakeJob(threading.Thread):
         self._killed = threading.Event()
         self.behind_ms = 0  # its clock
         self.stopped: list[PartitionStatus] = []  # what its slot says that stands still
+        self._why = why  # why no flow of it can start
         self.accepted: list[tuple[str, str, int]] = []
         self._producer = producer(endpoint)
 
@@ -157,7 +161,14 @@ class FakeJob(threading.Thread):
     def _beat(self) -> None:
         now = time.time_ns() // 1_000_000 - self.behind_ms
         views = [
-            FlowView(flow=one.name, state=one.state, generation=1, ended=one.state not in RUNNING)
+            FlowView(
+                flow=one.name,
+                state=one.state,
+                generation=1,
+                ended=one.state not in RUNNING,
+                why=self._why,
+                attempts=2 if self._why else 0,
+            )
             for one in self._spec.flows
         ]
         status = JobStatus(

@@ -16,7 +16,15 @@ import msgspec
 from confluent_kafka import KafkaException
 
 from planner.apply.context import ApplyContext, JobLauncher, LaunchFailed
-from planner.apply.denials import denial_in_log, denied, first_of, lines_since, while_denied
+from planner.apply.denials import (
+    GiveUp,
+    denial_in_log,
+    denied,
+    first_of,
+    lasting,
+    lines_since,
+    while_denied,
+)
 from planner.kafka import ClusterEndpoint, explain, producer
 from planner.kafka.log import CommittedLogReader, JobStatusTable, append
 from planner.model.step import DONE, LaunchJob, ReconfigureJob, RequestResult, Result, StopJob, failed
@@ -138,11 +146,28 @@ def not_copying(spec: JobSpec, topics: Mapping[str, int], table: JobStatusTable,
             missing = f"flow.{flow.name} does not copy yet: {why}"
         elif flow.state == "active":
             missing = _not_copied(flow, view, topics.get(flow.name, 0), copied[flow.name], status)
+            if not missing and view.attempts:
+                missing = f"flow.{flow.name} does not copy yet: {_reason(view) or 'it is starting'}"
         else:
             missing = ""
         if missing:
             return missing
     return ""
+
+
+def cannot_start(spec: JobSpec, table: JobStatusTable, driver_before: str) -> str:
+    """Returns which active flow of the running job has failed to start, and why; "" if none has."""
+    status = table.jobs.get(spec.job)
+    if status is None or status.driver == driver_before or table.specs.get(spec.job) != spec:
+        return ""
+    active = {flow.name for flow in spec.flows if flow.state == "active"}
+    failing = (view for view in status.flows if view.flow in active and view.attempts > 1)
+    return next((f"flow.{view.flow} can't start: {why}" for view in failing if (why := _reason(view))), "")
+
+
+def _reason(view: FlowView) -> str:
+    """Returns what the job reports of a flow that does not copy; "" if nothing."""
+    return "; ".join([view.why, *view.notes]).strip("; ")
 
 
 def _copied(job: str, table: JobStatusTable) -> Counter[str]:
@@ -167,7 +192,7 @@ def _not_copied(flow: FlowSpec, view: FlowView, topics: int, copied: int, status
     if set(flow.promoted) - set(view.promoted):
         return f"flow.{flow.name}: its topics are not promoted yet: {view.why or 'the job is working on it'}"
     if view.topics < topics:
-        why = "; ".join([view.why, *view.notes]).strip("; ") or "it is looking for its topics"
+        why = _reason(view) or "it is looking for its topics"
         return f"flow.{flow.name} copies {view.topics} of {topics} topics yet: {why}"
     if copied < view.partitions:
         slots = "; ".join(f"slot {slot.slot}: {slot.why}" for slot in status.slots if slot.why)
@@ -253,6 +278,10 @@ def stopped_partitions(table: JobStatusTable, job: str, flow: str) -> StoppedPar
     )
 
 
+LEFT_RUNNING = (
+    "correct that: the job stays and tries again by itself."
+    " Then run this again, which records the job as it is"
+)
 _ENTRY_WRITE_S = 30.0
 _CHECK_PROCESS_S = 2.0
 
@@ -312,6 +341,7 @@ def _wait_until_copying(context: ApplyContext, watch: JobWatch, started: _Launch
         return not_copying(spec, started.step.topics, watch.table, driver_before)
 
     in_log = denial_in_log(started.logged)
+    failing = _while_failing(context, watch, spec, driver_before)
 
     def refused() -> str:
         status = watch.job(spec.job)
@@ -324,12 +354,28 @@ def _wait_until_copying(context: ApplyContext, watch: JobWatch, started: _Launch
         first_of(
             _until_process_ends(context, started.launcher, spec.job),
             while_denied(context, spec, refused),
+            failing,
         ),
         lambda: start_progress(spec, watch.table, driver_before),
     )
     if not why:
         return DONE
+    if cannot_start(spec, watch.table, driver_before):
+        return failed(f"it runs ({started.where}), but {why}")  # its log would only repeat this
     return failed(f"it was launched ({started.where}), but {why}{_log_excerpt(started.logged())}")
+
+
+def _while_failing(context: ApplyContext, watch: JobWatch, spec: JobSpec, driver_before: str) -> GiveUp:
+    """Returns a check that ends the wait when a flow keeps failing to start, with what is left then."""
+    failing_for_long = lasting(
+        context.timeouts.failing_s, lambda: cannot_start(spec, watch.table, driver_before)
+    )
+
+    def give_up() -> str | None:
+        why = failing_for_long()
+        return f"{why} — {LEFT_RUNNING}" if why is not None else None
+
+    return give_up
 
 
 def _until_process_ends(context: ApplyContext, launcher: JobLauncher, job: str) -> Callable[[], str | None]:
@@ -410,6 +456,7 @@ def _wait_until_applied(
             while_denied(
                 context, command.spec, lambda: denied(command.spec, watch.table) if context.wait else ""
             ),
+            *((_while_failing(context, watch, command.spec, ""),) if context.wait else ()),
         ),
         lambda: start_progress(command.spec, watch.table, ""),
     )

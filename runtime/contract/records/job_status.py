@@ -231,7 +231,8 @@ class FlowView(msgspec.Struct, frozen=True, omit_defaults=True):
 
     `why` names an obstacle, `notes` list what the driver could not do. `ended`: the flow was promoted or
     failed over, and all work of that is done. `promoted`: the spec's patterns of topics whose promotion is
-    done.
+    done. `attempts`: how often the flow has tried to start, the present attempt included; 0 once it has
+    started. More than one means that all before it failed, and `why` says why.
     """
 
     flow: str
@@ -246,6 +247,7 @@ class FlowView(msgspec.Struct, frozen=True, omit_defaults=True):
     notes: list[str] = []
     ended: bool = False
     promoted: list[str] = []
+    attempts: int = 0
 
 
 class JobStatus(msgspec.Struct, frozen=True, omit_defaults=True):

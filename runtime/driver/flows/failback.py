@@ -40,9 +40,9 @@ from runtime.contract.spec import naming
 from runtime.contract.spec.jobspec import FlowSpec
 from runtime.contract.spec.route import is_reserved
 from runtime.contract.spec.selection import NamePatterns
-from runtime.driver.flows.start import FlowContext, restart_request
+from runtime.driver.flows.start import FlowContext, FlowWaits, restart_request
 from runtime.kafka.cluster import KafkaCluster
-from runtime.kafka.errors import BrokerError, ErrorCode, WireError
+from runtime.kafka.errors import BrokerError, ErrorCode
 from runtime.kafka.fetch import holds_record
 from runtime.kafka.protocol.offsets import EARLIEST, LATEST, TopicPartition
 from runtime.kafka.queries import offsets_of
@@ -109,11 +109,11 @@ async def start_failback(
         return
     assert opposite is not None
     if not can_complete_failback(mine, theirs.generation):
-        raise WireError(f"its opposite flow {opposite} is {_opposite_state(theirs.generation)}")
+        raise FlowWaits(f"its opposite flow {opposite} is {_opposite_state(theirs.generation)}")
     try:
         await orphan_before(opposite, spec.destination, spec.source, shared)
     except FlowNotEnded as waits:
-        raise WireError(str(waits)) from waits
+        raise FlowWaits(str(waits)) from waits
     theirs = await read_opposite(spec, opposite, source)
     names = NamePatterns(spec.promoted)
     promoted = [key for key in theirs.maps if key not in wanted and names.match(key.topic)]

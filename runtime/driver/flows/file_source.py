@@ -146,6 +146,7 @@ class FileSourceFlow(RoundFlow):
             await finished(self._commit(look))
             return True
         self._note(look, known)
+        self._started()
         if not look.read:
             return look.unclear
         result = await self._load(look.read, topic)

@@ -121,6 +121,7 @@ class FileFlow(RoundFlow):
             int(time.time() * 1000),
         )
         self._note(found, planned)
+        self._started()
         if planned.moved:
             await finished(self._commit(found, planned.moved, ()))
             self.clear_accepted_loss(PartitionKey(self.name, *one.key) for one in planned.moved)

@@ -24,6 +24,7 @@ from runtime.contract.spec.selection import NamePatterns
 from runtime.driver.flows.failback import begin_new_partitions, start_failback
 from runtime.driver.flows.start import (
     FlowContext,
+    FlowWaits,
     commit_begun,
     group_by_start,
     initial_topics,
@@ -121,6 +122,7 @@ class DriverFlow:
         self._ledger_lost = False
         self._superseded = ""
         self._why = ""
+        self._attempts = 1  # to start
         self._notes: tuple[str, ...] = ()
 
     def inherit(self, before: DriverFlow) -> None:
@@ -191,6 +193,7 @@ class DriverFlow:
             why=self._why or self._superseded,
             notes=notes[:50],
             ended=self.ended,
+            attempts=self._attempts if self.copies and not self._superseded else 0,
         )
 
     def accept_loss(self, stopped: Iterable[PartitionKey]) -> None:
@@ -220,7 +223,22 @@ class DriverFlow:
                 self._follow_now.clear()
                 self._compared = None
             await self._retry_until_done(self._follow)
+            if self._mirrors.failed:
+                self._attempts += bool(self._attempts)
+            else:
+                self._started()
             await pause(until_next(every / 1000) if every is not None else _NO_FOLLOW_S, self._follow_now)
+
+    def _started(self) -> None:
+        """Notes that the flow has started: what fails from now on is no failure to start."""
+        if self._attempts:
+            self._attempts = 0
+            self._shared.changed()
+
+    def _note_failure(self, error: Exception) -> None:
+        """Counts a failure to start. Waiting for another flow or driver is none."""
+        if self._attempts:
+            self._attempts = 1 if isinstance(error, FlowWaits) else self._attempts + 1
 
     async def _retry_until_done(self, duty: Callable[[], object]) -> None:
         """Retries a duty until it succeeds, so that one flow's failure does not stop another flow (R7).
@@ -236,6 +254,7 @@ class DriverFlow:
             except (WireError, ClientSettingsError, *READ_FAILURES) as error:
                 unreadable = isinstance(error, READ_FAILURES)
                 self._why = f"{PartitionState.LEDGER_MISSING}: {error}" if unreadable else str(error)
+                self._note_failure(error)
                 failures += 1
                 pause_s = min(_RETRY_S * 2 ** min(failures, 8), _MAX_RETRY_S)
                 log_event(
@@ -276,7 +295,7 @@ class DriverFlow:
         """
 
         def waits(why: str) -> None:
-            self._why = why
+            self._why, self._attempts = why, 1
             log_event("flow_waits", key=self.name, flow=self.name, error=why, decision="fence again")
 
         taken = await take_over(self.spec, self._shared, source_id, waits, state=state, note=note)

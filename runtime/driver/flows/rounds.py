@@ -121,6 +121,7 @@ class RoundFlow(DriverFlow):
         lost = self._is_lost(error)
         state = PartitionState.LEDGER_MISSING if lost else PartitionState.RETRYING
         self._why = f"{state}: {error}" if lost else str(error)
+        self._note_failure(error)
         self._forget()
         for key, status in self._states.items():
             if lost or not status.state.needs_someone:

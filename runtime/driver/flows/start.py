@@ -50,6 +50,10 @@ LEDGER_LOST = "the ledger was lost"
 _NO_GENERATION = Generation(0, "", "stopped", "", [], "", "", 0)
 
 
+class FlowWaits(WireError):
+    """The flow waits for another flow or driver. It is tried again, as after a failure, and is none."""
+
+
 class FlowContext(Struct, frozen=True):
     """A FlowContext holds what all flows of a job use.
 
@@ -231,7 +235,7 @@ async def commit_begun(
     await shared.ledger.decided(spec.name)
     mine = shared.ledger.generation(spec.name)
     if mine is None or mine.number != number:
-        raise WireError(f"generation {number} of {spec.name} is no longer the newest")
+        raise FlowWaits(f"generation {number} of {spec.name} is no longer the newest")
     note: dict[LedgerKey, LedgerValue | None] = {}
     if mine.begun != selection(spec):
         note[GenerationKey(spec.name)] = replace(mine, begun=selection(spec), awaited=sorted(awaited))

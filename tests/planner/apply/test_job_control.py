@@ -5,7 +5,8 @@ from collections.abc import Callable
 import pytest
 from msgspec.structs import replace
 
-from planner.apply.handlers.jobs import JobWatch, not_copying, start_progress
+from planner.apply.denials import lasting
+from planner.apply.handlers.jobs import JobWatch, cannot_start, not_copying, start_progress
 from planner.kafka.log import JobStatusTable, TopicRecord
 from runtime.contract.records import job_status
 from runtime.contract.records.job_status import (
@@ -91,6 +92,14 @@ def test_it_copies() -> None:
             "flow.x copies 0 of 1 topics yet: it is looking for its topics",
         ),
         (
+            table(replace(STATUS, flows=[replace(VIEW, attempts=1)])),
+            "flow.x does not copy yet: it is starting",
+        ),
+        (
+            table(replace(STATUS, flows=[replace(VIEW, attempts=2, why="no folder")])),
+            "flow.x does not copy yet: no folder",
+        ),
+        (
             table(slot=report(partition(0), partition(1, PartitionState.STARTING))),
             "flow.x: 1 of 2 partitions copy yet",
         ),
@@ -121,6 +130,33 @@ def test_progress_is_flows_taken_over_and_partitions_found_and_copied(
     seen: JobStatusTable, progress: int
 ) -> None:
     assert start_progress(SPEC, seen, "old") == progress
+
+
+@pytest.mark.parametrize(
+    ("view", "driver_before", "why"),
+    [
+        (replace(VIEW, attempts=2, why="no folder"), "old", "flow.x can't start: no folder"),
+        (replace(VIEW, attempts=2, notes=["a: refused"]), "old", "flow.x can't start: a: refused"),
+        (replace(VIEW, attempts=2, why="no folder"), "new", ""),  # the driver before, which ends
+        (replace(VIEW, attempts=1, why="the job before has a transaction open"), "old", ""),
+        (replace(VIEW, why="dc1 does not answer"), "old", ""),  # it has started
+        (replace(VIEW, attempts=2), "old", ""),
+        (replace(VIEW, flow="y", attempts=2, why="no folder"), "old", ""),
+    ],
+)
+def test_a_flow_cannot_start_where_its_attempts_fail(view: FlowView, driver_before: str, why: str) -> None:
+    assert cannot_start(SPEC, table(replace(STATUS, flows=[view])), driver_before) == why
+
+
+def test_a_reason_ends_the_wait_when_it_lasts(monkeypatch: pytest.MonkeyPatch) -> None:
+    moments = [(1.0, "a"), (8.0, "b"), (8.5, ""), (9.0, "a"), (16.0, "a"), (17.0, "c")]
+    monkeypatch.setattr("planner.apply.denials.time.monotonic", lambda: moments[0][0])
+    give_up = lasting(8, lambda: moments[0][1])
+    said = []
+    while moments:
+        said.append(give_up())
+        moments.pop(0)
+    assert said == [None, None, None, None, None, "c"]
 
 
 class Watch(JobWatch):

@@ -30,6 +30,7 @@ HASTY = JobTimeouts(
     copying_s=120, acknowledged_s=6, stopped_s=2, kill_after_s=1, heartbeat_s=2
 )  # for what is waited for in vain
 
+FAILING = dataclasses.replace(PATIENT, failing_s=1)
 SHORT_OF_RIGHTS = dataclasses.replace(PATIENT, denied_s=1)
 
 
@@ -201,6 +202,24 @@ def test_all_jobs_are_told_before_the_first_is_waited_for(
         "tell other": Result.DONE,
     }
     assert here.jobs.updated[other.name] - began < HASTY.acknowledged_s
+
+
+def test_a_flow_that_cannot_start_fails_its_step_at_once_and_says_what_is_left(here: Here) -> None:
+    """Once it was waited for 4 minutes, and the reason stood in each of the last lines of the log."""
+    here.timeouts, here.jobs.why = FAILING, "/data/lake: the folder is not there"
+    began = time.monotonic()
+
+    verdict = here.perform(here.launch(topics={here.name: 3}))
+
+    assert time.monotonic() - began < 10
+    assert verdict.result is Result.FAILED
+    assert verdict.why == (
+        f"it runs (a thread), but flow.{here.name} can't start: /data/lake: the folder is not there — correct"
+        " that: the job stays and tries again by itself. Then run this again, which records the job as it is"
+    )
+    changed = here.perform(here.tell(slots=3))
+    assert f"the command was sent, but flow.{here.name} can't start" in changed.why
+    assert here.perform(here.tell(slots=4), here.context(wait=False)) == DONE
 
 
 def test_a_job_that_does_not_hear_is_not_told(here: Here) -> None:

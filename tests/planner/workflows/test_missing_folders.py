@@ -1,0 +1,61 @@
+"""A job that this machine would launch needs the folders of its flows: a plan warns, and an apply refuses."""
+
+from pathlib import Path
+
+import pytest
+
+from planner.model.address import job_address
+from planner.model.diagnostic import Severity, error, warning
+from planner.model.plan import Mode, Plan
+from planner.model.step import LaunchJob
+from planner.workflows.observing import missing_folders
+from runtime.contract.spec import jobspec
+from runtime.contract.spec.files import FilesSpec, LinesSpec
+from runtime.contract.spec.jobspec import ClusterSpec, FlowSpec, JobSpec, LaunchSpec, SelectionSpec, State
+
+
+def plan_of(folder: str, *, state: State = "active", launcher: str = "local", reads: bool = False) -> Plan:
+    topics = SelectionSpec(include=["orders"])
+    if reads:
+        lines = LinesSpec(endpoint="lake", folder=folder, format="text", topic="orders")
+        flow = FlowSpec(name="f", source="b", destination="b", topics=topics, state=state, lines=lines)
+    else:
+        files = FilesSpec(endpoint="lake", folder=folder, format="json")
+        flow = FlowSpec(name="f", source="b", destination="b", topics=topics, state=state, files=files)
+    launch = LaunchSpec(launcher=launcher)  # type: ignore[arg-type]
+    clusters = {"b": ClusterSpec(bootstrap="h:1")}
+    spec = JobSpec(job="j", topology="t", destination="b", clusters=clusters, flows=[flow], launch=launch)
+    text = jobspec.encode(spec).decode()
+    return Plan(
+        topology="t",
+        mode=Mode.APPLY,
+        topology_digest="",
+        created_at="",
+        clusters={},
+        changes=(),
+        steps=(LaunchJob("launch", job_address("j"), "b", "j", text),),
+    )
+
+
+@pytest.mark.parametrize("reads", [False, True])
+def test_a_folder_that_is_not_there_is_named(tmp_path: Path, reads: bool) -> None:
+    plan = plan_of(f"{tmp_path}/my lake", reads=reads)
+    (found,) = missing_folders(plan, error)
+    assert found.severity is Severity.ERROR
+    assert str(found) == (
+        f"flow.f: the folder {tmp_path}/my lake is not there on this machine, which would launch job.j"
+        f" — make it (mkdir -p '{tmp_path}/my lake') or mount it, on every machine of the job: repl does not make it,"
+        " because a mount may be missing"
+    )
+    (said,) = missing_folders(plan, warning)
+    assert said.severity is Severity.WARNING
+
+
+def test_what_is_there_or_elsewhere_or_does_not_run_needs_nothing(tmp_path: Path) -> None:
+    for plan in (
+        plan_of(str(tmp_path)),
+        plan_of(f"{tmp_path}/none", state="paused"),
+        plan_of(f"{tmp_path}/none", launcher="kubernetes"),
+        plan_of("s3a://bucket/prefix"),
+    ):
+        assert missing_folders(plan, error) == ()
