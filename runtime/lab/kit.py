@@ -4,6 +4,10 @@ The jars are fetched with the Ivy inside pyspark and cached for the user. A set 
 it is made in a folder of its own, listed with sizes and checksums, and only then renamed to its name. A set
 that does not match its list is fetched again.
 
+`jars.sha256` pins the SHA-256 of each jar of the versions that were seen to run. A set that differs from its
+pins is not used, wherever it came from. Versions without pins are taken only where the operator says so: a
+repository that can exchange a jar can exchange the checksum beside it too.
+
 The archive halves a start's work. Java ignores an archive that does not fit. Where none can be made,
 everything works without it, only slower.
 """
@@ -17,9 +21,10 @@ import shutil
 import subprocess
 import tempfile
 import zipfile
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import TypeAlias
 from xml.sax.saxutils import quoteattr
@@ -29,6 +34,8 @@ from runtime.lab.files import LabBusy, LabError, exclusive, explained, write
 
 # It names an Ivy settings file, for a company's own mirror, as for Spark's packages.
 SETTINGS = "REPL_IVY_SETTINGS"
+UNPINNED = "REPL_LAB_UNPINNED_JARS"  # set to 1, it takes versions without pins
+_PINS = Path(__file__).with_name("jars.sha256")
 _RETRIEVE = "[artifact]-[revision](-[classifier]).[ext]"
 _FULL = ("No space left on device", "Disk quota exceeded", "File too large")
 _FOUND, _FETCHED = "found ", "[SUCCESSFUL ]"
@@ -203,15 +210,52 @@ def classpath(java: str, wanted: IvyRequest, report: Report = silent) -> str:
 
     Raises LabError.
     """
-    cache = cache_folder()
-    with explained(cache, "set XDG_CACHE_HOME to a folder with room that you may write to"):
-        folder = cache / wanted.name
-        if not whole(folder):
-            with exclusive(cache / f"{wanted.name}.lock", f"fetching {wanted.name}", wait_s=900):
+    base = cache_folder()
+    with explained(base, "set XDG_CACHE_HOME to a folder with room that you may write to"):
+        folder = base / wanted.name
+        pins = pinned(wanted)
+        if not _usable(folder, pins):
+            with exclusive(base / f"{wanted.name}.lock", f"fetching {wanted.name}", wait_s=900):
                 # Another process may have fetched it meanwhile.
-                if not whole(folder):
-                    _fetch(java, wanted, folder, report)
+                if not _usable(folder, pins):
+                    _fetch(java, wanted, folder, report, pins)
     return f"{folder}/*"
+
+
+def pinned(wanted: IvyRequest) -> dict[str, str] | None:
+    """Returns the SHA-256 of each jar of a set; None where the operator takes it without pins.
+
+    Raises LabError.
+    """
+    pins = _pins().get(wanted.name)
+    if pins is None and os.environ.get(UNPINNED) != "1":
+        raise LabError(
+            f"the jars of {wanted.name} have no pinned checksums",
+            f"choose one of {', '.join(sorted(_pins()))}, or set {UNPINNED}=1 to trust the repository for it",
+        )
+    return pins
+
+
+@cache
+def _pins() -> dict[str, dict[str, str]]:
+    pins: dict[str, dict[str, str]] = {}
+    for line in _PINS.read_text().splitlines():
+        digest, _, name = line.partition("  ")
+        folder, _, jar = name.partition("/")
+        pins.setdefault(folder, {})[jar] = digest
+    return pins
+
+
+def _usable(folder: Path, pins: Mapping[str, str] | None) -> bool:
+    if not whole(folder):
+        return False
+    return pins is None or _differing(json.loads((folder / MANIFEST).read_text()), pins) is None
+
+
+def _differing(listed: Mapping[str, Sequence[object]], pins: Mapping[str, str]) -> str | None:
+    """Returns the first jar that is missing, unknown or another one than its pin says; None if all match."""
+    found = {jar: digest for jar, (_, digest) in listed.items()}
+    return next((jar for jar in sorted({*found, *pins}) if found.get(jar) != pins.get(jar)), None)
 
 
 def whole(folder: Path) -> bool:
@@ -223,12 +267,20 @@ def whole(folder: Path) -> bool:
         return False
 
 
-def _fetch(java: str, wanted: IvyRequest, folder: Path, report: Report) -> None:
+def _fetch(
+    java: str, wanted: IvyRequest, folder: Path, report: Report, pins: Mapping[str, str] | None
+) -> None:
     with tempfile.TemporaryDirectory(prefix=f".{wanted.name}.", dir=folder.parent) as scratch:
         made = Path(scratch) / "jars"
         made.mkdir()
         resolve(java, _ivy_jar(), wanted, Path(scratch), made, report)
-        write(made / MANIFEST, json.dumps(_listing(made), indent=1))
+        listed = _listing(made)
+        if pins is not None and (jar := _differing(listed, pins)) is not None:
+            raise LabError(
+                f"{jar} of {wanted.name} is not the one that was pinned: nothing of it is used",
+                f"the repository holds another file: check it, and the settings that {SETTINGS} names",
+            )
+        write(made / MANIFEST, json.dumps(listed, indent=1))
         if folder.exists():
             shutil.rmtree(folder)
         made.rename(folder)

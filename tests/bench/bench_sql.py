@@ -39,7 +39,7 @@ from tests.bench.copy.job import Job
 from tests.bench.copy.latency import Headers, Latency, at_a_thousand
 from tests.bench.copy.mirror import MirrorMaker
 from tests.bench.copy.processes import Brokers
-from tests.bench.copy.run import Run, Side
+from tests.bench.copy.run import LATENCY_LINGERS_MS, THROUGHPUT_LINGER_MS, Run, Side
 from tests.bench.copy.throughput import Measured, measure
 from tests.bench.copy.workloads import PARTITIONS, THROUGHPUT, Workload
 from tests.bench.results import keep
@@ -111,10 +111,14 @@ class SqlJob(Job):
 class MirrorWithSmts(MirrorMaker):
     """MirrorMaker 2 with Kafka's SMTs; without `classes` it only filters, and copies values as bytes."""
 
-    def __init__(self, name: str, classes: Path | None) -> None:
-        super().__init__(exactly_once=False)
+    def __init__(self, name: str, classes: Path | None, linger_ms: int = THROUGHPUT_LINGER_MS) -> None:
+        super().__init__(exactly_once=False, linger_ms=linger_ms)
         self.name = name
         self._classes = classes
+
+    def for_latency(self) -> Sequence[MirrorMaker]:
+        """Returns the sides whose latency is measured in place of this one's."""
+        return [MirrorWithSmts(f"{self.name}-linger-{one}", self._classes, one) for one in LATENCY_LINGERS_MS]
 
     def configuration(self, run: Run) -> dict[str, str]:
         kafka = "org.apache.kafka.connect.transforms"
@@ -177,7 +181,10 @@ class Bench:
         sides += [MirrorWithSmts("mm2-smts", classes)] if classes is not None else []
         sides += [MirrorWithSmts("mm2-filter", None)]
         raw: list[Side] = [SqlJob("repl-raw", None), SqlJob("repl-raw-beside", None, beside=True)]
-        for workload, parts in ((SQL, sides), (LATENCY, sides), (THROUGHPUT[1], raw)):
+        for_latency = [
+            one for side in sides for one in (side.for_latency() if isinstance(side, MirrorMaker) else [side])
+        ]
+        for workload, parts in ((SQL, sides), (LATENCY, for_latency), (THROUGHPUT[1], raw)):
             if not only or workload.name in only:
                 self._rounds(
                     workload, [one for one in parts if one.name in (self._options.sides or [one.name])]

@@ -9,7 +9,11 @@ import pytest
 
 from tests.bench.copy import table
 from tests.bench.copy.latency import Latency
+from tests.bench.copy.librdkafka import Librdkafka
+from tests.bench.copy.mirror import MirrorMaker
+from tests.bench.copy.run import Run
 from tests.bench.copy.throughput import Measured
+from tests.bench.copy.workloads import LATENCY
 
 OURS = Measured(
     workload="1k-none",
@@ -48,13 +52,29 @@ def test_ratios_are_taken_round_by_round() -> None:
 
 def test_the_table_says_both_with_their_spread() -> None:
     late = Latency("latency-1000", "repl", 1000, 10, 30, 50, 0.3, 600)
-    lines = table.text([*ROWS, late, replace(late, side="mm2", p50_ms=20, p99_ms=30)], cores=2).splitlines()
+    theirs = replace(late, side="mm2-linger-0", p50_ms=20, p99_ms=30)
+    slower = replace(late, side="mm2-linger-5", p50_ms=25, p99_ms=20)
+    lines = table.text([*ROWS, late, slower, theirs], cores=2).splitlines()
+    assert any(line.startswith("| latency-1000 | mm2-linger-5 |") for line in lines)
     ours = next(line for line in lines if line.startswith("| 1k-none | repl"))
     assert "60% (40% to 80%) | 3.0× as fast (2.5 to 4.0), 1/10.0 of the CPU |" in ours
     assert next(line for line in lines if "1k-none | mm2" in line).endswith("| 20% (16% to 20%) |  |")
     assert "p50 0.50× (0.50 to 0.50), p99 1.00×" in next(
         line for line in lines if "latency-1000 | repl" in line
     )
+
+
+def test_latency_is_that_of_sides_that_do_not_linger_for_throughput(tmp_path: Path) -> None:
+    run = Run("r", LATENCY, "t", "a:1", "b:1", tmp_path)
+    made = MirrorMaker(exactly_once=False)
+    assert made.configuration(run)["dst.producer.linger.ms"] == "20"
+    best = made.for_latency()
+    assert [one.name for one in best] == ["mm2-linger-0", "mm2-linger-5"]
+    assert [one.configuration(run)["dst.producer.linger.ms"] for one in best] == ["0", "5"]
+    exactly = MirrorMaker(exactly_once=True).for_latency()[0].configuration(run)
+    assert "r->dst.transaction.boundary" not in exactly
+    assert [one.copy(run).producer["linger.ms"] for one in Librdkafka().for_latency()] == [0, 5]
+    assert [one.copy(run).gather_s for one in (Librdkafka(), *Librdkafka().for_latency())] == [0.005, 0, 0]
 
 
 def test_the_file_has_the_medians_and_the_share(tmp_path: Path) -> None:

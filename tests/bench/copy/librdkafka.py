@@ -11,23 +11,35 @@ import sys
 import msgspec
 
 from tests.bench.copy.processes import Running
-from tests.bench.copy.run import Run
+from tests.bench.copy.run import LATENCY_LINGERS_MS, THROUGHPUT_LINGER_MS, Run
 from tests.bench.copy.workloads import PARTITIONS
 from tests.records import create_topic
 
 
 class Copy(msgspec.Struct, frozen=True):
-    """Says what the process copies: a topic and its mirror, and both clients' settings."""
+    """Says what the process copies: a topic and its mirror, and both clients' settings.
+
+    It waits `gather_s` for more records to copy at once; with 0 it copies what has arrived.
+    """
 
     topic: str
     mirror_topic: str
     consumer: dict[str, str | int | bool]
     producer: dict[str, str | int | bool]
+    gather_s: float
 
 
 class Librdkafka:
-    name = "librdkafka"
     warm_s = 3.0
+
+    def __init__(self, linger_ms: int = THROUGHPUT_LINGER_MS) -> None:
+        self._for_latency = linger_ms != THROUGHPUT_LINGER_MS
+        self.name = f"librdkafka-linger-{linger_ms}" if self._for_latency else "librdkafka"
+        self._linger_ms = linger_ms
+
+    def for_latency(self) -> list[Librdkafka]:
+        """Returns the sides whose latency is measured in place of this one's."""
+        return [Librdkafka(one) for one in LATENCY_LINGERS_MS]
 
     def copy(self, run: Run) -> Copy:
         """Returns the copy with tuned settings; the fresh group of a run begins where the topic begins."""
@@ -47,7 +59,7 @@ class Librdkafka:
                 "bootstrap.servers": run.destination,
                 "acks": "all",
                 "enable.idempotence": True,  # keeps the order of a partition when a request is sent again
-                "linger.ms": 20,
+                "linger.ms": self._linger_ms,
                 "batch.size": 1_000_000,
                 "batch.num.messages": 10_000,
                 "compression.type": run.workload.compression,
@@ -55,6 +67,7 @@ class Librdkafka:
                 "queue.buffering.max.kbytes": 1 << 20,
                 "delivery.report.only.error": True,
             },
+            gather_s=0.0 if self._for_latency else 0.005,
         )
 
     def configuration(self, run: Run) -> dict[str, str]:

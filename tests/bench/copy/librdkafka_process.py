@@ -18,7 +18,7 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Produ
 from tests.bench.copy.librdkafka import Copy
 
 _AT_ONCE = 5_000
-_IDLE_S = 0.005  # how long a poll waits for more records: they are copied that much later
+_IDLE_S = 0.05  # how long a poll waits for the first record
 _COMMIT_EVERY_S = 1.0
 _FLUSH_S = 60.0
 
@@ -31,6 +31,7 @@ class Copier:
         self._positions: dict[int, int] = {}
         self._consumer = Consumer(copy.consumer)
         self._producer = Producer({**copy.producer, "on_delivery": self._delivered})
+        self._gather_s = copy.gather_s
         self._consumer.subscribe([copy.topic])
         self._source = copy.topic
         self._ended = False
@@ -42,7 +43,7 @@ class Copier:
         """Copies until `end`. Raises KafkaException where a record can't be read or is not delivered."""
         committed = time.monotonic()
         while not self._ended:
-            messages = self._consumer.consume(_AT_ONCE, _IDLE_S)
+            messages = self._consumed()
             if messages:
                 self._produce(messages)
             self._producer.poll(0)
@@ -51,6 +52,13 @@ class Copier:
                 committed = time.monotonic()
         self._commit()
         self._consumer.close()
+
+    def _consumed(self) -> list[Message]:
+        """Returns the next records: those of some time, or those that are there as soon as there is one."""
+        if self._gather_s:
+            return self._consumer.consume(_AT_ONCE, self._gather_s)
+        first = self._consumer.poll(_IDLE_S)
+        return [first, *self._consumer.consume(_AT_ONCE - 1, 0)] if first is not None else []
 
     def _delivered(self, error: KafkaError | None, _: Message) -> None:
         self._failed = self._failed or error

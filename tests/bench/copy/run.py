@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
+from typing import Final, Protocol
 
 from tests.bench.copy.processes import Running
 from tests.bench.copy.workloads import Workload
@@ -23,6 +23,11 @@ class Run:
     @property
     def mirror_topic(self) -> str:
         return f"{self.tag}.{self.topic}"
+
+
+# What a tuned producer waits for more records: for throughput, and, both measured, for latency.
+THROUGHPUT_LINGER_MS: Final = 20
+LATENCY_LINGERS_MS: Final = (0, 5)
 
 
 class Side(Protocol):

@@ -44,8 +44,8 @@ def test_a_folder_that_is_not_there_is_named(tmp_path: Path, reads: bool) -> Non
     assert found.severity is Severity.ERROR
     assert str(found) == (
         f"flow.f: the folder {tmp_path}/my lake is not there on this machine, which would launch job.j"
-        f" — make it (mkdir -p '{tmp_path}/my lake') or mount it, on every machine of the job: repl does not make it,"
-        " because a mount may be missing"
+        f" — make it (mkdir -p '{tmp_path}/my lake') or mount it, on every machine of the job: repl does not"
+        " make it, because a mount may be missing"
     )
     (said,) = missing_folders(plan, warning)
     assert said.severity is Severity.WARNING

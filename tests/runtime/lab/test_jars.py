@@ -3,6 +3,7 @@
 Ivy is the real one; the repository it asks is a small one in a folder, and where the network is to be gone, a
 port of this machine where nobody answers."""
 
+import hashlib
 import json
 import os
 import shutil
@@ -16,8 +17,9 @@ from pathlib import Path
 import pytest
 
 from runtime.lab import kit
+from runtime.lab.cluster import KAFKA_VERSION, KafkaVersion
 from runtime.lab.files import LabError
-from runtime.lab.kit import SETTINGS, IvyDependency, IvyRequest, find_java
+from runtime.lab.kit import SETTINGS, UNPINNED, IvyDependency, IvyRequest, find_java
 from tests.commands import begin, environment, repl
 from tests.records import wait_for
 
@@ -61,6 +63,7 @@ def repository(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     publish(root, "part", os.urandom(1_000))
     publish(root, "thing", os.urandom(1_500_000), "part")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.setenv(UNPINNED, "1")
     monkeypatch.setenv(SETTINGS, settings(tmp_path / "ivysettings.xml", root.as_uri()))
     return root
 
@@ -125,6 +128,45 @@ def test_a_damaged_cache_without_network_is_not_used(
     with pytest.raises(LabError, match=r"could not be fetched: .*Connection refused.* — check the network"):
         kit.classpath(find_java(), THING)
     assert not kit.whole(folder)
+
+
+def test_a_set_without_pins_is_refused_where_the_operator_does_not_take_it(
+    repository: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv(UNPINNED)
+    with pytest.raises(LabError, match=r"thing-1.0 have no pinned checksums — choose one of .*kafka-4.1.1"):
+        kit.classpath(find_java(), THING)
+    assert not (kit.cache_folder() / "thing-1.0").exists()
+
+
+@pytest.mark.parametrize("forged", ["part-1.0.jar", "thing-1.0.jar", "a jar too many", "a jar too few"])
+def test_a_repository_that_gives_another_jar_than_the_pinned_one_is_refused(
+    repository: Path, monkeypatch: pytest.MonkeyPatch, forged: str
+) -> None:
+    """Its own checksum files fit: whoever exchanges a jar there can exchange them, too."""
+    right = {path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in repository.rglob("*.jar")}
+    monkeypatch.setattr(kit, "_pins", lambda: {"thing-1.0": right})
+    kit.classpath(find_java(), THING)
+    pins = dict(right)
+    match forged:
+        case "a jar too many":
+            del pins["part-1.0.jar"]
+        case "a jar too few":
+            pins["other-1.0.jar"] = "0" * 64
+        case jar:
+            pins[jar] = "0" * 64
+    monkeypatch.setattr(kit, "_pins", lambda: {"thing-1.0": pins})
+    with pytest.raises(LabError, match=r"of thing-1.0 is not the one that was pinned: nothing of it is used"):
+        kit.classpath(find_java(), THING)
+
+
+def test_the_versions_that_were_seen_to_run_are_pinned() -> None:
+    for version in ("2.4.1", "2.5.1", "2.8.2", "3.0.2", "3.9.1", KAFKA_VERSION):
+        pins = kit.pinned(kit.broker_jars(KafkaVersion.of(version)))
+        assert pins is not None
+        assert {f"kafka_2.13-{version}.jar", f"kafka-clients-{version}.jar"} <= pins.keys()
+        assert all(len(bytes.fromhex(digest)) == 32 for digest in pins.values())
+    assert kit.pinned(kit.MIRROR) is not None
 
 
 def test_no_network_and_no_jars(tmp_path: Path) -> None:
