@@ -324,7 +324,7 @@ class LocalFolder(FileStore):
 
     def remove_older(self, folder: str, age_s: float, keep: Collection[str] = ()) -> int:
         try:
-            with self._folder(checked_name(folder), folder) as root:
+            with self._folder(checked_name(folder), folder) as root, self._explained(f"{folder}/{_PROBE}"):
                 return _remove_older(root, folder, age_s, keep)
         except (FileNotFoundError, NotADirectoryError):
             return 0
