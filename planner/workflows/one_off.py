@@ -5,10 +5,11 @@ records, evaluated by Spark as a slot does it. Request and outcome of an applica
 """
 
 import asyncio
+import os
 import tempfile
 import threading
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -52,10 +53,14 @@ def on_spark(
     progress: ProgressHandler,
     arguments: Sequence[str] = (),
     where: JobSpec | None = None,
+    deadline_s: float | None = None,
+    variables: Collection[str] | None = None,
 ) -> bytes:
     """Runs an application to its end and returns its outcome. It runs here, or where the job `where` runs.
 
-    Lines that begin with `prefix` are reported. Failure when the application can't be started or dies.
+    Lines that begin with `prefix` are reported. `variables` are all that it sees of the environment. Failure
+    when the application can't be started, dies, or has not ended after `deadline_s`. Those that read the
+    records of whole topics have no deadline.
     """
     from runtime.launch.command import run_once
     from runtime.launch.launcher import LaunchError
@@ -70,6 +75,8 @@ def on_spark(
                 said=lambda line: progress(SparkOutput(line)),
                 prefix=prefix,
                 where=where,
+                deadline_s=deadline_s,
+                variables=variables,
             )
         except LaunchError as failure:
             for line in failure.log:
@@ -79,6 +86,7 @@ def on_spark(
 
 
 _CODE = "transform"
+_EXPRESSION_S = 1.0  # what each expression adds to the deadline of a check
 _checked: set[str] = set()  # what this process has checked
 
 
@@ -103,11 +111,37 @@ def check_transforms(
 
     main = Path(sql.__file__).with_name("main.py")
     files = {name: form for name in wanted if (form := _file_format(topology, name)) is not None}
-    answer = on_spark(main, encode(CheckRequest(wanted, files)), "sql: ", progress)
+    answer = on_spark(
+        main,
+        encode(CheckRequest(wanted, files)),
+        "sql: ",
+        progress,
+        deadline_s=_deadline(wanted),
+        variables=(),
+    )
     problems = decode_outcome(answer).problems
     if problems:
         raise Failure(tuple(diagnostics_of(problems, topology)))
     _checked.update(repr((spec, files.get(name))) for name, spec in wanted.items())
+
+
+def _deadline(transforms: Mapping[str, TransformSpec]) -> float:
+    """Returns how long Spark may take for transforms: most of the time is that of its start. Or Failure."""
+    from runtime.launch.command import deadline_of
+    from runtime.launch.launcher import LaunchError
+
+    try:
+        base = deadline_of(os.environ)
+    except LaunchError as failure:
+        raise Failure(error(failure.what, failure.way_out)) from None
+    return base + _EXPRESSION_S * sum(len(one.expressions) for one in transforms.values())
+
+
+def _references(transform: TransformSpec) -> set[str]:
+    """Returns the environment variables that the registry of a transform names."""
+    registries = [form.registry for form in (transform.value, transform.key) if form.registry is not None]
+    settings = [value for one in registries for value in one.client.values()]
+    return {value["env"] for value in settings if isinstance(value, dict) and "env" in value}
 
 
 def _file_format(topology: Topology, flow: str) -> Literal["json", "parquet"] | None:
@@ -182,7 +216,14 @@ def try_transform(request: TryFlowRequest, progress: ProgressHandler = silent) -
     from runtime import sql
 
     main = Path(sql.__file__).with_name("main.py")
-    answer = on_spark(main, encode(TryRequest(flow.name, transform, records)), "sql: ", progress)
+    answer = on_spark(
+        main,
+        encode(TryRequest(flow.name, transform, records)),
+        "sql: ",
+        progress,
+        deadline_s=_deadline({flow.name: transform}),
+        variables=_references(transform),
+    )
     outcome = decode_outcome(answer)
     if outcome.problems:
         raise Failure(tuple(diagnostics_of(outcome.problems, topology)))

@@ -34,6 +34,7 @@ from runtime.driver.task import (
     run_task,
 )
 from runtime.slot.log import FORMAT_KEY, log_driver_message
+from runtime.sql.functions import RefusedExpression
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -43,8 +44,8 @@ RoundWork = Callable[[Iterable[bytes]], Iterator[bytes]]
 
 _EXECUTORS_S, _SETTLED_S, _POLL_S = 30.0, 4.0, 0.2
 
-# Spark, or the connection to it, raises these.
-_SPARK_ERRORS = (Py4JError, PySparkException, OSError, EOFError)
+# Spark, or the connection to it, raises these. The gate refuses the SQL of a transform before Spark sees it.
+_SPARK_ERRORS = (Py4JError, PySparkException, RefusedExpression, OSError, EOFError)
 
 # These override the given settings, because the invariants depend on them.
 _FIXED = {

@@ -7,6 +7,7 @@ for the user.
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import importlib.util
 import os
@@ -16,8 +17,9 @@ import signal
 import subprocess
 import sys
 import tempfile
+import threading
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -113,6 +115,18 @@ SECURED = {
 }
 _SECRET = "spark.authenticate.secret"  # noqa: S105 - the name of a setting
 
+# What no JVM of a job or a one-off application does: the SQL of a transform is text of a topology. No `conf`
+# changes it. Spark's own substitution would put environment variables into a text.
+CLOSED = {
+    "spark.sql.variable.substitute": "false",
+    "spark.sql.runSQLOnFiles": "false",
+}
+_CLOSED_XML = (
+    "-Djavax.xml.accessExternalDTD=",
+    "-Djavax.xml.accessExternalSchema=",
+    "-Djavax.xml.accessExternalStylesheet=",
+)
+
 # The machine of an executor that is lost closes no connection, so its heartbeats alone tell Spark of it. With
 # Spark's defaults its slot would stand still for two to three minutes.
 HEARTBEATS = {
@@ -200,8 +214,8 @@ def _properties(spec: JobSpec, folder: JobFolder) -> dict[str, str]:
     }
     if launch.launcher != "local":
         ours |= _cluster_properties(spec)
-    given = {**ours, **launch.conf}
-    java = java_options(spec)
+    given = {**ours, **launch.conf, **CLOSED}
+    java = (*java_options(spec), *_CLOSED_XML)
     if launch.launcher != "local":
         given[_EXECUTOR_OPTIONS] = " ".join((*java, launch.conf.get(_EXECUTOR_OPTIONS, ""))).strip()
     options = [
@@ -313,6 +327,18 @@ HERE = JobSpec(job="", topology="", destination="", clusters={}, flows=[])  # lo
 _PR_SET_PDEATHSIG = 1
 _LAST_LINES = 15
 _GRACE_S = 10.0
+DEADLINE_S = 60.0  # of a one-off application that has no other deadline
+DEADLINE_KEY = "REPL_SPARK_DEADLINE"  # seconds, for slower machines
+# What an application gets of the environment that must not see all of it: where Java and libraries are.
+_PLAIN = ("PATH", "JAVA_HOME", "LANG", "LD_LIBRARY_PATH", "SPARK_LAUNCHER_OPTS", "SPARK_SUBMIT_OPTS")
+
+
+def deadline_of(environ: Mapping[str, str]) -> float:
+    """Returns the seconds after which a one-off application is killed. Raises LaunchError."""
+    given = environ.get(DEADLINE_KEY, "")
+    if given and not (given.isdecimal() and int(given)):
+        raise LaunchError(f"{DEADLINE_KEY} is {given}", "set it to a whole number of seconds, or unset it")
+    return float(given) if given else DEADLINE_S
 
 
 def run_once(
@@ -323,12 +349,16 @@ def run_once(
     prefix: str,
     environ: Mapping[str, str] = os.environ,
     where: JobSpec | None = None,
+    deadline_s: float | None = DEADLINE_S,
+    variables: Collection[str] | None = None,
 ) -> None:
     """Runs the application on this machine's cores, or on the Spark cluster of the job `where` with that
     job's settings.
 
-    `said` gets the lines that begin with `prefix`, without it. Raises LaunchError with the last lines when
-    the application can't be started or its exit code is not 0.
+    `said` gets the lines that begin with `prefix`, without it. With `variables` it runs in a temporary folder
+    and gets these environment variables alone, beside the few that Java needs. Raises LaunchError with the
+    last lines when the application can't be started, its exit code is not 0, or it has not ended after
+    `deadline_s`; then it is killed.
     """
     find_java(environ)
     spark = spark_home(environ)
@@ -343,8 +373,13 @@ def run_once(
             if os.getppid() != parent:  # the parent ended before prctl
                 os._exit(1)
 
+        given = without_operator_keys(environ)
+        if variables is not None:
+            given = {name: value for name, value in given.items() if name in _PLAIN or name in variables}
         process = subprocess.Popen(
             submitted.command,
+            cwd=scratch if variables is not None else None,
+            start_new_session=True,
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
@@ -352,15 +387,32 @@ def run_once(
             errors="replace",
             preexec_fn=end_with_command,
             env={
-                **without_operator_keys(environ),
+                **given,
                 **submitted.variables,
                 "PYTHONPATH": _python_path(environ),
             },
         )
+        overdue = threading.Event()
+
+        def end_overdue() -> None:
+            overdue.set()
+            _kill(process)
+
+        timer = threading.Timer(deadline_s or 0, end_overdue)
+        timer.daemon = True
+        if deadline_s is not None:
+            timer.start()
         try:
             code, last = _follow_output(process, said, prefix)
         finally:
+            timer.cancel()
             _end(process)
+    if overdue.is_set():
+        raise LaunchError(
+            f"the Spark application had not ended after {deadline_s:g} s, and was killed",
+            f"its last lines tell how far it came; for a slow machine set {DEADLINE_KEY} to more seconds",
+            last,
+        )
     if code:
         raise LaunchError(f"the Spark application ended with {code}", "its last lines tell why", last)
 
@@ -400,7 +452,14 @@ def _end(process: subprocess.Popen[str]) -> None:
         try:
             process.wait(_GRACE_S)
         except subprocess.TimeoutExpired:
-            process.kill()
+            _kill(process)
             process.wait()
     if process.stdout is not None:
         process.stdout.close()
+
+
+def _kill(process: subprocess.Popen[str]) -> None:
+    """Kills the application with all processes of its group, which has the id of the first one."""
+    if process.returncode is None:  # else the id may be another process's by now
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)

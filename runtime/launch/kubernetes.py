@@ -21,7 +21,7 @@ import jinja2
 
 from runtime.contract.spec import jobspec
 from runtime.contract.spec.jobspec import JobSpec, LaunchSpec
-from runtime.launch.command import HEAP, QUIET, SECURED, heartbeats
+from runtime.launch.command import CLOSED, HEAP, QUIET, SECURED, heartbeats
 from runtime.launch.launcher import (
     LaunchError,
     LaunchHandle,
@@ -163,7 +163,7 @@ def manifest(spec: JobSpec) -> str:
         image=options["image"],
         main=f"local://{path}/runtime/driver/main.py",
         path=path,
-        conf={**QUIET, **SECURED, **heartbeats(spec.launch.conf), **spec.launch.conf},
+        conf={**QUIET, **SECURED, **heartbeats(spec.launch.conf), **spec.launch.conf, **CLOSED},
         heap=HEAP,
         memory=spec.launch.memory,
         slots=spec.slots or 1,

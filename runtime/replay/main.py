@@ -44,6 +44,7 @@ from runtime.replay.restore_target import encode_part as encode_restore_part
 from runtime.replay.restore_target import encode_request as encode_restore
 from runtime.replay.task import RESULT, replay_partitions, replay_partitions_with_sql
 from runtime.sql.formats.encoded import BadSchema
+from runtime.sql.functions import RefusedExpression
 
 _GROUPS_PER_CORE = 4  # groups of partitions, one Spark task each
 
@@ -71,7 +72,7 @@ def _outcome(request: ReplayRequest) -> ReplayOutcome:
         return ReplayOutcome(cluster=failure.cluster, why=failure.why)
     except FlowNotEnded as refused:
         return ReplayOutcome(refused=str(refused))
-    except (Py4JError, PySparkException, BadSchema) as error:
+    except (Py4JError, PySparkException, RefusedExpression, BadSchema) as error:
         return ReplayOutcome(cluster="Spark", why=_cause(error))
 
 

@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING, Any, Literal
 from pyspark.errors import PySparkException
 from pyspark.errors.exceptions.base import QueryContextType
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as F  # noqa: N812 - Spark's own convention
 from pyspark.sql.types import (
     ArrayType,
     BinaryType,
@@ -45,6 +44,8 @@ from runtime.contract.views.transform_view import (
     encode_results,
 )
 from runtime.sql.formats.encoded import BadSchema, change_problem
+from runtime.sql.functions import RefusedExpression
+from runtime.sql.gate import expression
 from runtime.sql.query import CORRUPT, answers, decoded, file_type, output_of, schema_of
 from runtime.sql.rows import DDL, InvalidValue, SourceRow, row_of
 from runtime.sql.rows import KEY as KEY_BYTES
@@ -56,13 +57,6 @@ if TYPE_CHECKING:
     from runtime.sql.query_input import QueryInput
     from runtime.sql.transformer import Transformer
 
-_TREES = "org.apache.spark.sql.catalyst.trees.TreePattern"
-# What a transform may not contain, by the names of Spark's tree patterns.
-_REFUSED = {
-    "CURRENT_LIKE": "depends on the time or the session: two evaluations of a record could differ",
-    "PLAN_EXPRESSION": "is a subquery: a record is evaluated by itself",
-    "PYTHON_UDF": "calls a Python function",
-}
 _POSITION = re.compile(r"line (\d+),? pos(?:ition)? (\d+)")
 _COLUMNS = (  # the types of columns in files, beside structs, arrays and maps
     StringType,
@@ -73,7 +67,6 @@ _COLUMNS = (  # the types of columns in files, beside structs, arrays and maps
     TimestampType,
     TimestampNTZType,
 )
-_RANDOM = "is not deterministic: two evaluations of a record could differ"
 
 
 class _Refused(Exception):
@@ -91,7 +84,7 @@ def problems(
         if form.format in FIELDS:
             try:
                 schema_of(form)
-            except (PySparkException, BadSchema) as error:
+            except (PySparkException, RefusedExpression, BadSchema) as error:
                 yield _problem(flow, f"{part}.schema", error)
                 return
     rows = session.createDataFrame([], DDL)
@@ -110,7 +103,7 @@ def problems(
             continue
         try:
             _check(columns, text, target, transform, schema)
-        except (PySparkException, _Refused) as error:
+        except (PySparkException, RefusedExpression, _Refused) as error:
             found = True
             yield _problem(flow, part, error)
     for path in transform.drop if "drop" not in refused else ():
@@ -122,7 +115,7 @@ def problems(
     if not found:
         try:
             _check_whole(rows, transform, files)
-        except (PySparkException, _Refused) as error:
+        except (PySparkException, RefusedExpression, _Refused) as error:
             yield _problem(flow, "transform", error)
 
 
@@ -182,17 +175,11 @@ def _check(
     columns: DataFrame, text: str, target: str | None, transform: TransformSpec, schema: StructType | None
 ) -> None:
     """Raises PySparkException or _Refused for an expression that no transform may have."""
-    condition = text if target is None else f"({text}) IS NULL"
-    # As a filter, Spark refuses aggregates, window functions and generators by itself.
-    analyzed = columns.where(F.expr(condition))._jdf.queryExecution().analyzed()
-    patterns = getattr(columns.sparkSession._jvm, _TREES)
-    for name, why in _REFUSED.items():
-        if analyzed.containsPattern(getattr(patterns, name)()):
-            raise _Refused(f"{text} {why}")
-    if not analyzed.deterministic():
-        raise _Refused(f"{text} {_RANDOM}")
-    if target is not None:
-        made = columns.select(F.expr(text)).schema[0].dataType
+    column = expression(columns, text)
+    if target is None:
+        columns.where(column)  # Spark refuses a condition that is no boolean
+    else:
+        made = columns.select(column).schema[0].dataType
         wanted = _target_type(transform, schema, target)
         if not _fits(made, wanted):
             raise _Refused(
@@ -234,6 +221,8 @@ def _fits(made: DataType, wanted: DataType) -> bool:
 
 def _problem(flow: str, part: str, error: Exception) -> TransformProblem:
     """Returns a problem with the place that Spark names, counted from 1."""
+    if isinstance(error, RefusedExpression):
+        return TransformProblem(flow, part, str(error), error.line, error.column)
     if not isinstance(error, PySparkException):
         return TransformProblem(flow, part, str(error))
     text = str(error)

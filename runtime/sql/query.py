@@ -29,6 +29,7 @@ from pyspark.sql.types import (
 
 from runtime.contract.spec.transform import FIELDS, FormatSpec, TransformSpec, fields_of
 from runtime.sql.formats.encoded import ddl_of
+from runtime.sql.gate import check_schema, expression
 from runtime.sql.json_reader import SCALARS, JsonArray, JsonField, JsonObject, JsonType
 from runtime.sql.query_input import (
     READ,
@@ -79,6 +80,8 @@ Output = Literal["edits", "json", "struct"]
 # What Spark's session needs for exact answers. Without the common subexpressions, an expression that occurs
 # twice is not evaluated ahead of `try_to_binary`, so that its failure concerns its own row alone.
 SETTINGS = {
+    "spark.sql.variable.substitute": "false",
+    "spark.sql.runSQLOnFiles": "false",
     "spark.sql.ansi.enabled": "true",
     "spark.sql.session.timeZone": "UTC",
     "spark.sql.adaptive.enabled": "false",
@@ -106,11 +109,9 @@ def answers(rows: DataFrame, transform: TransformSpec, output: Output = "edits")
 
 
 def _answers(known: DataFrame, transform: TransformSpec, output: Output) -> DataFrame:
-    travels = F.expr(f"({transform.where})") if transform.where is not None else F.lit(True)
-    changed = [
-        F.concat(F.lit(NEXT), F.to_json(F.struct(one.alias(NEW)), _WITH_NULLS))
-        for _, one in _changes(transform, output)
-    ]
+    travels = expression(known, transform.where) if transform.where is not None else F.lit(True)
+    changes = list(_changes(known, transform, output))
+    changed = [F.concat(F.lit(NEXT), F.to_json(F.struct(one.alias(NEW)), _WITH_NULLS)) for _, one in changes]
     answer = (
         F.when(F.col("__bad"), F.lit(MISMATCH))
         .when(F.col("__tombstone"), F.lit(TRAVELS))
@@ -123,17 +124,17 @@ def _answers(known: DataFrame, transform: TransformSpec, output: Output) -> Data
     # The answer stands first: where it says that a record travels, no expression of `set` fails on it.
     answered = known.withColumn(ANSWER, safe)
     shown = F.startswith(F.col(ANSWER), F.lit(TRAVELS.encode())) & ~F.col("__tombstone")
-    value = _file_value(transform)
+    value = _file_value(transform, changes)
     value = F.when(shown, F.to_json(value, _IN_FILES) if output == "json" else value)
     flag = F.substring(F.col(ANSWER), 1, 1)
     return answered.select(F.struct(flag.alias(FLAG), value.alias(DECODED)).alias(ANSWER))
 
 
-def _changes(transform: TransformSpec, output: Output) -> Iterator[tuple[str, Column]]:
+def _changes(known: DataFrame, transform: TransformSpec, output: Output) -> Iterator[tuple[str, Column]]:
     """Yields the expressions of `set` by sorted path. In files, each has the declared type of its field."""
     schema = schema_of(transform.value) if output != "edits" else None
     for path in sorted(transform.set):
-        made = F.expr(f"({transform.set[path]})")
+        made = expression(known, transform.set[path])
         yield path, made if schema is None else made.cast(_type_at(schema, fields_of(path)))
 
 
@@ -143,10 +144,10 @@ def _type_at(schema: DataType, fields: Sequence[str]) -> DataType:
     return schema
 
 
-def _file_value(transform: TransformSpec) -> Column:
+def _file_value(transform: TransformSpec, changes: Sequence[tuple[str, Column]]) -> Column:
     """Returns the decoded value as files have it: its declared fields, after `set` and `drop`."""
     value = F.col("value").dropFields(CORRUPT)
-    for path, made in _changes(transform, "struct"):
+    for path, made in changes:
         value = value.withField(_quoted(path), made)
     if transform.drop:
         value = value.dropFields(*map(_quoted, transform.drop))
@@ -196,9 +197,10 @@ def _decoded(raw: str, form: FormatSpec) -> Column:
 def schema_of(form: FormatSpec) -> StructType:
     """Returns the schema of a format with fields, with the field that takes what does not match it.
 
-    Raises PySparkException and BadSchema.
+    Raises PySparkException, RefusedExpression and BadSchema.
     """
     declared = StructType.fromDDL(ddl_of(form))
+    check_schema(declared)
     return StructType([*cast(StructType, declared).fields, StructField(CORRUPT, StringType())])
 
 

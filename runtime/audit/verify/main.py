@@ -53,6 +53,7 @@ from runtime.audit.verify.task import (  # noqa: E402
     verify_pieces,
     verify_pieces_with_sql,
 )
+from runtime.sql.functions import RefusedExpression  # noqa: E402
 
 _REPORT_EVERY_S = 0.5
 _PREFIX = "verify: "  # lines with this prefix are shown to the user of the command
@@ -82,7 +83,7 @@ def _outcome(
         pieces = _compared(asked, begun, book)
     except AuditFailure as failure:
         return VerificationOutcome(cluster=failure.cluster, why=failure.why, way_out=failure.hint)
-    except (Py4JError, PySparkException) as error:
+    except (Py4JError, PySparkException, RefusedExpression) as error:
         lines = [line.strip() for line in str(error).splitlines() if line.strip()]
         why = (lines or [type(error).__name__])[0][:500]
         return VerificationOutcome(
