@@ -93,7 +93,7 @@ def _one_of(*known: object) -> Callable[[object], str]:
 
 
 def _delimiter(value: object) -> str:
-    plain = isinstance(value, str) and bool(value) and written_out(value) is not None and "\\Q" not in value
+    plain = isinstance(value, str) and bool(value) and written_out(value) is not None
     return "" if plain else "a plain text, with a backslash before each sign of a regex"
 
 
@@ -139,7 +139,7 @@ LITERALS: dict[str, Callable[[object], str]] = {
     "schema": _text(LONGEST_TEXT),
     "search": _search,
     "separator": _text(10),
-    "sign": _text(1),
+    "sign": lambda value: "" if value is None else _text(1)(value),
     "unit": _one_of(*_UNITS, "YY", "YYYY", "MM", "MON", "DD"),
     "word": _matching(r"[\w\-]{1,100}", "a word of letters, digits, _ and -"),
 }
@@ -154,11 +154,11 @@ TABLE: dict[str, str] = {
         ascii(x) base64(x) bit_length(x) btrim(x, [y]) char(n) char_length(x) character_length(x) chr(n)
         concat(x, ...) concat_ws(separator, x, ...) decode(x, charset) encode(x, charset) hex(x) initcap(x)
         instr(x, y) lcase(x) left(x, n) len(x) length(x) locate(x, y, [n]) lower(x) lpad(x, count, [fill])
-        ltrim(x, [y]) mask(x, [sign], [sign], [sign], [sign]) octet_length(x) overlay(x, y, n, [n])
+        ltrim(x) mask(x, [sign], [sign], [sign], [sign]) octet_length(x) overlay(x, y, n, [n])
         parse_url(x, part, [word]) position(x, y, [n]) repeat(fill, count) replace(x, search, [replacement])
-        reverse(x) right(x, n) rpad(x, count, [fill]) rtrim(x, [y]) space(count) split(x, delimiter, [n])
+        reverse(x) right(x, n) rpad(x, count, [fill]) rtrim(x) space(count) split(x, delimiter, [n])
         split_part(x, separator, n) substr(x, n, [n]) substring(x, n, [n]) substring_index(x, separator, n)
-        translate(x, y, z) trim(x, [y]) ucase(x) unbase64(x) unhex(x) upper(x) url_decode(x) url_encode(x)
+        translate(x, y, z) trim(x) ucase(x) unbase64(x) unhex(x) upper(x) url_decode(x) url_encode(x)
     """,
     "Regexes": """
         regexp(x, pattern) regexp_extract(x, pattern, [count]) regexp_like(x, pattern)
@@ -169,9 +169,9 @@ TABLE: dict[str, str] = {
         sha2(x, bits) xxhash64(x, ...)
     """,
     "Numbers": """
-        abs(x) bigint(x) bin(x) boolean(x) bround(x, [places]) ceil(x, [places]) ceiling(x, [places]) double(x)
-        float(x) floor(x, [places]) greatest(x, y, ...) int(x) least(x, y, ...) mod(x, y) negative(x)
-        pmod(x, y) positive(x) round(x, [places]) sign(x) signum(x) smallint(x) sqrt(x) tinyint(x)
+        abs(x) bigint(x) bin(x) boolean(x) bround(x, [places]) ceil(x, [places]) ceiling(x, [places])
+        double(x) float(x) floor(x, [places]) greatest(x, y, ...) int(x) least(x, y, ...) mod(x, y)
+        negative(x) pmod(x, y) positive(x) round(x, [places]) sign(x) signum(x) smallint(x) sqrt(x) tinyint(x)
         try_add(x, y) try_divide(x, y) try_multiply(x, y) try_subtract(x, y)
     """,
     "Dates and times": """

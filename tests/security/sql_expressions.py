@@ -1,0 +1,101 @@
+"""A Spark application that has the gate judge expressions, and evaluates those that it lets through.
+
+One start of Spark serves all tests of a module: the request names all expressions, and the outcome has one
+answer for each.
+"""
+
+import json
+import sys
+import time
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from runtime.launch.command import run_once
+
+JAVA = "java: "  # in front of an expression that Spark evaluates without the gate, with Java's regexes
+ROW = """
+    SELECT
+      named_struct('id', 7L, 's', 'Ann@example.com', 'n', 300, 'x', 2.5D, 'ok', true, 'b', X'6162',
+        'day', DATE '2026-01-31', 'at', TIMESTAMP '2026-01-31 10:20:30', 'tags', array('b', 'a', 'c'),
+        'm', map('k', 'v'), 'none', CAST(NULL AS STRING), 'json', '{"a": 1, "b": {"c": "x"}}',
+        'amount', 12.50, 'long', repeat('a', 60000), 'text', 'one, two') AS value,
+      'key-1' AS key, map('h', 'x') AS headers, 'orders' AS topic, 3 AS partition, 42L AS offset,
+      TIMESTAMP '2026-01-31 10:20:30.5' AS timestamp, 0 AS timestamp_type
+"""
+
+
+def judged(folder: Path, texts: list[str]) -> dict[str, dict[str, Any]]:
+    """Returns by expression: `refused` with its place, or `value`; and `seconds`."""
+    asked, out = folder / "asked.json", folder / "out.json"
+    asked.write_text(json.dumps(texts))
+    run_once(
+        Path(__file__), [str(asked), str(out)], said=print, prefix="gate: ", deadline_s=900, variables=()
+    )
+    found: dict[str, dict[str, Any]] = json.loads(out.read_text())
+    return found
+
+
+def main(asked: Path, out: Path) -> None:
+    from pyspark import SparkConf, SparkContext
+    from pyspark.errors import PySparkException
+    from pyspark.sql import functions as F  # noqa: N812 - Spark's own convention
+
+    from runtime.sql.functions import RefusedExpression
+    from runtime.sql.gate import expression
+    from runtime.sql.query import SETTINGS, session_of
+
+    SparkContext._ensure_initialized()
+    context = SparkContext.getOrCreate(SparkConf().setAppName("gate"))
+    context.setLogLevel("OFF")
+    session = session_of(context, SETTINGS)
+    # A row of an RDD is no constant, so that Spark evaluates as it does for records.
+    row = session.sql(ROW)
+    rows = session.createDataFrame(row.rdd, row.schema).cache()
+    rows.count()
+    found: dict[str, dict[str, Any]] = {}
+    kept: list[tuple[str, Any]] = []
+    for text in json.loads(asked.read_text()):
+        began = time.monotonic()
+        answer = found[text] = {}
+        try:
+            own = text.removeprefix(JAVA)
+            kept.append((text, expression(rows, own) if own == text else F.expr(own)))
+        except RefusedExpression as error:
+            answer["refused"] = str(error)
+            answer["place"] = [error.line, error.column]
+        except PySparkException as error:
+            answer["refused"] = str(error)
+        answer["seconds"] = time.monotonic() - began
+    # Together they need one query, unless one of them fails on the record.
+    names = [f"c{at}" for at in range(len(kept))]
+    try:
+        together = rows.select(*(column.alias(name) for name, (_, column) in zip(names, kept, strict=True)))
+        (values,) = together.collect()
+    except PySparkException:
+        values = [_value(rows, column) for _, column in kept]
+    for (text, _), value in zip(kept, values, strict=True):
+        found[text]["value"] = _shown(value)
+    out.write_text(json.dumps(found))
+
+
+def _value(rows: Any, column: Any) -> Any:
+    from pyspark.errors import PySparkException
+
+    try:
+        ((value,),) = rows.select(column).collect()
+    except PySparkException as error:
+        return f"FAILS {str(error).splitlines()[0]}"
+    return value
+
+
+def _shown(value: Any) -> Any:
+    if isinstance(value, bytes | bytearray):
+        return value.hex()
+    if isinstance(value, datetime):  # Spark gives it in the time zone of this machine
+        value = value.astimezone(UTC)
+    return value if value is None or isinstance(value, str | int | bool | float) else str(value)
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]), Path(sys.argv[2]))
