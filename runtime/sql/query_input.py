@@ -30,7 +30,6 @@ _DECODED_BYTES = 16 << 20  # of the JSON about which Spark is asked together; on
 _WORDS = re.compile(r"\w+")
 _VALUE = re.compile(r"\bvalue\b", re.IGNORECASE)
 _MEMBER = re.compile(r"`?\s*\.\s*(?:(\w+)|`((?:[^`]|``)+)`)")
-_ANY_NAME = "identifier"  # the clause that makes a name of any text
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,8 +53,6 @@ def read_columns(transform: TransformSpec) -> frozenset[str]:
     It goes by the names that occur in their texts, so it may name a column that is not read.
     """
     words = _words(transform)
-    if _ANY_NAME in words:
-        return frozenset(name for name, _ in COLUMNS)
     found = {name for name, _ in COLUMNS if name in words}
     if "key" in words or transform.key.format in FIELDS:
         found.add(KEY)
@@ -64,7 +61,7 @@ def read_columns(transform: TransformSpec) -> frozenset[str]:
 
 def reads_value(transform: TransformSpec) -> bool:
     """Returns whether an expression may read the value."""
-    return not _words(transform).isdisjoint({"value", _ANY_NAME})
+    return "value" in _words(transform)
 
 
 def read_fields(transform: TransformSpec) -> frozenset[str] | None:
@@ -72,8 +69,6 @@ def read_fields(transform: TransformSpec) -> frozenset[str] | None:
 
     It goes by the texts: all are read where `value` stands without a field behind it.
     """
-    if _ANY_NAME in _words(transform):
-        return None
     found: set[str] = set()
     for text in transform.expressions:
         for place in _VALUE.finditer(text):

@@ -3,6 +3,7 @@
 import base64
 import json
 import shutil
+import socket
 from pathlib import Path
 
 import pytest
@@ -49,6 +50,22 @@ CASES = {  # by the name of a flow: what its transform says, and what is wrong w
     "set-type": ("set: {value.email: '1'}", "value.email is STRING, and 1 is INT: cast it"),
     "drop-unknown": ("drop: [value.a.c]", "the schema has no field value.a.c: value.a has b"),
 }
+ATTACKS = {  # what reaches out while Spark analyzes it; `%s` is a file, and an address
+    "a-variable": ("`${env:REPL_PASSWORD}` = 'x'", "(line 1, column 1): ${env:REPL_PASSWORD} is no column"),
+    "a-file": ("exists(select * from csv.`%(file)s`)", "exists is not supported"),
+    "an-address": (
+        "from_json(value.email, schema_of_xml('<a/>', map('rowValidationXSDPath', '%(url)s'))) IS NULL",
+        "the function schema_of_xml is not supported",
+    ),
+    "a-doctype": (
+        """xpath_string('<!DOCTYPE a SYSTEM "%(url)s"><a/>', '/a') = ''""",
+        "the function xpath_string is not supported",
+    ),
+    "without-end": (
+        "from_json(value.email, regexp_replace(repeat('a',3000), '.*.*.*.*=', 'x')) IS NULL",
+        "count of repeat(fill, count) must be a whole number from 0 to 1,000",
+    ),
+}
 GOOD = """where: value.id > 1 AND headers['h'] IS NULL
       set: {value.email: "sha2(value.email, 256)", value.a.b: 'NULL'}"""
 
@@ -59,13 +76,28 @@ def written(folder: Path, flows: dict[str, str]) -> TopologyRequest:
     return TopologyRequest(file)
 
 
-def test_every_mistake_of_every_flow_is_reported_at_once(tmp_path: Path) -> None:
-    flows = {"good": GOOD} | {name: text for name, (text, _) in CASES.items()}
-    with pytest.raises(Failure) as refused:
-        validate(written(tmp_path, flows))
+def test_every_mistake_of_every_flow_is_reported_at_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("REPL_PASSWORD", "hunter2")
+    (tmp_path / "plan.key").write_text("open-sesame")
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        server.setblocking(False)
+        places = {"file": tmp_path / "plan.key", "url": f"http://127.0.0.1:{server.getsockname()[1]}/"}
+        attacks = {
+            name: (f"where: {json.dumps(text % places)}", why) for name, (text, why) in ATTACKS.items()
+        }
+        cases = CASES | attacks
+        flows = {"good": GOOD} | {name: text for name, (text, _) in cases.items()}
+        with pytest.raises(Failure) as refused:
+            validate(written(tmp_path, flows))
+        with pytest.raises(BlockingIOError):
+            server.accept()  # nothing has connected
     found = {str(one.address).removeprefix("flow."): one.summary for one in refused.value.diagnostics}
-    assert found.keys() == CASES.keys()
-    assert {name for name, (_, why) in CASES.items() if why not in found[name]} == set()
+    assert found.keys() == cases.keys()
+    assert {name for name, (_, why) in cases.items() if why not in found[name]} == set()
+    assert "hunter2" not in str(found)
+    assert "sesame" not in str(found)
 
 
 AVRO = {

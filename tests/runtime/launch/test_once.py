@@ -10,7 +10,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from runtime.launch.command import run_once
+from runtime.launch.command import deadline_of, run_once
 from runtime.launch.launcher import LaunchError
 from tests.fakes.spark import FakeSpark
 
@@ -46,6 +46,47 @@ def test_without_java_nothing_is_started(tmp_path: Path) -> None:
     bare = {"SPARK_HOME": str(FakeSpark(tmp_path).home), "PATH": ""}
     with pytest.raises(LaunchError, match="Java"):
         run_once(Path("my_main.py"), [], said=lambda _: None, prefix="", environ=bare)
+
+
+def test_it_sees_the_variables_that_it_is_given_alone(tmp_path: Path) -> None:
+    spark, heard = FakeSpark(tmp_path), list[str]()
+    spark.drivers("tell")
+    run_once(
+        Path("my_main.py"),
+        [],
+        said=heard.append,
+        prefix="the driver has the variables ",
+        environ={**environ(spark), "REPL_PASSWORD": "hunter2", "REGISTRY": "x", "REPL_PLAN_KEY": "k"},
+        variables={"REGISTRY"},
+    )
+    names, _, folder = heard[0].partition(" in ")
+    given = {"JAVA_HOME", "LANG", "LD_LIBRARY_PATH", "PATH", "REGISTRY", "LC_CTYPE"}
+    assert {"PATH", "REGISTRY"} <= {*names.split()}
+    assert {one for one in names.split() if not one.startswith(("SPARK_", "PY"))} <= given
+    assert not Path(folder).exists()  # a temporary one
+
+
+def test_after_its_deadline_all_its_processes_are_killed(tmp_path: Path) -> None:
+    spark, before = FakeSpark(tmp_path), {*psutil.Process().children(recursive=True)}
+    spark.drivers("deaf")
+    with pytest.raises(LaunchError, match="had not ended after 1 s, and was killed"):
+        run_once(
+            Path("my_main.py"),
+            [],
+            said=lambda _: None,
+            prefix="",
+            environ=environ(spark),
+            deadline_s=1,
+        )
+    assert {*psutil.Process().children(recursive=True)} <= before
+
+
+@pytest.mark.parametrize("given", ["soon", "0", "-1", "1.5"])
+def test_a_deadline_that_is_no_number_is_named(given: str) -> None:
+    assert deadline_of({}) == 60
+    assert deadline_of({"REPL_SPARK_DEADLINE": "90"}) == 90
+    with pytest.raises(LaunchError, match="REPL_SPARK_DEADLINE is"):
+        deadline_of({"REPL_SPARK_DEADLINE": given})
 
 
 @pytest.mark.parametrize("deadly", ["terminate", "kill"])
