@@ -19,6 +19,7 @@ from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute
 
 from runtime.batch.arrays import Integers
 from runtime.contract.spec.transform import TransformSpec
@@ -66,6 +67,7 @@ class Evaluator:
     ) -> None:
         self.transform = transform
         self._input = InputRows(wanted)
+        self._largest = wanted.largest
         self._empty = self._input.empty(ROWS)
         file = socket_file(token)
         self._folder = file.parent
@@ -139,17 +141,26 @@ class Evaluator:
     async def evaluate(self, rows: pa.RecordBatch) -> pa.Array:
         """Returns the answers to the rows, in their order. Raises EvaluationEnded.
 
-        Rows of concurrent callers share Arrow batches.
+        Rows of concurrent callers share Arrow batches. The answer to a record that is too large is null.
         """
         if not rows.num_rows:
             return pa.array([], pa.binary())
         if self._failure is not None:
             raise self._failure
+        too_large = pa.array(np.diff(_sizes(rows)) > self._largest)
+        if too_large.true_count:
+            for name in (KEY, VALUE):
+                known = rows.column(name)
+                left = pa.compute.if_else(too_large, pa.scalar(None, known.type), known)
+                rows = rows.set_column(rows.schema.get_field_index(name), rows.schema.field(name), left)
         future = asyncio.get_running_loop().create_future()
         ask = _Ask(self._input.of(rows), _sizes(rows), future, due=rows.num_rows)
         self._asks.append(ask)
         self._asked.set()
-        return await ask.answered
+        found = await ask.answered
+        if not too_large.true_count:
+            return found
+        return pa.compute.if_else(too_large, pa.scalar(None, found.type), found)
 
     async def _send(self, connection: socket.socket) -> None:
         """Sends the rows of the callers as they come, while few batches are in flight."""

@@ -20,7 +20,7 @@ from runtime.contract.spec.selection import UnreadableRegex, regex, written_out
 LONGEST_TEXT = 10_000  # characters of one expression
 MOST_NODES = 2_000  # of the tree that it is parsed to
 DEEPEST = 100  # nodes or brackets within one another
-MOST_TIMES = 100  # how many times as long as a record what is made of it may be
+MOST_TIMES = 64  # how many times as long as a record what is made of it may be
 MOST_CHARACTERS = 64 << 10  # of what is made of literals alone
 _LARGEST_PATTERN = 2_000  # instructions of RE2
 

@@ -12,7 +12,7 @@ RE2 for Java, which is in Hadoop's client library, in time linear in the text.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -55,6 +55,7 @@ from runtime.sql.functions import (
 )
 
 COLUMNS = ("key", "value", "headers", "topic", "partition", "offset", "timestamp", "timestamp_type")
+_MOST_BYTES = 64 << 20  # of what expressions make of one record
 _DOCS = "docs/transform.md lists what an expression may have"
 
 _CATALYST = "org.apache.spark.sql.catalyst"
@@ -114,6 +115,16 @@ def expression(rows: DataFrame, text: str) -> Column:
     return column
 
 
+def largest_record(session: SparkSession, texts: Iterable[str]) -> int:
+    """Returns how many bytes of key and value a record may have for these expressions.
+
+    The JVM of a job is small. What expressions can make of a larger record may not fit into it, and a JVM
+    without memory ends the whole job. Raises RefusedExpression and PySparkException.
+    """
+    times = sum(_Walk(session, text).size().times for text in texts)
+    return int(_MOST_BYTES / max(times, 1))
+
+
 @dataclass(slots=True)
 class _Judged:
     """A node that was let through, as Spark will analyze it, and the value of a literal."""
@@ -135,9 +146,16 @@ class _Walk:
 
     def tree(self) -> Any:
         """Returns the tree of an expression. Raises RefusedExpression and PySparkException."""
+        return self._judged().node
+
+    def size(self) -> Size:
+        """Returns how large the result of an expression may be. Raises as `tree` does."""
+        return self._judged().size
+
+    def _judged(self) -> _Judged:
         made = self._node(self._parsed(), 1, None)
         _check_size(made.size)
-        return made.node
+        return made
 
     def _parsed(self) -> Any:
         text = self._text
@@ -432,12 +450,12 @@ def _check_size(size: Size) -> None:
 def _judge_analyzed(session: SparkSession, plan: Any, text: str) -> None:
     """Raises RefusedExpression where the analyzed expression depends on more than the record."""
     patterns = getattr(session._jvm, _TREES)
-    for name, why in _REFUSED_PATTERNS.items():
-        if plan.containsPattern(getattr(patterns, name)()):
-            raise RefusedExpression(f"{text[:200]} {why}")
-    if not plan.deterministic():
-        raise RefusedExpression(f"{text[:200]} {_RANDOM}")
-    for root in _items(plan.expressions()):
+    for root in _items(plan.expressions()):  # of the last step alone: the rows may come from Python
+        for name, why in _REFUSED_PATTERNS.items():
+            if root.containsPattern(getattr(patterns, name)()):
+                raise RefusedExpression(f"{text[:200]} {why}")
+        if not root.deterministic():
+            raise RefusedExpression(f"{text[:200]} {_RANDOM}")
         _judge_casts(root)
 
 

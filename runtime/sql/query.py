@@ -29,7 +29,7 @@ from pyspark.sql.types import (
 
 from runtime.contract.spec.transform import FIELDS, FormatSpec, TransformSpec, fields_of
 from runtime.sql.formats.encoded import ddl_of
-from runtime.sql.gate import check_schema, expression
+from runtime.sql.gate import check_schema, expression, largest_record
 from runtime.sql.json_reader import SCALARS, JsonArray, JsonField, JsonObject, JsonType
 from runtime.sql.query_input import (
     READ,
@@ -347,7 +347,9 @@ def standing_query(
     `result` is the schema of that value, and `token` names the socket between the two workers. `collect` gets
     what the query reads of each row, and the answers.
     """
+    session = session_of(context, STANDING)
     wanted = input_of(transform, output)
+    wanted = replace(wanted, largest=largest_record(session, transform.expressions))
 
     def feeding(inputs: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         return feed(token, inputs)
@@ -355,7 +357,6 @@ def standing_query(
     def collecting(found: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         return collect(wanted, found)
 
-    session = session_of(context, STANDING)
     rows = session.range(0, 1, 1, 1).mapInArrow(feeding, _ddl(transform, wanted))
     ((value,),) = _answers_to(rows, transform, wanted, output).mapInArrow(collecting, result).collect()
     return value
@@ -375,6 +376,7 @@ def standing_tasks(
     `session` has the settings STANDING. `collect` also gets the name of its task's own socket.
     """
     wanted = input_of(transform, output)
+    wanted = replace(wanted, largest=largest_record(session, transform.expressions))
 
     def feeding(inputs: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         return feed(_task_token(token), inputs)

@@ -38,13 +38,15 @@ class QueryInput:
 
     `value` is `text` where Spark reads the values itself, `fields` where the slot reads them by `declared`,
     and `presence` where no expression reads them and all bytes are valid. `whole` says that an expression
-    may read the value as a whole.
+    may read the value as a whole. A record of more than `largest` bytes of key and value is not sent, and its
+    answer is that of a record on which an expression fails.
     """
 
     columns: tuple[str, ...]
     value: Literal["text", "fields", "presence"]
     declared: JsonObject = field(default_factory=lambda: JsonObject(()))
     whole: bool = False
+    largest: int = 64 << 20
 
 
 def read_columns(transform: TransformSpec) -> frozenset[str]:

@@ -66,7 +66,7 @@ from runtime.sql.tombstones import UNREADABLE, tombstones_of
 _PROVENANCE = HEADER.encode()
 _KNOWN_HEADERS, _SHORT_HEADERS = 1_024, 256
 _WINDOWS, _WINDOW_RECORDS, _WINDOW_BYTES = 2, 4 * ROWS, 4 << 20
-_FAILS = "an expression of the transform fails on it"
+_FAILS = "an expression of the transform fails on it"  # also where it is too large for the expressions
 _NEXT, _MISMATCH, _TRAVELS, _FILTERED = (one.encode() for one in (NEXT, MISMATCH, TRAVELS, FILTERED))
 _OPEN, _CLOSE = f'{{"{NEW}":'.encode(), b"}"  # around a new value
 _NULL = b"null"

@@ -71,7 +71,7 @@ def main(asked: Path, out: Path) -> None:
     names = [f"c{at}" for at in range(len(kept))]
     try:
         together = rows.select(*(column.alias(name) for name, (_, column) in zip(names, kept, strict=True)))
-        (values,) = together.collect()
+        values = list(together.collect()[0])
     except PySparkException:
         values = [_value(rows, column) for _, column in kept]
     for (text, _), value in zip(kept, values, strict=True):

@@ -44,7 +44,9 @@ flows:
     transform:
       value: {format: protobuf, schema: {file: customer.desc, message: shop.Customer}}
       where: "value.level = 'HIGH'"
-      set: {value.email: "upper(value.email)"}
+      set:
+        # This can make a text 61 times as long, so a record of more than 64 MiB / 61 is too large for it.
+        value.email: "regexp_replace(upper(value.email), 'Q', '%s')"
       drop: [value.photo]
       on_filtered: tombstone
 """
@@ -61,7 +63,7 @@ def topology(lab: Lab, fresh: Callable[[str], str], tmp_path: Path) -> tuple[Pat
     topic = fresh("tried")
     file = tmp_path / "repl.yaml"
     places = (lab.clusters[name].bootstrap for name in ("dc1", "dc2"))
-    file.write_text(FLOW % (*places, topic, f"{topic}-other", topic))
+    file.write_text(FLOW % (*places, topic, f"{topic}-other", topic, "0" * 60))
     shutil.copy(HERE / "customer.desc", tmp_path)
     return file, topic
 
@@ -101,8 +103,9 @@ def test_records_of_a_file_need_no_cluster(topology: tuple[Path, str], tmp_path:
     sample = tmp_path / "sample.json"
     secret = {"id": 300, "email": "ann@example.com", "photo": b"\xff4111", "level": "HIGH"}
     low = message({"id": 301, "level": "LOW"})
-    values = [message(secret) + number(1_000, 5), low, low, message(secret)[:-1]]
-    keys = [b"k", b"low", None, b"k"]
+    large = message({**secret, "photo": b"x" * 1_200_000})
+    values = [message(secret) + number(1_000, 5), low, low, message(secret)[:-1], large]
+    keys = [b"k", b"low", None, b"k", b"large"]
     records = [
         {
             "topic": "customers",
@@ -122,8 +125,9 @@ def test_records_of_a_file_need_no_cluster(topology: tuple[Path, str], tmp_path:
     assert "travels as a tombstone, without its headers: where is not true" in shown.stdout
     assert "does not travel: where is not true" in shown.stdout
     assert "would stop its partition: its value can't be decoded" in shown.stdout
-    assert "4 records of flow.messages" in shown.stdout
-    assert "1 travels, 1 tombstone, 1 filtered, 1 bad" in shown.stdout
+    assert "would stop its partition: an expression of the transform fails on it" in shown.stdout
+    assert "5 records of flow.messages" in shown.stdout
+    assert "1 travels, 1 tombstone, 1 filtered, 2 bad" in shown.stdout
 
 
 def test_a_transform_that_spark_refuses_is_named(topology: tuple[Path, str], tmp_path: Path) -> None:
