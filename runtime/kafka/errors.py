@@ -227,9 +227,9 @@ class Reached(Enum):
 class ConnectionFailure(WireError):
     """The broker's response is unknown.
 
-    `sent` is False only when no byte of the request can have reached the broker, so sending again is safe for
-    any request. The end of a transaction must not be sent again when it is True. `reached` is set for an
-    attempt to connect. The exception that made a connection fail is `__cause__`.
+    `sent` is False only when no byte of the request can have reached the broker, in none of its attempts, so
+    sending again is safe for any request. The end of a transaction must not be sent again when it is True.
+    `reached` is set for an attempt to connect. The exception that made a connection fail is `__cause__`.
     """
 
     reached = Reached.ANSWERED
@@ -239,6 +239,10 @@ class ConnectionFailure(WireError):
         self.where = where
         self.why = why
         self.sent = sent
+
+    def after_another_attempt(self) -> ConnectionFailure:
+        """Returns the failure of a request of which an earlier attempt may have arrived."""
+        return type(self)(self.where, self.why, sent=True)
 
 
 class Disconnected(ConnectionFailure):

@@ -126,12 +126,17 @@ async def coordinated(
     """Sends a request to the coordinator and returns its response.
 
     Temporary errors (the coordinator moves, loads, or still writes the last markers) are retried until the
-    time is over; then the last response is returned. Without `resend`, a request that may have reached the
-    coordinator is never sent a second time.
+    time is over; then the last response is returned. Without `resend`, a request whose response was lost is
+    never sent a second time.
+
+    A temporary error does not say that the request has no effect: a coordinator answers NOT_COORDINATOR and
+    COORDINATOR_NOT_AVAILABLE also where its log may have taken the request. So once an attempt may have
+    arrived, every ConnectionFailure is `sent`, also if the last attempt could not connect.
     """
     loop = asyncio.get_running_loop()
     deadline = loop.time() + within
     pause = 0.001
+    arrived = False
     while True:
         remaining = max(0.001, deadline - loop.time())
         try:
@@ -139,7 +144,10 @@ async def coordinated(
             response = await cluster.call(node, request, purpose, remaining)
         except ConnectionFailure as failure:
             cluster.forget_coordinator(kind, key)
+            arrived = arrived or failure.sent
             if (failure.sent and not resend) or loop.time() + pause >= deadline:
+                if arrived and not failure.sent:
+                    raise failure.after_another_attempt() from failure
                 raise
             pause = max(pause, 0.05)
         except BrokerError as failure:
@@ -147,6 +155,7 @@ async def coordinated(
                 raise
             pause = max(pause, 0.02)
         else:
+            arrived = True
             code = error(response)
             if code in _MOVED:
                 cluster.forget_coordinator(kind, key)

@@ -93,9 +93,13 @@ async def end_transaction(
 ) -> None:
     """Ends the transaction; the decision is final on return, and the markers follow within milliseconds.
 
-    The request is never sent twice where the first may have arrived: a delayed one would end the next
-    transaction under the same epoch. After a ConnectionFailure with `sent`: call `init_producer_id`, and read
-    the ledger.
+    The request is never sent again after a lost response: a delayed one would end the next transaction under
+    the same epoch. It is sent again after a temporary error, because then the coordinator is done with it.
+
+    Only a ConnectionFailure that is not `sent` says that the transaction is not ended. After any other
+    WireError the outcome is unknown, because the coordinator's log may hold the end, and a later coordinator
+    carries it out. Then `init_producer_id` must succeed, and after that the ledger tells. Until then nothing
+    of the transaction may be written again (fencing 5).
     """
     response = await coordinated(
         cluster,

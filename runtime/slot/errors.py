@@ -129,8 +129,6 @@ TABLE: dict[tuple[ErrorPhase, E], ErrorDecision] = {
     (ErrorPhase.QUARANTINE, E.INVALID_TIMESTAMP): _REFUSED,
     (ErrorPhase.QUARANTINE, E.POLICY_VIOLATION): _REFUSED,
     **{(ErrorPhase.LEDGER, code): _ABORT_AND_REFRESH for code in (*_LEADER_CHANGED, *_TOPIC_GONE)},
-    (ErrorPhase.END, E.TRANSACTION_ABORTABLE): _ABORT,
-    (ErrorPhase.END, E.INVALID_PRODUCER_ID_MAPPING): _ABORT,
 }
 
 _DEFAULTS = {

@@ -54,6 +54,7 @@ class Link:
 
     def __init__(self) -> None:
         self.end_offset = 100
+        self.batches = 0
         self.held: list[asyncio.Future[ProduceResponse]] | None = None
         self._responses: list[ProduceResponse] = []
 
@@ -70,6 +71,7 @@ class Link:
         for one in request.partitions:
             found.append(ProducedPartition(one.topic, one.partition, ErrorCode.NONE, self.end_offset, -1, 0))
             self.end_offset += 1
+            self.batches += 1
         response = ProduceResponse(0, tuple(found))
         if self.held is None:
             answer.set_result(response)
@@ -87,7 +89,8 @@ class Destination:
 
     `added` is set by every request to add partitions, which waits for `answer` while `hold` is True. `joins`
     are the partitions of these requests. A transaction that ends leaves a marker behind the last batch.
-    `connecting` says how a connection to the brokers in it ends.
+    `connecting` says how a connection to the brokers in it ends. `end_errors` are answers to the end of a
+    transaction, and failures, before the first one that succeeds.
     """
 
     def __init__(self) -> None:
@@ -106,7 +109,7 @@ class Destination:
         self.init_errors: list[ErrorCode] = []
         self.epoch = -1
         self.ends = 0
-        self.end_errors: list[WireError] = []
+        self.end_errors: list[ErrorCode | WireError] = []
 
     def leader(self, topic: str, number: int) -> Partition:
         node = self.leader_of.get(number, 1)
@@ -151,8 +154,11 @@ class Destination:
                 return AddPartitionsResponse(0, refused)
             case EndTransactionRequest():
                 self.ends += 1
-                if self.end_errors:
-                    raise self.end_errors.pop(0)
+                match self.end_errors and self.end_errors.pop(0):
+                    case WireError() as failure:
+                        raise failure
+                    case ErrorCode() as code:
+                        return EndTransactionResponse(0, code)
                 for link in self.links.values():
                     link.end_offset += 1
                 return EndTransactionResponse(0, ErrorCode.NONE)

@@ -125,6 +125,30 @@ def test_the_end_of_a_transaction_is_never_sent_twice_when_its_answer_was_lost()
 
 @pytest.mark.parametrize("call", [initialise, add, end])
 @pytest.mark.parametrize(
+    "answer", [MOVED, BUSY, ErrorCode.COORDINATOR_NOT_AVAILABLE, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS]
+)
+def test_a_request_whose_first_attempt_was_answered_is_sent_whatever_becomes_of_the_next(
+    call: Any, answer: ErrorCode
+) -> None:
+    """The log of the coordinator may hold it, and the coordinator after it carries it out."""
+    broker = answering(answer, NEVER_SENT)
+
+    with pytest.raises(Disconnected, match="refused") as failure:
+        call(broker, within=0.2)
+
+    assert failure.value.sent
+    assert not NEVER_SENT.sent
+
+
+def test_a_request_that_no_attempt_delivered_is_not_sent() -> None:
+    with pytest.raises(Disconnected) as failure:
+        end(answering(NEVER_SENT), within=0.2)
+
+    assert not failure.value.sent
+
+
+@pytest.mark.parametrize("call", [initialise, add, end])
+@pytest.mark.parametrize(
     "code",
     [
         ErrorCode.PRODUCER_FENCED,

@@ -65,9 +65,12 @@ ROWS = [
     (ErrorPhase.QUARANTINE, E.PRODUCER_FENCED, ErrorAction.END_SLOT, False),
     (ErrorPhase.LEDGER, E.NOT_LEADER_OR_FOLLOWER, ErrorAction.ABORT, True),
     (ErrorPhase.LEDGER, E.NOT_ENOUGH_REPLICAS, ErrorAction.ABORT, False),
-    # Fencing 5: what is not surely undone is asked of the ledger.
-    (ErrorPhase.END, E.TRANSACTION_ABORTABLE, ErrorAction.ABORT, False),
-    (ErrorPhase.END, E.INVALID_PRODUCER_ID_MAPPING, ErrorAction.ABORT, False),
+    # Fencing 5: every other answer is asked of the ledger, because an earlier attempt may be in the log.
+    (ErrorPhase.END, E.TRANSACTION_ABORTABLE, ErrorAction.ASK_LEDGER, False),
+    (ErrorPhase.END, E.INVALID_PRODUCER_ID_MAPPING, ErrorAction.ASK_LEDGER, False),
+    (ErrorPhase.END, E.NOT_COORDINATOR, ErrorAction.ASK_LEDGER, False),
+    (ErrorPhase.END, E.COORDINATOR_NOT_AVAILABLE, ErrorAction.ASK_LEDGER, False),
+    (ErrorPhase.END, E.CONCURRENT_TRANSACTIONS, ErrorAction.ASK_LEDGER, False),
     (ErrorPhase.END, E.INVALID_TXN_STATE, ErrorAction.ASK_LEDGER, False),
     (ErrorPhase.END, E.REQUEST_TIMED_OUT, ErrorAction.ASK_LEDGER, False),
 ]  # fmt: skip

@@ -17,9 +17,19 @@ from runtime.slot.budget import ByteBudget, ResponseMemory
 from runtime.slot.context import LaneSettings
 from runtime.slot.errors import SlotMustEnd
 from runtime.slot.partition import Cursor, PartitionCopy, QueuedBatch
-from runtime.slot.write.events import Aborted, Committed, LeaderChanged, NotReady, Rewound
+from runtime.slot.write.events import (
+    Aborted,
+    Committed,
+    LaneEvent,
+    LaneFreed,
+    LaneStuck,
+    LeaderChanged,
+    NotReady,
+    Rewound,
+)
 from runtime.slot.write.lane import Lane
 from runtime.slot.write.lanes import LaneSet
+from tests.fakes.clock import run_jumping
 from tests.fakes.lane import SETTINGS, Destination, Emitted, LedgerInMemory, Link, lane_of
 from tests.fakes.partition import outgoing, partition
 
@@ -486,6 +496,60 @@ def test_the_ledger_decides_where_the_response_to_the_end_was_lost(committed: bo
         assert not copy.in_transaction
 
     run(work)
+
+
+class Flow(Emitted):
+    """Handles the events of two lanes as a flow does: it fetches again, and leaves a stuck lane."""
+
+    lanes: LaneSet
+
+    def emit(self, event: LaneEvent) -> None:
+        match event:
+            case Rewound(copies):
+                for copy in copies:
+                    if copy.cursor.offset == 10:
+                        with_batch(copy)
+                        self.lanes.offer(copy)
+            case LaneStuck(transactional_id):
+                self.lanes.move_from_stuck_lane(transactional_id)
+        super().emit(event)
+
+
+@pytest.mark.parametrize("committed", [True, False])
+@pytest.mark.parametrize(
+    "answer",
+    [ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_NOT_AVAILABLE, ErrorCode.CONCURRENT_TRANSACTIONS],
+)
+def test_no_other_lane_copies_a_transaction_whose_end_was_answered_with_a_temporary_error(
+    answer: ErrorCode, committed: bool
+) -> None:
+    """The coordinator's log may hold the commit. The link is cut then, and a new coordinator lets the id wait
+    for a slow marker, longer than the lane waits before its partitions may leave.
+    """
+
+    async def work() -> None:
+        destination, flow, copy = Destination(), Flow(), partition()
+        ledger = LedgerInMemory(copy)
+        ledger.takes_writes = committed
+        refused = Disconnected("broker 1", "refused", sent=False)
+        destination.end_errors = [answer, *[refused] * 1_000]
+        lanes = [lane_of(destination, flow, ledger, name) for name in ("one", "other", "solo")]
+        flow.lanes = LaneSet(lanes, 2)
+        async with running(lanes[0]), running(lanes[1]):
+            destination.init_errors = [ErrorCode.CONCURRENT_TRANSACTIONS] * 500
+            with_batch(copy)
+            flow.lanes.place(copy)
+            await until(flow, lambda: bool(flow.of(LaneStuck)))
+            await passes()
+            assert (copy.in_transaction, copy in lanes[0].copies, flow.of(Rewound)) == (True, True, [])
+            destination.end_errors.clear()
+            ledger.takes_writes = True
+            await until(flow, lambda: bool(flow.of(LaneFreed)))
+            await until(flow, lambda: copy.progress.position == 11)
+        assert destination.links[NEAR].batches == (1 if committed else 2)
+        assert len(flow.of(Committed)) == 1
+
+    run_jumping(work)
 
 
 def test_a_transactional_id_that_is_fenced_at_the_start_ends_the_slot() -> None:
