@@ -14,7 +14,7 @@ BROKER_WORKERS ?= $(shell expr $(WORKERS) + 1)
 # Hundreds of processes are started from these sources: without this, some would compile them again each time.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: docs help setup java prometheus browser screenshots demo demo-failover demo-down test test-all long test-versions coverage fast lint format types imports unit unit-all integration bench-plan bench-apply lock clean bench-copy bench-files bench-sql bench-failover bench-offsets bench-scale bench-simulated bench-ui bench-workers chaos soak
+.PHONY: docs help setup java prometheus browser screenshots demo demo-failover demo-down test test-all long test-versions coverage fast lint format types imports unit unit-all integration bench-plan bench-apply lock clean bench-copy bench-files bench-sql bench-failover bench-offsets bench-scale bench-simulated bench-ui bench-workers chaos hostile soak
 
 help: ## this list
 	@awk -F':.*## ' '/^[a-z-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -229,6 +229,9 @@ bench-workers: setup ## a job on Spark with four Workers: a machine lost, a roll
 
 chaos: setup ## 1,000 kills and cuts while records are copied; ARGS='--seed 7 --blows 100 --sql'
 	@$(BIN)/python -m tests.chaos $(ARGS)
+
+hostile: setup ## 500 rounds of copying behind a proxy that spoils transactions; ARGS='--rounds 500 --seed 7 --spark 4'
+	@$(BIN)/python -m tests.hostile $(ARGS)
 
 soak: setup ## hours of daily life: load, applies, kills, failovers and failbacks; ARGS='--hours 2 --seed 7'
 	@$(BIN)/python -m tests.soak $(ARGS)

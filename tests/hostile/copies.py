@@ -1,0 +1,282 @@
+"""What copies through the proxy. Each one goes on until all is copied, and is begun again whenever it ends.
+
+A slot is resubmitted in the same generation, as its driver does, or another driver takes the flow over. The
+tasks of file sources, restores and replays are those that Spark calls, and run in this process.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import threading
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import uvloop
+
+from runtime.contract.records.control import AssignedPartition, Assignment, SlotSpec
+from runtime.contract.records.ledger import PartitionKey
+from runtime.contract.spec.files import LinesSpec
+from runtime.contract.spec.jobspec import ClusterSpec, FlowSpec
+from runtime.files.backup import read_backup
+from runtime.files.source.load import LoadFile, LoadTicket, decode_result, encode_ticket, load
+from runtime.kafka.errors import WireError
+from runtime.lab.cluster import LabKafkaCluster
+from runtime.ledger.ledger import Ledger
+from runtime.replay import request as replay
+from runtime.replay import restore_target as restored
+from runtime.replay.restore import restore_partitions
+from runtime.replay.task import replay_partitions
+from runtime.slot.slot import Slot, SlotEnd
+from tests.records import wait_for
+from tests.runtime.slot.world import Driver, Side
+from tests.spark.backups import FLOW as BACKUP_FLOW
+from tests.spark.backups import BackupWriter
+
+_AGAIN_S = 0.2
+_ENDS_S = 180.0
+_LEFT_S = 20.0  # a task that was replaced is waited for at least so long
+_MAX_MESSAGE_BYTES = 1_000_000
+
+
+class _Attempt(threading.Thread):
+    """One attempt of a slot, with an event loop of its own."""
+
+    def __init__(self, spec: SlotSpec, assignment: Assignment) -> None:
+        super().__init__(daemon=True)
+        self.how = ""
+        self._spec, self._assignment = spec, assignment
+        self._slot: Slot | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
+
+    def run(self) -> None:
+        try:
+            with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+                self.how = type(runner.run(self._copy())).__name__
+        except Exception as error:  # noqa: BLE001 - as a process that ends: it is submitted again
+            self.how = repr(error)
+
+    def stop(self) -> None:
+        if self._loop is not None and self._slot is not None and self.is_alive():
+            self._loop.call_soon_threadsafe(self._slot.stop)
+
+    async def _copy(self) -> SlotEnd:
+        self._loop = asyncio.get_running_loop()
+        self._slot = Slot(self._spec, self._assignment, {})
+        return await self._slot.run()
+
+
+class KeptSlot:
+    """A slot that is submitted again whenever it ended, or while another attempt of it is still alive."""
+
+    def __init__(
+        self,
+        driver: Driver,
+        spec: SlotSpec,
+        flow: FlowSpec,
+        partitions: Sequence[AssignedPartition],
+        dice: random.Random,
+    ) -> None:
+        self.attempts: list[_Attempt] = []
+        self._driver, self._spec = driver, spec
+        self._flow, self._partitions = flow, partitions
+        self._dice = dice
+        self._assignment = self._take_over()
+        self._stopping = threading.Event()
+        self._replace = threading.Event()
+        self._keeper = threading.Thread(target=self._keep, daemon=True)
+
+    def __enter__(self) -> KeptSlot:
+        self._keeper.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stopping.set()
+        self._keeper.join(_ENDS_S)
+
+    def fence(self, _transactional_id: str) -> None:
+        """Replaces the slot while it runs: by a new generation, or by another attempt in the same one."""
+        if self._dice.random() < 0.5:
+            self._assignment = self._take_over()
+        self._replace.set()
+
+    def await_ended(self) -> None:
+        """Waits until every attempt that was replaced has ended by itself (R3)."""
+        wait_for(
+            lambda: not any(one.is_alive() for one in self.attempts[:-1]),
+            timeout=_ENDS_S,
+            about=lambda: "an attempt that was replaced still runs",
+        )
+
+    def _take_over(self) -> Assignment:
+        return asyncio.run(self._driver.take_over(self._flow, self._partitions))
+
+    def _keep(self) -> None:
+        while not self._stopping.is_set():
+            self._replace.clear()
+            attempt = _Attempt(self._spec, self._assignment)
+            self.attempts.append(attempt)
+            attempt.start()
+            while attempt.is_alive() and not (self._stopping.is_set() or self._replace.is_set()):
+                attempt.join(0.05)
+            self._stopping.wait(_AGAIN_S)
+        for attempt in self.attempts:
+            attempt.stop()
+        for attempt in self.attempts:
+            attempt.join(_ENDS_S)
+
+
+class RepeatedTask:
+    """A task that is begun again until it has done all of its work; `begin` returns whether it has.
+
+    Where it is fenced, another one is begun while it still runs.
+    """
+
+    def __init__(self, begin: Callable[[], bool]) -> None:
+        self.attempts: list[str] = []
+        self._begin = begin
+        self._replace = threading.Event()
+
+    def fence(self, _transactional_id: str) -> None:
+        """Begins another task beside the one that runs."""
+        self._replace.set()
+
+    def run(self, within_s: float) -> None:
+        """Runs tasks until one is done, and all others have ended."""
+        deadline = time.monotonic() + within_s
+        running: list[threading.Thread] = []
+        done = threading.Event()
+
+        def once() -> None:
+            try:
+                if self._begin():
+                    done.set()
+            except (WireError, AssertionError, OSError) as error:
+                self.attempts.append(repr(error))
+
+        while not done.is_set():
+            assert time.monotonic() < deadline, f"not done in {within_s:g} s: {self.attempts[-3:]}"
+            self._replace.clear()
+            task = threading.Thread(target=once, daemon=True)
+            running.append(task)
+            task.start()
+            while task.is_alive() and not (done.is_set() or self._replace.is_set()):
+                task.join(0.05)
+            done.wait(_AGAIN_S)
+        for task in running:
+            task.join(max(_LEFT_S, deadline - time.monotonic()))
+            assert not task.is_alive(), "a task that was replaced still runs"
+
+
+def replaying(
+    flow: FlowSpec, source: Side, through: ClusterSpec, topic: str, partitions: int
+) -> RepeatedTask:
+    """Replays the orphans of a flow that has ended."""
+    parts = [
+        replay.ReplayPartition(topic, one, topic, topic, _MAX_MESSAGE_BYTES, begun=True)
+        for one in range(partitions)
+    ]
+    request = replay.encode_request(
+        replay.ReplayRequest(flow=flow, source=source.spec(), destination=through, parts=parts, bytes=4_000)
+    )
+
+    def begin() -> bool:
+        told = replay_partitions(request, [replay.encode_part(one) for one in parts])
+        return not any(replay.decode_replayed(one).unread for one in told)
+
+    return RepeatedTask(begin)
+
+
+def restoring(
+    cluster: LabKafkaCluster, through: ClusterSpec, topic: str, into: str, folder: Path
+) -> RepeatedTask:
+    """Backs a topic up into a folder, and restores it into another topic of the destination."""
+    folder.mkdir()
+    BackupWriter(cluster, folder).round(topic, snapshot=False)
+    backup = read_backup(str(folder), BACKUP_FLOW)
+    lineage = backup.topics()[topic]
+    request = restored.RestoreRequest(
+        folder=str(folder),
+        flow=BACKUP_FLOW,
+        commit=backup.commit,
+        digest=backup.digest,
+        name="dc2",
+        cluster=through,
+        topics=[],
+        bytes=8_000,
+    )
+    parts = [
+        restored.encode_part(
+            restored.RestorePartition(
+                topic=topic,
+                topic_id=lineage.topic_id,
+                into=into,
+                partition=number,
+                end=position.position,
+                max_message_bytes=_MAX_MESSAGE_BYTES,
+                files=lineage.files[number],
+            )
+        )
+        for number, position in sorted(lineage.positions.items())
+    ]
+
+    def begin() -> bool:
+        told = restore_partitions(restored.encode_request(request), parts)
+        return not any(restored.decode_restored(one).problem for one in list(told))
+
+    return RepeatedTask(begin)
+
+
+def loading(
+    driver: Driver, flow: FlowSpec, through: ClusterSpec, topic: str, files: Sequence[Path]
+) -> RepeatedTask:
+    """Reads files into a topic, a partition for each, round by round as the driver has it done."""
+    asyncio.run(driver.take_over(flow, []))
+    folder = files[0].parent
+    transactional_id = f"repl.{driver.job}.0.{flow.name}.0"
+    lines = LinesSpec(endpoint="inbox", folder=str(folder), format="text", topic=topic)
+    ends = {one.name: one.stat().st_size for one in files}
+
+    def begin() -> bool:
+        ticket = asyncio.run(_ticket(driver, flow, through, lines, transactional_id, sorted(ends)))
+        (text,) = load([encode_ticket(ticket)])
+        result = decode_result(text)
+        return {one.name: one.position for one in result.files} == ends
+
+    return RepeatedTask(begin)
+
+
+async def _ticket(
+    driver: Driver,
+    flow: FlowSpec,
+    through: ClusterSpec,
+    lines: LinesSpec,
+    transactional_id: str,
+    names: Sequence[str],
+) -> LoadTicket:
+    """Returns the work of a round, by what the ledger says now."""
+    async with await driver.sides[driver.destination].open() as cluster:
+        ledger = await Ledger.open(cluster)
+        await ledger.decided(flow.name)
+        generation = ledger.generation(flow.name)
+        assert generation is not None
+        files, known = [], ledger.all_progress(flow.name)
+        for number, name in enumerate(names):
+            progress = known.get(PartitionKey(flow.name, name, number))
+            position, mark = (progress.position, progress.source_topic_id) if progress else (0, b"")
+            files.append(LoadFile(name, number, position, mark, (Path(lines.folder) / name).stat().st_size))
+        topic = (await cluster.topics([lines.topic]))[lines.topic]
+    return LoadTicket(
+        flow=flow.name,
+        generation=generation.number,
+        transactional_id=transactional_id,
+        destination=driver.destination,
+        cluster=through,
+        client_id=f"repl.{driver.job}.slot-0",
+        lines=lines,
+        topic_id=topic.id,
+        max_message_bytes=6_000,
+        files=files,
+        round_s=20.0,
+    )
