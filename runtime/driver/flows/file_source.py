@@ -107,6 +107,7 @@ class FileSourceFlow(RoundFlow):
         self._problems: dict[PartitionKey, _Problem] = {}
         self._limit = (float("-inf"), _DEFAULT_LARGEST)
         self._last_read = ""  # the last name that a task was given
+        self._in_doubt = True  # a task may still commit: one of this driver, or of one before it
 
     def inherit(self, before: DriverFlow) -> None:
         """Continues from the state of an older version of the same flow."""
@@ -127,6 +128,8 @@ class FileSourceFlow(RoundFlow):
         shared = self._shared
         await self._source()
         await shared.leadership.ensure()
+        if self._in_doubt:
+            await self._fence_tasks()
         await shared.ledger.decided(self.name)
         if self._is_superseded():
             return False
@@ -149,11 +152,13 @@ class FileSourceFlow(RoundFlow):
         self._started()
         if not look.read:
             return look.unclear
+        self._in_doubt = True
         result = await self._load(look.read, topic)
         await shared.ledger.decided(self.name)
         self._take_result(look, result)
         if result.error:
             raise WireError(result.error)
+        self._in_doubt = False
         more = any(one.more and one.stopped in ("", "moved", "replaced") for one in result.files)
         return more or len(look.read) < len(look.unread)
 
@@ -330,12 +335,21 @@ class FileSourceFlow(RoundFlow):
         """Commits what became of files. No task of an earlier round writes any more after the fence (R3)."""
         shared = self._shared
         await shared.leadership.ensure()
-        if stuck := await fence(shared.destination, [self._transactional_id]):
-            raise BrokerError(ErrorCode.CONCURRENT_TRANSACTIONS, stuck[0])
+        await self._fence_tasks()
         await shared.writer.commit(look.records)
         await self._decided(look.records)
         self._files.forget()
         self.clear_accepted_loss(look.continued)
+
+    async def _fence_tasks(self) -> None:
+        """Fences the tasks of earlier rounds, so that what they committed is decided. Raises WireError.
+
+        A task that failed, or whose last answer was lost, may still commit. A file that got another name
+        meanwhile would be read again from a position that is no longer true (fencing 5).
+        """
+        if stuck := await fence(self._shared.destination, [self._transactional_id]):
+            raise BrokerError(ErrorCode.CONCURRENT_TRANSACTIONS, stuck[0])
+        self._in_doubt = False
 
     async def _decided(self, records: Collection[LedgerKey]) -> None:
         """Waits until the markers of the transaction are written. Raises WireError."""
