@@ -20,6 +20,7 @@ from runtime.kafka.protocol.transactions import (
     EndTransactionRequest,
     InitProducerIdRequest,
     ProducerIdentity,
+    RenewProducerIdRequest,
 )
 from runtime.kafka.queries import Coordinated, coordinated
 from runtime.kafka.timing import in_time
@@ -52,6 +53,33 @@ async def init_producer_id(
         purpose=purpose or _purpose(transactional_id),
     )
     _check(response.error, f"initialising {transactional_id}")
+    return response.identity
+
+
+async def renew_producer_id(
+    cluster: Coordinated,
+    transactional_id: str,
+    transaction_timeout_ms: int,
+    identity: ProducerIdentity,
+    within: float = DEFAULT_S,
+) -> ProducerIdentity:
+    """Does what `init_producer_id` does for the newest holder of the id, and for no other one (KIP-360).
+
+    A holder that was fenced can't fence its successor by that: it gets INVALID_PRODUCER_EPOCH or
+    PRODUCER_FENCED. So does one whose transaction the coordinator has aborted after its timeout. It is sent
+    again after a lost response, with the same result. Raises Unsupported for a broker older than Kafka 2.5.
+    """
+    response = await coordinated(
+        cluster,
+        CoordinatorKind.TRANSACTION,
+        transactional_id,
+        RenewProducerIdRequest(transactional_id, transaction_timeout_ms, identity),
+        lambda answer: answer.error,
+        within=within,
+        resend=True,
+        purpose=_purpose(transactional_id),
+    )
+    _check(response.error, f"renewing {transactional_id}")
     return response.identity
 
 

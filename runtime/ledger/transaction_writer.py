@@ -28,8 +28,7 @@ from runtime.kafka.connection import Connection
 from runtime.kafka.errors import BrokerError, ConnectionFailure, ErrorCode, TimedOut, WireError
 from runtime.kafka.protocol.offsets import TopicPartition
 from runtime.kafka.protocol.produce import ProducePartition, ProduceRequest, ProduceResponse
-from runtime.kafka.protocol.transactions import CoordinatorKind, ProducerIdentity, RenewProducerIdRequest
-from runtime.kafka.queries import coordinated
+from runtime.kafka.protocol.transactions import CoordinatorKind, ProducerIdentity
 from runtime.kafka.timing import in_time
 from runtime.kafka.transactions import (
     DEFAULT_S,
@@ -37,6 +36,7 @@ from runtime.kafka.transactions import (
     end_transaction,
     init_in_turn,
     init_producer_id,
+    renew_producer_id,
 )
 from runtime.ledger.records import InternalRecord, batches_of
 
@@ -294,28 +294,15 @@ class TransactionWriter:
         except BrokerError as error:
             if error.code is not ErrorCode.INVALID_TXN_STATE:  # there is no open transaction
                 raise
-        self._identity = await self._renewed_identity()
+        self._identity = await renew_producer_id(
+            self._cluster,
+            self._transactional_id,
+            self._transaction_timeout_ms,
+            self._identity,
+            _ANSWER_WITHIN_S,
+        )
         self._sequences.clear()
         self._unfinished = False
-
-    async def _renewed_identity(self) -> ProducerIdentity:
-        """Returns the identity with the next epoch.
-
-        Raises WireError, and BrokerError when another process holds the id.
-        """
-        answer = await coordinated(
-            self._cluster,
-            CoordinatorKind.TRANSACTION,
-            self._transactional_id,
-            RenewProducerIdRequest(self._transactional_id, self._transaction_timeout_ms, self._identity),
-            lambda response: response.error,
-            within=_ANSWER_WITHIN_S,
-            resend=True,
-            purpose=f"transaction {self._transactional_id}",
-        )
-        if answer.error:
-            raise BrokerError(answer.error, f"renewing {self._transactional_id}")
-        return answer.identity
 
 
 def _topic_and_flow(key: LedgerKey) -> tuple[str, str]:

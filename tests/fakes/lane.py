@@ -15,6 +15,7 @@ from runtime.kafka.protocol.metadata import Partition
 from runtime.kafka.protocol.offsets import TopicPartition
 from runtime.kafka.protocol.produce import ProducedPartition, ProduceRequest, ProduceResponse
 from runtime.kafka.protocol.transactions import (
+    NO_IDENTITY,
     AddPartitionsRequest,
     AddPartitionsResponse,
     CoordinatorKind,
@@ -23,6 +24,7 @@ from runtime.kafka.protocol.transactions import (
     InitProducerIdRequest,
     InitProducerIdResponse,
     ProducerIdentity,
+    RenewProducerIdRequest,
 )
 from runtime.slot.context import LaneSettings
 from runtime.slot.partition import PartitionCopy
@@ -107,7 +109,7 @@ class Destination:
         self.answer = asyncio.Event()
         self.add_error = ErrorCode.NONE
         self.init_errors: list[ErrorCode] = []
-        self.epoch = -1
+        self.epochs: defaultdict[str, int] = defaultdict(lambda: -1)
         self.ends = 0
         self.end_errors: list[ErrorCode | WireError] = []
 
@@ -142,8 +144,13 @@ class Destination:
         match request:
             case InitProducerIdRequest():
                 error = self.init_errors.pop(0) if self.init_errors else ErrorCode.NONE
-                self.epoch += 1
-                return InitProducerIdResponse(0, error, ProducerIdentity(7, self.epoch))
+                name, epochs = request.transactional_id or "", self.epochs
+                if isinstance(request, RenewProducerIdRequest) and request.identity.epoch < epochs[name]:
+                    error = ErrorCode.PRODUCER_FENCED
+                if error:
+                    return InitProducerIdResponse(0, error, NO_IDENTITY)
+                epochs[name] += 1
+                return InitProducerIdResponse(0, error, ProducerIdentity(7, epochs[name]))
             case AddPartitionsRequest():
                 self.added.set()
                 self.joins.append([topic for topic, _ in request.partitions])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import argparse
-import logging
+import os
 import random
 import sys
 import tempfile
@@ -17,6 +17,7 @@ from functools import partial
 from pathlib import Path
 
 from runtime.lab.lab import Lab
+from runtime.slot import log
 from tests.checker.report import AT_SOURCE, Kind
 from tests.hostile.faults import REFUSALS, Dice, Fault, Tally
 from tests.hostile.proxy import proxies
@@ -76,11 +77,7 @@ def main() -> int:
 
 def _log_to(file: Path) -> None:
     """The decisions of the slots, to look at after a finding."""
-    handler = logging.FileHandler(file)
-    handler.setFormatter(logging.Formatter("%(asctime)s %(message)s"))
-    logging.getLogger("repl.events").addHandler(handler)
-    logging.getLogger("repl.events").setLevel(logging.INFO)
-    logging.getLogger("repl.events").propagate = False
+    log.start({}, os.open(file, os.O_CREAT | os.O_APPEND | os.O_WRONLY))
 
 
 def _rounds(streams: list[Stream], options: argparse.Namespace) -> tuple[list[Outcome], list[str]]:

@@ -21,6 +21,7 @@ class Fault(StrEnum):
     CUT = "cut"
     LATE = "answer late"
     FENCED = "late past a fence"
+    FENCED_CUT = "cut past a fence"
 
 
 _COORDINATOR = (
@@ -71,6 +72,7 @@ _WEIGHTS: Mapping[Fault, int] = {
     Fault.CUT: 3,
     Fault.LATE: 2,
     Fault.FENCED: 2,
+    Fault.FENCED_CUT: 2,
 }
 REFUSALS: Mapping[float, int] = {0.1: 40, 3.0: 30, 12.0: 25, 70.0: 5}
 _WITHOUT_REFUSAL = 0.45
@@ -123,7 +125,8 @@ class Dice:
         code = dice.choice(CODES[request.api])
         patience = PATIENCE_S[request.api]
         late = dice.choice([dice.uniform(0.2, 2.0), patience + dice.uniform(0.5, 2.0)])
-        late = late if fault is Fault.LATE else dice.uniform(0.2, 2.0) if fault is Fault.FENCED else 0.0
+        if fault is not Fault.LATE:
+            late = dice.uniform(0.2, 3.0) if fault in (Fault.FENCED, Fault.FENCED_CUT) else 0.0
         refuse = busy = 0.0
         if self._refusals and not late and dice.random() >= _WITHOUT_REFUSAL:
             (refuse,) = dice.choices([*self._refusals], [*self._refusals.values()])

@@ -194,7 +194,7 @@ class _Carrier:
                     self._answer(_at_once(error_answer(request, blow.code)), blow)
                 case Fault.CUT:
                     self._answer(_at_once(None), blow)
-                case Fault.APPLIED | Fault.LOST | Fault.LATE | Fault.FENCED:
+                case _:
                     self._answer(self._changed(request, blow, self._from_broker(data)), blow)
 
     def _answer(self, answer: Coroutine[Any, Any, bytes | None], blow: Blow | None = None) -> None:
@@ -224,10 +224,10 @@ class _Carrier:
                 return error_answer(request, blow.code)
             case Fault.LOST:
                 return None
-            case Fault.FENCED:
+            case Fault.FENCED | Fault.FENCED_CUT:
                 await self._proxy.fence(request.transactional_id)
         await asyncio.sleep(blow.late_s)
-        return true
+        return None if blow.fault is Fault.FENCED_CUT else true
 
     async def _take_answers(self, broker: asyncio.StreamReader) -> None:
         while True:

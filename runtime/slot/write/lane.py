@@ -7,7 +7,7 @@ import contextlib
 
 from runtime.kafka.cluster import KafkaCluster
 from runtime.kafka.errors import TimedOut, WireError
-from runtime.kafka.transactions import add_partitions, end_transaction, init_in_turn, init_producer_id
+from runtime.kafka.transactions import add_partitions, end_transaction
 from runtime.slot import log
 from runtime.slot.context import LaneSettings
 from runtime.slot.errors import DESCRIPTIONS, ErrorAction, ErrorDecision, ErrorPhase, SlotMustEnd, decide
@@ -139,6 +139,7 @@ class Lane:
         try:
             if self.is_stuck:
                 await self._initialise_again()
+                await self._confirm()
             while await self._wait_for_work():
                 await self._run_transaction()
         finally:
@@ -431,9 +432,8 @@ class Lane:
 
     async def _initialise(self, *, in_turn: bool = False) -> None:
         """Starts a new producer epoch, and registers a new producer id as this flow's. Raises WireError."""
-        name, timeout_ms = self.transactional_id, self._settings.transaction_timeout_ms
-        init = init_in_turn if in_turn else init_producer_id
-        identity = await init(self._cluster, name, timeout_ms, _STUCK_AFTER_S)
+        timeout_ms = self._settings.transaction_timeout_ms
+        identity = await self._sender.next_identity(timeout_ms, _STUCK_AFTER_S, in_turn=in_turn)
         if identity.producer_id != self._registered:
             await self._ledger.register(identity)
             self._registered = identity.producer_id

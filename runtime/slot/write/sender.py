@@ -11,6 +11,7 @@ When responses come late, it shrinks to what the broker acknowledged within two 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Callable
 from typing import NamedTuple
 
@@ -18,10 +19,11 @@ from runtime.batch import next_sequence, stamp
 from runtime.contract.records.ledger import BatchIdentity
 from runtime.kafka.cluster import KafkaCluster
 from runtime.kafka.connection import Connection
-from runtime.kafka.errors import BrokerError, ErrorCode, WireError
+from runtime.kafka.errors import BrokerError, ErrorCode, Unsupported, WireError
 from runtime.kafka.protocol.offsets import TopicPartition
 from runtime.kafka.protocol.produce import ProducePartition, ProduceRequest, ProduceResponse
-from runtime.kafka.protocol.transactions import ProducerIdentity
+from runtime.kafka.protocol.transactions import NO_IDENTITY, ProducerIdentity
+from runtime.kafka.transactions import init_in_turn, init_producer_id, renew_producer_id
 from runtime.slot.errors import ErrorPhase
 from runtime.slot.partition import PartitionCopy, QueuedBatch
 from runtime.slot.write.transaction import Transaction, TransactionFailure, TransactionPartition
@@ -121,7 +123,7 @@ class ProduceSender:
         request_bytes: int,
         wake: Callable[[], None],
     ) -> None:
-        self.identity = ProducerIdentity(-1, -1)
+        self.identity = NO_IDENTITY
         self.ready: dict[int, dict[PartitionCopy, None]] = {}
         self._cluster = cluster
         self._transactional_id = transactional_id
@@ -134,6 +136,23 @@ class ProduceSender:
         self._sequences: dict[TopicPartition, int] = {}
         self._unanswered: dict[int, InFlightRequest] = {}
         self._number = 0
+
+    async def next_identity(
+        self, transaction_timeout_ms: int, within: float, *, in_turn: bool
+    ) -> ProducerIdentity:
+        """Returns the first identity, which fences all other holders of the id, or this holder's next one.
+
+        A holder that another process has fenced gets no next one, so it never becomes valid again (R3).
+        Brokers before Kafka 2.5 can't tell the two apart. Raises WireError.
+        """
+        name = self._transactional_id
+        if self.identity != NO_IDENTITY:
+            with contextlib.suppress(Unsupported):
+                return await renew_producer_id(
+                    self._cluster, name, transaction_timeout_ms, self.identity, within
+                )
+        init = init_in_turn if in_turn else init_producer_id
+        return await init(self._cluster, name, transaction_timeout_ms, within)
 
     def begin_epoch(self, identity: ProducerIdentity) -> None:
         """Takes a new producer id and epoch; sequences restart at 0, on a new epoch only (fencing 1)."""

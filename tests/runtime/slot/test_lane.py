@@ -472,7 +472,7 @@ def test_a_produce_error_aborts_and_its_partitions_resume_under_a_new_epoch() ->
             await passes()
         assert [type(event) for event in emitted.events[-2:]] == [Rewound, Aborted]
         assert emitted.of(Aborted)[0].failure.copies == (copy,)
-        assert (destination.epoch, destination.ends, lane.aborts) == (1, 0, 1)
+        assert (destination.epochs[lane.transactional_id], destination.ends, lane.aborts) == (1, 0, 1)
 
     run(work)
 
@@ -494,6 +494,29 @@ def test_the_ledger_decides_where_the_response_to_the_end_was_lost(committed: bo
         assert [list(event.copies) for event in emitted.of(Rewound)] == [[copy]]
         assert copy.cursor.offset == copy.progress.position == (11 if committed else 10)
         assert not copy.in_transaction
+
+    run(work)
+
+
+@pytest.mark.parametrize("committed", [True, False])
+def test_a_lane_that_was_fenced_while_its_answer_was_lost_does_not_become_valid_again(
+    committed: bool,
+) -> None:
+    """KIP-360: another attempt of the slot, which has written nothing yet, would be fenced by that (R3)."""
+
+    async def work() -> None:
+        destination, copy = Destination(), partition()
+        ledger = LedgerInMemory(copy)
+        ledger.takes_writes = committed
+        destination.end_errors = [Disconnected("broker 1", "cut", sent=True)]
+        lane = lane_of(destination, Emitted(), ledger)
+        assert await lane.begin()
+        destination.epochs[lane.transactional_id] += 1  # the other attempt has initialised the id
+        with_batch(copy)
+        lane.add(copy)
+        with pytest.raises(SlotMustEnd, match="PRODUCER_FENCED"):
+            await lane.run()
+        assert copy.in_transaction
 
     run(work)
 
