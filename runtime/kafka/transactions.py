@@ -14,6 +14,7 @@ from runtime.kafka.cluster import KafkaCluster
 from runtime.kafka.errors import BrokerError, ErrorCode, PartitionsRefused, TimedOut
 from runtime.kafka.protocol.request import Request
 from runtime.kafka.protocol.transactions import (
+    NO_IDENTITY,
     AddPartitionsRequest,
     AddPartitionsResponse,
     CoordinatorKind,
@@ -62,6 +63,7 @@ async def renew_producer_id(
     transaction_timeout_ms: int,
     identity: ProducerIdentity,
     within: float = DEFAULT_S,
+    purpose: str = "",
 ) -> ProducerIdentity:
     """Does what `init_producer_id` does for the newest holder of the id, and for no other one (KIP-360).
 
@@ -77,7 +79,7 @@ async def renew_producer_id(
         lambda answer: answer.error,
         within=within,
         resend=True,
-        purpose=_purpose(transactional_id),
+        purpose=purpose or _purpose(transactional_id),
     )
     _check(response.error, f"renewing {transactional_id}")
     return response.identity
@@ -143,16 +145,25 @@ async def end_transaction(
 
 
 async def init_in_turn(
-    cluster: KafkaCluster, transactional_id: str, transaction_timeout_ms: int, within: float = DEFAULT_S
+    cluster: KafkaCluster,
+    transactional_id: str,
+    transaction_timeout_ms: int,
+    within: float = DEFAULT_S,
+    identity: ProducerIdentity = NO_IDENTITY,
 ) -> ProducerIdentity:
     """Does what `init_producer_id` does, over one of 16 connections to the coordinator that many ids share.
+
+    With an identity, it does what `renew_producer_id` does.
 
     It is for ids that may never begin a transaction. Each connection has one request under way: a second one
     would wait in the broker's socket. After a time-out it would be sent again, and the broker might still
     read it from the socket later. That would raise the epoch, and fence the producer that began meanwhile.
     """
     purpose = f"initialising {crc32(transactional_id.encode()) % _INITIALISING_CONNECTIONS}"
-    return await init_producer_id(_InTurn(cluster), transactional_id, transaction_timeout_ms, within, purpose)
+    turns, timeout_ms = _InTurn(cluster), transaction_timeout_ms
+    if identity != NO_IDENTITY:
+        return await renew_producer_id(turns, transactional_id, timeout_ms, identity, within, purpose)
+    return await init_producer_id(turns, transactional_id, timeout_ms, within, purpose)
 
 
 class _InTurn:

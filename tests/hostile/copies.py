@@ -101,13 +101,14 @@ class KeptSlot:
             self._assignment = self._take_over()
         self._replace.set()
 
+    @property
+    def outlived(self) -> bool:
+        """Whether an attempt that was replaced has not ended yet."""
+        return any(one.is_alive() for one in self.attempts[:-1])
+
     def await_ended(self) -> None:
         """Waits until every attempt that was replaced has ended by itself (R3)."""
-        wait_for(
-            lambda: not any(one.is_alive() for one in self.attempts[:-1]),
-            timeout=_ENDS_S,
-            about=lambda: "an attempt that was replaced still runs",
-        )
+        wait_for(lambda: not self.outlived, _ENDS_S, about=lambda: "an attempt that was replaced still runs")
 
     def _take_over(self) -> Assignment:
         return asyncio.run(self._driver.take_over(self._flow, self._partitions))

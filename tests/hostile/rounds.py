@@ -134,17 +134,25 @@ def slot_round(
     spec = replace(driver.spec(), cluster=stream.through)
     parts = assigned(topic, topic, partitions, max_message_bytes=8_000_000)
     with KeptSlot(driver, spec, flow, parts, dice) as kept:
-        report = _compared(stream, topic, dice, chooser, kept.fence)
-        kept.await_ended()
+        written = _write(stream, topic, dice, chooser, kept.fence)
+        here, there = (dict(sides[name].client) for name in ("dc1", "dc2"))
+        report = checker.compare(here, there, topic, written=written, patience=_PATIENCE_S)
+        if kept.outlived:  # it learns that it was fenced from the next records
+            more = checker.Spec(
+                records=30 * partitions, seed=dice.randrange(10**6), producers=3, large_every=0
+            )
+            checker.write(here, topic, more)
+            kept.await_ended()
+            report = checker.compare(here, there, topic, patience=_PATIENCE_S)
     kind = f"slot, {partitions} partitions, {lanes} lanes"
     return Outcome(topic, kind, [report], len(kept.attempts), [one.how for one in kept.attempts])
 
 
-def _compared(
+def _write(
     stream: Stream, topic: str, dice: random.Random, chooser: Chooser, fence: Fence
-) -> checker.Report:
-    """Writes records while blows fall, and compares both sides once all are copied."""
-    here, there = (stream.sides[name].client for name in ("dc1", "dc2"))
+) -> checker.Written:
+    """Writes records while blows fall, and a few more."""
+    here = dict(stream.sides["dc1"].client)
     spec = checker.Spec(
         records=10**9,
         rate=dice.choice([30.0, 300.0, 300.0]),
@@ -152,13 +160,13 @@ def _compared(
         producers=4,
         large_every=dice.choice([0, 200]),
     )
-    with checker.writing(dict(here), topic, spec) as writer:
+    with checker.writing(here, topic, spec) as writer:
         writer.wait_for(20)
         stream.proxy.begin(chooser, fence)
         _await_blows(chooser)
         stream.proxy.calm()
         writer.wait_for(writer.so_far + 50)
-    return checker.compare(dict(here), dict(there), topic, written=writer.written, patience=_PATIENCE_S)
+    return writer.written
 
 
 def _await_blows(chooser: Chooser) -> None:

@@ -120,9 +120,11 @@ class Lane:
     async def begin(self) -> bool:
         """Initialises the transactional id; returns False where the id is stuck.
 
-        This fences the previous producer and aborts its transaction. All lanes of a slot share a few
-        connections for it, because most spare lanes never begin a transaction. Raises SlotMustEnd, WireError.
+        This fences the previous producer and aborts its transaction. A second call fails if another process
+        has initialised the id since. All lanes of a slot share a few connections for it, because most spare
+        lanes never begin a transaction. Raises SlotMustEnd, WireError.
         """
+        self.is_stuck = False
         try:
             await self._initialise(in_turn=True)
         except WireError as error:
@@ -134,12 +136,9 @@ class Lane:
     async def run(self) -> None:
         """Runs one transaction after the other until `drain` is called.
 
-        An id that is stuck is initialised first. Raises SlotMustEnd, and READ_FAILURES of the ledger.
+        Raises SlotMustEnd, and READ_FAILURES of the ledger.
         """
         try:
-            if self.is_stuck:
-                await self._initialise_again()
-                await self._confirm()
             while await self._wait_for_work():
                 await self._run_transaction()
         finally:

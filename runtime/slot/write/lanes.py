@@ -29,16 +29,17 @@ class LaneSet:
         self._lanes: dict[PartitionCopy, Lane] = {}
 
     async def begin(self) -> None:
-        """Initialises every transactional id.
+        """Initialises every transactional id, one after the other, and then the first one again (R3).
 
-        This includes the spare ids: an older slot of this number may hold any of them (R3). An id that is
-        stuck is initialised when its lane runs. Copying begins as soon as one id works. Raises SlotMustEnd,
-        WireError.
+        This includes the spare ids, and those that are stuck: an older attempt of this slot may hold any of
+        them, and may still be alive. Of two attempts that begin at the same time, at most one finds the first
+        id still its own. If both do, one of them began when the other had initialised all, and has fenced it
+        completely. Raises SlotMustEnd, and WireError while an id waits for a marker.
         """
-        working = [lane for lane in self.all if await _begin(lane)]
-        if not working:
-            why = f"every transactional id like {self.all[0].transactional_id} waits for a marker"
-            raise BrokerError(ErrorCode.CONCURRENT_TRANSACTIONS, why)
+        for lane in (*self.all, self.all[0]):
+            if not await _begin(lane):
+                why = f"{lane.transactional_id} waits for the marker of an earlier transaction"
+                raise BrokerError(ErrorCode.CONCURRENT_TRANSACTIONS, why)
 
     def place(self, copy: PartitionCopy) -> None:
         """Moves a partition to its proper lane; it must not be in an open transaction."""

@@ -145,14 +145,14 @@ class ProduceSender:
         A holder that another process has fenced gets no next one, so it never becomes valid again (R3).
         Brokers before Kafka 2.5 can't tell the two apart. Raises WireError.
         """
-        name = self._transactional_id
+        cluster, name, timeout_ms = self._cluster, self._transactional_id, transaction_timeout_ms
         if self.identity != NO_IDENTITY:
             with contextlib.suppress(Unsupported):
-                return await renew_producer_id(
-                    self._cluster, name, transaction_timeout_ms, self.identity, within
-                )
+                if in_turn:
+                    return await init_in_turn(cluster, name, timeout_ms, within, self.identity)
+                return await renew_producer_id(cluster, name, timeout_ms, self.identity, within)
         init = init_in_turn if in_turn else init_producer_id
-        return await init(self._cluster, name, transaction_timeout_ms, within)
+        return await init(cluster, name, timeout_ms, within)
 
     def begin_epoch(self, identity: ProducerIdentity) -> None:
         """Takes a new producer id and epoch; sequences restart at 0, on a new epoch only (fencing 1)."""

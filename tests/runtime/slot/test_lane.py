@@ -1,6 +1,7 @@
 """A lane: which partitions join its transaction, what stays in it, and how it recovers."""
 
 import asyncio
+import random
 from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager
 from types import SimpleNamespace
@@ -10,7 +11,7 @@ import pytest
 from msgspec.structs import replace
 
 from runtime.contract.records.job_status import PartitionState as State
-from runtime.kafka.errors import Disconnected, ErrorCode, TimedOut
+from runtime.kafka.errors import BrokerError, Disconnected, ErrorCode, TimedOut
 from runtime.kafka.protocol.fetch import LeaderHint
 from runtime.kafka.protocol.produce import ProducedPartition, ProduceRequest, ProduceResponse
 from runtime.slot.budget import ByteBudget, ResponseMemory
@@ -571,6 +572,52 @@ def test_no_other_lane_copies_a_transaction_whose_end_was_answered_with_a_tempor
             await until(flow, lambda: copy.progress.position == 11)
         assert destination.links[NEAR].batches == (1 if committed else 2)
         assert len(flow.of(Committed)) == 1
+
+    run_jumping(work)
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_of_two_attempts_that_begin_at_the_same_time_at_most_one_goes_on(seed: int) -> None:
+    """Else each might hold some of the ids, and a partition be in different lanes of the two (R3)."""
+    dice = random.Random(seed)
+
+    class Slow(Destination):
+        async def call(self, node: int, request: object, purpose: str, within: float | None) -> object:
+            answer = await super().call(node, request, purpose, within)
+            await asyncio.sleep(dice.choice([0.0, 0.01, 0.02]))
+            return answer
+
+    async def work() -> None:
+        destination, names = Slow(), ("one", "other", "solo", "spare")
+        attempts = [[lane_of(destination, Emitted(), transactional_id=name) for name in names] for _ in "ab"]
+        begun = (LaneSet(lanes, 2).begin() for lanes in attempts)
+        ends = await asyncio.gather(*begun, return_exceptions=True)
+        held = [
+            {
+                lane.transactional_id
+                for lane in lanes
+                if lane._sender.identity.epoch == destination.epochs[lane.transactional_id]
+            }
+            for lanes, end in zip(attempts, ends, strict=True)
+            if not isinstance(end, SlotMustEnd)
+        ]
+        assert len([ids for ids in held if ids]) <= 1, held
+
+    run_jumping(work)
+
+
+def test_nothing_is_copied_while_an_id_of_an_earlier_attempt_waits_for_a_marker() -> None:
+    """That attempt may be alive, and goes on under the id once the marker is written (R3)."""
+
+    async def work() -> None:
+        destination = Destination()
+        lanes = [lane_of(destination, Emitted(), transactional_id=name) for name in ("one", "other", "solo")]
+        destination.init_errors = [ErrorCode.NONE, *[ErrorCode.CONCURRENT_TRANSACTIONS] * 500]
+        with pytest.raises(BrokerError, match="other waits for the marker"):
+            await LaneSet(lanes, 2).begin()
+        destination.init_errors.clear()
+        await LaneSet(lanes, 2).begin()
+        assert not any(lane.is_stuck for lane in lanes)
 
     run_jumping(work)
 
