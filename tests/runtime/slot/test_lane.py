@@ -576,6 +576,10 @@ def test_no_other_lane_copies_a_transaction_whose_end_was_answered_with_a_tempor
     run_jumping(work)
 
 
+def _epoch(lane: Lane) -> int:
+    return lane._sender.identity.epoch
+
+
 @pytest.mark.parametrize("seed", range(20))
 def test_of_two_attempts_that_begin_at_the_same_time_at_most_one_goes_on(seed: int) -> None:
     """Else each might hold some of the ids, and a partition be in different lanes of the two (R3)."""
@@ -588,16 +592,16 @@ def test_of_two_attempts_that_begin_at_the_same_time_at_most_one_goes_on(seed: i
             return answer
 
     async def work() -> None:
-        destination, names = Slow(), ("one", "other", "solo", "spare")
-        attempts = [[lane_of(destination, Emitted(), transactional_id=name) for name in names] for _ in "ab"]
+        names = ("one", "other", "solo", "spare")
+        clients = [Slow(), Slow()]  # each is a process
+        epochs = clients[1].epochs = clients[0].epochs
+        attempts = [
+            [lane_of(client, Emitted(), transactional_id=name) for name in names] for client in clients
+        ]
         begun = (LaneSet(lanes, 2).begin() for lanes in attempts)
         ends = await asyncio.gather(*begun, return_exceptions=True)
         held = [
-            {
-                lane.transactional_id
-                for lane in lanes
-                if lane._sender.identity.epoch == destination.epochs[lane.transactional_id]
-            }
+            {lane.transactional_id for lane in lanes if _epoch(lane) == epochs[lane.transactional_id]}
             for lanes, end in zip(attempts, ends, strict=True)
             if not isinstance(end, SlotMustEnd)
         ]
