@@ -59,3 +59,23 @@ def test_anchors_are_made_as_on_github(tmp_path: Path) -> None:
     )
 
     assert anchors(page) == {"one", "repl-read-cluster-topic", "0300-dc1-is-gone"}
+
+
+def named_tests(page: Path) -> list[tuple[str, str]]:
+    """Returns the tests that a page names, by file and function; `…` stands for the file before."""
+    found: list[tuple[str, str]] = []
+    for file, name in re.findall(r"`([\w/]+\.py|…)(?:::(\w+))?`", page.read_text(encoding="utf-8")):
+        if file == "…" or file.rpartition("/")[2].startswith("test_"):
+            found.append((found[-1][0] if file == "…" else file, name))
+    return found
+
+
+def test_the_tests_that_stand_behind_the_argument_are_there() -> None:
+    named = named_tests(ROOT / "docs/internals/exactly-once.md")
+    assert len(named) > 20
+    missing = [
+        (file, name)
+        for file, name in named
+        if not (ROOT / "tests" / file).is_file() or f"def {name}" not in (ROOT / "tests" / file).read_text()
+    ]
+    assert not missing

@@ -1,0 +1,121 @@
+"""The proxy understands the product's requests, and the product understands the proxy's answers."""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+import pytest
+from kafka.protocol import producer
+
+from runtime.batch import stamp
+from runtime.kafka.errors import ErrorCode
+from runtime.kafka.protocol.offsets import TopicPartition
+from runtime.kafka.protocol.produce import ProducePartition, ProduceRequest
+from runtime.kafka.protocol.request import Reader, frame
+from runtime.kafka.protocol.transactions import (
+    AddPartitionsRequest,
+    EndTransactionRequest,
+    InitProducerIdRequest,
+    ProducerIdentity,
+)
+from runtime.ledger.records import InternalRecord, build
+from tests.hostile.faults import CODES, Blow, Dice, Fault, Named
+from tests.hostile.wire import Api, Request, error_answer, transactional
+
+IDENTITY = ProducerIdentity(7, 3)
+BATCH = stamp(build([InternalRecord(b"k", b"v")], 50), 7, 3, 0)
+PARTS = [ProducePartition("orders", 0, BATCH), ProducePartition("orders", 2, BATCH)]
+AT = [TopicPartition("orders", 0), TopicPartition("ledger", 4)]
+REQUESTS: dict[Api, Any] = {
+    Api.PRODUCE: ProduceRequest("tx", 1_000, PARTS),
+    Api.INIT_PRODUCER_ID: InitProducerIdRequest("tx", 1_000),
+    Api.ADD_PARTITIONS_TO_TXN: AddPartitionsRequest("tx", IDENTITY, AT),
+    Api.END_TXN: EndTransactionRequest("tx", IDENTITY, commit=True),
+}
+VERSIONS = [
+    (api, version)
+    for api, request in REQUESTS.items()
+    for version in range(request.VERSIONS[0], request.VERSIONS[1] + 1)
+]
+OTHERS = {
+    Api.ADD_OFFSETS_TO_TXN: producer.AddOffsetsToTxnRequest,
+    Api.TXN_OFFSET_COMMIT: producer.TxnOffsetCommitRequest,
+}
+
+
+def sent(request: Any, version: int) -> bytes:
+    """The bytes of a request without its size."""
+    pieces = frame(request.API, version, 42, "client", version >= request.FLEXIBLE, request.body(version))
+    return b"".join(bytes(piece) for piece in pieces)[4:]
+
+
+def codes_of(api: Api, answer: Any) -> list[ErrorCode]:
+    match api:
+        case Api.PRODUCE:
+            return [one.error for one in answer.partitions]
+        case Api.ADD_PARTITIONS_TO_TXN:
+            return list(answer.errors.values())
+        case _:
+            return [answer.error]
+
+
+@pytest.mark.parametrize(("api", "version"), VERSIONS)
+def test_a_request_is_recognised_and_its_answer_has_the_error_for_all_that_it_names(
+    api: Api, version: int
+) -> None:
+    request = REQUESTS[api]
+    found = transactional(sent(request, version))
+    assert found is not None
+    assert found[:4] == (api, version, 42, "tx")
+    data = error_answer(found, ErrorCode.NOT_COORDINATOR)
+    assert int.from_bytes(data[:4], "big") == len(data) - 4
+    reader = Reader(memoryview(data)[4:])
+    assert reader.int32() == 42
+    if version >= request.FLEXIBLE:
+        reader.skip_tags()
+    many = 2 if api in (Api.PRODUCE, Api.ADD_PARTITIONS_TO_TXN) else 1
+    assert codes_of(api, request.answer(version, reader)) == [ErrorCode.NOT_COORDINATOR] * many
+
+
+@pytest.mark.parametrize("version", range(4))
+@pytest.mark.parametrize("api", OTHERS)
+def test_requests_that_only_other_clients_send_are_recognised_too(api: Api, version: int) -> None:
+    fields = {"transactional_id": "tx", "group_id": "g", "producer_id": 7, "producer_epoch": 3}
+    if api is Api.TXN_OFFSET_COMMIT:
+        fields["topics"] = []
+    request = OTHERS[api](**fields)
+    request.with_header(correlation_id=42, client_id="client")
+    found = transactional(bytes(request.encode(version=version, header=True)))
+    assert found is not None
+    assert (found.api, found.transactional_id) == (api, "tx")
+    assert error_answer(found, ErrorCode.NOT_COORDINATOR)[4:8] == (42).to_bytes(4, "big")
+
+
+def test_a_produce_request_without_a_transaction_passes() -> None:
+    assert transactional(sent(ProduceRequest(None, 1_000, PARTS), 9)) is None
+
+
+def test_dice_of_the_same_seed_choose_the_same_and_deal_as_many_blows_as_they_should() -> None:
+    def dealt() -> list[Blow]:
+        dice = Dice(random.Random(7), 50)
+        blows = []
+        while not dice.spent:
+            for api in Api:
+                if (blow := dice.choose(Request(api, 3, 1, "tx", b""))) is not None:
+                    assert blow.code in CODES[api]
+                    blows.append(blow)
+        return blows
+
+    first = dealt()
+    assert first == dealt()
+    assert len(first) == 50
+    assert {blow.fault for blow in first} == set(Fault)
+
+
+def test_named_blows_fall_on_their_requests_in_turn() -> None:
+    blow, other = Blow(Fault.CUT), Blow(Fault.LOST)
+    named = Named((Api.END_TXN, blow), (Api.PRODUCE, other), after=1)
+    order = [Api.END_TXN, Api.PRODUCE, Api.END_TXN, Api.PRODUCE, Api.PRODUCE]
+    assert [named.choose(Request(api, 3, 1, "tx", b"")) for api in order] == [None, None, blow, None, other]
+    assert named.spent
