@@ -144,6 +144,30 @@ async def end_transaction(
     _check(response.error, f"{'committing' if commit else 'aborting'} the transaction of {transactional_id}")
 
 
+_NONE_OPEN = frozenset({ErrorCode.INVALID_TXN_STATE, ErrorCode.INVALID_PRODUCER_ID_MAPPING})
+
+
+async def abort_and_renew(
+    cluster: Coordinated,
+    transactional_id: str,
+    transaction_timeout_ms: int,
+    identity: ProducerIdentity,
+    within: float = DEFAULT_S,
+) -> ProducerIdentity:
+    """Aborts what is open under this identity, and returns the next one; `within` holds for each request.
+
+    A coordinator that aborts an open transaction because of a renewal may refuse the renewal then, so the
+    abort comes first. It changes nothing that is decided. An earlier request to commit that arrives later finds the
+    transaction aborted, or a newer epoch. Raises as `renew_producer_id` does.
+    """
+    try:
+        await end_transaction(cluster, transactional_id, identity, commit=False, within=within)
+    except BrokerError as error:
+        if error.code not in _NONE_OPEN:
+            raise
+    return await renew_producer_id(cluster, transactional_id, transaction_timeout_ms, identity, within)
+
+
 async def init_in_turn(
     cluster: KafkaCluster,
     transactional_id: str,

@@ -32,11 +32,11 @@ from runtime.kafka.protocol.transactions import CoordinatorKind, ProducerIdentit
 from runtime.kafka.timing import in_time
 from runtime.kafka.transactions import (
     DEFAULT_S,
+    abort_and_renew,
     add_partitions,
     end_transaction,
     init_in_turn,
     init_producer_id,
-    renew_producer_id,
 )
 from runtime.ledger.records import InternalRecord, batches_of
 
@@ -289,12 +289,7 @@ class TransactionWriter:
         """Aborts the transaction that failed before, and begins its sequences anew on a new epoch."""
         if not self._unfinished:
             return
-        try:
-            await end_transaction(self._cluster, self._transactional_id, self._identity, commit=False)
-        except BrokerError as error:
-            if error.code is not ErrorCode.INVALID_TXN_STATE:  # there is no open transaction
-                raise
-        self._identity = await renew_producer_id(
+        self._identity = await abort_and_renew(
             self._cluster,
             self._transactional_id,
             self._transaction_timeout_ms,

@@ -92,7 +92,7 @@ class Destination:
     `added` is set by every request to add partitions, which waits for `answer` while `hold` is True. `joins`
     are the partitions of these requests. A transaction that ends leaves a marker behind the last batch.
     `connecting` says how a connection to the brokers in it ends. `end_errors` are answers to the end of a
-    transaction, and failures, before the first one that succeeds.
+    transaction, and failures, before the first one that succeeds. `open` are the ids in a transaction.
     """
 
     def __init__(self) -> None:
@@ -111,6 +111,7 @@ class Destination:
         self.init_errors: list[ErrorCode] = []
         self.epochs: defaultdict[str, int] = defaultdict(lambda: -1)
         self.ends = 0
+        self.open: set[str] = set()
         self.end_errors: list[ErrorCode | WireError] = []
 
     def leader(self, topic: str, number: int) -> Partition:
@@ -145,13 +146,15 @@ class Destination:
             case InitProducerIdRequest():
                 error = self.init_errors.pop(0) if self.init_errors else ErrorCode.NONE
                 name, epochs = request.transactional_id or "", self.epochs
-                if isinstance(request, RenewProducerIdRequest) and request.identity.epoch < epochs[name]:
-                    error = ErrorCode.PRODUCER_FENCED
+                if isinstance(request, RenewProducerIdRequest):
+                    fenced = request.identity.epoch < epochs[name] or name in self.open
+                    error = ErrorCode.PRODUCER_FENCED if fenced else error
                 if error:
                     return InitProducerIdResponse(0, error, NO_IDENTITY)
                 epochs[name] += 1
                 return InitProducerIdResponse(0, error, ProducerIdentity(7, epochs[name]))
             case AddPartitionsRequest():
+                self.open.add(request.transactional_id)
                 self.added.set()
                 self.joins.append([topic for topic, _ in request.partitions])
                 if self.hold:
@@ -159,6 +162,9 @@ class Destination:
                     self.answer.clear()
                 refused = {("orders", 0): self.add_error} if self.add_error else {}
                 return AddPartitionsResponse(0, refused)
+            case EndTransactionRequest(commit=False):
+                self.open.discard(request.transactional_id)
+                return EndTransactionResponse(0, ErrorCode.NONE)
             case EndTransactionRequest():
                 self.ends += 1
                 match self.end_errors and self.end_errors.pop(0):
@@ -166,6 +172,7 @@ class Destination:
                         raise failure
                     case ErrorCode() as code:
                         return EndTransactionResponse(0, code)
+                self.open.discard(request.transactional_id)
                 for link in self.links.values():
                     link.end_offset += 1
                 return EndTransactionResponse(0, ErrorCode.NONE)

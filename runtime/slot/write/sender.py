@@ -23,7 +23,7 @@ from runtime.kafka.errors import BrokerError, ErrorCode, Unsupported, WireError
 from runtime.kafka.protocol.offsets import TopicPartition
 from runtime.kafka.protocol.produce import ProducePartition, ProduceRequest, ProduceResponse
 from runtime.kafka.protocol.transactions import NO_IDENTITY, ProducerIdentity
-from runtime.kafka.transactions import init_in_turn, init_producer_id, renew_producer_id
+from runtime.kafka.transactions import abort_and_renew, init_in_turn, init_producer_id
 from runtime.slot.errors import ErrorPhase
 from runtime.slot.partition import PartitionCopy, QueuedBatch
 from runtime.slot.write.transaction import Transaction, TransactionFailure, TransactionPartition
@@ -142,6 +142,7 @@ class ProduceSender:
     ) -> ProducerIdentity:
         """Returns the first identity, which fences all other holders of the id, or this holder's next one.
 
+        What is open under this holder's identity is aborted.
         A holder that another process has fenced gets no next one, so it never becomes valid again (R3).
         Brokers before Kafka 2.5 can't tell the two apart. Raises WireError.
         """
@@ -150,7 +151,7 @@ class ProduceSender:
             with contextlib.suppress(Unsupported):
                 if in_turn:
                     return await init_in_turn(cluster, name, timeout_ms, within, self.identity)
-                return await renew_producer_id(cluster, name, timeout_ms, self.identity, within)
+                return await abort_and_renew(cluster, name, timeout_ms, self.identity, within)
         init = init_in_turn if in_turn else init_producer_id
         return await init(cluster, name, timeout_ms, within)
 

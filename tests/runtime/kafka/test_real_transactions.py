@@ -18,7 +18,13 @@ from runtime.kafka.protocol.transactions import (
     ProducerIdentity,
 )
 from runtime.kafka.queries import active_producers, list_offsets
-from runtime.kafka.transactions import add_partitions, end_transaction, init_producer_id
+from runtime.kafka.transactions import (
+    abort_and_renew,
+    add_partitions,
+    end_transaction,
+    init_producer_id,
+    renew_producer_id,
+)
 from runtime.lab.lab import Lab
 from tests.records import create_topic, read
 from tests.runtime.kafka.real import (
@@ -166,5 +172,28 @@ def test_what_can_never_work_is_told_with_the_partition(lab: Lab, fresh: Fresh) 
                 await end_transaction(cluster, me, identity, commit=True)
             with pytest.raises(BrokerError, match="INVALID_PRODUCER_ID_MAPPING"):
                 await end_transaction(cluster, fresh("tx"), ProducerIdentity(1 << 40, 0), commit=True)
+
+    run(work())
+
+
+def test_an_open_transaction_is_aborted_before_the_epoch_is_renewed(lab: Lab, fresh: Fresh) -> None:
+    """Only the newest holder gets the next epoch (KIP-360)."""
+    dc1 = lab.clusters["dc1"]
+    topic, name = fresh("orders"), fresh("tx")
+    create_topic(dc1.client, topic)
+
+    async def work() -> None:
+        async with await KafkaCluster.open(settings_of(dc1)) as cluster:
+            first = await init_producer_id(cluster, name, 60_000)
+            await add_partitions(cluster, name, first, [(topic, 0)])
+            second = await abort_and_renew(cluster, name, 60_000, first)
+            assert (second.producer_id, second.epoch > first.epoch) == (first.producer_id, True)
+            await add_partitions(cluster, name, second, [(topic, 0)])
+            other = await init_producer_id(cluster, name, 60_000)
+            for attempt in (abort_and_renew, renew_producer_id):
+                with pytest.raises(BrokerError) as fenced:
+                    await attempt(cluster, name, 60_000, second)
+                assert fenced.value.code in (ErrorCode.PRODUCER_FENCED, ErrorCode.INVALID_PRODUCER_EPOCH)
+            assert await abort_and_renew(cluster, name, 60_000, other)
 
     run(work())
