@@ -157,8 +157,8 @@ async def abort_and_renew(
     """Aborts what is open under this identity, and returns the next one; `within` holds for each request.
 
     A coordinator that aborts an open transaction because of a renewal may refuse the renewal then, so the
-    abort comes first. It changes nothing that is decided. An earlier request to commit that arrives later finds the
-    transaction aborted, or a newer epoch. Raises as `renew_producer_id` does.
+    abort comes first. It changes nothing that is decided. An earlier request to commit that arrives later
+    finds the transaction aborted, or a newer epoch. Raises as `renew_producer_id` does.
     """
     try:
         await end_transaction(cluster, transactional_id, identity, commit=False, within=within)
