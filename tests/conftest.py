@@ -38,7 +38,7 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 os.environ.setdefault("REPL_LAB_JVM", " ".join(JVM))
 os.environ.setdefault("REPL_SPARK_DEADLINE", "600")  # tests share the machine
 
-# How many examples a property test tries: `make fast` and `make long` choose theirs with --hypothesis-profile.
+# How many examples a property test tries: `make fast` and `make long` choose one.
 # An example that takes long is no mistake: the machine does other things too.
 for profile, examples in (("fast", 10), ("steady", 40), ("thorough", 300)):
     settings.register_profile(
