@@ -1,259 +1,306 @@
-"""Flows and jobs as steps: in which order, what they carry, and when a saved plan is stale."""
+"""Flows and jobs as steps: in which order, what they carry, what they say of files, who refuses them."""
 
+import functools
 from dataclasses import replace
 
 import pytest
 
-from planner.diff import diff, diff_destroy
-from planner.graph import expand
-from planner.model.desired import Desired
+from planner.diff.values import displayed
 from planner.model.diagnostic import ExitCode
-from planner.model.observed import Observed
 from planner.model.plan import Plan
-from planner.model.step import LaunchJob, Own, ReconfigureJob, StopJob
-from planner.model.topology import Cluster, FlowState, Job, Policies, SecretRef, Topology
-from planner.plan import make_plan, stale
+from planner.model.step import CreateTopic, LaunchJob, Own, ReconfigureJob, StopJob
+from planner.model.topology import (
+    Cluster,
+    FileEndpoint,
+    FileFormat,
+    Flow,
+    FlowState,
+    Job,
+    Policies,
+    SecretRef,
+    Selection,
+    Topic,
+    Topology,
+    Transform,
+)
+from planner.plan.agreement import disagreements
 from planner.render.plan.json import json_text
 from runtime.contract.spec import jobspec
+from runtime.contract.spec.jobspec import JobSpec
 from tests.fakes.simulated import simulate
 from tests.fakes.states import cluster, flow, live, observed, topology
-from tests.planner.plan.jobs import NOTHING, applied, dead, plan
+from tests.fakes.tables import cases
+from tests.planner.plan.jobs import (
+    NOTHING,
+    applied,
+    changes,
+    dead,
+    destroyed,
+    needs,
+    plan,
+    refused,
+    steps_of,
+    touched,
+)
 
+FAILED, PROMOTED = FlowState.FAILED_OVER, FlowState.PROMOTED
 X, Y = flow("x"), flow("y")
+BACK = flow("x-back", source_cluster="dc2", destination_cluster="dc1", job="dc1", reverse_of="x")
+GONE = replace(X, state=FAILED)
 
 
 def ids(made: Plan) -> list[str]:
     return [step.id for step in made.steps if not step.id.startswith(("create:topic", "own:topic"))]
 
 
+def launched(made: Plan, job: str = "dc2") -> tuple[LaunchJob, JobSpec]:
+    (launch,) = [step for step in steps_of(made, LaunchJob) if step.job == job]
+    return launch, jobspec.decode(launch.spec)
+
+
 def test_topics_first_then_the_job_then_its_flows_are_remembered() -> None:
-    """The job itself before it begins: an apply that is cut short leaves none that nobody knows of."""
+    """The job is registered before it begins: an apply that is cut short leaves none that is unknown."""
     made = plan(topology(X))
-
-    assert [step.id for step in made.steps if step.id.startswith("create:")] == ["create:topic.dc2.a"]
-    launch = next(step for step in made.steps if isinstance(step, LaunchJob))
-    assert (launch.cluster, launch.job, launch.topics) == ("dc2", "dc2", {"x": 1})
+    assert [step.id for step in steps_of(made, CreateTopic)] == ["create:topic.dc2.a"]
+    launch, spec = launched(made)
+    assert (launch.cluster, launch.topics) == ("dc2", {"x": 1})
     assert launch.needs == ("create:topic.dc2.a", "own:job.dc2")
-    assert [flow.name for flow in jobspec.decode(launch.spec).flows] == ["x"]
-    books = {step.id: step.needs for step in made.steps if isinstance(step, Own)}
-    assert (books["own:flow.x"], books["own:job.dc2"]) == (("launch:job.dc2",), ())
-
-
-def test_nothing_to_do_after_it() -> None:
+    assert [flow.name for flow in spec.flows] == ["x"]
+    owns = {step.id: step.needs for step in steps_of(made, Own)}
+    assert (owns["own:flow.x"], owns["own:job.dc2"]) == (("launch:job.dc2",), ())
     assert plan(topology(X), applied(topology(X))).steps == ()
 
 
-def test_a_dead_job_is_only_launched() -> None:
-    assert ids(plan(topology(X), dead(applied(topology(X))))) == ["own:job.dc2", "launch:job.dc2"]
+SHOP, BOTH, LOST = topology(X), topology(X, Y), topology(GONE)
+MOVED = topology(X, replace(Y, job="own"))
+HOME = topology(X, replace(BACK, state=PROMOTED))
+ENDS = {"stop:job.dc2": "launch:job.dc2", "own:flow.x": "launch:job.dc2 stop:job.dc2"}
+LEAVES = "stop:job.dc2 disown:flow.x disown:job.dc2 disown:topic.dc2.a"
+TOLD = "reconfigure:job.dc2 stop:job.dc2 own:flow.x disown:job.dc2"
+OVER = "reconfigure:job.dc2 stop:job.dc2"
 
 
-def test_one_that_an_apply_began_before_it_was_cut_short_is_known_and_goes_with_all() -> None:
+@cases(
+    "before died after steps waits",
+    {
+        "a dead job is only launched": ([SHOP], True, SHOP, "own:job.dc2 launch:job.dc2", {}),
+        "the last flow leaves with its job": (
+            [SHOP],
+            False,
+            topology(),
+            LEAVES,
+            {"disown:flow.x": "stop:job.dc2"},
+        ),
+        "a failover is told first": ([SHOP], False, LOST, TOLD, {"stop:job.dc2": "reconfigure:job.dc2"}),
+        "a dead job starts to fail over": ([SHOP], True, LOST, None, ENDS),
+        "a dead job starts to promote": ([SHOP], True, topology(replace(X, state=PROMOTED)), None, ENDS),
+        "a flow that ended needs no job": ([SHOP, LOST], True, LOST, "", {}),
+        "a flow leaves its job before another takes it": (
+            [BOTH],
+            False,
+            MOVED,
+            None,
+            {"launch:job.own": "reconfigure:job.dc2"},
+        ),
+        "a flow returns after its way back": (
+            [topology(GONE, BACK)],
+            False,
+            HOME,
+            None,
+            {"launch:job.dc2": "reconfigure:job.dc1 stop:job.dc1"},
+        ),
+        "the way back begins after its flow": (
+            [SHOP],
+            False,
+            topology(GONE, BACK),
+            None,
+            {"launch:job.dc1": OVER},
+        ),
+    },
+)
+def test_the_steps_of_jobs_in_their_order(before, died, after, steps, waits) -> None:
+    seen = functools.reduce(lambda seen, shop: applied(shop, seen), before, NOTHING)
+    made = plan(after, dead(seen) if died else seen)
+    assert steps is None or ids(made) == steps.split()
+    assert all(set(waited.split()) <= set(needs(made)[step]) for step, waited in waits.items())
+
+
+def test_a_job_that_was_registered_before_its_apply_was_cut_is_known_and_goes_with_all() -> None:
     begun = [step for step in plan(topology(X)).steps if step.id == "own:job.dc2"]
     seen = simulate(begun, NOTHING)
-
     assert "launch:job.dc2" in ids(plan(topology(X), seen))
-    gone = make_plan(Desired("shop"), seen, diff_destroy(seen, topology(X)), topology(X))
-    (stop,) = [step for step in gone.steps if isinstance(step, StopJob)]
+    gone = destroyed(seen, topology(X))
+    (stop,) = steps_of(gone, StopJob)
     assert (stop.job, bool(stop.launch)) == ("dc2", True)
     assert "disown:job.dc2" in ids(gone)
 
 
-def test_an_edit_is_told() -> None:
-    made = plan(topology(replace(X, rate_limit=5), Y), applied(topology(X, Y)))
-
-    told = next(step for step in made.steps if isinstance(step, ReconfigureJob))
+def test_an_edit_is_told_and_other_memory_is_a_stop_and_a_launch() -> None:
+    edited = plan(topology(replace(X, rate_limit=5), Y), applied(topology(X, Y)))
+    (told,) = steps_of(edited, ReconfigureJob)
     assert jobspec.decode(told.spec).flow("x").rate_limit == 5
-    assert "own:flow.x" in ids(made)
-    assert "own:flow.y" not in ids(made)
+    assert "own:flow.x" in ids(edited)
+    assert "own:flow.y" not in ids(edited)
 
-
-def test_a_new_start_is_a_stop_and_a_launch() -> None:
-    shop = replace(topology(X), jobs={"dc2": Job("dc2", memory="2g")})
-
-    made = plan(shop, applied(topology(X)))
-
-    launch = next(step for step in made.steps if isinstance(step, LaunchJob))
-    assert "stop:job.dc2" in launch.needs
-    stop = next(step for step in made.steps if isinstance(step, StopJob))
+    larger = plan(replace(topology(X), jobs={"dc2": Job("dc2", memory="2g")}), applied(topology(X)))
+    (stop,) = steps_of(larger, StopJob)
+    assert stop.id in launched(larger)[0].needs
     assert "2g" not in stop.launch  # as the one that runs was started
 
 
-def test_the_last_flow_leaves_with_its_job() -> None:
-    made = plan(topology(), applied(topology(X)))
-
-    assert ids(made) == ["stop:job.dc2", "disown:flow.x", "disown:job.dc2", "disown:topic.dc2.a"]
-    books = {step.id: step.needs for step in made.steps}
-    assert books["disown:flow.x"] == ("stop:job.dc2",)
-
-
-def test_a_failover_is_told_before_its_job_goes() -> None:
-    made = plan(topology(replace(X, state=FlowState.FAILED_OVER)), applied(topology(X)))
-
-    assert ids(made) == ["reconfigure:job.dc2", "stop:job.dc2", "own:flow.x", "disown:job.dc2"]
-    assert next(step for step in made.steps if isinstance(step, StopJob)).needs == ("reconfigure:job.dc2",)
-
-
 def test_a_job_that_ends_is_told_nothing_of_clusters_that_it_would_refuse() -> None:
-    before = topology(X, clusters=(Cluster("dc1", "dc1:9092"), Cluster("dc2", "dc2:9092")))
     moved = (Cluster("dc1", "moved:9092"), Cluster("dc2", "dc2:9092"), Cluster("dc3", "dc3:9092"))
-    new = flow("new", source_cluster="dc3", state=FlowState.FAILED_OVER)
-    after = topology(replace(X, state=FlowState.FAILED_OVER), new, clusters=moved)
-
-    told = next(step for step in plan(after, applied(before)).steps if isinstance(step, ReconfigureJob))
-
+    new = flow("new", source_cluster="dc3", state=FAILED)
+    (told,) = steps_of(plan(topology(GONE, new, clusters=moved), applied(topology(X))), ReconfigureJob)
     spec = jobspec.decode(told.spec)
-    assert {name: one.bootstrap for name, one in spec.clusters.items()} == {
-        "dc1": "dc1:9092",
-        "dc2": "dc2:9092",
-    }
+    addresses = {name: one.bootstrap for name, one in spec.clusters.items()}
+    assert addresses == {"dc1": "dc1:9092", "dc2": "dc2:9092"}
     assert [(one.name, one.state) for one in spec.flows] == [("x", "failed_over")]
 
 
-@pytest.mark.parametrize("state", [FlowState.FAILED_OVER, FlowState.PROMOTED])
-def test_where_the_job_is_dead_a_new_one_ends_the_flow(state: FlowState) -> None:
-    made = plan(topology(replace(X, state=state)), dead(applied(topology(X))))
-
-    needs = {step.id: step.needs for step in made.steps}
-    assert needs["stop:job.dc2"] == ("launch:job.dc2",)
-    assert needs["own:flow.x"] == ("launch:job.dc2", "stop:job.dc2")
+def test_a_target_takes_the_job_of_its_flow_and_stopping_jobs_deletes_nothing() -> None:
+    assert touched(plan(topology(X), NOTHING, "flow.x")) == {"flow.x", "job.dc2", "topic.dc2.a"}
+    strict = topology(policies=Policies(max_deletes=0))
+    assert plan(strict, applied(topology(X, Y))).diagnostics == ()
 
 
-def test_a_flow_that_ended_needs_no_job() -> None:
-    ended = topology(replace(X, state=FlowState.FAILED_OVER))
+def test_refused_are_jobs_of_another_topology_and_secrets_in_a_spec() -> None:
+    theirs = applied(replace(topology(X), name="billing"))
+    assert {(code, exit_) for code, _, exit_ in refused(plan(topology(X), theirs))} == {
+        ("owned", ExitCode.REFUSED)
+    }
 
-    assert plan(ended, dead(applied(ended, applied(topology(X))))).steps == ()
-
-
-def test_a_flow_leaves_its_old_job_before_another_takes_it() -> None:
-    made = plan(topology(X, replace(Y, job="own")), applied(topology(X, Y)))
-
-    launch = next(step for step in made.steps if isinstance(step, LaunchJob))
-    assert launch.job == "own"
-    assert "reconfigure:job.dc2" in launch.needs
-
-
-def test_targeting_a_flow_takes_its_job() -> None:
-    shop, seen = topology(X), observed(cluster(live("a")), cluster(name="dc2"))
-    desired = expand(shop, seen)
-    made = make_plan(desired, seen, diff(desired, seen, shop), shop, targets=("flow.x",))
-
-    assert {str(one.address) for one in made.changes} == {"flow.x", "job.dc2", "topic.dc2.a"}
-
-
-def test_stopping_jobs_deletes_nothing() -> None:
-    shop = topology(policies=Policies(max_deletes=0))
-
-    assert [one.code for one in plan(shop, applied(topology(X, Y))).diagnostics] == []
-
-
-def codes(shop: Topology, seen: Observed) -> set[tuple[str, ExitCode]]:
-    return {(one.code, one.exit) for one in plan(shop, seen).diagnostics if one.exit is not ExitCode.DONE}
-
-
-def test_another_topologys_job_or_flow_is_refused() -> None:
-    theirs = replace(topology(X), name="billing")
-
-    assert codes(topology(X), applied(theirs)) >= {("owned", ExitCode.REFUSED)}
-
-
-def test_no_secret_is_written_into_a_spec() -> None:
     def shop(password: str | SecretRef) -> Topology:
         secured = Cluster("dc1", "dc1:9092", client={"sasl.password": password})
         return topology(X, clusters=(secured, Cluster("dc2", "dc2:9092")))
 
-    seen = observed(cluster(live("a")), cluster(name="dc2"))
-    assert codes(shop("canary"), seen) == {("job-secret", ExitCode.ERROR)}
-    assert "canary" not in json_text(plan(shop("canary"), seen))
-    assert codes(shop(SecretRef("env", "PASSWORD")), seen) == set()
-
-
-def running_as(seen: Observed, **more: object) -> Observed:
-    there = seen.reachable("dc2")
-    assert there is not None
-    jobs = tuple(replace(job, **more) for job in there.jobs)  # type: ignore[arg-type]
-    return Observed({**seen.clusters, "dc2": replace(there, jobs=jobs)})
-
-
-@pytest.mark.parametrize(
-    ("more", "why"),
-    [
-        ({}, ""),
-        ({"lag": {"x": 9}, "at_ms": 5}, ""),
-        ({"driver": "another"}, "was started again since the plan was made"),
-        ({"live": False}, "does not run any more"),
-        ({"spec": None}, "was reconfigured since the plan was made"),
-    ],
-)
-def test_a_plan_is_stale_when_its_job_moved(more: dict[str, object], why: str) -> None:
-    before = applied(topology(X))
-    made = plan(topology(replace(X, rate_limit=5)), before)
-
-    found = [str(one) for one in stale(made, running_as(before, **more))]
-
-    assert bool(found) is bool(why)
-    assert all(why in one for one in found)
-
-
-def test_a_plan_to_launch_is_stale_when_somebody_did() -> None:
-    made = plan(topology(X), dead(applied(topology(X))))
-
-    assert "runs now, and did not run when the plan was made" in str(stale(made, applied(topology(X)))[0])
-
-
-@pytest.mark.parametrize("lives", [True, False])
-def test_a_plan_to_end_a_job_holds_whether_it_runs_or_not(lives: bool) -> None:
-    runs, silent = applied(topology(X)), dead(applied(topology(X)))
-    then, now = (silent, runs) if lives else (runs, silent)
-    made = make_plan(Desired("shop"), then, diff_destroy(then, topology(X)), topology(X))
-
-    assert stale(made, now) == ()
-
-
-BACK = flow("x-back", source_cluster="dc2", destination_cluster="dc1", job="dc1", reverse_of="x")
-
-
-def test_what_comes_back_waits_until_its_way_home_has_ended() -> None:
-    home = topology(replace(X, state=FlowState.FAILED_OVER), BACK)
-    made = plan(topology(X, replace(BACK, state=FlowState.PROMOTED)), applied(home))
-
-    launch = next(step for step in made.steps if isinstance(step, LaunchJob))
-    assert launch.job == "dc2"
-    assert {"reconfigure:job.dc1", "stop:job.dc1"} <= set(launch.needs)
-
-
-def test_the_way_home_waits_until_its_flow_has_ended() -> None:
-    made = plan(topology(replace(X, state=FlowState.FAILED_OVER), BACK), applied(topology(X)))
-
-    launch = next(step for step in made.steps if isinstance(step, LaunchJob))
-    assert launch.job == "dc1"
-    assert {"reconfigure:job.dc2", "stop:job.dc2"} <= set(launch.needs)
+    written = plan(shop("canary"))
+    assert {(code, exit_) for code, _, exit_ in refused(written)} == {("job-secret", ExitCode.ERROR)}
+    assert "canary" not in json_text(written)
+    assert refused(plan(shop(SecretRef("env", "PASSWORD")))) == []
 
 
 def ring(*, ended: bool) -> Topology:
     """Three flows round three clusters; once they ended, each with its way back."""
     ends = (("dc1", "dc2"), ("dc2", "dc3"), ("dc3", "dc1"))
-    flows = [
-        flow(f"{here}-{there}", source_cluster=here, destination_cluster=there, job=there)
-        for here, there in ends
+    there = [flow(f"{a}-{b}", source_cluster=a, destination_cluster=b, job=b) for a, b in ends]
+    back = [
+        flow(f"{b}-{a}", source_cluster=b, destination_cluster=a, job=a, reverse_of=f"{a}-{b}")
+        for a, b in ends
     ]
-    if ended:
-        flows = [replace(one, state=FlowState.PROMOTED) for one in flows] + [
-            flow(f"{there}-{here}", source_cluster=there, destination_cluster=here, job=here)
-            for here, there in ends
-        ]
-        backs = {f"{there}-{here}": f"{here}-{there}" for here, there in ends}
-        flows = [replace(one, reverse_of=backs.get(one.name)) for one in flows]
-    names = ("dc1", "dc2", "dc3")
-    return topology(*flows, clusters=[Cluster(name, f"{name}:9092") for name in names])
+    flows = [*(replace(one, state=PROMOTED) for one in there), *back] if ended else there
+    return topology(*flows, clusters=[Cluster(name, f"{name}:9092") for name, _ in ends])
 
 
 def test_jobs_of_a_ring_do_not_wait_for_each_other() -> None:
     """Each way back comes from a cluster that the job does not know: the job is restarted."""
     nothing = observed(cluster(live("a")), cluster(name="dc2"), cluster(name="dc3"))
     seen = applied(ring(ended=False), nothing)
-
     made = plan(ring(ended=True), seen)
-
-    launched = {step.job: step.needs for step in made.steps if isinstance(step, LaunchJob)}
-    assert launched == {name: (f"stop:job.{name}",) for name in ("dc1", "dc2", "dc3")}
+    assert {step.job: step.needs for step in steps_of(made, LaunchJob)} == {
+        name: (f"stop:job.{name}",) for name in ("dc1", "dc2", "dc3")
+    }
     simulate(made.steps, seen)
+
+
+# Flows with files: at home at their cluster, and told to the running job without a restart where that can be.
+
+INTO = replace(flow("to-lake"), destination_cluster="lake", job="lake", every_ms=5_000)
+LAKE = FileEndpoint("lake", "/data/lake", FileFormat.RAW)
+PARQUET = replace(LAKE, format=FileFormat.PARQUET)
+
+
+def files(into: Flow = INTO, endpoint: FileEndpoint = LAKE, **more: object) -> Topology:
+    shop = replace(topology(X), file_flows={into.name: into}, endpoints={endpoint.name: endpoint})
+    return replace(shop, **more)  # type: ignore[arg-type]
+
+
+def test_the_job_of_a_flow_into_files_is_launched_at_its_source() -> None:
+    settings = Topic("a", "dc1", config={"retention.ms": "86400000"})  # no topic that the flow fills
+    made = plan(files(topics=(settings,)))
+    launch, spec = launched(made, "lake")
+    assert (launch.cluster, launch.topics) == ("dc1", {"to-lake": 1})
+    assert ([one.name for one in spec.flows], spec.declared) == (["to-lake"], {})
+    shown = {field.key for field in changes(made)["flow.to-lake"].fields}
+    assert shown == {"from", "to", "topics.include", "start", "state", "files"}
+    assert not plan(files(), applied(files())).changed
+    forged = tuple(replace(one, endpoint="" if one.endpoint else "lake") for one in made.flows)
+    assert disagreements(replace(made, flows=forged)) != ()
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "restarted"),
+    [
+        (files(), files(replace(INTO, every_ms=9_000)), ""),
+        (files(), files(replace(INTO, state=FlowState.PAUSED)), ""),
+        (files(), files(endpoint=replace(LAKE, folder="/data/other")), "files of flow.to-lake"),
+        (
+            files(replace(INTO, transform=Transform(where="offset > 5")), PARQUET),
+            files(replace(INTO, transform=Transform(where="offset > 6")), PARQUET),
+            "transform of flow.to-lake",
+        ),
+    ],
+    ids=[
+        "an interval",
+        "a pause",
+        "another folder, because no record decides where it writes",
+        "a transform",
+    ],
+)
+def test_a_change_is_told_to_the_running_job_or_restarts_it(before, after, restarted) -> None:
+    made = plan(after, applied(before))
+    job = changes(made)["job.lake"]
+    assert (f"will be restarted: {restarted}" in job.reason) is bool(restarted)
+    assert [step.job for step in steps_of(made, LaunchJob)] == (["lake"] if restarted else [])
+    assert [step.job for step in steps_of(made, ReconfigureJob)] == ([] if restarted else ["lake"])
+    assert disagreements(made) == ()
+
+
+def test_a_transform_is_shown_and_stands_in_the_spec() -> None:
+    made = plan(files(replace(INTO, transform=Transform(where="offset > 5", drop=("value.card",))), PARQUET))
+    (shown,) = [field.new for field in changes(made)["flow.to-lake"].fields if field.key == "transform"]
+    assert shown == {"drop": ("value.card",), "where": "offset > 5"}
+    (transform,) = [one.transform for one in launched(made, "lake")[1].flows]
+    assert transform is not None
+    assert (transform.where, transform.drop) == ("offset > 5", ["value.card"])
+    assert disagreements(made) == ()
+
+
+def test_a_flow_into_files_that_is_gone_leaves_them() -> None:
+    made = plan(topology(X), applied(files()))
+    assert "its files and their manifest stay: if it comes back it resumes from them" in (
+        changes(made)["flow.to-lake"].notes
+    )
+    assert disagreements(made) == ()
+
+
+KEYS = {"region": "eu-1", "access.key": SecretRef("env", "K"), "secret.key": SecretRef("file", "/run/s")}
+
+
+@pytest.mark.parametrize(
+    ("endpoint", "folder", "shown"),
+    [
+        (FileEndpoint("in", "/data/in", FileFormat.TEXT), "/data/in", "lines of text in /data/in"),
+        (FileEndpoint("in", "/data/in", FileFormat.JSON), "/data/in", "lines of json in /data/in"),
+        (FileEndpoint("in", "/data/in", FileFormat.PARQUET), "/data/in", "rows of Parquet in /data/in"),
+        (
+            FileEndpoint("in", "s3://bucket/in/", FileFormat.TEXT, client=KEYS),
+            "s3a://bucket/in",
+            "lines of text in s3a://bucket/in",
+        ),
+    ],
+)
+def test_a_flow_from_files_says_what_it_reads_and_holds_no_secret(endpoint, folder, shown) -> None:
+    read = flow("in", source_cluster="in", job="in", topics=Selection(to="inbox"))
+    made = plan(files(read, endpoint, topics=(Topic("inbox", "dc2", 2),)))
+    spec = launched(made, "in")[1]
+    (lines,) = [one.lines for one in spec.flows]
+    assert lines is not None
+    assert (lines.format, lines.folder) == (endpoint.format, folder)
+    (said,) = [field.new for field in changes(made)["flow.in"].fields if field.key == "lines"]
+    keys = ", access.key {env: K}, region eu-1, secret.key {file: /run/s}" if endpoint.client else ""
+    assert displayed(("lines",), said) == f"{shown} into inbox, looked at every 1s{keys}"
+    if endpoint.client:
+        told = {"region": "eu-1", "access.key": {"env": "K"}, "secret.key": {"file": "/run/s"}}
+        assert (lines.client, spec.stores) == (told, {"in": told})
+    assert disagreements(made) == ()

@@ -1,18 +1,19 @@
-"""The plan as a whole: its three facts, what it says beside the changes, what --target leaves."""
+"""The plan as a whole: its facts, what its guards refuse, what it says besides, what --target leaves."""
 
 from dataclasses import replace
 
 import pytest
 
-from planner.diff import diff
 from planner.diff.record import acl_entry
+from planner.model.address import Kind, topic_address
 from planner.model.desired import Declared, DesiredAcl, MirroredBy
-from planner.model.diagnostic import Severity, SourceLocation, error, warning
-from planner.model.observed import Unreachable
-from planner.model.plan import Mode, Plan, PlannedFlow
-from planner.model.topology import FlowState, OnRemove
-from planner.plan import make_plan, with_diagnostics
-from planner.plan.make import expected_dead
+from planner.model.diagnostic import ExitCode, Severity, SourceLocation, error, warning
+from planner.model.observed import RegistryEntry, Unreachable
+from planner.model.plan import Action, Change, Mode, Plan, PlannedFlow
+from planner.model.step import AlterConfigs, Own
+from planner.model.topology import Acl, Cluster, FlowState, OnRemove, Policies, Requirement, Topic
+from planner.plan import with_diagnostics
+from planner.plan.make import adoption, expected_dead
 from tests.fakes.states import (
     SHOP,
     acl,
@@ -27,30 +28,20 @@ from tests.fakes.states import (
     topology,
     wanted,
 )
+from tests.fakes.tables import cases
+from tests.planner.plan.jobs import applied, destroyed, plan_for, refused
 
+REFUSED, ERROR = ExitCode.REFUSED, ExitCode.ERROR
 SILENT = Unreachable("dc1", "connection refused")
 FLOW = flow()
-MOVES = (
-    "topic.dc1.a, topic.dc1.b, topic.dc1.c and 2 more: more partitions move keys: "
-    "a key's new records go to another partition than its old ones"
-)
-
-
-def plan(want, *clusters, shop=None, targets=()) -> Plan:
-    shop = shop or topology(FLOW)
-    seen = observed(*clusters)
-    return make_plan(want, seen, diff(want, seen, shop), shop, Mode.APPLY, "2026-01-01T00:00:00Z", targets)
-
-
-def codes(made: Plan) -> list[tuple[str, Severity]]:
-    return [(one.code, one.severity) for one in made.diagnostics]
+FLOWS = topology(FLOW)
+DC2 = cluster(name="dc2")
+RULE, MIRRORED_RULE = acl(), acl(cluster="dc2")
 
 
 def test_what_the_plan_was_made_from() -> None:
     want = desired(wanted("orders"), mirror("orders"), flows=(selecting(FLOW, "orders"),))
-
-    made = plan(want, cluster(), cluster(name="dc2"))
-
+    made = plan_for(want, cluster(), DC2, shop=FLOWS)
     assert (made.topology, made.topology_digest, made.created_at) == (
         SHOP,
         "sha256:yaml",
@@ -60,114 +51,209 @@ def test_what_the_plan_was_made_from() -> None:
     assert made.connections.keys() == {"dc1", "dc2"}
     assert made.flows == (PlannedFlow("dc1-to-dc2", "dc1", "dc2", "active", "dc2", 1),)
     assert (made.complete, made.errored, made.applyable, made.changed) == (True, False, True, True)
-    assert codes(made) == []
+    assert made.diagnostics == ()
 
 
 def test_no_changes() -> None:
     want = wanted("orders")
-
-    made = plan(desired(want), cluster(live("orders"), owned=[owned(want)]), shop=topology())
-
-    assert (made.changed, made.applyable, made.steps, made.fingerprints, made.diagnostics) == (
-        False,
-        False,
-        (),
-        (),
-        (),
-    )
+    made = plan_for(desired(want), cluster(live("orders"), owned=[owned(want)]))
+    assert (made.changed, made.applyable) == (False, False)
+    assert (made.steps, made.fingerprints, made.diagnostics) == ((), (), ())
 
 
 def test_an_error_of_a_lint_or_of_the_broker_is_an_error_of_the_plan() -> None:
-    made = plan(desired(wanted("orders"), diagnostics=(error("no"),)), cluster())
-
+    made = plan_for(desired(wanted("orders"), diagnostics=(error("no"),)), cluster())
     assert (made.errored, made.applyable) == (True, False)
     assert with_diagnostics(made, ()) is made
     assert with_diagnostics(made, (warning("w"),)).diagnostics[-1] == warning("w")
 
 
-def test_a_silent_cluster_leaves_the_rest_plannable() -> None:
-    want = desired(
-        wanted("orders"), replace(wanted("x"), cluster="dc2"), flows=(selecting(FLOW, known=False),)
-    )
+# What a cluster that does not answer, or hides something, leaves of the plan.
 
-    made = plan(want, SILENT, cluster(name="dc2"))
 
+def test_a_silent_cluster_leaves_the_rest_plannable_and_is_named_with_its_place() -> None:
+    far = replace(wanted("x"), cluster="dc2")
+    want = desired(wanted("orders"), far, flows=(selecting(FLOW, known=False),))
+    placed = replace(FLOWS.clusters["dc1"], source=SourceLocation("shop.yaml", 4, 3))
+    shop = replace(FLOWS, clusters={**FLOWS.clusters, "dc1": placed})
+    made = plan_for(want, SILENT, DC2, shop=shop)
     assert (made.complete, made.applyable) == (False, True)
     assert made.unknown == {"dc1": "connection refused"}
     assert [step.cluster for step in made.steps] == ["dc2", "dc2"]
     assert made.flows[0].topics is None
-    assert ("unknown", Severity.WARNING) in codes(made)
-
-
-def test_a_cluster_that_could_not_be_read_is_named_with_its_place_in_the_file() -> None:
-    shop = topology(FLOW)
-    place = SourceLocation("shop.yaml", 4, 3)
-    clusters = {**shop.clusters, "dc1": replace(shop.clusters["dc1"], source=place)}
-
-    made = plan(desired(wanted("orders")), SILENT, cluster(name="dc2"), shop=replace(shop, clusters=clusters))
-
     (found,) = [one for one in made.diagnostics if one.code == "unknown" and one.address == "dc1"]
+    assert found.severity is Severity.WARNING
     assert str(found).startswith("shop.yaml:4:3: dc1 could not be read, so its part of the plan is unknown: ")
+    for target, complete in (("topic.dc2.x", True), ("topic.dc1.orders", False)):
+        assert plan_for(want, SILENT, DC2, targets=[target]).complete is complete
 
 
-def test_a_failover_expects_its_cluster_dead() -> None:
-    shop = topology(flow(state=FlowState.FAILED_OVER))
-
-    made = plan(desired(wanted("orders")), SILENT, cluster(name="dc2"), shop=shop)
-
-    assert made.complete
+def test_a_lint_that_names_the_silent_cluster_is_enough() -> None:
+    said = warning("dc1 does not answer", address="dc1")
+    assert plan_for(desired(diagnostics=(said,)), SILENT).diagnostics == (said,)
 
 
 @pytest.mark.parametrize(
-    ("other", "dead"),
+    ("first", "second", "dead"),
     [
-        (FlowState.PROMOTED, {"dc1"}),
-        (FlowState.FAILED_OVER, {"dc1"}),
-        (FlowState.ACTIVE, set()),
-        (FlowState.PAUSED, set()),
+        (FlowState.FAILED_OVER, FlowState.PROMOTED, {"dc1"}),
+        (FlowState.FAILED_OVER, FlowState.FAILED_OVER, {"dc1"}),
+        (FlowState.FAILED_OVER, FlowState.ACTIVE, set()),
+        (FlowState.FAILED_OVER, FlowState.PAUSED, set()),
+        (FlowState.PROMOTED, FlowState.PROMOTED, set()),
     ],
 )
-def test_a_cluster_is_given_up_once_nothing_runs_from_it(other, dead) -> None:
-    assert expected_dead(topology(flow("a", state=FlowState.FAILED_OVER), flow("b", state=other))) == dead
-    assert not expected_dead(topology(flow("a", state=FlowState.PROMOTED)))
+def test_a_cluster_is_expected_dead_once_nothing_runs_from_it(first, second, dead) -> None:
+    shop = topology(flow("a", state=first), flow("b", state=second))
+    assert expected_dead(shop) == dead
+    assert plan_for(desired(wanted("orders")), SILENT, DC2, shop=shop).complete is bool(dead)
 
 
 def test_what_a_cluster_hides_is_unknown_by_its_address() -> None:
-    rule = acl()
-    at = cluster(hidden=frozenset({"orders"}), unreadable={"acls": "not authorized"})
-
-    made = plan(desired(wanted("orders"), acls=(DesiredAcl(rule, Declared()),)), at)
-
+    hiding = cluster(hidden=frozenset({"orders"}), unreadable={"acls": "not authorized"})
+    made = plan_for(desired(wanted("orders"), acls=(DesiredAcl(RULE, Declared()),)), hiding)
     assert made.unknown == {
-        f"acl.dc1.{rule.name}": "not authorized",
+        f"acl.dc1.{RULE.name}": "not authorized",
         "topic.dc1.orders": "not authorized to describe dc1/orders",
     }
+
+
+MOVES_KEYS = (
+    "topic.dc1.a, topic.dc1.b, topic.dc1.c and 2 more: more partitions move keys: "
+    "a key's new records go to another partition than its old ones"
+)
 
 
 def test_said_once_for_all_of_them() -> None:
     names = "abcde"
     doomed = [owned(wanted(name), on_remove=OnRemove.DELETE) for name in ("x", "y")]
-    at = cluster(*(live(name, 1) for name in (*names, "x", "y")), owned=doomed, sizes={"x": 5})
-    want = desired(*(wanted(name, 2) for name in names), acls=(DesiredAcl(acl(), Declared()),))
-
-    made = plan(want, at, shop=topology())
-
+    have = cluster(*(live(name, 1) for name in (*names, "x", "y")), owned=doomed, sizes={"x": 5})
+    made = plan_for(desired(*(wanted(name, 2) for name in names), acls=(DesiredAcl(RULE, Declared()),)), have)
     assert [one.summary for one in made.diagnostics] == [
-        MOVES,
+        MOVES_KEYS,
         "topic.dc1.x: deleted with their records",
         "dc1 has no authorizer: its ACLs are left out",
     ]
 
 
-def test_a_lint_that_names_the_silent_cluster_is_enough() -> None:
-    said = warning("dc1 does not answer", address="dc1")
+# Guards: each refusal names its guard, its object and its exit code.
 
-    made = plan(desired(diagnostics=(said,)), SILENT, shop=topology())
+ORDERS = cluster(live("orders", 6))
+PROTECTED = owned(wanted("orders"), protect=True, on_remove=OnRemove.DELETE)
+TOO_MANY = ("replication", ERROR)
+DIAGNOSED = error("replication 4 on 3 brokers", address="topic.dc1.orders", code="lint")
+DOOMED = [owned(wanted(f"t{number}"), on_remove=OnRemove.DELETE) for number in range(6)]
+DOOMED_AT = cluster(*(live(one.address.name) for one in DOOMED), owned=DOOMED)
 
-    assert made.diagnostics == (said,)
+
+UNREASSIGNED = cluster(live("orders", 6, 3), features=frozenset())
+THEIRS = cluster(live("orders", 6), owned=[owned(wanted("orders", 1), topology="billing")])
 
 
-RULE, MIRRORED_RULE = acl(), acl(cluster="dc2")
+@cases(
+    "want have found",
+    {
+        "nothing to refuse": (desired(wanted("orders", 6)), ORDERS, None),
+        "partitions grow": (desired(wanted("orders", 12)), ORDERS, None),
+        "partitions never shrink": (desired(wanted("orders", 1)), ORDERS, ("partition-decrease", ERROR)),
+        "another topology's topic": (desired(wanted("orders", 1)), THEIRS, ("owned", REFUSED)),
+        "as many replicas as brokers": (desired(wanted("orders", 6, 3)), cluster(), None),
+        "more replicas than brokers": (desired(wanted("orders", 6, 4)), cluster(), TOO_MANY),
+        "more for a topic that exists": (desired(wanted("orders", 6, 4)), ORDERS, TOO_MANY),
+        "brokers are away": (desired(wanted("orders", 6, 4)), cluster(live("orders", 6, 4)), None),
+        "a cluster that reassigns nothing": (
+            desired(wanted("orders", 6, 2)),
+            UNREASSIGNED,
+            ("reassign", ERROR),
+        ),
+        "said by a lint, and once": (
+            desired(wanted("orders", 6, 4), diagnostics=(DIAGNOSED,)),
+            cluster(),
+            ("lint", ERROR),
+        ),
+        "protected until it is applied": (
+            desired(),
+            cluster(live("orders"), owned=[PROTECTED]),
+            ("protect", REFUSED),
+        ),
+        "not protected": (
+            desired(),
+            cluster(live("orders"), owned=[replace(PROTECTED, protect=False)]),
+            None,
+        ),
+    },
+)
+def test_the_guard_of_a_topic(want, have, found) -> None:
+    assert refused(plan_for(want, have)) == ([(found[0], "topic.dc1.orders", found[1])] if found else [])
+
+
+def test_a_pinned_id_outranks_every_other_guard() -> None:
+    pinned = topology(
+        clusters=[Cluster("dc1", "dc1:9092", id="pinned"), Cluster("dc2", "x", id="cluster-dc2")]
+    )
+    made = plan_for(desired(wanted("orders", 1)), ORDERS, DC2, shop=pinned)
+    assert refused(made) == [("pinned-id", None, REFUSED)]
+
+
+@pytest.mark.parametrize("protect", [True, False])
+def test_protection_holds_before_it_was_applied(protect: bool) -> None:
+    seen = observed(cluster(live("orders"), owned=[replace(PROTECTED, protect=False)]))
+    made = destroyed(
+        seen, replace(topology(), topics=(Topic("orders", "dc1", protect=protect),)), Mode.DESTROY
+    )
+    assert [one.address for one in made.diagnostics if one.code == "protect"] == [
+        "topic.dc1.orders"
+    ] * protect
+
+
+@pytest.mark.parametrize(("allowed", "found"), [(6, []), (5, [("max-deletes", None, REFUSED)])])
+def test_max_deletes(allowed, found) -> None:
+    shop = topology(policies=Policies(max_deletes=allowed))
+    assert refused(plan_for(desired(), DOOMED_AT, shop=shop)) == found
+
+
+@pytest.mark.parametrize("mode", [Mode.APPLY, Mode.DESTROY])
+def test_a_destroy_takes_back_any_number_of_acls(mode) -> None:
+    rules = tuple(Acl(acl(principal=f"User:app{number}")) for number in range(6))
+    shop = replace(topology(policies=Policies(max_deletes=5)), acls=rules)
+    seen = applied(shop, observed(cluster(live("orders"), acls=[]), cluster(name="dc2", acls=[])))
+    made = destroyed(seen, shop, mode)
+    assert [one.action for one in made.changes if one.address.kind is Kind.ACL] == [Action.DELETE] * 6
+    assert ("max-deletes" in [one.code for one in made.diagnostics]) is (mode is Mode.APPLY)
+
+
+UNSET = replace(mirror("t"), cluster="dc1", unset=frozenset({"retention.ms"}))
+
+
+@pytest.mark.parametrize(
+    ("rule", "want", "have", "passes"),
+    [
+        ("replication >= 3", wanted("t", None, 2), None, False),
+        ("replication >= 3", wanted("t"), None, True),  # the broker's own is 3
+        ("replication >= 3", wanted("t"), live("t", 1, 1), False),
+        ("partitions <= 100", wanted("t", 101), None, False),
+        ("partitions != 1", wanted("t"), None, False),
+        ("retention.ms <= 604800000", wanted("t", retention_ms="-1"), None, False),
+        ("retention.ms > 1", wanted("t", retention_ms="-1"), None, True),
+        ("retention.ms < 10", wanted("t"), live("t", retention_ms="9"), True),
+        ("retention.ms < 10", wanted("t"), live("t", retention_ms="10"), False),
+        ("retention.ms < 10", UNSET, live("t", retention_ms="10"), True),
+        ("compression.type == zstd", wanted("t", compression_type="zstd"), None, True),
+        ("compression.type == zstd", wanted("t", compression_type="lz4"), None, False),
+        ("compression.type != gzip", wanted("t", compression_type="gzip"), None, False),
+        ("compression.type >= zstd", wanted("t", compression_type="zstd"), None, False),
+        ("compression.type == zstd", wanted("t"), None, True),  # nothing is known of it
+    ],
+)
+def test_required_by_policy(rule, want, have, passes) -> None:
+    shop = topology(policies=Policies(require=(Requirement(*rule.split()),)))
+    made = plan_for(desired(want), cluster(*([have] if have else [])), shop=shop)
+    assert refused(made) == ([] if passes else [("policy", "topic.dc1.t", REFUSED)])
+    assert refused(plan_for(desired(want), shop=shop)) == []  # a cluster that does not answer
+
+
+# --target
+
 WANT = desired(
     wanted("orders"),
     wanted("visits"),
@@ -176,44 +262,39 @@ WANT = desired(
     acls=(DesiredAcl(RULE, Declared()), DesiredAcl(MIRRORED_RULE, MirroredBy("dc1-to-dc2", "dc1", "orders"))),
     flows=(selecting(FLOW, "orders", "payments"),),
 )
-LEFT = [owned(mirror("left")), acl_entry(DesiredAcl(MIRRORED_RULE, Declared()), SHOP, created=True)]
-OTHERS = owned(mirror("theirs"), topology="billing")
+LEFT = [
+    owned(mirror("left")),
+    acl_entry(DesiredAcl(MIRRORED_RULE, Declared()), SHOP, created=True),
+    owned(mirror("theirs"), topology="billing"),
+]
+OF_FLOW = {
+    f"acl.dc2.{MIRRORED_RULE.name}",
+    "topic.dc1.orders",
+    "topic.dc2.left",
+    "topic.dc2.orders",
+    "topic.dc2.payments",
+}
 
 
 @pytest.mark.parametrize(
     ("targets", "addresses"),
     [
-        (["topic.dc1.visits"], ["topic.dc1.visits"]),
-        (["topic.dc2.orders"], ["topic.dc1.orders", "topic.dc2.orders"]),
-        (["topic.dc2.orders", "topic.dc1.orders"], ["topic.dc1.orders", "topic.dc2.orders"]),
-        (
-            ["flow.dc1-to-dc2"],
-            [
-                f"acl.dc2.{MIRRORED_RULE.name}",
-                "topic.dc1.orders",
-                "topic.dc2.left",
-                "topic.dc2.orders",
-                "topic.dc2.payments",
-            ],
-        ),
-        (["job.dc2", f"acl.dc1.{RULE.name}"], None),
+        ({"topic.dc1.visits"}, {"topic.dc1.visits"}),
+        ({"topic.dc2.orders"}, {"topic.dc1.orders", "topic.dc2.orders"}),
+        ({"topic.dc2.orders", "topic.dc1.orders"}, {"topic.dc1.orders", "topic.dc2.orders"}),
+        ({"flow.dc1-to-dc2"}, OF_FLOW),
+        ({"job.dc2", f"acl.dc1.{RULE.name}"}, OF_FLOW | {f"acl.dc1.{RULE.name}"}),
     ],
 )
 def test_a_target_brings_what_it_needs(targets, addresses) -> None:
-    clusters = cluster(acls=[]), cluster(live("left"), name="dc2", acls=[], owned=[*LEFT, OTHERS])
-
-    made = plan(WANT, *clusters, targets=targets)
-    whole = plan(WANT, *clusters)
-
-    found = [str(change.address) for change in made.changes]
-    assert found == addresses or (
-        addresses is None and len(found) == len(whole.changes) - 1
-    )  # all but visits
-    assert codes(made)[-1] == ("partial", Severity.NOTE)
+    clusters = cluster(acls=[]), cluster(live("left"), name="dc2", acls=[], owned=LEFT)
+    made = plan_for(WANT, *clusters, shop=FLOWS, targets=sorted(targets))
+    assert [str(change.address) for change in made.changes] == sorted(addresses)
+    assert (made.diagnostics[-1].code, made.diagnostics[-1].severity) == ("partial", Severity.NOTE)
 
 
 @pytest.mark.parametrize(
-    ("target", "summary", "way_out"),
+    ("target", "summary", "hint"),
     [
         (
             "topic.dc1.order",
@@ -232,15 +313,39 @@ def test_a_target_brings_what_it_needs(targets, addresses) -> None:
         ),
     ],
 )
-def test_a_target_that_names_nothing(target, summary, way_out) -> None:
-    made = plan(WANT, cluster(), cluster(name="dc2"), targets=[target])
-
-    assert (made.diagnostics[-1].summary, made.diagnostics[-1].way_out) == (summary, way_out)
+def test_a_target_that_names_nothing(target, summary, hint) -> None:
+    made = plan_for(WANT, cluster(), DC2, shop=FLOWS, targets=[target])
+    assert (made.diagnostics[-1].summary, made.diagnostics[-1].way_out) == (summary, hint)
     assert made.errored
 
 
-def test_a_silent_cluster_matters_only_to_its_targets() -> None:
-    want = desired(wanted("orders"), replace(wanted("x"), cluster="dc2"))
+def test_an_adoption_registers_what_is_as_declared_at_the_named_clusters() -> None:
+    alike, other, far = topic_address("dc1", "a"), topic_address("dc1", "b"), topic_address("dc2", "a")
 
-    assert plan(want, SILENT, cluster(name="dc2"), targets=["topic.dc2.x"]).complete
-    assert not plan(want, SILENT, cluster(name="dc2"), targets=["topic.dc1.orders"]).complete
+    def own(address, needs=()):
+        return Own(f"own:{address}", address, address.cluster, RegistryEntry(address, "shop", {}), needs)
+
+    made = Plan(
+        topology="shop",
+        mode=Mode.APPLY,
+        topology_digest="d",
+        created_at="2026-01-01T00:00:00Z",
+        clusters={"dc1": "1", "dc2": "2"},
+        changes=tuple(
+            Change(address, action, "exists", adopted=True)
+            for address, action in ((alike, Action.NO_OP), (other, Action.UPDATE), (far, Action.NO_OP))
+        ),
+        steps=(
+            own(alike),
+            AlterConfigs("c", other, "dc1", "b", set={"k": "v"}),
+            own(other, ("c",)),
+            own(far),
+        ),
+    )
+    kept = adoption(made, ["dc1"])
+    assert [step.id for step in kept.steps] == [f"own:{alike}"]
+    assert [change.address for change in kept.changes] == [alike]
+    assert [one.summary for one in kept.diagnostics] == [
+        "1 objects at dc1 are missing or differ from the topology: they are not registered"
+    ]
+    assert adoption(made, ["dc2"]).diagnostics == ()

@@ -7,20 +7,18 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from planner.diff import diff, diff_destroy
-from planner.graph import expand
-from planner.model.desired import Desired
 from planner.model.diagnostic import ExitCode
 from planner.model.observed import Observed, Unreachable
-from planner.model.plan import Action, Change, Plan
+from planner.model.plan import Action, Plan
 from planner.model.step import LaunchJob, StopJob
 from planner.model.topology import Cluster, Flow, FlowState, Job, Selection, Topology
-from planner.plan import make_plan
 from planner.render.plan.text import text
 from runtime.contract.records.ledger import Generation
 from tests.fakes.simulated import simulate
 from tests.fakes.states import cluster, flow, live, observed, topology
-from tests.planner.plan.jobs import dead, plan
+from tests.fakes.tables import cases
+from tests.planner.plan import jobs
+from tests.planner.plan.jobs import at, changes, dead, jobs_as, needs, plan, refused, steps_of, there
 
 PLACES = ("dc1", "dc2", "dc3")
 NOTHING = observed(cluster(live("a")), cluster(name="dc2"), cluster(name="dc3"))
@@ -36,17 +34,7 @@ def shop(*flows: Flow, **more: Any) -> Topology:
 
 
 def applied(made: Topology, seen: Observed = NOTHING) -> Observed:
-    return simulate(plan(made, seen).steps, seen)
-
-
-def at(seen: Observed, place: str, **more: Any) -> Observed:
-    there = seen.reachable(place)
-    assert there is not None
-    return Observed({**seen.clusters, place: replace(there, **more)})
-
-
-def changes(made: Plan) -> dict[str, Change]:
-    return {str(one.address): one for one in made.changes}
+    return jobs.applied(made, seen)
 
 
 def order(made: Plan) -> list[str]:
@@ -54,132 +42,91 @@ def order(made: Plan) -> list[str]:
 
 
 def running(seen: Observed) -> set[tuple[str, str]]:
-    found = {place: seen.reachable(place) for place in PLACES}
-    return {(place, job.name) for place, one in found.items() if one for job in one.jobs if job.live}
+    return {(place, job.name) for place in PLACES for job in there(seen, place).jobs if job.live}
 
 
 def held(seen: Observed) -> set[tuple[str, str]]:
-    found = {place: seen.reachable(place) for place in PLACES}
-    entries = [(place, entry.address) for place, one in found.items() if one for entry in one.owned]
-    return {(place, str(address)) for place, address in entries if address.cluster is None}
+    addresses = [(place, entry.address) for place in PLACES for entry in there(seen, place).owned]
+    return {(place, str(address)) for place, address in addresses if address.cluster is None}
 
 
-def destroyed(seen: Observed) -> Plan:
-    return make_plan(Desired("shop"), seen, diff_destroy(seen, shop()), shop())
+HERE, FAR = applied(shop(to("dc2"))), applied(shop(to("dc3")))
+BOTH = Observed({**HERE.clusters, "dc3": FAR.clusters["dc3"]})
+# Of a killed job's move everything was done but what forgets it where it was.
+LAUNCHED = simulate(
+    [one for one in plan(shop(to("dc3")), dead(HERE)).steps if "disown" not in one.id], dead(HERE)
+)
+ENDS = ["stop:job.main@dc2", "launch:job.main"]
+FORGET = ["own:flow.x", "own:job.main", "disown:flow.x@dc2", "disown:job.main@dc2"]
 
 
-def test_stopped_there_then_launched_here() -> None:
-    made = plan(shop(to("dc3")), applied(shop(to("dc2"))))
+@cases(
+    "seen first",
+    {
+        "stopped there, then launched here": (HERE, [*ENDS, *FORGET]),
+        "one that died there is stopped for good": (dead(HERE), ENDS),
+        "one that was launched already is only forgotten": (LAUNCHED, FORGET),
+        # By their name its launcher can't tell them apart.
+        "one that runs at both is stopped at both": (BOTH, ["stop:job.main", *ENDS]),
+        "one that is not registered there is stopped too": (at(HERE, owned=()), ENDS),
+        "another topology's job of that name is left alone": (
+            applied(replace(shop(to("dc2")), name="billing")),
+            ["own:job.main", "launch:job.main", "own:flow.x"],
+        ),
+        "while the new place can't be read nothing ends": (
+            Observed({**HERE.clusters, "dc3": Unreachable("dc3", "gone")}),
+            [],
+        ),
+    },
+)
+def test_a_job_that_moves_ends_there_before_it_begins_here(seen: Observed, first: list[str]) -> None:
+    made = plan(shop(to("dc3")), seen)
+    assert order(made)[: len(first)] == first
+    assert bool(order(made)) is bool(first)
+    assert first or {changes(made)[one].action for one in ("flow.x", "job.main")} == {Action.UNKNOWN}
+    launched = [step for step in steps_of(made, LaunchJob) if "stop:job.main@dc2" in order(made)]
+    assert all("stop:job.main@dc2" in step.needs for step in launched)
 
-    assert order(made) == [
-        "stop:job.main@dc2",
-        "launch:job.main",
-        "own:flow.x",
-        "own:job.main",
-        "disown:flow.x@dc2",
-        "disown:job.main@dc2",
-    ]
-    stop, launch = (one for one in made.steps if isinstance(one, StopJob | LaunchJob))
-    assert (stop.cluster, launch.cluster) == ("dc2", "dc3")
-    assert stop.id in launch.needs
-    moves = changes(made)
-    assert [moves[one].action for one in ("flow.x", "job.main")] == [Action.REPLACE] * 2
-    assert moves["topic.dc2.a"].reason == "flow.x copies to dc3 now; its mirror stays"
 
-
-def test_what_a_user_sees() -> None:
-    before = applied(shop(to("dc2")))
-    there = before.reachable("dc2")
-    assert there is not None
-    lagging = at(before, "dc2", jobs=tuple(replace(job, lag={"x": 12}) for job in there.jobs))
-
-    shown = "\n".join(text(plan(shop(to("dc3")), lagging)))
-
-    assert "# flow.x must be replaced (moves from dc2 to dc3: it ends at dc2 first)" in shown
-    assert "~ to: dc2 -> dc3" in shown
-    assert "! at dc2: leaves 12 records uncopied at the source" in shown
-    assert "! nothing of it is at dc3: it begins by its start, earliest" in shown
-    assert "# job.main must be replaced (moves from dc2 to dc3: stopped at dc2 first)" in shown
-    assert "~ destination: dc2 -> dc3" in shown
+def test_what_the_changes_of_a_move_say() -> None:
+    made = plan(shop(to("dc3")), HERE)
+    assert [(step.cluster) for step in made.steps if isinstance(step, StopJob | LaunchJob)] == ["dc2", "dc3"]
+    assert [changes(made)[one].action for one in ("flow.x", "job.main")] == [Action.REPLACE] * 2
+    assert changes(made)["topic.dc2.a"].reason == "flow.x copies to dc3 now; its mirror stays"
+    shown = "\n".join(text(plan(shop(to("dc3")), jobs_as(HERE, lag={"x": 12}))))
+    for line in (
+        "# flow.x must be replaced (moves from dc2 to dc3: it ends at dc2 first)",
+        "~ to: dc2 -> dc3",
+        "! at dc2: leaves 12 records uncopied at the source",
+        "! nothing of it is at dc3: it begins by its start, earliest",
+        "# job.main must be replaced (moves from dc2 to dc3: stopped at dc2 first)",
+        "~ destination: dc2 -> dc3",
+    ):
+        assert line in shown
 
 
 def test_moved_back_it_resumes_from_its_ledger() -> None:
-    away = applied(shop(to("dc3")), applied(shop(to("dc2"))))
-
+    away = applied(shop(to("dc3")), HERE)
     made = plan(shop(to("dc2")), at(away, "dc2", generations={"x": FOURTH}))
-
     notes = "\n".join(changes(made)["flow.x"].notes)
     assert "its ledger is there (generation 4)" in notes
     assert "nothing of it is at dc2" not in notes
 
 
-def test_the_others_of_its_job_stay() -> None:
-    made = plan(shop(to("dc2"), to("dc3", "y", "far")), applied(shop(to("dc2"), to("dc2", "y"))))
-
-    assert "reconfigure:job.main" in {one.id: one for one in made.steps}["launch:job.far"].needs
+@pytest.mark.parametrize("targets", [(), ("flow.y",)])
+def test_a_flow_that_moves_alone_leaves_the_others_of_its_job(targets: tuple[str, ...]) -> None:
+    made = plan(shop(to("dc2"), to("dc3", "y", "far")), applied(shop(to("dc2"), to("dc2", "y"))), *targets)
+    assert "reconfigure:job.main" in needs(made)["launch:job.far"]
     assert "disown:flow.y@dc2" in order(made)
     assert changes(made)["job.far"].action is Action.CREATE
 
 
-def test_a_dead_one_is_stopped_for_good_and_launched() -> None:
-    made = plan(shop(to("dc3")), dead(applied(shop(to("dc2")))))
-
-    assert order(made)[:2] == ["stop:job.main@dc2", "launch:job.main"]
-
-
-def test_one_that_was_launched_already_is_only_forgotten_where_it_was() -> None:
-    before = dead(applied(shop(to("dc2"))))
-    both = simulate([one for one in plan(shop(to("dc3")), before).steps if "disown" not in one.id], before)
-
-    made = plan(shop(to("dc3")), both)
-
-    assert order(made) == ["own:flow.x", "own:job.main", "disown:flow.x@dc2", "disown:job.main@dc2"]
-
-
-def test_one_that_runs_at_both_is_stopped_at_both_first() -> None:
-    """By their name its launcher can't tell them apart."""
-    here = applied(shop(to("dc3"))).clusters["dc3"]
-    both = Observed({**applied(shop(to("dc2"))).clusters, "dc3": here})
-
-    made = plan(shop(to("dc3")), both)
-
-    assert order(made)[:3] == ["stop:job.main", "stop:job.main@dc2", "launch:job.main"]
-    assert running(simulate(made.steps, both)) == {("dc3", "main")}
-
-
-def test_one_that_nobody_wrote_down_there_is_stopped_too() -> None:
-    there = at(applied(shop(to("dc2"))), "dc2", owned=())
-
-    assert order(plan(shop(to("dc3")), there))[:2] == ["stop:job.main@dc2", "launch:job.main"]
-
-
-def test_another_topologys_job_of_that_name_is_left_alone() -> None:
-    theirs = applied(replace(shop(to("dc2")), name="billing"))
-
-    made = plan(shop(to("dc3")), theirs)
-
-    assert changes(made)["job.main"].action is Action.CREATE
-    assert not any("@dc2" in one for one in order(made))
-
-
-def test_while_the_new_one_can_not_be_read_nothing_ends() -> None:
-    silent = Observed({**applied(shop(to("dc2"))).clusters, "dc3": Unreachable("dc3", "gone")})
-
-    made = plan(shop(to("dc3")), silent)
-
-    assert [changes(made)[one].action for one in ("flow.x", "job.main")] == [Action.UNKNOWN] * 2
-    assert order(made) == []
-
-
-def test_while_the_old_one_can_not_be_read_the_plan_says_so() -> None:
+def test_while_the_old_place_can_not_be_read_the_plan_says_so() -> None:
     silent = Observed({**NOTHING.clusters, "dc2": Unreachable("dc2", "gone")})
-
     made = plan(shop(to("dc3")), silent)
-
-    (said,) = [one for one in made.diagnostics if one.code == "perhaps-elsewhere"]
-    assert said.summary == (
+    assert [one.summary for one in made.diagnostics if one.code == "perhaps-elsewhere"] == [
         "dc2 could not be read: if flow.x, job.main runs at dc2 too, it is not stopped now"
-    )
+    ]
     assert not made.complete
 
 
@@ -192,31 +139,17 @@ def test_while_the_old_one_can_not_be_read_the_plan_says_so() -> None:
     ],
 )
 def test_a_flow_that_ends_does_not_move(before: FlowState, after: FlowState) -> None:
-    seen = applied(shop(to("dc2", state=before)), applied(shop(to("dc2"))))
-    away = observed(Unreachable("dc1", "gone"), *(seen.clusters[name] for name in ("dc2", "dc3")))
-
-    for one in (seen, away):
-        found = [said for said in plan(shop(to("dc3", state=after)), one).diagnostics if said.code]
-        assert ("transition", ExitCode.REFUSED) in {(said.code, said.exit) for said in found}
-
-
-def test_targeting_a_flow_takes_the_job_that_it_leaves() -> None:
-    wanted, seen = shop(to("dc2"), to("dc3", "y", "far")), applied(shop(to("dc2"), to("dc2", "y")))
-    desired = expand(wanted, seen)
-
-    made = make_plan(desired, seen, diff(desired, seen, wanted), wanted, targets=("flow.y",))
-
-    assert {"reconfigure:job.main", "launch:job.far", "disown:flow.y@dc2"} <= set(order(made))
+    seen = applied(shop(to("dc2", state=before)), HERE)
+    for one in (seen, Observed({**seen.clusters, "dc1": Unreachable("dc1", "gone")})):
+        codes = {(code, exit_) for code, _, exit_ in refused(plan(shop(to("dc3", state=after)), one))}
+        assert ("transition", ExitCode.REFUSED) in codes
 
 
 def test_destroy_stops_it_wherever_it_is_held() -> None:
-    here = applied(shop(to("dc3"))).clusters["dc3"]
-    both = Observed({**applied(shop(to("dc2"))).clusters, "dc3": here})
-    made = destroyed(both)
-
-    after = simulate(made.steps, both)
+    made = jobs.destroyed(BOTH, shop())
+    after = simulate(made.steps, BOTH)
     assert (running(after), held(after)) == (set(), set())
-    assert len({one.id for one in made.steps}) == len(made.steps)
+    assert len(needs(made)) == len(made.steps)
 
 
 @st.composite
@@ -231,7 +164,7 @@ def placed(draw: st.DrawFn) -> Topology:
     return shop(*flows, jobs={job: Job(job, memory=memory) for job in places})
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=60)
 @given(placed(), placed(), st.data())
 def test_wherever_an_apply_is_cut_the_next_one_ends_it(
     before: Topology, after: Topology, data: st.DataObject
@@ -240,9 +173,9 @@ def test_wherever_an_apply_is_cut_the_next_one_ends_it(
     steps = plan(after, seen).steps
     cut = simulate(steps[: data.draw(st.integers(0, len(steps)), "steps done")], seen)
     if data.draw(st.booleans(), "all died"):
-        cut = dead(dead(cut, "dc2"), "dc3")
+        cut = dead(cut, "dc2", "dc3")
 
-    ended, gone = applied(after, cut), simulate(destroyed(cut).steps, cut)
+    ended, gone = applied(after, cut), simulate(jobs.destroyed(cut, shop()).steps, cut)
 
     assert (running(gone), held(gone)) == (set(), set())
     assert plan(after, ended).steps == ()

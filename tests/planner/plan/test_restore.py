@@ -3,8 +3,6 @@
 from dataclasses import replace
 from pathlib import Path
 
-import pytest
-
 from planner.model.address import topic_address
 from planner.model.plan import Action, Change, Mode, Plan
 from planner.model.step import (
@@ -31,6 +29,7 @@ from planner.render.plan.documents import markdown
 from planner.render.plan.json import json_text
 from planner.render.plan.text import steps_text, text
 from planner.state import planfile
+from tests.fakes.tables import cases
 
 STATE = BackupState("archive", "/mnt/archive", "to-archive", 7, "ab" * 32, "2026-01-31T12:00:00Z")
 ORDERS = RestoredTopic(
@@ -125,39 +124,46 @@ def test_a_saved_plan_is_the_same_plan(tmp_path: Path) -> None:
     assert planfile.digest(read) == planfile.digest(made)
 
 
-def forged_step(made: Plan, kind: type, **changes: object) -> Plan:
-    steps = tuple(
-        replace(step, **changes) if isinstance(step, kind) else step  # type: ignore[arg-type]
-        for step in made.steps
+def steps(kind: type, **changed: object) -> Plan:
+    """The plan, where every step of this kind is changed so."""
+    made = plan()
+    return replace(
+        made,
+        steps=tuple(replace(step, **changed) if isinstance(step, kind) else step for step in made.steps),  # type: ignore[arg-type]
     )
-    return replace(made, steps=steps)
 
 
-def forged_change(made: Plan, **changes: object) -> Plan:
-    some = [replace(one, **changes) if one.address.kind == "topic" else one for one in made.changes]  # type: ignore[arg-type]
-    return replace(made, changes=tuple(some), steps=restore_steps(some))
+def changed(*changes: Change, **more: object) -> Plan:
+    return replace(plan(), **{"changes": changes, "steps": (), **more})  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize(
-    ("forged", "why"),
-    [
-        (forged_step(plan(), RestoreRecords, folder="/etc"), "a step is not the one of its change"),
-        (forged_step(plan(), RestoreRecords, ends=(1, 1)), "a step is not the one of its change"),
-        (forged_step(plan(), CreateTopic, partitions=9), "a step is not the one of its change"),
-        (forged_step(plan(), RestoreOffsets, group="other"), "a step is not the one of its change"),
-        (forged_change(plan(), fields=()), "what it would restore is not what is shown"),
-        (replace(plan(), steps=plan().steps[1:]), "waits for"),
-        (replace(plan(), clusters={}), "no restore changes it"),
-        (
-            replace(plan(), changes=(Change(topic_address("dc2", "x"), Action.DELETE, ""),), steps=()),
+UNSHOWN = [replace(one, fields=()) if one.address.kind == "topic" else one for one in plan().changes]
+OTHER_STEP = "a step is not the one of its change"
+
+
+@cases(
+    "forged why",
+    {
+        "another folder": (steps(RestoreRecords, folder="/etc"), OTHER_STEP),
+        "other offsets": (steps(RestoreRecords, ends=(1, 1)), OTHER_STEP),
+        "other partitions": (steps(CreateTopic, partitions=9), OTHER_STEP),
+        "another group": (steps(RestoreOffsets, group="other"), OTHER_STEP),
+        "a change that shows nothing": (
+            changed(*UNSHOWN, steps=restore_steps(UNSHOWN)),
+            "what it would restore is not what is shown",
+        ),
+        "a step that is left out": (replace(plan(), steps=plan().steps[1:]), "waits for"),
+        "another cluster": (replace(plan(), clusters={}), "no restore changes it"),
+        "a deletion": (
+            changed(Change(topic_address("dc2", "x"), Action.DELETE, "")),
             "no restore changes it",
         ),
-        (
-            replace(plan(), changes=(Change(topic_address("dc2", "x"), Action.CREATE, ""),), steps=()),
+        "a change without a backup": (
+            changed(Change(topic_address("dc2", "x"), Action.CREATE, "")),
             "a change does not say what is restored",
         ),
-        (replace(plan(), mode=Mode.APPLY), "no fingerprint tells"),
-    ],
+        "another mode": (replace(plan(), mode=Mode.APPLY), "no fingerprint tells"),
+    },
 )
 def test_a_plan_whose_steps_are_others_is_refused(forged: Plan, why: str) -> None:
     assert any(why in one.summary for one in disagreements(forged)), disagreements(forged)

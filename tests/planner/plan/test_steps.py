@@ -1,25 +1,27 @@
-"""Changes become steps, in the order in which they must happen."""
+"""Changes become steps, in the order in which they must happen, and move as few replicas as can be."""
 
+import itertools
 from dataclasses import replace
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from planner.diff import diff
 from planner.diff.record import acl_entry
 from planner.model.address import job_address, topic_address
-from planner.model.desired import Declared, Desired, DesiredAcl
-from planner.model.observed import ConfigValue, Observed
-from planner.model.plan import Action, Change, Plan
+from planner.model.desired import Declared, DesiredAcl
+from planner.model.observed import ConfigValue, ObservedBroker
+from planner.model.plan import Action, Change
 from planner.model.step import AlterConfigs, CreateTopic, GrowPartitions, Own, Reassign
-from planner.model.topology import OnRemove
-from planner.plan import make_plan
-from planner.plan.steps import make_steps
+from planner.model.topology import FlowState, OnRemove
+from planner.plan.steps import make_steps, wanted_replicas
 from tests.fakes.simulated import simulate
 from tests.fakes.states import (
     SHOP,
     acl,
     cluster,
     desired,
+    flow,
     live,
     mirror,
     observed,
@@ -28,137 +30,69 @@ from tests.fakes.states import (
     uneven,
     wanted,
 )
+from tests.fakes.tables import cases
+from tests.planner.plan.jobs import applied, plan, plan_for, steps_of, there
 
 READ, WRITE = acl("READ"), acl("WRITE")
-DOOMED = replace(owned(wanted("old")), on_remove=OnRemove.DELETE)
-
-
-def plan(want: Desired, seen: Observed) -> Plan:
-    shop = topology()
-    return make_plan(want, seen, diff(want, seen, shop), shop)
-
-
-def ids(want: Desired, seen: Observed) -> list[str]:
-    return [step.id for step in plan(want, seen).steps]
-
-
-def test_a_new_topic_is_created_then_owned() -> None:
-    create, own = plan(desired(wanted("orders", 12, retention_ms="1")), observed(cluster())).steps
-
-    assert create == CreateTopic(
-        "create:topic.dc1.orders", create.address, "dc1", "orders", 12, None, {"retention.ms": "1"}
-    )
-    assert isinstance(own, Own)
-    assert own.needs == (create.id,)
-    assert own.entry.spec == {"partitions": "12", "config.retention.ms": "1"}
-    assert (own.entry.topology, own.entry.origin, own.entry.created) == (SHOP, "declared", True)
-
-
-def test_a_mirror_remembers_its_flow_and_its_source() -> None:
-    own = plan(desired(mirror("orders")), observed(cluster(name="dc2"))).steps[-1]
-
-    assert isinstance(own, Own)
-    assert own.entry.origin == "flow.dc1-to-dc2"
-    assert own.entry.spec == {"source.cluster": "dc1", "source.topic": "orders"}
+READING = desired(acls=(DesiredAcl(READ, Declared()),))
+DOOMED = owned(wanted("old"), on_remove=OnRemove.DELETE)
+LEAVING = acl_entry(DesiredAcl(WRITE, Declared()), SHOP, created=True)
 
 
 def test_only_the_keys_that_move_are_sent() -> None:
-    applied = wanted("orders", 6, retention_ms="1", segment_ms="5", flush_ms="7")
+    before = wanted("orders", 6, retention_ms="1", segment_ms="5", flush_ms="7")
     want = wanted("orders", 12, retention_ms="2", flush_ms="7")
     have = live("orders", 6, retention_ms="1", segment_ms="5", flush_ms="7")
-
-    grow, alter, own = plan(desired(want), observed(cluster(have, owned=[owned(applied)]))).steps
-
+    grow, alter, own = plan_for(desired(want), cluster(have, owned=[owned(before)])).steps
     assert grow == GrowPartitions("grow:topic.dc1.orders", want.address, "dc1", "orders", 6, 12)
+    was = {"retention.ms": "1", "segment.ms": "5"}
     assert alter == AlterConfigs(
-        "alter:topic.dc1.orders",
-        want.address,
-        "dc1",
-        "orders",
-        {"retention.ms": "2"},
-        ("segment.ms",),
-        {"retention.ms": "1", "segment.ms": "5"},
+        "alter:topic.dc1.orders", want.address, "dc1", "orders", {"retention.ms": "2"}, ("segment.ms",), was
     )
     assert own.needs == (alter.id, grow.id)
     assert isinstance(own, Own)
     assert own.entry.spec["id"] == "id:orders"
 
 
-def test_a_sensitive_old_value_is_not_kept_for_the_rollback() -> None:
-    have = replace(live("orders"), config={"vendor.password": ConfigValue(None, sensitive=True)})
-
-    alter = plan(desired(wanted("orders", vendor_password="x")), observed(cluster(have))).steps[0]
-
-    assert isinstance(alter, AlterConfigs)
-    assert alter.old == {"vendor.password": None}
+SECRET = replace(live("orders"), config={"vendor.password": ConfigValue(None, sensitive=True)})
+ONE, TWO = (wanted("orders", 2, 2, min_insync_replicas=least) for least in "12")
+THREE = {"min_insync_replicas": "3"}
 
 
-@pytest.mark.parametrize(
-    ("replication", "wanted_replication", "order"),
-    [
-        (1, 3, ["reassign:topic.dc1.orders", "alter:topic.dc1.orders", "own:topic.dc1.orders"]),
-        (3, 1, ["alter:topic.dc1.orders", "reassign:topic.dc1.orders", "own:topic.dc1.orders"]),
-    ],
+@cases(
+    "want have kinds",
+    {
+        "a new topic is created, then owned": (wanted("orders", 12), [], "create own"),
+        "adopting only registers": (wanted("orders"), [live("orders")], "own"),
+        "replicas come before min.insync.replicas": (ONE, [live("orders", 2, 1)], "reassign alter own"),
+        "replicas go after min.insync.replicas": (ONE, [live("orders", 2, 3)], "alter reassign own"),
+        "one partition has too few for it as yet": (
+            TWO,
+            [uneven("orders", 1, 3, **THREE)],
+            "reassign alter own",
+        ),
+        "so has the other partition": (TWO, [uneven("orders", 3, 1, **THREE)], "reassign alter own"),
+        "all partitions have enough for it": (TWO, [uneven("orders", 2, 3, **THREE)], "alter reassign own"),
+        "one partition gets fewer than are set": (
+            ONE,
+            [uneven("orders", 1, 3, **THREE)],
+            "alter reassign own",
+        ),
+        "partitions grow last": (wanted("orders", 4, 3), [live("orders", 2, 1)], "reassign grow own"),
+    },
 )
-def test_min_insync_replicas_never_stands_above_the_replicas(replication, wanted_replication, order) -> None:
-    want = wanted("orders", 2, wanted_replication, min_insync_replicas="1")
-
-    assert ids(desired(want), observed(cluster(live("orders", 2, replication)))) == order
-
-
-@pytest.mark.parametrize("factors", [(3, 1), (1, 3), (2, 3, 3)])
-def test_each_partition_gets_the_replication_that_is_declared(factors: tuple[int, ...]) -> None:
-    seen = observed(cluster(uneven("orders", *factors)))
-    (reassign,) = [
-        one for one in plan(desired(wanted("orders", None, 3)), seen).steps if isinstance(one, Reassign)
-    ]
-
-    assert {len(one) for one in reassign.replicas} == {3}
-    assert [len(one) for one in reassign.old] == list(factors)
-
-
-@pytest.mark.parametrize(
-    ("factors", "least", "first"),
-    [
-        ((1, 3), "2", "reassign"),  # one partition has too few for it as yet
-        ((3, 1), "2", "reassign"),
-        ((2, 3), "2", "alter"),
-        ((1, 3), "1", "alter"),  # one partition is to have fewer than what is set now
-    ],
-)
-def test_min_insync_replicas_never_stands_above_those_of_any_partition(
-    factors: tuple[int, ...], least: str, first: str
-) -> None:
-    want = wanted("orders", 2, 2, min_insync_replicas=least)
-    made = plan(desired(want), observed(cluster(uneven("orders", *factors, min_insync_replicas="3"))))
-
-    assert made.steps[0].id == f"{first}:topic.dc1.orders"
-
-
-def test_a_new_replication_factor_is_a_reassignment() -> None:
-    reassign = plan(desired(wanted("orders", None, 3)), observed(cluster(live("orders", 2, 1)))).steps[0]
-
-    assert isinstance(reassign, Reassign)
-    assert reassign.replicas == ((1, 2, 3), (1, 2, 3))
-    assert reassign.old == ((1,), (1,))
-
-
-def test_partitions_grow_after_the_replicas_moved() -> None:
-    want = wanted("orders", 4, 3)
-
-    steps = plan(desired(want), observed(cluster(live("orders", 2, 1)))).steps
-
-    assert [step.id for step in steps[:2]] == ["reassign:topic.dc1.orders", "grow:topic.dc1.orders"]
-    assert steps[1].needs == ("reassign:topic.dc1.orders",)
+def test_the_steps_of_one_topic_in_their_order(want, have, kinds) -> None:
+    steps = plan_for(desired(want), cluster(*have)).steps
+    assert [step.id for step in steps] == [f"{kind}:topic.dc1.orders" for kind in kinds.split()]
+    assert all(step.needs == (before.id,) for before, step in itertools.pairwise(steps[:-1]))
 
 
 def test_what_is_added_comes_first_and_what_is_taken_away_last() -> None:
-    leaving = acl_entry(DesiredAcl(WRITE, Declared()), SHOP, created=True)
-    at = cluster(live("old"), live("grown", 1), acls=[WRITE], owned=[DOOMED, leaving, owned(wanted("left"))])
-
-    assert ids(
-        desired(wanted("new"), wanted("grown", 2), acls=(DesiredAcl(READ, Declared()),)), observed(at)
-    ) == [
+    have = cluster(
+        live("old"), live("grown", 1), acls=[WRITE], owned=[DOOMED, LEAVING, owned(wanted("left"))]
+    )
+    made = plan_for(desired(wanted("new"), wanted("grown", 2), acls=READING.acls), have)
+    assert [step.id for step in made.steps] == [
         "create:topic.dc1.new",
         "grow:topic.dc1.grown",
         f"announce:acl.dc1.{READ.name}",
@@ -174,55 +108,133 @@ def test_what_is_added_comes_first_and_what_is_taken_away_last() -> None:
     ]
 
 
-def test_adopting_only_writes_the_registry_and_keeps_who_made_it() -> None:
-    adopt = plan(desired(wanted("orders")), observed(cluster(live("orders")))).steps
-    acl_adopted = plan(desired(acls=(DesiredAcl(READ, Declared()),)), observed(cluster(acls=[READ]))).steps
-    again = plan(desired(wanted("a", 7)), observed(cluster(live("a"), owned=[owned(wanted("a"))]))).steps
-
-    assert [(type(step), step.entry.created) for step in (*adopt, *acl_adopted) if isinstance(step, Own)] == [
-        (Own, False),
-        (Own, False),
-    ]
-    assert isinstance(again[-1], Own)
-    assert again[-1].entry.created
+CREATED = {"partitions": "12", "config.retention.ms": "1"}
+GROWN = {"partitions": "7", "id": "id:orders"}
+SOURCE = {"source.cluster": "dc1", "source.topic": "orders"}
+PROTECTING = desired(acls=(DesiredAcl(READ, "protect: acl of flow.x"),))
+OWNED = cluster(live("orders"), owned=[owned(wanted("orders"))])
 
 
-def test_nothing_to_do_is_no_step() -> None:
-    assert ids(desired(wanted("a")), observed(cluster(live("a"), owned=[owned(wanted("a"))]))) == []
+@cases(
+    "want have origin created spec",
+    {
+        "a new topic": (
+            desired(wanted("orders", 12, retention_ms="1")),
+            cluster(),
+            "declared",
+            True,
+            CREATED,
+        ),
+        "a mirror": (desired(mirror("orders")), cluster(name="dc2"), "flow.dc1-to-dc2", True, SOURCE),
+        "an adopted topic": (
+            desired(wanted("orders")),
+            cluster(live("orders")),
+            "declared",
+            False,
+            {"id": "id:orders"},
+        ),
+        "a topic that was made here before": (desired(wanted("orders", 7)), OWNED, "declared", True, GROWN),
+        "an adopted rule": (READING, cluster(acls=[READ]), "declared", False, None),
+        "a rule that protects": (PROTECTING, cluster(acls=[]), "protect: acl of flow.x", True, None),
+    },
+)
+def test_what_the_registry_remembers(want, have, origin, created, spec) -> None:
+    own = plan_for(want, have).steps[-1]
+    assert isinstance(own, Own)
+    assert (own.entry.topology, own.entry.origin, own.entry.created) == (SHOP, origin, created)
+    assert spec is None or own.entry.spec == spec
+
+
+def test_what_is_created_and_what_is_sensitive() -> None:
+    create, *_ = plan_for(desired(wanted("orders", 12, retention_ms="1")), cluster()).steps
+    assert create == CreateTopic(
+        "create:topic.dc1.orders", create.address, "dc1", "orders", 12, None, {"retention.ms": "1"}
+    )
+    (alter,) = steps_of(
+        plan_for(desired(wanted("orders", vendor_password="x")), cluster(SECRET)), AlterConfigs
+    )
+    assert alter.old == {"vendor.password": None}  # no rollback needs it
 
 
 def test_what_no_step_is_known_for_has_none() -> None:
-    nobodys, gone = topic_address("dc1", "nobodys"), topic_address("dc1", "old")
-    changes = [
+    gone = topic_address("dc1", "old")
+    unknown = [
         Change(job_address("dc2"), Action.REPLACE, "spark changed"),
-        Change(nobodys, Action.FORGET, "nobody owns it"),
-        Change(gone, Action.DELETE, "somebody was faster"),
+        Change(topic_address("dc1", "of-none"), Action.FORGET, "no topology owns it"),
+        Change(gone, Action.DELETE, "deleted meanwhile"),
     ]
-
-    steps = make_steps(changes, desired(), observed(cluster()), {gone: DOOMED})
-
-    assert steps == ()
-
-
-def test_a_rule_that_protects_a_mirror_says_so_in_the_registry() -> None:
-    wanted_acl = DesiredAcl(READ, "protect: acl of flow.dc1-to-dc2")
-
-    own = plan(desired(acls=(wanted_acl,)), observed(cluster(acls=[]))).steps[-1]
-
-    assert isinstance(own, Own)
-    assert own.entry.origin == "protect: acl of flow.dc1-to-dc2"
+    assert make_steps(unknown, desired(), observed(cluster()), {gone: DOOMED}) == ()
+    assert plan_for(desired(wanted("a")), cluster(live("a"), owned=[owned(wanted("a"))])).steps == ()
 
 
 @pytest.mark.parametrize("there_before", [False, True])
 @pytest.mark.parametrize("steps_done", range(4))
 def test_a_rule_goes_as_it_came_wherever_its_apply_was_cut(steps_done: int, there_before: bool) -> None:
-    asked = desired(acls=(DesiredAcl(READ, Declared()),))
-    before = observed(cluster(acls=[READ] if there_before else []))
-    cut = simulate(plan(asked, before).steps[:steps_done], before)
-
-    after = simulate(plan(asked, cut).steps, cut)
-    gone = simulate(plan(desired(), after).steps, after).reachable("dc1")
-
-    assert plan(asked, after).steps == ()
-    assert gone is not None
+    before = cluster(acls=[READ] if there_before else [])
+    cut = simulate(plan_for(READING, before).steps[:steps_done], observed(before))
+    after = simulate(plan_for(READING, there(cut, "dc1")).steps, cut)
+    gone = there(simulate(plan_for(desired(), there(after, "dc1")).steps, after), "dc1")
+    assert plan_for(READING, there(after, "dc1")).steps == ()
     assert (gone.acls, gone.owned) == ((READ,) if there_before else (), ())
+
+
+# Replicas: which brokers hold which partition after a change of the replication factor.
+
+
+@cases(
+    "before after moved_to",
+    {
+        "a mirror moves when its flow's replication changes": (1, {"replication": 3}, {3}),
+        "without it a mirror keeps what it has": (2, {}, None),
+        "a promotion moves none": (2, {"replication": 3, "state": FlowState.PROMOTED}, None),
+    },
+)
+def test_the_replication_of_a_flow(before, after, moved_to) -> None:
+    x = flow("x", replication=before)
+    assert [one.replication for one in steps_of(plan(topology(x)), CreateTopic)] == [before]
+    seen = applied(topology(x))
+    assert plan(topology(x), seen).steps == ()
+    moves = steps_of(plan(topology(flow("x", **after)), seen), Reassign)
+    assert [{len(one) for one in move.replicas} for move in moves] == ([moved_to] if moved_to else [])
+
+
+@pytest.mark.parametrize("factors", [(1, 1), (3, 1), (1, 3), (2, 3, 3)])
+def test_each_partition_gets_the_replication_that_is_declared(factors: tuple[int, ...]) -> None:
+    (move,) = steps_of(
+        plan_for(desired(wanted("orders", None, 3)), cluster(uneven("orders", *factors))), Reassign
+    )
+    assert move.replicas == ((1, 2, 3),) * len(factors)
+    assert [len(one) for one in move.old] == list(factors)
+
+
+def brokers(*racks: str | None) -> list[ObservedBroker]:
+    return [ObservedBroker(number, "host", 9092, rack) for number, rack in enumerate(racks, start=1)]
+
+
+@pytest.mark.parametrize(
+    ("replicas", "replication", "racks", "expected"),
+    [
+        (((1,), (2,), (3,)), 2, (None, None, None), ((1, 2), (2, 1), (3, 1))),
+        (((1, 2, 3), (2, 3, 1)), 2, (None, None, None), ((1, 2), (2, 3))),
+        (((1,), (1,)), 2, ("a", "a", "b"), ((1, 3), (1, 3))),  # another rack before the emptier broker
+        (((9,), (1,)), 1, (None, None), ((2,), (1,))),  # a broker that is gone is replaced
+        (((1,),), 3, (None, None), None),
+        (((1,),), 0, (None, None), None),
+    ],
+)
+def test_as_little_moves_as_can_be(replicas, replication, racks, expected) -> None:
+    assert wanted_replicas(replicas, replication, brokers(*racks)) == expected
+
+
+@given(st.data())
+def test_every_partition_has_that_many_different_brokers_and_keeps_what_it_can(data: st.DataObject) -> None:
+    count = data.draw(st.integers(1, 6))
+    racks = data.draw(st.lists(st.sampled_from([None, "a", "b"]), min_size=count, max_size=count))
+    partition = st.lists(st.integers(1, count), min_size=1, unique=True).map(tuple)
+    replicas = data.draw(st.lists(partition, min_size=1, max_size=8))
+    replication = data.draw(st.integers(1, count))
+    found = wanted_replicas(replicas, replication, brokers(*racks))
+    assert found is not None
+    for before, after in zip(replicas, found, strict=True):
+        assert len(after) == len(set(after)) == replication
+        assert after[: len(before)] == before[:replication]

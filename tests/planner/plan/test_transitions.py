@@ -1,166 +1,260 @@
-"""Which state of a flow may follow which; a stale file undoes no failover."""
+"""Which state of a flow, and of a topic that is promoted alone, may follow which."""
 
 from dataclasses import replace
 
 import pytest
 
-from planner.diff import diff
-from planner.graph import expand
 from planner.model.diagnostic import ExitCode, worst
-from planner.model.observed import Observed, ObservedCluster
+from planner.model.observed import Observed, Unreachable
 from planner.model.plan import Plan
-from planner.model.topology import Flow, FlowState, StartAt, Topology
-from planner.plan import make_plan
+from planner.model.step import AlterConfigs, DeleteAcl, ReconfigureJob
+from planner.model.topology import Cluster, Flow, FlowState, Policies, Protect, StartAt, Topic, Topology
 from planner.plan.transitions import may_follow
 from runtime.contract.records.ledger import Generation
-from tests.fakes.states import flow, topology
-from tests.planner.plan.jobs import applied
+from tests.fakes.states import acl, cluster, flow, live, observed, topology
+from tests.fakes.tables import cases
+from tests.planner.plan.jobs import applied, at, changes, plan, refused, steps_of, there, touched
 
-ACTIVE, PAUSED, PROMOTED, FAILED = (
-    FlowState.ACTIVE,
-    FlowState.PAUSED,
-    FlowState.PROMOTED,
-    FlowState.FAILED_OVER,
-)
+ACTIVE, PAUSED = FlowState.ACTIVE, FlowState.PAUSED
+PROMOTED, FAILED = FlowState.PROMOTED, FlowState.FAILED_OVER
+PAY = r"pay\..*"
 X = flow("x")
-
-
-def planned(shop: Topology, before: Topology) -> Plan:
-    seen = applied(before)
-    desired = expand(shop, seen)
-    return make_plan(desired, seen, diff(desired, seen, shop), shop)
-
-
-def refusals(after: Flow, before: FlowState, *more: Flow) -> list[str]:
-    plan = planned(topology(after, *more), topology(replace(X, state=before)))
-    return [one.code for one in plan.diagnostics if one.exit is ExitCode.REFUSED]
-
-
-@pytest.mark.parametrize(
-    ("before", "after", "legal"),
-    [
-        (ACTIVE, PAUSED, True),
-        (PAUSED, ACTIVE, True),
-        (ACTIVE, PROMOTED, True),
-        (PAUSED, PROMOTED, True),
-        (ACTIVE, FAILED, True),
-        (PAUSED, FAILED, True),
-        (PROMOTED, ACTIVE, False),
-        (PROMOTED, PAUSED, False),
-        (PROMOTED, FAILED, False),
-        (FAILED, ACTIVE, False),
-        (FAILED, PAUSED, False),
-        (FAILED, PROMOTED, False),
-    ],
-)
-def test_from_one_state_to_another(before: FlowState, after: FlowState, legal: bool) -> None:
-    assert refusals(replace(X, state=after), before) == ([] if legal else ["transition"])
-
-
-@pytest.mark.parametrize("before", [PROMOTED, FAILED])
-def test_an_ended_flow_starts_over_only_where_it_is_told(before: FlowState) -> None:
-    start = StartAt("latest")
-
-    assert refusals(replace(X, state=ACTIVE, restart_from=start), before) == []
-    assert refusals(replace(X, state=PAUSED, restart_from=start), before) == ["transition"]
-
-
-def test_or_over_the_same_start_never_twice() -> None:
-    """A file from before the second failover says where it started over after the first."""
-    start = StartAt("latest")
-    before = topology(replace(X, state=FAILED, restart_from=start))
-
-    plan = planned(topology(replace(X, restart_from=start)), before)
-
-    assert [one.code for one in plan.diagnostics if one.exit is ExitCode.REFUSED] == ["transition"]
-
-
 BACK = flow("x-back", source_cluster="dc2", destination_cluster="dc1", job="dc1", reverse_of="x")
+WORLD = observed(cluster(live("orders"), live("pay.eu"), live("pay.us")), cluster(name="dc2"))
+LATEST, EARLIEST = StartAt("latest"), StartAt("earliest")
 
 
-def turned(
-    before: tuple[FlowState, FlowState],
-    after: tuple[FlowState, FlowState],
-    lives: tuple[tuple[int, int], tuple[int, int]] = ((0, -1), (0, 0)),
-) -> list[str]:
-    """What is refused where x and its way back were in two states and come to two others. `lives`: the life
-    of each, and by which life of the other it began.
-    """
-    shop = topology(*(replace(one, state=state) for one, state in zip((X, BACK), after, strict=True)))
-    seen = applied(
-        topology(*(replace(one, state=state) for one, state in zip((X, BACK), before, strict=True)))
-    )
-    clusters = dict(seen.clusters)
-    for one, name, state, (life, began) in zip(("x", "x-back"), ("dc2", "dc1"), before, lives, strict=True):
-        generation = Generation(
-            number=1,
-            job="j",
-            state=state.value,
-            driver="d",
-            transactional_ids=[],
-            source_cluster_id="",
-            destination_cluster_id="",
-            written_at=0,
-            life=life,
-            after=began,
-        )
-        cluster = clusters[name]
-        assert isinstance(cluster, ObservedCluster)
-        clusters[name] = replace(cluster, generations={one: generation})
-    seen = Observed(clusters)
-    desired = expand(shop, seen)
-    plan = make_plan(desired, seen, diff(desired, seen, shop), shop)
-    return [str(one.address) for one in plan.diagnostics if one.exit is ExitCode.REFUSED]
+def planned(after: Flow, before: Flow, *more: Flow) -> Plan:
+    return plan(topology(after, *more), applied(topology(before), WORLD))
 
 
-@pytest.mark.parametrize("ended", [PROMOTED, FAILED])
-def test_or_over_a_way_back_that_is_promoted_with_it(ended: FlowState) -> None:
-    assert turned((ended, ACTIVE), (ACTIVE, PROMOTED)) == []
+def refusals(made: Plan) -> list[str | None]:
+    return [
+        address for code, address, exit_ in refused(made) if (code, exit_) == ("transition", ExitCode.REFUSED)
+    ]
 
 
-def test_or_over_one_that_was_promoted_just_before() -> None:
-    assert turned((FAILED, PROMOTED), (ACTIVE, PROMOTED)) == []
+@pytest.mark.parametrize("after", FlowState)
+@pytest.mark.parametrize("before", FlowState)
+def test_a_flow_ends_once(before: FlowState, after: FlowState) -> None:
+    legal = before is after or before in (ACTIVE, PAUSED)
+    made = planned(replace(X, state=after), replace(X, state=before))
+    assert refusals(made) == ([] if legal else ["flow.x"])
+    legal_ones = {
+        ACTIVE: "from active a flow becomes paused, promoted or failed_over",
+        PAUSED: "from paused a flow becomes active, promoted or failed_over",
+        PROMOTED: "from promoted a flow becomes active, over a promoted reverse flow",
+        FAILED: "from failed_over a flow becomes active, over a promoted reverse flow",
+    }
+    assert may_follow(before).startswith(legal_ones[before])
 
 
-def test_never_over_one_that_was_promoted_before_it_failed_over_again() -> None:
-    second = ((1, 0), (0, 0))
-    assert turned((FAILED, PROMOTED), (ACTIVE, PROMOTED), second) == ["flow.x"]
-    assert turned((FAILED, PROMOTED), (FAILED, ACTIVE), second) == []  # it goes home a second time
+@cases(
+    "before after legal",
+    {
+        "a new start begins a promoted flow again": ({"state": PROMOTED}, {"restart_from": LATEST}, True),
+        "or one that failed over": ({"state": FAILED}, {"restart_from": LATEST}, True),
+        "it begins active": ({"state": FAILED}, {"state": PAUSED, "restart_from": LATEST}, False),
+        "the same start never begins it twice": (
+            {"state": FAILED, "restart_from": LATEST},
+            {"restart_from": LATEST},
+            False,
+        ),
+    },
+)
+def test_a_flow_begins_again_over_a_new_start(before, after, legal) -> None:
+    assert refusals(planned(replace(X, **after), replace(X, **before))) == ([] if legal else ["flow.x"])
 
 
-def test_never_over_one_that_did_not_run() -> None:
-    assert refusals(X, FAILED, replace(BACK, state=PROMOTED)) == ["transition"]
+def test_a_way_back_that_never_ran_begins_none() -> None:
+    assert refusals(planned(X, replace(X, state=FAILED), replace(BACK, state=PROMOTED))) == ["flow.x"]
 
 
-def test_a_file_from_before_the_switch_does_not_undo_it() -> None:
-    assert turned((ACTIVE, PROMOTED), (FAILED, ACTIVE), ((1, 0), (0, 0))) == ["flow.x-back"]
-    assert turned((FAILED, PROMOTED), (FAILED, ACTIVE)) == ["flow.x-back"]
+SECOND = ((1, 0), (0, 0))
 
 
-def test_the_other_side_is_lost_while_all_comes_home() -> None:
-    """Then x is the way back of its own way back."""
-    assert turned((FAILED, ACTIVE), (FAILED, FAILED)) == []
-    assert turned((FAILED, FAILED), (ACTIVE, FAILED)) == []
+@cases(
+    "before after lives found",
+    {
+        "promoted with its way back": ((PROMOTED, ACTIVE), (ACTIVE, PROMOTED), None, []),
+        "failed over, and back": ((FAILED, ACTIVE), (ACTIVE, PROMOTED), None, []),
+        "the way back was promoted before": ((FAILED, PROMOTED), (ACTIVE, PROMOTED), None, []),
+        "it failed over again since": ((FAILED, PROMOTED), (ACTIVE, PROMOTED), SECOND, ["flow.x"]),
+        "it goes back a second time": ((FAILED, PROMOTED), (FAILED, ACTIVE), SECOND, []),
+        "a file from before the switch": ((ACTIVE, PROMOTED), (FAILED, ACTIVE), SECOND, ["flow.x-back"]),
+        "the way back ended": ((FAILED, PROMOTED), (FAILED, ACTIVE), None, ["flow.x-back"]),
+        "the other side is lost on the way back": ((FAILED, ACTIVE), (FAILED, FAILED), None, []),
+        "x is the way back of its way back": ((FAILED, FAILED), (ACTIVE, FAILED), None, []),
+    },
+)
+def test_a_flow_begins_again_over_its_way_back(before, after, lives, found) -> None:
+    """`lives` are the life of each flow, and by which life of the other it began."""
+    seen = applied(topology(replace(X, state=before[0]), replace(BACK, state=before[1])))
+    for one, name, state, (life, began) in zip(
+        ("x", "x-back"), ("dc2", "dc1"), before, lives or ((0, -1), (0, 0)), strict=True
+    ):
+        generation = Generation(1, "j", state.value, "d", [], "", "", 0, life=life, after=began)
+        seen = at(seen, name, generations={one: generation})
+    shop = topology(replace(X, state=after[0]), replace(BACK, state=after[1]))
+    assert refusals(plan(shop, seen)) == found
 
 
-def test_a_file_that_is_out_of_date_is_told_so() -> None:
-    plan = planned(topology(X), topology(replace(X, state=FAILED)))
+# Topics that a flow promotes on their own.
 
-    (one,) = [one for one in plan.diagnostics if one.code == "transition"]
-    assert str(one).startswith("flow.x: was failed_over, and can't become active — write state: failed_over")
-    assert "restart_from" in one.way_out
-    assert worst(plan.diagnostics) is ExitCode.REFUSED
-    assert not plan.applyable
+
+def promoting(*patterns: str, **more: object) -> Flow:
+    return replace(X, promoted=patterns, **more)  # type: ignore[arg-type]
+
+
+@cases(
+    "after legal",
+    {
+        "the same": (promoting(PAY), True),
+        "one more": (promoting(PAY, "orders2"), True),
+        "another": (promoting("orders"), False),
+        "none": (X, False),
+        "none, paused": (replace(X, state=PAUSED), False),
+        "a new start": (replace(X, restart_from=LATEST), True),
+        "the start of before": (replace(X, restart_from=EARLIEST), False),
+        "the whole flow": (replace(X, state=PROMOTED), True),
+    },
+)
+def test_what_was_promoted_stays_so(after: Flow, legal: bool) -> None:
+    made = planned(after, before=promoting(PAY, restart_from=EARLIEST))
+    assert refusals(made) == ([] if legal else ["flow.x"])
+
+
+@cases(
+    "before after code says",
+    {
+        "a stale file": (
+            replace(X, state=FAILED),
+            X,
+            "transition",
+            "flow.x: was failed_over, and can't become active — write state: failed_over|restart_from",
+        ),
+        "a stale file of promoted topics": (
+            promoting(PAY),
+            X,
+            "transition",
+            "become active — write pay\\..* under promoted|over a promoted reverse flow (repl failback)",
+        ),
+        "a name that is nearly right": (X, promoting("pay.e"), "promotes-nothing", "did you mean pay.eu?"),
+        "a name of no topic": (X, promoting("zzz"), "promotes-nothing", "it copies orders, pay.eu, pay.us"),
+        "all": (X, promoting(".*"), "promotes-all", "promote the flow: repl promote x"),
+        "while it pauses": (X, promoting(PAY, state=PAUSED), "transition", "repl resume x"),
+    },
+)
+def test_a_refusal_names_the_way_out(before: Flow, after: Flow, code: str, says: str) -> None:
+    made = planned(after, before)
+    (one,) = [one for one in made.diagnostics if one.code == code]
+    assert all(part in str(one) for part in says.split("|"))
+    assert not made.applyable
+    assert worst(made.diagnostics) is one.exit
 
 
 @pytest.mark.parametrize(
-    ("state", "legal"),
-    [
-        (ACTIVE, "from active a flow becomes paused, promoted or failed_over"),
-        (PAUSED, "from paused a flow becomes active, promoted or failed_over"),
-        (PROMOTED, "from promoted a flow becomes active, over a promoted reverse flow"),
-        (FAILED, "from failed_over a flow becomes active, over a promoted reverse flow"),
-    ],
+    ("before", "after"), [(X, promoting(PAY)), (promoting(PAY), X), (replace(X, state=FAILED), X)]
 )
-def test_the_legal_ones_are_named(state: FlowState, legal: str) -> None:
-    assert may_follow(state).startswith(legal)
+def test_a_source_that_does_not_answer_hides_no_refusal(before: Flow, after: Flow) -> None:
+    """The job would be told all the same."""
+    seen = applied(topology(before), WORLD)
+    silent = Observed({**seen.clusters, "dc1": Unreachable("dc1", "no answer")})
+    assert refusals(plan(topology(after), silent)) == ["flow.x"]
+
+
+def test_the_plan_names_the_topics_and_leaves_their_mirrors() -> None:
+    made = planned(promoting(PAY), X)
+    change = changes(made)["flow.x"]
+    assert change.reason == "promoted topics: pay.eu, pay.us"
+    assert [(one.key, one.old, one.new) for one in change.fields] == [("promoted", (), (PAY,))]
+    assert any("then their groups are moved a last time" in note for note in change.notes)
+    assert [step.job for step in steps_of(made, ReconfigureJob)] == ["dc2"]
+    assert touched(made) == {"flow.x", "job.dc2"}
+    assert made.applyable
+    after = applied(topology(promoting(PAY)), applied(topology(X), WORLD))
+    grown = at(after, "dc1", topics={"orders": live("orders"), "pay.eu": live("pay.eu", 12)})
+    assert touched(plan(topology(promoting(PAY)), grown)) == set()
+
+
+def test_what_stays_promoted_when_the_flow_comes_back_is_said() -> None:
+    gone = promoting(PAY, state=FAILED)
+    stays, hint = changes(planned(promoting(PAY), gone))["flow.x"].notes
+    assert stays == "stays promoted, and is not copied to dc2 again: pay.eu, pay.us"
+    assert "take it out of promoted with this very change" in hint
+    assert changes(planned(X, gone))["flow.x"].notes == ()
+
+
+@pytest.mark.parametrize("after", [promoting(r"pay\.eu"), replace(X, state=PROMOTED)])
+def test_a_declared_topic_keeps_what_the_flow_gave_it(after: Flow) -> None:
+    """Its retention would fall back to the broker's, and its bounds before the last record is there."""
+    declared = (Topic("pay.eu", "dc2", config={"max.message.bytes": "2000000"}),)
+    source = cluster(live("orders"), live("pay.eu", retention_ms="100"))
+    seen = applied(replace(topology(X), topics=declared), observed(source, cluster(name="dc2")))
+    made = plan(replace(topology(after), topics=declared), seen)
+    assert steps_of(made, AlterConfigs) == []
+    assert made.applyable
+
+
+# Rules for mirrors, which end with the flow or with the promotion of their topic.
+
+
+def secured(one: Flow, **more: object) -> Topology:
+    job = {"security.protocol": "SASL_SSL", "sasl.username": "job"}
+    clusters = (Cluster("dc1", "dc1:9092"), Cluster("dc2", "dc2:9092", client=job))
+    protected = replace(one, **{"protect": Protect.ACL, "acls_sync": True, **more})  # type: ignore[arg-type]
+    return topology(protected, clusters=clusters, policies=Policies(max_deletes=1))
+
+
+def copied(*readers: object, writers: tuple[object, ...] = ()) -> Observed:
+    """x copies three topics with its rules; readers are allowed at the source, writers at the destination."""
+    source = cluster(live("orders"), live("pay.eu"), live("pay.us"), acls=readers)  # type: ignore[arg-type]
+    return applied(secured(X), observed(source, cluster(name="dc2", acls=writers, owned=())))  # type: ignore[arg-type]
+
+
+WRITERS = tuple(
+    acl("WRITE", cluster="dc2", resource=name, principal="User:shop") for name in ("pay.eu", "pay.us")
+)
+
+
+@pytest.mark.parametrize("after", [promoting(r"pay\.eu"), replace(X, state=PROMOTED)])
+def test_writers_are_let_in_once_the_flow_has_ended_and_readers_stay(after: Flow) -> None:
+    seen = copied(acl(resource="orders"), acl(resource="pay.eu"), writers=WRITERS[:1])
+    assert len(there(seen).acls or ()) == 4
+    (lifted,) = steps_of(plan(secured(after), seen), DeleteAcl)
+    assert (lifted.rule.permission, lifted.rule.operation, lifted.rule.resource) == (
+        "DENY",
+        "WRITE",
+        "pay.eu",
+    )
+    assert "own:flow.x" in lifted.needs
+
+
+@pytest.mark.parametrize("after", [promoting(r"pay\.eu"), replace(X, state=FAILED)])
+def test_readers_stay_when_the_topology_declares_what_was_a_mirror(after: Flow) -> None:
+    """The team of the topic moved; its readers did not."""
+    seen = applied(secured(after), copied(acl(resource="pay.eu")))
+    declared = replace(secured(after), topics=(Topic("pay.eu", "dc2"),))
+    for _ in range(2):  # as it is declared, and ever after
+        assert steps_of(plan(declared, seen), DeleteAcl) == []
+        seen = applied(declared, seen)
+
+
+@cases(
+    "after refused",
+    {
+        "a failover lifts it": (secured(replace(X, state=FAILED)), False),
+        "a promotion lifts it": (secured(promoting(PAY)), False),
+        "a file takes it back": (secured(X, protect=Protect.OFF), True),
+    },
+)
+def test_protection_that_ends_with_its_flow_counts_for_no_limit(after: Topology, refused: bool) -> None:
+    made = plan(after, copied(writers=WRITERS))
+    assert len(steps_of(made, DeleteAcl)) == 2
+    assert ("max-deletes" in [one.code for one in made.diagnostics]) is refused
+
+
+def test_a_rule_on_a_prefix_stays_one_when_a_topic_under_it_is_promoted() -> None:
+    made = plan(secured(promoting(r"pay\.eu")), copied(acl(pattern="PREFIXED", resource="pay.")))
+    assert touched(made) == {"flow.x", "job.dc2"}
+    assert "acl-prefix" not in [one.code for one in made.diagnostics]
