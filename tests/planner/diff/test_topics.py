@@ -1,264 +1,435 @@
-"""Declared topics against live ones: what is compared, what is said about it."""
+"""Topics: what is compared, what leaves the topology, what drifted, and what is said about it."""
 
 from dataclasses import replace
 
-import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from planner.diff import diff
+from planner.diff import diff_destroy, drift
 from planner.diff.values import displayed
-from planner.model.observed import ConfigValue, ObservedCluster
-from planner.model.plan import SENSITIVE, Action, Change
-from planner.model.topology import OnRemove
-from tests.fakes.states import cluster, desired, live, mirror, observed, owned, topology, uneven, wanted
-
-WEEK, DAY = "604800000", "86400000"
-
-
-def only(want, *clusters: ObservedCluster) -> Change:
-    (change,) = diff(desired(want), observed(*clusters), topology())
-    return change
-
-
-def moves(change: Change) -> list[tuple[str, object, object, str]]:
-    return [(one.key, one.old, one.new, one.note) for one in change.fields]
-
-
-def test_a_topic_that_is_not_there_is_created_with_what_is_declared() -> None:
-    change = only(wanted("orders", 12, retention_ms=WEEK), cluster())
-
-    assert (change.action, change.reason) == (Action.CREATE, "declared")
-    assert moves(change) == [
-        ("partitions", None, 12, ""),
-        ("replication", None, None, ""),
-        ("retention.ms", None, WEEK, ""),
-    ]
-    assert change.fields[1].inherited == "3"
-    assert change.after == {"partitions": 12, "replication": None, "config": {"retention.ms": WEEK}}
-
-
-def test_a_mirror_topic_names_its_flow() -> None:
-    change = only(mirror("orders", 12), cluster(name="dc2"))
-
-    assert change.reason == "mirrored by flow.dc1-to-dc2"
-
-
-def test_an_owned_topic_that_somebody_deleted_is_created_again() -> None:
-    want = wanted("orders")
-
-    change = only(want, cluster(owned=[owned(want)]))
-
-    assert (change.action, change.reason) == (Action.CREATE, "declared; it was deleted outside the topology")
-
-
-@pytest.mark.parametrize(
-    ("want", "have"),
-    [
-        (wanted("orders"), live("orders", 3, 1, retention_ms=DAY)),  # what is not declared is not compared
-        (wanted("orders", 6, 3), live("orders", 6, 3)),
-        (wanted("orders", retention_ms=WEEK), live("orders", retention_ms=WEEK, segment_ms=DAY)),
-        (wanted("orders", cleanup_policy="compact,delete"), live("orders", cleanup_policy="delete,compact")),
-        (wanted("orders", confluent_key="x"), live("orders", confluent_key="x")),
-    ],
+from planner.graph import expand
+from planner.model.address import group_address
+from planner.model.observed import ConfigSource, ConfigValue, RegistryEntry, Unreachable
+from planner.model.plan import SENSITIVE, Action
+from planner.model.topology import FlowState, OnRemove, OnSourceDelete, Topic
+from tests.fakes.states import (
+    SHOP,
+    cluster,
+    desired,
+    flow,
+    live,
+    mirror,
+    observed,
+    owned,
+    selecting,
+    topology,
+    uneven,
+    wanted,
 )
-def test_no_change(want, have) -> None:
-    change = only(want, cluster(have, owned=[owned(want)]))
+from tests.fakes.tables import cases
+from tests.planner.diff.said import brief, drifted, moves, planned
 
-    assert (change.action, change.fields, change.adopted) == (Action.NO_OP, (), False)
+HOUR, DAY, WEEK = "3600000", "86400000", "604800000"
+PLAIN, SIX, TWELVE = wanted("orders"), wanted("orders", 6), wanted("orders", 12)
+A_WEEK, A_DAY = wanted("orders", 6, retention_ms=WEEK), wanted("orders", 6, retention_ms=DAY)
+HAS_WEEK, HAS_DAY, HAS = live("orders", retention_ms=WEEK), live("orders", retention_ms=DAY), live("orders")
+UNSET = replace(mirror("orders"), unset=frozenset({"retention.ms", "segment.ms"}))
+GUARDED = replace(PLAIN, protect=True, on_remove=OnRemove.DELETE)
+BOTH = wanted("orders", 6, retention_ms=WEEK, segment_ms=DAY)
+OUTSIDE = "changed outside the topology"
+EXISTS = "exists, will be managed"
+MIRRORED = "mirrored by flow.dc1-to-dc2"
+NO_OP, SAME = "no-op", "no-op: declared"
 
 
-def test_only_the_settings_that_differ_move_and_the_rest_is_counted() -> None:
-    want = wanted("orders", 6, retention_ms=WEEK, segment_ms=DAY)
+def at(have=None, applied=None, name="dc1", **more):
+    """A cluster with this topic, which was applied so."""
+    return cluster(*([have] if have else []), owned=[applied] if applied else [], name=name, **more)
+
+
+def there(have=None, applied=None, **more):
+    return at(have, applied, "dc2", **more)
+
+
+AT = "(remembered at the cluster)"
+NEITHER = "partitions: None -> None; replication: None -> None"
+REMEMBERED = "update: only what is remembered of it changes"
+CREATED_WEEK = f"partitions: None -> 12; replication: None -> None; retention.ms: None -> {WEEK}"
+
+
+@cases(
+    "want have says",
+    {
+        "not there": (
+            wanted("orders", 12, retention_ms=WEEK),
+            at(),
+            f"create: declared; {CREATED_WEEK}",
+        ),
+        "a mirror": (
+            mirror("orders", 12),
+            there(),
+            f"create: {MIRRORED}; partitions: None -> 12; replication: None -> None",
+        ),
+        "deleted": (
+            PLAIN,
+            at(None, owned(PLAIN)),
+            f"create: declared; it was deleted outside the topology; {NEITHER}",
+        ),
+        "what is not declared is not compared": (
+            PLAIN,
+            at(live("orders", 3, 1, retention_ms=DAY), owned(PLAIN)),
+            SAME,
+        ),
+        "as declared": (
+            wanted("orders", 6, 3),
+            at(live("orders", 6, 3), owned(wanted("orders", 6, 3))),
+            SAME,
+        ),
+        "a replication that is not declared": (PLAIN, at(uneven("orders", 3, 1), owned(PLAIN)), SAME),
+        "the topology changed": (
+            A_WEEK,
+            at(HAS_DAY, owned(A_DAY)),
+            f"update: the topology changed; retention.ms: {DAY} -> {WEEK}",
+        ),
+        "a default becomes explicit": (
+            A_WEEK,
+            at(live("orders", inherited={"retention.ms": WEEK}), owned(A_WEEK)),
+            f"update: {OUTSIDE}; retention.ms: None -> {WEEK} ({OUTSIDE})",
+        ),
+        "changed by hand": (
+            A_WEEK,
+            at(HAS_DAY, owned(A_WEEK)),
+            f"update: {OUTSIDE}; retention.ms: {DAY} -> {WEEK} ({OUTSIDE})",
+        ),
+        "moved by hand": (
+            wanted("orders", None, 3),
+            at(live("orders", 6, 2), owned(wanted("orders", None, 3))),
+            f"update: {OUTSIDE}; replication: 2 -> 3 ({OUTSIDE})",
+        ),
+        "a key that left goes back to the cluster's own": (
+            SIX,
+            at(HAS_WEEK, owned(A_WEEK)),
+            f"update: the topology changed; retention.ms: {WEEK} -> None (no longer declared)",
+        ),
+        "a key that left both is only forgotten": (
+            SIX,
+            at(HAS, owned(A_WEEK)),
+            f"{REMEMBERED}; config.retention.ms: {WEEK} -> None (no longer managed)",
+        ),
+        "a key that is declared as it is already": (
+            A_WEEK,
+            at(HAS_WEEK, owned(SIX)),
+            f"{REMEMBERED}; config.retention.ms: None -> {WEEK} (already so, will be managed)",
+        ),
+        "the guards are remembered": (
+            GUARDED,
+            at(HAS, owned(PLAIN)),
+            f"{REMEMBERED}; on_remove: keep -> delete {AT}; protect: false -> true {AT}",
+        ),
+        "a mirror may have more partitions": (
+            mirror("orders", 6),
+            there(live("orders", 8), owned(mirror("orders", 6))),
+            f"{NO_OP}: {MIRRORED}",
+        ),
+        "a mirror takes back what its source unsets": (
+            UNSET,
+            there(HAS_DAY, owned(UNSET)),
+            f"update: {MIRRORED}; retention.ms: {DAY} -> None (no longer set at dc1/orders)",
+        ),
+        "what a job made of a mirror": (
+            mirror("orders", 8, retention_ms=WEEK),
+            there(live("orders", 8, retention_ms=WEEK), owned(mirror("orders", 6, retention_ms=DAY))),
+            f"{NO_OP}: {MIRRORED}",
+        ),
+        "adopted": (A_WEEK, at(HAS_DAY), f"update (adopted): {EXISTS}; retention.ms: {DAY} -> {WEEK}"),
+        "adopted as it is": (SIX, at(HAS), f"no-op (adopted): {EXISTS}"),
+        "another topology's": (
+            TWELVE,
+            at(HAS, owned(TWELVE, topology="billing")),
+            "no-op: owned by topology 'billing'",
+        ),
+        "hidden": (
+            PLAIN,
+            at(hidden=frozenset({"orders"})),
+            "unknown: (unknown: not authorized to describe dc1/orders)",
+        ),
+        "an entry without an id": (SIX, at(HAS, owned(SIX, spec={"partitions": "6"})), SAME),
+        "a silent cluster": (PLAIN, Unreachable("dc1", "refused"), "unknown: (unknown: dc1 unreachable)"),
+    },
+)
+def test_a_topic_that_is_wanted(want, have, says) -> None:
+    (change,) = planned(want, have)
+    assert brief(change) == says.replace("no-op", Action.NO_OP.value)
+
+
+def test_what_a_change_knows_beside_its_fields() -> None:
+    (created,) = planned(wanted("orders", 12, retention_ms=WEEK), at())
+    assert created.fields[1].inherited == "3"
+    assert created.after == {"partitions": 12, "replication": None, "config": {"retention.ms": WEEK}}
     before = wanted("orders", 6, retention_ms=DAY, segment_ms=DAY)
-
-    change = only(want, cluster(live("orders", 6, retention_ms=DAY, segment_ms=DAY), owned=[owned(before)]))
-
-    assert (change.action, change.reason, change.unchanged) == (Action.UPDATE, "the topology changed", 2)
-    assert moves(change) == [("retention.ms", DAY, WEEK, "")]
-    assert change.before == {"partitions": 6, "config": {"retention.ms": DAY, "segment.ms": DAY}}
-    assert change.after == {"partitions": 6, "config": {"retention.ms": WEEK, "segment.ms": DAY}}
-
-
-def test_a_value_that_is_only_the_default_becomes_explicit_once() -> None:
-    want = wanted("orders", retention_ms=WEEK)
-    have = live("orders", inherited={"retention.ms": WEEK})
-
-    change = only(want, cluster(have, owned=[owned(want)]))
-
-    assert moves(change) == [("retention.ms", None, WEEK, "changed outside the topology")]
-    assert change.fields[0].inherited == WEEK
-
-
-def test_the_default_is_taken_from_the_cluster_where_the_topic_does_not_tell() -> None:
-    change = only(
-        wanted("orders", retention_ms=WEEK), cluster(live("orders"), defaults={"retention.ms": DAY})
-    )
-
-    assert change.fields[0].inherited == DAY
-
-
-def test_changed_by_hand() -> None:
-    want = wanted("orders", 6, retention_ms=WEEK)
-
-    change = only(want, cluster(live("orders", retention_ms=DAY), owned=[owned(want)]))
-
-    assert change.reason == "changed outside the topology"
-    assert moves(change) == [("retention.ms", DAY, WEEK, "changed outside the topology")]
-
-
-def test_replication_changed_by_hand() -> None:
-    want = wanted("orders", None, 3)
-
-    change = only(want, cluster(live("orders", 6, 2), owned=[owned(want)]))
-
-    assert moves(change) == [("replication", 2, 3, "changed outside the topology")]
-
-
-def test_a_key_that_left_the_yaml_goes_back_to_the_clusters_own() -> None:
-    applied = wanted("orders", 6, retention_ms=WEEK)
-    want = wanted("orders", 6)
-
-    change = only(want, cluster(live("orders", retention_ms=WEEK), owned=[owned(applied)]))
-
-    assert moves(change) == [("retention.ms", WEEK, None, "no longer declared")]
-    assert change.after == {"partitions": 6, "config": {}}
-
-
-def test_a_key_that_left_the_yaml_and_the_cluster_is_only_forgotten() -> None:
-    change = only(
-        wanted("orders", 6), cluster(live("orders"), owned=[owned(wanted("orders", 6, retention_ms=WEEK))])
-    )
-
-    assert change.reason == "only what is remembered of it changes"
-    assert moves(change) == [("config.retention.ms", WEEK, None, "no longer managed")]
-
-
-def test_a_key_that_is_declared_as_it_is_already_is_remembered() -> None:
-    want = wanted("orders", 6, retention_ms=WEEK)
-
-    change = only(want, cluster(live("orders", retention_ms=WEEK), owned=[owned(wanted("orders", 6))]))
-
-    assert moves(change) == [("config.retention.ms", None, WEEK, "already so, will be managed")]
-    assert change.before == change.after
-
-
-def test_the_guards_are_remembered_at_the_cluster() -> None:
-    applied = wanted("orders")
-    want = replace(applied, protect=True, on_remove=OnRemove.DELETE)
-
-    change = only(want, cluster(live("orders"), owned=[owned(applied)]))
-
-    assert moves(change) == [
-        ("on_remove", "keep", "delete", "remembered at the cluster"),
-        ("protect", "false", "true", "remembered at the cluster"),
-    ]
+    (changed,) = planned(BOTH, at(live("orders", 6, retention_ms=DAY, segment_ms=DAY), owned(before)))
+    assert changed.unchanged == 2
+    assert changed.before == {"partitions": 6, "config": {"retention.ms": DAY, "segment.ms": DAY}}
+    assert changed.after == {"partitions": 6, "config": {"retention.ms": WEEK, "segment.ms": DAY}}
+    (taken_back,) = planned(SIX, at(HAS_WEEK, owned(A_WEEK)))
+    assert taken_back.after == {"partitions": 6, "config": {}}
+    for have, inherited in (
+        (at(live("orders", inherited={"retention.ms": WEEK})), WEEK),
+        (at(HAS, defaults={"retention.ms": DAY}), DAY),
+    ):
+        assert planned(A_WEEK, have)[0].fields[0].inherited == inherited
+    (remembered,) = planned(A_WEEK, at(HAS_WEEK, owned(SIX)))
+    assert remembered.before == remembered.after
 
 
 def test_growth_says_that_keys_move_but_a_mirror_only_follows() -> None:
-    grown = only(wanted("orders", 12), cluster(live("orders", 6)))
-    followed = only(mirror("orders", 12), cluster(live("orders", 6), name="dc2"))
-
-    assert moves(grown) == [("partitions", 6, 12, "")]
+    (grown,), (followed,) = planned(TWELVE, at(HAS)), planned(mirror("orders", 12), there(HAS))
+    assert moves(grown) == moves(followed) == ["partitions: 6 -> 12"]
     assert grown.notes == ("records with a key will go to other partitions than those before them",)
     assert followed.notes == ()
 
 
-def test_a_mirror_may_have_more_partitions_than_its_source() -> None:
-    assert only(mirror("orders", 6), cluster(live("orders", 8), name="dc2")).action is Action.NO_OP
-
-
-def test_a_mirror_takes_back_what_its_source_no_longer_sets() -> None:
-    want = replace(mirror("orders"), unset=frozenset({"retention.ms", "segment.ms"}))
-
-    change = only(want, cluster(live("orders", retention_ms=DAY), name="dc2", owned=[owned(want)]))
-
-    assert moves(change) == [("retention.ms", DAY, None, "no longer set at dc1/orders")]
-    assert change.reason == "mirrored by flow.dc1-to-dc2"
-
-
-def test_what_a_running_job_made_of_a_mirror_is_not_compared_with_what_was_applied() -> None:
-    applied = mirror("orders", 6, retention_ms=DAY)
-    want = mirror("orders", 8, retention_ms=WEEK)
-
-    change = only(want, cluster(live("orders", 8, retention_ms=WEEK), name="dc2", owned=[owned(applied)]))
-
-    assert change.action is Action.NO_OP
-
-
-def test_a_topic_that_exists_and_is_nobodys_is_adopted() -> None:
-    change = only(wanted("orders", 6, retention_ms=WEEK), cluster(live("orders", 6, retention_ms=DAY)))
-    as_it_is = only(wanted("orders", 6), cluster(live("orders", 6)))
-
-    assert (change.adopted, change.reason) == (True, "exists, will be managed")
-    assert moves(change) == [("retention.ms", DAY, WEEK, "")]
-    assert (as_it_is.action, as_it_is.adopted) == (Action.NO_OP, True)
-
-
-def test_a_topic_of_another_topology_is_left_alone() -> None:
-    want = wanted("orders", 12)
-
-    change = only(want, cluster(live("orders", 6), owned=[owned(want, topology="billing")]))
-
-    assert (change.action, change.reason) == (Action.NO_OP, "owned by topology 'billing'")
-
-
-def test_a_topic_that_may_not_be_described_is_not_created() -> None:
-    change = only(wanted("orders"), cluster(hidden=frozenset({"orders"})))
-
-    assert (change.action, change.reason) == (
-        Action.UNKNOWN,
-        "(unknown: not authorized to describe dc1/orders)",
-    )
-
-
 def test_another_topic_under_the_same_name_is_said_and_remembered() -> None:
-    want = wanted("orders", 6)
-
-    change = only(want, cluster(live("orders", topic_id="new"), owned=[owned(want, topic_id="old")]))
-
+    (change,) = planned(SIX, at(live("orders", topic_id="new"), owned(SIX, topic_id="old")))
     assert change.notes == ("was deleted and made again outside the topology since it was applied",)
-    assert moves(change) == [("id", "old", "new", "another topic under the same name")]
+    assert moves(change) == ["id: old -> new (another topic under the same name)"]
 
 
-def test_an_entry_that_knows_no_id_tells_nothing_about_it() -> None:
-    want = wanted("orders", 6)
-    entry = owned(want, spec={"partitions": "6"})
-
-    assert only(want, cluster(live("orders"), owned=[entry])).action is Action.NO_OP
-
-
-def test_a_sensitive_value_is_never_shown() -> None:
-    secret = {"vendor.password": ConfigValue(None, sensitive=True)}
-    have = replace(live("orders"), config=secret)
-    want, applied = wanted("orders", vendor_password="canary"), wanted("orders", vendor_password="old")
-
-    change = only(want, cluster(have, owned=[owned(applied)]))
-    same = only(want, cluster(have, owned=[owned(want)]))
-    adopted = only(want, cluster(have))
-
-    assert moves(change) == [("vendor.password", SENSITIVE, SENSITIVE, "")]
-    assert "canary" not in repr(change)
-    assert same.action is Action.NO_OP
-    assert adopted.action is Action.UPDATE
-
-
-@pytest.mark.parametrize(
-    ("factors", "shown"),
-    [
-        ((3, 3, 1), "3, and 1 for partition 2"),
-        ((1, 3, 3), "3, and 1 for partition 0"),
-        ((3, 3, 3, 2, 2), "3, and 2 for 2 partitions (3, 4)"),
-        ((2, 1, 3, 3), "3, and 1 for partition 1, and 2 for partition 0"),
-    ],
+@cases(
+    "factors shown",
+    {
+        "the last": ((3, 3, 1), "3, and 1 for partition 2"),
+        "the first": ((1, 3, 3), "3, and 1 for partition 0"),
+        "two": ((3, 3, 3, 2, 2), "3, and 2 for 2 partitions (3, 4)"),
+        "three factors": ((2, 1, 3, 3), "3, and 1 for partition 1, and 2 for partition 0"),
+    },
 )
 def test_a_topic_whose_partitions_differ_is_shown_as_it_is(factors: tuple[int, ...], shown: str) -> None:
     want = wanted("orders", len(factors), 3)
-    change = only(want, cluster(uneven("orders", *factors), owned=[owned(want)]))
-
-    assert moves(change) == [("replication", factors, 3, "changed outside the topology")]
+    (change,) = planned(want, at(uneven("orders", *factors), owned(want)))
+    assert moves(change) == [f"replication: {factors} -> 3 ({OUTSIDE})"]
     assert change.before is not None
     assert change.before["replication"] == factors
     assert displayed(("replication",), factors) == shown
 
 
-def test_a_replication_that_is_not_declared_is_not_compared() -> None:
-    assert moves(only(wanted("orders"), cluster(uneven("orders", 3, 1)))) == []
+# What leaves the topology: forgotten or deleted, as it was last applied, never by accident.
+
+KEPT = owned(A_DAY)
+DOOMED = replace(KEPT, on_remove=OnRemove.DELETE)
+MIRROR = owned(mirror("orders", 6))
+SOURCELESS = replace(MIRROR, spec={})
+SILENT = Unreachable("dc1", "connection refused")
+DELETING = flow(on_source_delete=OnSourceDelete.DELETE)
+UNSELECTED = "forget: flow.dc1-to-dc2 no longer selects dc1/orders; it stays"
+SOURCE_GONE = "forget: dc1/orders was deleted; the mirror stays"
+HIDDEN = {"hidden": frozenset({"orders"})}
+UNKNOWN = "unknown: (unknown: dc1 unreachable)"
+
+
+@cases(
+    "clusters flows says",
+    {
+        "on_remove: keep": (
+            [at(HAS, KEPT)],
+            [],
+            ["forget: leaves the topology; on_remove: keep, it stays as it is"],
+        ),
+        "on_remove: delete": (
+            [at(HAS, DOOMED)],
+            [],
+            ["delete: leaves the topology; on_remove: delete, as last applied"],
+        ),
+        "gone": ([at(None, DOOMED)], [], ["forget: already gone from the cluster"]),
+        "another has its name": (
+            [at(live("orders", topic_id="another"), DOOMED)],
+            [],
+            ["forget: another topic has its name now, which is left alone"],
+        ),
+        "hidden": (
+            [at(None, DOOMED, **HIDDEN)],
+            [],
+            ["unknown: (unknown: not authorized to describe dc1/orders)"],
+        ),
+        "another topology's": ([at(HAS, replace(DOOMED, topology="billing"))], [], []),
+        "an entry of a kind that is not removed": (
+            [at(None, RegistryEntry(group_address("dc1", "app"), SHOP))],
+            [],
+            [],
+        ),
+        "a mirror whose flow left": (
+            [at(), there(HAS, MIRROR)],
+            [],
+            ["forget: flow.dc1-to-dc2 leaves the topology; its mirror stays"],
+        ),
+        "a mirror that is not selected": ([at(HAS), there(HAS, MIRROR)], [selecting(flow())], [UNSELECTED]),
+        "a mirror without its source": ([at(), there(HAS, MIRROR)], [selecting(flow())], [SOURCE_GONE]),
+        "on_source_delete: delete": (
+            [at(), there(HAS, MIRROR)],
+            [selecting(DELETING)],
+            ["delete: dc1/orders was deleted; on_source_delete: delete of flow.dc1-to-dc2"],
+        ),
+        "of a promoted flow": (
+            [at(), there(HAS, MIRROR)],
+            [selecting(replace(DELETING, state=FlowState.PROMOTED))],
+            [SOURCE_GONE],
+        ),
+        "a hidden source": ([at(**HIDDEN), there(HAS, MIRROR)], [selecting(DELETING)], [UNSELECTED]),
+        "an unknown source": (
+            [at(), there(HAS, SOURCELESS)],
+            [selecting(DELETING)],
+            ["forget: flow.dc1-to-dc2 no longer selects dc1/; it stays"],
+        ),
+        "a silent source": (
+            [SILENT, there(HAS, MIRROR)],
+            [selecting(flow(), known=False)],
+            [UNKNOWN, UNKNOWN],
+        ),
+        "a failover waits for no source": (
+            [SILENT, there(HAS, MIRROR)],
+            [selecting(flow(state=FlowState.FAILED_OVER), known=False)],
+            [],
+        ),
+        "a source that this plan deletes": (
+            [at(HAS, DOOMED), there(HAS, MIRROR)],
+            [selecting(DELETING)],
+            [
+                "delete: leaves the topology; on_remove: delete, as last applied",
+                "delete: dc1/orders was deleted; on_source_delete: delete of flow.dc1-to-dc2",
+            ],
+        ),
+    },
+)
+def test_a_topic_that_leaves_the_topology(clusters, flows, says) -> None:
+    assert [brief(change) for change in planned(desired(flows=flows), *clusters)] == says
+
+
+def test_a_delete_says_what_is_inside_and_which_groups_read_it() -> None:
+    groups = {f"g{number}": frozenset({"orders"}) for number in range(7)} | {"other": frozenset({"visits"})}
+    have = at(live("orders", 6, 3), DOOMED, sizes={"orders": 1_200_000_000}, group_topics=groups)
+    (change,) = planned(desired(), have)
+    assert change.notes == (
+        "the topic holds 1.2 GB of records, which are lost with it",
+        "consumer groups that commit to it: g0, g1, g2, g3, g4 and 2 more",
+    )
+    assert change.before == {"partitions": 6, "replication": 3, "config": {"retention.ms": DAY}}
+
+
+def test_destroy_is_everything_leaving() -> None:
+    have = cluster(HAS, live("visits"), owned=[DOOMED, owned(wanted("visits"))])
+    changes = diff_destroy(observed(have), topology(flow()))
+    assert [change.action for change in changes] == [Action.DELETE, Action.FORGET]
+
+
+# Drift: what was applied, against what is there.
+
+APPLIED = owned(wanted("orders", 6, 3, retention_ms=DAY))
+GROWN = live("orders", 8, 2, inherited={"retention.ms": WEEK})
+
+
+@cases(
+    "have says",
+    {
+        "as applied": (at(live("orders", retention_ms=DAY, segment_ms=DAY), APPLIED), ["no-op: as applied"]),
+        "a value": (at(HAS_WEEK, APPLIED), [f"update: {OUTSIDE}; retention.ms: {DAY} -> {WEEK}"]),
+        "several": (
+            at(GROWN, APPLIED),
+            [f"update: {OUTSIDE}; partitions: 6 -> 8; replication: 3 -> 2; retention.ms: {DAY} -> None"],
+        ),
+        "made again": (
+            at(live("orders", topic_id="another", retention_ms=DAY), APPLIED),
+            ["replace: deleted and made again outside the topology"],
+        ),
+        "deleted": (at(None, APPLIED), ["delete: deleted outside the topology"]),
+        "hidden": (
+            at(None, APPLIED, **HIDDEN),
+            ["unknown: (unknown: not authorized to describe dc1/orders)"],
+        ),
+        "another topology's": (at(HAS, replace(APPLIED, topology="billing")), []),
+        "no topic": (at(HAS, RegistryEntry(group_address("dc1", "app"), SHOP)), []),
+        "a silent cluster": (Unreachable("dc1", "no"), []),
+    },
+)
+def test_a_topic_that_was_applied(have, says) -> None:
+    assert [brief(one) for one in drifted(desired(), have)] == [
+        line.replace("no-op", Action.NO_OP.value) for line in says
+    ]
+
+
+FOLLOWED = owned(mirror("orders", 6, retention_ms=DAY))
+
+
+@cases(
+    "have source_now keys",
+    {
+        "the job followed": (HAS_WEEK, mirror("orders", 6, retention_ms=WEEK), []),
+        "it will": (HAS_DAY, mirror("orders", 6, retention_ms=WEEK), []),
+        "neither": (
+            live("orders", retention_ms="1"),
+            mirror("orders", 6, retention_ms=WEEK),
+            ["retention.ms"],
+        ),
+        "it grew": (live("orders", 8, retention_ms=DAY), mirror("orders", 8, retention_ms=DAY), []),
+        "it grew by hand": (
+            live("orders", 9, retention_ms=DAY),
+            mirror("orders", 8, retention_ms=DAY),
+            ["partitions"],
+        ),
+        "unset": (HAS, replace(mirror("orders", 6), unset=frozenset({"retention.ms"})), []),
+        "unset by hand": (HAS, mirror("orders", 6), ["retention.ms"]),
+    },
+)
+def test_a_mirror_that_is_as_its_source_wants_it_has_not_drifted(have, source_now, keys) -> None:
+    (change,) = drifted(desired(source_now), there(have, FOLLOWED))
+    assert [one.key for one in change.fields] == keys
+
+
+@cases(
+    "mirror_has source_has keys",
+    {
+        "a value": (live("orders", retention_ms=HOUR), live("orders", retention_ms=HOUR), []),
+        "none": (HAS, HAS, []),
+        "partitions": (live("orders", 8, retention_ms=DAY), live("orders", 8, retention_ms=DAY), []),
+        "another value": (HAS_WEEK, live("orders", retention_ms=HOUR), ["retention.ms"]),
+    },
+)
+def test_a_mirror_that_followed_a_drifted_source_has_not_drifted(mirror_has, source_has, keys) -> None:
+    shop = replace(topology(flow("there")), topics=(Topic("orders", "dc1", 6, config={"retention.ms": DAY}),))
+    copy = mirror("orders", 6, flow="there", retention_ms=DAY)
+    seen = observed(at(source_has, owned(A_DAY)), there(mirror_has, owned(copy)))
+    changes = {str(one.address): one for one in drift(expand(shop, seen), seen)}
+    assert [one.key for one in changes["topic.dc2.orders"].fields] == keys
+    assert changes["topic.dc1.orders"].action is Action.UPDATE
+
+
+# A value that the broker keeps to itself stands in no change, whatever happens to its topic.
+
+secrets = st.none() | st.sampled_from(["canary-1", "canary-2"])
+
+
+@given(secrets, secrets, secrets, st.booleans(), st.sampled_from(ConfigSource), st.sampled_from(OnRemove))
+def test_no_change_holds_the_secret_of_a_topic(want, have, applied, is_owned, source, on_remove) -> None:
+    def declared(value):
+        return wanted("orders", 6, **({} if value is None else {"vendor_credential": value}))
+
+    live_one = replace(
+        live("orders"), config={"vendor.credential": ConfigValue(have, source, sensitive=True)}
+    )
+    seen = at(live_one, replace(owned(declared(applied)), on_remove=on_remove) if is_owned else None)
+    changes = planned(declared(want), seen)
+    assert len(changes) == 1
+    assert "canary" not in repr((changes, planned(desired(), seen), drifted(desired(), seen)))
+
+
+def test_a_secret_that_changes_is_only_named() -> None:
+    have = replace(live("orders"), config={"vendor.password": ConfigValue(None, sensitive=True)})
+    want, before = wanted("orders", vendor_password="x"), wanted("orders", vendor_password="old")
+    (change,), (same,), (adopted,) = (
+        planned(want, at(have, entry)) for entry in (owned(before), owned(want), None)
+    )
+    assert moves(change) == [f"vendor.password: {SENSITIVE} -> {SENSITIVE}"]
+    assert (same.action, adopted.action) == (Action.NO_OP, Action.UPDATE)
+    (kept,), (gone,) = drifted(desired(), at(have, owned(want))), drifted(desired(), at(None, owned(want)))
+    assert (kept.action, kept.after) == (Action.NO_OP, {"config.vendor.password": SENSITIVE})
+    assert gone.before is not None
+    assert gone.before["config.vendor.password"] == SENSITIVE

@@ -1,8 +1,13 @@
-"""Two values that mean the same need no change; a number of milliseconds is read as a duration."""
+"""Values: which mean the same, and what people and the JSON output read for one. None raises."""
+
+from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from planner.diff.values import bytes_as_text, normal, readable
+from planner.diff.fields import FLOW, LAUNCH, METRICS
+from planner.diff.values import bytes_as_text, displayed, normal, readable
 
 
 @pytest.mark.parametrize(
@@ -52,3 +57,99 @@ def test_readable(key, value, shown) -> None:
 )
 def test_bytes_as_text(size, shown) -> None:
     assert bytes_as_text(size) == shown
+
+
+LAKE = {"folder": "/lake", "format": "json", "layout": "{topic}/", "size": 1 << 27, "every": 60_000}
+MERGES = {"compact": {"every": 3_600_000, "below": 16 << 20, "retention": 86_400_000}}
+BY_HOUR = {"include": ("a", "b"), "exclude": ("c",), "every": 1_500, "mode": "exact", "sync": True}
+
+
+MANY_OFFSETS = ", ".join(f"a:{one}:{one}" for one in range(20)) + " and 2 more partitions"
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "shown"),
+    [
+        ("rpo", 5_000, "5s"),
+        ("rpo", 5_400_000, "90m"),
+        ("rpo", 1_500, "1500ms"),
+        ("rpo", 0, "0ms"),
+        ("rpo", None, "not set"),
+        ("follow", None, "off"),
+        ("rate_limit", 50_000_000, "50MB/s"),
+        ("rate_limit", 1_500, "1500 B/s"),
+        ("rate_limit", "50MB/s", "50MB/s"),  # a plan file of an older release
+        ("slots", None, "auto"),
+        ("slots", 3, 3),
+        ("topics.default_exclude", True, True),
+        ("topics.include", ("a", "b"), ("a", "b")),
+        ("rename", "{topic}", "{topic}"),
+        ("rename", {"match": "a", "to": "b"}, "a -> b"),
+        ("rename", {"table": {"c": "d", "a": "b"}}, "a -> b, c -> d"),
+        ("start", "earliest", "earliest"),
+        ("start", {"timestamp": 7}, "timestamp 7"),
+        ("start", {"offsets": {"b": {"0": 1}, "a": {"10": 2, "9": 3}}}, "a:9:3, a:10:2, b:0:1"),
+        ("start", {"offsets": {"a": {str(one): one for one in range(22)}}}, MANY_OFFSETS),
+        ("origin_commits", {"group": "g", "every": 5_000}, "g every 5s"),
+        ("origin_commits", None, "off"),
+        ("files", LAKE, "json in /lake/{topic}/, closed at 128MiB, every 1m"),
+        (
+            "files",
+            {**LAKE, **MERGES},
+            (
+                "json in /lake/{topic}/, closed at 128MiB, every 1m, files below 16MiB merged every 1h,"
+                " replaced ones stay for 1d"
+            ),
+        ),
+        ("groups", BY_HOUR, "a, b without c, synced every 1500ms, exact"),
+        ("groups", {**BY_HOUR, "sync": False}, "not synced"),
+        (
+            "transform",
+            {"value": "protobuf: shop.Customer CgYK", "key": "json:  id\n BIGINT"},
+            (
+                "reads the value as protobuf: shop.Customer (descriptors 55efd896a2c9)",
+                "reads the key as json: id BIGINT",
+            ),
+        ),
+        ("topics", {"a": "b"}, ("a -> b",)),
+        ("conf", {"b": "2", "a": "1"}, ("a=1", "b=2")),
+        ("clusters.dc1.client.sasl.password", {"env": "PASSWORD"}, "{env: PASSWORD}"),
+        ("clusters.dc1.client.client.id", None, "not set"),
+        ("metrics", {"host": "127.0.0.1", "port": 9404}, "127.0.0.1:9404"),
+        ("metrics", {"host": "::1", "port": 0}, "::1:9404 or the next free port"),
+        ("metrics", None, "off"),
+        ("flows", {"orders": "active"}, ("orders (active)",)),
+        ("declared", {"a": ("x", "y")}, ("a: x, y",)),
+        ("copy", {}, "as released"),
+        ("copy", {"lanes": 3}, '{"lanes":3}'),
+        ("replication", (3, 3, 2), "3, and 2 for partition 2"),
+        ("replication", 3, 3),
+        ("partitions", None, None),
+        ("start", {"unknown": 1}, '{"unknown":1}'),
+        ("replication", ("x", 3), ("x", 3)),
+    ],
+)
+def test_displayed(name: str, value: object, shown: object) -> None:
+    assert displayed((name,), value) == shown
+
+
+anything: st.SearchStrategy[Any] = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.text(max_size=3),
+    lambda inner: (
+        st.lists(inner, max_size=3)
+        | st.dictionaries(
+            st.sampled_from(
+                ["offsets", "table", "match", "to", "group", "every", "include", "exclude", "mode"]
+            ),
+            inner,
+            max_size=4,
+        )
+    ),
+    max_leaves=6,
+)
+NAMES = [one.name for one in (*FLOW, *LAUNCH, *METRICS)] + ["groups", "topics", "flows", "declared"]
+
+
+@given(st.sampled_from([*NAMES, "replication", "clusters.a.client.b"]), anything)
+def test_no_value_of_a_forged_plan_raises(name: str, value: Any) -> None:
+    displayed((name,), value)
