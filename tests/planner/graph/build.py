@@ -143,6 +143,24 @@ def selected(desired: Desired) -> Mapping[str, tuple[tuple[str, str], ...]]:
     return {one.flow.name: one.topics for one in desired.flows}
 
 
+def seen(**clusters: Any) -> Observed:
+    """`seen(dc1="a b", dc2=[live("a")], dc3=None)`; the others are empty, and None could not be read."""
+    found: list[ObservedCluster | str] = []
+    for name in ("dc1", "dc2", "dc3"):
+        at = clusters.get(name, ())
+        if at is None or isinstance(at, ObservedCluster):
+            found.append(name if at is None else at)
+        else:
+            found.append(cluster(name, *(at.split() if isinstance(at, str) else at)))
+    return observed(*found)
+
+
+def expanded(
+    *parts: Flow | Topic | AclRule, shop: Mapping[str, Any] | None = None, **clusters: Any
+) -> Desired:
+    return expand(topology(*parts, **(shop or {})), seen(**clusters))
+
+
 THREE = observed(cluster("dc1", "a", "b"), cluster("dc2"), cluster("dc3"))
 
 

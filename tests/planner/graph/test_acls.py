@@ -2,20 +2,17 @@
 
 import pytest
 
-from planner.graph import expand
 from planner.model.desired import Declared, Desired, MirroredBy
 from planner.model.topology import AclRule, FlowState
 from runtime.contract.spec.acls import destination_prefix
 from runtime.contract.spec.rename import Match, Rename, Table, Template
 from runtime.contract.spec.route import CompiledRoute, Route
 from runtime.contract.spec.selection import SelectionRules
-from tests.planner.graph.build import acl_entry, cluster, flow, observed, rule, said, topology
+from tests.fakes.tables import cases
+from tests.planner.graph.build import acl_entry, cluster, expanded, flow, rule, said
 
 PREFIX = Template("{source}.{topic}")
-
-
-def rules(desired: Desired) -> set[AclRule]:
-    return {one.rule for one in desired.acls}
+EMPTY = cluster("dc2", acls=())
 
 
 def words(desired: Desired) -> list[str]:
@@ -50,110 +47,77 @@ def words(desired: Desired) -> list[str]:
     ],
 )
 def test_a_rule_at_the_source_becomes(source: AclRule, mirrored: list[str]) -> None:
-    desired = expand(
-        topology(flow("dc1>dc2", "orders", rename=PREFIX, acls_sync=True)),
-        observed(cluster("dc1", "orders", "other", acls=(source,)), cluster("dc2", acls=())),
-    )
+    dc1 = cluster("dc1", "orders", "other", acls=(source,))
+    desired = expanded(flow("dc1>dc2", "orders", rename=PREFIX, acls_sync=True), dc1=dc1, dc2=EMPTY)
     assert words(desired) == mirrored
 
 
 def test_where_a_rule_could_not_go_along_it_is_said() -> None:
-    everything = rule("dc1 ALLOW User:a READ *")
-    prefixed = rule("dc1 ALLOW User:b READ o", "PREFIXED")
-    desired = expand(
-        topology(flow("dc1>dc2", "orders", acls_sync=True)),
-        observed(cluster("dc1", "orders", "other", acls=(everything, prefixed)), cluster("dc2", acls=())),
-    )
-    assert said(desired, "acl-on-everything") == [
+    acls = rule("dc1 ALLOW User:a READ *"), rule("dc1 ALLOW User:b READ o", "PREFIXED")
+    dc1 = cluster("dc1", "orders", "other", acls=acls)
+    desired = expanded(flow("dc1>dc2", "orders", acls_sync=True), dc1=dc1, dc2=EMPTY)
+    for code, text in (
         (
-            "rules on every topic (*) of dc1 are not mirrored: they would apply to dc2's own topics too:"
-            " User:a — declare under acls what these principals may do at dc2"
-        )
-    ]
-    assert said(desired, "acl-prefix") == [
-        (
-            "prefixed rules are mirrored topic by topic: the flow does not take every topic under the"
-            " prefix, or its rename has no such prefix: o — a new topic gets its rules within follow; or"
-            " declare a prefixed rule under acls"
-        )
-    ]
-
-
-def test_nothing_is_mirrored_that_nobody_asked_for() -> None:
-    desired = expand(
-        topology(flow("dc1>dc2"), flow("x=dc1>dc3", acls_sync=True, state=FlowState.PROMOTED)),
-        observed(
-            cluster("dc1", "a", acls=(rule("dc1 ALLOW User:a READ a"),)),
-            cluster("dc2"),
-            cluster("dc3", acls=()),
+            "acl-on-everything",
+            "rules on every topic (*) of dc1 are not mirrored: they would apply to dc2's own",
         ),
-    )
-    assert desired.acls == ()
+        (
+            "acl-prefix",
+            "prefixed rules are mirrored topic by topic: the flow does not take every topic under",
+        ),
+    ):
+        (summary,) = said(desired, code)
+        assert summary.startswith(text)
+        assert "User:a — declare" in summary or ": o — a new topic gets its rules" in summary
+
+
+READERS = cluster("dc1", "a", acls=(rule("dc1 ALLOW User:a READ a"),))
+COPIED, OWN = rule("dc2 ALLOW User:a READ a"), rule("dc2 ALLOW User:b READ a")
+ENTRY = acl_entry("dc1-dc2", COPIED)
+SYNCED, BACK = flow("dc1>dc2", acls_sync=True), flow("dc2>dc1", acls_sync=True)
+ENDED = flow("x=dc1>dc3", acls_sync=True, state=FlowState.PROMOTED)
+UNREADABLE = cluster("dc1", "a", unreadable={"acls": "not authorized"})
+
+
+@cases(
+    "flows clusters found",
+    {
+        "not wanted": ([flow("dc1>dc2"), ENDED], {"dc1": READERS, "dc3": cluster("dc3", acls=())}, set()),
+        "there of its own": ([SYNCED], {"dc1": READERS, "dc2": cluster("dc2", acls=(COPIED,))}, set()),
+        "a destination that is down": ([SYNCED], {"dc1": READERS, "dc2": None}, {COPIED}),
+        "between two sides": (
+            [SYNCED, BACK],
+            {"dc1": READERS, "dc2": cluster("dc2", "a", acls=(COPIED,), owned=(ENTRY,))},
+            {COPIED},
+        ),
+        "it does not outlive its own": (
+            [SYNCED, BACK],
+            {"dc1": cluster("dc1", "a", acls=()), "dc2": cluster("dc2", "a", acls=(COPIED,), owned=(ENTRY,))},
+            set(),
+        ),
+        "held while they can't be read": (
+            [SYNCED, flow("x=dc1>dc3", "zzz", acls_sync=True)],
+            {"dc1": UNREADABLE, "dc2": cluster("dc2", "a", acls=(COPIED, OWN), owned=(ENTRY,)), "dc3": None},
+            {COPIED},
+        ),
+    },
+)
+def test_the_rules_of_a_mirror(flows, clusters, found) -> None:
+    desired = expanded(*flows, **clusters)
+    assert {one.rule for one in desired.acls} == found
+    why = "the ACLs of dc1 could not be read: not authorized"
+    assert desired.unknown == ({"flow.dc1-dc2": why, "flow.x": why} if clusters["dc1"] is UNREADABLE else {})
 
 
 def test_along_a_chain_rules_arrive_in_one_plan_and_declared_ones_win() -> None:
     declared = rule("dc3 ALLOW User:a READ a")
-    desired = expand(
-        topology(flow("dc1>dc2", acls_sync=True), flow("dc2>dc3", acls_sync=True), declared),
-        observed(
-            cluster("dc1", "a", acls=(rule("dc1 ALLOW User:a READ a"),)),
-            cluster("dc2", acls=()),
-            cluster("dc3", acls=()),
-        ),
+    desired = expanded(
+        SYNCED, flow("dc2>dc3", acls_sync=True), declared, dc1=READERS, dc2=EMPTY, dc3=cluster("dc3", acls=())
     )
     assert [(one.rule.cluster, one.origin) for one in desired.acls] == [
         ("dc2", MirroredBy("dc1-dc2", "dc1", "a")),
         ("dc3", Declared()),
     ]
-
-
-@pytest.mark.parametrize("native", [True, False])
-def test_between_two_sides_a_rule_does_not_outlive_its_own(native: bool) -> None:
-    copied = rule("dc2 ALLOW User:a READ a")
-    desired = expand(
-        topology(flow("dc1>dc2", acls_sync=True), flow("dc2>dc1", acls_sync=True)),
-        observed(
-            cluster("dc1", "a", acls=(rule("dc1 ALLOW User:a READ a"),) if native else ()),
-            cluster("dc2", "a", acls=(copied,), owned=(acl_entry("dc1-dc2", copied),)),
-        ),
-    )
-    assert rules(desired) == ({copied} if native else set())
-
-
-def test_a_rule_that_is_there_of_its_own_stays_nobodys() -> None:
-    desired = expand(
-        topology(flow("dc1>dc2", acls_sync=True)),
-        observed(
-            cluster("dc1", "a", acls=(rule("dc1 ALLOW User:a READ a"),)),
-            cluster("dc2", acls=(rule("dc2 ALLOW User:a READ a"),)),
-        ),
-    )
-    assert desired.acls == ()
-
-
-def test_an_unreachable_destination_gets_its_rules_when_it_is_back() -> None:
-    desired = expand(
-        topology(flow("dc1>dc2", acls_sync=True)),
-        observed(cluster("dc1", "a", acls=(rule("dc1 ALLOW User:a READ a"),)), "dc2"),
-    )
-    assert words(desired) == ["dc2.allow.User:a.READ.topic.a"]
-
-
-def test_rules_that_cannot_be_read_are_held_as_they_are() -> None:
-    copied, own = rule("dc2 ALLOW User:a READ a"), rule("dc2 ALLOW User:b READ a")
-    desired = expand(
-        topology(flow("dc1>dc2", acls_sync=True), flow("x=dc1>dc3", "zzz", acls_sync=True)),
-        observed(
-            cluster("dc1", "a", unreadable={"acls": "not authorized"}),
-            cluster("dc2", "a", acls=(copied, own), owned=(acl_entry("dc1-dc2", copied),)),
-            "dc3",
-        ),
-    )
-    assert rules(desired) == {copied}
-    assert desired.unknown == {
-        "flow.dc1-dc2": "the ACLs of dc1 could not be read: not authorized",
-        "flow.x": "the ACLs of dc1 could not be read: not authorized",
-    }
 
 
 @pytest.mark.parametrize(

@@ -1,15 +1,177 @@
-"""Which flows come home to a cluster, and what other flows bring home already."""
+"""A failback: which flows come back, what others bring back, and the limits that it lifts and restores."""
 
+from collections.abc import Mapping
 from dataclasses import replace
 
-from planner.graph.routes import Failback, pending_failbacks, resumed_failbacks, without_covered
-from planner.model.topology import Flow, FlowState, Selection
-from runtime.contract.spec.rename import Template
-from tests.planner.graph.build import flow, topology
+import pytest
 
-ACTIVE, PAUSED, PROMOTED, FAILED_OVER = FlowState
+from planner.diff import diff
+from planner.diff.record import topic_entry
+from planner.graph import expand
+from planner.graph.routes import Failback, pending_failbacks, resumed_failbacks, without_covered
+from planner.model.desired import DesiredTopic
+from planner.model.observed import Observed, ObservedTopic, RegistryEntry
+from planner.model.step import AlterConfigs, Own
+from planner.model.topology import Flow, FlowState, Selection, Topology
+from planner.plan import make_plan
+from planner.plan.agreement import disagreements
+from runtime.contract.spec.rename import Template
+from runtime.contract.spec.topic_settings import BOUNDS, FOREVER_MS
+from tests.fakes.tables import cases
+from tests.planner.graph.build import cluster, flow, live, observed, topic, topology, wanted
+
+AFTER, BEFORE, LARGEST = (
+    "message.timestamp.after.max.ms",
+    "message.timestamp.before.max.ms",
+    "max.message.bytes",
+)
+HOUR = "3600000"
+OUT = flow("there=dc1>dc2", "orders", state=FlowState.FAILED_OVER)
+BACK = flow("back=dc2>dc1", reverse_of="there")
+
+
+BEFORE_KEY = {"message_timestamp_after_max_ms": HOUR}
+LIFTED = live("orders", message_timestamp_after_max_ms=FOREVER_MS)
+LIFTS, RESTORES = "lifted while flow.back copies records back", "restored after the failback"
+
+
+def shop(back: FlowState = FlowState.ACTIVE, *, declared: bool = True, **settings: str) -> Topology:
+    out = replace(OUT, state=FlowState.ACTIVE) if back is FlowState.PROMOTED else OUT
+    topics = [topic("dc1/orders", 1, None, **settings)] if declared else []
+    return topology(out, replace(BACK, state=back), *topics)
+
+
+SWITCHED = shop(FlowState.PROMOTED)
+
+
+def both(orders: ObservedTopic, *owned: RegistryEntry, mirror: ObservedTopic | None = None) -> Observed:
+    defaults = {"message.timestamp.type": "CreateTime", BEFORE: FOREVER_MS, AFTER: HOUR, LARGEST: "1000000"}
+    there = mirror or live("orders", **{key.replace(".", "_"): value for key, value in BOUNDS.items()})
+    return observed(
+        cluster("dc1", orders, owned=owned, defaults=defaults), cluster("dc2", there, defaults=defaults)
+    )
+
+
+def entry(made: DesiredTopic) -> RegistryEntry:
+    return topic_entry(made, "t", f"id-{made.name}", created=False)
+
+
+def at_source(declared: Topology, over: Observed) -> DesiredTopic:
+    return wanted(expand(declared, over))["dc1/orders"]
+
+
+def fields(declared: Topology, over: Observed) -> Mapping[str, tuple[object, object, str]]:
+    """What changes of the topic at the cluster that records come back to."""
+    found = diff(expand(declared, over), over, declared)
+    (change,) = [one for one in found if str(one.address) == "topic.dc1.orders"]
+    return {one.key: (one.old, one.new, one.note) for one in change.fields}
+
+
+OTHER_SIDE = live("orders", retention_bytes="77", cleanup_policy="compact")
+LARGE = live("orders", max_message_bytes="2000000")
+
+
+@cases(
+    "declared orders mirror config lifted",
+    {
+        "only what would refuse a record": (
+            {"retention_ms": "1"},
+            live("orders", retention_ms="1"),
+            None,
+            {"retention.ms": "1", AFTER: FOREVER_MS},
+            {AFTER: ""},
+        ),
+        "not the settings of the other side": (
+            {},
+            live("orders"),
+            OTHER_SIDE,
+            {AFTER: FOREVER_MS},
+            {AFTER: ""},
+        ),
+        "room for a larger batch": (
+            {},
+            live("orders"),
+            LARGE,
+            {AFTER: FOREVER_MS, LARGEST: "2000000"},
+            {AFTER: "", LARGEST: ""},
+        ),
+        "no declared limit": (
+            {"message_timestamp_after_max_ms": "5000"},
+            live("orders", message_timestamp_after_max_ms="5000"),
+            None,
+            {AFTER: "5000"},
+            None,
+        ),
+        "an undeclared topic": (None, live("orders", **BEFORE_KEY), None, {AFTER: FOREVER_MS}, {AFTER: HOUR}),
+    },
+)
+def test_what_is_lifted(declared, orders, mirror, config, lifted) -> None:
+    of = shop(declared=False) if declared is None else shop(**declared)
+    made = at_source(of, both(orders, mirror=mirror))
+    assert made.config == config
+    assert (made.lifted and (made.lifted.flow, made.lifted.before)) == (lifted and ("back", lifted))
+
+
+def test_a_topic_that_is_not_there_yet_is_made_like_its_source() -> None:
+    made = at_source(
+        shop(declared=False), observed(cluster("dc1"), cluster("dc2", live("orders", retention_bytes="77")))
+    )
+    assert (made.config["retention.bytes"], made.lifted) == ("77", None)
+
+
+@pytest.mark.parametrize(("own", "restored"), [(BEFORE_KEY, HOUR), ({}, None)])
+@pytest.mark.parametrize("declared", [True, False])
+def test_a_limit_is_lifted_once_restored_once_and_then_left_alone(own, restored, declared) -> None:
+    during, after = shop(declared=declared), shop(FlowState.PROMOTED, declared=declared)
+    before = both(live("orders", **own))
+    made = at_source(during, before)
+    if declared:
+        owned = entry(replace(made, config={}, lifted=None))
+        assert fields(during, both(live("orders", **own), owned)) == {AFTER: (restored, FOREVER_MS, LIFTS)}
+    lifted = both(LIFTED, entry(made))
+    assert at_source(during, lifted).lifted == made.lifted
+    assert fields(during, lifted) == {}
+    assert fields(after, lifted) == {AFTER: (FOREVER_MS, restored, RESTORES)}
+    if declared:
+        kept = entry(at_source(after, lifted))
+        assert (kept.before, kept.config) == ({}, {})
+        assert fields(after, both(live("orders", **own), kept)) == {}
+
+
+def test_a_setting_leaves_after_the_switch() -> None:
+    """A promoted failback holds no setting of the topic that it filled."""
+    owned = entry(at_source(shop(FlowState.PROMOTED, retention_bytes="9"), both(live("orders"))))
+    left = fields(SWITCHED, both(live("orders", retention_bytes="9"), owned))
+    assert left == {"retention.bytes": ("9", None, "no longer declared")}
+
+
+def test_a_limit_is_restored_once_the_failback_has_ended() -> None:
+    lifted = both(LIFTED, entry(at_source(shop(), both(live("orders", **BEFORE_KEY)))))
+    desired = expand(SWITCHED, lifted)
+    plan = make_plan(desired, lifted, diff(desired, lifted, SWITCHED), SWITCHED)
+    (restore,) = [step for step in plan.steps if isinstance(step, AlterConfigs) and step.cluster == "dc1"]
+    assert restore.set == {AFTER: HOUR}
+    assert "own:flow.back" in restore.needs
+    assert not any(restore.id in step.needs for step in plan.steps if not isinstance(step, Own))
+
+
+@pytest.mark.parametrize("back", [FlowState.ACTIVE, FlowState.PROMOTED])
+def test_the_steps_of_a_failback_and_of_a_switch_agree_with_what_is_shown(back: FlowState) -> None:
+    owner = entry(at_source(shop(), both(live("orders", **BEFORE_KEY))))
+    over = both(live("orders")) if back is FlowState.ACTIVE else both(LIFTED, owner)
+    declared = shop(back, retention_ms="77")
+    desired = expand(declared, over)
+
+    plan = make_plan(desired, over, diff(desired, over, declared), declared)
+
+    assert disagreements(plan) == ()
+
+
+# Which flows come back to a cluster, and what other flows bring back already.
+
+_, _, PROMOTED, FAILED_OVER = FlowState
 THERE = flow("f=dc1>dc2", "a")
-BACK = flow("f-back=dc2>dc1", reverse_of="f")
+HOME = flow("f-back=dc2>dc1", reverse_of="f")
 
 
 def names(found: list[Failback]) -> list[tuple[str, str, bool]]:
@@ -35,20 +197,20 @@ def test_by_the_job_that_is_there() -> None:
 
 
 def test_by_the_way_home_that_is_there() -> None:
-    shop = topology(replace(THERE, state=FAILED_OVER), replace(BACK, name="x"))
+    shop = topology(replace(THERE, state=FAILED_OVER), replace(HOME, name="x"))
 
     assert names(pending_failbacks(shop, "dc1")) == [("f", "x", True)]
 
 
 def test_a_promoted_way_home_is_at_home_already() -> None:
-    shop = topology(THERE, replace(BACK, state=PROMOTED))
+    shop = topology(THERE, replace(HOME, state=PROMOTED))
 
     assert pending_failbacks(shop, "dc2") == []
     assert names(resumed_failbacks(shop, "dc1")) == [("f", "f-back", True)]
 
 
 def test_the_other_side_was_lost_meanwhile_so_the_flow_is_the_way_home_of_its_way_home() -> None:
-    shop = topology(replace(THERE, state=FAILED_OVER), replace(BACK, state=FAILED_OVER))
+    shop = topology(replace(THERE, state=FAILED_OVER), replace(HOME, state=FAILED_OVER))
 
     assert names(pending_failbacks(shop, "dc2")) == [("f-back", "f", True)]
 

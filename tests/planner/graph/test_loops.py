@@ -1,8 +1,9 @@
 """Where names can come home, and what the provenance of each flow comes to."""
 
+import itertools
+
 import pytest
 
-from planner.graph import expand
 from planner.graph.replication_graph import (
     CopyEdge,
     TopicNode,
@@ -10,9 +11,10 @@ from planner.graph.replication_graph import (
     sample_name,
     strongly_connected,
 )
-from planner.model.topology import Flow, FlowState, Provenance, Selection
+from planner.model.topology import Flow, FlowState, Provenance
 from runtime.contract.spec.rename import Match, Table, Template
-from tests.planner.graph.build import cluster, flow, observed, topology
+from tests.fakes.tables import cases
+from tests.planner.graph.build import expanded, flow
 
 PREFIX = Template("{source}.{topic}")
 THERE_AND_BACK = (flow("dc1>dc2"), flow("dc2>dc1"))
@@ -20,8 +22,7 @@ RING = (flow("dc1>dc2"), flow("dc2>dc3"), flow("dc3>dc1"))
 
 
 def resolved(*flows: Flow) -> list[str]:
-    desired = expand(topology(*flows), observed(cluster("dc1", "a"), cluster("dc2"), cluster("dc3")))
-    return [one.provenance for one in desired.flows]
+    return [one.provenance for one in expanded(*flows, dc1="a").flows]
 
 
 @pytest.mark.parametrize(
@@ -64,34 +65,28 @@ def test_auto_comes_to(flows: tuple[Flow, ...], provenance: list[str]) -> None:
 
 
 def test_a_cluster_that_cannot_be_read_changes_nothing() -> None:
-    topics = topology(flow("dc1>dc2", "a"), flow("dc2>dc1", "a"))
-    desired = expand(topics, observed("dc1", cluster("dc2")))
+    desired = expanded(flow("dc1>dc2", "a"), flow("dc2>dc1", "a"), dc1=None)
     assert [one.provenance for one in desired.flows] == ["batch", "batch"]
 
 
-def test_in_a_mesh_each_flow_copies_what_was_born_at_its_source() -> None:
-    ends = [
-        f"{one}>{other}" for one in ("dc1", "dc2", "dc3") for other in ("dc1", "dc2", "dc3") if one != other
-    ]
-    desired = expand(
-        topology(*(flow(pair) for pair in ends)),
-        observed(cluster("dc1", "a"), cluster("dc2"), cluster("dc3")),
-    )
-    assert {(one.provenance, one.native_only, one.shared) for one in desired.flows} == {
-        ("headers", True, True)
-    }
+MESH = tuple(f"{one}>{other}" for one, other in itertools.permutations(("dc1", "dc2", "dc3"), 2))
 
 
-def test_a_triangle_without_a_loop_needs_to_know_the_others_all_the_same() -> None:
-    desired = expand(
-        topology(flow("dc1>dc2"), flow("dc2>dc3"), flow("dc1>dc3")),
-        observed(cluster("dc1", "a"), cluster("dc2"), cluster("dc3")),
-    )
-    assert [(one.flow.name, one.provenance, one.native_only) for one in desired.flows] == [
-        ("dc1-dc2", "off", False),
-        ("dc1-dc3", "batch", True),
-        ("dc2-dc3", "batch", True),
-    ]
+@cases(
+    "ends found",
+    {
+        # In a mesh each flow copies what was born at its source.
+        "a mesh": (MESH, [("headers", True)] * 6),
+        "a triangle without a loop": (
+            ("dc1>dc2", "dc1>dc3", "dc2>dc3"),
+            [("off", False), ("batch", True), ("batch", True)],
+        ),
+    },
+)
+def test_flows_that_meet_know_what_is_native(ends, found) -> None:
+    desired = expanded(*(flow(pair) for pair in ends), dc1="a")
+    assert [(one.provenance, one.native_only) for one in desired.flows] == found
+    assert all(one.shared for one in desired.flows if len(ends) == 6)
 
 
 def edges(*pairs: str) -> list[CopyEdge]:
@@ -153,11 +148,3 @@ def test_a_tree_of_pairs_holds_no_longer_loop(pairs: str, longer: list[bool]) ->
 )
 def test_a_name_for_a_regex(pattern: str, name: str | None) -> None:
     assert sample_name(pattern) == name
-
-
-def test_samples_are_never_made_into_topics() -> None:
-    desired = expand(
-        topology(flow("dc1>dc2", topics=Selection(("x.*", "__repl.*", "named")))),
-        observed(cluster("dc1"), cluster("dc2")),
-    )
-    assert desired.topics == ()

@@ -1,4 +1,4 @@
-"""Which topics the clusters should hold, and with what."""
+"""Which topics the clusters should hold, with what, and what each flow takes, in every state."""
 
 from dataclasses import replace
 
@@ -9,16 +9,19 @@ from planner.graph import expand
 from planner.graph.expansion import read_request_of
 from planner.model.desired import Declared, DesiredTopic, MirroredBy, QuarantineOf
 from planner.model.observed import ConfigValue
-from planner.model.topology import Configs, ConfigSync, OnRemove, Provenance, Topic, Transform
+from planner.model.topology import Configs, ConfigSync, FlowState, OnRemove, Provenance, Topic, Transform
 from planner.model.topology.transforms import OnBadRecord
 from runtime.contract.spec.rename import Match, Table, Template
+from tests.fakes.tables import cases
 from tests.planner.graph.build import (
     BOUNDS,
     MIRROR,
     cluster,
+    expanded,
     flow,
     live,
-    observed,
+    mirror_entry,
+    seen,
     selected,
     topic,
     topology,
@@ -26,242 +29,304 @@ from tests.planner.graph.build import (
 )
 
 PREFIX = Template("{source}.{topic}")
+WAY, BACK = flow("dc1>dc2"), flow("dc2>dc1")
+ALL, SET, OFF = ConfigSync.ALL, ConfigSync.SET, ConfigSync.OFF
+HEADERS = flow("dc1>dc2", provenance=Provenance.HEADERS)
+INHERITED = {"retention.ms": "604800000", "retention.bytes": "-1"}
+SETS = live("a", retention_ms="5", cleanup_policy="compact", min_insync_replicas="2")
+HAS = live("a", flush_ms="1", min_insync_replicas="2", retention_ms="1")
+COMPACT = {"retention.ms": "5", "cleanup.policy": "compact"}
+NO_SEGMENTS = {key: value for key, value in MIRROR.items() if key != "segment.bytes"}
 
 
-def test_a_mirror_is_made_for_each_live_topic_that_is_taken() -> None:
-    desired = expand(
-        topology(flow("dc1>dc2", ("orders", r"pay\..*"))),
-        observed(cluster("dc1", live("orders", 12), live("pay.eu", 3), "other"), cluster("dc2")),
-    )
-    assert wanted(desired) == {
-        "dc2/orders": DesiredTopic(
-            "dc2", "orders", MirroredBy("dc1-dc2", "dc1", "orders"), 12, config=MIRROR
+def synced(mode: ConfigSync, *exclude: str):
+    return flow("dc1>dc2", configs=Configs(mode, exclude))
+
+
+def hidden(one, **secret: None):
+    """A topic with a value that may not be read."""
+    secrets = {key.replace("_", "."): ConfigValue(None, sensitive=True) for key in secret}
+    return replace(one, config={**one.config, **secrets})
+
+
+@cases(
+    "parts clusters place config unset",
+    {
+        "by default what is set": (
+            [WAY],
+            {"dc1": [SETS], "dc2": [HAS]},
+            "dc2/a",
+            {**MIRROR, **COMPACT},
+            {"flush.ms"},
         ),
-        "dc2/pay.eu": DesiredTopic("dc2", "pay.eu", MirroredBy("dc1-dc2", "dc1", "pay.eu"), 3, config=MIRROR),
-    }
-    assert selected(desired) == {"dc1-dc2": (("orders", "orders"), ("pay.eu", "pay.eu"))}
+        "without some": (
+            [synced(SET, "flush.ms", "retention.*", "seg.*")],
+            {"dc1": [SETS], "dc2": [HAS]},
+            "dc2/a",
+            {**NO_SEGMENTS, "cleanup.policy": "compact"},
+            set(),
+        ),
+        "none": ([synced(OFF)], {"dc1": [SETS], "dc2": [HAS]}, "dc2/a", BOUNDS, set()),
+        "all": (
+            [synced(ALL)],
+            {"dc1": [SETS], "dc2": [HAS]},
+            "dc2/a",
+            {**MIRROR, **COMPACT, "retention.bytes": "-1"},
+            {"flush.ms"},
+        ),
+        "all of one that is to be made": (
+            [synced(ALL), topic("dc1/a", flush_ms="1")],
+            {},
+            "dc2/a",
+            {**MIRROR, **INHERITED, "flush.ms": "1"},
+            set(),
+        ),
+        "what is declared stands": (
+            [WAY, topic("dc2/a", retention_ms="7", min_insync_replicas="1")],
+            {"dc1": [live("a", retention_ms="5")], "dc2": [live("a", flush_ms="1")]},
+            "dc2/a",
+            {**MIRROR, "retention.ms": "7", "min.insync.replicas": "1"},
+            set(),
+        ),
+        "headers need room": (
+            [HEADERS],
+            {"dc1": [live("a", max_message_bytes="2000000")]},
+            "dc2/a",
+            {**MIRROR, "max.message.bytes": "2001024"},
+            set(),
+        ),
+        "further on too": (
+            [HEADERS, flow("dc2>dc3")],
+            {"dc1": [live("a", max_message_bytes="2000000")]},
+            "dc3/a",
+            {**MIRROR, "max.message.bytes": "2001024"},
+            set(),
+        ),
+        "no number": (
+            [HEADERS, topic("dc1/a", max_message_bytes="much")],
+            {},
+            "dc2/a",
+            {**MIRROR, "max.message.bytes": "much"},
+            set(),
+        ),
+        "a secret": (
+            [synced(SET, "segment.bytes")],
+            {"dc1": [hidden(live("a"), vendor_key=None)], "dc2": [hidden(live("a"), other_key=None)]},
+            "dc2/a",
+            NO_SEGMENTS,
+            set(),
+        ),
+        "a topic of both sides": (
+            [WAY, BACK],
+            {"dc1": [live("a", 3, retention_ms="1")], "dc2": [live("a", 6, retention_ms="2")]},
+            "dc1/a",
+            BOUNDS,
+            set(),
+        ),
+        "one that this side lacks": (
+            [WAY, BACK],
+            {"dc2": [live("a", 6, retention_ms="2")]},
+            "dc1/a",
+            {**MIRROR, "retention.ms": "2"},
+            set(),
+        ),
+        "and its other side": (
+            [WAY, BACK],
+            {"dc2": [live("a", 6, retention_ms="2")]},
+            "dc2/a",
+            BOUNDS,
+            set(),
+        ),
+        "what no cluster tells": (
+            [WAY, topic("dc1/a")],
+            {"dc1": cluster("dc1", default_partitions=None, defaults={})},
+            "dc2/a",
+            BOUNDS,
+            set(),
+        ),
+        "a source that was promoted": (
+            [flow("dc1>dc2", promoted=("a",))],
+            {"dc1": "a", "dc2": cluster("dc2", "a", owned=(mirror_entry("dc1-dc2", "dc2/a"),))},
+            "dc2/a",
+            {},
+            set(),
+        ),
+    },
+)
+def test_the_settings_of_a_mirror(parts, clusters, place, config, unset) -> None:
+    one = wanted(expanded(*parts, **clusters))[place]
+    assert (one.config, one.unset) == (config, unset)
+
+
+@cases(
+    "parts clusters partitions",
+    {
+        "as its source": (
+            [flow("dc1>dc2", ("orders", r"pay\..*"))],
+            {"dc1": [live("orders", 12), live("pay.eu", 3), "other"]},
+            {"dc2/orders": 12, "dc2/pay.eu": 3},
+        ),
+        "declared": ([WAY, topic("dc2/a")], {"dc1": [live("a", 4)]}, {"dc2/a": 4}),
+        "grown": ([WAY, topic("dc2/a")], {"dc1": [live("a", 4)], "dc2": [live("a", 2)]}, {"dc2/a": 4}),
+        "more": ([WAY, topic("dc2/a")], {"dc1": [live("a", 4)], "dc2": [live("a", 9)]}, {"dc2/a": 9}),
+        "the larger of both sides": (
+            [WAY, BACK],
+            {"dc1": [live("a", 3)], "dc2": [live("a", 6)]},
+            {"dc1/a": 6, "dc2/a": 6},
+        ),
+        "of one that is declared here": (
+            [WAY, topic("dc1/new", 4), topic("dc1/plain")],
+            {"dc1": cluster("dc1", default_partitions=7)},
+            {"dc1/new": 4, "dc1/plain": None, "dc2/new": 4, "dc2/plain": 7},
+        ),
+        "a chain": (
+            [flow("dc1>dc2", "orders"), flow("dc2>dc3", rename=PREFIX)],
+            {"dc1": [live("orders", 5)]},
+            {"dc2/orders": 5, "dc3/dc2.orders": 5},
+        ),
+        "unknown": (
+            [WAY, topic("dc1/a")],
+            {"dc1": cluster("dc1", default_partitions=None)},
+            {"dc1/a": None, "dc2/a": None},
+        ),
+        # Prefixed names do not grow without end.
+        "a prefixed ring": (
+            [flow(ends, rename=PREFIX) for ends in ("dc1>dc2", "dc2>dc3", "dc3>dc1")],
+            {"dc1": "a", "dc2": "b", "dc3": "c"},
+            dict.fromkeys(
+                ["dc1/dc3.c", "dc1/dc3.dc2.b", "dc2/dc1.a", "dc2/dc1.dc3.c", "dc3/dc2.b", "dc3/dc2.dc1.a"], 1
+            ),
+        ),
+        "samples are no topics": ([flow("dc1>dc2", ("x.*", "__repl.*", "named"))], {}, {}),
+    },
+)
+def test_the_topics_and_their_partitions(parts, clusters, partitions) -> None:
+    desired = expanded(*parts, **clusters)
+    assert {place: one.partitions for place, one in wanted(desired).items()} == partitions
+
+
+@cases(
+    "rename name",
+    {
+        "the same": (Template("{topic}"), "a-x"),
+        "a prefix": (PREFIX, "dc1.a-x"),
+        "a suffix": (Template("{topic}.replica"), "a-x.replica"),
+        "a regex": (Match(r"a-(.*)", r"b-\1"), "b-x"),
+        "a table": (Table((("a-x", "c"),)), "c"),
+    },
+)
+def test_a_mirror_has_the_renamed_name(rename, name) -> None:
+    desired = expanded(flow("dc1>dc2", rename=rename), dc1=[live("a-x", 12)])
+    mirror = DesiredTopic("dc2", name, MirroredBy("dc1-dc2", "dc1", "a-x"), 12, config=MIRROR)
+    assert wanted(desired) == {f"dc2/{name}": mirror}
+    assert selected(desired) == {"dc1-dc2": (("a-x", name),)}
+
+
+def test_declared_topics_are_desired_as_declared_and_mirrors_have_the_replication_of_their_flow() -> None:
+    declared = Topic("orders", "dc1", 6, 3, {"retention.ms": "1"}, protect=True, on_remove=OnRemove.DELETE)
+    assert expanded(declared).topics == (
+        DesiredTopic(
+            "dc1", "orders", Declared(), 6, 3, {"retention.ms": "1"}, frozenset(), True, OnRemove.DELETE
+        ),
+    )
+    found = wanted(expanded(flow("dc1>dc2", replication=2), topic("dc2/declared"), dc1="orders declared"))
+    assert {name: one.replication for name, one in found.items()} == {"dc2/orders": 2, "dc2/declared": None}
 
 
 def test_a_flow_that_quarantines_has_a_topic_for_it_beside_each_mirror() -> None:
     """It has the mirror's partitions and room for headers. What exists keeps its settings and partitions."""
     transform = Transform(where="true", on_bad_record=OnBadRecord.QUARANTINE)
     of = topology(flow("dc1>dc2", transform=transform, replication=2), topic("dc2/declared.quarantine", 1))
-    source = cluster("dc1", live("orders", 12, max_message_bytes="5000"), live("old", 3), "declared")
-    seen = observed(source, cluster("dc2", live("old.quarantine", 1, retention_ms="1")))
-    found = wanted(expand(of, seen))
-    made = DesiredTopic(
-        "dc2",
-        "orders.quarantine",
-        QuarantineOf("dc1-dc2", "orders"),
-        12,
-        2,
-        {
-            "cleanup.policy": "delete",
-            "compression.type": "producer",
-            "max.message.bytes": str(5000 + (64 << 10)),
-            "message.timestamp.type": "CreateTime",
-            "retention.ms": "-1",
-        },
+    over = seen(
+        dc1=[live("orders", 12, max_message_bytes="5000"), live("old", 3), "declared"],
+        dc2=[live("old.quarantine", 1, retention_ms="1")],
     )
-    assert found["dc2/orders.quarantine"] == made
+    found = wanted(expand(of, over))
+    settings = {
+        "cleanup.policy": "delete",
+        "compression.type": "producer",
+        "max.message.bytes": str(5000 + (64 << 10)),
+        "message.timestamp.type": "CreateTime",
+        "retention.ms": "-1",
+    }
+    origin = QuarantineOf("dc1-dc2", "orders")
+    assert found["dc2/orders.quarantine"] == DesiredTopic("dc2", "orders.quarantine", origin, 12, 2, settings)
     kept = found["dc2/old.quarantine"]
     assert (kept.origin, kept.config) == (QuarantineOf("dc1-dc2", "old"), {})
     assert found["dc2/declared.quarantine"].origin == Declared()
-    changes = {str(one.address): one for one in diff(expand(of, seen), seen, of)}
-    assert changes["topic.dc2.orders.quarantine"].reason == (
-        "takes the bad records of orders: on_bad_record of flow.dc1-dc2"
-    )
-    assert not [
-        one.path for one in changes["topic.dc2.old.quarantine"].fields if one.path[0] != "replication"
-    ]
+    changes = {str(one.address): one for one in diff(expand(of, over), over, of)}
+    reason = "takes the bad records of orders: on_bad_record of flow.dc1-dc2"
+    assert changes["topic.dc2.orders.quarantine"].reason == reason
+    assert {one.path[0] for one in changes["topic.dc2.old.quarantine"].fields} <= {"replication"}
     details = read_request_of(of).details({"dc1": {"orders"}, "dc2": set()})
-    assert "orders.quarantine" in details["dc2"].topics
-    assert "orders.quarantine" not in details["dc1"].topics
+    assert [name for name, one in details.items() if "orders.quarantine" in one.topics] == ["dc2"]
 
 
-def test_mirrors_have_the_replication_of_their_flow_and_declared_topics_their_own() -> None:
-    desired = expand(
-        topology(flow("dc1>dc2", replication=2), topic("dc2/declared")),
-        observed(cluster("dc1", "orders", "declared"), cluster("dc2")),
+# Flows that ended, clusters that cannot be read.
+
+
+@pytest.mark.parametrize("state", [FlowState.PROMOTED, FlowState.FAILED_OVER])
+def test_a_flow_that_ended_leaves_its_mirrors_as_they_are(state: FlowState) -> None:
+    owned = (
+        *(mirror_entry("dc1-dc2", f"dc2/{name}") for name in ("dc1.a", "dc1.gone", "odd")),
+        mirror_entry("dc1-dc2", "dc2/dc1.b", topology="another"),
+        mirror_entry("other", "dc2/dc1.c"),
     )
-    found = wanted(desired)
-    assert {name: one.replication for name, one in found.items()} == {"dc2/orders": 2, "dc2/declared": None}
+    dc2 = cluster("dc2", "dc1.a", "dc1.b", "dc1.c", "odd", owned=owned)
+    desired = expanded(flow("dc1>dc2", rename=PREFIX, state=state), dc1=None, dc2=dc2)
+    assert desired.topics == (DesiredTopic("dc2", "dc1.a", MirroredBy("dc1-dc2", "dc1", "a")),)
+    assert selected(desired) == {"dc1-dc2": (("a", "dc1.a"),)}
+    assert desired.unknown == {}
+    assert desired.flows[0].selection_known
 
 
-def test_declared_topics_are_desired_as_declared() -> None:
-    declared = Topic("orders", "dc1", 6, 3, {"retention.ms": "1"}, protect=True, on_remove=OnRemove.DELETE)
-    desired = expand(topology(declared), observed(cluster("dc1")))
-    assert desired.topics == (
-        DesiredTopic(
-            "dc1", "orders", Declared(), 6, 3, {"retention.ms": "1"}, frozenset(), True, OnRemove.DELETE
-        ),
-    )
-
-
-@pytest.mark.parametrize(
-    ("rename", "name"),
-    [
-        (Template("{topic}"), "a-x"),
-        (PREFIX, "dc1.a-x"),
-        (Template("{topic}.replica"), "a-x.replica"),
-        (Match(r"a-(.*)", r"b-\1"), "b-x"),
-        (Table((("a-x", "c"),)), "c"),
-    ],
-)
-def test_the_name_is_the_renamed_one(rename: Template, name: str) -> None:
-    desired = expand(
-        topology(flow("dc1>dc2", rename=rename)), observed(cluster("dc1", "a-x"), cluster("dc2"))
-    )
-    assert list(wanted(desired)) == [f"dc2/{name}"]
-
-
-def test_a_topic_that_is_declared_here_is_mirrored_in_the_same_plan() -> None:
-    desired = expand(
-        topology(flow("dc1>dc2"), topic("dc1/new", 4, retention_ms="5"), topic("dc1/plain")),
-        observed(cluster("dc1", default_partitions=7), cluster("dc2")),
-    )
-    assert wanted(desired)["dc2/new"].partitions == 4
-    assert wanted(desired)["dc2/new"].config == {**MIRROR, "retention.ms": "5"}
-    assert wanted(desired)["dc2/plain"].partitions == 7
-
-
-def test_a_chain_is_one_plan() -> None:
-    desired = expand(
-        topology(flow("dc1>dc2", "orders"), flow("dc2>dc3", rename=PREFIX)),
-        observed(cluster("dc1", live("orders", 5, retention_ms="9")), cluster("dc2"), cluster("dc3")),
-    )
-    assert {place: (one.partitions, one.config) for place, one in wanted(desired).items()} == {
-        "dc2/orders": (5, {**MIRROR, "retention.ms": "9"}),
-        "dc3/dc2.orders": (5, {**MIRROR, "retention.ms": "9"}),
+def test_a_topic_that_was_promoted_is_taken_by_no_flow_but_another() -> None:
+    owned = [mirror_entry("dc1-dc2", f"dc2/pay.{one}") for one in ("eu", "us")]
+    dc2 = cluster("dc2", "pay.eu", "pay.us", owned=owned)
+    desired = expanded(flow("dc1>dc2", promoted=(r"pay\.eu",)), dc1="pay.eu pay.us", dc2=dc2)
+    assert {place: one.config for place, one in wanted(desired).items()} == {
+        "dc2/pay.eu": {},
+        "dc2/pay.us": MIRROR,
     }
-
-
-def test_prefixed_names_do_not_grow_without_end() -> None:
-    desired = expand(
-        topology(
-            flow("dc1>dc2", rename=PREFIX), flow("dc2>dc3", rename=PREFIX), flow("dc3>dc1", rename=PREFIX)
-        ),
-        observed(cluster("dc1", "a"), cluster("dc2", "b"), cluster("dc3", "c")),
+    assert selected(desired) == {"dc1-dc2": (("pay.us", "pay.us"),)}
+    old, dc2 = (
+        flow("old=dc1>dc2", state=FlowState.PROMOTED),
+        cluster("dc2", "a", owned=(mirror_entry("old", "dc2/a"),)),
     )
-    assert list(wanted(desired)) == [
-        "dc1/dc3.c",
-        "dc1/dc3.dc2.b",
-        "dc2/dc1.a",
-        "dc2/dc1.dc3.c",
-        "dc3/dc2.b",
-        "dc3/dc2.dc1.a",
-    ]
+    (taken,) = expanded(old, flow("new=dc3>dc2"), dc2=dc2, dc3="a").topics
+    assert taken.origin == MirroredBy("new", "dc3", "a")
 
 
-@pytest.mark.parametrize(
-    ("here", "there", "partitions"),
-    [(live("a", 4), (), 4), (live("a", 4), (live("a", 2),), 4), (live("a", 4), (live("a", 9),), 9)],
-)
-def test_a_mirror_has_at_least_the_partitions_of_its_source(
-    here: object, there: tuple[object, ...], partitions: int
-) -> None:
-    desired = expand(
-        topology(flow("dc1>dc2"), topic("dc2/a")),
-        observed(cluster("dc1", here), cluster("dc2", *there)),  # type: ignore[arg-type]
+def test_a_failback_brings_topics_back_under_their_old_names() -> None:
+    there = flow("f=dc1>dc2", "pay", rename=PREFIX, state=FlowState.FAILED_OVER)
+    desired = expanded(
+        there, flow("f-back=dc2>dc1", reverse_of="f"), dc2=[live("dc1.pay", 3), "dc1.other", "own"]
     )
-    assert wanted(desired)["dc2/a"].partitions == partitions
+    origins = {place: one.origin for place, one in wanted(desired).items()}
+    assert origins == {"dc1/pay": MirroredBy("f-back", "dc2", "dc1.pay")}
 
 
-def test_topics_that_both_sides_hold_get_the_partitions_of_the_larger_and_keep_their_settings() -> None:
-    desired = expand(
-        topology(flow("dc1>dc2"), flow("dc2>dc1")),
-        observed(
-            cluster("dc1", live("a", 3, retention_ms="1")), cluster("dc2", live("a", 6, retention_ms="2"))
-        ),
+def test_what_may_not_be_described_is_unknown_and_never_created() -> None:
+    dc1 = cluster("dc1", live("dim", 3, retention_ms="1"), hidden=frozenset({"secret", "dim", "else"}))
+    desired = expanded(
+        flow("dc1>dc2", ("secret", "dim", "hidden.*")), dc1=dc1, dc2=[live("dim", flush_ms="1")]
     )
     assert {place: (one.partitions, one.config, one.unset) for place, one in wanted(desired).items()} == {
-        "dc1/a": (6, BOUNDS, frozenset()),
-        "dc2/a": (6, BOUNDS, frozenset()),
+        "dc2/dim": (3, BOUNDS, frozenset())
     }
-    assert [(one.provenance, one.shared) for one in desired.flows] == [("batch", True)] * 2
+    assert desired.unknown == {
+        f"topic.dc1.{name}": f"not authorized to describe dc1/{name}" for name in ("dim", "secret")
+    }
 
 
-def test_a_topic_of_both_sides_that_one_lacks_is_made_like_the_other() -> None:
-    desired = expand(
-        topology(flow("dc1>dc2"), flow("dc2>dc1")),
-        observed(cluster("dc1"), cluster("dc2", live("a", 6, retention_ms="2"))),
-    )
-    assert wanted(desired)["dc1/a"].config == {**MIRROR, "retention.ms": "2"}
-    assert wanted(desired)["dc2/a"].config == BOUNDS
-
-
-@pytest.mark.parametrize(
-    ("configs", "config", "unset"),
-    [
-        (Configs(), {**MIRROR, "retention.ms": "5", "cleanup.policy": "compact"}, {"flush.ms"}),
-        (Configs(ConfigSync.SET, ("flush.ms", "retention.*", "seg.*")), None, set()),
-        (Configs(ConfigSync.OFF), BOUNDS, set()),
-        (
-            Configs(ConfigSync.ALL),
-            {**MIRROR, "retention.ms": "5", "cleanup.policy": "compact", "retention.bytes": "-1"},
-            {"flush.ms"},
-        ),
-    ],
-)
-def test_settings_follow_the_source(configs: Configs, config: dict[str, str] | None, unset: set[str]) -> None:
-    source = live("a", retention_ms="5", cleanup_policy="compact", min_insync_replicas="2")
-    mirror = live("a", flush_ms="1", min_insync_replicas="2", retention_ms="1")
-    desired = expand(
-        topology(flow("dc1>dc2", configs=configs)), observed(cluster("dc1", source), cluster("dc2", mirror))
-    )
-    expected = {**MIRROR, "cleanup.policy": "compact"} if config is None else config
-    if config is None:
-        del expected["segment.bytes"]
-    assert wanted(desired)["dc2/a"].config == expected
-    assert wanted(desired)["dc2/a"].unset == unset
-
-
-def test_what_is_declared_at_the_destination_stands() -> None:
-    desired = expand(
-        topology(flow("dc1>dc2"), topic("dc2/a", retention_ms="7", min_insync_replicas="1")),
-        observed(cluster("dc1", live("a", retention_ms="5")), cluster("dc2", live("a", flush_ms="1"))),
-    )
-    one = wanted(desired)["dc2/a"]
-    assert one.origin == Declared()
-    assert one.config == {**MIRROR, "retention.ms": "7", "min.insync.replicas": "1"}
-    assert one.unset == frozenset()
-
-
-def test_provenance_headers_need_room() -> None:
-    desired = expand(
-        topology(flow("dc1>dc2", provenance=Provenance.HEADERS), flow("dc2>dc3")),
-        observed(cluster("dc1", live("a", max_message_bytes="2000000")), cluster("dc2"), cluster("dc3")),
-    )
-    assert wanted(desired)["dc2/a"].config["max.message.bytes"] == "2001024"
-    assert wanted(desired)["dc3/a"].config["max.message.bytes"] == "2001024"
-
-
-def test_all_settings_of_a_topic_that_is_still_to_be_made() -> None:
-    desired = expand(
-        topology(flow("dc1>dc2", configs=Configs(ConfigSync.ALL)), topic("dc1/a", flush_ms="1")),
-        observed(cluster("dc1"), cluster("dc2")),
-    )
-    inherited = {"retention.ms": "604800000", "retention.bytes": "-1"}
-    assert wanted(desired)["dc2/a"].config == {**MIRROR, **inherited, "flush.ms": "1"}
-
-
-def test_a_value_that_is_no_number_is_left_to_the_broker() -> None:
-    desired = expand(
-        topology(flow("dc1>dc2", provenance=Provenance.HEADERS), topic("dc1/a", max_message_bytes="much")),
-        observed(cluster("dc1"), cluster("dc2")),
-    )
-    assert wanted(desired)["dc2/a"].config["max.message.bytes"] == "much"
-
-
-def test_a_value_that_nobody_may_see_is_neither_mirrored_nor_taken_back() -> None:
-    secret = ConfigValue(None, sensitive=True)
-    source, mirror = live("a"), live("a")
-    desired = expand(
-        topology(flow("dc1>dc2", configs=Configs(ConfigSync.SET, ("segment.bytes",)))),
-        observed(
-            cluster("dc1", replace(source, config={**source.config, "vendor.key": secret})),
-            cluster("dc2", replace(mirror, config={**mirror.config, "other.key": secret})),
-        ),
-    )
-    one = wanted(desired)["dc2/a"]
-    assert (set(one.config), one.unset) == (set(MIRROR) - {"segment.bytes"}, frozenset())
+def test_what_hangs_on_an_unreachable_cluster_is_unknown_and_the_rest_is_expanded() -> None:
+    parts = WAY, flow("dc2>dc1", "own"), flow("dc2>dc3", "x"), topic("dc1/declared", 2)
+    desired = expanded(*parts, dc1=None, dc2=[live("own", 2), "x"])
+    assert desired.unknown == {"flow.dc1-dc2": "dc1 unreachable"}
+    assert {place: one.partitions for place, one in wanted(desired).items()} == {
+        "dc1/declared": 2,
+        "dc1/own": 2,
+        "dc3/x": 1,
+    }
+    known = {one.flow.name: one.selection_known for one in desired.flows}
+    assert known == {"dc1-dc2": False, "dc2-dc1": True, "dc2-dc3": True}

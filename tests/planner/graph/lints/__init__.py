@@ -1,1 +1,0 @@
-"""Each lint: what is found, where, and what is not."""
