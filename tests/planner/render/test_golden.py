@@ -1,6 +1,5 @@
 """What people and machines read, to the letter. REPL_GOLDEN=write writes the files anew: look at the diff."""
 
-import os
 import re
 from collections.abc import Callable
 from pathlib import Path
@@ -11,6 +10,7 @@ from planner.model.plan import Plan
 from planner.render.plan.documents import markdown
 from planner.render.plan.json import json_text
 from planner.render.plan.text import text
+from tests.fakes.golden import agreed
 from tests.planner.render.scenes import SCENES
 
 GOLDEN = Path(__file__).parent / "golden"
@@ -37,12 +37,7 @@ RENDERERS: dict[str, Callable[[Plan], str]] = {
 @pytest.mark.parametrize("scene", SCENES)
 @pytest.mark.parametrize("kind", RENDERERS)
 def test_as_it_was_agreed(scene: str, kind: str) -> None:
-    file = GOLDEN / f"{scene}.{kind}"
     rendered = DIGEST.sub("sha256:the-digest-of-the-plan", RENDERERS[kind](SCENES[scene]()))
 
-    if os.environ.get("REPL_GOLDEN") == "write":
-        GOLDEN.mkdir(exist_ok=True)
-        file.write_text(rendered)
-
-    assert rendered == file.read_text()
+    agreed(GOLDEN / f"{scene}.{kind}", rendered)
     assert "canary" not in rendered

@@ -1,18 +1,61 @@
-"""A topology as YAML loads as the same topology, whatever is in it."""
+"""A topology as YAML loads as the same topology, whatever is in it, and every key as the same value."""
 
+import tempfile
+from dataclasses import fields, replace
 from pathlib import Path
+from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from planner.config import load
+from planner.config.language.build import CONVERTERS as READERS
 from planner.diff.values import FOREVER
-from planner.model.topology import Acl, AclRule, Cluster, Flow, Job, Selection, Topic, Topology
+from planner.model.shapes import RecordShape, record_of
+from planner.model.topology import (
+    Acl,
+    AclRule,
+    Cluster,
+    Compaction,
+    Configs,
+    ConfigSync,
+    Drill,
+    DrillSample,
+    FileEndpoint,
+    FileFormat,
+    Flow,
+    FlowState,
+    Format,
+    GroupMode,
+    Groups,
+    Internal,
+    Job,
+    OnDataLoss,
+    OnSourceDelete,
+    OriginCommits,
+    Policies,
+    Protect,
+    Provenance,
+    Quota,
+    RecordFormat,
+    Requirement,
+    SecretRef,
+    Selection,
+    StartAt,
+    StartAtOffsets,
+    StartAtTimestamp,
+    Timestamps,
+    Topic,
+    Topology,
+    Transform,
+)
 from planner.render.topology import topology_yaml
+from planner.render.yaml import CONVERTERS as WRITERS
+from planner.render.yaml import values_of
+from runtime.contract.spec.rename import Match, Table, Template
 
 HERE = Path(__file__).resolve().parents[3] / "plans" / "examples"
-
 names = st.from_regex(r"[A-Za-z0-9._-]{1,20}", fullmatch=True).filter(lambda name: name not in (".", ".."))
 texts = st.text(st.characters(codec="utf-8", exclude_categories=["Cs"]), min_size=1, max_size=30)
 configs = st.dictionaries(
@@ -48,33 +91,315 @@ rules = st.builds(
 )
 
 
-@given(st.lists(topics, max_size=6, min_size=1), st.sets(rules, max_size=8), texts)
-@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
-def test_what_is_written_loads_as_the_same(
-    tmp_path: Path, found: list[Topic], bindings: set[AclRule], comment: str
+some_regexes = st.sampled_from([("orders",), (r"pay\..*", "a-(b|c)"), ("'x'",)])
+regexes = st.just(()) | some_regexes
+intervals = st.sampled_from([1, 999, 1_000, 5_000, 60_000, 86_400_000])
+settings_of_spark = st.sampled_from([{}, {"spark.a": "1"}, {"spark.a": "yes", "spark.b": "{{ x"}])
+starts = (
+    st.sampled_from([StartAt("earliest"), StartAt("latest")])
+    | st.integers(0, 2_000_000_000_000).map(StartAtTimestamp)
+    | st.just(StartAtOffsets({"orders": {0: 42, 7: 0}, "a.b": {1: 1}}))
+)
+renames = st.sampled_from(
+    [
+        Template("{topic}"),
+        Template("{source}.{topic}"),
+        Match("a-(.*)", "b-\\1"),
+        Table((("a", "b"), ("c", "d"))),
+    ]
+)
+groups = st.builds(
+    Groups,
+    select=st.builds(Selection, include=regexes, exclude=regexes, default_exclude=st.booleans()),
+    sync=st.booleans(),
+    every_ms=intervals,
+    mode=st.sampled_from(GroupMode),
+)
+formats = st.just(Format()) | st.builds(
+    Format, format=st.just(RecordFormat.JSON), schema=st.just("id BIGINT, a STRING, b STRING")
+)
+transforms = st.builds(
+    Transform,
+    value=st.builds(Format, format=st.just(RecordFormat.JSON), schema=st.just("id BIGINT, a STRING")),
+    key=formats,
+    where=st.just("value.id > 1"),
+    set=st.sampled_from([{}, {"value.a": "upper(value.a)"}]),
+    drop=st.sampled_from([(), ("value.b",)]),
+)
+flows = st.builds(
+    Flow,
+    name=st.sampled_from(["f", "g-1"]),
+    source_cluster=st.just("dc1"),
+    destination_cluster=st.just("dc2"),
+    topics=st.builds(Selection, include=some_regexes, exclude=regexes, default_exclude=st.booleans()),
+    promoted=regexes,
+    restart_from=st.none() | starts,
+    rename=renames,
+    provenance=st.sampled_from(Provenance),
+    start=starts,
+    state=st.sampled_from(FlowState),
+    configs=st.builds(Configs, sync=st.sampled_from(ConfigSync), exclude=st.sampled_from([(), ("a.b",)])),
+    groups=groups,
+    acls_sync=st.booleans(),
+    quotas_sync=st.booleans(),
+    replication=st.none() | st.integers(1, 5),
+    protect=st.sampled_from(Protect),
+    rpo_ms=st.none() | intervals,
+    rate_limit=st.none() | st.sampled_from([1, 1_000, 1_024, 50_000_000]),
+    follow_every_ms=st.none() | intervals,
+    heartbeats_every_ms=st.none() | intervals,
+    checkpoints_every_ms=st.none() | intervals,
+    origin_commits=st.none() | st.builds(OriginCommits, group=st.sampled_from(["", "g"]), every_ms=intervals),
+    on_source_delete=st.sampled_from(OnSourceDelete),
+    on_data_loss=st.sampled_from(OnDataLoss),
+    transform=st.none() | transforms,
+    every_ms=st.none(),
+    job=st.sampled_from(["", "other"]),
+)
+jobs = st.builds(
+    Job,
+    name=st.just("other"),
+    launcher=st.sampled_from(["local", "yarn"]),
+    master=st.just(""),
+    slots=st.sampled_from(["auto", 3]),
+    memory=st.sampled_from(["1g", "512m"]),
+    metrics_port=st.sampled_from([9404, 9405]),
+    metrics_host=st.sampled_from(["127.0.0.1", "::"]),
+    metrics_partitions=st.sampled_from([2_000, 0]),
+    conf=settings_of_spark,
+    options=st.dictionaries(st.sampled_from(["queue", "x y"]), st.sampled_from(["7", "a"])),
+)
+internals = st.builds(
+    Internal,
+    replication=st.none() | st.just(3),
+    retention_ms=intervals,
+    timestamps=st.builds(
+        Timestamps,
+        retention_ms=st.none() | intervals,
+        replication=st.none() | st.just(2),
+        partitions=st.sampled_from([1, 4]),
+        max_per_partition=st.sampled_from([10, 20]),
+        retry_ms=st.none() | intervals,
+        expiry_ms=st.none() | intervals,
+    ),
+)
+limits = st.fixed_dictionaries(
+    {"request_percentage": st.floats(1e-9, 1e9) | st.integers(1, 10**12)},
+    optional={
+        "producer_byte_rate": st.sampled_from([1, 1_000, 1_048_576, 64_000_000, 2**63 - 1]),
+        "consumer_byte_rate": st.integers(1, 2**63 - 1),
+        "controller_mutation_rate": st.sampled_from([1, 0.5, 1e-05]),
+    },
+)
+entities = st.sampled_from(["app", "<default>", "CN=repl,O=shop", "7", "a/b%", "null", "{{ x", "é"])
+quotas = st.builds(
+    lambda user, client, values: Quota("dc1", user, client, None, **values),
+    entities,
+    st.none() | entities,
+    limits,
+)
+policies = st.sampled_from([Policies(), Policies(0, (Requirement("replication", ">=", "3"),))])
+CLUSTERS = {
+    "dc1": Cluster(
+        "dc1", "a:9092,b:9092", "id-1", {"sasl.password": SecretRef("env", "P"), "client.rack": "y"}
+    ),
+    "dc2": Cluster("dc2", "c:9092"),
+}
+
+
+def reloaded(topology: Topology, *comments: list[str]) -> Topology:
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder) / "topology.yaml"
+        file.write_text(topology_yaml(topology, *comments), encoding="utf-8")
+        return load(file)
+
+
+def without_places(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {name: without_places(one) for name, one in value.items()}
+    if isinstance(value, tuple):
+        return tuple(without_places(one) for one in value)
+    return replace(value, source=None) if hasattr(value, "source") else value
+
+
+@settings(max_examples=50)
+@given(
+    flows,
+    st.none() | jobs,
+    internals,
+    st.sampled_from([Policies(), Policies(0, (Requirement("replication", ">=", "3"),))]),
+    st.builds(
+        Drill,
+        st.none() | intervals,
+        st.none() | intervals,
+        st.none() | st.integers(0, 9),
+        samples=st.sampled_from([(), (DrillSample(r"pay\..*", "a/b.jsonl"),)]),
+    ),
+)
+def test_a_topology_is_written_so_that_it_loads_as_the_same(
+    flow: Flow, job: Job | None, internal: Internal, limits: Policies, drill: Drill
 ) -> None:
-    unique = {(topic.cluster, topic.name): topic for topic in found}
+    flow = replace(flow, job="other") if job is not None else replace(flow, job="dc2")
     topology = Topology(
         "t",
-        {name: Cluster(name, f"{name}.example.org:9092") for name in ("dc1", "dc2")},
-        tuple(unique.values()),
-        tuple(Acl(rule) for rule in bindings),
+        CLUSTERS,
+        flows={flow.name: flow},
+        jobs={job.name: job} if job else {},
+        internal=internal,
+        policies=limits,
+        drill=drill,
     )
-    file = tmp_path / "topology.yaml"
-    file.write_text(topology_yaml(topology, [comment], [comment]))
-    loaded = load(file)
-    assert {
-        (one.cluster, one.name): (one.partitions, one.replication, one.config) for one in loaded.topics
-    } == {(one.cluster, one.name): (one.partitions, one.replication, one.config) for one in topology.topics}
+    loaded = reloaded(topology)
+    assert without_places(loaded.flows) == topology.flows
+    assert without_places(loaded.jobs) == (topology.jobs or {"dc2": Job("dc2")})
+    assert without_places(loaded.clusters) == topology.clusters
+    assert replace(loaded.drill, samples=without_places(loaded.drill.samples)) == drill
+    assert (loaded.internal, without_places(loaded.policies.require)) == (internal, limits.require)
+
+
+@settings(max_examples=60)
+@given(
+    st.lists(quotas, unique_by=lambda one: one.entity, max_size=4),
+    st.lists(topics, max_size=6, unique_by=lambda one: (one.cluster, one.name)),
+    st.sets(rules, max_size=6),
+    texts,
+)
+def test_quotas_topics_and_rules_are_written_so_that_they_load_as_the_same(
+    of_dc1: list[Quota], declared: list[Topic], bindings: set[AclRule], comment: str
+) -> None:
+    of_dc2 = [replace(one, cluster="dc2") for one in of_dc1[:2]]
+    addresses = [Quota("dc1", ip="10.0.0.7", connection_creation_rate=5)]
+    topology = Topology(
+        "t",
+        CLUSTERS,
+        topics=tuple(declared),
+        acls=tuple(Acl(rule) for rule in bindings),
+        quotas=(*of_dc1, *of_dc2, *addresses),
+    )
+    loaded = reloaded(topology, [comment], [comment])
+    assert set(without_places(loaded.quotas)) == set(topology.quotas)
     assert {one.rule for one in loaded.acls} == bindings
+    read = {(one.cluster, one.name): (one.partitions, one.replication, one.config) for one in loaded.topics}
+    assert read == {
+        (one.cluster, one.name): (one.partitions, one.replication, one.config) for one in declared
+    }
 
 
-@pytest.mark.parametrize("file", sorted(HERE.glob("*.yaml")), ids=lambda file: file.stem)
-def test_the_examples_come_back_the_same(file: Path, tmp_path: Path) -> None:
-    topology = load(file)
-    again = tmp_path / "again.yaml"
-    again.write_text(topology_yaml(topology))
-    assert load(again).digest == topology.digest
+file_flows = st.builds(
+    Flow,
+    name=st.just("to-lake"),
+    source_cluster=st.just("dc1"),
+    destination_cluster=st.just("lake"),
+    topics=st.builds(Selection, include=some_regexes, exclude=regexes, default_exclude=st.booleans()),
+    every_ms=st.none() | st.sampled_from([1_000, 90_000]),
+    start=starts,
+    state=st.sampled_from([FlowState.ACTIVE, FlowState.PAUSED]),
+    rate_limit=st.none() | st.just(50_000_000),
+    rpo_ms=st.none() | intervals,
+    on_data_loss=st.sampled_from(OnDataLoss),
+    job=st.just("lake"),
+)
+lines_flows = st.builds(
+    Flow,
+    name=st.just("lines-in"),
+    source_cluster=st.just("inbox"),
+    destination_cluster=st.just("dc1"),
+    topics=st.just(Selection(to="inbox")),
+    every_ms=st.none() | st.sampled_from([1_000, 90_000]),
+    state=st.sampled_from([FlowState.ACTIVE, FlowState.PAUSED]),
+    rate_limit=st.none() | st.just(50_000_000),
+    on_data_loss=st.sampled_from(OnDataLoss),
+    job=st.sampled_from(["", "inbox"]),
+)
+endpoints = (
+    st.builds(
+        FileEndpoint,
+        name=st.just("lake"),
+        folder=st.sampled_from(["/data/lake", "/mnt/a b"]),
+        format=st.sampled_from([FileFormat.JSON, FileFormat.PARQUET]),
+        layout=st.sampled_from(["{topic}/", "{topic}/date={date}/hour={hour}/", "p={partition}/{topic}"]),
+        size=st.sampled_from(["128m", "1g"]),
+        compact=st.none()
+        | st.builds(
+            Compaction,
+            every_ms=st.sampled_from([60_000, 3_600_000]),
+            below=st.sampled_from(["1m", "16m"]),
+            retention_ms=st.sampled_from([60_000, 86_400_000]),
+        ),
+    )
+    | st.builds(
+        FileEndpoint,
+        name=st.just("lake"),
+        folder=st.just("/mnt/archive"),
+        format=st.just(FileFormat.RAW),
+        snapshots_every_ms=st.sampled_from([5_000, 600_000, 3_600_000]),
+    )
+    | st.builds(
+        FileEndpoint,
+        name=st.just("lake"),
+        folder=st.sampled_from(["s3a://bucket", "s3a://bucket/a=b/c"]),
+        client=st.sampled_from(
+            [
+                {},
+                {"region": "eu-1", "endpoint": "https://s3.example.org:9000", "ssl.ca.location": "/ca.pem"},
+                {
+                    "access.key": SecretRef("env", "KEY"),
+                    "secret.key": SecretRef("file", "/run/secrets/s3"),
+                    "session.token": SecretRef("env", "TOKEN"),
+                },
+            ]
+        ),
+        format=st.sampled_from([FileFormat.RAW, FileFormat.JSON]),
+    )
+)
+
+
+@settings(max_examples=30)
+@given(file_flows, endpoints)
+def test_a_flow_into_files_loads_as_it_is_written(flow: Flow, endpoint: FileEndpoint) -> None:
+    loaded = reloaded(Topology("t", CLUSTERS, file_flows={flow.name: flow}, endpoints={"lake": endpoint}))
+    assert without_places(loaded.file_flows) == {flow.name: flow}
+    assert without_places(loaded.endpoints) == {"lake": endpoint}
+    assert loaded.flows == {}
+
+
+@settings(max_examples=20)
+@given(
+    lines_flows,
+    st.sampled_from([FileFormat.JSON, FileFormat.TEXT, FileFormat.PARQUET]),
+    st.sampled_from(
+        [
+            ("/data/inbox", {}),
+            (
+                "s3a://bucket/in",
+                {"access.key": SecretRef("env", "KEY"), "secret.key": SecretRef("file", "/run/secrets/s3")},
+            ),
+        ]
+    ),
+)
+def test_a_flow_from_files_loads_as_it_is_written(
+    flow: Flow, form: FileFormat, place: tuple[str, dict[str, SecretRef]]
+) -> None:
+    inbox = FileEndpoint("inbox", place[0], form, client=place[1])
+    topics = (Topic("inbox", "dc1", 2),)
+    loaded = reloaded(
+        Topology("t", CLUSTERS, topics=topics, file_flows={flow.name: flow}, endpoints={"inbox": inbox})
+    )
+    assert without_places(loaded.file_flows) == {flow.name: flow}
+    assert without_places(loaded.endpoints) == {"inbox": inbox}
+
+
+@pytest.mark.parametrize(
+    ("job", "written"),
+    [
+        (Job("j"), {}),
+        (Job("j", launcher="yarn"), {"launcher": "yarn"}),
+        (Job("j", launcher="yarn", master="local[2]"), {"launcher": "yarn", "master": "local[2]"}),
+        (Job("j", slots=3, metrics_host="::"), {"slots": 3, "metrics": {"host": "::"}}),
+    ],
+)
+def test_a_key_is_left_out_where_its_default_gives_its_value(job: Job, written: dict[str, object]) -> None:
+    assert values_of(job) == written
 
 
 @pytest.mark.parametrize(
@@ -85,11 +410,36 @@ def test_the_examples_come_back_the_same(file: Path, tmp_path: Path) -> None:
         (Job("dc2", metrics_port=None), "metrics: off"),
     ],
 )
-def test_a_job_without_a_declared_port_is_written_without_one(tmp_path: Path, job: Job, line: str) -> None:
-    clusters = {name: Cluster(name, f"{name}:9092") for name in ("dc1", "dc2")}
+def test_metrics_are_written_as_they_were_declared(job: Job, line: str) -> None:
     flows = {"f": Flow("f", "dc1", "dc2", Selection(("a",)))}
-    text = topology_yaml(Topology("t", clusters=clusters, flows=flows, jobs={"dc2": job}))
-    assert line in text
-    (tmp_path / "t.yaml").write_text(text)
-    loaded = load(tmp_path / "t.yaml").jobs["dc2"]
+    topology = Topology("t", CLUSTERS, flows=flows, jobs={"dc2": job})
+    assert line in topology_yaml(topology)
+    loaded = reloaded(topology).jobs["dc2"]
     assert (loaded.metrics_port, loaded.metrics_host) == (job.metrics_port, job.metrics_host)
+
+
+@pytest.mark.parametrize("file", sorted(HERE.glob("*.yaml")), ids=lambda file: file.stem)
+def test_the_examples_come_back_the_same(file: Path, tmp_path: Path) -> None:
+    (tmp_path / "again.yaml").write_text(topology_yaml(load(file)))
+    assert load(tmp_path / "again.yaml").digest == load(file).digest
+
+
+def test_every_converter_that_a_key_names_reads_and_writes() -> None:
+    named = {key.converter for record in records(record_of(Topology)) for key in record.keys if key.converter}
+    assert named == set(READERS) == set(WRITERS)
+
+
+def test_every_field_of_a_flow_is_a_key() -> None:
+    assert {one.name for one in fields(Flow)} - {"source"} == {
+        key.field
+        for outer in record_of(Flow).keys
+        for key in ([outer] if outer.field else records(outer.shape)[0].keys)
+    }
+
+
+def records(shape: Any) -> list[RecordShape]:
+    """Returns the records inside a shape, itself first."""
+    if isinstance(shape, RecordShape):
+        return [shape, *(one for key in shape.keys for one in records(key.shape))]
+    inner = [getattr(shape, name, None) for name in ("item", "value", "shape")]
+    return [one for part in [*inner, *getattr(shape, "alternatives", ())] if part for one in records(part)]

@@ -14,7 +14,7 @@ from grafana_foundation_sdk.models.dashboard import Dashboard
 from planner.render.reports.drill import metrics
 from runtime.contract.records.job_status import PartitionState
 from runtime.metrics.endpoint import FAMILIES
-from tests.planner.render.test_drill import FOUND, report
+from tests.planner.render.test_reports import FOUND, report
 from tests.runtime.metrics.expressions import ALERTS, BOARDS, DOCS, alerts, expressions
 
 # What jobs serve, and what `repl drill --metrics` writes to a file.

@@ -1,0 +1,569 @@
+"""Reports of records, groups, clusters and drills: golden/report-*.txt hold what is shown, to the letter."""
+
+import json
+from collections.abc import Callable, Iterable
+from dataclasses import replace as changed
+from pathlib import Path
+from typing import Any, TypeVar
+from xml.etree import ElementTree
+
+import pytest
+from msgspec.structs import replace
+
+from planner.model.drill import LIVE, DrillReport, Promise, Scenario, Step
+from planner.model.observed import (
+    BrokerFeature,
+    BrokerReport,
+    ClusterReport,
+    FeatureReport,
+    RightReport,
+    TopicRightsReport,
+)
+from planner.render.reports import comparison, doctor, drill, groups, records
+from planner.render.reports.groups import clients_json, clients_screen
+from planner.render.reports.loss import flow_lines, subscription_lines
+from runtime.contract.views.groups_view import (
+    FlowLoss,
+    GroupOffsetsView,
+    GroupOffsetView,
+    GroupTopics,
+    LocatedRecord,
+    LocateResult,
+    PartitionUnheard,
+)
+from runtime.contract.views.records_view import (
+    ClientsView,
+    ClusterContentView,
+    CommittedOffsetView,
+    ConsumerGroupView,
+    CopiedPartitionView,
+    Difference,
+    GroupMemberView,
+    ProducerView,
+    ProvenanceHopView,
+    RecordsView,
+    RecordView,
+    ReplayedPartition,
+    SalvagedPartition,
+    SalvagedRecord,
+    SalvageView,
+    TopicClients,
+    TopicContentView,
+    UncomparableRange,
+    VerificationReport,
+    VerifiedPartition,
+)
+from tests.fakes.golden import agreed
+
+GOLDEN = Path(__file__).parent / "golden"
+NOW = 1_800_000_000_000
+Shown = str | Iterable[Any]
+T = TypeVar("T")
+
+
+def document(scenes: dict[str, Shown]) -> str:
+    """One section for each scene, its lines without their colours."""
+    sections = []
+    for name, shown in scenes.items():
+        lines = [shown] if isinstance(shown, str) else [getattr(one, "plain", one) for one in shown]
+        sections.append("\n".join([f"== {name}", *(line.rstrip() for line in lines)]))
+    return "\n\n".join(sections) + "\n"
+
+
+def text(tree: Any) -> str:
+    return json.dumps(tree, indent=1, ensure_ascii=False)
+
+
+def view(kind: type[T], *values: Any, **more: Any) -> T:
+    """A view with these values for its fields, in their order."""
+    fields: tuple[str, ...] = kind.__struct_fields__  # type: ignore[attr-defined]
+    return kind(**dict(zip(fields, values, strict=False)), **more)
+
+
+# Differences between both sides of a flow.
+
+CLEAN = VerifiedPartition(
+    topic="orders",
+    partition=1,
+    destination_topic="dc1.orders",
+    low=0,
+    end=1_310,
+    equal_up_to=1_310,
+    compared=1_204,
+    kept_back=0,
+    given_up=0,
+    others=0,
+    compacted=0,
+    differences=[],
+    more=False,
+    not_comparable=[],
+)
+MISSING = Difference(kind="missing", source_offset=417, expected=402, destination_offset=None, key="'k'")
+REPORT = view(VerificationReport, "one", "dc1", "dc2", 0, 4_100, 100.0, [CLEAN])
+BEHIND = UncomparableRange(low=0, end=50, why="retention passed at dc1")
+UNREAD = "orders at dc2 is not the topic that was copied: it was recreated"
+
+
+def verified(**changes: Any) -> VerificationReport:
+    return replace(REPORT, partitions=[replace(CLEAN, **changes)])
+
+
+def differs(of: VerificationReport = REPORT, **changes: Any) -> str:
+    return comparison.sentence(replace(MISSING, **changes), of)
+
+
+ROWS, IN_FILES = replace(REPORT, unit="rows"), replace(REPORT, in_files=True)
+BYTES = replace(verified(topic="a.log"), unit="bytes")
+
+
+def verify() -> dict[str, Shown]:
+    screen = comparison.verify_screen
+    return {
+        "equal": screen(REPORT, None),
+        "a sample": screen(replace(REPORT, sample=5.0), None),
+        "not comparable": screen(verified(not_comparable=[BEHIND]), None),
+        "nothing to compare": screen(verified(compared=0), None),
+        "not read": screen(verified(unread=UNREAD), None),
+        "many differences": screen(verified(differences=[MISSING] * 12, equal_up_to=417), None),
+        "replayed": screen(verified(replayed=17), None),
+        "counts of their own": screen(
+            verified(kept_back=3, given_up=2, others=1, compacted=4, more=True), None
+        ),
+        "narrow": screen(verified(kept_back=3), 40),
+        "a file": screen(BYTES, None),
+        "missing": differs(),
+        "missing, the place unknown": differs(expected=None, why="w"),
+        "missing, no key": differs(source_offset=50, key="", expected=None, why="w"),
+        "doubled": differs(kind="doubled", destination_offset=9),
+        "swapped": differs(kind="swapped", destination_offset=9),
+        "changed": differs(kind="changed", destination_offset=402, fields=["key", "value"], why="w"),
+        "moved": differs(kind="moved", destination_offset=9, why="w"),
+        "foreign": differs(kind="foreign", destination_offset=9, why="not from the source"),
+        "doubled in a file": differs(kind="doubled", destination_offset=417, file="orders/a.jsonl"),
+        "damaged": differs(kind="damaged", key="", file="orders/a.log", why="source offsets 417 to 419: w"),
+        "a byte": differs(
+            BYTES, kind="changed", key="null", destination_offset=9, fields=["value"], why="w", file="a.log"
+        ),
+        "a row": differs(
+            ROWS, kind="swapped", key="null", expected=None, destination_offset=5, why="not in order"
+        ),
+        "a foreign row": differs(
+            ROWS, kind="foreign", key="null", destination_offset=9, why="not from the source"
+        ),
+        "a missing row": differs(ROWS, expected=None),
+        "missing in files": differs(IN_FILES),
+        "equal, for programs": text(comparison.verify_json(verified(replayed=17, differences=[]))),
+        "not read, for programs": text(
+            comparison.verify_json(replace(verified(unread=UNREAD), unit="bytes"))
+        ),
+    }
+
+
+# Records that never arrived, and their replay.
+
+RECORD = view(SalvagedRecord, "dc1", "id-1", "orders", 0, 1_311, 1_700_000_000_000, b"k", b"v", [], [])
+
+
+def partition(*first: SalvagedRecord, **changes: Any) -> SalvagedPartition:
+    offset = 1_311 if first else None
+    facts: dict[str, Any] = {
+        "topic": "orders",
+        "partition": 0,
+        "destination_topic": "orders",
+        "stretches": [(1_311, 1_343, "not copied")],
+        "records": len(first),
+        "bytes": 2 * len(first),
+        "kept_back": 0,
+        "lost": 0,
+        "begun": True,
+        "first_offset": offset,
+        "last_offset": offset,
+        "first_timestamp_ms": None,
+        "last_timestamp_ms": None,
+        "first": list(first),
+    }
+    return SalvagedPartition(**{**facts, **changes})
+
+
+def missing(*partitions: SalvagedPartition, state: str = "failed_over") -> SalvageView:
+    return view(SalvageView, "one", state, "dc1", "id-1", "dc2", list(partitions))
+
+
+def salvage() -> dict[str, Shown]:
+    def screen(*partitions: SalvagedPartition, **more: Any) -> Shown:
+        return comparison.salvage_screen(missing(*partitions, **more), None)
+
+    def of(**changes: Any) -> Shown:
+        return screen(partition(RECORD, **changes))
+
+    def by(flow: str | None, *came_from: Any) -> Shown:
+        return screen(partition(replace(RECORD, flow=flow, came_from=list(came_from))))
+
+    many = [
+        partition(*[RECORD] * min(held, 10), partition=at, records=held)
+        for at, held in enumerate((12, 10, 8))
+    ]
+    odd = replace(RECORD, key=b"\xff\x00", value=None), replace(RECORD, key=b"", value=b"x" * 500)
+    headers: list[Any] = [("h", "ď".encode()), ("n", None)]
+    done = [ReplayedPartition("orders", 0, "orders", 31), ReplayedPartition("orders", 1, "orders", 1)]
+    aside = [ReplayedPartition("orders", 0, "aside", 1)]
+    return {
+        "nothing": screen(partition()),
+        "an active flow": screen(partition(), state="active"),
+        "some": of(records=31),
+        "many": screen(*many),
+        "a kept header": by(None, ("id-0", "far", 0, 7)),
+        "by a flow": by("near"),
+        "by a flow from another": by("near", ("id-0", "far", 0, 7)),
+        "never begun": of(begun=False),
+        "lost": of(lost=4),
+        "filtered": of(kept_back=3),
+        "not read": of(unread="it is gone"),
+        "given up": of(stretches=[(5, 9, "orphaned")]),
+        "bytes that are no text": screen(partition(*odd)),
+        "a line of a file": comparison.line(replace(RECORD, key=b"\xff", value=None, headers=headers)),
+        "for programs": text(comparison.salvage_json(missing(partition(RECORD), partition(RECORD, RECORD)))),
+        "before a replay": comparison.planned(
+            missing(partition(RECORD, records=31, lost=4), partition(partition=1)), None, None
+        ),
+        "into another topic": comparison.planned(missing(partition(RECORD)), "aside", None),
+        "nothing can be read": comparison.planned(
+            missing(partition(RECORD, unread="it was recreated")), None, None
+        ),
+        "nothing is left": comparison.planned(missing(partition(lost=4)), None, None),
+        "after a replay": comparison.done(done, None),
+        "after half a replay": comparison.done(
+            [ReplayedPartition("orders", 0, "orders", 31, "no leader")], None
+        ),
+        "a replay, for programs": text(comparison.replay_json(missing(partition(RECORD)), "aside", aside)),
+    }
+
+
+# Records and clusters as they are read.
+
+
+def hop(cluster: str | None, topic: str, offset: int | None) -> ProvenanceHopView:
+    return ProvenanceHopView(
+        cluster_id="id-9", cluster=cluster, topic=topic, partition=0, offset=offset, copied_at_ms=None
+    )
+
+
+def read() -> dict[str, Shown]:
+    record = RecordView(
+        partition=0,
+        offset=42,
+        timestamp_ms=NOW + 123,
+        key=b"k",
+        value=None,
+        headers=[("trace", b"t"), ("__repl", b"\x01")],
+        provenance="native",
+        flow=None,
+        hops=[],
+    )
+
+    def seen(**changes: Any) -> RecordsView:
+        return view(
+            RecordsView,
+            "dc2",
+            "id-2",
+            "orders",
+            1,
+            [replace(record, **changes)],
+            ["the ledger can't be read"],
+        )
+
+    def screen(**changes: Any) -> Shown:
+        return records.records_screen(seen(**changes))
+
+    own = TopicContentView(topic="own", partitions=1, offsets=None, flows=[])
+    orders = TopicContentView(topic="orders", partitions=12, offsets=12_345, flows=["one"])
+    copied = view(CopiedPartitionView, "one", "dc1", "orders", 0, "orders", 7, 7, NOW + 123, None)
+    two_hops = [hop(None, "a", 1), hop("dc1", "b", 2)]
+    return {
+        "written here": screen(),
+        "with a header of others": screen(claimed=[hop("dc1", "orders", 4)]),
+        "by batch": screen(provenance="batch", flow="one", hops=[hop("dc1", "orders", 40)]),
+        "offset unknown": screen(provenance="batch", flow="one", hops=[hop("dc1", "orders", None)]),
+        "two hops": screen(provenance="headers", flow="two", hops=two_hops),
+        "for programs": text(records.records_json(seen(key=b"\xff", value=b"text"))),
+        "a cluster": records.cluster_screen(
+            view(ClusterContentView, "dc2", "id-2", 3, [own, orders], 9, [copied], []), 120
+        ),
+    }
+
+
+SHOWN = [
+    (None, "null"),
+    (b"", '""'),
+    (b"plain", "plain"),
+    ("grüße".encode(), "grüße"),
+    (b"two\nlines\t", "two\\nlines\\t"),
+    (b"back\\slash", "back\\\\slash"),
+    (b"\x1b[31mred", "0x1b5b33316d726564"),
+    (b"\x00\x01", "0x0001"),
+    (b"\xff\xfe", "0xfffe"),
+    (b"\xff" * 100, "0x" + "ff" * 64 + "… (100 bytes)"),
+    (b"x" * 600, "x" * 500 + "… (600 bytes)"),
+]
+
+
+@pytest.mark.parametrize(("value", "text"), SHOWN)
+def test_bytes_are_shown_safely(value: bytes | None, text: str) -> None:
+    assert records.shown(value) == text
+    assert "…" not in records.shown(value, None)
+
+
+# Producers and consumer groups.
+
+
+def clients() -> dict[str, Shown]:
+    def producer(
+        number: int, flow: str | None = None, name: str | None = None, ago_ms: int = 0
+    ) -> ProducerView:
+        open_since = {1: 40} if name == "till" else {}
+        return view(ProducerView, number, 0, name, flow, NOW - ago_ms, [0, 1, 2], open_since)
+
+    member = GroupMemberView(client_id="app-1", host="10.0.0.3", member_id="m", partitions=[0, 2])
+    committed = CommittedOffsetView(partition=0, offset=60, end=100, lag=40, records_per_s=None)
+    consumers = [
+        view(ConsumerGroupView, "billing", "Stable", [member], 40, 2.5, [committed]),
+        view(ConsumerGroupView, "old", "Empty", [], None, None, []),
+    ]
+
+    def orders(*producers: ProducerView) -> ClientsView:
+        topic = TopicClients(topic="orders", partitions=3, producers=list(producers), consumers=consumers)
+        return view(ClientsView, "dc1", "id-1", NOW, 0, [topic], ["a note"])
+
+    flow = [producer(one, flow="back", name=f"repl.{one}", ago_ms=5_000) for one in (7, 8)]
+    quiet = TopicClients(topic="quiet", partitions=1, producers=[], consumers=[])
+    return {
+        "both": clients_screen(orders(producer(9, name="till"), producer(10, ago_ms=130_000), *flow), 120),
+        "none": clients_screen(view(ClientsView, "dc1", "id-1", NOW, 0, [quiet], []), 120),
+        "many": clients_screen(orders(*(producer(one) for one in range(14))), 120),
+        "narrow": clients_screen(orders(producer(9)), 40),
+        "for programs": text(clients_json(orders(producer(9, name="till")))),
+    }
+
+
+# Offsets of groups, and a record at the other side.
+
+
+def offsets() -> dict[str, Shown]:
+    far = "the flow has not come that far"
+    rows = [
+        view(GroupOffsetView, "orders", 0, "dc1.orders", 250, 204, 204, "translated", exact=False, by="time"),
+        view(GroupOffsetView, "orders", 1, "dc1.orders", 251, None, 180, "pending", why=far, as_of_ms=0),
+    ]
+    seen = GroupOffsetsView(
+        flow="dc1-to-dc2",
+        group="billing",
+        source_cluster="dc1",
+        destination_cluster="dc2",
+        source_answers=True,
+        source_why="",
+        synced=True,
+        unsynced="",
+        state_there="Stable",
+        state_here="Empty",
+        partitions=rows,
+    )
+    why = "no bootstrap broker answers"
+    off = "groups.sync is off"
+    silent = replace(
+        seen, source_answers=False, source_why=why, synced=False, unsynced=off, state_there="", partitions=[]
+    )
+
+    def located(found: LocateResult, **changes: Any) -> str:
+        record = LocatedRecord(
+            flow="f",
+            reverse=False,
+            cluster="dc1",
+            topic="orders",
+            partition=3,
+            offset=42,
+            timestamp_ms=None,
+            other_cluster="dc2",
+            other_topic="dc1.orders",
+            found=found,
+            other_offset=40,
+            replicated_through=41,
+            low=50,
+        )
+        return groups.location_text(replace(record, **changes))
+
+    file = {"file": "orders/to-lake-1.json", "record": 1042}
+    return {
+        "a group": groups.offsets_screen(seen, None),
+        "a source that is down": groups.offsets_screen(silent, 80),
+        "for programs": text(groups.offsets_json(seen)),
+        **{f"{one} there": located(one) for one in LocateResult},
+        **{f"{one} back": located(one, reverse=True) for one in LocateResult},
+        "in a file": located(LocateResult.EXACT, **file),
+        "the next in a file": located(LocateResult.NEXT, **file),
+        "before the start of a flow into files": located(LocateResult.UNMAPPED, in_files=True),
+        "no later record": located(LocateResult.END, other_offset=None),
+    }
+
+
+# What a failover costs.
+
+
+def loss() -> dict[str, Shown]:
+    cost = FlowLoss(
+        flow="there",
+        source="dc1",
+        destination="dc2",
+        state="retrying",
+        source_answers=False,
+        destination_answers=True,
+        records=40,
+        ms=2_000,
+        as_of_ms=90_000,
+        partitions=12,
+        unheard=0,
+    )
+    gone = PartitionUnheard(topic="orders", partition=3, why="recreated: orders is gone from dc2")
+    stopped = PartitionUnheard(topic="orders", partition=4, why="data_loss: 5 are gone", as_of_ms=10_000)
+    subscribed = [
+        GroupTopics(flow="there", group="billing", cluster="dc2", topics=["dc1.refunds", "dc1.orders"]),
+        GroupTopics(flow="more", group="billing", cluster="dc2", topics=["dc1.payments"]),
+        GroupTopics(flow="there", group="audit", cluster="dc2", topics=["dc1.orders"]),
+    ]
+    return {
+        "known": flow_lines([cost], 97_000),
+        "of one partition nothing is known": flow_lines(
+            [replace(cost, unheard=1, unheard_partitions=[gone])], 97_000
+        ),
+        "one partition is older": flow_lines([replace(cost, older_partitions=[stopped])], 97_000),
+        "subscriptions": subscription_lines(subscribed),
+    }
+
+
+# What a cluster can do.
+
+
+def cluster() -> dict[str, Shown]:
+    reading = BrokerFeature("copy from", "2.4", as_source="no flow can read from it", required=True)
+    writing = BrokerFeature("copy to", "2.5", as_destination="no flow can write to it", required=True)
+    ids = BrokerFeature("topic ids", "2.8", as_source="told by its epoch")
+    old = ClusterReport(
+        "dc1",
+        "an-id",
+        (
+            BrokerReport(1, "a:9092", "2.4", 0.42, {1: (0, 11)}),
+            BrokerReport(2, "b:9092", why="connection refused"),
+        ),
+        (
+            FeatureReport(reading),
+            FeatureReport(writing, "1 (a:9092)", "InitProducerId is offered in versions 0 to 2"),
+            FeatureReport(ids, "1 (a:9092)", "Metadata is offered in versions 0 to 9"),
+        ),
+        (RightReport("CREATE", False, "create topics"), RightReport("ALTER", None, "change ACLs")),
+        None,
+        "this version tells no time",
+    )
+    use = ("mirror of a flow",)
+    whole = TopicRightsReport("payments", use, {})
+    lacking = TopicRightsReport("orders", use, {"WRITE": "copy records to it"})
+    untold = TopicRightsReport("returns", ("source of a flow",), None, "the broker does not tell")
+    rights = changed(old, topic_rights=(lacking, untold, whole))
+    return {
+        "an old one": doctor.screen(old, None),
+        "missing rights": doctor.screen(rights, None),
+        "many missing rights": doctor.screen(changed(old, topic_rights=(lacking,) * 30), None),
+        "for programs": text(doctor.as_json(rights)),
+    }
+
+
+# Drills.
+
+KEPT = Promise("both sides hold the same records, each once", "0 different", "0 different", True)
+BROKEN = Promise("RTO", "at most 5 s", "7.0 s", False, "the failover takes too long for this limit")
+STEPS = (
+    Step(0.0, 4.0, "the topology is applied", "repl apply --auto-approve", "Applied.\n"),
+    Step(4.0, 6.5, "dc1 <b> is killed"),
+)
+FOUND = Scenario("dc1 is lost", "dc1", STEPS, (KEPT, BROKEN), 7.0, 12, 0, 0)
+PASSED = Scenario("dc1 is lost", "dc1", STEPS, (KEPT,), 3.0, 0, 0, 0)
+BETTER = Scenario("dc1 is lost", "dc1", STEPS, (KEPT, changed(BROKEN, kept=True)), 5.5, 2, 0, 0)
+CUT = Scenario("dc3 is lost", "dc3", STEPS, (), problem="repl failover failed\x00 with exit code 1")
+
+
+def report(*scenarios: Scenario, against: str | None = None) -> DrillReport:
+    found = DrillReport(
+        "shop", "sha256:0a1b", "2026-11-22T10:00:00Z", "0.1", ("replication is 1",), scenarios
+    )
+    return changed(found, against=against) if against else found
+
+
+RISK = report(Scenario("dc1 would be lost now", "dc1", (), (KEPT,), 1.0, 5), against=LIVE)
+
+
+def drills() -> dict[str, Shown]:
+    def history(*reports: DrillReport) -> Shown:
+        return drill.history_screen(
+            [drill.as_json(one) for one in reports], ["not signed"] * len(reports), None
+        )
+
+    lines = ["repl apply failed:", *(f"step {number}" for number in range(30)), "error: no right\x1b[2J"]
+    other = report(Scenario("b", "b", STEPS, (KEPT,)))
+    return {
+        "broken": drill.screen(report(FOUND)),
+        "passed": drill.screen(report(PASSED)),
+        "nothing to rehearse": drill.screen(report()),
+        "not finished": drill.screen(report(CUT)),
+        "a long problem": drill.screen(report(changed(CUT, problem="\n".join(lines)))),
+        "for programs": text(drill.as_json(report(FOUND))),
+        "broken, as metrics": drill.metrics(report(FOUND), 1_795_000_000.0, 604_800_000, None),
+        "passed, as metrics": drill.metrics(report(PASSED), 1_795_000_000.0, None, None),
+        "broken after a success": drill.metrics(report(FOUND), 1_795_000_500.0, None, 1_795_000_000.0),
+        "live, as metrics": drill.metrics(RISK, 100.0, 5_000, 7.0),
+        "each against the one before": history(report(FOUND, Scenario("b", "b", (), ())), report(BETTER)),
+        "what was not tried is not kept again": history(report(FOUND), other),
+        "each against the one of its kind": history(report(FOUND), RISK, report(BETTER)),
+    }
+
+
+def test_a_drill_knows_its_worst_figures_and_its_faults() -> None:
+    kept = Scenario("dc2 is lost", "dc2", STEPS, (KEPT,), 3.0, 40, 0, 0)
+    found = report(FOUND, kept, changed(CUT, problem="repl failover failed"))
+    assert (found.rto_s, found.rpo_records) == (7.0, 40)
+    assert found.faults == (
+        "dc1 is lost: RTO: 7.0 s (wanted: at most 5 s)",
+        "dc3 is lost: repl failover failed",
+    )
+    assert (report(CUT).rto_s, report(CUT).rpo_records) == (None, None)
+    assert [one.passed for one in (report(PASSED), found, report())] == [True, False, False]
+
+
+def test_every_promise_of_a_drill_is_a_test_of_a_suite() -> None:
+    (suite,) = ElementTree.fromstring(drill.junit(report(FOUND)))
+    assert [suite.get(name) for name in ("tests", "failures", "errors", "time")] == ["3", "1", "0", "10.5"]
+    (failure,) = suite.iter("failure")
+    assert "wanted at most 5 s, measured 7.0 s" in str(failure.get("message"))
+    (suite,) = ElementTree.fromstring(drill.junit(report(CUT)))
+    assert [suite.get(name) for name in ("tests", "failures", "errors")] == ["1", "0", "1"]
+
+
+def test_the_page_of_a_drill_shows_outputs_and_problems_as_text() -> None:
+    page = drill.page(report(changed(FOUND, problem="repl failover failed\nerror: dc2 <b> does not answer")))
+    for part in (
+        "rehearsed on lab clusters",
+        "dc1 &lt;b&gt; is killed",
+        "repl failover failed<br>error: dc2 &lt;b&gt; does not answer",
+        '<tr class="output"><td colspan="3"><details>',
+    ):
+        assert part in page
+    assert "<b>" not in page
+    assert "script" not in page
+    assert "read from the live clusters" in drill.page(RISK)
+
+
+REPORTS: dict[str, Callable[[], dict[str, Shown]]] = {
+    one.__name__: one for one in (verify, salvage, read, clients, offsets, loss, cluster, drills)
+}
+
+
+@pytest.mark.parametrize("name", REPORTS)
+def test_a_report_is_as_it_was_agreed(name: str) -> None:
+    agreed(GOLDEN / f"report-{name}.txt", document(REPORTS[name]()))
