@@ -4,7 +4,7 @@ import textwrap
 from pathlib import Path
 
 from planner.config import load, load_with_warnings
-from planner.model.diagnostic import Failure, Severity
+from planner.model.diagnostic import Diagnostic, Failure, Severity
 from planner.model.topology import Topology
 
 CLUSTERS = """\
@@ -54,14 +54,23 @@ def mistakes_alone(folder: Path, text: str | bytes) -> list[str]:
     return []
 
 
+def said_of(folder: Path, text: str, severity: Severity) -> list[str]:
+    """Errors or warnings of a topology, behind two clusters if it is not a whole one."""
+    alone = text.startswith(("apiVersion", "name: a", "# no topology"))
+    file = written(folder, text if alone else CLUSTERS + text)
+    try:
+        found = load_with_warnings(file).warnings
+    except Failure as failure:
+        found = tuple(one for one in failure.diagnostics if one.severity is severity)
+    return [_short(one, 0 if alone else LINES_BEFORE) for one in found]
+
+
 def warnings(folder: Path, text: str, *var_files: Path) -> list[str]:
     found = load_with_warnings(written(folder, CLUSTERS + textwrap.dedent(text)), var_files).warnings
     return [_short(one, LINES_BEFORE) for one in found]
 
 
 def _short(one: object, lines_before: int) -> str:
-    from planner.model.diagnostic import Diagnostic
-
     assert isinstance(one, Diagnostic)
     tail = f" — {one.way_out}" if one.way_out else ""
     if one.source is None:

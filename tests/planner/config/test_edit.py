@@ -1,11 +1,11 @@
-"""A flow's state in a text that people wrote: nothing else of it moves."""
+"""A change of a flow in a text that people wrote: nothing else of the text moves."""
 
 from pathlib import Path
 
 import pytest
 import yaml
 
-from planner.config.edit import with_state
+from planner.config.edit import with_promoted, with_reverse_flow, with_state, with_value
 from planner.config.files import in_form_of, text_to_edit
 
 BLOCK = """\
@@ -49,6 +49,7 @@ def test_only_the_state_moves(text: str, flow: str, before: str, after: str) -> 
 @pytest.mark.parametrize("text", ["name: shop\n", "flows: []\n", "flows:\n  - {name: other}\n", "[]"])
 def test_a_flow_that_stands_elsewhere(text: str) -> None:
     assert with_state(text, "there", "paused") is None
+    assert with_promoted(text, "there", "a") is None
 
 
 def test_the_second_document_of_a_file() -> None:
@@ -71,3 +72,142 @@ def test_the_file_keeps_its_encoding_and_its_line_ends(tmp_path: Path, encoding:
     expected = before.decode(encoding).replace(way, f"{way}    state: paused{ends}")
     assert in_form_of(before, after) == expected.encode(encoding)
     assert in_form_of(before, text_to_edit(file)) == before
+
+
+# A way back is written beside its flow, in the same style.
+
+DETAILED = """\
+flows:
+  - name: there   # the way there
+    from: dc1
+    to: dc2
+    topics: {include: [a]}
+    groups:
+      include: ['x{2}', y]   # who moves
+      every: 300ms
+    rpo: 5s       # promised
+
+# and back
+  - name: other
+    from: dc2
+"""
+BACK = """\
+  - name: there-back
+    reverse_of: there
+    from: dc2
+    to: dc1
+    topics: {include: ['.*']}
+    groups: {include: ['x{2}', y], every: 300ms}
+    rpo: 5s
+"""
+ONE_LINE = "flows:\n  - {name: there, from: dc1, to: dc2, follow: off}   # ö\n  - {name: z}\n"
+COMPACT = '{"flows": [{"name": "there", "from": "dc1", "to": "dc2"}], "name": "shop"}'
+ENDS = "reverse_of: there, from: dc2, to: dc1"
+PRETTY = '{\n  "flows": [\n    {"name": "there", "from": "dc1", "to": "dc2"}\n  ]\n}\n'
+MADE = (
+    '{"name": "there-back", "reverse_of": "there", "from": "dc2", "to": "dc1", "topics": {"include": [".*"]}}'
+)
+
+
+@pytest.mark.parametrize(
+    ("text", "after", "added"),
+    [
+        (DETAILED, "rpo: 5s       # promised\n", "\n" + BACK),
+        (
+            ONE_LINE,
+            "# ö\n",
+            f"  - {{name: there-back, {ENDS}, topics: {{include: ['.*']}}, follow: off}}\n",
+        ),
+        (COMPACT, '"to": "dc2"}', f", {MADE}"),
+        (PRETTY, '"to": "dc2"}', f",\n    {MADE}"),
+        (
+            "flows:\n- name: there\n  from: dc1\n  to: dc2",
+            "to: dc2",
+            "\n" + BACK.partition("    groups")[0].replace("\n    ", "\n  ").lstrip(),
+        ),
+    ],
+)
+def test_the_way_back_stands_behind_its_flow(text: str, after: str, added: str) -> None:
+    edited = with_reverse_flow(text, "there", "there-back")
+
+    assert edited == text.replace(after, after + added, 1)
+    assert edited is not None
+    names = [one["name"] for one in yaml.safe_load(edited)["flows"]]
+    assert names[:2] == ["there", "there-back"]
+
+
+def test_what_comes_home_otherwise_is_left_out() -> None:
+    edited = with_reverse_flow(DETAILED, "there", "there-back", ["a.b", "c"])
+
+    assert edited is not None
+    (back,) = [one for one in yaml.safe_load(edited)["flows"] if one["name"] == "there-back"]
+    assert back["topics"] == {"include": [".*"], "exclude": ["a.b", "c"]}
+
+
+def test_its_job_and_no_groups() -> None:
+    edited = with_reverse_flow(COMPACT, "there", "there-back", job="into-dc1", groups=False)
+
+    assert edited is not None
+    assert '"topics": {"include": [".*"]}, "job": "into-dc1", "groups": {"sync": false}}' in edited
+
+
+@pytest.mark.parametrize("text", ["flows: []\n", "flows:\n  -\n    name: there\n    from: a\n    to: b\n"])
+def test_where_nothing_can_be_put(text: str) -> None:
+    assert with_reverse_flow(text, "there", "there-back") is None
+
+
+@pytest.mark.parametrize(
+    ("text", "before", "after"),
+    [
+        (DETAILED, "# the way there\n", '# the way there\n    restart_from: {"timestamp": 5}\n'),
+        (ONE_LINE, "{name: there,", '{name: there, restart_from: {"timestamp": 5},'),
+        (
+            "flows:\n  - name: there\n    restart_from:\n      timestamp: 1\n\n    to: dc2\n",
+            "\n      timestamp: 1\n",
+            '\n      {"timestamp": 5}\n',
+        ),
+    ],
+)
+def test_a_value_is_set(text: str, before: str, after: str) -> None:
+    assert with_value(text, "there", "restart_from", {"timestamp": 5}) == text.replace(before, after, 1)
+
+
+# One more pattern under `promoted`.
+
+LISTED = """\
+flows:
+  - name: there   # the way there
+    from: dc1
+    promoted:
+      - 'orders'   # in March
+    # who
+    to: dc2
+"""
+
+
+@pytest.mark.parametrize(
+    ("text", "before", "after"),
+    [
+        (LISTED, "- 'orders'   # in March\n", "- 'orders'   # in March\n      - 'pay\\.(eu|us)'\n"),
+        (LISTED.replace("      -", "    -"), "# in March\n", "# in March\n    - 'pay\\.(eu|us)'\n"),
+        ("flows: [{name: there, promoted: [a]}]", "[a]", "[a, 'pay\\.(eu|us)']"),
+        ("flows: [{name: there, promoted: [ a, b ]}]", "b ]", "b, 'pay\\.(eu|us)' ]"),
+        ("flows: [{name: there, promoted: []}]", "[]", "['pay\\.(eu|us)']"),
+        ("flows: [{name: there, promoted: a}]", ": a}", ": [a, 'pay\\.(eu|us)']}"),
+        ("flows:\n- name: there # x\n", "# x\n", "# x\n  promoted: ['pay\\.(eu|us)']\n"),
+        ("flows:\n- {name: there, to: b}\n", "there,", "there, promoted: ['pay\\.(eu|us)'],"),
+        ('{"flows": [{"name": "there"}]}', '"there"', '"there", "promoted": ["pay\\\\.(eu|us)"]'),
+    ],
+)
+def test_only_the_pattern_is_new(text: str, before: str, after: str) -> None:
+    edited = with_promoted(text, "there", r"pay\.(eu|us)")
+
+    assert edited == text.replace(before, after, 1)
+    assert edited is not None
+    (flow,) = yaml.safe_load(edited)["flows"]
+    assert flow["promoted"][-1] == r"pay\.(eu|us)"
+
+
+def test_a_pattern_with_a_quote() -> None:
+    edited = with_promoted("flows: [{name: there}]", "there", "it's")
+    assert yaml.safe_load(edited or "")["flows"][0]["promoted"] == ["it's"]

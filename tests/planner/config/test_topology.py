@@ -1,8 +1,9 @@
 """A whole topology becomes the model that the rest of the planner works with."""
 
-# ruff: noqa: E501  (the long lines are what a user reads)
-
+# ruff: noqa: E501  (the long lines are what a user writes)
 from pathlib import Path
+
+import pytest
 
 from planner.config import load
 from planner.model.topology import (
@@ -22,7 +23,7 @@ from planner.model.topology import (
     Selection,
     Timestamps,
 )
-from tests.planner.config.given import loaded
+from tests.planner.config.given import loaded, mistakes
 
 EVERYTHING = Path("planner/config/schema/example.yaml")
 
@@ -153,13 +154,6 @@ def test_defaults_are_inherited_key_by_key(tmp_path: Path) -> None:
     assert (f.configs, g.configs.sync) == (Configs(exclude=("x.y",)), "all")
 
 
-def test_a_mistake_in_the_defaults_is_said_once_where_it_stands(tmp_path: Path) -> None:
-    from tests.planner.config.given import mistakes
-
-    text = "defaults: {topic: {partitions: 0}}\ntopics: [{name: a, cluster: dc1}, {name: b, cluster: dc1}]\n"
-    assert mistakes(tmp_path, text) == ['1:32: "partitions" is 0 — it takes a whole number from 1 to 1000000']
-
-
 def test_every_kind_of_acl(tmp_path: Path) -> None:
     topology = loaded(
         tmp_path,
@@ -191,3 +185,29 @@ def test_the_digest_tells_topologies_apart(tmp_path: Path) -> None:
     same = {loaded(tmp_path, text % value).digest for value in ("7d", "1w", "604800000", "'7d'")}
     other = {loaded(tmp_path, text % value).digest for value in ("8d", "7d, segment.ms: 1")}
     assert (len(same), len(other), len(same | other)) == (1, 2, 3)
+
+
+F = "name: f, from: dc1, to: dc2, topics: {include: a}"
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "collide"),
+    [
+        ("metrics: {port: 9404}", "metrics: {port: 9404}", True),
+        ("metrics: {port: 9404}", "metrics: {port: 9404, host: 127.0.0.1}", True),
+        ('metrics: {port: 9404, host: "0.0.0.0"}', "metrics: {port: 9404, host: 10.0.0.1}", True),
+        ('metrics: {port: 9404, host: "::"}', "metrics: {port: 9404}", True),
+        ("metrics: {port: 9404, host: 10.0.0.1}", "metrics: {port: 9404, host: 10.0.0.2}", False),
+        ("metrics: {port: 9404}", "metrics: {port: 9405}", False),
+        ("metrics: {port: 9404}", "metrics: {host: 127.0.0.1}", False),
+        ("metrics: off", "metrics: off", False),
+        ("memory: 1g", "memory: 2g", False),
+        ("metrics: {port: 9404}", "launcher: yarn, metrics: {port: 9404}", False),
+    ],
+)
+def test_jobs_of_the_local_launcher_declare_ports_of_their_own(
+    tmp_path: Path, first: str, second: str, collide: bool
+) -> None:
+    flows = f"flows: [{{{F}}}, {{{F.replace('f', 'g', 1)}, job: other}}]\n"
+    found = mistakes(tmp_path, f"{flows}jobs:\n  dc2: {{{first}}}\n  other: {{{second}}}\n")
+    assert ["metrics port 9404" in one for one in found] == ([True] if collide else [])
