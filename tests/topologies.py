@@ -54,3 +54,20 @@ def without_answer(folder: Path) -> Path:
     flow = {"name": "one", "from": "dc1", "to": "dc2", "topics": {"include": ["orders"]}}
     clusters = {name: {"bootstrap": SILENT} for name in ("dc1", "dc2")}
     return Topology("lonely", folder / "lonely.yaml", clusters, more={"flows": [flow]}).write()
+
+
+SHOP_HEAD = """\
+apiVersion: repl/v1
+name: shop   # ours
+clusters:
+  dc1: {bootstrap: 127.0.0.1:1}
+  dc2: {bootstrap: 127.0.0.1:1}
+flows:
+"""
+
+
+def shop(folder: Path, flows: str) -> Path:
+    """Writes a topology of these flows, as a person writes it, whose clusters do not answer."""
+    file = folder / "shop.yaml"
+    file.write_text(SHOP_HEAD + flows)
+    return file

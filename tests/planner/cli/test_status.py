@@ -1,13 +1,12 @@
 """What `status`, `read` and `clients` say before they reach a cluster, and where none answers."""
 
 import json
+import re
 from pathlib import Path
 
 import pytest
 
-from planner.cli.read import StartParam
 from planner.cli.status import FlowHistories
-from runtime.audit.read.records import ReadFromEarliest, ReadFromOffset, ReadFromTimestamp, ReadNewest, Start
 from runtime.audit.status.join import join
 from tests.commands import repl
 from tests.runtime.audit.given import NOW, asked, destination, ledger, look, progress, source
@@ -50,26 +49,13 @@ def test_a_cluster_that_is_not_declared(topology: Path, command: str):
     assert "its clusters: dc1, dc2" in done.stderr
 
 
-@pytest.mark.parametrize("command", ["read", "clients"])
-def test_a_cluster_that_does_not_answer(topology: Path, command: str):
-    done = repl(command, "dc1", "--path", str(topology))
+@pytest.mark.parametrize("words", ["read dc1", "clients dc1", "offsets one g --timeout 2s"])
+def test_a_cluster_that_does_not_answer_is_one_sentence(topology: Path, words: str):
+    done = repl(*words.split(), "--path", str(topology))
     assert done.returncode == 1
-    assert done.stderr.startswith("error: dc1: ")
-    assert "— is dc1 up, and is its bootstrap right?" in done.stderr
+    assert done.stderr.startswith("error: dc")
+    assert re.search("— is dc[12] up, and is its bootstrap right?", done.stderr)
     assert "Traceback" not in done.stderr
-
-
-FROM: list[tuple[str, Start]] = [
-    ("earliest", ReadFromEarliest()),
-    ("latest", ReadNewest()),
-    ("3:4711", ReadFromOffset(3, 4711)),
-    ("2026-01-31T12:00:00Z", ReadFromTimestamp(1_769_860_800_000)),
-]
-
-
-@pytest.mark.parametrize(("text", "start"), FROM)
-def test_where_to_read_from(text: str, start: Start):
-    assert StartParam().convert(text, None, None) == start
 
 
 def test_a_place_that_can_not_be_read_is_an_error(topology: Path):
@@ -86,3 +72,10 @@ def test_a_watch_remembers_the_last_rates_and_lags():
         taken = trails.take(join(asked(), now, before))
     assert len(taken["one"].rates) == 20
     assert (taken["one"].rates[-1], taken["one"].lags[-1]) == (300, 200)
+
+
+def test_a_flow_that_is_not_there_names_those_that_are() -> None:
+    for command in (("offsets", "nope", "g"), ("locate", "nope", "orders:0:1")):
+        said = repl(*command, "--path", "plans/examples/active-active.yaml")
+        assert said.returncode == 1
+        assert "there is no flow nope in this topology — its flows: dc1-to-dc2, dc2-to-dc1" in said.stderr

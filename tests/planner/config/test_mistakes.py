@@ -1,7 +1,7 @@
 """What is said of a topology that can't be meant: the files of mistakes/ hold given and then, to the letter.
 
-A section is a topology, behind two clusters if it has none of its own. Its `%s` stands for each line behind `--`
-that is not indented; what is said of it is indented. REPL_GOLDEN=write writes it anew: look at the diff.
+A section is a topology, behind two clusters if it has none of its own. Its `%s` stands for each line after
+`--` that is not indented; what is said of it is indented. REPL_GOLDEN=write writes it anew: look at the diff.
 """
 
 from collections.abc import Iterator

@@ -13,8 +13,8 @@ from planner.workflows.applying.apply import execute
 from planner.workflows.interaction import UNATTENDED, Interaction, approve_all
 from planner.workflows.topology import ChangeRequest, checked
 from tests.fakes.states import cluster, flow, live, observed, topology
-from tests.planner.cli.shop import shop
 from tests.planner.plan.jobs import plan
+from tests.topologies import shop
 
 QUICK = ChangeRequest(Path(), timeout_ms=100, lock_timeout_ms=100)
 FLOWS = "  - {name: there, from: dc1, to: dc2, topics: {include: orders}}   # the way there\n"

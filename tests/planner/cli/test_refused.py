@@ -1,0 +1,276 @@
+"""Commands that change flows, where nothing comes of it: the file stays, and the way out is told."""
+
+from pathlib import Path
+
+import pytest
+
+from planner.cli.app import run
+from planner.config import load
+from planner.graph.routes import pending_failbacks
+from planner.model.diagnostic import ExitCode, Failure
+from planner.workflows.flows.failover import with_failback_flows
+from planner.workflows.flows.states import chosen_of
+from runtime.contract.views.status_view import FlowStatusView, TopicStatusView
+from tests.fakes.tables import cases
+from tests.runtime.files.backups import ONE, WrittenBackup, text_of
+from tests.topologies import SHOP_HEAD, shop
+
+THERE = "  - {name: there, from: dc1, to: dc2, topics: {include: ['pay.*']}}   # the way there\n"
+RESTS = "  - {name: rests, from: dc1, to: dc2, topics: {include: ['old.*']}, state: paused}\n"
+GONE = "  - {name: gone, from: dc1, to: dc2, topics: {include: gone}, state: failed_over}\n"
+BACK = "  - {name: home, from: dc2, to: dc1, topics: {include: .*}, reverse_of: gone, state: failed_over}\n"
+TAKEN = "  - {name: gone-back, from: dc2, to: dc1, topics: {include: z}}\n"
+ALL = THERE + RESTS + GONE
+DOWN = "nothing listens there"
+NOT_ENDED = "no flow out of dc1 was promoted or failed over"
+ERROR, REFUSED = ExitCode.ERROR, ExitCode.REFUSED
+
+
+def refused(file: Path, words: str, code: ExitCode, says: str, capsys: pytest.CaptureFixture[str]) -> None:
+    before = file.read_text()
+    assert run([*words.split(), "--path", str(file), "--auto-approve"]) == code
+    assert says in capsys.readouterr().err
+    assert file.read_text() == before
+
+
+@cases(
+    "flows words code says",
+    {
+        "failback to no cluster": (
+            THERE,
+            "failback dc3",
+            ERROR,
+            "there is no cluster dc3 in this topology — did you mean dc",
+        ),
+        "failback before a failover": (THERE, "failback dc1", REFUSED, NOT_ENDED),
+        "switch before a failover": (THERE, "failback dc1 --switch", REFUSED, NOT_ENDED),
+        "failback to a destination": (
+            THERE,
+            "failback dc2",
+            ERROR,
+            "no flow out of dc2 was promoted or failed over",
+        ),
+        "switch before a failback": (
+            GONE,
+            "failback dc1 --switch",
+            REFUSED,
+            "nothing of flow.gone was copied back yet",
+        ),
+        "switch while the other side is lost": (
+            GONE + BACK,
+            "failback dc1 --switch",
+            REFUSED,
+            "once dc2 is back: repl failback dc2",
+        ),
+        "failback while it is down": (GONE, "failback dc1", ERROR, "nothing can be copied back to dc1 yet"),
+        "pause nearly a flow": (
+            ALL,
+            "pause ther",
+            ERROR,
+            "there is no flow ther in this topology — did you mean there?",
+        ),
+        "pause no flow": (
+            ALL,
+            "pause x",
+            ERROR,
+            "there is no flow x in this topology — its flows: gone, rests, there",
+        ),
+        "fail over to no cluster": (
+            ALL,
+            "failover y",
+            ERROR,
+            "there is no cluster y in this topology — its clusters: dc1, dc2",
+        ),
+        "pause an ended flow": (ALL, "pause gone", REFUSED, "flow.gone is failed_over and can't be paused"),
+        "resume an ended flow": (
+            ALL,
+            "resume gone",
+            REFUSED,
+            "flow.gone is failed_over and can't be resumed",
+        ),
+        "pause while all is down": (ALL, "pause there --timeout 1s", ERROR, DOWN),
+        "resume while all is down": (ALL, "resume there --timeout 1s", ERROR, DOWN),
+        "promote topics of no flow": (ALL, "promote ther --topics pay", ERROR, "did you mean there?"),
+        "promote topics while it rests": (
+            ALL,
+            "promote rests --topics old",
+            REFUSED,
+            "repl resume rests first",
+        ),
+        "promote topics of an ended flow": (
+            ALL,
+            "promote gone --topics gone",
+            REFUSED,
+            "flow.gone is failed_over and can't be promoted by topics",
+        ),
+        "promote no regex": (ALL, "promote there --topics pay(", ERROR, "no regular expression"),
+        "promote while all is down": (ALL, "promote there --topics pay --timeout 1s", ERROR, DOWN),
+        "replay of a flow that copies": (
+            ALL,
+            "salvage there --replay",
+            REFUSED,
+            "flow.there is active: it copies what is left",
+        ),
+        "replay of one that rests": (
+            ALL,
+            "salvage rests --replay",
+            REFUSED,
+            "flow.rests is paused: it copies what is left",
+        ),
+        "replay while all is down": (
+            ALL,
+            "salvage gone --replay --timeout 1s",
+            ERROR,
+            f"{DOWN} — look at the cluster's bootstrap",
+        ),
+        "a topic without a replay": (ALL, "salvage gone --to aside", ERROR, "--to goes with --replay"),
+        "export and replay": (
+            ALL,
+            "salvage gone --replay --export x",
+            ERROR,
+            "--export and --replay are two commands",
+        ),
+    },
+)
+def test_nothing_comes_of_it(flows, words, code, says, tmp_path, capsys) -> None:
+    refused(shop(tmp_path, flows), words, code, says, capsys)
+
+
+def test_the_flow_of_a_failback_is_the_one_that_is_there_or_has_a_name_of_its_own(tmp_path: Path) -> None:
+    file = shop(tmp_path, GONE + BACK.replace("failed_over", "promoted"))
+    topology = load(file, ())
+    after = with_failback_flows(topology, pending_failbacks(topology, "dc1"))
+    assert after == {file: SHOP_HEAD + GONE + BACK.replace("failed_over", "active")}
+    topology = load(shop(tmp_path, GONE + TAKEN), ())
+    with pytest.raises(Failure, match="would be gone-back, and another flow has that name"):
+        with_failback_flows(topology, pending_failbacks(topology, "dc1"))
+
+
+# Which topics a promotion is about.
+
+
+def flow_with(**states: str) -> FlowStatusView:
+    topics = []
+    for name, state in states.items():
+        values: dict[str, object] = dict.fromkeys(TopicStatusView.__struct_fields__)
+        name = name.replace("_", ".")
+        topics.append(TopicStatusView(**{**values, "topic": name, "destination_topic": name, "state": state}))  # type: ignore[arg-type]
+    values = dict.fromkeys(FlowStatusView.__struct_fields__)
+    return FlowStatusView(**{**values, "name": "there", "topics": topics})  # type: ignore[arg-type]
+
+
+FLOW = flow_with(pay_eu="caught_up", pay_us="caught_up", orders="caught_up", old="promoted")
+
+
+@cases(
+    "pattern found says",
+    {
+        "whole names": (r"pay\..*", ["pay.eu", "pay.us"], ""),
+        "not what was promoted": ("orders|old", ["orders"], ""),
+        "everything": (".*", None, "promote all of it: repl promote there"),
+        "everything that is left": ("(pay.*)|orders", None, "promote all of it: repl promote there"),
+        "nearly a topic": ("pay.e", None, "matches no topic of flow.there — did you mean pay.eu?"),
+        "no topic": ("zzz", None, "matches no topic of flow.there — it copies orders, pay.eu, pay.us"),
+        "promoted before": ("old", None, "old of flow.there was promoted before"),
+    },
+)
+def test_the_topics_of_a_promotion(pattern: str, found: list[str] | None, says: str) -> None:
+    if found is not None:
+        assert [one.topic for one in chosen_of(FLOW, pattern)] == found
+        return
+    with pytest.raises(Failure) as failure:
+        chosen_of(FLOW, pattern)
+    assert says in str(failure.value)
+
+
+# A restore, before any cluster is read.
+
+NOON = 1_769_860_800_000  # 2026-01-31T12:00:00Z
+
+
+def declared(folder: Path, form: str = "raw") -> Path:
+    flow = "  - {name: f, from: dc1, to: archive, topics: {include: orders}}\n"
+    return shop(folder, flow + f"endpoints:\n  archive: {{file: {folder}/archive, format: {form}}}\n")
+
+
+@pytest.fixture
+def backup(tmp_path: Path) -> WrittenBackup:
+    (tmp_path / "archive").mkdir()
+    made = WrittenBackup(tmp_path / "archive")
+    made.commit(NOON, ONE, 2, text_of(0, [NOON, NOON + 1000]))
+    made.commit(NOON + 5000, ONE, 3, text_of(2, [NOON + 2000]))
+    return made
+
+
+def log(backup: WrittenBackup) -> list[Path]:
+    return sorted((backup.folder / "_repl/f/log").iterdir())
+
+
+def edited(backup: WrittenBackup) -> None:
+    log(backup)[0].write_bytes(log(backup)[0].read_bytes().replace(b'"records":2', b'"records":3'))
+
+
+def cut_off(backup: WrittenBackup) -> None:
+    log(backup)[-1].write_bytes(log(backup)[-1].read_bytes()[:-20])
+
+
+def removed(backup: WrittenBackup) -> None:
+    log(backup)[0].unlink()
+
+
+def unmounted(backup: WrittenBackup) -> None:
+    backup.folder.rename(backup.folder.with_name("elsewhere"))
+
+
+def second_flow(backup: WrittenBackup) -> None:
+    WrittenBackup(backup.folder, flow="g").commit(NOON, ONE, 0)
+
+
+def other_format(backup: WrittenBackup) -> None:
+    WrittenBackup(backup.folder, "json", "j").commit(NOON, ONE, 0)
+
+
+def untouched(_backup: WrittenBackup) -> None:
+    return
+
+
+@cases(
+    "change words code says",
+    {
+        "edited": (edited, "--to dc2", REFUSED, "it was cut off or edited"),
+        "cut off": (cut_off, "--to dc2", REFUSED, "it was cut off or edited"),
+        "a commit removed": (removed, "--to dc2", REFUSED, "the commit 1 is missing"),
+        "not mounted": (unmounted, "--to dc2", ERROR, "is not there — mount the folder on this machine"),
+        "two flows": (second_flow, "--to dc2", ERROR, "holds the backups of several flows: f, g"),
+        "another format": (other_format, "--to dc2 --flow j", REFUSED, "flow j has written json files"),
+        "no such flow": (untouched, "--to dc2 --flow x", ERROR, "holds no backup of a flow x — its flows: f"),
+        "no such topic": (
+            untouched,
+            "--to dc2 --topics o",
+            ERROR,
+            "holds no topic that matches o — its topics: orders",
+        ),
+        "too early": (
+            untouched,
+            "--to dc2 --until 2026-01-31T11:59:59Z",
+            ERROR,
+            "holds no record up to 2026-01-31T11:59:59Z — its first record is of 2026-01-31T12:00:00Z",
+        ),
+        "no time": (untouched, "--to dc2 --until noon", ERROR, "noon"),
+        "two names": (untouched, "--to dc2 --prefix a --rename {topic}b", ERROR, "give one of them"),
+        "one name for all": (untouched, "--to dc2 --rename b", ERROR, "--rename holds {topic} once"),
+        "a cluster that is down": (untouched, "--to dc2 --timeout 1s", ERROR, "dc2 can't be read"),
+        "no cluster": (untouched, "--to dc3", ERROR, "there is no cluster dc3 in this topology"),
+        "no destination": (untouched, "", ERROR, "--to"),
+    },
+)
+def test_a_restore_is_refused(change, words, code, says, backup, tmp_path, capsys) -> None:
+    change(backup)
+    refused(declared(tmp_path), f"restore archive {words}", code, says, capsys)
+
+
+def test_only_raw_files_of_an_endpoint_are_a_backup(tmp_path, capsys) -> None:
+    says = "the endpoint archive holds parquet files, and only raw files are a backup"
+    refused(declared(tmp_path, "parquet"), "restore archive --to dc2", REFUSED, says, capsys)
+    says = "there is no endpoint nowhere in this topology"
+    refused(declared(tmp_path), "restore nowhere --to dc2", ERROR, says, capsys)
