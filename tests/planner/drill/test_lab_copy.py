@@ -26,6 +26,7 @@ from planner.model.topology import SecretRef, Topology
 from planner.model.topology.root import KAFKA_VERSION as VERSION_SHAPE
 from planner.render.topology import topology_yaml
 from runtime.lab.cluster import KAFKA_VERSION, OLDEST, SCRAM, Security
+from tests.fakes.tables import cases
 
 RULE = {"cluster": "tokyo", "principal": "User:app", "allow": ["READ"], "topic": "orders"}
 
@@ -64,95 +65,85 @@ CERTIFICATE = {"ssl.certificate.location": "/app.crt", "ssl.key.location": "/app
 BY_NAME = {"sasl.username": "app", "sasl.password": {"env": "SECRET"}}
 
 
-@pytest.mark.parametrize(
-    ("client", "security", "mechanism"),
-    [
-        ({}, Security.PLAIN, SCRAM),
-        ({"security.protocol": "PLAINTEXT"}, Security.PLAIN, SCRAM),
-        ({"security.protocol": "ssl", "ssl.ca.location": "/ca.pem"}, Security.SERVER_TLS, SCRAM),
-        ({"security.protocol": "SSL", **CERTIFICATE}, Security.TLS, SCRAM),
-        (
-            {
-                "security.protocol": "SSL",
-                "ssl.certificate.pem": {"env": "CERTIFICATE"},
-                "ssl.key.pem": {"env": "KEY"},
-            },
-            Security.TLS,
-            SCRAM,
-        ),
-        ({"security.protocol": "SASL_SSL", "sasl.mechanism": "SCRAM-SHA-512"}, Security.SASL_TLS, SCRAM),
-        ({"security.protocol": "sasl_ssl", "sasl.mechanisms": "plain"}, Security.SASL_TLS, "PLAIN"),
-        (
-            {"security.protocol": "SASL_PLAINTEXT", "sasl.mechanism": "SCRAM-SHA-256"},
-            Security.SASL,
-            "SCRAM-SHA-256",
-        ),
-    ],
+PEM = {"ssl.certificate.pem": {"env": "CERTIFICATE"}, "ssl.key.pem": {"env": "KEY"}}
+
+
+def client(protocol: str, mechanism: str = "", **more: Any) -> dict[str, Any]:
+    """How a cluster is reached; a login by name has its credentials."""
+    named = BY_NAME if "SASL" in protocol.upper() else {}
+    return {
+        "security.protocol": protocol,
+        **({"sasl.mechanism": mechanism} if mechanism else {}),
+        **named,
+        **more,
+    }
+
+
+@cases(
+    "client security mechanism",
+    {
+        "plain": ({}, Security.PLAIN, SCRAM),
+        "said to be plain": (client("PLAINTEXT"), Security.PLAIN, SCRAM),
+        "TLS": (client("ssl", **{"ssl.ca.location": "/ca.pem"}), Security.SERVER_TLS, SCRAM),
+        "certificates": (client("SSL", **CERTIFICATE), Security.TLS, SCRAM),
+        "certificates in the environment": (client("SSL", **PEM), Security.TLS, SCRAM),
+        "SCRAM over TLS": (client("SASL_SSL", "SCRAM-SHA-512"), Security.SASL_TLS, SCRAM),
+        "the other key": (client("sasl_ssl", **{"sasl.mechanisms": "plain"}), Security.SASL_TLS, "PLAIN"),
+        "SCRAM": (client("SASL_PLAINTEXT", "SCRAM-SHA-256"), Security.SASL, "SCRAM-SHA-256"),
+    },
 )
-def test_the_copy_of_a_cluster_has_its_logins(
-    tmp_path: Path, client: dict[str, Any], security: Security, mechanism: str
-) -> None:
-    more = BY_NAME if security.sasl else {}
-    assert login(tmp_path, {**client, **more}) == LabLogin(security, mechanism)
+def test_the_copy_of_a_cluster_has_its_logins(tmp_path, client, security, mechanism) -> None:
+    assert login(tmp_path, client) == LabLogin(security, mechanism)
 
 
-@pytest.mark.parametrize(
-    ("client", "version", "rules", "found", "why"),
-    [
-        (
-            {
-                "security.protocol": "SASL_SSL",
-                "sasl.mechanism": "OAUTHBEARER",
-                "sasl.oauthbearer.config": "p",
-            },
+OAUTH = client("SASL_SSL", "OAUTHBEARER", **{"sasl.oauthbearer.config": "p"})
+NO_TLS = "no TLS, because Kafka 3.2.3 can't read the keys of the lab"
+
+
+@cases(
+    "client version rules found why",
+    {
+        "a token": (
+            OAUTH,
             "",
             False,
             Security.SASL_TLS,
             "SCRAM-SHA-512 in place of OAUTHBEARER, which the lab does not have",
         ),
-        (
-            {"security.protocol": "SASL_PLAINTEXT", **BY_NAME},
+        "Kerberos": (
+            client("SASL_PLAINTEXT"),
             "",
             False,
             Security.SASL,
             "SCRAM-SHA-512 in place of GSSAPI, which the lab does not have",
         ),
-        (
-            {"security.protocol": "SASL_SSL", "sasl.mechanism": "PLAIN", **BY_NAME, **CERTIFICATE},
+        "certificates beside a login": (
+            client("SASL_SSL", "PLAIN", **CERTIFICATE),
             "",
             False,
             Security.SASL_TLS,
             "no certificates of clients, which log in by name",
         ),
-        ({}, "", True, Security.SASL, "a login by SCRAM-SHA-512, because ACLs need principals"),
-        (
-            {"security.protocol": "SSL"},
+        "ACLs": ({}, "", True, Security.SASL, "a login by SCRAM-SHA-512, because ACLs need principals"),
+        "ACLs over TLS": (
+            client("SSL"),
             "",
             True,
             Security.TLS,
             "certificates of clients, because ACLs need principals",
         ),
-        (
-            {"security.protocol": "SSL"},
-            "3.2.3",
-            False,
-            Security.PLAIN,
-            "no TLS, because Kafka 3.2.3 can't read the keys of the lab",
-        ),
-        (
-            {"security.protocol": "SASL_SSL", "sasl.mechanism": "SCRAM-SHA-256", **BY_NAME},
+        "an old version": (client("SSL"), "3.2.3", False, Security.PLAIN, NO_TLS),
+        "an old version with a login": (
+            client("SASL_SSL", "SCRAM-SHA-256"),
             "3.2.3",
             True,
             Security.SASL,
-            "no TLS, because Kafka 3.2.3 can't read the keys of the lab",
+            NO_TLS,
         ),
-    ],
+    },
 )
-def test_what_the_lab_lacks_is_said(
-    tmp_path: Path, client: dict[str, Any], version: str, *, rules: bool, found: Security, why: str
-) -> None:
-    more = {"acls": [RULE]} if rules else {}
-    made = login(tmp_path, client, version, **more)
+def test_what_the_lab_lacks_is_said(tmp_path, client, version, rules, found, why) -> None:
+    made = login(tmp_path, client, version, **({"acls": [RULE]} if rules else {}))
     assert (made.security, made.why) == (found, why)
     notes = scaled_down(load(tmp_path))[1]
     assert [one for one in notes if one.startswith("paris") and why in one]
@@ -162,7 +153,7 @@ def test_clusters_of_one_topology_have_logins_versions_and_rules_of_their_own(tm
     made = topology(
         tmp_path,
         paris={
-            "client": {"security.protocol": "SASL_SSL", "sasl.mechanism": "PLAIN", **BY_NAME},
+            "client": client("SASL_SSL", "PLAIN"),
             "allow_everyone_if_no_acl_found": True,
         },
         acls=[RULE],
@@ -227,56 +218,47 @@ def test_a_drill_writes_to_no_endpoint_of_the_topology(tmp_path: Path) -> None:
 JOB_RULE = {"cluster": "paris", "allow": ["READ"], "topic": "orders", "host": "10.0.0.7"}
 
 
-@pytest.mark.parametrize(
-    ("paris", "named", "user", "exact", "note"),
-    [
-        (
-            {"client": {"security.protocol": "SASL_SSL", "sasl.mechanism": "PLAIN", **BY_NAME}},
-            "User:app",
-            "app",
-            True,
-            "paris: jobs run as User:app, with exactly the rights that acls declare",
-        ),
-        (
-            {"client": {"security.protocol": "SSL", **CERTIFICATE}, "principal": "User:CN=repl"},
+NAMED, CERTIFIED = {"client": client("SASL_SSL", "PLAIN")}, {"client": client("SSL", **CERTIFICATE)}
+EXACT = "with exactly the rights that acls declare"
+LISTED = "with the rights that docs/operations.md lists"
+UNTRIED = "whether they have them in production is not tried"
+
+
+@cases(
+    "paris named user exact note",
+    {
+        "its own rules": (NAMED, "User:app", "app", True, f"User:app, {EXACT}"),
+        "rules of a certificate": (
+            {**CERTIFIED, "principal": "User:CN=repl"},
             "User:CN=repl",
             "repl-job",
             True,
-            (
-                "paris: jobs run as User:repl-job in place of User:CN=repl,"
-                " with exactly the rights that acls declare"
-            ),
+            f"User:repl-job in place of User:CN=repl, {EXACT}",
         ),
-        (
-            {"client": {"security.protocol": "SASL_SSL", "sasl.mechanism": "PLAIN", **BY_NAME}},
+        "no rules": (
+            NAMED,
             "User:other",
             "app",
             False,
-            (
-                "paris: jobs run as User:app, with the rights that docs/operations.md lists"
-                " (acls declare none for it); whether they have them in production is not tried"
-            ),
+            f"User:app, {LISTED} (acls declare none for it); {UNTRIED}",
         ),
-        (
-            {"client": {"security.protocol": "SSL", **CERTIFICATE}},
+        "no name": (
+            CERTIFIED,
             "User:other",
             "repl-job",
             False,
-            (
-                "paris: jobs run as User:repl-job, with the rights that docs/operations.md lists"
-                " (clusters.paris.principal is not set); whether they have them in production is not tried"
-            ),
+            f"User:repl-job, {LISTED} (clusters.paris.principal is not set); {UNTRIED}",
         ),
-    ],
+    },
 )
 def test_jobs_have_a_login_of_their_own_where_brokers_know_principals(
-    tmp_path: Path, paris: dict[str, Any], named: str, user: str, *, exact: bool, note: str
+    tmp_path, paris, named, user, exact, note
 ) -> None:
     made = topology(tmp_path, paris=paris, acls=[{**JOB_RULE, "principal": named}])
     login = job_logins(made)["paris"]
     assert (login.user, login.exact) == (user, exact)
     small, notes = scaled_down(made)
-    assert note in notes
+    assert f"paris: jobs run as {note}" in notes
     assert small.clusters["paris"].principal == f"User:{user}"
     (rule,) = [one.rule for one in small.acls]
     assert (rule.principal, rule.host) == ((f"User:{user}", "*") if exact else (named, "10.0.0.7"))
@@ -284,24 +266,17 @@ def test_jobs_have_a_login_of_their_own_where_brokers_know_principals(
     assert (spec.authorizer, spec.users) == (True, ("drill-other", user))
 
 
+@pytest.mark.parametrize("name", ["admin", "controller", "drill-other"])
+def test_a_login_that_the_lab_needs_itself_is_not_the_jobs(tmp_path: Path, name: str) -> None:
+    made = topology(tmp_path, paris={"client": client("SASL_SSL", "PLAIN", **{"sasl.username": name})})
+    assert job_logins(made)["paris"].user == "repl-job"
+
+
 def test_rules_that_are_managed_elsewhere_are_not_held_against_the_job(tmp_path: Path) -> None:
-    paris = {"client": {"security.protocol": "SASL_SSL", "sasl.mechanism": "PLAIN", **BY_NAME}}
     rule = {**JOB_RULE, "principal": "User:app"}
-    made = topology(tmp_path, paris=paris, acls=[rule], drill={"job_rights": "documented"})
+    made = topology(tmp_path, paris=NAMED, acls=[rule], drill={"job_rights": "documented"})
     assert not job_logins(made)["paris"].exact
     assert any("(drill.job_rights says so)" in one for one in scaled_down(made)[1])
-
-
-def test_a_login_that_the_lab_needs_itself_is_not_the_jobs(tmp_path: Path) -> None:
-    for name in ("admin", "controller", "drill-other"):
-        client = {
-            "security.protocol": "SASL_SSL",
-            "sasl.mechanism": "PLAIN",
-            **BY_NAME,
-            "sasl.username": name,
-        }
-        made = topology(tmp_path, paris={"client": client})
-        assert job_logins(made)["paris"].user == "repl-job"
 
 
 def test_jobs_have_no_login_where_brokers_know_no_principals(tmp_path: Path) -> None:

@@ -1,0 +1,271 @@
+"""Pieces of a drill: which flows it fails back, tries and waits for, and which figures break a promise."""
+
+import json
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, NamedTuple, cast
+
+import pytest
+
+from planner.config import load
+from planner.drill import promises
+from planner.drill.live import AT_ONCE, at_once
+from planner.drill.load.records import DRILL_HEADER
+from planner.drill.rehearsal import DrillRequest, limits_of
+from planner.drill.replica import DrillRoute, Replica, not_failed_back
+from planner.drill.rules import protected_routes, synced_routes
+from planner.drill.scenario_record import DrillLoss, ScenarioRecord
+from planner.drill.scenario_run import ScenarioRun
+from planner.drill.standard import DrillLimits
+from planner.drill.traffic import read_record
+from planner.model.drill import DrillReport
+from planner.model.topology import Topology
+from planner.model.topology.flows import FlowState
+from tests.fakes.tables import cases
+
+
+def topology(folder: Path, *flows: dict[str, Any], **more: Any) -> Topology:
+    body = {
+        "apiVersion": "repl/v1",
+        "name": "shop",
+        "clusters": {one: {"bootstrap": f"{one}:9092"} for one in ("paris", "tokyo")},
+        "flows": [{"name": f"{one['from']}-{at}", **one} for at, one in enumerate(flows)],
+        **more,
+    }
+    (folder / "topology.yaml").write_text(json.dumps(body))
+    return load(folder)
+
+
+def copies(topic: str, source: str = "paris", to: str = "tokyo", **more: Any) -> dict[str, Any]:
+    return {"from": source, "to": to, "topics": {"include": [topic]}, **more}
+
+
+def route(flow: str, topic: str, destination: str, source: str = "paris") -> DrillRoute:
+    return DrillRoute(flow, source, destination, topic, topic, transformed=False)
+
+
+B, C = route("b", "orders", "tokyo"), route("c", "payments", "rome")
+A = (route("a", "orders", "lima"), route("a", "payments", "lima"))
+
+
+@cases(
+    "routes left_out",
+    {
+        "one flow alone copies a topic back": (
+            [B, *A, C, route("d", "refunds", "tokyo")],
+            {"b": "a", "c": "a"},
+        ),
+        "one that is left out leaves its topics to others": (
+            [A[0], B, route("b", "refunds", "tokyo"), route("c", "refunds", "rome")],
+            {"b": "a"},
+        ),
+        "topics of other clusters": (
+            [route("a", "orders", "tokyo"), route("b", "orders", "paris", "tokyo")],
+            {},
+        ),
+    },
+)
+def test_which_flows_are_not_failed_back(routes, left_out) -> None:
+    assert not_failed_back(routes) == left_out
+
+
+ACL = {"protect": "acl"}
+
+
+@cases(
+    "flows protected synced",
+    {
+        "only what flows protect or sync": (
+            [
+                copies("orders", rename="copy.{topic}", **ACL),
+                copies("people", acls={"sync": True}),
+                copies("payments"),
+            ],
+            [("tokyo", "copy.orders")],
+            [("tokyo", "people")],
+        ),
+        "not what clients write at both sides": (
+            [
+                copies("orders", **ACL),
+                copies("orders", "tokyo", "paris", **ACL),
+                copies("payments", "tokyo", "paris", **ACL),
+            ],
+            [("paris", "payments")],
+            [],
+        ),
+    },
+)
+def test_which_mirrors_are_tried(flows, protected, synced, tmp_path: Path) -> None:
+    made = Replica(topology(tmp_path, *flows), tmp_path / "drill", print)
+    assert [(one.destination, one.mirror) for one in protected_routes(made, made.routes)] == protected
+    assert [(one.destination, one.mirror) for one in synced_routes(made, made.routes)] == synced
+
+
+DECLARED = {"max_rto": "30s", "max_rpo": 10}
+
+
+@cases(
+    "declared options limits",
+    {
+        "of the topology": (DECLARED, {}, DrillLimits(30.0, 10)),
+        "options go before it": (DECLARED, {"max_rto_ms": 500, "max_rpo": 0}, DrillLimits(0.5, 0)),
+        "none": ({}, {}, DrillLimits(None, None)),
+    },
+)
+def test_the_limits_of_a_drill(declared, options, limits, tmp_path: Path) -> None:
+    made = topology(tmp_path, copies("orders"), drill=declared)
+    assert limits_of(DrillRequest(tmp_path, **options), made) == limits
+
+
+RPO = "paris is lost: records that were acknowledged and did not arrive (RPO)"
+RTO = "paris is lost: time from the loss until a consumer of each group read on (RTO)"
+
+
+@pytest.mark.parametrize(
+    ("rto_s", "records", "faults"),
+    [
+        (30.0, 10, ()),
+        (30.4, 10, (f"{RTO}: 30.4 s (wanted: at most 30 s)",)),
+        (1.0, 11, (f"{RPO}: 11 (wanted: at most 10)",)),
+        (None, None, (f"{RPO}: unknown (wanted: at most 10)", f"{RTO}: unknown (wanted: at most 30 s)")),
+    ],
+)
+def test_a_figure_beyond_a_limit_fails_the_drill(
+    rto_s: float | None, records: int | None, faults: tuple[str, ...]
+) -> None:
+    run = ScenarioRecord(print)
+    run.rto_s, run.loss = rto_s, None if records is None else DrillLoss(records, 1.0)
+    promises.rpo(run, 10)
+    promises.rto(run, 30.0)
+    scenario = run.result("paris is lost", "paris")
+    report = DrillReport("shop", "digest", "2026-11-23T10:00:00Z", "1", (), (scenario,))
+    assert report.faults == faults
+    assert report.passed is not bool(faults)
+
+
+class Read(NamedTuple):
+    """Stands for a message of librdkafka."""
+
+    at: int
+    content: bytes | None
+    named: list[tuple[str, bytes]]
+
+    def topic(self) -> str:
+        return "orders"
+
+    def partition(self) -> int:
+        return 1
+
+    def offset(self) -> int:
+        return self.at
+
+    def key(self) -> bytes:
+        return b"k"
+
+    def value(self) -> bytes | None:
+        return self.content
+
+    def headers(self) -> list[tuple[str, bytes]]:
+        return self.named
+
+
+def test_records_are_told_apart_also_where_they_are_tombstones_without_headers() -> None:
+    """So are those that a flow copies in the place of filtered records."""
+    read = [Read(4, b"v", [(DRILL_HEADER, b"7")]), Read(5, b"v", []), Read(6, None, []), Read(7, None, [])]
+    found = [read_record(cast(Any, one)) for one in read]
+    assert [one.id for one in found] == [b"7", b"v", b"orders-1 @ 6", b"orders-1 @ 7"]
+
+
+# Groups are read several at a time by a live drill.
+
+
+def test_several_are_read_at_the_same_time_and_stay_in_order() -> None:
+    together = threading.Barrier(AT_ONCE, timeout=60)
+
+    def read(number: int) -> int:
+        together.wait()
+        return number * 2
+
+    assert at_once(read, range(2 * AT_ONCE)) == [number * 2 for number in range(2 * AT_ONCE)]
+
+
+def test_a_failure_leaves_out_what_has_not_begun() -> None:
+    begun: list[int] = []
+
+    def read(number: int) -> int:
+        begun.append(number)
+        raise ValueError(number)
+
+    with pytest.raises(ValueError, match="0"):
+        at_once(read, range(1_000))
+    assert len(begun) < 1_000
+
+
+def test_nothing_is_read_of_nothing() -> None:
+    assert at_once(str, []) == []
+
+
+# Which flows `the flows have copied everything` waits for.
+
+
+def flow(source: str, state: FlowState = FlowState.ACTIVE) -> Any:
+    return SimpleNamespace(source_cluster=source, state=state)
+
+
+class LaggingRun(ScenarioRun):
+    """A run of two flows, whose status shows the next lags with each look."""
+
+    def __init__(self, files: Any, looks: list[Mapping[str, int | None]], lost: str) -> None:
+        replica = SimpleNamespace(
+            client=None,
+            routes=[],
+            flows=lambda: {"orders": flow("paris")},
+            flows_into_files=lambda: {"backup": files},
+        )
+        super().__init__(cast(Replica, replica), lambda _: None)
+        self._looks: Iterator[Mapping[str, int | None]] = iter(looks)
+        self.looked = 0
+        if lost:
+            self._lost[lost] = time.monotonic()
+
+    def status(self) -> Any:
+        self.looked += 1
+        lags = next(self._looks)
+        return SimpleNamespace(
+            flows=[
+                SimpleNamespace(name=name, lag_records=lag, partitions=[], topics=[])
+                for name, lag in lags.items()
+            ]
+        )
+
+    def until(self, holds: Callable[[], bool], problem: str, within_s: float = 0) -> None:
+        while not holds():
+            pass
+
+
+BEHIND: list[Mapping[str, int | None]] = [
+    {"orders": 5, "backup": None},
+    {"orders": 0, "backup": 5},
+    {"orders": 0, "backup": 0},
+]
+
+
+@pytest.mark.parametrize(
+    ("files", "lost", "clusters", "looks"),
+    [
+        (flow("tokyo"), "", (), 3),
+        (flow("tokyo"), "", ("tokyo",), 3),
+        (flow("tokyo"), "", ("paris",), 2),  # flows out of paris
+        (flow("tokyo"), "tokyo", (), 2),  # it can't read what it is to write
+        (flow("tokyo", FlowState.PAUSED), "", (), 2),
+    ],
+)
+def test_flows_into_files_are_waited_for(
+    files: Any, lost: str, clusters: tuple[str, ...], looks: int
+) -> None:
+    run = LaggingRun(files, BEHIND, lost)
+    run.await_copied(*clusters)
+    assert run.looked == looks
