@@ -1,7 +1,7 @@
 """R6: the offset map is exact, through every kind of offset that holds no copied record."""
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from runtime.contract.records.offset_map import (
@@ -26,48 +26,53 @@ from runtime.contract.records.offset_map import (
 COVERED = Span(10, 20, 100, 106, encode_runs([Run(10, 100, 2), Run(14, 103, 3)], 10, 100))
 
 
-@pytest.mark.parametrize(
-    ("source", "answer"),
-    [
-        (9, UnmappedOffset()),
-        (10, MappedOffset(100, exact=True)),
-        (11, MappedOffset(101, exact=True)),
-        (12, MappedOffset(103, exact=False)),
-        (14, MappedOffset(103, exact=True)),
-        (16, MappedOffset(105, exact=True)),
-        (17, EndOfOffsetMap(106)),
-        (20, EndOfOffsetMap(106)),
-        (21, NotYetCopied()),
-    ],
-)
-def test_translate_is_the_first_copied_record_at_or_after(source: int, answer: object) -> None:
-    assert OffsetMap([COVERED]).translate(source) == answer
+LATER = Span(25, 30, 110, 112, encode_runs([Run(26, 110, 2)], 25, 110))
+
+
+def exact(offset: int) -> MappedOffset:
+    return MappedOffset(offset, exact=True)
+
+
+def near(offset: int) -> MappedOffset:
+    return MappedOffset(offset, exact=False)
 
 
 @pytest.mark.parametrize(
-    ("destination", "answer"),
+    ("spans", "translated", "origins"),
     [
-        (99, UnmappedOffset()),
-        (100, MappedOffset(10, exact=True)),
-        (102, MappedOffset(14, exact=False)),
-        (105, MappedOffset(16, exact=True)),
-        (106, EndOfOffsetMap(20)),
-        (107, NotYetCopied()),
+        (
+            [COVERED],
+            {
+                9: UnmappedOffset(),
+                10: exact(100),
+                11: exact(101),
+                12: near(103),
+                14: exact(103),
+                16: exact(105),
+                17: EndOfOffsetMap(106),
+                20: EndOfOffsetMap(106),
+                21: NotYetCopied(),
+            },
+            {
+                99: UnmappedOffset(),
+                100: exact(10),
+                102: near(14),
+                105: exact(16),
+                106: EndOfOffsetMap(20),
+                107: NotYetCopied(),
+            },
+        ),
+        ([COVERED, LATER], {12: UnmappedOffset(), 25: near(110)}, {}),  # a gap hides what lies before it
+        ([], {0: UnmappedOffset()}, {}),
+        ([Span(5, 5, 7, 7, b"")], {5: EndOfOffsetMap(7)}, {}),
     ],
 )
-def test_origin_is_the_way_back(destination: int, answer: object) -> None:
-    assert OffsetMap([COVERED]).origin(destination) == answer
-
-
-def test_a_gap_between_spans_hides_what_lies_before_it() -> None:
-    later = Span(25, 30, 110, 112, encode_runs([Run(26, 110, 2)], 25, 110))
-    assert OffsetMap([COVERED, later]).translate(12) == UnmappedOffset()
-    assert OffsetMap([COVERED, later]).translate(25) == MappedOffset(110, exact=False)
-
-
-def test_a_map_of_nothing_knows_nothing() -> None:
-    assert OffsetMap([]).translate(0) == UnmappedOffset()
-    assert OffsetMap([Span(5, 5, 7, 7, b"")]).translate(5) == EndOfOffsetMap(7)
+def test_an_offset_is_that_of_the_first_copied_record_at_or_after(
+    spans: list[Span], translated: dict[int, object], origins: dict[int, object]
+) -> None:
+    offsets = OffsetMap(spans)
+    assert {offset: offsets.translate(offset) for offset in translated} == translated
+    assert {offset: offsets.origin(offset) for offset in origins} == origins
 
 
 def test_runs_that_meet_at_both_sides_become_one() -> None:
@@ -133,68 +138,38 @@ class Model:
     def end(self) -> int:
         return self.spans[-1].destination_end
 
+    @staticmethod
+    def expected(offset: int, placed: dict[int, int], low: int, end: int, other_end: int) -> object:
+        if offset < low:
+            return UnmappedOffset()
+        after = [placed[place] for place in placed if place >= offset]
+        if after:
+            return MappedOffset(after[0], exact=offset in placed)
+        return EndOfOffsetMap(other_end) if offset <= end else NotYetCopied()
 
-@settings(deadline=None)
-@given(st.lists(Event, max_size=80), st.integers(0, 1 << 40), st.integers(0, 1 << 40))
-def test_every_source_offset_translates_as_the_naive_model_says(
-    events: list[str], source: int, destination: int
+
+@given(st.lists(Event, max_size=60), st.integers(0, 1 << 40), st.integers(0, 1 << 40), st.integers(0, 60))
+def test_every_offset_translates_as_the_naive_model_says_and_trimming_makes_no_answer_wrong(
+    events: list[str], source: int, destination: int, trimmed_records: int
 ) -> None:
     model = Model(source, destination)
     for event in events:
         model.live(event)
     model.close()
-    mapped = OffsetMap(model.spans)
-    for offset in range(source - 1, model.source + 2):
-        after = [model.copied[one] for one in model.copied if one >= offset]
-        if offset < source:
-            expected: object = UnmappedOffset()
-        elif offset > model.source:
-            expected = NotYetCopied()
-        elif after:
-            expected = MappedOffset(after[0], exact=offset in model.copied)
-        else:
-            expected = EndOfOffsetMap(model.end)
-        assert mapped.translate(offset) == expected
-
-
-@settings(deadline=None)
-@given(st.lists(Event, max_size=80), st.integers(0, 1 << 40), st.integers(0, 1 << 40))
-def test_every_destination_offset_leads_back(events: list[str], source: int, destination: int) -> None:
-    model = Model(source, destination)
-    for event in events:
-        model.live(event)
-    model.close()
-    mapped = OffsetMap(model.spans)
-    back = {there: here for here, there in model.copied.items()}
-    for offset in range(destination, model.end + 2):
-        after = [back[one] for one in back if one >= offset]
-        if after:
-            assert mapped.origin(offset) == MappedOffset(after[0], exact=offset in back)
-        else:
-            assert mapped.origin(offset) == (
-                EndOfOffsetMap(model.source) if offset <= model.end else NotYetCopied()
-            )
-
-
-@settings(deadline=None)
-@given(st.lists(Event, max_size=60), st.integers(0, 60))
-def test_trimming_never_makes_an_answer_wrong(events: list[str], log_start: int) -> None:
-    model = Model(0, 0)
-    for event in events:
-        model.live(event)
-    model.close()
-    whole = OffsetMap(model.spans)
+    whole, back = OffsetMap(model.spans), {there: here for here, there in model.copied.items()}
+    log_start = destination + trimmed_records
     trimmed = OffsetMap(model.spans[trimmable(model.spans, log_start) :])
-    for offset in range(model.source + 1):
-        answer = trimmed.translate(offset)
-        assert answer in (whole.translate(offset), UnmappedOffset())
-        if isinstance(answer, UnmappedOffset):
-            before = whole.translate(offset)
+    for offset in range(source - 1, model.source + 2):
+        expected = model.expected(offset, model.copied, source, model.source, model.end)
+        assert whole.translate(offset) == expected
+        if trimmed.translate(offset) != expected:
+            assert trimmed.translate(offset) == UnmappedOffset()
             assert offset < trimmed.low
-            assert not isinstance(before, MappedOffset) or before.offset < log_start or not before.exact
+            assert not isinstance(expected, MappedOffset) or expected.offset < log_start or not expected.exact
+    for offset in range(destination, model.end + 2):
+        assert whole.origin(offset) == model.expected(offset, back, destination, model.end, model.source)
 
 
-@settings(deadline=None)
 @given(st.lists(st.tuples(st.integers(0, 300), st.integers(0, 300), st.integers(1, 300))), st.integers(0, 9))
 def test_encoded_runs_are_counted_and_inverted(gaps: list[tuple[int, int, int]], low: int) -> None:
     runs, source, destination = [], low, 2 * low
@@ -214,14 +189,9 @@ def test_encoded_runs_are_counted_and_inverted(gaps: list[tuple[int, int, int]],
         (b"\x00\x00\x00", "0 records"),
         (b"\x00\x01\x01\xff\xff\xff\xff\xff\xff\xff\xff\xff\x01\x00\x01", "63 bits"),
         (b"\xff\xff\xff\xff\xff\xff\xff\xff\x7f\x00\x01" * 2, "63 bits"),
+        *((cut, r"cut off|argument") for cut in (b"\x00", b"\x00\x00", b"\x00\x00\x01\x80")),
     ],
 )
 def test_runs_that_no_slot_writes_are_refused(broken: bytes, why: str) -> None:
     with pytest.raises(ValueError, match=why):
-        decode_runs(broken, 0, 0)
-
-
-@pytest.mark.parametrize("broken", [b"\x00", b"\x00\x00", b"\x00\x00\x01\x80"])
-def test_runs_that_are_cut_off_are_refused(broken: bytes) -> None:
-    with pytest.raises(ValueError, match=r"cut off|argument"):
         decode_runs(broken, 0, 0)

@@ -21,50 +21,53 @@ SOURCE = TopicSettings(
 )
 
 
+SET = {"retention.ms": "1000", "cleanup.policy": "delete", "max.message.bytes": "1048588"}
+
+
+def rule(sync: str = "set", *, exclude: tuple[str, ...] = (), headers: bool = False) -> MirrorRule:
+    return MirrorRule(sync, list(exclude), headers=headers)  # type: ignore[arg-type]
+
+
 @pytest.mark.parametrize(
-    ("sync", "expected"),
+    ("mirrored", "expected"),
     [
-        ("off", {}),
-        ("set", {"retention.ms": "1000", "cleanup.policy": "delete", "max.message.bytes": "1048588"}),
-        (
-            "all",
-            {
-                "retention.ms": "1000",
-                "cleanup.policy": "delete",
-                "max.message.bytes": "1048588",
-                "flush.ms": "9",
-            },
-        ),
+        (rule("off"), {}),
+        (rule("set"), SET),
+        (rule("all"), SET | {"flush.ms": "9"}),
+        (rule("set", headers=True), SET | {"max.message.bytes": str(1048588 + 1024)}),  # records grow
     ],
 )
-def test_what_is_wanted(sync, expected):
-    assert MirrorRule(sync, [], headers=False).wanted(SOURCE) == {**expected, **BOUNDS}
+def test_settings_that_a_mirror_gets(mirrored: MirrorRule, expected: dict[str, str]) -> None:
+    assert mirrored.wanted(SOURCE) == {**expected, **BOUNDS}
 
 
-def test_a_header_makes_records_grow():
-    wanted = MirrorRule("set", [], headers=True).wanted(SOURCE)
-    assert wanted["max.message.bytes"] == str(1048588 + 1024)
+WANTED = rule().wanted(SOURCE)
 
 
-def test_an_edit_sets_what_differs_and_takes_back_what_is_no_longer_set():
-    rule = MirrorRule("set", ["flush\\..*"], headers=False)
-    same = rule.wanted(SOURCE)
-    assert not rule.edit(SOURCE, TopicSettings(same), frozenset())
-    stale = TopicSettings({**same, "retention.ms": "5", "segment.ms": "7", "flush.ms": "1"})
-    assert rule.edit(SOURCE, stale, frozenset()) == ConfigUpdate(
-        {"retention.ms": "1000"}, frozenset({"segment.ms"})
-    )
-
-
-def test_declared_keys_and_each_clusters_own_are_left_alone():
-    rule = MirrorRule("set", [], headers=False)
-    mirror = TopicSettings({**rule.wanted(SOURCE), "retention.ms": "5", "min.insync.replicas": "1"})
-    assert not rule.edit(SOURCE, mirror, frozenset({"retention.ms"}))
-
-
-def test_off_takes_nothing_back():
-    mirror = TopicSettings({**BOUNDS, "retention.ms": "5"})
-    assert not MirrorRule("off", [], headers=False).edit(SOURCE, mirror, frozenset())
+@pytest.mark.parametrize(
+    ("mirrored", "mirror", "declared", "expected"),
+    [
+        (rule(), WANTED, set(), ConfigUpdate({}, frozenset())),
+        (
+            rule(exclude=("flush\\..*",)),
+            {**WANTED, "retention.ms": "5", "segment.ms": "7", "flush.ms": "1"},
+            set(),
+            ConfigUpdate({"retention.ms": "1000"}, frozenset({"segment.ms"})),
+        ),
+        (
+            rule(),
+            {**WANTED, "retention.ms": "5", "min.insync.replicas": "1"},
+            {"retention.ms"},
+            ConfigUpdate({}, frozenset()),
+        ),
+        (rule("off"), {**BOUNDS, "retention.ms": "5"}, set(), ConfigUpdate({}, frozenset())),
+    ],
+    ids=["the same", "other values and unset keys", "declared keys and each cluster's own", "no sync"],
+)
+def test_an_edit_of_a_mirror(
+    mirrored: MirrorRule, mirror: dict[str, str], declared: set[str], expected: ConfigUpdate
+) -> None:
+    assert mirrored.edit(SOURCE, TopicSettings(mirror), frozenset(declared)) == expected
 
 
 @pytest.mark.parametrize(
@@ -110,12 +113,9 @@ def test_how_long_a_group_is_remembered(internal: InternalSpec, retention: int) 
     )
 
 
-def test_copies_and_partitions_as_declared() -> None:
+def test_internal_topics_are_made_as_declared() -> None:
     topic = timestamps(InternalSpec(replication=3, timestamps=TimestampsSpec(replication=2, partitions=4)))
     assert (topic.partitions, topic.replication) == (4, 2)
-
-
-def test_all_are_the_products_own_and_made_for_whoever_needs_them() -> None:
     names = [topic.name for topic in at_destination()]
     assert all(is_internal(name) for name in names)
     assert TIMESTAMPS not in names
