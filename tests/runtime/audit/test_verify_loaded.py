@@ -1,16 +1,20 @@
-"""What `repl verify` reads of the files of a flow from files, and what it says of lines that differ."""
+"""`repl verify` of a flow from files: the lines of its files, and which transactions hold them."""
 
 from __future__ import annotations
 
 import asyncio
+import random
 import time
 from collections.abc import Sequence
+from itertools import accumulate, pairwise
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from runtime.audit.partition_logs import PartitionLogs
@@ -23,7 +27,14 @@ from runtime.audit.verify.file_lines import (
     digest_of,
     records_up_to,
 )
-from runtime.audit.verify.interleaving import TransactionRange, numbers
+from runtime.audit.verify.interleaving import (
+    Interleaving,
+    TransactionRange,
+    match,
+    numbers,
+    owners_of_unknown,
+    places_of,
+)
 from runtime.audit.verify.loaded import (
     _compared,
     _expired,
@@ -33,21 +44,12 @@ from runtime.audit.verify.loaded import (
     _Written,
 )
 from runtime.audit.verify.loaded_plan import _planned
-from runtime.audit.verify.pieces import (
-    PlannedPartition,
-    ReadFile,
-    RecordContent,
-    VerificationPiece,
-    VerifiedPiece,
-    VerifyRequest,
-)
+from runtime.audit.verify.pieces import PlannedPartition, ReadFile, RecordContent, VerifiedPiece
 from runtime.audit.verify.plan import grouped
 from runtime.batch import Record
 from runtime.batch.layout import TRANSACTIONAL
-from runtime.contract.records.advance import first_progress
 from runtime.contract.records.ledger import PartitionKey
 from runtime.contract.spec.files import LinesSpec, SourceFormat
-from runtime.contract.spec.jobspec import ClusterSpec, FlowSpec, SelectionSpec
 from runtime.files.source.folder import open_file
 from runtime.files.source.known_files import KnownFile, Reconciliation
 from runtime.files.source.lines import fingerprint
@@ -61,15 +63,19 @@ from runtime.kafka.protocol.offsets import (
     TopicPartition,
 )
 from runtime.slot.budget import TokenBucket
+from tests.fakes.one_broker import AT, OneBroker
+from tests.fakes.one_broker import ID as AT_ID
+from tests.fakes.progress import progress
+from tests.fakes.verification import piece, reading_files, request
 from tests.runtime.batch.forge import batch_bytes, control_batch
-from tests.runtime.kafka.fetch.test_once import AT, OneBroker
-from tests.runtime.kafka.fetch.test_once import ID as AT_ID
 
 NOON = 1_700_049_600_000
 
 
 def lines_in(folder: Path, form: SourceFormat = "text") -> LinesSpec:
-    return LinesSpec(endpoint="inbox", folder=str(folder), format=form, topic="inbox")
+    lines = reading_files(folder, form).lines
+    assert lines is not None
+    return lines
 
 
 def read_file(folder: Path, name: str, position: int, form: SourceFormat = "text") -> ReadFile:
@@ -217,28 +223,11 @@ LEFT = Reconciliation(
 
 
 def planned(name: str, *, known: bytes = ID, there: bool = True, compacted: bool = False) -> PlannedPartition:
-    at = TopicPartition("inbox", 1)
-    flow = FlowSpec(
-        name="f",
-        source="dc1",
-        destination="dc1",
-        topics=SelectionSpec(include=[]),
-        lines=lines_in(Path("/in")),
-    )
-    spec = ClusterSpec(bootstrap="a:1")
-    progress = first_progress(
-        generation=1,
-        source_topic_id=b"",
-        destination_topic="inbox",
-        destination_topic_id=known,
-        position=90,
-        destination_end=50,
-        now_ms=1,
-    )
-    ids = {"inbox": ID} if there else {}
+    at, ids = TopicPartition("inbox", 1), {"inbox": ID} if there else {}
+    read = progress(90, 50, destination_topic="inbox", destination_topic_id=known)
     logs = PartitionLogs(ids, {at: 5}, {at: 70}, frozenset(["inbox"]) if compacted else frozenset())
-    asked = VerifyRequest(flow=flow, source=spec, destination=spec)
-    return _planned(asked, 0, PartitionKey("f", name, 1), progress, LEFT, logs, 60)
+    asked = request(reading_files(Path("/in")))
+    return _planned(asked, 0, PartitionKey("f", name, 1), read, LEFT, logs, 60)
 
 
 @pytest.mark.parametrize(
@@ -259,14 +248,11 @@ def test_why_a_file_can_not_be_compared(given: dict[str, Any], unread: str, left
     assert [left_out in one.why for one in found.not_comparable] == ([True] if left_out else [])
 
 
-def test_a_file_that_was_renamed_is_read_under_its_new_name() -> None:
-    (piece,) = planned("old.log").pieces
-    assert piece.read is not None
-    assert (piece.topic, piece.read.name, piece.high) == ("old.log", "new.log", 90)
-    assert (piece.destination_low, piece.destination_high) == (5, 60)
-
-
-def test_the_files_of_a_partition_are_compared_by_one_task() -> None:
+def test_a_file_that_was_renamed_is_read_under_its_new_name_by_the_task_of_its_partition() -> None:
+    (renamed,) = planned("old.log").pieces
+    assert renamed.read is not None
+    assert (renamed.topic, renamed.read.name, renamed.high) == ("old.log", "new.log", 90)
+    assert (renamed.destination_low, renamed.destination_high) == (5, 60)
     assert [len(group) for group in grouped([planned("a.log"), planned("b.log")])] == [2]
 
 
@@ -319,34 +305,12 @@ def loaded(
         (folder / name).write_text(text)
         read = replace(read_file(folder, name, len(text)), records=len(lines))
         begin = topic.begin if low is None else low
-        pieces.append(
-            VerificationPiece(
-                number,
-                name,
-                0,
-                b"",
-                AT.topic,
-                AT_ID,
-                0,
-                len(text),
-                begin,
-                topic.high,
-                topic.high,
-                b"",
-                (),
-                compacted=False,
-                alone=alone,
-                read=read,
-            )
-        )
+        made = piece(0, len(text), destination_low=begin, destination_high=topic.high)
+        of = {"number": number, "topic": name, "alone": alone, "read": read}
+        pieces.append(replace(made, destination_topic=AT.topic, destination_id=AT_ID, **of))
     if removed:
         (folder / removed).unlink()
-    flow = FlowSpec(
-        name="f", source="dc1", destination="dc1", topics=SelectionSpec(include=[]), lines=lines_in(folder)
-    )
-    spec = ClusterSpec(bootstrap="a:1")
-    asked = VerifyRequest(flow=flow, source=spec, destination=spec)
-    bucket = TokenBucket(None, time.monotonic)
+    asked, bucket = request(reading_files(folder)), TokenBucket(None, time.monotonic)
     work = _LoadedPartition(asked, pieces, topic, bucket)  # type: ignore[arg-type]
     found = asyncio.run(work.compare())
     return dict(zip(files, found, strict=True))
@@ -420,33 +384,170 @@ def test_records_that_retention_deletes_meanwhile_are_not_comparable(tmp_path: P
     assert [(gone.low, gone.end) for gone in one.not_comparable] == [(0, 4)]
 
 
-class Shrinking(TopicOf):
-    """A topic whose first record retention deletes before each fetch."""
-
-    async def call(self, node: int, request: Any, purpose: str, within: float | None) -> Any:
-        self.begin += not isinstance(request, ListOffsetsRequest)
-        return await super().call(node, request, purpose, within)
-
-
-def test_a_topic_that_retention_deletes_faster_than_it_is_read_is_to_be_compared_again(
-    tmp_path: Path,
-) -> None:
-    topic = Shrinking((OWN, ["one"]), (OWN, ["two"]))
-    one = loaded(tmp_path, {"a.log": ["one", "two"]}, topic, low=0)["a.log"]
-    assert "retention took the offsets below" in one.unread
-    assert one.unread.endswith(": run it again")
-
-
 class Expiring(TopicOf):
-    """A topic of which retention deletes all records once they were read."""
+    """A topic of which retention deletes so many records before or after each fetch."""
+
+    before = after = 0
 
     async def call(self, node: int, request: Any, purpose: str, within: float | None) -> Any:
+        self.begin += 0 if isinstance(request, ListOffsetsRequest) else self.before
         found = await super().call(node, request, purpose, within)
-        self.begin = self.high
+        self.begin = min(self.begin + self.after, self.high)
         return found
 
 
-def test_a_record_that_is_gone_before_it_is_shown_makes_no_difference(tmp_path: Path) -> None:
+def test_records_that_are_gone_while_they_are_read_make_no_difference(tmp_path: Path) -> None:
+    topic = Expiring((OWN, ["one"]), (OWN, ["two"]))
+    topic.before = 1
+    one = loaded(tmp_path, {"a.log": ["one", "two"]}, topic, low=0)["a.log"]
+    assert "retention took the offsets below" in one.unread
+    assert one.unread.endswith(": run it again")
     topic = Expiring((OWN, ["one"]), (OWN, ["TWO", "three"]), (OWN, ["four"]))
+    topic.after = topic.high
     one = loaded(tmp_path, {"a.log": ["one", "two", "three", "four"]}, topic, low=0)["a.log"]
     assert (kinds(one), one.unread) == ([], "")
+
+
+# Which transactions of a partition hold the lines of which file
+
+
+def found(files: dict[str, list[int]], *transactions: Sequence[int]) -> Interleaving:
+    ends = [0, *accumulate(len(one) for one in transactions)]
+    ranges = [TransactionRange(begin, end) for begin, end in pairwise(ends)]
+    return match(files, [one for some in transactions for one in some], ranges)
+
+
+def interleaved(files: dict[str, list[int]], order: random.Random) -> list[list[int]]:
+    """The lines of all files in transactions of one to three, in any order of the files."""
+    rest, transactions = {name: list(lines) for name, lines in files.items()}, []
+    while names := [name for name, lines in rest.items() if lines]:
+        name = order.choice(names)
+        size = order.randint(1, 3)
+        transactions.append(rest[name][:size])
+        rest[name] = rest[name][size:]
+    return transactions
+
+
+H, END = 100, 200
+
+
+@pytest.mark.parametrize(
+    ("files", "transactions", "left", "unknown"),
+    [
+        ({"a": [1, 2, 3]}, [[1, 2], [3]], {}, 0),
+        ({"a": [1, 2], "b": [3, 4]}, [[3], [1], [4], [2]], {}, 0),
+        ({"a": [1, 2], "b": [1, 2]}, [[1, 2], [1], [2]], {}, 0),  # a copy
+        ({"a": [H, 1], "b": [H, 2]}, [[H], [H], [1], [2]], {}, 0),  # the same first line
+        ({"a": [1, END], "b": [2, END]}, [[1], [END], [2], [END]], {}, 0),  # the same last line
+        ({"a": [1, END], "b": [2, END]}, [[2], [END], [1], [END]], {}, 0),
+        ({"a": [1, 2, 3]}, [[9], [1, 2, 3], [9, 9]], {}, 2),  # another producer's
+        ({"a": [1, 2, 3]}, [[2, 3]], {"a": 1}, 0),  # retention took the first
+        ({"a": [1, 2, 3]}, [[7, 2], [1, 2, 3]], {}, 1),  # read anew
+        ({"a": [1, 2, 3]}, [[1], [2, 9], [3]], {"a": 2}, 2),  # a line was changed
+        ({"a": [1, 2], "b": [2]}, [[1, 2], [2]], {}, 0),  # the chosen file takes the next one, too
+        ({"a": [2], "b": [1, 2]}, [[1, 2], [2]], {}, 0),
+        ({"a": [1, 2], "b": [3]}, [[1, 3], [2]], {"a": 1, "b": 1}, 1),
+        ({"a": []}, [[]], {}, 0),
+    ],
+)
+def test_each_transaction_is_of_one_file(
+    files: dict[str, list[int]], transactions: list[list[int]], left: dict[str, int], unknown: int
+) -> None:
+    seen = found(files, *transactions)
+    assert {name: count for name, count in seen.left.items() if count} == left
+    assert len(seen.unknown) == unknown
+
+
+def test_files_that_are_alike_are_named_where_one_of_them_is_incomplete() -> None:
+    assert found({"a": [1], "b": [1]}, [1], [1]).alike == set()
+    assert found({"a": [1], "b": [1]}, [1]).alike == {"a", "b"}
+
+
+def test_an_unknown_transaction_is_of_the_incomplete_file_with_most_of_its_lines() -> None:
+    files = {"a": [1, 2, 3], "b": [4, 5], "c": [6]}
+    transactions = [[1, 9, 3], [4], [8], [6]]
+    seen = found(files, *transactions)
+    records = [one for some in transactions for one in some]
+    owned = owners_of_unknown(seen, files, records)
+    assert owned == {"a": [TransactionRange(0, 3)], "b": [TransactionRange(3, 4)]}
+
+
+@pytest.mark.parametrize(
+    ("transactions", "owned"),
+    [
+        ([[1, 9], [3]], 1),  # a line was changed
+        ([[1, 8, 9], [3]], 0),  # of another file, with the same first line
+        ([[3], [1, 2, 9]], 0),  # behind those of the file
+    ],
+)
+def test_a_transaction_that_is_hardly_alike_is_of_no_file(transactions: list[list[int]], owned: int) -> None:
+    files = {"a": [1, 2, 3]}
+    seen = found(files, *transactions)
+    assert seen.left == {"a": 2}
+    records = [one for some in transactions for one in some]
+    assert len(owners_of_unknown(seen, files, records).get("a", [])) == owned
+
+
+@pytest.mark.parametrize(
+    ("lines", "begin", "end", "at"),
+    [
+        ([1, 2], 0, 9, [0, 2]),
+        ([1, 2], 1, 9, [2]),
+        ([1, 2], 1, 1, []),
+        ([1, 2], 0, 2, [0, 2]),
+        ([2, 2], 0, 9, []),
+        ([3], 0, 9, [4]),
+        ([3, 4], 0, 9, []),
+        ([9], 0, 9, []),
+    ],
+)
+def test_where_a_file_has_these_lines(lines: list[int], begin: int, end: int, at: list[int]) -> None:
+    assert list(places_of([1, 2, 1, 2, 3], lines, begin, end)) == at
+
+
+@given(st.lists(st.lists(st.integers(0, 3), max_size=8), min_size=1, max_size=3), st.booleans(), st.randoms())
+def test_files_are_always_found_whole_and_in_order(
+    given_files: list[list[int]], distinct: bool, order: random.Random
+) -> None:
+    """With lines of their own, or with equal lines."""
+    files = {str(at): [100 * at * distinct + one for one in lines] for at, lines in enumerate(given_files)}
+    seen = found(files, *interleaved(files, order))
+    assert set(seen.left.values()) <= {0}
+    assert seen.unknown == []
+    for name, some in seen.taken.items():
+        assert sum(one.end - one.begin for one in some) == len(files[name])
+        assert some == sorted(some, reverse=True)
+
+
+def test_an_earlier_choice_keeps_the_order_of_the_lines() -> None:
+    """The last transaction is chosen for "a" first. It is of "b", whose earlier lines were found already."""
+    seen = found({"a": [0, 2], "b": [2, 2, 2]}, [0, 2], [2, 2], [2])
+    assert set(seen.left.values()) == {0}
+    assert all(some == sorted(some, reverse=True) for some in seen.taken.values())
+
+
+def test_many_files_with_equal_lines_take_little_time() -> None:
+    files = {str(at): [1] for at in range(5_000)}
+    seen = found(files, *([1] for _ in files))
+    assert set(seen.left.values()) == {0}
+    seen = found(files, *([1] for _ in range(4_999)), [9])  # of others
+    assert sum(seen.left.values()) == len(seen.unknown) == 1
+    files = {str(at): [at, -1] for at in range(5_000)}
+    seen = found(files, *files.values())
+    assert set(seen.left.values()) == {0}
+
+
+def test_an_unknown_transaction_is_needed_to_look_for_an_owner() -> None:
+    seen = found({"a": [1, 2]}, [2])
+    assert owners_of_unknown(seen, {}, [2]) == {}
+
+
+@pytest.mark.parametrize("seed", [101, 333])
+def test_files_that_wrong_choices_leave_incomplete_are_alike(seed: int) -> None:
+    """There are too many ways to give these transactions to files; no line of them is missing."""
+    order = random.Random(seed)
+    files = {str(at): [order.randint(0, order.choice([1, 6])) for _ in range(30)] for at in range(10)}
+    seen = found(files, *interleaved(files, order))
+    left = {name for name, count in seen.left.items() if count}
+    assert left
+    assert left <= seen.alike

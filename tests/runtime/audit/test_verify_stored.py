@@ -13,6 +13,8 @@ import pyarrow as pa
 import pytest
 from msgspec.structs import replace
 
+from runtime.audit.ledger import AuditFailure, ClusterAccess
+from runtime.audit.offsets.locate_file import LocateInFilesRequest, _Place, _search
 from runtime.audit.partition_logs import PartitionLogs
 from runtime.audit.verify.file_plan import _Plan, _StoredPartition, groups_of
 from runtime.audit.verify.file_records import FileDamage, FileRecord, StoredRecords, content_in_files
@@ -22,27 +24,28 @@ from runtime.audit.verify.pieces import (
     StoredFiles,
     VerificationPiece,
     VerifiedPiece,
-    VerifyRequest,
 )
 from runtime.audit.verify.plan import SavedVerification
 from runtime.audit.verify.results import differences_of, report
 from runtime.audit.verify.stored import OffsetComparer, SourceLine, _StoredPiece
 from runtime.audit.verify.task import verify_here
 from runtime.batch import PartitionLocation, Record
-from runtime.contract.records.advance import first_progress
 from runtime.contract.records.ledger import PartitionKey, Progress
 from runtime.contract.records.manifest import DataFile, FilePosition, OffsetGap
 from runtime.contract.spec.files import FilesSpec, Format
-from runtime.contract.spec.jobspec import ClusterSpec, FlowSpec, SelectionSpec
+from runtime.contract.spec.jobspec import FlowSpec
 from runtime.files.backup import TopicLineage
 from runtime.files.formats import PartitionFiles, Row
 from runtime.files.manifest import ManifestFolder
 from runtime.kafka.protocol.offsets import TopicPartition
 from runtime.slot.budget import TokenBucket
+from tests.fakes import verification
+from tests.fakes.one_broker import ID as TOPIC_ID
+from tests.fakes.progress import progress
+from tests.fakes.verification import request
 from tests.runtime.audit.test_verify_loaded import TopicOf
 from tests.runtime.batch.forge import batch_bytes, sets
 from tests.runtime.files.backups import WrittenBackup, text_of
-from tests.runtime.kafka.fetch.test_once import ID as TOPIC_ID
 
 WHERE = PartitionLocation("orders", 0)
 ID = "ab" * 16
@@ -71,28 +74,23 @@ def stored(folder: Path, form: Format, files: Sequence[DataFile], *, decoded: bo
     return StoredRecords(ManifestFolder(str(folder), "f"), files, form, decoded=decoded)
 
 
-@pytest.mark.parametrize("form", ["raw", "json", "parquet"])
-def test_what_was_written_is_read_again(tmp_path: Path, form: Format) -> None:
-    files = written(tmp_path, form)
-    found = stored(tmp_path, form, files)
+FORMATS: list[Format] = ["raw", "json", "parquet"]
+
+
+@pytest.mark.parametrize("form", FORMATS)
+def test_records_are_read_as_they_were_written_in_the_order_of_offsets(tmp_path: Path, form: Format) -> None:
+    files = written(tmp_path / "one", form)
+    found = stored(tmp_path / "one", form, files)
     wanted = [(one.offset, 0, content_in_files(one, one.value)) for one in RECORDS]
     assert [one[:3] for one in found] == wanted
     assert (found.damage, found.bytes) == ([], 2 * files[0].size)
-
-
-@pytest.mark.parametrize("form", ["json", "parquet"])
-def test_records_in_the_folders_of_two_days_come_in_the_order_of_offsets(
-    tmp_path: Path, form: Format
-) -> None:
-    files = written(tmp_path, form, "{topic}/date={date}/")
-    assert len(files) == 3
-    assert [one.offset for one in stored(tmp_path, form, files)] == [5, 6, 7, 9]
-
-
-def test_a_raw_batch_that_begins_before_its_file_counts_from_there(tmp_path: Path) -> None:
-    found = stored(tmp_path, "raw", written(tmp_path, "raw", begin=6))
-    assert [one.offset for one in found] == [6, 7, 9]
-    assert found.damage == []
+    if form == "raw":  # a batch that begins before its file counts from there
+        found = stored(tmp_path / "cut", form, written(tmp_path / "cut", form, begin=6))
+        assert ([one.offset for one in found], found.damage) == ([6, 7, 9], [])
+    else:  # in the folders of days
+        days = written(tmp_path / "days", form, "{topic}/date={date}/")
+        assert len(days) == 3
+        assert [one.offset for one in stored(tmp_path / "days", form, days)] == [5, 6, 7, 9]
 
 
 def gone(path: Path) -> None:
@@ -109,7 +107,7 @@ def changed(path: Path) -> None:
     path.write_bytes(text)
 
 
-@pytest.mark.parametrize("form", ["raw", "json", "parquet"])
+@pytest.mark.parametrize("form", FORMATS)
 @pytest.mark.parametrize(
     ("harm", "why"),
     [(gone, "can't be read: No such file"), (cut, "bytes in place of"), (changed, "another checksum")],
@@ -264,13 +262,9 @@ def test_a_range_ends_where_no_file_lies_on_both_sides(
     assert [(begin, end, len(some)) for begin, end, some in found] == wanted
 
 
-FLOW = FlowSpec(
-    name="f",
-    source="dc1",
-    destination="dc1",
-    topics=SelectionSpec(include=["orders"]),
-    files=FilesSpec(endpoint="lake", folder="/lake", format="raw"),
-)
+def into_files(folder: Path | str) -> FlowSpec:
+    files = FilesSpec(endpoint="lake", folder=str(folder), format="raw")
+    return replace(verification.FLOW, destination="dc1", files=files)
 
 
 def planned(
@@ -292,9 +286,8 @@ def planned(
     at = TopicPartition("orders", 0)
     ids = {} if start is None else {"orders": bytes.fromhex(topic_id)}
     logs = PartitionLogs(ids, {at: start or 0}, {at: 120}, frozenset())
-    spec = ClusterSpec(bootstrap="a:1")
-    request = VerifyRequest(flow=FLOW, source=spec, destination=spec, **asked)
-    return _Plan(request, 0, _StoredPartition(lineage, 0, newest=True), logs, committed or {}).planned()
+    made = request(into_files("/lake"), **asked)
+    return _Plan(made, 0, _StoredPartition(lineage, 0, newest=True), logs, committed or {}).planned()
 
 
 @pytest.mark.parametrize(
@@ -326,41 +319,21 @@ def test_what_is_not_comparable_is_said(
 def test_a_manifest_that_lost_its_last_commits_is_not_compared(
     position: int, topic_id: str, *, cut: bool
 ) -> None:
-    known = first_progress(
-        generation=1,
-        source_topic_id=bytes.fromhex(topic_id),
-        destination_topic="orders",
-        destination_topic_id=b"",
-        position=position,
-        destination_end=0,
-        now_ms=1,
-    )
+    known = progress(position, source_topic_id=bytes.fromhex(topic_id))
     found = planned(0, committed={PartitionKey("f", "orders", 0): known})
     assert ("the manifest ends at 100, and 101 was committed" in found.unread) == cut
     assert bool(found.pieces) != cut
 
 
-def test_a_report_says_that_the_records_are_in_files(tmp_path: Path) -> None:
+def test_a_sample_is_of_whole_files_and_a_report_says_that_the_records_are_in_files() -> None:
+    assert len(planned(0, sample=1.0).pieces) == 1
     begun = SavedVerification(0, [planned(0)], [])
-    assert report(request_for(tmp_path), begun, [], 0.0).in_files
-
-
-def test_a_sample_is_of_whole_files() -> None:
-    found = planned(0, sample=1.0)
-    assert len(found.pieces) == 1
+    assert report(request(into_files("/lake")), begun, [], 0.0).in_files
 
 
 def piece_of(files: Sequence[DataFile], high: int) -> VerificationPiece:
-    return VerificationPiece(
-        0, "orders", 0, TOPIC_ID, "orders", b"", 0, high, 0, high, high, b"", (), False,
-        stored=StoredFiles(tuple(files), 0),
-    )  # fmt: skip
-
-
-def request_for(folder: Path) -> VerifyRequest:
-    flow = replace(FLOW, files=FilesSpec(endpoint="lake", folder=str(folder), format="raw"))
-    spec = ClusterSpec(bootstrap="a:1")
-    return VerifyRequest(flow=flow, source=spec, destination=spec)
+    made = verification.piece(0, high, stored=StoredFiles(tuple(files), 0))
+    return replace(made, topic="orders", source_id=TOPIC_ID, destination_topic="orders", destination_id=b"")
 
 
 def merged(backup: WrittenBackup, files: list[DataFile]) -> None:
@@ -413,7 +386,7 @@ def test_only_files_that_the_manifest_still_has_are_damaged(
 
 
 def compare_stored(folder: Path, files: Sequence[DataFile], source: TopicOf) -> VerifiedPiece:
-    asked, bucket = request_for(folder), TokenBucket(None, time.monotonic)
+    asked, bucket = request(into_files(folder)), TokenBucket(None, time.monotonic)
     piece = piece_of(files, 4)
     assert piece.stored is not None
     manifest = ManifestFolder(str(folder), "f")
@@ -422,7 +395,43 @@ def compare_stored(folder: Path, files: Sequence[DataFile], source: TopicOf) -> 
 
 
 def test_a_machine_without_the_folder_says_so_in_place_of_damage(tmp_path: Path) -> None:
-    (one,) = verify_here(request_for(tmp_path / "lake"), [piece_of([file_of(0, 4)], 4)])
+    (one,) = verify_here(request(into_files(tmp_path / "lake")), [piece_of([file_of(0, 4)], 4)])
     assert (one.edits, one.end) == ([], 0)
     assert "the folder is not there: create it, or mount it" in one.unread
     assert one.unread.startswith("lake: on ")
+
+
+# In which file a record of the source is, and which number it has there
+
+
+def search(folder: Path, form: Format, files: list[DataFile], offset: int) -> _Place | None:
+    spec = FilesSpec(endpoint="lake", folder=str(folder), format=form)
+    asked = LocateInFilesRequest("f", "orders", 0, offset, None, ClusterAccess("dc1", "b:1"), spec)
+    return _search(asked, files, offset)
+
+
+@pytest.mark.parametrize("form", FORMATS)
+def test_each_record_has_its_number_in_its_file(tmp_path: Path, form: Format) -> None:
+    files = written(tmp_path, form)
+    for number, one in enumerate(RECORDS, 1):
+        assert search(tmp_path, form, files, one.offset) == (one.offset, files[0].path, number)
+    assert search(tmp_path, form, files, 8) == (9, files[0].path, 4)  # no record: the next one
+    assert search(tmp_path, form, [replace(files[0], end=20)], 10) is None
+
+
+def test_the_next_record_may_be_in_the_folder_of_another_day(tmp_path: Path) -> None:
+    files = written(tmp_path, "json", "{topic}/date={date}/")
+    assert [search(tmp_path, "json", files, offset) for offset in (5, 6, 7)] == [
+        (offset, next(one.path for one in files if one.first <= offset < one.end and day in one.path), number)
+        for offset, day, number in ((5, "2023-11-15", 1), (6, "2023-11-16", 1), (7, "2023-11-15", 2))
+    ]
+
+
+def test_a_damaged_file_is_named(tmp_path: Path) -> None:
+    files = written(tmp_path, "json")
+    (tmp_path / files[0].path).unlink()
+    with pytest.raises(AuditFailure, match=files[0].path) as raised:
+        search(tmp_path, "json", files, 5)
+    assert (
+        raised.value.hint == "run it again if the job merges files; repl verify f names all that are damaged"
+    )

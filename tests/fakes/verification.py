@@ -1,0 +1,61 @@
+"""Plans and results of `repl verify`, for tests that name only what matters to them."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from msgspec.structs import replace
+
+from runtime.audit.partition_logs import FetchedRecord
+from runtime.audit.verify.pieces import PlannedPartition, VerificationPiece, VerifiedPiece, VerifyRequest
+from runtime.contract.records.ledger import PartitionKey
+from runtime.contract.records.provenance import HEADER, Origin, encode
+from runtime.contract.spec.files import LinesSpec
+from runtime.contract.spec.jobspec import ClusterSpec, FlowSpec, SelectionSpec
+
+FLOW = FlowSpec(name="f", source="dc1", destination="dc2", topics=SelectionSpec(include=["t"]))
+
+
+def request(flow: FlowSpec = FLOW, *, port: int = 1, **changes: Any) -> VerifyRequest:
+    """Both clusters are where nobody listens, or at the port of a test."""
+    at = ClusterSpec(bootstrap=f"127.0.0.1:{port}")
+    return VerifyRequest(flow=flow, source=at, destination=at, **changes)
+
+
+def reading_files(folder: Path, form: Any = "text", topic: str = "inbox") -> FlowSpec:
+    lines = LinesSpec(endpoint="inbox", folder=str(folder), format=form, topic=topic)
+    return replace(FLOW, destination="dc1", topics=SelectionSpec(include=[]), lines=lines)
+
+
+def piece(
+    low: int = 0, high: int = 10, *, destination_low: int | None = None, **changes: Any
+) -> VerificationPiece:
+    """Of the topic `t`; at the destination there are the same offsets, as far as a test says nothing else."""
+    start = low if destination_low is None else destination_low
+    end = changes.pop("destination_high", high)
+    whole = VerificationPiece(0, "t", 0, b"\x01", "t", b"\x02", low, high, start, end, end, b"", (), False)
+    return replace(whole, **changes)
+
+
+def verified(low: int, end: int, **changes: Any) -> VerifiedPiece:
+    return replace(VerifiedPiece(0, low, end, end - low, 0, 0, 0, 0, [], False), **changes)
+
+
+def planned(*pieces: VerificationPiece, partition: int = 0, **changes: Any) -> PlannedPartition:
+    key = PartitionKey(FLOW.name, "t", partition)
+    whole = PlannedPartition(key, "t", pieces[0].low, pieces[-1].high, list(pieces))
+    return replace(whole, **changes)
+
+
+def fetched(
+    offset: int = 0,
+    value: bytes | None = None,
+    producer: int = -1,
+    *,
+    headers: Sequence[tuple[str, bytes | None]] = (),
+    origins: Sequence[Origin] = (),
+    **changes: Any,
+) -> FetchedRecord:
+    """A record of partition 0; `origins` are the hops in its headers."""
+    stamped = tuple((HEADER, encode(origin)) for origin in origins)
+    return FetchedRecord(0, offset, 0, None, value, (*headers, *stamped), producer)._replace(**changes)

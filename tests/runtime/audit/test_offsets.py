@@ -1,0 +1,284 @@
+"""Offsets: `repl locate`, the positions of a predecessor, clients of a topic, and groups that read."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Iterable
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from runtime.audit.ledger import AuditFailure, ClusterAccess, as_audit_failure
+from runtime.audit.offsets.locate import LocateRequest, not_copied
+from runtime.audit.offsets.unread import moved_by_consumers
+from runtime.audit.partition_logs import CommittedRecordReader, FetchedRecord, OpenTransactionTimeout
+from runtime.audit.predecessor.alignment import TailSearch
+from runtime.audit.predecessor.progress import UnreadableOffset, next_offsets
+from runtime.audit.read.clients import ClientFacts, GroupDescription, GroupMember, topic_views
+from runtime.contract.client.settings import ClientSettingsError
+from runtime.contract.groups import GroupPartition
+from runtime.contract.records.group_records import Checkpoint, CheckpointState
+from runtime.contract.records.ledger import PartitionKey
+from runtime.contract.records.offset_map import OffsetMap, Run, Span, encode_runs
+from runtime.contract.views.records_view import TopicClients
+from runtime.kafka.errors import AuthenticationFailed, BrokerError, Disconnected, ErrorCode
+from runtime.kafka.protocol.fetch import FetchResponse
+from runtime.kafka.protocol.offsets import TopicPartition
+from runtime.kafka.protocol.transactions import ActiveProducer
+from runtime.slot.budget import TokenBucket
+from tests.fakes.one_broker import AT, END, GONE, ID, LONG_S, PATIENCE_S, OneBroker, answered
+from tests.fakes.progress import progress
+from tests.fakes.verification import fetched
+
+ORDERS = [TopicPartition("orders", number) for number in range(2)]
+
+
+@pytest.mark.parametrize(
+    ("error", "hint"),
+    [
+        (Disconnected("dc1:9092", "refused", sent=False), "is dc1 up, and is its bootstrap right?"),
+        (BrokerError(ErrorCode.TOPIC_AUTHORIZATION_FAILED, "topic t"), "its principal needs more rights"),
+        (BrokerError(ErrorCode.LEADER_NOT_AVAILABLE, "topic orders"), "run this again"),
+        (AuthenticationFailed("dc1:9092", "unknown user"), "mend clusters.dc1.client"),
+        (ClientSettingsError("sasl.mechanism", "is none"), "mend clusters.dc1.client"),
+    ],
+)
+def test_each_failure_has_its_own_hint(error: Exception, hint: str) -> None:
+    with pytest.raises(AuditFailure) as failure, as_audit_failure("dc1"):
+        raise error
+    assert str(failure.value) == f"dc1: {error}"
+    assert failure.value.hint.startswith(hint)
+
+
+@pytest.mark.parametrize(
+    ("topic", "partition", "reverse", "why", "hint"),
+    [
+        ("orders", 7, False, "f copied no orders-7", "orders has other partitions"),
+        ("other", 0, False, "f copied no other-0", "it copied from orders"),
+        ("other", 0, True, "", "it copied into dc1.orders"),
+        ("dc1.orders", 0, False, "", "a topic's name at dc2: add --reverse to ask about a record there"),
+        ("orders", 0, True, "", "a topic's name at dc1: leave --reverse out to ask about a record there"),
+        (None, 0, False, "f copied nothing yet", "repl status shows how far it is"),
+    ],
+)
+def test_a_record_of_a_partition_that_was_never_copied(
+    topic: str | None, partition: int, reverse: bool, why: str, hint: str
+) -> None:
+    sides = ClusterAccess("dc1", "a:1"), ClusterAccess("dc2", "b:1")
+    copied = {PartitionKey("f", "orders", 0): progress(destination_topic="dc1.orders")} if topic else {}
+    asked = LocateRequest("f", topic or "orders", partition, 5, None, reverse, *sides)
+    failure = not_copied(asked, copied)
+    assert why in failure.why
+    assert hint in failure.hint
+    assert failure.cluster == ("dc2" if not reverse else failure.cluster)
+
+
+def test_records_copied_before_an_offset_end_at_the_destination() -> None:
+    """Source offsets 10…14 at 100…104, and 20…24 at 110…114 in the next span."""
+    first = Span(10, 18, 100, 105, encode_runs([Run(10, 100, 5)], 10, 100))
+    offsets = OffsetMap([first, Span(18, 30, 105, 115, encode_runs([Run(20, 110, 5)], 18, 105))])
+    ends = {5: 100, 10: 100, 12: 102, 15: 105, 18: 105, 20: 105, 22: 112, 25: 115, 99: 115}
+    assert {at: offsets.destination_behind(at) for at in ends} == ends
+
+
+# The predecessor's positions: records of Connect's offsets topic, and the end of its mirror
+
+
+def key(partition: int = 0, cluster: str = "A") -> bytes:
+    place = {"cluster": cluster, "partition": partition, "topic": "orders"}
+    return json.dumps(["C", place], separators=(",", ":")).encode()
+
+
+BY_HAND = b'["C",{"topic":"orders","partition":0,"cluster":"A"}]'
+SEVEN = b'{"offset":7}'
+
+
+@pytest.mark.parametrize(
+    ("records", "expected"),
+    [
+        # The last copied record is stored, and the next one is copied.
+        ([(key(), b'{"offset":41}'), (key(1), b'{"offset":0}')], {ORDERS[0]: 42, ORDERS[1]: 1}),
+        ([(key(), b'{"offset":-1}')], {}),
+        # Connect reads its own key and not one with its parts in another order.
+        ([(key(), b'{"offset":1}'), (BY_HAND, b'{"offset":9}')], {ORDERS[0]: 2}),
+        ([(BY_HAND, b'{"offset":9}')], {ORDERS[0]: 10}),
+        ([(key(cluster="C"), SEVEN)], {}),
+        ([(b'["MirrorHeartbeatConnector",{"sourceClusterAlias":"A","targetClusterAlias":"B"}]', SEVEN)], {}),
+        ([(b'["MirrorCheckpointConnector",{"group":"g","partition":0,"topic":"orders"}]', SEVEN)], {}),
+        ([(b'["file-source",{"filename":"x"}]', SEVEN)], {}),
+        ([(b'["C",{"cluster":"A","partition":"0","topic":"orders"}]', SEVEN)], {}),
+        ([(b"no json", SEVEN), (b"[[[", SEVEN), (b"\xff", SEVEN)], {}),
+    ],
+)
+def test_offsets_of_connect_are_the_next_to_copy(
+    records: list[tuple[bytes, bytes]], expected: dict[TopicPartition, int]
+) -> None:
+    assert next_offsets(records, "A") == expected
+
+
+@pytest.mark.parametrize("value", [b"{}", b'{"offset":"7"}', b'{"offset":true}', b"7", b"no json"])
+def test_a_value_that_is_no_offset_is_an_error_that_names_the_partition(value: bytes) -> None:
+    with pytest.raises(UnreadableOffset, match="orders-0"):
+        next_offsets([(key(), value)], "A")
+
+
+def log(values: Iterable[str], start: int = 0) -> list[FetchedRecord]:
+    return [fetched(start + at, value.encode()) for at, value in enumerate(values)]
+
+
+def searched(source: list[FetchedRecord], tail: list[FetchedRecord], stored: int) -> int | None:
+    """In two parts, as fetches give them."""
+    search = TailSearch(tail, stored)
+    search.read(source[:3])
+    search.read(source[3:])
+    return search.result()
+
+
+@pytest.mark.parametrize(
+    ("source", "mirror", "stored", "next_offset"),
+    [
+        ("abcdef", "abc", 3, 3),  # stopped cleanly
+        ("abcdef", "abcde", 3, 5),  # killed after it had copied more than it stored
+        ("abcdef", "ab", 3, 2),  # the mirror has lost its end
+        ("abcdef", "abcdef", 0, 6),  # killed before it stored anything
+        ("abcdef", "xyz", 3, None),  # another producer
+        ("abcabc", "abc", 3, 3),  # the same records again: the stored position comes first
+        ("abcdabcdabcd", "abcdabcd", 6, 8),  # the first place behind it
+        ("abcabxabc", "aabx", 3, 6),  # the last record alone, where it is unique
+        ("axbxcx", "ddx", 1, None),  # the last record alone, and it is not unique
+        ("axbxcx", "ddx", 4, 4),  # unless it is the one at the stored position
+        ("", "abc", 0, None),
+        ("abc", "abc", 7, 7),  # the gap before the position is of markers or deleted records
+    ],
+)
+def test_the_next_offset_after_the_end_of_a_mirror(
+    source: str, mirror: str, stored: int, next_offset: int | None
+) -> None:
+    assert searched(log(source), log(mirror, start=100)[-5:], stored) == next_offset
+
+
+def test_a_copy_may_have_more_headers_and_no_other_timestamp_and_a_gap_before_it() -> None:
+    x = [("origin", b"x")]
+    source = [fetched(0, b"a", headers=x), fetched(1, b"b")]
+    assert searched(source, [fetched(9, b"a", headers=x)], 0) == 1
+    assert searched(source, [fetched(9, b"b", headers=[("origin", b"added")])], 0) == 2
+    assert searched(source, [fetched(9, b"a")], 0) is None
+    assert searched(source, [fetched(9, b"b", timestamp=2_000)], 0) is None
+    assert searched([*log("abc"), *log("def", start=9)], log("abc"), 7) == 7
+
+
+@given(st.integers(1, 60), st.data())
+def test_different_records_are_always_found(count: int, data: st.DataObject) -> None:
+    source = log([f"{at}" for at in range(count)])
+    copied, stored = data.draw(st.integers(1, count)), data.draw(st.integers(0, count))
+    assert searched(source, source[max(0, copied - 5) : copied], stored) == copied
+
+
+# Consumers and producers of a topic, from what brokers told
+
+STABLE = GroupDescription("Stable", (GroupMember("app-1", "/10.0.0.3", "m", {"orders": (0,)}),))
+
+
+def clients(**changes: Any) -> TopicClients:
+    facts: dict[str, Any] = {
+        "topics": {"orders": 2},
+        "ends": dict.fromkeys(ORDERS, 100),
+        "groups": {"billing": STABLE},
+        "offsets": {"billing": {ORDERS[0]: 70, ORDERS[1]: 90}},
+    }
+    (topic,) = topic_views(ClientFacts(**{**facts, **changes}))
+    return topic
+
+
+@pytest.mark.parametrize(
+    ("changes", "state", "members", "lag", "records_per_s"),
+    [
+        ({}, "Stable", ["app-1"], 40, None),
+        ({"offsets": {}}, "Stable", ["app-1"], None, None),  # members that committed nothing yet
+        ({"groups": {"billing": GroupDescription("Empty")}}, "Empty", [], 40, None),
+        (
+            {"before": {"billing": {ORDERS[0]: 50, ORDERS[1]: 90}}, "elapsed_ms": 10_000},
+            "Stable",
+            ["app-1"],
+            40,
+            2,
+        ),
+    ],
+    ids=["commits and members", "members", "commits", "two reads"],
+)
+def test_a_consumer_is_a_group_with_commits_or_members(
+    changes: dict[str, Any], state: str, members: list[str], lag: int | None, records_per_s: float | None
+) -> None:
+    (group,) = clients(**changes).consumers
+    assert (group.group, group.state, group.lag, group.records_per_s) == (
+        "billing",
+        state,
+        lag,
+        records_per_s,
+    )
+    assert [member.client_id for member in group.members] == members
+    assert all((member.host, member.partitions) == ("10.0.0.3", [0]) for member in group.members)
+    assert changes.get("offsets") is None or [one.offset for one in group.partitions] == [None]
+
+
+def test_producers_with_their_names_where_there_are_any() -> None:
+    mine, till = ActiveProducer(7, 0, 5, 2_000, 0, -1), ActiveProducer(8, 3, 5, 3_000, 0, 42)
+    topic = clients(
+        producers={ORDERS[0]: (mine, till), ORDERS[1]: (mine,)},
+        transactional_ids={7: "repl.dc2.0", 8: "till-1"},
+        owners={7: "one"},
+    )
+    latest, flow = topic.producers
+    assert (latest.transactional_id, latest.flow, latest.open_since) == ("till-1", None, {0: 42})
+    assert (flow.producer_id, flow.flow, flow.partitions, flow.open_since) == (7, "one", [0, 1], {})
+
+
+def written(offset: int) -> list[Checkpoint]:
+    """What the flow committed last."""
+    state = CheckpointState.TRANSLATED
+    return [Checkpoint(offset, offset, 1, state, "orders", written=offset, written_source=offset)]
+
+
+def test_groups_that_only_flows_moved_do_not_count_as_readers() -> None:
+    billing = [GroupPartition("billing", "orders", number) for number in range(3)]
+    assert moved_by_consumers(dict.fromkeys(billing, 10), lambda _: written(10)) == {}
+    # One that read in one partition counts with all: in the others there was nothing to read.
+    read = {billing[0]: 25, billing[1]: 10, billing[2]: 10}
+    committed = read | {GroupPartition("audit", "orders", 0): 10}
+    assert moved_by_consumers(committed, lambda _: written(10)) == read
+    assert moved_by_consumers({billing[0]: 0}, lambda _: []) == {billing[0]: 0}  # no flow writes here
+
+
+# How long one side of a verification is waited for
+
+OPEN = answered(stable=3)
+
+
+@pytest.mark.parametrize(
+    ("answers", "takes_s", "raised"),
+    [
+        # The time that a quota took leaves its patience.
+        ([GONE, answered()], LONG_S, None),
+        ([OPEN, answered()], LONG_S, None),
+        ([GONE] * 3, 0, Disconnected),
+        ([OPEN] * 3, 0, OpenTransactionTimeout),
+    ],
+)
+def test_a_side_is_waited_for(
+    answers: list[FetchResponse | Exception], takes_s: float, raised: type[Exception] | None
+) -> None:
+    async def side() -> None:
+        bucket = TokenBucket(None, asyncio.get_running_loop().time)
+        broker: Any = OneBroker(list(answers), takes_s=takes_s)
+        reader = CommittedRecordReader(broker, AT, ID, 3, END, bucket, PATIENCE_S)
+        assert await reader.next() == []
+        assert reader.ended
+
+    if raised is None:
+        asyncio.run(side())
+    else:
+        with pytest.raises(raised):
+            asyncio.run(side())

@@ -1,0 +1,184 @@
+"""Where salvaged records may go, and what a replay counts as progress."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import pytest
+
+from runtime.batch import Batch
+from runtime.batch.spec import QuarantineLimit
+from runtime.contract.records.ledger import LedgerKey, LedgerValue, OrphanedRange, Replayed
+from runtime.contract.records.provenance import ClusterPartition, ClusterTopic
+from runtime.contract.spec.jobspec import ClusterSpec
+from runtime.contract.spec.transform import TransformSpec
+from runtime.contract.views.records_view import SalvagedPartition
+from runtime.kafka.protocol.offsets import TopicPartition
+from runtime.replay.request import (
+    ReplayPartition,
+    ReplayQuarantine,
+    ReplayRequest,
+    ReplayTarget,
+    parts,
+    unfit,
+)
+from runtime.replay.task import PartitionReplay, rewrite_spec
+from runtime.sql.transformer import Transformer
+from tests.fakes.one_broker import OneBroker, answered
+from tests.runtime.batch.forge import batch_bytes, record
+from tests.runtime.slot.world import flow_spec
+from tests.runtime.sql.test_transformer import Answers
+
+Bases = Mapping[TopicPartition, Sequence[int]]
+
+ROOMY, APPENDS = ReplayTarget(4, 1_000, appends=False), ReplayTarget(4, 1_000, appends=True)
+QUARANTINE = "dc1.orders.quarantine"
+QUARANTINING = TransformSpec(where="offset >= 0", on_bad_record="quarantine")
+PLAIN = TransformSpec(where="true")
+ASIDE = ReplayPartition("orders", 1, "dc1.orders", "aside", 1_000, begun=True)
+
+
+def salvaged(partition: int = 1, *, begun: bool = True) -> SalvagedPartition:
+    facts: dict[str, Any] = dict.fromkeys(SalvagedPartition.__struct_fields__)
+    facts |= {"topic": "orders", "partition": partition, "destination_topic": "dc1.orders"}
+    facts |= {
+        "stretches": [],
+        "records": 3,
+        "bytes": 9,
+        "kept_back": 0,
+        "lost": 0,
+        "begun": begun,
+        "first": [],
+    }
+    return SalvagedPartition(**facts)
+
+
+@pytest.mark.parametrize(
+    ("found", "to", "known", "transform", "problem"),
+    [
+        (salvaged(), None, {"dc1.orders": ROOMY}, None, None),
+        (salvaged(), "aside", {"aside": ROOMY}, None, None),
+        (salvaged(), None, {}, None, "there is no topic dc1.orders"),
+        (salvaged(), "aside", {"dc1.orders": ROOMY}, None, "there is no topic aside"),
+        (
+            salvaged(4),
+            None,
+            {"dc1.orders": ROOMY},
+            None,
+            "dc1.orders has 4 partitions, and there is no dc1.orders-4 for orders-4",
+        ),
+        # Never begun: the ledger needs the mirror too.
+        (salvaged(begun=False), "aside", {"aside": ROOMY}, None, "there is no topic dc1.orders"),
+        (
+            salvaged(),
+            "aside",
+            {"aside": APPENDS},
+            None,
+            "aside would take the time of the replay for the records' own",
+        ),
+        (
+            salvaged(),
+            "__repl.ledger",
+            {"__repl.ledger": ROOMY},
+            None,
+            "__repl.ledger is not for records of a flow",
+        ),
+        (
+            salvaged(),
+            "aside",
+            {"aside": ROOMY},
+            QUARANTINING,
+            f"there is no topic {QUARANTINE}, which takes bad records",
+        ),
+        (salvaged(3), "aside", {"aside": ROOMY, QUARANTINE: APPENDS}, QUARANTINING, None),
+        (
+            salvaged(),
+            QUARANTINE,
+            {QUARANTINE: ROOMY, "dc1.orders": ROOMY},
+            QUARANTINING,
+            f"{QUARANTINE} takes the bad records of this replay",
+        ),
+        (salvaged(), QUARANTINE, {QUARANTINE: ROOMY, "dc1.orders": ROOMY}, PLAIN, None),
+    ],
+)
+def test_a_topic_fits_the_salvaged_records_or_not(
+    found: SalvagedPartition,
+    to: str | None,
+    known: dict[str, ReplayTarget],
+    transform: TransformSpec | None,
+    problem: str | None,
+) -> None:
+    problems = unfit([found], to, known, transform)
+    assert list(problems) == ([problem] if problem else [])
+    assert problem is None or "of this replay" not in problem or "--to" in problems[problem]
+
+
+def test_a_replay_knows_its_mirror_its_target_and_where_bad_records_go() -> None:
+    """The quarantine's partition is that of the mirror, modulo the partitions of the quarantine."""
+    known = {"aside": ROOMY, QUARANTINE: ReplayTarget(3, 2_000, appends=True)}
+    assert parts([salvaged()], "aside", {"aside": ROOMY}) == [ASIDE]
+    (part,) = parts([salvaged(3)], "aside", known, QUARANTINING)
+    assert part.quarantine == ReplayQuarantine(QUARANTINE, 0, 2_000)
+    spec = rewrite_spec(flow_spec("one", transform=QUARANTINING), part, "id-1", "id-2")
+    assert spec.quarantine == QuarantineLimit("one", 2_000)
+    (part,) = parts([salvaged(3)], "aside", known, PLAIN)
+    assert part.quarantine is None
+
+
+def test_the_header_is_added_and_records_of_the_destination_stay_away_whatever_the_flow_s_provenance() -> (
+    None
+):
+    spec = rewrite_spec(flow_spec("one", provenance="off"), ASIDE, "id-1", "id-2")
+    assert spec.provenance == ClusterPartition("id-1", "orders", 1)
+    assert spec.home == ClusterTopic("id-2", "dc1.orders")
+    assert not spec.native_only
+
+
+class Source(OneBroker):
+    cluster_id = "id-1"
+
+
+class Writer:
+    """Stands for the transactions: it keeps what was committed."""
+
+    def __init__(self) -> None:
+        self.ledger: list[LedgerValue | None] = []
+        self.records: dict[str, int] = {}
+
+    async def commit(
+        self,
+        ledger: Callable[[Bases], dict[LedgerKey, LedgerValue | None]],
+        batches: Mapping[TopicPartition, Sequence[Batch]],
+    ) -> None:
+        self.ledger += ledger({at: [0] * len(some) for at, some in batches.items()}).values()
+        for at, some in batches.items():
+            self.records[at.topic] = self.records.get(at.topic, 0) + sum(one.records for one in some)
+
+
+@pytest.mark.parametrize(
+    ("answers", "copied", "bad"),
+    [
+        (Answers(), 3, 0),
+        (Answers(filtered=frozenset({0, 1, 2})), 0, 0),
+        (Answers(bad=frozenset({0, 1, 2})), 0, 3),
+        (Answers(filtered=frozenset({0}), bad=frozenset({2})), 1, 1),
+    ],
+    ids=["all travel", "none travels", "all are bad", "one of each"],
+)
+def test_records_that_do_not_travel_are_progress_too(answers: Answers, copied: int, bad: int) -> None:
+    """A failure later than a limit after progress ends nothing."""
+    quarantine, cluster = ReplayQuarantine("bad", 0, 1 << 20), ClusterSpec(bootstrap="127.0.0.1:1", client={})
+    part = ReplayPartition("orders", 0, "orders", "orders", 1 << 20, begun=True, quarantine=quarantine)
+    flow = flow_spec("one", transform=QUARANTINING)
+    asked = ReplayRequest(flow=flow, source=cluster, destination=cluster, parts=[part])
+    source: Any = Source([answered(batch_bytes([record(at) for at in range(3)]))])
+    writer: Any = Writer()
+    replay = PartitionReplay(asked, part, source, source, Transformer(QUARANTINING, answers))
+    asyncio.run(replay._stretch(writer, OrphanedRange(0, 3, "replay"), b""))
+    assert (replay.passed, replay.records) == (3, copied)
+    (done,) = writer.ledger
+    assert isinstance(done, Replayed)
+    assert (done.end, done.records) == (3, copied)
+    assert writer.records == {"orders": copied, **({"bad": bad} if bad else {})}

@@ -1,0 +1,564 @@
+"""`repl verify` of a mirror: what is compared, what a difference is called, and what is remembered."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from msgspec.structs import replace
+
+from runtime.audit.ledger import AuditFailure
+from runtime.audit.partition_logs import FetchedRecord
+from runtime.audit.verify.pieces import (
+    ComparedRecord,
+    ReadFile,
+    RecordComparer,
+    RecordContent,
+    RecordDifference,
+    VerificationPiece,
+    VerifiedPiece,
+    condensed,
+)
+from runtime.audit.verify.plan import SavedVerification, VerificationFile, grouped, remaining
+from runtime.audit.verify.provenance import ProvenanceFilter, ReplayedRecords, own_headers
+from runtime.audit.verify.results import differences_of, results
+from runtime.audit.verify.small import PIECES, SMALL, is_small, needs_spark, verify_small
+from runtime.audit.verify.task import PieceComparison, RunOffsetTranslator, SourceTransform
+from runtime.contract.records.offset_map import Run, encode_runs
+from runtime.contract.records.provenance import HEADER, ClusterTopic, FlowProducer, Origin, encode
+from runtime.contract.spec import naming
+from runtime.contract.spec.jobspec import ProvenanceMode, TableRule, TemplateRule
+from runtime.contract.spec.transform import FormatSpec, TransformSpec
+from runtime.contract.views.records_view import Difference, UncomparableRange
+from tests.fakes.verification import FLOW, fetched, piece, planned, request, verified
+
+Told = list[tuple[str, int | None, int | None]]  # kind, source offset, destination offset
+
+
+def told(differences: Iterable[Difference]) -> Told:
+    return [(one.kind, one.source_offset, one.destination_offset) for one in differences]
+
+
+# What was done to a copy, and what the comparison calls it: one line of letters a side
+
+
+def content(letter: str) -> RecordContent:
+    """`a'` has the key of `a` and another value."""
+    return RecordContent(0, letter[0].encode(), letter.encode(), ())
+
+
+def compare(
+    source: Sequence[str],
+    destination: Iterable[tuple[int, str]],
+    *,
+    compacted: bool = False,
+    at: Sequence[int | None] | None = None,
+    foreign: Iterable[int] = (),
+    limit: int = 100,
+) -> tuple[RecordComparer, list[Difference]]:
+    places = at if at is not None else range(len(source))
+    comparer = RecordComparer(0, compacted=compacted, limit=limit, window=8)
+    here = [ComparedRecord(offset, places[offset], content(one)) for offset, one in enumerate(source)]
+    there = [ComparedRecord(at, None if at in foreign else at, content(one)) for at, one in destination]
+    while not comparer.done:
+        if comparer.wants_source:
+            comparer.add_source(here[:3])
+            del here[:3]
+        if not here:
+            comparer.end_source()
+        if comparer.wants_destination:
+            comparer.add_destination(there[:2])
+            del there[:2]
+        if not there:
+            comparer.end_destination()
+        comparer.advance()
+    return comparer, differences_of(comparer.edits)
+
+
+@pytest.mark.parametrize(
+    ("destination", "expected"),
+    [
+        ("abcdefgh", []),
+        ("abdefgh", [("missing", 2, None)]),
+        ("abccdefgh", [("doubled", 2, 3)]),
+        ("abcdefgha", [("doubled", 0, 8)]),
+        ("abcXdefgh", [("foreign", None, 3)]),
+        ("abXdefgh", [("changed", 2, 2)]),
+        ("abdcefgh", [("swapped", 2, 3)]),
+        ("agcdefbh", [("swapped", 1, 6), ("swapped", 6, 1)]),
+        ("abbdefgh", [("missing", 2, None), ("doubled", 1, 2)]),
+        ("abcdef", [("missing", 6, None), ("missing", 7, None)]),
+        ("", [("missing", at, None) for at in range(8)]),
+    ],
+)
+def test_differences_of_a_copy_in_order(destination: str, expected: Told) -> None:
+    assert told(compare("abcdefgh", enumerate(destination))[1]) == expected
+
+
+@pytest.mark.parametrize(
+    ("source", "destination", "places", "expected"),
+    [
+        ("abcd", [(0, "a"), (1, "b"), (3, "d")], None, [("missing", 2, None)]),
+        ("abc", [(0, "a"), (1, "c")], [0, None, 1], [("missing", 1, None)]),
+        ("abc", [(0, "a"), (1, "b"), (2, "c")], [0, None, 2], [("moved", 1, 1)]),
+        # A copy that lies elsewhere than the map says is told once.
+        ("abcd", [(0, "a"), (5, "b"), (6, "c"), (7, "d")], None, [("moved", 1, 5)]),
+    ],
+)
+def test_records_at_another_place_than_the_map_says(
+    source: str, destination: list[tuple[int, str]], places: list[int | None] | None, expected: Told
+) -> None:
+    assert told(compare(source, destination, at=places)[1]) == expected
+
+
+def test_a_comparison_is_equal_up_to_the_first_difference_and_stops_after_enough() -> None:
+    comparer, _ = compare("abcdefgh", enumerate("abdefgh"))
+    assert ([edit.near for edit in comparer.edits], comparer.matched) == ([2], 7)
+    comparer, differences = compare("abcdefgh" * 20, [], limit=5)
+    assert (comparer.full, len(differences)) == (True, 5)
+
+
+def test_of_a_compacted_topic_only_keys_that_both_hold_are_compared() -> None:
+    comparer, differences = compare("abcd", [(0, "a"), (2, "X"), (3, "d")], compacted=True)
+    assert told(differences) == [("changed", 2, 2)]
+    assert (comparer.matched, comparer.one_sided) == (2, 1)
+    _, differences = compare("abc", [*enumerate("abc"), (3, "Z")], compacted=True, foreign=[3])
+    assert told(differences) == [("foreign", None, 3)]
+
+
+def test_null_and_empty_differ() -> None:
+    comparer = RecordComparer(0, compacted=False)
+    comparer.add_source([ComparedRecord(0, 0, RecordContent(1, None, b"", ()))])
+    comparer.add_destination([ComparedRecord(0, 0, RecordContent(2, b"", None, ()))])
+    comparer.end_source()
+    comparer.end_destination()
+    comparer.advance()
+    (found,) = differences_of(comparer.edits)
+    assert found.fields == ["key", "value", "timestamp"]
+    assert found.why == "key null → empty; value empty → null; timestamp 1 → 2"
+
+
+@given(st.binary(max_size=80), st.binary(max_size=80))
+def test_condensed_content_is_equal_only_where_the_content_is(one: bytes, other: bytes) -> None:
+    assert (condensed(one) == condensed(other)) == (one == other)
+    assert condensed(None) is None
+
+
+@given(st.sets(st.integers(0, 99), max_size=40), st.data())
+def test_whatever_is_taken_away_is_missing_and_nothing_else(numbers: set[int], data: st.DataObject) -> None:
+    letters = [chr(1_000 + number) for number in numbers]
+    gone = data.draw(st.sets(st.sampled_from(range(len(letters))), max_size=6)) if letters else set()
+    left = [(at, letter) for at, letter in enumerate(letters) if at not in gone]
+    assert told(compare(letters, left)[1]) == [("missing", at, None) for at in sorted(gone)]
+
+
+# Which lines of a piece are compared at all, and what is passed over by design
+
+OWN, OTHER, REPLAYER, ASIDE, CLIENT = 1, 2, 3, 4, -1
+SAME_NAME = TemplateRule(text="{topic}")
+PRODUCERS = {
+    OWN: FlowProducer("f", "dc1", "id-1", SAME_NAME),
+    OTHER: FlowProducer("other", "dc3", "id-3", SAME_NAME),
+    REPLAYER: FlowProducer("f", "dc1", "id-1", TableRule(names={"t": "t"}), only="t"),
+    ASIDE: FlowProducer("f", "dc1", "id-1", TableRule(names={"t": "aside"}), only="aside"),
+}
+# Nothing of the source offsets 2, 3, 4; others wrote at 2 and 3; from 6 on the map knows nothing.
+PIECE = piece(0, 7, destination_high=8, owned_end=6, runs=encode_runs([Run(0, 0, 2), Run(5, 4, 2)], 0, 0))
+COPIED = [fetched(at, b"%d" % at, OWN) for at in (0, 1, 5, 6)]
+COPIES = [fetched(at, value, OWN) for at, value in ((0, b"0"), (1, b"1"), (4, b"5"), (5, b"6"))]
+
+
+def compared(
+    here: Sequence[FetchedRecord],
+    *there: FetchedRecord,
+    filtered: frozenset[int] = frozenset(),
+    shared: bool = False,
+    **changes: Any,
+) -> VerifiedPiece:
+    """Compares records of the source with the copies and `there`, at the destination."""
+    flow, made = replace(FLOW, shared=shared), replace(PIECE, **changes)
+    kept = ProvenanceFilter(flow, "t", ClusterTopic("id-2", "t"), {})
+    replayed = ReplayedRecords(made, "f", "id-1", PRODUCERS)
+    work = PieceComparison(made, kept, request(flow), PRODUCERS, replayed)
+    work.add_source(here, filtered)
+    work.add_destination(sorted([*COPIES, *there], key=lambda one: one.offset))
+    work.compare(work.replays(), {one.offset: one for one in here})
+    work.comparer.end_source()
+    work.comparer.end_destination()
+    work.comparer.advance()
+    return work.result("", passed=False)
+
+
+def edits(seen: VerifiedPiece) -> Told:
+    return [(edit.what, edit.source_offset, edit.destination_offset) for edit in seen.edits]
+
+
+def test_a_piece_that_was_copied_is_equal() -> None:
+    seen = compared(COPIED)
+    assert (seen.compared, seen.edits, seen.end) == (4, [], 7)
+
+
+@pytest.mark.parametrize(
+    ("changes", "offset", "producer", "differs"),
+    [
+        ({}, 2, CLIENT, True),
+        ({}, 2, OWN, True),
+        ({}, 2, OTHER, False),
+        ({"shared": True}, 2, CLIENT, False),
+        ({"shared": True}, 2, OWN, True),
+        ({}, 7, CLIENT, True),
+        ({}, 7, OWN, False),  # newer than the map
+        ({"gaps": ((2, 5, "orphaned"),)}, 2, CLIENT, True),  # not copied back, though nothing prevents it
+        ({"own": ((2, 3),)}, 2, CLIENT, False),
+        ({"own": ((2, 3),)}, 3, CLIENT, True),
+        ({"alone": False}, 7, CLIENT, False),
+        ({"alone": False}, 3, CLIENT, True),
+    ],
+)
+def test_records_that_others_wrote(
+    changes: dict[str, Any], offset: int, producer: int, differs: bool
+) -> None:
+    seen = compared(COPIED, fetched(offset, b"x", producer), **changes)
+    assert (edits(seen), seen.others) == (([("extra", None, offset)], 0) if differs else ([], 1))
+
+
+def test_a_record_in_a_gap_was_given_up_another_is_missing() -> None:
+    left = [*COPIED[:2], fetched(3, b"3", OWN), *COPIED[2:]]
+    seen = compared(left, gaps=((2, 5, "skipped"),))
+    assert (seen.given_up, seen.edits) == (1, [])
+    (edit,) = compared(left).edits
+    assert (edit.what, edit.source_offset, edit.expected) == ("missing", 3, None)
+
+
+def test_a_record_that_the_transform_filters_is_not_at_the_destination() -> None:
+    seen = compared([*COPIED[:2], fetched(2, b"2", OWN), *COPIED[2:]], filtered=frozenset({2}))
+    assert (seen.compared, seen.edits, seen.filtered) == (4, [], 1)
+    seen = compared(COPIED, filtered=frozenset({5}))
+    assert (edits(seen), seen.filtered) == ([("extra", None, 4)], 0)
+
+
+def test_offsets_by_runs() -> None:
+    translator = RunOffsetTranslator([(0, 0, 2), (4, 5, 2)])
+    assert [translator.other(at) for at in range(7)] == [0, 1, None, None, 5, 6, None]
+
+
+# Source offsets 2, 3, 4 were orphaned; salvage replayed 2 and 3, and 4 stayed behind.
+REPLAYED: dict[str, Any] = {"gaps": ((2, 5, "orphaned"),), "replayed": ((2, 4, 2),)}
+ORPHANS = [fetched(at, b"%d" % at) for at in (2, 3, 4)]
+LEFT = [*COPIED[:2], *ORPHANS, *COPIED[2:]]
+
+
+def replay(
+    offset: int, of: int, producer: int = REPLAYER, value: bytes = b"", cluster: str = "id-1"
+) -> FetchedRecord:
+    return fetched(offset, value or b"%d" % of, producer, origins=[Origin(cluster, "t", 0, of, 9)])
+
+
+@pytest.mark.parametrize(
+    ("source", "there", "expected", "replayed"),
+    [
+        (LEFT, [replay(6, 2), replay(7, 3)], [], {2: 2}),
+        (
+            LEFT,
+            [replay(2, 2), fetched(3, b"x"), replay(6, 3)],
+            [("extra", None, 3)],
+            {2: 2},
+        ),
+        (
+            LEFT,
+            [replay(6, 2, value=b"other"), replay(7, 3), replay(8, 3)],
+            [("changed", 2, 6), ("extra", None, 8)],
+            {2: 2},
+        ),
+        ([one for one in LEFT if one.offset != 2], [replay(6, 2), replay(7, 3)], [], {2: 2}),
+        *(
+            (LEFT, [forged], [("extra", None, 2)], {})
+            for forged in (
+                replay(2, 2, CLIENT),  # the header alone: any client can write it
+                replay(2, 2, OWN),  # an id of the flow that does not replay
+                replay(2, 2, ASIDE),
+                replay(2, 4),  # of a record that the ledger does not have as replayed
+                replay(2, 2, cluster="id-9"),
+                fetched(2, b"2", REPLAYER),
+            )
+        ),
+    ],
+)
+def test_replayed_records_are_compared_and_counted_on_their_own(
+    source: list[FetchedRecord], there: list[FetchedRecord], expected: Told, replayed: dict[int, int]
+) -> None:
+    seen = compared(source, *there, **REPLAYED)
+    assert (edits(seen), seen.replayed) == (expected, replayed)
+    assert (seen.given_up, seen.others) == (1, 0)
+    assert seen.compared == 4 or expected[:1] == [("changed", 2, 6)]
+    assert {edit.twin for edit in seen.edits if edit.destination_offset == 8} <= {3}
+
+
+class Answers:
+    """Stands for Spark: offset 2 does not travel, and 3 can't be evaluated; the others get another value."""
+
+    async def evaluate(self, rows: pa.RecordBatch) -> pa.Array:
+        self.headers = rows.column("headers").to_pylist()
+        known = {2: b"f", 3: None}
+        return pa.array([known.get(at, b'k\n{"s":"X"}') for at in rows.column("offset").to_pylist()])
+
+
+UPPER = TransformSpec(value=FormatSpec(format="text"), where="true", set={"value": "upper(value)"})
+
+
+def test_a_transform_is_applied_to_the_source_before_it_is_compared() -> None:
+    answers = Answers()
+    headers = ((HEADER, b"1"), ("h", b"1"), ("h", None))
+    left = [fetched(0, b"a", headers=headers), fetched(1), *ORPHANS]
+    records, filtered = asyncio.run(SourceTransform(UPPER, answers).apply("t", left))
+    assert [one.value for one in records] == [b"X", None, None, b"3", b"X"]
+    assert filtered == {2}
+    assert answers.headers[0] == [("h", None)]
+    heartbeats = asyncio.run(SourceTransform(UPPER, answers).apply(naming.HEARTBEATS, left))
+    assert heartbeats == (left, frozenset())
+
+
+def test_a_filtered_record_is_expected_as_a_tombstone_where_the_transform_says_so() -> None:
+    """One without a key is not at the destination, and a bad one that is quarantined neither."""
+    transform = replace(UPPER, on_filtered="tombstone", on_bad_record="quarantine")
+    hop = (HEADER, encode(Origin("dc0-id", "t", 0, 2, 1)))
+    keyed = [one._replace(key=b"k", headers=(("name", b"Ann"), hop)) for one in ORPHANS]
+    records, filtered = asyncio.run(SourceTransform(transform, Answers()).apply("t", keyed))
+    assert (records[0].key, records[0].value, records[0].headers) == (b"k", None, (hop,))
+    assert records[2].value == b"X"
+    assert filtered == {3}
+    assert asyncio.run(SourceTransform(transform, Answers()).apply("t", ORPHANS))[1] == {2, 3}
+
+
+def came_from(cluster: str) -> tuple[tuple[str, bytes | None], ...]:
+    return (("n", b"1"), (HEADER, encode(Origin(cluster, "t", 0, 5, 0))), (HEADER, b"another client's"))
+
+
+@pytest.mark.parametrize(
+    ("mode", "native_only", "record", "dropped"),
+    [
+        ("off", False, fetched(producer=7), False),
+        ("batch", False, fetched(), False),
+        ("batch", False, fetched(producer=7), True),
+        ("batch", False, fetched(producer=8), False),
+        ("batch", True, fetched(producer=8), True),
+        ("headers", False, fetched(producer=7), False),
+        ("headers", False, fetched(headers=came_from("id-2")), True),
+        ("headers", False, fetched(headers=came_from("id-3")), False),
+        ("headers", True, fetched(headers=came_from("id-3")), True),
+    ],
+)
+def test_provenance_drops(
+    mode: ProvenanceMode, native_only: bool, record: FetchedRecord, dropped: bool
+) -> None:
+    producers = {7: FlowProducer("back", "dc2", "id-2", SAME_NAME), 8: PRODUCERS[OTHER]}
+    flow = replace(FLOW, provenance=mode, native_only=native_only)
+    assert ProvenanceFilter(flow, "t", ClusterTopic("id-2", "t"), producers).drops(record) == dropped
+
+
+def test_only_our_own_header_is_left_out() -> None:
+    record = fetched(headers=came_from("id-3"))
+    assert own_headers(record) == (("n", b"1"), (HEADER, b"another client's"))
+
+
+# How pieces come together
+
+TWO = planned(piece(0, 100), piece(100, 200))
+LOST = RecordDifference("missing", 150, 150, 150, None, RecordContent(0, b"k", b"v", ()), None)
+GONE_AT_120 = verified(100, 120, unread="gone")
+
+
+@pytest.mark.parametrize(
+    ("pieces", "equal_up_to", "unread", "differences", "not_comparable"),
+    [
+        ([verified(100, 200), verified(0, 100)], 200, "", [], []),
+        ([verified(0, 100), verified(100, 200, edits=[LOST])], 150, "", ["missing"], []),
+        ([verified(0, 100), GONE_AT_120], 120, "from offset 120 on: gone", [], []),
+        ([verified(0, 100), replace(GONE_AT_120, passed=True)], 200, "", [], [(120, 200)]),  # retention
+        ([verified(0, 0, unread="gone")], 0, "gone", [], []),
+    ],
+)
+def test_pieces_come_together(
+    pieces: list[VerifiedPiece], equal_up_to: int, unread: str, differences: list[str], not_comparable: Any
+) -> None:
+    (one,) = results([TWO], pieces)
+    assert (one.low, one.end) == (0, 200)
+    assert one.unread == unread
+    assert one.equal_up_to == equal_up_to or not_comparable
+    assert [difference.kind for difference in one.differences] == differences
+    assert [(left.low, left.end) for left in one.not_comparable] == not_comparable
+    assert one.compared == sum(part.compared for part in pieces)
+
+
+@pytest.mark.parametrize(
+    ("replayed", "more", "why"),
+    [
+        ({50: 3}, False, []),
+        ({50: 2}, False, ["of 3 records that salvage replayed from source offsets 50 to 59, 2 are there"]),
+        ({}, True, []),  # the comparison stopped before it saw all
+    ],
+)
+def test_replayed_records_that_are_not_there_are_missing(
+    replayed: dict[int, int], more: bool, why: list[str]
+) -> None:
+    pieces = [verified(0, 100), verified(100, 200, more=more, replayed=replayed)]
+    (one,) = results([replace(TWO, replayed=[(50, 60, 3)])], pieces)
+    assert (one.replayed, [difference.why for difference in one.differences]) == (sum(replayed.values()), why)
+
+
+@pytest.mark.parametrize(
+    ("file", "why"), [("", "not in the source's order"), ("a.log", "not in the file's order")]
+)
+def test_a_swapped_record_names_the_order_that_it_is_not_in(file: str, why: str) -> None:
+    value = RecordContent(0, None, b"v", ())
+    lost = RecordDifference("missing", 10, 10, None, None, value, None, file=file)
+    extra = RecordDifference("extra", 20, None, None, 5, None, value, file="there")
+    (one,) = differences_of([lost, extra])
+    assert (one.kind, one.destination_offset, one.why, one.file) == ("swapped", 5, why, "there")
+
+
+def test_small_stretches_share_a_task() -> None:
+    many = planned(*(piece(at, at + 1_000) for at in range(150)))
+    large = planned(piece(0, 5_000), partition=1)
+    assert [len(group) for group in grouped([many, large])] == [1, 100, 50]
+
+
+# What a comparison that was cut remembers: the plan it had, and what was read to its end
+
+THREE = [piece(0), piece(10, 20), piece(20, 30)]
+PLANNED = planned(*THREE, not_comparable=[UncomparableRange(low=0, end=5, why="")])
+
+
+def read(low: int, why: str = "", *, passed: bool = False) -> VerifiedPiece:
+    return verified(low, low + 10, edits=[LOST], unread=why, passed=passed)
+
+
+def loaded(file: VerificationFile) -> SavedVerification:
+    kept = file.load()
+    assert kept is not None
+    return kept
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> VerificationFile:
+    begun = VerificationFile(tmp_path / "verify.jsonl")
+    begun.begin(7, [PLANNED])
+    return begun
+
+
+def test_pieces_that_were_read_are_not_read_again(file: VerificationFile, tmp_path: Path) -> None:
+    file.add([THREE[0]], [read(0)])
+    file.add([THREE[0]], [read(10, "dc1 does not answer"), read(20, "retention took it", passed=True)])
+    kept = loaded(VerificationFile(tmp_path / "verify.jsonl"))
+    assert (kept.at_ms, kept.planned) == (7, [PLANNED])
+    assert kept.pieces == [read(0), read(20, "retention took it", passed=True)]
+    assert remaining([[THREE[0]], THREE[1:]], kept.pieces) == [[THREE[1]]]
+
+
+def test_the_files_of_a_partition_are_read_again_together(file: VerificationFile) -> None:
+    """Lines of a file that was not read may be taken for those of another one."""
+    files = [replace(one, read=ReadFile("a.log", 10, b"", 1)) for one in THREE[:2]]
+    file.add(files, [read(0), read(10, "the file was renamed meanwhile")])
+    assert remaining([files], loaded(file).pieces) == [files]
+    file.add(files, [read(0), read(10)])
+    assert remaining([files], loaded(file).pieces) == []
+
+
+def test_a_line_that_was_cut_costs_nothing_but_its_own(file: VerificationFile, tmp_path: Path) -> None:
+    file.add([THREE[0]], [read(0)])
+    path = tmp_path / "verify.jsonl"
+    path.write_bytes(path.read_bytes()[:-5])
+    for low in (10, 20):
+        file.add([THREE[0]], [read(low)])
+    assert loaded(file).pieces == [read(20)]
+
+
+def test_the_file_begins_anew_and_is_gone_at_the_end(file: VerificationFile, tmp_path: Path) -> None:
+    file.add([THREE[0]], [read(0)])
+    file.begin(8, [PLANNED])
+    assert loaded(file).pieces == []
+    path = tmp_path / "verify.jsonl"
+    assert path.stat().st_mode & 0o777 == 0o600
+    file.close()
+    assert file.load() is None
+    path.write_text('{"version": 0}\n')  # of another release
+    assert file.load() is VerificationFile(None).load() is None
+
+
+# Which comparisons need no Spark
+
+
+@pytest.mark.parametrize(
+    ("pieces", "small"),
+    [
+        ([], True),
+        ([piece(0, SMALL)], True),
+        ([piece(0, SMALL), piece(0, 1)], False),
+        ([piece(0, 1, destination_high=SMALL + 1)], False),  # a destination that others write to
+        ([piece(0, SMALL, destination_high=0), piece(0, 0, destination_high=1)], False),
+        ([piece(0, 1)] * PIECES, True),
+        ([piece(0, 0)] * (PIECES + 1), False),
+    ],
+)
+def test_a_comparison_is_small_by_the_records_of_both_sides(
+    pieces: list[VerificationPiece], small: bool
+) -> None:
+    assert is_small(pieces) is small
+
+
+def test_a_transform_and_a_rate_need_spark() -> None:
+    plain = request()
+    transformed = replace(FLOW, transform=TransformSpec(where="key IS NOT NULL"))
+    assert not needs_spark(plain)
+    assert needs_spark(replace(plain, rate=1_000_000))
+    assert needs_spark(replace(plain, flow=transformed))
+
+
+def silent(line: str) -> None:
+    pytest.fail(f"an unexpected line: {line}")
+
+
+def test_spark_continues_from_the_plan_of_a_large_comparison(file: VerificationFile) -> None:
+    large = planned(piece(0, SMALL + 1))
+    file.begin(7, [large])
+    assert verify_small(request(), file, silent, resume=True) is None
+    assert (loaded(file).planned, loaded(file).pieces) == ([large], [])
+
+
+def test_only_what_is_left_counts_and_the_file_goes_at_the_end(file: VerificationFile) -> None:
+    large, empty = piece(0, SMALL + 1), piece(SMALL + 1, SMALL + 1)
+    file.begin(7, [planned(large, empty)])
+    file.add([large, empty], [verified(one.low, one.high) for one in (large, empty)])
+    found = verify_small(request(), file, silent, resume=True)
+    assert found is not None
+    (partition,) = found.partitions
+    assert (found.at_ms, partition.compared, partition.equal_up_to) == (7, SMALL + 1, SMALL + 1)
+    assert file.load() is None
+
+
+def test_a_resumed_comparison_says_where_it_continues(file: VerificationFile) -> None:
+    lines, (first, second) = list[str](), (piece(0, SMALL), piece(SMALL, 2 * SMALL))
+    file.begin(7, [planned(first, second)])
+    file.add([first], [verified(0, SMALL)])
+    verify_small(request(within_s=0.2), file, lines.append, resume=True)
+    assert lines == ["goes on behind 1 of 2 stretches"]
+
+
+def test_clusters_that_do_not_answer_leave_the_file_as_it_is(file: VerificationFile) -> None:
+    with socket.socket() as closed:
+        closed.bind(("127.0.0.1", 0))  # bound, and it does not listen: connections are refused
+        asked = request(port=closed.getsockname()[1], within_s=0.2)
+        with pytest.raises(AuditFailure):
+            verify_small(asked, file, silent, resume=False)  # it is planned again
+        file.begin(7, [planned(piece(0, 3))])
+        found = verify_small(asked, file, silent, resume=True)
+    assert found is not None
+    assert found.unread
+    assert file.load() is not None
