@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -41,109 +42,80 @@ def made(one: AclRule, origin: str = "flow.f") -> OwnedAcl:
 
 
 def changes(
-    source: tuple[AclRule, ...] = (),
-    destination: tuple[AclRule, ...] = (),
-    owned: tuple[OwnedAcl, ...] = (),
-    made_at_source: tuple[OwnedAcl, ...] = (),
-    routes: tuple[RouteSpec, ...] = (FORWARD,),
-    topics: tuple[str, ...] = ("orders", "pay.eu"),
-    gone: tuple[str, ...] = (),
+    source: Iterable[AclRule] = (),
+    destination: Iterable[AclRule] = (),
+    *,
+    owned: Iterable[OwnedAcl] = (),
+    at_source: Iterable[OwnedAcl] = (),
+    routes: Sequence[RouteSpec] = (FORWARD,),
+    topics: Iterable[str] = ("orders", "pay.eu"),
+    gone: Iterable[str] = (),
     **more: object,
 ) -> AclChanges:
     """The flow copies `topics` under their names; those in `gone` are at the source no more."""
     route = CompiledRoute(Route("f", "dc1", "dc2", SelectionRules((".*",))))
-    there = {one: one for one in topics}
-    every = [one for one in ("orders", "pay.eu") if one not in gone]
-    return acl_changes(
-        flow(**more),
-        route,
-        routes,
-        there,
-        every,
-        ClusterRules(source, made_at_source),
-        ClusterRules(destination, owned),
+    there, every = {one: one for one in topics}, [one for one in ("orders", "pay.eu") if one not in gone]
+    here, mirrored = (
+        ClusterRules(tuple(source), tuple(at_source)),
+        ClusterRules(tuple(destination), tuple(owned)),
     )
+    return acl_changes(flow(**more), route, routes, there, every, here, mirrored)
 
 
 READ1, READ2 = rule("dc1 ALLOW User:app READ orders"), rule("dc2 ALLOW User:app READ orders")
+DENIED = rule("dc2 DENY User:app WRITE orders")
+MADE, FROM_LOOP = made(READ2), made(READ1, "flow.g")
+LOOP: dict[str, Any] = {"routes": (FORWARD, BACK, BEFORE)}
+EU1, EU2 = rule("dc1 ALLOW User:app READ pay.", "PREFIXED"), rule("dc2 ALLOW User:app READ pay.", "PREFIXED")
 
 
 @pytest.mark.parametrize(
-    ("source", "expected"),
+    ("found", "create", "delete"),
     [
-        (READ1, {READ2}),
-        (rule("dc1 ALLOW User:app WRITE orders"), set()),
-        (rule("dc1 ALLOW User:app ALL orders"), {READ2, rule("dc2 ALLOW User:app DESCRIBE orders")}),
-        (rule("dc1 DENY User:app WRITE orders"), {rule("dc2 DENY User:app WRITE orders")}),
+        (changes([READ1]), {READ2}, set()),
+        (changes([rule("dc1 ALLOW User:app WRITE orders")]), set(), set()),
         (
-            rule("dc1 ALLOW User:app READ pay.", "PREFIXED"),
-            {rule("dc2 ALLOW User:app READ pay.", "PREFIXED")},
+            changes([rule("dc1 ALLOW User:app ALL orders")]),
+            {READ2, rule("dc2 ALLOW User:app DESCRIBE orders")},
+            set(),
         ),
-        (rule("dc1 ALLOW User:app READ *"), set()),
-        (rule("dc1 ALLOW User:app READ other"), set()),
-        (rule("dc1 ALLOW User:app READ __repl.ledger"), set()),
+        (changes([rule("dc1 DENY User:app WRITE orders")]), {DENIED}, set()),
+        (changes([EU1]), {EU2}, set()),
+        (changes([rule("dc1 ALLOW User:app READ *")]), set(), set()),
+        (changes([rule("dc1 ALLOW User:app READ other")]), set(), set()),
+        (changes([rule("dc1 ALLOW User:app READ __repl.ledger")]), set(), set()),
+        (changes([READ1], [READ2]), set(), set()),
+        # A rule that the flow made goes with its rule at the source.
+        (changes([], [READ2], owned=[MADE]), set(), {READ2}),
+        (changes([], [READ2]), set(), set()),  # it was there without the flow
+        (changes([], [READ2], owned=[made(READ2, "flow.other")]), set(), set()),
+        (changes([], [READ2], owned=[made(READ2, "protect: acl of flow.f")]), set(), set()),
+        # A denial that protects a mirror is left to the plan.
+        (changes([], [DENIED], owned=[made(DENIED)], protect="acl"), set(), set()),
+        (changes([], [DENIED], owned=[made(DENIED)]), set(), {DENIED}),
+        # Readers of a promoted mirror and of one without its source stay.
+        (changes([], [READ2], owned=[MADE], topics=["pay.eu"], promoted=["orders"]), set(), set()),
+        (changes([], [READ2], owned=[MADE], topics=["pay.eu"], gone=["orders"]), set(), set()),
+        # A rule that a flow made at the source.
+        (changes([READ1], at_source=[made(READ1, "flow.e")], **LOOP), {READ2}, set()),  # from dc0, over dc1
+        (changes([READ1], at_source=[made(READ1, "flow.g")], **LOOP), set(), set()),  # from the destination
+        (changes([READ1], at_source=[made(READ1, "flow.of-another-topology")], **LOOP), set(), set()),
+        (changes([READ1], at_source=[made(READ1, "protect: acl of flow.e")], **LOOP), set(), set()),
+        (changes([READ1], at_source=[made(READ1, "declared")], **LOOP), {READ2}, set()),
+        # One that a loop brought is not removed while its rule is there.
+        (
+            changes(
+                [READ1], [READ2], owned=[MADE], at_source=[made(READ1, "flow.g")], routes=(FORWARD, BACK)
+            ),
+            set(),
+            set(),
+        ),
     ],
 )
-def test_a_new_rule_at_the_source_is_made_at_the_destination(source: AclRule, expected: set[AclRule]) -> None:
-    assert changes((source,)) == AclChanges(frozenset(expected), frozenset())
-
-
-def test_a_rule_that_is_there_is_not_made_again() -> None:
-    assert changes((READ1,), (READ2,)) == AclChanges(frozenset(), frozenset())
-
-
-@pytest.mark.parametrize(
-    ("owned", "removed"),
-    [
-        ((made(READ2),), {READ2}),
-        ((), set()),  # it was there without the flow
-        ((made(READ2, "flow.other"),), set()),
-        ((made(READ2, "protect: acl of flow.f"),), set()),
-    ],
-)
-def test_a_rule_that_the_flow_made_goes_with_its_rule_at_the_source(
-    owned: tuple[OwnedAcl, ...], removed: set[AclRule]
+def test_rules_at_the_destination_follow_those_at_the_source(
+    found: AclChanges, create: set[AclRule], delete: set[AclRule]
 ) -> None:
-    assert changes((), (READ2,), owned) == AclChanges(frozenset(), frozenset(removed))
-
-
-def test_a_denial_that_protects_a_mirror_is_left_to_the_plan() -> None:
-    denied = rule("dc2 DENY User:app WRITE orders")
-
-    assert changes((), (denied,), (made(denied),), protect="acl").delete == frozenset()
-    assert changes((), (denied,), (made(denied),)).delete == {denied}
-
-
-@pytest.mark.parametrize(
-    "more",
-    [
-        {"topics": ("pay.eu",), "promoted": ["orders"]},
-        {"topics": ("pay.eu",), "gone": ("orders",)},
-    ],
-)
-def test_readers_of_a_promoted_mirror_and_of_one_without_its_source_stay(more: dict[str, object]) -> None:
-    assert changes((), (READ2,), (made(READ2),), **more).delete == frozenset()  # type: ignore[arg-type]
-
-
-@pytest.mark.parametrize(
-    ("origin", "mirrored"),
-    [
-        ("flow.e", True),  # out of dc0, by way of dc1
-        ("flow.g", False),  # out of the destination
-        ("flow.of-another-topology", False),
-        ("protect: acl of flow.e", False),
-        ("declared", True),
-    ],
-)
-def test_a_rule_that_a_flow_made_at_the_source(origin: str, mirrored: bool) -> None:
-    found = changes((READ1,), made_at_source=(made(READ1, origin),), routes=(FORWARD, BACK, BEFORE))
-    assert found.create == (frozenset({READ2}) if mirrored else frozenset())
-
-
-def test_a_rule_that_a_loop_brought_is_not_removed_while_its_rule_is_there() -> None:
-    at_source = (made(READ1, "flow.g"),)
-    found = changes((READ1,), (READ2,), (made(READ2),), at_source, routes=(FORWARD, BACK))
-    assert found == AclChanges(frozenset(), frozenset())
+    assert found == AclChanges(frozenset(create), frozenset(delete))
 
 
 CLOSED = ProtectionSpec(principal="User:repl")

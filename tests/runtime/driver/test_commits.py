@@ -1,16 +1,24 @@
-"""Ledger records of several flows are one transaction, and a heartbeat does not wait for all of them."""
+"""Ledger records of several flows are one transaction; a driver acts only with a fresh heartbeat (R10)."""
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 
 import pytest
+from msgspec.structs import replace
 
 from runtime.batch import Batch
+from runtime.contract.client.settings import ClientSettingsError
+from runtime.contract.records.control import AcceptLoss, Command, Reconfigure, StopJobCommand
+from runtime.contract.records.job_status import JobStatus
 from runtime.contract.records.ledger import GenerationKey, LedgerKey, LedgerValue
-from runtime.driver.leadership import DriverFenced, DriverWriter
-from runtime.kafka.errors import BrokerError, ErrorCode, WireError
+from runtime.contract.spec.jobspec import ClusterSpec, JobSpec
+from runtime.driver import leadership
+from runtime.driver.commands import CommandHandler
+from runtime.driver.leadership import FRESH_S, DriverFenced, DriverWriter, Leadership
+from runtime.kafka.errors import BrokerError, Disconnected, ErrorCode, WireError
 from runtime.kafka.protocol.offsets import TopicPartition
 from runtime.ledger.records import InternalRecord
+from tests.fakes.permits import settled
 
 STATUS = TopicPartition("__repl.status", 0)
 
@@ -20,7 +28,8 @@ class Transactions:
 
     def __init__(self) -> None:
         self.flows: list[list[str]] = []  # of each transaction; a heartbeat has none
-        self.ended: asyncio.Queue[Exception | None] = asyncio.Queue()
+        self.writer = DriverWriter(self)
+        self._ended: asyncio.Queue[Exception | None] = asyncio.Queue()
         self._lock = asyncio.Lock()
 
     async def commit(
@@ -32,131 +41,259 @@ class Transactions:
     ) -> None:
         async with self._lock:
             self.flows.append([key.flow for key in records if isinstance(key, GenerationKey)])
-            error = await self.ended.get()
+            error = await self._ended.get()
             if error is not None:
                 raise error
 
-
-def record(flow: str) -> dict[LedgerKey, LedgerValue | None]:
-    return {GenerationKey(flow): None}
-
-
-async def settle() -> None:
-    for _ in range(10):
-        await asyncio.sleep(0)
-
-
-class Scene:
-    def __init__(self) -> None:
-        self.transactions = Transactions()
-        self.writer = DriverWriter(self.transactions)
-
     async def start(self, *flows: str) -> list[asyncio.Task[None]]:
-        tasks = [asyncio.create_task(self.writer.commit(record(flow))) for flow in flows]
-        await settle()
+        tasks = [asyncio.create_task(self.writer.commit({GenerationKey(flow): None})) for flow in flows]
+        await settled()
         return tasks
 
-    async def end(self, error: Exception | None = None) -> None:
-        self.transactions.ended.put_nowait(error)
-        await settle()
+    async def end(self, *errors: Exception | None) -> None:
+        for error in errors:
+            self._ended.put_nowait(error)
+            await settled()
 
 
-def test_callers_that_wait_share_the_next_transaction() -> None:
+REFUSED = BrokerError(ErrorCode.MESSAGE_TOO_LARGE, "the ledger")
+FENCED = BrokerError(ErrorCode.PRODUCER_FENCED, "the driver's id")
+DONE = type(None)
+
+
+@pytest.mark.parametrize(
+    ("flows", "ends", "results", "transactions"),
+    [
+        ("abc", [None, None], [DONE] * 3, ["a", "bc"]),
+        ("abbc", [None] * 3, [DONE] * 4, ["a", "b", "bc"]),  # commits of one key keep their order
+        ("abc", [None, REFUSED], [DONE, BrokerError, BrokerError], ["a", "bc"]),
+        ("abc", [None, FENCED], [DONE, DriverFenced, DriverFenced], ["a", "bc"]),
+    ],
+)
+def test_callers_that_wait_share_the_next_transaction_and_its_end(
+    flows: str, ends: list[Exception | None], results: list[type], transactions: list[str]
+) -> None:
     async def work() -> None:
-        scene = Scene()
-        tasks = await scene.start("a", "b", "c")
-        await scene.end()
-        assert [one.done() for one in tasks] == [True, False, False]
-        await scene.end()
-        await asyncio.gather(*tasks)
-        assert scene.transactions.flows == [["a"], ["b", "c"]]
+        scene = Transactions()
+        tasks = await scene.start(*flows)
+        await scene.end(ends[0])
+        assert [task.done() for task in tasks] == [True] + [False] * (len(flows) - 1)
+        await scene.end(*ends[1:])
+        ended = await asyncio.gather(*tasks, return_exceptions=True)
+        assert [type(one) for one in ended] == results
+        assert scene.flows == [list(some) for some in transactions]
 
     asyncio.run(work())
 
 
 def test_a_heartbeat_waits_for_one_transaction_of_ledger_records_at_most() -> None:
     async def work() -> None:
-        scene = Scene()
-        same = [await scene.start("a") for _ in range(5)]  # one key: five transactions
+        scene = Transactions()
+        same = [task for _ in range(5) for task in await scene.start("a")]  # one key: five transactions
         beat = asyncio.create_task(scene.writer.commit_status(STATUS, [InternalRecord(b"k", b"v")]))
-        await settle()
-        await scene.end()
-        await scene.end()
+        await settled()
+        await scene.end(None, None)
         assert beat.done()
-        assert scene.transactions.flows[:3] == [["a"], [], ["a"]]
-        for _ in range(4):
-            await scene.end()
-        await asyncio.gather(*(task for tasks in same for task in tasks))
-        assert len(scene.transactions.flows) == 6
-
-    asyncio.run(work())
-
-
-def test_commits_of_one_key_keep_their_order() -> None:
-    async def work() -> None:
-        scene = Scene()
-        tasks = await scene.start("a", "b", "b", "c")
-        for _ in range(3):
-            await scene.end()
-        await asyncio.gather(*tasks)
-        assert scene.transactions.flows == [["a"], ["b"], ["b", "c"]]
+        assert scene.flows[:3] == [["a"], [], ["a"]]
+        await scene.end(*[None] * 4)
+        await asyncio.gather(*same)
+        assert len(scene.flows) == 6
 
     asyncio.run(work())
 
 
 def test_after_a_refusal_each_flow_gets_a_transaction_of_its_own() -> None:
-    """R7: what a broker refuses of one flow stops no other flow."""
+    """R7: an error of a broker about one flow stops no other flow."""
 
     async def work() -> None:
-        scene = Scene()
-        first = await scene.start("a")
-        refused = await scene.start("b", "c")
-        await scene.end()
-        await scene.end(BrokerError(ErrorCode.MESSAGE_TOO_LARGE, "the ledger"))
-        results = await asyncio.gather(*first, *refused, return_exceptions=True)
-        assert [type(one) for one in results] == [type(None), BrokerError, BrokerError]
+        scene = Transactions()
+        before = await scene.start("a", "b", "c")
+        await scene.end(None, REFUSED)
+        await asyncio.gather(*before, return_exceptions=True)
         again = await scene.start("b", "c", "d")
-        await scene.end(BrokerError(ErrorCode.MESSAGE_TOO_LARGE, "the ledger"))
-        await scene.end()
-        await scene.end()
+        await scene.end(REFUSED, None, None)
         results = await asyncio.gather(*again, return_exceptions=True)
-        assert [type(one) for one in results] == [BrokerError, type(None), type(None)]
-        assert scene.transactions.flows == [["a"], ["b", "c"], ["b"], ["c"], ["d"]]
+        assert [type(one) for one in results] == [BrokerError, DONE, DONE]
+        assert scene.flows == [["a"], ["b", "c"], ["b"], ["c"], ["d"]]
 
     asyncio.run(work())
 
 
-def test_a_fence_reaches_all_that_shared_the_transaction() -> None:
+def test_a_cancelled_caller_cancels_no_other_commit() -> None:
     async def work() -> None:
-        scene = Scene()
-        first = await scene.start("a")
-        fenced = await scene.start("b", "c")
-        await scene.end()
-        await scene.end(BrokerError(ErrorCode.PRODUCER_FENCED, "the driver's id"))
-        results = await asyncio.gather(*first, *fenced, return_exceptions=True)
-        assert [type(one) for one in results] == [type(None), DriverFenced, DriverFenced]
-
-    asyncio.run(work())
-
-
-def test_a_cancelled_caller_takes_nobody_with_it() -> None:
-    async def work() -> None:
-        scene = Scene()
+        scene = Transactions()
         (first,) = await scene.start("a")
         leading, other, waiting = await scene.start("b", "c", "a")
-        await scene.end()
-        assert scene.transactions.flows == [["a"], ["b", "c", "a"]]
+        await scene.end(None)
+        assert scene.flows == [["a"], ["b", "c", "a"]]
         (late,) = await scene.start("d")
         late.cancel()
         leading.cancel()  # it commits for all three
-        await settle()
-        with pytest.raises(WireError, match="interrupted"):
-            await other
-        with pytest.raises(WireError, match="interrupted"):
-            await waiting
+        await settled()
+        for task in (other, waiting):
+            with pytest.raises(WireError, match="interrupted"):
+                await task
         (again,) = await scene.start("c")
-        await scene.end()
+        await scene.end(None)
         await asyncio.gather(first, again)
-        assert scene.transactions.flows[2:] == [["c"]]
+        assert scene.flows[2:] == [["c"]]
 
     asyncio.run(work())
+
+
+# The heartbeat
+
+
+class Leader:
+    """A driver with its clock and its heartbeats, which fail with `answer`."""
+
+    def __init__(self) -> None:
+        self.now, self.beats, self.answer = 100.0, 0, None
+        status = JobStatus("j", "t", "d", "running", 0, 0)
+        self.leadership = Leadership(self, lambda: status, lambda: self.now)
+
+    answer: Exception | None
+
+    async def commit_status(self, at: TopicPartition, records: Sequence[InternalRecord]) -> None:
+        if self.answer is not None:
+            raise self.answer
+        self.beats += 1
+
+    def ensure(self) -> None:
+        asyncio.run(self.leadership.ensure())
+
+
+@pytest.mark.parametrize(("later_s", "beats"), [(0, 1), (FRESH_S - 1, 1), (60, 2)])
+def test_a_driver_acts_only_while_its_heartbeat_is_seconds_old(later_s: float, beats: int) -> None:
+    leader = Leader()
+    leader.ensure()
+    leader.now += later_s
+    leader.ensure()
+    assert leader.beats == beats
+
+
+@pytest.mark.parametrize("answer", [DriverFenced("90"), Disconnected("dc2", "gone", sent=True)])
+@pytest.mark.parametrize("before", [True, False])
+def test_a_driver_that_was_replaced_or_gets_no_answer_acts_no_more(answer: Exception, before: bool) -> None:
+    leader = Leader()
+    if before:
+        leader.ensure()
+        leader.now += 60
+    leader.answer = answer
+    with pytest.raises(type(answer)):
+        leader.ensure()
+
+
+def test_a_requested_heartbeat_does_not_wait_for_the_next_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(leadership, "EVERY_S", 3600)
+
+    async def work() -> None:
+        leader = Leader()
+        beats = asyncio.create_task(leader.leadership.run())
+        async with asyncio.timeout(60):
+            for expected in (1, 2):
+                while leader.beats < expected:
+                    await asyncio.sleep(0)
+                leader.leadership.request_heartbeat()
+        beats.cancel()
+
+    asyncio.run(work())
+
+
+# Commands do not wait for each other, and each is answered
+
+SPEC = JobSpec(
+    job="shop", topology="t", destination="dc2", clusters={"dc2": ClusterSpec(bootstrap="b:1")}, flows=[]
+)
+OTHER = replace(SPEC, metrics_port=None)
+AWAY = Disconnected("dc2", "away", sent=False)
+NOT_OURS = ClientSettingsError("job", "another job")
+
+
+class Job:
+    """Takes on a spec as `outcome` says, which is an error or nothing."""
+
+    def __init__(self, outcome: Exception | None = None) -> None:
+        self.outcome = outcome
+        self.tried: list[JobSpec] = []
+        self.stopped = self.answered = 0
+        self.accepted: list[AcceptLoss] = []
+        self._running: asyncio.Task[None] | None = None
+        self.commands = CommandHandler(
+            self._stop, self.accepted.append, self._reconfigure, self._count_answer, retry_s=0.01
+        )
+
+    def _count_answer(self) -> None:
+        self.answered += 1
+
+    def _stop(self) -> None:
+        self.stopped += 1
+
+    async def _reconfigure(self, spec: JobSpec) -> None:
+        self.tried.append(spec)
+        if self.outcome is not None:
+            raise self.outcome
+
+    def accept(self, *commands: Command) -> None:
+        for command in commands:
+            self.commands.accept(command)
+
+    async def until(self, holds: Callable[[], bool]) -> None:
+        self._running = self._running or asyncio.create_task(self.commands.run())
+        async with asyncio.timeout(20):
+            while not holds():
+                await asyncio.sleep(0.005)
+
+
+async def other_commands(job: Job) -> None:
+    loss = AcceptLoss("loss", "flow", [("orders", 0)])
+    job.accept(loss, StopJobCommand("stop"))
+    assert (job.accepted, job.stopped) == ([loss], 1)
+    assert job.commands.answers == {"loss": "", "stop": ""}
+    assert (job.answered, job.commands.trouble) == (2, str(AWAY))
+    job.outcome = None
+    await job.until(lambda: job.commands.last_id == "edit")
+    assert (job.commands.answers["edit"], job.commands.trouble) == ("", "")
+
+
+async def a_newer_spec(job: Job) -> None:
+    job.outcome = None
+    job.accept(Reconfigure("newer", OTHER))
+    await job.until(lambda: job.commands.last_id == "newer")
+    assert job.tried[-1] == OTHER
+    assert "newer spec" in job.commands.answers["edit"]
+
+
+async def a_spec_after_a_refused_one(job: Job) -> None:
+    assert job.commands.answers == {"edit": str(NOT_OURS)}
+    assert job.commands.trouble == str(NOT_OURS)
+    await a_spec_is_taken_on(job)
+    assert len(job.tried) == 2  # a refused spec is not tried again
+
+
+async def a_spec_is_taken_on(job: Job) -> None:
+    job.outcome = None
+    job.accept(Reconfigure("next", OTHER))
+    await job.until(lambda: job.commands.last_id == "next")
+
+
+@pytest.mark.parametrize(
+    ("outcome", "then"),
+    [(AWAY, other_commands), (AWAY, a_newer_spec), (NOT_OURS, a_spec_after_a_refused_one)],
+)
+def test_a_spec_that_cannot_be_taken_on_holds_up_no_other_command(
+    outcome: Exception, then: Callable[[Job], Awaitable[None]]
+) -> None:
+    async def work() -> None:
+        job = Job(outcome)
+        job.accept(Reconfigure("edit", SPEC))
+        await job.until(lambda: len(job.tried) >= 2 or bool(job.commands.answers))
+        await then(job)
+
+    asyncio.run(work())
+
+
+def test_answers_are_of_the_newest_commands() -> None:
+    job = Job()
+    job.accept(*(AcceptLoss(str(number), "flow", []) for number in range(50)))
+    assert list(job.commands.answers) == [str(number) for number in range(30, 50)]

@@ -14,10 +14,12 @@ from runtime.contract.records import job_status
 from runtime.contract.records.job_status import JobKey, JobStatus
 from runtime.contract.spec import jobspec, naming
 from runtime.contract.spec.jobspec import ClusterSpec, JobExit, JobSpec, LaunchSpec
+from runtime.driver import process
 from runtime.driver.process import SpecFile, exit_after_restart
 from runtime.ledger.records import InternalRecord
 from runtime.slot import log
 from tests.fakes.internal_topics import InternalTopics
+from tests.fakes.permits import settled
 
 HERE = socket.gethostname()
 GONE = 1 << 22  # no process has this number
@@ -29,12 +31,18 @@ def heartbeat(number: int, **more: Any) -> InternalRecord:
     return InternalRecord(job_status.encode_key(JobKey("dc2")), job_status.encode(status))
 
 
+@pytest.fixture(autouse=True)
+def _soon(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(process, "_WATCH_S", 0.3)
+    monkeypatch.setattr(process, "_POLL_S", 0.02)
+
+
 def ended(*records: InternalRecord, later: InternalRecord | None = None) -> JobExit | None:
     topics = InternalTopics({naming.STATUS: records})
 
     async def asked() -> JobExit | None:
         deciding = asyncio.create_task(exit_after_restart(topics, "dc2"))  # type: ignore[arg-type]
-        await asyncio.sleep(0.1)
+        await settled()
         if later is not None:
             topics.grow(naming.STATUS, later)
         return await deciding

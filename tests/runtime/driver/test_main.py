@@ -1,27 +1,35 @@
-"""How the driver's process ends, as far as no Spark is needed for it."""
+"""How the driver's process ends without Spark, and that the zip for a cluster holds all that it imports."""
 
 import os
 import subprocess
 import sys
+import zipfile
 from pathlib import Path
 
 import pytest
 
 from runtime.contract.spec import jobspec
 from runtime.contract.spec.jobspec import ClusterSpec, JobExit, JobSpec
+from runtime.driver.package import package
 from runtime.launch.command import MAIN
+
+TWICE = """
+import sys
+from runtime.driver.main import main
+codes = [main()]
+sys.argv.append("--final-is-success")
+print(*codes, main())
+"""
 
 
 def test_a_final_end_can_count_as_a_success(tmp_path: Path):
-    """For who knows success and failure only, and starts anew after every failure."""
+    """For launchers that know success and failure only, and start anew after every failure."""
     file = tmp_path / "spec.json"
     file.write_text("{}")
-    command = [sys.executable, str(MAIN), "--spec", str(file)]
-    first = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
-    assert first.returncode == JobExit.BAD_SPEC
-    assert "not a job spec" in first.stderr
-    second = subprocess.run([*command, "--final-is-success"], capture_output=True, check=False, timeout=60)
-    assert second.returncode == JobExit.STOPPED
+    command = [sys.executable, "-c", TWICE, "--spec", str(file)]
+    ended = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60)
+    assert ended.stdout.split() == [str(int(code)) for code in (JobExit.BAD_SPEC, JobExit.STOPPED)]
+    assert "not a job spec" in ended.stderr
 
 
 @pytest.mark.parametrize(
@@ -57,3 +65,31 @@ def test_a_spark_that_does_not_start_is_one_error_even_while_the_destination_is_
     assert why in last
     assert "job.log" in last
     assert "Traceback" not in ended.stderr
+
+
+MODULES = (
+    "runtime.driver.job",
+    "runtime.driver.task",
+    "runtime.sql.query",
+    "runtime.sql.evaluator",
+    "runtime.audit.verify.task",
+    "runtime.replay.task",
+)
+IMPORTS = """
+import importlib, sys
+sys.path.insert(0, sys.argv[1])
+for name in sys.argv[2:]:
+    importlib.import_module(name)
+print(*(one.__file__ for name, one in sys.modules.items() if name.split(".")[0] == "runtime"), sep="\\n")
+"""
+
+
+def test_modules_that_spark_runs_need_the_zip_alone(tmp_path: Path):
+    """An editable install would serve what the zip lacks: each module must come from the zip."""
+    file, again = package(tmp_path / "runtime.zip"), package(tmp_path / "again.zip")
+    command = [sys.executable, "-P", "-c", IMPORTS, str(file), *MODULES]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, check=False)
+    assert done.returncode == 0, done.stderr
+    assert {one for one in done.stdout.split() if not one.startswith(str(file))} == set()
+    assert file.read_bytes() == again.read_bytes()
+    assert not [name for name in zipfile.ZipFile(file).namelist() if not name.startswith("runtime/")]

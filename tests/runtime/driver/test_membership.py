@@ -1,26 +1,39 @@
-"""Assignments change in two steps, so that no partition ever has two writers (R3)."""
+"""Assignments change in two steps, so that no partition ever has two writers (R3); loads come together."""
 
-from hypothesis import settings
+from collections.abc import Iterable, Mapping, Sequence
+from operator import itemgetter
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
+from msgspec.structs import replace
 
 from runtime.contract.records.control import AssignedFlow, AssignedPartition, Assignment
+from runtime.contract.records.job_status import PartitionState, PartitionStatus
 from runtime.contract.records.ledger import PartitionKey
-from runtime.contract.spec.jobspec import FlowSpec, SelectionSpec
-from runtime.driver.slots.membership import Membership
+from runtime.contract.spec.files import FilesSpec, LinesSpec
+from runtime.contract.spec.jobspec import ClusterSpec, FlowSpec, JobSpec
+from runtime.contract.spec.restarts import regrouped
+from runtime.contract.spec.transform import TransformSpec
+from runtime.driver.slots.membership import (
+    LIGHT,
+    MEASURED_MS,
+    MIN_WEIGHT,
+    TOLERANCE,
+    Membership,
+    PartitionRates,
+    balance,
+    slot_layout,
+)
+from tests.runtime.slot.world import flow_spec
 
 SLOTS = range(3)
 
 
-def flow(name: str) -> AssignedFlow:
-    spec = FlowSpec(name=name, source="a", destination="b", topics=SelectionSpec(include=["t"]))
-    return AssignedFlow(spec, generation=1)
-
-
-def partitions(*numbers: int, of: str = "f") -> dict[PartitionKey, AssignedPartition]:
-    made = [
-        AssignedPartition(flow=of, topic="t", partition=number, destination_topic="t") for number in numbers
-    ]
+def partitions(*numbers: int, of: str = "f", topic: str = "t") -> dict[PartitionKey, AssignedPartition]:
+    made = [AssignedPartition(of, topic, number, destination_topic=topic) for number in numbers]
     return {one.key: one for one in made}
 
 
@@ -29,43 +42,47 @@ def numbers(assignment: Assignment | None) -> list[int]:
     return sorted(one.partition for one in assignment.partitions)
 
 
+def want(membership: Membership, *some: Mapping[PartitionKey, AssignedPartition], rate: int = 0) -> None:
+    wanted = {key: one for each in some for key, one in each.items()}
+    flows = {key.flow: AssignedFlow(flow_spec(key.flow), 1) for key in wanted}
+    membership.set_wanted(flows, dict.fromkeys(flows, rate) if rate else {}, wanted)
+
+
 def made(*wanted: int, slots: int = 2) -> Membership:
     membership = Membership(range(slots))
-    membership.set_wanted({"f": flow("f")}, {}, partitions(*wanted))
+    want(membership, partitions(*wanted))
     return membership
 
 
-def test_partitions_are_shared_out_and_nothing_is_said_twice():
+def test_partitions_are_shared_out_and_published_once() -> None:
     membership = made(0, 1, 2, 3)
     first, second = membership.publish(0), membership.publish(1)
     assert sorted(numbers(first) + numbers(second)) == [0, 1, 2, 3]
-    assert membership.publish(0) is None
-    assert membership.publish(1) is None
+    assert membership.publish(0) is membership.publish(1) is None
 
 
-def test_topics_are_let_go_of_on_their_own():
-    membership = Membership([0])
-    other = AssignedPartition(flow="f", topic="u", partition=0, destination_topic="u")
-    membership.set_wanted({"f": flow("f")}, {}, {**partitions(0), other.key: other})
+def test_a_topic_or_a_flow_is_held_until_its_slot_let_it_go() -> None:
+    membership, other = Membership([0]), partitions(0, topic="u")
+    want(membership, partitions(0), other)
     membership.publish(0)
-    membership.set_wanted({"f": flow("f")}, {}, {other.key: other})
-    without = membership.publish(0)
-    assert without is not None
-    assert membership.holds("f", {"t"})
-    membership.acknowledge(0, without.version)
-    assert not membership.holds("f", {"t"})
-    assert membership.holds("f", {"u"})
-    assert membership.holds("f")
+    for wanted, held in (([other], {"u"}), ([], set[str]())):
+        want(membership, *wanted)
+        without = membership.publish(0)
+        assert without is not None
+        assert membership.holds("f", {"t"} if held else {"u"})
+        membership.acknowledge(0, without.version)
+        assert {topic for topic in ("t", "u") if membership.holds("f", {topic})} == held
+        assert membership.holds("f") is bool(held)
+        assert bool(without.flows) is bool(held)
 
 
-def test_a_partition_that_moves_is_nobodys_until_it_was_let_go():
+def test_a_partition_that_moves_has_no_slot_until_it_was_let_go() -> None:
     membership = made(0, 1)
-    assert numbers(membership.publish(0)) == [0]
-    assert numbers(membership.publish(1)) == [1]
+    assert [numbers(membership.publish(slot)) for slot in (0, 1)] == [[0], [1]]
     membership.set_usable([1])
     without = membership.publish(0)
-    assert numbers(without) == []
     assert without is not None
+    assert numbers(without) == []
     assert membership.publish(1) is None
     assert not membership.acknowledge(0, without.version - 1)
     assert membership.publish(1) is None
@@ -73,7 +90,7 @@ def test_a_partition_that_moves_is_nobodys_until_it_was_let_go():
     assert numbers(membership.publish(1)) == [0, 1]
 
 
-def test_what_a_dead_slot_held_is_free_once_it_is_fenced():
+def test_the_partitions_of_a_dead_slot_are_free_once_it_is_fenced() -> None:
     membership = made(0, 1)
     membership.publish(0)
     membership.publish(1)
@@ -84,42 +101,26 @@ def test_what_a_dead_slot_held_is_free_once_it_is_fenced():
     assert numbers(membership.publish(1)) == [0, 1]
 
 
-def test_a_new_flow_disturbs_only_the_slots_that_get_some_of_it():
+def test_a_new_flow_disturbs_only_the_slots_that_get_some_of_it() -> None:
     membership = made(0, 1)
-    before = [membership.publish(slot) for slot in (0, 1)]
-    membership.set_wanted({"f": flow("f"), "g": flow("g")}, {}, {**partitions(0, 1), **partitions(0, of="g")})
-    after = [membership.publish(slot) for slot in (0, 1)]
-    assert [one is None for one in after].count(True) == 1
-    changed = next(one for one in after if one is not None)
+    assert all(membership.publish(slot) for slot in (0, 1))
+    want(membership, partitions(0, 1), partitions(0, of="g"))
+    (changed,) = [one for one in (membership.publish(0), membership.publish(1)) if one is not None]
     assert {one.flow for one in changed.partitions} == {"f", "g"}
-    assert all(one is not None for one in before)
 
 
-def test_a_rate_is_shared_by_the_slots_that_copy_the_flow():
+def test_a_rate_is_shared_by_the_slots_that_copy_the_flow() -> None:
     membership = Membership(range(2))
-    membership.set_wanted({"f": flow("f")}, {"f": 1000}, partitions(0, 1))
+    want(membership, partitions(0, 1), rate=1000)
     given = membership.publish(0)
     assert given is not None
     assert given.flows["f"].rate_limit == 500
 
 
-def test_a_flow_that_goes_is_held_until_its_slot_let_go():
-    membership = made(0, slots=1)
-    membership.publish(0)
-    membership.set_wanted({}, {}, {})
-    given = membership.publish(0)
-    assert given is not None
-    assert given.flows == {}
-    assert membership.holds("f")
-    membership.acknowledge(0, given.version)
-    assert not membership.holds("f")
-
-
-def test_levelling_waits_until_nearly_all_partitions_are_measured():
+def test_rebalancing_waits_until_nearly_all_partitions_are_measured() -> None:
     membership = made(0, 1, 2, 3)
     assert [numbers(membership.publish(slot)) for slot in (0, 1)] == [[0, 2], [1, 3]]
-    measured = dict.fromkeys(partitions(0, 2), 1e6)
-    membership.update_weights(measured)
+    membership.update_weights(dict.fromkeys(partitions(0, 2), 1e6))
     membership.rebalance()
     assert membership.publish(0) is None
     membership.update_weights(dict.fromkeys(partitions(1, 3), 0.0))
@@ -128,7 +129,7 @@ def test_levelling_waits_until_nearly_all_partitions_are_measured():
 
 
 class Slots(RuleBasedStateMachine):
-    """Slots obey late, die and come back; partitions come, go and move. Whoever may write is counted."""
+    """Slots obey late, die and come back; partitions come, go and move. All that may write are counted."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -138,7 +139,7 @@ class Slots(RuleBasedStateMachine):
 
     @rule(some=st.sets(st.integers(0, 7)))
     def want(self, some: set[int]) -> None:
-        self.membership.set_wanted({"f": flow("f")}, {}, partitions(*sorted(some)))
+        want(self.membership, partitions(*sorted(some)))
 
     @rule(some=st.sets(st.sampled_from(SLOTS)))
     def use(self, some: set[int]) -> None:
@@ -175,12 +176,238 @@ class Slots(RuleBasedStateMachine):
             self.working[slot] = self.membership.published(slot)
 
     @invariant()
-    def nobody_writes_beside_another(self) -> None:
-        writers = [
-            one.key for given in self.working.values() if given is not None for one in given.partitions
-        ]
+    def no_partition_has_two_writers(self) -> None:
+        given = (one for one in self.working.values() if one is not None)
+        writers = [partition.key for one in given for partition in one.partitions]
         assert len(writers) == len(set(writers))
 
 
 TestSlots = Slots.TestCase
-TestSlots.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
+TestSlots.settings = settings(max_examples=40, stateful_step_count=30, deadline=None)
+
+# Which slot copies what: everything has one home, little moves, loads come together
+
+loads_of = st.dictionaries(st.integers(0, 60), st.floats(0, 1e8), max_size=40)
+
+
+@given(loads_of, st.integers(2, 6), st.data())
+def test_every_partition_has_one_slot_and_few_move(
+    weights: dict[int, float], count: int, data: st.DataObject
+) -> None:
+    slots = range(count)
+    homes = {key: data.draw(st.sampled_from(slots)) for key in weights}
+    gone = data.draw(st.sampled_from(slots))
+
+    def loads(found: dict[int, int]) -> list[float]:
+        heavy = {key: max(weights[key], MIN_WEIGHT) for key in found}
+        return [sum(heavy[key] for key, home in found.items() if home == slot) for slot in slots]
+
+    fresh = balance(weights, slots, {})
+    assert fresh.keys() == weights.keys()
+    if weights:
+        every = loads(fresh)
+        largest = max(*weights.values(), MIN_WEIGHT)
+        assert max(every) - min(every) <= max(TOLERANCE * sum(every) / count, largest) * 1.001
+    assert balance(weights, slots, fresh) == fresh  # what is level stays
+    assert balance(weights, slots, homes, move=False) == homes
+    assert max(loads(balance(weights, slots, homes))) <= max(loads(homes)) * 1.000001
+    rest = balance(weights, [slot for slot in slots if slot != gone], homes, move=False)
+    assert all(rest[key] == home for key, home in homes.items() if home != gone)
+    assert gone not in rest.values()
+
+
+def placed(**loads: tuple[int, float, int]) -> tuple[dict[str, float], dict[str, int]]:
+    """Partitions by a word: how many, their weight, and their slot (-1: all in turn)."""
+    weights, homes = dict[str, float](), dict[str, int]()
+    for word, (count, weight, home) in loads.items():
+        for number in range(count):
+            weights[f"{word}-{number}"] = weight
+            homes[f"{word}-{number}"] = number % 4 if home < 0 else home
+    return weights, homes
+
+
+@pytest.mark.parametrize(
+    ("weights", "homes", "loads", "moved"),
+    [
+        (*placed(busy=(4, 3e5, 0), quiet=(36, 20.0, -1)), [300_180.0] * 4, 3),
+        # Quiet ones stay beside busy ones that no move would relieve.
+        (
+            {**placed(busy=(3, 3e5, 0), quiet=(40, 20.0, -1))[0]},
+            {**placed(quiet=(40, 20.0, -1))[1], "busy-0": 0, "busy-1": 1, "busy-2": 2},
+            None,
+            0,
+        ),
+        # The others are levelled beside one that fills its slot.
+        (*placed(huge=(1, 1e7, 0), busy=(4, 1e6, 1)), [1e7, 2e6, 1e6, 1e6], 2),
+    ],
+)
+def test_partitions_are_spread_and_nothing_else_moves(
+    weights: dict[str, float], homes: dict[str, int], loads: list[float] | None, moved: int
+) -> None:
+    found = balance(weights, range(4), homes)
+    assert sum(found[key] != home for key, home in homes.items()) == moved
+    if loads is not None:
+        every = [sum(weights[key] for key in found if found[key] == slot) for slot in range(4)]
+        assert every == pytest.approx(loads, rel=1e-3)
+
+
+def test_edges_of_balance() -> None:
+    idle = {f"idle-{number}": 0.0 for number in range(4)}
+    assert balance({"heavy": 1e6, **idle}, [0, 1], {}) == {"heavy": 0, **dict.fromkeys(idle, 1)}
+    assert balance({1: 5.0}, [], {}) == {}
+    # A gap that costs no slot anything stays.
+    weights, homes = dict.fromkeys(range(8), 3e4), {key: 0 if key < 3 else key % 4 for key in range(8)}
+    assert balance(weights, range(4), homes, min_gap=1e5) == homes
+    assert balance(weights, range(4), homes) != homes
+
+
+@given(st.dictionaries(st.integers(0, 20), st.integers(1, 10), min_size=1, max_size=20), st.integers(1, 6))
+def test_a_flow_that_weighs_little_is_in_one_slot_and_the_loads_stay_level(
+    sizes: dict[int, int], count: int
+) -> None:
+    keys = [(flow, number) for flow, size in sizes.items() for number in range(size)]
+    found = balance(dict.fromkeys(keys, 1e6), range(count), {}, flow_of=itemgetter(0))
+    mean = len(keys) / count
+    for flow, size in sizes.items():
+        used = {found[flow, number] for number in range(size)}
+        assert len(used) == 1 or size > LIGHT * mean
+    every = [sum(home == slot for home in found.values()) for slot in range(count)]
+    assert max(every) - min(every) <= max(TOLERANCE * mean, 1)
+
+
+NARROW = [(flow, number) for flow in range(40) for number in range(10)]
+BY_FLOW: dict[str, Any] = {"flow_of": itemgetter(0)}
+
+
+def test_new_partitions_join_their_flow_unless_its_slot_has_much_more_to_copy() -> None:
+    level = {key: key[0] % 2 for key in NARROW}
+    found = balance(dict.fromkeys([*NARROW, (3, 10), (4, 10)], 1e6), range(2), level, **BY_FLOW)
+    assert found == {**level, (3, 10): 1, (4, 10): 0}
+    uneven = {key: 0 if key[0] < 28 else 1 for key in NARROW}
+    weights = dict.fromkeys([*NARROW, (3, 10)], 1e6)
+    assert balance(weights, range(2), uneven, move=False, **BY_FLOW)[3, 10] == 1
+
+
+def test_a_flow_that_weighs_much_is_spread_evenly() -> None:
+    keys = [*(("wide", number) for number in range(100)), *(("narrow", number) for number in range(2))]
+    found = balance(dict.fromkeys(keys, 1e6), range(4), {}, **BY_FLOW)
+    assert sorted(sum(home == slot for home in found.values()) for slot in range(4)) == [25, 25, 26, 26]
+    assert len({found["narrow", number] for number in range(2)}) == 1
+
+
+# Bytes a second by partition, from what slots report
+
+
+@pytest.mark.parametrize(
+    ("reports", "rates"),
+    [
+        ([(MEASURED_MS, 500)], {}),  # one report tells nothing
+        ([(0, 0), (MEASURED_MS - 1, 20_000)], {}),
+        ([(0, 0), (MEASURED_MS - 1, 20_000), (2 * MEASURED_MS, 40_000)], {"rate": 1000.0}),
+        ([(0, 0), (1000, 20_000), (MEASURED_MS, 20_000)], {"rate": 1000.0}),  # a burst
+        ([(0, 5000), (1000, 6000), (2000, 500), (MEASURED_MS, 19_000)], {"rate": 1000.0}),  # from zero again
+    ],
+)
+def test_a_rate_is_measured_over_the_whole_interval(
+    reports: list[tuple[int, int]], rates: dict[str, float]
+) -> None:
+    assert list(measured(*reports).take().values()) == list(rates.values())
+
+
+def measured(*reports: tuple[int, int], known: PartitionRates | None = None) -> PartitionRates:
+    """Each report is a time in ms, and the bytes of the partition until then."""
+    known = known or PartitionRates()
+    for at_ms, count in reports:
+        known.update(at_ms, [PartitionStatus("f", "t", 0, PartitionState.COPYING, 0, bytes=count)])
+    return known
+
+
+def test_an_older_measurement_counts_half_and_stays_without_new_reports() -> None:
+    rates, key = measured((0, 0), (MEASURED_MS, 20_000)), PartitionKey("f", "t", 0)
+    assert rates.take() == rates.take() == {key: 1000.0}
+    assert measured((2 * MEASURED_MS, 20_000), known=rates).take() == {key: 500.0}
+
+
+# A flow with a transform has slots of its own; the others share the rest
+
+FILTER, OTHER_FILTER = TransformSpec(where="true"), TransformSpec(where="false")
+
+
+def flows(**transforms: TransformSpec | None) -> list[FlowSpec]:
+    return [flow_spec(name, transform=transform) for name, transform in transforms.items()]
+
+
+@pytest.mark.parametrize(
+    ("some", "slots", "by_slot"),
+    [
+        (flows(x=None, y=None), 3, ("", "", "")),
+        ([], 2, ("", "")),
+        (flows(x=None, y=FILTER, z=OTHER_FILTER), 4, ("", "", "y", "z")),
+        (flows(x=None, y=FILTER), 1, ("", "y")),  # at least as many slots as groups
+        (flows(y=FILTER), 2, ("y", "y")),
+    ],
+)
+def test_slots_are_grouped_by_transform(
+    some: Sequence[FlowSpec], slots: int, by_slot: tuple[str, ...]
+) -> None:
+    layout = slot_layout(some, slots)
+    assert layout.by_slot == by_slot
+    specs = {flow.name: flow.transform for flow in some}
+    assert [layout.transform(slot) for slot in range(len(by_slot))] == [specs.get(name) for name in by_slot]
+    for name in (*specs, "new"):
+        group = name if name in by_slot else ""
+        assert layout.slots_of(name) == [slot for slot, of in enumerate(by_slot) if of == group]
+
+
+def test_partitions_stay_within_the_slots_of_their_flow() -> None:
+    membership = Membership(range(4), slot_layout(flows(x=None, y=FILTER), 4).slots_of)
+    want(membership, partitions(*range(6), of="x"), partitions(*range(6), of="y"))
+    for usable in ([0, 1, 2, 3], [0, 2], [0, 1]):  # without a usable slot, the flow keeps its own
+        membership.set_usable(usable)
+        for slot in range(4):
+            published = membership.publish(slot) or membership.published(slot)
+            assert set(published.flows) <= {"x" if slot < 2 else "y"}
+            membership.acknowledge(slot, published.version)
+
+
+FILES = FilesSpec(endpoint="lake", folder="/lake", format="json")
+FLAT = LinesSpec(endpoint="in", folder="/in", format="text", topic="t")
+X, Y = flows(x=None, y=FILTER)
+TO_FILES, FROM_FILES = replace(X, files=FILES), replace(X, lines=FLAT)
+DEEP = replace(X, lines=replace(FLAT, recursive=True))
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "restarted"),
+    [
+        ([X, Y], [X, Y], []),
+        ([X, Y], [X], []),
+        ([X, Y], [X, Y, *flows(new=None)], []),
+        ([X, Y], [X, *flows(y=OTHER_FILTER)], ["y"]),
+        ([X, Y], flows(x=FILTER), ["x"]),
+        ([X, Y], flows(y=None), ["y"]),
+        ([X, Y], flows(new=FILTER), ["new"]),
+        ([Y], [Y, *flows(raw=None)], ["raw"]),
+        # No record decides what a job reads of a record or a folder, or which registry it asks.
+        ([replace(TO_FILES, transform=FILTER)], [replace(TO_FILES, transform=FILTER)], []),
+        ([TO_FILES], [replace(TO_FILES, transform=FILTER)], ["x"]),
+        ([replace(TO_FILES, transform=FILTER)], [TO_FILES], ["x"]),
+        ([DEEP], [DEEP], []),
+        ([FROM_FILES], [DEEP], ["x"]),
+        ([DEEP], [FROM_FILES], ["x"]),
+    ],
+)
+def test_only_a_new_or_changed_transform_or_folder_needs_a_restart(
+    before: Iterable[FlowSpec], after: Iterable[FlowSpec], restarted: list[str]
+) -> None:
+    one, other = (
+        JobSpec(
+            job="j",
+            topology="t",
+            destination="dc2",
+            clusters={"dc2": ClusterSpec(bootstrap="h:1")},
+            flows=list(some),
+        )
+        for some in (before, after)
+    )
+    assert regrouped(one, other) == restarted

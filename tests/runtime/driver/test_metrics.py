@@ -3,8 +3,11 @@
 import asyncio
 import socket
 import urllib.request
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from typing import Any
 
+import pytest
 from msgspec.structs import replace
 
 from runtime.contract.spec.jobspec import METRICS_PORT, JobSpec
@@ -21,150 +24,134 @@ def spec(port: int | None) -> JobSpec:
     return replace(SEEN.spec, metrics_port=port)
 
 
-async def until(holds: Callable[[], object]) -> None:
-    async with asyncio.timeout(10):
-        while not holds():
-            await asyncio.sleep(0.02)
-
-
 def get(port: int | None, path: str) -> str:
     with urllib.request.urlopen(f"http://127.0.0.1:{port}{path}", timeout=10) as answer:
         text: bytes = answer.read()
         return text.decode()
 
 
-async def serving(metrics: JobMetrics) -> asyncio.Task[None]:
+@asynccontextmanager
+async def running_metrics(metrics: JobMetrics, holds: Callable[[], object]) -> AsyncIterator[None]:
+    """Until it holds; then the duty goes on, and ends with the block."""
     task = asyncio.create_task(metrics.run())
-    await until(lambda: metrics.port)
-    return task
-
-
-async def ended(task: asyncio.Task[None]) -> None:
+    async with asyncio.timeout(10):
+        while not holds():
+            await asyncio.sleep(0.005)
+    assert not task.done()
+    yield
     task.cancel()
     await asyncio.gather(task, return_exceptions=True)
 
 
-def test_it_serves_what_was_heard_and_ends_with_the_job():
-    async def run() -> None:
+def test_it_serves_the_reports_and_ends_with_the_job():
+    async def scenario() -> None:
         metrics = JobMetrics(lambda: spec(0), lambda: SEEN)
         metrics.record_report(report(partition(records=42)))
-        task = await serving(metrics)
-        port = metrics.port
-        text = await asyncio.to_thread(get, port, "/metrics")
-        assert 'repl_partition_records_total{flow="f",partition="0",topic="t"} 42.0' in text
-        await ended(task)
+        async with running_metrics(metrics, lambda: metrics.port):
+            port = metrics.port
+            text = await asyncio.to_thread(get, port, "/metrics")
+            assert 'repl_partition_records_total{flow="f",partition="0",topic="t"} 42.0' in text
         with socket.socket() as again:
             again.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             again.bind(("127.0.0.1", port))
 
-    asyncio.run(run())
+    asyncio.run(scenario())
 
 
 def test_a_port_that_is_taken_is_trouble_and_nothing_more():
-    async def run() -> None:
+    async def scenario() -> None:
         with socket.socket() as other:
             other.bind(("127.0.0.1", 0))
             other.listen()
             taken = other.getsockname()[1]
             wanted = [spec(taken)]
             metrics = JobMetrics(lambda: wanted[0], lambda: SEEN, again_s=0.05)
-            task = asyncio.create_task(metrics.run())
-            await until(lambda: metrics.trouble)
-            assert f"127.0.0.1:{taken}" in metrics.trouble
-            assert not task.done()
-            wanted[0] = spec(0)
-            await until(lambda: metrics.port)
-            assert metrics.trouble == ""
-            await ended(task)
+            async with running_metrics(metrics, lambda: metrics.trouble):
+                assert f"127.0.0.1:{taken}" in metrics.trouble
+                wanted[0] = spec(0)
+                async with asyncio.timeout(10):
+                    while not metrics.port:
+                        await asyncio.sleep(0.005)
+                assert metrics.trouble == ""
 
-    asyncio.run(run())
+    asyncio.run(scenario())
 
 
 def test_two_jobs_without_a_declared_port_take_two_ports_and_say_which():
-    async def run() -> None:
+    async def scenario() -> None:
         first, second = (JobMetrics(lambda: spec(0), lambda: SEEN) for _ in range(2))
-        tasks = [await serving(first), await serving(second)]
-        assert first.port is not None
-        assert second.port is not None
-        assert METRICS_PORT <= first.port < second.port
-        assert second.address == f"127.0.0.1:{second.port}"
-        assert second.taken == METRICS_PORT
-        assert (first.trouble, second.trouble) == ("", "")
-        assert "repl_" in await asyncio.to_thread(get, second.port, "/metrics")
-        for task in tasks:
-            await ended(task)
+        async with (
+            running_metrics(first, lambda: first.port),
+            running_metrics(second, lambda: second.port),
+        ):
+            assert first.port is not None
+            assert second.port is not None
+            assert METRICS_PORT <= first.port < second.port
+            assert (second.address, second.taken) == (f"127.0.0.1:{second.port}", METRICS_PORT)
+            assert (first.trouble, second.trouble) == ("", "")
 
-    asyncio.run(run())
+    asyncio.run(scenario())
 
 
 def test_a_declared_port_is_never_said_to_be_another_one():
-    async def run() -> None:
+    async def scenario() -> None:
         with socket.socket() as free:
             free.bind(("127.0.0.1", 0))
             port = free.getsockname()[1]
         metrics = JobMetrics(lambda: spec(port), lambda: SEEN)
         assert metrics.address == ""
-        task = await serving(metrics)
-        assert (metrics.address, metrics.taken) == (f"127.0.0.1:{port}", 0)
-        await ended(task)
+        async with running_metrics(metrics, lambda: metrics.port):
+            assert (metrics.address, metrics.taken) == (f"127.0.0.1:{port}", 0)
         assert metrics.address == ""
 
-    asyncio.run(run())
+    asyncio.run(scenario())
 
 
-def test_without_a_declared_port_an_address_of_another_machine_is_trouble():
-    async def run() -> None:
-        metrics = JobMetrics(lambda: replace(spec(0), metrics_host="192.0.2.1"), lambda: SEEN)
-        task = asyncio.create_task(metrics.run())
-        await until(lambda: metrics.trouble)
-        assert f"192.0.2.1:{METRICS_PORT}" in metrics.trouble
-        assert (metrics.port, metrics.taken) == (None, 0)
-        await ended(task)
-
-    asyncio.run(run())
+def broken() -> JobSnapshot:
+    raise ValueError("surprise")
 
 
-def test_a_picture_that_fails_stops_nothing():
-    async def run() -> None:
-        def broken() -> JobSnapshot:
-            raise ValueError("surprise")
+@pytest.mark.parametrize(
+    ("changes", "picture", "trouble"),
+    [
+        ({"metrics_host": "192.0.2.1"}, lambda: SEEN, f"192.0.2.1:{METRICS_PORT}"),  # another machine's
+        ({}, broken, "metrics: ValueError: surprise"),
+    ],
+)
+def test_an_address_or_a_picture_that_fails_is_trouble_and_stops_nothing(
+    changes: dict[str, Any], picture: Callable[[], JobSnapshot], trouble: str
+):
+    async def scenario() -> None:
+        metrics = JobMetrics(lambda: replace(spec(0), **changes), picture)
+        async with running_metrics(metrics, lambda: metrics.trouble):
+            assert trouble in metrics.trouble
+            assert not changes or (metrics.port, metrics.taken) == (None, 0)
 
-        metrics = JobMetrics(lambda: spec(0), broken)
-        task = asyncio.create_task(metrics.run())
-        await until(lambda: metrics.trouble)
-        assert metrics.trouble == "metrics: ValueError: surprise"
-        assert not task.done()
-        await ended(task)
-
-    asyncio.run(run())
+    asyncio.run(scenario())
 
 
 def test_off_it_listens_nowhere_and_keeps_nothing():
-    async def run() -> None:
+    async def scenario() -> None:
         metrics = JobMetrics(lambda: spec(None), lambda: SEEN)
         metrics.record_report(report(partition()))
-        task = asyncio.create_task(metrics.run())
-        await asyncio.sleep(0)
-        assert metrics.port is None
-        assert not metrics.slot_metrics.snapshot().partitions
-        await ended(task)
+        async with running_metrics(metrics, lambda: True):
+            assert metrics.port is None
+            assert not metrics.slot_metrics.snapshot().partitions
 
-    asyncio.run(run())
+    asyncio.run(scenario())
 
 
 def listing(*partitions: Partition) -> dict[str, TopicMetadata]:
     return {"t": TopicMetadata("t", b"", ErrorCode.NONE, False, {one.index: one for one in partitions})}
 
 
-def test_replicas_are_counted_from_a_listing():
-    topics = listing(
-        Partition(0, 1, 1, (1, 2), (1, 2)), Partition(1, 1, 1, (1, 2), (1,)), Partition(2, -1, 1, (1, 2), ())
+def test_replicas_are_counted_from_a_listing_and_again_only_when_it_is_another():
+    whole, lost, leaderless = (
+        Partition(0, 1, 1, (1, 2), (1, 2)),
+        Partition(1, 1, 1, (1, 2), (1,)),
+        Partition(2, -1, 1, (1, 2), ()),
     )
-    assert replicas(topics) == ClusterSnapshot(3, 2, 1)
-
-
-def test_a_listing_is_counted_again_only_when_it_is_another():
-    counted, first = ReplicaCounts(), listing(Partition(0, 1, 1, (1, 2), (1,)))
-    assert counted.of({"dc2": first}) == {"dc2": ClusterSnapshot(1, 1, 0)}
-    assert counted.of({}) == {"dc2": ClusterSnapshot(1, 1, 0)}
+    assert replicas(listing(whole, lost, leaderless)) == ClusterSnapshot(3, 2, 1)
+    counted = ReplicaCounts()
+    assert counted.of({"dc2": listing(lost)}) == counted.of({}) == {"dc2": ClusterSnapshot(1, 1, 0)}
     assert counted.of({"dc2": listing()}) == {"dc2": ClusterSnapshot(0, 0, 0)}

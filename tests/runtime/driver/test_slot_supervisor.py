@@ -1,9 +1,11 @@
-"""A slot is submitted again after every kind of end, with the reason in its view."""
+"""A slot is submitted again after every kind of end, and the driver never waits for the JVM."""
 
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from types import SimpleNamespace
 from typing import Any
 
@@ -11,18 +13,22 @@ import pytest
 from py4j.protocol import Py4JError
 
 from runtime.contract.records.control import AssignedFlow
-from runtime.contract.records.job_status import SlotReport, SlotStatus
+from runtime.contract.records.job_status import PartitionState, PartitionStatus, SlotReport, SlotStatus
+from runtime.contract.records.ledger import PartitionKey
 from runtime.contract.spec.jobspec import ClusterSpec, CopySettings
 from runtime.driver.application import in_thread, reason
+from runtime.driver.process import JvmCalls, JvmSilent
 from runtime.driver.slots.channel import at
-from runtime.driver.slots.manager import SlotManager
+from runtime.driver.slots.manager import SlotManager, partitions_in_loss
 from runtime.driver.slots.membership import Membership, slot_layout
 from runtime.driver.slots.supervisor import SlotSupervisor
-from runtime.driver.task import SlotResult, SlotStartRequest
+from runtime.driver.task import SlotResult, SlotStartRequest, run_with_channel
 from runtime.kafka.errors import ErrorCode
 from runtime.kafka.protocol.metadata import Partition, TopicMetadata
 from runtime.kafka.protocol.offsets import ListedOffset, ListOffsetsRequest, ListOffsetsResponse
 from runtime.kafka.timing import BackgroundTasks
+from runtime.slot import log
+from runtime.slot.slot import SlotEnd, Stopped
 from tests.runtime.slot.world import assigned, flow_spec
 
 LOST = """An error occurred while calling o53.collect.
@@ -173,3 +179,119 @@ def test_a_silent_slot_without_a_core_has_lost_its_executor(seconds: int, has_co
 )
 def test_of_a_java_stack_trace_one_line_says_what_happened(error: Exception, line: str) -> None:
     assert reason(error) == line
+
+
+def test_only_losses_can_be_accepted() -> None:
+    def report(slot: int, *states: PartitionState) -> SlotReport:
+        told = [
+            PartitionStatus("f", "t", slot * 100 + n, state, since_ms=0) for n, state in enumerate(states)
+        ]
+        return SlotReport("driver", 1, SlotStatus(slot=slot, at_ms=0, assignment=1, partitions=told))
+
+    state = PartitionState
+    lost = [state.DATA_LOSS, state.DIVERGED, state.RECREATED, state.FILE_TRUNCATED, state.FILE_VANISHED]
+    others = [one for one in state if one not in lost]
+    found = partitions_in_loss([report(0, state.DATA_LOSS, *others), report(1, *lost[1:])])
+    assert found == [PartitionKey("f", "t", number) for number in (0, 100, 101, 102, 103)]
+
+
+# A slot and its end of the channel end together
+
+
+class Copying:
+    """A slot that copies until it is stopped."""
+
+    def __init__(self) -> None:
+        self._stopping = asyncio.Event()
+        self.stop = self._stopping.set
+
+    async def run(self) -> SlotEnd:
+        await self._stopping.wait()
+        return Stopped()
+
+
+class Channel:
+    """Its driver stops the slot, or it breaks."""
+
+    def __init__(self, slot: Copying, *, broken: bool) -> None:
+        self._slot, self._broken = slot, broken
+
+    async def run(self) -> None:
+        if self._broken:
+            raise ZeroDivisionError("a programming error")
+        self._slot.stop()
+        await asyncio.Event().wait()
+
+
+@pytest.mark.parametrize(
+    ("broken", "result"),
+    [(True, SlotResult("failed", "ZeroDivisionError: a programming error")), (False, SlotResult("stopped"))],
+)
+def test_a_slot_ends_with_its_channel(
+    broken: bool, result: SlotResult, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def work() -> SlotResult:
+        slot: Any = Copying()
+        channel: Any = Channel(slot, broken=broken)
+        return await asyncio.wait_for(run_with_channel(slot, channel), 60)
+
+    assert asyncio.run(work()) == result
+    assert [line.getMessage() for line in caplog.records] == ["slot_failed"] * broken
+    assert not broken or "in run\n" in str(log.fields_of(caplog.records[0])["traceback"])
+
+
+# The event loop never waits for the JVM, and two calls never run at once
+
+
+def test_a_silent_jvm_is_told_and_called_again_after_the_call_that_hangs() -> None:
+    answers, under_way, at_once, turns = threading.Event(), 0, 0, 0
+
+    def hangs() -> int:
+        nonlocal under_way, at_once
+        under_way += 1
+        at_once = max(at_once, under_way)
+        answers.wait(60)
+        under_way -= 1
+        return 7
+
+    async def work() -> None:
+        loop, jvm = asyncio.get_running_loop(), JvmCalls(within_s=0.05)
+
+        def turn() -> None:
+            nonlocal turns
+            turns += 1
+            loop.call_soon(turn)
+
+        turn()
+        for _ in range(3):
+            with pytest.raises(JvmSilent, match=r"0\.05 s \(cores\)"):
+                await jvm.call("cores", hangs)
+        assert turns > 3
+        answers.set()
+        async with asyncio.timeout(30):  # on a busy machine even a call that answers may need more than 50 ms
+            while True:
+                with suppress(JvmSilent):
+                    assert await jvm.call("cores", hangs) == 7
+                    return
+
+    asyncio.run(work())
+    assert at_once == 1
+
+
+def test_an_error_of_a_call_reaches_its_caller_and_no_other_one() -> None:
+    go = threading.Event()
+
+    def fails() -> int:
+        go.wait(60)
+        raise TimeoutError("of its own")
+
+    async def work() -> int:
+        jvm = JvmCalls(within_s=0.05)
+        with pytest.raises(JvmSilent):
+            await jvm.call("to cancel", fails)
+        go.set()
+        assert await jvm.call("cores", lambda: 3) == 3
+        return await JvmCalls().call("cores", fails)
+
+    with pytest.raises(TimeoutError, match="of its own"):
+        asyncio.run(work())

@@ -1,4 +1,4 @@
-"""The heartbeats of all flows of a source are one batch, and many flows write theirs less often."""
+"""Duties beside copying: heartbeats of flows, positions that are committed, and the state of group sync."""
 
 import asyncio
 from collections.abc import Sequence
@@ -7,10 +7,16 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
+from runtime.contract.groups import GroupPartition, PendingTranslation, TranslatedOffset
 from runtime.contract.records import heartbeat
+from runtime.contract.records.group_records import CheckpointState as State
+from runtime.contract.records.job_status import PartitionState, PartitionStatus, SlotReport, SlotStatus
 from runtime.driver.duties import heartbeats
+from runtime.driver.duties.flow_duties import ReportedPositions
+from runtime.driver.duties.group_offset_writer import GroupSyncState
 from runtime.driver.duties.heartbeats import MAX_PER_S, NOTE, FlowHeartbeats, interval_s
 from runtime.kafka.errors import Disconnected
+from runtime.kafka.protocol.offsets import TopicPartition
 from runtime.kafka.timing import BackgroundTasks
 from runtime.ledger.records import InternalRecord
 from tests.runtime.metrics.given import flow_spec, picture
@@ -125,3 +131,97 @@ def test_a_failure_is_noted_at_each_flow_until_it_is_over(monkeypatch: pytest.Mo
 )
 def test_many_flows_write_less_often(every_ms: int, flows: int, seconds: float) -> None:
     assert interval_s(every_ms, flows) == seconds
+
+
+# Positions that are committed at the source, for people to look at
+
+
+def report(slot: int, at_ms: int, **positions: int) -> SlotReport:
+    state = PartitionState.COPYING
+    told = [PartitionStatus("f", topic, 0, state, 0, position=one) for topic, one in positions.items()]
+    return SlotReport("driver", 1, SlotStatus(slot=slot, at_ms=at_ms, assignment=1, partitions=told))
+
+
+def positions(**offsets: int) -> dict[TopicPartition, int]:
+    return {TopicPartition(topic, 0): offset for topic, offset in offsets.items()}
+
+
+def test_the_newer_report_of_a_partition_or_a_slot_counts() -> None:
+    gone, alive = report(0, 1_000, orders=50, other=7), report(1, 9_000, orders=70, fresh=-1)
+    for reports in ([gone, alive], [alive, gone]):
+        reported = ReportedPositions(lambda reports=reports: reports)  # type: ignore[misc]
+        assert reported.of("f") == positions(orders=70, other=7)
+        assert reported.of("g") == {}
+
+    newest = [gone]
+    reported = ReportedPositions(lambda: newest)
+    for made, expected in (
+        (gone, positions(orders=50, other=7)),
+        (report(0, 2_000, orders=60), positions(orders=60)),
+        (report(0, 3_000, orders=60), positions(orders=60)),
+        (report(0, 4_000, other=60), positions(other=60)),
+    ):
+        newest[0] = made
+        assert reported.of("f") == expected
+
+
+# What group sync remembers, counts and reads again
+
+ITEM = GroupPartition("g", "orders", 0)
+OTHER = GroupPartition("h", "orders", 1)
+
+
+def test_a_commit_that_was_translated_is_read_again_only_after_another_commit() -> None:
+    state = GroupSyncState("f")
+    entry = state.entry(ITEM, 5, 0.0)
+    assert not entry.settled
+    for position, of, settled in (
+        (TranslatedOffset(7), State.TRANSLATED, True),
+        (TranslatedOffset(7, settled=False), State.TRANSLATED, False),  # in a merge
+        (TranslatedOffset(7), State.PENDING, False),
+        (TranslatedOffset(7), State.REFUSED, False),
+        (TranslatedOffset(7), State.TRANSLATED, True),
+    ):
+        entry.position, entry.state = position, of
+        assert state.entry(ITEM, 5, 1.0).settled is settled
+    assert not state.entry(ITEM, 6, 2.0).settled
+    assert state.entry(ITEM, 6, 3.0).seen_at == 2.0
+    entry.position, entry.state = TranslatedOffset(7), State.TRANSLATED
+    state.recheck_all()
+    assert not entry.settled
+    assert entry.position is None
+
+
+def test_numbers_are_of_now_and_counters_go_on() -> None:
+    book = GroupSyncState("f")
+    written = book.entry(ITEM, 5, 10.0)
+    written.position, written.state = TranslatedOffset(7, clamped=True), State.TRANSLATED
+    book.wrote(ITEM, written, clamped=True, now_s=11.5)
+    waits = book.entry(OTHER, 9, 10.0)
+    waits.position, waits.state = PendingTranslation("…"), State.PENDING
+    book.record_pass(100.0, 0.25, [ITEM])
+    book.record_pass(105.0, 0.25, [])
+    numbers = book.counts()
+    assert (numbers.groups, numbers.offsets, numbers.written) == (2, 2, 1)
+    assert (numbers.translated, numbers.clamped, numbers.pending) == (1, 1, 1)
+    assert (numbers.checkpoint_latency_s, numbers.pass_s) == (1.5, 0.25)
+    first, second = book.snapshots()
+    assert (first.group, first.translated, first.clamped, first.latency_s) == ("g", 1, 1, 1.5)
+    assert (second.group, second.pending, second.pending_since) == ("h", 1, 100.0)
+
+    waits.state = State.REFUSED
+    book.record_pass(110.0, 0.25, [])
+    book.record_pass(115.0, 0.25, [])
+    _, second = book.snapshots()
+    assert (second.refused, second.pending, second.pending_since) == (2, 0, None)
+
+
+def test_what_is_gone_from_the_source_is_not_counted() -> None:
+    book = GroupSyncState("f")
+    for item in (ITEM, OTHER):
+        book.entry(item, 5, 0.0).state = State.AHEAD
+    book.record_pass(0.0, 0.0, [])
+    book.retain_only([OTHER])
+    book.record_pass(0.0, 0.0, [])
+    assert [one.group for one in book.snapshots()] == ["h"]
+    assert book.counts().ahead == 1

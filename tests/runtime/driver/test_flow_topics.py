@@ -1,0 +1,239 @@
+"""Which topics and partitions a flow copies: what it finds at both sides, and where they start."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+
+from runtime.contract.records.job_status import PartitionState as S
+from runtime.contract.records.ledger import (
+    Generation,
+    GenerationKey,
+    PartitionKey,
+    ProgressKey,
+    encode_key,
+    encode_value,
+)
+from runtime.contract.records.manifest import FilePosition
+from runtime.contract.spec import naming
+from runtime.contract.spec.files import FilesSpec
+from runtime.contract.spec.jobspec import (
+    ClusterSpec,
+    FlowSpec,
+    JobSpec,
+    Latest,
+    RouteSpec,
+    SelectionSpec,
+    TableRule,
+    TemplateRule,
+)
+from runtime.contract.spec.route import router_of
+from runtime.driver.flows.failback import read_opposite
+from runtime.driver.flows.file_rounds import (
+    PlannedRound,
+    SourcePartition,
+    advanced,
+    plan_round,
+    progress_of,
+    tickets_of,
+)
+from runtime.driver.flows.shown_files import shown_files
+from runtime.driver.flows.start import group_by_start, initial_topics, selection
+from runtime.driver.topics.mirrors import MirrorTopic, discover, selected_topics
+from runtime.files.export import ExportedPartition, ExportPartition, ExportTicket
+from runtime.ledger.records import InternalRecord
+from tests.fakes.internal_topics import InternalTopics
+from tests.fakes.progress import progress
+from tests.runtime.slot.world import assigned, flow_spec
+
+A = MirrorTopic("a", "a", 2)
+B = MirrorTopic("b", "b", 2)
+
+
+@pytest.mark.parametrize(
+    ("destination", "copied", "create", "grow"),
+    [
+        ({}, (), {"a", "b"}, set()),
+        ({"a": 2, "b": 2}, (), set(), set()),
+        ({"a": 1, "b": 9}, ("a",), set(), {"a"}),
+        # A mirror that was copied into and is gone is not silently created again (R4).
+        ({"b": 2}, ("a", "b"), set(), set()),
+    ],
+)
+def test_mirrors_are_created_and_grow(
+    destination: dict[str, int], copied: tuple[str, ...], create: set[str], grow: set[str]
+) -> None:
+    found = discover({"a": "a", "b": "b"}, {"a": 2, "b": 2}, destination, copied)
+    assert {one.topic for one in found.create} == create
+    assert {one.topic for one in found.grow} == grow
+    assert {one.topic for one in found.copy} == {"a", "b"}
+
+
+def test_a_mirror_is_created_again_where_losses_are_accepted_and_names_are_not_mixed() -> None:
+    assert discover({"a": "a"}, {"a": 2}, {}, {"a"}, replace_lost=True).create == (A,)
+    assert "not created again" in discover({"a": "a"}, {"a": 2}, {}, {"a"}).notes[0]
+    x = MirrorTopic("a-x", "x", 1)
+    found = discover({"a-x": "x", "b-x": "x"}, {"a-x": 1, "b-x": 1}, {}, ())
+    assert (found.create, found.grow, found.copy) == ((x,), (), (x,))
+    assert found.notes == ("b-x is not copied: a-x has the name x at the destination",)
+
+
+def job(flow: FlowSpec, *routes: RouteSpec) -> JobSpec:
+    return JobSpec(job="j", topology="t", destination="dc2", clusters={}, flows=[flow], routes=list(routes))
+
+
+def test_names_do_not_grow_in_a_ring_and_promoted_topics_are_left() -> None:
+    way: dict[str, Any] = {
+        "topics": SelectionSpec(include=[".*"]),
+        "rename": TemplateRule(text="{source}.{topic}"),
+    }
+    there = FlowSpec(name="there", source="dc1", destination="dc2", **way)
+    routes = [
+        RouteSpec(name="there", source="dc1", destination="dc2", **way),
+        RouteSpec(name="back", source="dc2", destination="dc1", **way),
+    ]
+    topics = ["orders", "dc2.orders", "__repl.ledger"]
+    assert selected_topics(there, router_of(job(there, *routes)), topics) == {"orders": "dc1.orders"}
+
+    flow = flow_spec("f", promoted=["pay.*"])
+    router, topics = router_of(job(flow)), ["orders", "payments", "payroll"]
+    assert selected_topics(flow, router, topics) == {"orders": "orders"}
+    assert selected_topics(flow, router, topics, {"payroll"}) == {"orders": "orders", "payroll": "payroll"}
+
+
+# Which topics a flow's `start` is meant for
+
+FLOW = replace(flow_spec("main", start=Latest()), topics=SelectionSpec(include=["a.*"]))
+NEVER = Generation(1, "job", "active", "driver", [], "c1", "c2", 0)
+BEGUN = replace(NEVER, begun=selection(FLOW), awaited=["a2", "a3"])
+WIDER = replace(FLOW, topics=SelectionSpec(include=["a.*", "b"]))
+
+
+@pytest.mark.parametrize(
+    ("flow", "generation", "listed", "known", "initial"),
+    [
+        (FLOW, NEVER, {"a1", "a2"}, {"a1"}, {"a2"}),
+        (FLOW, None, {"a1", "a2"}, set(), {"a1", "a2"}),
+        (FLOW, BEGUN, {"a1", "a2", "a3", "a4"}, {"a1", "a3"}, {"a2"}),  # what is awaited still
+        (WIDER, BEGUN, {"a1", "a4", "b"}, {"a1"}, {"a4", "b"}),  # another selection begins anew
+    ],
+)
+def test_the_start_is_meant_for(
+    flow: FlowSpec, generation: Generation | None, listed: set[str], known: set[str], initial: set[str]
+) -> None:
+    assert initial_topics(flow, generation, listed, known) == initial
+
+
+def test_only_keys_that_decide_about_topics_make_another_selection() -> None:
+    assert selection(replace(FLOW, state="paused", rpo_ms=9)) == selection(FLOW)
+    assert selection(replace(FLOW, source="dc3")) != selection(FLOW)
+    tables = [TableRule(names={"a": "x", "b": "y"}), TableRule(names={"b": "y", "a": "x"})]
+    assert len({selection(replace(FLOW, rename=one)) for one in tables}) == 1
+
+
+def test_a_partition_that_was_added_starts_at_0_though_its_topic_began_at_the_start() -> None:
+    new = [assigned("main", "a1", 2)[1], *assigned("main", "a2"), *assigned("main", "a4")]
+    found = group_by_start(FLOW, {"a1", "a2"}, new, [PartitionKey("main", "a1", 0)])
+    assert [(start, [one.topic for one in some]) for start, some in found] == [
+        (Latest(), []),
+        (Latest(), ["a2"]),
+        (None, ["a1", "a4"]),
+    ]
+
+
+def test_a_failback_decodes_each_partition_of_its_opposite_once() -> None:
+    """Decoding all of them for each one took minutes for ten thousand partitions."""
+    ended = Generation(3, "job", "promoted", "driver", [], "dc1", "dc2", 1)
+    records = [InternalRecord(encode_key(GenerationKey("there")), encode_value(ended))]
+    for number in range(2_000):
+        key = ProgressKey(PartitionKey("there", "orders", number))
+        records.append(InternalRecord(encode_key(key), encode_value(progress(number, number))))
+    source: Any = InternalTopics({naming.LEDGER: records})
+    back = flow_spec("back", source="dc2", destination="dc1", reverse_of="there")
+    began = time.process_time()
+    found = asyncio.run(read_opposite(back, "there", source))
+    assert time.process_time() - began < 5
+    assert found.generation is not None
+    assert found.generation.ended
+    assert {key.partition: one.position for key, one in found.progress.items()} == {
+        number: number for number in range(2_000)
+    }
+    assert len(found.maps) == len(found.topics) == 2_000
+
+
+# What a round of a flow into files copies, and which partitions it stops (R4)
+
+KEY = ("orders", 0)
+
+
+def copied(low: int, end: int = 9) -> list[ExportPartition]:
+    return [ExportPartition("orders", b"\xaa", 0, low, end)] if low < end else []
+
+
+@pytest.mark.parametrize(
+    ("position", "start", "end", "accepts", "copy", "state", "moved"),
+    [
+        (5, 0, 9, False, copied(5), (S.COPYING, ""), []),
+        (9, 0, 9, False, [], (S.CAUGHT_UP, ""), []),
+        (5, -1, -1, False, [], S.RETRYING, []),  # its leader does not answer
+        (5, 8, 9, False, [], (S.DATA_LOSS, "the offsets 5 to 7 are gone and were not copied"), []),
+        (5, 8, 9, True, copied(8), S.COPYING, [(8, 7, [(5, 8, "data_loss")])]),
+        (9, 0, 6, False, [], (S.DIVERGED, "the source ends at 6, 9 was copied already"), []),
+        (9, 0, 6, True, [], (S.CAUGHT_UP, ""), [(6, 7, [])]),
+    ],
+)
+def test_a_round_of_files(
+    position: int, start: int, end: int, accepts: bool, copy: list[ExportPartition], state: Any, moved: Any
+) -> None:
+    known = FilePosition(topic="orders", topic_id="aa", partition=0, position=position, records=7)
+    found = [SourcePartition("orders", b"\xaa", 0, start, end)]
+    planned: PlannedRound = plan_round(found, {KEY: known}, lambda _: accepts, 42)
+    assert planned.copy == copy
+    assert planned.states[KEY] == state if isinstance(state, tuple) else planned.states[KEY][0] is state
+    gaps = [[(gap.low, gap.end, gap.why) for gap in one.gaps] for one in planned.moved]
+    assert [(one.position, one.records) for one in planned.moved] == [one[:2] for one in moved]
+    assert [some for one, some in zip(moved, gaps, strict=True) if one[2]] == [
+        one[2] for one in moved if one[2]
+    ]
+
+
+def test_tasks_get_about_as_many_records_each() -> None:
+    copy = [ExportPartition("t", b"", at, 0, size) for at, size in enumerate([100, 10, 60, 40, 1])]
+    files, cluster = FilesSpec(endpoint="lake", folder="/a", format="raw"), ClusterSpec(bootstrap="b:1")
+    empty = ExportTicket("f", 1, "dc1", cluster, "c", files, [], 1.0)
+    tickets = tickets_of(copy, 2, lambda partitions: replace(empty, partitions=partitions))
+    assert [sorted(one.partition for one in ticket.partitions) for ticket in tickets] == [[0, 1], [2, 3, 4]]
+    assert len(tickets_of(copy, 9, lambda _: empty)) == 5
+
+
+def test_records_that_do_not_travel_move_the_position_and_are_counted() -> None:
+    before = FilePosition(topic="orders", topic_id="aa", partition=0, position=5, records=3, dropped=1)
+    after = advanced(before, ExportedPartition("orders", 0, 9, records=2, filtered=4, tombstones=2))
+    assert (after.position, after.records, after.dropped, after.tombstones) == (9, 5, 5, 2)
+    told = progress_of(SourcePartition("orders", b"\xaa", 0, 0, 9), after, 1, 42)
+    assert (told.dropped, told.tombstones) == (5, 2)
+
+
+def by_name(**values: int) -> dict[PartitionKey, int]:
+    return {PartitionKey("f", name, 0): value for name, value in values.items()}
+
+
+@pytest.mark.parametrize(
+    ("most", "shown", "notes"),
+    [
+        (7, "abcdxyz", []),
+        (6, "abcdyz", ["1 more files are not shown"]),
+        (3, "abd", ["4 more files are not shown, and 5 rows of 1 of them are not read yet"]),
+        (1, "a", ["6 more files are not shown, and 25 rows of 2 of them are not read yet"]),
+    ],
+)
+def test_of_many_files_stopped_ones_are_shown_first_then_those_with_the_most_to_read(
+    most: int, shown: str, notes: list[str]
+) -> None:
+    stopped, waiting, read = by_name(a=0, b=0).keys(), by_name(c=5, d=20, a=0), by_name(x=1, y=2, z=3, d=9)
+    expected = {PartitionKey("f", name, 0) for name in shown}
+    assert shown_files(set(stopped), waiting, read, "rows", most) == (expected, notes)
