@@ -3,7 +3,7 @@
 import pytest
 
 from runtime.contract.spec.jobspec import InternalSpec, TimestampsSpec
-from runtime.contract.spec.naming import TIMESTAMPS, is_internal
+from runtime.contract.spec.naming import LEDGER, OFFSET_MAP, PRODUCERS, TIMESTAMPS, is_internal
 from runtime.contract.spec.topic_settings import (
     BOUNDS,
     FOREVER_MS,
@@ -119,3 +119,10 @@ def test_internal_topics_are_made_as_declared() -> None:
     names = [topic.name for topic in at_destination()]
     assert all(is_internal(name) for name in names)
     assert TIMESTAMPS not in names
+
+
+def test_a_compacted_topic_never_loses_its_end_to_an_unclean_election() -> None:
+    """A ledger that was cut would make a flow copy records a second time (R1)."""
+    compacted = [topic for topic in at_destination() if topic.config["cleanup.policy"] == "compact"]
+    assert {topic.name for topic in compacted} >= {LEDGER, OFFSET_MAP, PRODUCERS}
+    assert {topic.config["unclean.leader.election.enable"] for topic in compacted} == {"false"}

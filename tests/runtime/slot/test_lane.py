@@ -478,6 +478,26 @@ def test_a_produce_error_aborts_and_its_partitions_resume_under_a_new_epoch() ->
     run(work)
 
 
+def test_a_transaction_that_is_not_acknowledged_in_time_is_aborted_before_the_broker_ends_it() -> None:
+    """The broker fences the producer of a transaction that it times out (fencing 1)."""
+
+    async def work() -> None:
+        settings = replace(SETTINGS, longest_s=0.01, transaction_timeout_ms=100)
+        destination, emitted, copy = Destination(), Emitted(), partition()
+        destination.links[NEAR] = link = Link()
+        link.held = []
+        lane = lane_of(destination, emitted, LedgerInMemory(copy), settings=settings)
+        async with running(lane):
+            with_batch(copy)
+            lane.add(copy)
+            await until(emitted, lambda: bool(emitted.of(Aborted)))
+            await passes()
+        assert "not written in 0.08 s" in str(emitted.of(Aborted)[0].failure)
+        assert (destination.ends, destination.epochs[lane.transactional_id], copy.cursor.offset) == (0, 1, 10)
+
+    run(work)
+
+
 @pytest.mark.parametrize("committed", [True, False])
 def test_the_ledger_decides_where_the_response_to_the_end_was_lost(committed: bool) -> None:
     async def work() -> None:
@@ -518,6 +538,17 @@ def test_a_lane_that_was_fenced_while_its_answer_was_lost_does_not_become_valid_
         with pytest.raises(SlotMustEnd, match="PRODUCER_FENCED"):
             await lane.run()
         assert copy.in_transaction
+
+    run(work)
+
+
+def test_every_transactional_id_is_initialised_at_the_start_spare_ones_too() -> None:
+    """An older process of this slot may hold any of them (R3)."""
+
+    async def work() -> None:
+        destination = Destination()
+        await LaneSet([lane_of(destination, Emitted(), None, name) for name in "abcd"], 2).begin()
+        assert len(destination.epochs) == 4
 
     run(work)
 

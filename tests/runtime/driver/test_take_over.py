@@ -1,0 +1,67 @@
+"""A driver takes a flow over: its generation is written before the slots of the one before are fenced (R3)."""
+
+import asyncio
+from collections.abc import Iterable, Mapping
+from types import SimpleNamespace
+from typing import Any, cast
+
+from runtime.contract.client.settings import wire_settings
+from runtime.contract.records.ledger import Generation, GenerationKey, encode_key, encode_value
+from runtime.contract.spec import naming
+from runtime.contract.spec.jobspec import CopySettings
+from runtime.driver.flows.start import FlowContext, take_over
+from runtime.kafka.cluster import CONTROL, KafkaCluster
+from runtime.kafka.errors import BrokerError, ErrorCode
+from runtime.kafka.protocol.transactions import CoordinatorKind, InitProducerIdResponse, ProducerIdentity
+from runtime.ledger.ledger import Ledger
+from runtime.ledger.records import InternalRecord
+from tests.fakes.internal_topics import InternalTopics
+from tests.runtime.slot.world import flow_spec
+
+OLD = [f"repl.old.{slot}.flow.0" for slot in range(3)]
+MINE = ["repl.job.0.flow.0"]
+BEFORE = Generation(3, "old", "active", "driver-1", OLD, "id-1", "id-2", 1)
+
+
+class Destination(KafkaCluster):
+    """A coordinator that fences every id, and a driver's writer; `done` tells the order of both."""
+
+    def __init__(self) -> None:
+        super().__init__(wire_settings("localhost:1", {}))
+        self.done: list[Any] = []
+
+    async def coordinators(self, kind: CoordinatorKind, keys: Iterable[str]) -> dict[str, int | BrokerError]:
+        for key in keys:
+            self.know_coordinator(kind, key, 1)
+        return dict.fromkeys(keys, 1)
+
+    async def call(self, node: int, request: Any, purpose: str = CONTROL, within: float | None = None) -> Any:
+        self.done.append(request.transactional_id)
+        return InitProducerIdResponse(0, ErrorCode.NONE, ProducerIdentity(1, 1))
+
+    async def commit(self, values: Mapping[GenerationKey, Generation]) -> None:
+        (written,) = values.values()
+        self.done.append((written.number, written.transactional_ids))
+
+
+def test_the_generation_is_committed_before_the_older_slots_are_fenced() -> None:
+    """Between both, the record names the older ids too: a driver that comes next fences them."""
+
+    async def work() -> list[Any]:
+        record = InternalRecord(encode_key(GenerationKey("flow")), encode_value(BEFORE))
+        destination = Destination()
+        shared = SimpleNamespace(
+            job="job",
+            driver="driver-2",
+            slots=1,
+            generations={"flow": 3},
+            settings=CopySettings(lanes=1, spare_lanes=0),
+            ledger=await Ledger.open(cast(KafkaCluster, InternalTopics({naming.LEDGER: [record]}))),
+            destination=destination,
+            writer=destination,
+        )
+        taken = await take_over(flow_spec("flow"), cast(FlowContext, shared), "id-1", lambda _: None)
+        assert (taken.number, taken.ledger_lost) == (4, False)
+        return destination.done
+
+    assert asyncio.run(work()) == [(4, [*MINE, *OLD]), *OLD, (4, MINE)]

@@ -1,0 +1,94 @@
+"""A flow begins in a slot under the newest generation alone (R3, fencing 3)."""
+
+import asyncio
+from collections import defaultdict
+from typing import Any, cast
+
+import pytest
+from msgspec.structs import replace
+
+from runtime.contract.client.settings import WireSettings
+from runtime.contract.records.control import AssignedFlow
+from runtime.contract.records.ledger import Generation, GenerationKey, encode_key, encode_value
+from runtime.contract.spec import naming
+from runtime.contract.spec.jobspec import CopySettings
+from runtime.kafka.cluster import KafkaCluster
+from runtime.kafka.errors import ErrorCode
+from runtime.kafka.protocol.produce import ProducedPartition, ProduceRequest, ProduceResponse
+from runtime.kafka.protocol.transactions import (
+    CoordinatorKind,
+    InitProducerIdRequest,
+    InitProducerIdResponse,
+    ProducerIdentity,
+)
+from runtime.ledger.ledger import Ledger, ProducerDirectory
+from runtime.ledger.records import InternalRecord
+from runtime.slot import failpoints
+from runtime.slot.budget import ByteBudget, SessionShares
+from runtime.slot.context import SlotContext
+from runtime.slot.flow import FlowCopy
+from runtime.slot.write.flow_ledger import Superseded
+from tests.fakes.internal_topics import InternalTopics
+from tests.runtime.slot.world import flow_spec
+
+OURS = Generation(3, "job", "active", "driver", [], "dc1", "dc2", 1)
+
+
+def stored(generation: Generation) -> InternalRecord:
+    return InternalRecord(encode_key(GenerationKey("flow")), encode_value(generation))
+
+
+class TakenOver(InternalTopics):
+    """Another driver writes its generation just before the slot's last transactional id is initialised."""
+
+    cluster_id = "dc2-id"
+
+    def __init__(self) -> None:
+        super().__init__({naming.LEDGER: [stored(OURS)], naming.PRODUCERS: []})
+        self.turns: defaultdict[tuple[int, str], asyncio.Lock] = defaultdict(asyncio.Lock)
+        self.initialised: list[str] = []
+
+    async def coordinator(self, kind: CoordinatorKind, key: str) -> int:
+        return 1
+
+    async def call(self, node: int, request: Any, purpose: str, within: float | None) -> Any:
+        match request:
+            case InitProducerIdRequest():
+                self.initialised.append(str(request.transactional_id))
+                if len(self.initialised) == 4:
+                    self.grow(naming.LEDGER, stored(replace(OURS, number=4, driver="another")))
+                return InitProducerIdResponse(0, ErrorCode.NONE, ProducerIdentity(7, 1))
+            case ProduceRequest():
+                taken = (
+                    ProducedPartition(one.topic, one.partition, ErrorCode.NONE, 0, -1, 0)
+                    for one in request.partitions
+                )
+                return ProduceResponse(0, tuple(taken))
+        return await super().call(node, request, purpose, within)
+
+
+def test_the_generation_is_read_behind_the_last_transactional_id() -> None:
+    async def work() -> list[str]:
+        topics = TakenOver()
+        cluster = cast(KafkaCluster, topics)
+        context = SlotContext(
+            job="job",
+            slot=0,
+            settings=CopySettings(),
+            destination=cluster,
+            ledger=await Ledger.open(cluster),
+            producers=ProducerDirectory(cluster),
+            map_partitions=1,
+            budget=ByteBudget(1),
+            shares=SessionShares(ByteBudget(1)),
+            failpoint=failpoints.from_environment({}),
+            spawn=asyncio.create_task,
+        )
+        source = KafkaCluster(WireSettings((("127.0.0.1", 9),)))
+        flow = FlowCopy(AssignedFlow(flow_spec("flow"), 3), source, None, context, lambda _: None)
+        with pytest.raises(Superseded, match="generation of flow is 4, active; this slot's is 3"):
+            await flow.begin()
+        await flow.drain()
+        return topics.initialised
+
+    assert asyncio.run(asyncio.wait_for(work(), 60)) == [f"repl.job.0.flow.{lane}" for lane in range(4)]
