@@ -145,6 +145,18 @@ def test_a_flow_that_ends_does_not_move(before: FlowState, after: FlowState) -> 
         assert ("transition", ExitCode.REFUSED) in codes
 
 
+def test_a_flow_whose_destination_is_silent_keeps_its_state_and_the_others_fail_over() -> None:
+    def both(state: FlowState) -> Topology:
+        return shop(to("dc2", state=state), to("dc3", "y", "other", state=state))
+
+    seen = applied(both(FlowState.ACTIVE), HERE)
+    away = Observed({**seen.clusters, "dc3": Unreachable("dc3", "gone")})
+    made = plan(both(FlowState.FAILED_OVER), away)
+
+    assert order(made) == ["reconfigure:job.main", "stop:job.main", "own:flow.x", "disown:job.main"]
+    assert changes(made)["flow.y"].action is Action.UNKNOWN
+
+
 def test_destroy_stops_it_wherever_it_is_held() -> None:
     made = jobs.destroyed(BOTH, shop())
     after = simulate(made.steps, BOTH)

@@ -1,4 +1,4 @@
-"""A driver takes a flow over: its generation is written before the slots of the one before are fenced (R3)."""
+"""A driver takes a flow over: it writes its generation, then fences the slots of the one before (R3)."""
 
 import asyncio
 from collections.abc import Iterable, Mapping
