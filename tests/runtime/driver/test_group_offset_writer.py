@@ -1,0 +1,115 @@
+"""A group's offset is written while this driver leads (R10) and no member is connected."""
+
+import asyncio
+from collections.abc import Iterable
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+
+from runtime.contract.groups import GroupPartition, TranslatedOffset
+from runtime.contract.spec import naming
+from runtime.driver.duties.group_offset_writer import GroupOffsetWriter, GroupSyncState
+from runtime.driver.leadership import DriverFenced, Leadership
+from runtime.groups.translation import GroupOffsetSides, PlacedOffset
+from runtime.kafka.errors import BrokerError, ErrorCode
+from runtime.kafka.protocol.groups import (
+    MANY_GROUPS,
+    CommittedOffset,
+    FetchManyRequest,
+    FetchManyResponse,
+    ListedGroup,
+    ListGroupsRequest,
+    ListGroupsResponse,
+    OffsetCommitRequest,
+    OffsetCommitResponse,
+)
+from runtime.kafka.protocol.offsets import TopicPartition
+from runtime.kafka.protocol.produce import ProducedPartition, ProduceRequest, ProduceResponse
+from runtime.kafka.protocol.transactions import CoordinatorKind
+from tests.fakes.internal_topics import InternalTopics
+from tests.runtime.slot.world import flow_spec
+
+THERE = TopicPartition("dc1.orders", 0)
+ITEM = GroupPartition("billing", "orders", 0)
+
+
+class Destination(InternalTopics):
+    """One broker. It coordinates the group, which is in `state`, and notes what is done in order."""
+
+    def __init__(self, state: str) -> None:
+        super().__init__({naming.CHECKPOINTS: []})
+        self.brokers = {1: ("localhost", 1)}
+        self.done: list[Any] = []
+        self._state = state
+
+    async def coordinator(self, kind: CoordinatorKind, key: str) -> int:
+        return 1
+
+    async def coordinators(self, kind: CoordinatorKind, keys: Iterable[str]) -> dict[str, int | BrokerError]:
+        return dict.fromkeys(keys, 1)
+
+    def know_coordinator(self, kind: CoordinatorKind, key: str, node: int) -> None: ...
+
+    async def connection(self, node: int, purpose: str, within: float) -> Any:
+        async def call(request: FetchManyRequest, within: float) -> FetchManyResponse:
+            return FetchManyResponse(0, {group: {} for group in request.groups})
+
+        return SimpleNamespace(version_of=lambda _: MANY_GROUPS, call=call)
+
+    async def call(self, node: int, request: Any, purpose: str, within: float | None) -> Any:
+        match request:
+            case ListGroupsRequest():
+                return ListGroupsResponse(0, ErrorCode.NONE, (ListedGroup("billing", "", self._state),))
+            case ProduceRequest():
+                self.done.append("checkpoint")
+                (one,) = request.partitions
+                produced = ProducedPartition(one.topic, one.partition, ErrorCode.NONE, 0, -1, 0)
+                return ProduceResponse(0, (produced,))
+            case OffsetCommitRequest():
+                self.done.append(dict(request.offsets))
+                return OffsetCommitResponse(0, dict.fromkeys(request.offsets, ErrorCode.NONE))
+        return await super().call(node, request, purpose, within)
+
+    async def ensure(self) -> None:
+        self.done.append("leads")
+
+
+class Replaced(Destination):
+    async def ensure(self) -> None:
+        raise DriverFenced("90")
+
+
+def written(destination: Destination) -> list[Any]:
+    """Offset 7 of the source is 5 at the destination."""
+
+    async def work() -> None:
+        sides = SimpleNamespace(destination=destination, last=lambda _: None, wrote=lambda *_: ())
+        writer = GroupOffsetWriter(
+            flow_spec("flow"),
+            cast(Leadership, destination),
+            cast(GroupOffsetSides, sides),
+            GroupSyncState("flow"),
+            {ITEM: CommittedOffset(7, 31, "kept")},
+            {},
+        )
+        await writer.commit_offsets({ITEM: PlacedOffset(THERE, TranslatedOffset(5))})
+
+    asyncio.run(work())
+    return destination.done
+
+
+def test_a_commit_has_the_metadata_and_no_leader_epoch_and_its_checkpoint_comes_first() -> None:
+    commit = {THERE: CommittedOffset(5, -1, "kept")}
+    assert written(Destination("Empty")) == ["leads", "checkpoint", "leads", commit]
+
+
+def test_nothing_is_committed_while_a_member_is_connected() -> None:
+    assert written(Destination("Stable")) == ["leads", "checkpoint"]
+
+
+def test_a_driver_that_was_replaced_writes_neither_checkpoint_nor_offset() -> None:
+    destination = Replaced("Empty")
+    with pytest.raises(DriverFenced):
+        written(destination)
+    assert destination.done == []
