@@ -285,17 +285,17 @@ class LocalFolder(FileStore):
         for names in moves:
             for name in names:
                 checked_name(name)
-        folders: set[str] = set()
+        made: set[str] = set()
         missing: list[str] = []
         for old, new in moves:
             target = _folder_of(new)
             try:
-                self._move(old, new, make=target not in folders)
+                self._move(old, new, make=target not in made)
             except FileNotFoundError:
                 missing.append(new)
             else:
-                folders |= {_folder_of(old), target}
-        for folder in folders:
+                made.add(target)
+        for folder in {_folder_of(name) for names in moves for name in names}:
             with suppress(FileNotFoundError), self._folder(folder, folder) as handle:
                 os.fsync(handle)
         return missing

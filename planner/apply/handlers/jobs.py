@@ -5,8 +5,7 @@ Commands go to running jobs, and the status topic tells whether they carry them 
 
 import time
 import uuid
-from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from types import TracebackType
@@ -16,6 +15,7 @@ import msgspec
 from confluent_kafka import KafkaException
 
 from planner.apply.context import ApplyContext, JobLauncher, LaunchFailed
+from planner.apply.copying import cannot_start, not_copying, start_progress
 from planner.apply.denials import (
     GiveUp,
     denial_in_log,
@@ -28,12 +28,11 @@ from planner.apply.denials import (
 from planner.kafka import ClusterEndpoint, explain, producer
 from planner.kafka.log import CommittedLogReader, JobStatusTable, append
 from planner.model.step import DONE, LaunchJob, ReconfigureJob, RequestResult, Result, StopJob, failed
-from planner.model.topology import RUNNING
 from runtime.contract.records import control, job_status
 from runtime.contract.records.control import AcceptLoss, Command, Reconfigure
-from runtime.contract.records.job_status import FlowView, JobKey, JobStatus, PartitionState, PartitionStatus
+from runtime.contract.records.job_status import JobKey, JobStatus, PartitionStatus
 from runtime.contract.spec import jobspec
-from runtime.contract.spec.jobspec import FlowSpec, JobSpec, LaunchSpec
+from runtime.contract.spec.jobspec import JobSpec, LaunchSpec
 from runtime.contract.spec.naming import CONTROL, STATUS
 
 _POLL_S = 0.25
@@ -107,98 +106,6 @@ class JobWatch:
             self.table.update(news)
             if time.monotonic() > deadline:
                 return
-
-
-def _not_ended(flow: FlowSpec, view: FlowView | None) -> str:
-    """Returns what is missing until the flow has ended; "" if nothing is.
-
-    The end counts once its generation is in the ledger: then no job can copy the flow any more, and the
-    offsets of its groups are final.
-    """
-    if view is not None and view.state == flow.state and view.ended:
-        return ""
-    why = view.why if view is not None and view.why else "the job is working on it"
-    return f"flow.{flow.name} is not {flow.state} yet: {why}"
-
-
-def not_copying(spec: JobSpec, topics: Mapping[str, int], table: JobStatusTable, driver_before: str) -> str:
-    """Returns what is missing until the job runs this spec and copies every active flow; "" if nothing is.
-
-    `topics`: how many topics the plan knew, by flow. A driver that ran before does not count.
-    """
-    status = table.jobs.get(spec.job)
-    if status is None or status.driver == driver_before:
-        return "it has not reported anything yet"
-    if status.state != "running":
-        return f"it is {status.state}" + (f": {status.trouble}" if status.trouble else "")
-    if table.specs.get(spec.job) != spec:
-        return "it does not run by its new spec yet" + (f": {status.trouble}" if status.trouble else "")
-    views = {view.flow: view for view in status.flows}
-    copied = _copied(spec.job, table)
-    if refused := denied(spec, table):
-        return refused
-    for flow in spec.flows:
-        view = views.get(flow.name)
-        if flow.state not in RUNNING:
-            missing = _not_ended(flow, view)
-        elif view is None or not view.generation:
-            why = view.why if view is not None and view.why else "it is being taken over"
-            missing = f"flow.{flow.name} does not copy yet: {why}"
-        elif flow.state == "active":
-            missing = _not_copied(flow, view, topics.get(flow.name, 0), copied[flow.name], status)
-            if not missing and view.attempts:
-                missing = f"flow.{flow.name} does not copy yet: {_reason(view) or 'it is starting'}"
-        else:
-            missing = ""
-        if missing:
-            return missing
-    return ""
-
-
-def cannot_start(spec: JobSpec, table: JobStatusTable, driver_before: str) -> str:
-    """Returns which active flow of the running job has failed to start, and why; "" if none has."""
-    status = table.jobs.get(spec.job)
-    if status is None or status.driver == driver_before or table.specs.get(spec.job) != spec:
-        return ""
-    active = {flow.name for flow in spec.flows if flow.state == "active"}
-    failing = (view for view in status.flows if view.flow in active and view.attempts > 1)
-    return next((f"flow.{view.flow} can't start: {why}" for view in failing if (why := _reason(view))), "")
-
-
-def _reason(view: FlowView) -> str:
-    """Returns what the job reports of a flow that does not copy; "" if nothing."""
-    return "; ".join([view.why, *view.notes]).strip("; ")
-
-
-def _copied(job: str, table: JobStatusTable) -> Counter[str]:
-    """Returns how many partitions slots have started to copy, by flow."""
-    return Counter(one.flow for one in table.partitions(job) if one.state is not PartitionState.STARTING)
-
-
-def start_progress(spec: JobSpec, table: JobStatusTable, driver_before: str) -> int:
-    """Returns a number that grows while the job starts: flows taken over, partitions found and copied.
-
-    A job with thousands of partitions may start for minutes, and the wait for it goes on while this grows.
-    """
-    status = table.jobs.get(spec.job)
-    if status is None or status.driver == driver_before:
-        return 0
-    found = sum((view.generation > 0) + view.partitions for view in status.flows)
-    return found + _copied(spec.job, table).total()
-
-
-def _not_copied(flow: FlowSpec, view: FlowView, topics: int, copied: int, status: JobStatus) -> str:
-    """Says what is missing until all topics and partitions of an active flow are copied."""
-    if set(flow.promoted) - set(view.promoted):
-        return f"flow.{flow.name}: its topics are not promoted yet: {view.why or 'the job is working on it'}"
-    if view.topics < topics:
-        why = _reason(view) or "it is looking for its topics"
-        return f"flow.{flow.name} copies {view.topics} of {topics} topics yet: {why}"
-    if copied < view.partitions:
-        slots = "; ".join(f"slot {slot.slot}: {slot.why}" for slot in status.slots if slot.why)
-        more = f": {slots}" if slots else ""
-        return f"flow.{flow.name}: {copied} of {view.partitions} partitions copy yet{more}"
-    return ""
 
 
 ACKNOWLEDGED_S = 60.0

@@ -5,8 +5,9 @@ from collections.abc import Callable
 import pytest
 from msgspec.structs import replace
 
+from planner.apply.copying import cannot_start, not_copying, start_progress
 from planner.apply.denials import lasting
-from planner.apply.handlers.jobs import JobWatch, cannot_start, not_copying, start_progress
+from planner.apply.handlers.jobs import JobWatch
 from planner.kafka.log import JobStatusTable, TopicRecord
 from runtime.contract.records import job_status
 from runtime.contract.records.job_status import (
