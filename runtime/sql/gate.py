@@ -5,8 +5,7 @@ substitution of variables, a catalog, or the evaluation of constants. The tree m
 here: kinds of nodes, the functions of `functions`, columns of a record, types and literals. Then Spark
 analyzes exactly the tree that was judged, and the result is judged again where it depends on the moment.
 
-Java's regex engine can need exponential time and overflow the stack of its thread. So regexes are matched by
-RE2 for Java, which is in Hadoop's client library, in time linear in the text.
+Regexes are matched by RE2 (`regexes`).
 """
 
 from __future__ import annotations
@@ -53,6 +52,7 @@ from runtime.sql.functions import (
     like_regex,
     replacement_problem,
 )
+from runtime.sql.regexes import RegexNodes
 
 COLUMNS = ("key", "value", "headers", "topic", "partition", "offset", "timestamp", "timestamp_type")
 _MOST_BYTES = 64 << 20  # of what expressions make of one record
@@ -141,6 +141,7 @@ class _Walk:
     def __init__(self, session: SparkSession, text: str) -> None:
         self._session = session
         self._jvm: Any = session._jvm
+        self._regexes = RegexNodes(self._jvm)
         self._text = text
         self._nodes = 0
 
@@ -229,7 +230,7 @@ class _Walk:
         old = list(_items(node.children()))
         if all(mine.equals(new.node) for mine, new in zip(old, children, strict=True)):
             return node
-        return node.withNewChildren(self._sequence([one.node for one in children]))
+        return node.withNewChildren(self._jvm.PythonUtils.toSeq([one.node for one in children]))
 
     def _literal(self, node: Any) -> _Judged:
         kind = node.dataType().json()
@@ -343,87 +344,26 @@ class _Walk:
                 node, f"the pattern of {kind.upper()} has a backslash before another sign than %, _ or \\"
             )
         flags = "(?i)" if kind == "ILike" else ""
-        return _Judged(self._found(text, rf"{flags}\A(?:{found})\z"), SMALL)
+        return _Judged(self._regexes.found(text.node, rf"{flags}\A(?:{found})\z"), SMALL)
 
     def _matching(self, name: str, judged: list[_Judged]) -> Any:
         """Returns the node that RE2 evaluates in place of a function; None where it takes no regex."""
         if name in ("rlike", "regexp", "regexp_like"):
-            return self._found(judged[0], judged[1].literal)
+            return self._regexes.found(judged[0].node, judged[1].literal)
         if name == "regexp_replace":
-            return self._replaced(judged[0], judged[1].literal, "replaceAll", judged[2].literal)
+            return self._regexes.replaced(judged[0].node, judged[1].literal, "replaceAll", judged[2].literal)
         if name == "regexp_extract":
             group = judged[2].literal if len(judged) > 2 else 1
             inner = judged[1].literal
             whole = rf"\A(?s:.*?)(?:({inner})(?s:.*)|\z)"
-            return self._replaced(judged[0], whole, "replaceFirst", f"${group + 1}")
+            return self._regexes.replaced(judged[0].node, whole, "replaceFirst", f"${group + 1}")
         return None
-
-    def _found(self, text: _Judged, pattern: str) -> Any:
-        boolean = self._type("boolean")
-        return self._invoke(self._matcher(text, pattern), "find", boolean, [])
-
-    def _replaced(self, text: _Judged, pattern: str, method: str, replacement: str) -> Any:
-        made = self._invoke(
-            self._matcher(text, pattern),
-            method,
-            self._java_type("java.lang.String"),
-            [self._java_text(replacement)],
-        )
-        utf8 = self._class("org.apache.spark.unsafe.types.UTF8String")
-        return self._static(utf8, self._type("string"), "fromString", [made])
-
-    def _matcher(self, text: _Judged, pattern: str) -> Any:
-        """Returns the node that makes a matcher of RE2 for a text; it is null where the text is null.
-
-        The regex is compiled for each row, because the class does not survive Java's serialization.
-        """
-        compiled = self._static(
-            self._class(_RE2), self._java_type(_RE2), "compile", [self._java_text(pattern)]
-        )
-        expressions = self._jvm.org.apache.spark.sql.catalyst.expressions
-        cast = expressions.Cast(text.node, self._type("string"), self._none(), expressions.EvalMode.ANSI())
-        java = self._invoke(cast, "toString", self._java_type("java.lang.String"), [])
-        return self._invoke(compiled, "matcher", self._java_type(f"{_RE2_PACKAGE}.Matcher"), [java])
-
-    def _invoke(self, target: Any, method: str, kind: Any, arguments: list[Any]) -> Any:
-        objects = self._jvm.org.apache.spark.sql.catalyst.expressions.objects
-        nothing = self._sequence([])
-        return objects.Invoke(target, method, kind, self._sequence(arguments), nothing, True, True, True)
-
-    def _static(self, owner: Any, kind: Any, method: str, arguments: list[Any]) -> Any:
-        objects = self._jvm.org.apache.spark.sql.catalyst.expressions.objects
-        nothing = self._sequence([])
-        given = self._sequence(arguments)
-        return objects.StaticInvoke(owner, kind, method, given, nothing, True, True, True, self._none())
-
-    def _java_text(self, text: str) -> Any:
-        literal = self._jvm.org.apache.spark.sql.catalyst.expressions.Literal
-        return literal(text, self._java_type("java.lang.String"))
-
-    def _java_type(self, name: str) -> Any:
-        return self._jvm.org.apache.spark.sql.types.ObjectType(self._class(name))
-
-    def _class(self, name: str) -> Any:
-        return self._jvm.java.lang.Class.forName(name)
-
-    def _type(self, name: str) -> Any:
-        return self._jvm.org.apache.spark.sql.types.DataType.fromDDL(name)
-
-    def _sequence(self, items: list[Any]) -> Any:
-        return self._jvm.PythonUtils.toSeq(items)
-
-    def _none(self) -> Any:
-        return self._jvm.scala.Option.empty()
 
     def _refused(self, node: Any, why: str) -> RefusedExpression:
         line, column = node.origin().line(), node.origin().startPosition()
         if not line.isDefined() or not column.isDefined():
             return RefusedExpression(why)
         return RefusedExpression(why, line.get(), column.get() + 1)
-
-
-_RE2_PACKAGE = "org.apache.hadoop.shaded.com.google.re2j"
-_RE2 = f"{_RE2_PACKAGE}.Pattern"
 
 
 def _kind(node: Any) -> str:
