@@ -15,6 +15,7 @@ from planner.render.reports.applies import flow_states
 from planner.render.reports.drill import as_json
 from planner.workflows.audit.drills import drill_history, reports_folder
 from planner.workflows.topology import TopologyRequest
+from tests.fakes.tables import cases
 from tests.planner.render import test_status as scenes
 from tests.planner.ui.serving import Parsed, fresh, serving
 
@@ -59,40 +60,38 @@ def shown(topology: Path, path: str) -> Parsed:
             visited.until(before + 1)
 
 
-def overview(topology: Path) -> str:
-    return shown(topology, "/").text
+LAST = "with RTO 7.0 s and RPO 0 records."
+LATE = "The topology declares one every 7 d ( drill.every ): run repl drill"
 
 
-def test_a_drill_that_passed_in_time(topology: Path) -> None:
-    store(topology, 3, KEPT)
-    text = overview(topology)
-
-    assert "The last drill passed 3 d ago with RTO 7.0 s and RPO 0 records." in text
-    assert "The topology was changed since." in text
-    assert "The topology declares one every" not in text
-
-
-def test_a_drill_older_than_declared(topology: Path) -> None:
-    store(topology, 9, KEPT)
-
-    assert "The last drill passed 9 d ago" in overview(topology)
-    assert "The topology declares one every 7 d ( drill.every ): run repl drill" in overview(topology)
-
-
-def test_a_drill_that_failed_after_one_that_passed(topology: Path) -> None:
-    store(topology, 8, KEPT)
-    store(topology, 2, KEPT, BROKEN)
-
-    assert "The last drill failed 2 d ago with RTO 7.0 s and RPO 0 records. One passed 8 d ago." in overview(
-        topology
-    )
-
-
-def test_a_drill_of_the_live_clusters_is_no_failover(topology: Path) -> None:
-    store(topology, 3, KEPT)
-    store(topology, 1, KEPT, against=LIVE)
-
-    assert "The last drill passed 3 d ago" in overview(topology)
+@cases(
+    "stored says",
+    {
+        "one that passed in time": (
+            [(3, KEPT)],
+            [f"The last drill passed 3 d ago {LAST}", "The topology was changed since."],
+        ),
+        "older than declared": ([(9, KEPT)], ["The last drill passed 9 d ago", LATE]),
+        "one that failed after one that passed": (
+            [(8, KEPT), (2, BROKEN)],
+            [LATE, f"The last drill failed 2 d ago {LAST} One passed 8 d ago."],
+        ),
+        "one of live clusters is no failover": ([(3, KEPT), (1, LIVE)], ["The last drill passed 3 d ago"]),
+        "none": (
+            [(1, "another")],
+            ["No drill of this topology is stored on this machine. The topology declares one"],
+        ),
+    },
+)
+def test_the_overview_tells_of_the_last_drill(stored, says, topology: Path) -> None:
+    for days_ago, what in stored:
+        promises = (KEPT, BROKEN) if what is BROKEN else (KEPT,)
+        name = "another" if what == "another" else "shop"
+        store(topology, days_ago, *promises, name=name, against=LIVE if what == LIVE else LAB)
+    text = shown(topology, "/").text
+    assert [one for one in says if one not in text] == []
+    late = LATE in says or "another" in (what for _, what in stored)
+    assert ("The topology declares one every" in text) is late
 
 
 def test_reports_are_read_from_another_folder(topology: Path, tmp_path: Path) -> None:
@@ -103,14 +102,6 @@ def test_reports_are_read_from_another_folder(topology: Path, tmp_path: Path) ->
     assert not drill_history(asked).drills
     (found,) = drill_history(asked, reports).drills
     assert found.report.passed
-
-
-def test_no_drill_at_all(topology: Path) -> None:
-    store(topology, 1, KEPT, name="another")
-
-    assert "No drill of this topology is stored on this machine. The topology declares one" in overview(
-        topology
-    )
 
 
 def test_history_lists_the_drills_and_why_one_failed(topology: Path) -> None:

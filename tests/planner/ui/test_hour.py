@@ -3,53 +3,44 @@
 from msgspec.structs import replace
 
 from planner.ui.feed import BUCKET_MS, BUCKETS, Chart, Hour, Series, read_after
+from tests.fakes.tables import cases
 from tests.planner.render import test_status as scenes
 from tests.runtime.audit.given import FLOW, NOW, TOPIC
 
 HOUR_MS = BUCKETS * BUCKET_MS
 
 
-def test_a_bucket_keeps_its_highest_value() -> None:
+@cases(
+    "values until_ms shown",
+    {
+        "a bucket keeps its highest value": ({0: 3, 1: 9, 2: 5, BUCKET_MS: 1}, BUCKET_MS, [None, 9, 1]),
+        "a gap is unknown": (
+            {0: 4, BUCKET_MS: None, 3 * BUCKET_MS: 8},
+            4 * BUCKET_MS,
+            [4, None, None, 8, None],
+        ),
+        "after a long silence nothing old comes back": (
+            {0: 7, 5 * HOUR_MS: 1},
+            5 * HOUR_MS,
+            [None] * (BUCKETS - 1) + [1],
+        ),
+        "a clock that was set back is ignored": ({0: 7, -HOUR_MS: 9}, 0, [None] * (BUCKETS - 1) + [7]),
+        "an hour is kept and no more": (
+            {number * BUCKET_MS: number for number in range(3 * BUCKETS)},
+            (3 * BUCKETS - 1) * BUCKET_MS,
+            [float(number) for number in range(2 * BUCKETS, 3 * BUCKETS)],
+        ),
+    },
+)
+def test_a_series_keeps_an_hour(values, until_ms, shown) -> None:
     series = Series()
-    for at, value in ((0, 3), (1, 9), (2, 5), (BUCKET_MS, 1)):
+    for at, value in values.items():
         series.put(NOW + at, value)
-
-    assert series.until(NOW + BUCKET_MS)[-3:] == [None, 9, 1]
-
-
-def test_a_gap_is_unknown_and_not_a_line() -> None:
-    series = Series()
-    series.put(NOW, 4)
-    series.put(NOW + BUCKET_MS, None)
-    series.put(NOW + 3 * BUCKET_MS, 8)
-
-    assert series.until(NOW + 4 * BUCKET_MS)[-5:] == [4, None, None, 8, None]
-    assert len(Chart(series.until(NOW + 4 * BUCKET_MS)).lines) == 2
+    assert series.until(NOW + until_ms)[-len(shown) :] == shown
 
 
-def test_an_hour_is_kept_and_no_more() -> None:
-    series = Series()
-    for number in range(3 * BUCKETS):
-        series.put(NOW + number * BUCKET_MS, number)
-
-    shown = series.until(NOW + (3 * BUCKETS - 1) * BUCKET_MS)
-    assert shown == [float(number) for number in range(2 * BUCKETS, 3 * BUCKETS)]
-
-
-def test_after_a_long_silence_nothing_old_comes_back() -> None:
-    series = Series()
-    series.put(NOW, 7)
-    series.put(NOW + 5 * HOUR_MS, 1)
-
-    assert [one for one in series.until(NOW + 5 * HOUR_MS) if one is not None] == [1]
-
-
-def test_a_clock_that_was_set_back_is_ignored() -> None:
-    series = Series()
-    series.put(NOW, 7)
-    series.put(NOW - HOUR_MS, 9)
-
-    assert [one for one in series.until(NOW) if one is not None] == [7]
+def test_a_gap_is_no_line() -> None:
+    assert len(Chart([4, None, None, 8, None]).lines) == 2
 
 
 def test_topics_that_are_gone_for_an_hour_are_forgotten() -> None:

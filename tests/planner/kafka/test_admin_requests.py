@@ -1,13 +1,14 @@
-"""Altering and reading client quotas: what is sent, what a broker refuses, and what is sent again."""
+"""Moving replicas and altering quotas: what is sent, what is refused, and what may pass."""
 
 import struct
+from collections.abc import Callable
 
 import pytest
 from confluent_kafka import KafkaError, KafkaException
 
 from planner.apply.context import ApplyContext, RequestGuard
 from planner.apply.handlers.principals import alter_quota
-from planner.kafka import ClusterEndpoint, explain, is_transient
+from planner.kafka import ClusterEndpoint, ReassignmentFailure, explain, is_transient, move_replicas
 from planner.kafka.admin_requests import LimitsChange, alter_quotas, quotas_at_each_broker, quotas_of
 from planner.kafka.connection_errors import Unreadable
 from planner.model.address import Address, Kind
@@ -16,6 +17,7 @@ from planner.model.topology import QuotaEntity
 from runtime.kafka.protocol.administration import QuotaEntry
 from tests.fakes.hostile_broker import (
     ALTER_QUOTAS,
+    ALTER_REASSIGNMENTS,
     DESCRIBE_QUOTAS,
     Asked,
     Fault,
@@ -170,3 +172,63 @@ def test_a_limit_that_no_broker_shows_is_told_when_the_apply_ends() -> None:
         assert done(broker, [None, "interrupted"]) == RequestResult(
             Result.FAILED, "broker 1 does not show it yet"
         )
+
+
+WANTED = {("orders", 0): [2, 1], ("orders", 1): [1, 2]}
+BAD_REPLICAS = 39
+
+
+def answers(error: int = 0, partition_error: int = 0) -> Fault:
+    def reply(asked: Asked) -> tuple[bytes, ...] | None:
+        if asked.api != ALTER_REASSIGNMENTS:
+            return None
+        partition = struct.pack(">ih", 1, partition_error) + text("brokers 7 are not known") + b"\0"
+        topic = text("orders") + uvarint(2) + partition + b"\0"
+        body = struct.pack(">ih", 0, error) + b"\0" + uvarint(2) + topic + b"\0"
+        return (framed(asked, body),)
+
+    return Fault(reply)
+
+
+def moved(port: int) -> None:
+    move_replicas(ClusterEndpoint("dc1", f"127.0.0.1:{port}"), WANTED, timeout_s=20.0)
+
+
+def test_what_the_controller_takes_is_done() -> None:
+    with HostileBroker(answers()) as broker:
+        moved(broker.port)
+    (asked,) = (one for one in broker.asked if one.api == ALTER_REASSIGNMENTS)
+    assert b"orders" in asked.body
+
+
+@pytest.mark.parametrize(
+    ("fault", "why", "transient"),
+    [
+        (
+            lambda: answers(partition_error=BAD_REPLICAS),
+            "partition 1 of orders: invalid replica assignment: brokers 7 are not known",
+            False,
+        ),
+        (lambda: answers(error=NOT_CONTROLLER), "not controller", True),
+    ],
+    ids=["partition", "request"],
+)
+def test_a_refusal_is_told(fault: Callable[[], Fault], why: str, transient: bool) -> None:
+    with HostileBroker(fault()) as broker, pytest.raises(ReassignmentFailure, match=why) as failure:
+        moved(broker.port)
+    assert failure.value.transient is transient
+
+
+def test_a_move_may_be_tried_again_where_no_broker_answers() -> None:
+    with HostileBroker(answers()) as broker:
+        port = broker.port
+    with pytest.raises(ReassignmentFailure, match="nothing listens there") as failure:
+        moved(port)
+    assert failure.value.transient
+
+
+def test_a_move_by_a_wrong_setting_stays_refused() -> None:
+    wrong = ClusterEndpoint("dc1", "127.0.0.1:1", {"security.protocol": "NONE"})
+    with pytest.raises(ReassignmentFailure, match=r"security\.protocol") as failure:
+        move_replicas(wrong, WANTED)
+    assert not failure.value.transient

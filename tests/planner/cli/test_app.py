@@ -1,8 +1,14 @@
-"""The help of a command loads what parses the command line, and nothing of what the command does."""
+"""The command line as a whole: help loads little, and an error that nothing expects is one line."""
 
+import stat
 import subprocess
 import sys
 from pathlib import Path
+
+import pytest
+
+from planner.cli import app
+from runtime.contract.client.secrets import remember
 
 HERE = Path(__file__).resolve().parents[3]
 # What the root command needs, so every command has it. A command's own module adds its options alone.
@@ -37,3 +43,26 @@ def test_help_loads_no_more_than_the_command_line() -> None:
     assert not {one for one in ours - PARSING if not one.startswith("planner.cli.")}
     assert not {"asyncio", "confluent_kafka", "deepdiff", "jinja2", "msgspec", "rich", "yaml"} & {*everything}
     assert {name: added for name, *added in lines if len(added) > 8} == {}
+
+
+def test_a_command_that_breaks_says_so_in_one_line(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    def broken(*_: object, **__: object) -> None:
+        raise ZeroDivisionError("divided hush-hush by 0\nsecond line")
+
+    remember("hush-hush")
+    monkeypatch.setenv("REPL_HOME", str(tmp_path / "home"))
+    monkeypatch.setattr(app.root, "main", broken)
+
+    code = app.run(["plan"])
+
+    (line,) = capsys.readouterr().err.splitlines()
+    assert code == 1
+    assert line.startswith(
+        "error: unexpected ZeroDivisionError: divided (sensitive value) by 0; its traceback is in "
+    )
+    (file,) = (tmp_path / "home" / "errors").iterdir()
+    assert str(file) in line
+    assert stat.S_IMODE(file.stat().st_mode) == 0o600
+    assert "in broken" in file.read_text()

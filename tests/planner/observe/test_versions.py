@@ -1,0 +1,153 @@
+"""What API versions, settings, disks and ids say of a cluster, and what it lacks."""
+
+import pytest
+
+from planner.model.diagnostic import ExitCode, Severity
+from planner.model.observed import (
+    FEATURE_INCREMENTAL,
+    FEATURE_REASSIGN,
+    FEATURE_RECORDS_V2,
+    FEATURE_TOPIC_IDS,
+    FEATURE_TRANSACTIONS,
+    ConfigSource,
+    ConfigValue,
+)
+from planner.model.topology import Cluster
+from planner.observe.brokers import BrokerVersions, common_features, features_of, too_old
+from planner.observe.disk_space import BrokerSpace, too_little, unknown_space
+from planner.observe.metadata import defaults_of
+from planner.observe.observer import same_cluster, wrong_clusters
+
+# API key → highest version, as these releases of Kafka answer (of the keys that matter).
+KAFKA_0_10 = {0: 2, 1: 3, 3: 2}
+KAFKA_2_2 = {0: 7, 1: 10, 3: 7, 22: 1, 24: 1, 26: 1}
+KAFKA_2_3 = {0: 7, 1: 11, 3: 8, 22: 1, 24: 1, 26: 1, 44: 0}
+KAFKA_4_1 = {0: 13, 1: 18, 3: 13, 22: 6, 24: 5, 26: 5, 44: 1, 45: 1}
+
+
+def versions(highest: dict[int, int]) -> dict[int, tuple[int, int]]:
+    return {key: (0, version) for key, version in highest.items()}
+
+
+@pytest.mark.parametrize(
+    ("release", "features"),
+    [
+        (KAFKA_0_10, set()),
+        (KAFKA_2_2, {FEATURE_RECORDS_V2, FEATURE_TRANSACTIONS}),
+        (KAFKA_2_3, {FEATURE_RECORDS_V2, FEATURE_TRANSACTIONS, FEATURE_INCREMENTAL}),
+        (
+            KAFKA_4_1,
+            {
+                FEATURE_RECORDS_V2,
+                FEATURE_TRANSACTIONS,
+                FEATURE_INCREMENTAL,
+                FEATURE_REASSIGN,
+                FEATURE_TOPIC_IDS,
+            },
+        ),
+    ],
+)
+def test_features_of_a_release(release: dict[int, int], features: set[str]) -> None:
+    assert features_of(versions(release)) == features
+
+
+def test_a_cluster_can_what_all_its_brokers_can() -> None:
+    brokers = [BrokerVersions("1 (a:1)", versions(KAFKA_4_1)), BrokerVersions("2 (b:2)", versions(KAFKA_2_2))]
+    assert common_features(brokers) == {FEATURE_RECORDS_V2, FEATURE_TRANSACTIONS}
+    assert common_features([]) == frozenset()
+
+
+def test_the_broker_that_is_too_old_is_named_with_what_it_lacks() -> None:
+    brokers = [
+        BrokerVersions("1 (a:1)", versions(KAFKA_2_3)),
+        BrokerVersions("2 (b:2)", versions(KAFKA_0_10)),
+    ]
+    (only,) = too_old("dc1", brokers)
+    assert only.severity is Severity.ERROR
+    assert only.exit is ExitCode.ERROR
+    assert only.summary == (
+        "broker 2 (b:2) of dc1 is too old: it lacks message format v2 (Kafka 0.11) "
+        "and transactions (Kafka 0.11) and incremental config changes (Kafka 2.3)"
+    )
+    assert "2.3" in only.way_out
+
+
+def broker(**settings: str | None) -> dict[str, ConfigValue]:
+    return {key.replace("_", "."): ConfigValue(value, ConfigSource.BROKER) for key, value in settings.items()}
+
+
+@pytest.mark.parametrize(
+    ("settings", "key", "value"),
+    [
+        ({"log_retention_hours": "168"}, "retention.ms", "604800000"),
+        ({"log_retention_hours": "168", "log_retention_minutes": "5"}, "retention.ms", "300000"),
+        ({"log_retention_hours": "168", "log_retention_ms": None}, "retention.ms", "604800000"),
+        ({"log_retention_hours": "168", "log_retention_ms": "-1"}, "retention.ms", "-1"),
+        ({"log_retention_hours": "-1"}, "retention.ms", "-1"),
+        ({"message_max_bytes": "1048588"}, "max.message.bytes", "1048588"),
+        ({"log_cleanup_policy": "compact,delete"}, "cleanup.policy", "compact,delete"),
+        ({"log_roll_hours": "24"}, "segment.ms", "86400000"),
+    ],
+)
+def test_a_topics_default_is_the_brokers_setting(
+    settings: dict[str, str | None], key: str, value: str
+) -> None:
+    assert defaults_of(broker(**settings)).config == {key: value}
+
+
+def test_partitions_and_replication_of_a_new_topic() -> None:
+    found = defaults_of(broker(num_partitions="6", default_replication_factor="3"))
+    assert (found.partitions, found.replication) == (6, 3)
+
+
+def test_what_the_broker_does_not_tell_stays_unknown() -> None:
+    assert defaults_of({}) == defaults_of(broker(num_partitions=None))
+
+
+BROKERS = [
+    BrokerSpace(1, 300_000_000),
+    BrokerSpace(2, 299_999_999),
+    BrokerSpace(3, None, "no right to DESCRIBE the cluster"),
+    BrokerSpace(4, None, "no right to DESCRIBE the cluster"),
+    BrokerSpace(5, None, "Kafka tells it since version 3.3"),
+]
+
+
+def test_the_disks_with_too_little_room_are_named_with_the_figures() -> None:
+    assert too_little("dc2", BROKERS, 300_000_000) == [
+        "broker 2 of dc2 has 300 MB left on a disk, and the drill needs 300 MB"
+    ]
+    assert too_little("dc2", BROKERS[:1], 300_000_000) == []
+
+
+def test_brokers_that_do_not_tell_are_named_by_the_reason() -> None:
+    assert unknown_space("dc2", BROKERS) == [
+        "the room on the disks of dc2 was not checked for broker 3, 4: no right to DESCRIBE the cluster",
+        "the room on the disks of dc2 was not checked for broker 5: Kafka tells it since version 3.3",
+    ]
+
+
+PINNED = Cluster("dc1", "a:9092", id="AAA")
+FREE = Cluster("dc2", "b:9092")
+BOTH = {"dc1": PINNED, "dc2": FREE}
+
+
+def test_the_pinned_cluster_is_fine_and_so_is_one_without_a_pin() -> None:
+    assert wrong_clusters(BOTH, {"dc1": "AAA", "dc2": "anything"}) == []
+
+
+def test_another_cluster_is_refused_by_name() -> None:
+    (only,) = wrong_clusters(BOTH, {"dc1": "BBB", "dc2": "anything"})
+    assert only.exit is ExitCode.REFUSED
+    assert only.summary == "dc1 is pinned to cluster id AAA, but a:9092 is cluster BBB"
+
+
+def test_a_cluster_that_did_not_answer_is_not_judged() -> None:
+    assert wrong_clusters(BOTH, {"dc2": "x"}) == []
+
+
+def test_two_names_for_one_cluster_are_said_aloud() -> None:
+    (only,) = same_cluster({"dc1": "AAA", "dc2": "AAA", "dc3": "CCC"})
+    assert only.severity is Severity.WARNING
+    assert only.summary == "dc1 and dc2 are the same cluster (id AAA)"
+    assert same_cluster({"dc1": "AAA", "dc2": "BBB"}) == []

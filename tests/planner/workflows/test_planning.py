@@ -1,0 +1,169 @@
+"""What a plan asks of the clusters, how long it waits for them, and when it is made again."""
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+
+import pytest
+from msgspec import structs
+
+from planner.diff.differ import declaring_nothing
+from planner.graph import expand
+from planner.model.address import Address, Kind, topic_address
+from planner.model.diagnostic import ExitCode, Failure, error
+from planner.model.observed import RegistryEntry, TopicConfigsRequest
+from planner.model.plan import Plan
+from planner.model.topology import Cluster, Flow, Selection, Topic, Topology
+from planner.observe import named_topics
+from planner.observe.broker_check import BROKER_OUTDATED
+from planner.plan import with_diagnostics
+from planner.plan.fingerprint import stale_diagnostic
+from planner.workflows.applying.apply import to_run_again
+from planner.workflows.audit.access import cluster_access, completed
+from planner.workflows.audit.replication_status import status_request
+from planner.workflows.observing import request_for
+from planner.workflows.plans import PlanningInput, settled
+from tests.fakes.states import cluster, flow, live, observed, topology
+from tests.planner.plan.jobs import plan
+
+
+def declaring(*topics: Topic, flows: Sequence[Flow] = ()) -> Topology:
+    return Topology("shop", {}, topics, flows={one.name: one for one in flows})
+
+
+def owned(name: str, topology_name: str = "shop") -> RegistryEntry:
+    return RegistryEntry(topic_address("dc1", name), topology_name)
+
+
+def test_a_declared_topic_is_read_whether_it_is_there_or_not() -> None:
+    declared = declaring(Topic("orders", "dc1", config={"vendor.key": "1"}), Topic("new", "dc1"))
+    wanted = request_for(_with(declared, "dc1"), observed(cluster(live("orders"), live("other"))))["dc1"]
+    assert set(wanted.configs) == {"orders", "new"}
+    assert wanted.configs["orders"].explicit
+    assert "vendor.key" in wanted.configs["orders"].keys
+    assert (wanted.acls, wanted.sizes, wanted.every_group) == (False, frozenset(), False)
+
+
+def test_what_leaves_the_topology_is_read_with_what_goes_along() -> None:
+    there = cluster(live("orders"), live("old"), owned=[owned("orders"), owned("old"), owned("x", "another")])
+    wanted = request_for(_with(declaring(Topic("orders", "dc1")), "dc1"), observed(there))["dc1"]
+    assert set(wanted.configs) == {"orders", "old"}
+    assert isinstance(wanted.configs["old"], TopicConfigsRequest)
+    assert wanted.sizes == {"old"}
+    assert wanted.every_group
+
+
+def test_what_a_flow_reads_leaves_like_any_other_topic() -> None:
+    """Also by repl destroy, for which nothing is declared any more."""
+    reads = flow("f", topics=Selection(("orders",)))
+    there = observed(cluster(live("orders"), owned=[owned("orders")]), cluster(name="dc2"))
+    gone = _with(declaring(flows=[reads]), "dc1", "dc2")
+    kept = _with(declaring(Topic("orders", "dc1"), flows=[reads]), "dc1", "dc2")
+
+    assert [request_for(one, there)["dc1"].sizes for one in (kept, gone, declaring_nothing(kept))] == [
+        frozenset(),
+        {"orders"},
+        {"orders"},
+    ]
+
+
+def test_acls_that_we_own_are_read_though_none_is_declared() -> None:
+    entry = RegistryEntry(Address(Kind.ACL, "dc1", "allow.User:a.READ.topic.x"), "shop")
+    wanted = request_for(_with(declaring(), "dc1"), observed(cluster(owned=[entry])))["dc1"]
+    assert wanted.acls
+
+
+def test_names_that_are_written_out_are_asked_for_by_name() -> None:
+    mirrored = flow("f", topics=Selection(("orders", r"eu\.payments", "tmp-.*")))
+    names = named_topics(declaring(Topic("ledger", "dc2"), flows=[mirrored]))
+    assert names == {"dc2": frozenset({"ledger"}), "dc1": frozenset({"orders", "eu.payments"})}
+
+
+def _with(topology: Topology, *clusters: str) -> Topology:
+    return replace(topology, clusters={name: Cluster(name, "a:1") for name in clusters})
+
+
+PINNED = Cluster("dc1", "dc1:9092", id="AAA"), Cluster("dc2", "dc2:9092")
+SHOP = topology(flow(), clusters=PINNED)
+
+
+def test_only_who_is_given_up_is_waited_for_less() -> None:
+    clusters = status_request(SHOP, given_up="dc1").clusters
+    assert {name: one.within(60.0) for name, one in clusters.items()} == {"dc1": 3.0, "dc2": 60.0}
+    assert {name: one.within(1.0) for name, one in clusters.items()} == {"dc1": 1.0, "dc2": 1.0}
+    assert {one.within(60.0) for one in status_request(SHOP).clusters.values()} == {60.0}
+
+
+def test_the_pin_goes_with_the_address() -> None:
+    assert {name: one.id for name, one in cluster_access(PINNED).items()} == {"dc1": "AAA", "dc2": None}
+
+
+def test_a_command_that_made_a_stale_plan_itself_is_to_run_again() -> None:
+    stale = stale_diagnostic("topic.dc1.orders", "retention.ms is 5s now, not set when the plan was made")
+    refused = error("a guard", "look", exit=ExitCode.REFUSED)
+
+    told = to_run_again(Failure([stale, refused]))
+
+    assert [one.way_out for one in told.diagnostics] == ["run it again: the plan is made anew", "look"]
+    assert told.exit_code is ExitCode.REFUSED
+
+
+class Large:
+    """Counts how often it is made a text, which takes long for the status of a large cluster."""
+
+    shown = 0
+
+    def __repr__(self) -> str:
+        Large.shown += 1
+        return "large"
+
+
+def test_the_answer_of_a_request_is_not_made_a_text():
+    async def ask() -> Large:
+        return Large()
+
+    assert isinstance(completed(ask()), Large)
+    assert Large.shown == 0
+    asyncio.run(ask())
+    assert Large.shown > 0, "asyncio.run does it no more: `completed` is not needed"
+
+
+EMPTY = topology()
+NOTHING = observed(cluster(), cluster(name="dc2"))
+
+
+@dataclass
+class Brokers:
+    """They show what their controller knows once they were read so many times; 0 is the first reading."""
+
+    from_reading: int
+    readings: list[int] = field(default_factory=lambda: [0])
+
+    def plan_of(self, seen: PlanningInput) -> Plan:
+        made = plan(EMPTY, seen.observed)
+        behind = self.readings[-1] < self.from_reading
+        return with_diagnostics(made, [error("it exists", code=BROKER_OUTDATED)]) if behind else made
+
+    def again(self, seen: PlanningInput) -> PlanningInput:
+        self.readings.append(self.readings[-1] + 1)
+        return structs.replace(seen)
+
+
+@pytest.mark.parametrize("readings", [0, 1, 2])
+def test_it_is_read_again_until_the_brokers_show_it(readings: int) -> None:
+    brokers = Brokers(readings)
+
+    made = settled(PlanningInput(EMPTY, NOTHING, expand(EMPTY, NOTHING), 1), brokers.plan_of, brokers.again)
+
+    assert (made.errored, len(brokers.readings) - 1) == (False, readings)
+
+
+def test_brokers_that_never_show_it_are_an_error_of_the_plan() -> None:
+    brokers = Brokers(10**6)
+
+    made = settled(
+        PlanningInput(EMPTY, NOTHING, expand(EMPTY, NOTHING), 1), brokers.plan_of, brokers.again, within_s=0.5
+    )
+
+    assert [one.code for one in made.diagnostics] == [BROKER_OUTDATED]
+    assert len(brokers.readings) > 1
