@@ -18,6 +18,7 @@ from runtime.driver.leadership import FRESH_S, DriverFenced, DriverWriter, Leade
 from runtime.kafka.errors import BrokerError, Disconnected, ErrorCode, WireError
 from runtime.kafka.protocol.offsets import TopicPartition
 from runtime.ledger.records import InternalRecord
+from tests.fakes.loops import in_loop
 from tests.fakes.permits import settled
 
 STATUS = TopicPartition("__repl.status", 0)
@@ -70,75 +71,67 @@ DONE = type(None)
         ("abc", [None, FENCED], [DONE, DriverFenced, DriverFenced], ["a", "bc"]),
     ],
 )
-def test_callers_that_wait_share_the_next_transaction_and_its_end(
+@in_loop
+async def test_callers_that_wait_share_the_next_transaction_and_its_end(
     flows: str, ends: list[Exception | None], results: list[type], transactions: list[str]
 ) -> None:
-    async def work() -> None:
-        scene = Transactions()
-        tasks = await scene.start(*flows)
-        await scene.end(ends[0])
-        assert [task.done() for task in tasks] == [True] + [False] * (len(flows) - 1)
-        await scene.end(*ends[1:])
-        ended = await asyncio.gather(*tasks, return_exceptions=True)
-        assert [type(one) for one in ended] == results
-        assert scene.flows == [list(some) for some in transactions]
-
-    asyncio.run(work())
+    scene = Transactions()
+    tasks = await scene.start(*flows)
+    await scene.end(ends[0])
+    assert [task.done() for task in tasks] == [True] + [False] * (len(flows) - 1)
+    await scene.end(*ends[1:])
+    ended = await asyncio.gather(*tasks, return_exceptions=True)
+    assert [type(one) for one in ended] == results
+    assert scene.flows == [list(some) for some in transactions]
 
 
-def test_a_heartbeat_waits_for_one_transaction_of_ledger_records_at_most() -> None:
-    async def work() -> None:
-        scene = Transactions()
-        same = [task for _ in range(5) for task in await scene.start("a")]  # one key: five transactions
-        beat = asyncio.create_task(scene.writer.commit_status(STATUS, [InternalRecord(b"k", b"v")]))
-        await settled()
-        await scene.end(None, None)
-        assert beat.done()
-        assert scene.flows[:3] == [["a"], [], ["a"]]
-        await scene.end(*[None] * 4)
-        await asyncio.gather(*same)
-        assert len(scene.flows) == 6
-
-    asyncio.run(work())
+@in_loop
+async def test_a_heartbeat_waits_for_one_transaction_of_ledger_records_at_most() -> None:
+    scene = Transactions()
+    same = [task for _ in range(5) for task in await scene.start("a")]  # one key: five transactions
+    beat = asyncio.create_task(scene.writer.commit_status(STATUS, [InternalRecord(b"k", b"v")]))
+    await settled()
+    await scene.end(None, None)
+    assert beat.done()
+    assert scene.flows[:3] == [["a"], [], ["a"]]
+    await scene.end(*[None] * 4)
+    await asyncio.gather(*same)
+    assert len(scene.flows) == 6
 
 
-def test_after_a_refusal_each_flow_gets_a_transaction_of_its_own() -> None:
+@in_loop
+async def test_after_a_refusal_each_flow_gets_a_transaction_of_its_own() -> None:
     """R7: an error of a broker about one flow stops no other flow."""
 
-    async def work() -> None:
-        scene = Transactions()
-        before = await scene.start("a", "b", "c")
-        await scene.end(None, REFUSED)
-        await asyncio.gather(*before, return_exceptions=True)
-        again = await scene.start("b", "c", "d")
-        await scene.end(REFUSED, None, None)
-        results = await asyncio.gather(*again, return_exceptions=True)
-        assert [type(one) for one in results] == [BrokerError, DONE, DONE]
-        assert scene.flows == [["a"], ["b", "c"], ["b"], ["c"], ["d"]]
-
-    asyncio.run(work())
+    scene = Transactions()
+    before = await scene.start("a", "b", "c")
+    await scene.end(None, REFUSED)
+    await asyncio.gather(*before, return_exceptions=True)
+    again = await scene.start("b", "c", "d")
+    await scene.end(REFUSED, None, None)
+    results = await asyncio.gather(*again, return_exceptions=True)
+    assert [type(one) for one in results] == [BrokerError, DONE, DONE]
+    assert scene.flows == [["a"], ["b", "c"], ["b"], ["c"], ["d"]]
 
 
-def test_a_cancelled_caller_cancels_no_other_commit() -> None:
-    async def work() -> None:
-        scene = Transactions()
-        (first,) = await scene.start("a")
-        leading, other, waiting = await scene.start("b", "c", "a")
-        await scene.end(None)
-        assert scene.flows == [["a"], ["b", "c", "a"]]
-        (late,) = await scene.start("d")
-        late.cancel()
-        leading.cancel()  # it commits for all three
-        await settled()
-        for task in (other, waiting):
-            with pytest.raises(WireError, match="interrupted"):
-                await task
-        (again,) = await scene.start("c")
-        await scene.end(None)
-        await asyncio.gather(first, again)
-        assert scene.flows[2:] == [["c"]]
-
-    asyncio.run(work())
+@in_loop
+async def test_a_cancelled_caller_cancels_no_other_commit() -> None:
+    scene = Transactions()
+    (first,) = await scene.start("a")
+    leading, other, waiting = await scene.start("b", "c", "a")
+    await scene.end(None)
+    assert scene.flows == [["a"], ["b", "c", "a"]]
+    (late,) = await scene.start("d")
+    late.cancel()
+    leading.cancel()  # it commits for all three
+    await settled()
+    for task in (other, waiting):
+        with pytest.raises(WireError, match="interrupted"):
+            await task
+    (again,) = await scene.start("c")
+    await scene.end(None)
+    await asyncio.gather(first, again)
+    assert scene.flows[2:] == [["c"]]
 
 
 # The heartbeat
@@ -184,20 +177,18 @@ def test_a_driver_that_was_replaced_or_gets_no_answer_acts_no_more(answer: Excep
         leader.ensure()
 
 
-def test_a_requested_heartbeat_does_not_wait_for_the_next_one(monkeypatch: pytest.MonkeyPatch) -> None:
+@in_loop
+async def test_a_requested_heartbeat_does_not_wait_for_the_next_one(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(leadership, "EVERY_S", 3600)
 
-    async def work() -> None:
-        leader = Leader()
-        beats = asyncio.create_task(leader.leadership.run())
-        async with asyncio.timeout(60):
-            for expected in (1, 2):
-                while leader.beats < expected:
-                    await asyncio.sleep(0)
-                leader.leadership.request_heartbeat()
-        beats.cancel()
-
-    asyncio.run(work())
+    leader = Leader()
+    beats = asyncio.create_task(leader.leadership.run())
+    async with asyncio.timeout(60):
+        for expected in (1, 2):
+            while leader.beats < expected:
+                await asyncio.sleep(0)
+            leader.leadership.request_heartbeat()
+    beats.cancel()
 
 
 # Commands do not wait for each other, and each is answered
@@ -281,16 +272,14 @@ async def a_spec_is_taken_on(job: Job) -> None:
     ("outcome", "then"),
     [(AWAY, other_commands), (AWAY, a_newer_spec), (NOT_OURS, a_spec_after_a_refused_one)],
 )
-def test_a_spec_that_cannot_be_taken_on_holds_up_no_other_command(
+@in_loop
+async def test_a_spec_that_cannot_be_taken_on_holds_up_no_other_command(
     outcome: Exception, then: Callable[[Job], Awaitable[None]]
 ) -> None:
-    async def work() -> None:
-        job = Job(outcome)
-        job.accept(Reconfigure("edit", SPEC))
-        await job.until(lambda: len(job.tried) >= 2 or bool(job.commands.answers))
-        await then(job)
-
-    asyncio.run(work())
+    job = Job(outcome)
+    job.accept(Reconfigure("edit", SPEC))
+    await job.until(lambda: len(job.tried) >= 2 or bool(job.commands.answers))
+    await then(job)
 
 
 def test_answers_are_of_the_newest_commands() -> None:

@@ -19,6 +19,7 @@ from runtime.kafka.errors import Disconnected
 from runtime.kafka.protocol.offsets import TopicPartition
 from runtime.kafka.timing import BackgroundTasks
 from runtime.ledger.records import InternalRecord
+from tests.fakes.loops import in_loop
 from tests.runtime.metrics.given import flow_spec, picture
 
 
@@ -69,60 +70,54 @@ class Scene:
         return notes
 
 
-def test_flows_of_one_source_and_interval_share_a_batch(monkeypatch: pytest.MonkeyPatch) -> None:
-    async def work() -> None:
-        scene = Scene(monkeypatch)
-        scene.add("a")
-        scene.add("b")
-        scene.add("far", source="dc3")
-        scene.add("off", every_ms=None)
-        while len(scene.sources.batches) < 4:
-            await scene.sources.next_write()
-        await scene.tasks.end_all()
-        assert set(map(str, scene.sources.batches)) == {"('dc1', ['a', 'b'])", "('dc3', ['far'])"}
-
-    asyncio.run(work())
+@in_loop
+async def test_flows_of_one_source_and_interval_share_a_batch(monkeypatch: pytest.MonkeyPatch) -> None:
+    scene = Scene(monkeypatch)
+    scene.add("a")
+    scene.add("b")
+    scene.add("far", source="dc3")
+    scene.add("off", every_ms=None)
+    while len(scene.sources.batches) < 4:
+        await scene.sources.next_write()
+    await scene.tasks.end_all()
+    assert set(map(str, scene.sources.batches)) == {"('dc1', ['a', 'b'])", "('dc3', ['far'])"}
 
 
-def test_a_flow_that_ends_is_left_out_and_the_last_one_ends_the_writing(
+@in_loop
+async def test_a_flow_that_ends_is_left_out_and_the_last_one_ends_the_writing(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    async def work() -> None:
-        scene = Scene(monkeypatch)
-        scene.add("a")
-        scene.add("b")
+    scene = Scene(monkeypatch)
+    scene.add("a")
+    scene.add("b")
+    await scene.sources.next_write()
+    scene.writer.remove("a")
+    scene.sources.batches.clear()
+    await scene.sources.next_write()
+    assert scene.sources.batches == [("dc1", ["b"])]
+    scene.writer.remove("b")
+    scene.writer.remove("b")
+    await asyncio.sleep(0)
+    scene.sources.batches.clear()
+    scene.add("c", source="dc3")
+    while len(scene.sources.batches) < 3:
         await scene.sources.next_write()
-        scene.writer.remove("a")
-        scene.sources.batches.clear()
+    await scene.tasks.end_all()
+    assert {source for source, _ in scene.sources.batches} == {"dc3"}
+
+
+@in_loop
+async def test_a_failure_is_noted_at_each_flow_until_it_is_over(monkeypatch: pytest.MonkeyPatch) -> None:
+    scene = Scene(monkeypatch)
+    scene.sources.refused = "no broker answers"
+    notes = [scene.add("a"), scene.add("b")]
+    await scene.sources.next_write()
+    assert ["no broker answers" in one[NOTE] for one in notes] == [True, True]
+    scene.sources.refused = ""
+    while not scene.sources.batches:
         await scene.sources.next_write()
-        assert scene.sources.batches == [("dc1", ["b"])]
-        scene.writer.remove("b")
-        scene.writer.remove("b")
-        await asyncio.sleep(0)
-        scene.sources.batches.clear()
-        scene.add("c", source="dc3")
-        while len(scene.sources.batches) < 3:
-            await scene.sources.next_write()
-        await scene.tasks.end_all()
-        assert {source for source, _ in scene.sources.batches} == {"dc3"}
-
-    asyncio.run(work())
-
-
-def test_a_failure_is_noted_at_each_flow_until_it_is_over(monkeypatch: pytest.MonkeyPatch) -> None:
-    async def work() -> None:
-        scene = Scene(monkeypatch)
-        scene.sources.refused = "no broker answers"
-        notes = [scene.add("a"), scene.add("b")]
-        await scene.sources.next_write()
-        assert ["no broker answers" in one[NOTE] for one in notes] == [True, True]
-        scene.sources.refused = ""
-        while not scene.sources.batches:
-            await scene.sources.next_write()
-        assert notes == [{}, {}]
-        await scene.tasks.end_all()
-
-    asyncio.run(work())
+    assert notes == [{}, {}]
+    await scene.tasks.end_all()
 
 
 @pytest.mark.parametrize(

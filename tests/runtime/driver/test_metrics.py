@@ -15,6 +15,7 @@ from runtime.driver.metrics import JobMetrics, ReplicaCounts, replicas
 from runtime.kafka.errors import ErrorCode
 from runtime.kafka.protocol.metadata import Partition, TopicMetadata
 from runtime.metrics.snapshot import ClusterSnapshot, JobSnapshot
+from tests.fakes.loops import in_loop
 from tests.runtime.metrics.given import flow, partition, picture, report, running
 
 SEEN = picture(flow(), slots=[running()], reports=[report(partition())])
@@ -43,68 +44,60 @@ async def running_metrics(metrics: JobMetrics, holds: Callable[[], object]) -> A
     await asyncio.gather(task, return_exceptions=True)
 
 
-def test_it_serves_the_reports_and_ends_with_the_job():
-    async def scenario() -> None:
-        metrics = JobMetrics(lambda: spec(0), lambda: SEEN)
-        metrics.record_report(report(partition(records=42)))
-        async with running_metrics(metrics, lambda: metrics.port):
-            port = metrics.port
-            text = await asyncio.to_thread(get, port, "/metrics")
-            assert 'repl_partition_records_total{flow="f",partition="0",topic="t"} 42.0' in text
-        with socket.socket() as again:
-            again.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            again.bind(("127.0.0.1", port))
-
-    asyncio.run(scenario())
+@in_loop
+async def test_it_serves_the_reports_and_ends_with_the_job():
+    metrics = JobMetrics(lambda: spec(0), lambda: SEEN)
+    metrics.record_report(report(partition(records=42)))
+    async with running_metrics(metrics, lambda: metrics.port):
+        port = metrics.port
+        text = await asyncio.to_thread(get, port, "/metrics")
+        assert 'repl_partition_records_total{flow="f",partition="0",topic="t"} 42.0' in text
+    with socket.socket() as again:
+        again.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        again.bind(("127.0.0.1", port))
 
 
-def test_a_port_that_is_taken_is_trouble_and_nothing_more():
-    async def scenario() -> None:
-        with socket.socket() as other:
-            other.bind(("127.0.0.1", 0))
-            other.listen()
-            taken = other.getsockname()[1]
-            wanted = [spec(taken)]
-            metrics = JobMetrics(lambda: wanted[0], lambda: SEEN, again_s=0.05)
-            async with running_metrics(metrics, lambda: metrics.trouble):
-                assert f"127.0.0.1:{taken}" in metrics.trouble
-                wanted[0] = spec(0)
-                async with asyncio.timeout(10):
-                    while not metrics.port:
-                        await asyncio.sleep(0.005)
-                assert metrics.trouble == ""
-
-    asyncio.run(scenario())
+@in_loop
+async def test_a_port_that_is_taken_is_trouble_and_nothing_more():
+    with socket.socket() as other:
+        other.bind(("127.0.0.1", 0))
+        other.listen()
+        taken = other.getsockname()[1]
+        wanted = [spec(taken)]
+        metrics = JobMetrics(lambda: wanted[0], lambda: SEEN, again_s=0.05)
+        async with running_metrics(metrics, lambda: metrics.trouble):
+            assert f"127.0.0.1:{taken}" in metrics.trouble
+            wanted[0] = spec(0)
+            async with asyncio.timeout(10):
+                while not metrics.port:
+                    await asyncio.sleep(0.005)
+            assert metrics.trouble == ""
 
 
-def test_two_jobs_without_a_declared_port_take_two_ports_and_say_which():
-    async def scenario() -> None:
-        first, second = (JobMetrics(lambda: spec(0), lambda: SEEN) for _ in range(2))
-        async with (
-            running_metrics(first, lambda: first.port),
-            running_metrics(second, lambda: second.port),
-        ):
-            assert first.port is not None
-            assert second.port is not None
-            assert METRICS_PORT <= first.port < second.port
-            assert (second.address, second.taken) == (f"127.0.0.1:{second.port}", METRICS_PORT)
-            assert (first.trouble, second.trouble) == ("", "")
-
-    asyncio.run(scenario())
+@in_loop
+async def test_two_jobs_without_a_declared_port_take_two_ports_and_say_which():
+    first, second = (JobMetrics(lambda: spec(0), lambda: SEEN) for _ in range(2))
+    async with (
+        running_metrics(first, lambda: first.port),
+        running_metrics(second, lambda: second.port),
+    ):
+        assert first.port is not None
+        assert second.port is not None
+        assert METRICS_PORT <= first.port < second.port
+        assert (second.address, second.taken) == (f"127.0.0.1:{second.port}", METRICS_PORT)
+        assert (first.trouble, second.trouble) == ("", "")
 
 
-def test_a_declared_port_is_never_said_to_be_another_one():
-    async def scenario() -> None:
-        with socket.socket() as free:
-            free.bind(("127.0.0.1", 0))
-            port = free.getsockname()[1]
-        metrics = JobMetrics(lambda: spec(port), lambda: SEEN)
-        assert metrics.address == ""
-        async with running_metrics(metrics, lambda: metrics.port):
-            assert (metrics.address, metrics.taken) == (f"127.0.0.1:{port}", 0)
-        assert metrics.address == ""
-
-    asyncio.run(scenario())
+@in_loop
+async def test_a_declared_port_is_never_said_to_be_another_one():
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    metrics = JobMetrics(lambda: spec(port), lambda: SEEN)
+    assert metrics.address == ""
+    async with running_metrics(metrics, lambda: metrics.port):
+        assert (metrics.address, metrics.taken) == (f"127.0.0.1:{port}", 0)
+    assert metrics.address == ""
 
 
 def broken() -> JobSnapshot:
@@ -118,27 +111,23 @@ def broken() -> JobSnapshot:
         ({}, broken, "metrics: ValueError: surprise"),
     ],
 )
-def test_an_address_or_a_picture_that_fails_is_trouble_and_stops_nothing(
+@in_loop
+async def test_an_address_or_a_picture_that_fails_is_trouble_and_stops_nothing(
     changes: dict[str, Any], picture: Callable[[], JobSnapshot], trouble: str
 ):
-    async def scenario() -> None:
-        metrics = JobMetrics(lambda: replace(spec(0), **changes), picture)
-        async with running_metrics(metrics, lambda: metrics.trouble):
-            assert trouble in metrics.trouble
-            assert not changes or (metrics.port, metrics.taken) == (None, 0)
-
-    asyncio.run(scenario())
+    metrics = JobMetrics(lambda: replace(spec(0), **changes), picture)
+    async with running_metrics(metrics, lambda: metrics.trouble):
+        assert trouble in metrics.trouble
+        assert not changes or (metrics.port, metrics.taken) == (None, 0)
 
 
-def test_off_it_listens_nowhere_and_keeps_nothing():
-    async def scenario() -> None:
-        metrics = JobMetrics(lambda: spec(None), lambda: SEEN)
-        metrics.record_report(report(partition()))
-        async with running_metrics(metrics, lambda: True):
-            assert metrics.port is None
-            assert not metrics.slot_metrics.snapshot().partitions
-
-    asyncio.run(scenario())
+@in_loop
+async def test_off_it_listens_nowhere_and_keeps_nothing():
+    metrics = JobMetrics(lambda: spec(None), lambda: SEEN)
+    metrics.record_report(report(partition()))
+    async with running_metrics(metrics, lambda: True):
+        assert metrics.port is None
+        assert not metrics.slot_metrics.snapshot().partitions
 
 
 def listing(*partitions: Partition) -> dict[str, TopicMetadata]:

@@ -29,6 +29,7 @@ from runtime.kafka.protocol.offsets import ListedOffset, ListOffsetsRequest, Lis
 from runtime.kafka.timing import BackgroundTasks
 from runtime.slot import log
 from runtime.slot.slot import SlotEnd, Stopped
+from tests.fakes.loops import in_loop
 from tests.runtime.slot.world import assigned, flow_spec
 
 LOST = """An error occurred while calling o53.collect.
@@ -127,46 +128,42 @@ def raises(error: BaseException) -> Callable[[], SlotResult]:
     ],
     ids=["unforeseen", "exit", "spark", "an end"],
 )
-def test_however_a_task_ends_the_slot_is_submitted_again(
+@in_loop
+async def test_however_a_task_ends_the_slot_is_submitted_again(
     first: Callable[[], SlotResult], why: str, traced: bool, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    async def work() -> None:
-        spark = Spark(first)
-        context = context_of(spark)
-        assert context.membership.publish(0) is not None
-        supervisor = SlotSupervisor(0, context)
-        running = asyncio.create_task(supervisor.run())
-        await asyncio.wait_for(spark.again.wait(), 20)
-        await asyncio.sleep(0)
-        view = supervisor.view()
-        assert (view.state, view.attempts, view.why) == ("submitted", 2, why)
-        assert spark.groups == ["slot 0 attempt 1", "slot 0 attempt 2"]
-        running.cancel()
-
-    asyncio.run(work())
+    spark = Spark(first)
+    context = context_of(spark)
+    assert context.membership.publish(0) is not None
+    supervisor = SlotSupervisor(0, context)
+    running = asyncio.create_task(supervisor.run())
+    await asyncio.wait_for(spark.again.wait(), 20)
+    await asyncio.sleep(0)
+    view = supervisor.view()
+    assert (view.state, view.attempts, view.why) == ("submitted", 2, why)
+    assert spark.groups == ["slot 0 attempt 1", "slot 0 attempt 2"]
+    running.cancel()
     assert ("Traceback" in capsys.readouterr().err) is traced
 
 
 @pytest.mark.parametrize(("seconds", "has_core"), [(6, False), (60, True), (60, False)])
-def test_a_silent_slot_without_a_core_has_lost_its_executor(seconds: int, has_core: bool) -> None:
+@in_loop
+async def test_a_silent_slot_without_a_core_has_lost_its_executor(seconds: int, has_core: bool) -> None:
     """Spark does not count the loss of an executor as a failure of the task, and waits for a core."""
 
-    async def work() -> None:
-        spark, now = Spark(None), 100.0
-        context = context_of(spark)
-        context.membership.publish(0)
-        manager = SlotManager(1, context, list, BackgroundTasks(), lambda _: None)
-        manager.supervisors[0] = slot = SlotSupervisor(0, context, lambda: now)
-        running = asyncio.create_task(slot.run())
-        await asyncio.wait_for(spark.submitted.wait(), 20)
-        slot.acknowledge(SlotReport("driver", 1, SlotStatus(slot=0, at_ms=0, assignment=1)))
-        now += seconds
-        spark.has_core = has_core
-        await manager.inspect_once()
-        assert spark.cancelled == (["slot 0 attempt 1"] if seconds > 6 and not has_core else [])
-        running.cancel()
-
-    asyncio.run(work())
+    spark, now = Spark(None), 100.0
+    context = context_of(spark)
+    context.membership.publish(0)
+    manager = SlotManager(1, context, list, BackgroundTasks(), lambda _: None)
+    manager.supervisors[0] = slot = SlotSupervisor(0, context, lambda: now)
+    running = asyncio.create_task(slot.run())
+    await asyncio.wait_for(spark.submitted.wait(), 20)
+    slot.acknowledge(SlotReport("driver", 1, SlotStatus(slot=0, at_ms=0, assignment=1)))
+    now += seconds
+    spark.has_core = has_core
+    await manager.inspect_once()
+    assert spark.cancelled == (["slot 0 attempt 1"] if seconds > 6 and not has_core else [])
+    running.cancel()
 
 
 @pytest.mark.parametrize(
@@ -243,7 +240,8 @@ def test_a_slot_ends_with_its_channel(
 # The event loop never waits for the JVM, and two calls never run at once
 
 
-def test_a_silent_jvm_is_told_and_called_again_after_the_call_that_hangs() -> None:
+@in_loop
+async def test_a_silent_jvm_is_told_and_called_again_after_the_call_that_hangs() -> None:
     answers, under_way, at_once, turns = threading.Event(), 0, 0, 0
 
     def hangs() -> int:
@@ -254,28 +252,25 @@ def test_a_silent_jvm_is_told_and_called_again_after_the_call_that_hangs() -> No
         under_way -= 1
         return 7
 
-    async def work() -> None:
-        loop, jvm = asyncio.get_running_loop(), JvmCalls(within_s=0.05)
+    loop, jvm = asyncio.get_running_loop(), JvmCalls(within_s=0.05)
 
-        def turn() -> None:
-            nonlocal turns
-            turns += 1
-            loop.call_soon(turn)
+    def turn() -> None:
+        nonlocal turns
+        turns += 1
+        loop.call_soon(turn)
 
-        turn()
-        for _ in range(3):
-            with pytest.raises(JvmSilent, match=r"0\.05 s \(cores\)"):
-                await jvm.call("cores", hangs)
-        assert turns > 3
-        answers.set()
-        async with asyncio.timeout(30):  # on a busy machine even a call that answers may need more than 50 ms
-            while True:
-                with suppress(JvmSilent):
-                    assert await jvm.call("cores", hangs) == 7
-                    return
-
-    asyncio.run(work())
-    assert at_once == 1
+    turn()
+    for _ in range(3):
+        with pytest.raises(JvmSilent, match=r"0\.05 s \(cores\)"):
+            await jvm.call("cores", hangs)
+    assert turns > 3
+    answers.set()
+    async with asyncio.timeout(30):  # on a busy machine even a call that answers may need more than 50 ms
+        answer = None
+        while answer is None:
+            with suppress(JvmSilent):
+                answer = await jvm.call("cores", hangs)
+    assert (answer, at_once) == (7, 1)
 
 
 def test_an_error_of_a_call_reaches_its_caller_and_no_other_one() -> None:

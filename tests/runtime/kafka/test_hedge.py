@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 from collections.abc import Callable, Coroutine
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
@@ -14,6 +15,7 @@ from runtime.contract.client.settings import WireSettings
 from runtime.kafka.cluster import AT_ONCE, ATTEMPT_S, SILENCE_S, KafkaCluster, first_answer
 from runtime.kafka.errors import AuthenticationFailed, Disconnected, WireError
 from runtime.kafka.protocol.request import Api, Writer
+from tests.fakes.loops import in_loop
 from tests.runtime.kafka.scripted import Talk, broker
 
 SILENCE = 0.02
@@ -23,106 +25,70 @@ REFUSED = AuthenticationFailed("broker", "no")
 
 @dataclass
 class Asking:
-    """Brokers by name: an answer, a failure, or silence for ever; who was asked, and who was given up."""
+    """Brokers by name: an answer, a failure, or silence. The answer `late` comes once b was asked."""
 
-    asked: list[str] = field(default_factory=list)
-    given_up: list[str] = field(default_factory=list)
+    asked: str = ""
+    given_up: str = ""
     at_once: int = 0
     most: int = 0
 
-    def way(self, name: str, outcome: str | WireError | None, after: str = "") -> Callable[[], Any]:
-        """With `after`, as soon as that one was asked too."""
+    def ways(self, **outcomes: str | WireError | None) -> list[Callable[[], Any]]:
+        return [functools.partial(self._ask, *one) for one in outcomes.items()]
 
-        async def ask() -> str:
-            self.asked.append(name)
-            self.at_once += 1
-            self.most = max(self.most, self.at_once)
-            try:
-                while outcome is None or (after and after not in self.asked):
-                    await asyncio.sleep(SILENCE / 10)
-            except asyncio.CancelledError:
-                self.given_up.append(name)
-                raise
-            finally:
-                self.at_once -= 1
-            if isinstance(outcome, WireError):
-                raise outcome
-            return outcome
-
-        return ask
-
-    def first(self, *ways: Callable[[], Any]) -> str:
-        return asyncio.run(_first(ways))
+    async def _ask(self, name: str, outcome: str | WireError | None) -> str:
+        self.asked += name
+        self.at_once += 1
+        self.most = max(self.most, self.at_once)
+        try:
+            while outcome is None or (outcome == "late" and "b" not in self.asked):
+                await asyncio.sleep(SILENCE / 10)
+        except asyncio.CancelledError:
+            self.given_up += name
+            raise
+        finally:
+            self.at_once -= 1
+        if isinstance(outcome, WireError):
+            raise outcome
+        return outcome
 
 
-async def _first(ways: tuple[Callable[[], Coroutine[Any, Any, str]], ...]) -> str:
-    return await asyncio.wait_for(first_answer(ways, SILENCE), 60)
-
-
-def test_one_that_answers_is_the_only_one_asked() -> None:
+@pytest.mark.parametrize(
+    ("outcomes", "answer", "asked", "given_up"),
+    [
+        ({"a": "yes", "b": "no"}, "yes", "a", ""),
+        ({"a": None, "b": "yes", "c": "no"}, "yes", "ab", "a"),  # a silent one gets one companion
+        ({"a": "late", "b": None}, "late", "ab", "b"),
+        # One that fails makes room for the next.
+        ({"a": None, "b": GONE, "c": GONE, "d": GONE, "e": "yes"}, "yes", "abcde", "a"),
+        ({"a": GONE, "b": Disconnected("broker", "refused", sent=False)}, GONE, "ab", ""),
+        # A broker that refuses the client is the last one asked, but one that was asked before may answer.
+        ({"a": GONE, "b": REFUSED, "c": "yes"}, REFUSED, "ab", ""),
+        ({"a": "late", "b": REFUSED, "c": "no"}, "late", "ab", ""),
+    ],
+)
+@in_loop
+async def test_the_first_answer_counts(
+    outcomes: dict[str, Any], answer: str | WireError, asked: str, given_up: str
+) -> None:
     asking = Asking()
+    found: object
+    try:
+        found = await first_answer(asking.ways(**outcomes), SILENCE)
+    except WireError as failure:
+        found = failure
+    assert found == answer
+    assert (asking.asked, asking.given_up) == (asked, given_up)
+    assert asking.most <= AT_ONCE
 
-    assert asking.first(asking.way("a", "yes"), asking.way("b", "no")) == "yes"
-    assert asking.asked == ["a"]
 
-
-def test_one_that_is_silent_gets_one_companion_and_is_given_up() -> None:
+@in_loop
+async def test_a_caller_that_gives_up_takes_all_its_questions_back() -> None:
     asking = Asking()
-
-    assert asking.first(asking.way("a", None), asking.way("b", "yes"), asking.way("c", "no")) == "yes"
-    assert (asking.asked, asking.given_up) == (["a", "b"], ["a"])
-
-
-def test_one_that_is_late_may_still_be_the_first() -> None:
-    asking = Asking()
-
-    assert asking.first(asking.way("a", "late", after="b"), asking.way("b", None)) == "late"
-    assert asking.given_up == ["b"]
-
-
-def test_one_that_fails_makes_room_for_the_next() -> None:
-    asking = Asking()
-    silent, gone = asking.way("a", None), [asking.way(name, GONE) for name in "bcd"]
-
-    assert asking.first(silent, *gone, asking.way("e", "yes")) == "yes"
-    assert asking.asked == ["a", "b", "c", "d", "e"]
-    assert asking.most == AT_ONCE
-
-
-def test_when_all_fail_it_is_the_first_failure() -> None:
-    asking = Asking()
-    other = Disconnected("broker", "refused", sent=False)
-
-    with pytest.raises(Disconnected, match="gone"):
-        asking.first(asking.way("a", GONE), asking.way("b", other))
-
-
-def test_who_refuses_us_is_the_last_one_asked() -> None:
-    asking = Asking()
-
-    with pytest.raises(AuthenticationFailed):
-        asking.first(asking.way("a", GONE), asking.way("b", REFUSED), asking.way("c", "yes"))
-    assert asking.asked == ["a", "b"]
-
-
-def test_one_that_was_asked_before_that_may_still_answer() -> None:
-    asking = Asking()
-    late = asking.way("a", "late", after="b")
-
-    assert asking.first(late, asking.way("b", REFUSED), asking.way("c", "no")) == "late"
-
-
-def test_a_caller_that_gives_up_takes_all_its_questions_back() -> None:
-    asking = Asking()
-
-    async def impatient() -> None:
-        async with asyncio.timeout(SILENCE * 10):
-            await first_answer([asking.way(name, None) for name in "abcd"], SILENCE)
-
     with pytest.raises(TimeoutError):
-        asyncio.run(impatient())
+        async with asyncio.timeout(SILENCE * 10):
+            await first_answer(asking.ways(a=None, b=None, c=None, d=None), SILENCE)
     assert len(asking.asked) <= AT_ONCE
-    assert sorted(asking.given_up) == asking.asked
+    assert "".join(sorted(asking.given_up)) == asking.asked
 
 
 @dataclass

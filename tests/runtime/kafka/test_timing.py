@@ -8,6 +8,7 @@ import pytest
 
 from runtime.kafka.errors import Disconnected, TimedOut
 from runtime.kafka.timing import RetryDeadline, Shared, in_time, jittered
+from tests.fakes.loops import in_loop
 
 
 def test_what_is_not_done_in_time_was_not_sent() -> None:
@@ -16,43 +17,37 @@ def test_what_is_not_done_in_time_was_not_sent() -> None:
     assert not failure.value.sent
 
 
-def test_a_retry_deadline_counts_from_the_first_failure(monkeypatch: pytest.MonkeyPatch) -> None:
-    async def work() -> None:
-        loop, deadline, now = asyncio.get_running_loop(), RetryDeadline(10), [100.0]
-        monkeypatch.setattr(loop, "time", lambda: now[0])
+@in_loop
+async def test_a_retry_deadline_counts_from_the_first_failure(monkeypatch: pytest.MonkeyPatch) -> None:
+    loop, deadline, now = asyncio.get_running_loop(), RetryDeadline(10), [100.0]
+    monkeypatch.setattr(loop, "time", lambda: now[0])
 
-        def over_at(seconds: float) -> bool:
-            now[0] = seconds
-            return deadline.over()
+    def over_at(seconds: float) -> bool:
+        now[0] = seconds
+        return deadline.over()
 
-        assert [over_at(at) for at in (500, 510, 511)] == [False, False, True]
-        deadline.extend(5)
-        assert [over_at(at) for at in (515, 516)] == [False, True]
-        deadline.renew()
-        deadline.extend(5)
-        assert [over_at(at) for at in (900, 910, 911)] == [False, False, True]
-        monkeypatch.undo()
-
-    asyncio.run(work())
+    assert [over_at(at) for at in (500, 510, 511)] == [False, False, True]
+    deadline.extend(5)
+    assert [over_at(at) for at in (515, 516)] == [False, True]
+    deadline.renew()
+    deadline.extend(5)
+    assert [over_at(at) for at in (900, 910, 911)] == [False, False, True]
+    monkeypatch.undo()
 
 
-def test_a_retry_deadline_begins_again_where_more_is_done(monkeypatch: pytest.MonkeyPatch) -> None:
-    async def work() -> None:
-        loop, deadline, now = asyncio.get_running_loop(), RetryDeadline(10), [100.0]
-        monkeypatch.setattr(loop, "time", lambda: now[0])
+@in_loop
+async def test_a_retry_deadline_begins_again_where_more_is_done(monkeypatch: pytest.MonkeyPatch) -> None:
+    loop, deadline, now = asyncio.get_running_loop(), RetryDeadline(10), [100.0]
+    monkeypatch.setattr(loop, "time", lambda: now[0])
 
-        def over_at(seconds: float, done: int) -> bool:
-            now[0] = seconds
-            deadline.advance(done)
-            return deadline.over()
+    def over_at(seconds: float, done: int) -> bool:
+        now[0] = seconds
+        deadline.advance(done)
+        return deadline.over()
 
-        found = [
-            over_at(*one) for one in ((500, 0), (511, 0), (512, 7), (522, 7), (523, 7), (524, 6), (525, 8))
-        ]
-        assert found == [False, True, False, False, True, True, False]
-        monkeypatch.undo()
-
-    asyncio.run(work())
+    found = [over_at(*one) for one in ((500, 0), (511, 0), (512, 7), (522, 7), (523, 7), (524, 6), (525, 8))]
+    assert found == [False, True, False, False, True, True, False]
+    monkeypatch.undo()
 
 
 def test_pauses_differ_and_stay_near() -> None:
@@ -62,7 +57,8 @@ def test_pauses_differ_and_stay_near() -> None:
     assert all(0.5 <= pause <= 1.0 for pause in pauses)
 
 
-def test_all_who_wait_get_the_one_outcome_and_the_next_asks_anew() -> None:
+@in_loop
+async def test_all_who_wait_get_the_one_outcome_and_the_next_asks_anew() -> None:
     begun: list[int] = []
 
     async def work() -> int:
@@ -72,39 +68,32 @@ def test_all_who_wait_get_the_one_outcome_and_the_next_asks_anew() -> None:
             raise Disconnected("broker 1", "refused", sent=False)
         return len(begun)
 
-    async def use() -> None:
-        shared: Shared[int] = Shared()
-        outcomes = await asyncio.gather(*(shared.run(work) for _ in range(5)), return_exceptions=True)
-        assert all(isinstance(outcome, Disconnected) for outcome in outcomes)
-        assert await shared.run(work) == 2
-
-    asyncio.run(use())
+    shared: Shared[int] = Shared()
+    outcomes = await asyncio.gather(*(shared.run(work) for _ in range(5)), return_exceptions=True)
+    assert all(isinstance(outcome, Disconnected) for outcome in outcomes)
+    assert await shared.run(work) == 2
     assert begun == [0, 1]
 
 
-def test_a_caller_that_gives_up_leaves_the_work_to_the_others() -> None:
+@in_loop
+async def test_a_caller_that_gives_up_leaves_the_work_to_the_others() -> None:
     async def work() -> str:
         await asyncio.sleep(0.05)
         return "done"
 
-    async def use() -> None:
-        shared: Shared[str] = Shared()
-        patient = asyncio.ensure_future(shared.run(work))
-        with pytest.raises(TimedOut):
-            await in_time(shared.run(work), 0.01, "waiting")
-        assert await patient == "done"
-
-    asyncio.run(use())
+    shared: Shared[str] = Shared()
+    patient = asyncio.ensure_future(shared.run(work))
+    with pytest.raises(TimedOut):
+        await in_time(shared.run(work), 0.01, "waiting")
+    assert await patient == "done"
 
 
-def test_stopping_ends_the_work() -> None:
-    async def use() -> None:
-        shared: Shared[None] = Shared()
-        await shared.stop()
-        waiting = asyncio.ensure_future(shared.run(lambda: asyncio.sleep(60)))
-        await asyncio.sleep(0)
-        await shared.stop()
-        with pytest.raises(asyncio.CancelledError):
-            await waiting
-
-    asyncio.run(use())
+@in_loop
+async def test_stopping_ends_the_work() -> None:
+    shared: Shared[None] = Shared()
+    await shared.stop()
+    waiting = asyncio.ensure_future(shared.run(lambda: asyncio.sleep(60)))
+    await asyncio.sleep(0)
+    await shared.stop()
+    with pytest.raises(asyncio.CancelledError):
+        await waiting

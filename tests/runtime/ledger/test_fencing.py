@@ -14,6 +14,7 @@ from runtime.kafka.protocol.transactions import (
     ProducerIdentity,
 )
 from runtime.ledger.transaction_writer import fence
+from tests.fakes.loops import in_loop
 
 IDS = [f"repl.job.flow.{number}" for number in range(200)]
 NODES = 3
@@ -58,42 +59,34 @@ class Coordinators(KafkaCluster):
         return InitProducerIdResponse(0, ErrorCode.NONE, ProducerIdentity(1, 1))
 
 
-def test_many_ids_share_connections_and_one_question():
-    async def story() -> None:
-        cluster = Coordinators()
-        assert await fence(cluster, IDS) == []
-        assert sorted(cluster.initialised) == sorted(IDS)
-        assert cluster.looked_up == [IDS]
-        assert len(cluster.connections) == 16 * NODES
-
-    asyncio.run(story())
+@in_loop
+async def test_many_ids_share_connections_and_one_question():
+    cluster = Coordinators()
+    assert await fence(cluster, IDS) == []
+    assert sorted(cluster.initialised) == sorted(IDS)
+    assert cluster.looked_up == [IDS]
+    assert len(cluster.connections) == 16 * NODES
 
 
-def test_what_is_stuck_is_returned_and_the_others_are_fenced():
-    async def story() -> None:
-        stuck = IDS[5:7]
-        cluster = Coordinators(stuck)
-        assert await fence(cluster, IDS[:10], within=0.05) == stuck
-        assert sorted(cluster.initialised) == sorted(set(IDS[:10]) - set(stuck))
-
-    asyncio.run(story())
+@in_loop
+async def test_what_is_stuck_is_returned_and_the_others_are_fenced():
+    stuck = IDS[5:7]
+    cluster = Coordinators(stuck)
+    assert await fence(cluster, IDS[:10], within=0.05) == stuck
+    assert sorted(cluster.initialised) == sorted(set(IDS[:10]) - set(stuck))
 
 
-def test_what_waits_for_a_connection_that_hangs_is_not_sent():
-    async def story() -> None:
-        cluster = Coordinators(hangs=IDS[0])
-        stuck = await fence(cluster, IDS, within=0.3)
-        assert stuck[0] == IDS[0]
-        assert len(stuck) < len(IDS) / NODES  # at most those that share its connection
-        assert sorted(cluster.initialised) == sorted(set(IDS) - set(stuck))
-
-    asyncio.run(story())
+@in_loop
+async def test_what_waits_for_a_connection_that_hangs_is_not_sent():
+    cluster = Coordinators(hangs=IDS[0])
+    stuck = await fence(cluster, IDS, within=0.3)
+    assert stuck[0] == IDS[0]
+    assert len(stuck) < len(IDS) / NODES  # at most those that share its connection
+    assert sorted(cluster.initialised) == sorted(set(IDS) - set(stuck))
 
 
-def test_where_coordinators_are_not_found_at_once_each_id_looks_for_its_own():
-    async def story() -> None:
-        cluster = Coordinators(known=False)
-        assert await fence(cluster, IDS[:10]) == []
-        assert sorted(cluster.initialised) == sorted(IDS[:10])
-
-    asyncio.run(story())
+@in_loop
+async def test_where_coordinators_are_not_found_at_once_each_id_looks_for_its_own():
+    cluster = Coordinators(known=False)
+    assert await fence(cluster, IDS[:10]) == []
+    assert sorted(cluster.initialised) == sorted(IDS[:10])

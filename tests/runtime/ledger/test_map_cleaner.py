@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Mapping
 
 import pytest
@@ -29,6 +28,7 @@ from runtime.ledger.map_cleaner import CleanedMap, SealedSpan, clean_map, merge,
 from runtime.ledger.offset_maps import OffsetMapReader, OffsetMaps
 from runtime.ledger.records import InternalRecord
 from tests.fakes.internal_topics import InternalTopics
+from tests.fakes.loops import in_loop
 from tests.runtime.contract.test_offsetmap import Event, Model
 
 ORDERS = PartitionKey("a-flow", "orders", 0)
@@ -132,77 +132,69 @@ FIRST = first_progress(
 )
 
 
-def test_a_long_map_is_merged_once_and_read_alike_by_every_reader() -> None:
-    async def work() -> None:
-        ledger = LedgerOfOneFlow()
-        progress = await copied(ledger, FIRST, 200 * SMALL + 7)
-        running = await ledger.reader()
-        await running.refresh(ORDERS.flow)
-        before = running.get(ORDERS)
-        assert before is not None
-        assert len(before.spans) == 201
-        assert await ledger.clean(running) == CleanedMap(0, 3 * 63)
-        assert await ledger.clean(running) == CleanedMap(0, 0)
-        progress = await copied(ledger, progress, SMALL)
-        for reader in (running, await ledger.reader()):
-            await reader.refresh(ORDERS.flow)
-            after = reader.get(ORDERS)
-            assert after is not None
-            assert len(after.spans) == 3 + 9 + 1
-            assert after.end == progress.position
-            for offset in range(0, before.end, 97):
-                assert after.translate(offset) == before.translate(offset)
-
-    asyncio.run(work())
-
-
-def test_a_reader_of_older_progress_finds_its_offsets_in_a_segment_that_was_merged_since() -> None:
-    async def work() -> None:
-        ledger = LedgerOfOneFlow()
-        older = await copied(ledger, FIRST, 10 * SMALL + 50)
-        reading = await ledger.reader()
-        await reading.refresh(ORDERS.flow)
-        expected = reading.get(ORDERS)
-        assert expected is not None
-        await copied(ledger, older, 60 * SMALL)
-        await ledger.clean(await ledger.reader())
-        await ledger.commit({ProgressKey(ORDERS): older})
-        maps = OffsetMaps(ledger.topics, await Ledger.open(ledger.topics))  # type: ignore[arg-type]
-        await maps.refresh([ORDERS.flow])
-        found = maps.map(ORDERS)
-        assert found is not None
-        assert maps.progress(ORDERS.flow) == {ORDERS: older}
-        for offset in range(older.position):
-            assert found.translate(offset) == expected.translate(offset)
-
-    asyncio.run(work())
-
-
-def test_segments_of_an_older_incarnation_are_deleted() -> None:
-    async def work() -> None:
-        ledger = LedgerOfOneFlow()
-        progress = await copied(ledger, FIRST, 3 * SMALL)
-        await ledger.commit({SegmentKey(ORDERS, -1, 0): merge([progress.open_span()])})
-        reader = await ledger.reader()
-        assert await ledger.clean(reader) == CleanedMap(1, 0)
+@in_loop
+async def test_a_long_map_is_merged_once_and_read_alike_by_every_reader() -> None:
+    ledger = LedgerOfOneFlow()
+    progress = await copied(ledger, FIRST, 200 * SMALL + 7)
+    running = await ledger.reader()
+    await running.refresh(ORDERS.flow)
+    before = running.get(ORDERS)
+    assert before is not None
+    assert len(before.spans) == 201
+    assert await ledger.clean(running) == CleanedMap(0, 3 * 63)
+    assert await ledger.clean(running) == CleanedMap(0, 0)
+    progress = await copied(ledger, progress, SMALL)
+    for reader in (running, await ledger.reader()):
         await reader.refresh(ORDERS.flow)
-        assert {key.incarnation for key in reader.segments(ORDERS)} == {0}
+        after = reader.get(ORDERS)
+        assert after is not None
+        assert len(after.spans) == 3 + 9 + 1
+        assert after.end == progress.position
+        for offset in range(0, before.end, 97):
+            assert after.translate(offset) == before.translate(offset)
 
-    asyncio.run(work())
+
+@in_loop
+async def test_a_reader_of_older_progress_finds_its_offsets_in_a_segment_that_was_merged_since() -> None:
+    ledger = LedgerOfOneFlow()
+    older = await copied(ledger, FIRST, 10 * SMALL + 50)
+    reading = await ledger.reader()
+    await reading.refresh(ORDERS.flow)
+    expected = reading.get(ORDERS)
+    assert expected is not None
+    await copied(ledger, older, 60 * SMALL)
+    await ledger.clean(await ledger.reader())
+    await ledger.commit({ProgressKey(ORDERS): older})
+    maps = OffsetMaps(ledger.topics, await Ledger.open(ledger.topics))  # type: ignore[arg-type]
+    await maps.refresh([ORDERS.flow])
+    found = maps.map(ORDERS)
+    assert found is not None
+    assert maps.progress(ORDERS.flow) == {ORDERS: older}
+    for offset in range(older.position):
+        assert found.translate(offset) == expected.translate(offset)
 
 
-def test_a_segment_whose_runs_cannot_be_decoded_is_named_and_left_as_it_is() -> None:
-    async def work() -> None:
-        ledger = LedgerOfOneFlow()
-        await copied(ledger, FIRST, 70 * SMALL)
-        reader = await ledger.reader()
-        await reader.refresh(ORDERS.flow)
-        third = reader.segments(ORDERS)[SegmentKey(ORDERS, 0, 2)]
-        broken = replace(merge([third]), runs=third.encoded_runs()[:-1])
-        await ledger.commit({SegmentKey(ORDERS, 0, 2): broken})
-        ledger.written.clear()
-        with pytest.raises(UnreadableRecord, match="orders-0, segments 0 to 63: the last run"):
-            await ledger.clean(reader)
-        assert ledger.written == []
+@in_loop
+async def test_segments_of_an_older_incarnation_are_deleted() -> None:
+    ledger = LedgerOfOneFlow()
+    progress = await copied(ledger, FIRST, 3 * SMALL)
+    await ledger.commit({SegmentKey(ORDERS, -1, 0): merge([progress.open_span()])})
+    reader = await ledger.reader()
+    assert await ledger.clean(reader) == CleanedMap(1, 0)
+    await reader.refresh(ORDERS.flow)
+    assert {key.incarnation for key in reader.segments(ORDERS)} == {0}
 
-    asyncio.run(work())
+
+@in_loop
+async def test_a_segment_whose_runs_cannot_be_decoded_is_named_and_left_as_it_is() -> None:
+    ledger = LedgerOfOneFlow()
+    await copied(ledger, FIRST, 70 * SMALL)
+    reader = await ledger.reader()
+    await reader.refresh(ORDERS.flow)
+    third = reader.segments(ORDERS)[SegmentKey(ORDERS, 0, 2)]
+    broken = replace(merge([third]), runs=third.encoded_runs()[:-1])
+    await ledger.commit({SegmentKey(ORDERS, 0, 2): broken})
+    ledger.written.clear()
+    with pytest.raises(UnreadableRecord, match="orders-0, segments 0 to 63: the last run"):
+        await ledger.clean(reader)
+    assert ledger.written == []

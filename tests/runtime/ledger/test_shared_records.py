@@ -17,6 +17,7 @@ from runtime.kafka.protocol.produce import ProducedPartition, ProduceRequest, Pr
 from runtime.ledger.ledger import Ledger, register
 from runtime.ledger.records import InternalRecord, InternalTopicScan, read
 from tests.fakes.internal_topics import InternalTopics
+from tests.fakes.loops import in_loop
 from tests.fakes.permits import Permits, settled
 from tests.runtime.ledger.given import progress
 
@@ -64,58 +65,52 @@ def scan_of(cluster: HeldTopics) -> InternalTopicScan:
     return InternalTopicScan(cast("KafkaCluster", cluster), TOPIC, 0)
 
 
-def test_callers_that_wait_for_a_read_share_the_next_one_and_see_what_was_written_before_they_called():
-    async def story() -> None:
-        cluster, told = HeldTopics(), []
-        scan = scan_of(cluster)
-        first = asyncio.create_task(scan.refresh())
-        await settled()
-        cluster.grow(TOPIC, InternalRecord(b"late", b"1"))  # after the first read has asked for the end
-        others = [asyncio.create_task(scan.refresh(taken=lambda: told.append(len(told)))) for _ in range(5)]
-        await settled()
-        cluster.permits.allow(1)
+@in_loop
+async def test_callers_that_wait_for_a_read_share_the_next_one_and_see_what_was_written_before_they_called():
+    cluster, told = HeldTopics(), []
+    scan = scan_of(cluster)
+    first = asyncio.create_task(scan.refresh())
+    await settled()
+    cluster.grow(TOPIC, InternalRecord(b"late", b"1"))  # after the first read has asked for the end
+    others = [asyncio.create_task(scan.refresh(taken=lambda: told.append(len(told)))) for _ in range(5)]
+    await settled()
+    cluster.permits.allow(1)
+    await first
+    assert scan.fold.get(b"late") is None
+    cluster.permits.allow(1)
+    await asyncio.gather(*others)
+    assert scan.fold.get(b"late") == b"1"
+    assert cluster.ends_asked == 2
+    assert len(told) == 5
+
+
+@in_loop
+async def test_a_read_that_was_cancelled_counts_for_nobody():
+    cluster = HeldTopics()
+    scan = scan_of(cluster)
+    cluster.grow(TOPIC, InternalRecord(b"key", b"1"))
+    first, second = (asyncio.create_task(scan.refresh()) for _ in range(2))
+    await settled()
+    first.cancel()
+    await settled()
+    cluster.permits.allow(1)
+    await second
+    assert scan.fold.get(b"key") == b"1"
+    assert cluster.ends_asked == 2
+    with pytest.raises(asyncio.CancelledError):
         await first
-        assert scan.fold.get(b"late") is None
-        cluster.permits.allow(1)
-        await asyncio.gather(*others)
-        assert scan.fold.get(b"late") == b"1"
-        assert cluster.ends_asked == 2
-        assert len(told) == 5
-
-    asyncio.run(story())
 
 
-def test_a_read_that_was_cancelled_counts_for_nobody():
-    async def story() -> None:
-        cluster = HeldTopics()
-        scan = scan_of(cluster)
-        cluster.grow(TOPIC, InternalRecord(b"key", b"1"))
-        first, second = (asyncio.create_task(scan.refresh()) for _ in range(2))
-        await settled()
-        first.cancel()
-        await settled()
-        cluster.permits.allow(1)
-        await second
-        assert scan.fold.get(b"key") == b"1"
-        assert cluster.ends_asked == 2
-        with pytest.raises(asyncio.CancelledError):
-            await first
-
-    asyncio.run(story())
-
-
-def test_a_ledger_partition_is_read_once_for_all_of_its_flows():
-    async def story() -> None:
-        cluster = HeldTopics()
-        key = ProgressKey(PartitionKey("flow-3", "orders", 0))
-        cluster.grow(naming.LEDGER, InternalRecord(encode_key(key), encode_value(progress(7))))
-        ledger = Ledger(cast("KafkaCluster", cluster), 1)
-        cluster.permits.allow(1)
-        await ledger.refresh_all([f"flow-{number}" for number in range(10)])
-        assert cluster.ends_asked == 1
-        assert ledger.all_progress("flow-3") == {key.of: progress(7)}
-
-    asyncio.run(story())
+@in_loop
+async def test_a_ledger_partition_is_read_once_for_all_of_its_flows():
+    cluster = HeldTopics()
+    key = ProgressKey(PartitionKey("flow-3", "orders", 0))
+    cluster.grow(naming.LEDGER, InternalRecord(encode_key(key), encode_value(progress(7))))
+    ledger = Ledger(cast("KafkaCluster", cluster), 1)
+    cluster.permits.allow(1)
+    await ledger.refresh_all([f"flow-{number}" for number in range(10)])
+    assert cluster.ends_asked == 1
+    assert ledger.all_progress("flow-3") == {key.of: progress(7)}
 
 
 def producer(flow: str) -> FlowProducer:
@@ -128,32 +123,28 @@ def registering(cluster: HeldTopics, number: int) -> asyncio.Task[None]:
     )
 
 
-def test_producer_ids_are_registered_together():
-    async def story() -> None:
-        cluster = HeldTopics()
-        lanes = [registering(cluster, number) for number in range(6)]
-        await settled()
-        assert not any(lane.done() for lane in lanes)  # each waits until its own record is written
-        cluster.permits.allow(2)
-        await asyncio.gather(*lanes)
-        assert [list(one) for one in cluster.written] == [[0], [1, 2, 3, 4, 5]]
-        for number, written in ((number, one) for some in cluster.written for number, one in some.items()):
-            assert written == producer(f"flow-{number % 2}")
-
-    asyncio.run(story())
+@in_loop
+async def test_producer_ids_are_registered_together():
+    cluster = HeldTopics()
+    lanes = [registering(cluster, number) for number in range(6)]
+    await settled()
+    assert not any(lane.done() for lane in lanes)  # each waits until its own record is written
+    cluster.permits.allow(2)
+    await asyncio.gather(*lanes)
+    assert [list(one) for one in cluster.written] == [[0], [1, 2, 3, 4, 5]]
+    for number, written in ((number, one) for some in cluster.written for number, one in some.items()):
+        assert written == producer(f"flow-{number % 2}")
 
 
-def test_a_failed_write_of_producer_ids_fails_each_of_them():
-    async def story() -> None:
-        cluster = HeldTopics()
-        lanes = [registering(cluster, number) for number in range(3)]
-        await settled()
-        cluster.permits.allow(1)
-        await settled()
-        cluster.failures = [Disconnected("localhost:1", "broken", sent=True)]
-        cluster.permits.allow(1)
-        found = await asyncio.gather(*lanes, return_exceptions=True)
-        assert [type(one) for one in found] == [type(None), Disconnected, Disconnected]
-        assert [list(one) for one in cluster.written] == [[0]]
-
-    asyncio.run(story())
+@in_loop
+async def test_a_failed_write_of_producer_ids_fails_each_of_them():
+    cluster = HeldTopics()
+    lanes = [registering(cluster, number) for number in range(3)]
+    await settled()
+    cluster.permits.allow(1)
+    await settled()
+    cluster.failures = [Disconnected("localhost:1", "broken", sent=True)]
+    cluster.permits.allow(1)
+    found = await asyncio.gather(*lanes, return_exceptions=True)
+    assert [type(one) for one in found] == [type(None), Disconnected, Disconnected]
+    assert [list(one) for one in cluster.written] == [[0]]
