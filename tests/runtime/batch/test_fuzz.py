@@ -22,7 +22,7 @@ from runtime.batch import (
 from runtime.contract.records.provenance import HEADER, ClusterPartition, ClusterTopic, Origin, encode
 from tests.runtime.batch.forge import HERE, START, batch_bytes, control_batch, legacy_bytes, record, summed
 
-ROUNDS = 400
+ROUNDS = 200
 LONGEST = 20.0  # seconds for one damaged response; a sound one takes a millisecond
 SOME = [
     record(0),

@@ -1,11 +1,21 @@
-"""From bytes to batches, and what is wrong with bytes named by topic, partition and offset."""
+"""From bytes to batches and back: bad bytes are named, only headers are stamped, markers decide."""
 
 import struct
 
 import pytest
 
-from runtime.batch import Codec, LegacySet, walk
-from tests.runtime.batch.forge import HERE, batch_bytes, batches, empty_batch, legacy_bytes, record, summed
+from runtime.batch import AbortedTransactions, Codec, LegacySet, marker_type, next_sequence, stamp, walk
+from tests.runtime.batch.forge import (
+    HERE,
+    batch_bytes,
+    batches,
+    control_batch,
+    empty_batch,
+    legacy_bytes,
+    read_back,
+    record,
+    summed,
+)
 
 ONE = batch_bytes([record(10), record(11)])
 TWO = batch_bytes([record(12)], Codec.LZ4, last=15)
@@ -100,3 +110,97 @@ def test_any_flipped_bit_behind_the_checksum_is_noticed():
         bad = bytearray(TWO)
         bad[bit // 8] ^= 1 << bit % 8
         assert "wrong checksum" in str(walk(bad, HERE).failure)
+
+
+# The header that goes out, and only the header: bodies are not copied
+
+RECORDS = [record(90 + at, b"x" * at) for at in range(5)]
+
+
+@pytest.mark.parametrize("codec", Codec)
+@pytest.mark.parametrize("more", [0, 0x10, 0x40, 0x4080, 0x50])
+def test_only_whose_it_is_changes(codec: Codec, more: int):
+    source = batches(batch_bytes(RECORDS, codec, producer=(5, 6, 7), more=more))[0]
+    stamped = stamp(source, producer_id=1 << 40, producer_epoch=3, sequence=77)
+    assert stamped.body is source.body
+    assert stamped.size == source.size
+    (sent,) = batches(stamped.header + stamped.body)
+    assert (sent.base_offset, sent.leader_epoch, sent.attributes) == (0, -1, int(codec) | 0x10)
+    assert (sent.producer_id, sent.producer_epoch, sent.base_sequence) == (1 << 40, 3, 77)
+    assert sent[6:9] == source[6:9]
+    assert read_back(bytes(stamped.header + stamped.body)) == [
+        one._replace(offset=at) for at, one in enumerate(RECORDS)
+    ]
+
+
+def test_append_time_is_never_stamped_because_its_timestamps_would_change():
+    with pytest.raises(AssertionError, match="rewrite"):
+        stamp(batches(batch_bytes(RECORDS, more=0x08))[0], 1, 1, 1)
+
+
+@pytest.mark.parametrize(
+    ("sequence", "records", "following"),
+    [
+        (0, 1, 1),
+        (2**31 - 2, 1, 2**31 - 1),
+        (2**31 - 1, 1, 0),
+        (2**31 - 2, 5, 3),
+        (2**31 - 1, 2**31 - 1, 2**31 - 2),
+    ],
+)
+def test_sequences_wrap_to_zero(sequence: int, records: int, following: int):
+    assert next_sequence(sequence, records) == following
+
+
+# Which batches are of committed transactions
+
+ABORT, COMMIT = 0, 1
+
+
+def data(offset: int, producer: int, *, transactional: bool = True) -> bytes:
+    return batch_bytes([record(offset)], producer=(producer, 0, 0), more=0x10 if transactional else 0)
+
+
+def seen(aborted: list[tuple[int, int]], *parts: bytes) -> list[int]:
+    transactions = AbortedTransactions(aborted)
+    return [batch.base_offset for batch in batches(*parts) if transactions.keeps(batch)]
+
+
+@pytest.mark.parametrize(
+    ("aborted", "parts", "expected"),
+    [
+        ([], [data(0, 1), control_batch(1, 1, COMMIT)], [0]),
+        ([(1, 0)], [data(0, 1), data(1, 1), control_batch(2, 1, ABORT), data(3, 1)], [3]),
+        # From its first offset on: what the same producer committed before it stays.
+        ([(1, 2)], [data(0, 1), control_batch(1, 1, COMMIT), data(2, 1), control_batch(3, 1, ABORT)], [0]),
+        # Others in between are not touched, nor is what the producer sent outside of transactions.
+        ([(1, 0)], [data(0, 1), data(1, 2), data(2, 1), control_batch(3, 1, ABORT)], [1]),
+        ([(1, 0)], [data(0, 1, transactional=False), data(1, 1)], [0]),
+        # Two aborted transactions of one producer around a committed one, listed in any order.
+        (
+            [(1, 4), (1, 0)],
+            [data(0, 1), control_batch(1, 1, ABORT), data(2, 1), control_batch(3, 1, COMMIT), data(4, 1)],
+            [2],
+        ),
+        # The response begins inside an aborted transaction.
+        ([(1, 3)], [data(50, 1), control_batch(51, 1, ABORT), data(52, 1)], [52]),
+        # A commit marker doesn't end an aborted transaction of another producer.
+        ([(1, 0)], [data(0, 1), control_batch(1, 2, COMMIT), data(2, 1)], []),
+    ],
+)
+def test_keeps(aborted: list[tuple[int, int]], parts: list[bytes], expected: list[int]):
+    assert seen(aborted, *parts) == expected
+
+
+def test_a_batch_that_reaches_past_the_first_offset_is_aborted():
+    long = batch_bytes([record(0), record(1), record(2)], producer=(1, 0, 0), more=0x10)
+    assert seen([(1, 2)], long) == []
+
+
+@pytest.mark.parametrize("kind", [ABORT, COMMIT, 2, 5])
+def test_marker_type(kind: int):
+    assert marker_type(batches(control_batch(1 << 40, 9, kind))[0]) == kind
+
+
+def test_a_marker_whose_record_is_gone_says_nothing():
+    assert marker_type(batches(empty_batch(4, 4))[0]) == -1

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from typing import Literal, NamedTuple
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from runtime.batch import Batch, walk
@@ -66,6 +66,8 @@ def folded(*parts: bytes) -> CommittedValues:
             b"new",
             False,
         ),
+        # What was superseded leaves nothing undecided: its marker may be gone for good.
+        ([wrote(0, 1, "k", "a"), wrote(5, None, "k", "b")], b"b", False),
         # A tombstone takes the value away.
         ([wrote(0, None, "k", "a"), wrote(1, None, "k", None)], None, False),
         # What compaction left of a superseded transaction: a batch without records, a marker without data.
@@ -102,12 +104,6 @@ def test_a_marker_that_was_compacted_away_is_not_taken_for_a_later_one(later: Se
     assert not fold.undecided(b"k")
 
 
-def test_what_was_superseded_leaves_nothing_undecided() -> None:
-    """Its marker may be gone for good."""
-    fold = folded(wrote(0, 1, "k", "a"), wrote(5, None, "k", "b"))
-    assert (fold.get(b"k"), fold.undecided(b"k")) == (b"b", False)
-
-
 def test_news_are_returned_once() -> None:
     fold = folded(wrote(0, None, "k", "a"), wrote(1, None, "gone", "b"), wrote(2, 1, "open", "c"))
     fold.take(walk(wrote(3, None, "gone", None), HERE).sets)
@@ -128,11 +124,11 @@ def test_values_can_leave_the_memory_with_the_news() -> None:
     assert dict(fold.items()) == {b"k": b""}
 
 
-def test_what_was_read_already_is_not_read_again() -> None:
-    fold = folded(wrote(5, None, "k", "new"))
+def test_records_that_were_read_already_are_not_read_again_and_each_value_has_its_offset() -> None:
+    fold = folded(wrote(5, None, "k", "new"), wrote(6, None, "gone", "b"), wrote(7, None, "gone", None))
     fold.take(walk(wrote(0, None, "k", "old"), HERE).sets)
-    assert fold.get(b"k") == b"new"
     assert dict(fold.items()) == {b"k": b"new"}
+    assert [fold.offset(key) for key in (b"k", b"gone", b"never")] == [5, -1, -1]
 
 
 def test_small_records_come_back_as_they_were_built() -> None:
@@ -175,11 +171,6 @@ def test_a_log_start_that_moved_leaves_what_a_new_reader_would_find() -> None:
         walk(wrote(10, 1, "rewritten", "c", epoch=1) + control_batch(11, 1, COMMIT, epoch=1), HERE).sets
     )
     assert fold.get(b"rewritten") == b"c"
-
-
-def test_the_offset_is_that_of_a_value() -> None:
-    fold = folded(wrote(0, None, "k", "a"), wrote(1, None, "gone", "b"), wrote(2, None, "gone", None))
-    assert [fold.offset(key) for key in (b"k", b"gone", b"never")] == [0, -1, -1]
 
 
 @pytest.mark.parametrize(
@@ -280,6 +271,7 @@ SKIP = st.just(Step("skip", None, "", None))
 STEPS = st.sampled_from([WRITES, WRITES, WRITES, WRITES, ENDS, ENDS, SKIP]).flatmap(lambda steps: steps)
 
 
+@settings(max_examples=60)
 @given(st.lists(STEPS, min_size=2, max_size=20))
 def test_the_answers_are_those_of_a_log_that_forgets_nothing(steps: list[Step]) -> None:
     fold, log = CommittedValues(), Log()

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from runtime.contract.records.advance import LARGEST, Advance, advance, first_progress
+from runtime.contract.records.advance import LARGEST, Advance, advance
 from runtime.contract.records.ledger import (
     LedgerKey,
     LedgerValue,
@@ -29,6 +29,7 @@ from runtime.ledger.offset_maps import OffsetMapReader, OffsetMaps
 from runtime.ledger.records import InternalRecord
 from tests.fakes.internal_topics import InternalTopics
 from tests.fakes.loops import in_loop
+from tests.fakes.progress import progress
 from tests.runtime.contract.test_offsetmap import Event, Model
 
 ORDERS = PartitionKey("a-flow", "orders", 0)
@@ -109,33 +110,25 @@ class LedgerOfOneFlow:
         return await clean_map(maps, self.topics, self, ORDERS.flow)  # type: ignore[arg-type]
 
 
-async def copied(ledger: LedgerOfOneFlow, progress: Progress, transactions: int) -> Progress:
+async def copied(ledger: LedgerOfOneFlow, before: Progress, transactions: int) -> Progress:
     """Copies two records in each transaction; a marker lies behind them at the destination."""
     for _ in range(transactions):
-        at, end = progress.position, progress.destination_end
+        at, end = before.position, before.destination_end
         step = Advance(position=at + 2, source_epoch=0, runs=(Run(at, end + 1, 2),), records=2)
-        progress, segments = advance(progress, step, 1, 1)
-        for number, segment in enumerate(segments, progress.segments - len(segments)):
-            await ledger.commit({SegmentKey(ORDERS, progress.incarnation, number): segment})
-    await ledger.commit({ProgressKey(ORDERS): progress})
-    return progress
+        before, segments = advance(before, step, 1, 1)
+        for number, segment in enumerate(segments, before.segments - len(segments)):
+            await ledger.commit({SegmentKey(ORDERS, before.incarnation, number): segment})
+    await ledger.commit({ProgressKey(ORDERS): before})
+    return before
 
 
-FIRST = first_progress(
-    generation=1,
-    source_topic_id=b"s" * 16,
-    destination_topic="orders",
-    destination_topic_id=b"d" * 16,
-    position=0,
-    destination_end=0,
-    now_ms=1,
-)
+FIRST = progress()
 
 
 @in_loop
 async def test_a_long_map_is_merged_once_and_read_alike_by_every_reader() -> None:
     ledger = LedgerOfOneFlow()
-    progress = await copied(ledger, FIRST, 200 * SMALL + 7)
+    newest = await copied(ledger, FIRST, 200 * SMALL + 7)
     running = await ledger.reader()
     await running.refresh(ORDERS.flow)
     before = running.get(ORDERS)
@@ -143,13 +136,13 @@ async def test_a_long_map_is_merged_once_and_read_alike_by_every_reader() -> Non
     assert len(before.spans) == 201
     assert await ledger.clean(running) == CleanedMap(0, 3 * 63)
     assert await ledger.clean(running) == CleanedMap(0, 0)
-    progress = await copied(ledger, progress, SMALL)
+    newest = await copied(ledger, newest, SMALL)
     for reader in (running, await ledger.reader()):
         await reader.refresh(ORDERS.flow)
         after = reader.get(ORDERS)
         assert after is not None
         assert len(after.spans) == 3 + 9 + 1
-        assert after.end == progress.position
+        assert after.end == newest.position
         for offset in range(0, before.end, 97):
             assert after.translate(offset) == before.translate(offset)
 
@@ -177,8 +170,8 @@ async def test_a_reader_of_older_progress_finds_its_offsets_in_a_segment_that_wa
 @in_loop
 async def test_segments_of_an_older_incarnation_are_deleted() -> None:
     ledger = LedgerOfOneFlow()
-    progress = await copied(ledger, FIRST, 3 * SMALL)
-    await ledger.commit({SegmentKey(ORDERS, -1, 0): merge([progress.open_span()])})
+    newest = await copied(ledger, FIRST, 3 * SMALL)
+    await ledger.commit({SegmentKey(ORDERS, -1, 0): merge([newest.open_span()])})
     reader = await ledger.reader()
     assert await ledger.clean(reader) == CleanedMap(1, 0)
     await reader.refresh(ORDERS.flow)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import gc
 import os
 import resource
@@ -15,6 +16,7 @@ from runtime.contract.records.offset_map import Run, Span, StoredRuns, encode_ru
 from runtime.ledger.runs_files import RunsFiles
 
 
+@functools.cache
 def runs(count: int) -> bytes:
     return encode_runs([Run(2 * one, 3 * one, 1) for one in range(count)], 0, 0)
 
@@ -60,15 +62,15 @@ def test_small_runs_stay_in_memory(folder: Path) -> None:
 
 def test_a_file_is_closed_when_its_last_runs_are_trimmed(folder: Path) -> None:
     files = RunsFiles(file_bytes=1_000)
-    stored: list[bytes | StoredRuns] = [files.store(runs(2_000 + one)) for one in range(200)]
+    stored: list[bytes | StoredRuns] = [files.store(runs(1_000 + one)) for one in range(150)]
     many = len(open_files(folder))
-    assert many > 10
+    assert many > 5
     del stored[: len(stored) // 2]
     gc.collect()
     assert 0 < len(open_files(folder)) <= many // 2 + 1
-    for one, left in enumerate(stored, 100):
+    for one, left in enumerate(stored, 75):
         assert not isinstance(left, bytes)
-        assert left.read() == runs(2_000 + one)
+        assert left.read() == runs(1_000 + one)
     stored.clear()
     del files, left
     gc.collect()

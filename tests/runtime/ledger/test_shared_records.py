@@ -19,7 +19,7 @@ from runtime.ledger.records import InternalRecord, InternalTopicScan, read
 from tests.fakes.internal_topics import InternalTopics
 from tests.fakes.loops import in_loop
 from tests.fakes.permits import Permits, settled
-from tests.runtime.ledger.given import progress
+from tests.fakes.progress import progress
 
 TOPIC = "__records"
 
