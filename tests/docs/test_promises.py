@@ -36,7 +36,9 @@ def test_every_promise_has_its_guards_on_their_levels() -> None:
         for guard in re.findall(r"`([^`]+)`", guards):
             path, name = re.split("::|: ", guard, maxsplit=1)
             own = marks(path).get(name)
-            level = next((LEVELS[mark] for mark in LEVELS if mark in own), "pure") if own is not None else "gone"
+            level = (
+                next((LEVELS[mark] for mark in LEVELS if mark in own), "pure") if own is not None else "gone"
+            )
             found.append(level)
         if ", ".join(found) != levels:
             wrong.append(f"{promise}: {guards} is {', '.join(found)}")
