@@ -227,6 +227,8 @@ class _Walk:
 
     def _rebuilt(self, node: Any, children: list[_Judged]) -> Any:
         """Returns the node with these children, which are its own unless one of them was replaced."""
+        if not self._regexes.made:  # most expressions have none, and each call to the JVM costs
+            return node
         old = list(_items(node.children()))
         if all(mine.equals(new.node) for mine, new in zip(old, children, strict=True)):
             return node

@@ -14,10 +14,11 @@ _TEXT = "java.lang.String"
 
 
 class RegexNodes:
-    """Makes nodes of Spark's trees through py4j."""
+    """Makes nodes of Spark's trees through py4j. `made` says whether it has made any."""
 
     def __init__(self, jvm: Any) -> None:
         self._jvm = jvm
+        self.made = False
 
     def found(self, text: Any, pattern: str) -> Any:
         """Returns the node that says whether a pattern matches somewhere in a text."""
@@ -40,6 +41,7 @@ class RegexNodes:
 
         The regex is compiled for each row, because the class does not survive Java's serialization.
         """
+        self.made = True
         compiled = self._static(
             self._class(_PATTERN), self._java_type(_PATTERN), "compile", [self._java_text(pattern)]
         )
