@@ -82,21 +82,11 @@ def refused(file: Path, words: str, code: ExitCode, says: str, capsys: pytest.Ca
             "there is no cluster y in this topology — its clusters: dc1, dc2",
         ),
         "pause an ended flow": (ALL, "pause gone", REFUSED, "flow.gone is failed_over and can't be paused"),
-        "resume an ended flow": (
-            ALL,
-            "resume gone",
-            REFUSED,
-            "flow.gone is failed_over and can't be resumed",
-        ),
+        "resume an ended one": (ALL, "resume gone", REFUSED, "flow.gone is failed_over and can't be resumed"),
         "pause while all is down": (ALL, "pause there --timeout 1s", ERROR, DOWN),
         "resume while all is down": (ALL, "resume there --timeout 1s", ERROR, DOWN),
         "promote topics of no flow": (ALL, "promote ther --topics pay", ERROR, "did you mean there?"),
-        "promote topics while it rests": (
-            ALL,
-            "promote rests --topics old",
-            REFUSED,
-            "repl resume rests first",
-        ),
+        "promote while it rests": (ALL, "promote rests --topics old", REFUSED, "repl resume rests first"),
         "promote topics of an ended flow": (
             ALL,
             "promote gone --topics gone",

@@ -123,10 +123,7 @@ LOST = PartitionStatus("there", "orders", 0, PartitionState.DATA_LOSS, since_ms=
 @pytest.mark.parametrize(
     ("question", "way_out"),
     [
-        (
-            ApprovePlan(everything()),
-            "or apply a plan that was saved with repl plan --out",
-        ),
+        (ApprovePlan(everything()), "or apply a plan that was saved with repl plan --out"),
         (ApproveLoss("there", (LOST,)), "it continues without what orders-0 (data_loss) lost"),
         (ApproveReplay("dc2"), "add --auto-approve"),
     ],

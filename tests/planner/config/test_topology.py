@@ -54,11 +54,7 @@ def test_everything_once() -> None:
     ]
     assert [(one.cluster, one.entity.name, one.values) for one in topology.quotas] == [
         ("dc1", "ip/10.0.0.7", {"connection_creation_rate": 20}),
-        (
-            "dc1",
-            "user/<default>/client-id/loader",
-            {"controller_mutation_rate": 10},
-        ),
+        ("dc1", "user/<default>/client-id/loader", {"controller_mutation_rate": 10}),
         (
             "dc1",
             "user/app",

@@ -65,7 +65,7 @@ CERTIFICATE = {"ssl.certificate.location": "/app.crt", "ssl.key.location": "/app
 BY_NAME = {"sasl.username": "app", "sasl.password": {"env": "SECRET"}}
 
 
-PEM = {"ssl.certificate.pem": {"env": "CERTIFICATE"}, "ssl.key.pem": {"env": "KEY"}}
+PEM: dict[str, Any] = {"ssl.certificate.pem": {"env": "CERTIFICATE"}, "ssl.key.pem": {"env": "KEY"}}
 
 
 def client(protocol: str, mechanism: str = "", **more: Any) -> dict[str, Any]:

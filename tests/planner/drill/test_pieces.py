@@ -54,18 +54,12 @@ A = (route("a", "orders", "lima"), route("a", "payments", "lima"))
 @cases(
     "routes left_out",
     {
-        "one flow alone copies a topic back": (
-            [B, *A, C, route("d", "refunds", "tokyo")],
-            {"b": "a", "c": "a"},
-        ),
+        "one flow copies a topic back": ([B, *A, C, route("d", "refunds", "tokyo")], {"b": "a", "c": "a"}),
         "one that is left out leaves its topics to others": (
             [A[0], B, route("b", "refunds", "tokyo"), route("c", "refunds", "rome")],
             {"b": "a"},
         ),
-        "topics of other clusters": (
-            [route("a", "orders", "tokyo"), route("b", "orders", "paris", "tokyo")],
-            {},
-        ),
+        "other topics": ([route("a", "orders", "tokyo"), route("b", "orders", "paris", "tokyo")], {}),
     },
 )
 def test_which_flows_are_not_failed_back(routes, left_out) -> None:

@@ -80,8 +80,8 @@ JSON = Format(RecordFormat.JSON, "email STRING, card STRING")
 MASK = Transform(value=JSON, set={"value.email": "'x'"}, drop=("value.card",))
 FILTER = Transform(where="true")
 SKIPS, DELETES = (replace(FILTER, on_filtered=one) for one in (OnFiltered.SKIP, OnFiltered.TOMBSTONE))
-COMPACTED = {"cleanup_policy": "compact"}
-LEAST = {"min_insync_replicas": "2"}
+COMPACTED: dict[str, Any] = {"cleanup_policy": "compact"}
+LEAST: dict[str, Any] = {"min_insync_replicas": "2"}
 OVER = {"replication-above-brokers"}
 LOW = {"min-insync-above-replication"}
 
@@ -110,11 +110,7 @@ LOW = {"min-insync-above-replication"}
             {"dc1": "a", "dc2": "a"},
             ["flow-collision"],
         ),
-        "dots are underscores": (
-            [flow("dc1>dc2", "a.b")],
-            {"dc1": "a.b", "dc2": "a_b"},
-            ["metric-collision"],
-        ),
+        "a dot is a _": ([flow("dc1>dc2", "a.b")], {"dc1": "a.b", "dc2": "a_b"}, ["metric-collision"]),
         "of a declared topic": ([topic("dc2/a.b")], {"dc2": "a_b"}, ["metric-collision"]),
         "of two that come": (
             [flow("dc1>dc2", "a.b"), topic("dc2/a_b")],
@@ -129,16 +125,8 @@ LOW = {"min-insync-above-replication"}
             {},
             [],
         ),
-        "an internal topic": (
-            [flow("dc1>dc2", ("__repl.heartbeats", "a"))],
-            {"dc1": "a"},
-            ["reserved-topic"],
-        ),
-        "a topic of Kafka": (
-            [flow("dc1>dc2", ("__consumer_offsets", "a"))],
-            {"dc1": "a"},
-            ["reserved-topic"],
-        ),
+        "an own topic": ([flow("dc1>dc2", ("__repl.heartbeats", "a"))], {"dc1": "a"}, ["reserved-topic"]),
+        "one of Kafka": ([flow("dc1>dc2", ("__consumer_offsets", "a"))], {"dc1": "a"}, ["reserved-topic"]),
         # Partitions and replicas.
         "fewer partitions": (
             [flow("dc1>dc2", "a"), topic("dc2/a", 2)],
@@ -153,11 +141,7 @@ LOW = {"min-insync-above-replication"}
         "min.insync.replicas as many": ([topic("dc2/a", 1, 3, min_insync_replicas="3")], {}, []),
         "no number": ([topic("dc2/a", 1, 1, min_insync_replicas="all")], {}, []),
         "above the default": ([topic("dc2/a", 1, None, **LEAST)], {}, [*LOW]),
-        "as the default": (
-            [topic("dc2/a", 1, None, **LEAST)],
-            {"dc2": cluster("dc2", default_replication=2)},
-            [],
-        ),
+        "default": ([topic("dc2/a", 1, None, **LEAST)], {"dc2": cluster("dc2", default_replication=2)}, []),
         "an unknown default": (
             [topic("dc2/a", 1, None, **LEAST)],
             {"dc2": cluster("dc2", default_replication=None)},
@@ -232,19 +216,13 @@ NOTHING = Selection(("a",), ("a",))
         "two regexes": ([flow("x=dc1>dc3"), flow("y=dc2>dc3")], []),
         "two prefixed flows": ([flow("x=dc1>dc3", rename=PREFIX), flow("y=dc2>dc3", rename=PREFIX)], []),
         "one that ended": ([flow("x=dc1>dc3", "a"), flow("y=dc2>dc3", "a", state=FAILED)], []),
-        "one that promoted the topic": (
-            [flow("x=dc1>dc3", "a"), flow("y=dc2>dc3", "a", promoted=("a",))],
-            [],
-        ),
+        "one that promoted it": ([flow("x=dc1>dc3", "a"), flow("y=dc2>dc3", "a", promoted=("a",))], []),
         # One topic that all three hold, with dc3 between the others.
         "a hub": ([flow("dc1>dc3", groups=NO_SYNC), flow("dc3>dc1"), flow("dc2>dc3"), flow("dc3>dc2")], []),
         "an internal topic": ([flow(Z, ("__repl.heartbeats", "a"))], ["reserved-topic"]),
         "no loop of flows that do not run": ([flow(Z, state=PROMOTED, **OFF), flow("dc2>dc1", **OFF)], []),
         "a triangle is filtered": ([flow(Z), flow("dc1>dc3"), flow("dc2>dc3")], []),
-        "unless that is off": (
-            [flow(Z, **OFF), flow("dc1>dc3", **OFF), flow("dc2>dc3", **OFF)],
-            ["two-ways"],
-        ),
+        "unless it is off": ([flow(Z, **OFF), flow("dc1>dc3", **OFF), flow("dc2>dc3", **OFF)], ["two-ways"]),
         "groups of a flow that takes nothing": ([flow(Z, topics=NOTHING)], ["group-without-data"]),
         "which does not sync": ([flow(Z, topics=NOTHING, groups=NO_SYNC)], []),
         "fewer partitions": ([flow(Z, "a"), topic("dc2/a", 2), topic("dc1/a", 3)], ["fewer-partitions"]),
@@ -356,12 +334,7 @@ DENIED = "a a.internal b-internal c.replica __consumer_offsets __repl.ledger"
             "absent-topic",
             "there is no topic orders at dc1 — it is found as soon as it appears; until then",
         ),
-        "without follow": (
-            [flow(Z, "zzz", follow_every_ms=None)],
-            {},
-            "absent-topic",
-            "found by the next apply",
-        ),
+        "no follow": ([flow(Z, "zzz", follow_every_ms=None)], {}, "absent-topic", "found by the next apply"),
         "a regex": ([flow(Z, "pay.*")], {"dc1": "pay1"}, MATCHES, ""),
         "a dot": ([flow(Z, "a.b")], {"dc1": "a-b"}, MATCHES, ""),
         "a regex that nearly matches": (
@@ -655,7 +628,7 @@ SPARK = "spark.authenticate"
         ),
         "standalone": (Job("j", launcher="standalone"), ["spark-secret"]),
         "standalone asks": (Job("j", launcher="standalone", conf={SPARK: "true"}), []),
-        "standalone does not": (
+        "standalone, not": (
             Job("j", launcher="standalone", conf={SPARK: "false"}),
             ["spark-unauthenticated"],
         ),
@@ -686,11 +659,7 @@ INTO = flow("a=dc1>lake", job="j")
         "a job with another flow": ([flow("b=dc1>dc2", job="j")], [INTO], ["job-of-files job.j"]),
         "a job of two sources": ([], [INTO, flow("b=dc2>lake", job="j")], ["job-of-files job.j"]),
         "two jobs": ([flow("b=dc1>dc2")], [INTO, flow("c=dc2>lake")], []),
-        "one topic twice in one folder": (
-            [],
-            [INTO, flow("b=dc1>lake", job="other")],
-            ["written-twice flow.b"],
-        ),
+        "one topic twice": ([], [INTO, flow("b=dc1>lake", job="other")], ["written-twice flow.b"]),
     },
 )
 def test_flows_into_files(flows, into, lints) -> None:

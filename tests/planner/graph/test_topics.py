@@ -52,13 +52,7 @@ def hidden(one, **secret: None):
 @cases(
     "parts clusters place config unset",
     {
-        "by default what is set": (
-            [WAY],
-            {"dc1": [SETS], "dc2": [HAS]},
-            "dc2/a",
-            {**MIRROR, **COMPACT},
-            {"flush.ms"},
-        ),
+        "by default": ([WAY], {"dc1": [SETS], "dc2": [HAS]}, "dc2/a", {**MIRROR, **COMPACT}, {"flush.ms"}),
         "without some": (
             [synced(SET, "flush.ms", "retention.*", "seg.*")],
             {"dc1": [SETS], "dc2": [HAS]},
@@ -130,13 +124,7 @@ def hidden(one, **secret: None):
             {**MIRROR, "retention.ms": "2"},
             set(),
         ),
-        "and its other side": (
-            [WAY, BACK],
-            {"dc2": [live("a", 6, retention_ms="2")]},
-            "dc2/a",
-            BOUNDS,
-            set(),
-        ),
+        "other side": ([WAY, BACK], {"dc2": [live("a", 6, retention_ms="2")]}, "dc2/a", BOUNDS, set()),
         "what no cluster tells": (
             [WAY, topic("dc1/a")],
             {"dc1": cluster("dc1", default_partitions=None, defaults={})},

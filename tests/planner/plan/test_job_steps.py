@@ -84,13 +84,7 @@ OVER = "reconfigure:job.dc2 stop:job.dc2"
     "before died after steps waits",
     {
         "a dead job is only launched": ([SHOP], True, SHOP, "own:job.dc2 launch:job.dc2", {}),
-        "the last flow leaves with its job": (
-            [SHOP],
-            False,
-            topology(),
-            LEAVES,
-            {"disown:flow.x": "stop:job.dc2"},
-        ),
+        "the last flow takes its job": ([SHOP], False, topology(), LEAVES, {"disown:flow.x": "stop:job.dc2"}),
         "a failover is told first": ([SHOP], False, LOST, TOLD, {"stop:job.dc2": "reconfigure:job.dc2"}),
         "a dead job starts to fail over": ([SHOP], True, LOST, None, ENDS),
         "a dead job starts to promote": ([SHOP], True, topology(replace(X, state=PROMOTED)), None, ENDS),
@@ -109,7 +103,7 @@ OVER = "reconfigure:job.dc2 stop:job.dc2"
             None,
             {"launch:job.dc2": "reconfigure:job.dc1 stop:job.dc1"},
         ),
-        "the way back begins after its flow": (
+        "the way back follows its flow": (
             [SHOP],
             False,
             topology(GONE, BACK),

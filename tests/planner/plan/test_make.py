@@ -161,26 +161,14 @@ THEIRS = cluster(live("orders", 6), owned=[owned(wanted("orders", 1), topology="
         "more replicas than brokers": (desired(wanted("orders", 6, 4)), cluster(), TOO_MANY),
         "more for a topic that exists": (desired(wanted("orders", 6, 4)), ORDERS, TOO_MANY),
         "brokers are away": (desired(wanted("orders", 6, 4)), cluster(live("orders", 6, 4)), None),
-        "a cluster that reassigns nothing": (
-            desired(wanted("orders", 6, 2)),
-            UNREASSIGNED,
-            ("reassign", ERROR),
-        ),
+        "no reassignment": (desired(wanted("orders", 6, 2)), UNREASSIGNED, ("reassign", ERROR)),
         "said by a lint, and once": (
             desired(wanted("orders", 6, 4), diagnostics=(DIAGNOSED,)),
             cluster(),
             ("lint", ERROR),
         ),
-        "protected until it is applied": (
-            desired(),
-            cluster(live("orders"), owned=[PROTECTED]),
-            ("protect", REFUSED),
-        ),
-        "not protected": (
-            desired(),
-            cluster(live("orders"), owned=[replace(PROTECTED, protect=False)]),
-            None,
-        ),
+        "protected": (desired(), cluster(live("orders"), owned=[PROTECTED]), ("protect", REFUSED)),
+        "free": (desired(), cluster(live("orders"), owned=[replace(PROTECTED, protect=False)]), None),
     },
 )
 def test_the_guard_of_a_topic(want, have, found) -> None:

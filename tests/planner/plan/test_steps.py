@@ -66,18 +66,10 @@ THREE = {"min_insync_replicas": "3"}
         "adopting only registers": (wanted("orders"), [live("orders")], "own"),
         "replicas come before min.insync.replicas": (ONE, [live("orders", 2, 1)], "reassign alter own"),
         "replicas go after min.insync.replicas": (ONE, [live("orders", 2, 3)], "alter reassign own"),
-        "one partition has too few for it as yet": (
-            TWO,
-            [uneven("orders", 1, 3, **THREE)],
-            "reassign alter own",
-        ),
+        "one partition has too few for it": (TWO, [uneven("orders", 1, 3, **THREE)], "reassign alter own"),
         "so has the other partition": (TWO, [uneven("orders", 3, 1, **THREE)], "reassign alter own"),
-        "all partitions have enough for it": (TWO, [uneven("orders", 2, 3, **THREE)], "alter reassign own"),
-        "one partition gets fewer than are set": (
-            ONE,
-            [uneven("orders", 1, 3, **THREE)],
-            "alter reassign own",
-        ),
+        "all partitions have enough": (TWO, [uneven("orders", 2, 3, **THREE)], "alter reassign own"),
+        "one partition gets fewer": (ONE, [uneven("orders", 1, 3, **THREE)], "alter reassign own"),
         "partitions grow last": (wanted("orders", 4, 3), [live("orders", 2, 1)], "reassign grow own"),
     },
 )

@@ -14,16 +14,8 @@ HOUR_MS = BUCKETS * BUCKET_MS
     "values until_ms shown",
     {
         "a bucket keeps its highest value": ({0: 3, 1: 9, 2: 5, BUCKET_MS: 1}, BUCKET_MS, [None, 9, 1]),
-        "a gap is unknown": (
-            {0: 4, BUCKET_MS: None, 3 * BUCKET_MS: 8},
-            4 * BUCKET_MS,
-            [4, None, None, 8, None],
-        ),
-        "after a long silence nothing old comes back": (
-            {0: 7, 5 * HOUR_MS: 1},
-            5 * HOUR_MS,
-            [None] * (BUCKETS - 1) + [1],
-        ),
+        "a gap": ({0: 4, BUCKET_MS: None, 3 * BUCKET_MS: 8}, 4 * BUCKET_MS, [4, None, None, 8, None]),
+        "after a long silence": ({0: 7, 5 * HOUR_MS: 1}, 5 * HOUR_MS, [None] * (BUCKETS - 1) + [1]),
         "a clock that was set back is ignored": ({0: 7, -HOUR_MS: 9}, 0, [None] * (BUCKETS - 1) + [7]),
         "an hour is kept and no more": (
             {number * BUCKET_MS: number for number in range(3 * BUCKETS)},

@@ -52,13 +52,9 @@ TOO_LARGE = "orders-0: the record at offset 90 has 2,000,000 bytes, dc2 takes 1,
     {
         "caught up": (scenes.caught_up(), "/", "Fail over dc1: safe, nothing would be lost|caught up"),
         "copying": (scenes.copying(), "/", "would lose 400 records, 0.3 s: within the RPO|2,000/s|5.0 s met"),
-        "needs a decision": (
-            scenes.needs_someone(),
-            "/",
-            "beyond the RPO|record too large|20 min|5.0 s exceeded",
-        ),
+        "waits": (scenes.needs_someone(), "/", "beyond the RPO|record too large|20 min|5.0 s exceeded"),
         "job down": (scenes.job_down(), "/", "job dc2 is down: its heartbeat stopped 60 s ago|down"),
-        "source down": (
+        "no source": (
             scenes.source_down(),
             "/",
             "Cluster dc1 does not answer|would lose at least 5 records|≥ 5",
@@ -72,11 +68,7 @@ TOO_LARGE = "orders-0: the record at offset 90 has 2,000,000 bytes, dc2 takes 1,
         "no flows": (EMPTY, "/", "shop declares no flow: there is nothing to replicate."),
         "a flow into files": (INTO_FILES, "/", "lake files"),
         "a flow": (scenes.needs_someone(), OF_FLOW, f"{TOO_LARGE}|raise max.message.bytes of the mirror"),
-        "topics that fit no words": (
-            scenes.needs_someone(),
-            f"{OF_FLOW}&words=nothing-like-it",
-            "No topic fits",
-        ),
+        "no such topics": (scenes.needs_someone(), f"{OF_FLOW}&words=nothing-like-it", "No topic fits"),
         "a topic": (scenes.needs_someone(), OF_TOPIC, "record too large|Next: raise max.message.bytes"),
         # The log needs the topology, without which no launcher is known.
         "a job": (
