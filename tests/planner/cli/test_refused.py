@@ -83,8 +83,8 @@ def refused(file: Path, words: str, code: ExitCode, says: str, capsys: pytest.Ca
         ),
         "pause an ended flow": (ALL, "pause gone", REFUSED, "flow.gone is failed_over and can't be paused"),
         "resume an ended one": (ALL, "resume gone", REFUSED, "flow.gone is failed_over and can't be resumed"),
-        "pause while all is down": (ALL, "pause there --timeout 1s", ERROR, DOWN),
-        "resume while all is down": (ALL, "resume there --timeout 1s", ERROR, DOWN),
+        "pause while all is down": (ALL, "pause there --timeout 2s", ERROR, DOWN),
+        "resume while all is down": (ALL, "resume there --timeout 2s", ERROR, DOWN),
         "promote topics of no flow": (ALL, "promote ther --topics pay", ERROR, "did you mean there?"),
         "promote while it rests": (ALL, "promote rests --topics old", REFUSED, "repl resume rests first"),
         "promote topics of an ended flow": (
@@ -94,7 +94,7 @@ def refused(file: Path, words: str, code: ExitCode, says: str, capsys: pytest.Ca
             "flow.gone is failed_over and can't be promoted by topics",
         ),
         "promote no regex": (ALL, "promote there --topics pay(", ERROR, "no regular expression"),
-        "promote while all is down": (ALL, "promote there --topics pay --timeout 1s", ERROR, DOWN),
+        "promote while all is down": (ALL, "promote there --topics pay --timeout 2s", ERROR, DOWN),
         "replay of a flow that copies": (
             ALL,
             "salvage there --replay",
@@ -109,7 +109,7 @@ def refused(file: Path, words: str, code: ExitCode, says: str, capsys: pytest.Ca
         ),
         "replay while all is down": (
             ALL,
-            "salvage gone --replay --timeout 1s",
+            "salvage gone --replay --timeout 2s",
             ERROR,
             f"{DOWN} — look at the cluster's bootstrap",
         ),
@@ -249,7 +249,7 @@ def untouched(_backup: WrittenBackup) -> None:
         "no time": (untouched, "--to dc2 --until noon", ERROR, "noon"),
         "two names": (untouched, "--to dc2 --prefix a --rename {topic}b", ERROR, "give one of them"),
         "one name for all": (untouched, "--to dc2 --rename b", ERROR, "--rename holds {topic} once"),
-        "a cluster that is down": (untouched, "--to dc2 --timeout 1s", ERROR, "dc2 can't be read"),
+        "a cluster that is down": (untouched, "--to dc2 --timeout 2s", ERROR, "dc2 can't be read"),
         "no cluster": (untouched, "--to dc3", ERROR, "there is no cluster dc3 in this topology"),
         "no destination": (untouched, "", ERROR, "--to"),
     },

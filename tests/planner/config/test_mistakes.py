@@ -20,10 +20,10 @@ def as_it_is(section: str, folder: Path, severity: Severity) -> Iterator[str]:
     """The lines of a section, with what is said now."""
     text, _, body = f"{section}\n".partition("\n--\n")
     yield from (text, "--")
-    for snippet in [line for line in body.splitlines() if line and not line.startswith("  ")] or [None]:
-        if snippet is not None:
+    for snippet in [line for line in body.splitlines() if line and not line.startswith("  ")] or [""]:
+        if snippet:
             yield snippet
-        topology = text.partition("\n")[2].replace("%s", snippet or "%s") + "\n"
+        topology = text.partition("\n")[2].replace("%s", snippet) + "\n"
         found = [line.replace(str(folder), "FOLDER") for line in said_of(folder, topology, severity)]
         assert found, f"nothing is said of {text} {snippet}"
         assert "hidden" not in "".join(found)

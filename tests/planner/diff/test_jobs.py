@@ -70,8 +70,8 @@ def with_clusters(dc1: Cluster = DC1, dc2: Cluster = DC2, *more: Cluster) -> Top
     return topology(ORDERS, clusters=(dc1, dc2, *more))
 
 
-def client(at: Cluster, **keys: object) -> Cluster:
-    return replace(at, client={key.replace("_", "."): value for key, value in keys.items()})  # type: ignore[arg-type]
+def client(at: Cluster, **keys: str | SecretRef) -> Cluster:
+    return replace(at, client={key.replace("_", "."): value for key, value in keys.items()})
 
 
 def changes(shop: Topology, seen: Observed) -> dict[str, Change]:
@@ -371,7 +371,7 @@ ADAS = {"file": "/home/ada/./ca.pem"}
 )
 def test_a_plan_from_another_checkout(first, then, kinds, ca) -> None:
     seen = simulate(plan_of(*first).steps, NOTHING)
-    made = plan_of(*then, seen)
+    made = plan_of(*then, seen=seen)
     told = [step for step in made.steps if isinstance(step, LaunchJob | ReconfigureJob)]
     assert [type(step) for step in told] == kinds
     assert bool(made.steps) is bool(kinds)

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -30,7 +31,7 @@ OUT = flow("there=dc1>dc2", "orders", state=FlowState.FAILED_OVER)
 BACK = flow("back=dc2>dc1", reverse_of="there")
 
 
-BEFORE_KEY = {"message_timestamp_after_max_ms": HOUR}
+BEFORE_KEY: dict[str, Any] = {"message_timestamp_after_max_ms": HOUR}
 LIFTED = live("orders", message_timestamp_after_max_ms=FOREVER_MS)
 LIFTS, RESTORES = "lifted while flow.back copies records back", "restored after the failback"
 
@@ -46,7 +47,8 @@ SWITCHED = shop(FlowState.PROMOTED)
 
 def both(orders: ObservedTopic, *owned: RegistryEntry, mirror: ObservedTopic | None = None) -> Observed:
     defaults = {"message.timestamp.type": "CreateTime", BEFORE: FOREVER_MS, AFTER: HOUR, LARGEST: "1000000"}
-    there = mirror or live("orders", **{key.replace(".", "_"): value for key, value in BOUNDS.items()})
+    bounds: dict[str, Any] = {key.replace(".", "_"): value for key, value in BOUNDS.items()}
+    there = mirror or live("orders", **bounds)
     return observed(
         cluster("dc1", orders, owned=owned, defaults=defaults), cluster("dc2", there, defaults=defaults)
     )

@@ -268,7 +268,11 @@ def test_a_flow_into_files_that_is_gone_leaves_them() -> None:
     assert disagreements(made) == ()
 
 
-KEYS = {"region": "eu-1", "access.key": SecretRef("env", "K"), "secret.key": SecretRef("file", "/run/s")}
+KEYS: dict[str, str | SecretRef] = {
+    "region": "eu-1",
+    "access.key": SecretRef("env", "K"),
+    "secret.key": SecretRef("file", "/run/s"),
+}
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,7 @@
 """Undoing an apply: the inverse of each kind of step, and what is said where there is none."""
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -43,7 +44,7 @@ delete = DeleteTopic("delete", A, "dc1", "a", "ID")
 disown = Disown("disown", A, "dc1", "shop")
 
 
-def topic(topic_id: str = "ID", replicas: tuple[tuple[int, ...], ...] = ((1,),), **config: str):
+def topic(topic_id: str = "ID", replicas: tuple[tuple[int, ...], ...] = ((1,),), **config: Any):
     return replace(live("a", topic_id=topic_id, **config), replicas=replicas)
 
 
