@@ -371,7 +371,8 @@ ADAS = {"file": "/home/ada/./ca.pem"}
 )
 def test_a_plan_from_another_checkout(first, then, kinds, ca) -> None:
     seen = simulate(plan_of(*first).steps, NOTHING)
-    made = plan_of(*then, seen=seen)
+    shop, folder = then
+    made = plan_of(shop, folder, seen)
     told = [step for step in made.steps if isinstance(step, LaunchJob | ReconfigureJob)]
     assert [type(step) for step in told] == kinds
     assert bool(made.steps) is bool(kinds)
