@@ -1,5 +1,6 @@
 """The PromQL of the dashboards and of the alert rules."""
 
+import functools
 import json
 from collections.abc import Iterator
 from pathlib import Path
@@ -16,6 +17,7 @@ DOCS = Path(__file__).parents[3] / "docs"
 _VARIABLES = {"$instance": ".*", "$flow": ".*", "$slot": ".*"}
 
 
+@functools.cache
 def alerts() -> list[dict[str, Any]]:
     found: list[dict[str, Any]] = yaml.safe_load(ALERTS.read_text())["groups"][0]["rules"]
     return found

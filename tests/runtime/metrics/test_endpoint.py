@@ -1,4 +1,4 @@
-"""The endpoint over real HTTP."""
+"""The endpoint over real HTTP, and when a job is ready."""
 
 import gzip
 import urllib.error
@@ -8,9 +8,10 @@ from collections.abc import Iterator
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
+from runtime.contract.records.job_status import SlotView
 from runtime.metrics.endpoint import JobCollector, MetricsEndpoint
-from runtime.metrics.snapshot import SlotMetrics
-from tests.runtime.metrics.given import flow, partition, picture, report, running
+from runtime.metrics.snapshot import JobSnapshot, SlotMetrics, unready
+from tests.runtime.metrics.given import MADE_AT, flow, partition, picture, report, running
 
 
 @pytest.fixture
@@ -38,16 +39,15 @@ def get(endpoint: MetricsEndpoint, path: str, **headers: str) -> tuple[int, byte
             return refused.code, refused.read()
 
 
-def test_metrics_are_served_as_prometheus_reads_them(endpoint: MetricsEndpoint):
+def test_metrics_are_served_as_prometheus_reads_them_and_compressed_where_it_is_asked_for(
+    endpoint: MetricsEndpoint,
+):
     status, text = get(endpoint, "/metrics")
     names = {family.name for family in text_string_to_metric_families(text.decode())}
     assert status == 200
     assert {"repl_job_up", "repl_partition_records", "repl_slot_state"} <= names
-
-
-def test_compressed_where_it_is_asked_for(endpoint: MetricsEndpoint):
-    text = gzip.decompress(get(endpoint, "/metrics", **{"Accept-Encoding": "gzip"})[1])
-    assert b'repl_job_slots{state="running"} 1.0' in text
+    packed = get(endpoint, "/metrics", **{"Accept-Encoding": "gzip"})[1]
+    assert b'repl_job_slots{state="running"} 1.0' in gzip.decompress(packed)
 
 
 def test_alive_and_ready(endpoint: MetricsEndpoint, reasons: list[str]):
@@ -74,3 +74,37 @@ def test_closed_it_can_be_opened_again_at_once():
     second = MetricsEndpoint("127.0.0.1", first.port, [], list)
     assert get(second, "/healthz")[0] == 200
     second.close()
+
+
+READY = picture(flow(), slots=[running()], reports=[report(partition())])
+
+
+def without_a_slot(slot: SlotView) -> JobSnapshot:
+    return picture(flow(), slots=[slot], reports=[report(partition())])
+
+
+@pytest.mark.parametrize(
+    ("seen", "later_s", "why"),
+    [
+        (READY, 0, []),
+        (None, 0, ["the job is starting"]),
+        # The heartbeat grows old even if the driver hangs.
+        (READY, 9, []),
+        (picture(trouble="no leader"), 20, ["the last heartbeat is 20 s old: no leader"]),
+        (
+            picture(state="starting", heartbeat_age_s=float("inf")),
+            0,
+            ["no heartbeat yet", "the job is starting"],
+        ),
+        # Of an older life of its slot, and of a slot that waits.
+        (without_a_slot(running(attempts=2)), 0, ["flow f: 1 of 1 partitions have no running slot"]),
+        (without_a_slot(running(state="waiting")), 0, ["flow f: 1 of 1 partitions have no running slot"]),
+        (picture(flow(generation=0)), 0, ["flow f is not taken over yet"]),
+        (picture(flow(state="paused", generation=0)), 0, []),
+        (picture(flow(partitions=0)), 0, []),  # it matches no topic
+    ],
+)
+def test_a_job_is_ready_when_every_partition_of_active_flows_has_a_running_slot(
+    seen: JobSnapshot | None, later_s: float, why: list[str]
+):
+    assert unready(seen, MADE_AT + later_s) == why
