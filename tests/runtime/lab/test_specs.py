@@ -3,6 +3,7 @@
 import socket
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
@@ -21,22 +22,33 @@ from runtime.lab.files import LabError
 from runtime.lab.kit import IvyRequest, ivy_failure
 
 
-@pytest.mark.parametrize("name", ["", "..", "a/b", "-a", "a b", "dc1:2"])
-def test_names_that_are_refused(name: str) -> None:
-    with pytest.raises(LabError, match="is not a name for a cluster"):
-        LabClusterSpec(name)
-
-
-@pytest.mark.parametrize("brokers", [0, 10])
-def test_brokers_that_are_refused(brokers: int) -> None:
-    with pytest.raises(LabError, match="choose 1 to 9"):
-        LabClusterSpec("dc1", brokers=brokers)
-
-
-@pytest.mark.parametrize("name", ["CLIENT", "CONTROLLER", "link", ""])
-def test_listeners_that_are_refused(name: str) -> None:
-    with pytest.raises(LabError, match="is not a name for a listener"):
-        LabClusterSpec("dc1", listeners=(Listener(name, {1: "a:1"}),))
+@pytest.mark.parametrize(
+    ("changes", "problem"),
+    [
+        *(
+            ({"name": name}, "is not a name for a cluster")
+            for name in ("", "..", "a/b", "-a", "a b", "dc1:2")
+        ),
+        *(({"brokers": brokers}, "choose 1 to 9") for brokers in (0, 10)),
+        *(
+            ({"listeners": (Listener(name, {1: "a:1"}),)}, "is not a name for a listener")
+            for name in ("CLIENT", "CONTROLLER", "link", "")
+        ),
+        *(
+            ({"version": version}, r"is not a version of Kafka|is too old for the lab")
+            for version in ("2.3.1", "4.1", "latest", "")
+        ),
+        ({"version": "3.2.3", "security": Security.TLS}, r"choose version 3\.3\.0 or newer"),
+        (
+            {"security": Security.SASL, "mechanism": "GSSAPI"},
+            "'GSSAPI' is not a mechanism that the lab has — choose PLAIN, SCRAM",
+        ),
+    ],
+)
+def test_clusters_that_are_refused(changes: dict[str, Any], problem: str) -> None:
+    with pytest.raises(LabError, match=problem):
+        LabClusterSpec(**{"name": "dc1", **changes})
+    LabClusterSpec("dc1", version="3.3.2", security=Security.TLS)
 
 
 def test_fixed_ports_follow_the_first() -> None:
@@ -53,23 +65,6 @@ def test_free_ports_are_free_and_differ() -> None:
     for port in chosen:
         with socket.create_server(("127.0.0.1", port)):
             pass
-
-
-@pytest.mark.parametrize("version", ["2.3.1", "4.1", "latest", ""])
-def test_versions_that_are_refused(version: str) -> None:
-    with pytest.raises(LabError, match=r"is not a version of Kafka|is too old for the lab"):
-        LabClusterSpec("dc1", version=version)
-
-
-def test_certificates_need_a_version_that_reads_them() -> None:
-    with pytest.raises(LabError, match=r"choose version 3\.3\.0 or newer"):
-        LabClusterSpec("dc1", version="3.2.3", security=Security.TLS)
-    LabClusterSpec("dc1", version="3.3.2", security=Security.TLS)
-
-
-def test_a_mechanism_that_the_lab_lacks_is_refused() -> None:
-    with pytest.raises(LabError, match=r"'GSSAPI' is not a mechanism that the lab has — choose PLAIN, SCRAM"):
-        LabClusterSpec("dc1", security=Security.SASL, mechanism="GSSAPI")
 
 
 @pytest.mark.parametrize(

@@ -1,22 +1,41 @@
-"""What spark-submit is called with: nothing that anybody may not see."""
+"""What spark-submit is called with, and what must be there before it: no secret is shown."""
 
 import re
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import pytest
 from msgspec.structs import replace
 
 from runtime.contract.spec.transform import TransformSpec
-from runtime.launch.command import HEARTBEATS, check_secret, properties_file, spark_home, submission
+from runtime.launch.command import (
+    HEARTBEATS,
+    check_secret,
+    find_java,
+    properties_file,
+    spark_home,
+    submission,
+)
 from runtime.launch.folder import JobFolder
-from runtime.launch.launcher import LaunchError
+from runtime.launch.launcher import LaunchError, check_references, job_environment, refuse_secrets
+from runtime.launch.supervision.supervised import SupervisedLauncher
+from tests.fakes.spark import FakeSpark
 from tests.runtime.launch.specs import spec_of
 
 SPARK = Path("/opt/spark")
 
 
-def test_local(tmp_path: Path):
-    folder = JobFolder(tmp_path, "dc2")
+@pytest.fixture
+def folder(tmp_path: Path) -> JobFolder:
+    return JobFolder(tmp_path, "dc2")
+
+
+def properties(folder: JobFolder, **launch: Any) -> Mapping[str, str]:
+    return submission(spec_of(**launch), folder, SPARK).properties
+
+
+def test_local(folder: JobFolder):
     found = submission(spec_of(conf={"spark.ui.enabled": "true"}), folder, SPARK)
     assert found.command[:3] == ("/opt/spark/bin/spark-submit", "--master", "local[2]")
     assert found.command[3:5] == ("--properties-file", str(folder.properties))
@@ -25,83 +44,69 @@ def test_local(tmp_path: Path):
     assert found.properties["spark.ui.enabled"] == "true"  # what the topology says lies over ours
     assert found.variables["SPARK_LOCAL_IP"] == "127.0.0.1"
     assert not found.packaged
-
-
-def test_a_start_after_a_failure_is_told_so(tmp_path: Path):
-    folder = JobFolder(tmp_path, "dc2")
-    found = submission(spec_of(), folder, SPARK, restarted=True)
-    assert found.command[-3:] == ("--spec", str(folder.spec), "--restarted")
-
-
-def test_the_topologys_java_options_come_after_ours(tmp_path: Path):
-    spec = spec_of(conf={"spark.driver.extraJavaOptions": "-Xss1m"})
-    options = submission(spec, JobFolder(tmp_path, "dc2"), SPARK).properties["spark.driver.extraJavaOptions"]
-    assert options.index("-Xss512k") < options.index("-Xss1m")
+    again = submission(spec_of(), folder, SPARK, restarted=True)
+    assert again.command[-3:] == ("--spec", str(folder.spec), "--restarted")
+    options = properties(folder, conf={"spark.driver.extraJavaOptions": "-Xss1m"})
+    ours_first = options["spark.driver.extraJavaOptions"]
+    assert ours_first.index("-Xss512k") < ours_first.index("-Xss1m")
 
 
 @pytest.mark.parametrize("launcher", ["local", "standalone"])
-def test_a_job_with_a_transform_has_both_compilers(tmp_path: Path, launcher: str):
+def test_a_job_with_a_transform_has_both_compilers(folder: JobFolder, launcher: str):
     spec = spec_of(launcher=launcher)
     masked = replace(spec, flows=[replace(spec.flows[0], transform=TransformSpec(where="key IS NOT NULL"))])
     for one, limited in ((spec, True), (masked, False)):
-        found = submission(one, JobFolder(tmp_path, "dc2"), SPARK).properties
+        found = submission(one, folder, SPARK).properties
         options = [value for key, value in found.items() if key.endswith("extraJavaOptions")]
         assert [("-XX:TieredStopAtLevel=1" in value) for value in options] == [limited] * len(options)
 
 
-def test_standalone(tmp_path: Path):
-    spec = spec_of(
-        launcher="standalone", master="spark://h:7077", slots=3, options={"python": "./env/bin/python"}
-    )
-    found = submission(spec, JobFolder(tmp_path, "dc2"), SPARK)
+def test_standalone_and_yarn(folder: JobFolder):
+    options = {"python": "./env/bin/python"}
+    spec = spec_of(launcher="standalone", master="spark://h:7077", slots=3, options=options)
+    found = submission(spec, folder, SPARK)
     assert "--py-files" in found.command
     assert found.packaged
     assert found.variables["PYSPARK_PYTHON"] == "./env/bin/python"
     assert "SPARK_LOCAL_IP" not in found.variables  # the workers must reach the driver
     assert (found.properties["spark.cores.max"], found.properties["spark.executor.cores"]) == ("3", "1")
+    spec = spec_of(launcher="yarn", master="yarn", slots=2, memory="2g", options={"queue": "replication"})
+    found = submission(spec, folder, SPARK)
+    assert found.command[1:5] == ("--master", "yarn", "--deploy-mode", "client")
+    assert found.properties["spark.yarn.queue"] == "replication"
+    assert found.properties["spark.executor.memoryOverhead"] == "2g"
+    assert found.properties["spark.executor.instances"] == "2"
 
 
 @pytest.mark.parametrize("launcher", ["standalone", "yarn"])
 def test_a_lost_executor_is_noticed_in_seconds_unless_the_topology_sets_the_times(
-    tmp_path: Path, launcher: str
+    folder: JobFolder, launcher: str
 ):
-    folder = JobFolder(tmp_path, "dc2")
-    found = submission(spec_of(launcher=launcher), folder, SPARK).properties
+    found = properties(folder, launcher=launcher)
     assert found["spark.storage.blockManagerHeartbeatTimeoutMs"] == "30s"
     assert found["spark.executor.heartbeatInterval"] == found["spark.network.timeoutInterval"] == "5s"
     for key in ("spark.network.timeout", "spark.executor.heartbeatInterval"):
-        conf = {key: "60s"}
-        chosen = submission(spec_of(launcher=launcher, conf=conf), folder, SPARK).properties
-        assert {name: chosen[name] for name in (*HEARTBEATS, key) if name in chosen} == conf
+        chosen = properties(folder, launcher=launcher, conf={key: "60s"})
+        assert {name: chosen[name] for name in (*HEARTBEATS, key) if name in chosen} == {key: "60s"}
 
 
 @pytest.mark.parametrize("launcher", ["local", "standalone", "yarn"])
-def test_sparks_processes_authenticate_each_other_unless_the_topology_says_no(tmp_path: Path, launcher: str):
-    folder = JobFolder(tmp_path, "dc2")
-    found = submission(spec_of(launcher=launcher), folder, SPARK).properties
-    assert found["spark.authenticate"] == "true"
-    assert found["spark.network.crypto.enabled"] == "true"
-    off = spec_of(launcher=launcher, conf={"spark.authenticate": "false"})
-    assert submission(off, folder, SPARK).properties["spark.authenticate"] == "false"
+def test_sparks_processes_authenticate_each_other_unless_the_topology_says_no(
+    folder: JobFolder, launcher: str
+):
+    found = properties(folder, launcher=launcher)
+    assert found["spark.authenticate"] == found["spark.network.crypto.enabled"] == "true"
+    off = properties(folder, launcher=launcher, conf={"spark.authenticate": "false"})
+    assert off["spark.authenticate"] == "false"
 
 
-@pytest.mark.parametrize(
-    "key",
-    [
-        "spark.x.sasl.password",
-        "spark.x.sasl.jaas.config",
-        "sasl.username",
-        "ssl.key.pem",
-        "ssl.key.password",
-        "ssl.keystore.location",
-        "my.token",
-        "spark.authenticate.secret",
-        "spark.hadoop.fs.s3a.access.key",
-    ],
-)
-def test_what_sparks_ui_shows_leaves_out_what_may_hold_a_secret(tmp_path: Path, key: str):
-    pattern = submission(spec_of(), JobFolder(tmp_path, "dc2"), SPARK).properties["spark.redaction.regex"]
-    assert re.search(pattern, key)
+def test_sparks_ui_shows_no_setting_that_may_hold_a_secret(folder: JobFolder):
+    pattern = properties(folder)["spark.redaction.regex"]
+    secret = (
+        "spark.x.sasl.password spark.x.sasl.jaas.config sasl.username ssl.key.pem ssl.key.password "
+        "ssl.keystore.location my.token spark.authenticate.secret spark.hadoop.fs.s3a.access.key"
+    )
+    assert [key for key in secret.split() if not re.search(pattern, key)] == []
     assert not re.search(pattern, "spark.executor.cores")
 
 
@@ -127,18 +132,9 @@ def test_a_standalone_cluster_has_a_secret_of_its_own(tmp_path: Path):
         check_secret(spec_of(launcher=launcher).launch, SPARK, {})
 
 
-def test_yarn(tmp_path: Path):
-    spec = spec_of(launcher="yarn", master="yarn", slots=2, memory="2g", options={"queue": "replication"})
-    found = submission(spec, JobFolder(tmp_path, "dc2"), SPARK)
-    assert found.command[1:5] == ("--master", "yarn", "--deploy-mode", "client")
-    assert found.properties["spark.yarn.queue"] == "replication"
-    assert found.properties["spark.executor.memoryOverhead"] == "2g"
-    assert found.properties["spark.executor.instances"] == "2"
-
-
-def test_an_option_that_nobody_knows_is_refused(tmp_path: Path):
+def test_an_unknown_option_is_refused(folder: JobFolder):
     with pytest.raises(LaunchError, match="no option colour") as caught:
-        submission(spec_of(options={"colour": "red"}), JobFolder(tmp_path, "dc2"), SPARK)
+        submission(spec_of(options={"colour": "red"}), folder, SPARK)
     assert "python" in caught.value.way_out
 
 
@@ -151,3 +147,119 @@ def test_where_spark_is(tmp_path: Path):
     assert (spark_home({}) / "jars").is_dir()  # the package's
     with pytest.raises(LaunchError, match="no bin/spark-submit"):
         spark_home({"SPARK_HOME": str(tmp_path)})
+
+
+# What is missing is said before anything starts
+
+
+def java_of(folder: Path, version: str) -> Path:
+    (folder / "bin").mkdir()
+    java = folder / "bin" / "java"
+    java.write_text(f"#!/bin/sh\necho 'openjdk version \"{version}\" 2024-01-01' >&2\n")
+    java.chmod(0o755)
+    return java
+
+
+@pytest.mark.parametrize(
+    ("version", "release", "problem"),
+    [
+        ("17.0.15", None, None),
+        ("21-ea", None, None),
+        ("25", None, None),
+        ("11.0.2", None, "is Java 11"),
+        ("1.8.0_302", None, "is Java 8"),
+        ("17.0.1", "11.0.2", "is Java 11"),  # its release file is read first
+    ],
+)
+def test_java_is_new_enough_or_too_old(
+    tmp_path: Path, version: str, release: str | None, problem: str | None
+):
+    java, environ = java_of(tmp_path, version), {"JAVA_HOME": str(tmp_path)}
+    if release is not None:
+        (tmp_path / "release").write_text(f'JAVA_VERSION="{release}"\n')
+    if problem is None:
+        assert find_java(environ) == find_java({"PATH": str(tmp_path / "bin")}) == java
+        return
+    with pytest.raises(LaunchError, match=problem) as caught:
+        find_java(environ)
+    assert "openjdk-17" in caught.value.way_out
+
+
+def test_no_java(tmp_path: Path):
+    with pytest.raises(LaunchError, match="no java was found"):
+        find_java({"PATH": str(tmp_path)})
+    with pytest.raises(LaunchError, match="JAVA_HOME is"):
+        find_java({"JAVA_HOME": str(tmp_path), "PATH": "/usr/bin"})
+
+
+def test_all_secrets_that_are_not_there_are_named_at_once(tmp_path: Path):
+    spec = spec_of(
+        client={"sasl.password": {"env": "NOT_SET"}, "ssl.key.pem": {"file": str(tmp_path / "key")}}
+    )
+    with pytest.raises(LaunchError) as caught:
+        check_references(spec, {})
+    assert "dc1: sasl.password wants the environment variable NOT_SET" in caught.value.what
+    assert f"dc2: ssl.key.pem wants the file {tmp_path / 'key'}" in caught.value.what
+    assert "set the variable where repl is called" in caught.value.way_out
+    assert "put the file there" in caught.value.way_out
+    with pytest.raises(LaunchError) as caught:
+        check_references(spec, {"NOT_SET": "x"})
+    assert caught.value.way_out == "put the file there, readable by who calls repl"
+    (tmp_path / "key").touch()
+    check_references(spec, {"NOT_SET": "x"})
+
+
+@pytest.mark.parametrize(
+    ("client", "environ", "why"),
+    [
+        ({"plugin.library.paths": "/evil.so"}, {}, "load a library"),
+        ({"sasl.password": {"env": "A"}}, {"REPL_ALLOW_ENV": "B"}, "variable A is not among"),
+        ({"sasl.password": {"file": "/proc/self/environ"}}, {}, "in no folder"),
+        ({}, {"REPL_ALLOW_BOOTSTRAP": "*.example.org"}, "not among the addresses"),
+    ],
+)
+def test_a_job_that_uses_what_is_not_allowed_is_not_started(
+    client: dict[str, object], environ: dict[str, str], why: str
+):
+    with pytest.raises(LaunchError, match=why):
+        check_references(spec_of(client=client), {"A": "a", **environ})
+
+
+@pytest.mark.parametrize(
+    ("launch", "problem", "hint"),
+    [
+        ({"launcher": "yarn", "master": "yarn"}, "HADOOP_CONF_DIR", ""),
+        (
+            {"launcher": "standalone", "master": "spark://h:7077"},
+            r"spark\.authenticate\.secret is not in",
+            "spark.authenticate: false",
+        ),
+    ],
+)
+def test_a_job_whose_cluster_lacks_a_setting_is_not_launched(
+    tmp_path: Path, launch: dict[str, Any], problem: str, hint: str
+):
+    java = java_of(tmp_path, "17.0.1")
+    environ = {"PATH": str(java.parent), "SPARK_HOME": str(FakeSpark(tmp_path).home)}
+    with pytest.raises(LaunchError, match=problem) as caught:
+        SupervisedLauncher(tmp_path / "home", environ).launch(spec_of(**launch))
+    assert hint in caught.value.way_out
+    assert not (tmp_path / "home").exists()
+
+
+def test_a_spec_that_holds_a_secret_of_spark_is_refused():
+    refuse_secrets(spec_of(conf={"spark.executor.cores": "2"}))
+    with pytest.raises(LaunchError, match=r"the secret spark\.x\.password$") as caught:
+        refuse_secrets(spec_of(conf={"spark.executor.cores": "2", "spark.x.password": "hush"}))
+    assert "spark-defaults.conf" in caught.value.way_out
+
+
+def test_a_job_has_its_own_value_of_a_variable_and_no_key_of_the_operator():
+    environ = {
+        "REPL_USER": "apply",
+        "REPL_JOB_ENV_REPL_USER": "job",
+        "REPL_JOB_ENV_REPL_PLAN_KEY": "k",
+        "REPL_PLAN_KEY": "k",
+        "PATH": "/bin",
+    }
+    assert job_environment(environ) == {"REPL_USER": "job", "PATH": "/bin"}

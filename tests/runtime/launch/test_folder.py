@@ -1,12 +1,13 @@
-"""What is kept of a job is its owner's, whole, and one job's only."""
+"""The folder of a job is its owner's, whole, and one job's only; its log is bounded; restarts wait."""
 
 import os
 from pathlib import Path
 
 import pytest
 
-from runtime.launch.folder import JobFolder, Supervision, hold
+from runtime.launch.folder import JobFolder, LogFile, Supervision, hold, log_tail
 from runtime.launch.launcher import LaunchError
+from runtime.launch.supervision.supervisor import LONGEST_S, STEADY_S, Backoff
 from tests.runtime.launch.specs import spec_of
 
 
@@ -57,3 +58,37 @@ def test_a_lock_has_one_holder_and_goes_with_it(tmp_path: Path):
     again = hold(tmp_path / "lock")
     assert again is not None
     os.close(again)
+
+
+def test_a_log_is_bounded_and_its_end_is_read_over_a_rotation(tmp_path: Path):
+    path = tmp_path / "job.log"
+    log = LogFile(path, largest=100, kept=2, own=False)
+    for number in range(60):
+        log.write(f"line {number}\n".encode())
+    files = sorted(tmp_path.iterdir())
+    assert [file.name for file in files] == ["job.log", "job.log.1", "job.log.2"]
+    assert all(file.stat().st_size <= 100 for file in files)
+    assert {file.stat().st_mode & 0o777 for file in files} == {0o600}
+    assert log_tail(path, 15) == [f"line {number}" for number in range(45, 60)]
+
+
+def test_only_what_was_said_since(tmp_path: Path):
+    path = tmp_path / "job.log"
+    path.write_bytes(b"old\n")
+    start = path.stat().st_size
+    LogFile(path, own=False).write_line("new")
+    assert [line.split(" ", 1)[1] for line in log_tail(path, 9, start)] == ["supervisor: new"]
+    assert log_tail(tmp_path / "none", 9) == []
+
+
+def test_the_first_crash_is_answered_at_once_and_the_next_ones_later_and_later():
+    backoff, delays = Backoff(), []
+    for _ in range(8):
+        backoff = backoff.failed(lived_s=1.0)
+        delays.append(round(backoff.delay_s, 1))
+    assert delays == [0.2, 0.6, 1.8, 5.4, 16.2, 48.6, LONGEST_S, LONGEST_S]
+
+
+def test_a_steady_life_forgives():
+    assert Backoff(7).failed(STEADY_S).delay_s == Backoff(0).failed(0).delay_s
+    assert Backoff().delay_s == 0

@@ -91,7 +91,9 @@ def test_a_new_life_that_has_not_read_its_ledger_takes_no_total_back() -> None:
 
 def test_each_count_of_a_flow_has_its_place() -> None:
     names = "records bytes dropped commits aborts throttled_ms quarantined tombstones merged_files"
-    counts = {name: number for number, name in enumerate([*names.split(), "latency_sum_ms"], 1)}
-    told: Any = FlowStats("f", latency_counts=list(range(18)), **counts)
+    counts: dict[str, Any] = {
+        name: number for number, name in enumerate([*names.split(), "latency_sum_ms"], 1)
+    }
+    told = FlowStats("f", latency_counts=list(range(18)), **counts)
     seen = recorded(report(flows=[told])).snapshot().flows[0, "f"]
     assert seen == FlowCounts(1, 2, 3, 4, 5, 6, 7, 8, 9, 10, tuple(range(18)))
