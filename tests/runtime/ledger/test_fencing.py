@@ -79,10 +79,11 @@ async def test_what_is_stuck_is_returned_and_the_others_are_fenced():
 @in_loop
 async def test_what_waits_for_a_connection_that_hangs_is_not_sent():
     cluster = Coordinators(hangs=IDS[0])
-    stuck = await fence(cluster, IDS, within=0.3)
-    assert stuck[0] == IDS[0]
-    assert len(stuck) < len(IDS) / NODES  # at most those that share its connection
-    assert sorted(cluster.initialised) == sorted(set(IDS) - set(stuck))
+    some = IDS[:60]
+    stuck = await fence(cluster, some, within=1)
+    assert stuck[0] == some[0]
+    assert len(stuck) < len(some) / NODES  # at most those that share its connection
+    assert sorted(cluster.initialised) == sorted(set(some) - set(stuck))
 
 
 @in_loop
