@@ -16,23 +16,23 @@ from tests.commands import begin, repl
 from tests.labs import spec
 from tests.records import wait_for
 
-
-def refused(*arguments: str, **more: object) -> str:
-    """The sentence with which a command is refused."""
-    done = repl(*arguments, **more)  # type: ignore[arg-type]
-    assert done.returncode == 1, done.stderr
-    assert "Traceback" not in done.stderr
-    assert done.stderr.count("error:") == 1
-    return done.stderr.partition("error: ")[2]
+Refused = Callable[..., str]
 
 
 @pytest.fixture
-def refused_here(capsys: pytest.CaptureFixture[str]) -> Callable[..., str]:
-    """The same without a process of its own."""
+def refused(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Refused:
+    """refused("lab", "up", PATH="…") → the sentence with which a command is refused in this environment."""
 
-    def told(*arguments: str) -> str:
-        assert run(arguments) == 1
+    def told(*arguments: str, **environ: str | None) -> str:
+        with monkeypatch.context() as changed:
+            for name, value in environ.items():
+                if value is None:
+                    changed.delenv(name, raising=False)
+                else:
+                    changed.setenv(name, value)
+            assert run(arguments) == 1
         said = capsys.readouterr().err
+        assert "Traceback" not in said
         assert said.count("error:") == 1
         return said.partition("error: ")[2]
 
@@ -52,50 +52,41 @@ def processes_of(home: Path) -> list[str]:
     return found
 
 
-@pytest.fixture
-def fake_java(tmp_path: Path):
-    """fake_java(11) → an environment whose java says it is version 11."""
-
-    def make(version: str) -> dict[str, str | None]:
-        java = tmp_path / "bin" / "java"
-        java.parent.mkdir()
+@pytest.mark.parametrize(
+    ("version", "sentence"),
+    [
+        (None, "Java 17 or newer is needed; no java was found on PATH — install it"),
+        ("11.0.22", "is Java 11 — install it"),
+        ("1.8.0_402", "is Java 8 — install it"),
+    ],
+)
+def test_no_java_or_an_old_one(tmp_path: Path, version: str | None, sentence: str, refused: Refused) -> None:
+    java = tmp_path / "bin" / "java"
+    java.parent.mkdir()
+    if version is not None:
         java.write_text(f"#!/bin/sh\necho 'openjdk version \"{version}\" 2020-01-01' >&2\n")
         java.chmod(0o755)
-        return {"PATH": f"{java.parent}:/usr/bin:/bin", "JAVA_HOME": None}
-
-    return make
-
-
-def test_no_java(tmp_path: Path) -> None:
-    said = refused(
-        "lab", "up", "--home", str(tmp_path / "lab"), env={"PATH": str(tmp_path), "JAVA_HOME": None}
-    )
-    assert said.startswith("Java 17 or newer is needed; no java was found on PATH — install it")
+    home = str(tmp_path / "lab")
+    assert sentence in refused("lab", "up", "--home", home, PATH=str(java.parent), JAVA_HOME=None)
 
 
-@pytest.mark.parametrize(("version", "called"), [("11.0.22", "11"), ("1.8.0_402", "8")])
-def test_old_java(tmp_path: Path, fake_java, version: str, called: str) -> None:
-    said = refused("lab", "up", "--home", str(tmp_path / "lab"), env=fake_java(version))
-    assert f"is Java {called} — install it" in said
-
-
-def test_java_home_that_holds_no_java(tmp_path: Path) -> None:
-    said = refused("lab", "up", "--home", str(tmp_path / "lab"), env={"JAVA_HOME": str(tmp_path)})
+def test_java_home_that_holds_no_java(tmp_path: Path, refused: Refused) -> None:
+    said = refused("lab", "up", "--home", str(tmp_path / "lab"), JAVA_HOME=str(tmp_path))
     assert "correct or unset JAVA_HOME" in said
 
 
 @pytest.mark.parametrize("place", ["a-file", "a-file/below", "/proc/lab"])
-def test_home_not_writable(tmp_path: Path, place: str, refused_here: Callable[..., str]) -> None:
+def test_home_not_writable(tmp_path: Path, place: str, refused: Refused) -> None:
     (tmp_path / "a-file").touch()
     home = str(tmp_path / place)
-    said = refused_here("lab", "up", "--home", home)
+    said = refused("lab", "up", "--home", home)
     assert said.startswith(f"{home}: cannot be written to: ")
     assert "choose another --home" in said
 
 
-def test_unknown_cluster(tmp_path: Path, refused_here: Callable[..., str]) -> None:
+def test_unknown_cluster(tmp_path: Path, refused: Refused) -> None:
     for action in ("kill", "start", "pause", "unpause"):
-        said = refused_here("lab", action, "dc9", "--home", str(tmp_path))
+        said = refused("lab", action, "dc9", "--home", str(tmp_path))
         assert "there is no cluster 'dc9' in this lab — bring it up first: repl lab up" in said
 
 
@@ -113,17 +104,17 @@ def test_unknown_cluster(tmp_path: Path, refused_here: Callable[..., str]) -> No
     ],
 )
 def test_flags_that_make_no_sense(
-    tmp_path: Path, flags: tuple[str, ...], sentence: str, refused_here: Callable[..., str]
+    tmp_path: Path, flags: tuple[str, ...], sentence: str, refused: Refused
 ) -> None:
-    assert sentence in refused_here("lab", "up", "--home", str(tmp_path / "lab"), *flags)
+    assert sentence in refused("lab", "up", "--home", str(tmp_path / "lab"), *flags)
 
 
-def test_a_folder_that_holds_other_things_is_not_touched(tmp_path: Path) -> None:
+def test_a_folder_that_holds_other_things_is_not_touched(tmp_path: Path, refused: Refused) -> None:
     mine = tmp_path / "dc1" / "mine"
     mine.parent.mkdir()
     mine.touch()
     refused("lab", "up", "--home", str(tmp_path), "--ports", "auto")
-    repl("lab", "down", "--purge", "--home", str(tmp_path))
+    run(("lab", "down", "--purge", "--home", str(tmp_path)))
     assert mine.exists()
 
 
