@@ -164,6 +164,15 @@ def test_destroy_stops_it_wherever_it_is_held() -> None:
     assert len(needs(made)) == len(made.steps)
 
 
+def test_two_jobs_that_hand_flows_to_each_other_do_not_wait_for_each_other() -> None:
+    stay = to("dc2", "z"), to("dc2", "w", "far")
+    seen = applied(shop(to("dc2", "x"), to("dc2", "y", "far"), *stay))
+    after = shop(to("dc2", "x", "far"), to("dc2", "y"), *stay)
+    made = plan(after, seen)
+    assert {"reconfigure:job.far", "reconfigure:job.main"} <= set(order(made))
+    assert plan(after, simulate(made.steps, seen)).steps == ()
+
+
 @st.composite
 def placed(draw: st.DrawFn) -> Topology:
     """Up to three flows in up to three jobs, each at one of two destinations."""
