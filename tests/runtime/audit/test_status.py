@@ -1,6 +1,8 @@
 """What status shows for what was read: a row each."""
 
 import dataclasses
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import pytest
@@ -101,10 +103,10 @@ def promoted(state: str = "active", **topics: list[str]) -> LedgerFacts:
 
 
 @pytest.mark.parametrize(
-    ("status", "state", "expected"),
+    ("read", "state", "expected"),
     [
         (
-            seen(CAUGHT_UP),
+            partial(seen, CAUGHT_UP),
             "caught_up",
             {
                 "lag_records": 0,
@@ -117,51 +119,52 @@ def promoted(state: str = "active", **topics: list[str]) -> LedgerFacts:
             },
         ),
         # A state is what the data allows.
-        (seen(told(S.COPYING)), "copying", {"lag_records": 10}),
-        (seen(told(S.CAUGHT_UP, 90, 90)), "copying", {"lag_records": 10}),
-        (seen(told(BLOCKED)), "record_too_large", {"lag_records": 10}),
-        (seen(told()), "starting", {"lag_records": 10}),
-        (seen(told(S.COPYING, driver="old")), "starting", {"lag_records": 10}),
-        (seen(told(S.COPYING, age_ms=60_000)), "down", {"lag_records": 10}),
+        (partial(seen, told(S.COPYING)), "copying", {"lag_records": 10}),
+        (partial(seen, told(S.CAUGHT_UP, 90, 90)), "copying", {"lag_records": 10}),
+        (partial(seen, told(BLOCKED)), "record_too_large", {"lag_records": 10}),
+        (partial(seen, told()), "starting", {"lag_records": 10}),
+        (partial(seen, told(S.COPYING, driver="old")), "starting", {"lag_records": 10}),
+        (partial(seen, told(S.COPYING, age_ms=60_000)), "down", {"lag_records": 10}),
         (
-            seen(told(BLOCKED, age_ms=60_000)),
+            partial(seen, told(BLOCKED, age_ms=60_000)),
             "down",
             {"why": "job dc2: its heartbeat stopped 60 s ago; before that record_too_large: 2 MB"},
         ),
-        (seen(told(S.COPYING, slot_age_ms=40_000)), "retrying", {"lag_records": 10}),
-        (seen(told(S.COPYING, made=OLD)), "stalled", {"lag_records": 10}),
-        (seen(told(job_state="stopped", age_ms=60_000, who=generation("stopped"))), "down", {}),
-        (seen(LedgerFacts()), "down", {"position": None, "lag_records": 100}),
+        (partial(seen, told(S.COPYING, slot_age_ms=40_000)), "retrying", {"lag_records": 10}),
+        (partial(seen, told(S.COPYING, made=OLD)), "stalled", {"lag_records": 10}),
+        (partial(seen, told(job_state="stopped", age_ms=60_000, who=generation("stopped"))), "down", {}),
+        (partial(seen, LedgerFacts()), "down", {"position": None, "lag_records": 100}),
         # A flow into files commits only so often.
-        (seen(told(S.COPYING, made=OLD), endpoint="lake", every_ms=60_000), "copying", {}),
-        (seen(told(S.COPYING, made=OLD), endpoint="lake", every_ms=20_000), "stalled", {}),
+        (partial(seen, told(S.COPYING, made=OLD), endpoint="lake", every_ms=60_000), "copying", {}),
+        (partial(seen, told(S.COPYING, made=OLD), endpoint="lake", every_ms=20_000), "stalled", {}),
         # A topic that was promoted on its own.
-        (seen(promoted(promoted=["ord.*"])), "promoted", {"lag_records": 0, "lag_ms": 0}),
-        (seen(promoted(promoting=["ord.*"])), "copying", {}),
-        (seen(promoted("failed_over", promoted=["orders"])), "promoted", {}),
+        (partial(seen, promoted(promoted=["ord.*"])), "promoted", {"lag_records": 0, "lag_ms": 0}),
+        (partial(seen, promoted(promoting=["ord.*"])), "copying", {}),
+        (partial(seen, promoted("failed_over", promoted=["orders"])), "promoted", {}),
         # One side does not answer.
         (
-            seen(told(said(S.RETRYING, 90, source_end=95, why="disconnected")), SILENT),
+            partial(seen, told(said(S.RETRYING, 90, source_end=95, why="disconnected")), SILENT),
             "retrying",
             {"lag_records": 5, "lag_ms": None, "source_end_seen_ms": NOW - 200},
         ),
         (
-            seen(told(S.CAUGHT_UP, 90, 90), SILENT),
+            partial(seen, told(S.CAUGHT_UP, 90, 90), SILENT),
             "unknown",
             {"lag_ms": None, "why": "dc1 does not answer; the job says caught_up, but there may be more"},
         ),
-        (seen(None, there=DEAD), "unknown", {"source_end": 100, "lag_records": None}),
+        (partial(seen, None, there=DEAD), "unknown", {"source_end": 100, "lag_records": None}),
         # The oldest missing record waits so long, but never longer than since it was caught up.
-        (seen(told(S.COPYING), WAITED), "copying", {"lag_ms": 7_000}),
+        (partial(seen, told(S.COPYING), WAITED), "copying", {"lag_ms": 7_000}),
         (
-            seen(told(S.CAUGHT_UP, 90, 90), source(first_missing={KEY: NOW - 10**9})),
+            partial(seen, told(S.CAUGHT_UP, 90, 90), source(first_missing={KEY: NOW - 10**9})),
             "copying",
             {"lag_ms": 200},
         ),
-        (seen(told(S.CAUGHT_UP, 100, made=PASSED_ON)), "caught_up", {"dropped": 7, "given_up": 4}),
+        (partial(seen, told(S.CAUGHT_UP, 100, made=PASSED_ON)), "caught_up", {"dropped": 7, "given_up": 4}),
     ],
 )
-def test_a_partition_is_shown(status: StatusView, state: str, expected: dict[str, Any]) -> None:
+def test_a_partition_is_shown(read: Callable[[], StatusView], state: str, expected: dict[str, Any]) -> None:
+    status = read()
     partition = partition_of(status)
     assert partition.state == state
     assert {name: getattr(partition, name) for name in expected} == expected
@@ -201,10 +204,10 @@ PAYMENTS = replace(generation("failed_over"), promoted=["payments"])
 
 
 @pytest.mark.parametrize(
-    ("status", "expected"),
+    ("read", "expected"),
     [
         (
-            seen(CAUGHT_UP),
+            partial(seen, CAUGHT_UP),
             {
                 "source_cluster_id": "id-1",
                 "destination_cluster_id": "id-2",
@@ -214,65 +217,68 @@ PAYMENTS = replace(generation("failed_over"), promoted=["payments"])
         ),
         *(
             (
-                seen(told(who=generation(state)), state=state),
+                partial(seen, told(who=generation(state)), state=state),
                 {"state": state, "declared": state, "why": "", "lag_records": 10},
             )
             for state in ("paused", "promoted", "failed_over")
         ),
         (
-            seen(CAUGHT_UP, state="paused"),
+            partial(seen, CAUGHT_UP, state="paused"),
             {"state": "caught_up", "why": "the topology says paused, it is active"},
         ),
-        (seen(promoted(promoted=["ord.*"])), {"lag_records": 0}),
+        (partial(seen, promoted(promoted=["ord.*"])), {"lag_records": 0}),
         (
-            seen(topics_of(told(who=PAYMENTS), "payments", progress()), state="failed_over"),
+            partial(seen, topics_of(told(who=PAYMENTS), "payments", progress()), state="failed_over"),
             {"state": "failed_over", "why": "", "states": {"failed_over": 1, "promoted": 1}},
         ),
-        (seen(None, there=DEAD), {"state": "unknown", "destination_answers": False}),
+        (partial(seen, None, there=DEAD), {"state": "unknown", "destination_answers": False}),
         (
-            seen(told(said(S.RETRYING, 90, source_end=95)), SILENT),
+            partial(seen, told(said(S.RETRYING, 90, source_end=95)), SILENT),
             {"source_answers": False, "source_cluster_id": "id-1"},
         ),
-        (seen(told(S.COPYING), WAITED, rpo_ms=5_000), {"rpo_met": False}),
-        (seen(told(S.COPYING), WAITED, rpo_ms=8_000), {"rpo_met": True}),
-        (seen(told(S.COPYING), endpoint="lake", every_ms=60_000), {"destination": "lake"}),
+        (partial(seen, told(S.COPYING), WAITED, rpo_ms=5_000), {"rpo_met": False}),
+        (partial(seen, told(S.COPYING), WAITED, rpo_ms=8_000), {"rpo_met": True}),
+        (partial(seen, told(S.COPYING), endpoint="lake", every_ms=60_000), {"destination": "lake"}),
         (
-            seen(topics_of(CAUGHT_UP, "__repl.heartbeats", BEATS)),
+            partial(seen, topics_of(CAUGHT_UP, "__repl.heartbeats", BEATS)),
             {"link_age_ms": 1_200, "states": {"caught_up": 1}},
         ),
     ],
 )
-def test_a_flow_is_shown(status: StatusView, expected: dict[str, Any]) -> None:
+def test_a_flow_is_shown(read: Callable[[], StatusView], expected: dict[str, Any]) -> None:
+    status = read()
     flow = flow_of(status)
     assert {name: getattr(flow, name) for name in expected} == expected
 
 
 @pytest.mark.parametrize(
-    ("status", "why"),
+    ("read", "why"),
     [
-        (seen(LedgerFacts()), "never run"),
-        (seen(told(S.CAUGHT_UP, who=generation(job="other"))), "job other has it, not dc2"),
-        (seen(told(S.RETRYING), SILENT), "source dc1 does not answer: no bootstrap broker answers"),
+        (partial(seen, LedgerFacts()), "never run"),
+        (partial(seen, told(S.CAUGHT_UP, who=generation(job="other"))), "job other has it, not dc2"),
+        (partial(seen, told(S.RETRYING), SILENT), "source dc1 does not answer: no bootstrap broker answers"),
     ],
 )
-def test_a_flow_says_why_it_is_not_copied(status: StatusView, why: str) -> None:
+def test_a_flow_says_why_it_is_not_copied(read: Callable[[], StatusView], why: str) -> None:
+    status = read()
     assert why in flow_of(status).why
 
 
 @pytest.mark.parametrize(
-    ("status", "jobs"),
+    ("read", "jobs"),
     [
-        (seen(CAUGHT_UP), [("dc2", "running", True)]),
-        (seen(LedgerFacts()), [("dc2", "down", False)]),
-        (seen(told(job_state="stopped", age_ms=60_000)), [("dc2", "stopped", False)]),
-        (seen(None, there=DEAD), [("dc2", "unknown", False)]),
+        (partial(seen, CAUGHT_UP), [("dc2", "running", True)]),
+        (partial(seen, LedgerFacts()), [("dc2", "down", False)]),
+        (partial(seen, told(job_state="stopped", age_ms=60_000)), [("dc2", "stopped", False)]),
+        (partial(seen, None, there=DEAD), [("dc2", "unknown", False)]),
         (
-            seen(told(S.CAUGHT_UP, who=generation(job="other"))),
+            partial(seen, told(S.CAUGHT_UP, who=generation(job="other"))),
             [("dc2", "running", True), ("other", "down", False)],
         ),
     ],
 )
-def test_jobs_are_shown(status: StatusView, jobs: list[tuple[str, str, bool]]) -> None:
+def test_jobs_are_shown(read: Callable[[], StatusView], jobs: list[tuple[str, str, bool]]) -> None:
+    status = read()
     assert [(one.name, one.state, one.up) for one in status.jobs] == jobs
     assert status.jobs[0].heartbeat_age_ms == (400 if status.jobs[0].up else status.jobs[0].heartbeat_age_ms)
 

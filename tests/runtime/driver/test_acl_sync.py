@@ -6,6 +6,7 @@ import asyncio
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from types import SimpleNamespace
 from typing import Any
 
@@ -70,42 +71,59 @@ EU1, EU2 = rule("dc1 ALLOW User:app READ pay.", "PREFIXED"), rule("dc2 ALLOW Use
 
 
 @pytest.mark.parametrize(
-    ("found", "create", "delete"),
+    ("compute", "create", "delete"),
     [
-        (changes([READ1]), {READ2}, set()),
-        (changes([rule("dc1 ALLOW User:app WRITE orders")]), set(), set()),
+        (partial(changes, [READ1]), {READ2}, set()),
+        (partial(changes, [rule("dc1 ALLOW User:app WRITE orders")]), set(), set()),
         (
-            changes([rule("dc1 ALLOW User:app ALL orders")]),
+            partial(changes, [rule("dc1 ALLOW User:app ALL orders")]),
             {READ2, rule("dc2 ALLOW User:app DESCRIBE orders")},
             set(),
         ),
-        (changes([rule("dc1 DENY User:app WRITE orders")]), {DENIED}, set()),
-        (changes([EU1]), {EU2}, set()),
-        (changes([rule("dc1 ALLOW User:app READ *")]), set(), set()),
-        (changes([rule("dc1 ALLOW User:app READ other")]), set(), set()),
-        (changes([rule("dc1 ALLOW User:app READ __repl.ledger")]), set(), set()),
-        (changes([READ1], [READ2]), set(), set()),
+        (partial(changes, [rule("dc1 DENY User:app WRITE orders")]), {DENIED}, set()),
+        (partial(changes, [EU1]), {EU2}, set()),
+        (partial(changes, [rule("dc1 ALLOW User:app READ *")]), set(), set()),
+        (partial(changes, [rule("dc1 ALLOW User:app READ other")]), set(), set()),
+        (partial(changes, [rule("dc1 ALLOW User:app READ __repl.ledger")]), set(), set()),
+        (partial(changes, [READ1], [READ2]), set(), set()),
         # A rule that the flow made goes with its rule at the source.
-        (changes([], [READ2], owned=[MADE]), set(), {READ2}),
-        (changes([], [READ2]), set(), set()),  # it was there without the flow
-        (changes([], [READ2], owned=[made(READ2, "flow.other")]), set(), set()),
-        (changes([], [READ2], owned=[made(READ2, "protect: acl of flow.f")]), set(), set()),
+        (partial(changes, [], [READ2], owned=[MADE]), set(), {READ2}),
+        (partial(changes, [], [READ2]), set(), set()),  # it was there without the flow
+        (partial(changes, [], [READ2], owned=[made(READ2, "flow.other")]), set(), set()),
+        (partial(changes, [], [READ2], owned=[made(READ2, "protect: acl of flow.f")]), set(), set()),
         # A denial that protects a mirror is left to the plan.
-        (changes([], [DENIED], owned=[made(DENIED)], protect="acl"), set(), set()),
-        (changes([], [DENIED], owned=[made(DENIED)]), set(), {DENIED}),
+        (partial(changes, [], [DENIED], owned=[made(DENIED)], protect="acl"), set(), set()),
+        (partial(changes, [], [DENIED], owned=[made(DENIED)]), set(), {DENIED}),
         # Readers of a promoted mirror and of one without its source stay.
-        (changes([], [READ2], owned=[MADE], topics=["pay.eu"], promoted=["orders"]), set(), set()),
-        (changes([], [READ2], owned=[MADE], topics=["pay.eu"], gone=["orders"]), set(), set()),
+        (partial(changes, [], [READ2], owned=[MADE], topics=["pay.eu"], promoted=["orders"]), set(), set()),
+        (partial(changes, [], [READ2], owned=[MADE], topics=["pay.eu"], gone=["orders"]), set(), set()),
         # A rule that a flow made at the source.
-        (changes([READ1], at_source=[made(READ1, "flow.e")], **LOOP), {READ2}, set()),  # from dc0, over dc1
-        (changes([READ1], at_source=[made(READ1, "flow.g")], **LOOP), set(), set()),  # from the destination
-        (changes([READ1], at_source=[made(READ1, "flow.of-another-topology")], **LOOP), set(), set()),
-        (changes([READ1], at_source=[made(READ1, "protect: acl of flow.e")], **LOOP), set(), set()),
-        (changes([READ1], at_source=[made(READ1, "declared")], **LOOP), {READ2}, set()),
+        (
+            partial(changes, [READ1], at_source=[made(READ1, "flow.e")], **LOOP),
+            {READ2},
+            set(),
+        ),  # from dc0, over dc1
+        (
+            partial(changes, [READ1], at_source=[made(READ1, "flow.g")], **LOOP),
+            set(),
+            set(),
+        ),  # from the destination
+        (
+            partial(changes, [READ1], at_source=[made(READ1, "flow.of-another-topology")], **LOOP),
+            set(),
+            set(),
+        ),
+        (partial(changes, [READ1], at_source=[made(READ1, "protect: acl of flow.e")], **LOOP), set(), set()),
+        (partial(changes, [READ1], at_source=[made(READ1, "declared")], **LOOP), {READ2}, set()),
         # One that a loop brought is not removed while its rule is there.
         (
-            changes(
-                [READ1], [READ2], owned=[MADE], at_source=[made(READ1, "flow.g")], routes=(FORWARD, BACK)
+            partial(
+                changes,
+                [READ1],
+                [READ2],
+                owned=[MADE],
+                at_source=[made(READ1, "flow.g")],
+                routes=(FORWARD, BACK),
             ),
             set(),
             set(),
@@ -113,9 +131,9 @@ EU1, EU2 = rule("dc1 ALLOW User:app READ pay.", "PREFIXED"), rule("dc2 ALLOW Use
     ],
 )
 def test_rules_at_the_destination_follow_those_at_the_source(
-    found: AclChanges, create: set[AclRule], delete: set[AclRule]
+    compute: Callable[[], AclChanges], create: set[AclRule], delete: set[AclRule]
 ) -> None:
-    assert found == AclChanges(frozenset(create), frozenset(delete))
+    assert compute() == AclChanges(frozenset(create), frozenset(delete))
 
 
 CLOSED = ProtectionSpec(principal="User:repl")

@@ -1,5 +1,7 @@
 """What Prometheus is told, by what was reported; each row names series and their values."""
 
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -71,10 +73,10 @@ FAST = report(flows=[FlowStats("f", latencies=[latency("t", 90, 4, 1), latency("
 
 
 @pytest.mark.parametrize(
-    ("found", "expected", "absent"),
+    ("collect", "expected", "absent"),
     [
         (
-            told(report(WHOLE)),
+            partial(told, report(WHOLE)),
             {
                 f"repl_partition_records_total{AT}": 9,
                 f"repl_partition_bytes_total{AT}": 900,
@@ -91,7 +93,8 @@ FAST = report(flows=[FlowStats("f", latencies=[latency("t", 90, 4, 1), latency("
             "",
         ),
         (
-            told(
+            partial(
+                told,
                 report(
                     partition(0, records=9),
                     partition(1, state=COPYING, source_end=130, records=5, last_timestamp=NOW_MS - 4_000),
@@ -108,12 +111,12 @@ FAST = report(flows=[FlowStats("f", latencies=[latency("t", 90, 4, 1), latency("
         ),
         # However old the timestamps are, a partition that had caught up 3 s ago is 3 s behind at most.
         (
-            told(report(partition(last_timestamp=1)), report(LATE, at_ms=NOW_MS + 3_000), after_s=3),
+            partial(told, report(partition(last_timestamp=1)), report(LATE, at_ms=NOW_MS + 3_000), after_s=3),
             {f"repl_partition_lag_seconds{AT}": 3},
             "",
         ),
         (
-            told(report(partition(state=PartitionState.DIVERGED)), slots=[running(state="waiting")]),
+            partial(told, report(partition(state=PartitionState.DIVERGED)), slots=[running(state="waiting")]),
             {
                 'repl_flow_partitions{flow="f",state="diverged"}': 1,
                 'repl_flow_incidents_total{flow="f",state="diverged"}': 1,
@@ -122,16 +125,18 @@ FAST = report(flows=[FlowStats("f", latencies=[latency("t", 90, 4, 1), latency("
             "",
         ),
         (
-            told(report(partition()), flows=replace(flow(), promoted=[PartitionKey("f", "gone", 0)])),
+            partial(
+                told, report(partition()), flows=replace(flow(), promoted=[PartitionKey("f", "gone", 0)])
+            ),
             {
                 'repl_partition_state{flow="f",topic="gone",partition="0",state="promoted"}': 1,
                 'repl_flow_partitions{flow="f",state="promoted"}': 1,
             },
             'repl_partition_lag_records{flow="f",topic="gone"',
         ),
-        (told(), {state_of("starting"): 1}, "repl_partition_lag"),  # no report yet
+        (partial(told), {state_of("starting"): 1}, "repl_partition_lag"),  # no report yet
         (
-            told(report(flows=[FlowStats("f", latency_counts=COUNTS, latency_sum_ms=200_000)])),
+            partial(told, report(flows=[FlowStats("f", latency_counts=COUNTS, latency_sum_ms=200_000)])),
             {
                 f'{HISTOGRAM}_bucket{{slot="0",flow="f",le="0.002"}}': 5,
                 f'{HISTOGRAM}_bucket{{slot="0",flow="f",le="120.0"}}': 7,
@@ -143,7 +148,8 @@ FAST = report(flows=[FlowStats("f", latencies=[latency("t", 90, 4, 1), latency("
         ),
         # The latency of a topic covers all its running slots.
         (
-            told(
+            partial(
+                told,
                 FAST,
                 SLOW,
                 replace(SLOW, status=replace(SLOW.status, slot=2)),
@@ -162,7 +168,8 @@ FAST = report(flows=[FlowStats("f", latencies=[latency("t", 90, 4, 1), latency("
         ),
         # Those of many topics are added up by flow.
         (
-            told(
+            partial(
+                told,
                 report(flows=[FlowStats("f", latencies=[latency("t", 1, 3, 1), latency("u", 1, 5, 1)])]),
                 partitions=1,
             ),
@@ -170,7 +177,8 @@ FAST = report(flows=[FlowStats("f", latencies=[latency("t", 90, 4, 1), latency("
             'repl_topic_latency_seconds{flow="f",topic=',
         ),
         (
-            told(
+            partial(
+                told,
                 report(partition(state=COPYING, source_end=140)),
                 flows=flow(rpo_ms=5_000),
                 slots=SLOTS,
@@ -193,13 +201,14 @@ FAST = report(flows=[FlowStats("f", latencies=[latency("t", 90, 4, 1), latency("
             },
             "",
         ),
-        (told(after_s=11), {"repl_job_up": 0}, ""),  # its heartbeat is old
-        (series(collected(None, SlotMetrics())), {"repl_job_up": 0}, "repl_flow"),
+        (partial(told, after_s=11), {"repl_job_up": 0}, ""),  # its heartbeat is old
+        (lambda: series(collected(None, SlotMetrics())), {"repl_job_up": 0}, "repl_flow"),
         (
-            told(
+            partial(
+                told,
                 groups=[
                     GroupSnapshot("f", "app", translated=9, refused=2, pending=1, pending_since=NOW_S - 30)
-                ]
+                ],
             ),
             {
                 f"repl_group_translated_offsets_total{GROUP}": 9,
@@ -210,7 +219,8 @@ FAST = report(flows=[FlowStats("f", latencies=[latency("t", 90, 4, 1), latency("
             "repl_group_checkpoint_latency_seconds",
         ),
         (
-            told(
+            partial(
+                told,
                 flows=flow(partitions=0),
                 groups=[
                     GroupSnapshot("f", name, translated=4, latency_s=s) for name, s in (("a", 1), ("b", 3))
@@ -241,7 +251,8 @@ FAST = report(flows=[FlowStats("f", latencies=[latency("t", 90, 4, 1), latency("
         "above the limit, groups by flow",
     ],
 )
-def test_series(found: dict[str, float], expected: dict[str, Any], absent: str) -> None:
+def test_series(collect: Callable[[], dict[str, float]], expected: dict[str, Any], absent: str) -> None:
+    found = collect()
     assert {name: found.get(name) for name in expected} == expected
     assert not absent or not [name for name in found if absent in name]
 
