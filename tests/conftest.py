@@ -46,32 +46,6 @@ for profile, examples in (("fast", 10), ("steady", 40), ("thorough", 300)):
     )
 settings.load_profile("steady")
 
-# Files without brokers that take seconds each: `make test` runs them, `make fast` leaves them out.
-SLOW = (
-    "planner/cli/test_status.py",
-    "planner/cli/test_import.py",
-    "planner/cli/test_ui.py",
-    "planner/config/test_limits.py",
-    "planner/drill/test_features.py",
-    "planner/graph/test_growth.py",
-    "planner/kafka/test_connections.py",
-    "planner/plan/test_agreement.py",
-    "planner/plan/test_convergence.py",
-    "planner/plan/test_moving.py",
-    "planner/render/test_markdown.py",
-    "planner/ui/test_access.py",
-    "planner/ui/test_pages.py",
-    "runtime/audit/test_record_trail.py",
-    "runtime/batch/test_properties.py",
-    "runtime/driver/test_giving_way.py",
-    "runtime/driver/test_main.py",
-    "runtime/launch/test_once.py",
-    "runtime/launch/test_supervisor.py",
-    "security/test_hostile_broker.py",
-    "security/test_topology_code.py",
-    "security/test_topology_secrets.py",
-    "security/test_validate_bounds.py",
-)
 _HANGS_S = 900  # with brokers: many times what the longest takes, for machines with too much to do
 
 
@@ -84,7 +58,6 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
     Behind them, the files that share a lab stand together, the rarest lab first.
     """
-    here = Path(__file__).parent
     with_spark = {item.path for item in items if item.get_closest_marker("spark")}
     needed: dict[Path, int] = {}
     for item in items:
@@ -96,10 +69,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         return (not first, 0 if first else needed[item.path])
 
     items.sort(key=turn)
-    slow = {here / name for name in SLOW}
     for item in items:
-        if item.path in slow:
-            item.add_marker(pytest.mark.slow)
         if item.get_closest_marker("integration") or item.get_closest_marker("spark"):
             item.add_marker(pytest.mark.timeout(_HANGS_S))
             if not _is_marked_in(item.path):

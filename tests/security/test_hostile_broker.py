@@ -41,6 +41,8 @@ from tests.fakes.hostile_broker import (
     uvarint,
 )
 
+pytestmark = pytest.mark.slow
+
 SHORT_S, LONG_S = 1.5, 20.0
 DEADLINE_S = 40.0  # the machine may be busy; a trickle would go on for minutes
 MOST_BYTES = 8 << 20

@@ -18,6 +18,8 @@ from runtime.contract.client.settings import ClientSettingsError
 from runtime.contract.spec.jobspec import ClusterSpec
 from runtime.kafka.confluent import admin_client
 
+pytestmark = pytest.mark.slow
+
 SILENT = "127.0.0.1:1"
 MARK = "ran"
 HOSTILE = {

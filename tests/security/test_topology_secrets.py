@@ -20,6 +20,8 @@ from runtime.contract.client.secrets import remember
 from runtime.contract.client.settings import ClientSettingsError
 from runtime.kafka.confluent import admin_client
 
+pytestmark = pytest.mark.slow
+
 CANARY = "canary-AKIA-4711/secret"
 SILENT = "127.0.0.1:1"
 TOKENS = "sasl.oauthbearer.token.endpoint.url"

@@ -17,6 +17,8 @@ from hypothesis import strategies as st
 from planner.config.bounds import LONGEST_RESULT, MOST_FLOWS, TopologyBoundExceeded, nodes, size
 from planner.config.expressions import FILTERS, Expressions, NotComputable
 
+pytestmark = pytest.mark.slow
+
 HERE = Path(__file__).parents[2]
 MOST_BYTES = 1_000_000
 CPU_S = 10

@@ -11,6 +11,8 @@ from runtime.contract.spec.naming import REGISTRY
 from tests.commands import repl
 from tests.records import create_topic, wait_for
 
+pytestmark = pytest.mark.slow
+
 EXAMPLE = Path(__file__).resolve().parents[1] / "config" / "mm2" / "example.properties"
 REPLICATOR = EXAMPLE.parents[1] / "replicator" / "example.json"
 

@@ -12,6 +12,8 @@ from tests.commands import repl
 from tests.runtime.audit.given import NOW, asked, destination, ledger, look, progress, source
 from tests.topologies import without_answer
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture
 def topology(tmp_path: Path) -> Path:

@@ -11,6 +11,8 @@ import pytest
 from tests.commands import begin, repl
 from tests.topologies import without_answer
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture
 def topology(tmp_path: Path) -> Path:

@@ -12,6 +12,8 @@ from planner.config.files import MAX_BYTES
 from planner.model.diagnostic import Failure
 from tests.planner.config.given import CLUSTERS, loaded, mistakes, mistakes_alone
 
+pytestmark = pytest.mark.slow
+
 TOPIC = "topics: [{name: orders, cluster: dc1}]\n"
 
 

@@ -20,6 +20,8 @@ from planner.render.reports.drill import as_json
 from planner.workflows.audit.drills import check_report, keep, kept, signed
 from tests.commands import repl
 
+pytestmark = pytest.mark.slow
+
 DOCS = Path(__file__).parents[3] / "docs"
 KEY = "0123456789abcdef"
 SAMPLES = {

@@ -10,6 +10,8 @@ from planner.model.topology import Flow, Topology
 from runtime.contract.spec.rename import Template
 from tests.planner.graph.build import cluster, flow, observed, topic, topology
 
+pytestmark = pytest.mark.slow
+
 PREFIX = Template("{source}.{topic}")
 MESH = tuple(
     flow(f"{one}>{other}") for one in ("dc1", "dc2", "dc3") for other in ("dc1", "dc2", "dc3") if one != other

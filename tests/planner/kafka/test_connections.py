@@ -24,6 +24,8 @@ from tests.fakes.hostile_broker import (
     Scram,
 )
 
+pytestmark = pytest.mark.slow
+
 TIMEOUT_S = 1.5
 BYTE_S = 0.05  # of the answer, which has more than 60 bytes
 

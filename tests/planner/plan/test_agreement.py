@@ -16,6 +16,8 @@ from tests.fakes.states import topology
 from tests.fakes.worlds import states, topologies
 from tests.planner.plan.jobs import dead, destroyed, plan
 
+pytestmark = pytest.mark.slow
+
 SLOW = [HealthCheck.filter_too_much, HealthCheck.too_slow]
 
 

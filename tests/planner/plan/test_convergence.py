@@ -4,6 +4,7 @@ from dataclasses import replace
 from random import Random
 from typing import Any
 
+import pytest
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
@@ -16,6 +17,8 @@ from tests.fakes.simulated import simulate
 from tests.fakes.states import topology
 from tests.fakes.worlds import states, topologies
 from tests.planner.plan.jobs import dead, plan, rests, there
+
+pytestmark = pytest.mark.slow
 
 # Refusals of the guards and lints end at the plan; everything else must come to rest.
 REFUSED = frozenset({"owned", "protect", "partition-decrease", "transition"})

@@ -20,6 +20,8 @@ from tests.fakes.tables import cases
 from tests.planner.plan import jobs
 from tests.planner.plan.jobs import at, changes, dead, jobs_as, needs, plan, refused, steps_of, there
 
+pytestmark = pytest.mark.slow
+
 PLACES = ("dc1", "dc2", "dc3")
 NOTHING = observed(cluster(live("a")), cluster(name="dc2"), cluster(name="dc3"))
 FOURTH = Generation(4, "main", "stopped", "d", [], "cluster-dc1", "cluster-dc2", 0)

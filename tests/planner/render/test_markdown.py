@@ -27,6 +27,8 @@ from tests.fakes.states import cluster, desired, live, owned, wanted
 from tests.fakes.tables import cases
 from tests.planner.render.scenes import SCENES, drifted, everything, jobs, many, nothing, planned, silent
 
+pytestmark = pytest.mark.slow
+
 # Words.
 
 ADDRESS = topic_address("dc1", "orders")

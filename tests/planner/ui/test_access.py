@@ -10,6 +10,8 @@ from planner.ui.server import ListenRequest, access_policy, listen, url_of
 from tests.planner.render import test_status as scenes
 from tests.planner.ui.serving import fresh, serving
 
+pytestmark = pytest.mark.slow
+
 TOKEN = "t0ken-of-sixteen-and-more"
 GUARDED = AccessPolicy(TOKEN, ("repl.example.com",))
 

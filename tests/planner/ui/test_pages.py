@@ -18,6 +18,8 @@ from tests.planner.render import test_status as scenes
 from tests.planner.ui.serving import Parsed, Visited, fresh, serving
 from tests.runtime.audit.given import FLOW, JOB, TOPIC
 
+pytestmark = pytest.mark.slow
+
 HOSTILE = "<script>alert(1)</script>\"'&\u202ex\nnext"
 
 

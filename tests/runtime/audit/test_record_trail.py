@@ -27,6 +27,8 @@ from runtime.contract.views.records_view import ProvenanceHopView, RecordView
 from tests.fakes.progress import map_of, progress
 from tests.fakes.verification import fetched
 
+pytestmark = pytest.mark.slow
+
 THERE, BACK = "dc1-to-dc2", "dc1-to-dc2-back"
 RENAME = TemplateRule(text="dc1.{topic}")
 NAMES = {"id-1": "dc1", "id-2": "dc2"}

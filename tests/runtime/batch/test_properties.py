@@ -1,11 +1,14 @@
 """Whatever records there are, what arrives is what was there: another's codec writes, and reads it back."""
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from runtime.batch import Codec, Merge, PreparedBatches, Record, RewriteSpec, prepare, records, walk
 from runtime.contract.records.provenance import HEADER, ClusterPartition, ClusterTopic, Origin, encode
 from tests.runtime.batch.forge import HERE, START, arrived, batch_bytes, legacy_bytes, sets
+
+pytestmark = pytest.mark.slow
 
 content = st.none() | st.binary(max_size=300) | st.integers(0, 40_000).map(lambda size: b"abc" * (size // 3))
 headers = st.lists(st.tuples(st.text(max_size=8), st.none() | st.binary(max_size=200)), max_size=4)

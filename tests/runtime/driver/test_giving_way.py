@@ -21,6 +21,8 @@ from runtime.slot import log
 from tests.fakes.internal_topics import InternalTopics
 from tests.fakes.permits import settled
 
+pytestmark = pytest.mark.slow
+
 HERE = socket.gethostname()
 GONE = 1 << 22  # no process has this number
 

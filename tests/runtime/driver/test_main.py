@@ -13,6 +13,8 @@ from runtime.contract.spec.jobspec import ClusterSpec, JobExit, JobSpec
 from runtime.driver.package import package
 from runtime.launch.command import MAIN
 
+pytestmark = pytest.mark.slow
+
 TWICE = """
 import sys
 from runtime.driver.main import main

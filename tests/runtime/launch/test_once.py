@@ -14,6 +14,8 @@ from runtime.launch.command import deadline_of, run_once
 from runtime.launch.launcher import LaunchError
 from tests.fakes.spark import FakeSpark
 
+pytestmark = pytest.mark.slow
+
 _RUN = """
 import pathlib, sys
 from runtime.launch.command import run_once

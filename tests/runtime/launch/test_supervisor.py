@@ -21,6 +21,8 @@ from tests.fakes.spark import FakeSpark
 from tests.records import wait_for
 from tests.runtime.launch.specs import spec_of
 
+pytestmark = pytest.mark.slow
+
 SPEC = spec_of(client={"sasl.password": {"env": "A_SECRET"}})
 
 
