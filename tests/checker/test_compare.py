@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from runtime.contract.records.provenance import Origin
@@ -134,7 +134,6 @@ def test_a_provenance_header_that_lies():
     assert found(compare_logs(here, there, hops=1)) == {Kind.MISPLACED: 2}
 
 
-@settings(max_examples=60, deadline=None)
 @given(st.integers(0, 2**32), st.integers(0, 5), st.integers(0, 5))
 def test_any_mixture_of_losses_and_duplicates_is_counted_exactly(seed: int, losses: int, doubles: int):
     dice = random.Random(seed)

@@ -7,7 +7,7 @@ import warnings
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from runtime.contract.spec import rename
@@ -93,7 +93,6 @@ PATTERNS = st.lists(PIECES, max_size=12).map("".join)
 NAMES = st.text(alphabet="abAxP.-_09\\:[", max_size=8)
 
 
-@settings(max_examples=1500, deadline=None)
 @given(PATTERNS, NAMES)
 def test_what_both_engines_read_means_the_same(pattern: str, name: str):
     """The names are short, so that Python's engine ends too."""
@@ -110,7 +109,6 @@ def test_what_both_engines_read_means_the_same(pattern: str, name: str):
     assert ours is (theirs.fullmatch(name) is not None)
 
 
-@settings(max_examples=1500, deadline=None)
 @given(
     PATTERNS,
     st.lists(st.sampled_from(["a", "-", ".", r"\1", r"\2", r"\g<1>", r"\g<n>", r"\g<²>", "$1"])),

@@ -187,7 +187,7 @@ PARTS = st.sampled_from(
 )
 
 
-@settings(max_examples=300, deadline=1_000)
+@settings(deadline=1_000)
 @given(VALUES, VALUES, st.lists(PARTS, max_size=20), st.sampled_from(["~", "+", "*", "**", "=="]))
 def test_no_chain_of_filters_makes_more_than_is_allowed(
     v: object, w: object, chain: list[str], operator: str

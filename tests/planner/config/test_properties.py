@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import yaml
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from planner.config import load
@@ -46,20 +46,17 @@ def refused(found: Topology | Failure) -> None:
     assert all(one.summary and one.way_out for one in found.diagnostics)
 
 
-@settings(max_examples=60)
 @given(st.text() | st.text(alphabet="ab:-[]{}&*!|>'\"#%@`,?\t\n <{%}1~.\\"))
 def test_any_text_is_a_topology_or_a_failure(text: str) -> None:
     refused(outcome(text.encode("utf-8", "surrogatepass")))
 
 
-@settings(max_examples=25)
 @given(st.binary())
 def test_any_bytes_are_a_topology_or_a_failure(content: bytes) -> None:
     refused(outcome(content))
 
 
 @given(st.data())
-@settings(max_examples=50)
 def test_any_damage_to_a_topology_is_a_failure_or_harmless(data: st.DataObject) -> None:
     text = data.draw(st.sampled_from([EVERYTHING, starter()]))
     for _ in range(data.draw(st.integers(1, 3))):
@@ -106,7 +103,6 @@ def any_value(shape: Shape | None, depth: int = 4) -> st.SearchStrategy[Any]:
 
 
 @given(any_value(TOPOLOGY))
-@settings(max_examples=40)
 def test_any_yaml_is_a_topology_or_a_failure(value: object) -> None:
     base = {"apiVersion": "repl/v1", "name": "a", "clusters": {"dc1": {"bootstrap": "a:1"}}}
     document = {**base, **value} if isinstance(value, dict) else value
@@ -178,7 +174,6 @@ def placeless(value: Any) -> Any:
     return [placeless(one) for one in value] if isinstance(value, tuple) else value
 
 
-@settings(max_examples=25)
 @given(topologies(), st.randoms(use_true_random=False), st.integers(1, 3))
 def test_the_order_of_keys_and_the_split_into_files_never_matter(
     content: dict[str, Any], order: random.Random, parts: int

@@ -157,7 +157,7 @@ OTHER_JOB = job(
 )
 
 
-QUICK = settings(max_examples=60, suppress_health_check=[HealthCheck.too_slow])
+QUICK = settings(suppress_health_check=[HealthCheck.too_slow])
 KEYS = [one for one in FlowSpec.__struct_fields__ if one != "name"]
 
 

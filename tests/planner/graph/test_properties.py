@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from planner.graph import expand, lint_offline
@@ -158,7 +158,6 @@ def still_to_do(desired: Desired, world: Observed) -> list[str]:
     return found + [str(one.address) for one in desired.acls if one.rule not in acls]
 
 
-@settings(max_examples=60, deadline=None)
 @given(topologies(), worlds())
 def test_the_order_of_flows_and_topics_means_nothing(of: Topology, world: Observed) -> None:
     shuffled = replace(
@@ -179,7 +178,6 @@ def test_the_order_of_flows_and_topics_means_nothing(of: Topology, world: Observ
     assert lint_offline(of) == lint_offline(shuffled)
 
 
-@settings(max_examples=60, deadline=None)
 @given(topologies(), worlds())
 def test_once_it_is_applied_nothing_is_left_to_do(of: Topology, world: Observed) -> None:
     desired = expand(of, world)
@@ -196,7 +194,6 @@ def test_once_it_is_applied_nothing_is_left_to_do(of: Topology, world: Observed)
     assert [one.provenance for one in again.flows] == [one.provenance for one in desired.flows]
 
 
-@settings(max_examples=60, deadline=None)
 @given(topologies(), worlds())
 def test_every_flow_takes_only_what_is_there_or_comes(of: Topology, world: Observed) -> None:
     desired = expand(of, world)

@@ -26,7 +26,7 @@ def file(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("plans") / "plan"
 
 
-@settings(max_examples=120, suppress_health_check=SLOW)
+@settings(suppress_health_check=SLOW)
 @given(topologies() | st.just(topology()), topologies(), states(), st.data())
 def test_a_plan_agrees_whatever_ran_before(
     file: Path, before: Topology, shop: Topology, seen: Observed, data: st.DataObject

@@ -25,7 +25,7 @@ REFUSED = frozenset({"owned", "protect", "partition-decrease", "transition"})
 SLOW = [HealthCheck.filter_too_much, HealthCheck.too_slow]
 
 
-@settings(max_examples=80, suppress_health_check=SLOW)
+@settings(suppress_health_check=SLOW)
 @given(topologies() | st.just(topology()), topologies(), states(), st.sets(st.sampled_from(["dc1", "dc2"])))
 def test_a_plan_after_apply_is_empty_whatever_ran_before_and_died_since(
     before: Topology, shop: Topology, seen: Observed, died: set[str]
@@ -52,7 +52,6 @@ def test_a_plan_after_apply_is_empty_whatever_ran_before_and_died_since(
     assert running == needed
 
 
-@settings(max_examples=40)
 @given(topologies(), states(), st.randoms(use_true_random=False))
 def test_the_order_of_what_is_written_and_read_never_matters(
     shop: Topology, seen: Observed, random: Random

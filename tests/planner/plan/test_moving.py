@@ -4,7 +4,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from planner.model.diagnostic import ExitCode
@@ -187,7 +187,6 @@ def placed(draw: st.DrawFn) -> Topology:
     return shop(*flows, jobs={job: Job(job, memory=memory) for job in places})
 
 
-@settings(max_examples=60)
 @given(placed(), placed(), st.data())
 def test_wherever_an_apply_is_cut_the_next_one_ends_it(
     before: Topology, after: Topology, data: st.DataObject

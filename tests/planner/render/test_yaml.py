@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from planner.config import load
@@ -222,7 +222,6 @@ def without_places(value: Any) -> Any:
     return replace(value, source=None) if hasattr(value, "source") else value
 
 
-@settings(max_examples=50)
 @given(
     flows,
     st.none() | jobs,
@@ -257,7 +256,6 @@ def test_a_topology_is_written_so_that_it_loads_as_the_same(
     assert (loaded.internal, without_places(loaded.policies.require)) == (internal, limits.require)
 
 
-@settings(max_examples=60)
 @given(
     st.lists(quotas, unique_by=lambda one: one.entity, max_size=4),
     st.lists(topics, max_size=6, unique_by=lambda one: (one.cluster, one.name)),
@@ -354,7 +352,6 @@ endpoints = (
 )
 
 
-@settings(max_examples=30)
 @given(file_flows, endpoints)
 def test_a_flow_into_files_loads_as_it_is_written(flow: Flow, endpoint: FileEndpoint) -> None:
     loaded = reloaded(Topology("t", CLUSTERS, file_flows={flow.name: flow}, endpoints={"lake": endpoint}))
@@ -363,7 +360,6 @@ def test_a_flow_into_files_loads_as_it_is_written(flow: Flow, endpoint: FileEndp
     assert loaded.flows == {}
 
 
-@settings(max_examples=20)
 @given(
     lines_flows,
     st.sampled_from([FileFormat.JSON, FileFormat.TEXT, FileFormat.PARQUET]),

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from runtime.audit.ledger import AuditFailure, ClusterAccess, as_audit_failure
@@ -170,7 +170,6 @@ def test_a_copy_may_have_more_headers_and_no_other_timestamp_and_a_gap_before_it
     assert searched([*log("abc"), *log("def", start=9)], log("abc"), 7) == 7
 
 
-@settings(max_examples=50)
 @given(st.integers(1, 60), st.data())
 def test_different_records_are_always_found(count: int, data: st.DataObject) -> None:
     source = log([f"{at}" for at in range(count)])

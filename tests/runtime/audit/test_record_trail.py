@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
@@ -240,7 +240,6 @@ def check(model: Model) -> None:
 
 
 @pytest.mark.parametrize("provenance", ["batch", "headers", "off"])
-@settings(max_examples=40)
 @given(rounds, forged)
 def test_every_birth_is_told(provenance: str, told: list[dict[str, int]], header: Origin | None) -> None:
     model = Model(provenance)

@@ -5,7 +5,7 @@ import subprocess
 import sys
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from runtime.batch import Batch, DroppedRecords, Merge, Record, RewriteSpec, prepare, walk
@@ -50,7 +50,6 @@ def merged(batches: list[Batch], bodies: list[bytes], header: bytes | None = Non
     return merge_bodies(bodies, counts, times, [one.base_offset for one in batches], header)
 
 
-@settings(max_examples=60)
 @given(small_batches(), st.sampled_from([None, b"", HEADER]))
 def test_merged_batches_are_those_that_are_joined_record_by_record(
     batches: list[Batch], header: bytes | None
@@ -69,7 +68,6 @@ def test_merged_batches_are_those_that_are_joined_record_by_record(
     assert all(a.source + a.records != b.source for a, b in itertools.pairwise(runs))
 
 
-@settings(max_examples=60)
 @given(small_batches(with_headers=st.just([]) | headers), st.data())
 def test_bytes_that_were_changed_are_merged_only_where_one_by_one_gives_the_same(
     batches: list[Batch], data: st.DataObject

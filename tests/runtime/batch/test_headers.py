@@ -5,7 +5,7 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from runtime.batch import Batch, Codec, Merge, PreparedBatches, Record, RewriteReason, RewriteSpec, prepare
@@ -83,7 +83,6 @@ def same(members: Sequence[Batch], bodies: Sequence[bytes | memoryview], spec: R
     return made
 
 
-@settings(max_examples=20)
 @given(logs(), st.booleans())
 def test_bodies_are_those_that_are_made_record_by_record(parts: list[bytes], in_one_response: bool):
     """The bodies are views of one response, or each has memory of its own, as unpacked ones have."""
@@ -95,7 +94,6 @@ def test_bodies_are_those_that_are_made_record_by_record(parts: list[bytes], in_
     assert made == len(members) or any(drops)
 
 
-@settings(max_examples=20)
 @given(
     logs(header=an_own),
     st.sampled_from([SPEC, RewriteSpec(HERE, 8 << 20, provenance=PLACE, native_only=True)]),
@@ -105,7 +103,6 @@ def test_headers_of_applications_stay_and_cost_no_loop(parts: list[bytes], spec:
     assert same(members, [one.body for one in members], spec) == len(members)
 
 
-@settings(max_examples=40)
 @given(logs(), st.data())
 def test_bytes_that_were_changed_give_the_same_or_are_left_to_the_loop(
     parts: list[bytes], data: st.DataObject
@@ -225,7 +222,6 @@ def test_a_batch_that_grows_past_the_limit_is_split():
     assert len(prepared.outgoing) > len(parts)
 
 
-@settings(max_examples=30)
 @given(st.lists(st.tuples(st.integers(1, 3000), st.integers(0, 40)), min_size=1, max_size=60))
 def test_ranges_of_any_size_are_copied_and_nothing_beside_them(ranges):
     """Each range has a gap before it, at the source and at the target."""

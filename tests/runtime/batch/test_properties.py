@@ -1,7 +1,7 @@
 """Whatever records there are, what arrives is what was there: another's codec writes, and reads it back."""
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from runtime.batch import Codec, Merge, PreparedBatches, Record, RewriteSpec, prepare, records, walk
@@ -53,7 +53,6 @@ def expected(one: Record, spec: RewriteSpec) -> Record:
     return one._replace(headers=(*one.headers, (HEADER, encode(Origin(*spec.provenance, one.offset, START)))))
 
 
-@settings(max_examples=60)
 @given(logs(), specs, st.data())
 def test_every_wanted_record_arrives_once_in_order_unchanged_and_mapped(
     log, spec: RewriteSpec, data: st.DataObject
@@ -82,7 +81,6 @@ def positions_ascend_and_follow_their_batches(prepared: PreparedBatches) -> None
     assert prepared.position >= before
 
 
-@settings(max_examples=40)
 @given(logs(), st.data())
 def test_records_are_read_as_anothers_codec_wrote_them_also_from_a_response_cut_anywhere(
     log, data: st.DataObject
@@ -101,7 +99,6 @@ def test_records_are_read_as_anothers_codec_wrote_them_also_from_a_response_cut_
 old = st.builds(lambda key, value, time: Record(0, time, key, value, ()), content, content, times)
 
 
-@settings(max_examples=40)
 @given(
     st.lists(old, min_size=1, max_size=6),
     st.sampled_from([0, 1]),

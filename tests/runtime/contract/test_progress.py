@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
@@ -149,7 +149,6 @@ def test_a_transaction_of_very_many_runs_seals_segments_of_bounded_size() -> Non
 Batches = st.lists(st.tuples(st.integers(0, 2), st.integers(1, 4)))
 
 
-@settings(max_examples=40)
 @given(st.lists(st.tuples(st.integers(0, 3), st.integers(0, 3), Batches), max_size=200))
 def test_segments_and_the_open_span_are_one_map_without_gaps(
     transactions: list[tuple[int, int, list[tuple[int, int]]]],
@@ -393,7 +392,6 @@ def test_offsets_that_others_wrote_to_a_topic_made_anew_are_told_from_its_beginn
     assert foreign_offset_ranges(before, again, bounds) == [(0, 4), (14, 16)]
 
 
-@settings(max_examples=40)
 @given(st.lists(st.tuples(st.integers(0, 3), st.integers(0, 3), st.integers(1, 5)), max_size=300))
 def test_in_both_directions_it_is_one_map(gaps: list[tuple[int, int, int]]) -> None:
     runs, source, destination = [], 0, 0

@@ -3,7 +3,7 @@
 import re
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from runtime.contract.spec.rename import SAME_NAME, Match, Rename, Table, Template
@@ -95,7 +95,6 @@ def test_a_match_is_the_match_of_any_whole_regex(entries: list[str], name: str) 
     assert NamePatterns(entries).match(name) is any(re.fullmatch(entry, name) for entry in entries)
 
 
-@settings(max_examples=50)
 @given(st.lists(PATTERNS, max_size=3), st.text(alphabet="abAB.-éÉ日", max_size=6))
 def test_a_matched_name_begins_with_a_prefix(entries: list[str], name: str) -> None:
     patterns = NamePatterns(entries)
@@ -252,7 +251,6 @@ def router_of(drawn: list[tuple[SelectionRules, Rename, bool]]) -> Router:
     return Router(routes)
 
 
-@settings(max_examples=50)
 @given(FLOWS, st.sampled_from(["dc1", "dc2"]), TOPICS)
 def test_a_topic_is_outside_of_every_flow_that_may_not_take_it(
     drawn: list[tuple[SelectionRules, Rename, bool]], source: str, topic: str
@@ -263,7 +261,6 @@ def test_a_topic_is_outside_of_every_flow_that_may_not_take_it(
     assert {router.verdict(flow, topic) for flow in others} <= {RouteDecision.OUTSIDE}
 
 
-@settings(max_examples=50)
 @given(FLOWS, st.lists(st.sets(TOPICS), min_size=1, max_size=4))
 def test_each_flow_has_what_the_router_takes_of_the_newest_list(
     drawn: list[tuple[SelectionRules, Rename, bool]], listed: list[set[str]]

@@ -190,7 +190,6 @@ TestSlots.settings = settings(max_examples=40, stateful_step_count=30, deadline=
 loads_of = st.dictionaries(st.integers(0, 60), st.floats(0, 1e8), max_size=40)
 
 
-@settings(max_examples=50)
 @given(loads_of, st.integers(2, 6), st.data())
 def test_every_partition_has_one_slot_and_few_move(
     weights: dict[int, float], count: int, data: st.DataObject
@@ -262,7 +261,6 @@ def test_edges_of_balance() -> None:
     assert balance(weights, range(4), homes) != homes
 
 
-@settings(max_examples=50)
 @given(st.dictionaries(st.integers(0, 20), st.integers(1, 10), min_size=1, max_size=20), st.integers(1, 6))
 def test_a_flow_that_weighs_little_is_in_one_slot_and_the_loads_stay_level(
     sizes: dict[int, int], count: int

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
@@ -339,7 +339,6 @@ _STEPS = st.lists(
 
 
 @given(steps=_STEPS)
-@settings(max_examples=60, deadline=None)
 def test_any_history_reads_the_same_with_checkpoints_as_without(
     tmp_path_factory: pytest.TempPathFactory, steps: list[str | tuple[int, int]]
 ) -> None:

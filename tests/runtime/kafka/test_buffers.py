@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import gc
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from runtime.kafka.connection import PIECE, SMALLEST, BufferPool, GrowingBuffers
@@ -62,7 +62,6 @@ def test_memory_that_was_not_used_for_a_while_is_given_back() -> None:
     assert id(pool.take(SIZE).obj) == memory
 
 
-@settings(max_examples=50)
 @given(st.lists(st.tuples(st.integers(1, 8 * SMALLEST), st.booleans()), max_size=40))
 def test_no_two_answers_ever_share_memory(takes: list[tuple[int, bool]]) -> None:
     pool = BufferPool(kept_bytes=16 * SMALLEST)
@@ -76,7 +75,6 @@ def test_no_two_answers_ever_share_memory(takes: list[tuple[int, bool]]) -> None
     assert all(view[0] == view[-1] == number for view, number in held)
 
 
-@settings(max_examples=50)
 @given(st.integers(1, 20 * PIECE))
 def test_growing_memory_keeps_its_beginning_and_reaches_the_size(size: int) -> None:
     pool = GrowingBuffers(kept_bytes=0)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
@@ -100,7 +100,6 @@ TOPICS = st.dictionaries(
 WANTED = st.lists(st.builds(At, st.sampled_from("abcd"), st.integers(0, 6)), unique=True)
 
 
-@settings(max_examples=50)
 @given(TOPICS, WANTED)
 def test_each_partition_is_in_its_leader_s_group_or_has_the_reason_why_not(
     topics: dict[str, tuple[ErrorCode, dict[int, int]]], wanted: list[At]

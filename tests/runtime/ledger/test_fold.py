@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from typing import Literal, NamedTuple
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from runtime.batch import Batch, walk
@@ -271,7 +271,6 @@ SKIP = st.just(Step("skip", None, "", None))
 STEPS = st.sampled_from([WRITES, WRITES, WRITES, WRITES, ENDS, ENDS, SKIP]).flatmap(lambda steps: steps)
 
 
-@settings(max_examples=60)
 @given(st.lists(STEPS, min_size=2, max_size=20))
 def test_the_answers_are_those_of_a_log_that_forgets_nothing(steps: list[Step]) -> None:
     fold, log = CommittedValues(), Log()

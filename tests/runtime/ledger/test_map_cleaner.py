@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
@@ -70,7 +70,6 @@ def test_small_adjacent_segments_are_merged_once_they_fill_a_large_one(
     assert found == [list(one) for one in groups]
 
 
-@settings(max_examples=50)
 @given(st.lists(Event, max_size=120), st.integers(0, 1 << 40), st.integers(0, 1 << 40), st.data())
 def test_a_merged_map_gives_the_same_answers(
     events: list[str], source: int, destination: int, data: st.DataObject

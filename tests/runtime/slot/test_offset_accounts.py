@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field
 from typing import Literal
 
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from runtime.slot.offset_accounts import OffsetAccounts, OffsetRange
@@ -92,7 +92,6 @@ class Partition:
 @example(["send", "foreign", "abort", "send"])
 @example(["send", "commit", "foreign", "foreign", "idle", "send"])  # the marker is written after the look
 @example(["foreign", "send", "commit", "restart", "foreign", "send"])
-@settings(max_examples=500)
 def test_foreign_records_are_distinguished_from_markers_and_aborted_records(events: list[Event]) -> None:
     partition = Partition()
     for event in events:

@@ -3,7 +3,7 @@
 import json
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from runtime.sql.json_fields import JsonEditor, UneditableValue
@@ -75,7 +75,6 @@ values = st.recursive(
 )
 
 
-@settings(max_examples=300, deadline=None)
 @given(st.dictionaries(names, values, max_size=5), st.booleans(), st.sampled_from([None, 1]))
 def test_any_object_is_edited_as_python_would(
     given_object: dict[str, object], ascii_only: bool, indent: int | None

@@ -4,7 +4,7 @@ import json
 
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from runtime.sql.json_reader import JsonArray, JsonField, JsonObject, JsonReader
@@ -96,7 +96,6 @@ def test_integers_have_the_range_of_their_type(kind: str, most: int) -> None:
     assert reader.read(values(*raw)).valid.tolist() == [False, True, True, False]
 
 
-@settings(max_examples=200, deadline=None)
 @given(
     st.dictionaries(
         st.sampled_from(["id", "email", "a", "x"]) | st.text(max_size=3),

@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Iterable, Sequence
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
@@ -43,7 +43,6 @@ def tombstone(one: Record, spec: RewriteSpec) -> Record:
     return one._replace(value=None, headers=hops)
 
 
-@settings(max_examples=80, deadline=None)
 @given(logs(), st.sampled_from([None, DC1]), st.sampled_from([100_000, 1 << 20]), st.data())
 def test_any_filter_over_any_batches_leaves_tombstones_at_their_places(
     log: tuple[list[Record], list[bytes]],
@@ -76,7 +75,6 @@ def test_any_filter_over_any_batches_leaves_tombstones_at_their_places(
 keyed = st.tuples(st.sampled_from([b"a", b"b", b"", None]), st.sampled_from([None, b"in", b"out"]))
 
 
-@settings(max_examples=100, deadline=None)
 @given(st.lists(keyed, min_size=1, max_size=30), st.integers(1, 7), st.integers(1, 3), st.data())
 def test_compacting_the_destination_gives_the_transform_of_the_compacted_source(
     content: Sequence[tuple[bytes | None, bytes | None]], size: int, responses: int, data: st.DataObject

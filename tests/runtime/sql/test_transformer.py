@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import pyarrow as pa
 import pytest
-from hypothesis import assume, given, settings
+from hypothesis import assume, given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
@@ -85,7 +85,6 @@ def mapped(outgoing: Sequence[OutgoingBatch]) -> list[tuple[int, Record]]:
     return found
 
 
-@settings(max_examples=150, deadline=None)
 @given(logs(), st.data())
 def test_any_filter_over_any_batches_leaves_an_exact_map(
     log: tuple[list[Record], list[bytes]], data: st.DataObject
@@ -112,7 +111,6 @@ def test_any_filter_over_any_batches_leaves_an_exact_map(
         assert not any(last.source + last.records <= one.offset < out.position for one in travel)
 
 
-@settings(max_examples=60, deadline=None)
 @given(logs(), st.data())
 def test_what_lies_before_a_bad_record_travels_and_nothing_behind_it(
     log: tuple[list[Record], list[bytes]], data: st.DataObject
@@ -129,7 +127,6 @@ def test_what_lies_before_a_bad_record_travels_and_nothing_behind_it(
     assert all(out.position <= stop.offset for out, _ in found.outgoing)
 
 
-@settings(max_examples=60, deadline=None)
 @given(logs(), st.data())
 def test_bad_records_are_quarantined_as_they_came_and_the_others_travel(
     log: tuple[list[Record], list[bytes]], data: st.DataObject
@@ -245,7 +242,6 @@ doubled = st.builds(lambda one, other: one[:-1] + b',"card":1,"email":2' + other
 new_values = st.sampled_from([b"null", b'"x"', b"1234", b'"' + b"y" * 200 + b'"', b'{"a":[1]}'])
 
 
-@settings(max_examples=200, deadline=None)
 @given(
     st.lists(st.tuples(st.none() | texts | doubled, new_values, new_values), min_size=1, max_size=12),
     st.sampled_from([["email", "id"], ["email"], []]),

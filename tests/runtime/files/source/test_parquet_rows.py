@@ -157,7 +157,7 @@ def test_a_row_that_no_record_can_hold_is_named(path: Path) -> None:
     assert values_of(path, 3) == [b"c"]
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     sizes=st.lists(st.integers(0, 400), max_size=80),
     rows=st.integers(1, 100),

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any, cast
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
@@ -64,7 +64,6 @@ POSITIONS = st.lists(
 )
 
 
-@settings(max_examples=50)
 @given(POSITIONS)
 def test_an_answer_begins_as_the_one_that_the_partition_gets_alone_or_is_missing(positions: Any) -> None:
     logs = {At(topic, partition): log(*sizes) for topic, partition, sizes, _, _ in positions}

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
@@ -274,7 +274,6 @@ STEPS = st.lists(
 )
 
 
-@settings(max_examples=50)
 @given(STEPS)
 def test_the_broker_always_ends_up_with_what_is_wanted(steps: list[tuple[str, Any, int]]) -> None:
     """A model of the broker's side of the session is told all that is said, and compared with the wishes."""

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from kafka.protocol.admin import DescribeConfigsResponse
 
@@ -61,7 +61,6 @@ def encoded(found: list[Any], version: int) -> memoryview:
 
 
 @given(st.lists(results, max_size=4), st.sampled_from([1, 2, 3, 4]))
-@settings(max_examples=60)
 def test_it_reads_what_the_protocol_writes(found: list[Any], version: int) -> None:
     decoded = Decoder(Value).decode(encoded(found, version), version, lambda name: lambda key, explicit: True)
     assert [(one.name, one.error, one.message) for one in decoded] == [

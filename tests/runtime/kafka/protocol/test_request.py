@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import partial
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from runtime.kafka.protocol.last_decoded import LastDecoded
@@ -20,7 +20,6 @@ def reading(writer: Writer) -> Reader:
     return Reader(memoryview(writer.buffer))
 
 
-@settings(max_examples=50)
 @given(st.integers(0, 2**32 - 1))
 def test_unsigned_varints(value: int) -> None:
     writer = Writer()
@@ -36,7 +35,6 @@ def test_a_varint_that_does_not_end_is_refused(data: bytes) -> None:
         Reader(memoryview(data)).uvarint()
 
 
-@settings(max_examples=50)
 @given(st.none() | st.text(max_size=300), st.lists(INT32), st.booleans(), st.binary(max_size=300))
 def test_what_is_written_is_read(text: str | None, numbers: list[int], flag: bool, data: bytes) -> None:
     writer = Writer()
@@ -55,7 +53,6 @@ def test_what_is_written_is_read(text: str | None, numbers: list[int], flag: boo
     assert reader.position == len(writer.buffer)
 
 
-@settings(max_examples=50)
 @given(st.lists(st.tuples(st.integers(0, 1000), st.binary(max_size=40)), max_size=5))
 def test_tagged_fields_are_found_or_skipped(tags: list[tuple[int, bytes]]) -> None:
     writer = Writer()
@@ -86,7 +83,6 @@ def test_an_array_longer_than_its_bytes_is_refused_before_it_is_read() -> None:
 RESPONSES = st.lists(st.tuples(st.sampled_from("abc"), st.binary(max_size=12)), max_size=30)
 
 
-@settings(max_examples=50)
 @given(RESPONSES, st.integers(0, 30))
 def test_the_value_is_that_of_the_bytes_and_the_limit_holds(responses, most_bytes):
     kept: LastDecoded[str] = LastDecoded(most_bytes)

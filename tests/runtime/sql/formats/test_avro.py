@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 from fastavro import parse_schema, schemaless_reader, schemaless_writer
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from runtime.sql.formats.avro import AvroEditor, AvroReader
@@ -85,7 +85,6 @@ def test_numbers_are_written_as_they_are_read(number: int) -> None:
     assert read_long(written_long(number) + b"\xff", 0) == (number, len(written_long(number)))
 
 
-@settings(max_examples=200, deadline=None)
 @given(customers, st.none() | st.text())
 def test_only_the_named_fields_change(value: dict[str, Any], email: str | None) -> None:
     editor = AvroEditor(
@@ -103,7 +102,6 @@ def test_only_the_named_fields_change(value: dict[str, Any], email: str | None) 
     assert edited == encoded(expected)
 
 
-@settings(max_examples=100, deadline=None)
 @given(customers)
 def test_spark_reads_every_field_as_json(value: dict[str, Any]) -> None:
     found = json.loads(AvroReader(TEXT, TEXT).json(encoded(value)))

@@ -5,7 +5,7 @@ import json
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from runtime.contract.spec.transform import FormatSpec
@@ -47,7 +47,6 @@ customers = st.fixed_dictionaries(
 )
 
 
-@settings(max_examples=200, deadline=None)
 @given(customers)
 def test_spark_reads_every_field_as_json(value: dict[str, Any]) -> None:
     found = read(customer(value) + UNKNOWN)
@@ -56,7 +55,6 @@ def test_spark_reads_every_field_as_json(value: dict[str, Any]) -> None:
     assert found == {**value, "photo": photo, **absent}
 
 
-@settings(max_examples=200, deadline=None)
 @given(customers, st.none() | st.text(), st.none() | st.integers(0, 2**32 - 1), st.sampled_from([*LEVELS]))
 def test_only_the_named_fields_change(
     value: dict[str, Any], text: str | None, pager: int | None, level: str
@@ -73,7 +71,6 @@ def test_only_the_named_fields_change(
     assert edited == customer({**expected, "photo": b"", "amounts": {}}) + UNKNOWN
 
 
-@settings(max_examples=200, deadline=None)
 @given(st.binary(max_size=40))
 def test_any_bytes_are_a_message_or_told_apart(data: bytes) -> None:
     values = values_of(CUSTOMER, ("value.email",), ("value.home.city", "value.fax"))
