@@ -13,17 +13,17 @@ from hypothesis import strategies as st
 from planner.diff.compare import PathDifference, Secret, Tree, changed_fields, differences, same
 from planner.diff.typed_values import flow_values, job_values, same_flow, same_job
 from planner.model.plan import SENSITIVE, FieldChange
-from runtime.contract.spec.files import FilesSpec, LinesSpec
+from runtime.contract.spec.files import CompactionSpec, FilesSpec, LinesSpec
 from runtime.contract.spec.jobspec import (
+    AtOffsets,
+    AtTimestamp,
     ClusterSpec,
     ConfigsSpec,
     CopySettings,
-    Earliest,
     FlowSpec,
     GroupsSpec,
     InternalSpec,
     JobSpec,
-    Latest,
     LaunchSpec,
     OriginCommitsSpec,
     ProtectionSpec,
@@ -106,6 +106,7 @@ def job(**more: Any) -> JobSpec:
 
 
 FLOW = FlowSpec(name="orders", source="dc1", destination="dc2", topics=SelectionSpec(include=["a"]))
+BUCKET, KEYS = "s3a://bucket/a", {"region": "eu-1", "access.key": {"env": "A"}}
 OTHER_FLOW = FlowSpec(
     name="orders",
     source="dc3",
@@ -115,8 +116,8 @@ OTHER_FLOW = FlowSpec(
     provenance="batch",
     native_only=True,
     shared=True,
-    start=Latest(),
-    restart_from=Earliest(),
+    start=AtTimestamp(timestamp_ms=7),
+    restart_from=AtOffsets(offsets={"a": {"0": 1, "10": 2}}),
     state="paused",
     reverse_of="there",
     promoted=["a", "b"],
@@ -138,9 +139,9 @@ OTHER_FLOW = FlowSpec(
     origin_commits=OriginCommitsSpec(group="g"),
     on_source_delete="delete",
     on_data_loss="skip",
-    transform=TransformSpec(where="true"),
-    files=FilesSpec(endpoint="lake", folder="/data/lake", format="raw"),
-    lines=LinesSpec(endpoint="inbox", folder="/data/inbox", format="text", topic="inbox"),
+    transform=TransformSpec(where="true", drop=["value.a"], on_filtered="tombstone"),
+    files=FilesSpec(endpoint="lake", folder=BUCKET, client=KEYS, format="json", compact=CompactionSpec()),
+    lines=LinesSpec(endpoint="inbox", folder=BUCKET, client=KEYS, format="text", topic="inbox"),
 )
 OTHER_JOB = job(
     clusters={"dc2": ClusterSpec(bootstrap="b", id="x", client={"client.id": "c"})},
