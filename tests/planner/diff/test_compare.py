@@ -106,7 +106,8 @@ def job(**more: Any) -> JobSpec:
 
 
 FLOW = FlowSpec(name="orders", source="dc1", destination="dc2", topics=SelectionSpec(include=["a"]))
-BUCKET, KEYS = "s3a://bucket/a", {"region": "eu-1", "access.key": {"env": "A"}}
+BUCKET = "s3a://bucket/a"
+BUCKET_CLIENT: dict[str, Any] = {"region": "eu-1", "access.key": {"env": "A"}}
 OTHER_FLOW = FlowSpec(
     name="orders",
     source="dc3",
@@ -140,8 +141,10 @@ OTHER_FLOW = FlowSpec(
     on_source_delete="delete",
     on_data_loss="skip",
     transform=TransformSpec(where="true", drop=["value.a"], on_filtered="tombstone"),
-    files=FilesSpec(endpoint="lake", folder=BUCKET, client=KEYS, format="json", compact=CompactionSpec()),
-    lines=LinesSpec(endpoint="inbox", folder=BUCKET, client=KEYS, format="text", topic="inbox"),
+    files=FilesSpec(
+        endpoint="lake", folder=BUCKET, client=BUCKET_CLIENT, format="json", compact=CompactionSpec()
+    ),
+    lines=LinesSpec(endpoint="inbox", folder=BUCKET, client=BUCKET_CLIENT, format="text", topic="inbox"),
 )
 OTHER_JOB = job(
     clusters={"dc2": ClusterSpec(bootstrap="b", id="x", client={"client.id": "c"})},
