@@ -60,6 +60,7 @@ RECORDS = [
 
 def written(folder: Path, form: Format, layout: str = "{topic}/", begin: int = 0) -> list[DataFile]:
     """The records in files, where readers find them."""
+    folder.mkdir(exist_ok=True)
     manifest = ManifestFolder(str(folder), "f")
     spec = FilesSpec(endpoint="lake", folder=str(folder), format=form, layout=layout, size_bytes=1 << 16)
     files = PartitionFiles("f", spec, WHERE, ID, manifest, 1)
