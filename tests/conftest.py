@@ -8,12 +8,13 @@ An idle broker costs one to four percent of a core. Therefore the files that sha
 the other, and a shared lab goes down after the last test of the session that uses it."""
 
 import functools
+import gc
 import itertools
 import os
 import re
 import signal
 import uuid
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from pathlib import Path
 
 import pytest
@@ -51,6 +52,17 @@ _HANGS_S = 900  # with brokers: many times what the longest takes, for machines 
 
 # The labs that tests share, the rarest first.
 SHARED = ("lab_three", "lab_tls", "lab_sasl", "lab")
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Generator[None, object, object]:
+    """Nothing that is collected becomes garbage, so Python need not look for it, then or later."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.enable()
+        gc.freeze()
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -1,6 +1,7 @@
 """A plan with every kind of step, for tests that forge it."""
 
 from dataclasses import replace
+from functools import cache
 
 from planner.diff import diff
 from planner.graph import expand
@@ -56,6 +57,7 @@ def shop(*, jobs: dict[str, Job] | None = None) -> Topology:
     )
 
 
+@cache
 def state() -> Observed:
     """A job runs with other settings, one runs that nothing names, and topics wait to change or to go."""
     gone = acl("DESCRIBE")
@@ -79,6 +81,7 @@ def state() -> Observed:
     return Observed({**there.clusters, "dc1": replace(dc1, owned=(*dc1.owned, *kept, doomed))})
 
 
+@cache
 def honest() -> Plan:
     made, seen = shop(), state()
     desired = expand(made, seen)
