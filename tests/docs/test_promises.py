@@ -18,7 +18,8 @@ def marks(path: str) -> dict[str, str]:
         return {}
     if path.endswith(".py"):
         text = (ROOT / "tests" / path).read_text(encoding="utf-8")
-        for test in (node for node in ast.parse(text).body if isinstance(node, ast.FunctionDef)):
+        functions = ast.FunctionDef | ast.AsyncFunctionDef
+        for test in (node for node in ast.parse(text).body if isinstance(node, functions)):
             own[test.name] = " ".join(ast.unparse(getattr(d, "func", d)) for d in test.decorator_list)
     else:
         feature = (ROOT / "features" / path).read_text(encoding="utf-8")

@@ -237,6 +237,7 @@ UNKNOWN = "unknown: (unknown: dc1 unreachable)"
         ),
         "hidden": ([at(None, DOOMED, **HIDDEN)], [], [NOT_TOLD]),
         "another topology's": ([at(HAS, replace(DOOMED, topology="billing"))], [], []),
+        "nobody's": ([at(HAS)], [], []),
         "an entry of another kind": ([at(None, RegistryEntry(group_address("dc1", "app"), SHOP))], [], []),
         "a mirror whose flow left": (
             [at(), there(HAS, MIRROR)],

@@ -32,6 +32,7 @@ BACK = flow("back=dc2>dc1", reverse_of="there")
 
 
 BEFORE_KEY: dict[str, Any] = {"message_timestamp_after_max_ms": HOUR}
+NARROW: dict[str, Any] = {"message.timestamp.type": "LogAppendTime", BEFORE: "5", AFTER: "7", LARGEST: "500"}
 LIFTED = live("orders", message_timestamp_after_max_ms=FOREVER_MS)
 LIFTS, RESTORES = "lifted while flow.back copies records back", "restored after the failback"
 
@@ -96,6 +97,13 @@ LARGE = live("orders", max_message_bytes="2000000")
             LARGE,
             {AFTER: FOREVER_MS, LARGEST: "2000000"},
             {AFTER: "", LARGEST: ""},
+        ),
+        "all four limits": (
+            {},
+            live("orders", **{key.replace(".", "_"): value for key, value in NARROW.items()}),
+            None,
+            {**BOUNDS, LARGEST: "1048588"},
+            NARROW,
         ),
         "no declared limit": (
             {"message_timestamp_after_max_ms": "5000"},
