@@ -12,6 +12,7 @@ from tests.forkserver import next_server, read_at_start
 DEMO = str(Path(__file__).parents[1] / "plans" / "examples" / "replicator-demo.yaml")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "arguments",
     [("--version",), ("schema",), ("validate", DEMO), ("validate", "no-such-file.yaml"), ("plan", "--wrong")],
@@ -35,6 +36,7 @@ def test_environment_and_folder_are_those_of_the_caller(
     assert max(map(len, narrow.splitlines())) <= 50 < max(map(len, wide.splitlines()))
 
 
+@pytest.mark.slow
 def test_a_command_that_takes_too_long_is_killed(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as silent:
         file = tmp_path / "silent.yaml"

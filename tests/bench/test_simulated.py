@@ -11,6 +11,7 @@ FAULTS = FaultRates(not_leader=0.02, closed=0.01, silent=0.0, stale_metadata=0.0
 
 
 @pytest.mark.slow
+@pytest.mark.slow
 def test_a_driver_starts_restarts_and_syncs_groups_and_a_plan_finds_no_changes() -> None:
     rows = measured(SIZE, 7, FAULTS, 1.0, "all")
     by_phase = {row.phase: row for row in rows}

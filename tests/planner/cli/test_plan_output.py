@@ -95,6 +95,7 @@ def test_no_colour_where_it_is_not_wanted(saved: Path) -> None:
     assert "\x1b" not in on_a_terminal(100, "show", str(saved), NO_COLOR="1")
 
 
+@pytest.mark.slow
 def test_a_reader_that_leaves_early(tmp_path: Path) -> None:
     planfile.write(many(800), tmp_path / "saved")
 

@@ -286,6 +286,7 @@ def test_canaries_are_for_live_clusters(tmp_path: Path) -> None:
     assert "--canaries are written to live clusters: add --against live" in done.stderr
 
 
+@pytest.mark.slow
 def test_a_cluster_that_does_not_answer_refuses_canaries_before_anything_is_made(tmp_path: Path) -> None:
     topology(tmp_path)
     home = tmp_path / "home"

@@ -53,6 +53,7 @@ def test_half_of_a_request_is_closed_in_seconds(what: str, capfd: pytest.Capture
     assert "Traceback" not in capfd.readouterr().err
 
 
+@pytest.mark.slow
 def test_the_time_is_some_seconds() -> None:
     assert max(LIMITS.head_s, LIMITS.body_s) <= 10
     with serving(fresh(scenes.copying()), policy=GUARDED) as visited, connected(visited, b"GET ") as made:

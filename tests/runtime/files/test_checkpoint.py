@@ -338,6 +338,7 @@ _STEPS = st.lists(
 )
 
 
+@pytest.mark.slow
 @given(steps=_STEPS)
 def test_any_history_reads_the_same_with_checkpoints_as_without(
     tmp_path_factory: pytest.TempPathFactory, steps: list[str | tuple[int, int]]

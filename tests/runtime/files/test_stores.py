@@ -299,6 +299,7 @@ def test_credentials_that_were_exchanged_are_used_after_a_check_that_was_refused
         store.check()
 
 
+@pytest.mark.slow
 def test_a_store_that_does_not_answer_as_it_should_is_named_in_one_sentence(
     server: S3Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -413,6 +414,7 @@ def test_a_token_of_the_environment_is_not_mixed_with_declared_keys(
         assert store.sizes(["a", "b"]) == [None, None]
 
 
+@pytest.mark.slow
 def test_the_authority_of_a_store_is_named_by_its_file(server: S3Server, tmp_path: Path) -> None:
     ours, other = (Authority(name, tmp_path, "localhost") for name in ("ours", "other"))
     with s3_server_with_tls(tmp_path, ours.broker) as url:

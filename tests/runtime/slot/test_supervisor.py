@@ -92,6 +92,7 @@ async def while_supervising(supervisor: PartitionSupervisor, waits: Awaitable[ob
     await asyncio.gather(*running, return_exceptions=True)
 
 
+@pytest.mark.slow
 def test_a_retried_partition_does_not_delay_the_inspection_of_others(copy: PartitionCopy) -> None:
     """R7: a look at a partition without a leader takes long."""
 

@@ -52,6 +52,7 @@ def test_a_source_of_a_flow_reads_the_bucket_with_its_client(
     assert list(source_of(lines).look().files) == ["a.log"]
 
 
+@pytest.mark.slow
 def test_pages_are_listed_one_behind_the_other(server: S3Server, bucket: str) -> None:
     names = [f"{number:04}.log" for number in range(1_003)]
     for name in names:
