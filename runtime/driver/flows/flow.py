@@ -95,7 +95,21 @@ async def count_uncopied(
 
 
 _RETRY_S, _MAX_RETRY_S = 0.3, 10.0
+_STARTING_RETRY_S, _STARTING_RETRIES = 2.0, 30
 _NO_FOLLOW_S = 3600.0
+
+
+def retry_pause(
+    failures: int, *, starting: bool, first_s: float = _RETRY_S, most_s: float = _MAX_RETRY_S
+) -> float:
+    """Returns the seconds between two attempts of a flow, after so many failures in a row.
+
+    An apply waits for a flow that starts, and gives up some seconds after its first failure. So a flow that
+    starts is tried again often: what it says is not older than what it lacks, such as a restarting cluster.
+    """
+    if starting and failures <= _STARTING_RETRIES:
+        most_s = min(most_s, _STARTING_RETRY_S)
+    return min(first_s * 2.0 ** min(failures, 8), most_s)
 
 
 class DriverFlow:
@@ -256,7 +270,7 @@ class DriverFlow:
                 self._why = f"{PartitionState.LEDGER_MISSING}: {error}" if unreadable else str(error)
                 self._note_failure(error)
                 failures += 1
-                pause_s = min(_RETRY_S * 2 ** min(failures, 8), _MAX_RETRY_S)
+                pause_s = retry_pause(failures, starting=self._attempts > 0)
                 log_event(
                     "flow_retry",
                     key=self.name,

@@ -15,7 +15,7 @@ from runtime.contract.records.ledger import PartitionKey
 from runtime.contract.spec.jobspec import FlowSpec, JobSpec
 from runtime.contract.spec.route import Router
 from runtime.driver.application import RoundWork, SparkSlotRunner, TasksFailed
-from runtime.driver.flows.flow import DriverFlow
+from runtime.driver.flows.flow import DriverFlow, retry_pause
 from runtime.driver.flows.start import FlowContext
 from runtime.driver.slots.channel import pause
 from runtime.files.manifest import EndpointUnavailable, ManifestProblem, ManifestTaken
@@ -96,7 +96,10 @@ class RoundFlow(DriverFlow):
             except (*_FAILURES, *READ_FAILURES) as error:
                 failures += 1
                 self._fail(error, failures)
-                await pause(min(_FIRST_RETRY_S * 2 ** min(failures, 8), _LAST_RETRY_S), self._follow_now)
+                again_s = retry_pause(
+                    failures, starting=self._attempts > 0, first_s=_FIRST_RETRY_S, most_s=_LAST_RETRY_S
+                )
+                await pause(again_s, self._follow_now)
                 self._follow_now.clear()
                 continue
             failures, self._why = 0, ""

@@ -9,6 +9,7 @@ from runtime.contract.client.settings import wire_settings
 from runtime.contract.records.ledger import Generation, GenerationKey, encode_key, encode_value
 from runtime.contract.spec import naming
 from runtime.contract.spec.jobspec import CopySettings
+from runtime.driver.flows.flow import retry_pause
 from runtime.driver.flows.start import FlowContext, take_over
 from runtime.kafka.cluster import CONTROL, KafkaCluster
 from runtime.kafka.errors import BrokerError, ErrorCode
@@ -65,3 +66,12 @@ def test_the_generation_is_committed_before_the_older_slots_are_fenced() -> None
         return destination.done
 
     assert asyncio.run(work()) == [(4, [*MINE, *OLD]), *OLD, (4, MINE)]
+
+
+def test_a_flow_that_starts_is_tried_again_often_and_after_a_while_as_any_other() -> None:
+    """An apply gives up after 8 s of failures: the newest one must not be from before a cluster was back."""
+    started = [retry_pause(failures, starting=False) for failures in range(1, 40)]
+    starting = [retry_pause(failures, starting=True) for failures in range(1, 40)]
+    assert started[:6] == [0.6, 1.2, 2.4, 4.8, 9.6, 10.0]
+    assert max(starting[:30]) == 2.0
+    assert starting[-1] == started[-1] == 10.0
