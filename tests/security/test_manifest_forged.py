@@ -141,6 +141,7 @@ def test_a_name_that_could_lead_out_is_refused_where_it_is_decoded(lake: Lake, n
 def test_no_file_is_published_over_a_manifest_or_taken_from_beside_the_staged_ones(lake: Lake) -> None:
     for part, name in (
         ("path", f"_repl/other/log/{1:020d}.json"),
+        ("path", f"_REPL/other/log/{1:020d}.json"),
         ("staged", "log/00000000000000000001.json"),
         ("staged", "replaced/orders/x.log"),
     ):
@@ -333,5 +334,6 @@ def test_a_forged_manifest_reaches_no_key_outside_of_the_prefix(
 def test_a_topic_named_as_the_folder_of_manifests_is_not_among_them() -> None:
     assert in_own_folder("{topic}/", "_repl")
     assert in_own_folder("{topic}/date={date}/", "_repl")
+    assert in_own_folder("{topic}/", "_Repl")  # a file system may ignore the case of names
     assert not in_own_folder("{topic}/", "_repl.orders")
     assert not in_own_folder("raw/{topic}/", "_repl")

@@ -119,7 +119,7 @@ def name_problem(name: str) -> str | None:
 
 def data_name_problem(path: str) -> str | None:
     """Returns why the path of a data file is not one beside the manifests, None where it is."""
-    if path.split("/")[0] == OWN_FOLDER:
+    if _is_own(path):
         return f"{path[:_SHOWN]!r} is in {OWN_FOLDER}, which holds no data files"
     return name_problem(path)
 
@@ -215,7 +215,12 @@ def folder_of(layout: str, topic: str, partition: int, timestamp_ms: int) -> str
 
 def in_own_folder(layout: str, topic: str) -> bool:
     """Returns whether the files of a topic would be among the manifests: a topic may be named `_repl`."""
-    return folder_of(layout, topic, 0, 0).split("/")[0] == OWN_FOLDER
+    return _is_own(folder_of(layout, topic, 0, 0))
+
+
+def _is_own(path: str) -> bool:
+    """Returns whether a path is among the manifests, also in a folder that ignores the case of names."""
+    return path.split("/")[0].lower() == OWN_FOLDER
 
 
 def file_name(
