@@ -45,8 +45,8 @@ from runtime.contract.views.transform_view import (
 )
 from runtime.sql.formats.encoded import BadSchema, change_problem
 from runtime.sql.functions import RefusedExpression
-from runtime.sql.gate import expression
-from runtime.sql.query import CORRUPT, answers, decoded, file_type, output_of, schema_of
+from runtime.sql.gate import CORRUPT, expression
+from runtime.sql.query import answers, decoded, file_type, output_of, schema_of
 from runtime.sql.rows import DDL, InvalidValue, SourceRow, row_of
 from runtime.sql.rows import KEY as KEY_BYTES
 from runtime.sql.rows import VALUE as VALUE_BYTES

@@ -67,7 +67,7 @@ class Evaluator:
     ) -> None:
         self.transform = transform
         self._input = InputRows(wanted)
-        self._largest = wanted.largest
+        self._wanted = wanted
         self._empty = self._input.empty(ROWS)
         file = socket_file(token)
         self._folder = file.parent
@@ -147,7 +147,7 @@ class Evaluator:
             return pa.array([], pa.binary())
         if self._failure is not None:
             raise self._failure
-        too_large = pa.array(np.diff(_sizes(rows)) > self._largest)
+        too_large = pa.array(self._wanted.too_large(rows, np.diff(_sizes(rows))))
         if too_large.true_count:
             for name in (KEY, VALUE):
                 known = rows.column(name)

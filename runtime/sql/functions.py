@@ -10,10 +10,11 @@ The names of arguments in a signature are a rule where `LITERALS` has them: such
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
-from typing import NamedTuple
+from re import _parser  # type: ignore[attr-defined]  # it has no public name
+from typing import Any, NamedTuple
 
 from runtime.contract.spec.selection import UnreadableRegex, regex, written_out
 
@@ -23,6 +24,10 @@ DEEPEST = 100  # nodes or brackets within one another
 MOST_TIMES = 64  # how many times as long as a record what is made of it may be
 MOST_CHARACTERS = 64 << 10  # of what is made of literals alone
 _LARGEST_PATTERN = 2_000  # instructions of RE2
+LONGEST_QUADRATIC = 4_096  # characters of a text in which a regex is replaced that may need quadratic time
+_LONGEST_SEQUENCE = 1_001  # items
+_LONGEST_NUMBER = 500  # characters of the largest DOUBLE, with its commas and places
+_WIDEST_PART = 200  # characters of what a regex matches beside repetitions of one character
 
 
 class RefusedExpression(ValueError):
@@ -115,6 +120,8 @@ def _initial_value(value: object) -> str:
 
 
 _UNITS = ("YEAR", "QUARTER", "MONTH", "WEEK", "DAY", "DAYOFWEEK", "DOW", "DOY", "HOUR", "MINUTE", "SECOND")
+_SMALL_UNITS = ("MILLISECOND", "MICROSECOND")
+_PLURALS = ("YEARS", "MONTHS", "WEEKS", "DAYS", "HOURS", "MINUTES", "SECONDS")
 
 # By the name of an argument: what a literal there must be, as a function that names it where it is not.
 LITERALS: dict[str, Callable[[object], str]] = {
@@ -140,7 +147,7 @@ LITERALS: dict[str, Callable[[object], str]] = {
     "search": _search,
     "separator": _text(10),
     "sign": lambda value: "" if value is None else _text(1)(value),
-    "unit": _one_of(*_UNITS, "YY", "YYYY", "MM", "MON", "DD"),
+    "unit": _one_of(*_UNITS, *_SMALL_UNITS, *_PLURALS, "YY", "YYYY", "MM", "MON", "DD"),
     "word": _matching(r"[\w\-]{1,100}", "a word of letters, digits, _ and -"),
 }
 
@@ -152,13 +159,14 @@ TABLE: dict[str, str] = {
     """,
     "Text": """
         ascii(x) base64(x) bit_length(x) btrim(x, [y]) char(n) char_length(x) character_length(x) chr(n)
-        concat(x, ...) concat_ws(separator, x, ...) decode(x, charset) encode(x, charset) hex(x) initcap(x)
-        instr(x, y) lcase(x) left(x, n) len(x) length(x) locate(x, y, [n]) lower(x) lpad(x, count, [fill])
-        ltrim(x) mask(x, [sign], [sign], [sign], [sign]) octet_length(x) overlay(x, y, n, [n])
-        parse_url(x, part, [word]) position(x, y, [n]) repeat(fill, count) replace(x, search, [replacement])
-        reverse(x) right(x, n) rpad(x, count, [fill]) rtrim(x) space(count) split(x, delimiter, [n])
-        split_part(x, separator, n) substr(x, n, [n]) substring(x, n, [n]) substring_index(x, separator, n)
-        translate(x, y, z) trim(x) ucase(x) unbase64(x) unhex(x) upper(x) url_decode(x) url_encode(x)
+        concat(x, ...) concat_ws(separator, x, ...) decode(x, charset) encode(x, charset)
+        format_number(x, places) hex(x) initcap(x) instr(x, y) lcase(x) left(x, n) len(x) length(x)
+        locate(x, y, [n]) lower(x) lpad(x, count, [fill]) ltrim(x) mask(x, [sign], [sign], [sign], [sign])
+        octet_length(x) overlay(x, y, n, [n]) parse_url(x, part, [word]) position(x, y, [n])
+        repeat(fill, count) replace(x, search, [replacement]) reverse(x) right(x, n) rpad(x, count, [fill])
+        rtrim(x) soundex(x) space(count) split(x, delimiter, [n]) split_part(x, separator, n)
+        substr(x, n, [n]) substring(x, n, [n]) substring_index(x, separator, n) translate(x, y, z) trim(x)
+        ucase(x) unbase64(x) unhex(x) upper(x) url_decode(x) url_encode(x)
     """,
     "Regexes": """
         regexp(x, pattern) regexp_extract(x, pattern, [count]) regexp_like(x, pattern)
@@ -170,9 +178,10 @@ TABLE: dict[str, str] = {
     """,
     "Numbers": """
         abs(x) bigint(x) bin(x) boolean(x) bround(x, [places]) ceil(x, [places]) ceiling(x, [places])
-        double(x) float(x) floor(x, [places]) greatest(x, y, ...) int(x) least(x, y, ...) mod(x, y)
-        negative(x) pmod(x, y) positive(x) round(x, [places]) sign(x) signum(x) smallint(x) sqrt(x) tinyint(x)
-        try_add(x, y) try_divide(x, y) try_multiply(x, y) try_subtract(x, y)
+        double(x) exp(x) float(x) floor(x, [places]) greatest(x, y, ...) int(x) least(x, y, ...) ln(x)
+        log10(x) log2(x) mod(x, y) negative(x) pmod(x, y) positive(x) pow(x, y) power(x, y) round(x, [places])
+        sign(x) signum(x) smallint(x) sqrt(x) tinyint(x) try_add(x, y) try_divide(x, y) try_multiply(x, y)
+        try_subtract(x, y)
     """,
     "Dates and times": """
         add_months(x, n) date(x) date_add(x, n) date_diff(x, y) date_format(x, format) date_part(unit, x)
@@ -180,15 +189,16 @@ TABLE: dict[str, str] = {
         dayofyear(x) extract(unit, x) from_unixtime(x, format) hour(x) last_day(x) make_date(x, y, z)
         minute(x) month(x) months_between(x, y) quarter(x) second(x) timestamp_micros(x) timestamp_millis(x)
         timestamp_seconds(x) to_date(x, format) to_timestamp(x, format) to_unix_timestamp(x, format)
-        trunc(x, unit) try_to_timestamp(x, format) unix_date(x) unix_micros(x) unix_millis(x)
-        unix_seconds(x) unix_timestamp(x, format) weekday(x) weekofyear(x) year(x)
+        trunc(x, unit) try_to_timestamp(x, format) unix_date(x) unix_micros(x) unix_millis(x) unix_seconds(x)
+        unix_timestamp(x, format) weekday(x) weekofyear(x) year(x)
     """,
     "Structs, arrays, maps, JSON": """
-        array(x, ...) array_contains(x, y) array_join(x, separator, [fill]) array_max(x) array_min(x)
-        array_position(x, y) cardinality(x) element_at(x, y) exists(x, lambda) filter(x, lambda)
-        forall(x, lambda) from_json(x, schema) get_json_object(x, path) map_contains_key(x, y) map_keys(x)
-        map_values(x) named_struct(name, x, ...) size(x) slice(x, n, n) sort_array(x, [y]) string(x)
-        struct(x, ...) to_json(x) transform(x, lambda) try_element_at(x, y)
+        array(x, ...) array_compact(x) array_contains(x, y) array_join(x, separator, [fill]) array_max(x)
+        array_min(x) array_position(x, y) array_remove(x, y) cardinality(x) element_at(x, y) exists(x, lambda)
+        filter(x, lambda) flatten(x) forall(x, lambda) from_json(x, schema) get(x, y) get_json_object(x, path)
+        map(x, y, ...) map_contains_key(x, y) map_keys(x) map_values(x) named_struct(name, x, ...)
+        sequence(count, count) size(x) slice(x, n, n) sort_array(x, [y]) string(x) struct(x, ...) to_json(x)
+        transform(x, lambda) try_element_at(x, y)
     """,
 }
 _OF_BOUNDED_SIZE = frozenset({"Conditions and nulls", "Hashes and encryption", "Numbers", "Dates and times"})
@@ -200,7 +210,7 @@ _TIMES: dict[str, float] = {
     **dict.fromkeys(("ascii", "bit_length", "char", "char_length", "character_length", "chr", "instr"), 0),
     **dict.fromkeys(("len", "length", "locate", "octet_length", "position", "regexp", "regexp_like"), 0),
     **dict.fromkeys(("rlike", "array_contains", "array_position", "cardinality", "exists", "forall"), 0),
-    **dict.fromkeys(("map_contains_key", "size"), 0),
+    **dict.fromkeys(("map_contains_key", "size", "soundex"), 0),
     **dict.fromkeys(("aes_encrypt", "base64", "bin", "hex", "encode"), 2),
     "url_encode": 3,
     "to_json": 6,  # escapes
@@ -245,6 +255,10 @@ class Function:
         match self.name:
             case "repeat":
                 return Size(0, len(str(literals[0])) * _number(literals[1]))
+            case "sequence":
+                return Size(0, 5 * _LONGEST_SEQUENCE)
+            case "format_number":
+                return Size(0, _LONGEST_NUMBER)
             case "space":
                 return Size(0, _number(literals[0]))
             case "lpad" | "rpad":
@@ -300,6 +314,51 @@ def documentation() -> str:
     return "\n".join(lines) + "\n"
 
 
+_CHARACTERS = frozenset((_parser.ANY, _parser.IN, _parser.LITERAL, _parser.NOT_LITERAL))
+_REPEATS = frozenset((_parser.MAX_REPEAT, _parser.MIN_REPEAT))
+
+
+def replaces_in_linear_time(pattern: str) -> bool:
+    """Returns whether all matches of a regex are certainly found in time linear in the text.
+
+    RE2 finds one match in linear time. It may read far beyond it, up to where a better one could end, and do
+    so again for the next match: `a.*b|a` in a text of `a` alone. That does not happen where each unbounded
+    repetition is one of a single character, and no part of an alternative or of another repetition. A match
+    within the text that such a repetition has read would be an end of the better match, too.
+    """
+    try:
+        tree = _parser.parse(pattern)
+    except re.error:
+        return False
+    several_lines = re.search(r"\(\?[a-zA-Z-]*m", pattern) is not None
+    parts = list(_parts(tree))
+    if not several_lines and parts[:1] in (
+        [(_parser.AT, _parser.AT_BEGINNING)],
+        [(_parser.AT, _parser.AT_BEGINNING_STRING)],
+    ):
+        return True  # there is one match
+    width = 0
+    for kind, arguments in parts:
+        if kind in _REPEATS and arguments[1] == _parser.MAXREPEAT and _is_character(arguments[2]):
+            continue
+        width += _parser.SubPattern(tree.state, [(kind, arguments)]).getwidth()[1]
+    return width <= _WIDEST_PART
+
+
+def _parts(tree: Any) -> Iterator[tuple[Any, Any]]:
+    """Yields the parts of a parsed regex that follow each other, those of groups included."""
+    for kind, arguments in tree:
+        if kind is _parser.SUBPATTERN:
+            yield from _parts(arguments[-1])
+        else:
+            yield kind, arguments
+
+
+def _is_character(tree: Any) -> bool:
+    inner = list(_parts(tree))
+    return len(inner) == 1 and inner[0][0] in _CHARACTERS
+
+
 _REFERENCE = re.compile(r"\$(\d+)|\\[$\\]|[^$\\]")
 
 
@@ -316,15 +375,15 @@ def replacement_problem(pattern: str, replacement: str) -> str:
     return ""
 
 
-def like_regex(pattern: str) -> str | None:
-    """Returns the regex of a pattern of LIKE; None where it has a backslash before another sign."""
+def like_regex(pattern: str, escape: str = "\\") -> str | None:
+    """Returns the regex of a pattern of LIKE; None where `escape` stands before a sign without a meaning."""
     made: list[str] = []
     at = 0
     while at < len(pattern):
         sign = pattern[at]
-        if sign == "\\":
+        if sign == escape:
             at += 1
-            if at == len(pattern) or pattern[at] not in "\\%_":
+            if at == len(pattern) or pattern[at] not in (escape, "%", "_"):
                 return None
             made.append(_literal(pattern[at]))
         else:

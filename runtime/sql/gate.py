@@ -41,6 +41,7 @@ from pyspark.sql.types import (
 from runtime.contract.spec.selection import regex
 from runtime.sql.functions import (
     DEEPEST,
+    LONGEST_QUADRATIC,
     LONGEST_TEXT,
     MOST_CHARACTERS,
     MOST_NODES,
@@ -51,12 +52,17 @@ from runtime.sql.functions import (
     functions,
     like_regex,
     replacement_problem,
+    replaces_in_linear_time,
 )
+from runtime.sql.query_input import ITEM_BYTES
 from runtime.sql.regexes import RegexNodes
 
 COLUMNS = ("key", "value", "headers", "topic", "partition", "offset", "timestamp", "timestamp_type")
-_MOST_BYTES = 64 << 20  # of what expressions make of one record
+CORRUPT = "__corrupt"  # the field that takes what does not match a schema: no expression reads it
 _DOCS = "docs/transform.md lists what an expression may have"
+
+_LONGEST_SCHEMA, _DEEPEST_SCHEMA = 1 << 20, 150
+_PART_BYTES = 32  # of a text in an array, without its characters
 
 _CATALYST = "org.apache.spark.sql.catalyst"
 # Nodes whose results are numbers, times or booleans, and those whose results hold what they are made of.
@@ -66,6 +72,7 @@ _SMALL_RESULTS = frozenset(
         *("LessThan", "LessThanOrEqual", "GreaterThan", "GreaterThanOrEqual"),
         *("Add", "Subtract", "Multiply", "Divide", "IntegralDivide", "Remainder"),
         *("UnaryMinus", "UnaryPositive", "BitwiseAnd", "BitwiseOr", "BitwiseXor", "BitwiseNot"),
+        *("ShiftLeft", "ShiftRight", "ShiftRightUnsigned"),
         *("StringLocate", "TimestampAdd", "TimestampDiff"),
     )
 )
@@ -115,14 +122,13 @@ def expression(rows: DataFrame, text: str) -> Column:
     return column
 
 
-def largest_record(session: SparkSession, texts: Iterable[str]) -> int:
-    """Returns how many bytes of key and value a record may have for these expressions.
+def made_times(session: SparkSession, texts: Iterable[str]) -> float:
+    """Returns how many times as large as a record that is which these expressions make of it, at least 1.
 
-    The JVM of a job is small. What expressions can make of a larger record may not fit into it, and a JVM
-    without memory ends the whole job. Raises RefusedExpression and PySparkException.
+    The JVM of a job is small. What expressions make of a large record may not fit into it, and a JVM without
+    memory ends the whole job. Raises RefusedExpression and PySparkException.
     """
-    times = sum(_Walk(session, text).size().times for text in texts)
-    return int(_MOST_BYTES / max(times, 1))
+    return max(sum(_Walk(session, text).times() for text in texts), 1.0)
 
 
 @dataclass(slots=True)
@@ -144,14 +150,15 @@ class _Walk:
         self._regexes = RegexNodes(self._jvm)
         self._text = text
         self._nodes = 0
+        self._memory = 0.0  # of arrays on the way to the result, in times of the record
 
     def tree(self) -> Any:
         """Returns the tree of an expression. Raises RefusedExpression and PySparkException."""
         return self._judged().node
 
-    def size(self) -> Size:
-        """Returns how large the result of an expression may be. Raises as `tree` does."""
-        return self._judged().size
+    def times(self) -> float:
+        """Returns how many times as large as the record what is made of it may be. Raises as `tree` does."""
+        return self._judged().size.times + self._memory
 
     def _judged(self) -> _Judged:
         made = self._node(self._parsed(), 1, None)
@@ -162,11 +169,8 @@ class _Walk:
         text = self._text
         if len(text) > LONGEST_TEXT:
             raise RefusedExpression(f"is longer than {LONGEST_TEXT:,} characters")
-        depth = 0
-        for at, sign in enumerate(text):
-            depth += (sign in "([{<") - (sign in ")]}>")
-            if depth > DEEPEST:
-                raise RefusedExpression(f"has more than {DEEPEST} brackets within one another", 1, at + 1)
+        if (at := _brackets(text, DEEPEST)) is not None:
+            raise RefusedExpression(f"has more than {DEEPEST} brackets within one another", 1, at + 1)
         # SparkSqlParser would put the values of variables into the text first; this parser does not.
         classic = self._jvm.org.apache.spark.sql.classic.SparkSession
         classic.setActiveSession(self._session._jsparkSession)  # the parser reads its settings
@@ -205,6 +209,8 @@ class _Walk:
         if kind in _SMALL_RESULTS:
             return _Judged(made, SMALL)
         if kind == "UnresolvedExtractValue":
+            if isinstance(judged[1].literal, str) and judged[1].literal.lower() == CORRUPT:
+                raise self._refused(node, f"there is no field {CORRUPT}")
             return _Judged(made, judged[0].size)
         size = sum((one.size for one in judged), SMALL if kind == "Cast" else Size())
         _check_size(size)
@@ -261,6 +267,8 @@ class _Walk:
             raise self._refused(node, f"{names[0]} is no variable of its lambda, which may read those alone")
         if names[0].lower() not in COLUMNS:
             raise self._refused(node, f"{names[0]} is no column: they are {', '.join(COLUMNS)}")
+        if CORRUPT in map(str.lower, names):
+            raise self._refused(node, f"{names[0]} has no field {CORRUPT}")
         return _Judged(node, Size(1))
 
     def _variable(self, node: Any, variables: frozenset[str] | None) -> _Judged:
@@ -308,11 +316,15 @@ class _Walk:
             raise self._refused(node, "iv is 12 bytes for GCM, and 16 bytes for CBC")
         if name == "from_json":
             try:
-                check_schema(StructType.fromDDL(literals[1]), texts_of_time=False)
+                schema = read_schema(literals[1], texts_of_time=False)
             except PySparkException:
-                raise self._refused(
-                    node, "schema of from_json must be fields, as id BIGINT, name STRING"
-                ) from None
+                schema = StructType([])
+            if isinstance(schema, StructType) and not schema.fields:
+                raise self._refused(node, "schema of from_json must be fields, as id BIGINT, name STRING")
+            if widest := widest_item(schema):
+                self._memory += arguments[0].size.times * ITEM_BYTES * (1 + widest / 3)
+        if name == "split":
+            self._memory += arguments[0].size.times * _PART_BYTES / len(literals[1])
 
     def _lambda(self, node: Any, depth: int, variables: frozenset[str] | None) -> _Judged:
         if _kind(node) != "LambdaFunction" or variables is not None:
@@ -336,14 +348,13 @@ class _Walk:
             if why := rule(pattern.literal):
                 raise self._refused(node, f"the pattern of RLIKE must be {why}")
             return _Judged(self._matching("rlike", judged), SMALL)
-        if str(node.escapeChar()) != "\\":
-            raise self._refused(node, "ESCAPE is not supported: write a backslash before the sign")
-        if kind == "Like" and _SIMPLE_LIKE.fullmatch(pattern.literal):
+        escape = str(node.escapeChar())
+        if kind == "Like" and escape == "\\" and _SIMPLE_LIKE.fullmatch(pattern.literal):
             return _Judged(self._rebuilt(node, judged), SMALL)
-        found = like_regex(pattern.literal)
+        found = like_regex(pattern.literal, escape)
         if found is None or len(pattern.literal) > 1_000:
             raise self._refused(
-                node, f"the pattern of {kind.upper()} has a backslash before another sign than %, _ or \\"
+                node, f"the pattern of {kind.upper()} has {escape} before another sign than %, _ or {escape}"
             )
         flags = "(?i)" if kind == "ILike" else ""
         return _Judged(self._regexes.found(text.node, rf"{flags}\A(?:{found})\z"), SMALL)
@@ -353,7 +364,9 @@ class _Walk:
         if name in ("rlike", "regexp", "regexp_like"):
             return self._regexes.found(judged[0].node, judged[1].literal)
         if name == "regexp_replace":
-            return self._regexes.replaced(judged[0].node, judged[1].literal, "replaceAll", judged[2].literal)
+            made = self._regexes.replaced(judged[0].node, judged[1].literal, "replaceAll", judged[2].literal)
+            is_linear = replaces_in_linear_time(judged[1].literal)
+            return made if is_linear else self._regexes.of_short(judged[0].node, made, LONGEST_QUADRATIC)
         if name == "regexp_extract":
             group = judged[2].literal if len(judged) > 2 else 1
             inner = judged[1].literal
@@ -440,19 +453,57 @@ _FIELD_TYPES = (
 )
 
 
-def check_schema(kind: DataType, *, texts_of_time: bool = True) -> None:
-    """Raises RefusedExpression for a schema with a type that no value has."""
+def read_schema(text: str, *, texts_of_time: bool = True) -> DataType:
+    """Returns the schema that a text in DDL declares. Raises RefusedExpression and PySparkException."""
+    if len(text) > _LONGEST_SCHEMA:
+        raise RefusedExpression(f"a schema has more than {_LONGEST_SCHEMA:,} characters")
+    if _brackets(text, _DEEPEST_SCHEMA) is not None:
+        raise RefusedExpression(f"a schema has more than {_DEEPEST_SCHEMA} brackets within one another")
+    found = StructType.fromDDL(text)
+    _check_type(found, texts_of_time=texts_of_time)
+    return found
+
+
+def widest_item(kind: DataType, *, many: bool = False) -> int:
+    """Returns how many fields an item of the arrays and maps in a schema has at most.
+
+    It is 1 where such items are no structs, and 0 where there are no arrays and maps.
+    """
+    match kind:
+        case StructType():
+            own = len(kind.fields) if many else 0
+            return max([own, *(widest_item(one.dataType, many=many) for one in kind.fields)])
+        case ArrayType():
+            return max(1, widest_item(kind.elementType, many=True))
+        case MapType():
+            return max(1, widest_item(kind.keyType, many=True), widest_item(kind.valueType, many=True))
+        case _:
+            return 0
+
+
+def _brackets(text: str, most: int) -> int | None:
+    """Returns where more than so many brackets are open; None where there are never so many."""
+    depth = 0
+    for at, sign in enumerate(text):
+        depth += (sign in "([{<") - (sign in ")]}>")
+        if depth > most:
+            return at
+    return None
+
+
+def _check_type(kind: DataType, *, texts_of_time: bool) -> None:
+    """Raises RefusedExpression for a type that no value has."""
     match kind:
         case StructType():
             for field in kind.fields:
                 if field.metadata.keys() - {"comment", "__COLLATIONS"}:
                     raise RefusedExpression(f"the field {field.name} may only have a type and a comment")
-                check_schema(field.dataType, texts_of_time=texts_of_time)
+                _check_type(field.dataType, texts_of_time=texts_of_time)
         case ArrayType():
-            check_schema(kind.elementType, texts_of_time=texts_of_time)
+            _check_type(kind.elementType, texts_of_time=texts_of_time)
         case MapType():
-            check_schema(kind.keyType, texts_of_time=texts_of_time)
-            check_schema(kind.valueType, texts_of_time=texts_of_time)
+            _check_type(kind.keyType, texts_of_time=texts_of_time)
+            _check_type(kind.valueType, texts_of_time=texts_of_time)
         case TimestampType() | TimestampNTZType() if not texts_of_time:
             raise RefusedExpression("from_json reads no TIMESTAMP: read a STRING, and use to_timestamp")
         case _ if not isinstance(kind, _FIELD_TYPES):

@@ -40,6 +40,8 @@ SCALARS = frozenset(_SCALARS)  # by Spark's names of types
 _SHORT, _LONGEST = 1_000, 50_000
 _NUMBER = bytes(int(chr(one) not in "0123456789+-.eE") for one in range(256))
 _DIGITS = bytes(_SHORT)
+# An object in an array takes memory for all its fields, in Python and in Arrow, whatever members it has.
+_NARROW, _MOST_FIELDS = 8, 4  # fields of an object; fields for each byte of a value
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,6 +84,7 @@ class JsonReader:
         # A text may hold anything in JSON, so one that is not read need not be looked at.
         self._object = JsonObject(tuple(one for one in declared.fields if one.read or one.type != "string"))
         self._decode: Callable[[bytes], Any] = msgspec.json.Decoder(_msgspec_type(self._object)).decode
+        self._widest = _widest(self._object)
         read = tuple(one for one in self._object.fields if one.read)
         self.arrow = _arrow_type(JsonObject(read)) if read else None
 
@@ -91,7 +94,7 @@ class JsonReader:
         longest = int(np.diff(bytes_of(values).places).max(initial=0))
         found: list[Any]
         try:
-            if longest > _SHORT or values.null_count:
+            if longest > _SHORT or values.null_count or self._widest > _NARROW:
                 raise ValueError  # one by one
             found = list(map(self._decode, raw))
         except (ValueError, RecursionError):
@@ -108,6 +111,8 @@ class JsonReader:
     def _one(self, value: bytes | None) -> Any:
         if value is None or (len(value) > _SHORT and not _within_limits(value)):
             return None
+        if self._widest > _NARROW and (value.count(b"{") - 1) * self._widest > len(value) * _MOST_FIELDS:
+            return None
         try:
             return self._decode(value)
         except (ValueError, RecursionError):
@@ -119,6 +124,18 @@ def _within_limits(value: bytes) -> bool:
     if len(value) > _LONGEST or value.count(b"[") + value.count(b"{") >= _SHORT:
         return False
     return _DIGITS not in value.translate(_NUMBER)
+
+
+def _widest(kind: JsonType, *, many: bool = False) -> int:
+    """Returns how many fields an object within arrays has at most."""
+    match kind:
+        case JsonObject(fields):
+            own = len(fields) if many else 0
+            return max([own, *(_widest(one.type, many=many) for one in fields)])
+        case JsonArray(element):
+            return _widest(element, many=True)
+        case _:
+            return 0
 
 
 def _msgspec_type(kind: JsonType) -> Any:

@@ -29,7 +29,8 @@ from pyspark.sql.types import (
 
 from runtime.contract.spec.transform import FIELDS, FormatSpec, TransformSpec, fields_of
 from runtime.sql.formats.encoded import ddl_of
-from runtime.sql.gate import check_schema, expression, largest_record
+from runtime.sql.functions import RefusedExpression
+from runtime.sql.gate import CORRUPT, expression, made_times, read_schema, widest_item
 from runtime.sql.json_reader import SCALARS, JsonArray, JsonField, JsonObject, JsonType
 from runtime.sql.query_input import (
     READ,
@@ -58,7 +59,6 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 ANSWER = "answer"
-CORRUPT = "__corrupt"
 _PARSED = "__parsed"
 _JSON_OPTIONS = {
     "mode": "PERMISSIVE",
@@ -199,9 +199,10 @@ def schema_of(form: FormatSpec) -> StructType:
 
     Raises PySparkException, RefusedExpression and BadSchema.
     """
-    declared = StructType.fromDDL(ddl_of(form))
-    check_schema(declared)
-    return StructType([*cast(StructType, declared).fields, StructField(CORRUPT, StringType())])
+    declared = read_schema(ddl_of(form))
+    if not isinstance(declared, StructType):
+        raise RefusedExpression("a schema must be fields, as id BIGINT, name STRING")
+    return StructType([*declared.fields, StructField(CORRUPT, StringType())])
 
 
 def _bad(raw: str, name: str, form: FormatSpec) -> Column:
@@ -334,6 +335,13 @@ def _ddl(transform: TransformSpec, wanted: QueryInput) -> StructType:
     return StructType(columns)
 
 
+def _limited(session: SparkSession, transform: TransformSpec, wanted: QueryInput) -> QueryInput:
+    """Returns the input with its bounds on records. Raises PySparkException and RefusedExpression."""
+    forms = [form for form in (transform.value, transform.key) if form.format in FIELDS]
+    widest = max((widest_item(schema_of(form)) for form in forms), default=0)
+    return replace(wanted, times=made_times(session, transform.expressions), widest=widest)
+
+
 def standing_query(
     context: SparkContext,
     transform: TransformSpec,
@@ -348,8 +356,7 @@ def standing_query(
     what the query reads of each row, and the answers.
     """
     session = session_of(context, STANDING)
-    wanted = input_of(transform, output)
-    wanted = replace(wanted, largest=largest_record(session, transform.expressions))
+    wanted = _limited(session, transform, input_of(transform, output))
 
     def feeding(inputs: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         return feed(token, inputs)
@@ -375,8 +382,7 @@ def standing_tasks(
 
     `session` has the settings STANDING. `collect` also gets the name of its task's own socket.
     """
-    wanted = input_of(transform, output)
-    wanted = replace(wanted, largest=largest_record(session, transform.expressions))
+    wanted = _limited(session, transform, input_of(transform, output))
 
     def feeding(inputs: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         return feed(_task_token(token), inputs)

@@ -14,9 +14,10 @@ from typing import Literal
 import numpy as np
 import pyarrow as pa
 
+from runtime.batch.arrays import Integers
 from runtime.contract.spec.transform import FIELDS, TransformSpec
 from runtime.contract.spec.transform import VALUE as VALUE_PART
-from runtime.sql.columns import SCHEMA
+from runtime.sql.columns import SCHEMA, Flags
 from runtime.sql.formats.encoded import EncodedValues, UndecodableValue
 from runtime.sql.json_reader import JsonObject, JsonReader
 from runtime.sql.rows import COLUMNS, KEY, VALUE
@@ -25,6 +26,8 @@ from runtime.sql.rows import COLUMNS, KEY, VALUE
 READ, READ_FIELDS = "__read", "__fields"
 
 PARTS = {VALUE_PART: VALUE, "key": KEY}  # the columns of the parts of a record
+_MOST_BYTES = 64 << 20  # of what the query may make of one record
+ITEM_BYTES = 16  # of an item of an array, or of a field of an object in one, at least
 _DECODED_BYTES = 16 << 20  # of the JSON about which Spark is asked together; one larger value goes alone
 
 _WORDS = re.compile(r"\w+")
@@ -38,15 +41,34 @@ class QueryInput:
 
     `value` is `text` where Spark reads the values itself, `fields` where the slot reads them by `declared`,
     and `presence` where no expression reads them and all bytes are valid. `whole` says that an expression
-    may read the value as a whole. A record of more than `largest` bytes of key and value is not sent, and its
-    answer is that of a record on which an expression fails.
+    may read the value as a whole.
+
+    A record that could take too much memory (`too_large`) is not sent, and its answer is that of a record on
+    which an expression fails. `times` is how many times as large as a record that is which expressions make
+    of it. `widest` is how many fields an item of the schema's arrays and maps has at most, 0 without any.
     """
 
     columns: tuple[str, ...]
     value: Literal["text", "fields", "presence"]
     declared: JsonObject = field(default_factory=lambda: JsonObject(()))
     whole: bool = False
-    largest: int = 64 << 20
+    times: float = 1.0
+    widest: int = 0
+
+    def too_large(self, rows: pa.RecordBatch, sizes: Integers) -> Flags:
+        """Returns which records could take more memory than the JVM of a job can give.
+
+        `sizes` are the bytes of their keys and values. A text of two characters may be an item of an array,
+        and one of three an object without members, which takes the memory of all its fields.
+        """
+        found = sizes * self.times > _MOST_BYTES
+        if self.widest:
+            most = sizes * self.times * (1 + ITEM_BYTES * (1 + self.widest / 3))
+            for at in np.flatnonzero(~found & (most > _MOST_BYTES)):
+                texts = [rows.column(name)[int(at)].as_py() or b"" for name in (KEY, VALUE)]
+                items = sum(one.count(b",") + one.count(b"{") * self.widest for one in texts)
+                found[at] = (sizes[at] + items * ITEM_BYTES) * self.times > _MOST_BYTES
+        return found
 
 
 def read_columns(transform: TransformSpec) -> frozenset[str]:

@@ -36,6 +36,19 @@ class RegexNodes:
         utf8 = self._class("org.apache.spark.unsafe.types.UTF8String")
         return self._static(utf8, self._type("string"), "fromString", [made])
 
+    def of_short(self, text: Any, made: Any, most: int) -> Any:
+        """Returns the node that fails for a text of more than `most` characters, and is `made` for others."""
+        expressions = self._jvm.org.apache.spark.sql.catalyst.expressions
+        limit = expressions.Literal(most, self._type("int"))
+        is_long = expressions.GreaterThan(expressions.Length(self._as_text(text)), limit)
+        parser = self._jvm.org.apache.spark.sql.catalyst.parser.CatalystSqlParser()
+        failing = parser.parseExpression("raise_error('the text is too long for this regex')")
+        return expressions.If(is_long, failing, made)
+
+    def _as_text(self, text: Any) -> Any:
+        expressions = self._jvm.org.apache.spark.sql.catalyst.expressions
+        return expressions.Cast(text, self._type("string"), self._none(), expressions.EvalMode.ANSI())
+
     def _matcher(self, text: Any, pattern: str) -> Any:
         """Returns the node that makes a matcher of RE2 for a text; it is null where the text is null.
 
@@ -45,9 +58,7 @@ class RegexNodes:
         compiled = self._static(
             self._class(_PATTERN), self._java_type(_PATTERN), "compile", [self._java_text(pattern)]
         )
-        expressions = self._jvm.org.apache.spark.sql.catalyst.expressions
-        cast = expressions.Cast(text, self._type("string"), self._none(), expressions.EvalMode.ANSI())
-        java = self._invoke(cast, "toString", self._java_type(_TEXT), [])
+        java = self._invoke(self._as_text(text), "toString", self._java_type(_TEXT), [])
         return self._invoke(compiled, "matcher", self._java_type(_MATCHER), [java])
 
     def _invoke(self, target: Any, method: str, kind: Any, arguments: list[Any]) -> Any:

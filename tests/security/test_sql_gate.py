@@ -9,7 +9,7 @@ import pytest
 
 from runtime.sql.functions import functions
 from tests.security.sql_examples import EXAMPLES
-from tests.security.sql_expressions import JAVA, judged
+from tests.security.sql_expressions import ALONE, JAVA, judged
 
 pytestmark = pytest.mark.spark
 
@@ -95,7 +95,9 @@ REFUSED: dict[str, str] = {  # by an expression: what its error says
     "repeat(repeat('x', 1000), 1000)": "must be a literal",
     "space(2000000000)": "a whole number from 0 to 1,000",
     "lpad(value.s, 2000000000, 'x')": "a whole number from 0 to 1,000",
-    "sequence(1, 1000000000)": NO_FUNCTION,
+    "sequence(1, 1000000000)": "a whole number from 0 to 1,000",
+    "sequence(1, value.id)": "must be a literal",
+    "transform(sequence(1, 1000), n -> repeat('x', 100))": SIZE,
     "array_repeat('x', 1000000000)": NO_FUNCTION,
     "format_string('%999999999d', 1)": NO_FUNCTION,
     "levenshtein(value.long, value.long)": NO_FUNCTION,
@@ -126,7 +128,26 @@ REFUSED: dict[str, str] = {  # by an expression: what its error says
     "regexp_extract(value.s, '(a)', 2)": "takes the group 2",
     "value.s LIKE value.s": "must be a literal",
     "value.s LIKE ANY ('a%', 'b%')": NO_FUNCTION,
-    "value.s LIKE 'a#%' ESCAPE '#'": "ESCAPE",
+    "value.s LIKE 'a#b' ESCAPE '#'": "has # before another sign",
+    "value.__corrupt IS NULL": "no field __corrupt",
+    "value['__Corrupt'] IS NULL": "no field __corrupt",
+    "from_json(value.s, '" + "a STRUCT<" * 200 + "b: INT" + ">" * 200 + "')": "brackets within one another",
+    "to_date('today') = value.day": "is called with 1 arguments",
+    "last_day('today') = value.day": DAY,
+    "trunc('now', 'MONTH') = value.day": DAY,
+    "date_format('now', 'yyyy') = ''": DAY,
+    "date_part('HOUR', 'now') = 1": DAY,
+    "unix_date('today') = 1": "DATATYPE_MISMATCH",
+    "unix_millis('now') = 1": "DATATYPE_MISMATCH",
+    "date_add('today', 1) = value.day": DAY,
+    "array(value.day, 'today')[1] = value.day": DAY,
+    "if(value.ok, value.day, 'today') = value.day": DAY,
+    "nvl2(value.none, value.day, 'today') = value.day": DAY,
+    "greatest(value.at, 'now') = value.at": "DATATYPE_MISMATCH",
+    "array_contains(array(value.day), 'today')": "DATATYPE_MISMATCH",
+    "(value.day, 1) = ('today', 1)": "DATATYPE_MISMATCH",
+    "nullif(value.day, 'today') IS NULL": DAY,
+    "between(value.day, 'yesterday', 'tomorrow')": DAY,
     "split(value.long, '(a|a)+b')": "a plain text",
     "split(value.s, '\\\\d')": "a plain text",
     "parse_url(value.s, 'QUERY', '(a|a)+b')": "a word of letters",
@@ -181,6 +202,11 @@ ACCEPTED: dict[str, object] = {  # honest SQL, with its value
     "to_json(value) LIKE '{\"id\":7,%'": True,
     "'${env:PATH}'": "${env:PATH}",
     "value.none <=> NULL": True,
+    "'a%b' LIKE 'a#%_' ESCAPE '#' AND value.s NOT LIKE 'A/%%' ESCAPE '/'": True,
+    "value.id << 2 = 28 AND value.id >> 1 = 3 AND value.id >>> 1 = 3": True,
+    "date(timestamp) = value.day AND date_trunc('MILLISECOND', timestamp) = timestamp": True,
+    "from_json('[1, 2]', 'ARRAY<INT>')[1]": 2,
+    "regexp_replace(value.s, '(?:n+x)?n|@.*', '-')": "A---",
     "transform(filter(value.tags, tag -> tag <> 'a'), tag -> upper(tag))": "['B', 'C']",
     "value.s LIKE 'Ann%' AND value.s LIKE '%.com' AND value.s LIKE '%@%' AND value.s LIKE 'A%m'": True,
     "value.s LIKE '_nn%@%.com' AND value.s NOT LIKE 'a%' AND value.s ILIKE 'a%'": True,
@@ -202,6 +228,8 @@ LINEAR: dict[str, object] = {
     "value.long ILIKE '%A%A%A%A%A%b'": False,
     "length(regexp_extract(value.long, '(?:a|b)*', 0))": 60_000,
 }
+
+QUADRATIC = f"{ALONE}regexp_replace(value.long, 'a.*b|a', 'x')"  # RE2 needs quadratic time for all matches
 
 # What RE2 reads, it reads as Java does.
 REGEXES = {
@@ -232,7 +260,7 @@ OF_REGEXES = [text for one in REGEXES.items() for text in _of_regex(*one)]
 
 @pytest.fixture(scope="module")
 def outcome(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, Any]]:
-    texts = [*REFUSED, *ACCEPTED, *LINEAR, *OF_REGEXES, *(f"{JAVA}{text}" for text in OF_REGEXES)]
+    texts = [*REFUSED, *ACCEPTED, *LINEAR, QUADRATIC, *OF_REGEXES, *(f"{JAVA}{text}" for text in OF_REGEXES)]
     return judged(tmp_path_factory.mktemp("gate"), [*texts, *(text for text, _ in EXAMPLES.values())])
 
 
@@ -259,6 +287,10 @@ def test_each_function_of_the_table_does_what_it_says(outcome: dict[str, dict[st
 def test_no_text_of_a_record_makes_a_regex_slow(outcome: dict[str, dict[str, Any]]) -> None:
     """The fixture would not end: each text is 60,000 characters long."""
     assert {text: outcome[text].get("value", outcome[text]) for text in LINEAR} == LINEAR
+
+
+def test_a_regex_that_may_be_quadratic_fails_on_a_long_text(outcome: dict[str, dict[str, Any]]) -> None:
+    assert "the text is too long for this regex" in outcome[QUADRATIC]["value"]
 
 
 def test_regexes_mean_what_they_mean_to_java(outcome: dict[str, dict[str, Any]]) -> None:

@@ -14,6 +14,7 @@ from runtime.sql.functions import (
     functions,
     like_regex,
     replacement_problem,
+    replaces_in_linear_time,
 )
 
 DOCS = Path(__file__).parents[3] / "docs" / "transform.md"
@@ -118,3 +119,31 @@ def test_a_pattern_of_like_becomes_a_regex() -> None:
     assert like_regex("é\\\\") == "é\\\\"
     assert like_regex("a\\b") is None
     assert like_regex("a\\") is None
+    assert like_regex("1#%%", "#") == "1\\%(?s:.*)"
+    assert like_regex("a##_", "#") == "a\\#(?s:.)"
+    assert like_regex("a#b", "#") is None
+
+
+@pytest.mark.parametrize(
+    ("pattern", "linear"),
+    [
+        ("", True),
+        ("a|bc|[0-9]", True),
+        (r"(?i)\b(secret)\b", True),
+        (r"\b\d{13,16}\b", True),
+        ("[^@]+@", True),
+        (r"(\w+)@(\w+?)\.com", True),
+        (".*.*=", True),
+        ("(a|b)*", True),  # one character
+        (r"^(\w+\.)*x|", False),
+        (r"^(?:\w+\.)*x", True),  # one match
+        (r"(?m)^(?:\w+\.)*x", False),
+        ("a.*b|a", False),
+        ("a(?:.*b)?", False),
+        ("(?:ab)+", False),
+        ("(?:[ab]+c)*[ab]", False),
+        (".{1000}b|a", False),
+    ],
+)
+def test_which_regexes_are_replaced_in_linear_time(pattern: str, linear: bool) -> None:
+    assert replaces_in_linear_time(pattern) is linear

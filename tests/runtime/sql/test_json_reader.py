@@ -114,3 +114,11 @@ def test_what_is_read_is_what_the_value_says(value: dict[str, object], ascii_onl
     if found.valid[0]:
         assert found.fields.to_pylist() == [{"id": value.get("id"), "email": value.get("email")}]
         assert type(value.get("id")) in (int, type(None))
+
+
+def test_an_object_with_few_of_many_fields_is_left_to_spark_where_a_value_has_many() -> None:
+    wide = JsonObject(tuple(JsonField(f"f{at}", "int") for at in range(200)))
+    reader = JsonReader(JsonObject((JsonField("a", JsonArray(wide)),)))
+    honest = b'{"a": [{"f0": 1, "f7": 2, "f9": 123456789}, {"f1": 3, "text": "%s"}]}' % (b"x" * 60)
+    sparse = b'{"a": [' + b"{}," * 100 + b"{}]}"
+    assert reader.read(values(honest, sparse, b"{}")).valid.tolist() == [True, False, True]

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Sequence
 
+import numpy as np
 import pyarrow as pa
 import pytest
 
@@ -73,6 +74,35 @@ def test_a_value_that_no_expression_reads_is_not_sent() -> None:
 def test_spark_reads_the_values_itself_where_the_slot_can_not() -> None:
     sent = InputRows(QueryInput(("__value",), "text"))
     assert sent.of(rows(b"x", None)).to_pylist() == [{"__value": b"x"}, {"__value": None}]
+
+
+MIB = 1 << 20
+
+
+@pytest.mark.parametrize(
+    ("value", "times", "widest", "too_large"),
+    [
+        (b"x" * 64 * MIB, 1, 0, True),  # with its key
+        (b"x" * 60 * MIB, 1, 0, False),
+        (b"x" * 30 * MIB, 3, 0, True),
+        (b"x" * 30 * MIB, 3, 500, True),
+        (b"x" * 30 * MIB, 2, 500, False),  # a text is not many items
+        (b'{"a":[' + b"1," * 4 * MIB + b"1]}", 1, 1, True),
+        (b'{"a":[' + b"1," * 4 * MIB + b"1]}", 1, 0, False),  # of a field that is not declared
+        (b'{"a":[' + b"1," * 2 * MIB + b"1]}", 1, 1, False),
+        (b'{"a":[' + b"1," * 2 * MIB + b"1]}", 2, 1, True),
+        (b'{"a":[' + b"{}," * 60_000 + b"{}]}", 1, 500, True),
+        (b'{"a":[' + b"{}," * 60_000 + b"{}]}", 1, 50, False),
+        (None, 1, 500, False),
+    ],
+)
+def test_a_record_that_needs_too_much_memory_is_not_sent(
+    value: bytes | None, times: float, widest: int, too_large: bool
+) -> None:
+    wanted = QueryInput(("__value",), "text", times=times, widest=widest)
+    found = rows(b"{}", value)
+    sizes = np.array([3, len(value or b"") + 1])
+    assert wanted.too_large(found, sizes).tolist() == [False, too_large]
 
 
 class Sized:
