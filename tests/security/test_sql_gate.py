@@ -28,7 +28,7 @@ REFUSED: dict[str, str] = {  # by an expression: what its error says
     "from_json(value.s, 'a INT', map('mode', 'FAILFAST'))": "is called with 3 arguments",
     "from_json(value.s, concat('a', ' INT'))": "must be a literal",
     "from_json(value.s, 'a TIMESTAMP')": "reads no TIMESTAMP",
-    "from_json(value.s, '')": "PARSE_EMPTY_STATEMENT",
+    "from_json(value.s, '')": "must be fields",
     "from_xml(value.s, 'a INT')": NO_FUNCTION,
     "from_csv(value.s, 'a INT')": NO_FUNCTION,
     "schema_of_json('{}')": NO_FUNCTION,
