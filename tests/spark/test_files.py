@@ -72,7 +72,10 @@ def copied(job: Running, client: dict[str, Any], topic: str, folder: Path) -> No
     assert lines_of(folder) == wanted
 
 
-@pytest.mark.parametrize("form", ["raw", "json", "parquet"])
+@pytest.mark.parametrize(
+    "form",
+    [pytest.param("raw", marks=pytest.mark.long), "json", pytest.param("parquet", marks=pytest.mark.long)],
+)
 def test_every_record_is_in_the_files_once_and_a_job_that_was_killed_goes_on_exactly(
     lab: Lab, fresh: Callable[[str], str], tmp_path: Path, form: str
 ):

@@ -166,6 +166,7 @@ def test_a_record_that_cannot_be_handled_stops_its_partition_alone(
     assert arrived == [[masked] * 2] * len(STOPS) + [[masked, None, masked]]
 
 
+@pytest.mark.long
 def test_verify_recomputes_the_transform(job: Running, lab: Lab, tmp_path: Path) -> None:
     """With another transform than the one that copied, its differences are named."""
     other = topology(lab, tmp_path, "value.country = 'US'", "upper(value.email)")

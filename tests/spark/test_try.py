@@ -222,6 +222,7 @@ VALUES_READ = [
 ]
 
 
+@pytest.mark.long
 def test_fields_that_the_slot_reads_are_those_that_spark_reads(
     lab: Lab, fresh: Callable[[str], str], tmp_path: Path
 ) -> None:

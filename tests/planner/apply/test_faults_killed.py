@@ -131,6 +131,7 @@ MANY = 800
 ROUNDS = 3
 
 
+@pytest.mark.long
 def test_killed_in_the_middle_of_many_creates(lab, fresh, tmp_path):
     """Topics that are still being made are waited for: the next apply, begun at once, makes the rest."""
     admin = AdminClient(lab.clusters["dc1"].client)

@@ -81,6 +81,7 @@ def test_a_certificate_of_the_other_cluster_is_not_trusted(lab_tls: Lab) -> None
         admin.list_topics(timeout=2)
 
 
+@pytest.mark.long
 def test_logins_and_encryption_are_mixed_in_a_lab(own_lab: MakeLab) -> None:
     lab = own_lab(
         spec("open", security=Security.SERVER_TLS),
