@@ -36,52 +36,33 @@ async def init_producer_id(
     transactional_id: str,
     transaction_timeout_ms: int,
     within: float = DEFAULT_S,
+    identity: ProducerIdentity = NO_IDENTITY,
     purpose: str = "",
 ) -> ProducerIdentity:
     """Returns a new epoch: it aborts an open transaction of the id and fences producers with an older epoch.
 
-    It is sent again after a lost response: at worst the epoch rises twice. Without a `purpose`, it uses the
-    connection of the id's transactions.
+    With an `identity`, only the newest holder of the id gets a new epoch (KIP-360). A holder that was fenced
+    can't fence its successor by that: it gets INVALID_PRODUCER_EPOCH or PRODUCER_FENCED. So does one whose
+    transaction the coordinator has aborted after its timeout. Raises Unsupported for a broker older than
+    Kafka 2.5.
+
+    The request is sent again after a lost response: without an identity the epoch may rise twice, with one
+    the result is the same. Without a `purpose`, it uses the connection of the id's transactions.
     """
+    known = identity != NO_IDENTITY
     response = await coordinated(
         cluster,
         CoordinatorKind.TRANSACTION,
         transactional_id,
-        InitProducerIdRequest(transactional_id, transaction_timeout_ms),
+        RenewProducerIdRequest(transactional_id, transaction_timeout_ms, identity)
+        if known
+        else InitProducerIdRequest(transactional_id, transaction_timeout_ms),
         lambda answer: answer.error,
         within=within,
         resend=True,
         purpose=purpose or _purpose(transactional_id),
     )
-    _check(response.error, f"initialising {transactional_id}")
-    return response.identity
-
-
-async def renew_producer_id(
-    cluster: Coordinated,
-    transactional_id: str,
-    transaction_timeout_ms: int,
-    identity: ProducerIdentity,
-    within: float = DEFAULT_S,
-    purpose: str = "",
-) -> ProducerIdentity:
-    """Does what `init_producer_id` does for the newest holder of the id, and for no other one (KIP-360).
-
-    A holder that was fenced can't fence its successor by that: it gets INVALID_PRODUCER_EPOCH or
-    PRODUCER_FENCED. So does one whose transaction the coordinator has aborted after its timeout. It is sent
-    again after a lost response, with the same result. Raises Unsupported for a broker older than Kafka 2.5.
-    """
-    response = await coordinated(
-        cluster,
-        CoordinatorKind.TRANSACTION,
-        transactional_id,
-        RenewProducerIdRequest(transactional_id, transaction_timeout_ms, identity),
-        lambda answer: answer.error,
-        within=within,
-        resend=True,
-        purpose=purpose or _purpose(transactional_id),
-    )
-    _check(response.error, f"renewing {transactional_id}")
+    _check(response.error, f"{'renewing' if known else 'initialising'} {transactional_id}")
     return response.identity
 
 
@@ -158,14 +139,14 @@ async def abort_and_renew(
 
     A coordinator that aborts an open transaction because of a renewal may refuse the renewal then, so the
     abort comes first. It changes nothing that is decided. An earlier request to commit that arrives later
-    finds the transaction aborted, or a newer epoch. Raises as `renew_producer_id` does.
+    finds the transaction aborted, or a newer epoch. Raises as `init_producer_id` does.
     """
     try:
         await end_transaction(cluster, transactional_id, identity, commit=False, within=within)
     except BrokerError as error:
         if error.code not in _NONE_OPEN:
             raise
-    return await renew_producer_id(cluster, transactional_id, transaction_timeout_ms, identity, within)
+    return await init_producer_id(cluster, transactional_id, transaction_timeout_ms, within, identity)
 
 
 async def init_in_turn(
@@ -177,17 +158,14 @@ async def init_in_turn(
 ) -> ProducerIdentity:
     """Does what `init_producer_id` does, over one of 16 connections to the coordinator that many ids share.
 
-    With an identity, it does what `renew_producer_id` does.
-
     It is for ids that may never begin a transaction. Each connection has one request under way: a second one
     would wait in the broker's socket. After a time-out it would be sent again, and the broker might still
     read it from the socket later. That would raise the epoch, and fence the producer that began meanwhile.
     """
     purpose = f"initialising {crc32(transactional_id.encode()) % _INITIALISING_CONNECTIONS}"
-    turns, timeout_ms = _InTurn(cluster), transaction_timeout_ms
-    if identity != NO_IDENTITY:
-        return await renew_producer_id(turns, transactional_id, timeout_ms, identity, within, purpose)
-    return await init_producer_id(turns, transactional_id, timeout_ms, within, purpose)
+    return await init_producer_id(
+        _InTurn(cluster), transactional_id, transaction_timeout_ms, within, identity, purpose
+    )
 
 
 class _InTurn:

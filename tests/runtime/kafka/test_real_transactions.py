@@ -23,7 +23,6 @@ from runtime.kafka.transactions import (
     add_partitions,
     end_transaction,
     init_producer_id,
-    renew_producer_id,
 )
 from runtime.lab.lab import Lab
 from tests.records import create_topic, read
@@ -190,9 +189,12 @@ def test_an_open_transaction_is_aborted_before_the_epoch_is_renewed(lab: Lab, fr
             assert (second.producer_id, second.epoch > first.epoch) == (first.producer_id, True)
             await add_partitions(cluster, name, second, [(topic, 0)])
             other = await init_producer_id(cluster, name, 60_000)
-            for attempt in (abort_and_renew, renew_producer_id):
+            for attempt in (
+                abort_and_renew(cluster, name, 60_000, second),
+                init_producer_id(cluster, name, 60_000, identity=second),
+            ):
                 with pytest.raises(BrokerError) as fenced:
-                    await attempt(cluster, name, 60_000, second)
+                    await attempt
                 assert fenced.value.code in (ErrorCode.PRODUCER_FENCED, ErrorCode.INVALID_PRODUCER_EPOCH)
             assert await abort_and_renew(cluster, name, 60_000, other)
 
