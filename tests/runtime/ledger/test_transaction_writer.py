@@ -70,21 +70,24 @@ def test_many_requests_are_in_flight_and_the_offsets_are_in_their_order() -> Non
     assert run(sent()) == [100 + number for number in range(64)]
 
 
-def test_large_batches_are_in_flight_one_at_a_time() -> None:
+@pytest.mark.parametrize(("batches", "size", "in_flight_at_once"), [(40, 1, 32), (3, 3 << 20, 1)])
+def test_requests_in_flight_are_bounded_by_their_number_and_by_their_bytes(
+    batches: int, size: int, in_flight_at_once: int
+) -> None:
     async def most() -> int:
         in_flight: list[int] = []
 
         async def script(talk: Talk) -> None:
-            for number in range(3):
+            for number in range(batches):
                 asked = await talk.hear()
                 in_flight.append(link.in_flight)
                 await talk.answer(asked, produced(0, number))
 
         async with talking_to(script) as link:
-            assert await send_over(link, AT, stamped(3, size=3 << 20), "tx") == [0, 1, 2]
+            assert await send_over(link, AT, stamped(batches, size), "tx") == [*range(batches)]
         return max(in_flight)
 
-    assert run(most()) == 1
+    assert run(most()) == in_flight_at_once
 
 
 def test_the_first_failure_is_raised_when_nothing_is_in_flight_any_more() -> None:
