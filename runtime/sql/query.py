@@ -64,6 +64,8 @@ _JSON_OPTIONS = {
     "mode": "PERMISSIVE",
     "columnNameOfCorruptRecord": CORRUPT,
     "allowSingleQuotes": "false",
+    # Without a pattern, Spark reads the text of a time of day as that time of the present day.
+    "timestampFormat": "yyyy-M-d[['T'][' ']H[:m[:s[.SSSSSSSSS]]]][XXX]",
 }
 _METADATA = ("headers", "topic", "partition", "offset", "timestamp", "timestamp_type")
 _WITH_NULLS = {"ignoreNullFields": "false"}

@@ -14,6 +14,7 @@ from typing import Any
 from runtime.launch.command import run_once
 
 JAVA = "java: "  # in front of an expression that Spark evaluates without the gate, with Java's regexes
+TIME = "time: "  # in front of the text of a TIMESTAMP in a JSON value
 ALONE = "alone: "  # in front of an expression that fails on the record
 ROW = """
     SELECT
@@ -42,9 +43,11 @@ def main(asked: Path, out: Path) -> None:
     from pyspark.errors import PySparkException
     from pyspark.sql import functions as F  # noqa: N812 - Spark's own convention
 
+    from runtime.contract.spec.transform import FormatSpec, TransformSpec
     from runtime.sql.functions import RefusedExpression
     from runtime.sql.gate import expression
-    from runtime.sql.query import SETTINGS, session_of
+    from runtime.sql.query import SETTINGS, decoded, session_of
+    from runtime.sql.rows import KEY, VALUE
 
     SparkContext._ensure_initialized()
     context = SparkContext.getOrCreate(SparkConf().setAppName("gate"))
@@ -56,9 +59,16 @@ def main(asked: Path, out: Path) -> None:
     rows.count()
     found: dict[str, dict[str, Any]] = {}
     kept: list[tuple[str, Any]] = []
+    of_times = TransformSpec(value=FormatSpec(format="json", schema="at TIMESTAMP"))
     for text in json.loads(asked.read_text()):
         began = time.monotonic()
         answer = found[text] = {}
+        if text.startswith(TIME):
+            record = F.lit(json.dumps({"at": text.removeprefix(TIME)})).cast("binary")
+            read = rows.withColumns({VALUE: record, KEY: F.lit(None).cast("binary")})
+            ((value,),) = decoded(read, of_times).select("value.at").collect()
+            answer["value"] = _shown(value)
+            continue
         try:
             if text.startswith(ALONE):
                 answer["value"] = _value(rows, expression(rows, text.removeprefix(ALONE)))

@@ -9,7 +9,7 @@ import pytest
 
 from runtime.sql.functions import functions
 from tests.security.sql_examples import EXAMPLES
-from tests.security.sql_expressions import ALONE, JAVA, judged
+from tests.security.sql_expressions import ALONE, JAVA, TIME, judged
 
 pytestmark = pytest.mark.spark
 
@@ -258,9 +258,21 @@ def _of_regex(pattern: str, replacement: str) -> list[str]:
 OF_REGEXES = [text for one in REGEXES.items() for text in _of_regex(*one)]
 
 
+TIMES = {  # of a JSON value, by their text
+    "2026-01-31T10:20:30.123456+02:00": "2026-01-31 08:20:30.123456+00:00",
+    "2026-01-31 10:20:30.5": "2026-01-31 10:20:30.500000+00:00",
+    "2026-1-3 1:2": "2026-01-03 01:02:00+00:00",
+    "2026-01-31": "2026-01-31 00:00:00+00:00",
+    "10:20": None,
+    "T10:20:30Z": None,
+    "now": None,
+}
+
+
 @pytest.fixture(scope="module")
 def outcome(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, Any]]:
     texts = [*REFUSED, *ACCEPTED, *LINEAR, QUADRATIC, *OF_REGEXES, *(f"{JAVA}{text}" for text in OF_REGEXES)]
+    texts += [f"{TIME}{text}" for text in TIMES]
     return judged(tmp_path_factory.mktemp("gate"), [*texts, *(text for text, _ in EXAMPLES.values())])
 
 
@@ -296,6 +308,12 @@ def test_a_regex_that_may_be_quadratic_fails_on_a_long_text(outcome: dict[str, d
 def test_regexes_mean_what_they_mean_to_java(outcome: dict[str, dict[str, Any]]) -> None:
     ours = {text: outcome[text].get("value", outcome[text]) for text in OF_REGEXES}
     assert ours == {text: outcome[f"{JAVA}{text}"].get("value") for text in OF_REGEXES}
+
+
+def test_a_time_of_day_in_a_json_value_is_not_one_of_the_present_day(
+    outcome: dict[str, dict[str, Any]],
+) -> None:
+    assert {text: outcome[f"{TIME}{text}"]["value"] for text in TIMES} == TIMES
 
 
 def test_an_error_names_the_place(outcome: dict[str, dict[str, Any]]) -> None:
