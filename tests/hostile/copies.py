@@ -29,7 +29,6 @@ from runtime.replay import restore_target as restored
 from runtime.replay.restore import restore_partitions
 from runtime.replay.task import replay_partitions
 from runtime.slot.slot import Slot, SlotEnd
-from tests.records import wait_for
 from tests.runtime.slot.world import Driver, Side
 from tests.spark.backups import FLOW as BACKUP_FLOW
 from tests.spark.backups import BackupWriter
@@ -106,9 +105,18 @@ class KeptSlot:
         """Whether an attempt that was replaced has not ended yet."""
         return any(one.is_alive() for one in self.attempts[:-1])
 
-    def await_ended(self) -> None:
-        """Waits until every attempt that was replaced has ended by itself (R3)."""
-        wait_for(lambda: not self.outlived, _ENDS_S, about=lambda: "an attempt that was replaced still runs")
+    def await_ended(self, write: Callable[[], object]) -> None:
+        """Waits until every attempt that was replaced has ended by itself (R3).
+
+        One that is caught up learns that it was fenced from the next records. The newest attempt may still
+        begin while some are written, so more are written until the others have ended.
+        """
+        deadline = time.monotonic() + _ENDS_S
+        while self.outlived:
+            assert time.monotonic() < deadline, "an attempt that was replaced still runs"
+            write()
+            for one in self.attempts[:-1]:
+                one.join(_AGAIN_S)
 
     def _take_over(self) -> Assignment:
         return asyncio.run(self._driver.take_over(self._flow, self._partitions))

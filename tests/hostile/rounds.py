@@ -7,6 +7,7 @@ import time
 from collections.abc import Mapping
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
@@ -137,15 +138,16 @@ def slot_round(
         written = _write(stream, topic, dice, chooser, kept.fence)
         here, there = (dict(sides[name].client) for name in ("dc1", "dc2"))
         report = checker.compare(here, there, topic, written=written, patience=_PATIENCE_S)
-        if kept.outlived:  # it learns that it was fenced from the next records
-            more = checker.Spec(
-                records=30 * partitions, seed=dice.randrange(10**6), producers=3, large_every=0
-            )
-            checker.write(here, topic, more)
-            kept.await_ended()
+        if kept.outlived:
+            kept.await_ended(partial(_write_more, here, topic, partitions, dice))
             report = checker.compare(here, there, topic, patience=_PATIENCE_S)
     kind = f"slot, {partitions} partitions, {lanes} lanes"
     return Outcome(topic, kind, [report], len(kept.attempts), [one.how for one in kept.attempts])
+
+
+def _write_more(here: dict[str, str], topic: str, partitions: int, dice: random.Random) -> None:
+    more = checker.Spec(records=30 * partitions, seed=dice.randrange(10**6), producers=3, large_every=0)
+    checker.write(here, topic, more)
 
 
 def _write(
