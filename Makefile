@@ -179,10 +179,11 @@ format: $(READY) ## rewrite the sources as ruff wants them
 types: $(READY) ## mypy, strict
 	@$(BIN)/mypy
 
-docs: $(READY) ## write the generated pages again: docs/cli.md and docs/topology.md
+docs: $(READY) ## write what is generated again: docs/cli.md, docs/topology.md and the JSON Schema
 	@mkdir -p build
 	@$(BIN)/python -m tests.docs.cli_page > build/cli.md && mv build/cli.md docs/cli.md
 	@$(BIN)/repl schema --markdown > build/topology.md && mv build/topology.md docs/topology.md
+	@$(BIN)/repl schema > build/topology.schema.json && mv build/topology.schema.json planner/config/schema/topology.schema.json
 
 screenshots: setup browser ## take the pictures of README.md and docs/ again, on clusters of its own; ARGS='ui.png'
 	@$(BIN)/python -m tests.docs.pictures $(ARGS)

@@ -3,6 +3,7 @@
 Editors complete and check topologies by the schema.
 """
 
+import re
 from importlib.resources import files
 from typing import Any, assert_never
 
@@ -91,7 +92,7 @@ def _record(record: RecordShape, definitions: dict[str, Schema]) -> Schema:
         "properties": {key.name: _key(key, definitions) for key in record.keys},
     }
     if record.doc:
-        schema["description"] = record.doc
+        schema["description"] = without_links(record.doc)
     if required := [key.name for key in record.keys if key.required and not key.unless]:
         schema["required"] = required
     if either := [key for key in record.keys if key.unless]:
@@ -100,12 +101,17 @@ def _record(record: RecordShape, definitions: dict[str, Schema]) -> Schema:
 
 
 def _key(key: RecordKeyShape, definitions: dict[str, Schema]) -> Schema:
-    schema: Schema = {"description": key.doc}
+    schema: Schema = {"description": without_links(key.doc)}
     if key.default is not shapes.ABSENT:
         schema["default"] = _plain(key.default)
     if key.example:
         schema["examples"] = [example_value(key.example)]
     return {**schema, **_computable(key.shape, definitions)}
+
+
+def without_links(doc: str) -> str:
+    """Returns a sentence of docs/topology.md for a place where its links lead nowhere."""
+    return re.sub(r"\[([^\]]+)\]\(([^)#]+)[^)]*\)", r"docs/\2", doc)
 
 
 def _plain(value: Plain) -> Any:
@@ -184,18 +190,29 @@ def _words(shape: shapes.ChoiceShape) -> list[Any]:
     return [*words, False] if "off" in words else words
 
 
+def setting_names(shape: Shape) -> list[str]:
+    """Returns the names of the settings that a shape allows; nothing where every name is."""
+    if not isinstance(shape, shapes.SettingsShape):
+        return []
+    return sorted(stores.KEYS if shape.store else ALLOWED if shape.client else ())
+
+
 def _settings(shape: shapes.SettingsShape) -> Schema:
-    if shape.client or shape.store:
-        allowed, credentials = (stores.KEYS, stores.CREDENTIALS) if shape.store else (ALLOWED, CREDENTIALS)
+    if names := setting_names(shape):
+        credentials = stores.CREDENTIALS if shape.store else CREDENTIALS
         known = {
             name: {"anyOf": [_named("setting"), _named("secret")]}
             if name in credentials
             else _named("setting")
-            for name in sorted(allowed)
+            for name in names
         }
         return {"type": "object", "properties": known, "additionalProperties": False}
-    names = f"^{shape.prefix.replace('.', chr(92) + '.')}\\S+$"
-    return {"type": "object", "propertyNames": {"pattern": names}, "additionalProperties": _named("setting")}
+    pattern = f"^{shape.prefix.replace('.', chr(92) + '.')}\\S+$"
+    return {
+        "type": "object",
+        "propertyNames": {"pattern": pattern},
+        "additionalProperties": _named("setting"),
+    }
 
 
 def _list(shape: shapes.ListShape, definitions: dict[str, Schema]) -> Schema:
@@ -243,11 +260,12 @@ def _records(record: RecordShape) -> list[RecordShape]:
                 found.append(shape)
                 waiting[0:0] = [key.shape for key in shape.keys]
         else:
-            waiting[0:0] = _inside(shape)
+            waiting[0:0] = inside(shape)
     return found
 
 
-def _inside(shape: Shape) -> list[Shape]:
+def inside(shape: Shape) -> list[Shape]:
+    """Returns the shapes that a shape holds, a record's keys left out."""
     match shape:
         case shapes.ListShape():
             return [shape.item]
@@ -307,11 +325,17 @@ def _linked(shape: Shape) -> str | None:
 
 
 def _default(key: RecordKeyShape) -> str:
+    text = default_text(key)
     if key.default is not shapes.ABSENT:
-        return f"`{_plain_text(key.default)}`"
-    if key.required:
-        return ""
-    return key.default_doc or "see there"
+        return f"`{text}`"
+    return text or ("" if key.required else "see there")
+
+
+def default_text(key: RecordKeyShape) -> str:
+    """Returns a key's default as YAML writes it, or words for it; nothing for a required key."""
+    if key.default is not shapes.ABSENT:
+        return _plain_text(key.default)
+    return "" if key.required else key.default_doc
 
 
 def _plain_text(value: Plain) -> str:

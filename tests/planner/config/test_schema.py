@@ -84,6 +84,15 @@ def test_the_documented_page_is_the_generated_one() -> None:
     assert written == reference(), "run: repl schema --markdown > docs/topology.md"
 
 
+def test_the_published_schema_is_the_generated_one() -> None:
+    written = json.loads((HERE / "topology.schema.json").read_text(encoding="utf-8"))
+    assert written == json_schema(), "run: make docs"
+
+
+def test_no_description_has_a_link_that_leads_nowhere_in_an_editor() -> None:
+    assert "](" not in json.dumps(json_schema())
+
+
 def test_the_example_holds_every_key_of_a_flow_but_the_ones_for_failing_back() -> None:
     example = as_editors_see((HERE / "example.yaml").read_text(encoding="utf-8"), "1.2")
     written = {key for flow in example["flows"] for key in flow}
