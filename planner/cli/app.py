@@ -22,68 +22,58 @@ class CommandEntry(NamedTuple):
     help: str
 
 
-# One line for each command: the module below planner.cli that holds `command`, and its line in the help.
+# Below each title its commands, most used first: the module below planner.cli that holds `command`, and its
+# line in the help.
+GROUPS: dict[str, dict[str, CommandEntry]] = {
+    "Plan and apply": {
+        "plan": CommandEntry("plan", "Show what must change for the clusters to match the topology."),
+        "apply": CommandEntry("apply", "Make the clusters match the topology, or execute a saved plan."),
+        "validate": CommandEntry("validate", "Check a topology offline: no cluster, no credentials needed."),
+        "init": CommandEntry("init", "Write a topology: of your clusters, or a commented starter."),
+        "fmt": CommandEntry("fmt", "Rewrite a topology's files in one order and style."),
+        "import": CommandEntry("import_", "Write live clusters, MirrorMaker 2 or Replicator as a topology."),
+        "drift": CommandEntry("drift", "Show what changed outside the topology since it was applied."),
+        "show": CommandEntry("show", "Show a saved plan again."),
+        "destroy": CommandEntry("destroy", "Stop the jobs, and delete what has on_remove: delete."),
+    },
+    "Operate": {
+        "status": CommandEntry("status", "Show jobs, flows, lag, rates and latency of what runs."),
+        "ui": CommandEntry("ui", "Serve live pages for a browser: is it safe to fail over?"),
+        "pause": CommandEntry("pause", "Stop copying a flow; resume continues at the same offsets."),
+        "resume": CommandEntry("resume", "Continue a paused flow, or one that stopped over lost records."),
+        "history": CommandEntry("history", "Show who applied what, when, and how it ended."),
+        "standby": CommandEntry("standby", "Take a job over on this machine when its own machine is lost."),
+    },
+    "Disaster recovery": {
+        "failover": CommandEntry(
+            "failover", "End the flows of a lost cluster and move their consumer groups."
+        ),
+        "failback": CommandEntry(
+            "failback", "Copy back what was written after a failover, then switch back."
+        ),
+        "promote": CommandEntry("promote", "Copy the rest, stop a flow, and make its destination writable."),
+        "drill": CommandEntry("drill", "Rehearse the loss of each cluster, and report RTO and RPO."),
+        "salvage": CommandEntry("salvage", "List, export or replay records that never left the old primary."),
+        "restore": CommandEntry("restore", "Restore a backup into a cluster, with consumer group offsets."),
+    },
+    "Inspect": {
+        "verify": CommandEntry("verify", "Compare both sides of a flow record by record, on Spark."),
+        "read": CommandEntry("read", "Show records with their provenance, or the topics of a cluster."),
+        "offsets": CommandEntry("offsets", "Show a consumer group's offsets at both sides of a flow."),
+        "locate": CommandEntry("locate", "Find a record of one side of a flow at the other side."),
+        "clients": CommandEntry("clients", "Show which clients write each topic, and which groups read it."),
+        "try": CommandEntry("try_", "Show what a flow's transform makes of records; write nothing."),
+        "doctor": CommandEntry("doctor", "Show what a live cluster can do: versions, rights, round trip."),
+    },
+    "Tools": {
+        "explain": CommandEntry("explain", "Explain a key of the topology: type, default, example."),
+        "lab": CommandEntry("lab", "Run real Kafka clusters on this machine, to try things."),
+        "schema": CommandEntry("schema", "Print the JSON Schema of the topology, for editors."),
+        "completion": CommandEntry("completion", "Print a completion script for bash, zsh or fish."),
+    },
+}
 COMMANDS: dict[str, CommandEntry] = {
-    "init": CommandEntry("init", "Write a commented starter topology."),
-    "validate": CommandEntry("validate", "Check a topology offline: no cluster, no credentials needed."),
-    "plan": CommandEntry("plan", "Show what must change for the clusters to match the topology."),
-    "apply": CommandEntry("apply", "Make the clusters match the topology, or execute a saved plan exactly."),
-    "show": CommandEntry("show", "Show a saved plan again."),
-    "drift": CommandEntry("drift", "Show what changed outside the topology since it was applied."),
-    "destroy": CommandEntry(
-        "destroy", "Stop the jobs, and delete what the topology owns with on_remove: delete."
-    ),
-    "import": CommandEntry(
-        "import_", "Write live clusters, or what MirrorMaker 2 or Replicator run by, as a topology."
-    ),
-    "status": CommandEntry("status", "Show jobs, flows, lag, rates and latency, read from the clusters."),
-    "drill": CommandEntry(
-        "drill", "Rehearse the loss of each cluster on lab clusters, and report RTO and RPO."
-    ),
-    "offsets": CommandEntry(
-        "offsets", "Show a consumer group's offsets at the source and at the destination of a flow."
-    ),
-    "locate": CommandEntry(
-        "locate", "Find a source record at the destination of a flow; --reverse: the other way."
-    ),
-    "read": CommandEntry("read", "Show records with their provenance, or the topics of a cluster."),
-    "clients": CommandEntry(
-        "clients", "Show which clients produce to each topic, and which groups consume from it."
-    ),
-    "doctor": CommandEntry(
-        "doctor", "Show what a live cluster can do: versions, features, rights, clock, round trip."
-    ),
-    "pause": CommandEntry("pause", "Stop copying a flow; repl resume continues at the same offsets."),
-    "resume": CommandEntry(
-        "resume", "Resume a paused flow; --accept-loss: also partitions that stopped over lost records."
-    ),
-    "standby": CommandEntry(
-        "standby", "Watch a job from this machine, and start it here when its own machine is lost."
-    ),
-    "failover": CommandEntry(
-        "failover", "Fail over from a lost cluster: end its flows and move their consumer groups."
-    ),
-    "promote": CommandEntry(
-        "promote", "Promote a flow: copy the rest, stop copying, and make the destination writable."
-    ),
-    "failback": CommandEntry(
-        "failback", "Copy back what was written after a failover; --switch: make the original flows active."
-    ),
-    "salvage": CommandEntry(
-        "salvage", "List, export or replay records of the old primary that never reached the destination."
-    ),
-    "restore": CommandEntry(
-        "restore", "Restore a backup in raw files into a cluster, with the offsets of consumer groups."
-    ),
-    "try": CommandEntry(
-        "try_", "Show what a flow's transform makes of records of its source; nothing is written."
-    ),
-    "verify": CommandEntry("verify", "Compare both sides of a flow record by record, on Spark."),
-    "ui": CommandEntry("ui", "Serve live pages for a browser: is it safe to fail over, and if not, why."),
-    "history": CommandEntry("history", "Show who applied what, when, and how it ended."),
-    "lab": CommandEntry("lab", "Run real Kafka clusters on this machine, for trying things and for tests."),
-    "schema": CommandEntry("schema", "Print the JSON Schema of the topology, for editors."),
-    "completion": CommandEntry("completion", "Print a completion script for bash, zsh or fish."),
+    name: entry for commands in GROUPS.values() for name, entry in commands.items()
 }
 
 
@@ -102,14 +92,54 @@ class LazyGroup(click.Group):
         return loaded
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        with formatter.section("Commands"):
-            formatter.write_dl([(name, entry.help) for name, entry in COMMANDS.items()])
+        longest = max(map(len, COMMANDS))  # the second column begins at one place in all groups
+        for title, commands in GROUPS.items():
+            with formatter.section(title):
+                formatter.write_dl([(name.ljust(longest), entry.help) for name, entry in commands.items()])
 
 
-@click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
+@click.group(
+    cls=LazyGroup, invoke_without_command=True, context_settings={"help_option_names": ["-h", "--help"]}
+)
 @click.version_option(package_name="repl", prog_name="repl")
-def root() -> None:
+@click.pass_context
+def root(context: click.Context) -> None:
     """Plan and apply Kafka replication between datacenters, from one reviewed topology."""
+    if context.invoked_subcommand is None:
+        click.echo(_next_steps(Path()))
+
+
+# A command to type and what it does, for a folder with a topology and for any other.
+_WITH_TOPOLOGY = (
+    ("repl plan", "show what must change for the clusters to match it"),
+    ("repl apply", "show the same, ask, and change exactly that"),
+    ("repl status", "show what runs: jobs, flows, lag and rates"),
+)
+_WITHOUT_TOPOLOGY = (
+    ("repl init", "write a topology here; on a terminal it asks for your clusters"),
+    ("repl import dc1 --bootstrap HOST:9092", "print what a live cluster holds as a topology"),
+    ("repl lab up", "start two Kafka clusters on this machine, for trying things"),
+)
+
+
+def _next_steps(folder: Path) -> str:
+    """Returns what `repl` alone says: the three commands that follow in this folder.
+
+    Only the files of the folder itself are opened, not those below it: it may be somebody's home.
+    """
+    from planner.config.files import declares_topology
+
+    files = sorted(file.name for file in folder.iterdir() if declares_topology(file))
+    if files:
+        more = f" and {len(files) - 1} more" if len(files) > 1 else ""
+        begin, steps = f"This folder has a topology ({files[0]}{more}). Next:", _WITH_TOPOLOGY
+    else:
+        begin, steps = "There is no topology in this folder. Begin with one of these:", _WITHOUT_TOPOLOGY
+    width = max(len(command) for command, _ in steps)
+    lines = (f"  {command:{width}}  {does}" for command, does in steps)
+    return "\n".join(
+        [begin, "", *lines, "", "repl --help lists every command; repl explain describes the keys."]
+    )
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

@@ -2,6 +2,7 @@
 
 import errno
 import os
+import re
 import shutil
 import tempfile
 from collections.abc import Iterable, Mapping
@@ -23,6 +24,7 @@ ENCODINGS = (
     (b"\xfe\xff", "utf-16-be"),
     (b"\xef\xbb\xbf", "utf-8"),
 )
+_DECLARATION = re.compile(r"""^[{\s]*["']?apiVersion["']?\s*:\s*["']?repl/""", re.MULTILINE)
 _WINDOWS = "\r\n"
 _ONLY_IN_PLACE = (errno.EACCES, errno.EPERM, errno.EBUSY, errno.EXDEV)
 
@@ -79,6 +81,14 @@ def is_topology_file(path: Path) -> bool:
     """Returns whether a file belongs to a topology by its name: YAML, not hidden, not a file of variables."""
     name = path.name.lower()
     return name.endswith(SUFFIXES) and not name.startswith(".") and not name.endswith(VARIABLE_SUFFIXES)
+
+
+def declares_topology(path: Path) -> bool:
+    """Returns whether a file that can be read says in a line of its own that it is part of a topology."""
+    try:
+        return is_topology_file(path) and path.is_file() and bool(_DECLARATION.search(read_text(path)))
+    except Failure:
+        return False
 
 
 def read_text(path: Path) -> str:

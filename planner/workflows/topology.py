@@ -7,11 +7,20 @@ from pathlib import Path
 from typing import TypeVar
 
 from planner.config import LoadedTopology, in_order, load_with_warnings
-from planner.config.files import SUFFIXES, is_topology_file
+from planner.config.files import (
+    SUFFIXES,
+    decoded,
+    in_form_of,
+    is_topology_file,
+    read_bytes,
+    topology_files,
+    write_edited,
+)
 from planner.config.hints import nearest
 from planner.config.load import NOTHING_EDITED
 from planner.graph.messages import few
-from planner.model.diagnostic import Failure, Severity, error
+from planner.model.diagnostic import Diagnostic, Failure, Severity, error
+from planner.model.shapes import record_of
 from planner.model.topology import Cluster, FileEndpoint, Flow, Topology
 
 HOME = "REPL_HOME"
@@ -77,6 +86,33 @@ def validate(request: TopologyRequest) -> LoadedTopology:
     loaded = checked(request.path, request.var_files)
     check_transforms(loaded.topology)
     return loaded
+
+
+def format_files(path: Path, *, write: bool) -> tuple[Path, ...]:
+    """Formats the files of a topology, and returns those that change; without `write` they stay.
+
+    Failure names every file that can't be read as YAML: then no file is written.
+    """
+    from planner.config.format import formatted
+
+    before: dict[Path, bytes] = {}
+    after: dict[Path, bytes] = {}
+    problems: list[Diagnostic] = []
+    for file in topology_files(path):
+        before[file] = read_bytes(file)
+        try:
+            text = decoded(before[file], str(file)).replace("\r\n", "\n")
+            result = formatted(text, record_of(Topology) if is_topology_file(file) else None, str(file))
+        except Failure as failure:
+            problems += failure.diagnostics
+            continue
+        if result != text:
+            after[file] = in_form_of(before[file], result)
+    if problems:
+        raise Failure(problems)
+    if write and after:
+        write_edited({file: before[file] for file in after}, after)
+    return tuple(after)
 
 
 def flow_of(topology: Topology, name: str) -> Flow:

@@ -6,16 +6,18 @@ from pathlib import Path
 
 import click
 
-from planner.cli.app import COMMANDS, root
+from planner.cli.app import COMMANDS, GROUPS, root
 
 INTRODUCTION = Path(__file__).with_name("cli_introduction.md")
 
 
 def page() -> str:
-    """Returns the whole page: the introduction, a table of all commands, and a section for each."""
+    """Returns the whole page: the introduction, a table of each group, and a section for each command."""
     context = click.Context(root, info_name="repl")
-    lines = [INTRODUCTION.read_text(encoding="utf-8").rstrip(), "", "| command | does |", "| --- | --- |"]
-    lines += [f"| [`repl {name}`](#repl-{name}) | {entry.help} |" for name, entry in COMMANDS.items()]
+    lines = [INTRODUCTION.read_text(encoding="utf-8").rstrip()]
+    for title, commands in GROUPS.items():
+        lines += ["", f"**{title}**", "", "| command | does |", "| --- | --- |"]
+        lines += [f"| [`repl {name}`](#repl-{name}) | {entry.help} |" for name, entry in commands.items()]
     for name in COMMANDS:
         command = root.get_command(context, name)
         assert command is not None

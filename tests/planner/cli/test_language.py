@@ -8,9 +8,11 @@ import subprocess
 import sys
 from pathlib import Path
 
+import click
 import pytest
 
-from planner.cli.app import COMMANDS, run
+from planner.cli.app import COMMANDS, GROUPS, root, run
+from planner.config.schema.explain import all_keys, find_keys
 
 
 class TestInit:
@@ -76,6 +78,117 @@ class TestInit:
         )
         assert run(["init", str(tmp_path / "file" / "below")]) == 1
         assert "Not a directory" in capsys.readouterr().err
+
+
+class TestFmt:
+    def test_check_tells_and_writes_nothing(self, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+        file = tmp_path / "t.yaml"
+        file.write_bytes(b"topics: []\r\nname: x\r\n")
+        assert run(["fmt", str(tmp_path), "--check"]) == 2
+        assert capsys.readouterr() == (f"{file}\n", f"Not formatted. Run: repl fmt {tmp_path}\n")
+        assert file.read_bytes() == b"topics: []\r\nname: x\r\n"
+        assert run(["fmt", str(tmp_path)]) == 0
+        assert capsys.readouterr() == (f"{file}\n", "")
+        assert file.read_bytes() == b"name: x\r\ntopics: []\r\n"
+        assert run(["fmt", "--check", "--json", str(tmp_path)]) == 0
+        assert json.loads(capsys.readouterr().out) == {"format_version": 1, "check": True, "files": []}
+
+    def test_a_file_that_is_not_yaml_stops_all(
+        self, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        (tmp_path / "a.yaml").write_text("topics: []\nname: x\n")
+        (tmp_path / "b.yaml").write_text("a: [\n")
+        assert run(["fmt", str(tmp_path)]) == 1
+        assert f"{tmp_path}/b.yaml:" in capsys.readouterr().err
+        assert (tmp_path / "a.yaml").read_text() == "topics: []\nname: x\n"
+
+    def test_the_examples_and_the_starter_are_formatted(self) -> None:
+        assert run(["fmt", "--check", "plans/examples"]) == 0
+        assert run(["fmt", "--check", "planner/config/schema"]) == 0
+
+
+class TestExplain:
+    def test_a_key(self, capsys: pytest.CaptureFixture[str]) -> None:
+        assert run(["explain", "flows.rpo"]) == 0
+        assert capsys.readouterr().out == (
+            "flows.rpo\n\n"
+            "  The acceptable lag: alerts use it, and no transaction lasts longer than half of it.\n\n"
+            "  Takes:    a duration such as 500ms, 30s or 7d\n"
+            "  Default:  unset\n"
+            "  Example:  rpo: 5s\n\n"
+            "Also: defaults.flow.rpo\n"
+        )
+
+    @pytest.mark.parametrize(
+        ("words", "path"),
+        [
+            ("rpo", "flows.rpo"),
+            ("flow.rpo", "flows.rpo"),
+            ("flows[0].topics.include", "flows.topics.include"),
+            ("clusters.dc1.client", "clusters.client"),
+            ("topics.exclude", "flows.topics.exclude"),
+            ("jobs.dc2.metrics.port", "jobs.metrics.port"),
+            ("defaults.flow.start.offsets", "defaults.flow.start.offsets"),
+        ],
+    )
+    def test_a_path_or_its_end(self, words: str, path: str, capsys: pytest.CaptureFixture[str]) -> None:
+        assert run(["explain", words, "--json"]) == 0
+        assert [key["path"] for key in json.loads(capsys.readouterr().out)["keys"]] == [path]
+
+    def test_every_key_is_found_by_its_path(self) -> None:
+        for entry in all_keys():
+            assert find_keys(entry.path) == [entry]
+
+    def test_several_keys_of_a_name(self, capsys: pytest.CaptureFixture[str]) -> None:
+        assert run(["explain", "include"]) == 0
+        assert "\n  flows.groups.include  Regexes" in capsys.readouterr().out
+
+    def test_the_top_without_a_key(self, capsys: pytest.CaptureFixture[str]) -> None:
+        assert run(["explain"]) == 0
+        assert "\n  clusters    The clusters, by name.\n" in capsys.readouterr().out
+
+    @pytest.mark.parametrize(
+        ("words", "hint"),
+        [
+            ("flows.rpoo", 'did you mean "flows.rpo"?'),
+            ("flowz", 'did you mean "flows"?'),
+            ("heartbeat", 'did you mean "heartbeats"?'),
+            ("zzz", "repl explain lists the keys at the top"),
+        ],
+    )
+    def test_the_nearest_right_word(self, words: str, hint: str, capsys: pytest.CaptureFixture[str]) -> None:
+        assert run(["explain", words]) == 1
+        assert capsys.readouterr().err == f'error: the language has no key "{words}" — {hint}\n'
+
+
+class TestWithoutCommand:
+    def test_a_folder_with_a_topology(
+        self, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        (tmp_path / "a.yaml").write_text("kind: Deployment\napiVersion: apps/v1\n")
+        (tmp_path / "shop.yaml").write_text("# mine\napiVersion: repl/v1\n")
+        monkeypatch.chdir(tmp_path)
+        assert run([]) == 0
+        begin, _, *steps = capsys.readouterr().out.splitlines()
+        assert begin == "This folder has a topology (shop.yaml). Next:"
+        assert [line.split("  ")[1] for line in steps[:3]] == ["repl plan", "repl apply", "repl status"]
+
+    def test_any_other_folder(
+        self, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        (tmp_path / "a.yaml").write_text("kind: Deployment\napiVersion: apps/v1\n")
+        monkeypatch.chdir(tmp_path)
+        assert run([]) == 0
+        begin, _, *steps = capsys.readouterr().out.splitlines()
+        assert begin == "There is no topology in this folder. Begin with one of these:"
+        assert [line.split("  ")[1].split()[1] for line in steps[:3]] == ["init", "import", "lab"]
+
+    def test_each_command_takes_one_line_of_a_terminal(self) -> None:
+        lines = root.get_help(click.Context(root, info_name="repl")).splitlines()
+        assert [title for title in GROUPS if f"{title}:" not in lines] == []
+        listed = [line.split()[0] for line in lines if line.startswith("  ") and not line.startswith("   ")]
+        assert [name for name in listed if name in COMMANDS] == list(COMMANDS)
+        assert not [line for line in lines if line.startswith(" " * 10)]
 
 
 class TestSchema:

@@ -1,0 +1,99 @@
+"""`repl explain`: the documentation of a key of the topology, in the terminal."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from textwrap import wrap
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from planner.cli.options import json_option
+from planner.cli.output import emit, say
+from planner.model.diagnostic import ExitCode
+
+if TYPE_CHECKING:
+    from planner.config.schema.explain import KeyEntry
+
+FORMAT_VERSION = 1
+_WIDTH = 100
+
+
+@click.command()
+@click.argument("key", required=False)
+@json_option
+def command(key: str | None, as_json: bool) -> int:
+    """Explain a KEY of the topology: what it takes, its default, an example, and the keys below it.
+
+    KEY is a path such as flows.topics.include, or the end of one: rpo. Names of your own may stand in it, as
+    in clusters.dc1.client. Without KEY the keys at the top are listed. docs/topology.md has all of it.
+    """
+    from planner.config.schema.explain import find_keys, top_keys
+
+    found = list(top_keys()) if key is None else find_keys(key)
+    if as_json:
+        emit({"format_version": FORMAT_VERSION, "keys": [_tree(entry) for entry in found]})
+    elif key is not None and len(found) == 1:
+        _explain(found[0])
+    else:
+        title = "The keys of a topology:" if key is None else f'Several keys are called "{key}":'
+        click.echo(f"{title}\n")
+        click.echo("\n".join(_table([(entry.path, entry.doc) for entry in found])))
+        example = "flows.topics.include" if key is None else found[0].path
+        click.echo(f"\nrepl explain {example} explains one of them.")
+    return ExitCode.DONE
+
+
+def _explain(entry: KeyEntry) -> None:
+    from planner.config.schema.explain import same_name
+
+    say(entry.path, bold=True)
+    click.echo("\n" + "\n".join(wrap(entry.doc, _WIDTH, initial_indent="  ", subsequent_indent="  ")) + "\n")
+    for label, text in _facts(entry):
+        click.echo("\n".join(_table([(f"{label}:", text)], width=8)))
+    if entry.below:
+        click.echo("\nKeys below it:\n")
+        click.echo("\n".join(_table([(one.key.name, one.doc) for one in entry.below])))
+    if others := same_name(entry):
+        click.echo("\nAlso: " + "\n      ".join(wrap(", ".join(others), _WIDTH - 6)))
+
+
+def _facts(entry: KeyEntry) -> Iterator[tuple[str, str]]:
+    from planner.config.hints import describe
+    from planner.config.schema.publish import default_text, setting_names
+
+    key = entry.key
+    yield "Takes", describe(key.shape)
+    if key.required:
+        yield "Default", "none: the key is required"
+    elif text := default_text(key):
+        yield "Default", text
+    if key.example:
+        yield "Example", f"{key.name}: {key.example}"
+    if names := setting_names(key.shape):
+        yield "Keys", ", ".join(names)
+
+
+def _table(rows: Sequence[tuple[str, str]], width: int | None = None) -> Iterator[str]:
+    """Yields rows of two columns; the second is wrapped."""
+    width = width or max(len(name) for name, _ in rows)
+    for name, text in rows:
+        first, *rest = wrap(text, _WIDTH - width - 4) or [""]
+        yield f"  {name:{width}}  {first}".rstrip()
+        yield from (f"{' ' * (width + 4)}{line}" for line in rest)
+
+
+def _tree(entry: KeyEntry) -> dict[str, Any]:
+    from planner.config.hints import describe
+    from planner.config.schema.publish import default_text
+
+    key = entry.key
+    return {
+        "path": entry.path,
+        "doc": entry.doc,
+        "takes": describe(key.shape),
+        "required": key.required,
+        "default": None if key.required else default_text(key),
+        "example": key.example,
+        "keys": [one.key.name for one in entry.below],
+    }

@@ -1,0 +1,113 @@
+"""Finds keys of the language by their path, such as `flows.topics.include`, for `repl explain`."""
+
+import re
+from collections.abc import Iterator
+from functools import cache
+from typing import NamedTuple
+
+from planner.config.hints import did_you_mean, nearest
+from planner.config.schema.publish import inside, without_links
+from planner.model.diagnostic import Failure, error
+from planner.model.shapes import MapShape, RecordKeyShape, RecordShape, Shape, record_of
+from planner.model.topology import Topology
+
+_DEFAULTS = "defaults."
+
+
+class KeyEntry(NamedTuple):
+    """A key of the language at its place: `flows.topics.include`."""
+
+    path: str
+    key: RecordKeyShape
+
+    @property
+    def doc(self) -> str:
+        return without_links(self.key.doc)
+
+    @property
+    def below(self) -> tuple["KeyEntry", ...]:
+        return tuple(KeyEntry(f"{self.path}.{key.name}", key) for key in _keys(self.key.shape))
+
+
+def top_keys() -> tuple[KeyEntry, ...]:
+    return tuple(KeyEntry(key.name, key) for key in record_of(Topology).keys)
+
+
+def find_keys(words: str) -> list[KeyEntry]:
+    """Returns the key of this path, or every key whose path ends so. Failure names the nearest.
+
+    Names that a user chooses may stand in the path, as `dc1` in `clusters.dc1.client`, and numbers of items
+    in brackets.
+    """
+    path = re.sub(r"\[[^\]]*\]", "", words).strip(".")
+    exact = _at(path)
+    if exact is not None:
+        return [exact]
+    ending = [entry for entry in all_keys() if entry.path.endswith(f".{path}")]
+    own = [entry for entry in ending if not entry.path.startswith(_DEFAULTS)]
+    if own or ending:
+        return own or ending
+    raise Failure(error(f'the language has no key "{path}"', _hint(path)))
+
+
+def same_name(entry: KeyEntry) -> list[str]:
+    """Returns the paths of the other keys of this name."""
+    return [one.path for one in all_keys() if one.key.name == entry.key.name and one.path != entry.path]
+
+
+def _at(path: str) -> KeyEntry | None:
+    """Returns the key of a path that begins at the top; a flow is one of `flows`."""
+    keys, names, found = _by_name(record_of(Topology)), False, None
+    written: list[str] = []
+    for word in path.split("."):
+        key = keys.get(word) or (keys.get(f"{word}s") if not written else None)
+        if key is None:
+            if not names:
+                return None
+            names = False  # it is a name that the user chose
+            continue
+        written.append(key.name)
+        found = KeyEntry(".".join(written), key)
+        keys, names = _by_name(key.shape), _takes_names(key.shape)
+    return found
+
+
+def _hint(path: str) -> str:
+    """Returns the nearest path: the nearest key below what is right of it, else the nearest name anywhere."""
+    above, _, word = path.rpartition(".")
+    parent = _at(above) if above else None
+    names = [one.key.name for one in (parent.below if parent is not None else top_keys())]
+    close = nearest(word, names)
+    if close is not None:
+        return f'did you mean "{parent.path}.{close}"?' if parent is not None else f'did you mean "{close}"?'
+    everywhere = sorted({one.key.name for one in all_keys()})
+    return did_you_mean(word, everywhere) or "repl explain lists the keys at the top"
+
+
+@cache
+def all_keys() -> tuple[KeyEntry, ...]:
+    def walk(entries: tuple[KeyEntry, ...]) -> Iterator[KeyEntry]:
+        for entry in entries:
+            yield entry
+            yield from walk(entry.below)
+
+    return tuple(walk(top_keys()))
+
+
+def _by_name(shape: Shape) -> dict[str, RecordKeyShape]:
+    return {key.name: key for key in _keys(shape)}
+
+
+def _keys(shape: Shape) -> tuple[RecordKeyShape, ...]:
+    """Returns the keys that a value of this shape may have, of all its alternatives."""
+    if isinstance(shape, RecordShape):
+        return shape.keys
+    found: dict[str, RecordKeyShape] = {}
+    for one in inside(shape):
+        for key in _keys(one):
+            found.setdefault(key.name, key)
+    return tuple(found.values())
+
+
+def _takes_names(shape: Shape) -> bool:
+    return isinstance(shape, MapShape) or any(_takes_names(one) for one in inside(shape))
