@@ -14,7 +14,7 @@ BROKER_WORKERS ?= $(shell expr $(WORKERS) + 1)
 # Hundreds of processes are started from these sources: without this, some would compile them again each time.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: docs help setup java prometheus browser screenshots demo demo-failover demo-down test test-all long test-versions coverage fast lint format types imports unit unit-all integration bench-plan bench-apply lock clean bench-copy bench-files bench-sql bench-failover bench-offsets bench-scale bench-simulated bench-ui bench-workers chaos hostile soak
+.PHONY: docs help setup java prometheus browser yaml-language-server screenshots demo demo-failover demo-down test test-all long test-versions coverage fast lint format types imports unit unit-all integration bench-plan bench-apply lock clean bench-copy bench-files bench-sql bench-failover bench-offsets bench-scale bench-simulated bench-ui bench-workers chaos hostile soak
 
 help: ## this list
 	@awk -F':.*## ' '/^[a-z-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -68,6 +68,15 @@ browser:
 	    { $$install >/dev/null 2>&1 || { apt-get update -qq && $$install >/dev/null; }; } \
 	      || { echo "Chromium could not be installed with apt-get: install it yourself and run this again." >&2; exit 1; }; \
 	  else echo "The tests of the pages need Chromium: install it (Debian: apt-get install chromium) and run this again." >&2; exit 1; fi; fi
+
+# A test asks the language server of editors what it makes of the JSON Schema.
+LANGUAGE_SERVER := $(VENV)/yaml-language-server/node_modules/.bin/yaml-language-server
+yaml-language-server: $(READY)
+	@if [ ! -x $(LANGUAGE_SERVER) ]; then \
+	  if ! command -v npm >/dev/null; then \
+	    if command -v apt-get >/dev/null && [ "$$(id -u)" = 0 ]; then echo "Installing npm for the tests of the schema ..." >&2; apt-get update -qq && apt-get install -y -qq --no-install-recommends npm >/dev/null; \
+	    else echo "The tests of the schema need npm (Node.js 18 or newer): install it and run this again." >&2; exit 1; fi; fi; \
+	  npm install --silent --no-audit --no-fund --prefix $(VENV)/yaml-language-server yaml-language-server@2.0.0; fi
 
 DEMO := plans/examples/replicator-demo.yaml
 DEMO_LOAD := dc1:topic1 dc2:topic1 dc1:topic2 dc1:_schemas
@@ -138,7 +147,7 @@ test: setup ## what every change must pass: format, lint, types, arrows, unit te
 
 test-all: test long ## make test, and behind it the long stories of make long
 
-long: setup prometheus browser ## the long stories: old versions of Kafka, MirrorMaker 2, drills, object stores, pages in Chromium, the tutorial
+long: setup prometheus browser yaml-language-server ## the long stories: old versions of Kafka, MirrorMaker 2, drills, object stores, pages in Chromium, the tutorial
 	@$(BIN)/python -m pytest -n $(UNIT_WORKERS) -m "hypothesis and not integration and not spark" --hypothesis-profile thorough -q
 	@$(BIN)/python -m pytest -n $(BROKER_WORKERS) --dist loadfile --no-loadscope-reorder -p no:randomly -m "long and not versions" --durations=15 $(LONG_TESTS)
 

@@ -1,30 +1,163 @@
-"""`repl init`: writes a commented topology to start with."""
+"""`repl init`: writes a topology to start with, of live clusters where there is a terminal to ask on."""
 
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING, TypeVar
 
 import click
 
-from planner.cli.options import json_option
-from planner.cli.output import emit
-from planner.model.diagnostic import ExitCode
+from planner.cli.options import json_option, timeout_option
+from planner.cli.output import emit, show
+from planner.model.diagnostic import ExitCode, Failure, error
+
+if TYPE_CHECKING:
+    from planner.model.observed import ObservedCluster
+    from planner.model.topology import Cluster
 
 FORMAT_VERSION = 1
+_SHOWN = 5
+Answer = TypeVar("Answer")
 
 
 @click.command()
 @click.argument("place", type=click.Path(path_type=Path), default=Path(), metavar="[PATH]")
+@click.option("--no-input", is_flag=True, help="Ask nothing: write the commented starter.")
+@timeout_option
 @json_option
-def command(place: Path, as_json: bool) -> int:
-    """Write a commented starter topology; it overwrites nothing.
+def command(place: Path, no_input: bool, timeout: int, as_json: bool) -> int:
+    """Write a new topology, and the JSON Schema by which an editor completes it; it overwrites nothing.
 
-    PATH is a folder (default: the current one), or a file whose name ends with .yaml or .yml.
+    PATH is a folder (default: the current one), or a file whose name ends with .yaml or .yml. On a terminal
+    it asks for the addresses of your clusters, reads their topics and proposes flows. Otherwise, or with an
+    empty answer, it writes a commented starter. No cluster is changed.
     """
-    from planner.workflows.topology import write_starter
+    from planner.config.schema import starter
+    from planner.workflows.topology import new_file_of, write_new
 
-    file = write_starter(place)
+    file = new_file_of(place)
+    asks = not (no_input or as_json) and sys.stdin.isatty() and sys.stdout.isatty()
+    text = _of_clusters(file, timeout) if asks else None
+    written = write_new(file, text or starter())
     if as_json:
-        emit({"format_version": FORMAT_VERSION, "files": [str(file)]})
+        emit({"format_version": FORMAT_VERSION, "files": [str(one) for one in written]})
         return ExitCode.DONE
     where = "" if place == Path() else f" {place}"
-    click.echo(f"Wrote {file}. Next: edit it, then repl validate{where} and repl plan{where}.")
+    beside = " and ".join(str(one) for one in written)
+    edit = "" if text else "edit it, then "
+    click.echo(f"Wrote {beside}. Next: {edit}repl validate{where} and repl plan{where}.")
     return ExitCode.DONE
+
+
+def _of_clusters(file: Path, timeout_ms: int) -> str | None:
+    """Returns a topology of the clusters that a person names; None where no cluster is named."""
+    from planner.render.topology import secret_notes, topology_yaml
+    from planner.workflows.importing import comment, proposed_directions, proposed_topology
+    from planner.workflows.topology import SCHEMA
+
+    click.echo("Which Kafka clusters are copied? They are only read now. An empty answer ends the list;")
+    click.echo("without any, a commented starter is written.\n")
+    declared: dict[str, Cluster] = {}
+    found: list[ObservedCluster] = []
+    while (named := _cluster(declared, found, timeout_ms)) is not None:
+        cluster, observed = named
+        declared[cluster.name] = cluster
+        found.append(observed)
+    if not found:
+        return None
+    if len(found) == 1:
+        (only,) = declared.values()
+        hint = f"repl import {only.name} --bootstrap {only.bootstrap} writes what one holds"
+        raise Failure(error("a flow needs two clusters, so nothing was written", hint))
+    proposed = ", ".join(f"{source}>{destination}" for source, destination in proposed_directions(found))
+    click.echo()
+    directions = _asked(
+        "What is copied where, as FROM>TO with commas between",
+        lambda answer: _directions(answer, list(declared)),
+        default=proposed,
+    )
+    topology = proposed_topology(_name_of(file), declared, found, directions)
+    notes = [one for cluster in declared.values() for one in secret_notes(cluster)]
+    show(notes)
+    header = (
+        f"yaml-language-server: $schema={SCHEMA}",
+        "Proposed by repl init of what the clusters hold. The topics at the sources stay as they are, and a",
+        "flow creates its mirror topics. To manage topics here too: repl import CLUSTER. repl explain KEY",
+        "explains a key.",
+    )
+    return topology_yaml(topology, header, [comment(one) for one in notes])
+
+
+def _cluster(
+    declared: dict[str, Cluster], found: Sequence[ObservedCluster], timeout_ms: int
+) -> tuple[Cluster, ObservedCluster] | None:
+    """Asks for one cluster until it can be read; None for an empty answer."""
+    from planner.cli.view import TerminalView
+    from planner.graph.messages import few
+    from planner.workflows.importing import connection, own_topics, read_names
+
+    while True:
+        bootstrap = _prompt(f"Address of {'another' if declared else 'a'} cluster (HOST:PORT)")
+        if not bootstrap:
+            return None
+        name = _prompt("  Its name", default=f"dc{len(declared) + 1}")
+        file = _prompt("  A file of settings to connect by, if it needs one")
+        try:
+            cluster = connection(name, bootstrap, Path(file).expanduser() if file else None)
+            if name in declared:
+                raise Failure(error(f"there is a cluster {name} already", "give it another name"))
+            observed = read_names(cluster, timeout_ms, TerminalView(as_json=False))
+            if same := [one.name for one in found if one.id == observed.id]:
+                raise Failure(error(f"this is {same[0]} again: both have the id {observed.id}"))
+        except Failure as failure:
+            show(failure.diagnostics)
+            continue
+        topics = own_topics(observed)
+        brokers = len(observed.brokers)
+        names = f": {few(topics, _SHOWN)}" if topics else ""
+        click.echo(
+            f"  {name}: {brokers} broker{'s' if brokers != 1 else ''},"
+            f" {len(topics):,} topic{'s' if len(topics) != 1 else ''}{names}"
+        )
+        return cluster, observed
+
+
+def _prompt(question: str, default: str = "") -> str:
+    answer: str = click.prompt(question, default=default, show_default=bool(default))
+    return answer.strip()
+
+
+def _asked(question: str, read: Callable[[str], Answer], default: str) -> Answer:
+    """Asks until the answer can be read."""
+    while True:
+        try:
+            return read(_prompt(question, default))
+        except Failure as failure:
+            show(failure.diagnostics)
+
+
+def _directions(answer: str, clusters: Sequence[str]) -> list[tuple[str, str]]:
+    from planner.config.hints import did_you_mean
+
+    directions: list[tuple[str, str]] = []
+    for one in answer.split(","):
+        words = [word.strip() for word in one.split(">")]
+        if len(words) != 2 or words[0] == words[1]:
+            raise Failure(error(f'"{one.strip()}" is no direction', f"write {clusters[0]}>{clusters[1]}"))
+        for word in words:
+            if word not in clusters:
+                raise Failure(error(f"there is no cluster {word}", did_you_mean(word, clusters)))
+        if (words[0], words[1]) not in directions:
+            directions.append((words[0], words[1]))
+    return directions
+
+
+def _name_of(file: Path) -> str:
+    """Returns a name for the topology: the file's, or its folder's where the file has the usual name."""
+    from planner.workflows.topology import STARTER
+
+    stem = file.absolute().parent.name if file.name == STARTER else file.stem
+    return re.sub(r"[^A-Za-z0-9._-]", "-", stem).strip("-._") or "my-topology"

@@ -3,9 +3,10 @@
 The caller writes the topology as YAML: `ImportedCopy` holds everything for that.
 """
 
+import json
 import re
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -15,17 +16,22 @@ from msgspec import Struct
 from planner.config import load
 from planner.config.connect import ConvertedTopology
 from planner.config.hints import did_you_mean
+from planner.config.language.reader import ShapeReader
+from planner.config.yaml_tree import documents
 from planner.model.diagnostic import Diagnostic, Failure, SourceLocation, error, note, warning
 from planner.model.observed import Observed, ObservedCluster, Unreachable
-from planner.model.topology import Cluster, Topology
+from planner.model.shapes import record_of
+from planner.model.topology import Cluster, Flow, Selection, Topology
 from planner.workflows.applying.apply import ApplyResult, execute
 from planner.workflows.interaction import UNATTENDED, Interaction, PlanReady, ProgressHandler, silent
 from planner.workflows.topology import ChangeRequest, TopologyRequest, checked
-from runtime.contract.spec.selection import UnreadableRegex, regex
+from runtime.contract.spec.rename import SAME_NAME, Template
+from runtime.contract.spec.selection import SelectionRules, Selector, UnreadableRegex, regex
 
 if TYPE_CHECKING:
     from planner.workflows.predecessor import ContinuedTopology
 
+_CLUSTER_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,99}")
 _UNMANAGED = (
     "Nothing here is managed before the first repl apply, and on_remove: keep never deletes anything."
 )
@@ -87,10 +93,7 @@ def declared_clusters(request: ImportRequest) -> dict[str, Cluster]:
     if request.bootstrap is not None:
         if len(names) != 1:
             raise Failure(error("--bootstrap is for one cluster", "import the clusters one by one"))
-        if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_-]{0,99}", names[0]):
-            raise Failure(error(f"{names[0]!r} is no name for a cluster", "use letters, digits, _ and -"))
-        settings = _client_settings(request.client_config)
-        return {names[0]: Cluster(names[0], request.bootstrap, client=settings)}
+        return {names[0]: connection(names[0], request.bootstrap, request.client_config)}
     if request.client_config is not None:
         raise Failure(
             error("--client-config goes with --bootstrap", "a topology has client: in its clusters")
@@ -241,6 +244,79 @@ def _converted(
         summary,
         diagnostics,
     )
+
+
+_NAMED = 20  # more topics than this are proposed as one pattern
+
+
+def connection(name: str, bootstrap: str, client_config: Path | None) -> Cluster:
+    """Returns a cluster by what a person types: its addresses, and a file of settings to connect by."""
+    shape = record_of(Cluster).by_name["bootstrap"].shape
+    addresses = [one for one in re.split(r"[,\s]+", bootstrap) if one]
+    (node,), _ = documents(json.dumps(addresses), "bootstrap")
+    reader = ShapeReader()
+    reader.read(shape, node, "bootstrap")
+    if reader.diagnostics:
+        raise Failure([error(one.summary, one.way_out) for one in reader.diagnostics])
+    if not _CLUSTER_NAME.fullmatch(name):
+        raise Failure(error(f"{name!r} is no name for a cluster", "use letters, digits, _ and -"))
+    return Cluster(name, ",".join(addresses), client=_client_settings(client_config))
+
+
+def read_names(cluster: Cluster, timeout_ms: int, progress: ProgressHandler = silent) -> ObservedCluster:
+    """Returns the brokers and topics of a cluster. Failure: it can't be read."""
+    from planner.workflows.observing import observe_names
+
+    return _reachable(observe_names({cluster.name: cluster}, timeout_ms, progress))[0]
+
+
+def own_topics(cluster: ObservedCluster) -> list[str]:
+    """Returns the topics that a flow with `.*` copies: not those of Kafka and its tools."""
+    every = Selector(SelectionRules((".*",)))
+    return sorted(name for name in cluster.topics if every.answer(name).taken)
+
+
+def proposed_directions(clusters: Sequence[ObservedCluster]) -> list[tuple[str, str]]:
+    """Returns which cluster could be copied to which, by the topics that they hold.
+
+    A cluster with all topics of the others is the source; where several have topics of their own, each is.
+    """
+    topics = {cluster.name: set(own_topics(cluster)) for cluster in clusters}
+    everything = set().union(*topics.values())
+    sources = [name for name in topics if topics[name] == everything][:1]
+    sources = sources or [name for name in topics if topics[name]]
+    return [(source, name) for source in sources for name in topics if name != source]
+
+
+def proposed_topology(
+    name: str,
+    declared: Mapping[str, Cluster],
+    clusters: Sequence[ObservedCluster],
+    directions: Sequence[tuple[str, str]],
+) -> Topology:
+    """Returns a topology with these clusters, pinned, and a flow for each direction.
+
+    Where a cluster is both source and destination, or the destination of two, copies get the source's name
+    in front.
+    """
+    found = {cluster.name: cluster for cluster in clusters}
+    sources = [source for source, _ in directions]
+    destinations = [destination for _, destination in directions]
+    prefixed = len(set(destinations)) < len(destinations) or not set(sources).isdisjoint(destinations)
+    flows = {}
+    for source, destination in directions:
+        topics = own_topics(found[source])
+        if prefixed:
+            topics = [one for one in topics if not one.startswith(tuple(f"{other}." for other in found))]
+        selection = Selection(tuple(topics))
+        if not topics or len(topics) > _NAMED:
+            others = tuple(f"{other}\\..*" for other in found if prefixed and other != source)
+            selection = Selection((".*",), others)
+        flow = f"{source}-to-{destination}"
+        rename = Template("{source}.{topic}") if prefixed else SAME_NAME
+        flows[flow] = Flow(flow, source, destination, selection, rename=rename)
+    pinned = {one: replace(cluster, id=found[one].id or None) for one, cluster in declared.items()}
+    return Topology(name, pinned, flows=flows)
 
 
 def adopt(request: AdoptRequest, interaction: Interaction = UNATTENDED) -> ApplyResult:

@@ -208,6 +208,18 @@ def _reading(progress: ProgressHandler) -> Iterator[ProgressCallback]:
         progress(ReadingEnded())
 
 
+def observe_names(
+    clusters: Mapping[str, Cluster], timeout_ms: int, progress: ProgressHandler = silent
+) -> Observed:
+    """Reads which topics and brokers clusters have, and nothing about them."""
+    endpoints = endpoints_of(clusters.values())
+    with (
+        _reading(progress) as reading,
+        Observer(clusters, endpoints, timeout_s=timeout_ms / 1000, progress=reading) as observer,
+    ):
+        return observer.names()
+
+
 def observe_for_import(
     clusters: Mapping[str, Cluster],
     pattern: str | None,

@@ -25,6 +25,7 @@ from planner.model.topology import Cluster, FileEndpoint, Flow, Topology
 
 HOME = "REPL_HOME"
 STARTER = "topology.yaml"
+SCHEMA = "topology.schema.json"
 _SHOWN = 20
 Declared = TypeVar("Declared")
 
@@ -186,31 +187,44 @@ def processes_below(home: Path) -> int:
     return sum(1 for _ in marked(f"{HOME}={home}"))
 
 
-def write_starter(place: Path) -> Path:
-    """Writes a commented topology into a folder, or into the YAML file that is named, and returns the file.
+def new_file_of(place: Path) -> Path:
+    """Returns the file that a new topology is written to: in a folder, or the YAML file that is named.
 
-    It overwrites nothing.
+    Failure: something is there already.
     """
-    from planner.config.schema import starter
-
     hint = "name another folder or file: repl init PATH"
     is_file = place.name.lower().endswith(SUFFIXES) and not place.is_dir()
     if is_file and not is_topology_file(place):
         what = f"{place} is hidden, or a file of variables by its name, and no topology"
         raise Failure(error(what, hint))
     file = place if is_file else place / STARTER
-    folder = file.parent
+    if file.exists():
+        raise Failure(error(f"{file} is there already", hint))
+    if file.parent.exists() and not file.parent.is_dir():
+        raise Failure(error(f"{file.parent} is no folder", hint))
+    others = sorted(one for one in file.parent.glob("*") if is_topology_file(one))
+    if not is_file and others:
+        what = f"{others[0]} is there already, and the YAML files of a folder are one topology"
+        raise Failure(error(what, hint))
+    return file
+
+
+def write_new(file: Path, text: str) -> list[Path]:
+    """Writes a new topology, and beside it the JSON Schema that its first line names; returns what it wrote.
+
+    It overwrites nothing: a schema that is there stays.
+    """
+    from planner.config.schema import schema_text
+
+    written = []
     try:
-        folder.mkdir(parents=True, exist_ok=True)
-        others = sorted(one for one in folder.iterdir() if is_topology_file(one))
-        if not is_file and others and not file.exists():
-            what = f"{others[0]} is there already, and the YAML files of a folder are one topology"
-            raise Failure(error(what, hint))
-        with file.open("x", encoding="utf-8") as opened:
-            opened.write(starter())
-    except FileExistsError:
-        what = f"{file} is there already" if file.exists() else f"{folder} is no folder"
-        raise Failure(error(what, hint)) from None
+        file.parent.mkdir(parents=True, exist_ok=True)
+        for path, content in ((file, text), (file.parent / SCHEMA, schema_text())):
+            if path != file and path.exists():
+                continue
+            with path.open("x", encoding="utf-8") as opened:
+                opened.write(content)
+            written.append(path)
     except OSError as wrong:
         raise Failure(error(f"{file}: {wrong.strerror}", "name a folder that can be written to")) from None
-    return file
+    return written

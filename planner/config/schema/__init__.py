@@ -10,4 +10,9 @@ def starter() -> str:
     return files(__name__).joinpath("starter.yaml").read_text(encoding="utf-8")
 
 
-__all__ = ["json_schema", "reference", "starter"]
+def schema_text() -> str:
+    """Returns the JSON Schema as it is published with this release."""
+    return files(__name__).joinpath("topology.schema.json").read_text(encoding="utf-8")
+
+
+__all__ = ["json_schema", "reference", "schema_text", "starter"]

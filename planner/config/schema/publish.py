@@ -35,36 +35,31 @@ def _reference(kind: str) -> Schema:
     return {"type": "object", "properties": named, "required": [kind], "additionalProperties": False}
 
 
-# Shared definitions; each has a name, so that an editor shows it once.
+# Shared definitions. They have no description: an editor would show it in place of the key's.
 DEFINITIONS: dict[str, Schema] = {
-    "expression": {"type": "string", "pattern": r"\{\{.*\}\}", "description": "A Jinja2 expression, quoted."},
-    "off": {"enum": ["off", False], "description": "Off."},
+    "expression": {"type": "string", "pattern": r"\{\{.*\}\}"},
+    "off": {"enum": ["off", False]},
     "duration": {
         "type": "string",
         "pattern": QUANTITY.format("|".join(MILLISECONDS)),
-        "description": "A duration: ms, s, m, h, d or w.",
     },
     "rate": {
         "type": "string",
         "pattern": QUANTITY.format("|".join(BYTES)).removesuffix("$") + "/s$",
-        "description": "A rate: a size per second.",
     },
     "moment": {
         "anyOf": [
             {"type": "string", "pattern": r"^\d{4}-\d{2}-\d{2}[T ].*(Z|[+-]\d{2}:?\d{2})$"},
             {"type": "integer"},
         ],
-        "description": "A time with its zone, or milliseconds since 1970.",
     },
-    "regex": {"type": "string", "description": "A regular expression (Python's) for whole names."},
+    "regex": {"type": "string"},
     "topic-name": {
         "type": "string",
         "pattern": r"^(?!__repl\.)(?!\.{1,2}$)[A-Za-z0-9._-]{1,249}$",
-        "description": "A topic's name.",
     },
     "setting": {"anyOf": [VALUE, {"type": "array", "items": VALUE}]},
     "secret": {
-        "description": "A secret, read only where a connection is opened.",
         "anyOf": [_reference("env"), _reference("file")],
     },
 }
@@ -101,7 +96,7 @@ def _record(record: RecordShape, definitions: dict[str, Schema]) -> Schema:
 
 
 def _key(key: RecordKeyShape, definitions: dict[str, Schema]) -> Schema:
-    schema: Schema = {"description": without_links(key.doc)}
+    schema: Schema = {"description": f"{without_links(key.doc)} Takes {describe(key.shape)}."}
     if key.default is not shapes.ABSENT:
         schema["default"] = _plain(key.default)
     if key.example:

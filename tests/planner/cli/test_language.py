@@ -20,15 +20,25 @@ class TestInit:
         folder = tmp_path / "new" / "topology"
         assert run(["init", str(folder)]) == 0
         assert capsys.readouterr().out == (
-            f"Wrote {folder}/topology.yaml. Next: edit it, then repl validate {folder} and repl plan {folder}.\n"
+            f"Wrote {folder}/topology.yaml and {folder}/topology.schema.json."
+            f" Next: edit it, then repl validate {folder} and repl plan {folder}.\n"
         )
+        assert (
+            (folder / "topology.yaml")
+            .read_text()
+            .startswith("# yaml-language-server: $schema=topology.schema.json\n")
+        )
+        assert json.loads((folder / "topology.schema.json").read_text())["title"] == "repl topology"
         assert run(["validate", str(folder)]) == 0
         assert capsys.readouterr() == ("Valid: 2 clusters, 1 topic, 1 flow, 1 job.\n", "")
 
     def test_for_programs(self, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
         assert run(["init", str(tmp_path), "--json"]) == 0
         told = json.loads(capsys.readouterr().out)
-        assert told == {"format_version": 1, "files": [str(tmp_path / "topology.yaml")]}
+        assert told == {
+            "format_version": 1,
+            "files": [str(tmp_path / "topology.yaml"), str(tmp_path / "topology.schema.json")],
+        }
 
     def test_the_current_folder_is_the_default(
         self, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
@@ -37,7 +47,7 @@ class TestInit:
         assert run(["init"]) == 0
         assert (
             capsys.readouterr().out
-            == "Wrote topology.yaml. Next: edit it, then repl validate and repl plan.\n"
+            == "Wrote topology.yaml and topology.schema.json. Next: edit it, then repl validate and repl plan.\n"
         )
 
     @pytest.mark.parametrize("name", ["topology.yaml", "other.yml"])
@@ -54,10 +64,14 @@ class TestInit:
         self, name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
     ) -> None:
         file = tmp_path / name
+        schema = file.parent / "topology.schema.json"
+        file.parent.mkdir(exist_ok=True)
+        schema.write_text("{}")  # it is there already, and stays
         assert run(["init", str(file)]) == 0
         assert capsys.readouterr().out == (
             f"Wrote {file}. Next: edit it, then repl validate {file} and repl plan {file}.\n"
         )
+        assert schema.read_text() == "{}"
         assert run(["validate", str(file)]) == 0
         assert run(["init", str(file)]) == 1
         assert f"{file} is there already" in capsys.readouterr().err
