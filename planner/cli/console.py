@@ -7,12 +7,14 @@ import os
 import shutil
 import sys
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from itertools import accumulate
 
 from rich.console import Console, ConsoleOptions, RenderableType
-from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
+from rich.progress import BarColumn, Progress, ProgressColumn, Task, TaskID, TextColumn, TimeElapsedColumn
 from rich.segment import Segment
+from rich.table import Column
 from rich.text import Span, Text
 
 from planner.cli.output import reader_is_gone, unguarded
@@ -77,8 +79,11 @@ def on_one_line(line: Text) -> Text:
     return made
 
 
-class ReadingBar:
-    """A line for each cluster, on a terminal alone and only after a second. Threads that read call it."""
+class ProgressBars:
+    """A bar for each thing that is under way, such as a cluster that is read. Threads may call it.
+
+    Bars appear on a terminal alone, and only after a second. Lines are printed inside `paused`.
+    """
 
     def __init__(self, console: Console | None = None, delay_s: float = DELAY_S) -> None:
         self._console = console or progress_console()
@@ -104,10 +109,30 @@ class ReadingBar:
                 self._bar.stop()
                 self._bar = None
 
-    def progress(self, cluster: str, what: str, done: int, total: int) -> None:
+    def progress(self, name: str, what: str, done: int, total: int) -> None:
+        """Shows how far something is. A total of 0 is not known: then the bar moves and shows no numbers."""
         with self._lock:
-            self._state[cluster] = (what, done, total)
-            self._show(cluster)
+            self._state[name] = (what, done, total)
+            self._show(name)
+
+    def remove(self, name: str) -> None:
+        with self._lock:
+            self._state.pop(name, None)
+            if self._bar is not None and name in self._tasks:
+                self._bar.remove_task(self._tasks.pop(name))
+
+    @contextmanager
+    def paused(self) -> Iterator[None]:
+        """Takes the bars off the screen while lines are printed."""
+        with self._lock:
+            if self._bar is None:
+                yield
+                return
+            self._bar.stop()
+            try:
+                yield
+            finally:
+                self._bar.start()
 
     def _begin(self) -> None:
         with self._lock:
@@ -115,26 +140,35 @@ class ReadingBar:
                 return
             # transient: a finished bar leaves nothing on the screen
             self._bar = Progress(
-                TextColumn("{task.description}", markup=False),
+                TextColumn(
+                    "{task.description}", markup=False, table_column=Column(no_wrap=True, overflow="ellipsis")
+                ),
                 BarColumn(bar_width=20),
-                TextColumn("{task.completed:,.0f}/{task.total:,.0f}"),
+                _Count(),
                 TimeElapsedColumn(),
                 console=self._console,
                 transient=True,
             )
             self._bar.start()
-            for cluster in sorted(self._state):
-                self._show(cluster)
+            for name in sorted(self._state):
+                self._show(name)
 
-    def _show(self, cluster: str) -> None:
+    def _show(self, name: str) -> None:
         if self._bar is None:
             return
-        what, done, total = self._state[cluster]
-        if cluster not in self._tasks:
-            self._tasks[cluster] = self._bar.add_task(cluster, total=total)
+        what, done, total = self._state[name]
+        if name not in self._tasks:
+            self._tasks[name] = self._bar.add_task(name, total=total or None)
         self._bar.update(
-            self._tasks[cluster],
-            description=readable.one_line(f"{cluster}: {what}"),
+            self._tasks[name],
+            description=readable.one_line(f"{name}: {what}"),
             completed=done,
-            total=max(total, 1),
+            total=total or None,
         )
+
+
+class _Count(ProgressColumn):
+    """`412/1,003`; nothing where the total is not known."""
+
+    def render(self, task: Task) -> Text:
+        return Text(f"{task.completed:,.0f}/{task.total:,.0f}" if task.total else "")

@@ -11,7 +11,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from itertools import islice
 from pathlib import Path
 from types import FrameType
@@ -60,7 +60,10 @@ from planner.workflows.interaction import (
     RecordsLost,
     ReplayReady,
     SavedPlanReady,
+    SparkEnded,
     SparkOutput,
+    SparkProgressed,
+    SparkStarted,
     StepWaits,
     SubscriptionsRead,
     UnexpectedError,
@@ -70,7 +73,7 @@ from planner.workflows.interaction import (
 )
 
 if TYPE_CHECKING:
-    from planner.cli.console import ReadingBar
+    from planner.cli.console import ProgressBars
     from planner.workflows.interaction import Interruption
     from runtime.contract.records.job_status import PartitionStatus
     from runtime.contract.views.groups_view import FlowLoss, GroupTopics
@@ -201,6 +204,7 @@ _FIRST_SIGNAL = (
 )
 _SECOND_SIGNAL = b"\nStopped at once. The leases end by themselves; repl history shows what was done.\n"
 _STDERR = 2
+_COUNT_EVERY_S = 10.0
 
 
 def interaction(view: "TerminalView", *, auto_approve: bool) -> Interaction:
@@ -281,19 +285,32 @@ def _handled_by(handle: Callable[[int, FrameType | None], None], *signals: signa
 class TerminalView:
     """Shows the events of a workflow: lines for people, or with `as_json` one JSON event a line on stdout.
 
-    Threads may report events; one line at a time is printed.
+    Threads may report events; one line at a time is printed. `bars` show what is under way in place of those
+    of the terminal.
     """
 
-    def __init__(self, *, as_json: bool) -> None:
+    def __init__(self, *, as_json: bool, bars: "ProgressBars | None" = None) -> None:
         self._as_json = as_json
-        self._lock = threading.Lock()
+        self._own_bars = bars
+        self._lock = threading.RLock()
         self._shown: frozenset[str] = frozenset()
-        self._bar: ReadingBar | None = None
+        self._bars: ProgressBars | None = None  # on a terminal, while something is under way
+        self._under_way = 0
+        self._steps: tuple[int, int] = (0, 0)  # of the apply: how many ended, of how many
+        self._told_at = 0.0
 
     def __call__(self, event: ProgressEvent) -> None:
+        with self._lock:
+            self._progress(event)
+            with self._bars.paused() if self._bars is not None and _prints(event) else nullcontext():
+                self._print(event)
+
+    def _print(self, event: ProgressEvent) -> None:
         match event:
-            case ReadingStarted() | ReadingProgressed() | ReadingEnded():
-                self._reading(event)
+            case ReadingStarted() | ReadingProgressed() | ReadingEnded() | SparkStarted() | SparkEnded():
+                pass
+            case SparkProgressed():
+                self._tell_count(event)
             case Noticed(diagnostic=found):
                 show([found])
             case PlanReady(plan=plan):
@@ -310,23 +327,56 @@ class TerminalView:
             case _:
                 click.echo(_line(event), err=True)
 
-    def _reading(self, event: ReadingStarted | ReadingProgressed | ReadingEnded) -> None:
-        """A bar on stderr. rich is imported only where there is a terminal."""
-        bar = self._bar  # a thread may still report when the reading has ended
+    def _progress(self, event: ProgressEvent) -> None:
+        """Keeps the bars on stderr. rich is imported only where there is a terminal."""
         match event:
-            case ReadingStarted():
-                if sys.stderr.isatty():
-                    from planner.cli.console import ReadingBar
-
-                    self._bar = ReadingBar()
-                    self._bar.start()
+            case ReadingStarted() | SparkStarted() | ApplyStarted():
+                self._begin()
+            case ReadingEnded() | SparkEnded() | ApplyEnded():
+                self._end()
+        if self._bars is None:
+            return
+        match event:
             case ReadingProgressed(cluster=cluster, what=what, done=done, total=total):
-                if bar is not None:
-                    bar.progress(cluster, what, done, total)
-            case ReadingEnded():
-                if bar is not None:
-                    bar.stop()
-                    self._bar = None
+                self._bars.progress(cluster, what, done, total)
+            case SparkStarted(command=command):
+                self._bars.progress(command, "Spark is starting", 0, 0)
+            case SparkProgressed(command=command, what=what, done=done, total=total, parts=parts):
+                self._bars.progress(command, f"{parts} {what}", done, total)
+            case SparkEnded(command=command):
+                self._bars.remove(command)
+            case ApplyStarted(plan=plan):
+                self._steps = (0, len(plan.steps))
+                self._bars.progress("apply", "steps", *self._steps)
+            case StepsEnded(outcomes=outcomes):
+                done, total = self._steps
+                self._steps = (done + len(outcomes), total)
+                self._bars.progress("apply", "steps", *self._steps)
+                for outcome in outcomes:
+                    self._bars.remove(str(outcome.step.address))
+            case StepWaits(step=step, what=what):
+                self._bars.progress(str(step.address), what, 0, 0)
+
+    def _begin(self) -> None:
+        self._under_way += 1
+        if self._bars is None and (self._own_bars is not None or sys.stderr.isatty()):
+            from planner.cli.console import ProgressBars
+
+            self._bars = self._own_bars or ProgressBars()
+            self._bars.start()
+
+    def _end(self) -> None:
+        self._under_way = max(self._under_way - 1, 0)
+        if self._bars is not None and not self._under_way:
+            self._bars.stop()
+            self._bars = None
+
+    def _tell_count(self, event: SparkProgressed) -> None:
+        """Prints a count where no bar shows it: the first, one every ten seconds, and the last."""
+        now = time.monotonic()
+        if self._bars is None and (event.done == event.total or now - self._told_at > _COUNT_EVERY_S):
+            self._told_at = now
+            click.echo(f"{event.what} {event.done:,} of {event.total:,} {event.parts}", err=True)
 
     def _plan(self, plan: Plan) -> None:
         """Before an apply: people see the plan, programs its diagnostics on stderr."""
@@ -336,22 +386,21 @@ class TerminalView:
             print_plan(plan)
 
     def _applying(self, event: ApplyStarted | StepsSent | StepWaits | StepsEnded | ApplyEnded) -> None:
-        with self._lock:
-            match event:
-                case ApplyStarted(plan=plan):
-                    self._shown = applies.shown(plan)
-                case StepsSent(steps=steps) if not self._as_json:
-                    for step in steps:  # of those that take long
-                        if isinstance(step, LaunchJob | ReconfigureJob | StopJob | Reassign | RestoreRecords):
-                            say(applies.begun(step), err=True)
-                case StepWaits(step=step, what=what) if not self._as_json:
-                    say(f"{step.address}: {what} ...", err=True)
-                case StepsEnded():
-                    self._ended(event)
-                case ApplyEnded():
-                    self._closing(event)
-                case _:
-                    pass
+        match event:
+            case ApplyStarted(plan=plan):
+                self._shown = applies.shown(plan)
+            case StepsSent(steps=steps) if not self._as_json:
+                for step in steps:  # of those that take long
+                    if isinstance(step, LaunchJob | ReconfigureJob | StopJob | Reassign | RestoreRecords):
+                        say(applies.begun(step), err=True)
+            case StepWaits(step=step, what=what) if not self._as_json and self._bars is None:
+                say(f"{step.address}: {what} ...", err=True)
+            case StepsEnded():
+                self._ended(event)
+            case ApplyEnded():
+                self._closing(event)
+            case _:
+                pass
 
     def _ended(self, event: StepsEnded) -> None:
         for outcome in event.outcomes:
@@ -412,6 +461,11 @@ class TerminalView:
             from planner.render.reports.comparison import planned
 
             print_lines(lambda width: planned(event.salvaged, event.to, width))
+
+
+def _prints(event: ProgressEvent) -> bool:
+    """Returns whether an event may print lines, for which bars make room."""
+    return not isinstance(event, ReadingProgressed | SparkProgressed | StepWaits)
 
 
 def emit_structs(event: str, found: Iterable[msgspec.Struct]) -> None:

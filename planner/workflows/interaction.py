@@ -215,6 +215,28 @@ class SparkOutput(Struct, frozen=True):
     line: str
 
 
+class SparkStarted(Struct, frozen=True):
+    """A Spark application is being started for this command, such as `verify`."""
+
+    command: str
+
+
+class SparkProgressed(Struct, frozen=True):
+    """A Spark application has done so many of its parts: `compared 3 of 40 stretches`."""
+
+    command: str
+    what: str
+    done: int
+    total: int
+    parts: str
+
+
+class SparkEnded(Struct, frozen=True):
+    """The Spark application of this command ended, one way or another."""
+
+    command: str
+
+
 ProgressEvent = (
     Noticed
     | ReadingStarted
@@ -238,6 +260,9 @@ ProgressEvent = (
     | UnsentRecordsFound
     | ReplayReady
     | SparkOutput
+    | SparkStarted
+    | SparkProgressed
+    | SparkEnded
 )
 
 

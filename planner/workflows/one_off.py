@@ -6,6 +6,7 @@ records, evaluated by Spark as a slot does it. Request and outcome of an applica
 
 import asyncio
 import os
+import re
 import tempfile
 import threading
 from collections import defaultdict
@@ -27,7 +28,15 @@ from planner.model.plan import Plan
 from planner.model.step import DONE, RequestResult, RestoreOffsets, RestoreRecords, failed
 from planner.model.topology import FileFormat, Flow, Topology
 from planner.state import internal_topics
-from planner.workflows.interaction import ProgressHandler, SparkOutput, silent
+from planner.workflows.interaction import (
+    ProgressEvent,
+    ProgressHandler,
+    SparkEnded,
+    SparkOutput,
+    SparkProgressed,
+    SparkStarted,
+    silent,
+)
 from planner.workflows.observing import store_settings
 from planner.workflows.samples import sample_of
 from planner.workflows.topology import TopologyRequest, job_flow_of
@@ -58,13 +67,22 @@ def on_spark(
 ) -> bytes:
     """Runs an application to its end and returns its outcome. It runs here, or where the job `where` runs.
 
-    Lines that begin with `prefix` are reported. `variables` are all that it sees of the environment. Failure
-    when the application can't be started, dies, or has not ended after `deadline_s`. Those that read the
-    records of whole topics have no deadline.
+    Lines that begin with `prefix` are reported, those with a count as such. `variables` are all that it sees
+    of the environment. Failure when the application can't be started, dies, or has not ended after
+    `deadline_s`. Those that read the records of whole topics have no deadline.
     """
     from runtime.launch.command import run_once
     from runtime.launch.launcher import LaunchError
 
+    command = prefix.strip(": ")
+
+    def said(line: str) -> None:
+        if found := _COUNT.fullmatch(line):
+            progress(SparkProgressed(command, found[1], int(found[2]), int(found[3]), found[4]))
+        else:
+            progress(SparkOutput(line))
+
+    progress(SparkStarted(command))
     with tempfile.TemporaryDirectory(prefix="repl-once-") as folder:
         asked, out = Path(folder) / "request.json", Path(folder) / "outcome.json"
         asked.write_bytes(request)
@@ -72,7 +90,7 @@ def on_spark(
             run_once(
                 main,
                 ["--request", str(asked), "--out", str(out), *arguments],
-                said=lambda line: progress(SparkOutput(line)),
+                said=said,
                 prefix=prefix,
                 where=where,
                 deadline_s=deadline_s,
@@ -82,7 +100,12 @@ def on_spark(
             for line in failure.log:
                 progress(SparkOutput(f"  {line}"))
             raise Failure(error(failure.what, failure.way_out)) from None
+        finally:
+            progress(SparkEnded(command))
         return out.read_bytes()
+
+
+_COUNT = re.compile(r"(\w+) (\d+) of (\d+) (\w+)")
 
 
 _CODE = "transform"
@@ -318,8 +341,9 @@ class SparkRestorer:
             ],
         )
         main = Path(application.__file__).with_name("main.py")
+        progress = self._counting(sum(len(step.ends) for step in steps))
         try:
-            text = on_spark(main, encode_request(request), SAID, self._progress, ["--restore"])
+            text = on_spark(main, encode_request(request), SAID, progress, ["--restore"])
         except Failure as failure:
             why = "; ".join(one.summary for one in failure.diagnostics)
             return {step.id: failed(f"{why}; {_AGAIN}") for step in steps}
@@ -332,6 +356,21 @@ class SparkRestorer:
             if part.problem:
                 problems.setdefault(part.into, part.problem)
         return {step.id: failed(problems[step.topic]) if step.topic in problems else DONE for step in steps}
+
+    def _counting(self, partitions: int) -> ProgressHandler:
+        """Returns a handler that also counts the partitions that are restored: each says so in a line."""
+        from runtime.replay.restore_target import RESTORED
+
+        restored = 0
+
+        def progress(event: ProgressEvent) -> None:
+            nonlocal restored
+            self._progress(event)
+            if isinstance(event, SparkOutput) and event.line.endswith(RESTORED):
+                restored += 1
+                self._progress(SparkProgressed("restore", "restored", restored, partitions, "partitions"))
+
+        return progress
 
     def offsets(self, endpoint: ClusterEndpoint, steps: Sequence[RestoreOffsets]) -> dict[str, RequestResult]:
         """Commits the offsets of these groups, translated by the offset maps of the restored topics."""

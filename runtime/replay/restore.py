@@ -55,6 +55,7 @@ from runtime.ledger.ledger import Ledger, UndecidedProgress
 from runtime.ledger.records import READ_FAILURES
 from runtime.ledger.transaction_writer import TransactionWriter, is_fenced, may_succeed_later
 from runtime.replay.restore_target import (
+    RESTORED,
     SAID,
     RestoredPartition,
     RestorePartition,
@@ -323,7 +324,7 @@ class PartitionRestore:
         if count != progress.records:
             raise RestoreStopped(f"{self._name} holds {count:,} records in place of {progress.records:,}")
         self.records = count
-        _say(f"{self._name}: {count:,} records are equal to the backup")
+        _say(f"{self._name}: {count:,} records {RESTORED}")
 
     async def _restored(self, start: int, end: int) -> AsyncIterator[Batch]:
         """Yields the committed batches of the partition. Raises WireError, BatchFailure."""

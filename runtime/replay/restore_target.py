@@ -30,6 +30,7 @@ from runtime.ledger.ledger import Ledger
 from runtime.ledger.offset_maps import OffsetMapReader
 
 SAID: Final = "restore: "  # lines with this prefix are shown to the user of the command
+RESTORED: Final = "are equal to the backup"  # the line of a partition that is done ends so
 
 
 class RestoreTopic(msgspec.Struct, frozen=True, kw_only=True):

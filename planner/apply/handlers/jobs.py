@@ -65,14 +65,19 @@ class JobWatch:
         seconds: float,
         give_up: Callable[[], str | None],
         progress: Callable[[], int] = lambda: 0,
+        waits: Callable[[str], None] = lambda _: None,
     ) -> str:
         """Waits until `awaited` returns "", and returns "" then.
 
         Returns what is still missing after `seconds` in which `progress` reached no new maximum, or the
-        reason that `give_up` returns.
+        reason that `give_up` returns. `waits` is called now and then with what is missing.
         """
         most, deadline = progress(), time.monotonic() + seconds
+        told_at, told = time.monotonic(), ""
         while what := awaited():
+            if what != told and time.monotonic() - told_at > _TELL_S:
+                told_at, told = time.monotonic(), what
+                waits(what)
             if (why := give_up()) is not None:
                 return why
             if (now := progress()) > most:
@@ -109,6 +114,7 @@ class JobWatch:
 
 
 ACKNOWLEDGED_S = 60.0
+_TELL_S = 2.0  # between two lines about what a job waits for
 
 
 REPORTED_S = 15.0
@@ -264,6 +270,7 @@ def _wait_until_copying(context: ApplyContext, watch: JobWatch, started: _Launch
             failing,
         ),
         lambda: start_progress(spec, watch.table, driver_before),
+        lambda what: context.on_wait(started.step, what),
     )
     if not why:
         return DONE
@@ -366,6 +373,7 @@ def _wait_until_applied(
             *((_while_failing(context, watch, command.spec, ""),) if context.wait else ()),
         ),
         lambda: start_progress(command.spec, watch.table, ""),
+        lambda what: context.on_wait(step, what),
     )
     return failed(f"the command was sent, but {why}") if why else DONE
 

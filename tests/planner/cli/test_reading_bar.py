@@ -1,4 +1,4 @@
-"""The bar: only on a terminal, only after a while, and nothing of it stays on the screen."""
+"""The bars: only on a terminal, only after a while, and nothing of them stays on the screen."""
 
 import io
 import time
@@ -8,7 +8,7 @@ from contextlib import contextmanager
 import pytest
 from rich.console import Console
 
-from planner.cli.console import ReadingBar
+from planner.cli.console import ProgressBars
 
 
 def terminal(*, is_one: bool = True, width: int = 80) -> tuple[Console, io.StringIO]:
@@ -17,8 +17,8 @@ def terminal(*, is_one: bool = True, width: int = 80) -> tuple[Console, io.Strin
 
 
 @contextmanager
-def reading(console: Console, delay_s: float) -> Iterator[ReadingBar]:
-    bar = ReadingBar(console, delay_s)
+def reading(console: Console, delay_s: float) -> Iterator[ProgressBars]:
+    bar = ProgressBars(console, delay_s)
     bar.start()
     try:
         yield bar
@@ -43,6 +43,29 @@ def test_it_tells_what_is_read_of_each_cluster(width: int) -> None:
         assert shown(screen, "dc2: listing")
 
 
+def test_without_a_total_it_shows_no_numbers() -> None:
+    console, screen = terminal()
+    with reading(console, delay_s=0) as bar:
+        bar.progress("verify", "Spark is starting", 0, 0)
+        assert shown(screen, "verify: Spark is starting")
+        assert "/" not in screen.getvalue()
+        bar.progress("verify", "stretches compared", 1_000, 2_000)
+        assert shown(screen, "1,000/2,000")
+
+
+def test_lines_are_printed_above_it() -> None:
+    console, screen = terminal()
+    with reading(console, delay_s=0) as bar:
+        bar.progress("apply", "steps", 1, 2)
+        assert shown(screen, "apply: steps")
+        with bar.paused():
+            before = len(screen.getvalue())
+            screen.write("a line\n")
+        assert screen.getvalue()[:before].endswith("\x1b[2K")  # the bar's line is empty by then
+        bar.progress("apply", "steps", 2, 2)
+        assert shown(screen, "2/2")
+
+
 def test_what_is_quick_shows_nothing() -> None:
     console, screen = terminal()
     with reading(console, delay_s=60) as bar:
@@ -58,7 +81,7 @@ def test_a_pipe_gets_nothing() -> None:
 
 
 def test_a_failure_ends_it() -> None:
-    bars: list[ReadingBar] = []
+    bars: list[ProgressBars] = []
     console, screen = terminal()
 
     def fail() -> None:

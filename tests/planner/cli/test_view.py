@@ -1,18 +1,22 @@
 """The terminal's side of a workflow: lines for people, one JSON event a line for programs."""
 
+import io
 import json
 from collections.abc import Sequence
 from dataclasses import replace
 
 import pytest
+from rich.console import Console
 
+from planner.cli.console import ProgressBars
 from planner.cli.view import TerminalView, ask
 from planner.model.diagnostic import Failure, warning
 from planner.model.plan import Plan
-from planner.model.step import DONE, NOTHING_DONE, ApplySummary, StepOutcome
+from planner.model.step import DONE, NOTHING_DONE, ApplySummary, Result, StepOutcome, StepsEnded
 from planner.state.lease import LeaseHolder, LeaseState
 from planner.workflows.interaction import (
     ApplyEnded,
+    ApplyStarted,
     ApproveLoss,
     ApprovePlan,
     ApproveReplay,
@@ -23,13 +27,18 @@ from planner.workflows.interaction import (
     PlanReady,
     ProgressEvent,
     Question,
+    SparkEnded,
     SparkOutput,
+    SparkProgressed,
+    SparkStarted,
+    StepWaits,
     SubscriptionsRead,
     UnsentRecords,
     UnsentRecordsFound,
 )
 from runtime.contract.records.job_status import PartitionState, PartitionStatus
 from runtime.contract.views.groups_view import GroupTopics
+from tests.planner.cli.test_reading_bar import shown
 from tests.planner.render.scenes import everything, nothing
 
 UNSENT = UnsentRecordsFound(
@@ -47,6 +56,34 @@ def printed(
         view(event)
     told = capsys.readouterr()
     return told.out, told.err
+
+
+def test_counts_of_spark_are_few_lines_where_there_is_no_terminal(capsys: pytest.CaptureFixture[str]) -> None:
+    counts = [SparkProgressed("verify", "compared", number, 2_000, "stretches") for number in range(1, 2_001)]
+
+    out, err = printed([SparkStarted("verify"), *counts, SparkEnded("verify")], capsys, as_json=False)
+
+    assert out == ""
+    assert err == "compared 1 of 2,000 stretches\ncompared 2,000 of 2,000 stretches\n"
+
+
+def test_an_apply_on_a_terminal_counts_its_steps(capsys: pytest.CaptureFixture[str]) -> None:
+    screen = io.StringIO()
+    bars = ProgressBars(Console(file=screen, force_terminal=True, width=100), delay_s=0)
+    view = TerminalView(as_json=False, bars=bars)
+    plan = everything()
+    first, second, *_ = plan.steps
+    ended = StepsEnded("dc2", (StepOutcome(first, Result.DONE), StepOutcome(second, Result.DONE)))
+
+    view(ApplyStarted(plan))
+    view(StepWaits(second, "it has not reported"))
+    assert shown(screen, f"{second.address}: it has not reported")
+    view(ended)
+    assert shown(screen, f"2/{len(plan.steps)}")
+    view(ApplyEnded(plan))
+
+    assert screen.getvalue().endswith("\x1b[2K")  # nothing of the bars stays
+    assert "it has not reported" not in capsys.readouterr().err
 
 
 def test_people_read_lines(capsys: pytest.CaptureFixture[str]) -> None:

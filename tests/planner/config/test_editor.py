@@ -101,7 +101,9 @@ class LanguageServer:
         message: dict[str, Any] = json.loads(stream.read(length))
         if "method" in message and "id" in message:
             settings = message["method"] == "workspace/configuration"
-            result = [{} for _ in message["params"]["items"]] if settings else None
+            result: list[dict[str, Any]] | None = (
+                [{} for _ in message["params"]["items"]] if settings else None
+            )
             self._write({"jsonrpc": "2.0", "id": message["id"], "result": result})
         return message
 
