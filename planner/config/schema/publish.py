@@ -1,4 +1,4 @@
-"""Publishes the language: its JSON Schema, draft 2020-12, and docs/topology.md.
+"""Publishes the language: its JSON Schema, draft 2020-12, and the pages docs/topology*.md.
 
 Editors complete and check topologies by the schema.
 """
@@ -234,14 +234,40 @@ def _map(shape: shapes.MapShape, definitions: dict[str, Schema]) -> Schema:
 
 
 HEAD = ("| key | takes | default | |", "| --- | --- | --- | --- |")
+INDEX = "topology.md"
+_REST = "topology-clusters.md"
+# Each page of keys: its title, and the records on it by the beginning of their names.
+_PAGES: dict[str, tuple[str, tuple[str, ...]]] = {
+    _REST: ("Keys of clusters, topics, rules and policies", ()),
+    "topology-flows.md": (
+        "Keys of flows",
+        ("flow", "follow", "rename", "start", "heartbeats", "checkpoints", "origin", "lines", "transform"),
+    ),
+    "topology-jobs.md": (
+        "Keys of jobs, endpoints and drills",
+        ("job", "metrics", "endpoint", "compact", "drill"),
+    ),
+}
 
 
-def reference() -> str:
+def reference() -> dict[str, str]:
+    """Returns the pages about the language by their file names: the index, and the pages of keys."""
     here = files("planner.config.schema")
     introduction = here.joinpath("introduction.md").read_text(encoding="utf-8")
     example = here.joinpath("example.yaml").read_text(encoding="utf-8")
-    sections = [_section(record) for record in _records(record_of(Topology))]
-    return "\n".join([introduction.replace("{{ example }}", example.rstrip()), *sections])
+    records = _records(record_of(Topology))
+    index = [introduction.replace("{{ example }}", example.rstrip()).rstrip(), ""]
+    pages = {}
+    for name, (title, _) in _PAGES.items():
+        on_it = [record for record in records if _page_of(record) == name]
+        index.append(f"- [{title}]({name}): {', '.join(filter(None, map(_linked, on_it)))}")
+        written = f"Generated, as [the page before]({INDEX}) is (`make docs`)."
+        pages[name] = "\n".join([f"# {title}", "", written, "", *map(_section, on_it)]).rstrip() + "\n"
+    return {INDEX: "\n".join([*index, ""]), **pages}
+
+
+def _page_of(record: RecordShape) -> str:
+    return next((name for name, (_, begins) in _PAGES.items() if record.name.startswith(begins)), _REST)
 
 
 def _records(record: RecordShape) -> list[RecordShape]:
@@ -275,7 +301,7 @@ def inside(shape: Shape) -> list[Shape]:
 
 
 def _section(record: RecordShape) -> str:
-    lines = [f"### {_title(record)}", ""]
+    lines = [f"## {_title(record)}", ""]
     if record.doc:
         lines += [record.doc, ""]
     lines += [*HEAD, *(_row(key) for key in record.keys), ""]
@@ -315,7 +341,7 @@ SHOWN = range(5)
 
 def _linked(shape: Shape) -> str | None:
     if isinstance(shape, RecordShape):
-        return f"[{shape.name}](#{shape.name.lower()})"
+        return f"[{shape.name}]({_page_of(shape)}#{shape.name.lower()})"
     return None
 
 
