@@ -3,7 +3,7 @@
 A process opens the log once, with `start`. Before that, and in a process that uses these packages as a
 library, no line is written. A line is text (`time level event key=value …`), or JSON if the environment
 sets `REPL_LOG=json`. Values are escaped, so that a line holds only printable ASCII. Values are names,
-numbers, offsets and error texts, never a setting of a client. See docs/operations.md for the events.
+numbers, offsets and error texts, never a setting of a client. See docs/job-log.md for the events.
 """
 
 from __future__ import annotations

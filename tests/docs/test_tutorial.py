@@ -1,4 +1,4 @@
-"""The commands of docs/tutorial.md, run in order on a real lab with real Spark, print what the page shows."""
+"""The commands of the tutorial, run in order on a real lab with real Spark, print what its pages show."""
 
 import os
 import sys
@@ -10,7 +10,8 @@ import pytest
 from tests.docs.tutorial_page import Block, Runner, blocks, matches
 from tests.ports import free_port
 
-PAGE = Path(__file__).parents[2] / "docs" / "tutorial.md"
+DOCS = Path(__file__).parents[2] / "docs"
+PAGES = (DOCS / "tutorial.md", DOCS / "tutorial-failover.md")
 
 
 @pytest.fixture
@@ -39,12 +40,15 @@ def runner(tmp_path: Path) -> Iterator[Runner]:
 @pytest.mark.long
 @pytest.mark.spark
 def test_every_command_of_the_tutorial_prints_what_the_page_shows(runner: Runner) -> None:
-    for block in blocks(PAGE.read_text(encoding="utf-8")):
-        if block.mark == "skip":
-            continue
-        printed = runner.run(block)
-        right = block.output is None or matches(block.output, printed)
-        assert right, f"{PAGE.name}:{block.line}: the page shows\n{block.output}\nand it prints\n{printed}"
+    for page in PAGES:
+        for block in blocks(page.read_text(encoding="utf-8")):
+            if block.mark == "skip":
+                continue
+            printed = runner.run(block)
+            right = block.output is None or matches(block.output, printed)
+            assert right, (
+                f"{page.name}:{block.line}: it shows\n{block.output}\nand what is printed is\n{printed}"
+            )
 
 
 def test_blocks_are_read_in_order_with_output_and_mark() -> None:

@@ -99,7 +99,7 @@ def nearest(sentence: str) -> list[str]:
 
 
 def markdown() -> str:
-    """Returns the tables of docs/drill.md."""
+    """Returns the tables of docs/drill-scenarios.md."""
     parts = []
     for demands, title in ((False, "| step | what happens |"), (True, "| step | what must hold |")):
         rows = [f"| `{one.text}` | {one.about} |" for one in STEPS if one.demands is demands]

@@ -41,7 +41,9 @@ flows: [{name: orders, from: paris, to: tokyo, topics: {include: [orders]}}]
 
 
 def test_the_documentation_has_every_step() -> None:
-    assert steps_markdown() in (DOCS / "drill.md").read_text(), "paste what repl drill --steps prints"
+    assert steps_markdown() in (DOCS / "drill-scenarios.md").read_text(), (
+        "paste what repl drill --steps prints"
+    )
     assert all(one.about.endswith(".") for one in STEPS)
 
 
