@@ -188,11 +188,32 @@ format: $(READY) ## rewrite the sources as ruff wants them
 types: $(READY) ## mypy, strict
 	@$(BIN)/mypy
 
-docs: $(READY) ## write what is generated again: docs/cli.md, docs/topology.md and the JSON Schema
+docs: $(READY) ## write what is generated again: docs/cli.md, docs/topology*.md and the JSON Schema
 	@mkdir -p build
 	@$(BIN)/python -m tests.docs.cli_page > build/cli.md && mv build/cli.md docs/cli.md
-	@$(BIN)/repl schema --markdown > build/topology.md && mv build/topology.md docs/topology.md
+	@$(BIN)/repl schema --markdown docs
 	@$(BIN)/repl schema > build/topology.schema.json && mv build/topology.schema.json planner/config/schema/topology.schema.json
+
+# The site's generator is large and nothing else needs it, so it comes with the first build. Mermaid draws the diagrams;
+# the pages carry it, because they load nothing from elsewhere.
+SITE := $(VENV)/site
+MERMAID := 12.3.0
+MERMAID_SHA256 := 336df803d87a38b70a01e736e666c8f7601d2ce42f5e47c8fafe5d721074b9a3
+
+$(SITE)/.ready: requirements-site.lock $(READY)
+	@echo "Setting up the generator of the site (first time: about a minute) ..." >&2
+	@command -v npm >/dev/null || { if command -v apt-get >/dev/null && [ "$$(id -u)" = 0 ]; then apt-get update -qq && apt-get install -y -qq --no-install-recommends npm >/dev/null; \
+	  else echo "The site needs npm, to fetch Mermaid: install it and run this again." >&2; exit 1; fi; }
+	@$(BIN)/python -m pip install -qq --disable-pip-version-check --no-deps --require-hashes -r requirements-site.lock
+	@mkdir -p $(SITE) && cd $(SITE) && tar -xzf "$$(npm pack --silent mermaid@$(MERMAID))" package/dist/mermaid.min.js && rm -f mermaid-*.tgz
+	@echo "$(MERMAID_SHA256)  $(SITE)/package/dist/mermaid.min.js" | sha256sum --check --quiet
+	@touch $@
+
+.PHONY: site
+site: $(SITE)/.ready ## build/site: the pages of docs/ with search; a dead link or anchor is an error
+	@$(BIN)/python -m tests.docs.site
+	@$(BIN)/zensical build --strict --clean
+	@echo "Open it: $(BIN)/python -m http.server --directory build/site 8000"
 
 screenshots: setup browser ## take the pictures of README.md and docs/ again, on clusters of its own; ARGS='ui.png'
 	@$(BIN)/python -m tests.docs.pictures $(ARGS)
@@ -212,9 +233,11 @@ bench-files: setup ## how fast a task writes a topic to files and restores it; A
 bench-failover: setup ## how long repl failover takes with 100 groups and 100 partitions, the source gone in five ways
 	@$(BIN)/python -m tests.bench.bench_failover $(ARGS)
 
-lock: $(READY) ## write requirements.lock again from pyproject.toml
+lock: $(READY) ## write requirements.lock again from pyproject.toml, and requirements-site.lock
 	@$(BIN)/pip-compile --quiet --upgrade --extra dev --generate-hashes --allow-unsafe --strip-extras \
 	  --no-emit-index-url --no-emit-trusted-host --no-emit-find-links --output-file requirements.lock pyproject.toml
+	@echo zensical | $(BIN)/pip-compile --quiet --upgrade --constraint requirements.lock --generate-hashes --allow-unsafe --strip-extras \
+	  --no-emit-index-url --no-emit-trusted-host --no-emit-find-links --output-file requirements-site.lock -
 
 bench-copy: setup ## speed against MirrorMaker 2, about an hour on a quiet machine; ARGS='--quick --rounds 1'
 	@$(BIN)/python -m tests.bench.copy $(ARGS)

@@ -37,21 +37,6 @@ def test_links_lead_somewhere(page: Path) -> None:
     assert not broken
 
 
-@pytest.mark.parametrize(
-    "page",
-    [page for page in PAGES if page.parent == ROOT / "docs"],
-    ids=lambda page: page.name,
-)
-def test_every_page_for_users_is_reached_from_the_readme(page: Path) -> None:
-    reached, waiting = set[Path](), [ROOT / "README.md"]
-    while waiting:
-        one = waiting.pop()
-        if one not in reached and one.suffix == ".md":
-            reached.add(one)
-            waiting += [(one.parent / link.partition("#")[0]).resolve() for link in links(one)]
-    assert page in reached
-
-
 def test_anchors_are_made_as_on_github(tmp_path: Path) -> None:
     page = tmp_path / "page.md"
     page.write_text(
