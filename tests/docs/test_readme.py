@@ -3,7 +3,7 @@
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
-LINES = 120
+LINES = 90
 PICTURE_BYTES = 150_000
 
 

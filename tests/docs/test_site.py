@@ -115,8 +115,8 @@ def test_the_pages_load_nothing_from_elsewhere(site: str, browser: Browser) -> N
 @pytest.mark.long
 def test_the_search_finds_a_key(site: str, browser: Browser) -> None:
     with viewing(browser, site) as page:
-        page.keyboard.press("/")
-        page.keyboard.type("rate_limit")
+        page.get_by_role("button", name="Search").click()
+        page.get_by_role("dialog").get_by_role("textbox").fill("rate_limit")
         expect(page.get_by_role("link", name=re.compile("rate_limit")).first).to_be_visible()
 
 
