@@ -188,9 +188,9 @@ format: $(READY) ## rewrite the sources as ruff wants them
 types: $(READY) ## mypy, strict
 	@$(BIN)/mypy
 
-docs: $(READY) ## write what is generated again: docs/cli.md, docs/topology*.md and the JSON Schema
+docs: $(READY) ## write what is generated again: docs/cli*.md, docs/topology*.md and the JSON Schema
 	@mkdir -p build
-	@$(BIN)/python -m tests.docs.cli_page > build/cli.md && mv build/cli.md docs/cli.md
+	@$(BIN)/python -m tests.docs.cli_page
 	@$(BIN)/repl schema --markdown docs
 	@$(BIN)/repl schema > build/topology.schema.json && mv build/topology.schema.json planner/config/schema/topology.schema.json
 

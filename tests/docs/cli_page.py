@@ -1,4 +1,4 @@
-"""docs/cli.md, written from the commands themselves: python -m tests.docs.cli_page > docs/cli.md"""
+"""Writes docs/cli.md and the pages of its groups from the commands themselves: python -m tests.docs.cli_page"""
 
 import re
 from collections.abc import Iterator
@@ -6,23 +6,35 @@ from pathlib import Path
 
 import click
 
-from planner.cli.app import COMMANDS, GROUPS, root
+from planner.cli.app import GROUPS, root
 
 INTRODUCTION = Path(__file__).with_name("cli_introduction.md")
+DOCS = Path(__file__).parents[2] / "docs"
+INDEX = "cli.md"
 
 
-def page() -> str:
-    """Returns the whole page: the introduction, a table of each group, and a section for each command."""
+def pages() -> dict[str, str]:
+    """Returns the pages by file name: the index, and one for each group with a section for each command."""
     context = click.Context(root, info_name="repl")
-    lines = [INTRODUCTION.read_text(encoding="utf-8").rstrip()]
+    index = [INTRODUCTION.read_text(encoding="utf-8").rstrip()]
+    written = {}
     for title, commands in GROUPS.items():
-        lines += ["", f"**{title}**", "", "| command | does |", "| --- | --- |"]
-        lines += [f"| [`repl {name}`](#repl-{name}) | {entry.help} |" for name, entry in commands.items()]
-    for name in COMMANDS:
-        command = root.get_command(context, name)
-        assert command is not None
-        lines += _section(command, click.Context(command, context, info_name=name), "##")
-    return "\n".join(lines) + "\n"
+        name = f"cli-{title.lower().replace(' ', '-')}.md"
+        index += ["", f"**{title}**", "", "| command | does |", "| --- | --- |"]
+        index += [
+            f"| [`repl {word}`]({name}#repl-{word}) | {entry.help} |" for word, entry in commands.items()
+        ]
+        lines = [
+            f"# Commands: {title.lower()}",
+            "",
+            f"What all commands share is in [every command]({INDEX}).",
+        ]
+        for word in commands:
+            command = root.get_command(context, word)
+            assert command is not None
+            lines += _section(command, click.Context(command, context, info_name=word), "##")
+        written[name] = "\n".join(lines) + "\n"
+    return {INDEX: "\n".join(index) + "\n", **written}
 
 
 def _section(command: click.Command, context: click.Context, level: str) -> Iterator[str]:
@@ -69,4 +81,5 @@ def _escaped(text: str) -> str:
 
 
 if __name__ == "__main__":
-    print(page(), end="")
+    for name, page in pages().items():
+        (DOCS / name).write_text(page, encoding="utf-8")
