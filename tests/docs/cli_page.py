@@ -1,4 +1,4 @@
-"""Writes docs/cli.md and the pages of its groups from the commands themselves: python -m tests.docs.cli_page"""
+"""Writes docs/cli.md and the pages of its groups from the commands: python -m tests.docs.cli_page"""
 
 import re
 from collections.abc import Iterator
