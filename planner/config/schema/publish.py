@@ -261,7 +261,7 @@ def reference() -> dict[str, str]:
     for name, (title, _) in _PAGES.items():
         on_it = [record for record in records if _page_of(record) == name]
         index.append(f"- [{title}]({name}): {', '.join(filter(None, map(_linked, on_it)))}")
-        written = f"Generated, as [the page before]({INDEX}) is (`make docs`)."
+        written = f"These keys are a part of [the language of a topology]({INDEX}), and generated like it."
         pages[name] = "\n".join([f"# {title}", "", written, "", *map(_section, on_it)]).rstrip() + "\n"
     return {INDEX: "\n".join([*index, ""]), **pages}
 
