@@ -8,12 +8,15 @@ import threading
 from collections.abc import Iterator
 from pathlib import Path
 
+import click
 import pytest
 import yaml
-from playwright.sync_api import Browser, Page, expect
+from playwright.sync_api import Browser, Page, Request, Route, expect
 
+from planner.cli.app import root
 from planner.config import load
 from tests.browser import DESKTOP, PHONE, chromium, viewing
+from tests.records import PATIENCE_S
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
@@ -26,6 +29,9 @@ HOW_TO = (
     "drill-in-ci.md",
     "kubernetes.md",
 )
+_BLOCK = re.compile(r"^```(?:sh|console)?\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+_REPL = re.compile(r"(?:^|(?<=[|;&$] )|(?<=^\$ ))repl [a-z][^|;&#…]*")
+CONTEXT = click.Context(root, info_name="repl")
 _YAML = re.compile(r"^```yaml\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 _CLUSTERS = "apiVersion: repl/v1\nname: page\nclusters: {{{}}}\n"
 
@@ -72,6 +78,30 @@ def test_what_a_how_to_shows_is_a_topology(name: str, block: str, tmp_path: Path
     load(tmp_path / "topology.yaml")
 
 
+def commands_of(page: Path) -> Iterator[list[str]]:
+    """Yields the words of each `repl …` that a block of the page shows."""
+    for block in _BLOCK.findall(page.read_text(encoding="utf-8")):
+        for line in block.splitlines():
+            for command in _REPL.findall(line.split("  #")[0].split(" # ")[0]):
+                yield command.split()
+
+
+@pytest.mark.parametrize("page", FOR_USERS, ids=lambda page: page.name)
+def test_the_commands_of_a_page_exist_with_their_options(page: Path) -> None:
+    unknown = []
+    for words in commands_of(page):
+        command: click.Command = root
+        for word in words[1:]:
+            inner = command.get_command(CONTEXT, word) if isinstance(command, click.Group) else None
+            command = inner or command
+        options = {name for one in command.params for name in (*one.opts, *one.secondary_opts)}
+        used = [word.partition("=")[0] for word in words if word.startswith("--")]
+        passed_on = command.context_settings.get("ignore_unknown_options", False)  # to a tool of Kafka's
+        if command is root or not (passed_on or {*used} <= {*options, "--help"}):
+            unknown.append(" ".join(words))
+    assert unknown == []
+
+
 @pytest.fixture(scope="module")
 def site() -> Iterator[str]:
     """The built site on a port of its own."""
@@ -93,9 +123,9 @@ def opened(page: Page) -> list[str]:
     """Returns the addresses of other hosts that the page asks for from now on; each is refused."""
     asked: list[str] = []
 
-    def refuse(route: object, request: object) -> None:
-        asked.append(request.url)  # type: ignore[attr-defined]
-        route.abort()  # type: ignore[attr-defined]
+    def refuse(route: Route, request: Request) -> None:
+        asked.append(request.url)
+        route.abort()
 
     page.route(re.compile(r"^(?!http://127\.0\.0\.1:|data:)"), refuse)
     return asked
@@ -108,7 +138,7 @@ def test_the_pages_load_nothing_from_elsewhere(site: str, browser: Browser) -> N
         for path in ("/", "/tutorial/", "/topology-flows/", "/internals/testing/"):
             page.goto(path, wait_until="networkidle")
         page.goto("/concepts/")
-        expect(page.locator("div.mermaid")).to_have_count(8)
+        expect(page.locator("div.mermaid")).to_have_count(8, timeout=PATIENCE_S * 1000)
         assert asked == []
 
 
@@ -116,8 +146,8 @@ def test_the_pages_load_nothing_from_elsewhere(site: str, browser: Browser) -> N
 def test_the_search_finds_a_key(site: str, browser: Browser) -> None:
     with viewing(browser, site) as page:
         page.get_by_role("button", name="Search").click()
-        page.get_by_role("dialog").get_by_role("textbox").fill("rate_limit")
-        expect(page.get_by_role("link", name=re.compile("rate_limit")).first).to_be_visible()
+        page.get_by_role("combobox", name="Search").fill("rate_limit")
+        expect(page.get_by_text("rate_limit").first).to_be_visible(timeout=PATIENCE_S * 1000)
 
 
 @pytest.mark.long
