@@ -133,6 +133,7 @@ class ProgressBars:
                 yield
             finally:
                 self._bar.start()
+                self._console.show_cursor()
 
     def _begin(self) -> None:
         with self._lock:
@@ -150,6 +151,7 @@ class ProgressBars:
                 transient=True,
             )
             self._bar.start()
+            self._console.show_cursor()  # it would stay hidden where a process is killed
             for name in sorted(self._state):
                 self._show(name)
 

@@ -11,7 +11,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import closing, contextmanager, nullcontext
 from itertools import islice
 from pathlib import Path
 from types import FrameType
@@ -209,7 +209,13 @@ _COUNT_EVERY_S = 10.0
 
 def interaction(view: "TerminalView", *, auto_approve: bool) -> Interaction:
     """Returns how a workflow speaks with the terminal. With `auto_approve` it asks nothing."""
-    return Interaction(approve_all if auto_approve else ask, view, interruptible)
+
+    @contextmanager
+    def steps(interruption: "Interruption") -> Iterator[None]:
+        with interruptible(interruption), closing(view):  # also where an apply fails, no bar stays
+            yield
+
+    return Interaction(approve_all if auto_approve else ask, view, steps)
 
 
 def ask(question: Question) -> bool:
@@ -366,10 +372,17 @@ class TerminalView:
             self._bars.start()
 
     def _end(self) -> None:
-        self._under_way = max(self._under_way - 1, 0)
-        if self._bars is not None and not self._under_way:
-            self._bars.stop()
-            self._bars = None
+        self._under_way -= 1
+        if self._under_way <= 0:
+            self.close()
+
+    def close(self) -> None:
+        """Takes the bars off the screen."""
+        with self._lock:
+            self._under_way = 0
+            if self._bars is not None:
+                self._bars.stop()
+                self._bars = None
 
     def _tell_count(self, event: SparkProgressed) -> None:
         """Prints a count where no bar shows it: the first, one every ten seconds, and the last."""

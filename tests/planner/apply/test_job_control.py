@@ -256,3 +256,15 @@ def test_what_a_newer_release_says_is_not_guessed_at() -> None:
     )
 
     assert (made.jobs, made.specs) == ({}, {"dc2": None})
+
+
+def test_what_a_job_waits_for_is_told_now_and_then(monkeypatch: pytest.MonkeyPatch) -> None:
+    watch, told = Watch(monkeypatch), []
+
+    def awaited() -> str:
+        return "" if watch.now > 30 else f"{int(watch.now) // 10} of 3 copy"
+
+    assert (
+        watch.wait_until(awaited, 60, lambda: None, waits=lambda what: told.append((watch.now, what))) == ""
+    )
+    assert told == [(3, "0 of 3 copy"), (10, "1 of 3 copy"), (20, "2 of 3 copy"), (30, "3 of 3 copy")]

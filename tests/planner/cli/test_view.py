@@ -8,8 +8,9 @@ from dataclasses import replace
 import pytest
 from rich.console import Console
 
+from planner.apply.executor import Interruption
 from planner.cli.console import ProgressBars
-from planner.cli.view import TerminalView, ask
+from planner.cli.view import TerminalView, ask, interaction
 from planner.model.diagnostic import Failure, warning
 from planner.model.plan import Plan
 from planner.model.step import DONE, NOTHING_DONE, ApplySummary, Result, StepOutcome, StepsEnded
@@ -226,3 +227,19 @@ def test_nothing_to_do_is_told_as_every_end_is(capsys: pytest.CaptureFixture[str
         "seconds": 0.0,
         "waiting": [],
     }
+
+
+def test_an_apply_that_fails_leaves_no_bar() -> None:
+    screen = io.StringIO()
+    bars = ProgressBars(Console(file=screen, force_terminal=True, width=100), delay_s=0)
+    view = TerminalView(as_json=False, bars=bars)
+
+    def fail() -> None:
+        with interaction(view, auto_approve=True).interrupts(Interruption()):
+            view(ApplyStarted(everything()))
+            assert shown(screen, "apply: steps")
+            raise RuntimeError("broken")
+
+    with pytest.raises(RuntimeError, match="broken"):
+        fail()
+    assert screen.getvalue().endswith("\x1b[2K")
