@@ -160,7 +160,7 @@ class ProgressBars:
             return
         what, done, total = self._state[name]
         if name not in self._tasks:
-            self._tasks[name] = self._bar.add_task(name, total=total or None)
+            self._tasks[name] = self._bar.add_task("", total=total or None)
         self._bar.update(
             self._tasks[name],
             description=readable.one_line(f"{name}: {what}"),

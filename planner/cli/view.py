@@ -352,11 +352,12 @@ class TerminalView:
             case SparkEnded(command=command):
                 self._bars.remove(command)
             case ApplyStarted(plan=plan):
-                self._steps = (0, len(plan.steps))
+                self._shown = applies.shown(plan)
+                self._steps = (0, len(self._shown))
                 self._bars.progress("apply", "steps", *self._steps)
             case StepsEnded(outcomes=outcomes):
                 done, total = self._steps
-                self._steps = (done + len(outcomes), total)
+                self._steps = (done + sum(one.step.id in self._shown for one in outcomes), total)
                 self._bars.progress("apply", "steps", *self._steps)
                 for outcome in outcomes:
                     self._bars.remove(str(outcome.step.address))

@@ -21,7 +21,7 @@ from planner.config.yaml_tree import documents
 from planner.model.diagnostic import Diagnostic, Failure, SourceLocation, error, note, warning
 from planner.model.observed import Observed, ObservedCluster, Unreachable
 from planner.model.shapes import record_of
-from planner.model.topology import Cluster, Flow, Selection, Topology
+from planner.model.topology import Cluster, Flow, OriginCommits, Selection, Topology
 from planner.workflows.applying.apply import ApplyResult, execute
 from planner.workflows.interaction import UNATTENDED, Interaction, PlanReady, ProgressHandler, silent
 from planner.workflows.topology import ChangeRequest, TopologyRequest, checked
@@ -314,7 +314,8 @@ def proposed_topology(
             selection = Selection((".*",), others)
         flow = f"{source}-to-{destination}"
         rename = Template("{source}.{topic}") if prefixed else SAME_NAME
-        flows[flow] = Flow(flow, source, destination, selection, rename=rename)
+        commits = OriginCommits(f"repl.{flow}")
+        flows[flow] = Flow(flow, source, destination, selection, rename=rename, origin_commits=commits)
     pinned = {one: replace(cluster, id=found[one].id or None) for one, cluster in declared.items()}
     return Topology(name, pinned, flows=flows)
 

@@ -14,6 +14,7 @@ from planner.cli.view import TerminalView, ask, interaction
 from planner.model.diagnostic import Failure, warning
 from planner.model.plan import Plan
 from planner.model.step import DONE, NOTHING_DONE, ApplySummary, Result, StepOutcome, StepsEnded
+from planner.render.reports import applies
 from planner.state.lease import LeaseHolder, LeaseState
 from planner.workflows.interaction import (
     ApplyEnded,
@@ -73,14 +74,14 @@ def test_an_apply_on_a_terminal_counts_its_steps(capsys: pytest.CaptureFixture[s
     bars = ProgressBars(Console(file=screen, force_terminal=True, width=100), delay_s=0)
     view = TerminalView(as_json=False, bars=bars)
     plan = everything()
-    first, second, *_ = plan.steps
+    first, second, *_ = (step for step in plan.steps if step.id in applies.shown(plan))
     ended = StepsEnded("dc2", (StepOutcome(first, Result.DONE), StepOutcome(second, Result.DONE)))
 
     view(ApplyStarted(plan))
     view(StepWaits(second, "it has not reported"))
     assert shown(screen, f"{second.address}: it has not reported")
     view(ended)
-    assert shown(screen, f"2/{len(plan.steps)}")
+    assert shown(screen, f"2/{len(applies.shown(plan))}")
     view(ApplyEnded(plan))
 
     assert screen.getvalue().endswith("\x1b[2K")  # nothing of the bars stays
