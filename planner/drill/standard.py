@@ -53,7 +53,9 @@ class StandardDrill:
         The first problem ends the drill, and so does a right that the jobs lack.
         """
         scenarios: list[Scenario] = []
-        for cluster in clusters_to_lose(self._replica.topology):
+        clusters = list(clusters_to_lose(self._replica.topology))
+        for number, cluster in enumerate(clusters, start=1):
+            self._progress(f"scenario {number} of {len(clusters)}: {cluster} is lost and comes back")
             run = ScenarioRun(self._replica, self._progress, self._numbers)
             loss = _ClusterLoss(run, cluster, self._limits)
             scenarios.append(loss.run(first=not scenarios))

@@ -308,7 +308,17 @@ def _behind(status: StatusView) -> list[str]:
         return ["nothing behind"] if known and not old and not stopped else []
     longest = max((one.lag_ms for one in status.flows if one.lag_ms is not None), default=None)
     far = f" and {span(longest)}" if longest else ""
-    return [f"{'at least ' if old else ''}{plural(records, 'record')}{far} behind"]
+    behind = f"{'at least ' if old else ''}{plural(records, 'record')}{far} behind"
+    held = sum(
+        one.source_end - one.source_start
+        for one in partitions
+        if one.source_end is not None and one.source_start is not None
+    )
+    copied = 1 - records / held if records < held else 0.0
+    return [f"{behind} ({copied:.0%} copied)" if records >= _MANY and copied < _ALMOST else behind]
+
+
+_MANY, _ALMOST = 100_000, 0.95  # records behind, and share of what the sources hold: the first copy runs
 
 
 def _remarks(status: StatusView) -> Iterator[Text]:

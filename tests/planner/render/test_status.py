@@ -291,3 +291,20 @@ def test_what_can_be_spared_goes_first():
 
 def test_where_nothing_fits_each_row_is_a_few_lines():
     assert [line.plain.rstrip() for line in table(COLUMNS, TABLE[:1], 6)] == ["a", "  lag  1", "  note first"]
+
+
+@pytest.mark.parametrize(
+    ("left", "told"),
+    [(600_000, "600,000 records"), (40_000, "40,000 records"), (99_000, "99,000 records")],
+)
+def test_the_first_copy_shows_its_share(left: int, told: str) -> None:
+    status = copying()
+    (flow,) = status.flows
+    (topic,) = flow.topics
+    (partition,) = topic.partitions
+    far = replace(partition, source_start=0, source_end=1_000_000, lag_records=left)
+    topics = [replace(topic, partitions=[far])]
+    seen = replace(status, flows=[replace(flow, lag_records=left, topics=topics)])
+    first = next(iter(screen(seen))).plain
+    assert told in first
+    assert ("(40% copied)" in first) is (left == 600_000)
