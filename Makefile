@@ -233,8 +233,9 @@ bench-files: setup ## how fast a task writes a topic to files and restores it; A
 bench-failover: setup ## how long repl failover takes with 100 groups and 100 partitions, the source gone in five ways
 	@$(BIN)/python -m tests.bench.bench_failover $(ARGS)
 
+# The distribution names itself in its extras; what it needs is locked, it is not.
 lock: $(READY) ## write requirements.lock again from pyproject.toml, and requirements-site.lock
-	@$(BIN)/pip-compile --quiet --upgrade --extra dev --generate-hashes --allow-unsafe --strip-extras \
+	@$(BIN)/pip-compile --quiet --upgrade --extra dev --generate-hashes --unsafe-package kafka-repl --strip-extras \
 	  --no-emit-index-url --no-emit-trusted-host --no-emit-find-links --output-file requirements.lock pyproject.toml
 	@echo zensical | $(BIN)/pip-compile --quiet --upgrade --constraint requirements.lock --generate-hashes --allow-unsafe --strip-extras \
 	  --no-emit-index-url --no-emit-trusted-host --no-emit-find-links --output-file requirements-site.lock -

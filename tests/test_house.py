@@ -1,6 +1,5 @@
 """The house rules: every command helped and documented, only Gherkin in features."""
 
-import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -46,20 +45,6 @@ def test_every_command_stands_in_the_docs(words: str) -> None:
     assert any(words in page.read_text() for page in (HERE / "docs").glob("**/*.md")), (
         f"{words} stands in no page of docs/"
     )
-
-
-def test_what_stands_beside_the_modules_is_shipped() -> None:
-    """An editable install reads it from the checkout; a wheel has what a pattern of pyproject.toml names."""
-    project = tomllib.loads((HERE / "pyproject.toml").read_text())
-    patterns = project["tool"]["setuptools"]["package-data"]["*"]
-    left_out = [
-        str(path.relative_to(HERE))
-        for room in ("planner", "runtime")
-        for path in (HERE / room).rglob("*")
-        if path.is_file() and path.suffix not in (".py", ".pyc")
-        if not any(path.match(pattern) for pattern in patterns)
-    ]
-    assert not left_out, f"these are in no wheel: {left_out}"
 
 
 def test_features_holds_gherkin_only() -> None:

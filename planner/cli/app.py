@@ -12,6 +12,7 @@ import click
 
 from planner.cli.output import guarded, reader_is_gone, show
 from planner.model.diagnostic import Diagnostic, ExitCode, Failure, error
+from runtime.contract.extras import DISTRIBUTION, extra_of, missing_extra
 
 # Objects; Python's default is 700. Almost all objects are in no cycle, and are freed without a collection.
 _COLLECT_AFTER = 50_000
@@ -101,7 +102,7 @@ class LazyGroup(click.Group):
 @click.group(
     cls=LazyGroup, invoke_without_command=True, context_settings={"help_option_names": ["-h", "--help"]}
 )
-@click.version_option(package_name="repl", prog_name="repl")
+@click.version_option(package_name=DISTRIBUTION, prog_name="repl")
 @click.pass_context
 def root(context: click.Context) -> None:
     """Plan and apply Kafka replication between datacenters, from one reviewed topology."""
@@ -170,6 +171,10 @@ def _run(arguments: Sequence[str] | None) -> int:
     except BrokenPipeError:
         reader_is_gone()
         return int(ExitCode.DONE)
+    except ModuleNotFoundError as wrong:
+        extra = extra_of(wrong.name or "")
+        show([error(*missing_extra(extra, "this command")) if extra is not None else _unexpected(wrong)])
+        return int(ExitCode.ERROR)
     except Exception as wrong:  # noqa: BLE001 - the outermost edge: the traceback is kept, one line is shown
         show([_unexpected(wrong)])
         return int(ExitCode.ERROR)

@@ -8,7 +8,8 @@ import click
 
 from planner.cli.options import DurationParam, json_option, topology_path, var_file_option
 from planner.cli.output import emit, say, write_report
-from planner.model.diagnostic import ExitCode
+from planner.model.diagnostic import ExitCode, Failure, error
+from runtime.contract.extras import Extra, is_missing, missing_extra
 
 if TYPE_CHECKING:
     from planner.model.drill import DrillReport
@@ -103,20 +104,23 @@ def command(
     every promise was kept, 2 one is broken, 1 an error, 3 canaries are not allowed or a right is missing.
     """
     _refuse_options(features, against, canaries=canaries)
-    if steps:
-        return _steps()
     if checked is not None:
         return _check(checked)
-    from planner.cli.view import terminable
-    from planner.drill.features import rehearse_features
-    from planner.drill.live import rehearse_live
-    from planner.drill.rehearsal import DrillRequest, rehearse
-    from planner.render.reports import drill as rendered
     from planner.workflows.audit.drills import keep, reports_folder, signed
 
     folder = reports or reports_folder(path)
     if history:
         return _history(folder, as_json=as_json)
+    if is_missing(Extra.DRILL):
+        raise Failure(error(*missing_extra(Extra.DRILL, "a drill")))
+    if steps:
+        return _steps()
+    from planner.cli.view import terminable
+    from planner.drill.features import rehearse_features
+    from planner.drill.live import rehearse_live
+    from planner.drill.rehearsal import DrillRequest, rehearse
+    from planner.render.reports import drill as rendered
+
     request = DrillRequest(path, var_files, max_rto_ms=max_rto, max_rpo=max_rpo, canaries=canaries)
     with terminable():
         progress = _silent if as_json else _said

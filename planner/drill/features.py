@@ -3,7 +3,6 @@
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
-from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -19,7 +18,6 @@ if TYPE_CHECKING:
 
     from planner.drill.steps.plugin import FeatureDrill
 
-_NEEDED = ("pytest", "pytest_bdd")
 _AUTOLOAD = "PYTEST_DISABLE_PLUGIN_AUTOLOAD"
 _OPTIONS = "PYTEST_ADDOPTS"
 
@@ -31,7 +29,6 @@ def rehearse_features(request: DrillRequest, features: Path, progress: Progress)
     `conftest.py` there may define steps of the team's own. Failure: a sentence is no step, a file can't be
     read, or there is no scenario.
     """
-    refuse_missing_packages()
     topology = load(request.path, request.var_files)
     started = now()
     limits = DrillLimits(None if request.max_rto_ms is None else request.max_rto_ms / 1000, request.max_rpo)
@@ -43,17 +40,8 @@ def rehearse_features(request: DrillRequest, features: Path, progress: Progress)
     return drill_report(topology, started, shared.notes, tuple(shared.results))
 
 
-def refuse_missing_packages() -> None:
-    """Failure where pytest or pytest-bdd is not installed: drills of features alone need them."""
-    missing = [one.replace("_", "-") for one in _NEEDED if find_spec(one) is None]
-    if missing:
-        what = f"features need {' and '.join(missing)}, which this machine lacks"
-        raise Failure(error(what, "pip install 'repl[drill]'"))
-
-
 def steps_markdown() -> str:
     """Returns the table of all steps."""
-    refuse_missing_packages()
     from planner.drill.steps import language, sentences
 
     assert sentences, "its import registers the steps"

@@ -15,6 +15,7 @@ from planner.model.diagnostic import Failure, error
 from planner.model.drill import LAB, DrillReport, Scenario
 from planner.model.topology import Topology
 from planner.workflows.topology import TopologyRequest, launcher_home
+from runtime.contract.extras import DISTRIBUTION
 
 _TIME = "%Y-%m-%dT%H:%M:%SZ"
 
@@ -61,7 +62,7 @@ def drill_report(
         topology.name,
         topology.digest,
         started.strftime(_TIME),
-        version("repl"),
+        version(DISTRIBUTION),
         notes,
         scenarios,
         topology.drill.every_ms,

@@ -9,7 +9,7 @@ import asyncio
 import os
 import shlex
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path, PurePath
 from typing import TYPE_CHECKING
 
@@ -21,7 +21,7 @@ from planner.graph import ClusterReadRequest, read_request_of
 from planner.graph.jobs import store_client
 from planner.graph.routes import opposite_of
 from planner.kafka import ClusterEndpoint
-from planner.model.address import Kind, flow_address
+from planner.model.address import Kind, flow_address, job_address
 from planner.model.diagnostic import Diagnostic, Failure, error, warning
 from planner.model.observed import (
     ClusterDetailsRequest,
@@ -50,6 +50,7 @@ from planner.workflows.interaction import (
 from runtime.contract.client.secrets import ClientSecrets
 from runtime.contract.client.settings import ClientSettingsError
 from runtime.contract.client.stores import is_store
+from runtime.contract.extras import Extra, is_missing, missing_extra
 from runtime.contract.records.job_status import PartitionState
 from runtime.contract.spec import jobspec
 from runtime.contract.spec.jobspec import BadJobSpec, JobSpec
@@ -95,36 +96,54 @@ def check_stores(topology: Topology) -> None:
         raise Failure(problems)
 
 
-def missing_folders(plan: Plan, severity: Callable[..., Diagnostic]) -> tuple[Diagnostic, ...]:
-    """Returns a diagnostic for each folder that is not there and that a job of the plan would need here.
+def missing_here(plan: Plan, severity: Callable[..., Diagnostic]) -> tuple[Diagnostic, ...]:
+    """Returns a diagnostic for each extra and each folder that this machine lacks for a job of the plan.
 
     The driver of a job runs on the machine that launches it, except on Kubernetes. A job that runs already
-    says by itself what it lacks. The folder is not made: where it is missing, a mount is often missing, and
+    says by itself what it lacks. A folder is not made: where it is missing, a mount is often missing, and
     files would be written below the mount point.
     """
-    missing: dict[str, tuple[str, str]] = {}
-    for step in plan.steps:
-        if not isinstance(step, LaunchJob):
-            continue
-        try:
-            spec = jobspec.decode(step.spec)
-        except BadJobSpec:
-            continue  # the step fails, and says why
-        for flow in spec.flows if spec.launch.launcher != "kubernetes" else ():
-            folder = flow.folder
-            if folder is None or flow.state != "active" or is_store(folder) or Path(folder).is_dir():
-                continue
-            missing.setdefault(folder, (flow.name, spec.job))
-    return tuple(
-        severity(
-            f"the folder {folder} is not there on this machine, which would launch job.{job}",
-            f"make it (mkdir -p {shlex.quote(folder)}) or mount it, on every machine of the job:"
-            " repl does not make it, because a mount may be missing",
-            address=str(flow_address(flow)),
-            code="folder",
-        )
-        for folder, (flow, job) in sorted(missing.items())
+    extras: dict[Extra, str] = {}
+    folders: dict[str, tuple[str, str]] = {}
+    for spec in _launched_here(plan):
+        active = [(flow, flow.folder) for flow in spec.flows if flow.state == "active"]
+        if is_missing(Extra.SPARK):
+            extras.setdefault(Extra.SPARK, spec.job)
+        if any(folder and is_store(folder) for _, folder in active) and is_missing(Extra.FILES):
+            extras.setdefault(Extra.FILES, spec.job)
+        for flow, folder in active:
+            if folder is not None and not is_store(folder) and not Path(folder).is_dir():
+                folders.setdefault(folder, (flow.name, spec.job))
+    return (
+        *(
+            severity(
+                *missing_extra(extra, "this machine, which would launch the job,"),
+                address=str(job_address(job)),
+                code="extra",
+            )
+            for extra, job in extras.items()
+        ),
+        *(
+            severity(
+                f"the folder {folder} is not there on this machine, which would launch job.{job}",
+                f"make it (mkdir -p {shlex.quote(folder)}) or mount it, on every machine of the job:"
+                " repl does not make it, because a mount may be missing",
+                address=str(flow_address(flow)),
+                code="folder",
+            )
+            for folder, (flow, job) in sorted(folders.items())
+        ),
     )
+
+
+def _launched_here(plan: Plan) -> Iterator[JobSpec]:
+    """Yields the jobs that this machine would launch. A step whose spec can't be read fails, and says why."""
+    for step in plan.steps:
+        if isinstance(step, LaunchJob):
+            with suppress(BadJobSpec):
+                spec = jobspec.decode(step.spec)
+                if spec.launch.launcher != "kubernetes":
+                    yield spec
 
 
 def store_settings(text: str) -> dict[str, jobspec.Setting]:

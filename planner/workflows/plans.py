@@ -24,7 +24,7 @@ from planner.model.step import AlterConfigs, AlterQuota, CreateTopic, GrowPartit
 from planner.model.topology import Topology
 from planner.plan import make_plan, with_diagnostics
 from planner.workflows.interaction import ProgressHandler, silent
-from planner.workflows.observing import check_stores, endpoints_of, missing_folders, observe
+from planner.workflows.observing import check_stores, endpoints_of, missing_here, observe
 from planner.workflows.one_off import check_transforms
 from planner.workflows.topology import TopologyRequest, checked
 from runtime.contract.client.secrets import ALLOW_BOOTSTRAP, ALLOW_ENV, ALLOW_FILES, not_set
@@ -136,9 +136,9 @@ def plan(request: PlanRequest, progress: ProgressHandler = silent) -> Plan:
         return rollback_plan(loaded.topology, request.rollback, request.timeout_ms, progress)
     seen = see(loaded.topology, request.timeout_ms, progress=progress)
     made = with_waiting(with_diagnostics(apply_plan(seen, request.targets), loaded.warnings), seen)
-    if request.untrusted:  # its author would learn which folders this machine has
+    if request.untrusted:  # its author would learn what this machine has
         return made
-    return with_diagnostics(made, missing_folders(made, warning))
+    return with_diagnostics(made, missing_here(made, warning))
 
 
 def drift(request: TopologyRequest, progress: ProgressHandler = silent) -> Plan:

@@ -325,7 +325,9 @@ def _secrets(cluster: LabKafkaCluster) -> Mapping[str, str]:
     users = cluster.users
     security = cluster.spec.security
     if security.tls:
-        storage.make_certificates(cluster, users if security is Security.TLS else ())
+        from runtime.lab.brokers.certificates import make_certificates  # the one part that needs cryptography
+
+        make_certificates(cluster, users if security is Security.TLS else ())
     if not security.sasl:
         return {}
     passwords = {user: secrets.token_urlsafe(18) for user in (*users, CONTROLLER)}

@@ -29,6 +29,7 @@ from pathlib import Path
 from typing import TypeAlias
 from xml.sax.saxutils import quoteattr
 
+from runtime.contract.extras import Extra, missing_extra
 from runtime.lab.cluster import DEFAULT, KAFKA_VERSION, KafkaVersion
 from runtime.lab.files import LabBusy, LabError, exclusive, explained, write
 
@@ -299,7 +300,7 @@ def _ivy_jar() -> Path:
     # Do not import pyspark: that takes longer than everything else here.
     found = importlib.util.find_spec("pyspark")
     if found is None or not found.submodule_search_locations:
-        raise LabError("pyspark is not installed, and its Ivy fetches Kafka", "install it: make setup")
+        raise LabError(*missing_extra(Extra.SPARK, "the lab, whose Kafka is fetched by the Ivy of pyspark,"))
     jars = Path(next(iter(found.submodule_search_locations))) / "jars"
     ivy = sorted(jars.glob("ivy-*.jar"))
     if not ivy:

@@ -24,6 +24,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import runtime
+from runtime.contract.extras import Extra, is_missing, missing_extra
 from runtime.contract.spec.jobspec import JobSpec, LaunchSpec
 from runtime.launch.folder import JobFolder, write
 from runtime.launch.launcher import LaunchError, without_operator_keys
@@ -251,15 +252,20 @@ def heartbeats(conf: Mapping[str, str]) -> Mapping[str, str]:
 
 
 def spark_home(environ: Mapping[str, str]) -> Path:
-    """Returns SPARK_HOME, or else the Spark of the pyspark package. Raises LaunchError."""
+    """Returns SPARK_HOME, or else the Spark of the pyspark package. Raises LaunchError.
+
+    The driver runs in this Python, so it needs the packages of the extra in any case.
+    """
     given = environ.get("SPARK_HOME")
+    if is_missing(Extra.SPARK, environ):
+        raise LaunchError(*missing_extra(Extra.SPARK, "a Spark application on this machine"))
     if given:
         home = Path(given)
     else:
         found = importlib.util.find_spec("pyspark")  # do not import it: that takes a second
         places = found.submodule_search_locations if found is not None else None
         if not places:
-            raise LaunchError("Spark was not found", "install pyspark, or set SPARK_HOME")
+            raise LaunchError("the package pyspark holds no Spark", "install it again, or set SPARK_HOME")
         home = Path(places[0])
     if not (home / "bin" / "spark-submit").is_file():
         raise LaunchError(f"there is no bin/spark-submit in {home}", "correct or unset SPARK_HOME")

@@ -13,7 +13,6 @@ import re
 import shutil
 import subprocess
 from dataclasses import dataclass
-from importlib import metadata
 from pathlib import Path
 from typing import Any
 
@@ -31,13 +30,14 @@ from runtime.launch.launcher import (
     refuse_secrets,
 )
 
+SPARK_VERSION = "4.3.0"  # of the image that this release builds; the planner itself has no Spark
 OPTIONS = {
     "image": "the image with Spark, Python and this product (needed)",
     "namespace": "the namespace, `default` unless said",
     "secret": "the Secret whose keys are the variables that the topology names",
     "service_account": "the driver's, `spark` unless said",
     "path": "where the product lies in the image, `/opt/repl` unless said",
-    "spark_version": "Spark's version in the image, unless it is the one here",
+    "spark_version": f"Spark's version in the image, `{SPARK_VERSION}` unless said",
     "context": "kubectl's context",
 }
 _KUBECTL_TIMEOUT_S = 60.0
@@ -159,7 +159,7 @@ def manifest(spec: JobSpec) -> str:
         name=name_of(spec.job),
         namespace=options.get("namespace", "default"),
         spec=jobspec.encode(spec).decode(),
-        spark_version=options.get("spark_version") or metadata.version("pyspark"),
+        spark_version=options.get("spark_version", SPARK_VERSION),
         image=options["image"],
         main=f"local://{path}/runtime/driver/main.py",
         path=path,

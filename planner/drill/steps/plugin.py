@@ -79,11 +79,12 @@ def pytest_configure(config: pytest.Config) -> None:
         return
     from planner.config import load
     from planner.model.diagnostic import Failure
+    from runtime.contract.extras import Extra, is_missing, missing_extra
 
-    try:
-        from planner.drill.steps import sentences
-    except ImportError as missing:
-        raise pytest.UsageError(f"{missing}; install it: pip install 'repl[drill]'") from None
+    if is_missing(Extra.DRILL):
+        raise pytest.UsageError("; ".join(missing_extra(Extra.DRILL, "--repl-topology")))
+    from planner.drill.steps import sentences
+
     try:
         topology = load(path, tuple(config.getoption("repl_var_file")))
     except Failure as failure:

@@ -37,7 +37,7 @@ from planner.workflows.observing import (
     REPORTED_S,
     check_jobs,
     endpoints_of,
-    missing_folders,
+    missing_here,
     observe,
     waiting,
 )
@@ -193,7 +193,7 @@ def apply(request: ApplyRequest, interaction: Interaction = UNATTENDED) -> Apply
     loaded = checked(request.path, request.var_files)
     seen = see(loaded.topology, request.timeout_ms, progress=interaction.progress)
     plan = with_waiting(with_diagnostics(apply_plan(seen, request.targets), loaded.warnings), seen)
-    plan = with_diagnostics(plan, missing_folders(plan, error))
+    plan = with_diagnostics(plan, missing_here(plan, error))
     interaction.progress(PlanReady(plan))
     return execute(plan, request, interaction, wait_for=None)
 
@@ -203,7 +203,7 @@ def _apply_saved(request: ApplyRequest, interaction: Interaction) -> ApplyResult
         raise Failure(error("a saved plan is executed as it is", "leave out --var-file and --target"))
     found = DiagnosticCollector(interaction.progress)
     plan = approved(request.path, request.expect, found)
-    plan = with_diagnostics(plan, missing_folders(plan, error))
+    plan = with_diagnostics(plan, missing_here(plan, error))
     trusted = (request.path.resolve().parent, Path.cwd())
     result = execute(plan, request, interaction, approved=True, trusted=trusted, wait_for=None)
     return ApplyResult(

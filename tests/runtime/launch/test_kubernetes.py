@@ -1,6 +1,7 @@
 """The manifest holds to the operator's fields and to our spec; kubectl does the rest. No cluster was here."""
 
 import json
+from importlib import metadata
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,7 @@ import yaml
 
 from runtime.contract.spec import jobspec
 from runtime.launch.choose import launcher_for
-from runtime.launch.kubernetes import manifest, name_of
+from runtime.launch.kubernetes import SPARK_VERSION, manifest, name_of
 from runtime.launch.launcher import LaunchError, LaunchState
 from tests.fakes.kubectl import FakeKubectl
 from tests.runtime.launch.spark_application import SECRET, SPARK_APPLICATION
@@ -118,3 +119,9 @@ def test_what_kubectl_refuses_is_told(tmp_path: Path, monkeypatch: pytest.Monkey
     assert launcher.find(SPEC.job).why == "kubectl get: no such host"
     with pytest.raises(LaunchError, match="can't be told"):
         launcher.launch(SPEC)
+
+
+def test_the_version_of_spark_in_a_manifest_is_the_one_of_this_release():
+    assert metadata.version("pyspark") == SPARK_VERSION
+    _, application = documents(manifest(SPEC))
+    assert application["spec"]["sparkVersion"] == SPARK_VERSION

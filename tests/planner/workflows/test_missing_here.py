@@ -1,4 +1,4 @@
-"""A job that this machine would launch needs the folders of its flows: a plan warns, and an apply refuses."""
+"""A job that this machine would launch needs extras and folders here: a plan warns, and an apply refuses."""
 
 from pathlib import Path
 
@@ -8,10 +8,11 @@ from planner.model.address import job_address
 from planner.model.diagnostic import Severity, error, warning
 from planner.model.plan import Mode, Plan
 from planner.model.step import LaunchJob
-from planner.workflows.observing import missing_folders
+from planner.workflows.observing import missing_here
 from runtime.contract.spec import jobspec
 from runtime.contract.spec.files import FilesSpec, LinesSpec
 from runtime.contract.spec.jobspec import ClusterSpec, FlowSpec, JobSpec, LaunchSpec, SelectionSpec, State
+from tests.extras import without
 
 
 def plan_of(folder: str, *, state: State = "active", launcher: str = "local", reads: bool = False) -> Plan:
@@ -40,14 +41,14 @@ def plan_of(folder: str, *, state: State = "active", launcher: str = "local", re
 @pytest.mark.parametrize("reads", [False, True])
 def test_a_folder_that_is_not_there_is_named(tmp_path: Path, reads: bool) -> None:
     plan = plan_of(f"{tmp_path}/my lake", reads=reads)
-    (found,) = missing_folders(plan, error)
+    (found,) = missing_here(plan, error)
     assert found.severity is Severity.ERROR
     assert str(found) == (
         f"flow.f: the folder {tmp_path}/my lake is not there on this machine, which would launch job.j"
         f" — make it (mkdir -p '{tmp_path}/my lake') or mount it, on every machine of the job: repl does not"
         " make it, because a mount may be missing"
     )
-    (said,) = missing_folders(plan, warning)
+    (said,) = missing_here(plan, warning)
     assert said.severity is Severity.WARNING
 
 
@@ -58,4 +59,16 @@ def test_what_is_there_or_elsewhere_or_does_not_run_needs_nothing(tmp_path: Path
         plan_of(f"{tmp_path}/none", launcher="kubernetes"),
         plan_of("s3a://bucket/prefix"),
     ):
-        assert missing_folders(plan, error) == ()
+        assert missing_here(plan, error) == ()
+
+
+def test_each_extra_that_is_missing_is_named_with_its_command(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("SPARK_HOME", raising=False)
+    without(monkeypatch, "pyspark", "obstore")
+    spark, files = missing_here(plan_of("s3a://bucket/prefix"), error)
+    assert str(spark).startswith(
+        "job.j: this machine, which would launch the job, needs the extra spark, which is not installed — "
+    )
+    assert str(spark).endswith("pip install 'kafka-repl[spark]'")
+    assert "needs the extra files" in str(files)
+    assert missing_here(plan_of("s3a://bucket/prefix", launcher="kubernetes"), error) == ()
