@@ -14,7 +14,7 @@ BROKER_WORKERS ?= $(shell expr $(WORKERS) + 1)
 # Hundreds of processes are started from these sources: without this, some would compile them again each time.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: docs help setup java prometheus browser yaml-language-server screenshots demo demo-failover demo-down test test-all long test-versions coverage fast lint format types imports unit unit-all integration bench-plan bench-apply lock clean bench-copy bench-files bench-sql bench-failover bench-offsets bench-scale bench-simulated bench-ui bench-workers chaos hostile soak
+.PHONY: docs help setup java prometheus browser yaml-language-server screenshots demo demo-failover demo-down test test-all long test-versions coverage fast lint format types imports unit unit-all integration bench-plan bench-apply lock clean bench-copy bench-files bench-sql bench-failover bench-offsets bench-scale bench-simulated bench-ui bench-workers chaos hostile soak dist sbom release release-files image
 
 help: ## this list
 	@awk -F':.*## ' '/^[a-z-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -270,5 +270,41 @@ hostile: setup ## 500 rounds of copying behind a proxy that spoils transactions;
 soak: setup ## hours of daily life: load, applies, kills, failovers and failbacks; ARGS='--hours 2 --seed 7'
 	@$(BIN)/python -m tests.soak $(ARGS)
 
+# hatchling gives files a fixed order, time and mode, so the same sources are the same bytes.
+dist: $(READY) ## wheel and sdist in dist/, checked as an index checks them
+	@rm -rf dist
+	@$(BIN)/python -m build --no-isolation --outdir dist . >/dev/null
+	@$(BIN)/twine check --strict dist/*
+
+VERSION = $(shell sed -n 's/^version = "\(.*\)"/\1/p' pyproject.toml)
+DATED := s/^\(\#\# $(subst .,\.,$(VERSION))\) (unreleased)$$/\1 ($(shell date -u +%F))/
+
+# What the wheel installs with its extras, at the locked versions: an environment is made for it, and listed.
+sbom: dist
+	@rm -rf build/sbom && mkdir -p build
+	@sed -n 's/^\([a-z0-9._-]*==[^ ;]*\).*/\1/p' requirements.lock > build/constraints.txt
+	@$(BIN)/uv venv --quiet --python $(BIN)/python build/sbom
+	@$(BIN)/uv pip install --quiet --python build/sbom/bin/python --constraints build/constraints.txt \
+	  "kafka-repl[spark,files,ui,drill] @ file://$$(realpath dist/*.whl)"
+	@$(BIN)/cyclonedx-py environment --pyproject pyproject.toml --mc-type application --sv 1.6 --of JSON \
+	  --output-file dist/kafka-repl-$(VERSION).cdx.json build/sbom/bin/python 2>/dev/null
+	@rm -rf build/sbom
+
+release-files: sbom ## dist/ as it is published: wheel, sdist, SBOM and checksums, signed where RELEASE_KEY names an SSH key
+	@cd dist && sha256sum -- *.whl *.tar.gz *.json > SHA256SUMS
+	@[ -z "$(RELEASE_KEY)" ] || ssh-keygen -q -Y sign -f "$(RELEASE_KEY)" -n file dist/SHA256SUMS
+
+# The tag comes last: where a step fails, the commit of the dated changelog is all there is.
+release: $(READY) ## date the changelog, build dist/, and tag it: make release VERSION=0.1.0 [RELEASE_KEY=FILE]; docs/releasing.md
+	@[ -z "$$(git status --porcelain)" ] || { echo "Files are changed: commit them first." >&2; exit 1; }
+	@! git rev-parse -q --verify "refs/tags/v$(VERSION)" >/dev/null || { echo "The tag v$(VERSION) is there already." >&2; exit 1; }
+	@grep -qxF 'version = "$(VERSION)"' pyproject.toml || { echo "pyproject.toml has another version than $(VERSION)." >&2; exit 1; }
+	@[ "$$(grep -m1 '^## ' CHANGELOG.md)" = "## $(VERSION) (unreleased)" ] \
+	  || { echo "CHANGELOG.md does not begin with: ## $(VERSION) (unreleased)" >&2; exit 1; }
+	@sed -i '$(DATED)' CHANGELOG.md && git commit -qm "release: $(VERSION)" CHANGELOG.md
+	@$(MAKE) --no-print-directory release-files
+	@git $(if $(RELEASE_KEY),-c gpg.format=ssh -c user.signingkey="$(RELEASE_KEY)" tag -s,tag -a) -m "repl $(VERSION)" "v$(VERSION)"
+	@echo "dist/ holds $(VERSION). To publish it: git push origin HEAD v$(VERSION)"
+
 clean: ## remove what builds leave, not the clusters' data
-	@rm -rf build .mypy_cache .ruff_cache .pytest_cache .coverage .coverage.* .import_linter_cache
+	@rm -rf build dist .mypy_cache .ruff_cache .pytest_cache .coverage .coverage.* .import_linter_cache
