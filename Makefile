@@ -306,5 +306,24 @@ release: $(READY) ## date the changelog, build dist/, and tag it: make release V
 	@git $(if $(RELEASE_KEY),-c gpg.format=ssh -c user.signingkey="$(RELEASE_KEY)" tag -s,tag -a) -m "repl $(VERSION)" "v$(VERSION)"
 	@echo "dist/ holds $(VERSION). To publish it: git push origin HEAD v$(VERSION)"
 
+# Docker builds the Dockerfile as it is. Here buildah does, without a daemon, on a base that mmdebstrap makes under the name
+# that the Dockerfile asks for. Each image is then started with runc. A company's proxy may need its own certificates.
+IMAGE_BASE := docker.io/library/debian:bookworm-slim
+CERTIFICATES := /etc/ssl/certs/ca-certificates.crt
+IMAGE_BUILD := buildah build --isolation chroot --format docker --pull=false --layers \
+  --volume $(CERTIFICATES):/run/certificates.crt:ro --build-arg PIP_CERT=/run/certificates.crt
+
+image: ## the images repl-planner and repl-jobs, built without Docker and started with runc; as root
+	@command -v buildah mmdebstrap runc >/dev/null \
+	  || { apt-get update -qq && apt-get install -y -qq --no-install-recommends buildah mmdebstrap runc >/dev/null; }
+	@buildah inspect --type image $(IMAGE_BASE) >/dev/null 2>&1 || { mkdir -p build && rm -f build/base.tar; \
+	  mmdebstrap --quiet --variant=minbase bookworm build/base.tar; base=$$(buildah from scratch); \
+	  buildah add --quiet $$base build/base.tar / >/dev/null; buildah commit --quiet --rm $$base $(IMAGE_BASE) >/dev/null; rm build/base.tar; }
+	@for target in planner jobs; do $(IMAGE_BUILD) --target $$target --tag repl-$$target . || exit 1; \
+	  started=$$(buildah from --pull=false repl-$$target); code=0; \
+	  buildah run --isolation oci --runtime runc $$started -- sh -c 'repl --version && id -un' || code=1; \
+	  buildah rm $$started >/dev/null; [ $$code = 0 ] || exit 1; done
+	@buildah images --format '{{.Name}} {{.Size}}' | grep -E '/repl-(planner|jobs) '
+
 clean: ## remove what builds leave, not the clusters' data
 	@rm -rf build dist .mypy_cache .ruff_cache .pytest_cache .coverage .coverage.* .import_linter_cache
