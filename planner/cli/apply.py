@@ -8,6 +8,7 @@ from planner.cli.options import (
     auto_approve_option,
     json_option,
     lock_timeout_option,
+    policy_option,
     target_option,
     timeout_option,
     topology_path,
@@ -18,6 +19,7 @@ from planner.cli.options import (
 @click.command()
 @topology_path
 @var_file_option
+@policy_option
 @target_option
 @auto_approve_option
 @lock_timeout_option
@@ -32,6 +34,7 @@ from planner.cli.options import (
 def command(
     path: Path,
     var_files: tuple[Path, ...],
+    policies: tuple[Path, ...],
     targets: tuple[str, ...],
     auto_approve: bool,
     lock_timeout: int,
@@ -53,6 +56,7 @@ def command(
         path,
         var_files,
         timeout,
+        policies,
         lock_timeout_ms=lock_timeout,
         wait=not no_wait,
         targets=targets,

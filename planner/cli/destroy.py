@@ -8,6 +8,7 @@ from planner.cli.options import (
     auto_approve_option,
     json_option,
     lock_timeout_option,
+    policy_option,
     timeout_option,
     topology_path,
     var_file_option,
@@ -17,6 +18,7 @@ from planner.cli.options import (
 @click.command()
 @topology_path
 @var_file_option
+@policy_option
 @auto_approve_option
 @lock_timeout_option
 @timeout_option
@@ -24,6 +26,7 @@ from planner.cli.options import (
 def command(
     path: Path,
     var_files: tuple[Path, ...],
+    policies: tuple[Path, ...],
     auto_approve: bool,
     lock_timeout: int,
     timeout: int,
@@ -38,5 +41,5 @@ def command(
     from planner.workflows.applying.apply import destroy
     from planner.workflows.topology import ChangeRequest
 
-    request = ChangeRequest(path, var_files, timeout, lock_timeout_ms=lock_timeout)
+    request = ChangeRequest(path, var_files, timeout, policies, lock_timeout_ms=lock_timeout)
     return destroy(request, interaction(TerminalView(as_json=as_json), auto_approve=auto_approve)).exit_code

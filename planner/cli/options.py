@@ -135,6 +135,19 @@ def var_file_option(command: Command) -> Command:
     return option(command)
 
 
+def policy_option(command: Command) -> Command:
+    option = click.option(
+        "--policy",
+        "policies",
+        type=click.Path(path_type=Path),
+        multiple=True,
+        metavar="FILE",
+        help="A file with rules of the operator, beside those of the topology; repeatable. REPL_POLICY names"
+        " files for every command.",
+    )
+    return option(command)
+
+
 def json_option(command: Command) -> Command:
     return click.option(
         "--json", "as_json", is_flag=True, help="Machine-readable output, stable and versioned."

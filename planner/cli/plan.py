@@ -11,6 +11,7 @@ from planner.cli.options import (
     DurationParam,
     RateParam,
     json_option,
+    policy_option,
     target_option,
     timeout_option,
     topology_path,
@@ -28,6 +29,7 @@ FILE = click.Path(path_type=Path, dir_okay=False)
 @click.command()
 @topology_path
 @var_file_option
+@policy_option
 @target_option
 @click.option("--out", type=FILE, metavar="FILE", help="Save the plan; repl apply FILE executes exactly it.")
 @click.option(
@@ -71,6 +73,7 @@ FILE = click.Path(path_type=Path, dir_okay=False)
 def command(
     path: Path,
     var_files: tuple[Path, ...],
+    policies: tuple[Path, ...],
     targets: tuple[str, ...],
     out: Path | None,
     markdown_file: Path | None,
@@ -100,7 +103,9 @@ def command(
     from planner.workflows.plans import PlanRequest
     from planner.workflows.plans import plan as make_plan
 
-    request = PlanRequest(path, var_files, timeout, targets=targets, rollback=rollback, untrusted=untrusted)
+    request = PlanRequest(
+        path, var_files, timeout, policies, targets=targets, rollback=rollback, untrusted=untrusted
+    )
     if not simulate and (rate is not None or outage is not None):
         raise click.UsageError("--rate and --outage say what --simulate assumes: give --simulate too")
     with failing_as_json(as_json):

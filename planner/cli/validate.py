@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from planner.cli.options import json_option, topology_path, var_file_option
+from planner.cli.options import json_option, policy_option, topology_path, var_file_option
 from planner.cli.output import diagnostic_trees, emit, show
 from planner.model.diagnostic import Diagnostic, ExitCode, Failure, Severity
 
@@ -22,17 +22,19 @@ FORMAT_VERSION = 1
 @click.command()
 @topology_path
 @var_file_option
+@policy_option
 @json_option
-def command(path: Path, var_files: tuple[Path, ...], as_json: bool) -> int:
+def command(path: Path, var_files: tuple[Path, ...], policies: tuple[Path, ...], as_json: bool) -> int:
     """Check a topology offline: no cluster and no credentials are needed.
 
     All errors are shown at once, each as file:line:column: what — how to correct it.
     """
     from planner.workflows.topology import TopologyRequest, validate
 
+    request = TopologyRequest(path, var_files, policies=policies)
     if as_json:
-        return _as_json(TopologyRequest(path, var_files))
-    loaded = validate(TopologyRequest(path, var_files))
+        return _as_json(request)
+    loaded = validate(request)
     show(loaded.warnings)
     click.echo(f"Valid: {summary(loaded.topology)}.")
     return ExitCode.DONE

@@ -350,6 +350,19 @@ def _policies(parts: TopologyParts) -> Iterable[Diagnostic]:
             what = f'"{subject}" is required to be "{text}": {not_readable.what}'
             yield error(what, not_readable.hint or 'write it as ">=3"', source=place)
 
+    yield from check_rules((policies.get("rules") or ()) if policies else ())
+
+
+def check_rules(rules: Iterable[ParsedRecord]) -> Iterable[Diagnostic]:
+    """Yields an error for each rule of the wrong form. Its expression is compiled later."""
+    yield from _duplicates("rule", ((one.get("name"), one.place("name")) for one in rules))
+    for rule in rules:
+        if ("deny" in rule.places) == ("warn" in rule.places):
+            what = f'the rule "{rule.get("name")}" needs one of deny and warn'
+            yield error(
+                what, "deny refuses a plan where its expression is true, warn warns", source=rule.source
+            )
+
 
 def _drill(parts: TopologyParts) -> Iterable[Diagnostic]:
     drill = parts.root.get("drill")

@@ -38,6 +38,7 @@ from planner.workflows.lab import (
     start_clusters,
     stop_lab,
 )
+from planner.workflows.rules import POLICY
 from planner.workflows.topology import HOME, kill_all_below, processes_below
 from runtime.contract.client.secrets import JOB_VARIABLES
 
@@ -278,7 +279,7 @@ class Replica:
         """Runs a command of repl as an operator would, on the copy of the topology."""
         return subprocess.run(
             [sys.executable, "-m", "planner", *arguments],
-            env={**os.environ, HOME: str(self._home), "NO_COLOR": "1"},
+            env={**os.environ, HOME: str(self._home), POLICY: "", "NO_COLOR": "1"},
             cwd=self._folder,
             capture_output=True,
             text=True,

@@ -168,6 +168,7 @@ class Plan:
     flows: tuple[PlannedFlow, ...] = ()
     internal: Internal = field(default_factory=Internal)  # settings of the internal topics
     policies: Policies = field(default_factory=Policies)  # an apply checks them once more
+    labels: Mapping[str, Mapping[str, str]] = field(default_factory=dict)  # of clusters, for the rules
     format_version: int = FORMAT_VERSION
 
     @property

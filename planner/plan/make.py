@@ -300,6 +300,7 @@ def make_plan(
         flows=_flows(desired, topology),
         internal=topology.internal,
         policies=topology.policies,
+        labels={name: one.labels for name, one in topology.clusters.items() if one.labels},
     )
 
 

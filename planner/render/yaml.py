@@ -328,6 +328,7 @@ CONVERTERS: Mapping[str, Callable[[Any], Value]] = {
     "bootstrap": _bootstrap,
     "rename": _rename,
     "requirements": _requirements,
+    "rules": lambda rules: [values_of(one) for one in rules],
     "samples": _samples,
     "schema": lambda text: text,  # of a file, its content
     "start": _start,

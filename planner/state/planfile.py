@@ -299,6 +299,7 @@ def _plan(body: dict[str, Any]) -> Plan:
         flows=field("flows", tuple[PlannedFlow, ...], ()),
         internal=field("internal", Internal, {}),
         policies=field("policies", Policies, {}),
+        labels=field("labels", dict[str, dict[str, str]], {}),
     )
 
 

@@ -26,6 +26,7 @@ from planner.plan import make_plan, with_diagnostics
 from planner.workflows.interaction import ProgressHandler, silent
 from planner.workflows.observing import check_stores, endpoints_of, missing_here, observe
 from planner.workflows.one_off import check_transforms
+from planner.workflows.rules import judged as judged_by_rules
 from planner.workflows.topology import TopologyRequest, checked
 from runtime.contract.client.secrets import ALLOW_BOOTSTRAP, ALLOW_ENV, ALLOW_FILES, not_set
 
@@ -133,12 +134,13 @@ def plan(request: PlanRequest, progress: ProgressHandler = silent) -> Plan:
             raise Failure(error("an apply is taken back as a whole", "leave out --target"))
         from planner.workflows.audit.history import rollback_plan
 
-        return rollback_plan(loaded.topology, request.rollback, request.timeout_ms, progress)
+        back = rollback_plan(loaded.topology, request.rollback, request.timeout_ms, progress)
+        return judged_by_rules(back, request.policies)
     seen = see(loaded.topology, request.timeout_ms, progress=progress)
     made = with_waiting(with_diagnostics(apply_plan(seen, request.targets), loaded.warnings), seen)
-    if request.untrusted:  # its author would learn what this machine has
-        return made
-    return with_diagnostics(made, missing_here(made, warning))
+    if not request.untrusted:  # its author would learn what this machine has
+        made = with_diagnostics(made, missing_here(made, warning))
+    return judged_by_rules(made, request.policies)
 
 
 def drift(request: TopologyRequest, progress: ProgressHandler = silent) -> Plan:

@@ -32,11 +32,15 @@ Declared = TypeVar("Declared")
 
 @dataclass(frozen=True, slots=True)
 class TopologyRequest:
-    """Names the file or folder of a topology. `timeout_ms`: after this silence a cluster is unreachable."""
+    """Names the file or folder of a topology. `timeout_ms`: after this silence a cluster is unreachable.
+
+    `policies` are files of the operator's rules, beside those of REPL_POLICY.
+    """
 
     path: Path
     var_files: tuple[Path, ...] = ()
     timeout_ms: int = 10_000
+    policies: tuple[Path, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,11 +84,13 @@ def checked(
 def validate(request: TopologyRequest) -> LoadedTopology:
     """Checks a topology without any cluster. Failure holds every error at once.
 
-    Spark's analyzer checks transforms last.
+    Rules are compiled; Spark's analyzer checks transforms last.
     """
     from planner.workflows.one_off import check_transforms
+    from planner.workflows.rules import check_rules, operator_rules
 
     loaded = checked(request.path, request.var_files)
+    check_rules((*operator_rules(request.policies), *loaded.topology.policies.rules))
     check_transforms(loaded.topology)
     return loaded
 

@@ -11,8 +11,8 @@ from planner.model.diagnostic import Failure
 from planner.model.plan import Plan, digest
 from planner.model.step import NOTHING_DONE
 from planner.model.topology import Policies
+from planner.plan.document import json_tree
 from planner.render.plan.documents import html, markdown
-from planner.render.plan.json import json_tree
 from planner.state import planfile
 from planner.state.planfile import KEY, KEY_FILE, key_of
 from planner.workflows.applying import apply as applying

@@ -34,6 +34,7 @@ from planner.model.topology import (
     Job,
     Quota,
     Requirement,
+    Rule,
     SecretRef,
     StartAt,
     Topic,
@@ -328,10 +329,18 @@ def _samples(named: Mapping[str, Any]) -> tuple[DrillSample, ...]:
     return tuple(found)
 
 
+def _rules(written: Iterable[ParsedRecord]) -> tuple[Rule, ...]:
+    return tuple(
+        dataclasses.replace(built(one), source=one.place("deny" if "deny" in one.places else "warn"))
+        for one in written
+    )
+
+
 CONVERTERS: Mapping[str, Callable[[Any], Any]] = {
     "bootstrap": _bootstrap,
     "rename": rename_of,
     "requirements": _requirements,
+    "rules": _rules,
     "samples": _samples,
     "schema": _schema,
     "start": _start,

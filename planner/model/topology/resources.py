@@ -17,6 +17,7 @@ from planner.model.shapes import (
     IntegerShape,
     Key,
     ListShape,
+    MapShape,
     RecordKeyShape,
     RecordName,
     RecordShape,
@@ -146,6 +147,14 @@ class Cluster:
             example="{security.protocol: SASL_SSL, sasl.password: {env: DC1_PASSWORD}}",
         ),
     ] = field(default_factory=dict, repr=False)  # may hold a literal password
+    labels: Annotated[
+        Mapping[str, str],
+        Key(
+            "What rules of `policies` and readers know of the cluster.",
+            MapShape(NAME, TextShape("a word"), "label"),
+            example="{env: prod, region: eu}",
+        ),
+    ] = field(default_factory=dict)
     principal: Annotated[
         str | None,
         Key(

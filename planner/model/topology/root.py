@@ -129,6 +129,56 @@ class Requirement:
     source: SourceLocation | None = None
 
 
+EXPRESSION = TextShape("an expression in CEL", placed=True)
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """A rule in the Common Expression Language (CEL) over the plan; `deny` or `warn` says when it is broken.
+
+    `source` is the place of the expression.
+    """
+
+    record: ClassVar = RecordName("rule", "a rule", "When a plan is refused, or has a warning.")
+
+    name: Annotated[str, Key("What the rule is called in messages.", NAME, example="no-deletes-on-fridays")]
+    message: Annotated[
+        str, Key("What people read of a plan that breaks it.", example='"nothing is deleted on a Friday"')
+    ]
+    deny: Annotated[
+        str | None,
+        Key(
+            "The plan is refused where this expression is true ([policies.md](policies.md)).",
+            EXPRESSION,
+            example="now.getDayOfWeek() == 5 && plan.summary.destroy > 0",
+        ),
+    ] = None
+    warn: Annotated[
+        str | None,
+        Key(
+            "The plan has a warning where this expression is true.",
+            EXPRESSION,
+            example="plan.summary.destroy > 0",
+        ),
+    ] = None
+    source: SourceLocation | None = None
+
+    @property
+    def expression(self) -> str:
+        return self.deny if self.deny is not None else self.warn or ""
+
+
+@dataclass(frozen=True, slots=True)
+class OperatorPolicy:
+    """The file that `--policy` names: rules of the operator, which no change of the topology can change."""
+
+    record: ClassVar = RecordName("operator-policy", "a policy file")
+
+    rules: Annotated[
+        tuple[Rule, ...], Key("The rules.", ListShape(record_of(Rule)), example="[]", converter="rules")
+    ]
+
+
 @dataclass(frozen=True, slots=True)
 class Policies:
     """Checked at plan and at apply."""
@@ -150,6 +200,16 @@ class Policies:
             default_doc="unset",
             example='{replication: ">=3"}',
             converter="requirements",
+        ),
+    ] = ()
+    rules: Annotated[
+        tuple[Rule, ...],
+        Key(
+            "Rules in CEL over the plan's JSON: [policies.md](policies.md).",
+            ListShape(record_of(Rule)),
+            default_doc="none",
+            example="[{name: no-deletes, deny: plan.summary.destroy > 0, message: ask the platform team}]",
+            converter="rules",
         ),
     ] = ()
 

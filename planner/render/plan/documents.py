@@ -17,12 +17,12 @@ from rich.text import Text
 from planner.model.diagnostic import Diagnostic, Severity
 from planner.model.forecast import FlowForecast, Simulation
 from planner.model.plan import Action, Mode, Plan, PlannedFlow, digest
+from planner.plan.document import ChangeSummary
 from planner.render.drawing import ACROSS_THE_SCREEN, DOWN_THE_SCREEN, Drawing, Measures, draw
 from planner.render.plan.words import (
     LEGEND,
     SYMBOL,
     ChangeGroup,
-    ChangeSummary,
     grouped,
     has,
     shown_changes,

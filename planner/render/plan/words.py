@@ -3,7 +3,6 @@
 Identical changes are grouped: 214 topics that get the same retention are one thing to review.
 """
 
-from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import assert_never
@@ -12,6 +11,7 @@ from planner.diff.fields import DERIVED
 from planner.diff.values import displayed, readable
 from planner.model.address import Kind
 from planner.model.plan import Action, Change, FieldChange, Mode, Plan, Value
+from planner.plan.document import ChangeSummary
 from planner.render.readable import plural
 
 SYMBOL = {
@@ -80,43 +80,6 @@ def has(action: Action) -> str:
 def shown_changes(plan: Plan) -> tuple[Change, ...]:
     """Returns the changes without objects that stay as they are."""
     return tuple(one for one in plan.changes if one.action is not Action.NO_OP or one.adopted)
-
-
-@dataclass(frozen=True, slots=True)
-class ChangeSummary:
-    """How many objects are added, changed, destroyed, adopted, forgotten and unknown."""
-
-    add: int = 0
-    change: int = 0
-    destroy: int = 0
-    adopt: int = 0
-    forget: int = 0
-    unknown: int = 0
-
-    @staticmethod
-    def of(changes: Iterable[Change]) -> "ChangeSummary":
-        """Counts the changes. A replacement counts as added and destroyed, a changed adoption as changed."""
-        counted: Counter[str] = Counter()
-        for one in changes:
-            match one.action:
-                case Action.CREATE:
-                    counted["add"] += 1
-                case Action.UPDATE:
-                    counted["change"] += 1
-                case Action.DELETE:
-                    counted["destroy"] += 1
-                case Action.REPLACE:
-                    counted["add"] += 1
-                    counted["destroy"] += 1
-                case Action.FORGET:
-                    counted["forget"] += 1
-                case Action.UNKNOWN:
-                    counted["unknown"] += 1
-                case Action.NO_OP:
-                    counted["adopt"] += one.adopted
-                case _:
-                    assert_never(one.action)
-        return ChangeSummary(**counted)
 
 
 def summary_line(plan: Plan) -> str:

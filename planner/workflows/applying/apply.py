@@ -43,6 +43,7 @@ from planner.workflows.observing import (
 )
 from planner.workflows.one_off import SparkRestorer
 from planner.workflows.plans import apply_plan, destroy_plan, see, with_waiting
+from planner.workflows.rules import judged
 from planner.workflows.topology import ChangeRequest, checked, folder_of, launcher_home
 from runtime.contract.spec.jobspec import JobSpec, LaunchSpec
 from runtime.contract.views.status_view import PartitionWaits
@@ -193,7 +194,7 @@ def apply(request: ApplyRequest, interaction: Interaction = UNATTENDED) -> Apply
     loaded = checked(request.path, request.var_files)
     seen = see(loaded.topology, request.timeout_ms, progress=interaction.progress)
     plan = with_waiting(with_diagnostics(apply_plan(seen, request.targets), loaded.warnings), seen)
-    plan = with_diagnostics(plan, missing_here(plan, error))
+    plan = judged(with_diagnostics(plan, missing_here(plan, error)), request.policies)
     interaction.progress(PlanReady(plan))
     return execute(plan, request, interaction, wait_for=None)
 
@@ -226,6 +227,7 @@ def destroy(request: ChangeRequest, interaction: Interaction = UNATTENDED) -> Ap
     undeclared = declaring_nothing(loaded.topology)
     observed = observe(undeclared, request.timeout_ms, progress=interaction.progress)
     plan = with_diagnostics(destroy_plan(loaded.topology, observed), loaded.warnings)
+    plan = judged(plan, request.policies)
     interaction.progress(PlanReady(plan))
     return execute(plan, request, interaction)
 
@@ -244,12 +246,15 @@ def execute(
 
     `trusted` is for a saved plan: files that it refers to must be inside these folders. `write` writes the
     files that the plan was made from, right before the first step. `wait_for` names the flows of which no
-    partition may wait for a decision at the end; None is every flow.
+    partition may wait for a decision at the end; None is every flow. Every plan is judged by the rules again.
     """
+    shown = frozenset(plan.diagnostics)
+    plan = judged(plan, request.policies)
     errors = [one for one in plan.diagnostics if one.severity is Severity.ERROR]
     if errors:
         raise Failure(errors, worst(errors))
     found = DiagnosticCollector(interaction.progress)
+    found.notice(*(one for one in plan.diagnostics if one not in shown))
     if not plan.steps:
         if write is not None:
             write()

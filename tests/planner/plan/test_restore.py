@@ -15,6 +15,7 @@ from planner.model.step import (
 )
 from planner.model.topology import AclRule, Cluster
 from planner.plan.agreement import disagreements
+from planner.plan.document import json_text
 from planner.plan.restore import (
     HELD,
     BackupState,
@@ -26,7 +27,6 @@ from planner.plan.restore import (
     restore_steps,
 )
 from planner.render.plan.documents import markdown
-from planner.render.plan.json import json_text
 from planner.render.plan.text import steps_text, text
 from planner.state import planfile
 from tests.fakes.tables import cases

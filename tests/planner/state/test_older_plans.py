@@ -13,8 +13,8 @@ from planner.model.plan import Plan, digest_of
 from planner.model.topology import FlowState, Internal, Job, Selection, StartAt, StartAtOffsets, Topology
 from planner.plan import make_plan
 from planner.plan.agreement import disagreements
+from planner.plan.document import json_tree
 from planner.plan.recheck import shown_as_running
-from planner.render.plan.json import json_tree
 from planner.render.plan.words import value_text
 from planner.state import planfile
 from runtime.contract.spec.rename import Match, Table

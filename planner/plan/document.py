@@ -1,18 +1,19 @@
 """The plan as JSON in Terraform's vocabulary: stable and versioned."""
 
-from collections.abc import Mapping
-from dataclasses import asdict
-from typing import Any
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass
+from typing import Any, assert_never
 
 import msgspec
 
 from planner.diff.values import displayed, displayed_values
+from planner.model.address import Kind
 from planner.model.diagnostic import Diagnostic
 from planner.model.forecast import Simulation
 from planner.model.observed import CONFIG
 from planner.model.plan import SENSITIVE, Action, Change, FieldChange, Mode, Plan, digest, plain
 from planner.model.step import Step
-from planner.render.plan.words import ChangeSummary
 
 FORMAT_VERSION = "1.0"
 
@@ -25,6 +26,43 @@ ACTIONS: Mapping[Action, tuple[str, ...]] = {
     Action.FORGET: ("forget",),
     Action.UNKNOWN: ("unknown",),
 }
+
+
+@dataclass(frozen=True, slots=True)
+class ChangeSummary:
+    """How many objects are added, changed, destroyed, adopted, forgotten and unknown."""
+
+    add: int = 0
+    change: int = 0
+    destroy: int = 0
+    adopt: int = 0
+    forget: int = 0
+    unknown: int = 0
+
+    @staticmethod
+    def of(changes: Iterable[Change]) -> "ChangeSummary":
+        """Counts the changes. A replacement counts as added and destroyed, a changed adoption as changed."""
+        counted: Counter[str] = Counter()
+        for one in changes:
+            match one.action:
+                case Action.CREATE:
+                    counted["add"] += 1
+                case Action.UPDATE:
+                    counted["change"] += 1
+                case Action.DELETE:
+                    counted["destroy"] += 1
+                case Action.REPLACE:
+                    counted["add"] += 1
+                    counted["destroy"] += 1
+                case Action.FORGET:
+                    counted["forget"] += 1
+                case Action.UNKNOWN:
+                    counted["unknown"] += 1
+                case Action.NO_OP:
+                    counted["adopt"] += one.adopted
+                case _:
+                    assert_never(one.action)
+        return ChangeSummary(**counted)
 
 
 def json_text(plan: Plan, signature: str | None = None, simulation: Simulation | None = None) -> str:
@@ -59,6 +97,7 @@ def json_tree(plan: Plan) -> dict[str, Any]:
         "applyable": plan.applyable,
         "changed": plan.changed,
         "clusters": dict(plan.clusters),
+        "cluster_labels": {name: dict(plan.labels.get(name, {})) for name in sorted(_named_clusters(plan))},
         "targets": list(plan.targets),
         "resource_changes": [] if drift else changes,
         "resource_drift": changes if drift else [],
@@ -67,6 +106,12 @@ def json_tree(plan: Plan) -> dict[str, Any]:
         "diagnostics": [diagnostic_tree(one) for one in plan.diagnostics],
         "summary": asdict(ChangeSummary.of(plan.changes)),
     }
+
+
+def _named_clusters(plan: Plan) -> set[str]:
+    """Returns the clusters that the topology names, whether or not they answered."""
+    ends = (end for flow in plan.flows for end in (flow.source_cluster, flow.destination_cluster))
+    return {*plan.connections, *plan.clusters, *plan.labels, *ends}
 
 
 def _step(step: Step, change: Change | None) -> dict[str, Any]:
@@ -104,6 +149,7 @@ def _change(change: Change) -> dict[str, Any]:
             "actions": list(ACTIONS[change.action]),
             "before": _state(change.before),
             "after": _state(change.after),
+            **_data(change),
             "fields": [_field(one, change.action) for one in change.fields],
         },
         "reason": change.reason,
@@ -111,6 +157,13 @@ def _change(change: Change) -> dict[str, Any]:
         "unchanged": change.unchanged,
         "notes": list(change.notes),
     }
+
+
+def _data(change: Change) -> dict[str, Any]:
+    """Returns what a flow or a job will be as data, for rules: what `after` shows as text has parts here."""
+    if change.address.kind not in (Kind.FLOW, Kind.JOB) or change.after is None:
+        return {}
+    return {"values": plain(change.after)}
 
 
 def _state(values: Mapping[str, object] | None) -> Any:

@@ -1,0 +1,203 @@
+"""Rules in CEL: what they see, what they refuse, and that no expression hangs or fills the machine."""
+
+import time
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from planner.config.policies import load_rules
+from planner.model.address import topic_address
+from planner.model.diagnostic import ExitCode, Failure, Severity, worst
+from planner.model.plan import Action, Change, Plan
+from planner.model.topology import Policies, Rule
+from planner.plan import make_plan
+from planner.state import planfile
+from planner.workflows import rules
+from planner.workflows.rules import check_rules, judged
+from tests.fakes.states import cluster, desired, observed, topology
+from tests.planner.config.given import written
+
+FRIDAY, MONDAY = 1_795_780_800, 1_796_040_000  # 2026-11-27 and 2026-11-30, noon in UTC
+GUARDED = Path("tests/planner/workflows/rules-topology.yaml")
+
+
+@pytest.fixture
+def on(monkeypatch: pytest.MonkeyPatch):
+    def set_day(seconds: int) -> None:
+        monkeypatch.setattr(rules.time, "time", lambda: seconds)
+
+    monkeypatch.delenv(rules.POLICY, raising=False)
+    return set_day
+
+
+def rule(expression: str, *, warn: bool = False, name: str = "r") -> Rule:
+    return Rule(name, "no", **({"warn": expression} if warn else {"deny": expression}))
+
+
+def planned(*changes: Change, labels: Any = None, rules: tuple[Rule, ...] = ()) -> Plan:
+    shop = topology(policies=Policies(rules=rules))
+    plan = make_plan(desired(), observed(cluster()), (), shop)
+    return replace(plan, changes=changes, labels=labels or {})
+
+
+def change(name: str, action: Action = Action.CREATE, **after: object) -> Change:
+    return Change(topic_address("dc1", name), action, "declared", after=after or None)
+
+
+def refused(plan: Plan) -> list[str]:
+    return [one.summary for one in plan.diagnostics if one.severity is Severity.ERROR]
+
+
+def flow(mask: dict[str, str] | None, source: str = "dc1") -> Change:
+    transform = {"transform": {"set": mask}} if mask is not None else {}
+    from planner.model.address import flow_address
+
+    return Change(flow_address("f"), Action.CREATE, "", after={"from": source, "to": "dc2", **transform})
+
+
+MASK = load_rules(Path("plans/pipelines/policy.yaml"))
+LABELS = {"dc1": {"env": "prod", "region": "eu"}, "dc2": {"region": "us"}}
+
+
+@pytest.mark.parametrize(
+    ("day", "planned_changes", "broken"),
+    [
+        (FRIDAY, [change("a", Action.DELETE)], ["no-deletes-on-fridays"]),
+        (FRIDAY, [change("a", replication=3)], []),
+        (MONDAY, [change("a", Action.DELETE)], []),
+        (MONDAY, [change("a", replication=2), change("b", replication=3)], ["three-replicas-in-prod"]),
+        (MONDAY, [flow(None)], ["masked-from-eu-to-us"]),
+        (MONDAY, [flow({"value.name": "'x'"})], ["masked-from-eu-to-us"]),
+        (MONDAY, [flow({"value.email": "sha2(value.email, 256)"})], []),
+        (MONDAY, [flow(None, source="dc3")], []),
+    ],
+)
+def test_the_rules_that_the_docs_show(on, day: int, planned_changes: list[Change], broken: list[str]) -> None:
+    on(day)
+    plan = judged(
+        planned(*planned_changes, labels={**LABELS, "dc3": {}}), [Path("plans/pipelines/policy.yaml")]
+    )
+    assert [text.rpartition("(rule ")[2][:-1] for text in refused(plan)] == broken
+    assert worst(plan.diagnostics) is (ExitCode.REFUSED if broken else ExitCode.DONE)
+
+
+def test_a_refusal_names_the_changes_the_message_and_the_place(on, tmp_path: Path) -> None:
+    file = written(
+        tmp_path,
+        """\
+        rules:
+          - name: named
+            deny: resource.name.startsWith("t")
+            message: topics begin with the name of their team
+        """,
+    )
+    (found,) = judged(planned(change("team.a"), change("t2"), change("a")), [file]).diagnostics
+    assert found.summary == (
+        "topic.dc1.team.a, topic.dc1.t2: topics begin with the name of their team (rule named)"
+    )
+    assert str(found.source) == f"{file}:3:11"
+
+
+def test_a_warning_lets_the_plan_pass(on) -> None:
+    plan = judged(planned(change("a"), rules=(rule("plan.summary.add > 0", warn=True),)))
+    assert [(one.severity, one.summary) for one in plan.diagnostics] == [(Severity.WARNING, "no (rule r)")]
+    assert not plan.errored
+
+
+def test_a_saved_plan_keeps_its_rules_and_labels(on, tmp_path: Path) -> None:
+    plan = planned(change("a"), labels=LABELS, rules=(rule('plan.cluster_labels.dc1.env == "prod"'),))
+    planfile.write(plan, tmp_path / "plan")
+    again = planfile.load(tmp_path / "plan").plan
+    assert refused(judged(again)) == ["no (rule r)"]
+
+
+def test_every_command_is_judged_by_the_files_of_the_environment(on, tmp_path: Path, monkeypatch) -> None:
+    file = written(tmp_path, "rules: [{name: r, deny: plan.changed, message: frozen}]\n")
+    monkeypatch.setenv(rules.POLICY, f" {file}, ")
+    assert refused(judged(planned(change("a")))) == ["frozen (rule r)"]
+
+
+@pytest.mark.parametrize(
+    ("expression", "problem"),
+    [
+        ("plan.a +", "1:9: Syntax error"),
+        ("foo == 1", "1:1: undeclared reference to 'foo'"),
+        ('resource.name == "a" && fo', "1:25: undeclared reference to 'fo'"),
+        ('"a" + 1', "1:5: found no matching overload"),
+        ("1 + 1", "of the type int"),
+        ("(" * 40 + "true" + ")" * 40, "recursion limit exceeded"),
+    ],
+)
+def test_a_rule_that_can_not_be_compiled(expression: str, problem: str) -> None:
+    with pytest.raises(Failure) as failed:
+        check_rules([rule("plan.changed"), rule(expression, name="wrong")])
+    (found,) = failed.value.diagnostics
+    assert "the rule wrong can't be computed: " in found.summary
+    assert problem.lower() in found.summary.lower()
+    assert "\n" not in found.summary
+
+
+DOUBLED = f"'{'a' * 160}'"
+for _ in range(8):
+    DOUBLED = f"[{DOUBLED}].map(a, a + a + a + a + a + a + a + a)[0]"
+
+
+@pytest.mark.parametrize(
+    ("expression", "problem"),
+    [
+        ("plan.labels_of.x == 1", "Key not found"),
+        ("resource.change.after.x == 1", "for topic.dc1.t0: Key not found"),
+        ("plan.topology", "a rule is true or false"),
+        (
+            "plan.resource_changes.exists(a, plan.resource_changes.exists(b, a.name == b.name + 'x'))",
+            "Iteration budget exceeded",
+        ),
+        (f"{DOUBLED}.matches('b$')", "more than 10 s of CPU or 1 GiB of memory"),
+        ("'" + "a" * 3_000 + "!'.matches('(a+)+$') || resource.name == 'x'", None),
+    ],
+)
+def test_no_expression_hangs_or_fills_the_machine(on, expression: str, problem: str | None) -> None:
+    many = planned(*(change(f"t{number}", replication=3) for number in range(300)))
+    begun = time.monotonic()
+    found = refused(judged(replace(many, policies=Policies(rules=(rule(expression),)))))
+    assert time.monotonic() - begun < 20
+    assert (found == []) if problem is None else (problem in found[0])
+
+
+def test_ten_thousand_changes_are_judged_in_seconds(on) -> None:
+    many = planned(
+        *(change(f"t{number}", replication=3, partitions=12) for number in range(10_000)), labels=LABELS
+    )
+    begun = time.monotonic()
+    plan = judged(many, [Path("plans/pipelines/policy.yaml")])
+    assert time.monotonic() - begun < 20
+    assert refused(plan) == []
+
+
+@pytest.mark.parametrize(
+    ("text", "wrong"),
+    [
+        ("rules: [{name: r, message: m}]", "needs one of deny and warn"),
+        ("rules: [{name: r, message: m, deny: 'true', warn: 'true'}]", "needs one of deny and warn"),
+        ("rules: [{name: r, denny: 'true', message: m}]", 'unknown key "denny" in a rule'),
+        ("max_deletes: 3", 'unknown key "max_deletes" in a policy file'),
+        ("", "one document"),
+        (
+            "rules: [{name: r, message: m, deny: 'true'}, {name: r, message: m, deny: 'true'}]",
+            'the rule "r" stands in two places',
+        ),
+    ],
+)
+def test_a_policy_file_that_is_wrong(tmp_path: Path, text: str, wrong: str) -> None:
+    with pytest.raises(Failure, match=wrong):
+        load_rules(written(tmp_path, text))
+
+
+def test_without_the_extra_one_sentence_says_what_to_type(on, monkeypatch) -> None:
+    monkeypatch.setattr(rules.importlib.util, "find_spec", lambda _: None)
+    with pytest.raises(Failure) as failed:
+        judged(planned(rules=(rule("true"),)))
+    (found,) = failed.value.diagnostics
+    assert found.way_out == 'pip install "kafka-repl[policies]"'
