@@ -144,6 +144,7 @@ TITLES = {
     Action.FORGET: "Forgotten: they stay as they are",
     Action.UNKNOWN: "Unknown",
 }
+_UNFOLDED = frozenset({TITLES[Action.DELETE], TITLES[Action.REPLACE]})
 DRIFT_TITLES = {
     Action.DELETE: "Deleted outside",
     Action.REPLACE: "Made again outside",
@@ -157,8 +158,9 @@ def markdown(plan: Plan, limit: int = LIMIT, simulation: Simulation | None = Non
     tail = f"\n<sub>{_tail(plan)}</sub>\n"
     if simulation is not None:
         tail = _cut(_simulation(simulation), HEAD_SHARE, "repl plan --simulate") + tail
-    room = limit - len(head) - len(tail)
-    return head + _cut(blocks, room) + tail
+    folds = sum(block.startswith(_TITLE) for block in blocks) * len(_FOLD.format("10,000"))
+    room = limit - len(head) - len(tail) - (folds if len(blocks) > SHOWN else 0)
+    return head + _folded(_kept(blocks, room)) + tail
 
 
 def failed(diagnostics: Sequence[Diagnostic]) -> str:
@@ -199,7 +201,7 @@ def _blocks(plan: Plan) -> list[str]:
     titles = TITLES | DRIFT_TITLES if plan.mode is Mode.DRIFT else TITLES
     for group in grouped(shown_changes(plan)):
         if group.action is not last:
-            blocks.append(f"\n#### {titles[group.action]}\n")
+            blocks.append(f"{_TITLE}{titles[group.action]}\n")
             last = group.action
         blocks.append(_block(group, plan.mode))
     return blocks
@@ -258,8 +260,12 @@ def _cut(blocks: Sequence[str], room: int, whole: str = "repl show PLANFILE") ->
 
     `whole` is the command that shows all of them.
     """
+    return "".join(_kept(blocks, room, whole))
+
+
+def _kept(blocks: Sequence[str], room: int, whole: str = "repl show PLANFILE") -> list[str]:
     if sum(map(len, blocks)) <= room:
-        return "".join(blocks)
+        return list(blocks)
     marker = f"\n… {{}} left out here; `{whole}` has them all …\n\n"
     left = room - len(marker) - 20
     first: list[str] = []
@@ -277,7 +283,31 @@ def _cut(blocks: Sequence[str], room: int, whole: str = "repl show PLANFILE") ->
         else:
             last.append(block)
             back -= 1
-    return "".join(first) + marker.format(plural(back - front + 1, "entry")) + "".join(reversed(last))
+    return [*first, marker.format(plural(back - front + 1, "entry")), *reversed(last)]
+
+
+_TITLE = "\n#### "
+_FOLD = "\n<details><summary>{} more</summary>\n\n</details>\n"
+SHOWN = 20  # entries of one kind of change that are not folded
+
+
+def _folded(blocks: Iterable[str]) -> str:
+    """Folds what is behind the first entries of each kind of change. What is destroyed is never folded."""
+    sections: list[list[str]] = [[]]
+    for block in blocks:
+        if block.startswith(_TITLE):
+            sections.append([])
+        sections[-1].append(block)
+    return "".join(_section(one) for one in sections)
+
+
+def _section(blocks: Sequence[str]) -> str:
+    entries = blocks[1:]
+    destroying = blocks and blocks[0].strip().removeprefix("#### ") in _UNFOLDED
+    if destroying or len(entries) <= SHOWN:
+        return "".join(blocks)
+    opening, closing = _FOLD.format(f"{len(entries) - SHOWN:,}").split("</details>")
+    return "".join((*blocks[: SHOWN + 1], opening, *entries[SHOWN:], f"\n</details>{closing}"))
 
 
 def code(text: str) -> str:

@@ -1,4 +1,4 @@
-"""The pipeline in plans/pipelines: what it runs is run here as it stands, against real clusters."""
+"""The pipelines in plans/pipelines: what they run is run here as it stands, against real clusters."""
 
 import json
 import os
@@ -18,7 +18,9 @@ from runtime.lab.lab import Lab
 from tests.topologies import at
 
 HERE = Path(__file__).parents[3]
-FILE = HERE / "plans" / "pipelines" / "github-actions.yaml"
+PIPELINES = HERE / "plans" / "pipelines"
+FILE = PIPELINES / "github-actions.yaml"
+MARKER = "<!-- repl plan -->"
 BASH = shutil.which("bash") or "bash"
 
 
@@ -93,16 +95,20 @@ def test_a_drill_runs_every_night_without_rights_and_its_key_signs_no_plan(pipel
 
 @dataclass(frozen=True)
 class Machine:
-    """Runs the pipeline's scripts as they stand: `repl` is this one, `gh` writes down what it is asked."""
+    """Runs the pipeline's scripts as they stand: `repl` is this one, forges keep comments in a file."""
 
     folder: Path
     pipeline: dict[Any, Any]
 
     @property
-    def said(self) -> str:
-        return (self.folder / "said").read_text()
+    def comments(self) -> list[dict[str, Any]]:
+        found: list[dict[str, Any]] = json.loads((self.folder / "comments").read_text())
+        return found
 
     def run(self, job: str, step: str, ends: int = ExitCode.DONE, **more: Any) -> str:
+        return self.script(of_step(self.pipeline, job, step)["run"], ends, **more)
+
+    def script(self, text: str, ends: int = ExitCode.DONE, **more: Any) -> str:
         output = self.folder / "output"
         output.write_text("")
         env = {
@@ -111,9 +117,11 @@ class Machine:
             "PYTHONPATH": str(HERE),
             "GITHUB_OUTPUT": str(output),
             "PULL_REQUEST": "7",
+            "GH_REPO": "shop/kafka",
+            "RUN_URL": "https://github.com/shop/kafka/actions/runs/1",
             **more,
         }
-        command = [BASH, "-e", "-c", of_step(self.pipeline, job, step)["run"]]
+        command = [BASH, "-e", "-c", text]
         done = subprocess.run(
             command, cwd=self.folder, env=env, capture_output=True, text=True, timeout=240, check=False
         )
@@ -126,7 +134,10 @@ def machine(pipeline: dict[Any, Any], tmp_path: Path) -> Machine:
     (tmp_path / "topology").mkdir()
     (tmp_path / "bin").mkdir()
     _command(tmp_path / "bin" / "repl", f'exec "{sys.executable}" -m planner "$@"')
-    _command(tmp_path / "bin" / "gh", f'printf "%s\\n" "$@" > "{tmp_path}/said"')
+    (tmp_path / "comments").write_text(json.dumps([{"id": 1, "body": f"{MARKER} mine", "by": "User"}]))
+    for forge in ("gh", "curl"):
+        program = Path(__file__).with_name("forge.py")
+        _command(tmp_path / "bin" / forge, f'exec "{sys.executable}" "{program}" {forge} "$@"')
     return Machine(tmp_path, pipeline)
 
 
@@ -140,7 +151,7 @@ def test_the_pull_request_is_told_why_there_is_no_plan(machine: Machine, pipelin
     assert machine.run("plan", "plan", ends=ExitCode.ERROR, **allowed) == ""
     machine.run("plan", "comment")
 
-    assert "--body-file\nplan.md" in machine.said
+    assert "No plan could be made" in machine.comments[1]["body"]
     assert "No plan could be made" in (machine.folder / "plan.md").read_text()
     # What GitHub itself decides: a step after one that failed is left out unless its condition says always().
     for step, before in (("plan", "validate"), ("comment", "plan")):
@@ -164,12 +175,113 @@ def test_its_steps_do_what_they_say(machine: Machine, lab: Lab, fresh):
     assert changes == "changes=true"
     assert re.fullmatch(r"digest=sha256:[0-9a-f]{64}", digest)
     machine.run("plan", "comment")
-    assert "7\n--body-file\nplan.md" in machine.said
+    assert "1 to add" in machine.comments[1]["body"]
     assert "1 to add" in (machine.folder / "plan.md").read_text()
     assert json.loads((machine.folder / "plan.repl").read_text())
     machine.run("apply", "apply", DIGEST=digest.removeprefix("digest="))
     assert machine.run("plan", "plan", **allowed) == "changes=false\n"
     machine.run("drift", "drift")
+
+
+@pytest.mark.parametrize("job", ["github", "gitlab"])
+def test_the_earlier_comment_is_changed_in_place(machine: Machine, job: str):
+    """A comment of another author stays as it is, also with the marker."""
+    script, env = of_step(machine.pipeline, "plan", "comment")["run"], {}
+    if job == "gitlab":
+        script = gitlab()["plan"]["after_script"][0]
+        env = {"CI_MERGE_REQUEST_IID": "7", "CI_API_V4_URL": "https://git/api/v4", "CI_PROJECT_ID": "3"}
+        env |= {"CI_JOB_URL": "https://git/job/1", "REPL_TOKEN": "t"}
+        (machine.folder / "comments").write_text("[]")
+    before = len(machine.comments)
+    for text in ("first", "second"):
+        (machine.folder / "plan.md").write_text(f"### {text} @ `x`\n")
+        machine.script(script, **env)
+        *others, ours = machine.comments
+        assert len(others) == before
+        assert ours["body"].startswith(f"{MARKER}\n### {text} @ `x`\n")
+        assert "[The whole plan](https://" in ours["body"]
+    assert [one["body"] for one in others] == [f"{MARKER} mine"] * before
+
+
+def gitlab(**inputs: str) -> dict[str, Any]:
+    """The component with its inputs, as GitLab replaces them."""
+    text = (PIPELINES / "gitlab-component.yaml").read_text()
+    spec = next(yaml.safe_load_all(text))["spec"]["inputs"]
+    given = (
+        {name: one.get("default") for name, one in spec.items()}
+        | {"plan_tag": "p", "apply_tag": "a"}
+        | inputs
+    )
+    for name, value in given.items():
+        text = text.replace(f"$[[ inputs.{name} ]]", value)
+    assert "$[[" not in text
+    _, found = yaml.safe_load_all(text)
+    return dict(found)
+
+
+def test_the_action_runs_what_the_workflow_runs(pipeline: dict[Any, Any]):
+    action = yaml.safe_load((PIPELINES / "action.yaml").read_text())
+    steps = {one["id"]: one for one in action["runs"]["steps"] if "id" in one}
+    for step in ("validate", "plan", "comment"):
+        written = of_step(pipeline, "plan", step)["run"].replace("topology/", '"$TOPOLOGY"')
+        assert steps[step]["run"] == written
+        assert steps[step]["shell"] == "bash"
+    assert steps["plan"]["env"]["REPL_POLICY"] == "${{ inputs.policy }}"
+    assert {one["value"] for one in action["outputs"].values()} == {
+        "${{ steps.plan.outputs.changes }}",
+        "${{ steps.plan.outputs.digest }}",
+    }
+
+
+@pytest.mark.integration
+def test_a_merge_request_is_planned_and_applied_by_the_component_and_by_atlantis(
+    machine: Machine, lab: Lab, fresh
+):
+    made = at(lab, fresh("merged"), machine.folder / "topology")
+    made.topic(fresh("orders"), partitions=2)
+    made.write()
+    jobs = gitlab()
+    allowed = {
+        "REPL_ALLOW_ENV": "REPL_USER",
+        "REPL_ALLOW_FILES": "/etc/repl",
+        "REPL_ALLOW_BOOTSTRAP": "127.0.0.1,localhost",
+        **jobs["plan"]["variables"],
+    }
+    machine.script("\n".join(jobs["plan"]["script"]), **allowed)
+    named = (machine.folder / "plan.env").read_text()
+    assert re.fullmatch(r"REPL_DIGEST=sha256:[0-9a-f]{64}\n", named)
+    machine.script(jobs["apply"]["script"][0], REPL_DIGEST=named.strip().partition("=")[2])
+
+    atlantis = yaml.safe_load((PIPELINES / "atlantis-repos.yaml").read_text())["workflows"]["repl"]
+    made.topic(fresh("payments"), partitions=2)
+    made.write()
+    for phase in ("plan", "apply", "apply"):  # a plan that was applied does nothing the second time
+        script = "\n".join(one["run"] for one in atlantis[phase]["steps"])
+        machine.script(f"cd topology\n{script}", **allowed, PLANFILE=str(machine.folder / "atlantis.plan"))
+    assert machine.run("plan", "plan", **allowed) == "changes=false\n"
+
+
+@pytest.mark.integration
+def test_a_rule_of_the_runner_refuses_what_a_pull_request_and_a_saved_plan_want(
+    machine: Machine, lab: Lab, fresh
+):
+    made = at(lab, fresh("ruled"), machine.folder / "topology")
+    made.topic(fresh("orders"), partitions=2)
+    made.write()
+    policy = machine.folder / "policy.yaml"
+    policy.write_text("rules: [{name: named, deny: 'plan.summary.add > 0', message: ask first}]\n")
+    machine.script("repl plan topology/ --out plan.repl")
+    before = (machine.folder / "comments").read_text()
+
+    for command in (
+        "repl plan topology/ --policy policy.yaml",
+        "repl apply topology/ --auto-approve --policy policy.yaml",
+        "repl apply plan.repl --policy policy.yaml",
+    ):
+        machine.script(command, ends=ExitCode.REFUSED)
+    machine.script("repl apply plan.repl", ends=ExitCode.REFUSED, REPL_POLICY=str(policy))
+    assert before == (machine.folder / "comments").read_text()
+    machine.script("repl apply plan.repl")
 
 
 def _command(path: Path, does: str) -> None:

@@ -261,6 +261,32 @@ def test_identical_changes_are_one_entry() -> None:
     assert "and 89 more" in body
 
 
+def test_ten_thousand_different_changes_stay_below_the_limit_of_a_comment_and_are_folded() -> None:
+    changes = [
+        Change(
+            topic_address("dc1", f"own.{number:05}"),
+            action,
+            "declared",
+            (FieldChange(("partitions",), number, 0),),
+        )
+        for number in range(3_334)
+        for action in (Action.UPDATE, Action.CREATE, Action.DELETE)
+    ]
+    body = markdown(replace(everything(), changes=tuple(changes)))
+
+    assert LIMIT - 3_000 < len(body) <= LIMIT
+    assert body.count("<details>") == body.count("</details>")
+    destroyed = body[body.index("#### Destroyed") :].partition("left out here")[0]
+    assert "<details>" not in destroyed
+    assert body.count("`topic.dc1.own.") > 300
+
+    few = markdown(
+        replace(everything(), changes=tuple(one for one in changes[:90] if one.action is Action.UPDATE))
+    )
+    assert "<details><summary>10 more</summary>" in few
+    assert few.index("own.00019") < few.index("<details>") < few.index("own.00020")
+
+
 def test_destruction_comes_first() -> None:
     body = markdown(everything())
 
