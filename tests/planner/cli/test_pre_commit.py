@@ -32,7 +32,7 @@ def test_a_commit_with_a_mistake_is_refused_and_says_where(tmp_path: Path) -> No
     run(repository, "git", "init", "--quiet")
     for text, passes, says in (
         (CLUSTERS + TOPIC, True, "Passed"),
-        (CLUSTERS + TOPIC.replace("dc1", "dc9"), False, 'topology/t.yaml:6:32: there is no cluster "dc9"'),
+        (CLUSTERS + TOPIC.replace("dc1", "dc9"), False, 'topology/t.yaml:6:34: there is no cluster "dc9"'),
     ):
         topology.write_text(text)
         run(repository, "git", "add", ".")

@@ -65,6 +65,11 @@ def test_everything_once() -> None:
     timestamps = Timestamps(90 * 86_400_000, None, 4, 20, 60_000, 86_400_000)
     assert topology.internal == Internal(3, 30 * 86_400_000, timestamps)
     assert topology.policies.max_deletes == 5
+    assert dc1.labels == {"env": "prod", "region": "eu"}
+    assert [(one.name, one.deny is None, str(one.source)) for one in topology.policies.rules] == [
+        ("no-deletes-on-fridays", False, f"{EVERYTHING}:93:13"),
+        ("says-deletes", True, f"{EVERYTHING}:95:34"),
+    ]
     assert [(one.subject, one.operator, one.value) for one in topology.policies.require] == [
         ("min.insync.replicas", ">=", "2"),
         ("replication", ">=", "3"),

@@ -40,6 +40,7 @@ from planner.model.topology import (
     Quota,
     RecordFormat,
     Requirement,
+    Rule,
     SecretRef,
     Selection,
     StartAt,
@@ -198,7 +199,11 @@ quotas = st.builds(
     st.none() | entities,
     limits,
 )
-policies = st.sampled_from([Policies(), Policies(0, (Requirement("replication", ">=", "3"),))])
+RULES = (
+    Rule("r", 'say "no"', deny="plan.changed && now > timestamp('2026-01-01T00:00:00Z')"),
+    Rule("w", "m", warn="true"),
+)
+policies = st.sampled_from([Policies(), Policies(0, (Requirement("replication", ">=", "3"),), RULES)])
 CLUSTERS = {
     "dc1": Cluster(
         "dc1", "a:9092,b:9092", "id-1", {"sasl.password": SecretRef("env", "P"), "client.rack": "y"}
@@ -226,7 +231,7 @@ def without_places(value: Any) -> Any:
     flows,
     st.none() | jobs,
     internals,
-    st.sampled_from([Policies(), Policies(0, (Requirement("replication", ">=", "3"),))]),
+    policies,
     st.builds(
         Drill,
         st.none() | intervals,
@@ -254,6 +259,7 @@ def test_a_topology_is_written_so_that_it_loads_as_the_same(
     assert without_places(loaded.clusters) == topology.clusters
     assert replace(loaded.drill, samples=without_places(loaded.drill.samples)) == drill
     assert (loaded.internal, without_places(loaded.policies.require)) == (internal, limits.require)
+    assert without_places(loaded.policies.rules) == limits.rules
 
 
 @given(

@@ -8,19 +8,20 @@ from typing import Any
 import pytest
 
 from planner.config.policies import load_rules
-from planner.model.address import topic_address
+from planner.model.address import Kind, topic_address
 from planner.model.diagnostic import ExitCode, Failure, Severity, worst
 from planner.model.plan import Action, Change, Plan
-from planner.model.topology import Policies, Rule
+from planner.model.topology import Cluster, Policies, Rule, Transform
 from planner.plan import make_plan
 from planner.state import planfile
 from planner.workflows import rules
 from planner.workflows.rules import check_rules, judged
-from tests.fakes.states import cluster, desired, observed, topology
+from tests.fakes.states import cluster, desired, flow, observed, topology
 from tests.planner.config.given import written
+from tests.planner.plan.jobs import applied
+from tests.planner.plan.jobs import plan as plan_of
 
 FRIDAY, MONDAY = 1_795_780_800, 1_796_040_000  # 2026-11-27 and 2026-11-30, noon in UTC
-GUARDED = Path("tests/planner/workflows/rules-topology.yaml")
 
 
 @pytest.fixture
@@ -50,14 +51,7 @@ def refused(plan: Plan) -> list[str]:
     return [one.summary for one in plan.diagnostics if one.severity is Severity.ERROR]
 
 
-def flow(mask: dict[str, str] | None, source: str = "dc1") -> Change:
-    transform = {"transform": {"set": mask}} if mask is not None else {}
-    from planner.model.address import flow_address
-
-    return Change(flow_address("f"), Action.CREATE, "", after={"from": source, "to": "dc2", **transform})
-
-
-MASK = load_rules(Path("plans/pipelines/policy.yaml"))
+FILE = Path("plans/pipelines/policy.yaml")
 LABELS = {"dc1": {"env": "prod", "region": "eu"}, "dc2": {"region": "us"}}
 
 
@@ -68,19 +62,38 @@ LABELS = {"dc1": {"env": "prod", "region": "eu"}, "dc2": {"region": "us"}}
         (FRIDAY, [change("a", replication=3)], []),
         (MONDAY, [change("a", Action.DELETE)], []),
         (MONDAY, [change("a", replication=2), change("b", replication=3)], ["three-replicas-in-prod"]),
-        (MONDAY, [flow(None)], ["masked-from-eu-to-us"]),
-        (MONDAY, [flow({"value.name": "'x'"})], ["masked-from-eu-to-us"]),
-        (MONDAY, [flow({"value.email": "sha2(value.email, 256)"})], []),
-        (MONDAY, [flow(None, source="dc3")], []),
     ],
 )
 def test_the_rules_that_the_docs_show(on, day: int, planned_changes: list[Change], broken: list[str]) -> None:
     on(day)
-    plan = judged(
-        planned(*planned_changes, labels={**LABELS, "dc3": {}}), [Path("plans/pipelines/policy.yaml")]
-    )
+    plan = judged(planned(*planned_changes, labels=LABELS), [FILE])
     assert [text.rpartition("(rule ")[2][:-1] for text in refused(plan)] == broken
     assert worst(plan.diagnostics) is (ExitCode.REFUSED if broken else ExitCode.DONE)
+
+
+@pytest.mark.parametrize(
+    ("transform", "region", "passes"),
+    [
+        (None, "us", False),
+        (Transform(set={"value.name": "'x'"}), "us", False),
+        (Transform(set={"value.email": "sha2(value.email, 256)"}), "us", True),
+        (None, "eu", True),
+        (None, None, True),
+    ],
+)
+def test_a_flow_that_leaves_the_eu_masks_email(on, transform, region, passes: bool) -> None:
+    """Planned from a topology: also a flow that runs as declared is judged."""
+    on(MONDAY)
+    labels = {"region": region} if region else {}
+    clusters = (
+        Cluster("dc1", "dc1:9092", labels={"region": "eu"}),
+        Cluster("dc2", "dc2:9092", labels=labels),
+    )
+    shop = topology(flow(transform=transform), clusters=clusters)
+    for made in (plan_of(shop), plan_of(shop, applied(shop))):
+        assert [change.address.name for change in made.changes if change.address.kind is Kind.FLOW]
+        found = refused(judged(made, [FILE]))
+        assert ["(rule masked-from-eu-to-us)" in one for one in found] == ([] if passes else [True])
 
 
 def test_a_refusal_names_the_changes_the_message_and_the_place(on, tmp_path: Path) -> None:
@@ -171,7 +184,7 @@ def test_ten_thousand_changes_are_judged_in_seconds(on) -> None:
         *(change(f"t{number}", replication=3, partitions=12) for number in range(10_000)), labels=LABELS
     )
     begun = time.monotonic()
-    plan = judged(many, [Path("plans/pipelines/policy.yaml")])
+    plan = judged(many, [FILE])
     assert time.monotonic() - begun < 20
     assert refused(plan) == []
 
