@@ -118,7 +118,7 @@ def output(
 ) -> None:
     """Prints a plan to stdout and its errors to stderr; JSON holds them. `signature`: of a saved plan."""
     if as_json:
-        from planner.plan.document import json_text
+        from planner.render.plan.json import json_text
 
         _written(json_text(plan, signature, simulation))
         return
@@ -185,8 +185,8 @@ def failing_as_json(as_json: bool) -> Iterator[None]:
     except Failure as failure:
         if not as_json:
             raise
-        from planner.plan.document import as_json as rendered
-        from planner.plan.document import failure_tree
+        from planner.render.plan.json import as_json as rendered
+        from planner.render.plan.json import failure_tree
 
         click.echo(rendered(failure_tree(failure.diagnostics)))
         raise click.exceptions.Exit(int(failure.exit_code)) from None

@@ -1,16 +1,13 @@
-"""The plan as JSON in Terraform's vocabulary: stable and versioned."""
+"""The plan as a tree of plain values in Terraform's vocabulary: stable and versioned."""
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any, assert_never
 
-import msgspec
-
 from planner.diff.values import displayed, displayed_values
 from planner.model.address import Kind
 from planner.model.diagnostic import Diagnostic
-from planner.model.forecast import Simulation
 from planner.model.observed import CONFIG
 from planner.model.plan import SENSITIVE, Action, Change, FieldChange, Mode, Plan, digest, plain
 from planner.model.step import Step
@@ -65,21 +62,6 @@ class ChangeSummary:
         return ChangeSummary(**counted)
 
 
-def json_text(plan: Plan, signature: str | None = None, simulation: Simulation | None = None) -> str:
-    """Returns the plan as JSON text. `signature` is the result of checking a saved plan's signature."""
-    tree = json_tree(plan)
-    if signature is not None:
-        tree["signature"] = signature
-    if simulation is not None:
-        tree["simulation"] = [{**asdict(one), "keeps_up": one.keeps_up} for one in simulation.flows]
-    return as_json(tree)
-
-
-def as_json(tree: Any) -> str:
-    """Returns indented JSON text."""
-    return msgspec.json.format(msgspec.json.encode(tree), indent=2).decode()
-
-
 def json_tree(plan: Plan) -> dict[str, Any]:
     """Returns the plan as a tree: `resource_changes`, or `resource_drift` where nothing will change."""
     changes = [_change(one) for one in plan.changes]
@@ -123,19 +105,6 @@ def _step(step: Step, change: Change | None) -> dict[str, Any]:
     for values, prefix in ((tree.get("set", {}), ""), (tree.get("entry", {}).get("spec", {}), CONFIG)):
         values.update({prefix + key: SENSITIVE for key in hidden if prefix + key in values})
     return {**tree, "reason": change.reason}
-
-
-def failure_tree(diagnostics: tuple[Diagnostic, ...]) -> dict[str, Any]:
-    """Returns the tree for a plan that could not be made."""
-    return {
-        "format_version": FORMAT_VERSION,
-        "complete": False,
-        "errored": True,
-        "applyable": False,
-        "changed": False,
-        "resource_changes": [],
-        "diagnostics": [diagnostic_tree(one) for one in diagnostics],
-    }
 
 
 def _change(change: Change) -> dict[str, Any]:

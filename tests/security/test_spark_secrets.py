@@ -8,7 +8,7 @@ import pytest
 from planner.config import load
 from planner.model.diagnostic import Failure
 from planner.model.topology import Job
-from planner.plan.document import json_text
+from planner.render.plan.json import json_text
 from runtime.contract.client.secrets import secret_settings
 from runtime.launch.folder import JobFolder
 from runtime.launch.kubernetes import manifest

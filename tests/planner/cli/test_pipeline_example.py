@@ -186,7 +186,8 @@ def test_its_steps_do_what_they_say(machine: Machine, lab: Lab, fresh):
 @pytest.mark.parametrize("job", ["github", "gitlab"])
 def test_the_earlier_comment_is_changed_in_place(machine: Machine, job: str):
     """A comment of another author stays as it is, also with the marker."""
-    script, env = of_step(machine.pipeline, "plan", "comment")["run"], {}
+    script = of_step(machine.pipeline, "plan", "comment")["run"]
+    env: dict[str, Any] = {}
     if job == "gitlab":
         script = gitlab()["plan"]["after_script"][0]
         env = {"CI_MERGE_REQUEST_IID": "7", "CI_API_V4_URL": "https://git/api/v4", "CI_PROJECT_ID": "3"}
@@ -241,7 +242,7 @@ def test_a_merge_request_is_planned_and_applied_by_the_component_and_by_atlantis
     made.topic(fresh("orders"), partitions=2)
     made.write()
     jobs = gitlab()
-    allowed = {
+    allowed: dict[str, Any] = {
         "REPL_ALLOW_ENV": "REPL_USER",
         "REPL_ALLOW_FILES": "/etc/repl",
         "REPL_ALLOW_BOOTSTRAP": "127.0.0.1,localhost",

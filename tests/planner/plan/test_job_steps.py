@@ -24,7 +24,7 @@ from planner.model.topology import (
     Transform,
 )
 from planner.plan.agreement import disagreements
-from planner.plan.document import json_text
+from planner.render.plan.json import json_text
 from runtime.contract.spec import jobspec
 from runtime.contract.spec.jobspec import JobSpec
 from tests.fakes.simulated import simulate

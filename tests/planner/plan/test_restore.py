@@ -15,7 +15,6 @@ from planner.model.step import (
 )
 from planner.model.topology import AclRule, Cluster
 from planner.plan.agreement import disagreements
-from planner.plan.document import json_text
 from planner.plan.restore import (
     HELD,
     BackupState,
@@ -27,6 +26,7 @@ from planner.plan.restore import (
     restore_steps,
 )
 from planner.render.plan.documents import markdown
+from planner.render.plan.json import json_text
 from planner.render.plan.text import steps_text, text
 from planner.state import planfile
 from tests.fakes.tables import cases

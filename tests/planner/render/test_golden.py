@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from planner.model.plan import Plan
-from planner.plan.document import json_text
 from planner.render.plan.documents import markdown
+from planner.render.plan.json import json_text
 from planner.render.plan.text import text
 from tests.fakes.golden import agreed
 from tests.planner.render.scenes import SCENES

@@ -10,8 +10,9 @@ from planner.model.address import Kind, topic_address
 from planner.model.diagnostic import error, warning
 from planner.model.plan import Action, Change, FieldChange, Mode, Plan
 from planner.plan import with_diagnostics
-from planner.plan.document import ChangeSummary, failure_tree, json_tree
+from planner.plan.document import ChangeSummary, json_tree
 from planner.render.plan.documents import LIMIT, code, failed, html, markdown
+from planner.render.plan.json import failure_tree
 from planner.render.plan.text import steps_text, text
 from planner.render.plan.words import (
     created_text,

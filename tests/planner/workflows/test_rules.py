@@ -27,14 +27,14 @@ FRIDAY, MONDAY = 1_795_780_800, 1_796_040_000  # 2026-11-27 and 2026-11-30, noon
 @pytest.fixture
 def on(monkeypatch: pytest.MonkeyPatch):
     def set_day(seconds: int) -> None:
-        monkeypatch.setattr(rules.time, "time", lambda: seconds)
+        monkeypatch.setattr("planner.workflows.rules.time.time", lambda: seconds)
 
     monkeypatch.delenv(rules.POLICY, raising=False)
     return set_day
 
 
 def rule(expression: str, *, warn: bool = False, name: str = "r") -> Rule:
-    return Rule(name, "no", **({"warn": expression} if warn else {"deny": expression}))
+    return Rule(name, "no", warn=expression) if warn else Rule(name, "no", deny=expression)
 
 
 def planned(*changes: Change, labels: Any = None, rules: tuple[Rule, ...] = ()) -> Plan:
@@ -209,7 +209,7 @@ def test_a_policy_file_that_is_wrong(tmp_path: Path, text: str, wrong: str) -> N
 
 
 def test_without_the_extra_one_sentence_says_what_to_type(on, monkeypatch) -> None:
-    monkeypatch.setattr(rules.importlib.util, "find_spec", lambda _: None)
+    monkeypatch.setattr("importlib.util.find_spec", lambda _: None)
     with pytest.raises(Failure) as failed:
         judged(planned(rules=(rule("true"),)))
     (found,) = failed.value.diagnostics
