@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Iterator, Sequence
 from textwrap import wrap
 from typing import TYPE_CHECKING, Any
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
     from planner.config.schema.explain import KeyEntry
 
 FORMAT_VERSION = 1
-_WIDTH = 100
+_WIDTH = min(100, shutil.get_terminal_size((100, 24)).columns)
 
 
 @click.command()
