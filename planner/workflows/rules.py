@@ -3,7 +3,6 @@
 The operator's rules come from `--policy` and REPL_POLICY. No change of a topology can change them.
 """
 
-import importlib.util
 import json
 import os
 import re
@@ -21,6 +20,7 @@ from planner.model.plan import Mode, Plan
 from planner.model.topology import Rule
 from planner.plan import with_diagnostics
 from planner.plan.document import json_tree
+from runtime.contract.extras import Extra, is_missing, missing_extra
 
 POLICY = "REPL_POLICY"  # policy files, separated by commas
 CODE = "policy"
@@ -131,9 +131,9 @@ def _answers(rules: Sequence[Rule], tree: dict[str, Any] | None) -> Iterable[tup
 
 
 def _refuse_too_much(rules: Sequence[Rule]) -> None:
-    if importlib.util.find_spec("cel_expr_python") is None:
-        what = "rules of policies need the library of CEL, which is not installed"
-        raise Failure(error(what, 'pip install "kafka-repl[policies]"', source=rules[0].source, code=CODE))
+    if is_missing(Extra.POLICIES):
+        what, way_out = missing_extra(Extra.POLICIES, "a rule in CEL")
+        raise Failure(error(what, way_out, source=rules[0].source, code=CODE))
     if len(rules) > MOST_RULES:
         what = f"there are {len(rules)} rules, and at most {MOST_RULES} are judged"
         raise Failure(error(what, "join some with ||", source=rules[0].source, code=CODE))

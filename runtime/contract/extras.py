@@ -24,6 +24,7 @@ class Extra(StrEnum):
     FILES = "files"
     UI = "ui"
     DRILL = "drill"
+    POLICIES = "policies"
 
 
 _SPARK = ("pyspark", "py4j")  # where SPARK_HOME is set, they come from there
@@ -33,6 +34,7 @@ _MODULES = {
     Extra.SPARK: (*_SPARK, "numpy", "pandas", "pyarrow", "fastavro", "prometheus_client", "uvloop"),
     Extra.FILES: ("obstore", "pyarrow"),
     Extra.UI: ("starlette", "uvicorn"),
+    Extra.POLICIES: ("cel_expr_python",),
     Extra.DRILL: ("pytest", "pytest_bdd", "cryptography"),
 }
 

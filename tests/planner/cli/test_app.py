@@ -13,6 +13,9 @@ from runtime.contract.client.secrets import remember
 HERE = Path(__file__).resolve().parents[3]
 # What the root command needs, so every command has it. A command's own module adds its options alone.
 PARSING = {
+    "runtime",
+    "runtime.contract",
+    "runtime.contract.extras",
     "planner",
     "planner.cli",
     "planner.model",

@@ -67,8 +67,8 @@ def test_everything_once() -> None:
     assert topology.policies.max_deletes == 5
     assert dc1.labels == {"env": "prod", "region": "eu"}
     assert [(one.name, one.deny is None, str(one.source)) for one in topology.policies.rules] == [
-        ("no-deletes-on-fridays", False, f"{EVERYTHING}:93:13"),
-        ("says-deletes", True, f"{EVERYTHING}:95:34"),
+        ("no-deletes-on-fridays", False, f"{EVERYTHING}:115:13"),
+        ("says-deletes", True, f"{EVERYTHING}:116:61"),
     ]
     assert [(one.subject, one.operator, one.value) for one in topology.policies.require] == [
         ("min.insync.replicas", ">=", "2"),
