@@ -17,7 +17,6 @@ if TYPE_CHECKING:
     from planner.config.schema.explain import KeyEntry
 
 FORMAT_VERSION = 1
-_WIDTH = min(100, shutil.get_terminal_size((100, 24)).columns)
 
 
 @click.command()
@@ -45,18 +44,24 @@ def command(key: str | None, as_json: bool) -> int:
     return ExitCode.DONE
 
 
+def _width() -> int:
+    return min(100, shutil.get_terminal_size((100, 24)).columns)
+
+
 def _explain(entry: KeyEntry) -> None:
     from planner.config.schema.explain import same_name
 
     say(entry.path, bold=True)
-    click.echo("\n" + "\n".join(wrap(entry.doc, _WIDTH, initial_indent="  ", subsequent_indent="  ")) + "\n")
+    click.echo(
+        "\n" + "\n".join(wrap(entry.doc, _width(), initial_indent="  ", subsequent_indent="  ")) + "\n"
+    )
     for label, text in _facts(entry):
         click.echo("\n".join(_table([(f"{label}:", text)], width=8)))
     if entry.below:
         click.echo("\nKeys below it:\n")
         click.echo("\n".join(_table([(one.key.name, one.doc) for one in entry.below])))
     if others := same_name(entry):
-        click.echo("\nAlso: " + "\n      ".join(wrap(", ".join(others), _WIDTH - 6)))
+        click.echo("\nAlso: " + "\n      ".join(wrap(", ".join(others), _width() - 6)))
 
 
 def _facts(entry: KeyEntry) -> Iterator[tuple[str, str]]:
@@ -79,7 +84,7 @@ def _table(rows: Sequence[tuple[str, str]], width: int | None = None) -> Iterato
     """Yields rows of two columns; the second is wrapped."""
     width = width or max(len(name) for name, _ in rows)
     for name, text in rows:
-        first, *rest = wrap(text, _WIDTH - width - 4) or [""]
+        first, *rest = wrap(text, _width() - width - 4) or [""]
         yield f"  {name:{width}}  {first}".rstrip()
         yield from (f"{' ' * (width + 4)}{line}" for line in rest)
 

@@ -13,7 +13,7 @@ import msgspec
 from msgspec import Struct
 
 from planner.model.observed import BEFORE, CONFIG
-from planner.model.plan import Path, Value
+from planner.model.plan import Path
 from planner.model.shapes import (
     DurationShape,
     ListShape,
@@ -69,8 +69,7 @@ class Field(Struct, frozen=True):
 
 NOT_SET = "not set"
 OFF = "off"
-# Fields of flows and jobs that plan files of older releases do not have, with the value that they stand for
-# there. A field with this value is left out.
+# Fields of flows and jobs that are not shown where they have this value: the key is not used.
 ADDED: Mapping[str, str | None] = {
     "protect": OFF,
     "replication": None,
@@ -94,11 +93,6 @@ DERIVED: Mapping[str, DerivedFlag] = {
         "records of other writers", {False: "reported as foreign_writes", True: "expected at the destination"}
     ),
 }
-
-
-def with_added(values: Mapping[str, Value], shown: Mapping[str, object]) -> dict[str, Value]:
-    """Returns the values of a spec, with those fields of ADDED that it leaves out and that a plan shows."""
-    return {**{key: usual for key, usual in ADDED.items() if key in shown}, **values}
 
 
 def _field(

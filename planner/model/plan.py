@@ -1,41 +1,26 @@
 """The plan: the whole instruction for apply, with its changes and with what it was made from.
 
-A change has one address, what happens to it, why, and which of its fields change. All are plain values.
-`plain` gives a plan as trees of dicts, lists, text and numbers, of which its bytes and its digest are made: a
-field that holds its default is left out, addresses are written as people write them, and secrets that are
-written out in a cluster's client settings are masked. The bytes hold every field of the plan: the same plan
-has the same bytes on every machine.
+A change has one address, what happens to it, why, and which of its fields change. All are plain values. Only
+the inputs of a plan are saved and have a digest: everything else follows from them.
 """
 
 import hashlib
 import json
 from collections.abc import Mapping
-from dataclasses import MISSING, dataclass, field, fields, is_dataclass
-from enum import Enum, StrEnum
+from dataclasses import dataclass, field
+from enum import StrEnum
 from functools import cache
+from importlib.metadata import version
 from typing import Any
 
 from planner.model.address import Address
 from planner.model.diagnostic import Diagnostic, Severity
-from planner.model.step import (
-    AlterConfigs,
-    AlterQuota,
-    CreateAcl,
-    CreateTopic,
-    DeleteAcl,
-    DeleteTopic,
-    Disown,
-    GrowPartitions,
-    LaunchJob,
-    Own,
-    Reassign,
-    ReconfigureJob,
-    RestoreOffsets,
-    RestoreRecords,
-    Step,
-    StopJob,
-)
-from planner.model.topology import Cluster, Internal, Policies, looks_secret
+from planner.model.observed import Observed
+from planner.model.plain import plain
+from planner.model.restore import RestoredBackup
+from planner.model.step import ApplyRecord, Step
+from planner.model.topology import Cluster, Internal, Policies, Topology
+from runtime.contract.client.secrets import secret_settings
 
 Path = tuple[str, ...]
 # A field's value as plain data: durations are milliseconds, rates are bytes per second.
@@ -95,7 +80,6 @@ class Change:
     notes: tuple[str, ...] = field(default=())  # consequences: keys move, records inside, …
 
 
-FORMAT_VERSION = 1
 WAITS = "partition-waits"  # the code of a diagnostic: a partition of a flow waits for a decision
 
 
@@ -147,29 +131,94 @@ class PlannedFlow:
     from_files: bool = False
 
 
+@cache
+def release() -> str:
+    """Returns the version of this distribution."""
+    return version("repl")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlanInputs:
+    """What a plan is made from. The same inputs have the same plan, wherever and whenever it is made.
+
+    `observed` is what was read of the clusters. Relative paths of the topology start at `folder`. `targets`
+    are addresses as they were written. `adopt` names clusters of which the plan only registers what is as
+    declared. A rollback has the earlier apply, a restore its backup. `found` is what can't be found out again
+    without the clusters or the topology's files, such as the brokers' objections.
+    """
+
+    release: str  # another release may make another plan of the same inputs
+    mode: Mode
+    topology: Topology
+    observed: Observed
+    created_at: str = ""  # ISO 8601
+    folder: str = ""
+    targets: tuple[str, ...] = ()
+    adopt: tuple[str, ...] = ()
+    applied: ApplyRecord | None = None
+    backup: RestoredBackup | None = None
+    found: tuple[Diagnostic, ...] = ()
+
+
 @dataclass(frozen=True, slots=True)
 class Plan:
     """A plan has three properties, not one status: `complete` (all could be read), `errored`, `applyable`."""
 
-    topology: str
-    mode: Mode
-    topology_digest: str
-    created_at: str  # ISO 8601, set by the caller
-    clusters: Mapping[str, str]  # name → the cluster id that was seen
-    changes: tuple[Change, ...]
-    steps: tuple[Step, ...]
+    inputs: PlanInputs = field(repr=False)
+    changes: tuple[Change, ...] = ()
+    steps: tuple[Step, ...] = ()
     fingerprints: tuple[Fingerprint, ...] = ()
     diagnostics: tuple[Diagnostic, ...] = ()
     unknown: Mapping[str, str] = field(default_factory=dict)
-    targets: tuple[str, ...] = ()
-    connections: Mapping[str, Cluster] = field(
-        default_factory=dict
-    )  # how to reach the clusters; secrets are references
     flows: tuple[PlannedFlow, ...] = ()
-    internal: Internal = field(default_factory=Internal)  # settings of the internal topics
-    policies: Policies = field(default_factory=Policies)  # an apply checks them once more
-    labels: Mapping[str, Mapping[str, str]] = field(default_factory=dict)  # of clusters, for the rules
-    format_version: int = FORMAT_VERSION
+
+    @property
+    def topology(self) -> str:
+        """Returns the topology's name."""
+        return self.inputs.topology.name
+
+    @property
+    def mode(self) -> Mode:
+        return self.inputs.mode
+
+    @property
+    def created_at(self) -> str:
+        return self.inputs.created_at
+
+    @property
+    def targets(self) -> tuple[str, ...]:
+        return tuple(sorted(self.inputs.targets))
+
+    @property
+    def clusters(self) -> Mapping[str, str]:
+        """Returns the id of each cluster that was read, by name."""
+        observed = self.inputs.observed
+        return {
+            name: live.id
+            for name in sorted(observed.clusters)
+            if (live := observed.reachable(name)) is not None
+        }
+
+    @property
+    def connections(self) -> Mapping[str, Cluster]:
+        """Returns how to reach the clusters that were read; secrets are references."""
+        declared = self.inputs.topology.clusters
+        return {name: declared[name] for name in self.clusters if name in declared}
+
+    @property
+    def internal(self) -> Internal:
+        """Returns the settings of the internal topics."""
+        return self.inputs.topology.internal
+
+    @property
+    def policies(self) -> Policies:
+        """Returns the policies, which an apply checks once more."""
+        return self.inputs.topology.policies
+
+    @property
+    def labels(self) -> Mapping[str, Mapping[str, str]]:
+        """Returns the labels of the clusters that have some, for the rules."""
+        return {name: one.labels for name, one in self.inputs.topology.clusters.items() if one.labels}
 
     @property
     def complete(self) -> bool:
@@ -199,109 +248,26 @@ class Plan:
         )
 
 
-STEP_KINDS: Mapping[str, type[Step]] = {
-    "create_topic": CreateTopic,
-    "grow_partitions": GrowPartitions,
-    "alter_configs": AlterConfigs,
-    "reassign": Reassign,
-    "delete_topic": DeleteTopic,
-    "create_acl": CreateAcl,
-    "delete_acl": DeleteAcl,
-    "alter_quota": AlterQuota,
-    "own": Own,
-    "disown": Disown,
-    "launch_job": LaunchJob,
-    "reconfigure_job": ReconfigureJob,
-    "stop_job": StopJob,
-    "restore_records": RestoreRecords,
-    "restore_offsets": RestoreOffsets,
-}
-KIND_OF: Mapping[type[Step], str] = {kind: name for name, kind in STEP_KINDS.items()}
-
-
-def plain(value: Any) -> Any:
-    """Returns any value of the model as a plain tree."""
-    match value:
-        case Enum():
-            return value.value
-        case None | bool() | int() | float() | str():
-            return value
-        case Address():
-            return str(value)
-        case Mapping():
-            return {str(key): plain(one) for key, one in value.items()}
-        case tuple() | list():
-            return [plain(one) for one in value]
-        case frozenset() | set():
-            return sorted(plain(one) for one in value)
-        case Cluster():
-            return _fields({**_by_name(value), "client": _without_secrets(value)}, type(value))
-        case _ if type(value) in KIND_OF:
-            return {"step": KIND_OF[type(value)], **_fields(_by_name(value), type(value))}
-        case _ if is_dataclass(value):
-            return _fields(_by_name(value), type(value))
-        case _:
-            raise TypeError(f"{type(value).__name__} has no plain form")
-
-
-def literal_secrets(plan: Plan) -> list[str]:
-    """Returns `dc1: sasl.password` for each secret that is written out instead of being a reference."""
-    return [
-        f"{name}: {key}"
-        for name, cluster in sorted(plan.connections.items())
-        for key, value in sorted(cluster.client.items())
-        if isinstance(value, str) and looks_secret(key)
-    ]
-
-
-def _without_secrets(cluster: Cluster) -> dict[str, Any]:
-    return {
-        key: SENSITIVE if isinstance(value, str) and looks_secret(key) else value
-        for key, value in sorted(cluster.client.items())
-    }
-
-
-def _by_name(value: Any) -> dict[str, Any]:
-    return {name: getattr(value, name) for name, _ in _defaults(type(value))}  # type: ignore[arg-type]
-
-
-def _fields(values: Mapping[str, Any], kind: type) -> dict[str, Any]:
-    return {name: plain(values[name]) for name, default in _defaults(kind) if values[name] != default}
-
-
-@cache
-def _defaults(kind: type) -> tuple[tuple[str, Any], ...]:
-    """Returns each field with its default. MISSING stands for no default and equals no value."""
-    return tuple(
-        (
-            one.name,
-            one.default
-            if one.default is not MISSING
-            else one.default_factory()
-            if one.default_factory is not MISSING
-            else MISSING,
-        )
-        for one in fields(kind)
-    )
-
-
 PREFIX = "sha256:"
 
 
 def digest(plan: Plan) -> str:
     """Returns the name of this plan: `sha256:` and 64 hex digits."""
-    return digest_of(body_of(plan))
+    return digest_of(body_of(plan.inputs))
 
 
-def body_of(plan: Plan) -> dict[str, Any]:
-    """Returns the plan as the plain tree that a plan file holds."""
-    body = plain(plan)
+def body_of(inputs: PlanInputs) -> dict[str, Any]:
+    """Returns the inputs as the plain tree of a plan file. Secrets that are written out are masked."""
+    body = plain(inputs)
     assert isinstance(body, dict)
+    for job in body["topology"].get("jobs", {}).values():
+        conf = job.get("conf", {})
+        conf.update(dict.fromkeys(secret_settings(conf), SENSITIVE))
     return body
 
 
 def digest_of(body: dict[str, Any]) -> str:
-    """Returns the digest of a plan's plain tree."""
+    """Returns the digest of a plain tree of inputs."""
     return PREFIX + hashlib.sha256(canonical(body)).hexdigest()
 
 

@@ -9,7 +9,8 @@ from planner.diff.values import displayed, displayed_values
 from planner.model.address import Kind
 from planner.model.diagnostic import Diagnostic
 from planner.model.observed import CONFIG
-from planner.model.plan import SENSITIVE, Action, Change, FieldChange, Mode, Plan, digest, plain
+from planner.model.plain import kind_name, plain
+from planner.model.plan import SENSITIVE, Action, Change, FieldChange, Mode, Plan, digest
 from planner.model.step import Step
 
 FORMAT_VERSION = "1.0"
@@ -72,7 +73,7 @@ def json_tree(plan: Plan) -> dict[str, Any]:
         "topology": plan.topology,
         "mode": plan.mode.value,
         "created_at": plan.created_at,
-        "topology_digest": plan.topology_digest,
+        "topology_digest": plan.inputs.topology.digest,
         "digest": None if drift else digest(plan),
         "complete": plan.complete,
         "errored": plan.errored,
@@ -98,7 +99,7 @@ def _named_clusters(plan: Plan) -> set[str]:
 
 def _step(step: Step, change: Change | None) -> dict[str, Any]:
     """Returns a step with the reason of its change. Sensitive values are masked."""
-    tree: dict[str, Any] = plain(step)
+    tree: dict[str, Any] = {"step": kind_name(type(step)), **plain(step)}
     if change is None:
         return tree
     hidden = {one.key.removeprefix(CONFIG) for one in change.fields if one.sensitive}

@@ -4,6 +4,8 @@ Only what was read is compared: a setting that the plan never read may change wi
 After an interrupted apply of the same plan, the steps that are done are compared with what they left behind.
 """
 
+import hashlib
+import json
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -11,7 +13,7 @@ from planner.diff.differ import owned_by_address
 from planner.diff.record import SPEC, STATE, DestinationJobs, digest
 from planner.diff.typed_values import REPLICATION, explicit
 from planner.diff.values import displayed, readable, same_value
-from planner.model.address import Address, Kind
+from planner.model.address import Address, Kind, flow_address
 from planner.model.diagnostic import Diagnostic, ExitCode, error
 from planner.model.observed import LiveJob, Observed, ObservedCluster, ObservedTopic, RegistryEntry
 from planner.model.plan import Fingerprint, Plan
@@ -36,6 +38,7 @@ from planner.plan.quotas import quota_differences, quota_fingerprint, shown
 from runtime.contract.spec import jobspec
 
 DRIVER = "driver"
+RECORDED = "recorded"  # a digest of what the registry holds of a flow or a job
 
 
 def fingerprints(
@@ -51,6 +54,9 @@ def fingerprints(
     for step in steps:
         if step.address.cluster is None:
             jobs.setdefault((step.cluster, step.address))
+            if isinstance(step, LaunchJob | ReconfigureJob):  # its spec follows from all of its flows
+                flows = jobspec.decode(step.spec).flows
+                jobs.update(((step.cluster, flow_address(flow.name)), None) for flow in flows)
             continue
         keys.setdefault(step.address, set(read.get(step.address, ())))
         match step:
@@ -105,7 +111,8 @@ class _ClusterIndex:
     def fingerprint_of_job_or_flow(self, address: Address, cluster: str) -> Fingerprint | None:
         """Returns the fingerprint of a flow or a job at a destination.
 
-        A flow has its owner and state. A job also has its driver and the spec that it runs.
+        Both have their owner and what the registry holds of them, a flow its state. A job that runs has its
+        driver and its spec.
         """
         live = self.observed.reachable(cluster)
         if live is None:
@@ -114,13 +121,21 @@ class _ClusterIndex:
         entry = known_jobs.entries.get(address)
         owner = _owner_of(entry)
         if address.kind is not Kind.JOB:
-            seen = {} if entry is None else {STATE: entry.spec.get(STATE)}
+            seen = {} if entry is None else {STATE: entry.spec.get(STATE), **_recorded(entry)}
             return Fingerprint(address, exists=entry is not None, config=seen, owner=owner, cluster=cluster)
         job = known_jobs.job(address.name)
         if job is None or not job.live:
-            return Fingerprint(address, exists=False, owner=owner, cluster=cluster)
-        seen = {DRIVER: job.driver, SPEC: None if job.spec is None else digest(job.spec)}
+            return Fingerprint(address, exists=False, config=_recorded(entry), owner=owner, cluster=cluster)
+        spec = None if job.spec is None else digest(job.spec)
+        seen = {DRIVER: job.driver, SPEC: spec, **_recorded(entry)}
         return Fingerprint(address, exists=True, config=seen, owner=owner, cluster=cluster)
+
+
+def _recorded(entry: RegistryEntry | None) -> dict[str, str | None]:
+    if entry is None:
+        return {}
+    held = json.dumps(dict(entry.spec), sort_keys=True).encode()
+    return {RECORDED: hashlib.sha256(held).hexdigest()[:16]}
 
 
 def _topic_fingerprint(
@@ -205,7 +220,8 @@ def _jobs_that_end(steps: Sequence[Step]) -> set[Address]:
 
 
 def _owner_alone(one: Fingerprint) -> Fingerprint:
-    return replace(one, exists=False, config={})
+    """Returns what matters of a job that ends: its owner, and how it is recorded to have been started."""
+    return replace(one, exists=False, config={RECORDED: one.config.get(RECORDED)})
 
 
 def difference_between(then: Fingerprint, now: Fingerprint) -> str:
@@ -225,7 +241,10 @@ def difference_between(then: Fingerprint, now: Fingerprint) -> str:
     if then.removal is not None and then.removal != now.removal:
         return f"removing it means {now.removal} now, {then.removal} when the plan was made"
     for key, value in then.config.items():
-        if not same_value(key, value, now.config.get(key)):
+        if key == RECORDED:
+            if value != now.config.get(key):
+                return "was applied differently since the plan was made"
+        elif not same_value(key, value, now.config.get(key)):
             found = _shown(key, now.config.get(key))
             return f"{key} is {found} now, {_shown(key, value)} when the plan was made"
     return ""

@@ -39,7 +39,7 @@ from planner.model.step import (
 )
 from planner.model.topology import RUNNING
 from runtime.contract.spec import jobspec
-from runtime.contract.spec.jobspec import JobSpec
+from runtime.contract.spec.jobspec import JobSpec, LaunchSpec
 
 JobStep = LaunchJob | ReconfigureJob | StopJob
 IDLE = (Action.NO_OP, Action.UNKNOWN)
@@ -52,6 +52,16 @@ def launch_that_runs(known_jobs: DestinationJobs, job: str) -> str:
         return msgspec.json.encode(live.spec.launch).decode()
     entry = known_jobs.job_entry(job)
     return entry.spec.get(LAUNCH, "") if entry is not None else ""
+
+
+def launch_of(text: str) -> LaunchSpec | None:
+    """Returns how a job was started, from its JSON text; None if the text can't be read."""
+    if not text:
+        return LaunchSpec()
+    try:
+        return msgspec.json.decode(text, type=LaunchSpec)
+    except (msgspec.DecodeError, RecursionError):
+        return None
 
 
 def jobs_to_stop(

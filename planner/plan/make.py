@@ -17,7 +17,7 @@ from planner.model.address import Address, Kind, flow_address, job_address, topi
 from planner.model.desired import Declared, Desired, DesiredAcl, DesiredQuota, MirroredBy, QuarantineOf
 from planner.model.diagnostic import Diagnostic, error, note, warning
 from planner.model.observed import Observed, RegistryEntry, Unreachable
-from planner.model.plan import WAITS, Action, Change, Mode, Plan, PlannedFlow
+from planner.model.plan import WAITS, Action, Change, Plan, PlanInputs, PlannedFlow
 from planner.model.step import Own
 from planner.model.topology import RUNNING, Cluster, FlowState, Protect, Topology
 from planner.plan.fingerprint import fingerprints
@@ -258,16 +258,9 @@ def _protections(
             yield from ((name, one) for one in sorted(found) if one.cluster == flow.destination_cluster)
 
 
-def make_plan(
-    desired: Desired,
-    observed: Observed,
-    changes: Sequence[Change],
-    topology: Topology,
-    mode: Mode = Mode.APPLY,
-    created_at: str = "",
-    targets: Sequence[str] = (),
-) -> Plan:
-    """Returns the plan for these changes; with `targets`, for the named objects and their needs only."""
+def make_plan(inputs: PlanInputs, desired: Desired, changes: Sequence[Change]) -> Plan:
+    """Returns the plan for these changes; with targets, for the named objects and their needs only."""
+    topology, observed, targets = inputs.topology, inputs.observed, inputs.targets
     owned = owned_by_address(observed)
     kept, about_targets = select(changes, targets, desired, owned, topology)
     unknown = _unknown(desired, observed, topology, kept, partial=bool(targets))
@@ -277,36 +270,30 @@ def make_plan(
         for one in desired.topics
     }
     read |= {one.address: set(one.values) for one in desired.quotas}
-    reachable = sorted(name for name in observed.clusters if observed.reachable(name) is not None)
     return Plan(
-        topology=desired.topology,
-        mode=mode,
-        topology_digest=topology.digest,
-        created_at=created_at,
-        clusters={name: live.id for name in reachable if (live := observed.reachable(name)) is not None},
+        inputs,
         changes=kept,
         steps=steps,
         fingerprints=fingerprints(steps, observed, read),
         diagnostics=(
             *observed.diagnostics,
             *desired.diagnostics,
-            *check(desired, observed, kept, topology, mode),
+            *check(desired, observed, kept, topology, inputs.mode),
             *consequences(desired, observed, kept, unknown, topology.clusters),
             *about_targets,
         ),
         unknown=unknown,
-        targets=tuple(sorted(targets)),
-        connections={name: topology.clusters[name] for name in reachable if name in topology.clusters},
         flows=_flows(desired, topology),
-        internal=topology.internal,
-        policies=topology.policies,
-        labels={name: one.labels for name, one in topology.clusters.items() if one.labels},
     )
 
 
 def with_diagnostics(plan: Plan, found: Sequence[Diagnostic]) -> Plan:
-    """Returns the plan with further diagnostics, such as those of the brokers' own check, each once."""
-    return replace(plan, diagnostics=tuple(dict.fromkeys([*plan.diagnostics, *found]))) if found else plan
+    """Returns the plan with what can't be found out again, such as the brokers' objections, each once."""
+    new = tuple(one for one in dict.fromkeys(found) if one not in plan.diagnostics)
+    if not new:
+        return plan
+    inputs = replace(plan.inputs, found=(*plan.inputs.found, *new))
+    return replace(plan, inputs=inputs, diagnostics=(*plan.diagnostics, *new))
 
 
 def expected_dead(topology: Topology) -> frozenset[str]:

@@ -1,4 +1,4 @@
-"""What a plan does with client quotas: its steps, how a step agrees with its change, and its undoing."""
+"""What a plan does with client quotas: its steps, and how they are undone."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
@@ -93,35 +93,6 @@ def shown(key: str, value: float | str | None) -> str:
     if isinstance(value, str) and value.isdecimal():
         value = int(value)
     return str(displayed((key,), value))
-
-
-def quota_problems(step: AlterQuota, change: Change, seen: Fingerprint) -> Iterator[str]:
-    """Yields where a step is not what its change shows, for plans that come from a file."""
-    if step.entity.name != step.address.name:
-        yield f"its entity is {step.entity}"
-    moved = limits_moved(change)
-    if sorted((*step.set, *step.unset)) != sorted(moved):
-        yield f"it changes {', '.join(sorted((*step.set, *step.unset)))}, and {', '.join(moved)} is shown"
-        return
-    for key, field in moved.items():
-        if step.set.get(key) != field.new:
-            yield f"{key} is not set as it is shown"
-        before = seen.config.get(key)
-        if (None if before is None else float(before)) != field.old:
-            yield f"{key} was not what is shown when the plan was made"
-    if seen.exists is (change.action is Action.CREATE):
-        yield f"it {'existed' if seen.exists else 'did not exist'} when the plan was made"
-
-
-def quota_entry_problems(entry: RegistryEntry, change: Change) -> Iterator[str]:
-    """Yields where a registry entry is not what the change shows: it decides what later plans delete."""
-    recorded = recorded_quota(entry.spec)
-    if recorded is None or recorded[0].name != entry.address.name:
-        yield "it registers another quota"
-        return
-    entity, values = recorded
-    if {**entity.parts, **values} != dict(change.after or {}):
-        yield "it registers other limits than are shown"
 
 
 def undo_quota(

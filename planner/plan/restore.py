@@ -4,24 +4,24 @@ A topic is created with settings that keep every record while it is restored: no
 the producers' timestamps. Its own settings are set once its records are there and were compared.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
-from typing import Any
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict
 
 from planner.model.address import Address, Kind, group_address, topic_address
 from planner.model.diagnostic import Diagnostic, note, warning
-from planner.model.observed import acl_rule, acl_spec
-from planner.model.plan import Action, Change, FieldChange, Plan
+from planner.model.observed import acl_spec
+from planner.model.plan import Action, Change, FieldChange, Path, Plan, PlanInputs, Value
+from planner.model.restore import RestoredBackup, RestoredGroup, RestoredTopic
 from planner.model.step import (
     AlterConfigs,
-    BackedUpOffset,
     CreateAcl,
     CreateTopic,
     RestoreOffsets,
     RestoreRecords,
     Step,
 )
-from planner.model.topology import AclRule
+from planner.plan.fingerprint import fingerprints
+from planner.plan.guards import ownership
 from planner.plan.steps import in_order
 from runtime.contract.spec.acls import EVERY_TOPIC
 from runtime.contract.spec.topic_settings import BOUNDS, supported
@@ -38,89 +38,58 @@ _WIDE = "it applies to other topics too"
 _OF_A_CLUSTER = ("leader.replication.throttled.replicas", "follower.replication.throttled.replicas")
 
 
-@dataclass(frozen=True, slots=True)
-class BackupState:
-    """Which backup is restored: the manifest of `flow` in `folder` after a commit, and up to which time.
-
-    `client` is how the object store is reached that holds it, as the steps have it.
-    """
-
-    endpoint: str
-    folder: str
-    flow: str
-    commit: int
-    digest: str
-    until: str = ""
-    client: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class RestoredTopic:
-    """A topic to restore. `exists`: the cluster has it, and it is empty or holds a part of this restore.
-
-    `ends` has, for each partition, the offset of the backup before which the restore ends.
-    """
-
-    name: str
-    source: str
-    source_id: str
-    partitions: int
-    replication: int | None
-    config: Mapping[str, str]
-    ends: tuple[int, ...]
-    records: int
-    exists: bool = False
-    notes: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class RestoredGroup:
-    """A consumer group whose offsets are restored, by partitions of the restored topics."""
-
-    name: str
-    offsets: tuple[BackedUpOffset, ...]
-    snapshot: str = field(default="")
-
-
 def fitting(config: Mapping[str, str], known: Mapping[str, str]) -> dict[str, str]:
     """Returns the settings of a backed-up topic that a cluster with these settings has."""
     kept = {key: value for key, value in config.items() if key not in _OF_A_CLUSTER}
     return dict(sorted(supported(kept, known).items()))
 
 
-def restore_changes(
-    backup: BackupState,
-    cluster: str,
-    held: Mapping[str, str],
-    topics: Iterable[RestoredTopic],
-    groups: Iterable[RestoredGroup],
-    acls: Iterable[AclRule],
-) -> tuple[Change, ...]:
-    """Returns the changes. `held` are the settings of HELD that the cluster has."""
-    changes = [_topic_change(backup, cluster, held, one) for one in topics]
-    changes += [_group_change(backup, cluster, one) for one in groups]
+def restore_plan(inputs: PlanInputs) -> Plan:
+    """Returns the plan of a restore. What is not allowed is an error of the plan."""
+    backup = inputs.backup
+    assert backup is not None
+    changes = restore_changes(backup)
+    steps = restore_steps(backup)
+    configs = {step.address: set(step.config) for step in steps if isinstance(step, CreateTopic)}
+    return Plan(
+        inputs,
+        changes,
+        steps,
+        fingerprints(steps, inputs.observed, configs),
+        (
+            *inputs.observed.diagnostics,
+            *ownership(inputs.topology.name, inputs.observed, changes),
+            *inputs.found,
+            *approval(backup),
+        ),
+    )
+
+
+def restore_changes(backup: RestoredBackup) -> tuple[Change, ...]:
+    """Returns the changes of a restore."""
+    changes = [_topic_change(backup, one) for one in backup.topics]
+    changes += [_group_change(backup, one) for one in backup.groups]
     changes += [
         Change(
-            address=Address(Kind.ACL, cluster, rule.name),
+            address=Address(Kind.ACL, backup.cluster, rule.name),
             action=Action.CREATE,
-            reason=f"from the backup {backup.endpoint}",
+            reason=f"from the backup {backup.state.endpoint}",
             fields=(FieldChange(("rule",), None, rule.name),),
             after=acl_spec(rule),
             notes=(_WIDE,) if rule.pattern == "PREFIXED" or rule.resource == EVERY_TOPIC else (),
         )
-        for rule in sorted(acls)
+        for rule in sorted(backup.acls)
     ]
     return tuple(sorted(changes, key=lambda one: one.address))
 
 
-def approval(
-    backup: BackupState, groups: Sequence[RestoredGroup], acls: Sequence[AclRule]
-) -> Iterator[Diagnostic]:
+def approval(backup: RestoredBackup) -> Iterator[Diagnostic]:
     """Yields what a person has to approve: rules and offsets that only an unsigned snapshot asks for.
 
     A digest shows that a snapshot was not damaged, and not which writer of the folder has made it. The plan
     shows each rule and each offset, and its steps write these alone.
     """
+    groups, acls = backup.groups, backup.acls
     if not groups and not acls:
         return
     wanted = [f"ACL rules ({len(acls)})"] if acls else []
@@ -129,220 +98,134 @@ def approval(
     left_out += ["choose groups with --groups"] if groups else []
     severity = warning if acls else note
     yield severity(
-        f"{' and '.join(wanted)} are those that the snapshots in {backup.folder} name, which are not signed",
+        f"{' and '.join(wanted)} are those that the snapshots in {backup.state.folder} name, which are not"
+        " signed",
         f"read each of them before you approve: any writer of the folder may have asked for it. Otherwise"
         f" {' and '.join(left_out)}",
         code="restore",
     )
 
 
-def _topic_change(backup: BackupState, cluster: str, held: Mapping[str, str], topic: RestoredTopic) -> Change:
+def _topic_change(backup: RestoredBackup, topic: RestoredTopic) -> Change:
+    state = backup.state
+    own: dict[str, Value] = {"partitions": topic.partitions, "replication": topic.replication}
+    config = dict(sorted(topic.config.items()))
     after: dict[str, object] = {
         "restore": {
-            **{key: value for key, value in asdict(backup).items() if key != "until" and value != ""},
+            **{key: value for key, value in asdict(state).items() if key != "until" and value != ""},
             "source": topic.source,
             "source_id": topic.source_id,
             "ends": list(topic.ends),
             "records": topic.records,
         }
     }
+    fields: dict[Path, Value] = {
+        ("records",): topic.records,
+        ("backup",): f"{state.folder}, flow {state.flow}, commit {state.commit}",
+        ("before offsets",): ", ".join(f"{number}: {end}" for number, end in enumerate(topic.ends)),
+    }
     if not topic.exists:
-        after |= {
-            "partitions": topic.partitions,
-            "replication": topic.replication,
-            "config": dict(sorted(topic.config.items())),
-            "held": dict(sorted(held.items())),
+        after |= {**own, "config": config, "held": dict(sorted(backup.held.items()))}
+        fields = {
+            **{(key,): value for key, value in own.items()},
+            **fields,
+            **{("config", key): value for key, value in config.items()},
         }
-    until = f", up to {backup.until}" if backup.until else ""
+    until = f", up to {state.until}" if state.until else ""
     return Change(
-        address=topic_address(cluster, topic.name),
+        address=topic_address(backup.cluster, topic.name),
         action=Action.UPDATE if topic.exists else Action.CREATE,
-        reason=f"{topic.source} of the backup {backup.endpoint}{until}",
-        fields=_topic_fields(after),
+        reason=f"{topic.source} of the backup {state.endpoint}{until}",
+        fields=tuple(FieldChange(path, None, value) for path, value in fields.items()),
         after=after,
         notes=topic.notes,
     )
 
 
-def _topic_fields(after: Mapping[str, Any]) -> tuple[FieldChange, ...]:
-    """Returns what a reader of the plan sees of a restored topic."""
-    restore = after["restore"]
-    found = [
-        FieldChange(("records",), None, restore["records"]),
-        FieldChange(
-            ("backup",), None, f"{restore['folder']}, flow {restore['flow']}, commit {restore['commit']}"
-        ),
-        FieldChange(
-            ("before offsets",),
-            None,
-            ", ".join(f"{number}: {end}" for number, end in enumerate(restore["ends"])),
-        ),
-    ]
-    if "config" in after:
-        found.insert(0, FieldChange(("partitions",), None, after["partitions"]))
-        found.insert(1, FieldChange(("replication",), None, after["replication"]))
-        found += [FieldChange(("config", key), None, value) for key, value in sorted(after["config"].items())]
-    return tuple(found)
-
-
-def _group_change(backup: BackupState, cluster: str, group: RestoredGroup) -> Change:
-    after: dict[str, object] = {
-        "flow": backup.flow,
-        "offsets": [
-            {"topic": one.topic, "partition": one.partition, "offset": one.offset, "metadata": one.metadata}
-            for one in group.offsets
-        ],
-    }
+def _group_change(backup: RestoredBackup, group: RestoredGroup) -> Change:
     return Change(
-        address=group_address(cluster, group.name),
+        address=group_address(backup.cluster, group.name),
         action=Action.CREATE,
         reason=f"snapshot of {group.snapshot}; offsets of the backup, which are translated",
-        fields=_group_fields(after),
-        after=after,
+        fields=tuple(
+            FieldChange(
+                (f"{one.topic}-{one.partition}",),
+                None,
+                f"{one.offset}, metadata {one.metadata}" if one.metadata else one.offset,
+            )
+            for one in group.offsets
+        ),
+        after={"flow": backup.state.flow, "offsets": [asdict(one) for one in group.offsets]},
     )
 
 
-def _group_fields(after: Mapping[str, Any]) -> tuple[FieldChange, ...]:
-    return tuple(
-        FieldChange(
-            (f"{one['topic']}-{one['partition']}",),
-            None,
-            f"{one['offset']}, metadata {one['metadata']}" if one["metadata"] else one["offset"],
-        )
-        for one in after["offsets"]
-    )
-
-
-def restore_steps(changes: Sequence[Change], topology: str = "") -> tuple[Step, ...]:
-    """Returns the steps of the changes. The changes hold all of it: the same changes have the same steps."""
-    steps: list[Step] = []
-    for change in changes:
-        assert change.address.cluster is not None
-        match change.address.kind:
-            case Kind.TOPIC:
-                steps += _topic_steps(change.address, change.address.cluster, change.after or {})
-            case Kind.ACL:
-                rule = acl_rule(change.address.cluster, _texts(change.after or {}))
-                if rule is not None:
-                    steps.append(
-                        CreateAcl(f"create:{change.address}", change.address, change.address.cluster, rule)
-                    )
-            case _:
-                pass
+def restore_steps(backup: RestoredBackup) -> tuple[Step, ...]:
+    """Returns the steps of a restore, in the order of their needs."""
+    cluster = backup.cluster
+    steps = [step for topic in backup.topics for step in _topic_steps(backup, topic)]
     restored = {step.topic: step.id for step in steps if isinstance(step, RestoreRecords)}
-    for change in changes:
-        if change.address.kind is Kind.GROUP:
-            steps.append(_group_step(change, restored))
+    for rule in backup.acls:
+        address = Address(Kind.ACL, cluster, rule.name)
+        steps.append(CreateAcl(f"create:{address}", address, cluster, rule))
+    for group in backup.groups:
+        address = group_address(cluster, group.name)
+        steps.append(
+            RestoreOffsets(
+                id=f"offsets:{address}",
+                address=address,
+                cluster=cluster,
+                group=group.name,
+                flow=backup.state.flow,
+                offsets=group.offsets,
+                needs=tuple(sorted({restored[one.topic] for one in group.offsets if one.topic in restored})),
+            )
+        )
     return in_order(steps)
 
 
-def _texts(after: Mapping[str, object]) -> dict[str, str]:
-    return {key: str(value) for key, value in after.items()}
-
-
-def _topic_steps(address: Address, cluster: str, after: Mapping[str, Any]) -> list[Step]:
-    restore = after["restore"]
-    needs: list[str] = []
-    steps: list[Step] = []
-    config, held = after.get("config"), after.get("held", {})
-    if config is not None:
-        made = CreateTopic(
-            id=f"create:{address}",
-            address=address,
-            cluster=cluster,
-            topic=address.name,
-            partitions=after["partitions"],
-            replication=after["replication"],
-            config=dict(sorted({**config, **held}.items())),
-        )
-        steps.append(made)
-        needs.append(made.id)
+def _topic_steps(backup: RestoredBackup, topic: RestoredTopic) -> Iterator[Step]:
+    state, held, cluster = backup.state, backup.held, backup.cluster
+    address = topic_address(cluster, topic.name)
+    create = CreateTopic(
+        id=f"create:{address}",
+        address=address,
+        cluster=cluster,
+        topic=topic.name,
+        partitions=topic.partitions,
+        replication=topic.replication,
+        config=dict(sorted({**topic.config, **held}.items())),
+    )
     records = RestoreRecords(
         id=f"restore:{address}",
         address=address,
         cluster=cluster,
-        topic=address.name,
-        endpoint=restore["endpoint"],
-        folder=restore["folder"],
-        flow=restore["flow"],
-        commit=restore["commit"],
-        digest=restore["digest"],
-        source=restore["source"],
-        source_id=restore["source_id"],
-        ends=tuple(restore["ends"]),
-        records=restore["records"],
-        client=restore.get("client", ""),
-        needs=tuple(needs),
+        topic=topic.name,
+        endpoint=state.endpoint,
+        folder=state.folder,
+        flow=state.flow,
+        commit=state.commit,
+        digest=state.digest,
+        source=topic.source,
+        source_id=topic.source_id,
+        ends=topic.ends,
+        records=topic.records,
+        client=state.client,
+        needs=() if topic.exists else (create.id,),
     )
-    steps.append(records)
-    if config is not None:
-        own = {key: config[key] for key, value in held.items() if key in config and config[key] != value}
-        unset = tuple(sorted(key for key in held if key not in config))
-        if own or unset:
-            steps.append(
-                AlterConfigs(
-                    id=f"configure:{address}",
-                    address=address,
-                    cluster=cluster,
-                    topic=address.name,
-                    set=own,
-                    unset=unset,
-                    old=dict(sorted(held.items())),
-                    needs=(records.id,),
-                )
-            )
-    return steps
-
-
-def _group_step(change: Change, restored: Mapping[str, str]) -> RestoreOffsets:
-    after: Mapping[str, Any] = change.after or {}
-    offsets = tuple(
-        BackedUpOffset(one["topic"], one["partition"], one["offset"], one["metadata"])
-        for one in after["offsets"]
-    )
-    assert change.address.cluster is not None
-    return RestoreOffsets(
-        id=f"offsets:{change.address}",
-        address=change.address,
-        cluster=change.address.cluster,
-        group=change.address.name,
-        flow=after["flow"],
-        offsets=offsets,
-        needs=tuple(sorted({restored[one.topic] for one in offsets if one.topic in restored})),
-    )
-
-
-def restore_problems(plan: Plan) -> Iterator[tuple[str, str]]:
-    """Yields where the steps of a restore are not those of its changes, or what is shown differs."""
-    for change in plan.changes:
-        kind, cluster = change.address.kind, change.address.cluster
-        fits = kind in (Kind.TOPIC, Kind.GROUP, Kind.ACL) and change.action in (Action.CREATE, Action.UPDATE)
-        if not fits or cluster not in plan.clusters or cluster not in plan.connections:
-            yield str(change.address), "no restore changes it"
-            return
-    try:
-        wanted = restore_steps(plan.changes)
-        fields = [_fields_of(change) for change in plan.changes]
-    except (KeyError, TypeError, ValueError, AttributeError):
-        yield "", "a change does not say what is restored"
+    if topic.exists:
+        yield records
         return
-    for change, shown in zip(plan.changes, fields, strict=True):
-        if change.fields != shown:
-            yield str(change.address), "what it would restore is not what is shown"
-    if wanted != plan.steps:
-        known = {step.id: step for step in wanted}
-        other = next((one for one in plan.steps if known.get(one.id) != one), None)
-        where = other or next((one for one in wanted if one not in plan.steps), None)
-        yield (str(where.address) if where is not None else ""), "a step is not the one of its change"
-
-
-def _fields_of(change: Change) -> tuple[FieldChange, ...]:
-    after: Mapping[str, Any] = change.after or {}
-    match change.address.kind:
-        case Kind.TOPIC:
-            return _topic_fields(after)
-        case Kind.GROUP:
-            return _group_fields(after)
-        case _:
-            rule = acl_rule(change.address.cluster or "", _texts(after))
-            return (FieldChange(("rule",), None, rule.name if rule is not None else ""),)
+    yield from (create, records)
+    own = {key: topic.config[key] for key, value in held.items() if topic.config.get(key, value) != value}
+    unset = tuple(sorted(held.keys() - topic.config.keys()))
+    if own or unset:
+        yield AlterConfigs(
+            id=f"configure:{address}",
+            address=address,
+            cluster=cluster,
+            topic=topic.name,
+            set=own,
+            unset=unset,
+            old=dict(sorted(held.items())),
+            needs=(records.id,),
+        )

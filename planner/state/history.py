@@ -14,6 +14,7 @@ from confluent_kafka import Producer
 from planner.kafka import ClusterEndpoint
 from planner.kafka.log import append, read
 from planner.model.diagnostic import Diagnostic, warning
+from planner.model.plain import NotPlain, value_of
 from planner.model.step import ApplyRecord, Step, StepResult
 from planner.state.internal_topics import decode, encode, shaped
 from runtime.contract.records.record_values import UnreadableValue
@@ -22,7 +23,6 @@ from runtime.contract.spec.naming import HISTORY
 # Well below the 1 MB that a client sends in one record by default.
 RECORD_BYTES = 256 * 1024
 
-DecodeStep = Callable[[Mapping[str, Any]], Step]
 Unreadable = Callable[[UnreadableValue], None]  # called with each record that is skipped
 
 
@@ -108,9 +108,7 @@ def finished(result: str, at_ms: int) -> bytes:
     return encode({"event": "finished", "result": result, "at": at_ms})
 
 
-def fold(
-    records: Iterable[tuple[bytes, bytes]], decode_step: DecodeStep, unreadable: Unreadable
-) -> tuple[ApplyRecord, ...]:
+def fold(records: Iterable[tuple[bytes, bytes]], unreadable: Unreadable) -> tuple[ApplyRecord, ...]:
     """Returns every apply in the log, oldest first. Events without their `started` event are skipped."""
     applies: dict[str, ApplyRecord] = {}
     for key, value in records:
@@ -120,7 +118,7 @@ def fold(
             if event.get("event") == "started":
                 applies[apply_id] = _begun(apply_id, shaped(event, _Started))
             elif apply_id in applies:
-                applies[apply_id] = _after(applies[apply_id], event, decode_step)
+                applies[apply_id] = _after(applies[apply_id], event)
         except UnreadableValue as wrong:
             unreadable(wrong)
     return tuple(applies.values())
@@ -142,11 +140,11 @@ def _begun(apply_id: str, event: _Started) -> ApplyRecord:
     )
 
 
-def _after(applied: ApplyRecord, event: Mapping[str, Any], decode_step: DecodeStep) -> ApplyRecord:
+def _after(applied: ApplyRecord, event: Mapping[str, Any]) -> ApplyRecord:
     """Returns the apply after one more event. Raises UnreadableValue."""
     match event.get("event"):
         case "planned":
-            steps = _steps(shaped(event, _Planned).steps, decode_step)
+            steps = _steps(shaped(event, _Planned).steps)
             return replace(applied, steps=(*applied.steps, *steps))
         case "sent":
             unanswered = dict.fromkeys(
@@ -164,11 +162,11 @@ def _after(applied: ApplyRecord, event: Mapping[str, Any], decode_step: DecodeSt
             return applied
 
 
-def _steps(bodies: Iterable[Mapping[str, Any]], decode_step: DecodeStep) -> list[Step]:
+def _steps(bodies: Iterable[Mapping[str, Any]]) -> list[Step]:
     """Returns the steps of an event. Raises UnreadableValue if one can't be decoded."""
     try:
-        return [decode_step(body) for body in bodies]
-    except (KeyError, TypeError, ValueError, AttributeError, RecursionError) as wrong:
+        return [value_of(body, Step) for body in bodies]
+    except (NotPlain, RecursionError) as wrong:
         raise UnreadableValue(f"no step: {wrong}") from wrong
 
 
@@ -208,16 +206,14 @@ class Journal:
         append(self._producers[cluster], HISTORY, [(key, value) for value in values], WRITE_SECONDS)
 
 
-def read_history(
-    endpoint: ClusterEndpoint, decode_step: DecodeStep, report: Callable[[Diagnostic], None]
-) -> tuple[ApplyRecord, ...]:
+def read_history(endpoint: ClusterEndpoint, report: Callable[[Diagnostic], None]) -> tuple[ApplyRecord, ...]:
     """Returns the applies in this cluster's history. Each cluster has its own part of an apply.
 
     Records that can't be read are skipped; `report` gets one warning about all of them.
     """
     records = [(record.key, record.value) for record in read(endpoint, HISTORY) if record.value is not None]
     skipped: list[UnreadableValue] = []
-    found = fold(records, decode_step, skipped.append)
+    found = fold(records, skipped.append)
     if skipped:
         report(
             warning(

@@ -1,7 +1,10 @@
 """The saved plan: readable JSON, versioned, named by its digest, and signed if the operator has a key.
 
-A plan file may come from an untrusted place. Its size and depth are limited, every field has its type, and
-nothing in it is compressed or executed. It holds no secret.
+The file holds the inputs of a plan: the topology, what was read of the clusters, and the release. The plan is
+made of them again when the file is read. So the release must be the same.
+
+A plan file may come from an untrusted place. Its size and depth are limited, every field has its type, no key
+stands twice, and nothing in it is compressed or executed. It holds no secret.
 
 A digest proves no origin: after a change to the file, it can be computed again. The signature is an
 HMAC-SHA256 with a key that only the operator has. The key comes from the environment alone, never from a
@@ -10,35 +13,21 @@ topology or a plan file.
 
 import hashlib
 import hmac
+import json
 import os
 import stat
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
-from typing import Any, BinaryIO, TypeVar
+from typing import Any, BinaryIO
 
 import msgspec
 
-from planner.model.address import Address
-from planner.model.diagnostic import Diagnostic, Failure, error
-from planner.model.plan import (
-    FORMAT_VERSION,
-    STEP_KINDS,
-    Change,
-    Fingerprint,
-    Mode,
-    Plan,
-    PlannedFlow,
-    body_of,
-    canonical,
-    digest,
-    digest_of,
-    literal_secrets,
-)
-from planner.model.step import Step
-from planner.model.topology import Cluster, Internal, Policies
-from planner.plan.agreement import disagreements
+from planner.model.diagnostic import Failure, error
+from planner.model.plain import NotPlain, value_of
+from planner.model.plan import SENSITIVE, Plan, PlanInputs, body_of, canonical, digest, digest_of, release
+from planner.plan.remake import remake
 from runtime.contract.client.secrets import PLAN_KEY as KEY
 from runtime.contract.client.secrets import PLAN_KEY_FILE as KEY_FILE
 
@@ -113,32 +102,29 @@ __all__ = [
     "key_of",
     "load",
     "read",
-    "step_of",
     "write",
 ]
 
 
+FORMAT_VERSION = 1
 MARK = "repl_plan"  # the first key of the file; its value is the format's version
 
 
 AGAIN = "make the plan again: repl plan --out FILE"
 
 
-LARGEST = 256 << 20  # bytes; a plan that creates 10,000 topics has less than 30 MB
+LARGEST = 256 << 20  # bytes; a plan that creates 10,000 topics has 9 MB
 
 
-DEEPEST = 32  # levels; a plan has 10
-
-
-T = TypeVar("T")
+DEEPEST = 32  # levels; a plan has 12
 
 
 @dataclass(frozen=True, slots=True)
 class SavedPlan:
-    """A plan as its file holds it. `digest` is computed from the content; `signature` is as written."""
+    """What a plan file holds. `digest` is computed from the content; `signature` is as written."""
 
     path: Path
-    plan: Plan
+    inputs: PlanInputs
     digest: str
     signature: str | None
     content: bytes  # what digest and signature are made over
@@ -147,20 +133,23 @@ class SavedPlan:
         """Returns what the operator's key says about the signature."""
         return check(self.signature, self.content, key)
 
-    def agreed(self) -> Plan:
-        """Returns the plan. Raises Failure if a step is not what its change shows.
-
-        A plan with errors is not checked: it is never applied, only shown.
-        """
-        found = disagreements(self.plan)
-        if found and not self.plan.errored:
-            raise Failure(found)
-        return self.plan
+    def plan(self) -> Plan:
+        """Returns the plan, made again. Raises Failure if no plan follows from what the file holds."""
+        try:
+            plan = remake(self.inputs)
+        except (ArithmeticError, AssertionError, AttributeError, LookupError, TypeError, ValueError) as wrong:
+            what = f"no plan follows from what it holds ({type(wrong).__name__}: {wrong!s:.200})"
+            raise _failure(f"{self.path} can't be read as a plan: {what}", AGAIN) from None
+        if strange := {step.cluster for step in plan.steps} - plan.connections.keys():
+            what = f"it does not say how {min(strange)} is reached"
+            raise _failure(f"{self.path} can't be read as a plan: {what}", AGAIN)
+        return plan
 
 
 def write(plan: Plan, path: Path, key: bytes | None = None) -> str:
     """Writes the plan atomically, signed if there is a key, and returns its digest."""
-    if literals := literal_secrets(plan):
+    body = body_of(plan.inputs)
+    if literals := sorted(set(_literal_secrets(body["topology"]))):
         raise Failure(
             error(
                 f"a plan file holds no secrets, the topology writes these out: {', '.join(literals)}",
@@ -168,7 +157,6 @@ def write(plan: Plan, path: Path, key: bytes | None = None) -> str:
                 code="planfile-secret",
             )
         )
-    body = body_of(plan)
     seal = digest_of(body)
     envelope: dict[str, Any] = {MARK: FORMAT_VERSION, "digest": seal}
     if key is not None:
@@ -184,6 +172,15 @@ def write(plan: Plan, path: Path, key: bytes | None = None) -> str:
     return seal
 
 
+def _literal_secrets(tree: Any, where: str = "") -> Iterator[str]:
+    """Yields `dc1: sasl.password` for each secret that is written out instead of being a reference."""
+    for key, value in tree.items() if isinstance(tree, dict) else ():
+        if value == SENSITIVE:
+            yield f"{where}: {key}"
+        else:
+            yield from _literal_secrets(value, where if key in ("client", "conf") else key)
+
+
 def is_plan_file(path: Path) -> bool:
     """Returns whether the file begins like a plan file, whatever its name."""
     try:
@@ -195,12 +192,12 @@ def is_plan_file(path: Path) -> bool:
 
 
 def read(path: Path) -> Plan:
-    """Returns the plan of a file. Raises Failure if its steps are not what its changes show."""
-    return load(path).agreed()
+    """Returns the plan of a file. Raises Failure as `load` and `SavedPlan.plan` do."""
+    return load(path).plan()
 
 
 def load(path: Path) -> SavedPlan:
-    """Returns what a plan file holds. Raises Failure if it is no plan file, is newer, or was changed."""
+    """Returns what a plan file holds. Failure: it is no plan file, of another release, or was changed."""
     envelope = _envelope(path)
     version = envelope.get(MARK)
     if not isinstance(version, int) or version > FORMAT_VERSION:
@@ -213,17 +210,22 @@ def load(path: Path) -> SavedPlan:
         raise _failure(f"{path} was changed after it was written: its digest does not match", AGAIN)
     if not isinstance(signature, str | None):
         raise _failure(f"{path} can't be read as a plan: its signature is no text", AGAIN)
+    if isinstance(maker := body.get("release"), str) and maker != release():
+        raise _failure(
+            f"{path} was made by repl {maker:.40}, and this is repl {release()}, which may plan otherwise",
+            f"apply it with repl {maker:.40}, or {AGAIN}",
+        )
     try:
-        plan = _plan(body)
-    except (msgspec.ValidationError, KeyError, ValueError, TypeError) as wrong:
-        what = f"it lacks {wrong}" if isinstance(wrong, KeyError) else str(wrong)
-        raise _failure(f"{path} can't be read as a plan: {what}", AGAIN) from None
-    return SavedPlan(path, plan, digest_of(body), signature, canonical(body))
+        inputs = value_of(body, PlanInputs)
+    except NotPlain as wrong:
+        raise _failure(f"{path} can't be read as a plan: {wrong}", AGAIN) from None
+    return SavedPlan(path, inputs, digest_of(body), signature, canonical(body))
 
 
 def _envelope(path: Path) -> dict[str, Any]:
+    content = _content(path)
     try:
-        envelope = msgspec.json.decode(_content(path))
+        envelope = msgspec.json.decode(content)
     except (msgspec.DecodeError, UnicodeDecodeError) as wrong:
         raise _failure(f"{path} is incomplete, or no plan file: {wrong}", AGAIN) from None
     except RecursionError:
@@ -232,7 +234,20 @@ def _envelope(path: Path) -> dict[str, Any]:
         raise _failure(f"{path} is no plan file", "name a file that repl plan --out wrote")
     if not _is_shallow(envelope):
         raise _too_deep(path)
+    try:
+        json.loads(content, object_pairs_hook=_each_key_once)
+    except ValueError as wrong:
+        raise _failure(f"{path} can't be read as a plan: {wrong}", AGAIN) from None
     return envelope
+
+
+def _each_key_once(pairs: list[tuple[str, object]]) -> None:
+    """Refuses a key that stands twice: people and programs might read another one of the two."""
+    seen = set()
+    for name, _ in pairs:
+        if name in seen:
+            raise ValueError(f"the key {name!r:.40} stands twice")
+        seen.add(name)
 
 
 def _content(path: Path) -> bytes:
@@ -275,52 +290,3 @@ def _too_deep(path: Path) -> Failure:
 
 def _failure(summary: str, way_out: str) -> Failure:
     return Failure(error(summary, way_out, code="planfile"))
-
-
-def _plan(body: dict[str, Any]) -> Plan:
-    def field(name: str, kind: Any, default: Any = None) -> Any:
-        return msgspec.convert(body[name] if default is None else body.get(name, default), kind)
-
-    return Plan(
-        topology=field("topology", str),
-        mode=field("mode", Mode),
-        topology_digest=field("topology_digest", str),
-        created_at=field("created_at", str),
-        clusters=field("clusters", dict[str, str]),
-        changes=tuple(_addressed(one, Change) for one in field("changes", list[dict[str, Any]])),
-        steps=tuple(step_of(one) for one in field("steps", list[dict[str, Any]])),
-        fingerprints=tuple(
-            _addressed(one, Fingerprint) for one in field("fingerprints", list[dict[str, Any]], ())
-        ),
-        diagnostics=field("diagnostics", tuple[Diagnostic, ...], ()),
-        unknown=field("unknown", dict[str, str], {}),
-        targets=field("targets", tuple[str, ...], ()),
-        connections=field("connections", dict[str, Cluster], {}),
-        flows=field("flows", tuple[PlannedFlow, ...], ()),
-        internal=field("internal", Internal, {}),
-        policies=field("policies", Policies, {}),
-        labels=field("labels", dict[str, dict[str, str]], {}),
-    )
-
-
-def step_of(body: Mapping[str, Any]) -> Step:
-    """Returns a step from its plain tree. Raises ValueError for an unknown kind."""
-    name = body.get("step")
-    if not isinstance(name, str) or name not in STEP_KINDS:
-        raise ValueError(f"it has a step of the kind {name!r}, which this release does not know")
-    if "entry" in body:
-        body = {**body, "entry": _spelled(body["entry"])}
-    kind = STEP_KINDS[name]
-    step = _addressed(body, kind)
-    assert isinstance(step, kind)
-    return step
-
-
-def _addressed(body: Mapping[str, Any], kind: type[T]) -> T:
-    return msgspec.convert(_spelled(body), kind)
-
-
-def _spelled(body: Any) -> dict[str, Any]:
-    given = msgspec.convert(body, dict[str, Any])
-    address = Address.parse(msgspec.convert(given["address"], str))
-    return {**given, "address": {"kind": address.kind, "cluster": address.cluster, "name": address.name}}

@@ -322,13 +322,12 @@ def proposed_topology(
 
 def adopt(request: AdoptRequest, interaction: Interaction = UNATTENDED) -> ApplyResult:
     """Registers what the clusters hold as declared, as the topology's own. It changes nothing else."""
-    from planner.plan.make import adoption
     from planner.workflows.plans import apply_plan, see
 
     topology = checked(request.path, request.var_files).topology
     _require_declared(request.clusters, topology)
     seen = see(topology, request.timeout_ms, progress=interaction.progress)
-    plan = adoption(apply_plan(seen), request.clusters)
+    plan = apply_plan(seen, adopt=request.clusters)
     interaction.progress(PlanReady(plan))
     return execute(plan, request, interaction)
 

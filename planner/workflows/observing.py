@@ -10,6 +10,7 @@ import os
 import shlex
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from dataclasses import replace
 from pathlib import Path, PurePath
 from typing import TYPE_CHECKING
 
@@ -27,6 +28,7 @@ from planner.model.observed import (
     ClusterDetailsRequest,
     Observed,
     ObservedCluster,
+    ObservedTopic,
     RegistryEntry,
     Request,
     TopicConfigsRequest,
@@ -207,7 +209,30 @@ def observe(
         ) as observer,
     ):
         observed = observer.names(named_topics(topology))
-        return observer.details(observed, request_for(topology, observed))
+        request = request_for(topology, observed)
+        return _slice_of(observer.details(observed, request), request)
+
+
+def _slice_of(observed: Observed, request: Request) -> Observed:
+    """Returns only what a plan reads: of topics that it is not about, their names.
+
+    Names alone matter where a pattern selects nothing, and where a rule covers other topics.
+    """
+    return Observed(
+        {
+            name: replace(
+                one,
+                topics={
+                    topic: live if topic in request[name].configs else ObservedTopic(topic, "", ())
+                    for topic, live in one.topics.items()
+                },
+            )
+            if isinstance(one, ObservedCluster) and name in request
+            else one
+            for name, one in observed.clusters.items()
+        },
+        observed.diagnostics,
+    )
 
 
 def _flows_into(topology: Topology) -> dict[str, set[str]]:

@@ -12,17 +12,17 @@ from pathlib import Path
 
 from msgspec import Struct
 
-from planner.diff import diff, diff_destroy
-from planner.diff import drift as drift_changes
 from planner.graph import expand
 from planner.graph.lints.security import CLEAR_TEXT, UNCHECKED
 from planner.model.desired import Desired
 from planner.model.diagnostic import Diagnostic, ExitCode, Failure, Severity, error, warning
 from planner.model.observed import Observed, ObservedCluster
-from planner.model.plan import Action, Mode, Plan
-from planner.model.step import AlterConfigs, AlterQuota, CreateTopic, GrowPartitions
+from planner.model.plan import Mode, Plan, PlanInputs, release
+from planner.model.restore import RestoredBackup
+from planner.model.step import AlterConfigs, AlterQuota, ApplyRecord, CreateTopic, GrowPartitions
 from planner.model.topology import Topology
-from planner.plan import make_plan, with_diagnostics
+from planner.plan import with_diagnostics
+from planner.plan.remake import remake
 from planner.workflows.interaction import ProgressHandler, silent
 from planner.workflows.observing import check_stores, endpoints_of, missing_here, observe
 from planner.workflows.one_off import check_transforms
@@ -103,14 +103,18 @@ class PlanRequest(TopologyRequest):
 
 
 class PlanningInput(Struct, frozen=True):
-    """A topology beside what the clusters hold and should hold."""
+    """A topology beside what the clusters hold."""
 
     topology: Topology
     observed: Observed
-    desired: Desired
     timeout_ms: int
     given_up: str | None = None  # a cluster that is waited for only briefly
     progress: ProgressHandler = silent
+
+    @property
+    def desired(self) -> Desired:
+        """Returns what the clusters should hold."""
+        return expand(self.topology, self.observed, Path.cwd())
 
     def again(self) -> "PlanningInput":
         return see(self.topology, self.timeout_ms, self.given_up, self.progress)
@@ -155,16 +159,18 @@ def see(
     given_up: str | None = None,
     progress: ProgressHandler = silent,
 ) -> PlanningInput:
-    """Observes the clusters of a topology and expands it over what they hold."""
+    """Observes the clusters of a topology."""
     observed = observe(topology, timeout_ms, given_up, progress)
     check_transforms(topology, observed, progress)
-    desired = expand(topology, observed, Path.cwd())
-    return PlanningInput(topology, observed, desired, timeout_ms, given_up, progress)
+    return PlanningInput(topology, observed, timeout_ms, given_up, progress)
 
 
-def apply_plan(seen: PlanningInput, targets: Sequence[str] = ()) -> Plan:
-    """Returns the plan, checked by the brokers too: what they would refuse is an error of the plan."""
-    return settled(seen, lambda one: _planned(one, targets), PlanningInput.again)
+def apply_plan(seen: PlanningInput, targets: Sequence[str] = (), adopt: Sequence[str] = ()) -> Plan:
+    """Returns the plan, checked by the brokers too: what they would refuse is an error of the plan.
+
+    `adopt`: the plan only registers what is as declared at these clusters.
+    """
+    return settled(seen, lambda one: _planned(one, tuple(targets), tuple(adopt)), PlanningInput.again)
 
 
 def with_waiting(plan: Plan, seen: PlanningInput) -> Plan:
@@ -205,11 +211,8 @@ def _is_outdated(plan: Plan) -> bool:
     return any(one.code == BROKER_OUTDATED for one in plan.diagnostics)
 
 
-def _planned(seen: PlanningInput, targets: Sequence[str]) -> Plan:
-    changes = diff(seen.desired, seen.observed, seen.topology)
-    plan = make_plan(
-        seen.desired, seen.observed, changes, seen.topology, Mode.APPLY, now_text(), tuple(targets)
-    )
+def _planned(seen: PlanningInput, targets: tuple[str, ...], adopt: tuple[str, ...]) -> Plan:
+    plan = remake(inputs_now(Mode.APPLY, seen.topology, seen.observed, targets=targets, adopt=adopt))
     return plan if plan.errored else verified(plan, seen.timeout_ms)
 
 
@@ -227,18 +230,36 @@ def verified(plan: Plan, timeout_ms: int) -> Plan:
 
 def drift_plan(seen: PlanningInput) -> Plan:
     """Compares the registry with the clusters. The result is shown like a plan and never applied."""
-    found = drift_changes(seen.desired, seen.observed)
-    unread = [one for one in found if one.action is Action.UNKNOWN]
-    nothing = Desired(seen.topology.name, unknown=seen.desired.unknown)
-    plan = make_plan(nothing, seen.observed, unread, seen.topology, Mode.DRIFT, now_text())
-    return replace(plan, changes=found)
+    return remake(inputs_now(Mode.DRIFT, seen.topology, seen.observed))
 
 
 def destroy_plan(topology: Topology, observed: Observed) -> Plan:
     """Returns the plan that removes everything that the topology owns, whatever it still declares."""
-    changes = diff_destroy(observed, topology)
-    return make_plan(Desired(topology.name), observed, changes, topology, Mode.DESTROY, now_text())
+    return remake(inputs_now(Mode.DESTROY, topology, observed))
 
 
-def now_text() -> str:
-    return datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+def inputs_now(
+    mode: Mode,
+    topology: Topology,
+    observed: Observed,
+    *,
+    targets: tuple[str, ...] = (),
+    adopt: tuple[str, ...] = (),
+    applied: ApplyRecord | None = None,
+    backup: RestoredBackup | None = None,
+    found: tuple[Diagnostic, ...] = (),
+) -> PlanInputs:
+    """Returns the inputs of a plan that is made now, here, by this release."""
+    return PlanInputs(
+        release=release(),
+        mode=mode,
+        topology=topology,
+        observed=observed,
+        created_at=datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
+        folder=str(Path.cwd()),
+        targets=targets,
+        adopt=adopt,
+        applied=applied,
+        backup=backup,
+        found=found,
+    )

@@ -17,7 +17,9 @@ from planner.model.observed import (
     RegistryEntry,
     Unreachable,
 )
+from planner.model.plan import Change, Mode, Plan, PlanInputs, release
 from planner.model.topology import AclRule, Cluster, Flow, Policies, Selection, Topology
+from planner.plan.make import make_plan
 
 SHOP = "shop"
 NO_POLICIES = Policies()
@@ -133,3 +135,27 @@ def acl(
 ) -> AclRule:
     rule = AclRule("dc1", "TOPIC", "orders", "LITERAL", principal, "*", operation, "ALLOW")
     return replace(rule, permission=permission, **more)  # type: ignore[arg-type]
+
+
+def inputs(shop: Topology, seen: Observed, **more: object) -> PlanInputs:
+    now = PlanInputs(release=release(), mode=Mode.APPLY, topology=shop, observed=seen)
+    return replace(now, **more)  # type: ignore[arg-type]
+
+
+def with_inputs(plan: Plan, **more: object) -> Plan:
+    """The same changes and steps, of other inputs."""
+    return replace(plan, inputs=replace(plan.inputs, **more))  # type: ignore[arg-type]
+
+
+def made_plan(
+    want: Desired,
+    seen: Observed,
+    changes: Sequence[Change],
+    shop: Topology,
+    mode: Mode = Mode.APPLY,
+    created_at: str = "",
+    targets: Sequence[str] = (),
+) -> Plan:
+    """The plan of a desired state that no topology need stand for. Read from a file it would be another."""
+    some = inputs(shop, seen, mode=mode, created_at=created_at, targets=tuple(targets))
+    return make_plan(some, want, changes)

@@ -1,13 +1,10 @@
-"""A plan with every kind of step, for tests that forge it."""
+"""A plan with many kinds of steps, for tests that forge its file."""
 
 from dataclasses import replace
 from functools import cache
 
-from planner.diff import diff
-from planner.graph import expand
 from planner.model.observed import Observed
 from planner.model.plan import Plan
-from planner.model.step import Step
 from planner.model.topology import (
     Acl,
     Cluster,
@@ -21,9 +18,9 @@ from planner.model.topology import (
     Topic,
     Topology,
 )
-from planner.plan import make_plan
+from planner.plan.remake import remake
 from tests.fakes.simulated import simulate
-from tests.fakes.states import acl, cluster, flow, live, observed, owned, topology, wanted
+from tests.fakes.states import acl, cluster, flow, inputs, live, observed, owned, topology, wanted
 
 LIMITS = {QuotaEntity("limited"): {"producer_byte_rate": 1_000_000, "consumer_byte_rate": 1}}
 CLIENT: dict[str, Setting] = {
@@ -72,8 +69,7 @@ def state() -> Observed:
         cluster(*topics, acls=[acl("WRITE")], quotas=LIMITS),
         cluster(live("only2"), live("changed"), name="dc2"),
     )
-    desired = expand(before, seen)
-    there = simulate(make_plan(desired, seen, diff(desired, seen, before), before).steps, seen)
+    there = simulate(remake(inputs(before, seen)).steps, seen)
     dc1 = there.reachable("dc1")
     assert dc1 is not None
     kept = [owned(wanted(name, 6, 3)) for name in ("grown", "changed")]
@@ -83,16 +79,9 @@ def state() -> Observed:
 
 @cache
 def honest() -> Plan:
-    made, seen = shop(), state()
-    desired = expand(made, seen)
-    return make_plan(desired, seen, diff(desired, seen, made), made, created_at="2026-01-01T00:00:00Z")
+    return remake(inputs(shop(), state(), created_at="2026-01-01T00:00:00Z"))
 
 
-def with_step(plan: Plan, step_id: str, **changes: object) -> Plan:
-    """The plan with other values in one of its steps."""
-    assert any(step.id == step_id for step in plan.steps), [step.id for step in plan.steps]
-    steps: list[Step] = [
-        replace(one, **changes) if one.id == step_id else one  # type: ignore[arg-type]
-        for one in plan.steps
-    ]
-    return replace(plan, steps=tuple(steps))
+def changed(plan: Plan, **changes: object) -> Plan:
+    """The plan of the same inputs, but for the topology's values that are changed."""
+    return remake(replace(plan.inputs, topology=replace(plan.inputs.topology, **changes)))  # type: ignore[arg-type]

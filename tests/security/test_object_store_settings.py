@@ -10,7 +10,7 @@ import pytest
 
 from planner.model.address import topic_address
 from planner.model.diagnostic import Failure
-from planner.model.plan import Mode, Plan
+from planner.model.plan import Plan
 from planner.model.step import RestoreRecords
 from planner.workflows.observing import check_jobs
 from runtime.contract.client.secrets import ClientSecrets
@@ -26,6 +26,7 @@ from runtime.contract.spec.jobspec import (
 )
 from runtime.contract.spec.restarts import regrouped
 from runtime.launch.launcher import LaunchError, check_references, referenced_variables
+from tests.fakes.states import inputs, observed, topology
 
 CLIENT: dict[str, Any] = {
     "endpoint": "https://s3.example.org",
@@ -122,12 +123,7 @@ def test_a_plan_file_with_another_store_is_refused(tmp_path: Path, monkeypatch: 
             client=msgspec.json.encode(client).decode(),
         )
         plan = Plan(
-            topology="t",
-            mode=Mode.RESTORE,
-            topology_digest="",
-            created_at="",
-            clusters={},
-            changes=(),
+            inputs(topology(), observed()),
             steps=(step,),
         )
         check_jobs(plan, [tmp_path])

@@ -1,23 +1,24 @@
 """Only the plan that was approved is applied: by its digest, and by a signature where there is a key."""
 
 import json
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from planner.cli.app import run
 from planner.model.diagnostic import Failure
+from planner.model.observed import Observed, Unreachable
 from planner.model.plan import Plan, digest
 from planner.model.step import NOTHING_DONE
-from planner.model.topology import Policies
+from planner.model.topology import Cluster, Policies
 from planner.plan.document import json_tree
 from planner.render.plan.documents import html, markdown
 from planner.state import planfile
 from planner.state.planfile import KEY, KEY_FILE, key_of
 from planner.workflows.applying import apply as applying
 from planner.workflows.applying.apply import ApplyResult
-from tests.security.plans import honest
+from tests.fakes.states import with_inputs
+from tests.security.plans import changed, honest, shop, state
 
 SECRET = "0123456789abcdef0123456789abcdef"
 OTHER = "another-key-another-key-another-key"
@@ -57,22 +58,18 @@ def test_the_expected_plan_is_applied(tmp_path: Path, executed: list[Plan]) -> N
 @pytest.mark.parametrize(
     "edited",
     [
-        replace(honest(), created_at="2026-01-02T00:00:00Z"),
-        replace(honest(), policies=Policies(max_deletes=100)),
-        replace(
-            honest(),
-            connections={
-                **honest().connections,
-                "dc2": replace(honest().connections["dc2"], bootstrap="evil:9092"),
-            },
-        ),
-        replace(honest(), fingerprints=honest().fingerprints[:-1]),
+        with_inputs(honest(), created_at="2026-01-02T00:00:00Z"),
+        changed(honest(), topics=honest().inputs.topology.topics[:-1]),
+        changed(honest(), policies=Policies(max_deletes=100)),
+        changed(honest(), clusters={**shop().clusters, "dc2": Cluster("dc2", "evil:9092")}),
+        with_inputs(honest(), observed=Observed({**state().clusters, "dc2": Unreachable("dc2", "silent")})),
+        with_inputs(honest(), folder="/tmp/evil"),
     ],
 )
 def test_any_other_plan_is_refused_naming_both_digests(
     edited: Plan, tmp_path: Path, executed: list[Plan], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """The digest covers how clusters are reached, the policies, and what the plan saw."""
+    """The digest covers the topology, how clusters are reached, the policies, and what the plan saw."""
     wanted = digest(honest())
     file, seal = saved(tmp_path, edited)
 
@@ -156,7 +153,7 @@ def test_a_signature_of_another_plan_does_not_fit(
     """Copied from a plan that was signed into one that was not."""
     file, _ = saved(tmp_path, key=SECRET)
     signature = json.loads(file.read_text())["signature"]
-    edited, _ = saved(tmp_path, replace(honest(), created_at="2026-01-02T00:00:00Z"))
+    edited, _ = saved(tmp_path, with_inputs(honest(), created_at="2026-01-02T00:00:00Z"))
     edited.write_text(json.dumps({**json.loads(edited.read_text()), "signature": signature}))
     monkeypatch.setenv(KEY, SECRET)
 

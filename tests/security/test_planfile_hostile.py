@@ -19,48 +19,79 @@ def sealed(body: Any) -> bytes:
     return json.dumps({"repl_plan": 1, "digest": digest_of(body), "plan": body}).encode()
 
 
+def body() -> dict[str, Any]:
+    return body_of(honest().inputs)
+
+
 def edited(**changes: Any) -> bytes:
-    return sealed({**body_of(honest()), **changes})
+    return sealed({**body(), **changes})
 
 
-def step(**changes: Any) -> bytes:
-    return edited(steps=[{**body_of(honest())["steps"][0], **changes}])
+def topology(**changes: Any) -> bytes:
+    return edited(topology={**body()["topology"], **changes})
+
+
+def flow(**changes: Any) -> bytes:
+    return topology(flows={"x": {**body()["topology"]["flows"]["x"], **changes}})
+
+
+def dc1(**changes: Any) -> bytes:
+    clusters = body()["observed"]["clusters"]
+    return edited(observed={"clusters": {**clusters, "dc1": {**clusters["dc1"], **changes}}})
 
 
 DEEP = 100_000
 HOSTILE: dict[str, bytes] = {
     "nested lists": b'{"repl_plan": 1, "plan": ' + b"[" * DEEP + b"]" * DEEP + b"}",
     "nested objects": b'{"repl_plan": 1, "plan": ' + b'{"a":' * DEEP + b"1" + b"}" * DEEP + b"}",
-    "nested less": edited(changes=[json.loads("[" * 200 + "]" * 200)]),
-    "nested in a value": edited(
-        changes=[{**body_of(honest())["changes"][0], "before": {"a": json.loads("[" * 300 + "]" * 300)}}]
-    ),
-    "cut": sealed(body_of(honest()))[:-10],
+    "nested less": edited(targets=[json.loads("[" * 200 + "]" * 200)]),
+    "cut": sealed(body())[:-10],
     "compressed": gzip.compress(b'{"repl_plan": 1}'),
     "pickled": pickle.dumps({"repl_plan": 1}),
     "not text": b'{"repl_plan": 1, "digest": "\xff\xfe"}',
     "a version that is no number": b'{"repl_plan": {"a": 1}, "plan": {}}',
     "a huge number": b'{"repl_plan": 1' + b"0" * 100_000 + b"}",
-    "a signature that is no text": json.dumps(
-        {**json.loads(sealed(body_of(honest()))), "signature": ["x"]}
-    ).encode(),
+    "a signature that is no text": json.dumps({**json.loads(sealed(body())), "signature": ["x"]}).encode(),
+    "a key that stands twice": sealed(body()).replace(b'"mode":', b'"mode": "destroy", "mode":'),
+    "a key that stands twice inside": sealed(body()).replace(
+        b'"partitions":', b'"partitions": 1, "partitions":'
+    ),
     "nothing in it": sealed({}),
-    "steps that are no list": edited(steps={"a": 1}),
-    "a step that is no object": edited(steps=["create"]),
-    "an unknown step": step(step="run_command"),
-    "a step whose kind is no text": step(step=["create_topic"]),
-    "an address that is none": step(address="nowhere"),
-    "an address that is no text": step(address={"kind": "topic"}),
-    "partitions that are text": step(partitions="12"),
-    "a config value that is an object": step(config={"retention.ms": {"env": "HOME"}}),
-    "a change that is no object": edited(changes=[7]),
-    "an unknown action": edited(changes=[{**body_of(honest())["changes"][0], "action": "run"}]),
-    "clusters that are no ids": edited(clusters={"dc1": 7}),
-    "a name that is an object": edited(topology={"env": "HOME"}),
-    "a connection without an address": edited(connections={"dc1": {"name": "dc1"}}),
+    "another release": edited(release="99.0"),
+    "a release that is no text": edited(release=7),
+    "a key that is unknown": edited(steps=[]),
     "a mode that is none": edited(mode="sudo"),
-    "policies of another shape": edited(policies={"max_deletes": "all"}),
-    "a fingerprint that is none": edited(fingerprints=[{"address": "topic.dc1.new"}]),
+    "a rollback of nothing": edited(mode="rollback"),
+    "a restore of nothing": edited(mode="restore"),
+    "an adoption of a list": edited(adopt={"dc1": True}),
+    "a name that is an object": topology(name={"env": "HOME"}),
+    "topics that are no list": topology(topics={"a": 1}),
+    "a topic that is no object": topology(topics=["orders"]),
+    "a topic without a cluster": topology(topics=[{"name": "a"}]),
+    "partitions that are text": topology(topics=[{"name": "a", "cluster": "dc1", "partitions": "12"}]),
+    "partitions that are true": topology(topics=[{"name": "a", "cluster": "dc1", "partitions": True}]),
+    "a config value that is an object": topology(
+        topics=[{"name": "a", "cluster": "dc1", "config": {"retention.ms": {"env": "HOME"}}}]
+    ),
+    "a cluster without an address": topology(clusters={"dc1": {"name": "dc1"}}),
+    "no clusters": topology(clusters={}),
+    "policies of another shape": topology(policies={"max_deletes": "all"}),
+    "a secret of another kind": topology(
+        clusters={"dc1": {"name": "dc1", "bootstrap": "a:1", "client": {"a": {"kind": "run", "name": "x"}}}}
+    ),
+    "a flow of an unknown state": flow(state="running"),
+    "a rename of an unknown kind": flow(rename={"kind": "script", "text": "x"}),
+    "a rename whose kind is no text": flow(rename={"kind": ["template"], "text": "x"}),
+    "a rename that can't be inverted": flow(rename={"kind": "match", "match": "(.*)", "to": "same"}),
+    "a regex that is none": flow(topics={"include": ["("]}),
+    "a cluster that is none": edited(observed={"clusters": {"dc1": {"kind": "run_command"}}}),
+    "an address that is none": dc1(owned=[{"address": "nowhere", "topology": "shop"}]),
+    "an address that is no text": dc1(owned=[{"address": {"kind": "topic"}, "topology": "shop"}]),
+    "quotas that are no pairs": dc1(quotas={"user": 1}),
+    "a quota of three": dc1(quotas=[[{"user": "a"}, {}, {}]]),
+    "a job spec of another shape": dc1(
+        jobs=[{**body()["observed"]["clusters"]["dc2"]["jobs"][0], "spec": 7}]
+    ),
 }
 
 
@@ -105,3 +136,15 @@ def test_a_pipe_that_is_never_written_to(tmp_path: Path, capsys: pytest.CaptureF
 
     assert run(["show", str(tmp_path / "pipe")]) == 1
     assert "not a regular file" in capsys.readouterr().err
+
+
+def test_a_file_that_was_not_approved_is_not_planned_with(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Its digest is compared before anything is made of what it holds."""
+    file = tmp_path / "plan"
+    file.write_bytes(topology(name="other"))
+    monkeypatch.setattr(planfile, "remake", lambda _: pytest.fail("a plan was made of it"))
+
+    assert run(["apply", str(file), "--expect", digest_of(body())]) == 3
+    assert "is not the plan that was approved" in capsys.readouterr().err

@@ -11,11 +11,11 @@ from hypothesis import strategies as st
 from planner.model.address import topic_address
 from planner.model.diagnostic import Failure
 from planner.model.observed import RegistryEntry
-from planner.model.step import ApplyRecord, CreateTopic, StepResult
+from planner.model.plain import plain
+from planner.model.step import ApplyRecord, CreateTopic, Step, StepResult
 from planner.state import history
 from planner.state.internal_topics import UnknownVersion, decode_owned, encode, encode_owned, registry_key
 from planner.state.lease import LeaseHolder, LeaseVerb, decode_lease, encode_lease
-from planner.state.planfile import step_of
 from runtime.contract.records.record_values import UnreadableValue
 
 KEY = registry_key(topic_address("dc1", "orders"))
@@ -117,7 +117,7 @@ def test_a_hostile_record_of_the_history_is_passed_over_and_reported() -> None:
     skipped: list[UnreadableValue] = []
     began = time.process_time()
 
-    (found,) = history.fold(records, step_of, skipped.append)
+    (found,) = history.fold(records, skipped.append)
 
     assert (found.result, found.outcomes) == ("done", {"s": StepResult("done", "", 1.0)})
     assert len(skipped) == len(hostile) + 1 - ignored
@@ -126,10 +126,12 @@ def test_a_hostile_record_of_the_history_is_passed_over_and_reported() -> None:
 
 def test_steps_of_the_history_are_read() -> None:
     made = CreateTopic("create:t", topic_address("dc1", "t"), "dc1", "t", 1, 1, {})
-    body = {**msgspec.to_builtins(made), "step": "CreateTopic", "address": "topic.dc1.t"}
     skipped: list[UnreadableValue] = []
-    records = [(b"a1", history.started(APPLIED)), *((b"a1", one) for one in history.planned([body]))]
+    records = [
+        (b"a1", history.started(APPLIED)),
+        *((b"a1", one) for one in history.planned([plain(made, Step)])),
+    ]
 
-    (found,) = history.fold(records, lambda _: made, skipped.append)
+    (found,) = history.fold(records, skipped.append)
 
     assert (found.steps, skipped) == ((made,), [])

@@ -7,8 +7,10 @@ import pytest
 
 from planner.config import load
 from planner.model.diagnostic import Failure
+from planner.model.plan import body_of
 from planner.model.topology import Job
 from planner.render.plan.json import json_text
+from planner.state import planfile
 from runtime.contract.client.secrets import secret_settings
 from runtime.launch.folder import JobFolder
 from runtime.launch.kubernetes import manifest
@@ -85,7 +87,7 @@ def test_java_options_with_a_password() -> None:
     assert secret_settings({"spark.driver.extraJavaOptions": "-Djavax.net.ssl.trustStore=/x"}) == []
 
 
-def test_a_plan_refuses_it_and_does_not_carry_it() -> None:
+def test_a_plan_refuses_it_and_does_not_carry_it(tmp_path: Path) -> None:
     """Behind the reader of the YAML: for a topology that came otherwise."""
     job = Job("dc2", conf={"spark.authenticate.secret": CANARY})
     made = plan(replace(topology(flow("x")), jobs={"dc2": job}))
@@ -93,6 +95,9 @@ def test_a_plan_refuses_it_and_does_not_carry_it() -> None:
     assert [one.code for one in made.diagnostics if one.severity.value == "error"] == ["job-secret"]
     assert CANARY not in json_text(made)
     assert CANARY not in repr(made)
+    assert CANARY not in str(body_of(made.inputs))
+    with pytest.raises(Failure, match=r"dc2: spark\.authenticate\.secret"):
+        planfile.write(made, tmp_path / "p")
 
 
 def test_no_spec_is_written_with_it(tmp_path: Path) -> None:

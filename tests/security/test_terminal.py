@@ -30,6 +30,7 @@ from planner.render.plan.documents import failed, html, markdown
 from planner.render.plan.text import text
 from planner.render.table import Cell, Column, table
 from planner.render.yaml import scalar
+from tests.fakes.states import cluster, observed, with_inputs
 from tests.planner.cli.test_reading_bar import reading, shown
 from tests.planner.render.scenes import everything
 
@@ -60,15 +61,10 @@ def hostile_plan(attack: str):
     change = Change(topic_address(attack, attack), Action.UPDATE, attack, (field,), notes=(attack,))
     unknown = replace(change, action=Action.UNKNOWN)
     diagnostics = (warning(attack, attack, address=attack), error(attack, attack, address=attack))
-    return replace(
-        plan,
-        topology=attack,
-        changes=(change, unknown),
-        diagnostics=diagnostics,
-        unknown={attack: attack},
-        clusters={attack: attack},
-        created_at=attack,
-    )
+    plan = replace(plan, changes=(change, unknown), diagnostics=diagnostics, unknown={attack: attack})
+    shop = replace(plan.inputs.topology, name=attack)
+    seen = observed(replace(cluster(name=attack), id=attack))
+    return with_inputs(plan, topology=shop, observed=seen, created_at=attack)
 
 
 @each

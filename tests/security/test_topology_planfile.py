@@ -8,12 +8,13 @@ import pytest
 
 from planner.model.address import job_address
 from planner.model.diagnostic import Failure, SourceLocation
-from planner.model.plan import Mode, Plan
+from planner.model.plan import Plan
 from planner.model.step import LaunchJob
 from planner.model.topology import Cluster, SecretRef
 from planner.workflows.observing import check_jobs, endpoints_of
 from runtime.contract.spec import jobspec
 from runtime.contract.spec.jobspec import ClusterSpec, JobSpec, Setting
+from tests.fakes.states import inputs, observed, topology
 
 SILENT = "127.0.0.1:1"
 
@@ -41,7 +42,7 @@ def plan(client: dict[str, Setting], bootstrap: str = SILENT) -> Plan:
         flows=[],
     )
     step = LaunchJob("1", job_address("dc1"), "dc1", "dc1", jobspec.encode(spec).decode())
-    return Plan("shop", Mode.APPLY, "sha256:0", "2026-01-01T00:00:00Z", {}, (), (step,))
+    return Plan(inputs(topology(), observed()), steps=(step,))
 
 
 def test_a_plan_can_not_choose_the_folder_that_files_are_read_from(home: Path) -> None:

@@ -35,7 +35,7 @@ from planner.model.step import (
 )
 from planner.model.topology import OnRemove, looks_secret
 from planner.model.topology.quotas import NO_LIMIT
-from planner.plan.job_agreement import launch_of
+from planner.plan.job_steps import launch_of
 from planner.render.plan.words import (
     LEGEND,
     SYMBOL,

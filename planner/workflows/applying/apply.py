@@ -1,6 +1,6 @@
 """`repl apply` and `repl destroy`: a topology is planned, approved and executed; a saved plan is executed.
 
-A saved plan is opened only if it is approved, signed as required, and in agreement with what it shows.
+A saved plan is executed only if it is the approved one and signed as required.
 Jobs are started by the launchers of this machine, each in the folder for its jobs.
 """
 
@@ -73,9 +73,9 @@ def save_plan(plan: Plan, file: Path) -> OpenedPlan:
 
 
 def open_plan(file: Path) -> OpenedPlan:
-    """Reads a saved plan to show it. Failure where its steps are not what its changes show."""
+    """Reads a saved plan to show it."""
     saved = planfile.load(file)
-    return OpenedPlan(saved.agreed(), saved.digest, saved.checked_with(key_of()))
+    return OpenedPlan(saved.plan(), saved.digest, saved.checked_with(key_of()))
 
 
 def approved(path: Path, expect: str | None, progress: ProgressHandler = silent) -> Plan:
@@ -84,7 +84,7 @@ def approved(path: Path, expect: str | None, progress: ProgressHandler = silent)
     if expect is not None:
         _refuse_another(saved, expect)
     _refuse_unsigned(saved, key_of(), progress)
-    plan = saved.agreed()
+    plan = saved.plan()
     if plan.applyable:
         progress(SavedPlanReady(plan))
     return plan

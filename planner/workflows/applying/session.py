@@ -37,7 +37,8 @@ from planner.model.observed import (
     TopicConfigsRequest,
     Unreachable,
 )
-from planner.model.plan import Plan, plain
+from planner.model.plain import plain
+from planner.model.plan import Plan, digest
 from planner.model.step import (
     DONE,
     NOTHING_DONE,
@@ -55,12 +56,11 @@ from planner.model.step import (
 )
 from planner.observe import Observer
 from planner.plan.fingerprint import keys_of, no_longer_done, other_clusters, stale
-from planner.plan.recheck import recheck, required_keys, shown_as_running
+from planner.plan.recheck import recheck, required_keys
 from planner.state import internal_topics
 from planner.state.history import Journal, merge, read_history
 from planner.state.internal_topics import RegistryWriter, read_registry
 from planner.state.lease import TTL_MS, Lease, LeaseHolder
-from planner.state.planfile import digest, step_of
 from planner.workflows.interaction import (
     ApplyEnded,
     ApplyStarted,
@@ -283,7 +283,7 @@ def _leased(applied: ApplyRecord, session: ApplySession, cluster: str) -> Lease:
 def _earlier(plan: Plan, session: ApplySession, written: Sequence[str]) -> ApplyRecord | None:
     """Returns what earlier applies of this plan did, whether or not they were complete."""
     histories = [
-        read_history(session.endpoints[cluster], step_of, lambda one: session.progress(Noticed(one)))
+        read_history(session.endpoints[cluster], lambda one: session.progress(Noticed(one)))
         for cluster in written
     ]
     same = [one for one in merge(histories) if one.plan == digest(plan)]
@@ -316,8 +316,6 @@ def _still_true(
         *stale(replace(plan, fingerprints=untouched), observed),
         *no_longer_done(plan.steps, done, observed),
     )
-    if before is None:
-        problems = problems or tuple(shown_as_running(plan, observed))
     if problems:
         raise Failure(problems)
     if done and len(done) < len(plan.steps):
@@ -396,9 +394,9 @@ def _noted(step: Step) -> Any:
     """Leaves out job specs: a journal record has a size limit, and the registry holds them."""
     match step:
         case LaunchJob() | ReconfigureJob():
-            return plain(replace(step, spec="{}", needs=()))
+            return plain(replace(step, spec="{}", needs=()), Step)
         case _:
-            return plain(step)
+            return plain(step, Step)
 
 
 def _begin(journal: Journal, plan: Plan) -> None:

@@ -5,30 +5,26 @@ A rollback is a plan: the steps of the apply × what the clusters hold now → t
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from msgspec import Struct
 
 from planner.config import load
 from planner.kafka import ClusterEndpoint
 from planner.model.address import Kind
-from planner.model.desired import Desired
 from planner.model.diagnostic import Diagnostic, Failure, error, warning
-from planner.model.observed import ClusterDetailsRequest, Observed, TopicConfigsRequest, Unreachable
+from planner.model.observed import ClusterDetailsRequest, TopicConfigsRequest, Unreachable
 from planner.model.plan import Mode, Plan
 from planner.model.step import AlterConfigs, ApplyRecord, Step
 from planner.model.topology import Cluster, Topology
 from planner.observe import Observer
-from planner.plan import make_plan, with_diagnostics
-from planner.plan.fingerprint import fingerprints
-from planner.plan.recheck import required_keys, requirements
-from planner.plan.rollback import roll_back
+from planner.plan.recheck import required_keys
+from planner.plan.remake import remake
 from planner.state.history import merge, read_history
 from planner.state.internal_topics import read_registry
-from planner.state.planfile import step_of
 from planner.workflows.interaction import DiagnosticCollector, Noticed, ProgressHandler, silent
 from planner.workflows.observing import endpoints_of
-from planner.workflows.plans import now_text
+from planner.workflows.plans import inputs_now
 from planner.workflows.topology import TopologyRequest
 
 
@@ -71,7 +67,7 @@ def histories(
             problems.append(error(f"{name} can't be read: {one.why}", one.way_out))
             continue
         try:
-            read.append(read_history(endpoints[name], step_of, lambda one: progress(Noticed(one))))
+            read.append(read_history(endpoints[name], lambda one: progress(Noticed(one))))
         except Failure as failure:
             problems += list(failure.diagnostics)
     if not read and problems:
@@ -105,15 +101,7 @@ def rollback_plan(
     ) as observer:
         required = required_keys(topology.policies)
         observed = observer.details(observer.names(), _wanted(applied.steps, required))
-    return _plan(topology, applied, observed)
-
-
-def _plan(topology: Topology, applied: ApplyRecord, observed: Observed) -> Plan:
-    """Guards it like any other plan: protection and policies hold for a rollback too."""
-    back = roll_back(applied, observed)
-    plan = make_plan(Desired(topology.name), observed, back.changes, topology, Mode.ROLLBACK, now_text())
-    plan = replace(plan, steps=back.steps, fingerprints=fingerprints(back.steps, observed, {}))
-    return with_diagnostics(plan, [*back.diagnostics, *requirements(plan, plan.steps, observed)])
+    return remake(inputs_now(Mode.ROLLBACK, topology, observed, applied=applied))
 
 
 def _wanted(steps: Iterable[Step], required: frozenset[str]) -> Mapping[str, ClusterDetailsRequest]:

@@ -14,29 +14,19 @@ from planner.model.address import topic_address
 from planner.model.diagnostic import Diagnostic, ExitCode, Failure, error, note, warning
 from planner.model.observed import ClusterDetailsRequest, Observed, ObservedCluster, Unreachable
 from planner.model.plan import Mode, Plan
+from planner.model.restore import BackupState, RestoredBackup, RestoredGroup, RestoredTopic
 from planner.model.step import BackedUpOffset, CreateTopic
 from planner.model.topology import AclRule, Cluster, Topology
 from planner.observe import Observer
-from planner.plan.fingerprint import fingerprints
-from planner.plan.guards import ownership
-from planner.plan.restore import (
-    HELD,
-    WITHOUT_RETENTION,
-    BackupState,
-    RestoredGroup,
-    RestoredTopic,
-    approval,
-    fitting,
-    restore_changes,
-    restore_steps,
-)
+from planner.plan.remake import remake
+from planner.plan.restore import HELD, WITHOUT_RETENTION, fitting
 from planner.state.internal_topics import read_registry
 from planner.workflows.applying.apply import ApplyResult, execute
 from planner.workflows.audit.access import answered
 from planner.workflows.flows.backups import RequestedBackup, time_text
 from planner.workflows.interaction import UNATTENDED, Interaction, PlanReady, ProgressHandler, silent
 from planner.workflows.observing import check_stores, endpoints_of
-from planner.workflows.plans import now_text, verified
+from planner.workflows.plans import inputs_now, verified
 from planner.workflows.topology import ChangeRequest, checked, cluster_of, endpoint_of
 from runtime.contract.records.manifest import Snapshot, SnapshotTopic
 from runtime.contract.spec.files import plain_folder
@@ -149,32 +139,17 @@ class _Planned:
             self._until,
             msgspec.json.encode(read.client).decode() if read.client else "",
         )
-        topics = [self._topic(name, existing) for name in sorted(read.topics)]
-        groups, acls = list(self._groups()), list(self._acls())
-        held = supported(HELD, self._live.defaults)
-        changes = restore_changes(state, self._cluster.name, held, topics, groups, acls)
-        steps = restore_steps(changes)
-        configs = {step.address: set(step.config) for step in steps if isinstance(step, CreateTopic)}
-        plan = Plan(
-            topology=self._topology.name,
-            mode=Mode.RESTORE,
-            topology_digest=self._topology.digest,
-            created_at=now_text(),
-            clusters={self._cluster.name: self._live.id},
-            changes=changes,
-            steps=steps,
-            fingerprints=fingerprints(steps, self._observed, configs),
-            diagnostics=(
-                *self._observed.diagnostics,
-                *ownership(self._topology.name, self._observed, changes),
-                *self._found,
-                *approval(state, groups, acls),
-            ),
-            connections={self._cluster.name: self._cluster},
-            internal=self._topology.internal,
-            policies=self._topology.policies,
+        backup = RestoredBackup(
+            state,
+            self._cluster.name,
+            supported(HELD, self._live.defaults),
+            tuple(self._topic(name, existing) for name in sorted(read.topics)),
+            tuple(self._groups()),
+            tuple(self._acls()),
         )
-        return plan if plan.errored else self._verified(plan, topics)
+        found = tuple(self._found)
+        plan = remake(inputs_now(Mode.RESTORE, self._topology, self._observed, backup=backup, found=found))
+        return plan if plan.errored else self._verified(plan, backup.topics)
 
     def _verified(self, plan: Plan, topics: Iterable[RestoredTopic]) -> Plan:
         """Returns the plan with the broker's objections to the topics as they are in the end."""
@@ -183,7 +158,7 @@ class _Planned:
             replace(step, config=own[step.topic]) for step in plan.steps if isinstance(step, CreateTopic)
         )
         judged = verified(replace(plan, steps=creates), self._request.timeout_ms)
-        return replace(plan, diagnostics=judged.diagnostics)
+        return replace(judged, steps=plan.steps)
 
     def _check_names(self) -> None:
         for name, into in sorted(self._names.items()):

@@ -18,7 +18,6 @@ from planner.model.plan import Plan
 from planner.model.step import ApplyRecord
 from planner.state.history import read_history
 from planner.state.internal_topics import read_registry
-from planner.state.planfile import step_of
 from planner.workflows.plans import apply_plan, see
 from planner.workflows.topology import checked
 from runtime.lab.lab import Lab
@@ -88,6 +87,4 @@ def registry(lab: Lab, topology: Topology, cluster: str = "dc1") -> dict[str, Re
 
 
 def history(lab: Lab, topology: Topology, cluster: str = "dc1") -> list[ApplyRecord]:
-    return [
-        one for one in read_history(endpoint(lab, cluster), step_of, print) if one.topology == topology.name
-    ]
+    return [one for one in read_history(endpoint(lab, cluster), print) if one.topology == topology.name]

@@ -13,6 +13,7 @@ from dataclasses import replace
 import pytest
 
 from planner.kafka import log
+from planner.model.plan import Plan
 from planner.state import planfile
 from runtime.contract.spec import naming
 from tests.commands import REPL, environment, repl
@@ -108,9 +109,10 @@ def test_an_address_that_leads_elsewhere_since_the_plan_is_not_written_to(
         topology.clusters["dc1"]["id"] = lab.clusters["dc1"].cluster_id
     saved = tmp_path / "plan.bin"
     assert repl("plan", str(topology.write()), "--out", str(saved)).returncode == 0
-    plan = planfile.read(saved)
-    moved = replace(plan.connections["dc1"], bootstrap=lab.clusters["dc2"].bootstrap)
-    planfile.write(replace(plan, connections={"dc1": moved}), saved)
+    inputs = planfile.read(saved).inputs
+    moved = replace(inputs.topology.clusters["dc1"], bootstrap=lab.clusters["dc2"].bootstrap)
+    elsewhere = replace(inputs.topology, clusters={**inputs.topology.clusters, "dc1": moved})
+    planfile.write(Plan(replace(inputs, topology=elsewhere)), saved)
 
     done = repl("apply", str(saved))
 

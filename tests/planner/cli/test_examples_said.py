@@ -10,17 +10,16 @@ import pytest
 
 from planner.cli.app import root
 from planner.config.edit import with_state
-from planner.diff import diff
-from planner.graph import expand
 from planner.model.address import Kind
 from planner.model.observed import Observed
 from planner.model.plan import Action, Plan
 from planner.model.step import Disown, Own
 from planner.observe.imported import import_topology
-from planner.plan import make_plan
+from planner.plan.remake import remake
 from planner.render.topology import topology_yaml
 from planner.workflows.topology import checked
 from tests.fakes.simulated import simulate
+from tests.fakes.states import inputs
 from tests.planner.graph.build import cluster, live, observed, rule
 
 EXAMPLES = sorted(Path("plans/examples").glob("*.yaml"))
@@ -60,8 +59,7 @@ def test_a_command_is_understood_and_says_which_topology_it_means(example: Path,
 
 def planned(file: Path, seen: Observed) -> Plan:
     topology = checked(file, ()).topology
-    desired = expand(topology, seen)
-    plan = make_plan(desired, seen, diff(desired, seen, topology), topology)
+    plan = remake(inputs(topology, seen))
     assert not plan.errored, plan.diagnostics
     return plan
 

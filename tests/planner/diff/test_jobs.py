@@ -24,12 +24,12 @@ from planner.model.topology import (
     StartAtOffsets,
     Topology,
 )
-from planner.plan import make_plan
+from planner.plan.remake import remake
 from runtime.contract.spec import jobspec
 from runtime.contract.spec.jobspec import JobSpec
 from runtime.contract.spec.rename import Match, Table, Template
 from tests.fakes.simulated import running, simulate
-from tests.fakes.states import SHOP, cluster, flow, live, observed, topology
+from tests.fakes.states import SHOP, cluster, flow, inputs, live, observed, topology
 from tests.fakes.tables import cases
 from tests.planner.diff.said import moves
 from tests.planner.graph import build
@@ -340,8 +340,7 @@ def checkout(ca: str = "ca.pem", folder: str = "/home/ada", *, rate_limit: int |
 
 
 def plan_of(shop: Topology, folder: PurePath, seen: Observed = NOTHING):
-    desired = expand(shop, seen, folder)
-    return make_plan(desired, seen, diff(desired, seen, shop), shop)
+    return remake(inputs(shop, seen, folder=str(folder)))
 
 
 SEVENTH = "/builds/7"

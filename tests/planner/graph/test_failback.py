@@ -14,10 +14,9 @@ from planner.model.desired import DesiredTopic
 from planner.model.observed import Observed, ObservedTopic, RegistryEntry
 from planner.model.step import AlterConfigs, Own
 from planner.model.topology import Flow, FlowState, Selection, Topology
-from planner.plan import make_plan
-from planner.plan.agreement import disagreements
 from runtime.contract.spec.rename import Template
 from runtime.contract.spec.topic_settings import BOUNDS, FOREVER_MS
+from tests.fakes.states import made_plan
 from tests.fakes.tables import cases
 from tests.planner.graph.build import cluster, flow, live, observed, topic, topology, wanted
 
@@ -158,23 +157,11 @@ def test_a_setting_leaves_after_the_switch() -> None:
 def test_a_limit_is_restored_once_the_failback_has_ended() -> None:
     lifted = both(LIFTED, entry(at_source(shop(), both(live("orders", **BEFORE_KEY)))))
     desired = expand(SWITCHED, lifted)
-    plan = make_plan(desired, lifted, diff(desired, lifted, SWITCHED), SWITCHED)
+    plan = made_plan(desired, lifted, diff(desired, lifted, SWITCHED), SWITCHED)
     (restore,) = [step for step in plan.steps if isinstance(step, AlterConfigs) and step.cluster == "dc1"]
     assert restore.set == {AFTER: HOUR}
     assert "own:flow.back" in restore.needs
     assert not any(restore.id in step.needs for step in plan.steps if not isinstance(step, Own))
-
-
-@pytest.mark.parametrize("back", [FlowState.ACTIVE, FlowState.PROMOTED])
-def test_the_steps_of_a_failback_and_of_a_switch_agree_with_what_is_shown(back: FlowState) -> None:
-    owner = entry(at_source(shop(), both(live("orders", **BEFORE_KEY))))
-    over = both(live("orders")) if back is FlowState.ACTIVE else both(LIFTED, owner)
-    declared = shop(back, retention_ms="77")
-    desired = expand(declared, over)
-
-    plan = make_plan(desired, over, diff(desired, over, declared), declared)
-
-    assert disagreements(plan) == ()
 
 
 # Which flows come back to a cluster, and what other flows bring back already.

@@ -12,18 +12,17 @@ from planner.model.observed import Observed, ObservedCluster
 from planner.model.plan import Action, Change, Mode, Plan
 from planner.model.step import ApplyRecord, Step, StepResult
 from planner.model.topology import Topology
-from planner.plan import make_plan
+from planner.plan.remake import remake
 from planner.plan.rollback import Rollback, roll_back
 from tests.fakes.simulated import simulate
-from tests.fakes.states import cluster, live, observed, topology
+from tests.fakes.states import cluster, inputs, live, made_plan, observed, topology
 
 NOTHING = observed(cluster(live("a")), cluster(name="dc2"))
 S = TypeVar("S", bound=Step)
 
 
 def plan(shop: Topology, seen: Observed = NOTHING, *targets: str) -> Plan:
-    desired = expand(shop, seen)
-    return make_plan(desired, seen, diff(desired, seen, shop), shop, targets=targets)
+    return remake(inputs(shop, seen, targets=targets))
 
 
 def plan_for(
@@ -32,11 +31,11 @@ def plan_for(
     """A plan for what is wanted, where no topology is expanded first."""
     shop, seen = shop or topology(), observed(*clusters)  # type: ignore[arg-type]
     changes = diff(want, seen, shop)
-    return make_plan(want, seen, changes, shop, Mode.APPLY, "2026-01-01T00:00:00Z", tuple(targets))
+    return made_plan(want, seen, changes, shop, Mode.APPLY, "2026-01-01T00:00:00Z", tuple(targets))
 
 
 def destroyed(seen: Observed, shop: Topology, mode: Mode = Mode.APPLY) -> Plan:
-    return make_plan(Desired(shop.name), seen, diff_destroy(seen, shop), shop, mode)
+    return made_plan(Desired(shop.name), seen, diff_destroy(seen, shop), shop, mode)
 
 
 def applied(shop: Topology, seen: Observed = NOTHING) -> Observed:

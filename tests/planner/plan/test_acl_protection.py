@@ -10,7 +10,6 @@ from planner.model.observed import Observed
 from planner.model.plan import Action
 from planner.model.step import CreateAcl, DeleteAcl, LaunchJob
 from planner.model.topology import AclRule, Cluster, Flow, FlowState, Protect, Topology
-from planner.plan.agreement import disagreements
 from planner.plan.fingerprint import no_longer_done
 from tests.fakes.simulated import simulate
 from tests.fakes.states import cluster, flow, live, observed, topology
@@ -52,7 +51,6 @@ def test_it_goes_when_its_substitutes_are_there_and_before_the_job_copies() -> N
         replace(EVERYONE, resource="own"),
     }
     assert gone.id in launch.needs
-    assert disagreements(made) == ()
     assert "max-deletes" not in [one.code for one in made.diagnostics]
     assert EVERYONE not in rules(CLOSED)
     assert rests(shop(), CLOSED)
@@ -70,7 +68,6 @@ def test_it_is_restored_once_the_flow_has_ended(state: FlowState) -> None:
     assert "own:flow.x" in back.needs
     assert len(removed) == 4
     assert all({back.id, "own:flow.x"} <= set(one.needs) for one in removed)
-    assert disagreements(made) == ()
     assert not [one for one in made.diagnostics if one.severity.value == "error"]
     after = simulate(made.steps, CLOSED)
     assert (rules(after), remembered(after)) == ({EVERYONE}, set())
@@ -83,7 +80,6 @@ def test_a_topic_that_is_promoted_alone_gets_its_rule_after_that() -> None:
     (given,) = steps_of(made, CreateAcl)
     assert given.rule == replace(EVERYONE, resource="pay.eu")
     assert "own:flow.x" in given.needs
-    assert disagreements(made) == ()
     assert rests(alone, simulate(made.steps, CLOSED))
 
 
@@ -94,7 +90,6 @@ def test_one_that_was_made_again_by_hand_goes_again() -> None:
         (Action.CREATE, "made again outside the topology")
     ]
     made = plan(shop(), again)
-    assert disagreements(made) == ()
     assert rules(simulate(made.steps, again)) == rules(CLOSED)
 
 
@@ -114,7 +109,6 @@ def test_a_mirror_without_rules_gets_them_and_loses_them_with_its_flow() -> None
     assert {one.principal for one in rules(seen) if one.operation in ("WRITE", "ALL")} == {"User:job"}
     assert rests(made, seen)
     lifted = plan(ended, seen)
-    assert disagreements(lifted) == ()
     assert all("own:flow.x" in one.needs for one in steps_of(lifted, DeleteAcl))
     after = simulate(lifted.steps, seen)
     assert rules(after) == set()

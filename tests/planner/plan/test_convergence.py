@@ -1,5 +1,6 @@
 """For any topology and any state of the clusters: plan, apply, plan again, and nothing is left to do."""
 
+import json
 from dataclasses import replace
 from random import Random
 from typing import Any
@@ -10,9 +11,11 @@ from hypothesis import strategies as st
 
 from planner.graph import expand
 from planner.model.observed import Observed
-from planner.model.plan import Action
+from planner.model.plain import value_of
+from planner.model.plan import Action, PlanInputs, body_of
 from planner.model.topology import Topology
 from planner.plan.fingerprint import no_longer_done
+from planner.plan.remake import remake
 from tests.fakes.simulated import simulate
 from tests.fakes.states import topology
 from tests.fakes.worlds import states, topologies
@@ -68,4 +71,18 @@ def test_the_order_of_what_is_written_and_read_never_matters(
     topics = tuple(mixed(one, "config") for one in shop.topics)
     other_shop = mixed(replace(shop, topics=topics), "clusters", "topics", "acls", "quotas", "flows")
     clusters = {name: mixed(one, "topics", "quotas", "owned") for name, one in seen.clusters.items()}
-    assert plan(shop, seen) == plan(other_shop, mixed(Observed(clusters), "clusters"))
+    made = plan(shop, seen)
+    assert replace(plan(other_shop, mixed(Observed(clusters), "clusters")), inputs=made.inputs) == made
+
+
+@settings(suppress_health_check=SLOW)
+@given(topologies(), topologies(), states())
+def test_a_plan_that_is_made_again_of_what_its_file_holds_is_the_same(
+    before: Topology, shop: Topology, seen: Observed
+) -> None:
+    made = plan(shop, simulate(plan(before, seen).steps, seen))
+
+    inputs = value_of(json.loads(json.dumps(body_of(made.inputs))), PlanInputs)
+
+    assert inputs == made.inputs
+    assert remake(inputs) == made

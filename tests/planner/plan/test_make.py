@@ -20,6 +20,7 @@ from tests.fakes.states import (
     cluster,
     desired,
     flow,
+    inputs,
     live,
     mirror,
     observed,
@@ -42,7 +43,7 @@ RULE, MIRRORED_RULE = acl(), acl(cluster="dc2")
 def test_what_the_plan_was_made_from() -> None:
     want = desired(wanted("orders"), mirror("orders"), flows=(selecting(FLOW, "orders"),))
     made = plan_for(want, cluster(), DC2, shop=FLOWS)
-    assert (made.topology, made.topology_digest, made.created_at) == (
+    assert (made.topology, made.inputs.topology.digest, made.created_at) == (
         SHOP,
         "sha256:yaml",
         "2026-01-01T00:00:00Z",
@@ -314,11 +315,7 @@ def test_an_adoption_registers_what_is_as_declared_at_the_named_clusters() -> No
         return Own(f"own:{address}", address, address.cluster, RegistryEntry(address, "shop", {}), needs)
 
     made = Plan(
-        topology="shop",
-        mode=Mode.APPLY,
-        topology_digest="d",
-        created_at="2026-01-01T00:00:00Z",
-        clusters={"dc1": "1", "dc2": "2"},
+        inputs(topology(), observed()),
         changes=tuple(
             Change(address, action, "exists", adopted=True)
             for address, action in ((alike, Action.NO_OP), (other, Action.UPDATE), (far, Action.NO_OP))

@@ -1,10 +1,11 @@
-"""The plan of a restore: its steps follow from its changes, and a plan file can't say one and do another."""
+"""The plan of a restore: records first, then the settings and the offsets of groups."""
 
 from dataclasses import replace
 from pathlib import Path
 
 from planner.model.address import topic_address
-from planner.model.plan import Action, Change, Mode, Plan
+from planner.model.plan import Action, Mode, Plan
+from planner.model.restore import BackupState, RestoredBackup, RestoredGroup, RestoredTopic
 from planner.model.step import (
     AlterConfigs,
     BackedUpOffset,
@@ -14,22 +15,13 @@ from planner.model.step import (
     RestoreRecords,
 )
 from planner.model.topology import AclRule, Cluster
-from planner.plan.agreement import disagreements
-from planner.plan.restore import (
-    HELD,
-    BackupState,
-    RestoredGroup,
-    RestoredTopic,
-    approval,
-    fitting,
-    restore_changes,
-    restore_steps,
-)
+from planner.plan.remake import remake
+from planner.plan.restore import HELD, fitting
 from planner.render.plan.documents import markdown
 from planner.render.plan.json import json_text
 from planner.render.plan.text import steps_text, text
 from planner.state import planfile
-from tests.fakes.tables import cases
+from tests.fakes.states import cluster, inputs, observed, topology
 
 STATE = BackupState("archive", "/mnt/archive", "to-archive", 7, "ab" * 32, "2026-01-31T12:00:00Z")
 ORDERS = RestoredTopic(
@@ -46,18 +38,14 @@ GROUP = RestoredGroup("billing", (BackedUpOffset("orders", 0, 42),), "2026-01-31
 RULE = AclRule("dc2", "TOPIC", "orders", "LITERAL", "User:app", "*", "READ", "ALLOW")
 
 
-def plan(*topics: RestoredTopic, groups: tuple[RestoredGroup, ...] = (GROUP,)) -> Plan:
-    changes = restore_changes(STATE, "dc2", HELD, topics or (ORDERS,), groups, [RULE])
-    return Plan(
-        topology="t",
-        mode=Mode.RESTORE,
-        topology_digest="",
-        created_at="",
-        clusters={"dc2": "id"},
-        changes=changes,
-        steps=restore_steps(changes),
-        connections={"dc2": Cluster("dc2", "localhost:9092")},
-    )
+def plan(
+    topic: RestoredTopic = ORDERS,
+    groups: tuple[RestoredGroup, ...] = (GROUP,),
+    acls: tuple[AclRule, ...] = (RULE,),
+) -> Plan:
+    shop = topology(clusters=[Cluster("dc2", "localhost:9092")])
+    backup = RestoredBackup(STATE, "dc2", HELD, (topic,), groups, acls)
+    return remake(inputs(shop, observed(cluster(name="dc2")), mode=Mode.RESTORE, backup=backup))
 
 
 def test_records_come_before_the_topics_own_settings_and_group_offsets_after_them() -> None:
@@ -79,7 +67,6 @@ def test_records_come_before_the_topics_own_settings_and_group_offsets_after_the
     )
     places = [made.steps.index(step) for step in (create, restore, own)]
     assert places == sorted(places)
-    assert disagreements(made) == ()
 
 
 def test_a_topic_that_exists_is_neither_made_nor_configured() -> None:
@@ -93,9 +80,7 @@ def test_each_rule_and_each_offset_of_an_unsigned_snapshot_is_shown_to_be_approv
     """A writer of the backup's folder may have forged them: the plan says so, and writes nothing else."""
     every = replace(RULE, resource="*", principal="User:mallory", operation="ALL")
     group = RestoredGroup("billing", (BackedUpOffset("orders", 0, 42, "forged"),), "2026-01-31T11:55:00Z")
-    changes = restore_changes(STATE, "dc2", HELD, [ORDERS], [GROUP, group], [RULE, every])
-    made = replace(plan(), changes=changes, steps=restore_steps(changes))
-    made = replace(made, diagnostics=tuple(approval(STATE, [GROUP, group], [RULE, every])))
+    made = plan(groups=(GROUP, group), acls=(RULE, every))
     shown = "\n".join(text(made))
     for said in (
         "ACL rules (2) and offsets of consumer groups (2) are those that the snapshots in /mnt/archive name",
@@ -109,10 +94,10 @@ def test_each_rule_and_each_offset_of_an_unsigned_snapshot_is_shown_to_be_approv
         assert said in shown
     written = [step for step in made.steps if isinstance(step, CreateAcl | RestoreOffsets)]
     assert {step.address for step in written} == {
-        change.address for change in changes if change.address.kind in ("acl", "group")
+        change.address for change in made.changes if change.address.kind in ("acl", "group")
     }
-    assert list(approval(STATE, [], [])) == []
-    (only_groups,) = approval(STATE, [GROUP], [])
+    assert plan(groups=(), acls=()).diagnostics == ()
+    (only_groups,) = plan(acls=()).diagnostics
     assert "ACL" not in only_groups.summary + only_groups.way_out
 
 
@@ -120,59 +105,14 @@ def test_a_saved_plan_is_the_same_plan(tmp_path: Path) -> None:
     made = plan()
     planfile.write(made, tmp_path / "plan")
     read = planfile.read(tmp_path / "plan")
-    assert read.steps == made.steps
+    assert read == made
     assert planfile.digest(read) == planfile.digest(made)
-
-
-def steps(kind: type, **changed: object) -> Plan:
-    """The plan, where every step of this kind is changed so."""
-    made = plan()
-    return replace(
-        made,
-        steps=tuple(replace(step, **changed) if isinstance(step, kind) else step for step in made.steps),  # type: ignore[arg-type]
-    )
-
-
-def changed(*changes: Change, **more: object) -> Plan:
-    return replace(plan(), **{"changes": changes, "steps": (), **more})  # type: ignore[arg-type]
-
-
-UNSHOWN = [replace(one, fields=()) if one.address.kind == "topic" else one for one in plan().changes]
-OTHER_STEP = "a step is not the one of its change"
-
-
-@cases(
-    "forged why",
-    {
-        "another folder": (steps(RestoreRecords, folder="/etc"), OTHER_STEP),
-        "other offsets": (steps(RestoreRecords, ends=(1, 1)), OTHER_STEP),
-        "other partitions": (steps(CreateTopic, partitions=9), OTHER_STEP),
-        "another group": (steps(RestoreOffsets, group="other"), OTHER_STEP),
-        "a change that shows nothing": (
-            changed(*UNSHOWN, steps=restore_steps(UNSHOWN)),
-            "what it would restore is not what is shown",
-        ),
-        "a step that is left out": (replace(plan(), steps=plan().steps[1:]), "waits for"),
-        "another cluster": (replace(plan(), clusters={}), "no restore changes it"),
-        "a deletion": (
-            changed(Change(topic_address("dc2", "x"), Action.DELETE, "")),
-            "no restore changes it",
-        ),
-        "a change without a backup": (
-            changed(Change(topic_address("dc2", "x"), Action.CREATE, "")),
-            "a change does not say what is restored",
-        ),
-        "another mode": (replace(plan(), mode=Mode.APPLY), "no fingerprint tells"),
-    },
-)
-def test_a_plan_whose_steps_are_others_is_refused(forged: Plan, why: str) -> None:
-    assert any(why in one.summary for one in disagreements(forged)), disagreements(forged)
 
 
 def test_it_is_shown_in_every_form() -> None:
     made = plan()
     shown = "\n".join(text(made))
-    assert "t: to restore the backup, repl will do this:" in shown
+    assert "shop: to restore the backup, repl will do this:" in shown
     assert (
         "# topic.dc2.orders will be created (orders of the backup archive, up to 2026-01-31T12:00:00Z)"
         in shown

@@ -8,7 +8,7 @@ import pytest
 
 from planner.cli.view import TerminalView
 from planner.model.diagnostic import Failure, Severity, error
-from planner.model.plan import WAITS, PlannedFlow
+from planner.model.plan import WAITS, Plan, PlannedFlow
 from planner.model.topology import Cluster
 from planner.plan import with_diagnostics
 from planner.plan.make import warnings_of
@@ -19,6 +19,7 @@ from runtime.audit.status.facts import TopicFacts
 from runtime.audit.status.join import join
 from runtime.contract.records.job_status import PartitionState as S
 from runtime.contract.views.status_view import PartitionWaits, StatusView
+from tests.fakes.states import cluster, inputs, observed, topology
 from tests.planner.render.scenes import nothing
 from tests.runtime.audit.given import (
     TOPIC,
@@ -71,10 +72,11 @@ def test_a_status_topic_that_cannot_be_read_is_a_warning(monkeypatch: pytest.Mon
 
     monkeypatch.setattr("planner.workflows.observing.read_specs", unreadable)
     flow = PlannedFlow("one", "dc1", "dc2", "active", "dc2")
-    reached = {name: Cluster(name, "127.0.0.1:9") for name in ("dc1", "dc2")}
+    shop = topology(clusters=[Cluster(name, "127.0.0.1:9") for name in ("dc1", "dc2")])
+    plan = Plan(inputs(shop, observed(cluster(), cluster(name="dc2"))), flows=(flow,))
 
     found = DiagnosticCollector(silent)
-    assert waiting(replace(nothing(), flows=(flow,), connections=reached), 1, progress=found) == ()
+    assert waiting(plan, 1, progress=found) == ()
     (one,) = found.found
     assert "it is not known whether a partition at dc2 waits for a decision" in one.summary
 

@@ -11,7 +11,7 @@ from planner.model.diagnostic import SourceLocation, error, warning
 from planner.model.observed import ConfigValue, Observed, Unreachable
 from planner.model.plan import Mode, Plan
 from planner.model.topology import FlowState, Job, OnRemove, Provenance, QuotaEntity, Selection
-from planner.plan import make_plan, with_diagnostics
+from planner.plan import with_diagnostics
 from tests.fakes.states import (
     SHOP,
     acl,
@@ -19,12 +19,14 @@ from tests.fakes.states import (
     desired,
     flow,
     live,
+    made_plan,
     mirror,
     observed,
     owned,
     selecting,
     topology,
     wanted,
+    with_inputs,
 )
 from tests.planner.plan.jobs import applied, dead, plan
 
@@ -39,7 +41,7 @@ BACK = flow(
 def planned(want, *clusters, mode=Mode.APPLY, shop=None, targets=()) -> Plan:
     shop = shop or topology(FLOW, BACK)
     seen = observed(*clusters)
-    return make_plan(want, seen, diff(want, seen, shop), shop, mode, NOW, targets)
+    return made_plan(want, seen, diff(want, seen, shop), shop, mode, NOW, targets)
 
 
 LIMITS = {"producer_byte_rate": 10_000_000, "request_percentage": 12.5}
@@ -125,7 +127,7 @@ def jobs() -> Plan:
         back,
     )
     shop = replace(shop, jobs={"slow": Job("slow", memory="2g", conf={"spark.key": "value"})})
-    return replace(plan(shop, lagging(dead(before, "dc1"), {"old": 1_200, "slow": 7})), created_at=NOW)
+    return with_inputs(plan(shop, lagging(dead(before, "dc1"), {"old": 1_200, "slow": 7})), created_at=NOW)
 
 
 def lagging(seen: Observed, lag: dict[str, int]) -> Observed:
@@ -182,7 +184,7 @@ def drifted() -> Plan:
         quotas=limits,
     )
     shop, seen = topology(), observed(at)
-    plan = make_plan(desired(), seen, (), shop, Mode.DRIFT, NOW)
+    plan = made_plan(desired(), seen, (), shop, Mode.DRIFT, NOW)
     return replace(plan, changes=drift(desired(), seen))
 
 

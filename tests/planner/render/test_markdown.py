@@ -23,7 +23,7 @@ from planner.render.plan.words import (
     value_text,
     will,
 )
-from tests.fakes.states import cluster, desired, live, owned, wanted
+from tests.fakes.states import cluster, desired, live, observed, owned, wanted, with_inputs
 from tests.fakes.tables import cases
 from tests.planner.render.scenes import SCENES, drifted, everything, jobs, many, nothing, planned, silent
 
@@ -82,7 +82,8 @@ def test_the_summary(plan, line) -> None:
 
 @pytest.mark.parametrize(("mode", "ends"), [(Mode.DESTROY, "destroy it"), (Mode.ROLLBACK, "undo that apply")])
 def test_each_mode_has_its_heading(mode, ends) -> None:
-    plan = replace(planned(desired(), cluster()), mode=mode, changes=(Change(ADDRESS, Action.FORGET, "why"),))
+    made = planned(desired(), cluster(), mode=mode)
+    plan = replace(made, changes=(Change(ADDRESS, Action.FORGET, "why"),))
     assert next(text(plan)) == f"shop: to {ends}, repl will do this:"
 
 
@@ -171,7 +172,7 @@ def test_the_steps_have_the_names_and_the_values_of_the_plan() -> None:
 
 def test_the_steps_of_a_forged_plan_move_no_cursor() -> None:
     plan = jobs()
-    forged = replace(plan, topology="shop\x1b[2J")
+    forged = with_inputs(plan, topology=replace(plan.inputs.topology, name="shop\x1b[2J"))
 
     assert not any("\x1b" in line for line in steps_text(forged))
 
@@ -241,8 +242,8 @@ def test_special_pages() -> None:
     assert re.search(r'class="box silent" data-cluster="dc1"', html(silent()))
     assert "topics unknown" in html(silent())
     assert "was deleted and made again" in html(drifted())
-    assert "<svg" not in html(replace(nothing(), clusters={}, connections={}, flows=()))
-    assert "This plan is partial" in html(replace(everything(), targets=("flow.dc1-to-dc2",)))
+    assert "<svg" not in html(with_inputs(replace(nothing(), flows=()), observed=observed()))
+    assert "This plan is partial" in html(with_inputs(everything(), targets=("flow.dc1-to-dc2",)))
 
 
 def test_many_changes_are_grouped_and_all_their_names_can_be_searched() -> None:

@@ -6,27 +6,48 @@ from pathlib import Path
 
 import pytest
 
-from planner.diff import diff
-from planner.model.desired import Declared, DesiredAcl
+from planner.config import load
+from planner.model.address import topic_address
 from planner.model.diagnostic import Failure, SourceLocation, warning
-from planner.model.plan import Plan, digest_of, plain
-from planner.model.step import LaunchJob, ReconfigureJob, StopJob
-from planner.model.topology import Cluster, OnRemove, SecretRef, Setting
-from planner.plan import make_plan, with_diagnostics
+from planner.model.plain import NotPlain, plain, value_of
+from planner.model.plan import Mode, Plan, digest_of, release
+from planner.model.step import CreateTopic, Reassign, Step
+from planner.model.topology import (
+    Acl,
+    Cluster,
+    FileEndpoint,
+    Format,
+    Job,
+    OnRemove,
+    QuotaEntity,
+    RecordFormat,
+    SecretRef,
+    Selection,
+    Setting,
+    StartAtOffsets,
+    Topic,
+    Topology,
+    Transform,
+)
+from planner.model.topology.transforms import Registry
+from planner.plan import with_diagnostics
+from planner.plan.remake import remake
 from planner.state import planfile
+from runtime.contract.spec.rename import Match
 from tests.fakes.states import (
     acl,
     cluster,
-    desired,
     flow,
+    inputs,
     live,
-    mirror,
     observed,
     owned,
-    selecting,
     topology,
     wanted,
+    with_inputs,
 )
+from tests.planner.plan.jobs import record_of
+from tests.security.plans import honest
 
 CLIENT: dict[str, Setting] = {
     "security.protocol": "SASL_SSL",
@@ -34,43 +55,43 @@ CLIENT: dict[str, Setting] = {
 }
 
 
-def plan() -> Plan:
-    shop = topology(
-        flow(),
+SHOP = replace(
+    topology(
+        flow(
+            topics=Selection(("orders",)),
+            start=StartAtOffsets({"orders": {0: 42}}),
+            rename=Match("(a)", "b-\\1"),
+        ),
         clusters=[
             Cluster("dc1", "dc1:9092", client=CLIENT, source=SourceLocation("a.yaml", 3, 3)),
             Cluster("dc2", "dc2:9092"),
         ],
-    )
-    want = desired(
-        wanted("new", 12, 3, retention_ms="1"),
-        wanted("grown", 12, 3),
-        wanted("changed", retention_ms="2"),
-        mirror("orders"),
-        acls=(DesiredAcl(acl(), Declared()),),
-        flows=(selecting(flow(), "orders"),),
-    )
-    doomed = owned(wanted("old"), on_remove=OnRemove.DELETE)
-    seen = observed(
-        cluster(
-            live("grown", 6, 1),
-            live("changed", retention_ms="1"),
-            live("old"),
-            owned=[doomed],
-            acls=[acl("WRITE")],
-        ),
-        cluster(name="dc2"),
-    )
-    made = make_plan(want, seen, diff(want, seen, shop), shop, created_at="2026-01-01T00:00:00Z", targets=())
-    address = made.steps[0].address
-    jobs = (
-        LaunchJob("launch", address, "dc2", "dc2", "{}"),
-        ReconfigureJob("again", address, "dc2", "dc2", "{}", ("launch",)),
-        StopJob("stop", address, "dc2", "dc2"),
-    )
-    return with_diagnostics(
-        replace(made, steps=made.steps + jobs), [warning("w", source=SourceLocation("f", 1, 2), address="x")]
-    )
+    ),
+    topics=(
+        Topic("new", "dc1", 12, 3, {"retention.ms": "1"}),
+        Topic("grown", "dc1", 12, 3),
+        Topic("changed", "dc1", config={"retention.ms": "2"}),
+    ),
+    acls=(Acl(acl()),),
+    jobs={"dc2": Job("dc2", slots=3)},
+)
+SEEN = observed(
+    cluster(
+        live("orders"),
+        live("grown", 6, 1),
+        live("changed", retention_ms="1"),
+        live("old"),
+        owned=[owned(wanted("old"), on_remove=OnRemove.DELETE)],
+        acls=[acl("WRITE")],
+        quotas={QuotaEntity("app"): {"producer_byte_rate": 1, "request_percentage": 12.5}},
+    ),
+    cluster(name="dc2"),
+)
+
+
+def plan(shop: Topology = SHOP, **more: object) -> Plan:
+    made = remake(inputs(shop, SEEN, created_at="2026-01-01T00:00:00Z", **more))
+    return with_diagnostics(made, [warning("w", source=SourceLocation("f", 1, 2), address="x")])
 
 
 def refused(path: Path) -> str:
@@ -84,9 +105,28 @@ def test_what_goes_in_comes_out(tmp_path: Path) -> None:
 
     seal = planfile.write(plan(), path)
 
-    assert planfile.load(path).plan == plan()
+    assert planfile.load(path).plan() == plan()
     assert seal == planfile.digest(plan())
     assert list(tmp_path.iterdir()) == [path]
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        {"mode": Mode.DESTROY},
+        {"mode": Mode.ROLLBACK, "applied": record_of(honest().steps)},
+        {"adopt": ("dc1",)},
+        {"targets": ("topic.dc1.new",)},
+        {"folder": "/builds/7"},
+    ],
+)
+def test_whatever_a_plan_is_made_for_it_is_made_again(tmp_path: Path, more: dict[str, object]) -> None:
+    made = plan(**more)  # type: ignore[arg-type]
+
+    planfile.write(made, tmp_path / "p")
+
+    assert planfile.read(tmp_path / "p") == made
+    assert made.steps or "adopt" in more
 
 
 def test_the_same_plan_is_the_same_file(tmp_path: Path) -> None:
@@ -95,7 +135,7 @@ def test_the_same_plan_is_the_same_file(tmp_path: Path) -> None:
     planfile.write(plan(), other)
 
     assert one.read_bytes() == other.read_bytes()
-    assert planfile.digest(plan()) != planfile.digest(replace(plan(), created_at="2026-01-02T00:00:00Z"))
+    assert planfile.digest(plan()) != planfile.digest(with_inputs(plan(), created_at="2026-01-02T00:00:00Z"))
 
 
 def test_it_can_be_read_by_people(tmp_path: Path) -> None:
@@ -103,27 +143,40 @@ def test_it_can_be_read_by_people(tmp_path: Path) -> None:
 
     written = json.loads((tmp_path / "p").read_text())["plan"]
 
-    assert written["steps"][0] == {
-        "step": "create_topic",
-        "id": "create:topic.dc1.new",
-        "address": "topic.dc1.new",
+    assert written["topology"]["topics"][0] == {
+        "name": "new",
         "cluster": "dc1",
-        "topic": "new",
         "partitions": 12,
         "replication": 3,
         "config": {"retention.ms": "1"},
     }
-    assert written["connections"]["dc1"]["client"]["sasl.password"] == {"kind": "env", "name": "DC1_PASSWORD"}
+    assert written["topology"]["clusters"]["dc1"]["client"]["sasl.password"] == {
+        "kind": "env",
+        "name": "DC1_PASSWORD",
+    }
+    assert "steps" not in written
 
 
-def test_a_secret_that_is_written_out_is_refused(tmp_path: Path) -> None:
-    spoken = replace(plan(), connections={"dc1": Cluster("dc1", "x", client={"sasl.password": "canary"})})
+SPOKEN: dict[str, Setting] = {"sasl.password": "canary"}
+REGISTRY = Transform(value=Format(RecordFormat.AVRO, registry=Registry("http://r:1", SPOKEN)))
 
-    with pytest.raises(Failure, match=r"dc1: sasl\.password"):
+
+@pytest.mark.parametrize(
+    ("shop", "named"),
+    [
+        (replace(SHOP, clusters={"dc1": Cluster("dc1", "x", client=SPOKEN)}), r"dc1: sasl\.password"),
+        (replace(SHOP, endpoints={"lake": FileEndpoint("lake", "s3a://b", client=SPOKEN)}), "lake: sasl"),
+        (replace(SHOP, flows={"f": flow("f", transform=REGISTRY)}), "registry: sasl"),
+    ],
+)
+def test_a_secret_that_is_written_out_is_refused(tmp_path: Path, shop: Topology, named: str) -> None:
+    spoken = Plan(inputs(shop, SEEN))
+
+    with pytest.raises(Failure, match=named):
         planfile.write(spoken, tmp_path / "p")
 
     assert not (tmp_path / "p").exists()
-    assert "canary" not in repr(plain(spoken))
+    assert "canary" not in repr(plain(spoken.inputs))
 
 
 @pytest.mark.parametrize(
@@ -152,6 +205,16 @@ def test_a_newer_one_is_refused_politely(tmp_path: Path) -> None:
     )
 
 
+def test_one_of_another_release_is_refused_naming_both(tmp_path: Path) -> None:
+    """It would make other steps of the same inputs than those that were approved."""
+    planfile.write(with_inputs(plan(), release="0.0.1"), tmp_path / "p")
+
+    told = refused(tmp_path / "p")
+
+    assert f"was made by repl 0.0.1, and this is repl {release()}" in told
+    assert "apply it with repl 0.0.1, or make the plan again" in told
+
+
 def test_a_touched_one_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "p"
     planfile.write(plan(), path)
@@ -177,7 +240,7 @@ def test_what_is_no_plan(tmp_path: Path, content: str, why: str) -> None:
 
 
 def test_a_sealed_plan_of_another_shape(tmp_path: Path) -> None:
-    body = {**plain(plan()), "mode": "another"}
+    body = {**plain(plan().inputs), "mode": "another"}
     sealed = {"repl_plan": 1, "digest": digest_of(body), "plan": body}
     (tmp_path / "p").write_text(json.dumps(sealed))
 
@@ -194,3 +257,35 @@ def test_what_has_no_plain_form() -> None:
     with pytest.raises(TypeError, match="object has no plain form"):
         plain(object())
     assert plain({"s": frozenset({"b", "a"})}) == {"s": ["a", "b"]}
+
+
+def test_a_step_names_its_kind() -> None:
+    address = topic_address("dc1", "a")
+    create = CreateTopic("1", address, "dc1", "a", 1, None, {"k": "v"})
+    moved = Reassign("2", address, "dc1", "a", ((1, 2),), ((1,),), needs=("1",))
+
+    assert plain(create, Step) == {
+        "kind": "create_topic",
+        "id": "1",
+        "address": "topic.dc1.a",
+        "cluster": "dc1",
+        "topic": "a",
+        "partitions": 1,
+        "replication": None,
+        "config": {"k": "v"},
+    }
+    assert [value_of(plain(one, Step), Step) for one in (create, moved)] == [create, moved]
+    with pytest.raises(NotPlain, match="the kind 'run' is none of create_topic"):
+        value_of({"kind": "run"}, Step)
+    with pytest.raises(NotPlain, match=r"a number is expected, and not a text, at partitions"):
+        value_of({**plain(create, Step), "partitions": "1"}, Step)
+
+
+EXAMPLES = [Path("planner/config/schema/example.yaml"), *sorted(Path("plans/examples").glob("*.yaml"))]
+
+
+@pytest.mark.parametrize("file", EXAMPLES, ids=[one.stem for one in EXAMPLES])
+def test_every_key_of_the_language_comes_back(file: Path) -> None:
+    declared = load(file)
+
+    assert value_of(json.loads(json.dumps(plain(declared))), Topology) == declared

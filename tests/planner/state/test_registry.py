@@ -18,7 +18,6 @@ from planner.state.internal_topics import (
     read_registry,
     registry_key,
 )
-from planner.state.planfile import step_of
 from runtime.contract.spec.naming import HISTORY, REGISTRY
 from tests.endpoints import endpoint
 from tests.labs import spec
@@ -71,7 +70,7 @@ def test_a_journal_is_read_back_with_what_was_never_answered(lab, fresh):
     journal.sent("dc1", ["one"])
     journal.ended("dc1", {"one": StepResult("done", "", 0.5)})
     journal.sent("dc2", ["two"])
-    told = [read_history(place, step_of, print) for place in places.values()]
+    told = [read_history(place, print) for place in places.values()]
     found = {one.id: one for one in merge(told)}[applied.id]
     assert found.result is None
     assert found.outcomes == {
@@ -79,7 +78,7 @@ def test_a_journal_is_read_back_with_what_was_never_answered(lab, fresh):
         "two": StepResult("sent", "the answer was not noted"),
     }
     journal.finish("failed", 9_000)
-    again = {one.id: one for one in read_history(places["dc1"], step_of, print)}
+    again = {one.id: one for one in read_history(places["dc1"], print)}
     assert (again[applied.id].result, again[applied.id].finished_ms) == ("failed", 9_000)
 
 

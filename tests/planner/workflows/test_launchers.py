@@ -8,19 +8,20 @@ import pytest
 
 from planner.apply.context import LaunchFailed
 from planner.model.diagnostic import SourceLocation
-from planner.model.plan import Mode, Plan
+from planner.model.plan import Plan
 from planner.model.topology import Cluster
 from planner.workflows.applying.apply import LauncherAdapter, home_of
 from runtime.contract.spec.jobspec import JobSpec
 from runtime.launch.launcher import LaunchError, LaunchHandle, LaunchState, LaunchStatus
+from tests.fakes.states import cluster, inputs, observed, topology
 
 SPEC = JobSpec(job="dc2", topology="shop", destination="dc2", clusters={}, flows=[])
 
 
 def plan(file: str | None) -> Plan:
     source = SourceLocation(file, 1, 1) if file is not None else None
-    clusters = {"dc1": Cluster("dc1", "a:1", source=source)}
-    return Plan("shop", Mode.APPLY, "", "", {}, (), (), connections=clusters)
+    shop = topology(clusters=[Cluster("dc1", "a:1", source=source)])
+    return Plan(inputs(shop, observed(cluster())))
 
 
 def test_beside_the_topology_wherever_its_plan_was_saved(

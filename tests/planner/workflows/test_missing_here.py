@@ -6,13 +6,14 @@ import pytest
 
 from planner.model.address import job_address
 from planner.model.diagnostic import Severity, error, warning
-from planner.model.plan import Mode, Plan
+from planner.model.plan import Plan
 from planner.model.step import LaunchJob
 from planner.workflows.observing import missing_here
 from runtime.contract.spec import jobspec
 from runtime.contract.spec.files import FilesSpec, LinesSpec
 from runtime.contract.spec.jobspec import ClusterSpec, FlowSpec, JobSpec, LaunchSpec, SelectionSpec, State
 from tests.extras import without
+from tests.fakes.states import inputs, observed, topology
 
 
 def plan_of(folder: str, *, state: State = "active", launcher: str = "local", reads: bool = False) -> Plan:
@@ -28,12 +29,7 @@ def plan_of(folder: str, *, state: State = "active", launcher: str = "local", re
     spec = JobSpec(job="j", topology="t", destination="b", clusters=clusters, flows=[flow], launch=launch)
     text = jobspec.encode(spec).decode()
     return Plan(
-        topology="t",
-        mode=Mode.APPLY,
-        topology_digest="",
-        created_at="",
-        clusters={},
-        changes=(),
+        inputs(topology(), observed()),
         steps=(LaunchJob("launch", job_address("j"), "b", "j", text),),
     )
 

@@ -8,7 +8,6 @@ import pytest
 from msgspec import structs
 
 from planner.diff.differ import declaring_nothing
-from planner.graph import expand
 from planner.model.address import Address, Kind, topic_address
 from planner.model.diagnostic import ExitCode, Failure, error
 from planner.model.observed import RegistryEntry, TopicConfigsRequest
@@ -153,7 +152,7 @@ class Brokers:
 def test_it_is_read_again_until_the_brokers_show_it(readings: int) -> None:
     brokers = Brokers(readings)
 
-    made = settled(PlanningInput(EMPTY, NOTHING, expand(EMPTY, NOTHING), 1), brokers.plan_of, brokers.again)
+    made = settled(PlanningInput(EMPTY, NOTHING, 1), brokers.plan_of, brokers.again)
 
     assert (made.errored, len(brokers.readings) - 1) == (False, readings)
 
@@ -161,9 +160,7 @@ def test_it_is_read_again_until_the_brokers_show_it(readings: int) -> None:
 def test_brokers_that_never_show_it_are_an_error_of_the_plan() -> None:
     brokers = Brokers(10**6)
 
-    made = settled(
-        PlanningInput(EMPTY, NOTHING, expand(EMPTY, NOTHING), 1), brokers.plan_of, brokers.again, within_s=0.5
-    )
+    made = settled(PlanningInput(EMPTY, NOTHING, 1), brokers.plan_of, brokers.again, within_s=0.5)
 
     assert [one.code for one in made.diagnostics] == [BROKER_OUTDATED]
     assert len(brokers.readings) > 1

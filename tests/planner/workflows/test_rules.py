@@ -12,11 +12,11 @@ from planner.model.address import Kind, topic_address
 from planner.model.diagnostic import ExitCode, Failure, Severity, worst
 from planner.model.plan import Action, Change, Plan
 from planner.model.topology import Cluster, Policies, Rule, Transform
-from planner.plan import make_plan
+from planner.plan.remake import remake
 from planner.state import planfile
 from planner.workflows import rules
 from planner.workflows.rules import check_rules, judged
-from tests.fakes.states import cluster, desired, flow, observed, topology
+from tests.fakes.states import cluster, flow, inputs, observed, topology
 from tests.planner.config.given import written
 from tests.planner.plan.jobs import applied
 from tests.planner.plan.jobs import plan as plan_of
@@ -38,9 +38,9 @@ def rule(expression: str, *, warn: bool = False, name: str = "r") -> Rule:
 
 
 def planned(*changes: Change, labels: Any = None, rules: tuple[Rule, ...] = ()) -> Plan:
-    shop = topology(policies=Policies(rules=rules))
-    plan = make_plan(desired(), observed(cluster()), (), shop)
-    return replace(plan, changes=changes, labels=labels or {})
+    clusters = [Cluster(name, f"{name}:9092", labels=one) for name, one in (labels or {}).items()]
+    shop = topology(policies=Policies(rules=rules), clusters=clusters)
+    return replace(remake(inputs(shop, observed(cluster()))), changes=changes)
 
 
 def change(name: str, action: Action = Action.CREATE, **after: object) -> Change:
@@ -122,7 +122,7 @@ def test_a_warning_lets_the_plan_pass(on) -> None:
 def test_a_saved_plan_keeps_its_rules_and_labels(on, tmp_path: Path) -> None:
     plan = planned(change("a"), labels=LABELS, rules=(rule('plan.cluster_labels.dc1.env == "prod"'),))
     planfile.write(plan, tmp_path / "plan")
-    again = planfile.load(tmp_path / "plan").plan
+    again = planfile.load(tmp_path / "plan").plan()
     assert refused(judged(again)) == ["no (rule r)"]
 
 
@@ -172,9 +172,9 @@ for _ in range(8):
     ],
 )
 def test_no_expression_hangs_or_fills_the_machine(on, expression: str, problem: str | None) -> None:
-    many = planned(*(change(f"t{number}", replication=3) for number in range(300)))
+    many = planned(*(change(f"t{number}", replication=3) for number in range(300)), rules=(rule(expression),))
     begun = time.monotonic()
-    found = refused(judged(replace(many, policies=Policies(rules=(rule(expression),)))))
+    found = refused(judged(many))
     assert time.monotonic() - begun < 20
     assert (found == []) if problem is None else (problem in found[0])
 

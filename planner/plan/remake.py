@@ -1,0 +1,55 @@
+"""Inputs → plan: every plan is made here, when it is planned and again when its file is read.
+
+So nothing in a plan file can disagree with itself: what is shown and what is executed are made alike.
+"""
+
+from dataclasses import replace
+from pathlib import PurePath
+
+from planner.diff import diff, diff_destroy, drift
+from planner.graph import expand
+from planner.model.desired import Desired
+from planner.model.plan import Action, Mode, Plan, PlanInputs
+from planner.plan.fingerprint import fingerprints
+from planner.plan.make import adoption, make_plan
+from planner.plan.recheck import requirements
+from planner.plan.restore import restore_plan
+from planner.plan.rollback import roll_back
+
+
+def remake(inputs: PlanInputs) -> Plan:
+    """Returns the plan of these inputs. It reads nothing."""
+    plan = _made(inputs)
+    return replace(plan, diagnostics=tuple(dict.fromkeys([*plan.diagnostics, *inputs.found])))
+
+
+def _made(inputs: PlanInputs) -> Plan:
+    topology, observed = inputs.topology, inputs.observed
+    nothing = Desired(topology.name)
+    match inputs.mode:
+        case Mode.APPLY:
+            desired = expand(topology, observed, PurePath(inputs.folder))
+            plan = make_plan(inputs, desired, diff(desired, observed, topology))
+            return adoption(plan, inputs.adopt) if inputs.adopt else plan
+        case Mode.DESTROY:
+            return make_plan(inputs, nothing, diff_destroy(observed, topology))
+        case Mode.DRIFT:
+            desired = expand(topology, observed, PurePath(inputs.folder))
+            found = drift(desired, observed)
+            unread = [one for one in found if one.action is Action.UNKNOWN]
+            plan = make_plan(inputs, replace(nothing, unknown=desired.unknown), unread)
+            return replace(plan, changes=found)
+        case Mode.ROLLBACK:
+            return _rollback(inputs)
+        case Mode.RESTORE:
+            return restore_plan(inputs)
+
+
+def _rollback(inputs: PlanInputs) -> Plan:
+    """Guards it like any other plan: protection and policies hold for a rollback too."""
+    assert inputs.applied is not None
+    back = roll_back(inputs.applied, inputs.observed)
+    plan = make_plan(inputs, Desired(inputs.topology.name), back.changes)
+    plan = replace(plan, steps=back.steps, fingerprints=fingerprints(back.steps, inputs.observed, {}))
+    unmet = requirements(plan, plan.steps, inputs.observed)
+    return replace(plan, diagnostics=(*plan.diagnostics, *back.diagnostics, *unmet))
