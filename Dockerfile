@@ -7,7 +7,7 @@ ARG BASE=docker.io/library/debian:bookworm-slim
 FROM ${BASE} AS python
 RUN apt-get update -qq \
  && apt-get install -qq --yes --no-install-recommends ca-certificates python3 >/dev/null \
- && rm -rf /var/lib/apt/lists/* \
+ && apt-get clean && rm -rf /var/lib/apt/lists/* \
  && useradd --uid 10001 --user-group --create-home repl \
  && install --directory --owner repl --group repl /topology /var/lib/repl
 ENV PATH=/opt/venv/bin:$PATH REPL_HOME=/var/lib/repl
@@ -19,16 +19,17 @@ RUN apt-get update -qq && apt-get install -qq --yes --no-install-recommends pyth
 WORKDIR /src
 COPY requirements.lock ./
 RUN sed -n 's/^\([a-z0-9._-]*==[^ ;]*\).*/\1/p' requirements.lock > /constraints.txt && python3 -m venv /opt/venv
-ARG PIP_CERT
 ENV PIP_CONSTRAINT=/constraints.txt PIP_NO_CACHE_DIR=1 PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_ROOT_USER_ACTION=ignore
 COPY pyproject.toml README.md LICENSE ./
 COPY planner planner
 COPY runtime runtime
 
 FROM build AS build-planner
+ARG PIP_CERT
 RUN pip install --quiet . && pip uninstall --quiet --yes pip setuptools
 
 FROM build AS build-jobs
+ARG PIP_CERT
 RUN pip install --quiet '.[spark,files,ui]' && pip uninstall --quiet --yes pip setuptools
 
 FROM python AS planner
@@ -44,7 +45,7 @@ CMD ["--help"]
 FROM python AS jobs
 RUN apt-get update -qq && mkdir -p /usr/share/man/man1 \
  && apt-get install -qq --yes --no-install-recommends openjdk-17-jre-headless procps tini >/dev/null \
- && rm -rf /var/lib/apt/lists/*
+ && apt-get clean && rm -rf /var/lib/apt/lists/*
 COPY --from=build-jobs /opt/venv /opt/venv
 RUN ln -s "$(dirname "$(dirname "$(python3 -c 'import importlib.util as u; print(u.find_spec("runtime").origin)')")")" /opt/repl
 ENV PYTHONDONTWRITEBYTECODE=1

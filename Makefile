@@ -317,11 +317,12 @@ image: ## the images repl-planner and repl-jobs, built without Docker and starte
 	@command -v buildah mmdebstrap runc >/dev/null \
 	  || { apt-get update -qq && apt-get install -y -qq --no-install-recommends buildah mmdebstrap runc >/dev/null; }
 	@buildah inspect --type image $(IMAGE_BASE) >/dev/null 2>&1 || { mkdir -p build && rm -f build/base.tar; \
-	  mmdebstrap --quiet --variant=minbase bookworm build/base.tar; base=$$(buildah from scratch); \
+	  mmdebstrap --quiet --variant=minbase $(foreach one,doc info locale man,--dpkgopt='path-exclude=/usr/share/$(one)/*') \
+	  bookworm build/base.tar; base=$$(buildah from scratch); \
 	  buildah add --quiet $$base build/base.tar / >/dev/null; buildah commit --quiet --rm $$base $(IMAGE_BASE) >/dev/null; rm build/base.tar; }
 	@for target in planner jobs; do $(IMAGE_BUILD) --target $$target --tag repl-$$target . || exit 1; \
 	  started=$$(buildah from --pull=false repl-$$target); code=0; \
-	  buildah run --isolation oci --runtime runc $$started -- sh -c 'repl --version && id -un' || code=1; \
+	  buildah run --isolation oci --runtime runc $$started -- sh -c 'repl --version && id -un && repl init /tmp/shop && repl validate /tmp/shop' || code=1; \
 	  buildah rm $$started >/dev/null; [ $$code = 0 ] || exit 1; done
 	@buildah images --format '{{.Name}} {{.Size}}' | grep -E '/repl-(planner|jobs) '
 

@@ -163,7 +163,8 @@ def test_a_new_planner_runs_beside_an_old_job_and_back(base: Installed, old: Ins
     base("apply", demo, "--auto-approve")
     old("lab", "load", "dc1:topic2", "--seconds", "1")
     flows = json.loads(base("status", demo, "--json").stdout)["flows"]
-    assert {flow["state"] for flow in flows} == {"active"}
+    assert len(flows) == 4
+    assert {flow["state"] for flow in flows} <= {"caught_up", "copying"}
     base("verify", "dc1-to-dc2-topic2", demo)  # few records are compared without Spark
 
     old("plan", demo, "--detailed-exitcode")

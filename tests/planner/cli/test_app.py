@@ -13,15 +13,15 @@ from runtime.contract.client.secrets import remember
 HERE = Path(__file__).resolve().parents[3]
 # What the root command needs, so every command has it. A command's own module adds its options alone.
 PARSING = {
-    "runtime",
-    "runtime.contract",
-    "runtime.contract.extras",
     "planner",
     "planner.cli",
     "planner.model",
     "planner.model.diagnostic",
     "planner.render",
     "planner.render.readable",
+    "runtime",
+    "runtime.contract",
+    "runtime.contract.extras",
 }
 PROGRAM = """
 import sys
