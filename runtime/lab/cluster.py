@@ -9,7 +9,7 @@ from typing import Any, NamedTuple, Self, TypeAlias
 
 from runtime.lab.files import LabError
 
-KAFKA_VERSION = "4.1.1"  # the default version of a lab
+KAFKA_VERSION = "4.4.0"  # the default version of a lab
 _PATTERN = re.compile(r"(\d{1,3})\.(\d{1,3})\.(\d{1,3})")
 
 
@@ -41,6 +41,11 @@ class KafkaVersion(NamedTuple):
         KRaft is ready for production from 3.3 on, and its storage tool writes SCRAM users from 3.5 on.
         """
         return self < (3, 5, 0)
+
+    @property
+    def shell(self) -> bool:
+        """Whether Kafka's shell, which reads KRaft's metadata, is a tool; 4.4.0 was published without it."""
+        return not self.zookeeper and self < (4, 4, 0)
 
     @property
     def log4j2(self) -> bool:

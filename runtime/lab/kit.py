@@ -176,7 +176,7 @@ _LOG4J_1 = (
 
 def broker_jars(version: KafkaVersion) -> IvyRequest:
     """Returns the request for a broker of this version, with Kafka's tools and, for older ones, ZooKeeper."""
-    tools = ("kafka-tools",) if version.zookeeper else ("kafka-tools", "kafka-shell")
+    tools = ("kafka-tools", "kafka-shell") if version.shell else ("kafka-tools",)
     return IvyRequest(
         f"kafka-{version}",
         (
@@ -188,11 +188,12 @@ def broker_jars(version: KafkaVersion) -> IvyRequest:
     )
 
 
-# MirrorMaker 2 for the benchmarks; the lab itself does not need it.
+# MirrorMaker 2 for the benchmarks; the lab itself does not need it. Maven Central has none of 4.4.0.
+MIRROR_VERSION = "4.3.1"
 MIRROR = IvyRequest(
-    f"connect-mirror-{KAFKA_VERSION}",
+    f"connect-mirror-{MIRROR_VERSION}",
     (
-        IvyDependency("org.apache.kafka", "connect-mirror", KAFKA_VERSION, transitive=True),
+        IvyDependency("org.apache.kafka", "connect-mirror", MIRROR_VERSION, transitive=True),
         IvyDependency("org.apache.logging.log4j", "log4j-core", "2.24.3", transitive=True),
         IvyDependency("org.apache.logging.log4j", "log4j-slf4j-impl", "2.24.3"),
     ),
