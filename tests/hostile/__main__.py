@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import os
 import random
+import re
 import sys
 import tempfile
 import threading
@@ -47,6 +48,7 @@ def main() -> int:
     parser.add_argument(
         "--spark", type=int, default=0, help="further rounds of a whole job on Spark, with SQL"
     )
+    parser.add_argument("--transaction-version", type=int, help="a level to finalize at the destination")
     parser.add_argument("--only", choices=KINDS, help="one way of copying")
     parser.add_argument("--quick", action="store_true", help="refuse no connections for 12 s or 70 s")
     parser.add_argument("--keep", type=Path, help="a folder for logs and clusters, left as they are")
@@ -56,6 +58,8 @@ def main() -> int:
     again += (f" --only {options.only}" if options.only else "") + (
         f" --spark {options.spark}" if options.spark else ""
     )
+    if options.transaction_version is not None:
+        again += f" --transaction-version {options.transaction_version}"
     print(f"hostile: {again}", flush=True)
     with tempfile.TemporaryDirectory(prefix="hostile-") as scratch, ExitStack() as stack:
         folder = options.keep or Path(scratch)
@@ -64,6 +68,8 @@ def main() -> int:
         lab = Lab(folder / "lab")
         lab.up(cluster_specs(options.streams, options.brokers))
         try:
+            if options.transaction_version is not None:
+                _finalize(lab, options.transaction_version)
             said = stack.enter_context((folder / "said.log").open("w"))
             with redirect_stderr(said), proxies(routes_of(lab)) as made:
                 outcomes, failures = _rounds(streams_of(lab, made, folder), options)
@@ -73,6 +79,13 @@ def main() -> int:
         finally:
             lab.down(purge=options.keep is None)
     return _verdict(outcomes, failures, tally, again)
+
+
+def _finalize(lab: Lab, level: int) -> None:
+    """Finalizes a level of transaction.version. A new cluster has the highest one of its version of Kafka."""
+    lab.tool("dc2", "FeatureCommand", "downgrade", "--feature", f"transaction.version={level}")
+    features = lab.tool("dc2", "FeatureCommand", "describe")
+    assert re.search(rf"transaction\.version\s.*FinalizedVersionLevel: {level}\s", features), features
 
 
 def _log_to(file: Path) -> None:
