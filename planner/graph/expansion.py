@@ -46,7 +46,7 @@ class ClusterReadRequest(Struct, frozen=True):
     `topics` are described; they are asked for by name, since a listing leaves out topics without the right to
     describe them. Their explicitly set values are always read, the effective values of `keys` too, and all
     values of the topics in `every_key`. `groups` are asked for their committed topics; `denied_groups` also
-    asks for the groups that the default denials keep out.
+    asks for the groups that the default denials keep out, `group_kinds` for share groups and streams groups.
     """
 
     topics: frozenset[str] = frozenset()
@@ -57,6 +57,7 @@ class ClusterReadRequest(Struct, frozen=True):
     scram_users: bool = False
     groups: frozenset[str] = frozenset()
     denied_groups: bool = False
+    group_kinds: bool = False
 
 
 class ReadRequest(Struct, frozen=True):
@@ -99,6 +100,11 @@ def _cluster(name: str, graph: ReplicationGraph) -> ClusterReadRequest:
         for flow in flows
     )
     declared = {key for topic in graph.topology.topics if topic.cluster == name for key in topic.config}
+    syncing = [
+        flow
+        for flow in graph.flows
+        if flow.source_cluster == name and flow.groups.sync and graph.copied.is_running(flow.name)
+    ]
     return ClusterReadRequest(
         topics=frozenset(topic for topic in topics if not is_reserved(topic)),
         keys=EFFECTIVE | declared,
@@ -113,11 +119,8 @@ def _cluster(name: str, graph: ReplicationGraph) -> ClusterReadRequest:
             for flow in flows
         ),
         groups=frozenset(_groups(name, graph)),
-        denied_groups=any(
-            flow.source_cluster == name and flow.groups.sync and flow.groups.select.default_exclude
-            for flow in graph.flows
-            if graph.copied.is_running(flow.name)
-        ),
+        denied_groups=any(flow.groups.select.default_exclude for flow in syncing),
+        group_kinds=bool(syncing),
     )
 
 
@@ -241,6 +244,8 @@ def _with_clusters(
     yield from flow_lints.selections(graph)
     yield from flow_lints.groups_without_data(graph, observed)
     yield from flow_lints.hidden_groups(graph, observed)
+    yield from flow_lints.share_groups(graph, observed)
+    yield from flow_lints.streams_groups(graph, observed)
     yield from topic_lints.fewer_partitions(graph, wanted.partitions)
     yield from topic_lints.replication(wanted.desired, graph, observed)
     yield from topic_lints.internal_replication(graph, observed)

@@ -235,9 +235,10 @@ class ObservedCluster:
     what could not be read and why: "acls", "defaults", "sizes", "groups", "quotas", "scram", and
     "topic.<name>" for a topic whose configs are hidden (it is in `hidden` too, though it is listed).
     `defaults` are the cluster's values under the topic's names. `features` are the FEATURE_… that every
-    broker has. `group_topics` and `sizes` (bytes by topic) are None until a plan needs them. `lacking` names
-    one broker for each feature that any broker lacks. `jobs` are all that ever reported here. `generations`
-    are those of flows without an owner, or with a reverse flow.
+    broker has. `group_topics` and `sizes` (bytes by topic) are None until a plan needs them.
+    `group_kinds` has the groups of kind SHARE and STREAMS, with the topics that each has a position in.
+    `lacking` names one broker for each feature that any broker lacks. `jobs` are all that ever reported
+    here. `generations` are those of flows without an owner, or with a reverse flow.
     """
 
     name: str
@@ -256,6 +257,7 @@ class ObservedCluster:
     owned: tuple[RegistryEntry, ...] = ()
     sizes: Mapping[str, int] | None = None
     group_topics: Mapping[str, frozenset[str]] | None = None
+    group_kinds: Mapping[str, Mapping[str, frozenset[str]]] = field(default_factory=dict)
     quotas: Mapping[QuotaEntity, Mapping[str, float]] = field(default_factory=dict)
     scram_users: tuple[ScramUser, ...] = ()
     jobs: tuple[LiveJob, ...] = ()
@@ -273,6 +275,10 @@ FEATURE_INCREMENTAL = "incremental config changes"
 FEATURE_REASSIGN = "reassignment of replicas"
 FEATURE_TOPIC_IDS = "topic ids"
 FEATURE_QUOTAS = "client quotas"
+FEATURE_SHARE = "start offsets of share groups"
+
+# Kinds of groups, as brokers list them.
+SHARE, STREAMS = "share", "streams"
 
 
 @dataclass(frozen=True, slots=True)
@@ -319,7 +325,7 @@ class ClusterDetailsRequest:
     `configs` by topic: each is asked for by name, so that a topic without the right to describe it is
     `hidden` and does not count as absent. `sizes` are topics whose bytes are read. `groups` are groups whose
     committed topics are read; `every_group` reads all groups, `denied_groups` those that the default denials
-    keep out.
+    keep out, and `group_kinds` share groups and streams groups.
     """
 
     configs: Mapping[str, TopicConfigsRequest] = field(default_factory=dict)
@@ -330,6 +336,7 @@ class ClusterDetailsRequest:
     quotas: bool = False
     scram_users: bool = False
     denied_groups: bool = False
+    group_kinds: bool = False
 
 
 Request = Mapping[str, ClusterDetailsRequest]

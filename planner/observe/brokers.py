@@ -17,14 +17,23 @@ from planner.model.observed import (
     FEATURE_RECORDS_V2,
     FEATURE_TOPIC_IDS,
     FEATURE_TRANSACTIONS,
+    SHARE,
+    STREAMS,
     ObservedBroker,
     ObservedTopic,
 )
 from runtime.kafka.errors import ErrorCode
 from runtime.kafka.protocol.administration import DescribeLogDirsRequest
-from runtime.kafka.protocol.groups import MANY_GROUPS, CommittedOffset, FetchManyRequest, ListGroupsRequest
+from runtime.kafka.protocol.groups import (
+    MANY_GROUPS,
+    CommittedOffset,
+    FetchManyRequest,
+    ListedGroup,
+    ListGroupsRequest,
+)
 from runtime.kafka.protocol.offsets import TopicPartition
 from runtime.kafka.protocol.request import Api
+from runtime.kafka.protocol.share_groups import DescribeShareOffsetsRequest
 
 PRODUCE, FETCH, METADATA = 0, 1, 3
 INIT_PRODUCER_ID, ADD_PARTITIONS, END_TRANSACTION = 22, 24, 26
@@ -129,11 +138,43 @@ def read_groups(
     return dict(sorted(found.items()))
 
 
+def read_group_kinds(connections: Iterable[BlockingConnection]) -> dict[str, dict[str, frozenset[str]]]:
+    """Returns the share groups and the streams groups, each with the topics that it has a position in."""
+    found: dict[str, dict[str, frozenset[str]]] = {SHARE: {}, STREAMS: {}}
+    for connection in connections:
+        listed = _listed(connection)
+        share, streams = ([one.name for one in listed if one.kind == kind] for kind in (SHARE, STREAMS))
+        for start in range(0, len(streams), _GROUPS_A_REQUEST):
+            found[STREAMS] |= _committed_topics(connection, streams[start : start + _GROUPS_A_REQUEST])
+        for start in range(0, len(share), _GROUPS_A_REQUEST):
+            found[SHARE] |= _started_topics(connection, share[start : start + _GROUPS_A_REQUEST])
+    return found
+
+
+def _started_topics(connection: BlockingConnection, groups: list[str]) -> dict[str, frozenset[str]]:
+    """Returns the topics of which each share group has a start offset; none where the broker can't tell."""
+    lowest, _ = DescribeShareOffsetsRequest.VERSIONS
+    if connection.versions.get(Api.DESCRIBE_SHARE_GROUP_OFFSETS, (0, -1))[1] < lowest:
+        return dict.fromkeys(groups, frozenset())
+    found = {}
+    for name, offsets in connection.call(DescribeShareOffsetsRequest(groups)).groups.items():
+        if isinstance(offsets, ErrorCode):
+            raise Unreadable(f"share group {name} can't be read ({meaning(offsets)})")
+        found[name] = frozenset(
+            place.topic for place, start in offsets.items() if not isinstance(start, ErrorCode) and start >= 0
+        )
+    return found
+
+
 def _groups_of_broker(connection: BlockingConnection) -> list[str]:
+    return [group.name for group in _listed(connection) if group.protocol_type in ("consumer", "")]
+
+
+def _listed(connection: BlockingConnection) -> tuple[ListedGroup, ...]:
     answer = connection.call(ListGroupsRequest())
     if answer.error:
         raise Unreadable(f"{connection.where} does not list its groups ({meaning(answer.error)})")
-    return [group.name for group in answer.groups if group.protocol_type in ("consumer", "")]
+    return answer.groups
 
 
 def _committed_topics(connection: BlockingConnection, groups: list[str]) -> dict[str, frozenset[str]]:

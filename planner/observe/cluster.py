@@ -25,6 +25,7 @@ from planner.observe.brokers import (
     BrokerVersions,
     common_features,
     reach_each,
+    read_group_kinds,
     read_groups,
     read_sizes,
     too_old,
@@ -212,6 +213,9 @@ class ClusterReader:
                 return wanted.every_group or group in wanted.groups or denied.match(group)
 
             groups = self._ask_all_brokers(unreadable, "groups", lambda brokers: read_groups(brokers, chosen))
+        kinds = cluster.group_kinds
+        if wanted.group_kinds:
+            kinds = self._ask_all_brokers(unreadable, "groups", read_group_kinds) or {}
         quotas, users = cluster.quotas, cluster.scram_users
         if wanted.quotas:
             quotas = self._ask_readable(unreadable, "quotas", lambda one: read_quotas(one, self.name)) or {}
@@ -227,6 +231,7 @@ class ClusterReader:
             acls=acls,
             sizes=sizes,
             group_topics=groups,
+            group_kinds=kinds,
             quotas=quotas,
             scram_users=users,
             unreadable=unreadable,

@@ -19,6 +19,7 @@ from planner.kafka.connection_errors import Refused, WireFailure
 from planner.kafka.connections import BlockingConnection, Session
 from planner.model.observed import (
     FEATURE_QUOTAS,
+    FEATURE_SHARE,
     BrokerFeature,
     BrokerReport,
     ClusterReport,
@@ -40,6 +41,10 @@ from runtime.kafka.protocol.metadata import AnyMetadataRequest, DescribeQuorumRe
 from runtime.kafka.protocol.offsets import EpochEndsRequest, ListOffsetsRequest
 from runtime.kafka.protocol.produce import ProduceRequest
 from runtime.kafka.protocol.request import Api, Request
+from runtime.kafka.protocol.share_groups import (
+    AlterShareOffsetsRequest,
+    DescribeShareOffsetsRequest,
+)
 from runtime.kafka.protocol.transactions import (
     AddPartitionsRequest,
     DescribeProducersRequest,
@@ -232,6 +237,10 @@ BROKER_FEATURES: Mapping[BrokerFeature, tuple[type[Request[Any]] | ApiVersion, .
         DescribeClientQuotasRequest,
         AlterClientQuotasRequest,
     ),
+    BrokerFeature(FEATURE_SHARE, "4.2", otherwise="share groups stay behind when a flow ends"): (
+        DescribeShareOffsetsRequest,
+        AlterShareOffsetsRequest,
+    ),
     BrokerFeature("reassignment of replicas", "2.4", otherwise="no plan moves replicas"): (
         ApiVersion(Api.ALTER_PARTITION_REASSIGNMENTS, 0),
     ),
@@ -239,6 +248,9 @@ BROKER_FEATURES: Mapping[BrokerFeature, tuple[type[Request[Any]] | ApiVersion, .
 
 # The newest first: a version of an API that came with a release of Kafka.
 _RELEASES = (
+    ("4.4", Api.API_VERSIONS, 5),
+    ("4.3", Api.DESCRIBE_LOG_DIRS, 5),
+    ("4.2", Api.LIST_OFFSETS, 11),
     ("4.1", Api.PRODUCE, 13),
     ("4.0", Api.PRODUCE, 12),
     ("3.9", Api.FETCH, 17),

@@ -329,6 +329,7 @@ def _wanted(
         groups=request.groups,
         every_group=bool(leaving),
         denied_groups=request.denied_groups,
+        group_kinds=request.group_kinds,
     )
 
 

@@ -7,13 +7,13 @@ are read and committed in few requests.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Protocol, TypeVar
 
 from msgspec import Struct, field
 
 from runtime.kafka.cluster import CONTROL, KafkaCluster
-from runtime.kafka.errors import BrokerError, ConnectionFailure, ErrorCode, WireError
+from runtime.kafka.errors import BrokerError, ConnectionFailure, ErrorCode, Unsupported, WireError
 from runtime.kafka.leaders import DEFAULT_S, by_leader
 from runtime.kafka.protocol.fetch import EpochEnd, Isolation
 from runtime.kafka.protocol.groups import (
@@ -36,6 +36,10 @@ from runtime.kafka.protocol.offsets import (
     TopicPartition,
 )
 from runtime.kafka.protocol.request import Request
+from runtime.kafka.protocol.share_groups import (
+    AlterShareOffsetsRequest,
+    DescribeShareOffsetsRequest,
+)
 from runtime.kafka.protocol.transactions import ActiveProducer, CoordinatorKind, DescribeProducersRequest
 from runtime.kafka.timing import in_time, jittered
 
@@ -215,7 +219,7 @@ _PER_LANE = 16
 _WITHIN_S = 10.0
 _ATTEMPTS = 4
 _PAUSE_S = 0.1
-_SHARE = "share"  # groups of this kind have no committed offsets
+SHARE = "share"  # groups of this kind have start offsets in place of committed ones
 
 
 class Read(Struct, frozen=True):
@@ -226,9 +230,13 @@ class Read(Struct, frozen=True):
 
 
 class Listed(Struct, frozen=True):
-    """A Listed holds the groups; `missing` has the reason of each broker whose groups are not included."""
+    """A Listed holds the groups with committed offsets, and the share groups.
+
+    `missing` has the reason of each broker whose groups are not included.
+    """
 
     groups: dict[str, ListedGroup] = field(default_factory=dict)
+    share: dict[str, ListedGroup] = field(default_factory=dict)
     missing: dict[int, str] = field(default_factory=dict)
 
 
@@ -245,8 +253,8 @@ async def list_groups(cluster: KafkaCluster, within: float = _WITHIN_S) -> Liste
         elif answer.error:
             found.missing[node] = answer.error.name
         else:
-            found.groups.update((one.name, one) for one in answer.groups if one.kind != _SHARE)
             for one in answer.groups:
+                (found.share if one.kind == SHARE else found.groups)[one.name] = one
                 cluster.know_coordinator(CoordinatorKind.GROUP, one.name, node)
     if nodes and len(found.missing) == len(nodes):
         raise BrokerError(
@@ -256,12 +264,17 @@ async def list_groups(cluster: KafkaCluster, within: float = _WITHIN_S) -> Liste
 
 
 async def committed_by(
-    cluster: KafkaCluster, groups: Iterable[str], within: float = _WITHIN_S, read: Read | None = None
+    cluster: KafkaCluster,
+    groups: Iterable[str],
+    within: float = _WITHIN_S,
+    read: Read | None = None,
+    *,
+    share: Collection[str] = (),
 ) -> Read:
     """Returns every committed offset of these groups. Temporary errors are retried.
 
-    `read` is filled as responses arrive, for callers with a deadline; `within` bounds one response of one
-    broker.
+    Of the groups in `share` it returns the start offsets. `read` is filled as responses arrive, for
+    callers with a deadline; `within` bounds one response of one broker.
     """
     read = read if read is not None else Read()
     left = list(groups)
@@ -270,30 +283,43 @@ async def committed_by(
             await asyncio.sleep(_PAUSE_S * 2**attempt)
         again: list[str] = []
         for some in _parts(left):
-            again += await _fetch(cluster, some, read, within)
+            again += await _fetch(cluster, some, read, within, share)
         left = again
         if not left:
             break
     return read
 
 
-async def _fetch(cluster: KafkaCluster, groups: Sequence[str], read: Read, within: float) -> list[str]:
+async def _fetch(
+    cluster: KafkaCluster, groups: Sequence[str], read: Read, within: float, share: Collection[str]
+) -> list[str]:
     """Stores the offsets in `read` and returns the groups to retry.
 
     No broker waits for another's response.
     """
     by_node, again = await _placed(cluster, groups, read)
-    asked = (_fetch_at(cluster, node, some, read, within) for node, some in by_node.items())
+    asked = (_fetch_at(cluster, node, some, read, within, share) for node, some in by_node.items())
     for more in await asyncio.gather(*asked):
         again += more
     return again
 
 
 async def _fetch_at(
-    cluster: KafkaCluster, node: int, groups: list[str], read: Read, within: float
+    cluster: KafkaCluster,
+    node: int,
+    groups: list[str],
+    read: Read,
+    within: float,
+    share: Collection[str],
 ) -> list[str]:
+    shared = [group for group in groups if group in share]
+    others = [group for group in groups if group not in share]
+    answers: dict[str, Offsets | ErrorCode] = {}
     try:
-        answers = await _ask_for_groups(cluster, node, groups, within)
+        if others:
+            answers |= await _ask_for_groups(cluster, node, others, within)
+        if shared:
+            answers |= await _ask_for_share_groups(cluster, node, shared, within)
     except ConnectionFailure as error:
         for group in groups:
             read.failed[group] = str(error)
@@ -327,6 +353,27 @@ async def _ask_for_groups(
     for response in await asyncio.gather(*started):
         found.update(response.groups)
     return found
+
+
+async def _ask_for_share_groups(
+    cluster: KafkaCluster, node: int, groups: list[str], within: float
+) -> Mapping[str, Offsets | ErrorCode]:
+    """Reads the start offsets of share groups; a group that does not exist has none."""
+    connection = await cluster.connection(node, PURPOSE, within)
+    try:
+        response = await connection.call(DescribeShareOffsetsRequest(groups), within)
+    except Unsupported:
+        return dict.fromkeys(groups, ErrorCode.UNSUPPORTED_VERSION)
+    answers: dict[str, Offsets | ErrorCode] = {}
+    for group, found in response.groups.items():
+        if isinstance(found, ErrorCode):
+            answers[group] = {} if found is ErrorCode.GROUP_ID_NOT_FOUND else found
+        else:
+            answers[group] = {
+                at: start if isinstance(start, ErrorCode) else CommittedOffset(start, of_share_group=True)
+                for at, start in found.items()
+            }
+    return answers
 
 
 async def _placed(
@@ -372,6 +419,8 @@ async def commit_many(cluster: KafkaCluster, offsets: Mapping[str, Committed]) -
 
 async def _commit(cluster: KafkaCluster, group: str, offsets: Committed, purpose: str) -> Outcome:
     """Commits without leader epochs, because the source's epochs have no meaning here."""
+    if any(one.of_share_group for one in offsets.values()):
+        return await _alter(cluster, group, {at: one.offset for at, one in offsets.items()}, purpose)
     written = {at: CommittedOffset(one.offset, -1, one.metadata) for at, one in offsets.items()}
     response = await coordinated(
         cluster,
@@ -384,6 +433,23 @@ async def _commit(cluster: KafkaCluster, group: str, offsets: Committed, purpose
         purpose=purpose,
     )
     return response.errors
+
+
+async def _alter(
+    cluster: KafkaCluster, group: str, offsets: Mapping[TopicPartition, int], purpose: str
+) -> Outcome:
+    """Sets the start offsets of a share group."""
+    response = await coordinated(
+        cluster,
+        CoordinatorKind.GROUP,
+        group,
+        AlterShareOffsetsRequest(group, offsets),
+        lambda answer: answer.error,
+        within=_WITHIN_S,
+        resend=True,
+        purpose=purpose,
+    )
+    return response.errors if not response.error else dict.fromkeys(offsets, response.error)
 
 
 def _parts(items: Sequence[T]) -> list[Sequence[T]]:

@@ -14,7 +14,7 @@ from planner.graph.topics import DesiredTopics
 from planner.model.address import flow_address, job_address
 from planner.model.desired import Declared
 from planner.model.diagnostic import Diagnostic, ExitCode, error, note, warning
-from planner.model.observed import LackingFeature, Observed
+from planner.model.observed import FEATURE_SHARE, SHARE, STREAMS, LackingFeature, Observed, ObservedCluster
 from planner.model.topology import RUNNING, Flow, Job, Topology, at_home
 from runtime.contract.spec.route import RouteDecision, is_reserved
 from runtime.contract.spec.selection import NamePatterns, SelectionResult, written_out
@@ -228,8 +228,8 @@ def groups_without_data(graph: ReplicationGraph, observed: Observed) -> Iterator
 
     Such a group would never get an offset.
     """
-    for flow, copied, read in _syncing(graph, observed):
-        named = group_selector(flow).written_out
+    for flow, copied, cluster in _syncing(graph, observed):
+        read, named = cluster.group_topics or {}, group_selector(flow).written_out
         lost = [group for group in named if read.get(group) and not copied & read[group]]
         if lost:
             topics = sorted({topic for group in lost for topic in read[group]})
@@ -245,11 +245,11 @@ def groups_without_data(graph: ReplicationGraph, observed: Observed) -> Iterator
 
 def hidden_groups(graph: ReplicationGraph, observed: Observed) -> Iterator[Diagnostic]:
     """Yields a note about groups that read copied topics and are kept out by the default denials."""
-    for flow, copied, read in _syncing(graph, observed):
+    for flow, copied, cluster in _syncing(graph, observed):
         selector = group_selector(flow)
         hidden = [
             group
-            for group, topics in read.items()
+            for group, topics in (cluster.group_topics or {}).items()
             if topics & copied and selector.answer(group) is SelectionResult.DENIED
         ]
         if hidden:
@@ -264,18 +264,77 @@ def hidden_groups(graph: ReplicationGraph, observed: Observed) -> Iterator[Diagn
             )
 
 
+def share_groups(graph: ReplicationGraph, observed: Observed) -> Iterator[Diagnostic]:
+    """Says what becomes of the positions of share groups when a flow ends."""
+    for flow, groups in _of_kind(SHARE, graph, observed):
+        which = f"of share group{'s' if len(groups) > 1 else ''} {listed(groups)}"
+        lacks = _lacks_share_offsets(flow, observed)
+        if lacks:
+            yield flow_diagnostic(
+                warning,
+                flow,
+                f"start offsets {which} do not move to {flow.destination_cluster}: {lacks}",
+                "upgrade it to Kafka 4.2 or newer; to silence this, name the group under exclude of groups",
+                "share-groups-stay",
+            )
+        else:
+            yield flow_diagnostic(
+                note,
+                flow,
+                f"start offsets {which} move to {flow.destination_cluster}: records behind a start offset are"
+                " delivered again there, also acknowledged ones",
+                "",
+                "share-groups",
+            )
+
+
+def _lacks_share_offsets(flow: Flow, observed: Observed) -> str:
+    """Returns which broker of the flow's clusters can't read or set start offsets; "" where all can."""
+    for name in (flow.source_cluster, flow.destination_cluster):
+        cluster = observed.reachable(name)
+        for one in cluster.lacking if cluster is not None else ():
+            if one.feature.name == FEATURE_SHARE:
+                return f"broker {one.broker} of {name} can't tell or set them ({one.why})"
+    return ""
+
+
+def streams_groups(graph: ReplicationGraph, observed: Observed) -> Iterator[Diagnostic]:
+    """Yields a note about streams groups: their offsets follow, their state does not follow by itself."""
+    for flow, groups in _of_kind(STREAMS, graph, observed):
+        yield flow_diagnostic(
+            note,
+            flow,
+            f"offsets of streams group{'s' if len(groups) > 1 else ''} {listed(groups)} move to"
+            f" {flow.destination_cluster} like those of consumer groups; state is in changelog topics, which"
+            " follow only where a flow copies them",
+            "",
+            "streams-groups",
+        )
+
+
+def _of_kind(kind: str, graph: ReplicationGraph, observed: Observed) -> Iterator[tuple[Flow, Sequence[str]]]:
+    """Yields flows that sync groups of a kind which read copied topics, with those groups."""
+    for flow, copied, cluster in _syncing(graph, observed):
+        selector = group_selector(flow)
+        found = sorted(
+            group
+            for group, topics in cluster.group_kinds.get(kind, {}).items()
+            if topics & copied and selector.answer(group).taken
+        )
+        if found:
+            yield flow, found
+
+
 def _syncing(
     graph: ReplicationGraph, observed: Observed
-) -> Iterator[tuple[Flow, frozenset[str], Mapping[str, frozenset[str]]]]:
-    """Yields flows that sync groups, with their copied topics and the topics that groups read
-    at the source.
-    """
+) -> Iterator[tuple[Flow, frozenset[str], ObservedCluster]]:
+    """Yields flows that sync groups, with their copied topics and their source."""
     edges = graph.live.by_flow()
     for flow in graph.flows:
         cluster = observed.reachable(flow.source_cluster)
         if cluster is not None and flow.groups.sync and graph.copied.is_running(flow.name):
             copied = frozenset(edge.source.topic for edge in edges.get(flow.name, ()))
-            yield flow, copied, cluster.group_topics or {}
+            yield flow, copied, cluster
 
 
 def flows_without_topics(graph: ReplicationGraph) -> Iterator[Diagnostic]:

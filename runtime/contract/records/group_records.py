@@ -50,11 +50,11 @@ class Checkpoint(msgspec.Struct, frozen=True, array_like=True):
     """Holds one translation: `destination` is the translated offset of `source`, -1 where it has none now.
 
     `written` is the offset that this flow last committed at the destination, `written_source` the source
-    offset that it translates. The checkpoint is written before the commit. `before` is the previous value of
-    `written`, and is the offset at the destination if the job died in between. `by_time`: the translation
-    used the time of a record, not the map. `floor`: for a topic that several clusters write, the smallest
-    position over the other origins, which only the source's maps contain; -1 where there is none. Fields are
-    only ever added, at the end, with a default.
+    offset that it translates. The checkpoint is written before the commit. `before` is the previous value
+    of `written`, and is the offset at the destination if the job died in between. `by_time`: the
+    translation used the time of a record, not the map. `floor`: for a topic that several clusters write,
+    the smallest position over the other origins, which only the source's maps contain; -1 where there is
+    none. `share`: the group is a share group. Fields are only ever added, at the end, with a default.
     """
 
     source: int
@@ -70,6 +70,7 @@ class Checkpoint(msgspec.Struct, frozen=True, array_like=True):
     before: int = -1
     by_time: bool = False
     floor: int = -1
+    share: bool = False
 
     @property
     def ours(self) -> frozenset[int]:

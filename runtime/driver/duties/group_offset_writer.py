@@ -13,6 +13,7 @@ import time
 from collections.abc import Collection, Iterable, Mapping
 
 from msgspec import Struct, field
+from msgspec.structs import replace
 
 from runtime.contract.groups import (
     CommitDecision,
@@ -195,6 +196,7 @@ _ACTIVE_CODES = frozenset(
         ErrorCode.REBALANCE_IN_PROGRESS,
         ErrorCode.STALE_MEMBER_EPOCH,
         ErrorCode.FENCED_MEMBER_EPOCH,
+        ErrorCode.NON_EMPTY_GROUP,
     }
 )
 
@@ -269,9 +271,11 @@ class GroupOffsetWriter:
         }
         if not groups:
             return DestinationGroups()
-        listed = (await list_groups(self._sides.destination)).groups
+        found = await list_groups(self._sides.destination)
+        listed = {**found.groups, **found.share}
         active = {group for group in groups if group in listed and listed[group].state not in NO_MEMBERS}
-        read = await committed_by(self._sides.destination, groups - active)
+        share = {item.group for item in placed if self._offsets[item].of_share_group}
+        read = await committed_by(self._sides.destination, groups - active, share=share)
         if read.failed:
             group, why = next(iter(read.failed.items()))
             self._notes[NOTE] = f"offsets of {group} can't be read at {self._flow.destination}: {why}"
@@ -282,34 +286,38 @@ class GroupOffsetWriter:
     ) -> PendingOffsetCommit | Checkpoint:
         """Returns the offset to write, or the checkpoint of an offset that must not be written now."""
         last = self._sides.last(item)
-        source = self._offsets[item].offset
+        at_source = self._offsets[item]
         if isinstance(place.position, TranslatedOffset) and item.group in standing.unknown:
             # An offset must not be written while the group's state at the destination is unknown.
             return _unwritten(
-                last, place, source, NoCommitDecision(State.PENDING, why=standing.unknown[item.group])
+                last, place, at_source, NoCommitDecision(State.PENDING, why=standing.unknown[item.group])
             )
         committed = standing.offsets.get(item.group, {})
         at_destination = committed[place.at].offset if place.at in committed else None
         wrote = self._sides.wrote(item.group, place.at)
-        decision = decide(place.position, GroupOffsetState(source, at_destination, wrote, last), _now_ms())
+        # Setting a start offset forgets what was acknowledged behind it: the same one is never set again.
+        before = last if not at_source.of_share_group else None
+        seen = GroupOffsetState(at_source.offset, at_destination, wrote, before)
+        decision = decide(place.position, seen, _now_ms())
         if isinstance(decision, NoCommitDecision):
-            return _unwritten(last, place, source, decision)
+            return _unwritten(last, place, at_source, decision)
         if item.group in standing.active:
-            return _unwritten(last, place, source, _refusal(decision, ACTIVE))
+            return _unwritten(last, place, at_source, _refusal(decision, ACTIVE))
         now_ms = _now_ms()
         checkpoint = Checkpoint(
-            source=source,
+            source=at_source.offset,
             destination=decision.offset,
             at_ms=now_ms,
             state=State.TRANSLATED,
             destination_topic=place.at.topic,
             clamped=decision.clamped,
             written=decision.offset,
-            written_source=source,
+            written_source=at_source.offset,
             written_ms=now_ms,
             before=at_destination if at_destination is not None and at_destination in wrote else -1,
             by_time=_by_time(place),
             floor=_floor(place),
+            share=at_source.of_share_group,
         )
         return PendingOffsetCommit(item, place, decision, checkpoint, last)
 
@@ -324,7 +332,7 @@ class GroupOffsetWriter:
         await self._post({one.item: one.checkpoint for one in wanted})
         by_group: dict[str, dict[TopicPartition, CommittedOffset]] = {}
         for one in wanted:
-            offset = CommittedOffset(one.write.offset, metadata=self._offsets[one.item].metadata)
+            offset = replace(self._offsets[one.item], offset=one.write.offset, leader_epoch=-1)
             by_group.setdefault(one.item.group, {})[one.place.at] = offset
         await self._leadership.ensure()
         outcomes = await commit_many(self._sides.destination, by_group)
@@ -337,9 +345,8 @@ class GroupOffsetWriter:
                 done.append(one.item)
             elif code is not None:
                 why = ACTIVE if code in _ACTIVE_CODES else code.name
-                source = self._offsets[one.item].offset
                 refused[one.item] = _unwritten(
-                    one.last_checkpoint, one.place, source, _refusal(one.write, why)
+                    one.last_checkpoint, one.place, self._offsets[one.item], _refusal(one.write, why)
                 )
         await self._post_and_note(refused)
         return done
@@ -412,11 +419,11 @@ def _refusal(write: CommitDecision, why: str) -> NoCommitDecision:
 
 
 def _unwritten(
-    last: Checkpoint | None, place: PlacedOffset, source: int, keep: NoCommitDecision
+    last: Checkpoint | None, place: PlacedOffset, at_source: CommittedOffset, keep: NoCommitDecision
 ) -> Checkpoint:
     """Returns the checkpoint of an offset that is not written now; it keeps what was written before."""
     return Checkpoint(
-        source=source,
+        source=at_source.offset,
         destination=keep.destination,
         at_ms=_now_ms(),
         state=keep.state,
@@ -429,6 +436,7 @@ def _unwritten(
         before=last.before if last is not None else -1,
         by_time=_by_time(place),
         floor=_floor(place),
+        share=at_source.of_share_group,
     )
 
 

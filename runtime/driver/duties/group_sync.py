@@ -65,13 +65,15 @@ class CommittedOffsetsSnapshot(Struct, frozen=True):
     """A CommittedOffsetsSnapshot holds the committed offsets of one read, by topic.
 
     So a flow goes through the offsets of its own topics alone. `failed` names what could not be read, and
-    why. `groups` are all groups of the source, `covered` those whose offsets were read, or tried.
+    why. `groups` are all groups of the source, `share` its share groups, `covered` those whose offsets were
+    read, or tried.
     `valid_s`: how long the snapshot is used at least, because the read took long.
     """
 
     cluster: KafkaCluster
     read_at: float
     groups: Collection[str] = ()
+    share: Collection[str] = ()
     covered: Set[str] = frozenset()
     offsets: Mapping[str, Mapping[GroupPartition, CommittedOffset]] = field(default_factory=dict)
     failed: tuple[str, ...] = ()
@@ -125,9 +127,10 @@ class CommittedOffsetsReader:
     async def _read(self, cluster: KafkaCluster, now_s: float) -> CommittedOffsetsSnapshot:
         selects = list(self._selects.values())
         listed = await list_groups(cluster)
-        names = [name for name in listed.groups if any(one(name) for one in selects)]
+        groups = (*listed.groups, *listed.share)
+        names = [name for name in groups if any(one(name) for one in selects)]
         failed = [f"broker {node}: {why}" for node, why in listed.missing.items()]
-        empty = CommittedOffsetsSnapshot(cluster, now_s, tuple(listed.groups), failed=tuple(failed))
+        empty = CommittedOffsetsSnapshot(cluster, now_s, groups, tuple(listed.share), failed=tuple(failed))
         found = await self._added(empty, names)
         took_s = asyncio.get_running_loop().time() - now_s
         valid_s = min(_LONG_READ_TIMES * took_s, _LONG_READ_MAX_S) if took_s > _LONG_READ_S else 0.0
@@ -137,7 +140,7 @@ class CommittedOffsetsReader:
         self, snapshot: CommittedOffsetsSnapshot, groups: Collection[str]
     ) -> CommittedOffsetsSnapshot:
         """Returns the snapshot with the offsets of more groups. Raises WireError."""
-        read = await committed_by(snapshot.cluster, groups)
+        read = await committed_by(snapshot.cluster, groups, share=snapshot.share)
         added: dict[str, dict[GroupPartition, CommittedOffset]] = {}
         for group, committed in read.offsets.items():
             for at, offset in committed.items():
@@ -368,7 +371,8 @@ class FinalGroupSync:
         if not self._flow.groups.sync:
             return ()
         offsets, read = await self._checkpoints(), Read()
-        source = await self._source(read, {item.group for item in offsets})
+        known = {item.group: one.of_share_group for item, one in offsets.items()}
+        source = await self._source(read, known)
         offsets |= self._committed(read)
         try:
             async with asyncio.timeout(_TRANSLATION_TIMEOUT_S):
@@ -377,8 +381,10 @@ class FinalGroupSync:
             sides, placed = await self._translate(offsets, None)
         return await self._commit(offsets, sides, placed)
 
-    async def _source(self, read: Read, known: Set[str]) -> KafkaCluster | None:
+    async def _source(self, read: Read, known: Mapping[str, bool]) -> KafkaCluster | None:
         """Opens the source and reads its groups; returns None if none of its brokers answers.
+
+        `known` says of the groups in checkpoints which are share groups.
 
         A broker may be dead or hang: answers of the other brokers before the timeout are kept in `read`.
         """
@@ -386,11 +392,12 @@ class FinalGroupSync:
         with suppress(WireError, ClientSettingsError, TimeoutError):
             async with asyncio.timeout(_SOURCE_TIMEOUT_S):
                 source = await self._shared.clusters.cluster(self._flow.source)
-                listed = (await list_groups(source, _BROKER_TIMEOUT_S)).groups
+                listed = await list_groups(source, _BROKER_TIMEOUT_S)
                 answering = source
-                groups = {group for group in listed if self._selects(group)}
-                await committed_by(source, groups, _BROKER_TIMEOUT_S, read)
-                await committed_by(source, known - groups, _BROKER_TIMEOUT_S, read)
+                groups = {group for group in (*listed.groups, *listed.share) if self._selects(group)}
+                share = {*listed.share, *(group for group in known.keys() - groups if known[group])}
+                await committed_by(source, groups, _BROKER_TIMEOUT_S, read, share=share)
+                await committed_by(source, known.keys() - groups, _BROKER_TIMEOUT_S, read, share=share)
         return answering
 
     async def _checkpoints(self) -> dict[GroupPartition, CommittedOffset]:
@@ -398,7 +405,9 @@ class FinalGroupSync:
         checkpoints = self._records_of_destination().checkpoints
         await checkpoints.refresh()
         found = {
-            GroupPartition(key.group, key.topic, key.partition): CommittedOffset(one.source)
+            GroupPartition(key.group, key.topic, key.partition): CommittedOffset(
+                one.source, of_share_group=one.share
+            )
             for key, one in checkpoints.of_flow(self._flow.name).items()
             if one.state is not State.OURS and self._selects(key.group)
         }

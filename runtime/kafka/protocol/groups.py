@@ -19,12 +19,14 @@ REQUIRE_STABLE = 7
 class CommittedOffset(Struct, frozen=True):
     """The `offset` of a CommittedOffset is -1 where nothing was committed.
 
-    A leader epoch of -1 is unknown, and never written.
+    A leader epoch of -1 is unknown, and never written. With `of_share_group` the offset is the start offset
+    of a share group, which has no epoch and no metadata.
     """
 
     offset: int
     leader_epoch: int = -1
     metadata: str | None = None
+    of_share_group: bool = False
 
 
 class OffsetCommitResponse(Struct, frozen=True):

@@ -12,7 +12,7 @@ from planner.graph.lints.flows import jobs
 from planner.graph.lints.security import CLEAR_TEXT, NOT_USED, UNCHECKED, security
 from planner.graph.routes import router_of
 from planner.model.diagnostic import Diagnostic, ExitCode, Severity, SourceLocation, worst
-from planner.model.observed import BrokerFeature, LackingFeature
+from planner.model.observed import FEATURE_SHARE, BrokerFeature, LackingFeature
 from planner.model.topology import (
     Cluster,
     Configs,
@@ -609,6 +609,25 @@ def test_groups_that_the_default_denials_keep_out(selection, sync, notes) -> Non
     summaries = found(of, "group-hidden-by-default", seen(dc1=dc1))
     assert codes(expand(of, seen(dc1=dc1))) == ["group-hidden-by-default"] * len(notes)
     assert all(note in summary for note, summary in zip(notes, summaries, strict=True))
+
+
+@cases(
+    "kinds lacks selection lints",
+    {
+        "none": ({}, False, Selection((".*",)), []),
+        "of another topic": ({"share": {"ship": frozenset({"b"})}}, False, Selection((".*",)), []),
+        "excluded": ({"share": {"ship": frozenset({"a"})}}, False, Selection((".*",), ("ship",)), []),
+        "moves": ({"share": {"ship": frozenset({"a"})}}, False, Selection((".*",)), ["share-groups"]),
+        "stays": ({"share": {"ship": frozenset({"a"})}}, True, Selection((".*",)), ["share-groups-stay"]),
+        "streams": ({"streams": {"sums": frozenset({"a"})}}, True, Selection((".*",)), ["streams-groups"]),
+    },
+)
+def test_what_becomes_of_share_groups_and_streams_groups(kinds, lacks, selection, lints) -> None:
+    lacking = (
+        (LackingFeature(BrokerFeature(FEATURE_SHARE, "4.2"), "1 (b:1)", "not offered"),) if lacks else ()
+    )
+    dc1, dc2 = cluster("dc1", "a", "b", group_kinds=kinds), cluster("dc2", lacking=lacking)
+    assert codes(expanded(flow(Z, "a", groups=Groups(selection)), dc1=dc1, dc2=dc2)) == lints
 
 
 # Jobs, files and quarantines.

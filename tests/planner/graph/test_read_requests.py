@@ -20,7 +20,7 @@ def test_both_ends_of_what_is_copied_and_what_is_declared_there_or_not() -> None
     parts = (flow("dc1>dc2", (r"[ab]", "later"), rename=PREFIX), topic("dc3/new", vendor_key="1"))
     details = read_request_of(topology(*parts)).details(NAMES)
     assert details == {
-        "dc1": ClusterReadRequest(frozenset({"a", "b", "later"}), denied_groups=True),
+        "dc1": ClusterReadRequest(frozenset({"a", "b", "later"}), denied_groups=True, group_kinds=True),
         "dc2": ClusterReadRequest(frozenset({"dc1.a", "dc1.b", "dc1.later"})),
         "dc3": ClusterReadRequest(frozenset({"new"}), keys=EFFECTIVE | {"vendor.key"}),
     }
@@ -29,7 +29,7 @@ def test_both_ends_of_what_is_copied_and_what_is_declared_there_or_not() -> None
 def test_what_could_not_be_listed_is_not_asked_again_and_strangers_are_not_asked_at_all() -> None:
     of = topology(flow("dc1>dc2", "a"), flow("dc2>dc3", "a"))
     found = read_request_of(of).details({"dc1": ["a"], "elsewhere": ["a"]})
-    assert found == {"dc1": ClusterReadRequest(frozenset({"a"}), denied_groups=True)}
+    assert found == {"dc1": ClusterReadRequest(frozenset({"a"}), denied_groups=True, group_kinds=True)}
 
 
 def test_all_values_where_all_are_mirrored() -> None:

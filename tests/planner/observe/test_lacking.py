@@ -23,7 +23,7 @@ KAFKA_2_4 = {
     Api.ALTER_PARTITION_REASSIGNMENTS: 0,
 }
 KAFKA_2_5 = KAFKA_2_4 | {Api.INIT_PRODUCER_ID: 3, Api.OFFSET_FETCH: 7}
-KAFKA_4_1 = dict.fromkeys(Api, 99)
+NEWEST = dict.fromkeys(Api, 99)
 
 
 def broker(versions: dict[Api, int], name: str = "1 (a:9092)", oldest: int = 0) -> BrokerVersions:
@@ -32,7 +32,7 @@ def broker(versions: dict[Api, int], name: str = "1 (a:9092)", oldest: int = 0) 
 
 @pytest.mark.parametrize(
     ("versions", "required"),
-    [(KAFKA_2_4, ["copy to, exactly once"]), (KAFKA_2_5, []), (KAFKA_4_1, [])],
+    [(KAFKA_2_4, ["copy to, exactly once"]), (KAFKA_2_5, []), (NEWEST, [])],
 )
 def test_what_a_flow_needs_and_a_release_lacks(versions: dict[Api, int], required: list[str]) -> None:
     found = lacking([broker(versions)])
@@ -40,8 +40,8 @@ def test_what_a_flow_needs_and_a_release_lacks(versions: dict[Api, int], require
 
 
 def test_a_new_release_lacks_nothing_and_an_old_one_is_named_with_the_api() -> None:
-    assert lacking([broker(KAFKA_4_1)]) == ()
-    found = {one.feature.name: one for one in lacking([broker(KAFKA_4_1), broker(KAFKA_2_5, "2 (b:9092)")])}
+    assert lacking([broker(NEWEST)]) == ()
+    found = {one.feature.name: one for one in lacking([broker(NEWEST), broker(KAFKA_2_5, "2 (b:9092)")])}
     assert found["topic ids"].broker == "2 (b:9092)"
     assert found["topic ids"].why == "Metadata is offered in versions 0 to 9, needed is 10 or higher"
     assert found["names of open transactions"].why == "DescribeProducers is not offered"
@@ -57,7 +57,7 @@ def test_a_release_that_dropped_our_versions_is_named_too() -> None:
 
 @pytest.mark.parametrize(
     ("versions", "release"),
-    [({}, "older than 2.4"), (KAFKA_2_4, "2.4"), (KAFKA_2_5, "2.5"), (KAFKA_4_1, "4.1")],
+    [({}, "older than 2.4"), (KAFKA_2_4, "2.4"), (KAFKA_2_5, "2.5"), (NEWEST, "4.4")],
 )
 def test_the_release_is_told_from_the_versions(versions: dict[Api, int], release: str) -> None:
     assert release_of(broker(versions).versions) == release

@@ -5,7 +5,7 @@ import org.apache.kafka.common.message.*;
 import org.apache.kafka.common.protocol.ByteBufferAccessor;
 import org.apache.kafka.common.protocol.Message;
 import org.apache.kafka.common.protocol.ObjectSerializationCache;
-import org.apache.kafka.common.record.MemoryRecords;
+import org.apache.kafka.common.record.internal.MemoryRecords;
 
 /** Prints what Kafka's own Java classes make of known values: name, version, bytes. How to run it: test_golden.py. */
 public class Golden {
@@ -309,8 +309,8 @@ public class Golden {
             new AlterPartitionReassignmentsResponseData.ReassignablePartitionResponse().setPartitionIndex(1).setErrorCode((short) 39).setErrorMessage("no broker 3")));
         print("AlterReassignmentsResponse", new AlterPartitionReassignmentsResponseData().setThrottleTimeMs(3).setErrorMessage(null).setResponses(List.of(moved0)), 0);
         print("AlterReassignmentsResponse.refused", new AlterPartitionReassignmentsResponseData().setErrorCode((short) 41).setErrorMessage("not me"), 0);
-        print("DescribeProducersRequest", new DescribeProducersRequestData().setTopics(List.of(
-            new DescribeProducersRequestData.TopicRequest().setName("orders").setPartitionIndexes(List.of(0, 1)))), 0);
+        print("DescribeProducersRequest", new DescribeProducersRequestData().setTopics(new DescribeProducersRequestData.TopicRequestCollection(List.of(
+            new DescribeProducersRequestData.TopicRequest().setName("orders").setPartitionIndexes(List.of(0, 1))).iterator())), 0);
         print("DescribeProducersResponse", new DescribeProducersResponseData().setThrottleTimeMs(1).setTopics(List.of(
             new DescribeProducersResponseData.TopicResponse().setName("orders").setPartitions(List.of(
                 new DescribeProducersResponseData.PartitionResponse().setPartitionIndex(0).setActiveProducers(List.of(
@@ -326,5 +326,23 @@ public class Golden {
         print("ListTransactionsRequest", new ListTransactionsRequestData().setStateFilters(List.of("Ongoing")).setProducerIdFilters(List.of(9L)), 0);
         print("ListTransactionsResponse", new ListTransactionsResponseData().setThrottleTimeMs(1).setUnknownStateFilters(List.of("Odd")).setTransactionStates(List.of(
             new ListTransactionsResponseData.TransactionState().setTransactionalId("tx").setProducerId(9).setTransactionState("Ongoing"))), 0);
+        print("DescribeShareOffsetsRequest", new DescribeShareGroupOffsetsRequestData().setGroups(List.of(
+            new DescribeShareGroupOffsetsRequestData.DescribeShareGroupOffsetsRequestGroup().setGroupId("g").setTopics(null))), 1);
+        print("DescribeShareOffsetsResponse", new DescribeShareGroupOffsetsResponseData().setThrottleTimeMs(2).setGroups(List.of(
+            new DescribeShareGroupOffsetsResponseData.DescribeShareGroupOffsetsResponseGroup().setGroupId("g").setTopics(List.of(
+                new DescribeShareGroupOffsetsResponseData.DescribeShareGroupOffsetsResponseTopic().setTopicName("orders").setTopicId(ONE).setPartitions(List.of(
+                    new DescribeShareGroupOffsetsResponseData.DescribeShareGroupOffsetsResponsePartition().setPartitionIndex(0).setStartOffset(55).setLeaderEpoch(4),
+                    new DescribeShareGroupOffsetsResponseData.DescribeShareGroupOffsetsResponsePartition().setPartitionIndex(1).setStartOffset(-1)
+                        .setErrorCode((short) 29).setErrorMessage("no"))))),
+            new DescribeShareGroupOffsetsResponseData.DescribeShareGroupOffsetsResponseGroup().setGroupId("h").setErrorCode((short) 69)
+                .setErrorMessage("none").setTopics(List.of()))), 1);
+        print("AlterShareOffsetsRequest", new AlterShareGroupOffsetsRequestData().setGroupId("g").setTopics(
+            new AlterShareGroupOffsetsRequestData.AlterShareGroupOffsetsRequestTopicCollection(List.of(
+                new AlterShareGroupOffsetsRequestData.AlterShareGroupOffsetsRequestTopic().setTopicName("orders").setPartitions(List.of(
+                    new AlterShareGroupOffsetsRequestData.AlterShareGroupOffsetsRequestPartition().setPartitionIndex(2).setStartOffset(55)))).iterator())), 0);
+        print("AlterShareOffsetsResponse", new AlterShareGroupOffsetsResponseData().setThrottleTimeMs(1).setErrorCode((short) 0).setResponses(
+            new AlterShareGroupOffsetsResponseData.AlterShareGroupOffsetsResponseTopicCollection(List.of(
+                new AlterShareGroupOffsetsResponseData.AlterShareGroupOffsetsResponseTopic().setTopicName("orders").setTopicId(ONE).setPartitions(List.of(
+                    new AlterShareGroupOffsetsResponseData.AlterShareGroupOffsetsResponsePartition().setPartitionIndex(2).setErrorCode((short) 3).setErrorMessage("no")))).iterator())), 0);
     }
 }

@@ -1,6 +1,6 @@
 """The bytes that Kafka's own Java classes make of known values.
 
-`golden.txt` is what `java -cp "<jars of Kafka 4.1.1>/*" Golden.java` prints, here in this folder.
+`golden.txt` is what `java -cp "<jars of Kafka 4.4.0>/*" Golden.java` prints, here in this folder.
 """
 
 from __future__ import annotations

@@ -98,6 +98,12 @@ from runtime.kafka.protocol.produce import (
     ProduceResponse,
 )
 from runtime.kafka.protocol.request import Api, Reader, Request, Truncated, frame
+from runtime.kafka.protocol.share_groups import (
+    AlterShareOffsetsRequest,
+    AlterShareOffsetsResponse,
+    DescribeShareOffsetsRequest,
+    DescribeShareOffsetsResponse,
+)
 from runtime.kafka.protocol.transactions import (
     ActiveProducer,
     AddPartitionsRequest,
@@ -212,6 +218,8 @@ REQUESTS: list[tuple[str, Request[Any]]] = [
             validate_only=True,
         ),
     ),
+    ("DescribeShareOffsetsRequest", DescribeShareOffsetsRequest(["g"])),
+    ("AlterShareOffsetsRequest", AlterShareOffsetsRequest("g", {ORDERS[2]: 55})),
     ("DescribeScramRequest", DescribeScramRequest()),
     ("DescribeLogDirsRequest", DescribeLogDirsRequest(ORDERS[:2])),
     ("AlterReassignmentsRequest", AlterReassignmentsRequest({ORDERS[0]: [2, 1], ORDERS[1]: [3]}, 10_000)),
@@ -267,6 +275,22 @@ EMPTY = FetchRequest(0, 0, 0, Isolation.READ_COMMITTED, 0, 0, {})
 CONFIGS = DescribeConfigsRequest(TOPIC, [], None, lambda name: lambda key, own: True, Decoder(lambda *of: of))
 
 ANSWERS: list[tuple[str, Request[Any], object]] = [
+    (
+        "DescribeShareOffsetsResponse",
+        DescribeShareOffsetsRequest([]),
+        DescribeShareOffsetsResponse(
+            2,
+            {
+                "g": {ORDERS[0]: 55, ORDERS[1]: ErrorCode.TOPIC_AUTHORIZATION_FAILED},
+                "h": ErrorCode.GROUP_ID_NOT_FOUND,
+            },
+        ),
+    ),
+    (
+        "AlterShareOffsetsResponse",
+        AlterShareOffsetsRequest("", {}),
+        AlterShareOffsetsResponse(1, OK, {ORDERS[2]: ErrorCode.UNKNOWN_TOPIC_OR_PARTITION}),
+    ),
     (
         "ApiVersionsResponse",
         ApiVersionsRequest("", ""),
