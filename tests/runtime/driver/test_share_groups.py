@@ -17,6 +17,7 @@ from runtime.kafka.protocol.request import Api, Buffer, Reader, Writer
 from runtime.kafka.protocol.transactions import CoordinatorKind
 from runtime.kafka.queries import commit_many, committed_by, coordinated, list_groups
 from runtime.lab.lab import Lab
+from tests.records import wait_for
 from tests.runtime.driver.groups_world import commit, committed, last_look
 from tests.runtime.driver.test_groups_sync import copied, flow_of, look, numbered
 from tests.runtime.slot.world import Side
@@ -105,7 +106,7 @@ def test_kafkas_own_share_consumers_go_on(sides: dict[str, Side], lab: Lab, fres
     lab.tool("dc1", "ConfigCommand", "--alter", "--entity-type", "groups", "--entity-name", group, *EARLIEST)
     first = share_consumed(lab, "dc1", topic, group, 10)
     assert first == [b"%d" % one for one in range(10)]
-    assert start(sides["dc1"], group, topic) == 10
+    wait_for(lambda: start(sides["dc1"], group, topic) == 10)  # the brokers store it after the consumer's end
     sides["dc1"].write(topic, numbered(5, 10))
     copied(sides, fresh, flow)
     look(sides, flow)
@@ -209,4 +210,4 @@ def test_a_streams_group_moves_like_a_consumer_group(sides: dict[str, Side], fre
         assert left(sides["dc2"], there, place) == [b"7", b"8", b"9"]
     commit(sides["dc1"], known, {(topic, 0): 9})
     refused, _ = look(sides, flow)
-    assert refused.refused == 1, "a member is connected at the destination"
+    assert refused.refused == 2, "members are connected at the destination"
