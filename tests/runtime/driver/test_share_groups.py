@@ -16,15 +16,12 @@ from runtime.kafka.protocol.offsets import TopicPartition
 from runtime.kafka.protocol.request import Api, Buffer, Reader, Writer
 from runtime.kafka.protocol.transactions import CoordinatorKind
 from runtime.kafka.queries import commit_many, committed_by, coordinated, list_groups
-from runtime.lab.lab import Lab
-from tests.records import wait_for
 from tests.runtime.driver.groups_world import commit, committed, last_look
 from tests.runtime.driver.test_groups_sync import copied, flow_of, look, numbered
 from tests.runtime.slot.world import Side
 
 pytestmark = pytest.mark.integration
 Fresh = Callable[[str], str]
-EARLIEST = ("--add-config", "share.auto.offset.reset=earliest")
 
 
 def set_start(side: Side, group: str, topic: str, offset: int) -> None:
@@ -95,28 +92,6 @@ def test_the_last_translation_knows_share_groups_without_the_source(
     assert (numbers.pending, start(sides["dc2"], group, there)) == (1, None)
     assert asyncio.run(last_look(sides, flow, lost="dc1")) == ()
     assert left(sides["dc2"], there, start(sides["dc2"], group, there)) == []
-
-
-@pytest.mark.long
-def test_kafkas_own_share_consumers_go_on(sides: dict[str, Side], lab: Lab, fresh: Fresh) -> None:
-    """What was acknowledged in order is not delivered again."""
-    flow = flow_of(fresh, fresh("alerts"))
-    topic = of_two_waves(sides, fresh, flow)
-    group, there = f"{topic}-share", f"copy.{topic}"
-    lab.tool("dc1", "ConfigCommand", "--alter", "--entity-type", "groups", "--entity-name", group, *EARLIEST)
-    first = share_consumed(lab, "dc1", topic, group, 10)
-    assert first == [b"%d" % one for one in range(10)]
-    wait_for(lambda: start(sides["dc1"], group, topic) == 10)  # the brokers store it after the consumer's end
-    sides["dc1"].write(topic, numbered(5, 10))
-    copied(sides, fresh, flow)
-    look(sides, flow)
-    assert share_consumed(lab, "dc2", there, group, 5) == [b"%d" % one for one in range(10, 15)]
-
-
-def share_consumed(lab: Lab, cluster: str, topic: str, group: str, count: int) -> list[bytes]:
-    words = ("--topic", topic, "--group", group, "--max-messages", str(count), "--timeout-ms", "30000")
-    said = lab.tool(cluster, "ConsoleShareConsumer", *words)
-    return [line.encode() for line in said.splitlines() if line.isdigit()]
 
 
 @dataclass(frozen=True)
