@@ -123,7 +123,8 @@ class TestFmt:
 
 
 class TestExplain:
-    def test_a_key(self, capsys: pytest.CaptureFixture[str]) -> None:
+    def test_a_key(self, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setenv("COLUMNS", "100")
         assert run(["explain", "flows.rpo"]) == 0
         assert capsys.readouterr().out == (
             "flows.rpo\n\n"

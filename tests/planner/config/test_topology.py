@@ -77,7 +77,7 @@ def test_everything_once() -> None:
     flow = topology.flows["dc1-to-dc2"]
     assert flow.topics == Selection(("orders", r"payments\..*"), (r"payments\.tmp.*",), True)
     assert flow.source is not None
-    assert (flow.source.line, flow.source.column) == (35, 11)
+    assert (flow.source.line, flow.source.column) == (36, 11)
 
 
 def test_a_flow_that_says_nothing_has_the_models_own_defaults(tmp_path: Path) -> None:
