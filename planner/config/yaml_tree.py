@@ -85,6 +85,11 @@ def kind_of(node: Node) -> str:
             return "a map"
 
 
+MAX_DEPTH = 50
+TOO_DEEP = (
+    f"nested deeper than {MAX_DEPTH} levels",
+    "nothing in a topology is that deep: look for brackets that are never closed",
+)
 # A part of the scanner's message, what is wrong, and how to correct it.
 SENTENCES: tuple[tuple[str, str, str], ...] = (
     (
@@ -152,6 +157,7 @@ SENTENCES: tuple[tuple[str, str, str], ...] = (
         'a "%" at the beginning of a line',
         "quote it, or leave it out",
     ),
+    ("maximum nesting depth", *TOO_DEEP),  # libyaml's own limit, where a file opens 1,000 brackets at once
     ("control characters are not allowed", "a control character", "remove it"),
     ("special characters are not allowed", "a control character", "remove it"),
 )
@@ -220,7 +226,6 @@ def place_of(text: str, position: int) -> tuple[int, int]:
 
 
 MAX_NODES = 500_000  # with aliases expanded: 10,000 topics need a third of it
-MAX_DEPTH = 50
 
 Parser: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 TEXT_TAGS = frozenset({"!", "tag:yaml.org,2002:str"})
@@ -294,13 +299,7 @@ class _Builder:
         before = self.count
         self._count(1, mark)
         if len(self.stack) >= MAX_DEPTH:
-            raise Failure(
-                error(
-                    f"nested deeper than {MAX_DEPTH} levels",
-                    "nothing in a topology is that deep: look for brackets that are never closed",
-                    source=self._at(mark),
-                )
-            )
+            raise Failure(error(*TOO_DEEP, source=self._at(mark)))
         self.stack.append(
             _Open(is_mapping, bool(event.flow_style), event.anchor, mark.line + 1, mark.column + 1, before)
         )
