@@ -21,6 +21,7 @@ from planner.model.restore import RestoredBackup
 from planner.model.step import ApplyRecord, Step
 from planner.model.topology import Cluster, Internal, Policies, Topology
 from runtime.contract.client.secrets import secret_settings
+from runtime.contract.extras import DISTRIBUTION
 
 Path = tuple[str, ...]
 # A field's value as plain data: durations are milliseconds, rates are bytes per second.
@@ -134,7 +135,7 @@ class PlannedFlow:
 @cache
 def release() -> str:
     """Returns the version of this distribution."""
-    return version("repl")
+    return version(DISTRIBUTION)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
