@@ -68,7 +68,7 @@ def command() -> None:
 @click.option(
     "--version",
     metavar="VERSION",
-    help="Kafka's version, for every cluster or for each: dc1=2.8.2,dc2=4.4.0.  [default: 4.4.0]",
+    help="Kafka's version, for every cluster or for each: dc1=2.8.2,dc2=4.1.1.  [default: 4.1.1]",
 )
 @home_option
 @json_option

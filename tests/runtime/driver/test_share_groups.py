@@ -1,7 +1,7 @@
 """Share groups and streams groups move with a flow, on real brokers."""
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -16,12 +16,27 @@ from runtime.kafka.protocol.offsets import TopicPartition
 from runtime.kafka.protocol.request import Api, Buffer, Reader, Writer
 from runtime.kafka.protocol.transactions import CoordinatorKind
 from runtime.kafka.queries import commit_many, committed_by, coordinated, list_groups
+from runtime.lab.lab import Lab
+from tests.labs import spec
 from tests.runtime.driver.groups_world import commit, committed, last_look
 from tests.runtime.driver.test_groups_sync import copied, flow_of, look, numbered
 from tests.runtime.slot.world import Side
 
-pytestmark = pytest.mark.integration
+pytestmark = [
+    pytest.mark.integration,
+    pytest.mark.long,
+]  # on brokers of Kafka 4.2 and newer
 Fresh = Callable[[str], str]
+
+
+@pytest.fixture(scope="module")
+def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
+    made = Lab(tmp_path_factory.mktemp("lab"))
+    made.up([spec(name, version="4.4.0") for name in ("dc1", "dc2")])
+    try:
+        yield made
+    finally:
+        made.down(purge=True)
 
 
 def set_start(side: Side, group: str, topic: str, offset: int) -> None:
