@@ -18,6 +18,7 @@ from runtime.kafka.protocol.transactions import CoordinatorKind
 from runtime.kafka.queries import commit_many, committed_by, coordinated, list_groups
 from runtime.lab.lab import Lab
 from tests.labs import spec
+from tests.runtime.conftest import sides_of
 from tests.runtime.driver.groups_world import commit, committed, last_look
 from tests.runtime.driver.test_groups_sync import copied, flow_of, look, numbered
 from tests.runtime.slot.world import Side
@@ -30,13 +31,18 @@ Fresh = Callable[[str], str]
 
 
 @pytest.fixture(scope="module")
-def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
+def newest(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
     made = Lab(tmp_path_factory.mktemp("lab"))
     made.up([spec(name, version="4.4.0") for name in ("dc1", "dc2")])
     try:
         yield made
     finally:
         made.down(purge=True)
+
+
+@pytest.fixture(scope="module")
+def sides(newest: Lab) -> dict[str, Side]:
+    return sides_of(newest)
 
 
 def set_start(side: Side, group: str, topic: str, offset: int) -> None:
