@@ -23,7 +23,7 @@ from planner.model.observed import Observed, ObservedCluster, Unreachable
 from planner.model.shapes import record_of
 from planner.model.topology import Cluster, Flow, OriginCommits, Selection, Topology
 from planner.workflows.applying.apply import ApplyResult, execute
-from planner.workflows.interaction import UNATTENDED, Interaction, PlanReady, ProgressHandler, silent
+from planner.workflows.interaction import UNATTENDED, Interaction, ProgressHandler, silent
 from planner.workflows.topology import ChangeRequest, TopologyRequest, checked
 from runtime.contract.spec.rename import SAME_NAME, Template
 from runtime.contract.spec.selection import SelectionRules, Selector, UnreadableRegex, regex
@@ -328,7 +328,6 @@ def adopt(request: AdoptRequest, interaction: Interaction = UNATTENDED) -> Apply
     _require_declared(request.clusters, topology)
     seen = see(topology, request.timeout_ms, progress=interaction.progress)
     plan = apply_plan(seen, adopt=request.clusters)
-    interaction.progress(PlanReady(plan))
     return execute(plan, request, interaction)
 
 

@@ -46,12 +46,16 @@ def check_rules(rules: Sequence[Rule]) -> None:
 
 def judged(plan: Plan, files: Sequence[Path] = ()) -> Plan:
     """Returns the plan with a refusal or a warning for each rule that it breaks."""
+    return with_diagnostics(plan, verdicts_on(plan, files))
+
+
+def verdicts_on(plan: Plan, files: Sequence[Path] = ()) -> tuple[Diagnostic, ...]:
+    """Returns a refusal or a warning for each rule that the plan breaks."""
     rules = (*operator_rules(files), *plan.policies.rules)
     if not rules or plan.mode is Mode.DRIFT:
-        return plan
+        return ()
     tree = {key: one for key, one in json_tree(plan).items() if key != "steps"}
-    answers = list(_answers(rules, tree))
-    return with_diagnostics(plan, [one for pair in answers for one in _found(*pair, tree)])
+    return tuple(one for pair in _answers(rules, tree) for one in _found(*pair, tree))
 
 
 def _found(rule: Rule, answer: dict[str, Any], tree: dict[str, Any]) -> Iterator[Diagnostic]:

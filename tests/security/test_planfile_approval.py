@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from planner.cli.app import run
-from planner.model.diagnostic import Failure
+from planner.model.diagnostic import Failure, error
 from planner.model.observed import Observed, Unreachable
 from planner.model.plan import Plan, digest
 from planner.model.step import NOTHING_DONE
@@ -87,6 +87,26 @@ def test_what_is_no_digest(expect: str, tmp_path: Path, executed: list[Plan]) ->
 def test_a_topology_has_no_digest_to_expect(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["apply", str(tmp_path), "--expect", digest(honest())]) == 1
     assert "--expect names a saved plan" in capsys.readouterr().err
+
+
+def test_a_warning_of_the_operators_rules_leaves_the_plan_that_was_approved(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The history and a later apply know the plan by the digest that people approved."""
+    policy = tmp_path / "policy.yaml"
+    policy.write_text("rules: [{name: late, warn: plan.changed, message: the day is late}]\n")
+    file, seal = saved(tmp_path)
+    digests: list[str] = []
+
+    def carry_out(plan: Plan, _session: object) -> None:
+        digests.append(digest(plan))
+        raise Failure(error("no cluster is here"))
+
+    monkeypatch.setenv("DC1_PASSWORD", "secret")
+    monkeypatch.setattr(applying, "carry_out", carry_out)
+    assert run(["apply", str(file), "--expect", seal, "--policy", str(policy)]) == 1
+    assert "the day is late (rule late)" in capsys.readouterr().err
+    assert digests == [seal]
 
 
 def test_the_digest_stands_wherever_a_plan_is_approved(

@@ -43,7 +43,7 @@ from planner.workflows.observing import (
 )
 from planner.workflows.one_off import SparkRestorer
 from planner.workflows.plans import apply_plan, destroy_plan, see, with_waiting
-from planner.workflows.rules import judged
+from planner.workflows.rules import verdicts_on
 from planner.workflows.topology import ChangeRequest, checked, folder_of, launcher_home
 from runtime.contract.spec.jobspec import JobSpec, LaunchSpec
 from runtime.contract.views.status_view import PartitionWaits
@@ -194,8 +194,7 @@ def apply(request: ApplyRequest, interaction: Interaction = UNATTENDED) -> Apply
     loaded = checked(request.path, request.var_files)
     seen = see(loaded.topology, request.timeout_ms, progress=interaction.progress)
     plan = with_waiting(with_diagnostics(apply_plan(seen, request.targets), loaded.warnings), seen)
-    plan = judged(with_diagnostics(plan, missing_here(plan, error)), request.policies)
-    interaction.progress(PlanReady(plan))
+    plan = with_diagnostics(plan, missing_here(plan, error))
     return execute(plan, request, interaction, wait_for=None)
 
 
@@ -227,8 +226,6 @@ def destroy(request: ChangeRequest, interaction: Interaction = UNATTENDED) -> Ap
     undeclared = declaring_nothing(loaded.topology)
     observed = observe(undeclared, request.timeout_ms, progress=interaction.progress)
     plan = with_diagnostics(destroy_plan(loaded.topology, observed), loaded.warnings)
-    plan = judged(plan, request.policies)
-    interaction.progress(PlanReady(plan))
     return execute(plan, request, interaction)
 
 
@@ -242,19 +239,25 @@ def execute(
     write: Callable[[], None] | None = None,
     wait_for: Collection[str] | None = (),
 ) -> ApplyResult:
-    """Refuses a plan with errors, asks unless it is approved, and executes its steps.
+    """Judges a plan by the rules, shows it and asks unless it is approved, and executes its steps.
+
+    Failure: the plan has errors, or breaks a rule. What the rules say of a plan that is approved is reported
+    beside it: its digest stays that of the plan that people approved.
 
     `trusted` is for a saved plan: files that it refers to must be inside these folders. `write` writes the
     files that the plan was made from, right before the first step. `wait_for` names the flows of which no
-    partition may wait for a decision at the end; None is every flow. Every plan is judged by the rules again.
+    partition may wait for a decision at the end; None is every flow.
     """
-    shown = frozenset(plan.diagnostics)
-    plan = judged(plan, request.policies)
-    errors = [one for one in plan.diagnostics if one.severity is Severity.ERROR]
+    verdicts = verdicts_on(plan, request.policies)
+    if not approved:
+        plan = with_diagnostics(plan, verdicts)
+        interaction.progress(PlanReady(plan))
+    new = [one for one in verdicts if one not in plan.diagnostics]
+    errors = [one for one in (*plan.diagnostics, *new) if one.severity is Severity.ERROR]
     if errors:
         raise Failure(errors, worst(errors))
     found = DiagnosticCollector(interaction.progress)
-    found.notice(*(one for one in plan.diagnostics if one not in shown))
+    found.notice(*new)
     if not plan.steps:
         if write is not None:
             write()

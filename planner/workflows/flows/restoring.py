@@ -24,7 +24,7 @@ from planner.state.internal_topics import read_registry
 from planner.workflows.applying.apply import ApplyResult, execute
 from planner.workflows.audit.access import answered
 from planner.workflows.flows.backups import RequestedBackup, time_text
-from planner.workflows.interaction import UNATTENDED, Interaction, PlanReady, ProgressHandler, silent
+from planner.workflows.interaction import UNATTENDED, Interaction, ProgressHandler, silent
 from planner.workflows.observing import check_stores, endpoints_of
 from planner.workflows.plans import inputs_now, verified
 from planner.workflows.topology import ChangeRequest, checked, cluster_of, endpoint_of
@@ -62,7 +62,6 @@ class RestoreBackupRequest(ChangeRequest):
 def restore(request: RestoreBackupRequest, interaction: Interaction = UNATTENDED) -> ApplyResult:
     """Plans a restore, asks, and carries it out."""
     plan = plan_restore(request, interaction.progress)
-    interaction.progress(PlanReady(plan))
     return execute(plan, request, interaction)
 
 

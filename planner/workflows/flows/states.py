@@ -33,7 +33,6 @@ from planner.workflows.interaction import (
     Interaction,
     LossAccepted,
     Noticed,
-    PlanReady,
 )
 from planner.workflows.observing import endpoints_of
 from planner.workflows.plans import apply_plan, see
@@ -100,7 +99,6 @@ def apply_edited(
     check(loaded.topology)
     seen = see(loaded.topology, request.timeout_ms, given_up, interaction.progress)
     plan = with_diagnostics(apply_plan(seen), loaded.warnings)
-    interaction.progress(PlanReady(plan))
     return execute(
         plan,
         request,
