@@ -254,7 +254,7 @@ PREFIX = "sha256:"
 
 def digest(plan: Plan) -> str:
     """Returns the name of this plan: `sha256:` and 64 hex digits."""
-    return digest_of(body_of(plan.inputs))
+    return digest_of(canonical(body_of(plan.inputs)))
 
 
 def body_of(inputs: PlanInputs) -> dict[str, Any]:
@@ -267,9 +267,9 @@ def body_of(inputs: PlanInputs) -> dict[str, Any]:
     return body
 
 
-def digest_of(body: dict[str, Any]) -> str:
-    """Returns the digest of a plain tree of inputs."""
-    return PREFIX + hashlib.sha256(canonical(body)).hexdigest()
+def digest_of(content: bytes) -> str:
+    """Returns the digest of the canonical bytes of a plan's inputs."""
+    return PREFIX + hashlib.sha256(content).hexdigest()
 
 
 def canonical(body: dict[str, Any]) -> bytes:

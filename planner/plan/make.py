@@ -289,7 +289,8 @@ def make_plan(inputs: PlanInputs, desired: Desired, changes: Sequence[Change]) -
 
 def with_diagnostics(plan: Plan, found: Sequence[Diagnostic]) -> Plan:
     """Returns the plan with what can't be found out again, such as the brokers' objections, each once."""
-    new = tuple(one for one in dict.fromkeys(found) if one not in plan.diagnostics)
+    known = frozenset(plan.diagnostics)
+    new = tuple(one for one in dict.fromkeys(found) if one not in known)
     if not new:
         return plan
     inputs = replace(plan.inputs, found=(*plan.inputs.found, *new))

@@ -157,10 +157,11 @@ def write(plan: Plan, path: Path, key: bytes | None = None) -> str:
                 code="planfile-secret",
             )
         )
-    seal = digest_of(body)
+    content = canonical(body)
+    seal = digest_of(content)
     envelope: dict[str, Any] = {MARK: FORMAT_VERSION, "digest": seal}
     if key is not None:
-        envelope["signature"] = sign(key, canonical(body))
+        envelope["signature"] = sign(key, content)
     text = msgspec.json.format(msgspec.json.encode({**envelope, "plan": body}), indent=1)
     beside = path.with_name(f"{path.name}.part")
     try:
@@ -206,7 +207,9 @@ def load(path: Path) -> SavedPlan:
             "install that version, or make the plan again with this one",
         )
     body, signature = envelope.get("plan"), envelope.get("signature")
-    if not isinstance(body, dict) or envelope.get("digest") != digest_of(body):
+    content = canonical(body) if isinstance(body, dict) else b""
+    seal = digest_of(content)
+    if not isinstance(body, dict) or envelope.get("digest") != seal:
         raise _failure(f"{path} was changed after it was written: its digest does not match", AGAIN)
     if not isinstance(signature, str | None):
         raise _failure(f"{path} can't be read as a plan: its signature is no text", AGAIN)
@@ -219,7 +222,7 @@ def load(path: Path) -> SavedPlan:
         inputs = value_of(body, PlanInputs)
     except NotPlain as wrong:
         raise _failure(f"{path} can't be read as a plan: {wrong}", AGAIN) from None
-    return SavedPlan(path, inputs, digest_of(body), signature, canonical(body))
+    return SavedPlan(path, inputs, seal, signature, content)
 
 
 def _envelope(path: Path) -> dict[str, Any]:

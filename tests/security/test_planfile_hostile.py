@@ -10,13 +10,13 @@ from typing import Any
 import pytest
 
 from planner.cli.app import run
-from planner.model.plan import body_of, digest_of
+from planner.model.plan import body_of, canonical, digest_of
 from planner.state import planfile
 from tests.security.plans import honest
 
 
 def sealed(body: Any) -> bytes:
-    return json.dumps({"repl_plan": 1, "digest": digest_of(body), "plan": body}).encode()
+    return json.dumps({"repl_plan": 1, "digest": digest_of(canonical(body)), "plan": body}).encode()
 
 
 def body() -> dict[str, Any]:
@@ -146,5 +146,5 @@ def test_a_file_that_was_not_approved_is_not_planned_with(
     file.write_bytes(topology(name="other"))
     monkeypatch.setattr(planfile, "remake", lambda _: pytest.fail("a plan was made of it"))
 
-    assert run(["apply", str(file), "--expect", digest_of(body())]) == 3
+    assert run(["apply", str(file), "--expect", digest_of(canonical(body()))]) == 3
     assert "is not the plan that was approved" in capsys.readouterr().err

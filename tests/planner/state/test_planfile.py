@@ -10,7 +10,7 @@ from planner.config import load
 from planner.model.address import topic_address
 from planner.model.diagnostic import Failure, SourceLocation, warning
 from planner.model.plain import NotPlain, plain, value_of
-from planner.model.plan import Mode, Plan, digest_of, release
+from planner.model.plan import Mode, Plan, canonical, digest_of, release
 from planner.model.step import CreateTopic, Reassign, Step
 from planner.model.topology import (
     Acl,
@@ -241,7 +241,7 @@ def test_what_is_no_plan(tmp_path: Path, content: str, why: str) -> None:
 
 def test_a_sealed_plan_of_another_shape(tmp_path: Path) -> None:
     body = {**plain(plan().inputs), "mode": "another"}
-    sealed = {"repl_plan": 1, "digest": digest_of(body), "plan": body}
+    sealed = {"repl_plan": 1, "digest": digest_of(canonical(body)), "plan": body}
     (tmp_path / "p").write_text(json.dumps(sealed))
 
     assert "can't be read as a plan" in refused(tmp_path / "p")
