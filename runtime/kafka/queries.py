@@ -239,6 +239,11 @@ class Listed(Struct, frozen=True):
     share: dict[str, ListedGroup] = field(default_factory=dict)
     missing: dict[int, str] = field(default_factory=dict)
 
+    @property
+    def every(self) -> dict[str, ListedGroup]:
+        """All groups that were listed, by name."""
+        return {**self.groups, **self.share}
+
 
 async def list_groups(cluster: KafkaCluster, within: float = _WITHIN_S) -> Listed:
     """Lists the groups of every broker. Raises WireError if no broker answers."""

@@ -121,9 +121,9 @@ async def _read_source(source: KafkaCluster, asked: GroupOffsetsRequest) -> _Sid
 
 
 async def _read(cluster: KafkaCluster, group: str) -> _Side:
-    groups = await list_groups(cluster)
-    listed = groups.groups.get(group) or groups.share.get(group)
-    read = await committed_by(cluster, [group], share=groups.share)
+    found = await list_groups(cluster)
+    listed = found.every.get(group)
+    read = await committed_by(cluster, [group], share=found.share)
     if group in read.failed:
         return _Side(why=read.failed[group])
     offsets = {at: one.offset for at, one in read.offsets.get(group, {}).items()}
@@ -376,7 +376,7 @@ async def _committed_at_source(
 async def committed_offsets(asked: RehearsalRequest, source: KafkaCluster) -> dict[GroupPartition, int]:
     """Returns the offsets at the source of the groups and topics that the flow syncs. Raises WireError."""
     listed = await list_groups(source)
-    names = [group for group in (*listed.groups, *listed.share) if asked.selects(group)]
+    names = [group for group in listed.every if asked.selects(group)]
     read = await committed_by(source, names, share=listed.share)
     return {
         GroupPartition(group, *at): one.offset
@@ -412,7 +412,7 @@ async def _losses(
     topics = _topics(asked, offsets)
     groups = sorted({item.group for item in offsets})
     known = await list_groups(destination)
-    listed = {**known.groups, **known.share}
+    listed = known.every
     read = await committed_by(destination, groups, share=known.share)
     found: dict[str, GroupLoss] = {}
     for item, place in placed.items():

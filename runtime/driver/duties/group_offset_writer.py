@@ -272,7 +272,7 @@ class GroupOffsetWriter:
         if not groups:
             return DestinationGroups()
         found = await list_groups(self._sides.destination)
-        listed = {**found.groups, **found.share}
+        listed = found.every
         active = {group for group in groups if group in listed and listed[group].state not in NO_MEMBERS}
         share = {item.group for item in placed if self._offsets[item].of_share_group}
         read = await committed_by(self._sides.destination, groups - active, share=share)

@@ -127,7 +127,7 @@ class CommittedOffsetsReader:
     async def _read(self, cluster: KafkaCluster, now_s: float) -> CommittedOffsetsSnapshot:
         selects = list(self._selects.values())
         listed = await list_groups(cluster)
-        groups = (*listed.groups, *listed.share)
+        groups = tuple(listed.every)
         names = [name for name in groups if any(one(name) for one in selects)]
         failed = [f"broker {node}: {why}" for node, why in listed.missing.items()]
         empty = CommittedOffsetsSnapshot(cluster, now_s, groups, tuple(listed.share), failed=tuple(failed))
@@ -394,7 +394,7 @@ class FinalGroupSync:
                 source = await self._shared.clusters.cluster(self._flow.source)
                 listed = await list_groups(source, _BROKER_TIMEOUT_S)
                 answering = source
-                groups = {group for group in (*listed.groups, *listed.share) if self._selects(group)}
+                groups = {group for group in listed.every if self._selects(group)}
                 share = {*listed.share, *(group for group in known.keys() - groups if known[group])}
                 await committed_by(source, groups, _BROKER_TIMEOUT_S, read, share=share)
                 await committed_by(source, known.keys() - groups, _BROKER_TIMEOUT_S, read, share=share)
