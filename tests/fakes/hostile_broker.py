@@ -125,6 +125,9 @@ class HostileBroker:
         self.port = server.sockets[0].getsockname()[1]
         self._ready.set()
         await self._stop.wait()
+        own = {asyncio.current_task()}
+        while asyncio.all_tasks() - talks - own:  # a closed server drops what it has just accepted unclosed
+            await asyncio.sleep(0)
         server.close()
         for talk in talks:
             talk.cancel()
