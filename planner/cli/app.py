@@ -124,7 +124,7 @@ _WITHOUT_TOPOLOGY = (
 
 
 def _next_steps(folder: Path) -> str:
-    """Returns what `repl` alone says: the three commands that follow in this folder.
+    """Returns the output of `repl` without arguments: the three commands that come next in this folder.
 
     Only the files of the folder itself are opened, not those below it: it may be somebody's home.
     """

@@ -53,7 +53,7 @@ class RestoredGroup:
 
 @dataclass(frozen=True, slots=True)
 class RestoredBackup:
-    """A backup and what of it is restored. `held` are settings that a topic has while it is restored."""
+    """What a restore takes from a backup. `held` are the settings that a topic has while it is restored."""
 
     state: BackupState
     cluster: str
