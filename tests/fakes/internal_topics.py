@@ -11,15 +11,24 @@ from runtime.kafka.protocol.fetch import FetchedPartition, FetchRequest, FetchRe
 from runtime.kafka.protocol.metadata import Partition, TopicMetadata
 from runtime.kafka.protocol.offsets import ListedOffset, ListOffsetsRequest, ListOffsetsResponse
 from runtime.ledger.records import InternalRecord, build, plain
+from tests.runtime.batch.forge import batch_bytes, control_batch, record
 
+TRANSACTIONAL, COMMIT = 0x10, 1
 LEADER = Partition(0, 1, 5, (1,), (1,))
 
 
 class InternalTopics:
-    """Each topic has one partition with one batch, or none. A topic in `replaced` has another id."""
+    """Each topic has one partition with one batch, or none. A topic in `replaced` has another id.
 
-    def __init__(self, records: Mapping[str, Sequence[InternalRecord]]) -> None:
+    The records of a topic in `committing` are one transaction. Its end was acknowledged, and its marker is
+    written after the records were fetched once.
+    """
+
+    def __init__(
+        self, records: Mapping[str, Sequence[InternalRecord]], committing: Iterable[str] = ()
+    ) -> None:
         self.replaced: set[str] = set()
+        self._committing = dict.fromkeys(committing, False)
         self.gathered: dict[Any, Any] = {}
         self._records = {topic: list(some) for topic, some in records.items()}
 
@@ -38,15 +47,26 @@ class InternalTopics:
 
     async def call(self, node: int, request: Any, purpose: str, within: float | None) -> Any:
         if isinstance(request, ListOffsetsRequest):
-            ends = {at: len(self._records.get(at.topic, ())) for at in request.questions}
+            ends = {at: self._end(at.topic) for at in request.questions}
             return ListOffsetsResponse(0, {at: ListedOffset(end, -1, 5) for at, end in ends.items()})
         assert isinstance(request, FetchRequest)
         ((topic_id, _),) = request.partitions
         topic = next(name for name in self._records if self._id(name) == topic_id)
-        end = len(self._records[topic])
-        batch = b"".join(bytes(part) for part in plain(build(self._records[topic], 1)))
-        found = FetchedPartition(topic_id, 0, ErrorCode.NONE, end, end, 0, (), -1, memoryview(batch), None)
+        end, log = self._end(topic), memoryview(self._log(topic))
+        self._committing = {name: name == topic or done for name, done in self._committing.items()}
+        found = FetchedPartition(topic_id, 0, ErrorCode.NONE, end, end, 0, (), -1, log, None)
         return FetchResponse(0, ErrorCode.NONE, 0, (found,))
+
+    def _end(self, topic: str) -> int:
+        return len(self._records.get(topic, ())) + self._committing.get(topic, False)
+
+    def _log(self, topic: str) -> bytes:
+        records = self._records[topic]
+        if topic not in self._committing:
+            return b"".join(bytes(part) for part in plain(build(records, 1)))
+        written = [record(offset, one.value, key=one.key) for offset, one in enumerate(records)]
+        log = batch_bytes(written, producer=(7, 0, 0), more=TRANSACTIONAL)
+        return log + control_batch(len(records), 7, COMMIT) if self._committing[topic] else log
 
     def _id(self, topic: str) -> bytes:
         return hashlib.md5(f"{topic} {topic in self.replaced}".encode()).digest()

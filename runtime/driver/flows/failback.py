@@ -153,11 +153,13 @@ async def begin_new_partitions(
 async def read_opposite(spec: FlowSpec, opposite: str, source: KafkaCluster) -> OppositeFlowLedger:
     """Reads what the ledger at the flow's source states about the flow in the other direction.
 
-    Raises WireError.
+    A transaction that has just marked orphans may give partitions their first progress: until its marker is
+    written, such a partition would look as if the opposite flow never had it. Raises WireError.
     """
     if (await source.topics([naming.LEDGER]))[naming.LEDGER].error is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
         return OppositeFlowLedger(None, {}, {}, {})
     ledger = await Ledger.open(source)
+    await ledger.decided(opposite)
     maps = OffsetMapReader(source, ledger)
     await maps.refresh(opposite)
     progress: dict[PartitionKey, Progress] = {}

@@ -165,6 +165,20 @@ def test_a_failback_decodes_each_partition_of_its_opposite_once() -> None:
     assert len(found.maps) == len(found.topics) == 2_000
 
 
+def test_a_failback_waits_for_the_marker_of_the_orphans_that_were_just_marked() -> None:
+    """That transaction may hold the first progress of a partition, which was never copied (R5)."""
+    ended = Generation(3, "job", "promoted", "driver", [], "dc1", "dc2", 1)
+    first = ProgressKey(PartitionKey("there", "orders", 0))
+    records = [
+        InternalRecord(encode_key(first), encode_value(progress(0, 0))),
+        InternalRecord(encode_key(GenerationKey("there")), encode_value(ended)),
+    ]
+    source: Any = InternalTopics({naming.LEDGER: records}, committing=[naming.LEDGER])
+    back = flow_spec("back", source="dc2", destination="dc1", reverse_of="there")
+    found = asyncio.run(read_opposite(back, "there", source))
+    assert list(found.maps) == [PartitionKey("back", "orders", 0)]
+
+
 # What a round of a flow into files copies, and which partitions it stops (R4)
 
 KEY = ("orders", 0)
