@@ -43,7 +43,8 @@ from runtime.contract.views.transform_view import (
     decode_request,
     encode_results,
 )
-from runtime.sql.formats.encoded import BadSchema, change_problem
+from runtime.sql.formats.dispatch import change_problem
+from runtime.sql.formats.encoded import BadSchema
 from runtime.sql.functions import RefusedExpression
 from runtime.sql.gate import CORRUPT, expression
 from runtime.sql.query import answers, decoded, file_type, output_of, schema_of

@@ -28,7 +28,7 @@ from pyspark.sql.types import (
 )
 
 from runtime.contract.spec.transform import FIELDS, FormatSpec, TransformSpec, fields_of
-from runtime.sql.formats.encoded import ddl_of
+from runtime.sql.formats.dispatch import ddl_of
 from runtime.sql.functions import RefusedExpression
 from runtime.sql.gate import CORRUPT, expression, made_times, read_schema, widest_item
 from runtime.sql.json_reader import SCALARS, JsonArray, JsonField, JsonObject, JsonType

@@ -47,7 +47,8 @@ from runtime.sql.columns import (
     kept_of,
     packed_columns,
 )
-from runtime.sql.formats.encoded import EncodedValues, UndecodableValue, encoded_parts
+from runtime.sql.formats.dispatch import encoded_parts
+from runtime.sql.formats.encoded import EncodedValues, UndecodableValue
 from runtime.sql.json_columns import flat_fields
 from runtime.sql.json_fields import JsonEditor, UneditableValue
 from runtime.sql.query_input import PARTS, decoded_rows, read_columns

@@ -3,27 +3,15 @@
 Every field is set, and of a oneof its first member: a value shows what an expression makes of content.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from random import Random
+from typing import Any
+
+from google.protobuf.descriptor import FieldDescriptor
 
 from planner.drill.load.ddl import UnknownType
 from runtime.sql.formats.encoded import BadSchema
-from runtime.sql.formats.protobuf_schema import (
-    FIXED_FORMS,
-    SIZED_TYPES,
-    TIMESTAMP,
-    ZIGZAG,
-    MessageType,
-    ProtobufField,
-    ProtobufSchema,
-    ProtobufType,
-    ddl_of,
-    read_schema,
-    wire_of,
-)
-from runtime.sql.formats.protobuf_wire import (
-    written_varint,
-)
+from runtime.sql.formats.protobuf_schema import TIMESTAMP, ddl_of, entry_of, read_schema
 
 _SINCE_S = 1_767_225_600  # the first of January 2026
 _YEAR_S = 365 * 86_400
@@ -35,49 +23,62 @@ def protobuf_maker(schema: str) -> Callable[[Random], bytes]:
     """Returns a function that makes messages of a schema. Raises UnknownType."""
     try:
         ddl_of(schema)  # names what a transform can't read, such as a message that contains itself
-        known = read_schema(schema)
+        parse = read_schema(schema).parse
     except BadSchema as wrong:
         raise UnknownType(f"no schema of Protobuf: {wrong}") from None
-    return lambda random: _message(known, known.root, random)
+
+    def make(random: Random) -> bytes:
+        message = parse(b"")
+        _fill(message, random)
+        data: bytes = message.SerializeToString(deterministic=True)
+        return data
+
+    return make
 
 
-def _message(schema: ProtobufSchema, message: MessageType, random: Random) -> bytes:
-    parts: list[bytes] = []
-    for one in _first_of_each_oneof(message.fields):
-        for _ in range(random.randint(1, _MOST_ITEMS) if one.repeated else 1):
-            content = _content(schema, one, random)
-            size = written_varint(len(content)) if one.type in SIZED_TYPES else b""
-            parts += (written_varint(one.number << 3 | wire_of(one.type)), size, content)
-    return b"".join(parts)
+def _fill(message: Any, random: Random) -> None:
+    """Sets every field of a message."""
+    for field in message.DESCRIPTOR.fields:
+        oneof = field.containing_oneof
+        if oneof is not None and oneof.fields[0] is not field:
+            continue
+        value, entry = getattr(message, field.name), entry_of(field)
+        times = random.randint(1, _MOST_ITEMS) if field.is_repeated else 1
+        for _ in range(times):
+            if entry is not None:
+                key, item = (entry.fields_by_name[name] for name in ("key", "value"))
+                if item.message_type is None:
+                    value[_scalar(key, random)] = _scalar(item, random)
+                else:
+                    _fill_message(value[_scalar(key, random)], random)
+            elif field.message_type is not None:
+                inner = value.add() if field.is_repeated else value
+                inner.SetInParent()
+                _fill_message(inner, random)
+            elif field.is_repeated:
+                value.append(_scalar(field, random))
+            else:
+                setattr(message, field.name, _scalar(field, random))
 
 
-def _first_of_each_oneof(fields: Iterable[ProtobufField]) -> Iterable[ProtobufField]:
-    seen: set[int] = set()
-    for one in fields:
-        if one.oneof is None or one.oneof not in seen:
-            yield one
-        if one.oneof is not None:
-            seen.add(one.oneof)
+def _fill_message(message: Any, random: Random) -> None:
+    if message.DESCRIPTOR.full_name == TIMESTAMP:
+        message.seconds = _SINCE_S + random.randrange(_YEAR_S)
+    else:
+        _fill(message, random)
 
 
-def _content(schema: ProtobufSchema, one: ProtobufField, random: Random) -> bytes:
-    """Returns the encoding of a value, without the size that stands before some."""
-    match one.type:
-        case ProtobufType.MESSAGE if one.of == TIMESTAMP:
-            return b"\x08" + written_varint(_SINCE_S + random.randrange(_YEAR_S))
-        case ProtobufType.MESSAGE:
-            return _message(schema, schema.message(one, one.name), random)
-        case ProtobufType.STRING:
-            return f"{one.name}-{random.randrange(100_000)}".encode()
-        case ProtobufType.BYTES:
+def _scalar(field: FieldDescriptor, random: Random) -> Any:
+    match field.type:
+        case FieldDescriptor.TYPE_STRING:
+            return f"{field.name}-{random.randrange(100_000)}"
+        case FieldDescriptor.TYPE_BYTES:
             return random.randbytes(8)
-        case ProtobufType.BOOL:
-            return random.choice((b"\x00", b"\x01"))
-        case ProtobufType.ENUM:
-            return written_varint(random.choice([*schema.enum(one, one.name).symbols]))
-        case kind if kind in FIXED_FORMS:
-            number = random.randrange(_MOST_NUMBER)
-            is_whole = kind not in (ProtobufType.FLOAT, ProtobufType.DOUBLE)
-            return FIXED_FORMS[kind][1].pack(number if is_whole else number / 4)
-        case kind:
-            return written_varint(random.randrange(_MOST_NUMBER) << (kind in ZIGZAG))
+        case FieldDescriptor.TYPE_BOOL:
+            return random.choice((False, True))
+        case FieldDescriptor.TYPE_ENUM:
+            return random.choice(field.enum_type.values).number
+        case FieldDescriptor.TYPE_FLOAT | FieldDescriptor.TYPE_DOUBLE:
+            return random.randrange(_MOST_NUMBER) / 4
+        case _:
+            return random.randrange(_MOST_NUMBER)

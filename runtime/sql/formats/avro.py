@@ -1,47 +1,41 @@
-"""Decodes values of Avro for expressions, and changes fields in their bytes. Every other byte stays.
+"""Decodes values of Avro for expressions, and writes them again with fields that changed.
 
-Spark reads the decoded value as JSON. The bytes of an edited value are those of its writer's schema: a field
-is cut out of them or replaced in them, and nothing else is encoded again.
+Spark reads the decoded value as JSON. fastavro writes an edited value by its writer's schema, so no field of
+the writer is lost.
 """
 
 from __future__ import annotations
 
 import io
-import struct
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import msgspec
-from fastavro import parse_schema, schemaless_reader, schemaless_writer
+from fastavro import schemaless_reader, schemaless_writer
+from fastavro.validation import validate
 
 from runtime.contract.spec.transform import FormatSpec
-from runtime.sql.formats.avro_schema import (
-    AvroSchema,
-    Schema,
-    Skip,
-    Skipper,
-    kind_of,
-    read_long,
-    written_long,
-)
+from runtime.sql.formats.avro_schema import AvroSchema, Schema, kind_of
 from runtime.sql.formats.encoded import NOTHING, BadSchema, Changes, UndecodableValue
 from runtime.sql.formats.registry import FRAME, WriterSchema, WriterSchemas
 from runtime.sql.json_fields import UneditableValue
 
-_UNREADABLE = (
-    EOFError,
-    ValueError,
-    IndexError,
-    KeyError,
-    TypeError,
-    OverflowError,
-    ArithmeticError,
-    struct.error,
-)
 
+def _read(data: bytes, at: int, writer: Schema, reader: Schema | None, *, named: bool = False) -> Any:
+    """Returns the value at an offset of the bytes, which ends with them. Raises UndecodableValue.
 
-Make = Callable[[Any], bytes]  # the encoding of a new value, from its JSON
+    With `named`, a union's value of a named type is that name and the value, so that it is written as it was.
+    """
+    stream = io.BytesIO(data)
+    stream.seek(at)
+    try:
+        value = schemaless_reader(stream, writer, reader, return_record_name=named, return_named_type=named)
+    except Exception as error:  # noqa: BLE001 - any bytes may come, and fastavro raises what its types raise
+        raise UndecodableValue(f"no value of the schema ({type(error).__name__})") from None
+    if stream.tell() != len(data):
+        raise UndecodableValue("bytes behind the value")
+    return value
 
 
 class AvroReader:
@@ -49,28 +43,16 @@ class AvroReader:
 
     def __init__(self, writer: str, reader: str, references: Sequence[str] = ()) -> None:
         """Raises BadSchema."""
-        known: dict[str, Any] = {}
-        try:
-            for text in references:
-                parse_schema(msgspec.json.decode(text), named_schemas=known)
-            written, read = msgspec.json.decode(writer), msgspec.json.decode(reader)
-            self._writer = parse_schema(written, named_schemas=known)
-            self._reader = parse_schema(read) if read != written else None
-        except (*_UNREADABLE, msgspec.DecodeError) as error:
-            raise BadSchema(f"{type(error).__name__}: {error}") from None
+        self._writer = AvroSchema(writer, references).root
+        self._reader = AvroSchema(reader).root if reader != writer else None
 
     def json(self, data: bytes, at: int = 0) -> bytes:
         """Returns the value at an offset of the bytes as JSON. Raises UndecodableValue."""
-        stream = io.BytesIO(data)
-        stream.seek(at)
+        value = _read(data, at, self._writer, self._reader)
         try:
-            found = schemaless_reader(stream, self._writer, self._reader)
-            text = msgspec.json.encode(found)
-        except Exception as error:  # noqa: BLE001 - any bytes may come, and fastavro raises what its types raise
+            return msgspec.json.encode(value)
+        except (TypeError, ValueError, OverflowError) as error:
             raise UndecodableValue(f"no value of the schema ({type(error).__name__})") from None
-        if stream.tell() != len(data):
-            raise UndecodableValue("bytes behind the value")
-        return text
 
 
 class AvroEditor:
@@ -88,83 +70,102 @@ class AvroEditor:
         references: Sequence[str] = (),
     ) -> None:
         """Raises BadSchema where a field can't be changed in this schema."""
-        self._schema = AvroSchema(writer, references)
-        self._skipper = Skipper(self._schema)
-        self._edit = self._record(self._schema.record(), Changes.of(paths, drop), "value")
+        schema = AvroSchema(writer, references, logical=False)
+        self._schema = schema.root
+        self._edit = _RecordEdit(schema, schema.record(), Changes.of(paths, drop), "value")
 
     def edited(self, data: bytes, values: Sequence[bytes], at: int = 0) -> bytes:
         """Returns the bytes with the new values; those before `at` stay. Raises UneditableValue."""
-        parts: list[bytes] = [data[:at]]
-        decoded = [msgspec.json.decode(value) for value in values]
         try:
-            end = self._edit(data, at, decoded, parts)
-        except IndexError as error:
+            record = _read(data, at, self._schema, None, named=True)
+        except UndecodableValue as error:
             raise UneditableValue(str(error)) from None
-        if end != len(data):
-            raise UneditableValue("bytes behind the value")
-        return b"".join(parts)
+        self._edit.apply(record, [msgspec.json.decode(value) for value in values])
+        stream = io.BytesIO()
+        stream.write(data[:at])
+        schemaless_writer(stream, self._schema, record)
+        return stream.getvalue()
 
-    def _record(self, record: Schema, changes: Changes, place: str) -> _Edit:
-        steps: list[_Edit] = []
-        space = record.get("__space", "")
-        for one in self._schema.fields(record):
-            name, where = one["name"], f"{place}.{one['name']}"
-            skip = self._skipper.of(one["type"], space)
+
+class _RecordEdit:
+    """An edit changes the same fields in every record of a type."""
+
+    def __init__(self, schema: AvroSchema, record: Schema, changes: Changes, place: str) -> None:
+        """Raises BadSchema."""
+        self._drop: dict[str, Any] = {}  # the value of each dropped field: null, or its default
+        self._set: dict[str, _NewValue] = {}
+        self._inside: dict[str, dict[str, _RecordEdit]] = {}  # of a field, by the names of its records
+        for field in record["fields"]:
+            name, where = field["name"], f"{place}.{field['name']}"
+            branches = schema.branches(field["type"])
             if name in changes.drop:
-                steps.append(_replaced(skip, self._without(one, space, where)))
+                self._drop[name] = _dropped(field, branches, where)
             elif name in changes.set:
-                steps.append(_set(skip, self._maker(one["type"], space, where), changes.set[name]))
+                self._set[name] = _NewValue(branches, changes.set[name], where)
             elif name in changes.inside:
-                steps.append(self._inside(one["type"], space, changes.inside[name], where))
-            else:
-                steps.append(_kept(skip))
-        return _in_order(steps)
+                self._inside[name] = {
+                    branch["name"]: _RecordEdit(schema, branch, changes.inside[name], where)
+                    for branch in branches
+                    if kind_of(branch) == "record"
+                }
+                if not self._inside[name]:
+                    raise BadSchema(f"{where} is no record")
 
-    def _inside(self, of: Schema, space: str, changes: Changes, place: str) -> _Edit:
-        found = self._schema.of(of, space)
-        if kind_of(found) == "record":
-            return self._record(found, changes, place)
-        if not isinstance(found, list):
-            raise BadSchema(f"{place} is no record")
-        branches: list[_Edit] = []
-        for one in found:
-            inner = self._schema.of(one, space)
-            is_record = kind_of(inner) == "record"
-            branches.append(
-                self._record(inner, changes, place) if is_record else _kept(self._skipper.of(one, space))
-            )
-        return _branch(branches)
+    def apply(self, record: dict[str, Any], values: Sequence[Any]) -> None:
+        """Changes the fields of a record. Raises UneditableValue."""
+        record.update(self._drop)
+        for name, new in self._set.items():
+            record[name] = new.value(values)
+        for name, edits in self._inside.items():
+            match record[name]:
+                case (str(of), dict(inner)) if of in edits:  # in a union
+                    edits[of].apply(inner, values)
+                case dict(inner):
+                    (edit,) = edits.values()
+                    edit.apply(inner, values)
 
-    def _without(self, of: dict[str, Any], space: str, place: str) -> bytes:
-        """Returns the encoding of a dropped field: null, or its default."""
-        found = self._schema.of(of["type"], space)
-        if isinstance(found, list) and "null" in found:
-            return written_long(found.index("null"))
-        if "default" not in of:
-            raise BadSchema(f"{place} is neither nullable nor has it a default")
-        inner = found[0] if isinstance(found, list) else of["type"]
-        default = _encoder(self._schema, inner, space)(of["default"])
-        return written_long(0) + default if isinstance(found, list) else default
 
-    def _maker(self, of: Schema, space: str, place: str) -> Make:
-        """Returns the function that encodes a new value."""
-        found = self._schema.of(of, space)
-        branches = found if isinstance(found, list) else [found]
-        others = [one for one in branches if one != "null"]
+class _NewValue:
+    """What a field is set to, from the new JSON value of the number `index`."""
+
+    def __init__(self, branches: Sequence[Schema], index: int, place: str) -> None:
+        """Raises BadSchema for a union of several types."""
+        others = [branch for branch in branches if branch != "null"]
         if len(others) != 1:
             raise BadSchema(f"{place} is a union of several types")
-        encode = _encoder(self._schema, others[0], space)
-        if not isinstance(found, list):
-            return lambda value: _not_null(value, place) or encode(value)
-        branch = written_long(found.index(others[0]))
-        null = written_long(found.index("null")) if "null" in found else None
+        self._type, self._kind = others[0], kind_of(others[0])
+        self._nullable = "null" in branches
+        self._index, self._place = index, place
 
-        def make(value: Any) -> bytes:
-            if value is None and null is not None:
-                return null
-            return _not_null(value, place) or branch + encode(value)
+    def value(self, values: Sequence[Any]) -> Any:
+        """Returns the value that fastavro writes. Raises UneditableValue."""
+        value = values[self._index]
+        if value is None:
+            if self._nullable:
+                return None
+            raise UneditableValue(f"the new value of {self._place} is null, which its schema does not allow")
+        try:
+            if self._kind in ("float", "double") and isinstance(value, int | str):
+                value = float(value)  # Spark writes NaN and the infinities as text
+            elif self._kind == "bytes" and isinstance(value, str):
+                value = msgspec.convert(value, bytes)  # base64
+            fits = validate(value, self._type, raise_errors=False)
+        except (ValueError, OverflowError):
+            fits = False
+        if not fits:
+            raise UneditableValue(f"the new value of {self._place} does not fit its type")
+        return value
 
-        return make
+
+def _dropped(field: Mapping[str, Any], branches: Sequence[Schema], place: str) -> Any:
+    """Returns the value of a dropped field: null, or its default. Raises BadSchema where it has neither."""
+    if "null" in branches:
+        return None
+    if "default" not in field:
+        raise BadSchema(f"{place} is neither nullable nor has it a default")
+    default = field["default"]
+    is_bytes = kind_of(branches[0]) in ("bytes", "fixed")
+    return default.encode("iso-8859-1") if is_bytes and isinstance(default, str) else default
 
 
 @dataclass(frozen=True, slots=True)
@@ -230,106 +231,3 @@ class AvroValues:
             return _Writer(reader, AvroEditor(schema.text, self._paths, self._drop, schema.references))
         except BadSchema as error:
             return _Writer(reader, unchangeable=str(error))
-
-
-_Edit = Callable[[bytes, int, list[Any], list[bytes]], int]
-
-
-def _not_null(value: Any, place: str) -> bytes:
-    """Raises UneditableValue for null; else returns nothing."""
-    if value is None:
-        raise UneditableValue(f"the new value of {place} is null, which its schema does not allow")
-    return b""
-
-
-def _encoder(schema: AvroSchema, of: Schema, space: str) -> Make:
-    """Returns the function that encodes a value of a plain type from its JSON."""
-    found = schema.of(of, space)
-    kind = kind_of(found)
-    if kind == "enum":
-        symbols = {symbol: written_long(number) for number, symbol in enumerate(found["symbols"])}
-
-        def symbol(value: Any) -> bytes:
-            if value not in symbols:
-                raise UneditableValue("a new value is no symbol of its enum")
-            return symbols[value]
-
-        return symbol
-    parsed = parse_schema(_without_marks(found), named_schemas={})
-
-    def encode(value: Any) -> bytes:
-        stream = io.BytesIO()
-        try:
-            schemaless_writer(stream, parsed, _plain(kind, value))
-        except _UNREADABLE as error:
-            raise UneditableValue(f"a new value does not fit its type ({type(error).__name__})") from None
-        return stream.getvalue()
-
-    return encode
-
-
-def _plain(kind: str, value: Any) -> Any:
-    if kind in ("float", "double") and isinstance(value, int | str):
-        return float(value)  # Spark writes NaN and the infinities as text
-    if kind == "bytes" and isinstance(value, str):
-        return msgspec.convert(value, bytes)  # base64
-    return value
-
-
-def _without_marks(schema: Schema) -> Schema:
-    match schema:
-        case dict():
-            return {
-                key: _without_marks(one)
-                for key, one in schema.items()
-                if key not in ("__space", "logicalType")
-            }
-        case list():
-            return [_without_marks(one) for one in schema]
-        case _:
-            return schema
-
-
-def _kept(skip: Skip) -> _Edit:
-    def edit(data: bytes, at: int, _: list[Any], parts: list[bytes]) -> int:
-        end = skip(data, at)
-        parts.append(data[at:end])
-        return end
-
-    return edit
-
-
-def _replaced(skip: Skip, by: bytes) -> _Edit:
-    def edit(data: bytes, at: int, _: list[Any], parts: list[bytes]) -> int:
-        parts.append(by)
-        return skip(data, at)
-
-    return edit
-
-
-def _set(skip: Skip, make: Make, number: int) -> _Edit:
-    def edit(data: bytes, at: int, values: list[Any], parts: list[bytes]) -> int:
-        parts.append(make(values[number]))
-        return skip(data, at)
-
-    return edit
-
-
-def _in_order(steps: Sequence[_Edit]) -> _Edit:
-    def edit(data: bytes, at: int, values: list[Any], parts: list[bytes]) -> int:
-        for step in steps:
-            at = step(data, at, values, parts)
-        return at
-
-    return edit
-
-
-def _branch(branches: Sequence[_Edit]) -> _Edit:
-    def edit(data: bytes, at: int, values: list[Any], parts: list[bytes]) -> int:
-        branch, behind = read_long(data, at)
-        if branch < 0:
-            raise IndexError("a negative branch")
-        parts.append(data[at:behind])
-        return branches[branch](data, behind, values, parts)
-
-    return edit

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Protocol
 
-from runtime.contract.spec.transform import VALUE, FormatSpec, TransformSpec, fields_of
+from runtime.contract.spec.transform import fields_of
 
 NOTHING: Mapping[str, str] = MappingProxyType({})
 
@@ -64,58 +64,3 @@ class EncodedValues(Protocol):
 
     def edited(self, data: bytes, values: Sequence[bytes]) -> bytes:
         """Returns a value with its new fields, which come as JSON by sorted path. Raises UneditableValue."""
-
-
-def encoded_values(
-    form: FormatSpec, paths: Mapping[str, str] = NOTHING, drop: Sequence[str] = ()
-) -> EncodedValues | None:
-    """Returns the values of a format that the slot decodes; None for any other format.
-
-    A library is loaded only where its format is used.
-    """
-    if form.format == "avro":
-        from runtime.sql.formats.avro import AvroValues
-
-        return AvroValues(form, paths, drop)
-    if form.format == "protobuf":
-        from runtime.sql.formats.protobuf import ProtobufValues
-
-        return ProtobufValues(form, paths, drop)
-    return None
-
-
-def encoded_parts(transform: TransformSpec) -> dict[str, EncodedValues]:
-    """Returns the parts of a record that the slot decodes itself."""
-    parts = {
-        VALUE: encoded_values(transform.value, transform.set, transform.drop),
-        "key": encoded_values(transform.key),
-    }
-    return {part: values for part, values in parts.items() if values is not None}
-
-
-def ddl_of(form: FormatSpec) -> str:
-    """Returns the fields of a schema in Spark's DDL. Raises BadSchema for what expressions can't read."""
-    text = form.schema or ""
-    if form.format == "avro":
-        from runtime.sql.formats import avro_schema
-
-        return avro_schema.ddl_of(text)
-    if form.format == "protobuf":
-        from runtime.sql.formats import protobuf_schema
-
-        return protobuf_schema.ddl_of(text)
-    return text
-
-
-def change_problem(form: FormatSpec, path: Sequence[str], *, drop: bool) -> str | None:
-    """Returns why a field of the schema can't be set or dropped; None where it can."""
-    text = form.schema or ""
-    if form.format == "avro":
-        from runtime.sql.formats import avro_schema
-
-        return avro_schema.change_problem(text, path, drop=drop)
-    if form.format == "protobuf":
-        from runtime.sql.formats import protobuf_schema
-
-        return protobuf_schema.change_problem(text, path, drop=drop)
-    return None

@@ -1,318 +1,175 @@
-"""Changes fields of Protobuf in the bytes of a value. Every other byte stays.
+"""Decodes messages of Protobuf for expressions, and writes them again with fields that changed.
 
-A field is cut out of the bytes or replaced in them, and nothing else is encoded again: fields that the
-message does not declare travel as they came.
+The library of Protobuf parses and writes the messages. Fields that the message does not declare are kept.
+Spark reads the decoded message as JSON: a field with presence that a message does not have is null, any other
+one is its default.
 """
 
 from __future__ import annotations
 
 import base64
-import binascii
 import re
 import struct
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from datetime import UTC, datetime, timedelta
 from decimal import Decimal
-from typing import Any, NamedTuple
+from typing import Any
 
 import msgspec
+from google.protobuf.descriptor import Descriptor, EnumDescriptor, FieldDescriptor
+from google.protobuf.message import DecodeError
+from google.protobuf.unknown_fields import UnknownFieldSet
 
 from runtime.contract.spec.transform import FormatSpec
 from runtime.sql.formats.encoded import NOTHING, BadSchema, Changes, UndecodableValue
-from runtime.sql.formats.protobuf_reader import ProtobufReader
-from runtime.sql.formats.protobuf_schema import (
-    BITS,
-    FIXED_FORMS,
-    SIGNED,
-    ZIGZAG,
-    EnumType,
-    MessageType,
-    ProtobufField,
-    ProtobufSchema,
-    ProtobufType,
-    read_schema,
-    wire_of,
-)
-from runtime.sql.formats.protobuf_wire import (
-    SIZED,
-    VARINT,
-    Budget,
-    MalformedMessage,
-    MessagePart,
-    parts_of,
-    read_varint,
-    signed,
-    written_varint,
-)
+from runtime.sql.formats.protobuf_schema import TIMESTAMP, entry_of, is_message, read_schema
+from runtime.sql.formats.protobuf_wire import SIZED, MalformedMessage, fields_of, read_varint, without
 from runtime.sql.formats.registry import FRAME, WriterSchema, WriterSchemas, schema_id
 from runtime.sql.json_fields import UneditableValue
 
+_MOST_NAMES = 32 << 20  # bytes of JSON for the names and defaults of one record's messages
+_MOST_MEMORY = 256 << 20  # bytes that the parser takes for the messages of one record
+_FIELD_SIZE, _MESSAGE_SIZE = 8, 32  # bytes in memory
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_FIRST_S, _LAST_S = -62_135_596_800, 253_402_300_799  # of the years 1 to 9999
+_MOST_NANOS = 999_999_999
+_TEXT_NUMBER = re.compile("0|-?[1-9][0-9]*")
 _NEW = msgspec.json.Decoder(float_hook=Decimal)
 
-_Make = Callable[[Any], bytes]
+_Read = Callable[[Any, "_NamesLeft"], Any]  # from a value of the library to the one that Spark sees
 
 
-class _Found(NamedTuple):
-    """The parts of a message that may change, in one of its occurrences.
+class _NamesLeft:
+    """How many bytes of JSON the names of one record's fields may still take."""
 
-    `ends` is where the last part of each field begins, without unknown fields, and `places` is where new
-    fields stand.
+    __slots__ = ("bytes",)
+
+    def __init__(self) -> None:
+        self.bytes = _MOST_NAMES
+
+
+class _MessageReader:
+    """A reader makes the fields of one message: values that JSON has.
+
+    `readers` has the readers of a schema by the names of their messages; a message may contain itself.
     """
 
-    parts: list[MessagePart]
-    ends: dict[int, int]
-    places: dict[int, int]
+    def __init__(self, message: Descriptor, readers: dict[str, _MessageReader]) -> None:
+        readers[message.full_name] = self
+        self.size = _MESSAGE_SIZE + len(message.fields) * _FIELD_SIZE
+        self._readers = readers
+        self._inner: dict[int, _MessageReader] = {}  # of the fields that hold messages, by number
+        self._names = len(msgspec.json.encode({field.name: 0 for field in message.fields}))
+        self._fields = [(field.name, self._getter(field)) for field in message.fields]
 
+    def read(self, message: Any, left: _NamesLeft) -> dict[str, Any]:
+        """Returns the fields. Raises MalformedMessage."""
+        left.bytes -= self._names
+        if left.bytes < 0:
+            raise MalformedMessage(f"the names of its fields take more than {_MOST_NAMES >> 20} MiB as JSON")
+        return {name: get(message, left) for name, get in self._fields}
 
-class ProtobufEditor:
-    """An editor changes the same fields in every occurrence of one message."""
+    def memory(self, data: bytes, begin: int, end: int) -> int:
+        """Returns how many bytes the messages of a record take once they are parsed, about."""
+        return self.size + sum(
+            inner.memory(data, field.at, field.end)
+            for field in fields_of(data, begin, end)
+            if field.wire == SIZED and (inner := self._inner.get(field.number)) is not None
+        )
 
-    def __init__(
-        self,
-        schema: ProtobufSchema,
-        message: MessageType,
-        changes: Changes,
-        place: str,
-        budget: Budget | None = None,
-    ) -> None:
-        """Raises BadSchema where a field can't be changed. `budget` is that of the outer message."""
-        self._budget = budget or Budget()
-        known = {one.name: one for one in message.fields}
-        for name in (*changes.drop, *changes.set, *changes.inside):
-            if name not in known:
-                raise BadSchema(f"{place} has no field {name}")
-        self._cut = {known[name].number for name in changes.drop}
-        self._set: dict[int, tuple[int, _Make]] = {}
-        self._inside: dict[int, ProtobufEditor] = {}
-        for name, number in changes.set.items():
-            self._set[known[name].number] = (number, _maker(schema, known[name], f"{place}.{name}"))
-        for name, inner in changes.inside.items():
-            where = f"{place}.{name}"
-            self._inside[known[name].number] = ProtobufEditor(
-                schema, schema.message(known[name], where), inner, where, self._budget
-            )
-        self._order = sorted(self._set)
-        self._own = frozenset({*self._cut, *self._set})
-        oneofs: dict[int, set[int]] = {}
-        for one in message.fields:
-            if one.oneof is not None:
-                oneofs.setdefault(one.oneof, set()).add(one.number)
-        self._oneofs = [members for members in oneofs.values() if members & self._own]
-        self._several = f"new values of several members of a oneof of {place}"
-        self._touched = self._own.union(self._inside, *self._oneofs)
-        self._wires = {one.number: _wires(one) for one in message.fields}
-        self._closed = {
-            one.number: of.symbols
-            for one in message.fields
-            if one.number in self._touched and one.type is ProtobufType.ENUM
-            if (of := schema.enum(one, f"{place}.{one.name}")).closed
-        }
-
-    def edited(self, data: bytes, values: Sequence[Any]) -> bytes:
-        """Returns the bytes of a message with its new values. Raises UneditableValue, MalformedMessage.
-
-        Several occurrences of a message are one message when they are read: only the last one gets new
-        values. A new field stands before the first one with a larger number, where encoders write it.
-        """
-        self._budget.renew()
-        return self._edited([data], values)[0]
-
-    def _edited(self, occurrences: Sequence[bytes], values: Sequence[Any]) -> list[bytes]:
-        """Returns the bytes of all occurrences of one message; the last one gets the new values."""
-        new = {number: make(values[index]) for number, (index, make) in self._set.items()}
-        found = [self._found(data) for data in occurrences]
-        gone, overwritten = self._gone(new), self._overwritten(found)
-        cut = [
-            {
-                part.begin
-                for part in one.parts
-                if part.number in gone
-                or (part.number not in new and (at, part.begin) < overwritten.get(part.number, (0, 0)))
+    def _getter(self, field: FieldDescriptor) -> _Read:
+        name, convert = field.name, self._converter(field)
+        if (entry := entry_of(field)) is not None:
+            convert = self._inner[field.number]._converter(entry.fields_by_name["value"])
+            # Entries of the library have no order: copy and verify must see the same one.
+            return lambda message, left: {
+                _key_text(key): convert(value, left) for key, value in sorted(getattr(message, name).items())
             }
-            for at, one in enumerate(found)
-        ]
-        contents: dict[int, list[bytes]] = {}
-        for data, one, begins in zip(occurrences, found, cut, strict=True) if self._inside else ():
-            for part in one.parts:
-                if part.number in self._inside and part.begin not in begins:
-                    contents.setdefault(part.number, []).append(data[part.at : part.end])
-        inside = {
-            number: iter(self._inside[number]._edited(some, values)) for number, some in contents.items()
-        }
-        none = dict.fromkeys(new, b"")
-        return [
-            _spliced(data, one, begins, new if at == len(found) else none, inside)
-            for at, (data, one, begins) in enumerate(zip(occurrences, found, cut, strict=True), 1)
-        ]
+        if field.is_repeated:
+            return lambda message, left: [convert(value, left) for value in getattr(message, name)]
+        if field.has_presence:
+            return lambda message, left: (
+                convert(getattr(message, name), left) if message.HasField(name) else None
+            )
+        return lambda message, left: convert(getattr(message, name), left)
 
-    def _found(self, data: bytes) -> _Found:
-        parts: list[MessagePart] = []
-        ends: dict[int, int] = {}
-        waiting, places = [*self._order[::-1]], dict.fromkeys(self._order, len(data))
-        for part in parts_of(data, self._budget):
-            number = part.number
-            while waiting and waiting[-1] < number:
-                places[waiting.pop()] = part.begin
-            if number in self._touched:
-                if self._is_read(part, data):
-                    ends[number] = part.begin
-                elif number not in self._own:  # an unknown field: it travels, unless its number is removed
-                    continue
-                parts.append(part)
-        return _Found(parts, ends, places)
-
-    def _is_read(self, part: MessagePart, data: bytes) -> bool:
-        """Returns whether readers take the part for a value of its field: any other is an unknown field."""
-        if part.wire not in self._wires[part.number]:
-            return False
-        symbols = self._closed.get(part.number)
-        return symbols is None or part.wire != VARINT or signed(read_varint(data, part.at)[0], 32) in symbols
-
-    def _gone(self, new: Mapping[int, bytes]) -> set[int]:
-        """Returns the fields that are cut out: the dropped ones, and the other members where one is set.
-
-        Raises UneditableValue where several are set.
-        """
-        gone = {*self._cut}
-        for members in self._oneofs:
-            if chosen := {one for one in members if new.get(one)}:
-                if len(chosen) > 1:
-                    raise UneditableValue(self._several)
-                gone |= members - chosen
-        return gone
-
-    def _overwritten(self, occurrences: Sequence[_Found]) -> dict[int, tuple[int, int]]:
-        """Returns before which place the members of a oneof do not count: a later one overwrote them.
-
-        That one is taken away. So they are, too, and do not return.
-        """
-        found: dict[int, tuple[int, int]] = {}
-        if not self._oneofs:
-            return found
-        ends = {
-            number: (at, begin) for at, one in enumerate(occurrences) for number, begin in one.ends.items()
-        }
-        for members in self._oneofs:
-            if taken := [ends[one] for one in members & self._own if one in ends]:
-                found |= dict.fromkeys(members, max(taken))
-        return found
+    def _converter(self, field: FieldDescriptor) -> _Read:
+        if field.type == FieldDescriptor.TYPE_ENUM:
+            symbols = _symbols(field.enum_type)
+            return lambda value, _: symbols.get(value) or str(value)
+        if field.message_type is None:
+            return lambda value, _: value
+        full = field.message_type.full_name
+        inner = self._readers.get(full) or _MessageReader(field.message_type, self._readers)
+        self._inner[field.number] = inner
+        if full == TIMESTAMP:
+            return lambda value, _: _time(value.seconds, value.nanos)
+        return inner.read
 
 
-def _spliced(
-    data: bytes,
-    found: _Found,
-    cut: Set[int],
-    new: Mapping[int, bytes],
-    inside: Mapping[int, Iterator[bytes]],
-) -> bytes:
-    """Returns one occurrence of a message with its new fields, and with the next ones of `inside`.
+class _MessageEdit:
+    """An edit changes the same fields in every message of a type."""
 
-    `cut` is where the parts begin that are cut out.
-    """
-    edits: list[tuple[int, int, bytes]] = []
-    for part in found.parts:
-        number = part.number
-        if part.begin in cut:
-            edits.append((part.begin, part.end, b""))
-        elif number in new:
-            is_last = found.ends.get(number) == part.begin
-            edits.append((part.begin, part.end, new[number] if is_last else b""))
-        elif number in inside:
-            changed = next(inside[number])
-            if changed != data[part.at : part.end]:
-                tag = written_varint(number << 3 | SIZED)
-                edits.append((part.begin, part.end, tag + _sized(changed)))
-    edits += ((at, at, new[number]) for number, at in found.places.items() if number not in found.ends)
-    edits.sort(key=lambda edit: edit[:2])  # a new field stands before the part that begins there
-    pieces: list[bytes] = []
-    at = 0
-    for begin, end, piece in edits:
-        pieces += (data[at:begin], piece)
-        at = end
-    return b"".join((*pieces, data[at:]))
+    def __init__(self, message: Descriptor, changes: Changes, place: str) -> None:
+        """Raises BadSchema where a field can't be changed."""
+        fields = message.fields_by_name
+        for name in (*changes.drop, *changes.set, *changes.inside):
+            if name not in fields:
+                raise BadSchema(f"{place} has no field {name}")
+        self._place = place
+        self._drop = sorted(changes.drop)
+        self._set = [_Assignment(fields[name], at, f"{place}.{name}") for name, at in changes.set.items()]
+        self._inside: list[tuple[str, _MessageEdit]] = []
+        for name, inner in changes.inside.items():
+            if not is_message(fields[name]) or fields[name].is_repeated:
+                raise BadSchema(f"{place}.{name} is no single message")
+            self._inside.append((name, _MessageEdit(fields[name].message_type, inner, f"{place}.{name}")))
+        self._numbers = frozenset(fields[name].number for name in (*changes.drop, *changes.set))
+
+    def apply(self, message: Any, values: Sequence[Any]) -> None:
+        """Changes the fields of a message. Raises UneditableValue."""
+        if any(field.field_number in self._numbers for field in UnknownFieldSet(message)):
+            # A value of another wire type, or no symbol of its enum, is an unknown field: it must not travel.
+            kept = without(message.SerializePartialToString(), self._numbers)
+            message.Clear()
+            message.MergeFromString(kept)
+        chosen = [each.oneof for each in self._set if each.oneof and values[each.index] is not None]
+        if len(chosen) > len(set(chosen)):
+            raise UneditableValue(f"new values of several members of a oneof of {self._place}")
+        for name in self._drop:
+            message.ClearField(name)
+        for assignment in sorted(self._set, key=lambda each: values[each.index] is not None):
+            assignment.apply(message, values[assignment.index])
+        for name, edit in self._inside:
+            if message.HasField(name):
+                edit.apply(getattr(message, name), values)
 
 
-def _wires(one: ProtobufField) -> tuple[int, ...]:
-    """Returns the wire types of a field's values; a repeated field may be packed."""
-    return (wire_of(one.type), SIZED) if one.repeated else (wire_of(one.type),)
+class _Assignment:
+    """An assignment sets one field from its new JSON value; null clears the field."""
 
+    def __init__(self, field: FieldDescriptor, index: int, place: str) -> None:
+        """Raises BadSchema for a field that can't be set."""
+        if field.is_repeated or field.message_type is not None:
+            raise BadSchema(f"{place} is of a type that can't be set")
+        self.index = index
+        self.oneof = field.containing_oneof and field.containing_oneof.name
+        self._name, self._place, self._required = field.name, place, field.is_required
+        self._convert = _from_json(field)
 
-def _maker(schema: ProtobufSchema, one: ProtobufField, place: str) -> _Make:
-    """Returns the function that encodes a field from its new JSON value: nothing for an absent one."""
-    if one.repeated or one.type in (ProtobufType.MESSAGE, ProtobufType.GROUP):
-        raise BadSchema(f"{place} is of a type that can't be set")
-    encode = _encoder(schema, one, place)
-    tag = written_varint(one.number << 3 | wire_of(one.type))
-
-    def make(value: Any) -> bytes:
+    def apply(self, message: Any, value: Any) -> None:
+        """Raises UneditableValue."""
         if value is None:
-            if one.required:
-                raise UneditableValue(f"the new value of {place} is null, which its message does not allow")
-            return b""
+            if self._required:
+                raise UneditableValue(
+                    f"the new value of {self._place} is null, which its message does not allow"
+                )
+            message.ClearField(self._name)
+            return
         try:
-            made = encode(value)
-        except (ArithmeticError, KeyError, TypeError, ValueError, binascii.Error, struct.error):
-            raise UneditableValue(f"the new value of {place} does not fit its type") from None
-        return tag + made if one.presence or any(made) else b""  # a default is not written without presence
-
-    return make
-
-
-def _encoder(schema: ProtobufSchema, one: ProtobufField, place: str) -> _Make:
-    match one.type:
-        case ProtobufType.STRING:
-            return lambda value: _sized(value.encode())
-        case ProtobufType.BYTES:
-            return lambda value: _sized(base64.b64decode(value, validate=True))
-        case ProtobufType.BOOL:
-            return lambda value: b"\x01" if value else b"\x00"
-        case ProtobufType.ENUM:
-            known = schema.enum(one, place)
-            return lambda value: written_varint(_enum_number(known, value))
-        case ProtobufType.DOUBLE | ProtobufType.FLOAT as kind:
-            form = FIXED_FORMS[kind][1]
-            return lambda value: form.pack(float(value))  # Spark writes NaN and the infinities as text
-        case kind if kind in FIXED_FORMS:
-            form = FIXED_FORMS[kind][1]
-            return lambda value: form.pack(_whole(value))
-        case kind:
-            return _varint_encoder(kind)
-
-
-def _varint_encoder(kind: ProtobufType) -> _Make:
-    bits = BITS.get(kind, 64)
-    least, most = (-(1 << (bits - 1)), (1 << (bits - 1)) - 1) if kind in SIGNED else (0, (1 << bits) - 1)
-
-    def encode(value: Any) -> bytes:
-        number = _whole(value)
-        if not least <= number <= most:
-            raise ValueError(kind.name)
-        if kind in ZIGZAG:
-            number = (number << 1) ^ (number >> (bits - 1))
-        return written_varint(number)
-
-    return encode
-
-
-def _whole(value: Any) -> int:
-    number = int(value)
-    if number != value:
-        raise ValueError("a fraction")
-    return number
-
-
-def _enum_number(of: EnumType, value: str) -> int:
-    number = of.numbers.get(value)
-    if number is None:
-        if of.closed:
-            raise ValueError("no symbol")
-        number = int(value)  # as it is read
-        if signed(number, 32) != number or str(number) != value:
-            raise ValueError("no number of an enum")
-    return number
-
-
-def _sized(content: bytes) -> bytes:
-    return written_varint(len(content)) + content
+            setattr(message, self._name, self._convert(value))
+        except (ArithmeticError, TypeError, ValueError, struct.error):
+            raise UneditableValue(f"the new value of {self._place} does not fit its type") from None
 
 
 class ProtobufValues:
@@ -328,10 +185,12 @@ class ProtobufValues:
     ) -> None:
         """Raises BadSchema."""
         schema = read_schema(form.schema or "")
-        self._message = schema.root.name
-        self._reader = ProtobufReader(schema, schema.root, "value")
-        changes = Changes.of(paths, drop)
-        self._editor = ProtobufEditor(schema, schema.root, changes, "value")
+        self._message = schema.root.full_name
+        self._parse = schema.parse
+        readers: dict[str, _MessageReader] = {}
+        self._reader = _MessageReader(schema.root, readers)
+        self._largest = max(reader.size for reader in readers.values())
+        self._edit = _MessageEdit(schema.root, Changes.of(paths, drop), "value")
         self._written = WriterSchemas(form.registry, "PROTOBUF", _messages) if form.registry else None
 
     async def prepare(self, values: Iterable[bytes | None]) -> None:
@@ -341,16 +200,36 @@ class ProtobufValues:
 
     def json(self, data: bytes) -> bytes:
         """Returns a value as JSON. Raises UndecodableValue."""
-        return self._reader.json(data[self._begin(data) :])
+        begin = self._begin(data)
+        try:
+            return msgspec.json.encode(self._reader.read(self._parsed(data, begin), _NamesLeft()))
+        except MalformedMessage as error:
+            raise UndecodableValue(f"no message of the schema: {error}") from None
 
     def edited(self, data: bytes, values: Sequence[bytes]) -> bytes:
         """Returns a value with its new fields. Raises UneditableValue."""
         begin = self._begin(data)
         try:
-            new = [_NEW.decode(value) for value in values]
-            return data[:begin] + self._editor.edited(data[begin:], new)
-        except (IndexError, MalformedMessage) as error:
+            message = self._parsed(data, begin)
+        except MalformedMessage as error:
             raise UneditableValue(str(error)) from None
+        self._edit.apply(message, [_NEW.decode(value) for value in values])
+        # Entries of maps are written in the order of their keys: copy and verify must write the same bytes.
+        written: bytes = message.SerializeToString(deterministic=True)
+        return data[:begin] + written
+
+    def _parsed(self, data: bytes, begin: int) -> Any:
+        """Returns the message. Raises MalformedMessage."""
+        most = (len(data) - begin) // 2 * self._largest  # a message takes two bytes at least
+        if most > _MOST_MEMORY and self._reader.memory(data, begin, len(data)) > _MOST_MEMORY:
+            raise MalformedMessage(f"its messages take more than {_MOST_MEMORY >> 20} MiB of memory")
+        try:
+            message = self._parse(data[begin:])
+        except DecodeError as error:
+            raise MalformedMessage(str(error).rpartition(": ")[2]) from None
+        if missing := message.FindInitializationErrors():
+            raise MalformedMessage(f"the required field {missing[0]} is missing")
+        return message
 
     def _begin(self, data: bytes) -> int:
         """Returns where the message begins in the bytes. Raises UndecodableValue."""
@@ -361,12 +240,62 @@ class ProtobufValues:
         messages = self._written.of(data)
         try:
             indexes, begin = _indexes(data)
-        except (IndexError, MalformedMessage):
+        except MalformedMessage:
             raise UndecodableValue("it does not say which message of its schema it is") from None
         if (message := messages.get(indexes)) != self._message:
-            found = f"{message or 'no message'} of schema id {schema_id(data)}"
-            raise UndecodableValue(f"it is {found}, not {self._message}")
+            written = f"{message or 'no message'} of schema id {schema_id(data)}"
+            raise UndecodableValue(f"it is {written}, not {self._message}")
         return begin
+
+
+def _symbols(enum: EnumDescriptor) -> dict[int, str]:
+    """Returns the symbols by number: the first name of a number counts."""
+    return {value.number: value.name for value in reversed(enum.values)}
+
+
+def _time(seconds: int, nanos: int) -> datetime:
+    if not (_FIRST_S <= seconds <= _LAST_S and 0 <= nanos <= _MOST_NANOS):
+        raise MalformedMessage("a Timestamp is out of its range")
+    return _EPOCH + timedelta(seconds=seconds, microseconds=nanos // 1000)
+
+
+def _key_text(key: Any) -> str:
+    return str(key).lower() if isinstance(key, bool) else str(key)
+
+
+def _from_json(field: FieldDescriptor) -> Callable[[Any], Any]:
+    """Returns the function from a new JSON value to one of the library, which checks the range of numbers."""
+    match field.type:
+        case FieldDescriptor.TYPE_STRING:
+            return lambda value: value
+        case FieldDescriptor.TYPE_BYTES:
+            return lambda value: base64.b64decode(value, validate=True)
+        case FieldDescriptor.TYPE_BOOL:
+            return bool
+        case FieldDescriptor.TYPE_ENUM:
+            numbers = {symbol.name: symbol.number for symbol in field.enum_type.values}
+            is_closed = field.enum_type.is_closed
+            return lambda value: numbers[value] if value in numbers else _enum_number(value, is_closed)
+        case FieldDescriptor.TYPE_DOUBLE:
+            return float  # Spark writes NaN and the infinities as text
+        case FieldDescriptor.TYPE_FLOAT:
+            return lambda value: struct.unpack("f", struct.pack("f", float(value)))[0]
+        case _:
+            return _whole
+
+
+def _whole(value: Any) -> int:
+    number = int(value)
+    if number != value:
+        raise ValueError("a fraction")
+    return number
+
+
+def _enum_number(text: str, is_closed: bool) -> int:
+    """Returns the number of an open enum that has no symbol: it is written as it is read."""
+    if is_closed or not _TEXT_NUMBER.fullmatch(text):
+        raise ValueError("no symbol")
+    return int(text)
 
 
 def _messages(schema: WriterSchema) -> Mapping[tuple[int, ...], str]:
@@ -381,13 +310,13 @@ def _indexes(data: bytes) -> tuple[tuple[int, ...], int]:
     raw, at = read_varint(data, FRAME)
     if raw & 1:
         raise MalformedMessage("a negative count")
-    found = []
+    indexes = []
     for _ in range(raw >> 1):
-        one, at = read_varint(data, at)
-        if one & 1:
+        index, at = read_varint(data, at)
+        if index & 1:
             raise MalformedMessage("a negative index")
-        found.append(one >> 1)
-    return tuple(found) or (0,), at
+        indexes.append(index >> 1)
+    return tuple(indexes) or (0,), at
 
 
 _WORD = re.compile(r"""//[^\n]*|/\*.*?\*/|"(?:\\.|[^"\\])*"|'(?:\\.|[^'\\])*'|[\w.]+|\S""", re.DOTALL)

@@ -7,111 +7,71 @@ enums of its fields: its settings stay small, and a change of another message ch
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import NamedTuple
 
-from runtime.sql.formats.protobuf_wire import SIZED, Budget, MalformedMessage, parts_of, written_varint
-
-# Fields of FileDescriptorProto
-_NAME, _PACKAGE, _MESSAGE, _ENUM, _SYNTAX, _EDITION = 1, 2, 4, 5, 12, 14
-_KEPT = {_NAME, _PACKAGE, _SYNTAX, _EDITION}
-# Fields of DescriptorProto and of FieldDescriptorProto
-_FIELD, _NESTED, _TYPE_NAME = 2, 3, 6
-_DEEPEST = 50  # messages that are declared within one another
-
-
-class _Declaration(NamedTuple):
-    """A message or an enum at the top of a file: `begin … end` are its bytes with the tag."""
-
-    file: int
-    is_message: bool
-    begin: int
-    at: int
-    end: int
+from google.protobuf.descriptor_pb2 import (
+    DescriptorProto,
+    EnumDescriptorProto,
+    FileDescriptorProto,
+    FileDescriptorSet,
+)
+from google.protobuf.message import DecodeError
 
 
 def needed_descriptors(data: bytes, message: str) -> bytes:
     """Returns the files of a descriptor set with the declarations that a message needs, and no others.
 
-    Bytes that are no descriptor set, or one without the message, are returned as they are: who reads the
-    schema says what is wrong with them.
+    Bytes that are no descriptor set, or one without the message, are returned as they are: `ProtobufSchema`
+    says what is wrong with them.
     """
     try:
-        return _needed(data, message.removeprefix("."))
-    except (IndexError, UnicodeDecodeError, MalformedMessage):
+        files = FileDescriptorSet.FromString(data).file
+    except DecodeError:
         return data
-
-
-def _needed(data: bytes, message: str) -> bytes:
-    budget = Budget()
-    headers: list[bytes] = []
-    known: dict[str, _Declaration] = {}
-    for one in parts_of(data, budget):
-        if (one.number, one.wire) != (1, SIZED):
-            raise MalformedMessage("it has other fields than files")
-        headers.append(_read_file(data, one.at, one.end, len(headers), known, budget))
-    wanted, kept = [message], set[_Declaration]()
+    declared = {
+        _full_name(file, type_): type_
+        for file in reversed(files)
+        for type_ in (*file.message_type, *file.enum_type)
+    }
+    needed: set[str] = set()
+    wanted = [message.removeprefix(".")]
     while wanted:
-        declaration = _declaration_of(wanted.pop(), known)
-        if declaration is None or declaration in kept:
-            continue
-        kept.add(declaration)
-        if declaration.is_message:
-            wanted += _types_of(data[declaration.at : declaration.end], budget)
-    if not kept:
+        name = wanted.pop()
+        while name and name not in declared:  # the declaration at the top of a file, which may hold the type
+            name = name.rpartition(".")[0]
+        if name and name not in needed:
+            needed.add(name)
+            if isinstance(type_ := declared[name], DescriptorProto):
+                wanted += _types_of(type_)
+    if not needed:
         return data
-    files: dict[int, list[bytes]] = {}
-    for each in sorted(kept, key=lambda each: each.begin):
-        files.setdefault(each.file, [headers[each.file]]).append(data[each.begin : each.end])
-    return b"".join(_file(b"".join(parts)) for parts in files.values())
+    reduced = FileDescriptorSet(file=[_reduced(file, needed) for file in files])
+    own = FileDescriptorSet(file=[file for file in reduced.file if file.message_type or file.enum_type])
+    reduced_set: bytes = own.SerializeToString(deterministic=True)
+    return reduced_set
 
 
-def _read_file(
-    data: bytes, begin: int, end: int, number: int, known: dict[str, _Declaration], budget: Budget
-) -> bytes:
-    """Adds the declarations of a file, and returns its fields without them."""
-    content = data[begin:end]
-    parts = list(parts_of(content, budget))
-    package = next((content[one.at : one.end].decode() for one in parts if one.number == _PACKAGE), "")
-    for one in parts:
-        if one.number in (_MESSAGE, _ENUM):
-            name = _name_of(content[one.at : one.end], budget)
-            known.setdefault(
-                f"{package}.{name}" if package else name,
-                _Declaration(
-                    number, one.number == _MESSAGE, begin + one.begin, begin + one.at, begin + one.end
-                ),
-            )
-    return b"".join(content[one.begin : one.end] for one in parts if one.number in _KEPT)
+def _full_name(file: FileDescriptorProto, type_: DescriptorProto | EnumDescriptorProto) -> str:
+    return f"{file.package}.{type_.name}" if file.package else str(type_.name)
 
 
-def _name_of(content: bytes, budget: Budget) -> str:
-    return next(
-        (content[one.at : one.end].decode() for one in parts_of(content, budget) if one.number == _NAME), ""
-    )
-
-
-def _declaration_of(name: str, known: dict[str, _Declaration]) -> _Declaration | None:
-    """Returns the declaration at the top of a file that has a type, which may be nested in it."""
-    while name and name not in known:
-        name = name.rpartition(".")[0]
-    return known.get(name)
-
-
-def _types_of(content: bytes, budget: Budget, depth: int = 0) -> Iterator[str]:
+def _types_of(message: DescriptorProto) -> Iterator[str]:
     """Yields the types of a message's fields, and those of the messages that are declared in it."""
-    if depth > _DEEPEST:
-        raise MalformedMessage("too many messages are declared within one another")
-    for one in parts_of(content, budget):
-        if one.wire != SIZED:
-            continue
-        part = content[one.at : one.end]
-        if one.number == _FIELD:
-            for each in parts_of(part, budget):
-                if (each.number, each.wire) == (_TYPE_NAME, SIZED):
-                    yield part[each.at : each.end].decode().removeprefix(".")
-        elif one.number == _NESTED:
-            yield from _types_of(part, budget, depth + 1)
+    for field in message.field:
+        yield field.type_name.removeprefix(".")
+    for inner in message.nested_type:
+        yield from _types_of(inner)
 
 
-def _file(content: bytes) -> bytes:
-    return bytes([1 << 3 | SIZED]) + written_varint(len(content)) + content
+def _reduced(file: FileDescriptorProto, needed: set[str]) -> FileDescriptorProto:
+    reduced = FileDescriptorProto(
+        name=file.name,
+        package=file.package,
+        message_type=[type_ for type_ in file.message_type if _full_name(file, type_) in needed],
+        enum_type=[type_ for type_ in file.enum_type if _full_name(file, type_) in needed],
+    )
+    if file.HasField("syntax"):
+        reduced.syntax = file.syntax
+    if file.HasField("edition"):
+        reduced.edition = file.edition
+        reduced.options.features.CopyFrom(file.options.features)
+    return reduced

@@ -11,11 +11,10 @@ from runtime.sql.formats.encoded import BadSchema, UndecodableValue
 from runtime.sql.formats.protobuf import ProtobufValues
 from runtime.sql.formats.protobuf_schema import ddl_of, read_schema
 from runtime.sql.json_fields import UneditableValue
-from tests.protobuf import customer, number, schema, sized, varint
+from tests.protobuf import customer, number, schema, sized
 
 INT64, STRING, MESSAGE = 3, 9, 11
 SECONDS, NANOS = (1, "seconds", INT64, ""), (2, "nanos", 5, "")
-MANY = 600_000
 LINEAR_S = 15.0  # what is quadratic takes a minute and more
 
 
@@ -67,13 +66,13 @@ def one_field(name: str, at: int = 1) -> str:
 @pytest.mark.parametrize(
     ("text", "why"),
     [
-        (timed(), "lacks google.protobuf.Timestamp, the type of value.at: write it with"),
+        (timed(), "lacks google.protobuf.Timestamp, the type of T.at: write it with"),
         (timed(SECONDS, NANOS, (3, "more", INT64, "")), "Timestamp has other fields than int64 seconds"),
         (timed((1, "seconds", STRING, ""), NANOS), "Timestamp has other fields than int64 seconds"),
         (chain(11, 2), "value has more than 5,000 fields"),
         (chain(22, 2), "value has more than 5,000 fields"),
         (chain(280, 1), "value has more than 50 messages within one another"),
-        (nested(3_000), "more than 50 messages are declared within one another"),
+        (nested(3_000), "is no FileDescriptorSet"),
         (
             descriptors("T", message("T", sized(9, b"x" * (1 << 20)))),
             "or the message needs more than 512 KiB of it",
@@ -82,15 +81,15 @@ def one_field(name: str, at: int = 1) -> str:
         (one_field("größe"), "T declares 'größe', which is no name"),
         (one_field("a" * 256), "which is no name"),
         (one_field(""), "which is no name"),
-        (one_field("a", 0), "T.a has the number 0"),
-        (one_field("a", 1 << 29), "T.a has the number 536870912"),
-        (one_field("a", 1 << 40), "T.a has the number"),
+        (one_field("a", 0), "invalid field number"),
+        (one_field("a", 1 << 29), "invalid field number"),
+        (one_field("a", 1 << 40), "invalid field number"),
         (
             descriptors("T", message("T", declared(1, "a", 3), declared(2, "a", 3))),
-            "several fields of the name a",
+            "duplicate field name",
         ),
-        (descriptors("T", message("T", declared(1, "a", 3), declared(1, "b", 3))), "of the number 1"),
-        (descriptors("T", message("a b")), "declares 'a b', which is no name"),
+        (descriptors("T", message("T", declared(1, "a", 3), declared(1, "b", 3))), "duplicate field number"),
+        (descriptors("a", message("a"), message("a b")), "declares 'a b', which is no name"),
     ],
 )
 def test_a_schema_beyond_the_limits_is_refused(text: str, why: str) -> None:
@@ -131,36 +130,25 @@ WIDE = descriptors(
     message("W", declared(1, "items", MESSAGE, ".I", label=3)),
     message("I", *(declared(at, f"a_field_{at}", INT64) for at in range(1, 101))),
 )
-TOO_MANY = "it has more than 500,000 fields and items"
 
 
 @pytest.mark.parametrize(
-    ("text", "data", "why"),
+    ("count", "why"),
     [
-        (WIDE, sized(1, b"") * 30_000, "the names of its fields take more than 32 MiB as JSON"),
-        (schema("shop.Customer"), number(1, 1) * MANY, TOO_MANY),
-        (schema("shop.Customer"), number(99, 1) * MANY, TOO_MANY),
-        (schema("shop.Customer"), varint(99 * 8 + 3) + number(1, 1) * MANY + varint(99 * 8 + 4), TOO_MANY),
-        (schema("shop.Customer"), sized(7, b"\1" * MANY), TOO_MANY),
-        (schema("shop.Customer"), sized(9, number(1, 1) * MANY), TOO_MANY),
-        (schema("shop.Customer"), sized(5, number(1, 1) * (MANY // 2)) * 2, TOO_MANY),
+        (30_000, "the names of its fields take more than 32 MiB as JSON"),
+        (500_000, "its messages take more than 256 MiB of memory"),
     ],
 )
-def test_a_small_record_that_decodes_to_very_much_is_a_bad_record(text: str, data: bytes, why: str) -> None:
-    values = values_of(text)
+def test_a_small_record_that_decodes_to_very_much_is_a_bad_record(count: int, why: str) -> None:
+    values = values_of(WIDE)
     with pytest.raises(UndecodableValue, match=why):
-        values.json(data)
-    assert values.json(data[:0])  # the next record has the whole limit again
+        values.json(sized(1, b"") * count)
+    assert values.json(sized(1, b"") * 100)  # the next record has the whole limit again
 
 
-def test_an_edit_has_the_same_limit() -> None:
-    """A member of a oneof that another one replaced is not decoded, but edited."""
-    values = values_of(schema("shop.Customer"), drop=["value.paid_by.number"])
-    data = sized(12, number(2, 1) * MANY) + number(11, 1)
-    assert values.json(data)
-    with pytest.raises(UneditableValue, match=TOO_MANY):
-        values.edited(data, [])
-    assert values.edited(sized(12, sized(1, "1")), []) == sized(12, b"")
+def test_an_edit_has_the_same_limit_of_memory() -> None:
+    with pytest.raises(UneditableValue, match="its messages take more than 256 MiB of memory"):
+        values_of(WIDE, drop=["value.items"]).edited(sized(1, b"") * 500_000, [])
 
 
 def test_a_message_in_very_many_pieces_is_merged_in_linear_time() -> None:
