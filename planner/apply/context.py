@@ -17,15 +17,8 @@ from confluent_kafka.admin import AdminClient, TopicMetadata
 from planner.kafka import ClusterEndpoint, admin, explain, is_transient
 from planner.model.address import Address
 from planner.model.observed import RegistryEntry
-from planner.model.step import (
-    DONE,
-    RequestResult,
-    RestoreOffsets,
-    RestoreRecords,
-    Result,
-    Step,
-    failed,
-)
+from planner.model.step import DONE, RequestResult, Result, Step, failed
+from planner.plan.steps.restores import RestoreOffsets, RestoreRecords
 from runtime.contract.spec.jobspec import JobSpec, LaunchSpec
 
 S = TypeVar("S", bound=Step)

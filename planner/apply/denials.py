@@ -11,18 +11,7 @@ from dataclasses import replace
 
 from planner.apply.context import ApplyContext, JobLauncher, LaunchFailed
 from planner.kafka.log import JobStatusTable
-from planner.model.step import (
-    AlterConfigs,
-    CreateAcl,
-    CreateTopic,
-    DeleteAcl,
-    DeleteTopic,
-    GrowPartitions,
-    Reassign,
-    RequestResult,
-    Result,
-    Step,
-)
+from planner.model.step import RequestResult, Result, Step
 from runtime.contract.records.job_status import PartitionState
 from runtime.contract.spec.jobspec import JobSpec
 
@@ -36,24 +25,10 @@ GiveUp = Callable[[], str | None]
 
 def naming_right(step: Step, result: RequestResult) -> RequestResult:
     """Returns the result; where a broker refused the step for want of a right, it names the right."""
-    if result.result is not Result.FAILED or _DENIED not in result.why:
+    if result.result is not Result.FAILED or _DENIED not in result.why or not step.right:
         return result
-    match step:
-        case CreateTopic(topic=topic):
-            right = f"CREATE on the topic {topic}"
-        case GrowPartitions(topic=topic):
-            right = f"ALTER on the topic {topic}"
-        case AlterConfigs(topic=topic):
-            right = f"ALTER_CONFIGS on the topic {topic}"
-        case DeleteTopic(topic=topic):
-            right = f"DELETE on the topic {topic}"
-        case Reassign() | CreateAcl() | DeleteAcl():
-            right = "ALTER on the cluster"
-        case _:
-            return result
-    return replace(
-        result, why=f"{result.why} — grant {right} at {step.cluster} to the principal of this apply"
-    )
+    why = f"{result.why} — grant {step.right} at {step.cluster} to the principal of this apply"
+    return replace(result, why=why)
 
 
 def denied(spec: JobSpec, table: JobStatusTable) -> str:

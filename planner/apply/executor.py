@@ -20,17 +20,13 @@ from planner.kafka import explain
 from planner.model.diagnostic import Failure
 from planner.model.step import (
     ApplySummary,
-    CreateTopic,
     Event,
-    Own,
     RequestResult,
-    RestoreRecords,
     Result,
     Step,
     StepOutcome,
     StepsEnded,
     StepsSent,
-    describe,
     failed,
 )
 
@@ -83,7 +79,7 @@ class Schedule:
             step_id = pending.pop()
             if step_id in self._waiting:
                 self._waiting.discard(step_id)
-                why = f"because {describe(cause)} was not done"
+                why = f"because {cause} was not done"
                 skipped.append(StepOutcome(self._steps[step_id], Result.SKIPPED, why))
                 pending += self._dependants[step_id]
         return skipped
@@ -103,16 +99,16 @@ def batches(steps: Iterable[Step]) -> list[list[Step]]:
 
 
 def _split(group: list[Step]) -> Iterable[list[Step]]:
-    limit = len(group) if isinstance(group[0], Own | RestoreRecords) else MAX_STEPS
+    limit = len(group) if group[0].in_one_batch else MAX_STEPS
     batch: list[Step] = []
     partitions = 0
     for step in group:
-        weight = (step.partitions or 1) if isinstance(step, CreateTopic) else 1
-        if batch and (len(batch) >= limit or partitions + weight > MAX_PARTITIONS):
+        full = len(batch) >= limit or partitions + step.partitions_made > MAX_PARTITIONS
+        if batch and full:
             yield batch
             batch, partitions = [], 0
         batch.append(step)
-        partitions += weight
+        partitions += step.partitions_made
     if batch:
         yield batch
 

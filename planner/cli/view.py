@@ -25,16 +25,7 @@ from planner.graph.messages import few
 from planner.model.diagnostic import ExitCode, Failure, Severity, error, worst
 from planner.model.forecast import Simulation
 from planner.model.plan import Mode, Plan
-from planner.model.step import (
-    LaunchJob,
-    Reassign,
-    ReconfigureJob,
-    RestoreRecords,
-    Result,
-    StepsEnded,
-    StepsSent,
-    StopJob,
-)
+from planner.model.step import Result, StepsEnded, StepsSent
 from planner.render.plan.text import text
 from planner.render.readable import one_line
 from planner.render.reports import applies
@@ -404,9 +395,9 @@ class TerminalView:
             case ApplyStarted(plan=plan):
                 self._shown = applies.shown(plan)
             case StepsSent(steps=steps) if not self._as_json:
-                for step in steps:  # of those that take long
-                    if isinstance(step, LaunchJob | ReconfigureJob | StopJob | Reassign | RestoreRecords):
-                        say(applies.begun(step), err=True)
+                for step in steps:
+                    if step.progress:
+                        say(f"{step.address}: {step.progress} ...", err=True)
             case StepWaits(step=step, what=what) if not self._as_json and self._bars is None:
                 say(f"{step.address}: {what} ...", err=True)
             case StepsEnded():

@@ -15,8 +15,8 @@ from msgspec import Struct
 
 from planner.diff.fields import FieldType, type_of
 from planner.diff.values import same_value
+from planner.model.change import SENSITIVE, FieldChange, Path, Value
 from planner.model.observed import BEFORE, CONFIG
-from planner.model.plan import SENSITIVE, FieldChange, Path, Value
 
 
 @dataclass(frozen=True, slots=True)

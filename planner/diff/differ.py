@@ -16,6 +16,7 @@ from planner.diff.topics import ADOPTED, topic_changes
 from planner.diff.typed_values import recorded_config
 from planner.diff.values import bytes_as_text
 from planner.model.address import Address, Kind, flow_address, topic_address
+from planner.model.change import Action, Change, FieldChange
 from planner.model.desired import Declared, Desired, DesiredAcl, DesiredFlow, MirroredBy
 from planner.model.observed import (
     REPLACED,
@@ -27,7 +28,6 @@ from planner.model.observed import (
     acl_rule,
     acl_spec,
 )
-from planner.model.plan import Action, Change, FieldChange
 from planner.model.topology import ENDED, AclRule, Flow, FlowState, OnRemove, OnSourceDelete, Topology
 
 ACLS = "acls"  # the key of ObservedCluster.unreadable

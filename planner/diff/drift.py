@@ -38,9 +38,9 @@ from planner.diff.typed_values import (
     recorded_config,
 )
 from planner.model.address import Kind
+from planner.model.change import Action, Change, FieldChange, Path
 from planner.model.desired import Declared, Desired, DesiredTopic, MirroredBy, QuarantineOf
 from planner.model.observed import CONFIG, Observed, ObservedCluster, ObservedTopic, RegistryEntry, acl_rule
-from planner.model.plan import Action, Change, FieldChange, Path
 
 AS_APPLIED = "as applied"
 DELETED = "deleted outside the topology"

@@ -12,8 +12,8 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
+from planner.model.change import Path
 from planner.model.observed import BEFORE, CONFIG
-from planner.model.plan import Path
 from planner.model.shapes import (
     DurationShape,
     ListShape,

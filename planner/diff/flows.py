@@ -23,9 +23,9 @@ from planner.diff.typed_values import flow_values, new_flow_values, same_flow
 from planner.diff.values import displayed
 from planner.graph.messages import few
 from planner.model.address import Kind, flow_address
+from planner.model.change import Action, Change, FieldChange, Value
 from planner.model.desired import Desired, DesiredFlow, DesiredJob
 from planner.model.observed import Observed, RegistryEntry
-from planner.model.plan import Action, Change, FieldChange, Value
 from planner.model.topology import ENDED, RUNNING
 from runtime.contract.spec.jobspec import AtOffsets, FlowSpec
 from runtime.contract.spec.selection import NamePatterns

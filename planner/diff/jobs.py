@@ -34,9 +34,9 @@ from planner.diff.typed_values import (
     same_job,
 )
 from planner.model.address import Kind, job_address
+from planner.model.change import Action, Change, FieldChange, Value
 from planner.model.desired import Desired, DesiredJob
 from planner.model.observed import LiveJob, Observed, RegistryEntry
-from planner.model.plan import Action, Change, FieldChange, Value
 from runtime.contract.spec import jobspec
 from runtime.contract.spec.jobspec import FlowSpec, JobSpec
 from runtime.contract.spec.restarts import regrouped

@@ -12,9 +12,9 @@ from planner.diff.compare import PathDifference, Tree, differences
 from planner.diff.record import is_announced, origin_text
 from planner.diff.topics import ADOPTED, NOT_DECLARED, OUTSIDE
 from planner.model.address import Address
+from planner.model.change import Action, Change, FieldChange
 from planner.model.desired import Declared, DesiredQuota, MirroredBy
 from planner.model.observed import ObservedCluster, RegistryEntry, recorded_quota
-from planner.model.plan import Action, Change, FieldChange
 from planner.model.topology import QuotaEntity
 
 QUOTAS = "quotas"  # the key of ObservedCluster.unreadable

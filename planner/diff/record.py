@@ -8,7 +8,6 @@ failback lifts a limit. An ACL: the fields of its rule, `announced` until it is 
 what runs.
 """
 
-import hashlib
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import assert_never
@@ -17,6 +16,7 @@ import msgspec
 from msgspec import Struct
 
 from planner.model.address import Address, Kind, flow_address, job_address
+from planner.model.change import Action, Change, FieldChange
 from planner.model.desired import (
     Declared,
     Desired,
@@ -41,7 +41,6 @@ from planner.model.observed import (
     acl_spec,
     quota_spec,
 )
-from planner.model.plan import Action, Change, FieldChange
 from runtime.contract.spec.jobspec import FlowSpec, JobSpec
 from runtime.contract.spec.transform import quarantine_origin
 
@@ -175,11 +174,6 @@ def recorded_flow(entry: RegistryEntry | None) -> FlowSpec | None:
         return msgspec.json.decode(entry.spec.get(SPEC, ""), type=FlowSpec)
     except msgspec.DecodeError:
         return None
-
-
-def digest(spec: JobSpec | FlowSpec) -> str:
-    """Returns the digest of a spec for a fingerprint. Equal specs have equal digests."""
-    return hashlib.sha256(_json(spec).encode()).hexdigest()[:16]
 
 
 def _json(value: msgspec.Struct) -> str:

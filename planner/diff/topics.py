@@ -18,6 +18,7 @@ from planner.diff.typed_values import (
 )
 from planner.diff.values import same_value
 from planner.model.address import Address
+from planner.model.change import Action, Change, FieldChange, Path
 from planner.model.desired import Declared, DesiredTopic, LiftedLimits, MirroredBy, QuarantineOf
 from planner.model.observed import (
     BEFORE,
@@ -29,7 +30,6 @@ from planner.model.observed import (
     ObservedTopic,
     RegistryEntry,
 )
-from planner.model.plan import Action, Change, FieldChange, Path
 from planner.model.topology import OnRemove
 
 OUTSIDE = "changed outside the topology"

@@ -14,9 +14,9 @@ from msgspec.structs import replace
 from planner.diff import fields
 from planner.diff.compare import Leaf, Secret, Tree, changed_fields
 from planner.diff.fields import ADDED, CLUSTERS, TIMESTAMPS, Field, FieldType
+from planner.model.change import SENSITIVE, Path, Value
 from planner.model.desired import Declared, DesiredTopic, MirroredBy, QuarantineOf
 from planner.model.observed import ConfigSource, ConfigValue, ObservedTopic, RegistryEntry
-from planner.model.plan import SENSITIVE, Path, Value
 from planner.model.topology import looks_secret
 from runtime.contract.spec import jobspec
 from runtime.contract.spec.jobspec import FlowSpec, JobSpec, LaunchSpec

@@ -12,7 +12,7 @@ from functools import lru_cache
 import msgspec
 
 from planner.diff.fields import FieldType, type_of, unset_word
-from planner.model.plan import Path
+from planner.model.change import Path
 from planner.model.setting_types import BOOLEANS, LISTS, NUMBERS
 from runtime.contract.spec.jobspec import METRICS_PORT
 

@@ -25,7 +25,7 @@ from planner.kafka.clients import error_of
 from planner.kafka.log import TopicRecord, append, compacted, read
 from planner.model.diagnostic import ExitCode, Failure, error
 from planner.model.plan import Plan
-from planner.model.step import DeleteTopic, Disown, Result, Step, StopJob
+from planner.model.step import Result, Step
 from planner.model.topology import (
     RUNNING,
     Configs,
@@ -41,6 +41,9 @@ from planner.model.topology import (
     Topology,
 )
 from planner.model.topology.transforms import EARLIEST
+from planner.plan.steps.jobs import StopJob
+from planner.plan.steps.registry import Disown
+from planner.plan.steps.topics import DeleteTopic
 from planner.state.internal_topics import read_registry
 from planner.workflows.applying.apply import ApplyResult, execute, launchers
 from planner.workflows.interaction import UNATTENDED

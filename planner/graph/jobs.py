@@ -15,10 +15,10 @@ from planner.graph.acl_protection import job_principal
 from planner.graph.replication_graph import CopyEdge, ReplicationGraph, ReplicationLoop, TopicNode
 from planner.graph.routes import file_route, route_of
 from planner.graph.topics import existing_mirrors
+from planner.model.change import SENSITIVE
 from planner.model.desired import DesiredFlow, DesiredJob
 from planner.model.diagnostic import SourceLocation
 from planner.model.observed import Observed
-from planner.model.plan import SENSITIVE
 from planner.model.topology import (
     DEFAULT_EVERY_MS,
     DEFAULT_LOOK_MS,

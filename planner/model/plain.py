@@ -59,6 +59,14 @@ def kind_name(kind: type) -> str:
     return "".join(f"_{one.lower()}" if one.isupper() and at else one.lower() for at, one in enumerate(name))
 
 
+_KINDS: dict[type, tuple[type, ...]] = {}
+
+
+def declare_kinds(base: type, kinds: tuple[type, ...]) -> None:
+    """Says which classes a value has whose declared type is `base`."""
+    _KINDS[base] = kinds
+
+
 def _is_class(kind: Any) -> bool:
     return isinstance(kind, type) and is_dataclass(kind) and kind is not Address
 
@@ -68,6 +76,8 @@ def _to_plain(kind: Any) -> Convert:
     origin, arguments = get_origin(kind), get_args(kind)
     if kind == _SETTINGS:
         return _masked
+    if kind in _KINDS:
+        return _union_to_plain(_KINDS[kind])
     if _is_class(kind):
         return _class_to_plain(kind)
     if origin in (Union, UnionType):
@@ -168,6 +178,8 @@ def _from_plain(kind: Any) -> Convert:
         return _scalar(kind)
     if kind is Address:
         return _address
+    if kind in _KINDS:
+        return _union_from_plain(_KINDS[kind])
     if _is_class(kind):
         return _class_from_plain(kind)
     if isinstance(kind, type) and issubclass(kind, Enum):

@@ -13,7 +13,7 @@ from functools import cache
 from importlib.metadata import version
 from typing import Any
 
-from planner.model.address import Address
+from planner.model.change import SENSITIVE, Action, Change
 from planner.model.diagnostic import Diagnostic, Severity
 from planner.model.observed import Observed
 from planner.model.plain import plain
@@ -22,64 +22,6 @@ from planner.model.step import ApplyRecord, Step
 from planner.model.topology import Cluster, Internal, Policies, Topology
 from runtime.contract.client.secrets import secret_settings
 from runtime.contract.extras import DISTRIBUTION
-
-Path = tuple[str, ...]
-# A field's value as plain data: durations are milliseconds, rates are bytes per second.
-Value = str | int | float | bool | None | tuple[str | int, ...] | Mapping[str, object]
-
-SENSITIVE = "(sensitive value)"  # stands in the place of a value that is never shown
-
-
-class Action(StrEnum):
-    NO_OP = "no-op"
-    CREATE = "create"
-    UPDATE = "update"
-    DELETE = "delete"
-    REPLACE = "replace"
-    FORGET = "forget"
-    UNKNOWN = "unknown"
-
-
-@dataclass(frozen=True, slots=True)
-class FieldChange:
-    """A field with its old and its new value, which are plain data and not yet text.
-
-    `path` is ("config", "retention.ms"), ("partitions",), ("replication",), the topology's name of a key of a
-    flow or a job, or ("recorded", key) where the cluster is as wanted and only the registry changes.
-
-    None, old or new, is a value that is not set on the object itself. A topic has the cluster's own value
-    then, which is `inherited` where it is known.
-    """
-
-    path: Path
-    old: Value
-    new: Value
-    sensitive: bool = False
-    note: str = ""
-    inherited: str | None = None
-
-    @property
-    def key(self) -> str:
-        return self.path[-1]
-
-
-@dataclass(frozen=True, slots=True)
-class Change:
-    """What a plan does with one object.
-
-    An object that exists and will only be managed from now on is a NO_OP that is `adopted`.
-    """
-
-    address: Address
-    action: Action
-    reason: str
-    fields: tuple[FieldChange, ...] = ()
-    before: Mapping[str, object] | None = None
-    after: Mapping[str, object] | None = None
-    unchanged: int = 0  # settings that are declared and already so
-    adopted: bool = False  # exists already and will be managed from now on
-    notes: tuple[str, ...] = field(default=())  # consequences: keys move, records inside, …
-
 
 WAITS = "partition-waits"  # the code of a diagnostic: a partition of a flow waits for a decision
 
@@ -92,26 +34,6 @@ class Mode(StrEnum):
     ROLLBACK = "rollback"
     DRIFT = "drift"
     RESTORE = "restore"
-
-
-@dataclass(frozen=True, slots=True)
-class Fingerprint:
-    """What a plan saw of one object that it touches. `exists` is False for an absent object.
-
-    `config` has the explicitly set values that were read; only those are compared again. A flow or a job has
-    the `cluster` whose registry and status topic were read, and their values in `config`. `removal` is what
-    the registry says about removing an owned topic: `keep`, `delete` or `protected`.
-    """
-
-    address: Address
-    exists: bool
-    topic_id: str | None = None
-    partitions: int | None = None
-    replicas: str | None = None
-    config: Mapping[str, str | None] = field(default_factory=dict)
-    owner: str | None = None
-    cluster: str | None = None
-    removal: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,7 +90,6 @@ class Plan:
     inputs: PlanInputs = field(repr=False)
     changes: tuple[Change, ...] = ()
     steps: tuple[Step, ...] = ()
-    fingerprints: tuple[Fingerprint, ...] = ()
     diagnostics: tuple[Diagnostic, ...] = ()
     unknown: Mapping[str, str] = field(default_factory=dict)
     flows: tuple[PlannedFlow, ...] = ()

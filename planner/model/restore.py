@@ -3,8 +3,17 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from planner.model.step import BackedUpOffset
 from planner.model.topology import AclRule
+
+
+@dataclass(frozen=True, slots=True)
+class BackedUpOffset:
+    """An offset of a backup that a group had committed, in a partition of the restored topic."""
+
+    topic: str
+    partition: int
+    offset: int
+    metadata: str = ""
 
 
 @dataclass(frozen=True, slots=True)

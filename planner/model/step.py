@@ -1,287 +1,164 @@
-"""Steps, and their results: the same list of steps is shown and executed, and apply decides nothing.
+"""A step of a plan, and how it ended: the same steps are shown and executed, and apply decides nothing.
 
-The results are values for the journal, the terminal, the exit code and the history.
+The kinds of steps are in `planner.plan.steps`, each with everything that is particular to it. The results are
+values for the journal, the terminal, the exit code and the history.
 """
 
-from collections.abc import Mapping, Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from enum import StrEnum
+from enum import Enum, StrEnum, auto
+from typing import ClassVar
 
 from planner.model.address import Address
-from planner.model.observed import RegistryEntry
-from planner.model.topology import AclRule, QuotaEntity
-
-
-@dataclass(frozen=True, slots=True)
-class CreateTopic:
-    """Creates a topic."""
-
-    id: str
-    address: Address
-    cluster: str
-    topic: str
-    partitions: int | None
-    replication: int | None
-    config: Mapping[str, str]
-    needs: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class GrowPartitions:
-    """Adds partitions to a topic."""
-
-    id: str
-    address: Address
-    cluster: str
-    topic: str
-    old: int
-    new: int
-    needs: tuple[str, ...] = ()
-
+from planner.model.change import Change, Value
+from planner.model.observed import ObservedCluster, RegistryEntry
 
 # Prefix of the id of a step that restores what a flow took away: limits after a failback, rights to write.
 RESTORE = "restore:"
 REPLACE = "replace:"  # prefix of the id of a step that deletes a rule in whose place others were made
 
 
-@dataclass(frozen=True, slots=True)
-class AlterConfigs:
-    """Changes only these keys: `set` to a value, `unset` back to the cluster's value."""
+class Milestone(Enum):
+    """What a step of a plan reaches that steps about other objects wait for."""
 
-    id: str
-    address: Address
-    cluster: str
-    topic: str
-    set: Mapping[str, str] = field(default_factory=dict)
-    unset: tuple[str, ...] = ()
-    old: Mapping[str, str | None] = field(default_factory=dict)  # the values before, for a rollback
-    needs: tuple[str, ...] = ()
+    FLOW_REGISTERED = auto()  # a flow has ended, or runs as the plan wants it
+    RULE_MADE = auto()
+    RIGHT_RESTORED = auto()  # a rule that a flow took away is there again
+    JOB_LAUNCHED = auto()
 
 
 @dataclass(frozen=True, slots=True)
-class Reassign:
-    """Changes the replication factor: has the wanted replicas of every partition."""
+class Step(ABC):
+    """One change of one object at one cluster. `needs` are the ids of the steps that go before it.
 
-    id: str
-    address: Address
-    cluster: str
-    topic: str
-    replicas: tuple[tuple[int, ...], ...]
-    old: tuple[tuple[int, ...], ...]
-    needs: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class DeleteTopic:
-    """Deletes the topic with the planned `topic_id`, never another topic of the same name."""
-
-    id: str
-    address: Address
-    cluster: str
-    topic: str
-    topic_id: str
-    needs: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class CreateAcl:
-    """Creates an ACL rule."""
-
-    id: str
-    address: Address
-    cluster: str
-    rule: AclRule
-    needs: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class DeleteAcl:
-    """Deletes an ACL rule."""
-
-    id: str
-    address: Address
-    cluster: str
-    rule: AclRule
-    needs: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class AlterQuota:
-    """Sets these limits of an entity and removes those in `unset`; other limits of it stay as they are."""
-
-    id: str
-    address: Address
-    cluster: str
-    entity: QuotaEntity
-    set: Mapping[str, float] = field(default_factory=dict)
-    unset: tuple[str, ...] = ()
-    old: Mapping[str, float | None] = field(default_factory=dict)  # the values before, for a rollback
-    needs: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class Own:
-    """Writes the registry entry of an object: after its create or change, or alone when it is adopted.
-
-    Three values are known only then and are filled in by the handler: `plan` (the digest of the plan),
-    `at_ms`, and after a create the new topic's id as `spec["id"]`.
+    A kind of step is a subclass. What it does not say of itself has the meaning of these defaults.
     """
 
-    id: str
-    address: Address
-    cluster: str
-    entry: RegistryEntry
-    needs: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class Disown:
-    """Removes the registry entry: after a delete, or alone when an object is forgotten."""
+    verb: ClassVar[str]
+    past: ClassVar[str]  # the verb of a step that is done
+    in_progress: ClassVar[str] = ""  # what is shown while a step runs that takes long
+    creates: ClassVar[bool] = False  # it creates an object: undoing it undoes all steps of the object
+    registers: ClassVar[bool] = False  # it changes only what the registry remembers
+    after_jobs: ClassVar[bool] = False  # its undoing waits until the jobs have stopped
+    in_one_batch: ClassVar[bool] = False  # all steps that are ready go into one request, however many
 
     id: str
     address: Address
     cluster: str
-    topology: str
-    needs: tuple[str, ...] = ()
+    needs: tuple[str, ...] = field(default=(), kw_only=True)
+
+    def __str__(self) -> str:
+        """Returns the step for users: `create topic.dc2.orders`."""
+        return f"{self.verb} {self.address}"
+
+    @property
+    def restores(self) -> bool:
+        """Returns whether the step restores what a flow took away."""
+        return self.id.startswith(RESTORE)
+
+    @property
+    def replaces(self) -> bool:
+        """Returns whether the step deletes a rule in whose place others were made."""
+        return self.id.startswith(REPLACE)
+
+    @property
+    def progress(self) -> str:
+        """Returns what is shown while the step runs; "" for a step that is soon done."""
+        return self.in_progress
+
+    @abstractmethod
+    def details(self, hidden: Collection[str]) -> Iterator[str]:
+        """Yields what the step does, in parts; empty ones are not shown.
+
+        `hidden` are the settings whose values the broker never returns.
+        """
+
+    def values(self) -> Mapping[str, Value]:
+        """Returns the fields of a flow or a job, by the names of the plan, which are shown below the step."""
+        return {}
+
+    @property
+    def right(self) -> str:
+        """Returns the right that a principal needs for the request; "" where no one right is missing."""
+        return ""
+
+    @property
+    def partitions_made(self) -> int:
+        """Returns how many partitions the request makes: brokers limit them."""
+        return 1
+
+    @property
+    def keys(self) -> frozenset[str]:
+        """Returns the settings of the object that show whether the step is still done."""
+        return frozenset()
+
+    @property
+    def milestone(self) -> Milestone | None:
+        """Returns what the step reaches at its cluster."""
+        return None
+
+    @property
+    def depends_on(self) -> Iterable[Address]:
+        """Returns the objects at its cluster that the step was made from."""
+        return (self.address,)
+
+    @property
+    def noted(self) -> "Step":
+        """Returns the step as the history keeps it."""
+        return self
+
+    @property
+    def subject(self) -> str:
+        """Returns what the step writes of its object: of steps with the same subject the last one counts."""
+        return type(self).__name__
+
+    def waits_for(self, others: "PlannedSteps") -> Iterable[str]:
+        """Returns the ids of steps about other objects that go before this one."""
+        return ()
+
+    def precedes_job(self, clusters: Collection[str], destination: str, topics: Collection[Address]) -> bool:
+        """Returns whether a job that copies these topics between these clusters waits for this step."""
+        return False
+
+    @abstractmethod
+    def no_longer_done(
+        self, now: ObservedCluster, entry: RegistryEntry | None, superseded: Collection[str]
+    ) -> Iterator[str]:
+        """Yields what differs from what the step left behind, as clauses about its object.
+
+        `superseded` are the keys that a later step has set.
+        """
+
+    @abstractmethod
+    def undo(self, now: ObservedCluster, entry: RegistryEntry | None, applied: "ApplyRecord") -> "Undone":
+        """Returns what undoes the step, which the apply did, where its object is still as it left it."""
 
 
 @dataclass(frozen=True, slots=True)
-class LaunchJob:
-    """Starts a job that is not running. `spec` is its job spec as JSON text.
+class PlannedSteps:
+    """The steps of a plan as they wait for each other: their ids, also by cluster and milestone.
 
-    `topics`: how many topics the plan knows, by flow. The job copies when it has found as many.
+    `owned` are the registry entries of the observed clusters.
     """
 
-    id: str
-    address: Address
-    cluster: str
-    job: str
-    spec: str
-    needs: tuple[str, ...] = ()
-    topics: Mapping[str, int] = field(default_factory=dict)
+    ids: Collection[str]
+    reached: Mapping[tuple[str, Milestone], Sequence[str]]
+    owned: Mapping[Address, RegistryEntry]
+
+    def at(self, cluster: str, *milestones: Milestone) -> tuple[str, ...]:
+        """Returns the ids of the steps after which the milestones are reached at a cluster."""
+        return tuple(step for one in milestones for step in self.reached.get((cluster, one), ()))
 
 
 @dataclass(frozen=True, slots=True)
-class ReconfigureJob:
-    """Sends a running job its new spec through its control topic."""
+class Undone:
+    """What undoes a step. `why_not` says why it can't be undone, as a whole or in part."""
 
-    id: str
-    address: Address
-    cluster: str
-    job: str
-    spec: str
-    needs: tuple[str, ...] = ()
-    topics: Mapping[str, int] = field(default_factory=dict)
-
-
-@dataclass(frozen=True, slots=True)
-class StopJob:
-    """Stops a job. `launch` is how it was started, as JSON text: the same launcher stops it."""
-
-    id: str
-    address: Address
-    cluster: str
-    job: str
-    needs: tuple[str, ...] = ()
-    launch: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class RestoreRecords:
-    """Writes the records of a backup's topic into `topic`, and compares them in the end.
-
-    `commit` and `digest` name the state of the flow's manifest in `folder`. `ends` has, for each partition,
-    the offset of the backup before which the restore ends. `client` is a JSON text: how the object store is
-    reached that `folder` names, with references in the place of secrets.
-    """
-
-    id: str
-    address: Address
-    cluster: str
-    topic: str
-    endpoint: str
-    folder: str
-    flow: str
-    commit: int
-    digest: str
-    source: str
-    source_id: str
-    ends: tuple[int, ...]
-    records: int
-    client: str = ""
-    needs: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class BackedUpOffset:
-    """An offset of a backup that a group had committed, in a partition of the restored topic."""
-
-    topic: str
-    partition: int
-    offset: int
-    metadata: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class RestoreOffsets:
-    """Commits the offsets of a consumer group, translated by the offset map of the restored topics."""
-
-    id: str
-    address: Address
-    cluster: str
-    group: str
-    flow: str
-    offsets: tuple[BackedUpOffset, ...]
-    needs: tuple[str, ...] = ()
-
-
-Step = (
-    CreateTopic
-    | GrowPartitions
-    | AlterConfigs
-    | Reassign
-    | DeleteTopic
-    | CreateAcl
-    | DeleteAcl
-    | AlterQuota
-    | Own
-    | Disown
-    | LaunchJob
-    | ReconfigureJob
-    | StopJob
-    | RestoreRecords
-    | RestoreOffsets
-)
-
-
-# The verb of each kind of step.
-_VERBS: dict[type, str] = {
-    CreateTopic: "create",
-    GrowPartitions: "grow",
-    AlterConfigs: "configure",
-    Reassign: "reassign",
-    DeleteTopic: "delete",
-    CreateAcl: "create",
-    DeleteAcl: "delete",
-    AlterQuota: "configure",
-    Own: "register",
-    Disown: "forget",
-    LaunchJob: "launch",
-    ReconfigureJob: "reconfigure",
-    StopJob: "stop",
-    RestoreRecords: "restore",
-    RestoreOffsets: "restore",
-}
-
-
-def verb(step: Step) -> str:
-    """Returns the verb of the step."""
-    return _VERBS[type(step)]
-
-
-def describe(step: Step) -> str:
-    """Returns the step for users: `create topic.dc2.orders`."""
-    return f"{verb(step)} {step.address}"
+    change: Change | None = None
+    steps: tuple[Step, ...] = ()
+    why_not: str = ""
+    hint: str = ""
 
 
 class Result(StrEnum):
@@ -391,6 +268,11 @@ class ApplyRecord:
     result: str | None = None
     steps: tuple[Step, ...] = ()
     outcomes: Mapping[str, StepResult] = field(default_factory=dict)
+
+    @property
+    def undoing(self) -> str:
+        """Returns the reason of a change that undoes a part of this apply."""
+        return f"undoes apply {self.id}"
 
     def merged(self, other: "ApplyRecord") -> "ApplyRecord":
         """Joins the same apply from another cluster's history: each has its own steps."""

@@ -29,8 +29,10 @@ from planner.kafka.admin_requests import LimitsChange, alter_quotas
 from planner.kafka.clients import error_of
 from planner.model.diagnostic import Diagnostic, error, warning
 from planner.model.setting_types import TOPIC_SETTINGS
-from planner.model.step import AlterConfigs, AlterQuota, CreateTopic, GrowPartitions, Step
+from planner.model.step import Step
 from planner.observe.observer import for_each
+from planner.plan.steps.quotas import AlterQuota
+from planner.plan.steps.topics import AlterConfigs, CreateTopic, GrowPartitions
 
 RECORDS_A_REQUEST = 9_000  # metadata records; brokers refuse a request that makes more than 10,000
 BROKER_OUTDATED = "broker-outdated"

@@ -7,10 +7,11 @@ from typing import Any, assert_never
 
 from planner.diff.values import displayed, displayed_values
 from planner.model.address import Kind
+from planner.model.change import SENSITIVE, Action, Change, FieldChange
 from planner.model.diagnostic import Diagnostic
 from planner.model.observed import CONFIG
 from planner.model.plain import kind_name, plain
-from planner.model.plan import SENSITIVE, Action, Change, FieldChange, Mode, Plan, digest
+from planner.model.plan import Mode, Plan, digest
 from planner.model.step import Step
 
 FORMAT_VERSION = "1.0"

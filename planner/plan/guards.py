@@ -13,10 +13,11 @@ from planner.diff.record import DestinationJobs, destination_jobs, flow_of, want
 from planner.diff.values import readable
 from planner.graph.messages import few
 from planner.model.address import Address, Kind, job_address, topic_address
+from planner.model.change import SENSITIVE, Action, Change
 from planner.model.desired import Desired, DesiredJob, DesiredTopic
 from planner.model.diagnostic import Diagnostic, ExitCode, error
 from planner.model.observed import FEATURE_REASSIGN, Observed, ObservedCluster
-from planner.model.plan import SENSITIVE, Action, Change, Mode
+from planner.model.plan import Mode
 from planner.model.topology import ENDED, Cluster, Requirement, Topology
 from planner.plan.transitions import changes_of_silent_sources, promotions, transitions
 from runtime.contract.client.secrets import secret_settings

@@ -11,18 +11,17 @@ from itertools import groupby
 
 from planner.diff.differ import owned_by_address
 from planner.diff.record import JOB, SOURCE_CLUSTER, SOURCE_TOPIC, DestinationJobs, flow_of
-from planner.diff.typed_values import given_back
 from planner.graph.messages import few
 from planner.model.address import Address, Kind, flow_address, job_address, topic_address
+from planner.model.change import Action, Change
 from planner.model.desired import Declared, Desired, DesiredAcl, DesiredQuota, MirroredBy, QuarantineOf
 from planner.model.diagnostic import Diagnostic, error, note, warning
 from planner.model.observed import Observed, RegistryEntry, Unreachable
-from planner.model.plan import WAITS, Action, Change, Plan, PlanInputs, PlannedFlow
-from planner.model.step import Own
+from planner.model.plan import WAITS, Plan, PlanInputs, PlannedFlow
 from planner.model.topology import RUNNING, Cluster, FlowState, Protect, Topology
-from planner.plan.fingerprint import fingerprints
 from planner.plan.guards import check, destroyed_topics
-from planner.plan.steps import make_steps
+from planner.plan.ordering import make_steps
+from planner.plan.steps.registry import Own
 from runtime.contract.views.status_view import PartitionWaits
 
 
@@ -265,16 +264,10 @@ def make_plan(inputs: PlanInputs, desired: Desired, changes: Sequence[Change]) -
     kept, about_targets = select(changes, targets, desired, owned, topology)
     unknown = _unknown(desired, observed, topology, kept, partial=bool(targets))
     steps = make_steps(kept, desired, observed, owned)
-    read = {
-        one.address: one.config.keys() | one.restored.keys() | given_back(one, owned.get(one.address))
-        for one in desired.topics
-    }
-    read |= {one.address: set(one.values) for one in desired.quotas}
     return Plan(
         inputs,
         changes=kept,
         steps=steps,
-        fingerprints=fingerprints(steps, observed, read),
         diagnostics=(
             *observed.diagnostics,
             *desired.diagnostics,
@@ -388,7 +381,6 @@ def adoption(plan: Plan, clusters: Collection[str]) -> Plan:
         plan,
         changes=kept,
         steps=steps,
-        fingerprints=tuple(one for one in plan.fingerprints if one.address in addresses),
         diagnostics=(*plan.diagnostics, *notes),
     )
 

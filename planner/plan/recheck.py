@@ -12,9 +12,11 @@ from planner.model.desired import Declared, DesiredTopic
 from planner.model.diagnostic import Diagnostic, ExitCode, error
 from planner.model.observed import Observed, RegistryEntry
 from planner.model.plan import Plan
-from planner.model.step import AlterConfigs, Own, Step
+from planner.model.step import Step
 from planner.model.topology import ENDED, Policies
 from planner.plan.guards import max_deletes, ownership, pinned_ids, protection, unmet_requirements
+from planner.plan.steps.registry import Own
+from planner.plan.steps.topics import AlterConfigs
 
 PARTITIONS, REPLICATION = "partitions", "replication"
 

@@ -8,9 +8,9 @@ from pathlib import PurePath
 
 from planner.diff import diff, diff_destroy, drift
 from planner.graph import expand
+from planner.model.change import Action
 from planner.model.desired import Desired
-from planner.model.plan import Action, Mode, Plan, PlanInputs
-from planner.plan.fingerprint import fingerprints
+from planner.model.plan import Mode, Plan, PlanInputs
 from planner.plan.make import adoption, make_plan
 from planner.plan.recheck import requirements
 from planner.plan.restore import restore_plan
@@ -50,6 +50,6 @@ def _rollback(inputs: PlanInputs) -> Plan:
     assert inputs.applied is not None
     back = roll_back(inputs.applied, inputs.observed)
     plan = make_plan(inputs, Desired(inputs.topology.name), back.changes)
-    plan = replace(plan, steps=back.steps, fingerprints=fingerprints(back.steps, inputs.observed, {}))
+    plan = replace(plan, steps=back.steps)
     unmet = requirements(plan, plan.steps, inputs.observed)
     return replace(plan, diagnostics=(*plan.diagnostics, *back.diagnostics, *unmet))

@@ -8,21 +8,17 @@ from collections.abc import Iterator, Mapping
 from dataclasses import asdict
 
 from planner.model.address import Address, Kind, group_address, topic_address
+from planner.model.change import Action, Change, FieldChange, Path, Value
 from planner.model.diagnostic import Diagnostic, note, warning
 from planner.model.observed import acl_spec
-from planner.model.plan import Action, Change, FieldChange, Path, Plan, PlanInputs, Value
+from planner.model.plan import Plan, PlanInputs
 from planner.model.restore import RestoredBackup, RestoredGroup, RestoredTopic
-from planner.model.step import (
-    AlterConfigs,
-    CreateAcl,
-    CreateTopic,
-    RestoreOffsets,
-    RestoreRecords,
-    Step,
-)
-from planner.plan.fingerprint import fingerprints
+from planner.model.step import Step
 from planner.plan.guards import ownership
-from planner.plan.steps import in_order
+from planner.plan.ordering import in_order
+from planner.plan.steps.acls import CreateAcl
+from planner.plan.steps.restores import RestoreOffsets, RestoreRecords
+from planner.plan.steps.topics import AlterConfigs, CreateTopic
 from runtime.contract.spec.acls import EVERY_TOPIC
 from runtime.contract.spec.topic_settings import BOUNDS, supported
 
@@ -50,12 +46,10 @@ def restore_plan(inputs: PlanInputs) -> Plan:
     assert backup is not None
     changes = restore_changes(backup)
     steps = restore_steps(backup)
-    configs = {step.address: set(step.config) for step in steps if isinstance(step, CreateTopic)}
     return Plan(
         inputs,
         changes,
         steps,
-        fingerprints(steps, inputs.observed, configs),
         (
             *inputs.observed.diagnostics,
             *ownership(inputs.topology.name, inputs.observed, changes),

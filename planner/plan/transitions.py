@@ -12,10 +12,10 @@ from planner.diff.typed_values import flow_values
 from planner.graph.messages import listed, nearest
 from planner.graph.routes import opposite_of
 from planner.model.address import Kind, flow_address
+from planner.model.change import Action, Change
 from planner.model.desired import Desired, DesiredFlow
 from planner.model.diagnostic import Diagnostic, ExitCode, error
 from planner.model.observed import Observed
-from planner.model.plan import Action, Change
 from planner.model.topology import RUNNING, Flow, FlowState, Topology
 from runtime.contract.records.failback import can_start_failback
 from runtime.contract.records.ledger import Generation

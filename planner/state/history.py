@@ -14,8 +14,9 @@ from confluent_kafka import Producer
 from planner.kafka import ClusterEndpoint
 from planner.kafka.log import append, read
 from planner.model.diagnostic import Diagnostic, warning
-from planner.model.plain import NotPlain, value_of
+from planner.model.plain import NotPlain
 from planner.model.step import ApplyRecord, Step, StepResult
+from planner.plan.steps import noted, step_of
 from planner.state.internal_topics import decode, encode, shaped
 from runtime.contract.records.record_values import UnreadableValue
 from runtime.contract.spec.naming import HISTORY
@@ -165,7 +166,7 @@ def _after(applied: ApplyRecord, event: Mapping[str, Any]) -> ApplyRecord:
 def _steps(bodies: Iterable[Mapping[str, Any]]) -> list[Step]:
     """Returns the steps of an event. Raises UnreadableValue if one can't be decoded."""
     try:
-        return [value_of(body, Step) for body in bodies]
+        return [step_of(body) for body in bodies]
     except (NotPlain, RecursionError) as wrong:
         raise UnreadableValue(f"no step: {wrong}") from wrong
 
@@ -180,15 +181,13 @@ class Journal:
         self,
         applied: ApplyRecord,
         producers: Mapping[str, Producer],
-        encode_step: Callable[[Step], Mapping[str, Any]],
     ) -> None:
         self._applied = applied
         self._producers = producers
-        self._encode_step = encode_step
 
     def begin(self, steps: Sequence[Step]) -> None:
         for cluster in self._producers:
-            own = [self._encode_step(step) for step in steps if step.cluster == cluster]
+            own = [noted(step) for step in steps if step.cluster == cluster]
             self._write(cluster, [started(self._applied), *planned(own)])
 
     def sent(self, cluster: str, step_ids: Iterable[str]) -> None:

@@ -24,9 +24,10 @@ from typing import Any, BinaryIO
 
 import msgspec
 
+from planner.model.change import SENSITIVE
 from planner.model.diagnostic import Failure, error
 from planner.model.plain import NotPlain, value_of
-from planner.model.plan import SENSITIVE, Plan, PlanInputs, body_of, canonical, digest, digest_of, release
+from planner.model.plan import Plan, PlanInputs, body_of, canonical, digest, digest_of, release
 from planner.plan.remake import remake
 from runtime.contract.client.secrets import PLAN_KEY as KEY
 from runtime.contract.client.secrets import PLAN_KEY_FILE as KEY_FILE

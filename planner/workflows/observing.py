@@ -34,11 +34,12 @@ from planner.model.observed import (
     TopicConfigsRequest,
 )
 from planner.model.plan import Plan, PlannedFlow
-from planner.model.step import LaunchJob, ReconfigureJob, RestoreRecords
 from planner.model.topology import RUNNING, Cluster, Topology
 from planner.observe import Observer, ProgressCallback, named_topics
 from planner.observe.imported import import_request
 from planner.observe.jobs import read_specs
+from planner.plan.steps.jobs import LaunchJob, ReconfigureJob
+from planner.plan.steps.restores import RestoreRecords
 from planner.state.internal_topics import read_registry
 from planner.workflows.audit.access import GIVEN_UP_S
 from planner.workflows.interaction import (

@@ -25,8 +25,9 @@ from planner.model.address import flow_address
 from planner.model.diagnostic import Diagnostic, Failure, error
 from planner.model.observed import Observed
 from planner.model.plan import Plan
-from planner.model.step import DONE, RequestResult, RestoreOffsets, RestoreRecords, failed
+from planner.model.step import DONE, RequestResult, failed
 from planner.model.topology import FileFormat, Flow, Topology
+from planner.plan.steps.restores import RestoreOffsets, RestoreRecords
 from planner.state import internal_topics
 from planner.workflows.interaction import (
     ProgressEvent,

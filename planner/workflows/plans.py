@@ -19,10 +19,12 @@ from planner.model.diagnostic import Diagnostic, ExitCode, Failure, Severity, er
 from planner.model.observed import Observed, ObservedCluster
 from planner.model.plan import Mode, Plan, PlanInputs, release
 from planner.model.restore import RestoredBackup
-from planner.model.step import AlterConfigs, AlterQuota, ApplyRecord, CreateTopic, GrowPartitions
+from planner.model.step import ApplyRecord
 from planner.model.topology import Topology
 from planner.plan import with_diagnostics
 from planner.plan.remake import remake
+from planner.plan.steps.quotas import AlterQuota
+from planner.plan.steps.topics import AlterConfigs, CreateTopic, GrowPartitions
 from planner.workflows.interaction import ProgressHandler, silent
 from planner.workflows.observing import check_stores, endpoints_of, missing_here, observe
 from planner.workflows.one_off import check_transforms

@@ -6,7 +6,6 @@ registry entry, and a step whose object is not as planned is a failed assertion.
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
-from typing import assert_never
 
 from planner.model.address import Address, Kind
 from planner.model.observed import (
@@ -18,25 +17,13 @@ from planner.model.observed import (
     ObservedTopic,
     RegistryEntry,
 )
-from planner.model.step import (
-    AlterConfigs,
-    AlterQuota,
-    CreateAcl,
-    CreateTopic,
-    DeleteAcl,
-    DeleteTopic,
-    Disown,
-    GrowPartitions,
-    LaunchJob,
-    Own,
-    Reassign,
-    ReconfigureJob,
-    RestoreOffsets,
-    RestoreRecords,
-    Step,
-    StopJob,
-)
+from planner.model.step import Step
 from planner.model.topology import AclRule, QuotaEntity
+from planner.plan.steps.acls import CreateAcl, DeleteAcl
+from planner.plan.steps.jobs import LaunchJob, ReconfigureJob, StopJob
+from planner.plan.steps.quotas import AlterQuota
+from planner.plan.steps.registry import Disown, Own
+from planner.plan.steps.topics import AlterConfigs, CreateTopic, DeleteTopic, GrowPartitions, Reassign
 from runtime.contract.spec import jobspec
 from runtime.contract.spec.jobspec import JobSpec
 
@@ -117,10 +104,8 @@ class SimulatedCluster:
             case StopJob():
                 if self.runs(step.job):
                     self.jobs[step.job] = replace(self.jobs[step.job], live=False, state="stopped")
-            case RestoreRecords() | RestoreOffsets():
-                raise AssertionError(f"{step.id}: no topology plans a restore")
             case _:
-                assert_never(step)
+                raise AssertionError(f"{step.id}: no topology plans it")
 
     def _created(self, step: CreateTopic) -> ObservedTopic:
         partitions = step.partitions or self.seen.default_partitions or 1

@@ -5,6 +5,7 @@ from dataclasses import replace
 
 from planner.diff.record import topic_spec
 from planner.model.address import topic_address
+from planner.model.change import Change
 from planner.model.desired import Declared, Desired, DesiredFlow, DesiredTopic, MirroredBy
 from planner.model.observed import (
     FEATURE_REASSIGN,
@@ -17,7 +18,7 @@ from planner.model.observed import (
     RegistryEntry,
     Unreachable,
 )
-from planner.model.plan import Change, Mode, Plan, PlanInputs, release
+from planner.model.plan import Mode, Plan, PlanInputs, release
 from planner.model.topology import AclRule, Cluster, Flow, Policies, Selection, Topology
 from planner.plan.make import make_plan
 

@@ -11,7 +11,7 @@ import pytest
 from planner.model.address import topic_address
 from planner.model.diagnostic import Failure
 from planner.model.plan import Plan
-from planner.model.step import RestoreRecords
+from planner.plan.steps.restores import RestoreRecords
 from planner.workflows.observing import check_jobs
 from runtime.contract.client.secrets import ClientSecrets
 from runtime.contract.client.settings import ClientSettingsError

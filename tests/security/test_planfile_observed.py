@@ -16,9 +16,9 @@ from planner.model.observed import (
 )
 from planner.model.plan import Plan
 from planner.model.topology import Job, OnRemove, QuotaEntity, Selection
-from planner.plan.fingerprint import stale
 from planner.plan.recheck import recheck
 from planner.plan.remake import remake
+from planner.plan.staleness import stale
 from planner.render.plan.text import text
 from tests.fakes.states import acl, flow, inputs, live, owned, topology, wanted
 from tests.planner.plan.jobs import applied

@@ -12,7 +12,8 @@ from planner.model.address import topic_address
 from planner.model.diagnostic import Failure
 from planner.model.observed import RegistryEntry
 from planner.model.plain import plain
-from planner.model.step import ApplyRecord, CreateTopic, Step, StepResult
+from planner.model.step import ApplyRecord, Step, StepResult
+from planner.plan.steps.topics import CreateTopic
 from planner.state import history
 from planner.state.internal_topics import UnknownVersion, decode_owned, encode, encode_owned, registry_key
 from planner.state.lease import LeaseHolder, LeaseVerb, decode_lease, encode_lease

@@ -23,8 +23,8 @@ from planner.cli.console import SafeConsole, print_lines
 from planner.cli.output import emit, guarded, say
 from planner.cli.view import print_plan
 from planner.model.address import topic_address
+from planner.model.change import Action, Change, FieldChange
 from planner.model.diagnostic import Failure, error, warning
-from planner.model.plan import Action, Change, FieldChange
 from planner.render import readable
 from planner.render.plan.documents import failed, html, markdown
 from planner.render.plan.text import text

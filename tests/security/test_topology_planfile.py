@@ -9,8 +9,8 @@ import pytest
 from planner.model.address import job_address
 from planner.model.diagnostic import Failure, SourceLocation
 from planner.model.plan import Plan
-from planner.model.step import LaunchJob
 from planner.model.topology import Cluster, SecretRef
+from planner.plan.steps.jobs import LaunchJob
 from planner.workflows.observing import check_jobs, endpoints_of
 from runtime.contract.spec import jobspec
 from runtime.contract.spec.jobspec import ClusterSpec, JobSpec, Setting

@@ -5,25 +5,13 @@ from typing import Any
 
 from planner.apply.context import ApplyContext
 from planner.apply.handlers import jobs, principals, register, topics
-from planner.model.step import (
-    AlterConfigs,
-    AlterQuota,
-    CreateAcl,
-    CreateTopic,
-    DeleteAcl,
-    DeleteTopic,
-    Disown,
-    GrowPartitions,
-    LaunchJob,
-    Own,
-    Reassign,
-    ReconfigureJob,
-    RequestResult,
-    RestoreOffsets,
-    RestoreRecords,
-    Step,
-    StopJob,
-)
+from planner.model.step import RequestResult, Step
+from planner.plan.steps.acls import CreateAcl, DeleteAcl
+from planner.plan.steps.jobs import LaunchJob, ReconfigureJob, StopJob
+from planner.plan.steps.quotas import AlterQuota
+from planner.plan.steps.registry import Disown, Own
+from planner.plan.steps.restores import RestoreOffsets, RestoreRecords
+from planner.plan.steps.topics import AlterConfigs, CreateTopic, DeleteTopic, GrowPartitions, Reassign
 
 Handler = Callable[[ApplyContext, Sequence[Any]], dict[str, RequestResult]]
 

@@ -27,7 +27,8 @@ from planner.apply.denials import (
 )
 from planner.kafka import ClusterEndpoint, explain, producer
 from planner.kafka.log import CommittedLogReader, JobStatusTable, append
-from planner.model.step import DONE, LaunchJob, ReconfigureJob, RequestResult, Result, StopJob, failed
+from planner.model.step import DONE, RequestResult, Result, failed
+from planner.plan.steps.jobs import LaunchJob, ReconfigureJob, StopJob
 from runtime.contract.records import control, job_status
 from runtime.contract.records.control import AcceptLoss, Command, Reconfigure
 from runtime.contract.records.job_status import JobKey, JobStatus, PartitionStatus

@@ -21,7 +21,9 @@ from planner.apply.context import (
 )
 from planner.kafka import acl_parts, explain
 from planner.kafka.admin_requests import LimitsChange, alter_quotas, quotas_at_each_broker
-from planner.model.step import DONE, AlterQuota, CreateAcl, DeleteAcl, RequestResult, failed
+from planner.model.step import DONE, RequestResult, failed
+from planner.plan.steps.acls import CreateAcl, DeleteAcl
+from planner.plan.steps.quotas import AlterQuota
 
 
 def create_acl(context: ApplyContext, steps: Sequence[CreateAcl]) -> dict[str, RequestResult]:

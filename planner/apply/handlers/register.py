@@ -16,7 +16,8 @@ from planner.apply.context import (
 from planner.kafka import explain, is_transient, topic_id_text
 from planner.model.address import Address, Kind
 from planner.model.observed import ID, RegistryEntry
-from planner.model.step import DONE, Disown, Own, RequestResult, Result, failed
+from planner.model.step import DONE, RequestResult, Result, failed
+from planner.plan.steps.registry import Disown, Own
 
 
 def own(context: ApplyContext, steps: Sequence[Own]) -> dict[str, RequestResult]:

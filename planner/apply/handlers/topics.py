@@ -33,17 +33,8 @@ from planner.apply.context import (
 )
 from planner.diff.values import readable, same_value
 from planner.kafka import ReassignmentFailure, explain, move_replicas, topic_id_text
-from planner.model.step import (
-    DONE,
-    AlterConfigs,
-    CreateTopic,
-    DeleteTopic,
-    GrowPartitions,
-    Reassign,
-    RequestResult,
-    Result,
-    failed,
-)
+from planner.model.step import DONE, RequestResult, Result, failed
+from planner.plan.steps.topics import AlterConfigs, CreateTopic, DeleteTopic, GrowPartitions, Reassign
 
 _BROKERS_OWN = -1
 

@@ -14,9 +14,10 @@ import jinja2
 from markupsafe import Markup
 from rich.text import Text
 
+from planner.model.change import Action
 from planner.model.diagnostic import Diagnostic, Severity
 from planner.model.forecast import FlowForecast, Simulation
-from planner.model.plan import Action, Mode, Plan, PlannedFlow, digest
+from planner.model.plan import Mode, Plan, PlannedFlow, digest
 from planner.plan.document import ChangeSummary
 from planner.render.drawing import ACROSS_THE_SCREEN, DOWN_THE_SCREEN, Drawing, Measures, draw
 from planner.render.plan.words import (

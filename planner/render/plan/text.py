@@ -4,38 +4,12 @@ It also shows the steps that an apply will execute, each with all that it does.
 """
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from textwrap import wrap
-from typing import assert_never
 
-from planner.diff.record import recorded_flow
-from planner.diff.typed_values import launcher_values, new_flow_values, new_job_values
-from planner.diff.values import displayed, readable
-from planner.model.address import Kind
+from planner.model.change import Action, Change, FieldChange
 from planner.model.diagnostic import Diagnostic, Severity
-from planner.model.plan import SENSITIVE, Action, Change, FieldChange, Mode, Plan, Value
-from planner.model.step import (
-    AlterConfigs,
-    AlterQuota,
-    CreateAcl,
-    CreateTopic,
-    DeleteAcl,
-    DeleteTopic,
-    Disown,
-    GrowPartitions,
-    LaunchJob,
-    Own,
-    Reassign,
-    ReconfigureJob,
-    RestoreOffsets,
-    RestoreRecords,
-    Step,
-    StopJob,
-    describe,
-)
-from planner.model.topology import OnRemove, looks_secret
-from planner.model.topology.quotas import NO_LIMIT
-from planner.plan.job_steps import launch_of
+from planner.model.plan import Mode, Plan
 from planner.render.plan.words import (
     LEGEND,
     SYMBOL,
@@ -49,7 +23,6 @@ from planner.render.plan.words import (
     will,
 )
 from planner.render.readable import one_line, plural
-from runtime.contract.spec import jobspec
 
 NO_BREAK = "\x00"  # keeps a symbol and the next word on one line
 MARKED = re.compile(r"(?:^|(?<= ))(-/\+|[-+~.#!?]) ")
@@ -186,9 +159,6 @@ def _broken(line: str, width: int | None) -> list[str]:
     return [one.replace(NO_BREAK, " ") for one in wrapped]
 
 
-NOT_READABLE = "(not readable)"
-
-
 def steps_text(plan: Plan) -> Iterator[str]:
     """Yields the clusters that are written to, then every step in order.
 
@@ -206,10 +176,10 @@ def _steps(plan: Plan) -> Iterator[str]:
         yield f"  at {name}: {address}, cluster id {plan.clusters.get(name, '')}"
     changes = {change.address: change for change in plan.changes}
     for step in plan.steps:
-        details = "; ".join(one for one in _details(step, _hidden(changes.get(step.address))) if one)
+        details = "; ".join(filter(None, step.details(_hidden(changes.get(step.address)))))
         elsewhere = f" at {step.cluster}" if step.address.cluster is None else ""
-        yield f"  {describe(step)}{elsewhere}" + (f": {details}" if details else "")
-        for name, value in _values(step).items():
+        yield f"  {step}{elsewhere}" + (f": {details}" if details else "")
+        for name, value in step.values().items():
             field = FieldChange((name,), None, value)
             yield f"      {field_name(field)}: {value_text(field, value)}"
     yield ""
@@ -218,99 +188,3 @@ def _steps(plan: Plan) -> Iterator[str]:
 def _hidden(change: Change | None) -> frozenset[str]:
     """Returns the settings whose values the broker never returns."""
     return frozenset(one.key for one in change.fields if one.sensitive) if change is not None else frozenset()
-
-
-def _details(step: Step, hidden: frozenset[str]) -> Iterator[str]:
-    """Yields what a step does, in parts; empty ones are dropped."""
-    match step:
-        case CreateTopic() | GrowPartitions() | AlterConfigs() | Reassign() | DeleteTopic():
-            yield from _topic_details(step, hidden)
-        case CreateAcl() | DeleteAcl():
-            yield step.rule.name
-        case AlterQuota():
-            yield ", ".join(f"{key}={displayed((key,), value)}" for key, value in sorted(step.set.items()))
-            yield f"{NO_LIMIT}: {', '.join(step.unset)}" if step.unset else ""
-        case Own():
-            yield from _remembered(step)
-        case Disown():
-            yield "no longer managed"
-        case LaunchJob() | ReconfigureJob():
-            yield NOT_READABLE if _spec(step) is None else ""
-        case StopJob():
-            yield NOT_READABLE if launch_of(step.launch) is None else ""
-        case RestoreRecords():
-            yield f"{plural(step.records, 'record')} of {step.source} from {step.folder}"
-            yield f"flow {step.flow}, commit {step.commit}, topic id {step.source_id}"
-            yield f"before the offsets {', '.join(map(str, step.ends))}"
-        case RestoreOffsets():
-            yield ", ".join(f"{one.topic}-{one.partition}: {one.offset}" for one in step.offsets)
-        case _:
-            assert_never(step)
-
-
-def _topic_details(
-    step: CreateTopic | GrowPartitions | AlterConfigs | Reassign | DeleteTopic, hidden: frozenset[str]
-) -> Iterator[str]:
-    match step:
-        case CreateTopic():
-            yield f"partitions {_or_default(step.partitions)}, replication {_or_default(step.replication)}"
-            yield _settings(step.config, hidden)
-        case GrowPartitions():
-            yield f"{step.old} -> {step.new} partitions"
-        case AlterConfigs():
-            yield _settings(step.set, hidden)
-            yield "back to the cluster's own: " + ", ".join(step.unset) if step.unset else ""
-        case Reassign():
-            yield f"{_counts(step.old)} -> {_counts(step.replicas)} replicas"
-        case DeleteTopic():
-            yield f"with its records (topic id {step.topic_id})"
-
-
-def _or_default(count: int | None) -> str:
-    return "as the cluster has it" if count is None else str(count)
-
-
-def _settings(values: Mapping[str, str], hidden: frozenset[str]) -> str:
-    return ", ".join(
-        f"{key}={SENSITIVE if key in hidden or looks_secret(key) else readable(key, value)}"
-        for key, value in sorted(values.items())
-    )
-
-
-def _counts(replicas: tuple[tuple[int, ...], ...]) -> str:
-    return ", ".join(str(count) for count in sorted({len(one) for one in replicas}))
-
-
-def _remembered(step: Own) -> Iterator[str]:
-    """Yields what later plans read from the registry entry."""
-    if step.address.kind is Kind.FLOW:
-        yield NOT_READABLE if recorded_flow(step.entry) is None else ""
-        return
-    yield "protected" if step.entry.protect else ""
-    yield "deleted when it leaves the topology" if step.entry.on_remove is OnRemove.DELETE else ""
-
-
-def _spec(step: LaunchJob | ReconfigureJob) -> jobspec.JobSpec | None:
-    try:
-        return jobspec.decode(step.spec)
-    except jobspec.BadJobSpec:
-        return None
-
-
-def _values(step: Step) -> Mapping[str, Value]:
-    """Returns the fields of a flow or a job, by the names of the plan.
-
-    A flow's fields are shown with its registry entry, since its job's spec holds them as one text.
-    """
-    match step:
-        case Own(address=address, entry=entry) if address.kind is Kind.FLOW:
-            flow = recorded_flow(entry)
-            return new_flow_values(flow) if flow is not None else {}
-        case LaunchJob() | ReconfigureJob():
-            spec = _spec(step)
-            return new_job_values(spec) if spec is not None else {}
-        case StopJob():
-            launch = launch_of(step.launch)
-            return launcher_values(launch) if launch is not None else {}
-        case _:
-            return {}

@@ -10,7 +10,8 @@ from typing import assert_never
 from planner.diff.fields import DERIVED
 from planner.diff.values import displayed, readable
 from planner.model.address import Kind
-from planner.model.plan import Action, Change, FieldChange, Mode, Plan, Value
+from planner.model.change import Action, Change, FieldChange, Value
+from planner.model.plan import Mode, Plan
 from planner.plan.document import ChangeSummary
 from planner.render.readable import plural
 

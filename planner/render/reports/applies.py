@@ -12,81 +12,37 @@ import msgspec
 
 from planner.graph.messages import few
 from planner.model.address import Address, Kind, flow_address
-from planner.model.plan import Action, Change, Plan
-from planner.model.step import (
-    ApplyRecord,
-    ApplySummary,
-    Disown,
-    LaunchJob,
-    Own,
-    Reassign,
-    RestoreRecords,
-    Result,
-    Step,
-    StepOutcome,
-    StepResult,
-    StopJob,
-    describe,
-    verb,
-)
+from planner.model.change import Action, Change
+from planner.model.plan import Plan
+from planner.model.step import ApplyRecord, ApplySummary, Result, Step, StepOutcome, StepResult
 from planner.plan.make import by_step
+from planner.plan.steps.registry import Own
 from planner.render.readable import one_line
 from runtime.contract.views.status_view import PartitionWaits
 
 EVENT_VERSION = 1
-
-_PAST = {
-    "create": "created",
-    "grow": "grown",
-    "configure": "configured",
-    "reassign": "reassigned",
-    "delete": "deleted",
-    "register": "recorded",
-    "forget": "forgotten",
-    "launch": "launched",
-    "reconfigure": "reconfigured",
-    "stop": "stopped",
-    "restore": "restored",
-}
 
 
 def shown(plan: Plan) -> frozenset[str]:
     """Returns the steps that get a line. A registry step has one only if nothing else happens
     to its object.
     """
-    worked_on = {step.address for step in plan.steps if not isinstance(step, Own | Disown)}
-    return frozenset(
-        step.id for step in plan.steps if not isinstance(step, Own | Disown) or step.address not in worked_on
-    )
-
-
-def begun(step: Step) -> str:
-    """Returns the line for a step that takes long: `job.dc2: launching ...`."""
-    match step:
-        case LaunchJob():
-            return f"{step.address}: launching ..."
-        case StopJob():
-            return f"{step.address}: stopping ..."
-        case RestoreRecords():
-            return f"{step.address}: restoring {step.records:,} records ..."
-        case Reassign():
-            return f"{step.address}: moving replicas ..."
-        case _:
-            return f"{step.address}: updating ..."
+    worked_on = {step.address for step in plan.steps if not step.registers}
+    return frozenset(step.id for step in plan.steps if not step.registers or step.address not in worked_on)
 
 
 def line(outcome: StepOutcome) -> str:
     """Returns the line for a step that ended: `topic.dc2.orders: created (0.4 s)`."""
-    word = verb(outcome.step)
+    step, word = outcome.step, outcome.step.verb
     match outcome.result:
         case Result.DONE:
-            return f"{outcome.step.address}: {_PAST[word]} ({outcome.seconds:.1f} s)"
+            return f"{step.address}: {step.past} ({outcome.seconds:.1f} s)"
         case Result.FAILED:
-            return f"{outcome.step.address}: {word} failed after {outcome.seconds:.1f} s: {outcome.why}"
+            return f"{step.address}: {word} failed after {outcome.seconds:.1f} s: {outcome.why}"
         case Result.SKIPPED:
-            return f"{outcome.step.address}: {word} skipped {outcome.why}"
+            return f"{step.address}: {word} skipped {outcome.why}"
         case Result.NOT_STARTED:
-            return f"{outcome.step.address}: {word} not started: {outcome.why}"
+            return f"{step.address}: {word} not started: {outcome.why}"
 
 
 def event(outcome: StepOutcome) -> dict[str, Any]:
@@ -96,7 +52,7 @@ def event(outcome: StepOutcome) -> dict[str, Any]:
         "event": "step",
         "step": outcome.step.id,
         "address": str(outcome.step.address),
-        "action": verb(outcome.step),
+        "action": outcome.step.verb,
         "result": outcome.result.value.replace(" ", "_"),
         "why": outcome.why,
         "seconds": round(outcome.seconds, 3),
@@ -212,9 +168,7 @@ def _listed(title: str, outcomes: Iterable[StepOutcome], most: int = 20) -> list
     if not found:
         return []
     lines = ["", f"{title} ({len(found)}):"]
-    lines += [
-        f"  {verb(one.step)} {one.step.address}" + (f": {one.why}" if one.why else "") for one in found[:most]
-    ]
+    lines += [f"  {one.step}" + (f": {one.why}" if one.why else "") for one in found[:most]]
     if len(found) > most:
         lines.append(f"  … and {len(found) - most} more (repl history --id shows all)")
     return lines
@@ -296,7 +250,7 @@ def _steps(applied: ApplyRecord) -> list[str]:
         recorded = applied.outcomes.get(step.id)
         result = recorded.result if recorded is not None else "not started"
         why = f": {recorded.why}" if recorded is not None and recorded.why else ""
-        lines.append(f"  {result:<12}{describe(step)}{why}")
+        lines.append(f"  {result:<12}{step}{why}")
     return lines
 
 

@@ -13,7 +13,6 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 from confluent_kafka import KafkaException
 from msgspec import Struct, field
@@ -30,14 +29,7 @@ from planner.apply.context import (
 from planner.apply.executor import Interruption
 from planner.kafka import ClusterEndpoint, explain, producer
 from planner.model.diagnostic import Failure, error, note, warning
-from planner.model.observed import (
-    ClusterDetailsRequest,
-    Observed,
-    ObservedCluster,
-    TopicConfigsRequest,
-    Unreachable,
-)
-from planner.model.plain import plain
+from planner.model.observed import Observed, ObservedCluster, Unreachable
 from planner.model.plan import Plan, digest
 from planner.model.step import (
     DONE,
@@ -45,8 +37,6 @@ from planner.model.step import (
     ApplyRecord,
     ApplySummary,
     Event,
-    LaunchJob,
-    ReconfigureJob,
     Result,
     Step,
     StepOutcome,
@@ -55,8 +45,8 @@ from planner.model.step import (
     StepsSent,
 )
 from planner.observe import Observer
-from planner.plan.fingerprint import keys_of, no_longer_done, other_clusters, stale
 from planner.plan.recheck import recheck, required_keys
+from planner.plan.staleness import compared_keys, no_longer_done, other_clusters, read_request, stale
 from planner.state import internal_topics
 from planner.state.history import Journal, merge, read_history
 from planner.state.internal_topics import RegistryWriter, read_registry
@@ -145,28 +135,9 @@ class PlanRecheck(Struct, frozen=True):
             raise Failure(others)
 
     def again(self, plan: Plan, written: Iterable[str]) -> Observed:
-        """Reads what the fingerprints, steps and policies name. Failure where a changed cluster is silent."""
-        keys: dict[str, dict[str, TopicConfigsRequest]] = {name: {} for name in plan.connections}
-        acls: set[str] = set()
-        quotas: set[str] = set()
-        required = required_keys(plan.policies)
-        for one in plan.fingerprints:
-            cluster = one.address.cluster or ""
-            if one.address.kind.value == "acl":
-                acls.add(cluster)
-            elif one.address.kind.value == "quota":
-                quotas.add(cluster)
-            elif cluster in keys:
-                keys[cluster][one.address.name] = TopicConfigsRequest(frozenset(one.config) | required)
-        for step in plan.steps:
-            topics = keys.get(step.cluster, {})
-            if step.address.name in topics:
-                known = topics[step.address.name]
-                topics[step.address.name] = TopicConfigsRequest(known.keys | keys_of(step))
-        wanted = {
-            name: ClusterDetailsRequest(configs=topics, acls=name in acls, quotas=name in quotas)
-            for name, topics in keys.items()
-        }
+        """Reads what the plan was made from and policies name. Failure where a changed cluster is silent."""
+        keys = compared_keys(plan.steps, plan.changes)
+        wanted = read_request(plan.connections, keys, required_keys(plan.policies))
         with self._observer(plan, plan.connections) as observer:
             observed = observer.details(observer.names(), wanted)
         refuse_silent({name: observed.clusters[name] for name in written})
@@ -309,11 +280,10 @@ def _still_true(
     done = _done_before(before)
     sent = _sent_before(before)
     touched = {step.address for step in plan.steps if step.id in sent}
-    untouched = tuple(one for one in plan.fingerprints if one.address not in touched)
     remaining = tuple(step for step in plan.steps if step.id not in done)
     observed = session.recheck.again(plan, written)
     problems = recheck(plan, remaining, observed) or (
-        *stale(replace(plan, fingerprints=untouched), observed),
+        *stale(plan, observed, touched),
         *no_longer_done(plan.steps, done, observed),
     )
     if problems:
@@ -346,7 +316,7 @@ def _execute(
 ) -> ApplySummary:
     done = _done_before(before)
     producers = {cluster: producer(session.endpoints[cluster]) for cluster in leases}
-    journal = Journal(applied, producers, _noted)
+    journal = Journal(applied, producers)
     interruption = Interruption()
     report = traceback_reporter(
         session.errors, applied.id, lambda text: session.progress(UnexpectedError(text))
@@ -388,15 +358,6 @@ def _execute(
         summary = replace(summary, outcomes={**left_out, **summary.outcomes})
         _finish(journal, summary, session.progress)
     return summary
-
-
-def _noted(step: Step) -> Any:
-    """Leaves out job specs: a journal record has a size limit, and the registry holds them."""
-    match step:
-        case LaunchJob() | ReconfigureJob():
-            return plain(replace(step, spec="{}", needs=()), Step)
-        case _:
-            return plain(step, Step)
 
 
 def _begin(journal: Journal, plan: Plan) -> None:

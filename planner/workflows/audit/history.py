@@ -3,23 +3,22 @@
 A rollback is a plan: the steps of the apply × what the clusters hold now → the inverse steps.
 """
 
-from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from msgspec import Struct
 
 from planner.config import load
 from planner.kafka import ClusterEndpoint
-from planner.model.address import Kind
 from planner.model.diagnostic import Diagnostic, Failure, error, warning
-from planner.model.observed import ClusterDetailsRequest, TopicConfigsRequest, Unreachable
+from planner.model.observed import Unreachable
 from planner.model.plan import Mode, Plan
-from planner.model.step import AlterConfigs, ApplyRecord, Step
+from planner.model.step import ApplyRecord
 from planner.model.topology import Cluster, Topology
 from planner.observe import Observer
 from planner.plan.recheck import required_keys
 from planner.plan.remake import remake
+from planner.plan.staleness import compared_keys, read_request
 from planner.state.history import merge, read_history
 from planner.state.internal_topics import read_registry
 from planner.workflows.interaction import DiagnosticCollector, Noticed, ProgressHandler, silent
@@ -99,32 +98,7 @@ def rollback_plan(
         read_registry=read_registry,
         jobs_of=topology.name,
     ) as observer:
-        required = required_keys(topology.policies)
-        observed = observer.details(observer.names(), _wanted(applied.steps, required))
+        keys = compared_keys(applied.steps)
+        wanted = read_request({name for name, _ in keys}, keys, required_keys(topology.policies))
+        observed = observer.details(observer.names(), wanted)
     return remake(inputs_now(Mode.ROLLBACK, topology, observed, applied=applied))
-
-
-def _wanted(steps: Iterable[Step], required: frozenset[str]) -> Mapping[str, ClusterDetailsRequest]:
-    """Returns what to read of the touched objects: the keys it set and those of policies, ACLs and quotas."""
-    keys: dict[str, dict[str, set[str]]] = defaultdict(lambda: defaultdict(set))
-    acls: set[str] = set()
-    quotas: set[str] = set()
-    for step in steps:
-        if step.address.kind is Kind.ACL:
-            acls.add(step.cluster)
-        elif step.address.kind is Kind.QUOTA:
-            quotas.add(step.cluster)
-        elif step.address.kind is Kind.TOPIC:
-            keys[step.cluster][step.address.name] |= _keys(step) | required
-    return {
-        cluster: ClusterDetailsRequest(
-            configs={name: TopicConfigsRequest(frozenset(found)) for name, found in keys[cluster].items()},
-            acls=cluster in acls,
-            quotas=cluster in quotas,
-        )
-        for cluster in keys.keys() | acls | quotas
-    }
-
-
-def _keys(step: Step) -> set[str]:
-    return {*step.set, *step.unset} if isinstance(step, AlterConfigs) else set()

@@ -14,12 +14,12 @@ from planner.model.address import topic_address
 from planner.model.diagnostic import Diagnostic, ExitCode, Failure, error, note, warning
 from planner.model.observed import ClusterDetailsRequest, Observed, ObservedCluster, Unreachable
 from planner.model.plan import Mode, Plan
-from planner.model.restore import BackupState, RestoredBackup, RestoredGroup, RestoredTopic
-from planner.model.step import BackedUpOffset, CreateTopic
+from planner.model.restore import BackedUpOffset, BackupState, RestoredBackup, RestoredGroup, RestoredTopic
 from planner.model.topology import AclRule, Cluster, Topology
 from planner.observe import Observer
 from planner.plan.remake import remake
 from planner.plan.restore import HELD, WITHOUT_RETENTION, fitting
+from planner.plan.steps.topics import CreateTopic
 from planner.state.internal_topics import read_registry
 from planner.workflows.applying.apply import ApplyResult, execute
 from planner.workflows.audit.access import answered

@@ -20,8 +20,9 @@ from planner.config.edit import with_promoted, with_state
 from planner.config.files import in_form_of, text_to_edit, write_edited
 from planner.graph.messages import few
 from planner.model.address import flow_address
+from planner.model.change import Action
 from planner.model.diagnostic import Diagnostic, ExitCode, Failure, SourceLocation, error, warning
-from planner.model.plan import Action, Plan
+from planner.model.plan import Plan
 from planner.model.topology import RUNNING, Flow, FlowState, Topology
 from planner.plan import with_diagnostics
 from planner.plan.transitions import matches_nothing, may_follow

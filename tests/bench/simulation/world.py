@@ -17,7 +17,8 @@ from pathlib import Path
 from confluent_kafka import Producer
 
 from planner.model.plan import Plan
-from planner.model.step import LaunchJob, Own
+from planner.plan.steps.jobs import LaunchJob
+from planner.plan.steps.registry import Own
 from planner.state import planfile
 from planner.state.internal_topics import RegistryWriter
 from tests.bench.simulation.contents import ClusterSize

@@ -7,7 +7,7 @@ from confluent_kafka.admin import ConfigEntry, PartitionMetadata, TopicMetadata
 
 from planner.apply.handlers.topics import differences
 from planner.model.address import topic_address
-from planner.model.step import CreateTopic
+from planner.plan.steps.topics import CreateTopic
 
 
 def create(config: Mapping[str, str], partitions: int | None = 1, replication: int | None = None):

@@ -12,7 +12,8 @@ from planner.apply.executor import Interruption, execute
 from planner.kafka import ClusterEndpoint
 from planner.model.address import Address, topic_address
 from planner.model.observed import RegistryEntry
-from planner.model.step import ApplySummary, Disown, Event, Own, Result, StepsEnded
+from planner.model.step import ApplySummary, Event, Result, StepsEnded
+from planner.plan.steps.registry import Disown, Own
 from planner.workflows.interaction import traceback_reporter
 
 

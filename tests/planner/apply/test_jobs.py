@@ -12,8 +12,9 @@ from planner.apply.handlers import HANDLERS
 from planner.apply.handlers.jobs import JobWatch, StoppedPartitions, accept_loss
 from planner.model.address import job_address
 from planner.model.diagnostic import Failure, error
-from planner.model.step import DONE, LaunchJob, ReconfigureJob, RequestResult, Result, StopJob
+from planner.model.step import DONE, RequestResult, Result
 from planner.observe.jobs import read_jobs
+from planner.plan.steps.jobs import LaunchJob, ReconfigureJob, StopJob
 from runtime.contract.records.job_status import PartitionState, PartitionStatus
 from runtime.contract.spec import jobspec
 from runtime.contract.spec.jobspec import ClusterSpec, FlowSpec, JobSpec, SelectionSpec

@@ -10,7 +10,8 @@ from planner.apply.context import ApplyContext, RequestGuard
 from planner.apply.handlers.topics import await_moved, moving
 from planner.kafka import ClusterEndpoint
 from planner.model.address import topic_address
-from planner.model.step import DONE, Reassign, Result, Step
+from planner.model.step import DONE, Result, Step
+from planner.plan.steps.topics import Reassign
 from tests.planner.apply.test_steps import Notebook
 
 TIMED_OUT = KafkaException(KafkaError(KafkaError._TIMED_OUT))

@@ -8,18 +8,8 @@ from confluent_kafka import KafkaError, KafkaException
 from planner.apply.context import RequestGuard, error_is_final, send_with_retries
 from planner.apply.denials import denial_in_log, lines_since, naming_right
 from planner.model.address import topic_address
-from planner.model.step import (
-    DONE,
-    AlterConfigs,
-    CreateTopic,
-    DeleteTopic,
-    GrowPartitions,
-    Reassign,
-    RequestResult,
-    Result,
-    Step,
-    failed,
-)
+from planner.model.step import DONE, RequestResult, Result, Step, failed
+from planner.plan.steps.topics import AlterConfigs, CreateTopic, DeleteTopic, GrowPartitions, Reassign
 from tests.fakes.jobs import FakeJobs
 from tests.runtime.launch.specs import spec_of
 

@@ -3,19 +3,21 @@
 from planner.apply.executor import MAX_STEPS, Schedule, batches
 from planner.model.address import topic_address
 from planner.model.observed import RegistryEntry
-from planner.model.step import CreateTopic, GrowPartitions, Own, Result, Step, StepOutcome, describe
+from planner.model.step import Result, Step, StepOutcome
+from planner.plan.steps.registry import Own
+from planner.plan.steps.topics import CreateTopic, GrowPartitions
 
 
 def create(
     name: str, cluster: str = "dc1", partitions: int | None = 1, needs: tuple[str, ...] = ()
 ) -> CreateTopic:
     address = topic_address(cluster, name)
-    return CreateTopic(f"create {name}", address, cluster, name, partitions, None, {}, needs)
+    return CreateTopic(f"create {name}", address, cluster, name, partitions, None, {}, needs=needs)
 
 
 def own(name: str, needs: tuple[str, ...] = ()) -> Own:
     address = topic_address("dc1", name)
-    return Own(f"own {name}", address, "dc1", RegistryEntry(address, "t"), needs)
+    return Own(f"own {name}", address, "dc1", RegistryEntry(address, "t"), needs=needs)
 
 
 def ids(batched: list[list[Step]]) -> list[list[str]]:
@@ -85,4 +87,4 @@ def test_batches_stay_below_what_a_broker_takes():
 
 
 def test_a_step_is_described_in_words():
-    assert describe(create("a")) == "create topic.dc1.a"
+    assert str(create("a")) == "create topic.dc1.a"

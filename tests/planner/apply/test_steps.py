@@ -9,22 +9,11 @@ from planner.apply.handlers import HANDLERS
 from planner.kafka import topic_id_text
 from planner.model.address import Address, Kind, topic_address
 from planner.model.observed import RegistryEntry
-from planner.model.step import (
-    DONE,
-    AlterConfigs,
-    CreateAcl,
-    CreateTopic,
-    DeleteAcl,
-    DeleteTopic,
-    Disown,
-    GrowPartitions,
-    Own,
-    Reassign,
-    RequestResult,
-    Result,
-    Step,
-)
+from planner.model.step import DONE, RequestResult, Result, Step
 from planner.model.topology import AclRule
+from planner.plan.steps.acls import CreateAcl, DeleteAcl
+from planner.plan.steps.registry import Disown, Own
+from planner.plan.steps.topics import AlterConfigs, CreateTopic, DeleteTopic, GrowPartitions, Reassign
 from tests.endpoints import endpoint
 from tests.records import wait_for
 

@@ -11,11 +11,12 @@ import pytest
 from planner.cli.app import root
 from planner.config.edit import with_state
 from planner.model.address import Kind
+from planner.model.change import Action
 from planner.model.observed import Observed
-from planner.model.plan import Action, Plan
-from planner.model.step import Disown, Own
+from planner.model.plan import Plan
 from planner.observe.imported import import_topology
 from planner.plan.remake import remake
+from planner.plan.steps.registry import Disown, Own
 from planner.render.topology import topology_yaml
 from planner.workflows.topology import checked
 from tests.fakes.simulated import simulate

@@ -1,7 +1,7 @@
 """A change in one line, for tables: its action and reason, then its fields as `key: old -> new (note)`."""
 
 from planner.diff import diff, drift
-from planner.model.plan import Change
+from planner.model.change import Change
 from tests.fakes.states import desired, observed, topology
 
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from planner.diff.compare import PathDifference, Secret, Tree, changed_fields, differences, same
 from planner.diff.typed_values import flow_values, job_values, same_flow, same_job
-from planner.model.plan import SENSITIVE, FieldChange
+from planner.model.change import SENSITIVE, FieldChange
 from runtime.contract.spec.files import CompactionSpec, FilesSpec, LinesSpec
 from runtime.contract.spec.jobspec import (
     AtOffsets,

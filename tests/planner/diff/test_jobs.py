@@ -9,9 +9,8 @@ from planner.diff import diff, diff_destroy, drift
 from planner.diff.record import flow_entry, job_entry
 from planner.diff.values import displayed
 from planner.graph import expand
+from planner.model.change import Action, Change
 from planner.model.observed import LiveJob, Observed, Unreachable
-from planner.model.plan import Action, Change
-from planner.model.step import LaunchJob, ReconfigureJob
 from planner.model.topology import (
     Cluster,
     FlowState,
@@ -25,6 +24,7 @@ from planner.model.topology import (
     Topology,
 )
 from planner.plan.remake import remake
+from planner.plan.steps.jobs import LaunchJob, ReconfigureJob
 from runtime.contract.spec import jobspec
 from runtime.contract.spec.jobspec import JobSpec
 from runtime.contract.spec.rename import Match, Table, Template

@@ -5,9 +5,9 @@ from dataclasses import replace
 import pytest
 
 from planner.diff.record import acl_entry, announced, quota_entry
+from planner.model.change import Action, Change
 from planner.model.desired import Declared, DesiredAcl, DesiredQuota, MirroredBy
 from planner.model.observed import acl_rule, acl_spec, quota_spec, recorded_quota
-from planner.model.plan import Action, Change
 from planner.model.topology import QuotaEntity
 from planner.render.plan.words import value_text
 from tests.fakes.states import SHOP, acl, cluster, desired, flow, selecting

@@ -9,8 +9,8 @@ from planner.diff import diff_destroy, drift
 from planner.diff.values import displayed
 from planner.graph import expand
 from planner.model.address import group_address
+from planner.model.change import SENSITIVE, Action
 from planner.model.observed import ConfigSource, ConfigValue, RegistryEntry, Unreachable
-from planner.model.plan import SENSITIVE, Action
 from planner.model.topology import FlowState, OnRemove, OnSourceDelete, Topic
 from tests.fakes.states import (
     SHOP,

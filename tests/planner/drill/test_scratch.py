@@ -31,9 +31,11 @@ from planner.graph import lint_offline
 from planner.kafka.log import TopicRecord
 from planner.model.address import job_address, topic_address
 from planner.model.diagnostic import ExitCode, Failure, Severity
-from planner.model.step import CreateTopic, DeleteTopic, Step, StopJob
+from planner.model.step import Step
 from planner.model.topology import OnRemove, Topology
 from planner.observe.rights import delete_is_missing
+from planner.plan.steps.jobs import StopJob
+from planner.plan.steps.topics import CreateTopic, DeleteTopic
 from runtime.contract.records import job_status, ledger
 from runtime.contract.records.group_records import CheckpointKey, encode_checkpoint_key
 from runtime.contract.records.job_status import JobKey, SlotKey

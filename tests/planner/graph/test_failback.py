@@ -12,8 +12,9 @@ from planner.graph import expand
 from planner.graph.routes import Failback, pending_failbacks, resumed_failbacks, without_covered
 from planner.model.desired import DesiredTopic
 from planner.model.observed import Observed, ObservedTopic, RegistryEntry
-from planner.model.step import AlterConfigs, Own
 from planner.model.topology import Flow, FlowState, Selection, Topology
+from planner.plan.steps.registry import Own
+from planner.plan.steps.topics import AlterConfigs
 from runtime.contract.spec.rename import Template
 from runtime.contract.spec.topic_settings import BOUNDS, FOREVER_MS
 from tests.fakes.states import made_plan

@@ -12,8 +12,9 @@ from planner.kafka import ClusterEndpoint, ReassignmentFailure, explain, is_tran
 from planner.kafka.admin_requests import LimitsChange, alter_quotas, quotas_at_each_broker, quotas_of
 from planner.kafka.connection_errors import Unreadable
 from planner.model.address import Address, Kind
-from planner.model.step import AlterQuota, RequestResult, Result
+from planner.model.step import RequestResult, Result
 from planner.model.topology import QuotaEntity
+from planner.plan.steps.quotas import AlterQuota
 from runtime.kafka.protocol.administration import QuotaEntry
 from tests.fakes.hostile_broker import (
     ALTER_QUOTAS,

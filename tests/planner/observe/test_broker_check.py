@@ -10,7 +10,7 @@ from confluent_kafka.admin import AdminClient
 from planner.kafka import ClusterEndpoint
 from planner.model.address import topic_address
 from planner.model.diagnostic import Severity
-from planner.model.step import AlterConfigs, CreateTopic, Disown, GrowPartitions, Step
+from planner.model.step import Step
 from planner.observe.broker_check import (
     BROKER_OUTDATED,
     RECORDS_A_REQUEST,
@@ -19,6 +19,8 @@ from planner.observe.broker_check import (
     diagnostics,
     verify_on_broker,
 )
+from planner.plan.steps.registry import Disown
+from planner.plan.steps.topics import AlterConfigs, CreateTopic, GrowPartitions
 from runtime.lab.lab import Lab
 from tests.endpoints import endpoint
 from tests.records import create_topic

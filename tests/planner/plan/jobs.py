@@ -6,10 +6,11 @@ from typing import TypeVar
 
 from planner.diff import diff, diff_destroy, drift
 from planner.graph import expand
+from planner.model.change import Action, Change
 from planner.model.desired import Desired
 from planner.model.diagnostic import ExitCode
 from planner.model.observed import Observed, ObservedCluster
-from planner.model.plan import Action, Change, Mode, Plan
+from planner.model.plan import Mode, Plan
 from planner.model.step import ApplyRecord, Step, StepResult
 from planner.model.topology import Topology
 from planner.plan.remake import remake

@@ -6,11 +6,12 @@ import pytest
 
 from planner.diff import drift
 from planner.graph import expand
+from planner.model.change import Action
 from planner.model.observed import Observed
-from planner.model.plan import Action
-from planner.model.step import CreateAcl, DeleteAcl, LaunchJob
 from planner.model.topology import AclRule, Cluster, Flow, FlowState, Protect, Topology
-from planner.plan.fingerprint import no_longer_done
+from planner.plan.staleness import no_longer_done
+from planner.plan.steps.acls import CreateAcl, DeleteAcl
+from planner.plan.steps.jobs import LaunchJob
 from tests.fakes.simulated import simulate
 from tests.fakes.states import cluster, flow, live, observed, topology
 from tests.planner.plan.jobs import applied, at, plan, rests, steps_of, there, touched, undo

@@ -10,12 +10,13 @@ from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
 from planner.graph import expand
+from planner.model.change import Action
 from planner.model.observed import Observed
 from planner.model.plain import value_of
-from planner.model.plan import Action, PlanInputs, body_of
+from planner.model.plan import PlanInputs, body_of
 from planner.model.topology import Topology
-from planner.plan.fingerprint import no_longer_done
 from planner.plan.remake import remake
+from planner.plan.staleness import no_longer_done
 from tests.fakes.simulated import simulate
 from tests.fakes.states import topology
 from tests.fakes.worlds import states, topologies

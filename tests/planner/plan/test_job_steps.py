@@ -8,7 +8,6 @@ import pytest
 from planner.diff.values import displayed
 from planner.model.diagnostic import ExitCode
 from planner.model.plan import Plan
-from planner.model.step import CreateTopic, LaunchJob, Own, ReconfigureJob, StopJob
 from planner.model.topology import (
     Cluster,
     FileEndpoint,
@@ -23,6 +22,9 @@ from planner.model.topology import (
     Topology,
     Transform,
 )
+from planner.plan.steps.jobs import LaunchJob, ReconfigureJob, StopJob
+from planner.plan.steps.registry import Own
+from planner.plan.steps.topics import CreateTopic
 from planner.render.plan.json import json_text
 from runtime.contract.spec import jobspec
 from runtime.contract.spec.jobspec import JobSpec

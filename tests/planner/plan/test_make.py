@@ -6,14 +6,16 @@ import pytest
 
 from planner.diff.record import acl_entry
 from planner.model.address import Kind, topic_address
+from planner.model.change import Action, Change
 from planner.model.desired import Declared, DesiredAcl, MirroredBy
 from planner.model.diagnostic import ExitCode, Severity, SourceLocation, error, warning
 from planner.model.observed import RegistryEntry, Unreachable
-from planner.model.plan import Action, Change, Mode, Plan, PlannedFlow
-from planner.model.step import AlterConfigs, Own
+from planner.model.plan import Mode, Plan, PlannedFlow
 from planner.model.topology import Acl, Cluster, FlowState, OnRemove, Policies, Requirement, Topic
 from planner.plan import with_diagnostics
 from planner.plan.make import adoption, expected_dead
+from planner.plan.steps.registry import Own
+from planner.plan.steps.topics import AlterConfigs
 from tests.fakes.states import (
     SHOP,
     acl,
@@ -59,7 +61,7 @@ def test_no_changes() -> None:
     want = wanted("orders")
     made = plan_for(desired(want), cluster(live("orders"), owned=[owned(want)]))
     assert (made.changed, made.applyable) == (False, False)
-    assert (made.steps, made.fingerprints, made.diagnostics) == ((), (), ())
+    assert (made.steps, made.diagnostics) == ((), ())
 
 
 def test_an_error_of_a_lint_or_of_the_broker_is_an_error_of_the_plan() -> None:
@@ -312,7 +314,9 @@ def test_an_adoption_registers_what_is_as_declared_at_the_named_clusters() -> No
     alike, other, far = topic_address("dc1", "a"), topic_address("dc1", "b"), topic_address("dc2", "a")
 
     def own(address, needs=()):
-        return Own(f"own:{address}", address, address.cluster, RegistryEntry(address, "shop", {}), needs)
+        return Own(
+            f"own:{address}", address, address.cluster, RegistryEntry(address, "shop", {}), needs=needs
+        )
 
     made = Plan(
         inputs(topology(), observed()),

@@ -7,11 +7,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from planner.model.change import Action
 from planner.model.diagnostic import ExitCode
 from planner.model.observed import Observed, Unreachable
-from planner.model.plan import Action, Plan
-from planner.model.step import LaunchJob, StopJob
+from planner.model.plan import Plan
 from planner.model.topology import Cluster, Flow, FlowState, Job, Selection, Topology
+from planner.plan.steps.jobs import LaunchJob, StopJob
 from planner.render.plan.text import text
 from runtime.contract.records.ledger import Generation
 from tests.fakes.simulated import simulate

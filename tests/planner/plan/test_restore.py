@@ -4,19 +4,15 @@ from dataclasses import replace
 from pathlib import Path
 
 from planner.model.address import topic_address
-from planner.model.plan import Action, Mode, Plan
-from planner.model.restore import BackupState, RestoredBackup, RestoredGroup, RestoredTopic
-from planner.model.step import (
-    AlterConfigs,
-    BackedUpOffset,
-    CreateAcl,
-    CreateTopic,
-    RestoreOffsets,
-    RestoreRecords,
-)
+from planner.model.change import Action
+from planner.model.plan import Mode, Plan
+from planner.model.restore import BackedUpOffset, BackupState, RestoredBackup, RestoredGroup, RestoredTopic
 from planner.model.topology import AclRule, Cluster
 from planner.plan.remake import remake
 from planner.plan.restore import HELD, fitting
+from planner.plan.steps.acls import CreateAcl
+from planner.plan.steps.restores import RestoreOffsets, RestoreRecords
+from planner.plan.steps.topics import AlterConfigs, CreateTopic
 from planner.render.plan.documents import markdown
 from planner.render.plan.json import json_text
 from planner.render.plan.text import steps_text, text

@@ -6,22 +6,14 @@ from typing import Any
 import pytest
 
 from planner.model.address import Address, Kind, topic_address
+from planner.model.change import SENSITIVE, Action
 from planner.model.observed import Observed, RegistryEntry, Unreachable, quota_spec, recorded_quota
-from planner.model.plan import SENSITIVE, Action
-from planner.model.step import (
-    AlterConfigs,
-    AlterQuota,
-    CreateAcl,
-    CreateTopic,
-    DeleteAcl,
-    DeleteTopic,
-    Disown,
-    GrowPartitions,
-    Own,
-    Reassign,
-)
 from planner.model.topology import AclRule, QuotaEntity
 from planner.plan.rollback import Rollback
+from planner.plan.steps.acls import CreateAcl, DeleteAcl
+from planner.plan.steps.quotas import AlterQuota
+from planner.plan.steps.registry import Disown, Own
+from planner.plan.steps.topics import AlterConfigs, CreateTopic, DeleteTopic, GrowPartitions, Reassign
 from tests.fakes.simulated import simulate
 from tests.fakes.states import cluster, flow, live, observed, topology
 from tests.fakes.tables import cases
@@ -31,7 +23,7 @@ A = topic_address("dc1", "a")
 RULE = AclRule("dc1", "TOPIC", "a", "LITERAL", "User:app", "*", "READ", "ALLOW")
 ACL = Address(Kind.ACL, "dc1", RULE.name)
 create = CreateTopic("create", A, "dc1", "a", 3, 1, {"retention.ms": "1"})
-own_created = Own("own", A, "dc1", RegistryEntry(A, "shop", {"partitions": "3"}), ("create",))
+own_created = Own("own", A, "dc1", RegistryEntry(A, "shop", {"partitions": "3"}), needs=("create",))
 adopted = Own("own", A, "dc1", RegistryEntry(A, "shop", {"partitions": "3"}))
 WAS = {"retention.ms": "1", "segment.ms": "9"}
 alter = AlterConfigs("alter", A, "dc1", "a", {"retention.ms": "2"}, ("segment.ms",), WAS)

@@ -9,10 +9,12 @@ from planner.model.address import Address, Kind, group_address, job_address
 from planner.model.desired import Declared, DesiredAcl
 from planner.model.diagnostic import ExitCode
 from planner.model.observed import Unreachable
-from planner.model.step import CreateAcl, Own, StopJob
 from planner.model.topology import FlowState, OnRemove
 from planner.plan import stale
-from planner.plan.fingerprint import fingerprints, no_longer_done
+from planner.plan.staleness import no_longer_done
+from planner.plan.steps.acls import CreateAcl
+from planner.plan.steps.jobs import StopJob
+from planner.plan.steps.registry import Own
 from tests.fakes.simulated import simulate
 from tests.fakes.states import SHOP, acl, cluster, desired, flow, live, observed, owned, topology, wanted
 from tests.fakes.tables import cases
@@ -102,10 +104,10 @@ def test_a_plan_for_something_else(want, then, now, said) -> None:
     assert [(one.address, one.summary) for one in stale(plan_for(want, then), observed(now))] == [said]
 
 
-def test_what_is_no_object_of_a_cluster_has_no_fingerprint() -> None:
+def test_what_is_no_object_of_a_cluster_is_not_compared() -> None:
     addresses = job_address("dc2"), group_address("dc1", "g")
-    steps = [StopJob("stop", address, "dc2", "dc2") for address in addresses]
-    assert fingerprints(steps, observed(THEN), {}) == ()
+    steps = tuple(StopJob("stop", address, "dc2", "dc2") for address in addresses)
+    assert stale(replace(plan_for(desired(), THEN), steps=steps), observed(cluster())) == ()
 
 
 X = flow("x")
@@ -217,7 +219,7 @@ def test_a_rule_that_was_made(acls, differences) -> None:
 def test_the_last_entry_of_an_object_counts_once_it_was_written(done: set[str]) -> None:
     address = RULE_ENTRY.address
     announce = Own("announce", address, "dc1", announced(RULE_ENTRY))
-    steps = (announce, RULE_MADE, Own("own", address, "dc1", RULE_ENTRY, ("create",)))
+    steps = (announce, RULE_MADE, Own("own", address, "dc1", RULE_ENTRY, needs=("create",)))
     assert no_longer_done(steps, done, observed(cluster(acls=[RULE], owned=[RULE_ENTRY]))) == ()
 
 

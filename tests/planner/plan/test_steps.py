@@ -9,12 +9,13 @@ from hypothesis import strategies as st
 
 from planner.diff.record import acl_entry
 from planner.model.address import job_address, topic_address
+from planner.model.change import Action, Change
 from planner.model.desired import Declared, DesiredAcl
 from planner.model.observed import ConfigValue, ObservedBroker
-from planner.model.plan import Action, Change
-from planner.model.step import AlterConfigs, CreateTopic, GrowPartitions, Own, Reassign
 from planner.model.topology import FlowState, OnRemove
-from planner.plan.steps import make_steps, wanted_replicas
+from planner.plan.ordering import make_steps
+from planner.plan.steps.registry import Own
+from planner.plan.steps.topics import AlterConfigs, CreateTopic, GrowPartitions, Reassign, wanted_replicas
 from tests.fakes.simulated import simulate
 from tests.fakes.states import (
     SHOP,

@@ -7,8 +7,10 @@ import pytest
 from planner.model.diagnostic import ExitCode, worst
 from planner.model.observed import Observed, Unreachable
 from planner.model.plan import Plan
-from planner.model.step import AlterConfigs, DeleteAcl, ReconfigureJob
 from planner.model.topology import Cluster, Flow, FlowState, Policies, Protect, StartAt, Topic, Topology
+from planner.plan.steps.acls import DeleteAcl
+from planner.plan.steps.jobs import ReconfigureJob
+from planner.plan.steps.topics import AlterConfigs
 from planner.plan.transitions import may_follow
 from runtime.contract.records.ledger import Generation
 from tests.fakes.states import acl, cluster, flow, live, observed, topology

@@ -7,8 +7,9 @@ from html.parser import HTMLParser
 import pytest
 
 from planner.model.address import Kind, topic_address
+from planner.model.change import Action, Change, FieldChange
 from planner.model.diagnostic import error, warning
-from planner.model.plan import Action, Change, FieldChange, Mode, Plan
+from planner.model.plan import Mode, Plan
 from planner.plan import with_diagnostics
 from planner.plan.document import ChangeSummary, json_tree
 from planner.render.plan.documents import LIMIT, code, failed, html, markdown

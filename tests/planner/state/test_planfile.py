@@ -11,7 +11,7 @@ from planner.model.address import topic_address
 from planner.model.diagnostic import Failure, SourceLocation, warning
 from planner.model.plain import NotPlain, plain, value_of
 from planner.model.plan import Mode, Plan, canonical, digest_of, release
-from planner.model.step import CreateTopic, Reassign, Step
+from planner.model.step import Step
 from planner.model.topology import (
     Acl,
     Cluster,
@@ -32,6 +32,7 @@ from planner.model.topology import (
 from planner.model.topology.transforms import Registry
 from planner.plan import with_diagnostics
 from planner.plan.remake import remake
+from planner.plan.steps.topics import CreateTopic, Reassign
 from planner.state import planfile
 from runtime.contract.spec.rename import Match
 from tests.fakes.states import (

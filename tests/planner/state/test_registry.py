@@ -65,7 +65,7 @@ def test_a_journal_is_read_back_with_what_was_never_answered(lab, fresh):
     applied = ApplyRecord(
         fresh("apply"), "shop", "apply", "d1", "ada", "ops1", 7, "abc123", {"dc1": "x"}, 2, 1_000
     )
-    journal = Journal(applied, {name: producer(place) for name, place in places.items()}, lambda _step: {})
+    journal = Journal(applied, {name: producer(place) for name, place in places.items()})
     journal.begin([])
     journal.sent("dc1", ["one"])
     journal.ended("dc1", {"one": StepResult("done", "", 0.5)})

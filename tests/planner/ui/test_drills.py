@@ -10,7 +10,8 @@ import pytest
 from planner.model.address import flow_address, topic_address
 from planner.model.drill import LAB, LIVE, DrillReport, Promise, Scenario
 from planner.model.observed import RegistryEntry
-from planner.model.step import ApplyRecord, Own
+from planner.model.step import ApplyRecord
+from planner.plan.steps.registry import Own
 from planner.render.reports.applies import flow_states
 from planner.render.reports.drill import as_json
 from planner.workflows.audit.drills import drill_history, reports_folder

@@ -16,7 +16,7 @@ from planner.model.topology import Cluster, Flow, Selection, Topic, Topology
 from planner.observe import named_topics
 from planner.observe.broker_check import BROKER_OUTDATED
 from planner.plan import with_diagnostics
-from planner.plan.fingerprint import stale_diagnostic
+from planner.plan.staleness import stale_diagnostic
 from planner.workflows.applying.apply import to_run_again
 from planner.workflows.audit.access import cluster_access, completed
 from planner.workflows.audit.replication_status import status_request

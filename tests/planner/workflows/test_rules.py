@@ -9,8 +9,9 @@ import pytest
 
 from planner.config.policies import load_rules
 from planner.model.address import Kind, topic_address
+from planner.model.change import Action, Change
 from planner.model.diagnostic import ExitCode, Failure, Severity, worst
-from planner.model.plan import Action, Change, Plan
+from planner.model.plan import Plan
 from planner.model.topology import Cluster, Policies, Rule, Transform
 from planner.plan.remake import remake
 from planner.state import planfile

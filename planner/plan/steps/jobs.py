@@ -1,10 +1,10 @@
-"""Turns changes of flows and jobs into steps: launch, reconfigure, stop, and registry entries.
+"""Flows and jobs: what follows from their changes, and the steps: launch, reconfigure and stop.
 
 Jobs that are no longer desired at a destination are stopped, and their flows are disowned.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
 import msgspec
 
@@ -12,37 +12,188 @@ from planner.diff.jobs import with_files_of
 from planner.diff.record import (
     JOB,
     LAUNCH,
+    STATE,
     DestinationJobs,
     destination_jobs,
     elsewhere,
     flow_entry,
     job_entry,
 )
+from planner.diff.typed_values import launcher_values, new_job_values
 from planner.model.address import Address, Kind, flow_address, job_address, topic_address
+from planner.model.change import Action, Change, Value
 from planner.model.desired import Desired, DesiredFlow, DesiredJob
-from planner.model.observed import Observed
-from planner.model.plan import Action, Change
-from planner.model.step import (
-    REPLACE,
-    RESTORE,
-    AlterConfigs,
-    CreateAcl,
-    CreateTopic,
-    DeleteAcl,
-    Disown,
-    GrowPartitions,
-    LaunchJob,
-    Own,
-    ReconfigureJob,
-    Step,
-    StopJob,
-)
+from planner.model.observed import LiveJob, Observed, ObservedCluster, RegistryEntry
+from planner.model.step import ApplyRecord, Milestone, Step, Undone
 from planner.model.topology import RUNNING
+from planner.plan.object_kind import ObjectKind, SeenObject, applied_differently, other_owner, other_value
+from planner.plan.steps.registry import NOT_READABLE, Disown, Own
 from runtime.contract.spec import jobspec
 from runtime.contract.spec.jobspec import JobSpec, LaunchSpec
 
-JobStep = LaunchJob | ReconfigureJob | StopJob
 IDLE = (Action.NO_OP, Action.UNKNOWN)
+
+
+@dataclass(frozen=True, slots=True)
+class JobStep(Step):
+    """A step about one job."""
+
+    job: str
+
+    @property
+    def subject(self) -> str:
+        return "job"
+
+    def undo(self, now: ObservedCluster, entry: RegistryEntry | None, applied: ApplyRecord) -> Undone:
+        return Undone(
+            why_not="a job's spec comes from the topology alone",
+            hint="revert the edit of the topology, then apply",
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class RunJob(JobStep):
+    """A step after which a job runs by `spec`, which is its job spec as JSON text.
+
+    `topics`: how many topics the plan knows, by flow. The job copies when it has found as many.
+    """
+
+    spec: str
+    topics: Mapping[str, int] = field(default_factory=dict)
+
+    def details(self, hidden: Collection[str]) -> Iterator[str]:
+        yield NOT_READABLE if self._spec() is None else ""
+
+    def values(self) -> Mapping[str, Value]:
+        spec = self._spec()
+        return new_job_values(spec) if spec is not None else {}
+
+    @property
+    def depends_on(self) -> Iterable[Address]:
+        """The spec follows from all of the job's flows."""
+        return (self.address, *(flow_address(flow.name) for flow in jobspec.decode(self.spec).flows))
+
+    @property
+    def noted(self) -> Step:
+        """Leaves out the job spec: a journal record has a size limit, and the registry holds it."""
+        return replace(self, spec="{}", needs=())
+
+    def _spec(self) -> JobSpec | None:
+        try:
+            return jobspec.decode(self.spec)
+        except jobspec.BadJobSpec:
+            return None
+
+    def no_longer_done(
+        self, now: ObservedCluster, entry: RegistryEntry | None, superseded: Collection[str]
+    ) -> Iterator[str]:
+        live = now.job(self.job)
+        if live is None or not live.live:
+            yield "does not run any more"
+        elif live.spec != jobspec.decode(self.spec):
+            yield "was reconfigured since"
+
+
+@dataclass(frozen=True, slots=True)
+class LaunchJob(RunJob):
+    """Starts a job that is not running."""
+
+    verb = "launch"
+    past = "launched"
+    in_progress = "launching"
+
+    @property
+    def milestone(self) -> Milestone | None:
+        return Milestone.JOB_LAUNCHED
+
+    def undo(self, now: ObservedCluster, entry: RegistryEntry | None, applied: ApplyRecord) -> Undone:
+        """Stops the job. Its ledger stays, so a job that is started later continues from there."""
+        live = now.job(self.job)
+        if live is None or not live.live:
+            return Undone()
+        launch = msgspec.json.encode(live.spec.launch).decode() if live.spec is not None else ""
+        stop = StopJob(f"stop:{self.address}", self.address, self.cluster, self.job, launch)
+        return Undone(Change(self.address, Action.DELETE, applied.undoing), (stop,))
+
+
+@dataclass(frozen=True, slots=True)
+class ReconfigureJob(RunJob):
+    """Sends a running job its new spec through its control topic."""
+
+    verb = "reconfigure"
+    past = "reconfigured"
+    in_progress = "updating"
+
+
+@dataclass(frozen=True, slots=True)
+class StopJob(JobStep):
+    """Stops a job. `launch` is how it was started, as JSON text: the same launcher stops it."""
+
+    verb = "stop"
+    past = "stopped"
+    in_progress = "stopping"
+
+    launch: str = ""
+
+    def details(self, hidden: Collection[str]) -> Iterator[str]:
+        yield NOT_READABLE if launch_of(self.launch) is None else ""
+
+    def values(self) -> Mapping[str, Value]:
+        launch = launch_of(self.launch)
+        return launcher_values(launch) if launch is not None else {}
+
+    def no_longer_done(
+        self, now: ObservedCluster, entry: RegistryEntry | None, superseded: Collection[str]
+    ) -> Iterator[str]:
+        live = now.job(self.job)
+        yield from ("runs again",) if live is not None and live.live else ()
+
+
+class Flows(ObjectKind):
+    """Flows, at their destination: their steps are those of their job, and their registry entry."""
+
+    def difference(
+        self, then: SeenObject, now: SeenObject, keys: Collection[str], steps: Sequence[Step]
+    ) -> str:
+        return other_owner(then, now) or _other_state(then.entry, now.entry) or applied_differently(then, now)
+
+
+def _other_state(then: RegistryEntry | None, now: RegistryEntry | None) -> str:
+    before, after = (None if entry is None else entry.spec.get(STATE) for entry in (then, now))
+    return "" if before == after else other_value(STATE, before or "not set", after or "not set")
+
+
+class Jobs(ObjectKind):
+    """Jobs, at their destination."""
+
+    def difference(
+        self, then: SeenObject, now: SeenObject, keys: Collection[str], steps: Sequence[Step]
+    ) -> str:
+        """Of a job that is stopped for good it does not matter whether it runs now."""
+        jobs = [step for step in steps if isinstance(step, JobStep)]
+        ends = bool(jobs) and all(isinstance(step, StopJob) for step in jobs)
+        return (
+            ("" if ends else _runs_otherwise(_running(then), _running(now)))
+            or other_owner(then, now)
+            or applied_differently(then, now)
+        )
+
+
+def _running(seen: SeenObject) -> LiveJob | None:
+    live = seen.cluster.job(seen.address.name)
+    return live if live is not None and live.live else None
+
+
+def _runs_otherwise(then: LiveJob | None, now: LiveJob | None) -> str:
+    if then is None and now is None:
+        return ""
+    if then is None:
+        return "runs now, and did not run when the plan was made"
+    if now is None:
+        return "does not run any more"
+    if then.driver != now.driver:
+        return "was started again since the plan was made"
+    return "was reconfigured since the plan was made" if then.spec != now.spec else ""
 
 
 def launch_that_runs(known_jobs: DestinationJobs, job: str) -> str:
@@ -86,12 +237,14 @@ def jobs_to_stop(
             needs = tuple(_steps_that_release(address, known_jobs))
             if address.kind is Kind.JOB and change.action is not Action.UPDATE:
                 launch = launch_that_runs(known_jobs, address.name)
-                stops.append(StopJob(f"stop:{name}", address, cluster, address.name, (), launch))
+                stops.append(StopJob(f"stop:{name}", address, cluster, address.name, launch))
                 needs = (f"stop:{name}",)
             if address in known_jobs.entries:
                 # The object is registered somewhere at any moment.
                 needs = (*needs, f"own:{address}")
-                registry_steps.append(Disown(f"disown:{name}", address, cluster, desired.topology, needs))
+                registry_steps.append(
+                    Disown(f"disown:{name}", address, cluster, desired.topology, needs=needs)
+                )
     return stops, registry_steps
 
 
@@ -205,17 +358,19 @@ def _job_steps(
     topics = {one.name: _copied(flows.get(one.name)) for one in spec.flows if one.state == "active"}
     match change.action:
         case Action.CREATE:
-            yield LaunchJob(f"launch:{address}", address, cluster, name, text, needs, topics)
+            yield LaunchJob(f"launch:{address}", address, cluster, name, text, topics, needs=needs)
         case Action.REPLACE:
             # A job that moves to this cluster has nothing to stop here.
-            stop = StopJob(
-                f"stop:{address}", address, cluster, name, needs, launch_that_runs(known_jobs, name)
-            )
+            launch = launch_that_runs(known_jobs, name)
+            stop = StopJob(f"stop:{address}", address, cluster, name, launch, needs=needs)
             yield from (stop,) if known_jobs.runs(name) else ()
-            yield LaunchJob(f"launch:{address}", address, cluster, name, text, (*needs, stop.id), topics)
+            after = (*needs, stop.id)
+            yield LaunchJob(f"launch:{address}", address, cluster, name, text, topics, needs=after)
         case Action.UPDATE if _spec_changed(spec, known_jobs):
             spec_text = _spec_to_send(spec, known_jobs)
-            yield ReconfigureJob(f"reconfigure:{address}", address, cluster, name, spec_text, needs, topics)
+            yield ReconfigureJob(
+                f"reconfigure:{address}", address, cluster, name, spec_text, topics, needs=needs
+            )
         case Action.DELETE if known_jobs.job_entry(name) is not None or known_jobs.runs(name):
             # The flows end in order, in the ledger, before the job stops: in the running job, or in a new job
             # that does nothing else.
@@ -224,21 +379,15 @@ def _job_steps(
                 spec_text = jobspec.encode(_as_running_job_knows(spec, known_jobs)).decode()
                 last = (
                     ReconfigureJob(
-                        f"reconfigure:{address}", address, cluster, name, spec_text, needs, topics
+                        f"reconfigure:{address}", address, cluster, name, spec_text, topics, needs=needs
                     ),
                 )
             elif any(_ends(flow_changes.get(flow_address(one))) for one in job.flows):
-                last = (LaunchJob(f"launch:{address}", address, cluster, name, text, needs, topics),)
+                last = (LaunchJob(f"launch:{address}", address, cluster, name, text, topics, needs=needs),)
             yield from last
-            ended = tuple(one.id for one in last)
-            yield StopJob(
-                f"stop:{address}",
-                address,
-                cluster,
-                name,
-                ended,
-                _launch_to_stop(last, spec, known_jobs, name),
-            )
+            launch = _launch_to_stop(last, spec, known_jobs, name)
+            ended = tuple(step.id for step in last)
+            yield StopJob(f"stop:{address}", address, cluster, name, launch, needs=ended)
         case _:
             pass
 
@@ -299,17 +448,7 @@ def _needed_steps(spec: JobSpec, desired: Desired, others: Sequence[Step]) -> tu
             for source_topic, mirror in one.topics:
                 addresses.add(topic_address(one.flow.source_cluster, source_topic))
                 addresses.add(topic_address(one.flow.destination_cluster, mirror))
-    return tuple(
-        step.id
-        for step in others
-        if (
-            isinstance(step, CreateTopic | GrowPartitions | AlterConfigs)
-            and step.address in addresses
-            and not step.id.startswith(RESTORE)
-        )
-        or (isinstance(step, CreateAcl) and step.cluster in spec.clusters and not step.id.startswith(RESTORE))
-        or (isinstance(step, DeleteAcl) and step.cluster == spec.destination and step.id.startswith(REPLACE))
-    )
+    return tuple(step.id for step in others if step.precedes_job(spec.clusters, spec.destination, addresses))
 
 
 def _job_registry_steps(
@@ -324,10 +463,10 @@ def _job_registry_steps(
     needs = tuple(step.id for step in own if change.action is not Action.CREATE)
     if change.action is Action.DELETE:
         if known_jobs.job_entry(job.job.name) is not None:
-            yield Disown(f"disown:{job.address}", job.address, spec.destination, topology, needs)
+            yield Disown(f"disown:{job.address}", job.address, spec.destination, topology, needs=needs)
     elif change.action not in IDLE or change.adopted:
         entry = job_entry(spec, topology)
-        yield Own(f"own:{job.address}", job.address, spec.destination, entry, needs)
+        yield Own(f"own:{job.address}", job.address, spec.destination, entry, needs=needs)
 
 
 def _own_before_launch(steps: Sequence[JobStep], registry_steps: Sequence[Step]) -> list[JobStep]:
@@ -358,7 +497,8 @@ def _flow_registry_steps(
         if change is None or (change.action in IDLE and not change.adopted):
             continue
         entry = flow_entry(flow, job.job.name, topology)
-        yield Own(f"own:{address}", address, spec.destination, entry, tuple(step.id for step in own))
+        needs = tuple(step.id for step in own)
+        yield Own(f"own:{address}", address, spec.destination, entry, needs=needs)
 
 
 def _start_reversed_flows_last(steps: Sequence[JobStep], desired: Desired) -> Iterable[JobStep]:

@@ -1,0 +1,145 @@
+"""A plan is stale when what it was made from, read again, is not the same.
+
+Compared are the objects that its steps touch, and of their settings those that the plan compared. After an
+interrupted apply of the same plan, the steps that are done are compared with what they left behind.
+"""
+
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Mapping, Sequence
+
+from planner.model.address import Address, Kind
+from planner.model.change import Change
+from planner.model.diagnostic import Diagnostic, ExitCode, error
+from planner.model.observed import ClusterDetailsRequest, Observed, RegistryEntry, TopicConfigsRequest
+from planner.model.plan import Plan
+from planner.model.step import Step
+from planner.plan.object_kind import SeenObject
+from planner.plan.steps import OBJECTS
+
+Place = tuple[str, Address]  # a cluster and an object there: a flow or a job may be at several
+
+
+def compared_keys(steps: Iterable[Step], changes: Iterable[Change] = ()) -> dict[Place, frozenset[str]]:
+    """Returns each object that the steps depend on, with the settings by which it was compared."""
+    keys: dict[Place, frozenset[str]] = {}
+    for step in steps:
+        for address in step.depends_on:
+            keys.setdefault((step.cluster, address), frozenset())
+        if step.keys:
+            keys[step.cluster, step.address] |= step.keys
+    for change in changes:
+        place = (change.address.cluster or "", change.address)
+        kind = OBJECTS.get(change.address.kind)
+        if kind is not None and place in keys and change.after is not None:
+            keys[place] |= kind.keys(change)
+    return keys
+
+
+def read_request(
+    clusters: Iterable[str], keys: Mapping[Place, frozenset[str]], required: frozenset[str]
+) -> dict[str, ClusterDetailsRequest]:
+    """Returns what to read again of the clusters. `required` are settings that policies compare."""
+    topics: dict[str, dict[str, TopicConfigsRequest]] = defaultdict(dict)
+    kinds: dict[str, set[Kind]] = defaultdict(set)
+    for (cluster, address), some in keys.items():
+        kinds[cluster].add(address.kind)
+        if address.kind is Kind.TOPIC:
+            topics[cluster][address.name] = TopicConfigsRequest(some | required)
+    return {
+        name: ClusterDetailsRequest(
+            configs=topics[name], acls=Kind.ACL in kinds[name], quotas=Kind.QUOTA in kinds[name]
+        )
+        for name in clusters
+    }
+
+
+def other_clusters(plan: Plan, ids: Mapping[str, str]) -> list[Diagnostic]:
+    """Returns an error for each cluster that is not the one the plan was made for.
+
+    `ids` are the present cluster ids.
+    """
+    return [
+        stale_diagnostic(name, f"the cluster is {ids[name]} now, the plan was made for {cluster_id}")
+        for name, cluster_id in sorted(plan.clusters.items())
+        if ids.get(name, cluster_id) != cluster_id
+    ]
+
+
+def stale(plan: Plan, observed: Observed, touched: Collection[Address] = ()) -> tuple[Diagnostic, ...]:
+    """Returns an error with exit code 4 for each object that is no longer as the plan saw it.
+
+    `touched` are objects that an earlier apply of the plan may have changed.
+    """
+    live = (observed.reachable(name) for name in observed.clusters)
+    problems = other_clusters(plan, {one.name: one.id for one in live if one is not None})
+    before, after = _Seen(plan.inputs.observed), _Seen(observed)
+    steps: dict[Address, list[Step]] = defaultdict(list)
+    for step in plan.steps:
+        steps[step.address].append(step)
+    compared = compared_keys(plan.steps, plan.changes)
+    for place in sorted(compared, key=lambda place: (place[1].cluster is None, place[1], place[0])):
+        address = place[1]
+        then, now = before.object_at(place), after.object_at(place)
+        if then is None or now is None or address in touched or address.kind not in OBJECTS:
+            continue
+        difference = OBJECTS[address.kind].difference(then, now, compared[place], steps[address])
+        if difference:
+            problems.append(stale_diagnostic(str(address), difference))
+    return tuple(problems)
+
+
+class _Seen:
+    """What was read of the clusters, by object."""
+
+    def __init__(self, observed: Observed) -> None:
+        self._observed = observed
+        self._entries = entries_by_place(observed)
+        read = (observed.reachable(name) for name in observed.clusters)
+        self._acls = {one.name: frozenset(rule.name for rule in one.acls or ()) for one in read if one}
+
+    def object_at(self, place: Place) -> SeenObject | None:
+        """Returns an object; None where its cluster could not be read."""
+        cluster = self._observed.reachable(place[0])
+        if cluster is None:
+            return None
+        return SeenObject(place[1], cluster, self._entries.get(place), self._acls[cluster.name])
+
+
+def entries_by_place(observed: Observed) -> dict[Place, RegistryEntry]:
+    """Returns the registry entries of all topologies, by the cluster that has them and their address."""
+    return {
+        (name, entry.address): entry
+        for name in observed.clusters
+        if (cluster := observed.reachable(name)) is not None
+        for entry in cluster.owned
+    }
+
+
+def no_longer_done(
+    steps: Sequence[Step], done: Collection[str], observed: Observed
+) -> tuple[Diagnostic, ...]:
+    """Returns, for each object, the first difference from what the steps in `done` left: the plan is stale.
+
+    Of several steps about one registry entry or one job, only the last one is compared, once it is done.
+    """
+    entries = entries_by_place(observed)
+    final = {(step.subject, step.cluster, step.address): step.id for step in steps}
+    superseded: dict[Address, frozenset[str]] = {}
+    first: dict[Address, str] = {}
+    for step in reversed(steps):
+        cluster = observed.reachable(step.cluster)
+        last = final[step.subject, step.cluster, step.address] == step.id
+        if step.id not in done or not last or cluster is None:
+            continue
+        entry = entries.get((step.cluster, step.address))
+        later = superseded.get(step.address, frozenset())
+        if difference := next(step.no_longer_done(cluster, entry, later), ""):
+            first[step.address] = difference
+        superseded[step.address] = later | step.keys
+    return tuple(stale_diagnostic(str(address), first[address]) for address in sorted(first))
+
+
+def stale_diagnostic(where: str, summary: str) -> Diagnostic:
+    """Returns an error with exit code 4: an object is no longer as the plan saw it."""
+    hint = "make the plan again: repl plan --out FILE"
+    return error(summary, hint, address=where, code="stale", exit=ExitCode.STALE)

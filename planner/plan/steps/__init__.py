@@ -1,0 +1,57 @@
+"""The kinds of objects and of steps, a module for each kind of object.
+
+A class has everything that is particular to its kind. A new kind of step is a class in one of these modules
+and a line in KINDS, and a handler that carries it out, with a line in `planner.apply.handlers`
+(docs/internals/adding-a-step.md).
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+from planner.model.address import Kind
+from planner.model.plain import declare_kinds, plain, value_of
+from planner.model.step import Step
+from planner.plan.object_kind import ObjectKind
+from planner.plan.steps import acls, jobs, quotas, registry, restores, topics
+
+# In the order of execution: additions come first and removals last, so that an interrupted plan has lost
+# nothing.
+KINDS: tuple[type[Step], ...] = (
+    topics.CreateTopic,
+    topics.Reassign,
+    topics.GrowPartitions,
+    topics.AlterConfigs,
+    acls.CreateAcl,
+    quotas.AlterQuota,
+    registry.Own,
+    jobs.StopJob,
+    jobs.ReconfigureJob,
+    jobs.LaunchJob,
+    restores.RestoreRecords,
+    restores.RestoreOffsets,
+    acls.DeleteAcl,
+    topics.DeleteTopic,
+    registry.Disown,
+)
+declare_kinds(Step, KINDS)
+
+
+def noted(step: Step) -> Mapping[str, Any]:
+    """Returns a step as the journal of an apply keeps it."""
+    tree: Mapping[str, Any] = plain(step.noted, Step)
+    return tree
+
+
+def step_of(tree: Mapping[str, Any]) -> Step:
+    """Returns a step of a journal. Raises NotPlain."""
+    step: Step = value_of(tree, Step)
+    return step
+
+
+OBJECTS: dict[Kind, ObjectKind] = {
+    Kind.TOPIC: topics.Topics(),
+    Kind.ACL: acls.Acls(),
+    Kind.QUOTA: quotas.Quotas(),
+    Kind.FLOW: jobs.Flows(),
+    Kind.JOB: jobs.Jobs(),
+}

@@ -1,0 +1,159 @@
+"""ACL rules: what follows from a change, and the steps: create and delete."""
+
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+
+from planner.diff.record import acl_entry, announced, flow_of
+from planner.model.address import Address, flow_address
+from planner.model.change import Action, Change
+from planner.model.desired import DesiredAcl
+from planner.model.observed import ObservedCluster, RegistryEntry, acl_rule, acl_spec
+from planner.model.step import REPLACE, RESTORE, ApplyRecord, Milestone, PlannedSteps, Step, Undone
+from planner.model.topology import AclRule
+from planner.plan.object_kind import ObjectKind, SeenObject, appeared, other_owner
+from planner.plan.steps.registry import Disown, Own
+
+
+@dataclass(frozen=True, slots=True)
+class AclStep(Step):
+    """A step about one rule."""
+
+    rule: AclRule
+
+    def details(self, hidden: Collection[str]) -> Iterator[str]:
+        yield self.rule.name
+
+    @property
+    def right(self) -> str:
+        return "ALTER on the cluster"
+
+
+@dataclass(frozen=True, slots=True)
+class CreateAcl(AclStep):
+    """Creates an ACL rule."""
+
+    verb = "create"
+    past = "created"
+    creates = True
+
+    @property
+    def milestone(self) -> Milestone | None:
+        return Milestone.RIGHT_RESTORED if self.restores else Milestone.RULE_MADE
+
+    def waits_for(self, others: PlannedSteps) -> Iterable[str]:
+        """A right is given back after the flows of the plan have released their mirrors."""
+        return others.at(self.cluster, Milestone.FLOW_REGISTERED) if self.restores else ()
+
+    def precedes_job(self, clusters: Collection[str], destination: str, topics: Collection[Address]) -> bool:
+        return self.cluster in clusters and not self.restores
+
+    def no_longer_done(
+        self, now: ObservedCluster, entry: RegistryEntry | None, superseded: Collection[str]
+    ) -> Iterator[str]:
+        yield from ("was deleted since",) if now.acls is not None and self.rule not in now.acls else ()
+
+    def undo(self, now: ObservedCluster, entry: RegistryEntry | None, applied: ApplyRecord) -> Undone:
+        if self.restores:
+            return Undone(
+                why_not="the plan of the topology decides who may write a mirror",
+                hint="revert the edit of the topology, then apply",
+            )
+        if now.acls is None or self.rule not in now.acls:
+            return Undone(why_not="it is gone already")
+        change = Change(self.address, Action.DELETE, applied.undoing, before={"rule": self.rule.name})
+        delete = DeleteAcl(f"delete:{self.address}", self.address, self.cluster, self.rule)
+        return Undone(change, (delete, Disown.after(delete, applied.topology)))
+
+
+@dataclass(frozen=True, slots=True)
+class DeleteAcl(AclStep):
+    """Deletes an ACL rule."""
+
+    verb = "delete"
+    past = "deleted"
+
+    def waits_for(self, others: PlannedSteps) -> Iterable[str]:
+        """A rule is replaced after the rules in its place are made.
+
+        What protected a mirror is removed after its flow has released it, and after the right is given back.
+        """
+        if self.replaces:
+            return others.at(self.cluster, Milestone.RULE_MADE)
+        entry = others.owned.get(self.address)
+        if entry is None:
+            return ()
+        if entry.is_protection:
+            return others.at(self.cluster, Milestone.FLOW_REGISTERED, Milestone.RIGHT_RESTORED)
+        released = f"own:{flow_address(flow)}" if (flow := flow_of(entry)) is not None else ""
+        return (released,) if released in others.ids else ()
+
+    def precedes_job(self, clusters: Collection[str], destination: str, topics: Collection[Address]) -> bool:
+        return self.cluster == destination and self.replaces
+
+    def no_longer_done(
+        self, now: ObservedCluster, entry: RegistryEntry | None, superseded: Collection[str]
+    ) -> Iterator[str]:
+        yield from ("was created again since",) if now.acls is not None and self.rule in now.acls else ()
+
+    def undo(self, now: ObservedCluster, entry: RegistryEntry | None, applied: ApplyRecord) -> Undone:
+        if not self.replaces:
+            change = Change(self.address, Action.CREATE, applied.undoing, after={"rule": self.rule.name})
+            return Undone(
+                change, (CreateAcl(f"create:{self.address}", self.address, self.cluster, self.rule),)
+            )
+        if entry is None or not entry.is_replaced:
+            return Undone(why_not="it was restored since")
+        after = dict(acl_spec(self.rule))
+        change = Change(self.address, Action.CREATE, applied.undoing, before=dict(entry.spec), after=after)
+        create = CreateAcl(f"{RESTORE}{self.address}", self.address, self.cluster, self.rule)
+        return Undone(change, (create, Disown.after(create, entry.topology)))
+
+
+class Acls(ObjectKind):
+    """ACL rules."""
+
+    def steps(
+        self,
+        change: Change,
+        desired: DesiredAcl,
+        cluster: ObservedCluster,
+        entry: RegistryEntry | None,
+        topology: str,
+    ) -> list[Step]:
+        """A rule is deleted only by the topology that made it, and the rule itself does not name it.
+
+        So a new one is registered before it is made.
+        """
+        where, address = desired.rule.cluster, desired.address
+        makes = change.action is Action.CREATE
+        ours = entry is not None and entry.created
+        record = acl_entry(desired, topology, created=makes or ours)
+        if desired.replaced:
+            own = Own(f"own:{address}", address, where, record)
+            return [own, DeleteAcl(f"{REPLACE}{address}", address, where, desired.rule, needs=(own.id,))]
+        steps: list[Step] = []
+        if makes and not ours:
+            steps.append(Own(f"announce:{address}", address, where, announced(record)))
+        if makes:
+            prefix = RESTORE if desired.waits else "create:"
+            needs = tuple(step.id for step in steps)
+            steps.append(CreateAcl(f"{prefix}{address}", address, where, desired.rule, needs=needs))
+        needs = tuple(step.id for step in steps[-1:])
+        return [*steps, Own(f"own:{address}", address, where, record, needs=needs)]
+
+    def removal(self, change: Change, entry: RegistryEntry, cluster: ObservedCluster) -> list[Step]:
+        """The rule is deleted, or restored where `protect: acl` has replaced it."""
+        rule, address = acl_rule(cluster.name, entry.spec), entry.address
+        match change.action:
+            case Action.DELETE if rule is not None:
+                return [DeleteAcl(f"delete:{address}", address, cluster.name, rule)]
+            case Action.CREATE if rule is not None:
+                return [CreateAcl(f"{RESTORE}{address}", address, cluster.name, rule)]
+            case _:
+                return []
+
+    def difference(
+        self, then: SeenObject, now: SeenObject, keys: Collection[str], steps: Sequence[Step]
+    ) -> str:
+        before, after = (seen.address.name in seen.acls for seen in (then, now))
+        return other_owner(then, now) or appeared(before, after)

@@ -1,0 +1,163 @@
+"""Client quotas: what follows from a change, and the step that alters them."""
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from planner.diff.record import announced, quota_entry
+from planner.diff.values import displayed
+from planner.model.address import Address
+from planner.model.change import Action, Change, FieldChange
+from planner.model.desired import DesiredQuota
+from planner.model.observed import ObservedCluster, RegistryEntry, quota_spec, recorded_quota
+from planner.model.step import ApplyRecord, Step, Undone
+from planner.model.topology import QUOTA_KEYS, QuotaEntity
+from planner.model.topology.quotas import NO_LIMIT
+from planner.plan.object_kind import ObjectKind, SeenObject, appeared, other_owner, other_value
+from planner.plan.steps.registry import Disown, Own
+
+
+@dataclass(frozen=True, slots=True)
+class AlterQuota(Step):
+    """Sets these limits of an entity and removes those in `unset`; other limits of it stay as they are."""
+
+    verb = "configure"
+    past = "configured"
+
+    entity: QuotaEntity
+    set: Mapping[str, float] = field(default_factory=dict)
+    unset: tuple[str, ...] = ()
+    old: Mapping[str, float | None] = field(default_factory=dict)  # the values before, for a rollback
+
+    def details(self, hidden: Collection[str]) -> Iterator[str]:
+        yield ", ".join(f"{key}={displayed((key,), value)}" for key, value in sorted(self.set.items()))
+        yield f"{NO_LIMIT}: {', '.join(self.unset)}" if self.unset else ""
+
+    @property
+    def keys(self) -> frozenset[str]:
+        return frozenset({*self.set, *self.unset})
+
+    @property
+    def wanted(self) -> Mapping[str, float | None]:
+        """Returns each limit after the step; None is no limit."""
+        return {**self.set, **dict.fromkeys(self.unset)}
+
+    def no_longer_done(
+        self, now: ObservedCluster, entry: RegistryEntry | None, superseded: Collection[str]
+    ) -> Iterator[str]:
+        live = limits_of(self.address, now)
+        for key, value in sorted(self.wanted.items()):
+            if live.get(key) != value:
+                made = displayed((key,), value)
+                yield f"{key} is {displayed((key,), live.get(key))} now, the plan made it {made}"
+
+    def undo(self, now: ObservedCluster, entry: RegistryEntry | None, applied: ApplyRecord) -> Undone:
+        """A limit that changed since is left alone."""
+        live, wanted = limits_of(self.address, now), self.wanted
+        moved = sorted(key for key, value in wanted.items() if live.get(key) != value)
+        left = [key for key in wanted if key not in moved]
+        why_not = f"{', '.join(moved)}: changed since" if moved else ""
+        if not left:
+            return Undone(why_not=why_not)
+        fields = tuple(FieldChange((key,), wanted[key], self.old.get(key)) for key in left)
+        removes = all(one.new is None for one in fields) and not live.keys() - set(left)
+        action = Action.DELETE if removes else Action.UPDATE if live else Action.CREATE
+        restored = self._restored(entry, fields)
+        change = Change(
+            self.address,
+            action,
+            applied.undoing,
+            fields,
+            before={**self.entity.parts, **live} if live else None,
+            after=None if removes else {**self.entity.parts, **restored},
+        )
+        back = _alter("alter", self.address, self.cluster, self.entity, change)
+        if entry is None:
+            return Undone(change, (back,), why_not)
+        if removes:
+            return Undone(change, (back, Disown.after(back, entry.topology)), why_not)
+        again = replace(entry, spec=quota_spec(self.entity, restored))
+        return Undone(change, (back, Own.after(back, again)), why_not)
+
+    def _restored(self, entry: RegistryEntry | None, fields: Collection[FieldChange]) -> dict[str, float]:
+        """Returns the limits that the topology manages once these fields are as they were before."""
+        recorded = recorded_quota(entry.spec) if entry is not None else None
+        values = dict(recorded[1]) if recorded is not None else {}
+        for one in fields:
+            values.pop(one.key, None)
+            if (value := _number(one.new)) is not None:
+                values[one.key] = value
+        return values
+
+
+class Quotas(ObjectKind):
+    """Client quotas of an entity."""
+
+    def steps(
+        self,
+        change: Change,
+        desired: DesiredQuota,
+        cluster: ObservedCluster,
+        entry: RegistryEntry | None,
+        topology: str,
+    ) -> list[Step]:
+        """A quota is deleted only by the topology that made it, so a new one is registered first."""
+        where, address = desired.cluster, desired.address
+        ours = entry is not None and entry.created
+        makes = change.action is Action.CREATE
+        record = quota_entry(desired, topology, created=makes or ours)
+        steps: list[Step] = []
+        if makes and not ours:
+            steps.append(Own(f"announce:{address}", address, where, announced(record)))
+        if _limits(change):
+            alter = _alter("alter", address, where, desired.entity, change)
+            steps.append(replace(alter, needs=tuple(step.id for step in steps)))
+        needs = tuple(step.id for step in steps[-1:])
+        return [*steps, Own(f"own:{address}", address, where, record, needs=needs)]
+
+    def removal(self, change: Change, entry: RegistryEntry, cluster: ObservedCluster) -> list[Step]:
+        recorded = recorded_quota(entry.spec)
+        if change.action is not Action.DELETE or recorded is None:
+            return []
+        return [_alter("delete", entry.address, cluster.name, recorded[0], change)]
+
+    def keys(self, change: Change) -> frozenset[str]:
+        return frozenset(QUOTA_KEYS).intersection((*(change.before or ()), *(change.after or ())))
+
+    def difference(
+        self, then: SeenObject, now: SeenObject, keys: Collection[str], steps: Sequence[Step]
+    ) -> str:
+        before, after = (limits_of(seen.address, seen.cluster) for seen in (then, now))
+        if difference := other_owner(then, now) or appeared(before, after):
+            return difference
+        for key in sorted(keys):
+            if before.get(key) != after.get(key):
+                return other_value(key, *(displayed((key,), limits.get(key)) for limits in (before, after)))
+        return ""
+
+
+def limits_of(address: Address, cluster: ObservedCluster) -> Mapping[str, float]:
+    """Returns the live limits of the entity with this address."""
+    named = (values for entity, values in cluster.quotas.items() if entity.name == address.name)
+    return next(named, {})
+
+
+def _limits(change: Change) -> list[FieldChange]:
+    """Returns the limits that change at the cluster."""
+    return [one for one in change.fields if one.path[0] in QUOTA_KEYS]
+
+
+def _alter(prefix: str, address: Address, cluster: str, entity: QuotaEntity, change: Change) -> AlterQuota:
+    wanted = {one.key: _number(one.new) for one in _limits(change)}
+    return AlterQuota(
+        f"{prefix}:{address}",
+        address,
+        cluster,
+        entity,
+        set={key: value for key, value in wanted.items() if value is not None},
+        unset=tuple(key for key, value in wanted.items() if value is None),
+        old={one.key: _number(one.old) for one in _limits(change)},
+    )
+
+
+def _number(value: object) -> float | None:
+    return float(value) if isinstance(value, int | float) else None  # as a saved plan is read

@@ -1,0 +1,125 @@
+"""The steps that write what the registry remembers of an object of any kind."""
+
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass
+
+from planner.diff.record import recorded_flow
+from planner.diff.typed_values import new_flow_values
+from planner.model.address import Kind
+from planner.model.change import Action, Change, Value
+from planner.model.observed import ObservedCluster, RegistryEntry
+from planner.model.step import ApplyRecord, Milestone, Step, Undone
+from planner.model.topology import OnRemove
+
+NOT_READABLE = "(not readable)"
+
+
+@dataclass(frozen=True, slots=True)
+class Own(Step):
+    """Writes the registry entry of an object: after its create or change, or alone when it is adopted.
+
+    Three values are known only then and are filled in by the handler: `plan` (the digest of the plan),
+    `at_ms`, and after a create the new topic's id as `spec["id"]`.
+    """
+
+    verb = "register"
+    past = "recorded"
+    registers = True
+    in_one_batch = True
+
+    entry: RegistryEntry
+
+    @staticmethod
+    def after(step: Step, entry: RegistryEntry) -> "Own":
+        """Returns the step that registers what the given step makes."""
+        return Own(f"own:{step.address}", step.address, step.cluster, entry, needs=(step.id,))
+
+    def details(self, hidden: Collection[str]) -> Iterator[str]:
+        """Yields what later plans read from the registry entry."""
+        if self.address.kind is Kind.FLOW:
+            yield NOT_READABLE if recorded_flow(self.entry) is None else ""
+            return
+        yield "protected" if self.entry.protect else ""
+        yield "deleted when it leaves the topology" if self.entry.on_remove is OnRemove.DELETE else ""
+
+    def values(self) -> Mapping[str, Value]:
+        """A flow's fields are shown with its registry entry, since its job's spec holds them as one text."""
+        flow = recorded_flow(self.entry) if self.address.kind is Kind.FLOW else None
+        return new_flow_values(flow) if flow is not None else {}
+
+    @property
+    def milestone(self) -> Milestone | None:
+        return Milestone.FLOW_REGISTERED if self.address.kind is Kind.FLOW else None
+
+    @property
+    def subject(self) -> str:
+        return "entry"
+
+    def no_longer_done(
+        self, now: ObservedCluster, entry: RegistryEntry | None, superseded: Collection[str]
+    ) -> Iterator[str]:
+        wanted = self.entry
+        if entry is None:
+            yield "is not managed any more"
+        elif entry.topology != wanted.topology:
+            yield f"owned by topology {entry.topology!r} now"
+        elif (entry.protect, entry.on_remove, entry.origin) != (
+            wanted.protect,
+            wanted.on_remove,
+            wanted.origin,
+        ) or not wanted.spec.items() <= entry.spec.items():
+            yield "was applied differently since"
+
+    def undo(self, now: ObservedCluster, entry: RegistryEntry | None, applied: ApplyRecord) -> Undone:
+        """Disowns an object that was only adopted, and a flow or a job that the apply launched.
+
+        An object that was changed, or that existed before, keeps its entry.
+        """
+        disown = Disown(f"disown:{self.address}", self.address, self.cluster, applied.topology)
+        if self.address.cluster is not None:
+            if self.needs or entry is None or entry.spec != dict(self.entry.spec):
+                return Undone()
+            return Undone(Change(self.address, Action.FORGET, applied.undoing), (disown,))
+        launched = (step for step in applied.steps if step.milestone is Milestone.JOB_LAUNCHED)
+        came = any(step.address == self.address or step.id in self.needs for step in launched)
+        if not came or entry is None or entry.topology != applied.topology:
+            return Undone()
+        if entry.spec != dict(self.entry.spec):
+            return Undone(why_not="it was changed since")
+        return Undone(Change(self.address, Action.DELETE, applied.undoing), (disown,))
+
+
+@dataclass(frozen=True, slots=True)
+class Disown(Step):
+    """Removes the registry entry: after a delete, or alone when an object is forgotten."""
+
+    verb = "forget"
+    past = "forgotten"
+    registers = True
+    after_jobs = True
+
+    topology: str
+
+    @staticmethod
+    def after(step: Step, topology: str) -> "Disown":
+        """Returns the step that forgets what the given step removes."""
+        return Disown(f"disown:{step.address}", step.address, step.cluster, topology, needs=(step.id,))
+
+    def details(self, hidden: Collection[str]) -> Iterator[str]:
+        yield "no longer managed"
+
+    @property
+    def subject(self) -> str:
+        return "entry"
+
+    def no_longer_done(
+        self, now: ObservedCluster, entry: RegistryEntry | None, superseded: Collection[str]
+    ) -> Iterator[str]:
+        if entry is not None and entry.topology == self.topology:
+            yield "is managed again"
+
+    def undo(self, now: ObservedCluster, entry: RegistryEntry | None, applied: ApplyRecord) -> Undone:
+        return Undone(
+            why_not="its former registry entry is not kept",
+            hint="declare it again: an object that exists is adopted",
+        )

@@ -1,0 +1,484 @@
+"""Topics: what follows from a change, and the steps: create, grow, configure, reassign and delete."""
+
+from collections import Counter
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from planner.diff.record import topic_entry
+from planner.diff.typed_values import REPLICATION, explicit, given_back_after
+from planner.diff.values import displayed, readable, same_value
+from planner.model.address import Address
+from planner.model.change import SENSITIVE, Action, Change, FieldChange
+from planner.model.desired import DesiredTopic
+from planner.model.observed import (
+    CONFIG,
+    ID,
+    ObservedBroker,
+    ObservedCluster,
+    ObservedTopic,
+    RegistryEntry,
+    replication_factors,
+)
+from planner.model.step import RESTORE, ApplyRecord, Milestone, PlannedSteps, Step, Undone
+from planner.model.topology import looks_secret
+from planner.plan.object_kind import ObjectKind, SeenObject, appeared, other_owner, other_value
+from planner.plan.steps.registry import Disown, Own
+
+
+@dataclass(frozen=True, slots=True)
+class TopicStep(Step):
+    """A step about one topic."""
+
+    topic: str
+
+    def no_longer_done(
+        self, now: ObservedCluster, entry: RegistryEntry | None, superseded: Collection[str]
+    ) -> Iterator[str]:
+        live = now.topics.get(self.topic)
+        if live is None:
+            yield "was deleted since"
+        else:
+            yield from self.differences(live, superseded)
+
+    def differences(self, live: ObservedTopic, superseded: Collection[str]) -> Iterator[str]:
+        """Yields what differs from what the step left behind at a topic that exists."""
+        yield from ()
+
+
+@dataclass(frozen=True, slots=True)
+class CreateTopic(TopicStep):
+    """Creates a topic. A number that is None is left to the cluster."""
+
+    verb = "create"
+    past = "created"
+    creates = True
+
+    partitions: int | None
+    replication: int | None
+    config: Mapping[str, str]
+
+    def details(self, hidden: Collection[str]) -> Iterator[str]:
+        yield f"partitions {_or_default(self.partitions)}, replication {_or_default(self.replication)}"
+        yield _settings(self.config, hidden)
+
+    @property
+    def right(self) -> str:
+        return f"CREATE on the topic {self.topic}"
+
+    @property
+    def partitions_made(self) -> int:
+        return self.partitions or 1
+
+    @property
+    def keys(self) -> frozenset[str]:
+        return frozenset(self.config)
+
+    def precedes_job(self, clusters: Collection[str], destination: str, topics: Collection[Address]) -> bool:
+        return self.address in topics
+
+    def differences(self, live: ObservedTopic, superseded: Collection[str]) -> Iterator[str]:
+        yield from _other_partitions(live, self.partitions)
+        if self.replication not in (None, live.replication_factors):
+            now = displayed(REPLICATION, live.replication_factors)
+            yield f"its replication is {now} now, the plan gave it {self.replication}"
+        yield from _other_settings(
+            live, {key: value for key, value in self.config.items() if key not in superseded}
+        )
+
+    def undo(self, now: ObservedCluster, entry: RegistryEntry | None, applied: ApplyRecord) -> Undone:
+        live = now.topics.get(self.topic)
+        if live is None:
+            return Undone(why_not="it is gone already")
+        if entry is None or entry.spec.get(ID) != live.id:
+            return Undone(
+                why_not="another topic has its name now", hint="delete that topic by hand if needed"
+            )
+        before = {
+            "partitions": live.partitions,
+            "replication": live.replication_factors,
+            "config": dict(self.config),
+        }
+        notes = ("records that were written to it since are lost",)
+        change = Change(self.address, Action.DELETE, applied.undoing, before=before, notes=notes)
+        delete = DeleteTopic(f"delete:{self.address}", self.address, self.cluster, self.topic, live.id)
+        return Undone(change, (delete, Disown.after(delete, entry.topology)))
+
+
+@dataclass(frozen=True, slots=True)
+class GrowPartitions(TopicStep):
+    """Adds partitions to a topic."""
+
+    verb = "grow"
+    past = "grown"
+
+    old: int
+    new: int
+
+    def details(self, hidden: Collection[str]) -> Iterator[str]:
+        yield f"{self.old} -> {self.new} partitions"
+
+    @property
+    def right(self) -> str:
+        return f"ALTER on the topic {self.topic}"
+
+    def precedes_job(self, clusters: Collection[str], destination: str, topics: Collection[Address]) -> bool:
+        return self.address in topics
+
+    def differences(self, live: ObservedTopic, superseded: Collection[str]) -> Iterator[str]:
+        yield from _other_partitions(live, self.new)
+
+    def undo(self, now: ObservedCluster, entry: RegistryEntry | None, applied: ApplyRecord) -> Undone:
+        return Undone(
+            why_not="partitions only grow", hint="for fewer, make a topic of another name and copy into it"
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class AlterConfigs(TopicStep):
+    """Changes only these keys: `set` to a value, `unset` back to the cluster's value."""
+
+    verb = "configure"
+    past = "configured"
+
+    set: Mapping[str, str] = field(default_factory=dict)
+    unset: tuple[str, ...] = ()
+    old: Mapping[str, str | None] = field(default_factory=dict)  # the values before, for a rollback
+
+    def details(self, hidden: Collection[str]) -> Iterator[str]:
+        yield _settings(self.set, hidden)
+        yield "back to the cluster's own: " + ", ".join(self.unset) if self.unset else ""
+
+    @property
+    def right(self) -> str:
+        return f"ALTER_CONFIGS on the topic {self.topic}"
+
+    @property
+    def keys(self) -> frozenset[str]:
+        return frozenset({*self.set, *self.unset})
+
+    @property
+    def wanted(self) -> Mapping[str, str | None]:
+        """Returns the value of each key after the step; None is the cluster's value."""
+        return {**self.set, **dict.fromkeys(self.unset)}
+
+    def waits_for(self, others: PlannedSteps) -> Iterable[str]:
+        """Lifted limits are restored after the failback has ended."""
+        return others.at(self.cluster, Milestone.FLOW_REGISTERED) if self.restores else ()
+
+    def precedes_job(self, clusters: Collection[str], destination: str, topics: Collection[Address]) -> bool:
+        return self.address in topics and not self.restores
+
+    def differences(self, live: ObservedTopic, superseded: Collection[str]) -> Iterator[str]:
+        yield from _other_settings(live, self.wanted)
+
+    def undo(self, now: ObservedCluster, entry: RegistryEntry | None, applied: ApplyRecord) -> Undone:
+        live = now.topics.get(self.topic)
+        if live is None:
+            return Undone(why_not="the topic is gone")
+        wanted = self.wanted
+        moved = sorted(
+            key for key, value in wanted.items() if not same_value(key, _own_value(live, key), value)
+        )
+        secret = sorted(key for key in wanted if key not in self.old or self.old[key] == SENSITIVE)
+        left = {key: self.old[key] for key in sorted(wanted) if key not in moved and key not in secret}
+        why_not = "; ".join(
+            f"{', '.join(keys)}: {why}"
+            for keys, why in ((moved, "changed since"), (secret, "the old value was never read"))
+            if keys
+        )
+        if not left:
+            return Undone(why_not=why_not)
+        fields = tuple(FieldChange(("config", key), wanted[key], value) for key, value in left.items())
+        back = replace(
+            self,
+            id=f"alter:{self.address}",
+            needs=(),
+            set={key: value for key, value in left.items() if value is not None},
+            unset=tuple(key for key, value in left.items() if value is None),
+            old={key: wanted[key] for key in left},
+        )
+        steps: tuple[Step, ...] = (back,)
+        if entry is not None:
+            spec = {key: value for key, value in entry.spec.items() if key.removeprefix(CONFIG) not in left}
+            spec |= {CONFIG + key: value for key, value in back.set.items()}
+            steps = (back, Own.after(back, replace(entry, spec=spec)))
+        return Undone(Change(self.address, Action.UPDATE, applied.undoing, fields), steps, why_not)
+
+
+@dataclass(frozen=True, slots=True)
+class Reassign(TopicStep):
+    """Changes the replication factor: has the wanted replicas of every partition."""
+
+    verb = "reassign"
+    past = "reassigned"
+    in_progress = "moving replicas"
+
+    replicas: tuple[tuple[int, ...], ...]
+    old: tuple[tuple[int, ...], ...]
+
+    def details(self, hidden: Collection[str]) -> Iterator[str]:
+        yield f"{_counts(self.old)} -> {_counts(self.replicas)} replicas"
+
+    @property
+    def right(self) -> str:
+        return "ALTER on the cluster"
+
+    def differences(self, live: ObservedTopic, superseded: Collection[str]) -> Iterator[str]:
+        # Partitions that were added since were not moved.
+        pairs = zip(live.replicas, self.replicas, strict=False)
+        if any(set(now) != set(planned) for now, planned in pairs):
+            yield "its replicas moved since"
+
+    def undo(self, now: ObservedCluster, entry: RegistryEntry | None, applied: ApplyRecord) -> Undone:
+        live = now.topics.get(self.topic)
+        if live is None or live.replicas != self.replicas:
+            return Undone(why_not="its replicas moved since")
+        fields = (FieldChange(REPLICATION, live.replication_factors, replication_factors(self.old)),)
+        back = replace(self, id=f"reassign:{self.address}", needs=(), replicas=self.old, old=self.replicas)
+        return Undone(Change(self.address, Action.UPDATE, applied.undoing, fields), (back,))
+
+
+@dataclass(frozen=True, slots=True)
+class DeleteTopic(TopicStep):
+    """Deletes the topic with the planned `topic_id`, never another topic of the same name."""
+
+    verb = "delete"
+    past = "deleted"
+    after_jobs = True
+
+    topic_id: str
+
+    def details(self, hidden: Collection[str]) -> Iterator[str]:
+        yield f"with its records (topic id {self.topic_id})"
+
+    @property
+    def right(self) -> str:
+        return f"DELETE on the topic {self.topic}"
+
+    def no_longer_done(
+        self, now: ObservedCluster, entry: RegistryEntry | None, superseded: Collection[str]
+    ) -> Iterator[str]:
+        yield from ("was created again since",) if self.topic in now.topics else ()
+
+    def undo(self, now: ObservedCluster, entry: RegistryEntry | None, applied: ApplyRecord) -> Undone:
+        return Undone(why_not="its records are gone", hint="declare it again for an empty one")
+
+
+def _or_default(number: int | None) -> str:
+    return "as the cluster has it" if number is None else str(number)
+
+
+def _settings(values: Mapping[str, str], hidden: Collection[str]) -> str:
+    return ", ".join(
+        f"{key}={SENSITIVE if key in hidden or looks_secret(key) else readable(key, value)}"
+        for key, value in sorted(values.items())
+    )
+
+
+def _counts(replicas: Sequence[Sequence[int]]) -> str:
+    return ", ".join(str(factor) for factor in sorted({len(partition) for partition in replicas}))
+
+
+def _own_value(live: ObservedTopic, key: str) -> str | None:
+    """Returns the value that is set on the topic itself; None also for one that the broker never returns."""
+    value = explicit(live, key)
+    return None if value is None else value.value
+
+
+def _other_partitions(live: ObservedTopic, partitions: int | None) -> Iterator[str]:
+    if partitions not in (None, live.partitions):
+        yield f"has {live.partitions} partitions now, the plan gave it {partitions}"
+
+
+def _other_settings(live: ObservedTopic, wanted: Mapping[str, str | None]) -> Iterator[str]:
+    """Yields the settings that have another value now. A value that the broker never returns is left out."""
+    for key, value in sorted(wanted.items()):
+        config = explicit(live, key)
+        now = _own_value(live, key)
+        if (config is None or not config.sensitive) and not same_value(key, value, now):
+            yield f"{key} is {_shown(key, now)} now, the plan made it {_shown(key, value)}"
+
+
+def _shown(key: str, value: str | None) -> str:
+    return "not set" if value is None else readable(key, value)
+
+
+class Topics(ObjectKind):
+    """Topics, declared ones and mirrors."""
+
+    def steps(
+        self,
+        change: Change,
+        desired: DesiredTopic,
+        cluster: ObservedCluster,
+        entry: RegistryEntry | None,
+        topology: str,
+    ) -> list[Step]:
+        """The topic is created or altered, then registered."""
+        live, address = cluster.topics.get(desired.name), desired.address
+        created = live is None or (entry is not None and entry.created)
+        steps: list[Step] = (
+            [_create(desired)] if live is None else _update(change, desired, live, cluster, entry)
+        )
+        record = topic_entry(desired, topology, None if live is None else live.id, created=created)
+        needs = tuple(step.id for step in steps)
+        return [*steps, Own(f"own:{address}", address, desired.cluster, record, needs=needs)]
+
+    def removal(self, change: Change, entry: RegistryEntry, cluster: ObservedCluster) -> list[Step]:
+        live, address = cluster.topics.get(entry.address.name), entry.address
+        if live is None or change.action is not Action.DELETE:
+            return []
+        topic_id = entry.spec.get(ID, live.id)
+        return [DeleteTopic(f"delete:{address}", address, cluster.name, address.name, topic_id)]
+
+    def keys(self, change: Change) -> frozenset[str]:
+        configs = [state.get("config") for state in (change.before, change.after) if state is not None]
+        return frozenset(key for config in configs if isinstance(config, Mapping) for key in config)
+
+    def difference(
+        self, then: SeenObject, now: SeenObject, keys: Collection[str], steps: Sequence[Step]
+    ) -> str:
+        before, after = (seen.cluster.topics.get(seen.address.name) for seen in (then, now))
+        if difference := other_owner(then, now) or appeared(before, after):
+            return difference
+        if before is not None and after is not None:
+            if before.id != after.id:
+                return "was deleted and created again since the plan was made"
+            if before.partitions != after.partitions:
+                return f"has {after.partitions} partitions now, {before.partitions} when the plan was made"
+            if before.replicas != after.replicas and any(isinstance(step, Reassign) for step in steps):
+                return "its replicas moved since the plan was made"
+        if then.entry is not None and _removal(then.entry) != _removal(now.entry):
+            meant = f"{_removal(now.entry)} now, {_removal(then.entry)} when the plan was made"
+            return f"removing it means {meant}"
+        if before is not None and after is not None:
+            for key in sorted(keys):
+                values = [_own_value(live, key) for live in (before, after)]
+                if not same_value(key, *values):
+                    return other_value(key, *(_shown(key, value) for value in values))
+        return ""
+
+
+def _removal(entry: RegistryEntry | None) -> str:
+    """Returns what the registry says about removing a topic: `keep`, `delete` or `protected`."""
+    if entry is None:
+        return ""
+    return "protected" if entry.protect else entry.on_remove.value
+
+
+def _create(topic: DesiredTopic) -> CreateTopic:
+    return CreateTopic(
+        id=f"create:{topic.address}",
+        address=topic.address,
+        cluster=topic.cluster,
+        topic=topic.name,
+        partitions=topic.partitions,
+        replication=topic.replication,
+        config=dict(sorted(topic.config.items())),
+    )
+
+
+def _update(
+    change: Change,
+    topic: DesiredTopic,
+    live: ObservedTopic,
+    cluster: ObservedCluster,
+    entry: RegistryEntry | None,
+) -> list[Step]:
+    moving = {one.path for one in change.fields}
+    alter = _alter(change, topic, entry)
+    reassign = _reassign(topic, live, cluster) if ("replication",) in moving else []
+    grow = _grow(topic, live) if ("partitions",) in moving else []
+    if alter and reassign:
+        if _replicas_first(topic, live):
+            alter = [replace(alter[0], needs=(reassign[0].id,))]
+        else:
+            reassign = [replace(reassign[0], needs=(alter[0].id,))]
+    if grow and reassign:
+        # New partitions take the replication of existing ones, and a reassignment names existing ones only.
+        grow = [replace(grow[0], needs=(reassign[0].id,))]
+    return [*alter, *reassign, *grow]
+
+
+def _replicas_first(topic: DesiredTopic, live: ObservedTopic) -> bool:
+    """Returns whether replicas change before min.insync.replicas does.
+
+    min.insync.replicas must never exceed the number of replicas of any partition.
+    """
+    wanted = topic.replication or 0
+    if all(len(one) <= wanted for one in live.replicas):
+        return True
+    least = topic.config.get("min.insync.replicas", "")
+    return least.isdecimal() and int(least) > live.replication
+
+
+def _grow(topic: DesiredTopic, live: ObservedTopic) -> list[Step]:
+    if topic.partitions is None or topic.partitions <= live.partitions:
+        return []
+    step_id = f"grow:{topic.address}"
+    return [
+        GrowPartitions(step_id, topic.address, topic.cluster, topic.name, live.partitions, topic.partitions)
+    ]
+
+
+def _reassign(topic: DesiredTopic, live: ObservedTopic, cluster: ObservedCluster) -> list[Step]:
+    wanted = wanted_replicas(live.replicas, topic.replication or 0, cluster.brokers)
+    if wanted is None:
+        return []
+    step_id = f"reassign:{topic.address}"
+    return [Reassign(step_id, topic.address, topic.cluster, topic.name, wanted, live.replicas)]
+
+
+def _alter(change: Change, topic: DesiredTopic, entry: RegistryEntry | None) -> list[AlterConfigs]:
+    """Returns one step for all settings. Its id says if it restores limits that a failback lifted."""
+    configs = [one for one in change.fields if one.path[0] == "config"]
+    if not configs:
+        return []
+    values = {**topic.restored, **topic.config}
+    restores = given_back_after(topic, entry) & {one.key for one in configs}
+    return [
+        AlterConfigs(
+            id=f"{RESTORE if restores else 'alter:'}{topic.address}",
+            address=topic.address,
+            cluster=topic.cluster,
+            topic=topic.name,
+            set={one.key: values[one.key] for one in configs if one.new is not None},
+            unset=tuple(one.key for one in configs if one.new is None),
+            old={one.key: _readable_old(one) for one in configs},
+        )
+    ]
+
+
+def _readable_old(one: FieldChange) -> str | None:
+    return None if one.old is None or one.sensitive else str(one.old)
+
+
+def wanted_replicas(
+    replicas: Sequence[tuple[int, ...]], replication: int, brokers: Sequence[ObservedBroker]
+) -> tuple[tuple[int, ...], ...] | None:
+    """Returns the new replicas of each partition; None if there are fewer live brokers than replicas.
+
+    As few replicas as possible move. Replicas that stay keep their place, and the preferred leader stays
+    first. A new replica goes to the broker with the fewest replicas of this topic, on an unused rack if one
+    is left.
+    """
+    if replication < 1 or replication > len(brokers):
+        return None
+    racks = {broker.id: broker.rack for broker in brokers}
+    load = Counter({broker.id: 0 for broker in brokers})
+    kept = [tuple(one for one in partition if one in racks)[:replication] for partition in replicas]
+    for partition in kept:
+        load.update(partition)
+    wanted = []
+    for partition in kept:
+        chosen = list(partition)
+        while len(chosen) < replication:
+            used_racks = {racks[one] for one in chosen if racks[one] is not None}
+            broker = min(
+                (one for one in racks if one not in chosen),
+                key=lambda one: (racks[one] in used_racks, load[one], one),
+            )
+            load[broker] += 1
+            chosen.append(broker)
+        wanted.append(tuple(chosen))
+    return tuple(wanted)
