@@ -4,6 +4,16 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from planner.diff.compare import changed_fields
+from planner.diff.compared import (
+    ADOPTED,
+    AS_APPLIED,
+    NOT_DECLARED,
+    OUTSIDE,
+    Applied,
+    ComparedKind,
+    Owned,
+    unknown,
+)
 from planner.diff.record import (
     JOB,
     STATE,
@@ -16,9 +26,9 @@ from planner.diff.record import (
     left_over,
     names_of,
     recorded_flow,
+    unreadable,
     wanted_jobs,
 )
-from planner.diff.topics import ADOPTED, NOT_DECLARED
 from planner.diff.typed_values import flow_values, new_flow_values, same_flow
 from planner.diff.values import displayed
 from planner.graph.messages import few
@@ -34,14 +44,48 @@ RESUMES = "if it comes back it resumes from its ledger: nothing is lost or copie
 RESUMES_FROM_MANIFEST = "its files and their manifest stay: if it comes back it resumes from them"
 
 
-def flow_changes(desired: Desired, observed: Observed) -> list[Change]:
+class Flows(ComparedKind):
+    """Flows, at their destination."""
+
+    def changes(self, desired: Desired, observed: Observed, owned: Owned) -> list[Change]:
+        return _flow_changes(desired, observed)
+
+    def drifted(self, applied: Sequence[Applied], desired: Desired, observed: Observed) -> list[Change]:
+        jobs = destination_jobs(observed) if applied else {}
+        return [
+            unreadable(entry.address, cluster) or _drifted(entry, jobs[cluster.name])
+            for entry, cluster in applied
+        ]
+
+
+def _drifted(entry: RegistryEntry, known_jobs: DestinationJobs) -> Change:
+    applied = recorded_flow(entry)
+    now = known_jobs.flow(entry.address.name, "")
+    if applied is None or now is None:
+        return Change(entry.address, Action.NO_OP, AS_APPLIED)
+    before, after = flow_values(applied), flow_values(now[0])
+    fields = changed_fields(before, after)
+    return Change(
+        entry.address,
+        Action.UPDATE if fields else Action.NO_OP,
+        OUTSIDE if fields else AS_APPLIED,
+        fields,
+        before=before,
+        after=after,
+        unchanged=len(before) - len(fields),
+    )
+
+
+def _flow_changes(desired: Desired, observed: Observed) -> list[Change]:
     """Returns a change for every flow that is desired, or that is still recorded at a destination."""
     found = destination_jobs(observed)
     flows = {one.flow.name: one for one in desired.flows}
     unselected = {
         one.flow.name for one in desired.flows if not one.selection_known and one.flow.state in RUNNING
     }
-    changes: list[Change] = []
+    changes = [
+        unknown(flow_address(name), f"{flows[name].flow.source_cluster} unreachable") for name in unselected
+    ]
     wanted: set[str] = set()
     for job, destination in wanted_jobs(desired):
         wanted.update(job.flows)
@@ -52,12 +96,8 @@ def flow_changes(desired: Desired, observed: Observed) -> list[Change]:
                 if flow.name not in unselected
             )
         else:
-            why = f"(unknown: {destination} unreachable)"
-            changes += (
-                Change(flow_address(name), Action.UNKNOWN, why)
-                for name in job.flows
-                if name not in unselected
-            )
+            why = f"{destination} unreachable"
+            changes += (unknown(flow_address(name), why) for name in job.flows if name not in unselected)
     for address, known_jobs in left_over(Kind.FLOW, wanted, desired.topology, found):
         changes.append(_removed(known_jobs.entries[address], known_jobs))
     return changes

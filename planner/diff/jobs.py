@@ -8,6 +8,16 @@ from pathlib import PurePath
 import msgspec
 
 from planner.diff.compare import changed_fields
+from planner.diff.compared import (
+    ADOPTED,
+    AS_APPLIED,
+    OUTSIDE,
+    REMEMBERED,
+    Applied,
+    ComparedKind,
+    Owned,
+    unknown,
+)
 from planner.diff.record import (
     DESTINATION,
     LAUNCH,
@@ -20,9 +30,9 @@ from planner.diff.record import (
     job_entry,
     left_over,
     names_of,
+    unreadable,
     wanted_jobs,
 )
-from planner.diff.topics import ADOPTED
 from planner.diff.typed_values import (
     flow_states,
     job_values,
@@ -44,7 +54,28 @@ from runtime.contract.spec.restarts import regrouped
 EXACTLY = "every partition resumes exactly where its ledger says"
 
 
-def job_changes(desired: Desired, observed: Observed) -> list[Change]:
+class Jobs(ComparedKind):
+    """Jobs, at their destination."""
+
+    def changes(self, desired: Desired, observed: Observed, owned: Owned) -> list[Change]:
+        return _job_changes(desired, observed)
+
+    def drifted(self, applied: Sequence[Applied], desired: Desired, observed: Observed) -> list[Change]:
+        return [
+            unreadable(entry.address, cluster) or _drifted(entry, cluster.job(entry.address.name))
+            for entry, cluster in applied
+        ]
+
+
+def _drifted(entry: RegistryEntry, live: LiveJob | None) -> Change:
+    if live is not None and live.live:
+        return Change(entry.address, Action.NO_OP, AS_APPLIED)
+    field = FieldChange((STATE,), "running", "not running", note=_last_heartbeat(live))
+    states = {STATE: "running"}, {STATE: "not running"}
+    return Change(entry.address, Action.UPDATE, OUTSIDE, (field,), *states)
+
+
+def _job_changes(desired: Desired, observed: Observed) -> list[Change]:
     """Returns a change for every job that is desired, or that still runs or is recorded at a destination."""
     found = destination_jobs(observed)
     changes: list[Change] = []
@@ -53,8 +84,7 @@ def job_changes(desired: Desired, observed: Observed) -> list[Change]:
         wanted.add(job.job.name)
         known_jobs = found.get(destination)
         if known_jobs is None:
-            why = f"(unknown: {destination} unreachable)"
-            changes.append(Change(job.address, Action.UNKNOWN, why))
+            changes.append(unknown(job.address, f"{destination} unreachable"))
         else:
             before = elsewhere(job.address, destination, desired.topology, found)
             change = blocked(job.address, known_jobs, desired.topology) or _change(job, known_jobs, before)
@@ -90,7 +120,7 @@ def _started(job: DesiredJob, spec: JobSpec, entry: RegistryEntry | None, live: 
     reason = f"copies {copies}"
     notes: tuple[str, ...] = ()
     if entry is not None:
-        reason = f"not running: {last_heartbeat(live)}; it copies {copies}"
+        reason = f"not running: {_last_heartbeat(live)}; it copies {copies}"
         notes = (EXACTLY,)
     return Change(
         address=job.address,
@@ -110,7 +140,7 @@ _SHOWN = ("flows", "launcher", "master", "memory", "slots", "metrics")
 _SHOWN_IF_SET = ("conf", "options")
 
 
-def last_heartbeat(live: LiveJob | None) -> str:
+def _last_heartbeat(live: LiveJob | None) -> str:
     """Says when a job was last heard of."""
     if live is None:
         return "it never told of itself"
@@ -139,7 +169,7 @@ def _running(job: DesiredJob, spec: JobSpec, entry: RegistryEntry | None, live: 
     elif entry is None:
         reason = ADOPTED
     elif entry.spec != job_entry(spec, "").spec:
-        action, reason = Action.UPDATE, "only what is remembered of it changes"
+        action, reason = Action.UPDATE, REMEMBERED
         edits = (
             FieldChange(("recorded", LAUNCH), "as before", "as it runs", note="remembered at the cluster"),
         )

@@ -4,21 +4,37 @@ The fields of a quota are its limits, by Kafka's keys. Only limits that are desi
 compared: what others set on the same entity is left alone.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
 from msgspec import Struct
 
 from planner.diff.compare import PathDifference, Tree, differences
-from planner.diff.record import is_announced, origin_text
-from planner.diff.topics import ADOPTED, NOT_DECLARED, OUTSIDE
+from planner.diff.compared import (
+    ADOPTED,
+    AS_APPLIED,
+    DELETED,
+    GONE,
+    NEVER_MADE,
+    NOT_DECLARED,
+    OUTSIDE,
+    REMEMBERED,
+    WAS_THERE,
+    Applied,
+    ComparedKind,
+    Leaving,
+    Owned,
+    not_planned,
+    origin,
+    unknown,
+)
+from planner.diff.record import flow_of, is_announced, origin_text
 from planner.model.address import Address
 from planner.model.change import Action, Change, FieldChange
-from planner.model.desired import Declared, DesiredQuota, MirroredBy
-from planner.model.observed import ObservedCluster, RegistryEntry, recorded_quota
+from planner.model.desired import Declared, Desired, DesiredQuota, MirroredBy
+from planner.model.observed import Observed, ObservedCluster, RegistryEntry, recorded_quota
 from planner.model.topology import QuotaEntity
 
 QUOTAS = "quotas"  # the key of ObservedCluster.unreadable
-REMEMBERED = "only what is remembered of it changes"
 
 
 class QuotaPair(Struct, frozen=True):
@@ -39,35 +55,43 @@ def _tree(keys: Iterable[str], values: Mapping[str, float]) -> Tree:
     return {(key,): values.get(key) for key in keys}
 
 
-def quota_changes(
-    quotas: Iterable[DesiredQuota],
-    clusters: Mapping[str, ObservedCluster],
-    owned: Mapping[Address, RegistryEntry],
-    topology: str,
-) -> list[Change]:
-    """Returns one change for each quota. Its cluster answers."""
-    changes: list[Change] = []
-    pairs: list[QuotaPair] = []
-    for quota in quotas:
-        cluster, entry = clusters[quota.cluster], owned.get(quota.address)
-        if entry is not None and entry.topology != topology:
-            changes.append(Change(quota.address, Action.NO_OP, f"owned by topology {entry.topology!r}"))
-        elif (unknown := unreadable_quota(quota.address, cluster)) is not None:
-            changes.append(unknown)
-        else:
-            recorded = recorded_quota(entry.spec) if entry is not None else None
-            live = cluster.quotas.get(quota.entity, {})
-            pairs.append(QuotaPair(quota, live, entry, recorded[1] if recorded is not None else {}))
-    differing = differences([pair.trees for pair in pairs])
-    changes += (_compared(pair, found) for pair, found in zip(pairs, differing, strict=True))
-    return changes
+class Quotas(ComparedKind):
+    """Client quotas of an entity."""
+
+    def changes(self, desired: Desired, observed: Observed, owned: Owned) -> list[Change]:
+        changes: list[Change] = []
+        pairs: list[QuotaPair] = []
+        for quota in desired.quotas:
+            cluster, entry = observed.reachable(quota.cluster), owned.get(quota.address)
+            change = not_planned(quota.address, observed, owned, desired.topology)
+            if change is None and cluster is not None:
+                change = _unreadable(quota.address, cluster)
+            if change is not None:
+                changes.append(change)
+            elif cluster is not None:
+                recorded = recorded_quota(entry.spec) if entry is not None else None
+                live = cluster.quotas.get(quota.entity, {})
+                pairs.append(QuotaPair(quota, live, entry, recorded[1] if recorded is not None else {}))
+        differing = differences([pair.trees for pair in pairs])
+        changes += (_compared(pair, found) for pair, found in zip(pairs, differing, strict=True))
+        return changes
+
+    def removed(self, entry: RegistryEntry, cluster: ObservedCluster, leaving: Leaving) -> Change | None:
+        """Only a quota that the topology made is deleted, and of it only the limits that it set."""
+        if leaving.stays_unknown(entry):
+            return leaving.unknown(entry)
+        return _unreadable(entry.address, cluster) or _removed(entry, cluster)
+
+    def drifted(self, applied: Sequence[Applied], desired: Desired, observed: Observed) -> list[Change]:
+        """A mirrored quota changes by a plan alone."""
+        return [_unreadable(entry.address, cluster) or _drifted(entry, cluster) for entry, cluster in applied]
 
 
-def unreadable_quota(address: Address, cluster: ObservedCluster) -> Change | None:
+def _unreadable(address: Address, cluster: ObservedCluster) -> Change | None:
     """Returns the change of a quota that could not be read."""
     if QUOTAS not in cluster.unreadable:
         return None
-    return Change(address, Action.UNKNOWN, f"(unknown: {cluster.unreadable[QUOTAS]})")
+    return unknown(address, cluster.unreadable[QUOTAS])
 
 
 def _compared(pair: QuotaPair, differing: Iterable[PathDifference]) -> Change:
@@ -80,7 +104,7 @@ def _compared(pair: QuotaPair, differing: Iterable[PathDifference]) -> Change:
     unchanged = sum(key not in moved for key in quota.values)
     if not pair.live:
         gone = entry is not None and not is_announced(entry)
-        reason = _origin(quota) + ("; it was deleted outside the topology" if gone else "")
+        reason = origin(quota.origin) + ("; it was deleted outside the topology" if gone else "")
         # What was applied and is not desired is gone with the rest.
         return Change(quota.address, Action.CREATE, reason, tuple(fields), None, after)
     every = (*fields, *recorded)
@@ -134,61 +158,42 @@ def _reason(pair: QuotaPair, fields: Iterable[FieldChange], recorded: Iterable[F
         return f"made by an apply that was cut short; {REMEMBERED}"
     match pair.quota.origin:
         case MirroredBy():
-            return _origin(pair.quota)
+            return origin(pair.quota.origin)
         case Declared() if listed and all(one.note == OUTSIDE for one in listed):
             return OUTSIDE
         case Declared() if listed:
             return "the topology changed"
         case _:
-            return REMEMBERED if any(recorded) else _origin(pair.quota)
+            return REMEMBERED if any(recorded) else origin(pair.quota.origin)
 
 
-def _origin(quota: DesiredQuota) -> str:
-    match quota.origin:
-        case MirroredBy(flow=flow):
-            return f"mirrored by flow.{flow}"
-        case _:
-            return "declared"
-
-
-def removed_quota(entry: RegistryEntry, cluster: ObservedCluster, flow: str | None) -> Change | None:
-    """Returns the change of a quota that the topology owns and no longer desires.
-
-    Only a quota that the topology made is deleted, and of it only the limits that it set. `flow` is the one
-    that mirrored it.
-    """
-    if (unknown := unreadable_quota(entry.address, cluster)) is not None:
-        return unknown
+def _removed(entry: RegistryEntry, cluster: ObservedCluster) -> Change:
     recorded = recorded_quota(entry.spec)
     entity, applied = recorded if recorded is not None else (QuotaEntity(), {})
     live = cluster.quotas.get(entity, {})
     fields = tuple(FieldChange((key,), live[key], None) for key in applied if key in live)
     if not fields:
-        never = "never made: an apply was cut short"
-        gone = never if is_announced(entry) else "already gone from the cluster"
-        return Change(entry.address, Action.FORGET, gone)
+        return Change(entry.address, Action.FORGET, NEVER_MADE if is_announced(entry) else GONE)
     if not entry.created:
-        return Change(entry.address, Action.FORGET, "leaves the topology; it was there before and stays")
+        return Change(entry.address, Action.FORGET, WAS_THERE)
     notes = ["what it limited has no limit any more, unless another quota applies to it"]
     if others := sorted(live.keys() - applied.keys()):
         notes.append(f"limits that others set stay: {', '.join(others)}")
+    flow = flow_of(entry)
     reason = "leaves the topology" if flow is None else f"no longer mirrored by flow.{flow}"
     before = {**entity.parts, **{one.key: one.old for one in fields}}
     return Change(entry.address, Action.DELETE, reason, fields, before=before, notes=tuple(notes))
 
 
-def drifted_quota(entry: RegistryEntry, cluster: ObservedCluster) -> Change:
-    """Compares a quota as it was applied with its live limits. A mirrored one changes by a plan alone."""
-    if (unknown := unreadable_quota(entry.address, cluster)) is not None:
-        return unknown
-    as_applied = Change(entry.address, Action.NO_OP, "as applied")
+def _drifted(entry: RegistryEntry, cluster: ObservedCluster) -> Change:
+    as_applied = Change(entry.address, Action.NO_OP, AS_APPLIED)
     if (recorded := recorded_quota(entry.spec)) is None or is_announced(entry):
         return as_applied
     entity, applied = recorded
     live = cluster.quotas.get(entity, {})
     before = {**entity.parts, **applied}
     if not applied.keys() & live.keys():
-        return Change(entry.address, Action.DELETE, "deleted outside the topology", before=before)
+        return Change(entry.address, Action.DELETE, DELETED, before=before)
     (found,) = differences([(_tree(applied, applied), _tree(applied, live))])
     if not found:
         return as_applied

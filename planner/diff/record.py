@@ -310,6 +310,12 @@ def blocked(address: Address, known_jobs: DestinationJobs, topology: str) -> Cha
     return None
 
 
+def unreadable(address: Address, cluster: ObservedCluster) -> Change | None:
+    """Returns the change of a flow or a job whose destination's jobs or registry could not be read."""
+    why = cluster.unreadable.get(JOBS) or cluster.unreadable.get(REGISTRY)
+    return Change(address, Action.UNKNOWN, f"(unknown: {why})") if why else None
+
+
 def names_of(places: Iterable[DestinationJobs]) -> str:
     return " and ".join(one.cluster.name for one in places)
 

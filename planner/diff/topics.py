@@ -1,4 +1,4 @@
-"""Compares desired topics with the live ones, and returns their changes with reason and consequences."""
+"""Compares topics: desired ones with the live ones, those that leave the topology, and what was applied."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
@@ -6,36 +6,60 @@ from typing import assert_never
 
 from msgspec import Struct
 
-from planner.diff.compare import PathDifference, Secret, Tree, differences, without_secret
-from planner.diff.record import topic_spec
+from planner.diff.compare import Leaf, PathDifference, Secret, Tree, differences, same, without_secret
+from planner.diff.compared import (
+    ADOPTED,
+    AS_APPLIED,
+    DELETED,
+    GONE,
+    NOT_DECLARED,
+    OUTSIDE,
+    REMEMBERED,
+    Applied,
+    ComparedKind,
+    Leaving,
+    Owned,
+    not_planned,
+    origin,
+    unknown,
+)
+from planner.diff.record import SOURCE_CLUSTER, SOURCE_TOPIC, flow_of, topic_spec
 from planner.diff.typed_values import (
     PARTITIONS,
     REPLICATION,
     config_path,
+    explicit,
     given_back_after,
     is_sensitive,
+    recorded_config,
     topic_trees,
 )
-from planner.diff.values import same_value
-from planner.model.address import Address
+from planner.diff.values import bytes_as_text, same_value
+from planner.model.address import Address, topic_address
 from planner.model.change import Action, Change, FieldChange, Path
-from planner.model.desired import Declared, DesiredTopic, LiftedLimits, MirroredBy, QuarantineOf
+from planner.model.desired import (
+    Declared,
+    Desired,
+    DesiredFlow,
+    DesiredTopic,
+    LiftedLimits,
+    MirroredBy,
+    QuarantineOf,
+)
 from planner.model.observed import (
     BEFORE,
     CONFIG,
     ID,
     MIRRORED,
     ConfigSource,
+    Observed,
     ObservedCluster,
     ObservedTopic,
     RegistryEntry,
 )
-from planner.model.topology import OnRemove
+from planner.model.topology import Flow, FlowState, OnRemove, OnSourceDelete
 
-OUTSIDE = "changed outside the topology"
-NOT_DECLARED = "no longer declared"
 RESTORED = "restored after the failback"
-ADOPTED = "exists, will be managed"
 
 
 class TopicPair(Struct, frozen=True):
@@ -49,36 +73,83 @@ class TopicPair(Struct, frozen=True):
     new: Tree
 
 
-def topic_changes(
-    topics: Iterable[DesiredTopic],
-    clusters: Mapping[str, ObservedCluster],
-    owned: Mapping[Address, RegistryEntry],
-    topology: str,
-) -> list[Change]:
-    """Returns one change for each topic. Its cluster could be read."""
-    changes: list[Change] = []
-    pairs: list[TopicPair] = []
-    for topic in topics:
-        cluster = clusters[topic.cluster]
-        entry = owned.get(topic.address)
-        live = cluster.topics.get(topic.name)
-        if topic.name in cluster.hidden:
-            why = f"(unknown: not authorized to describe {topic.cluster}/{topic.name})"
-            changes.append(Change(topic.address, Action.UNKNOWN, why))
-        elif entry is not None and entry.topology != topology:
-            changes.append(Change(topic.address, Action.NO_OP, f"owned by topology {entry.topology!r}"))
-        elif live is None:
-            changes.append(_create(topic, entry, cluster))
-        else:
-            pairs.append(TopicPair(topic, live, entry, cluster, *topic_trees(topic, live, entry)))
-    differing = differences([(pair.old, pair.new) for pair in pairs])
-    recorded = differences(
-        [_recorded_trees(pair, found) for pair, found in zip(pairs, differing, strict=True)]
-    )
-    changes.extend(
-        _compared(pair, found, other) for pair, found, other in zip(pairs, differing, recorded, strict=True)
-    )
-    return changes
+class Topics(ComparedKind):
+    """Topics, declared ones and mirrors."""
+
+    def changes(self, desired: Desired, observed: Observed, owned: Owned) -> list[Change]:
+        changes: list[Change] = []
+        pairs: list[TopicPair] = []
+        for topic in desired.topics:
+            cluster, entry = observed.reachable(topic.cluster), owned.get(topic.address)
+            if cluster is not None and topic.name in cluster.hidden:
+                changes.append(_hidden(topic.address))
+            elif (change := not_planned(topic.address, observed, owned, desired.topology)) is not None:
+                changes.append(change)
+            elif cluster is not None and (live := cluster.topics.get(topic.name)) is not None:
+                pairs.append(TopicPair(topic, live, entry, cluster, *topic_trees(topic, live, entry)))
+            elif cluster is not None:
+                changes.append(_create(topic, entry, cluster))
+        differing = differences([(pair.old, pair.new) for pair in pairs])
+        recorded = differences(
+            [_recorded_trees(pair, found) for pair, found in zip(pairs, differing, strict=True)]
+        )
+        changes.extend(
+            _compared(pair, found, other)
+            for pair, found, other in zip(pairs, differing, recorded, strict=True)
+        )
+        return changes
+
+    def removed(self, entry: RegistryEntry, cluster: ObservedCluster, leaving: Leaving) -> Change | None:
+        name = entry.address.name
+        if name in cluster.hidden:
+            return _hidden(entry.address)
+        live = cluster.topics.get(name)
+        if live is None:
+            return Change(entry.address, Action.FORGET, GONE)
+        if entry.is_another(live.id):
+            return Change(entry.address, Action.FORGET, "another topic has its name now, which is left alone")
+        flow_name = flow_of(entry)
+        if flow_name is None:
+            if entry.on_remove is OnRemove.DELETE:
+                return _delete(
+                    entry, live, cluster, "leaves the topology; on_remove: delete, as last applied"
+                )
+            return Change(
+                entry.address, Action.FORGET, "leaves the topology; on_remove: keep, it stays as it is"
+            )
+        flow = leaving.flow_of(entry)
+        if flow is None:
+            return Change(
+                entry.address, Action.FORGET, f"flow.{flow_name} leaves the topology; its mirror stays"
+            )
+        return _mirror(entry, live, cluster, leaving, flow)
+
+    def drifted(self, applied: Sequence[Applied], desired: Desired, observed: Observed) -> list[Change]:
+        """A mirror follows its source while the job runs.
+
+        So a value has not drifted if the source has it, or is to have it by its declaration.
+        """
+        mirrors = {one.address: MirrorDrift(one, _source_of(one, observed)) for one in desired.topics}
+        changes: list[Change] = []
+        topics: list[AppliedTopic] = []
+        for entry, cluster in applied:
+            live = cluster.topics.get(entry.address.name)
+            if entry.address.name in cluster.hidden:
+                changes.append(_hidden(entry.address))
+            elif live is None:
+                changes.append(
+                    Change(entry.address, Action.DELETE, DELETED, before=_applied_state(entry, None))
+                )
+            else:
+                mirror = mirrors.get(entry.address) if flow_of(entry) else None
+                topics.append(AppliedTopic(entry, live, mirror, *_applied_trees(entry, live)))
+        differing = differences([(one.applied, one.found) for one in topics])
+        changes += (_drift(one, found) for one, found in zip(topics, differing, strict=True))
+        return changes
+
+
+def _hidden(address: Address) -> Change:
+    return unknown(address, f"not authorized to describe {address.cluster}/{address.name}")
 
 
 def _create(topic: DesiredTopic, entry: RegistryEntry | None, cluster: ObservedCluster) -> Change:
@@ -96,7 +167,7 @@ def _create(topic: DesiredTopic, entry: RegistryEntry | None, cluster: ObservedC
         "config": dict(sorted(topic.config.items())),
         **_guards(topic),
     }
-    return Change(topic.address, Action.CREATE, _origin(topic) + gone, tuple(fields), None, after)
+    return Change(topic.address, Action.CREATE, origin(topic.origin) + gone, tuple(fields), None, after)
 
 
 def _guards(topic: DesiredTopic) -> dict[str, object]:
@@ -279,7 +350,7 @@ def _reason(topic: DesiredTopic, fields: Sequence[FieldChange], *, adopted: bool
         return ADOPTED
     match topic.origin:
         case MirroredBy() | QuarantineOf():
-            return _origin(topic)
+            return origin(topic.origin)
         case Declared() if not fields:
             return "declared"
         case Declared() if all(one.note == OUTSIDE for one in fields):
@@ -291,20 +362,183 @@ def _reason(topic: DesiredTopic, fields: Sequence[FieldChange], *, adopted: bool
         case Declared() if all(one.note == RESTORED for one in fields):
             return RESTORED
         case Declared() if all(one.path[0] == "recorded" for one in fields):
-            return "only what is remembered of it changes"
+            return REMEMBERED
         case Declared():
             return "the topology changed"
         case _:
             assert_never(topic.origin)
 
 
-def _origin(topic: DesiredTopic) -> str:
+def _mirror(
+    entry: RegistryEntry,
+    live: ObservedTopic,
+    cluster: ObservedCluster,
+    leaving: Leaving,
+    desired: DesiredFlow,
+) -> Change | None:
+    flow = desired.flow
+    if not desired.selection_known:
+        return leaving.unknown(entry)
+    if cluster.name != flow.destination_cluster:
+        why = f"flow.{flow.name} copies to {flow.destination_cluster} now; its mirror stays"
+        return Change(entry.address, Action.FORGET, why)
+    source = f"{entry.spec.get(SOURCE_CLUSTER, flow.source_cluster)}/{entry.spec.get(SOURCE_TOPIC, '')}"
+    if not _source_is_gone(entry, leaving, flow):
+        return Change(entry.address, Action.FORGET, f"flow.{flow.name} no longer selects {source}; it stays")
+    if flow.on_source_delete is OnSourceDelete.DELETE and flow.state is FlowState.ACTIVE:
+        why = f"{source} was deleted; on_source_delete: delete of flow.{flow.name}"
+        return _delete(entry, live, cluster, why)
+    return Change(entry.address, Action.FORGET, f"{source} was deleted; the mirror stays")
+
+
+def _goes(entry: RegistryEntry, observed: Observed) -> bool:
+    """Returns whether this plan deletes the topic, which was declared with `on_remove: delete`."""
+    cluster = observed.reachable(entry.address.cluster or "")
+    live = cluster.topics.get(entry.address.name) if cluster is not None else None
+    asked = flow_of(entry) is None and entry.on_remove is OnRemove.DELETE
+    return asked and live is not None and not entry.is_another(live.id)
+
+
+def _source_is_gone(entry: RegistryEntry, leaving: Leaving, flow: Flow) -> bool:
+    """Returns whether the source topic of a mirror is deleted, or is deleted by this plan."""
+    name = entry.spec.get(SOURCE_TOPIC)
+    source = leaving.observed.reachable(flow.source_cluster)
+    if name is None or source is None or entry.spec.get(SOURCE_CLUSTER) != flow.source_cluster:
+        return False
+    address = topic_address(flow.source_cluster, name)
+    leaves = leaving.entries.get(address)
+    if leaves is not None and _goes(leaves, leaving.observed):
+        return True
+    return name not in source.topics and name not in source.hidden
+
+
+def _delete(entry: RegistryEntry, live: ObservedTopic, cluster: ObservedCluster, reason: str) -> Change:
+    before: dict[str, object] = {
+        "partitions": live.partitions,
+        "replication": live.replication_factors,
+        "config": recorded_config(entry, live),
+    }
+    return Change(entry.address, Action.DELETE, reason, before=before, notes=_what_goes(live.name, cluster))
+
+
+def _what_goes(name: str, cluster: ObservedCluster) -> tuple[str, ...]:
+    """Returns the notes about the size of a topic and the groups that commit to it, where these were read."""
+    notes = []
+    if cluster.sizes is not None and (size := cluster.sizes.get(name, 0)):
+        notes.append(f"the topic holds {bytes_as_text(size)} of records, which are lost with it")
+    groups = sorted(group for group, topics in (cluster.group_topics or {}).items() if name in topics)
+    if groups:
+        shown = ", ".join(groups[:5]) + (f" and {len(groups) - 5} more" if len(groups) > 5 else "")
+        notes.append(f"consumer groups that commit to it: {shown}")
+    return tuple(notes)
+
+
+class MirrorDrift(Struct, frozen=True):
+    """A mirror as its flow desires it, with the source topic whose settings the job copies."""
+
+    wanted: DesiredTopic
+    source: ObservedTopic | None
+
+
+def _source_of(topic: DesiredTopic, observed: Observed) -> ObservedTopic | None:
     match topic.origin:
-        case Declared():
-            return "declared"
-        case MirroredBy(flow=flow):
-            return f"mirrored by flow.{flow}"
-        case QuarantineOf(flow=flow, mirror=mirror):
-            return f"takes the bad records of {mirror}: on_bad_record of flow.{flow}"
+        case MirroredBy(source_cluster=cluster, source_topic=name):
+            live = observed.reachable(cluster)
+            return live.topics.get(name) if live is not None else None
+        case Declared() | QuarantineOf():
+            return None
         case _:
             assert_never(topic.origin)
+
+
+class AppliedTopic(Struct, frozen=True):
+    """A topic of the registry that exists, with the applied and the present values of its fields."""
+
+    entry: RegistryEntry
+    live: ObservedTopic
+    mirror: MirrorDrift | None
+    applied: Tree
+    found: Tree
+
+
+def _drift(topic: AppliedTopic, differing: Iterable[PathDifference]) -> Change:
+    entry, live, found = topic.entry, topic.live, topic.found
+    fields = tuple(
+        one.change(inherited=_effective(live, one.path[-1]))
+        for one in differing
+        if not _follows(one, topic.mirror)
+    )
+    again = entry.is_another(live.id)
+    action = Action.REPLACE if again else Action.UPDATE if fields else Action.NO_OP
+    reason = "deleted and made again outside the topology" if again else OUTSIDE
+    return Change(
+        entry.address,
+        action,
+        reason if action is not Action.NO_OP else AS_APPLIED,
+        fields,
+        before=_applied_state(entry, live),
+        after={
+            key: without_secret(value)
+            for key in entry.spec
+            if (value := found.get(_registry_path(key))) is not None
+        },
+        unchanged=len(found) - len(fields),
+    )
+
+
+def _applied_trees(entry: RegistryEntry, live: ObservedTopic) -> tuple[Tree, Tree]:
+    """Returns what the registry remembers of a topic, and the same fields as they are now, both as text.
+
+    The broker does not tell a sensitive setting, so that one counts as applied.
+    """
+    applied: dict[Path, Leaf] = {}
+    found: dict[Path, Leaf] = {}
+    for path, factors in ((PARTITIONS, live.partitions), (REPLICATION, live.replication_factors)):
+        if path[-1] in entry.spec:
+            applied[path] = entry.spec[path[-1]]
+            found[path] = str(factors) if isinstance(factors, int) else factors
+    for key, value in sorted(entry.config.items()):
+        path, now = config_path(key), explicit(live, key)
+        if is_sensitive(live, key):
+            applied[path], found[path] = Secret(value), None if now is None else Secret(value)
+        else:
+            applied[path], found[path] = value, None if now is None else now.value
+    return applied, found
+
+
+def _applied_state(entry: RegistryEntry, live: ObservedTopic | None) -> dict[str, object]:
+    shown = recorded_config(entry, live)
+    return {key: shown.get(key.removeprefix(CONFIG), value) for key, value in entry.spec.items()}
+
+
+def _registry_path(key: str) -> Path:
+    """Returns the path of a key of the registry."""
+    return config_path(key.removeprefix(CONFIG)) if key.startswith(CONFIG) else (key,)
+
+
+def _follows(one: PathDifference, mirror: MirrorDrift | None) -> bool:
+    """Returns whether a mirror has a value that its source has or is to have.
+
+    Since the mirror was promoted, nothing is asked of it and no value has drifted.
+    """
+    if mirror is None:
+        return False
+    wanted, source = mirror.wanted, mirror.source
+    if wanted.partitions is None and not wanted.config:
+        return True
+    match one.path:
+        case ("config", key) if key in wanted.config or key in wanted.unset:
+            of_source = explicit(source, key) if source is not None else None
+            asked = [wanted.config.get(key)]
+            asked += [] if source is None else [None if of_source is None else of_source.value]
+            return any(same(one.path, value, one.new) for value in asked)
+        case ("partitions",):
+            counts = {wanted.partitions, source.partitions if source is not None else None} - {None}
+            return one.new in {str(count) for count in counts}
+        case _:
+            return False
+
+
+def _effective(live: ObservedTopic, key: str) -> str | None:
+    value = live.config.get(key)
+    return None if value is None or value.sensitive else value.value

@@ -1,0 +1,150 @@
+"""Compares ACL rules with the live ones. A rule has no fields that change: it exists or it does not.
+
+A rule that `protect: acl` replaces is deleted and recorded. When it is no longer desired as replaced, it is
+created again and forgotten.
+"""
+
+from collections.abc import Sequence
+
+from planner.diff.compared import (
+    ADOPTED,
+    AS_APPLIED,
+    DELETED,
+    GONE,
+    NEVER_MADE,
+    WAS_THERE,
+    Applied,
+    ComparedKind,
+    Leaving,
+    Owned,
+    not_planned,
+    origin,
+    unknown,
+)
+from planner.diff.record import flow_of, is_announced
+from planner.model.address import Address
+from planner.model.change import Action, Change, FieldChange
+from planner.model.desired import Desired, DesiredAcl
+from planner.model.observed import REPLACED, Observed, ObservedCluster, RegistryEntry, acl_rule, acl_spec
+from planner.model.topology import AclRule
+
+ACLS = "acls"  # the key of ObservedCluster.unreadable
+_ALLOWS = "what it denied is allowed again, if another rule allows it"
+
+
+class Acls(ComparedKind):
+    """ACL rules."""
+
+    def changes(self, desired: Desired, observed: Observed, owned: Owned) -> list[Change]:
+        live = {
+            name: frozenset(cluster.acls or ())
+            for name in observed.clusters
+            if (cluster := observed.reachable(name)) is not None
+        }
+        changes: list[Change] = []
+        for acl in desired.acls:
+            cluster = observed.reachable(acl.rule.cluster)
+            if (change := not_planned(acl.address, observed, owned, desired.topology)) is not None:
+                changes.append(change)
+            elif cluster is not None:
+                changes.append(_change(acl, cluster, live[cluster.name], owned.get(acl.address)))
+        return changes
+
+    def removed(self, entry: RegistryEntry, cluster: ObservedCluster, leaving: Leaving) -> Change | None:
+        if leaving.stays_unknown(entry):
+            return leaving.unknown(entry)
+        if cluster.acls is None:
+            return _unreadable(entry.address, cluster)
+        rule = acl_rule(cluster.name, entry.spec)
+        if rule is not None and entry.is_replaced:
+            return _no_longer_replaced(entry, rule, cluster.acls)
+        if rule is None or rule not in cluster.acls:
+            return Change(entry.address, Action.FORGET, NEVER_MADE if is_announced(entry) else GONE)
+        if not entry.created:
+            return Change(entry.address, Action.FORGET, WAS_THERE)
+        notes = (_ALLOWS,) if rule.permission == "DENY" else ()
+        flow = flow_of(entry)
+        reason = "leaves the topology" if flow is None else f"no longer mirrored by flow.{flow}"
+        if entry.is_protection:
+            reason = "what it protected is no mirror any more, or was promoted"
+        return Change(entry.address, Action.DELETE, reason, before=dict(entry.spec), notes=notes)
+
+    def drifted(self, applied: Sequence[Applied], desired: Desired, observed: Observed) -> list[Change]:
+        changes = (_drifted(entry, cluster) for entry, cluster in applied)
+        return [change for change in changes if change is not None]
+
+
+def _change(
+    acl: DesiredAcl,
+    cluster: ObservedCluster,
+    live: frozenset[object],
+    entry: RegistryEntry | None,
+) -> Change:
+    after: dict[str, object] = dict(acl_spec(acl.rule))
+    if cluster.acls is None:
+        return _unreadable(acl.address, cluster) or Change(
+            acl.address, Action.NO_OP, f"{cluster.name} has no authorizer"
+        )
+    if acl.replaced:
+        return _replaced(acl, entry, live=acl.rule in live)
+    if acl.rule not in live:
+        known = entry is not None and not is_announced(entry)
+        gone = "; it was deleted outside the topology" if known else ""
+        return Change(acl.address, Action.CREATE, origin(acl.origin) + gone, after=after)
+    if entry is None:
+        return Change(acl.address, Action.NO_OP, ADOPTED, before=after, after=after, adopted=True)
+    if is_announced(entry):
+        field = FieldChange(("recorded", "spec"), "announced", "as it is", note="remembered at the cluster")
+        why = "made by an apply that was cut short; only what is remembered of it changes"
+        return Change(acl.address, Action.UPDATE, why, (field,), before=after, after=after)
+    return Change(acl.address, Action.NO_OP, origin(acl.origin), before=after, after=after)
+
+
+def _replaced(acl: DesiredAcl, entry: RegistryEntry | None, *, live: bool) -> Change:
+    """Returns the change of a rule that `protect: acl` takes away.
+
+    `after` is what the registry keeps of it.
+    """
+    before: dict[str, object] = dict(acl_spec(acl.rule))
+    recorded = {**before, REPLACED: "true"}
+    if live:
+        return Change(
+            acl.address,
+            Action.DELETE,
+            f"replaced by the rules of {origin(acl.origin)}; a promotion restores it",
+            before=before,
+            after=recorded,
+        )
+    if entry is None or not entry.is_replaced:
+        return Change(acl.address, Action.NO_OP, "it is gone")
+    return Change(
+        acl.address, Action.NO_OP, f"replaced: {origin(acl.origin)}", before=recorded, after=recorded
+    )
+
+
+def _unreadable(address: Address, cluster: ObservedCluster) -> Change | None:
+    """Returns the change of an ACL that could not be read; None where the cluster has no authorizer."""
+    if ACLS not in cluster.unreadable:
+        return None
+    return unknown(address, cluster.unreadable[ACLS])
+
+
+def _no_longer_replaced(entry: RegistryEntry, rule: AclRule, acls: Sequence[AclRule]) -> Change:
+    """Returns the change of a rule that `protect: acl` took away and no mirror needs replaced any more."""
+    if rule in acls:
+        return Change(entry.address, Action.FORGET, "it was replaced and is there again")
+    reason = "restored: it was replaced by protect: acl, and no mirror needs that any more"
+    return Change(entry.address, Action.CREATE, reason, before=dict(entry.spec), after=dict(acl_spec(rule)))
+
+
+def _drifted(entry: RegistryEntry, cluster: ObservedCluster) -> Change | None:
+    if cluster.acls is None:
+        return _unreadable(entry.address, cluster)
+    rule = acl_rule(cluster.name, entry.spec)
+    if entry.is_replaced:
+        if rule is None or rule not in cluster.acls:
+            return Change(entry.address, Action.NO_OP, AS_APPLIED)
+        return Change(entry.address, Action.CREATE, "made again outside the topology", after=dict(entry.spec))
+    if rule is None or rule in cluster.acls or is_announced(entry):
+        return Change(entry.address, Action.NO_OP, AS_APPLIED)
+    return Change(entry.address, Action.DELETE, DELETED, before=dict(entry.spec))

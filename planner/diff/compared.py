@@ -1,0 +1,94 @@
+"""A kind of object in the diff: what of it is compared, how its change reads, and when it has drifted."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+
+from msgspec import Struct
+
+from planner.diff.record import flow_of
+from planner.model.address import Address
+from planner.model.change import Action, Change
+from planner.model.desired import Declared, Desired, DesiredFlow, MirroredBy, QuarantineOf
+from planner.model.observed import Observed, ObservedCluster, RegistryEntry, Unreachable
+from planner.model.topology import ENDED
+
+OUTSIDE = "changed outside the topology"
+DELETED = "deleted outside the topology"
+NOT_DECLARED = "no longer declared"
+ADOPTED = "exists, will be managed"
+AS_APPLIED = "as applied"
+GONE = "already gone from the cluster"
+NEVER_MADE = "never made: an apply was cut short"
+WAS_THERE = "leaves the topology; it was there before and stays"
+REMEMBERED = "only what is remembered of it changes"
+
+Owned = Mapping[Address, RegistryEntry]
+Applied = tuple[RegistryEntry, ObservedCluster]  # what was applied, and the cluster as it is now
+
+
+class Leaving(Struct, frozen=True):
+    """What decides over the objects that leave the topology."""
+
+    observed: Observed
+    flows: Mapping[str, DesiredFlow]
+    entries: Owned
+
+    def flow_of(self, entry: RegistryEntry) -> DesiredFlow | None:
+        """Returns the flow that made the object; None where none did, or it left the topology too."""
+        return self.flows.get(flow_of(entry) or "")
+
+    def stays_unknown(self, entry: RegistryEntry) -> bool:
+        """Returns whether the source of the object's flow does not answer."""
+        flow = self.flow_of(entry)
+        return flow is not None and not flow.selection_known
+
+    def unknown(self, entry: RegistryEntry) -> Change | None:
+        """Returns the change while the source does not answer; None for a flow that has ended."""
+        flow = self.flow_of(entry)
+        if flow is None or flow.flow.state in ENDED:
+            return None
+        return unknown(entry.address, f"{flow.flow.source_cluster} unreachable")
+
+
+class ComparedKind(ABC):
+    """What is particular to one kind of object. `owned` are the registry entries of all topologies."""
+
+    @abstractmethod
+    def changes(self, desired: Desired, observed: Observed, owned: Owned) -> list[Change]:
+        """Returns one change for each desired object."""
+
+    def removed(self, entry: RegistryEntry, cluster: ObservedCluster, leaving: Leaving) -> Change | None:
+        """Returns the change of an object that the topology owns and no longer desires."""
+        return None
+
+    @abstractmethod
+    def drifted(self, applied: Sequence[Applied], desired: Desired, observed: Observed) -> list[Change]:
+        """Returns one change for each object: `old` is what was applied, `new` is what is there."""
+
+
+def unknown(address: Address, why: str) -> Change:
+    """Returns the change of an object that could not be read."""
+    return Change(address, Action.UNKNOWN, f"(unknown: {why})")
+
+
+def not_planned(address: Address, observed: Observed, owned: Owned, topology: str) -> Change | None:
+    """Returns the change of an object whose cluster is silent, or that another topology owns."""
+    if isinstance(observed.clusters.get(address.cluster or ""), Unreachable):
+        return unknown(address, f"{address.cluster} unreachable")
+    entry = owned.get(address)
+    if entry is not None and entry.topology != topology:
+        return Change(address, Action.NO_OP, f"owned by topology {entry.topology!r}")
+    return None
+
+
+def origin(made_by: Declared | MirroredBy | QuarantineOf | str) -> str:
+    """Returns where an object comes from, as a reason."""
+    match made_by:
+        case Declared():
+            return "declared"
+        case MirroredBy(flow=flow):
+            return f"mirrored by flow.{flow}"
+        case QuarantineOf(flow=flow, mirror=mirror):
+            return f"takes the bad records of {mirror}: on_bad_record of flow.{flow}"
+        case reason:
+            return reason
