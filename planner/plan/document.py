@@ -3,7 +3,7 @@
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
-from typing import Any, assert_never
+from typing import Any
 
 from planner.diff.values import displayed, displayed_values
 from planner.model.address import Kind
@@ -27,6 +27,17 @@ ACTIONS: Mapping[Action, tuple[str, ...]] = {
 }
 
 
+_COUNTED: Mapping[Action, tuple[str, ...]] = {
+    Action.NO_OP: (),
+    Action.CREATE: ("add",),
+    Action.UPDATE: ("change",),
+    Action.DELETE: ("destroy",),
+    Action.REPLACE: ("add", "destroy"),
+    Action.FORGET: ("forget",),
+    Action.UNKNOWN: ("unknown",),
+}
+
+
 @dataclass(frozen=True, slots=True)
 class ChangeSummary:
     """How many objects are added, changed, destroyed, adopted, forgotten and unknown."""
@@ -42,25 +53,9 @@ class ChangeSummary:
     def of(changes: Iterable[Change]) -> "ChangeSummary":
         """Counts the changes. A replacement counts as added and destroyed, a changed adoption as changed."""
         counted: Counter[str] = Counter()
-        for one in changes:
-            match one.action:
-                case Action.CREATE:
-                    counted["add"] += 1
-                case Action.UPDATE:
-                    counted["change"] += 1
-                case Action.DELETE:
-                    counted["destroy"] += 1
-                case Action.REPLACE:
-                    counted["add"] += 1
-                    counted["destroy"] += 1
-                case Action.FORGET:
-                    counted["forget"] += 1
-                case Action.UNKNOWN:
-                    counted["unknown"] += 1
-                case Action.NO_OP:
-                    counted["adopt"] += one.adopted
-                case _:
-                    assert_never(one.action)
+        for change in changes:
+            counted.update(_COUNTED[change.action])
+            counted["adopt"] += change.adopted and change.action is Action.NO_OP
         return ChangeSummary(**counted)
 
 

@@ -22,8 +22,8 @@ from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
 
 from planner.model.plan import Plan
-from planner.render.plan.documents import LABEL, html
-from planner.render.plan.words import SYMBOL, shown_changes, summary_line
+from planner.render.plan.documents import html
+from planner.render.plan.words import WORDS, shown_changes, summary_line
 from planner.render.reports import applies as history_words
 from planner.ui import pages
 from planner.ui.access import AccessPolicy, Gate, log_in, log_out
@@ -295,8 +295,7 @@ async def _plan(request: Request) -> Response:
             "changes": {
                 kind: pages.rows(shown_changes(one) if one else (), 1) for kind, one in answers.items()
             },
-            "label": LABEL,
-            "symbol": SYMBOL,
+            "words": WORDS,
         }
 
     return site.page("plan", request, values)

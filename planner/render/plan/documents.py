@@ -20,16 +20,7 @@ from planner.model.forecast import FlowForecast, Simulation
 from planner.model.plan import Mode, Plan, PlannedFlow, digest
 from planner.plan.document import ChangeSummary
 from planner.render.drawing import ACROSS_THE_SCREEN, DOWN_THE_SCREEN, Drawing, Measures, draw
-from planner.render.plan.words import (
-    LEGEND,
-    SYMBOL,
-    ChangeGroup,
-    grouped,
-    has,
-    shown_changes,
-    summary_line,
-    will,
-)
+from planner.render.plan.words import WORDS, ChangeGroup, grouped, shown_changes, summary_line, verb
 from planner.render.readable import UNKNOWN, count, octets, one_line, per_second, plural, span
 from planner.render.table import Column, table
 
@@ -136,21 +127,7 @@ _MARKUP = re.compile(r"([\\`*_|~<>\[\]#@&!$])")
 # What GitHub links automatically: addresses, mail, mentions, issues and commits.
 _LINKED = re.compile(r"://|www\.|@|#\d|\bGH-\d|\b(?:mailto|xmpp):|\b[0-9a-f]{7,}\b", re.IGNORECASE)
 
-TITLES = {
-    Action.DELETE: "Destroyed",
-    Action.REPLACE: "Replaced",
-    Action.UPDATE: "Updated in place",
-    Action.CREATE: "Created",
-    Action.NO_OP: "Adopted: they exist, and will be managed",
-    Action.FORGET: "Forgotten: they stay as they are",
-    Action.UNKNOWN: "Unknown",
-}
-_UNFOLDED = frozenset({TITLES[Action.DELETE], TITLES[Action.REPLACE]})
-DRIFT_TITLES = {
-    Action.DELETE: "Deleted outside",
-    Action.REPLACE: "Made again outside",
-    Action.UPDATE: "Changed outside",
-}
+_UNFOLDED = frozenset({WORDS[Action.DELETE].title, WORDS[Action.REPLACE].title})
 
 
 def markdown(plan: Plan, limit: int = LIMIT, simulation: Simulation | None = None) -> str:
@@ -199,10 +176,11 @@ def _blocks(plan: Plan) -> list[str]:
     """Returns blocks of text. Each is kept or left out as a whole."""
     blocks: list[str] = []
     last: Action | None = None
-    titles = TITLES | DRIFT_TITLES if plan.mode is Mode.DRIFT else TITLES
     for group in grouped(shown_changes(plan)):
         if group.action is not last:
-            blocks.append(f"{_TITLE}{titles[group.action]}\n")
+            words = WORDS[group.action]
+            title = (words.drifted if plan.mode is Mode.DRIFT else "") or words.title
+            blocks.append(f"{_TITLE}{title}\n")
             last = group.action
         blocks.append(_block(group, plan.mode))
     return blocks
@@ -212,9 +190,9 @@ def _block(group: ChangeGroup, mode: Mode) -> str:
     moved = ", ".join(f"{code(name)} {_text(value)}" for name, value in group.moved())
     title = code(group.title) if len(group.changes) == 1 else f"**{_text(group.title)}**"
     about = f": {_cut_text(moved)}" if moved else ""
-    verb = has(group.action) if mode is Mode.DRIFT else will(group.action)
-    why = f" — {_text(group.reason)}" if group.reason and group.reason != verb else ""
-    lines = [f"- `{SYMBOL[group.action].strip() or '='}` {title}{about}{why}"]
+    happens = verb(group.action, mode)
+    why = f" — {_text(group.reason)}" if group.reason and group.reason != happens else ""
+    lines = [f"- `{WORDS[group.action].symbol}` {title}{about}{why}"]
     lines += [f"  - ⚠️ {_text(note)}" for note in group.notes]
     if len(group.changes) > 1:
         lines.append(f"  <details><summary>which</summary>\n\n  {_names(group)}\n  </details>")
@@ -341,15 +319,6 @@ def _cut_text(text: str) -> str:
     return text if len(text) <= TEXT_SHARE else f"{text[: TEXT_SHARE // 2]} … {text[-TEXT_SHARE // 3 :]}"
 
 
-LABEL = {
-    Action.CREATE: "create",
-    Action.UPDATE: "update",
-    Action.DELETE: "destroy",
-    Action.REPLACE: "replace",
-    Action.NO_OP: "adopt",
-    Action.FORGET: "forget",
-    Action.UNKNOWN: "unknown",
-}
 TEMPLATES = Path(__file__).parent / "templates"
 
 
@@ -399,10 +368,8 @@ def html(plan: Plan, simulation: Simulation | None = None) -> str:
         columns=simulation_columns,
         cells=simulation_cells,
         remarks=simulation_remarks,
-        label=LABEL,
-        legend=LEGEND,
-        symbol=lambda action: SYMBOL[action].strip() or "=",
-        verb=lambda group: _verb(group, plan.mode),
+        words=WORDS,
+        verb=lambda group: verb(group.action, plan.mode),
         unchanged=sum(1 for one in plan.changes if one.action is Action.NO_OP and not one.adopted),
     )
 
@@ -414,15 +381,11 @@ def _showable(value: object) -> object:
     return one_line(value) if isinstance(value, str) else value
 
 
-def _verb(group: ChangeGroup, mode: Mode) -> str:
-    return has(group.action) if mode is Mode.DRIFT else will(group.action)
-
-
 def _filters(plan: Plan) -> list[ChangeFilter]:
     counted = Counter(one.action for one in shown_changes(plan))
     return [
-        ChangeFilter(LABEL[action], SYMBOL[action].strip() or "=", counted[action])
-        for action in LABEL
+        ChangeFilter(words.label, words.symbol, counted[action])
+        for action, words in WORDS.items()
         if counted[action]
     ]
 
@@ -467,8 +430,8 @@ def _clusters(plan: Plan) -> dict[str, ClusterView]:
             id=plan.clusters.get(name, ""),
             why_silent=silent.get(name, ""),
             counts=tuple(
-                (LABEL[action], SYMBOL[action].strip() or "=", counted[name][action])
-                for action in LABEL
+                (words.label, words.symbol, counted[name][action])
+                for action, words in WORDS.items()
                 if counted.get(name, Counter())[action]
             ),
         )

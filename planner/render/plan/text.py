@@ -11,16 +11,18 @@ from planner.model.change import Action, Change, FieldChange
 from planner.model.diagnostic import Diagnostic, Severity
 from planner.model.plan import Mode, Plan
 from planner.render.plan.words import (
-    LEGEND,
-    SYMBOL,
+    CYAN,
+    GREEN,
+    RED,
+    WORDS,
+    YELLOW,
     created_text,
     field_name,
-    has,
     moves,
     shown_changes,
     summary_line,
     value_text,
-    will,
+    verb,
 )
 from planner.render.readable import one_line, plural
 
@@ -28,14 +30,7 @@ NO_BREAK = "\x00"  # keeps a symbol and the next word on one line
 MARKED = re.compile(r"(?:^|(?<= ))(-/\+|[-+~.#!?]) ")
 UNKNOWN_SHOWN = 10  # of one reason; the rest is counted
 
-GREEN, YELLOW, RED, CYAN, BOLD, DIM = "32", "33", "31", "36", "1", "2"
-COLOUR = {
-    Action.CREATE: GREEN,
-    Action.UPDATE: YELLOW,
-    Action.DELETE: RED,
-    Action.REPLACE: RED,
-    Action.UNKNOWN: CYAN,
-}
+BOLD, DIM = "1", "2"
 
 
 def text(plan: Plan, *, width: int | None = None, colour: bool = False) -> Iterator[str]:
@@ -52,7 +47,10 @@ def _lines(plan: Plan) -> Iterator[Line]:
     changes = shown_changes(plan)
     if changes:
         yield _heading(plan), BOLD
-        legend = [f"{SYMBOL[one]} {LEGEND[one]}" for one in LEGEND if any(one is c.action for c in changes)]
+        planned = {change.action for change in changes}
+        legend = [
+            f"{one.symbol} {one.legend}" for action, one in WORDS.items() if one.legend and action in planned
+        ]
         if legend and plan.mode is not Mode.DRIFT:
             yield f"({', '.join(legend)})", DIM
         yield "", ""
@@ -82,14 +80,13 @@ def _heading(plan: Plan) -> str:
 
 
 def _change(change: Change, mode: Mode) -> Iterator[Line]:
-    verb = has(change.action) if mode is Mode.DRIFT else will(change.action)
-    why = f" ({change.reason})" if change.reason not in ("", verb) and mode is not Mode.DRIFT else ""
-    yield f"  # {change.address} {verb}{why}", BOLD
+    happens = verb(change.action, mode)
+    why = f" ({change.reason})" if change.reason not in ("", happens) and mode is not Mode.DRIFT else ""
+    yield f"  # {change.address} {happens}{why}", BOLD
     if change.action is Action.NO_OP:
         return
-    style = COLOUR.get(change.action, "")
-    symbol = SYMBOL[change.action]
-    yield f"{symbol:>3} {change.address}", style
+    words = WORDS[change.action]
+    yield f"{words.symbol:>3} {change.address}", words.colour
     for field in change.fields:
         yield _field(field, change.action)
     if change.unchanged and change.fields:

@@ -3,9 +3,8 @@
 Identical changes are grouped: 214 topics that get the same retention are one thing to review.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import assert_never
 
 from planner.diff.fields import DERIVED
 from planner.diff.values import displayed, readable
@@ -15,67 +14,104 @@ from planner.model.plan import Mode, Plan
 from planner.plan.document import ChangeSummary
 from planner.render.readable import plural
 
-SYMBOL = {
-    Action.NO_OP: " ",
-    Action.CREATE: "+",
-    Action.UPDATE: "~",
-    Action.DELETE: "-",
-    Action.REPLACE: "-/+",
-    Action.FORGET: ".",
-    Action.UNKNOWN: "?",
+GREEN, YELLOW, RED, CYAN = "32", "33", "31", "36"  # of a terminal
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ActionWords:
+    """How an action is shown, by every renderer.
+
+    `will` follows an object's address, and `has` in a plan of drift. `title` heads a list of such changes,
+    and `drifted` in a plan of drift. `rank` puts destructive actions first. Where nothing changes there is
+    no `legend`.
+    """
+
+    symbol: str
+    label: str
+    will: str
+    title: str
+    rank: int
+    legend: str = ""
+    has: str = "has changed"
+    drifted: str = ""
+    colour: str = ""
+
+
+WORDS: Mapping[Action, ActionWords] = {
+    Action.CREATE: ActionWords(
+        symbol="+",
+        label="create",
+        legend="create",
+        will="will be created",
+        title="Created",
+        rank=3,
+        colour=GREEN,
+    ),
+    Action.UPDATE: ActionWords(
+        symbol="~",
+        label="update",
+        legend="update in place",
+        will="will be updated in place",
+        title="Updated in place",
+        drifted="Changed outside",
+        rank=2,
+        colour=YELLOW,
+    ),
+    Action.DELETE: ActionWords(
+        symbol="-",
+        label="destroy",
+        legend="destroy",
+        will="will be destroyed",
+        has="was deleted",
+        title="Destroyed",
+        drifted="Deleted outside",
+        rank=0,
+        colour=RED,
+    ),
+    Action.REPLACE: ActionWords(
+        symbol="-/+",
+        label="replace",
+        legend="destroy and create again",
+        will="must be replaced",
+        has="was deleted and made again",
+        title="Replaced",
+        drifted="Made again outside",
+        rank=1,
+        colour=RED,
+    ),
+    Action.NO_OP: ActionWords(
+        symbol="=",
+        label="adopt",
+        will="exists, will be managed",
+        title="Adopted: they exist, and will be managed",
+        rank=4,
+    ),
+    Action.FORGET: ActionWords(
+        symbol=".",
+        label="forget",
+        legend="forget, the object stays",
+        will="will no longer be managed",
+        title="Forgotten: they stay as they are",
+        rank=5,
+    ),
+    Action.UNKNOWN: ActionWords(
+        symbol="?",
+        label="unknown",
+        legend="unknown",
+        will="is not known",
+        has="is not known",
+        title="Unknown",
+        rank=6,
+        colour=CYAN,
+    ),
 }
-LEGEND = {
-    Action.CREATE: "create",
-    Action.UPDATE: "update in place",
-    Action.DELETE: "destroy",
-    Action.REPLACE: "destroy and create again",
-    Action.FORGET: "forget, the object stays",
-    Action.UNKNOWN: "unknown",
-}
-DESTRUCTIVE_FIRST = (
-    Action.DELETE,
-    Action.REPLACE,
-    Action.UPDATE,
-    Action.CREATE,
-    Action.NO_OP,
-    Action.FORGET,
-    Action.UNKNOWN,
-)
 UNKNOWN_AFTER = "the cluster's own"
 
 
-def will(action: Action) -> str:
-    """Returns what will happen to an object, to follow its address."""
-    match action:
-        case Action.CREATE:
-            return "will be created"
-        case Action.UPDATE:
-            return "will be updated in place"
-        case Action.DELETE:
-            return "will be destroyed"
-        case Action.REPLACE:
-            return "must be replaced"
-        case Action.FORGET:
-            return "will no longer be managed"
-        case Action.NO_OP:
-            return "exists, will be managed"
-        case Action.UNKNOWN:
-            return "is not known"
-        case _:
-            assert_never(action)
-
-
-def has(action: Action) -> str:
-    """Returns what happened to an object outside the topology."""
-    match action:
-        case Action.DELETE:
-            return "was deleted"
-        case Action.REPLACE:
-            return "was deleted and made again"
-        case Action.UNKNOWN:
-            return "is not known"
-        case _:
-            return "has changed"
+def verb(action: Action, mode: Mode) -> str:
+    """Returns what will happen to an object, or what happened to it outside the topology."""
+    words = WORDS[action]
+    return words.has if mode is Mode.DRIFT else words.will
 
 
 def shown_changes(plan: Plan) -> tuple[Change, ...]:
@@ -206,5 +242,4 @@ def grouped(changes: Iterable[Change]) -> list[ChangeGroup]:
         )
         for one in alike.values()
     ]
-    rank = {action: number for number, action in enumerate(DESTRUCTIVE_FIRST)}
-    return sorted(groups, key=lambda one: (rank[one.action], -len(one.changes), one.changes[0].address))
+    return sorted(groups, key=lambda one: (WORDS[one.action].rank, -len(one.changes), one.changes[0].address))

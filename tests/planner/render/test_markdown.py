@@ -19,10 +19,9 @@ from planner.render.plan.words import (
     created_text,
     field_name,
     grouped,
-    has,
     summary_line,
     value_text,
-    will,
+    verb,
 )
 from tests.fakes.states import cluster, desired, live, observed, owned, wanted, with_inputs
 from tests.fakes.tables import cases
@@ -48,7 +47,7 @@ ADDRESS = topic_address("dc1", "orders")
     ],
 )
 def test_verbs(action, to_be, was) -> None:
-    assert (will(action), has(action)) == (to_be, was)
+    assert (verb(action, Mode.APPLY), verb(action, Mode.DRIFT)) == (to_be, was)
 
 
 def test_a_replacement_is_added_and_destroyed_and_what_stays_is_not_counted() -> None:
