@@ -347,19 +347,20 @@ class AlterReassignmentsRequest(Struct, frozen=True):
 
     def answer(self, version: int, reader: Reader) -> AlterReassignmentsResponse:
         throttle_ms = reader.int32()
-        refusal = _refusal(reader)
+        whole = refusal(reader)
         refused = {}
         for _ in range(reader.count()):
             topic = reader.compact_string()
             for _ in range(reader.count()):
                 partition = reader.int32()
-                if (why := _refusal(reader)) is not None:
+                if (why := refusal(reader)) is not None:
                     refused[TopicPartition(topic, partition)] = why
                 reader.skip_tags()
             reader.skip_tags()
-        return AlterReassignmentsResponse(throttle_ms, refusal, refused)
+        return AlterReassignmentsResponse(throttle_ms, whole, refused)
 
 
-def _refusal(reader: Reader) -> Refusal | None:
+def refusal(reader: Reader) -> Refusal | None:
+    """Reads an error code and the broker's text; None where nothing was refused."""
     error, message = reader.error_code(), reader.nullable_string()
     return Refusal(error, message) if error else None

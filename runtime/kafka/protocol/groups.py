@@ -1,4 +1,4 @@
-"""This module encodes the requests for consumer groups: ListGroups, OffsetCommit and OffsetFetch."""
+"""This module encodes the requests for consumer groups: ListGroups, OffsetCommit, OffsetFetch, and rights."""
 
 from __future__ import annotations
 
@@ -8,12 +8,14 @@ from typing import ClassVar
 from msgspec import Struct
 
 from runtime.kafka.errors import ErrorCode
+from runtime.kafka.protocol.metadata import Operations, operations
 from runtime.kafka.protocol.offsets import TopicPartition, write_by_topic
 from runtime.kafka.protocol.request import Api, Buffer, Reader, Writer, reader_of, writer_of
 
 # The versions of OffsetFetch that brought some of its fields.
 MANY_GROUPS = 8
 REQUIRE_STABLE = 7
+_STATIC_MEMBERS = 4  # of DescribeGroups
 
 
 class CommittedOffset(Struct, frozen=True):
@@ -241,3 +243,55 @@ class FetchManyRequest(Struct, frozen=True):
             reader.skip_tags()
             found[name] = error or offsets
         return FetchManyResponse(throttle_ms, found)
+
+
+class GroupRightsResponse(Struct, frozen=True):
+    """The `groups` of this response have the rights on each group; None if the broker returns none."""
+
+    throttle_ms: int
+    groups: Mapping[str, Operations | ErrorCode | None]
+
+
+class GroupRightsRequest(Struct, frozen=True):
+    """This request is DescribeGroups v3 to v5. It reads what the principal may do with groups.
+
+    The groups need not exist: version 6 answers GROUP_ID_NOT_FOUND for those in place of the rights.
+    """
+
+    API: ClassVar[Api] = Api.DESCRIBE_GROUPS
+    VERSIONS: ClassVar[tuple[int, int]] = (3, 5)
+    FLEXIBLE: ClassVar[int] = 5
+
+    groups: Sequence[str]
+
+    def body(self, version: int) -> list[Buffer]:
+        writer = writer_of(version, self.FLEXIBLE)
+        writer.count(len(self.groups))
+        for group in self.groups:
+            writer.compact_string(group)
+        writer.boolean(True)
+        writer.no_tags()
+        return [writer.buffer]
+
+    def answer(self, version: int, reader: Reader) -> GroupRightsResponse:
+        reader = reader_of(reader, version, self.FLEXIBLE)
+        throttle_ms = reader.int32()
+        groups: dict[str, Operations | ErrorCode | None] = {}
+        for _ in range(reader.count()):
+            error = reader.error_code()
+            name = reader.compact_string()
+            for _ in range(3):  # state, type and protocol
+                reader.compact_string()
+            for _ in range(reader.count()):
+                reader.compact_string()  # id of the member
+                if version >= _STATIC_MEMBERS:
+                    reader.nullable_string()
+                reader.compact_string()  # client id
+                reader.compact_string()  # host
+                reader.take(max(0, reader.bytes_size()))  # metadata
+                reader.take(max(0, reader.bytes_size()))  # assignment
+                reader.skip_tags()
+            rights = operations(reader.int32())
+            reader.skip_tags()
+            groups[name] = error or rights
+        return GroupRightsResponse(throttle_ms, groups)

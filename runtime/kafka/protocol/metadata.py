@@ -1,4 +1,4 @@
-"""This module encodes Metadata v9 to v12, for the planner from v1, and DescribeQuorum.
+"""This module encodes Metadata v9 to v12, for the planner from v1 and with rights, and DescribeQuorum.
 
 The responses hold brokers, topics, and leaders with epochs. The announced addresses of brokers are checked,
 because credentials are sent to them.
@@ -46,6 +46,7 @@ _METADATA_TOPIC = "__cluster_metadata"
 _TOPIC_IDS = 10
 _TOPIC_RIGHTS = 8
 _CLUSTER_RIGHTS = range(8, 11)
+_NOT_TOLD = -(1 << 31)  # the authorized operations of a response that has none
 
 
 class Broker(Struct, frozen=True):
@@ -66,14 +67,22 @@ class Partition(Struct, frozen=True):
     error: ErrorCode = ErrorCode.NONE
 
 
+Operations = frozenset[int]
+"""What the principal may do, by Kafka's numbers of operations."""
+
+
 class TopicMetadata(Struct, frozen=True):
-    """The `name` of a TopicMetadata is empty for an id that the cluster does not know."""
+    """The `name` of a TopicMetadata is empty for an id that the cluster does not know.
+
+    `rights` is None where they were not requested, or the broker does not return them.
+    """
 
     name: str
     id: bytes
     error: ErrorCode
     internal: bool
     partitions: Mapping[int, Partition]
+    rights: Operations | None = None
 
 
 class MetadataResponse(Struct, frozen=True):
@@ -82,6 +91,7 @@ class MetadataResponse(Struct, frozen=True):
     cluster_id: str
     controller: int
     topics: tuple[TopicMetadata, ...]
+    rights: Operations | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,6 +110,7 @@ class MetadataRequest:
     names: Sequence[str] | None = ()
     ids: Sequence[bytes] = ()
     decoded: LastDecoded[tuple[TopicMetadata, ...]] | None = field(default=None, repr=False, compare=False)
+    rights: bool = False
 
     @property
     def brokers_only(self) -> bool:
@@ -124,9 +135,9 @@ class MetadataRequest:
         if version >= 4:
             writer.boolean(False)  # the request must never create a topic
         if version in _CLUSTER_RIGHTS:
-            writer.boolean(False)
+            writer.boolean(self.rights)
         if version >= _TOPIC_RIGHTS:
-            writer.boolean(False)
+            writer.boolean(self.rights)
         writer.no_tags()
         return [writer.buffer]
 
@@ -140,7 +151,8 @@ class MetadataRequest:
         cluster_id = reader.compact_string() if version >= 2 else ""
         controller = reader.int32()
         topics = self._topics(version, reader)
-        return MetadataResponse(throttle_ms, tuple(brokers), cluster_id, controller, topics)
+        rights = operations(reader.int32()) if self.rights and version in _CLUSTER_RIGHTS else None
+        return MetadataResponse(throttle_ms, tuple(brokers), cluster_id, controller, topics, rights)
 
     def _topics(self, version: int, reader: Reader) -> tuple[TopicMetadata, ...]:
         def decode() -> tuple[TopicMetadata, ...]:
@@ -155,10 +167,27 @@ class MetadataRequest:
 
 @dataclass(frozen=True, slots=True)
 class AnyMetadataRequest(MetadataRequest):
-    """This request reads metadata from a broker of any age, by name only; topics may have no id."""
+    """This request reads metadata from a broker of any age, by name only; topics may have no id.
+
+    With `rights` the response has what the principal may do with each topic.
+    """
 
     VERSIONS: ClassVar[tuple[int, int]] = (1, 12)
     NAME_IDS: ClassVar[bool] = False
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterRightsRequest(AnyMetadataRequest):
+    """This request reads what the principal may do with the cluster; later versions do not return it."""
+
+    VERSIONS: ClassVar[tuple[int, int]] = (8, 10)
+
+    rights: bool = True
+
+
+def operations(bits: int) -> Operations | None:
+    """Returns the operations of a bit field; None if the broker returned none."""
+    return None if bits == _NOT_TOLD else frozenset(number for number in range(31) if bits >> number & 1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,13 +210,12 @@ def _topic(reader: Reader, version: int, name_ids: bool) -> TopicMetadata:
     topic_id = reader.uuid() if version >= _TOPIC_IDS else NO_TOPIC_ID
     internal = reader.boolean()
     partitions = reader.array(lambda: _partition(reader, version))
-    if version >= _TOPIC_RIGHTS:
-        reader.int32()  # authorized operations, never requested
+    rights = operations(reader.int32()) if version >= _TOPIC_RIGHTS else None
     reader.skip_tags()
     if name_ids and topic_id == NO_TOPIC_ID and not error:
         topic_id = name_id(name)
     by_index = {partition.index: partition for partition in partitions}
-    return TopicMetadata(name, topic_id, error, internal, by_index)
+    return TopicMetadata(name, topic_id, error, internal, by_index, rights)
 
 
 _PARTITION = struct.Struct(">hiii")  # error, index, leader, leader epoch

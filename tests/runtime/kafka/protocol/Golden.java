@@ -344,5 +344,67 @@ public class Golden {
             new AlterShareGroupOffsetsResponseData.AlterShareGroupOffsetsResponseTopicCollection(List.of(
                 new AlterShareGroupOffsetsResponseData.AlterShareGroupOffsetsResponseTopic().setTopicName("orders").setTopicId(ONE).setPartitions(List.of(
                     new AlterShareGroupOffsetsResponseData.AlterShareGroupOffsetsResponsePartition().setPartitionIndex(2).setErrorCode((short) 3).setErrorMessage("no")))).iterator())), 0);
+
+        CreateTopicsRequestData.CreatableTopicConfigCollection settings = new CreateTopicsRequestData.CreatableTopicConfigCollection();
+        settings.add(new CreateTopicsRequestData.CreatableTopicConfig().setName("retention.ms").setValue("1000"));
+        CreateTopicsRequestData.CreatableTopicCollection made = new CreateTopicsRequestData.CreatableTopicCollection();
+        made.add(new CreateTopicsRequestData.CreatableTopic().setName("orders").setNumPartitions(3).setReplicationFactor((short) 2).setConfigs(settings));
+        made.add(new CreateTopicsRequestData.CreatableTopic().setName("päy").setNumPartitions(-1).setReplicationFactor((short) -1));
+        print("CreateTopicsRequest", new CreateTopicsRequestData().setTopics(made).setTimeoutMs(10000).setValidateOnly(true), 2, 3, 4, 5, 6, 7);
+        CreateTopicsResponseData.CreatableTopicResultCollection created = new CreateTopicsResponseData.CreatableTopicResultCollection();
+        created.add(new CreateTopicsResponseData.CreatableTopicResult().setName("orders").setTopicId(ONE).setErrorMessage(null).setNumPartitions(3)
+            .setReplicationFactor((short) 2).setConfigs(List.of(new CreateTopicsResponseData.CreatableTopicConfigs().setName("retention.ms").setValue("1000"))));
+        created.add(new CreateTopicsResponseData.CreatableTopicResult().setName("päy").setErrorCode((short) 36).setErrorMessage("it exists"));
+        print("CreateTopicsResponse", new CreateTopicsResponseData().setThrottleTimeMs(3).setTopics(created), 2, 3, 4, 5, 6, 7);
+        print("DeleteTopicsRequest", new DeleteTopicsRequestData().setTopicNames(List.of("orders", "päy")).setTimeoutMs(10000), 1, 2, 3, 4, 5);
+        for (short version = 1; version <= 5; version++) {
+            DeleteTopicsResponseData.DeletableTopicResultCollection deleted = new DeleteTopicsResponseData.DeletableTopicResultCollection();
+            deleted.add(new DeleteTopicsResponseData.DeletableTopicResult().setName("orders"));
+            deleted.add(new DeleteTopicsResponseData.DeletableTopicResult().setName("päy").setErrorCode((short) 3).setErrorMessage(version < 5 ? null : "gone"));
+            print(version < 5 ? "OldDeleteTopicsResponse" : "DeleteTopicsResponse", new DeleteTopicsResponseData().setThrottleTimeMs(3).setResponses(deleted), version);
+        }
+        CreatePartitionsRequestData.CreatePartitionsTopicCollection grown = new CreatePartitionsRequestData.CreatePartitionsTopicCollection();
+        grown.add(new CreatePartitionsRequestData.CreatePartitionsTopic().setName("orders").setCount(6).setAssignments(null));
+        print("CreatePartitionsRequest", new CreatePartitionsRequestData().setTopics(grown).setTimeoutMs(10000).setValidateOnly(true), 0, 1, 2, 3);
+        print("CreatePartitionsResponse", new CreatePartitionsResponseData().setThrottleTimeMs(3).setResults(List.of(
+            new CreatePartitionsResponseData.CreatePartitionsTopicResult().setName("orders").setErrorMessage(null),
+            new CreatePartitionsResponseData.CreatePartitionsTopicResult().setName("päy").setErrorCode((short) 37).setErrorMessage("it has 6"))), 0, 1, 2, 3);
+        IncrementalAlterConfigsRequestData.AlterableConfigCollection edits = new IncrementalAlterConfigsRequestData.AlterableConfigCollection();
+        edits.add(new IncrementalAlterConfigsRequestData.AlterableConfig().setName("retention.ms").setConfigOperation((byte) 0).setValue("1000"));
+        edits.add(new IncrementalAlterConfigsRequestData.AlterableConfig().setName("flush.ms").setConfigOperation((byte) 1).setValue(null));
+        IncrementalAlterConfigsRequestData.AlterConfigsResourceCollection edited = new IncrementalAlterConfigsRequestData.AlterConfigsResourceCollection();
+        edited.add(new IncrementalAlterConfigsRequestData.AlterConfigsResource().setResourceType((byte) 2).setResourceName("orders").setConfigs(edits));
+        print("AlterConfigsRequest", new IncrementalAlterConfigsRequestData().setResources(edited).setValidateOnly(true), 0, 1);
+        print("AlterConfigsResponse", new IncrementalAlterConfigsResponseData().setThrottleTimeMs(3).setResponses(List.of(
+            new IncrementalAlterConfigsResponseData.AlterConfigsResourceResponse().setErrorMessage(null).setResourceType((byte) 2).setResourceName("orders"),
+            new IncrementalAlterConfigsResponseData.AlterConfigsResourceResponse().setErrorCode((short) 40).setErrorMessage("no").setResourceType((byte) 2).setResourceName("päy"))), 0, 1);
+        print("CreateAclsRequest", new CreateAclsRequestData().setCreations(List.of(new CreateAclsRequestData.AclCreation().setResourceType((byte) 2)
+            .setResourceName("orders").setResourcePatternType((byte) 4).setPrincipal("User:app").setHost("*").setOperation((byte) 3).setPermissionType((byte) 3))), 1, 2, 3);
+        print("CreateAclsResponse", new CreateAclsResponseData().setThrottleTimeMs(3).setResults(List.of(
+            new CreateAclsResponseData.AclCreationResult().setErrorMessage(null),
+            new CreateAclsResponseData.AclCreationResult().setErrorCode((short) 54).setErrorMessage("no"))), 1, 2, 3);
+        print("DeleteAclsRequest", new DeleteAclsRequestData().setFilters(List.of(new DeleteAclsRequestData.DeleteAclsFilter().setResourceTypeFilter((byte) 2)
+            .setResourceNameFilter("orders").setPatternTypeFilter((byte) 4).setPrincipalFilter("User:app").setHostFilter("*").setOperation((byte) 3).setPermissionType((byte) 3))), 1, 2, 3);
+        print("DeleteAclsResponse", new DeleteAclsResponseData().setThrottleTimeMs(3).setFilterResults(List.of(
+            new DeleteAclsResponseData.DeleteAclsFilterResult().setErrorMessage(null).setMatchingAcls(List.of(
+                new DeleteAclsResponseData.DeleteAclsMatchingAcl().setErrorMessage(null).setResourceType((byte) 2).setResourceName("orders").setPatternType((byte) 4)
+                    .setPrincipal("User:app").setHost("*").setOperation((byte) 3).setPermissionType((byte) 3))),
+            new DeleteAclsResponseData.DeleteAclsFilterResult().setErrorCode((short) 54).setErrorMessage("no"))), 1, 2, 3);
+        print("GroupRightsRequest", new DescribeGroupsRequestData().setGroups(List.of("g", "h")).setIncludeAuthorizedOperations(true), 3, 4, 5);
+        for (short version = 3; version <= 5; version++) {
+            print("GroupRightsResponse", new DescribeGroupsResponseData().setThrottleTimeMs(3).setGroups(List.of(
+                new DescribeGroupsResponseData.DescribedGroup().setGroupId("g").setGroupState("Stable").setProtocolType("consumer").setProtocolData("range")
+                    .setMembers(List.of(new DescribeGroupsResponseData.DescribedGroupMember().setMemberId("m").setGroupInstanceId(version < 4 ? null : "i").setClientId("c")
+                        .setClientHost("/h").setMemberMetadata(new byte[] {1, 2}).setMemberAssignment(new byte[] {3}))).setAuthorizedOperations(1 << 3 | 1 << 8),
+                new DescribeGroupsResponseData.DescribedGroup().setGroupId("h").setErrorCode((short) 30))), version);
+        }
+        print("RightsRequest", new MetadataRequestData().setAllowAutoTopicCreation(false).setIncludeTopicAuthorizedOperations(true).setTopics(List.of(
+            new MetadataRequestData.MetadataRequestTopic().setName("orders"))), 11, 12);
+        print("ClusterRightsRequest", new MetadataRequestData().setAllowAutoTopicCreation(false).setIncludeTopicAuthorizedOperations(true)
+            .setIncludeClusterAuthorizedOperations(true).setTopics(List.of()), 8, 9, 10);
+        print("ClusterRightsResponse", new MetadataResponseData().setThrottleTimeMs(3).setClusterId("abc").setControllerId(1).setClusterAuthorizedOperations(1 << 5 | 1 << 8), 8, 9, 10);
+        MetadataResponseData.MetadataResponseTopicCollection allowed = new MetadataResponseData.MetadataResponseTopicCollection();
+        allowed.add(new MetadataResponseData.MetadataResponseTopic().setName("orders").setTopicId(ONE).setPartitions(List.of()).setTopicAuthorizedOperations(1 << 3 | 1 << 8));
+        print("RightsResponse", new MetadataResponseData().setThrottleTimeMs(3).setClusterId("abc").setControllerId(1).setTopics(allowed), 11, 12);
     }
 }

@@ -30,6 +30,18 @@ from runtime.kafka.protocol.administration import (
     Refusal,
     ScramCredentials,
 )
+from runtime.kafka.protocol.changes import (
+    AclsResponse,
+    AlterConfigsRequest,
+    ConfigAlteration,
+    CreateAclsRequest,
+    CreatePartitionsRequest,
+    CreateTopicsRequest,
+    DeleteAclsRequest,
+    DeleteTopicsRequest,
+    NewTopic,
+    TopicsResponse,
+)
 from runtime.kafka.protocol.config_entries import (
     BROKER,
     TOPIC,
@@ -52,6 +64,8 @@ from runtime.kafka.protocol.groups import (
     CommittedOffset,
     FetchManyRequest,
     FetchManyResponse,
+    GroupRightsRequest,
+    GroupRightsResponse,
     ListedGroup,
     ListGroupsRequest,
     ListGroupsResponse,
@@ -72,6 +86,7 @@ from runtime.kafka.protocol.handshake import (
 from runtime.kafka.protocol.metadata import (
     AnyMetadataRequest,
     Broker,
+    ClusterRightsRequest,
     DescribeQuorumRequest,
     DescribeQuorumResponse,
     MetadataRequest,
@@ -155,6 +170,7 @@ PRODUCED = (
     ProducePartition("orders", 3, [bytearray(BATCH)]),
 )
 IDENTITY = ProducerIdentity(9, 2)
+BINDING = AclBinding(2, "orders", 4, "User:app", "*", 3, 3)
 
 
 def configs_of(kind: int, names: list[str], keys: list[str] | None) -> Request[Any]:
@@ -226,6 +242,25 @@ REQUESTS: list[tuple[str, Request[Any]]] = [
     ("DescribeProducersRequest", DescribeProducersRequest(ORDERS[:2])),
     ("DescribeTransactionsRequest", DescribeTransactionsRequest(["tx"])),
     ("ListTransactionsRequest", ListTransactionsRequest(["Ongoing"], [9])),
+    (
+        "CreateTopicsRequest",
+        CreateTopicsRequest(
+            [NewTopic("orders", 3, 2, {"retention.ms": "1000"}), NewTopic("päy")], 10_000, validate_only=True
+        ),
+    ),
+    ("DeleteTopicsRequest", DeleteTopicsRequest(["orders", "päy"], 10_000)),
+    ("CreatePartitionsRequest", CreatePartitionsRequest({"orders": 6}, 10_000, validate_only=True)),
+    (
+        "AlterConfigsRequest",
+        AlterConfigsRequest(
+            [ConfigAlteration("orders", {"retention.ms": "1000"}, ["flush.ms"])], validate_only=True
+        ),
+    ),
+    ("CreateAclsRequest", CreateAclsRequest([BINDING])),
+    ("DeleteAclsRequest", DeleteAclsRequest([BINDING])),
+    ("GroupRightsRequest", GroupRightsRequest(["g", "h"])),
+    ("RightsRequest", AnyMetadataRequest(["orders"], rights=True)),
+    ("ClusterRightsRequest", ClusterRightsRequest()),
 ]
 
 
@@ -275,6 +310,56 @@ EMPTY = FetchRequest(0, 0, 0, Isolation.READ_COMMITTED, 0, 0, {})
 CONFIGS = DescribeConfigsRequest(TOPIC, [], None, lambda name: lambda key, own: True, Decoder(lambda *of: of))
 
 ANSWERS: list[tuple[str, Request[Any], object]] = [
+    (
+        "CreateTopicsResponse",
+        CreateTopicsRequest([], 0),
+        TopicsResponse(3, {"päy": Refusal(ErrorCode.TOPIC_ALREADY_EXISTS, "it exists")}),
+    ),
+    (
+        "OldDeleteTopicsResponse",
+        DeleteTopicsRequest([], 0),
+        TopicsResponse(3, {"päy": Refusal(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, None)}),
+    ),
+    (
+        "DeleteTopicsResponse",
+        DeleteTopicsRequest([], 0),
+        TopicsResponse(3, {"päy": Refusal(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "gone")}),
+    ),
+    (
+        "CreatePartitionsResponse",
+        CreatePartitionsRequest({}, 0),
+        TopicsResponse(3, {"päy": Refusal(ErrorCode.INVALID_PARTITIONS, "it has 6")}),
+    ),
+    (
+        "AlterConfigsResponse",
+        AlterConfigsRequest([]),
+        TopicsResponse(3, {"päy": Refusal(ErrorCode.INVALID_CONFIG, "no")}),
+    ),
+    (
+        "CreateAclsResponse",
+        CreateAclsRequest([]),
+        AclsResponse(3, (None, Refusal(ErrorCode.SECURITY_DISABLED, "no"))),
+    ),
+    (
+        "DeleteAclsResponse",
+        DeleteAclsRequest([]),
+        AclsResponse(3, (None, Refusal(ErrorCode.SECURITY_DISABLED, "no"))),
+    ),
+    (
+        "GroupRightsResponse",
+        GroupRightsRequest([]),
+        GroupRightsResponse(3, {"g": frozenset({3, 8}), "h": ErrorCode.GROUP_AUTHORIZATION_FAILED}),
+    ),
+    (
+        "ClusterRightsResponse",
+        ClusterRightsRequest(),
+        MetadataResponse(3, (), "abc", 1, (), frozenset({5, 8})),
+    ),
+    (
+        "RightsResponse",
+        AnyMetadataRequest(rights=True),
+        MetadataResponse(3, (), "abc", 1, (TopicMetadata("orders", ONE, OK, False, {}, frozenset({3, 8})),)),
+    ),
     (
         "DescribeShareOffsetsResponse",
         DescribeShareOffsetsRequest([]),
