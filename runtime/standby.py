@@ -38,11 +38,12 @@ from runtime.contract.spec.jobspec import ClusterSpec, JobSpec
 from runtime.kafka.cluster import KafkaCluster, named, opened
 from runtime.kafka.errors import WireError
 from runtime.kafka.protocol.offsets import TopicPartition
+from runtime.kafka.records import InternalRecord, batches_of, plain
 from runtime.launch import folder as folders
 from runtime.launch.folder import JobFolder
 from runtime.launch.launcher import LaunchError, LaunchState
 from runtime.launch.supervision.supervised import SupervisedLauncher
-from runtime.ledger.records import READ_FAILURES, InternalRecord, InternalTopicScan, batches_of, plain
+from runtime.ledger.records import READ_FAILURES, InternalTopicScan
 from runtime.ledger.transaction_writer import send
 
 SILENCE_S = 12.0

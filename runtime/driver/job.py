@@ -31,8 +31,8 @@ from runtime.driver.slots.manager import FileSlots, SlotManager
 from runtime.driver.slots.membership import NO_SLOTS, Membership, slot_layout
 from runtime.driver.slots.supervisor import DriverContext
 from runtime.kafka.errors import WireError
+from runtime.kafka.records import InternalRecord
 from runtime.kafka.timing import BackgroundTasks, callback_failures
-from runtime.ledger.records import InternalRecord
 from runtime.metrics.snapshot import JobSnapshot
 from runtime.slot.log import log_driver_message, log_event
 

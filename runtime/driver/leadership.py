@@ -24,8 +24,8 @@ from runtime.driver.slots.channel import at, pause
 from runtime.kafka.cluster import KafkaCluster
 from runtime.kafka.errors import BrokerError, ErrorCode, WireError
 from runtime.kafka.protocol.offsets import TopicPartition
+from runtime.kafka.records import InternalRecord, batches_of
 from runtime.kafka.timing import Gathered
-from runtime.ledger.records import InternalRecord, batches_of
 from runtime.ledger.transaction_writer import TransactionWriter
 from runtime.slot.log import log_event
 

@@ -23,7 +23,7 @@ from runtime.driver.process import collect_rarely, die_with_parent
 from runtime.driver.slots.channel import TopicTail, pause, post
 from runtime.kafka.cluster import KafkaCluster, named, opened
 from runtime.kafka.errors import WireError
-from runtime.ledger.records import InternalRecord
+from runtime.kafka.records import InternalRecord
 from runtime.slot import log
 from runtime.slot.slot import Fenced, Outdated, Slot, SlotEnd, Stopped
 

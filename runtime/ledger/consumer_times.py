@@ -28,7 +28,8 @@ from runtime.kafka.errors import BrokerError, ErrorCode, WireError
 from runtime.kafka.fetch import fetch_once
 from runtime.kafka.protocol.offsets import EARLIEST, ListedOffset, TopicPartition
 from runtime.kafka.queries import list_offsets, offsets_of
-from runtime.ledger.records import InternalRecord, InternalTopicScan, TopicReplaced
+from runtime.kafka.records import InternalRecord
+from runtime.ledger.records import InternalTopicScan, TopicReplaced
 
 _WINDOW_BYTES = 64 << 10
 _BACK = 100  # Markers and aborted records may precede an offset.

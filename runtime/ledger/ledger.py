@@ -46,8 +46,9 @@ from runtime.contract.spec import naming
 from runtime.kafka.cluster import KafkaCluster
 from runtime.kafka.errors import BrokerError, ErrorCode
 from runtime.kafka.protocol.offsets import TopicPartition
+from runtime.kafka.records import InternalRecord, batches_of, plain
 from runtime.kafka.timing import Gathered
-from runtime.ledger.records import InternalRecord, InternalTopicScan, TopicReplaced, batches_of, plain
+from runtime.ledger.records import InternalTopicScan, TopicReplaced
 from runtime.ledger.transaction_writer import send
 
 _POLL_S = 0.02

@@ -29,6 +29,7 @@ from runtime.kafka.errors import BrokerError, ConnectionFailure, ErrorCode, Time
 from runtime.kafka.protocol.offsets import TopicPartition
 from runtime.kafka.protocol.produce import ProducePartition, ProduceRequest, ProduceResponse
 from runtime.kafka.protocol.transactions import CoordinatorKind, ProducerIdentity
+from runtime.kafka.records import InternalRecord, batches_of
 from runtime.kafka.timing import in_time
 from runtime.kafka.transactions import (
     DEFAULT_S,
@@ -38,7 +39,6 @@ from runtime.kafka.transactions import (
     init_in_turn,
     init_producer_id,
 )
-from runtime.ledger.records import InternalRecord, batches_of
 
 NO_BATCHES: Mapping[TopicPartition, Sequence[Batch]] = MappingProxyType({})
 # Returns the ledger records of a transaction from the base offsets of its batches, by partition.

@@ -9,9 +9,9 @@ from runtime.contract.client.settings import wire_settings
 from runtime.driver.leadership import DriverFenced, DriverWriter
 from runtime.driver.slots.channel import at
 from runtime.kafka.errors import BrokerError, Disconnected, ErrorCode
+from runtime.kafka.records import InternalRecord
 from runtime.lab.cluster import LabKafkaCluster
 from runtime.lab.lab import Lab
-from runtime.ledger.records import InternalRecord
 from tests.fakes.transactions import LostAnswer
 from tests.labs import spec
 from tests.records import coordinators_ready, create_topic, read

@@ -33,9 +33,10 @@ from runtime.kafka.errors import WireError
 from runtime.kafka.protocol.fetch import Isolation
 from runtime.kafka.protocol.offsets import LATEST, ListedOffset, TopicPartition
 from runtime.kafka.queries import list_offsets, offset_commit
+from runtime.kafka.records import InternalRecord
 from runtime.kafka.timing import BackgroundTasks
 from runtime.ledger.map_cleaner import clean_map
-from runtime.ledger.records import READ_FAILURES, InternalRecord
+from runtime.ledger.records import READ_FAILURES
 from runtime.metrics.snapshot import GroupSnapshot
 
 _SOURCE_ENDS_EVERY_S = 5.0

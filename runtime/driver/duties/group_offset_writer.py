@@ -36,7 +36,7 @@ from runtime.kafka.errors import ErrorCode, WireError
 from runtime.kafka.protocol.groups import CommittedOffset
 from runtime.kafka.protocol.offsets import TopicPartition
 from runtime.kafka.queries import NO_MEMBERS, Committed, Outcome, commit_many, committed_by, list_groups
-from runtime.ledger.records import InternalRecord
+from runtime.kafka.records import InternalRecord
 from runtime.metrics.snapshot import GroupSnapshot
 
 DONE = frozenset({State.TRANSLATED, State.AHEAD, State.UNMAPPED, State.OURS})

@@ -21,8 +21,8 @@ from runtime.contract.spec.jobspec import FlowSpec, JobSpec
 from runtime.driver.clusters import DriverClusters, ensure
 from runtime.driver.slots.channel import post
 from runtime.kafka.errors import WireError
+from runtime.kafka.records import InternalRecord
 from runtime.kafka.timing import BackgroundTasks
-from runtime.ledger.records import InternalRecord
 
 NOTE = "heartbeats"
 # Each heartbeat is a transaction of its flow at the destination. So many flows write theirs less often.

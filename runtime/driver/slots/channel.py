@@ -18,7 +18,7 @@ from runtime.kafka.fetch import fetch_once
 from runtime.kafka.protocol.fetch import Isolation
 from runtime.kafka.protocol.offsets import LATEST, TopicPartition
 from runtime.kafka.queries import log_start, offsets_of
-from runtime.ledger.records import InternalRecord, StoredRecord, batches_of, plain, read
+from runtime.kafka.records import InternalRecord, StoredRecord, batches_of, plain, read
 from runtime.ledger.transaction_writer import send
 from runtime.slot.log import log_driver_message
 

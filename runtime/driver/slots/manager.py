@@ -33,8 +33,8 @@ from runtime.driver.slots.membership import PartitionRates
 from runtime.driver.slots.supervisor import DriverContext, SlotSupervisor
 from runtime.kafka.cluster import KafkaCluster
 from runtime.kafka.errors import WireError
+from runtime.kafka.records import InternalRecord, StoredRecord
 from runtime.kafka.timing import BackgroundTasks
-from runtime.ledger.records import InternalRecord, StoredRecord
 from runtime.slot.log import log_driver_message
 
 _LEVEL_S = 30.0

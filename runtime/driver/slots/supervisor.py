@@ -25,7 +25,7 @@ from runtime.driver.slots.membership import Membership, SlotLayout
 from runtime.driver.task import SlotResult, SlotStartRequest
 from runtime.kafka.cluster import KafkaCluster
 from runtime.kafka.errors import WireError
-from runtime.ledger.records import InternalRecord
+from runtime.kafka.records import InternalRecord
 from runtime.ledger.transaction_writer import fence
 from runtime.slot.log import Field, log_fields
 

@@ -47,8 +47,8 @@ from runtime.kafka.cluster import KafkaCluster
 from runtime.kafka.confluent import acl_parts
 from runtime.kafka.errors import ErrorCode, WireError
 from runtime.kafka.protocol.config_entries import DYNAMIC_TOPIC, TOPIC, Decoder, DescribeConfigsRequest, Wants
+from runtime.kafka.records import InternalRecord
 from runtime.kafka.timing import Gathered
-from runtime.ledger.records import InternalRecord
 
 _VERSION = 1
 _ACL = "acl."

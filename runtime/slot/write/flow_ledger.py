@@ -32,9 +32,9 @@ from runtime.kafka.errors import BrokerError, ErrorCode, PartitionsRefused, Wire
 from runtime.kafka.protocol.metadata import TopicMetadata
 from runtime.kafka.protocol.offsets import TopicPartition
 from runtime.kafka.protocol.transactions import ProducerIdentity
+from runtime.kafka.records import InternalRecord, batches_of
 from runtime.kafka.transactions import add_partitions
 from runtime.ledger.ledger import Ledger, UndecidedProgress, register
-from runtime.ledger.records import InternalRecord, batches_of
 from runtime.ledger.transaction_writer import send
 from runtime.slot.errors import ErrorPhase
 from runtime.slot.partition import PartitionCopy

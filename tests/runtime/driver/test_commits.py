@@ -17,7 +17,7 @@ from runtime.driver.commands import CommandHandler
 from runtime.driver.leadership import FRESH_S, DriverFenced, DriverWriter, Leadership
 from runtime.kafka.errors import BrokerError, Disconnected, ErrorCode, WireError
 from runtime.kafka.protocol.offsets import TopicPartition
-from runtime.ledger.records import InternalRecord
+from runtime.kafka.records import InternalRecord
 from tests.fakes.loops import in_loop
 from tests.fakes.permits import settled
 

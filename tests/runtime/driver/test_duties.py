@@ -17,8 +17,8 @@ from runtime.driver.duties.group_offset_writer import GroupSyncState
 from runtime.driver.duties.heartbeats import MAX_PER_S, NOTE, FlowHeartbeats, interval_s
 from runtime.kafka.errors import Disconnected
 from runtime.kafka.protocol.offsets import TopicPartition
+from runtime.kafka.records import InternalRecord
 from runtime.kafka.timing import BackgroundTasks
-from runtime.ledger.records import InternalRecord
 from tests.fakes.loops import in_loop
 from tests.runtime.metrics.given import flow_spec, picture
 

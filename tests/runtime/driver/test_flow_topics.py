@@ -45,7 +45,7 @@ from runtime.driver.flows.shown_files import shown_files
 from runtime.driver.flows.start import group_by_start, initial_topics, selection
 from runtime.driver.topics.mirrors import MirrorTopic, discover, selected_topics
 from runtime.files.export import ExportedPartition, ExportPartition, ExportTicket
-from runtime.ledger.records import InternalRecord
+from runtime.kafka.records import InternalRecord
 from tests.fakes.internal_topics import InternalTopics
 from tests.fakes.progress import progress
 from tests.runtime.slot.world import assigned, flow_spec

@@ -16,7 +16,7 @@ from runtime.contract.spec import jobspec, naming
 from runtime.contract.spec.jobspec import ClusterSpec, JobExit, JobSpec, LaunchSpec
 from runtime.driver import process
 from runtime.driver.process import SpecFile, exit_after_restart
-from runtime.ledger.records import InternalRecord
+from runtime.kafka.records import InternalRecord
 from runtime.slot import log
 from tests.fakes.internal_topics import InternalTopics
 from tests.fakes.permits import settled

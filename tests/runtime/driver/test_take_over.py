@@ -14,8 +14,8 @@ from runtime.driver.flows.start import FlowContext, take_over
 from runtime.kafka.cluster import CONTROL, KafkaCluster
 from runtime.kafka.errors import BrokerError, ErrorCode
 from runtime.kafka.protocol.transactions import CoordinatorKind, InitProducerIdResponse, ProducerIdentity
+from runtime.kafka.records import InternalRecord
 from runtime.ledger.ledger import Ledger
-from runtime.ledger.records import InternalRecord
 from tests.fakes.internal_topics import InternalTopics
 from tests.runtime.slot.world import flow_spec
 

@@ -11,8 +11,9 @@ from runtime.driver.leadership import DriverFenced, DriverWriter
 from runtime.driver.slots.channel import TopicTail, at, end_of, post
 from runtime.kafka.cluster import KafkaCluster
 from runtime.kafka.errors import Disconnected
+from runtime.kafka.records import BATCH_BYTES, InternalRecord
 from runtime.lab.lab import Lab
-from runtime.ledger.records import BATCH_BYTES, InternalRecord, InternalTopicScan
+from runtime.ledger.records import InternalTopicScan
 from tests.fakes.transactions import HaltingProduce, LostAnswer
 from tests.records import create_topic
 

@@ -14,9 +14,9 @@ from runtime.kafka.protocol.fetch import FetchFrom
 from runtime.kafka.protocol.offsets import LATEST, ListedOffset, TopicPartition
 from runtime.kafka.protocol.transactions import CoordinatorKind
 from runtime.kafka.queries import list_offsets
+from runtime.kafka.records import InternalRecord, build, plain
 from runtime.kafka.transactions import add_partitions, end_transaction, init_producer_id
 from runtime.lab.lab import Lab
-from runtime.ledger.records import InternalRecord, build, plain
 from runtime.ledger.transaction_writer import send
 from tests.labs import spec
 from tests.records import all_in_sync, create_topic, read

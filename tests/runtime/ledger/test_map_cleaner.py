@@ -23,10 +23,10 @@ from runtime.contract.records.ledger import (
 )
 from runtime.contract.records.offset_map import OffsetMap, Run, Span, encode_runs
 from runtime.contract.spec import naming
+from runtime.kafka.records import InternalRecord
 from runtime.ledger.ledger import Ledger
 from runtime.ledger.map_cleaner import CleanedMap, SealedSpan, clean_map, merge, mergeable
 from runtime.ledger.offset_maps import OffsetMapReader, OffsetMaps
-from runtime.ledger.records import InternalRecord
 from tests.fakes.internal_topics import InternalTopics
 from tests.fakes.loops import in_loop
 from tests.fakes.progress import progress

@@ -15,10 +15,10 @@ from runtime.contract.records.ledger import (
 from runtime.contract.spec.jobspec import AtOffsets, AtTimestamp, Earliest, Latest, Start
 from runtime.kafka.cluster import KafkaCluster
 from runtime.kafka.protocol.offsets import TopicPartition
+from runtime.kafka.records import InternalRecord, build
 from runtime.ledger.consumer_times import LookupRetries
 from runtime.ledger.ledger import Ledger
 from runtime.ledger.positions import names
-from runtime.ledger.records import InternalRecord, build
 from tests.fakes.progress import progress
 
 

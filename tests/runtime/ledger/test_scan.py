@@ -10,7 +10,8 @@ from runtime.audit import partition_logs as audited
 from runtime.audit.partition_logs import RecordsExpired, fetch_records
 from runtime.driver.slots.channel import TopicTail
 from runtime.kafka.protocol.offsets import TopicPartition
-from runtime.ledger.records import InternalTopicScan, StoredRecord
+from runtime.kafka.records import StoredRecord
+from runtime.ledger.records import InternalTopicScan
 from runtime.slot.budget import TokenBucket
 from tests.records import PATIENCE_S
 from tests.runtime.slot.world import Side

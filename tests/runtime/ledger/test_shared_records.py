@@ -14,8 +14,9 @@ from runtime.kafka.cluster import KafkaCluster
 from runtime.kafka.errors import Disconnected, ErrorCode
 from runtime.kafka.protocol.offsets import ListOffsetsRequest
 from runtime.kafka.protocol.produce import ProducedPartition, ProduceRequest, ProduceResponse
+from runtime.kafka.records import InternalRecord, read
 from runtime.ledger.ledger import Ledger, register
-from runtime.ledger.records import InternalRecord, InternalTopicScan, read
+from runtime.ledger.records import InternalTopicScan
 from tests.fakes.internal_topics import InternalTopics
 from tests.fakes.loops import in_loop
 from tests.fakes.permits import Permits, settled

@@ -21,8 +21,8 @@ from runtime.kafka.protocol.transactions import (
     InitProducerIdResponse,
     ProducerIdentity,
 )
+from runtime.kafka.records import InternalRecord
 from runtime.ledger.ledger import Ledger, ProducerDirectory
-from runtime.ledger.records import InternalRecord
 from runtime.slot import failpoints
 from runtime.slot.budget import ByteBudget, SessionShares
 from runtime.slot.context import SlotContext

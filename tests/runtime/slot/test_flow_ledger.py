@@ -10,8 +10,8 @@ from runtime.contract.records.ledger import Generation, GenerationKey, ProgressK
 from runtime.contract.records.provenance import FlowProducer
 from runtime.contract.spec import naming
 from runtime.kafka.cluster import KafkaCluster
+from runtime.kafka.records import InternalRecord
 from runtime.ledger.ledger import Ledger
-from runtime.ledger.records import InternalRecord
 from runtime.slot.partition import PartitionCopy
 from runtime.slot.write.flow_ledger import FlowLedger, Superseded
 from tests.fakes.internal_topics import InternalTopics

@@ -10,12 +10,11 @@ from typing import Any
 
 import pytest
 
-from planner.kafka import ClusterEndpoint, move_replicas
 from runtime.kafka.protocol.offsets import TopicPartition
 from runtime.slot import log
 from tests.conftest import MakeLab
 from tests.labs import spec
-from tests.leaders import elect
+from tests.leaders import elect, move_replicas
 from tests.records import PATIENCE_S, wait_for
 from tests.runtime.conftest import sides_of
 from tests.runtime.slot.brokers import place
@@ -47,7 +46,7 @@ def written(tmp_path: Path) -> Iterator[Log]:
 def lead(side: Side, topic: str, replicas: list[int]) -> None:
     """The first of them becomes the leader, while none dies."""
     admin, at = side.admin(), TopicPartition(topic, 0)
-    move_replicas(ClusterEndpoint("test", side.bootstrap), {at: replicas}, PATIENCE_S)
+    move_replicas(side.bootstrap, {at: replicas}, PATIENCE_S)
 
     def led() -> bool:
         elect(side.bootstrap, [at], PATIENCE_S)

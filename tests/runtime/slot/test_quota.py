@@ -12,8 +12,8 @@ from runtime.contract.records.provenance import FlowProducer, encode_producer, e
 from runtime.contract.spec import naming
 from runtime.contract.spec.jobspec import FlowSpec
 from runtime.kafka.protocol.offsets import TopicPartition
+from runtime.kafka.records import InternalRecord, build, plain
 from runtime.lab.lab import Lab
-from runtime.ledger.records import InternalRecord, build, plain
 from runtime.ledger.transaction_writer import TransactionWriter, send
 from tests.fakes.partition import partition
 from tests.runtime.slot.world import FAST, Driver, Side, assigned, at_end, flow_spec, until

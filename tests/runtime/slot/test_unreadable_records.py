@@ -28,9 +28,10 @@ from runtime.contract.records.ledger import (
 )
 from runtime.contract.records.provenance import FlowProducer
 from runtime.contract.spec import naming
+from runtime.kafka.records import InternalRecord
 from runtime.ledger.ledger import Ledger, ProducerDirectory
 from runtime.ledger.offset_maps import OffsetMapReader
-from runtime.ledger.records import InternalRecord, TopicReplaced
+from runtime.ledger.records import TopicReplaced
 from tests.fakes.internal_topics import InternalTopics
 from tests.runtime.slot.world import Driver, Side, assigned, at_end, flow_spec, until
 

@@ -17,10 +17,10 @@ from runtime.contract.spec import naming
 from runtime.contract.spec.jobspec import ClusterSpec, JobSpec
 from runtime.driver.slots.channel import post
 from runtime.kafka.cluster import KafkaCluster
+from runtime.kafka.records import InternalRecord
 from runtime.lab.lab import Lab
 from runtime.launch.launcher import LaunchState
 from runtime.launch.supervision.supervised import SupervisedLauncher
-from runtime.ledger.records import InternalRecord
 from runtime.standby import Standby, StandbyJob, StandbyRefused
 from tests.fakes.jobs import ensure_topics
 from tests.fakes.spark import FakeSpark
