@@ -7,10 +7,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
-from planner.kafka import ClusterEndpoint, move_replicas
+from planner.kafka import ClusterClient, ClusterEndpoint, run_at
+from planner.kafka.failures import RequestRefused
 from runtime.contract.client.settings import wire_settings
 from runtime.kafka.cluster import KafkaCluster
 from runtime.kafka.errors import ErrorCode
+from runtime.kafka.protocol.administration import AlterReassignmentsRequest
 from runtime.kafka.protocol.metadata import MetadataRequest
 from runtime.kafka.protocol.offsets import TopicPartition
 from runtime.kafka.protocol.request import Api, Buffer, Reader, Writer
@@ -48,10 +50,22 @@ class ElectLeadersRequest:
 
 
 def prefer(bootstrap: str, replicas: Mapping[TopicPartition, Sequence[int]], timeout_s: float) -> None:
-    """Moves the replicas and has the first of each elected. Raises ReassignmentFailure or WireError."""
-    wanted = {(place.topic, place.partition): brokers for place, brokers in replicas.items()}
-    move_replicas(ClusterEndpoint("test", bootstrap), wanted, timeout_s)
+    """Moves the replicas and has the first of each elected. Raises ClusterFailure or WireError."""
+    move_replicas(bootstrap, replicas, timeout_s)
     elect(bootstrap, list(replicas), timeout_s)
+
+
+def move_replicas(bootstrap: str, replicas: Mapping[TopicPartition, Sequence[int]], timeout_s: float) -> None:
+    """Returns when the controller took it. Raises ClusterFailure."""
+
+    async def move(client: ClusterClient) -> None:
+        request = AlterReassignmentsRequest(replicas, int(timeout_s * 1000))
+        response = await client.ask_controller(request)
+        for refusal in (response.refusal, *response.refused.values()):
+            if refusal is not None:
+                raise RequestRefused(refusal.error, refusal.message)
+
+    run_at(ClusterEndpoint("test", bootstrap), move, timeout_s)
 
 
 def elect(bootstrap: str, partitions: Sequence[TopicPartition], timeout_s: float) -> None:

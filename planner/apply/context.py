@@ -1,29 +1,33 @@
-"""What a handler uses at one cluster: clients, registry, timeouts, launchers, and requests with retries.
+"""What a handler uses at one cluster: its client, registry, timeouts, launchers, and requests with retries.
 
 A batch of requests is sent, and what failed for a moment is sent again until a deadline. A request that a
 policy refuses is never repeated. The guard is asked before every request.
 """
 
+import asyncio
 import random
 import time
-from collections.abc import Callable, Collection, Mapping, Sequence
-from concurrent.futures import Future
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol, TypeVar
+from typing import Protocol, TypeVar
 
-from confluent_kafka import KafkaException
-from confluent_kafka.admin import AdminClient, TopicMetadata
-
-from planner.kafka import ClusterEndpoint, admin, explain, is_transient
+from planner.kafka.changes import change_request, refusals_of
+from planner.kafka.client import BrokerConnection, ClusterClient, ClusterEndpoint
+from planner.kafka.failures import ClusterFailure, RequestRefused
+from planner.kafka.log import LogWriter
 from planner.model.address import Address
 from planner.model.observed import RegistryEntry
 from planner.model.step import DONE, RequestResult, Result, Step, failed
 from planner.plan.steps.restores import RestoreOffsets, RestoreRecords
 from runtime.contract.spec.jobspec import JobSpec, LaunchSpec
+from runtime.kafka.errors import ErrorCode
+from runtime.kafka.protocol.metadata import AnyMetadataRequest, TopicMetadata
 
 S = TypeVar("S", bound=Step)
 
 REQUEST_SECONDS = 30.0
+SILENCE_SECONDS = 35.0  # of a broker, which takes up to REQUEST_SECONDS for a change
+BROKER_SECONDS = 5.0
 DEADLINE_SECONDS = 120.0
 _FIRST_PAUSE = 0.1
 _LONGEST_PAUSE = 5.0
@@ -33,31 +37,31 @@ _LONGEST_PAUSE = 5.0
 class RequestGuard:
     """Is asked before every request. `stop_reason` returns why nothing more may be sent to this cluster."""
 
-    stop_reason: Callable[[], str | None]
+    stop_reason: Callable[[], Awaitable[str | None]]
     requests: int = 0
 
-    def before_request(self) -> str | None:
+    async def before_request(self) -> str | None:
         """Counts the request and returns the reason not to send it."""
         self.requests += 1
-        return self.stop_reason()
+        return await self.stop_reason()
 
 
-# Sends one request for all the steps and returns a future for each, by the step's id.
-Sender = Callable[[Sequence[S]], Mapping[str, "Future[Any]"]]
+# Sends one request for all the steps. Returns the refusals by the step's id, and raises ClusterFailure.
+Sender = Callable[[Sequence[S]], Awaitable[Mapping[str, RequestRefused]]]
 
-# Classifies a final error: the cluster may be as wanted, since an earlier answer was lost, for example.
-ErrorClassifier = Callable[[S, KafkaException], RequestResult]
+# Classifies a final refusal: the cluster may be as wanted, since an earlier answer was lost, for example.
+RefusalClassifier = Callable[[S, RequestRefused], Awaitable[RequestResult]]
 
 
-def error_is_final(_step: Step, failure: KafkaException) -> RequestResult:
+async def refusal_is_final(_step: Step, refused: RequestRefused) -> RequestResult:
     """Fails the step: for requests that are idempotent by themselves."""
-    return failed(explain(failure))
+    return failed(refused.why)
 
 
-def send_with_retries(
+async def send_with_retries(
     steps: Sequence[S],
     send: Sender[S],
-    classify_error: ErrorClassifier[S],
+    classify: RefusalClassifier[S],
     guard: RequestGuard,
     within: float = DEADLINE_SECONDS,
 ) -> dict[str, RequestResult]:
@@ -70,45 +74,33 @@ def send_with_retries(
     left = list(steps)
     pause = _FIRST_PAUSE
     while left:
-        if (stop_reason := guard.before_request()) is not None:
+        if (stop_reason := await guard.before_request()) is not None:
             results.update({step.id: RequestResult(Result.NOT_STARTED, stop_reason) for step in left})
             break
+        failures: Mapping[str, ClusterFailure]
+        try:
+            failures = await send(left)
+        except ClusterFailure as failure:
+            failures = {step.id: failure for step in left}
         again: list[tuple[S, str]] = []
-        for step, failure in _send_once(left, send):
-            match failure:
+        for step in left:
+            match failures.get(step.id):
                 case None:
                     results[step.id] = DONE
-                case _ if is_transient(failure):
-                    again.append((step, explain(failure)))
-                case KafkaException():
-                    results[step.id] = classify_error(step, failure)
-                case _:
-                    results[step.id] = failed(explain(failure))
+                case ClusterFailure(transient=True) as passing:
+                    again.append((step, passing.why))
+                case RequestRefused() as refused:
+                    results[step.id] = await classify(step, refused)
+                case final:
+                    results[step.id] = failed(final.explained)
         if again and time.monotonic() + pause > deadline:
             results.update({step.id: failed(f"given up after {within:.0f} s: {why}") for step, why in again})
             break
         left = [step for step, _ in again]
         if left:
-            time.sleep(pause * random.uniform(0.5, 1.0))  # noqa: S311  spreads retries, guards nothing
+            await asyncio.sleep(pause * random.uniform(0.5, 1.0))  # noqa: S311  spreads retries, guards nothing
             pause = min(pause * 2, _LONGEST_PAUSE)
     return results
-
-
-def _send_once(steps: Sequence[S], send: Sender[S]) -> list[tuple[S, BaseException | None]]:
-    """Sends one request and returns the exception of each step, or None."""
-    try:
-        futures = send(steps)
-    except (KafkaException, TimeoutError) as failure:
-        return [(step, failure) for step in steps]
-    outcomes: list[tuple[S, BaseException | None]] = []
-    for step in steps:
-        try:
-            futures[step.id].result(timeout=REQUEST_SECONDS * 2)
-        except (KafkaException, TimeoutError) as failure:
-            outcomes.append((step, failure))
-        else:
-            outcomes.append((step, None))
-    return outcomes
 
 
 class LaunchFailed(Exception):
@@ -122,7 +114,7 @@ class LaunchFailed(Exception):
 
 
 class JobLauncher(Protocol):
-    """Starts and stops jobs. Every method may raise LaunchFailed."""
+    """Starts and stops jobs. Every method blocks, and may raise LaunchFailed."""
 
     def launch(self, spec: JobSpec) -> str:
         """Starts the job in the background and returns where it runs, for the user."""
@@ -154,7 +146,7 @@ def no_launchers(launch: LaunchSpec) -> JobLauncher:
 
 
 class BackupRestorer(Protocol):
-    """Restores records and group offsets of a backup into a cluster."""
+    """Restores records and group offsets of a backup into a cluster. Every method blocks."""
 
     def records(
         self, endpoint: ClusterEndpoint, steps: Sequence[RestoreRecords]
@@ -182,7 +174,7 @@ class NoRestorer:
 class OwnershipRegistry(Protocol):
     """Writes the registry entries of one cluster."""
 
-    def write(self, own: Sequence[RegistryEntry] = ..., disown: Sequence[Address] = ...) -> None: ...
+    async def write(self, own: Sequence[RegistryEntry] = ..., disown: Sequence[Address] = ...) -> None: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -217,22 +209,53 @@ class ApplyContext:
     wait: bool = True  # whether to wait until launched jobs copy
     timeouts: JobTimeouts = field(default_factory=JobTimeouts)
     on_wait: Callable[[Step, str], None] = ignore_waits  # called with what a long step waits for
-    client: AdminClient = field(init=False)
-    _by_broker: dict[int, AdminClient] = field(default_factory=dict)
+    client: ClusterClient = field(init=False)
+    log: LogWriter = field(init=False)
+    _brokers: dict[int, BrokerConnection] = field(default_factory=dict)
+    _dialing: asyncio.Lock = field(default_factory=asyncio.Lock)
 
     def __post_init__(self) -> None:
-        self.client = admin(self.endpoint)
+        self.client = ClusterClient(self.endpoint, SILENCE_SECONDS)
+        self.log = LogWriter(self.client)
 
-    def each_broker(self) -> dict[int, AdminClient]:
-        """Returns a client for every live broker. Each client asks its own broker only."""
-        brokers: dict[Any, Any] = self.client.list_topics(timeout=10).brokers
-        for broker_id, broker in brokers.items():
-            if broker_id not in self._by_broker:
-                only = ClusterEndpoint(
-                    self.endpoint.cluster, f"{broker.host}:{broker.port}", self.endpoint.settings
-                )
-                self._by_broker[broker_id] = admin(only)
-        return {broker_id: self._by_broker[broker_id] for broker_id in brokers}
+    def close(self) -> None:
+        """Closes the connections to the cluster."""
+        for connection in self._brokers.values():
+            connection.close()
+        self.log.close()
+        self.client.close()
+
+    async def send(self, steps: Sequence[Step]) -> Mapping[str, RequestRefused]:
+        """Sends one request for steps of one kind, and returns the refused ones. Raises ClusterFailure."""
+        request = change_request(steps, int(REQUEST_SECONDS * 1000))
+        try:
+            refused = refusals_of(steps, await self.client.ask_controller(request))
+        except ClusterFailure:
+            self.client.forget_controller()
+            raise
+        if any(refusal.code is ErrorCode.NOT_CONTROLLER for refusal in refused.values()):
+            self.client.forget_controller()
+        return refused
+
+    async def each_broker(self) -> dict[int, BrokerConnection]:
+        """Returns a connection to every live broker. One that is down reads the changes when it starts."""
+        listed = (await self.client.ask(AnyMetadataRequest(()))).brokers
+        async with self._dialing:
+            missing = {
+                broker.node_id: (broker.host, broker.port)
+                for broker in listed
+                if broker.node_id not in self._brokers or self._brokers[broker.node_id].closed
+            }
+            reached = await self.client.dial_each(missing, BROKER_SECONDS)
+            for connection in reached.connections.values():
+                connection.set_timeout(BROKER_SECONDS)
+            self._brokers |= reached.connections
+            live = {broker.node_id for broker in listed}
+            return {
+                node: connection
+                for node, connection in self._brokers.items()
+                if node in live and not connection.closed
+            }
 
 
 PROPAGATION_SECONDS = 120.0
@@ -246,11 +269,11 @@ def has_leaders(partitions: Mapping[str, int]) -> VisibilityCheck:
     """Returns a check that a topic has all its partitions and that each of them has a leader."""
 
     def is_visible(name: str, topic: TopicMetadata | None) -> bool:
-        if topic is None or topic.error is not None:
+        if topic is None or topic.error:
             return False
         known = topic.partitions
         return len(known) >= max(1, partitions.get(name, 1)) and all(
-            one.leader >= 0 for one in known.values()
+            partition.leader >= 0 for partition in known.values()
         )
 
     return is_visible
@@ -258,10 +281,10 @@ def has_leaders(partitions: Mapping[str, int]) -> VisibilityCheck:
 
 def is_gone(_name: str, topic: TopicMetadata | None) -> bool:
     """Returns whether the broker no longer shows the topic."""
-    return topic is None or topic.error is not None
+    return topic is None or bool(topic.error)
 
 
-def wait_until_visible(
+async def wait_until_visible(
     context: ApplyContext, topics: Collection[str], is_visible: VisibilityCheck
 ) -> dict[str, str]:
     """Waits until every live broker passes the check for every topic.
@@ -272,38 +295,41 @@ def wait_until_visible(
     deadline = time.monotonic() + PROPAGATION_SECONDS
     pause = FIRST_PAUSE
     left = len(topics)
-    while True:
-        waiting = _invisible_topics(context, topics, is_visible)
-        if not waiting or time.monotonic() > deadline or context.guard.stop_reason() is not None:
+    while topics:
+        waiting = await _invisible_topics(context, topics, is_visible)
+        if not waiting or time.monotonic() > deadline or await context.guard.stop_reason() is not None:
             return waiting
         if len(waiting) < left:
             left = len(waiting)
             deadline = time.monotonic() + PROPAGATION_SECONDS
-        time.sleep(pause)
+        await asyncio.sleep(pause)
         pause = min(pause * 2, LONGEST_PAUSE)
+    return {}
 
 
-def _invisible_topics(
+async def _invisible_topics(
     context: ApplyContext, topics: Collection[str], is_visible: VisibilityCheck
 ) -> dict[str, str]:
     """Returns the topics that a broker does not show as wanted, each with a reason."""
     try:
-        brokers = context.each_broker()
-    except KafkaException:
+        brokers = await context.each_broker()
+    except ClusterFailure:
         return dict.fromkeys(topics, "no broker answers")
-    waiting: dict[str, str] = {}
-    for broker_id, client in brokers.items():
-        known = _metadata(client)
-        if known is None:
-            continue  # a broker that is down reads the metadata log when it starts again
-        for name in topics:
-            if not is_visible(name, known.get(name)):
-                waiting[name] = f"broker {broker_id} does not show it yet"
-    return waiting
+    names = sorted(topics)
+    shown = await asyncio.gather(*(topics_at(connection, names) for connection in brokers.values()))
+    return {
+        name: f"broker {broker} does not show it yet"
+        for broker, known in zip(brokers, shown, strict=True)
+        if known is not None
+        for name in names
+        if not is_visible(name, known.get(name))
+    }
 
 
-def _metadata(client: AdminClient) -> Mapping[str, TopicMetadata] | None:
+async def topics_at(connection: BrokerConnection, names: Sequence[str]) -> dict[str, TopicMetadata] | None:
+    """Returns the topics as this broker shows them; None if it does not answer."""
     try:
-        return client.list_topics(timeout=5).topics
-    except KafkaException:
+        return {topic.name: topic for topic in (await connection.call(AnyMetadataRequest(names))).topics}
+    except ClusterFailure:
+        connection.close()
         return None

@@ -3,9 +3,10 @@
 The wait of an apply for a job ends when a right stays missing, or when a flow can't start.
 """
 
+import asyncio
 import re
 import time
-from collections.abc import Callable, Collection
+from collections.abc import Awaitable, Callable, Collection
 from contextlib import suppress
 from dataclasses import replace
 
@@ -20,7 +21,7 @@ _DENIED_TRANSACTIONS = "TRANSACTIONAL_ID_AUTHORIZATION_FAILED"
 _READ_LOG_EVERY_S = 2.0
 _MESSAGE = re.compile(r'(?:message|error)="((?:[^"\\]|\\.)*)"')  # of a line of the job's log
 
-GiveUp = Callable[[], str | None]
+GiveUp = Callable[[], Awaitable[str | None]]
 
 
 def naming_right(step: Step, result: RequestResult) -> RequestResult:
@@ -42,16 +43,23 @@ def denied(spec: JobSpec, table: JobStatusTable) -> str:
 
 def first_of(*checks: GiveUp) -> GiveUp:
     """Returns a check that ends the wait with the first reason of several checks."""
-    return lambda: next((why for check in checks if (why := check()) is not None), None)
+
+    async def give_up() -> str | None:
+        for check in checks:
+            if (why := await check()) is not None:
+                return why
+        return None
+
+    return give_up
 
 
-def lasting(seconds: float, reason: Callable[[], str]) -> GiveUp:
+def lasting(seconds: float, reason: Callable[[], Awaitable[str]]) -> GiveUp:
     """Returns a check that ends the wait when there has been a reason for so long, with the last one."""
     since: float | None = None
 
-    def give_up() -> str | None:
+    async def give_up() -> str | None:
         nonlocal since
-        why = reason()
+        why = await reason()
         if not why:
             since = None
             return None
@@ -61,12 +69,12 @@ def lasting(seconds: float, reason: Callable[[], str]) -> GiveUp:
     return give_up
 
 
-def while_denied(context: ApplyContext, spec: JobSpec, missing: Callable[[], str]) -> GiveUp:
+def while_denied(context: ApplyContext, spec: JobSpec, missing: Callable[[], Awaitable[str]]) -> GiveUp:
     """Returns a check that ends the wait when a right of the job stays missing, with what was refused."""
     denied_for_long = lasting(context.timeouts.denied_s, missing)
 
-    def give_up() -> str | None:
-        why = denied_for_long()
+    async def give_up() -> str | None:
+        why = await denied_for_long()
         return f"{why} — {_way_out(spec, why)}" if why is not None else None
 
     return give_up
@@ -82,32 +90,39 @@ def _way_out(spec: JobSpec, why: str) -> str:
     return f"grant the right; {doctor} name those that are missing"
 
 
-def lines_since(launcher: JobLauncher, job: str) -> Callable[[], list[str]]:
+LogLines = Callable[[], Awaitable[list[str]]]
+
+
+async def lines_since(launcher: JobLauncher, job: str) -> LogLines:
     """Returns a function that reads the lines which the job has logged since this call.
 
     A driver that ran before may have been denied a right that was granted since.
     """
-    before = _tail(launcher, job)
-    return lambda: [line for line in _tail(launcher, job) if line not in before]
+    before = await _tail(launcher, job)
+
+    async def lines() -> list[str]:
+        return [line for line in await _tail(launcher, job) if line not in before]
+
+    return lines
 
 
-def _tail(launcher: JobLauncher, job: str) -> Collection[str]:
+async def _tail(launcher: JobLauncher, job: str) -> Collection[str]:
     with suppress(LaunchFailed):
-        return launcher.tail(job)
+        return await asyncio.to_thread(launcher.tail, job)
     return ()
 
 
-def denial_in_log(lines: Callable[[], list[str]], every_s: float = _READ_LOG_EVERY_S) -> Callable[[], str]:
+def denial_in_log(lines: LogLines, every_s: float = _READ_LOG_EVERY_S) -> Callable[[], Awaitable[str]]:
     """Returns a function that finds the line in which a job that cannot report says which right it lacks."""
-    checked_at, found = time.monotonic(), ""
+    checked_at, denial = time.monotonic(), ""
 
-    def look() -> str:
-        nonlocal checked_at, found
+    async def look() -> str:
+        nonlocal checked_at, denial
         if time.monotonic() - checked_at >= every_s:
             checked_at = time.monotonic()
-            line = next((line.strip() for line in reversed(lines()) if _DENIED in line), "")
+            line = next((line.strip() for line in reversed(await lines()) if _DENIED in line), "")
             message = _MESSAGE.search(line)
-            found = message[1] if message else line
-        return found
+            denial = message[1] if message else line
+        return denial
 
     return look

@@ -3,20 +3,16 @@
 The schedule decides which steps can start now. The order comes from `needs` alone.
 """
 
-import queue
+import asyncio
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
-from functools import partial
-
-from confluent_kafka import KafkaException
 
 from planner.apply.context import ApplyContext
 from planner.apply.denials import naming_right
 from planner.apply.handlers import HANDLERS
-from planner.kafka import explain
+from planner.kafka.failures import ClusterFailure
 from planner.model.diagnostic import Failure
 from planner.model.step import (
     ApplySummary,
@@ -29,6 +25,7 @@ from planner.model.step import (
     StepsSent,
     failed,
 )
+from runtime.contract.client.secrets import redacted
 
 # Brokers refuse more than 10,000 partitions in one request; small batches show progress and share the work.
 MAX_STEPS = 250
@@ -117,7 +114,7 @@ def _split(group: list[Step]) -> Iterable[list[Step]]:
 BATCHES_AT_ONCE = 4
 
 
-Observer = Callable[[Event], None]
+Observer = Callable[[Event], Awaitable[None]]
 
 
 # Saves the traceback of an unexpected exception and returns where it was saved.
@@ -135,7 +132,7 @@ class Interruption:
         return "interrupted" if self.happened else None
 
 
-def execute(
+async def execute(
     steps: Sequence[Step],
     contexts: Mapping[str, ApplyContext],
     notify: Observer,
@@ -149,13 +146,13 @@ def execute(
     """
     started = time.monotonic()
     execution = _Execution(steps, contexts, notify, interruption, report)
-    outcomes = execution.run()
+    outcomes = await execution.run()
     requests = sum(one.guard.requests for one in contexts.values())
     return ApplySummary(outcomes, interruption.happened, time.monotonic() - started, requests)
 
 
 class _Execution:
-    """The state of one apply: the schedule, the batches that run in threads, and the outcomes so far."""
+    """The batches that run, each in a task, and the outcomes so far."""
 
     def __init__(
         self,
@@ -171,74 +168,62 @@ class _Execution:
         self._report = report
         self._schedule = Schedule(steps)
         self._outcomes: dict[str, StepOutcome] = {}
-        self._finished: queue.SimpleQueue[tuple[Sequence[Step], Future[list[StepOutcome]]]] = (
-            queue.SimpleQueue()
-        )
-        self._pools = {
-            cluster: ThreadPoolExecutor(BATCHES_AT_ONCE, f"apply-{cluster}") for cluster in contexts
-        }
+        self._turns = {cluster: asyncio.Semaphore(BATCHES_AT_ONCE) for cluster in contexts}
 
-    def run(self) -> dict[str, StepOutcome]:
-        """Submits batches as soon as their needs are met, and returns when no batch runs any more."""
-        try:
-            running = self._submit_batches()
-            while running:
-                batch, future = self._finished.get()
-                self._record_outcomes(batch[0].cluster, self._outcomes_of(batch, future))
-                running += self._submit_batches() - 1
-        finally:
-            for pool in self._pools.values():
-                pool.shutdown(wait=False, cancel_futures=True)
+    async def run(self) -> dict[str, StepOutcome]:
+        """Starts batches as soon as their needs are met, and returns when no batch runs any more."""
+        async with asyncio.TaskGroup() as running:
+            self._start_batches(running)
         for step in self._schedule.not_started():
             why = self._interruption.reason() or ""
             self._outcomes[step.id] = StepOutcome(step, Result.NOT_STARTED, why)
         return self._outcomes
 
-    def _submit_batches(self) -> int:
-        batches = [] if self._interruption.happened else self._schedule.next_batches()
-        for batch in batches:
-            cluster = batch[0].cluster
-            future = self._pools[cluster].submit(_run, self._contexts[cluster], batch, self._notify)
-            future.add_done_callback(partial(self._on_batch_finished, batch))
-        return len(batches)
+    def _start_batches(self, running: asyncio.TaskGroup) -> None:
+        if not self._interruption.happened:
+            for batch in self._schedule.next_batches():
+                running.create_task(self._run_batch(batch, running))
 
-    def _on_batch_finished(self, batch: Sequence[Step], done: Future[list[StepOutcome]]) -> None:
-        self._finished.put((batch, done))
-
-    def _record_outcomes(self, cluster: str, ended: list[StepOutcome]) -> None:
+    async def _run_batch(self, batch: Sequence[Step], running: asyncio.TaskGroup) -> None:
+        cluster = batch[0].cluster
+        async with self._turns[cluster]:
+            try:
+                ended = await _run(self._contexts[cluster], batch, self._notify)
+            except Exception as wrong:  # noqa: BLE001  an error of repl itself stops this batch alone
+                ended = await self._failed(batch, wrong)
         skipped = self._schedule.finish(ended)
         self._outcomes.update((outcome.step.id, outcome) for outcome in (*ended, *skipped))
         if skipped:
-            self._write_journal(cluster, skipped)
+            await self._write_journal(cluster, skipped)
+        self._start_batches(running)
 
-    def _write_journal(self, cluster: str, ended: Sequence[StepOutcome]) -> None:
+    async def _write_journal(self, cluster: str, ended: Sequence[StepOutcome]) -> None:
         # A journal that cannot be written fails the batches too; no skipped step was sent.
-        with suppress(KafkaException, TimeoutError):
-            self._notify(StepsEnded(cluster, tuple(ended)))
+        with suppress(ClusterFailure):
+            await self._notify(StepsEnded(cluster, tuple(ended)))
 
-    def _outcomes_of(self, batch: Sequence[Step], future: Future[list[StepOutcome]]) -> list[StepOutcome]:
-        if (wrong := future.exception()) is None:
-            return future.result()
-        why = f"an error in repl itself, {type(wrong).__name__}: {_first_line(wrong)}; {self._report(wrong)}"
+    async def _failed(self, batch: Sequence[Step], wrong: Exception) -> list[StepOutcome]:
+        text = f"{type(wrong).__name__}: {_first_line(wrong)}"
+        why = f"an error in repl itself, {text}; {self._report(wrong)}"
         ended = [StepOutcome(step, Result.FAILED, why) for step in batch]
-        self._write_journal(batch[0].cluster, ended)
+        await self._write_journal(batch[0].cluster, ended)
         return ended
 
 
-def _run(context: ApplyContext, batch: Sequence[Step], notify: Observer) -> list[StepOutcome]:
-    """Runs one batch in its thread and writes the journal before and after it."""
+async def _run(context: ApplyContext, batch: Sequence[Step], notify: Observer) -> list[StepOutcome]:
+    """Runs one batch, and writes the journal before and after it."""
     cluster = context.endpoint.cluster
     began = time.monotonic()
     ended: list[StepOutcome] = []
     try:
-        notify(StepsSent(cluster, tuple(batch)))
-        results = _run_handler(context, batch)
+        await notify(StepsSent(cluster, tuple(batch)))
+        results = await _run_handler(context, batch)
         seconds = time.monotonic() - began
         ended = [StepOutcome(step, results[step.id].result, results[step.id].why, seconds) for step in batch]
-        notify(StepsEnded(cluster, tuple(ended)))
-    except (KafkaException, TimeoutError) as failure:
+        await notify(StepsEnded(cluster, tuple(ended)))
+    except ClusterFailure as failure:
         # The journal could not be written: the cluster does not take writes any more.
-        why = f"the journal of {cluster} was not written: {explain(failure)}"
+        why = f"the journal of {cluster} was not written: {failure.explained}"
         return ended or [StepOutcome(step, Result.FAILED, why) for step in batch]
     return ended
 
@@ -247,14 +232,16 @@ def _first_line(wrong: BaseException) -> str:
     return next((line for line in str(wrong).splitlines() if line.strip()), "no message")
 
 
-def _run_handler(context: ApplyContext, batch: Sequence[Step]) -> dict[str, RequestResult]:
+async def _run_handler(context: ApplyContext, batch: Sequence[Step]) -> dict[str, RequestResult]:
     """Returns the result of each step of the batch, by its id."""
     kind = type(batch[0])
     handler = HANDLERS.get(kind)
     if handler is None:
         return {step.id: failed(f"this release cannot carry out {kind.__name__}") for step in batch}
     try:
-        results = handler(context, batch)
-    except (KafkaException, TimeoutError, Failure) as failure:
-        results = {step.id: failed(explain(failure)) for step in batch}
+        results = await handler(context, batch)
+    except ClusterFailure as failure:
+        results = {step.id: failed(failure.explained) for step in batch}
+    except Failure as failure:
+        results = {step.id: failed(redacted(str(failure))) for step in batch}
     return {step.id: naming_right(step, results[step.id]) for step in batch}

@@ -12,6 +12,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
+from functools import partial
 from itertools import count
 
 from confluent_kafka import KafkaException, TopicPartition
@@ -35,7 +36,8 @@ from planner.drill.scratch import (
 )
 from planner.drill.traffic import PATIENCE_S, DrillConsumer, DrillProducer, records_at
 from planner.graph.acl_protection import job_principal
-from planner.kafka import ClusterEndpoint, client_settings, consumer, explain
+from planner.kafka import ClusterEndpoint, run_at
+from planner.kafka.librdkafka import client_settings, consumer, explain
 from planner.model.diagnostic import ExitCode, Failure, error
 from planner.model.drill import CanaryFigures, Scenario
 from planner.model.topology import Flow, FlowState, Topology
@@ -257,8 +259,11 @@ class CanaryDrill:
         for name, endpoint in self._endpoints.items():
             topics = self._topics_at(name)
             principal = job_principal(self._scratch.clusters[name]) or ""
-            found = missing_rights(endpoint, topics, topics, principal, self._request.timeout_ms / 1000)
-            missing += [f"{one} at {name}" for one in found]
+            timeout_s = self._request.timeout_ms / 1000
+            asking = partial(
+                missing_rights, topics=topics, groups=topics, principal=principal, timeout_s=timeout_s
+            )
+            missing += [f"{right} at {name}" for right in run_at(endpoint, asking, timeout_s)]
         _refuse(missing)
 
     def _require_room(self) -> None:
@@ -266,9 +271,10 @@ class CanaryDrill:
         lacking: list[str] = []
         for name, endpoint in self._endpoints.items():
             needed = LEAST_ROOM + PARTITIONS * len(self._topics_at(name)) * PARTITION_ROOM
-            found = disk_space(endpoint, self._request.timeout_ms / 1000)
-            lacking += too_little(name, found, needed)
-            self.notes += unknown_space(name, found)
+            timeout_s = self._request.timeout_ms / 1000
+            spaces = run_at(endpoint, partial(disk_space, timeout_s=timeout_s), timeout_s)
+            lacking += too_little(name, spaces, needed)
+            self.notes += unknown_space(name, spaces)
         for one in self.notes:
             self._progress(one)
         if lacking:
@@ -315,8 +321,9 @@ class CanaryDrill:
         ):
             apply_scratch(self._scratch, self._request)
         for name, endpoint in self._endpoints.items():
-            found = missing_on_existing(endpoint, self._topics_at(name), self._request.timeout_ms / 1000)
-            _refuse([f"{one} at {name}" for one in found])
+            asking = partial(missing_on_existing, topics=self._topics_at(name))
+            missing = run_at(endpoint, asking, self._request.timeout_ms / 1000)
+            _refuse([f"{right} at {name}" for right in missing])
         for one in canaries:
             with run.step(f"{CANARIES} canaries are written for {one.flow.name}, and arrive"):
                 one.send()

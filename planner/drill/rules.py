@@ -27,7 +27,7 @@ from planner.graph.job_rights import (
     rights_at_destination,
     rights_at_source,
 )
-from planner.kafka import ClusterEndpoint
+from planner.kafka import ClusterEndpoint, run_at
 from planner.model.topology import Flow, Protect
 from planner.observe.rights import refused_writes
 from runtime.contract.spec.acls import AclRule
@@ -153,7 +153,8 @@ def writable(replica: Replica, cluster: str, topics: Collection[str]) -> set[str
     """Returns the topics of a cluster that the drill's principal may write."""
     client = replica.client(cluster, OTHER)
     endpoint = ClusterEndpoint(cluster, client.pop("bootstrap.servers"), client)
-    return set(topics) - refused_writes(endpoint, sorted(topics), _REQUEST_S)
+    refused = run_at(endpoint, lambda client: refused_writes(client, sorted(topics)), _REQUEST_S)
+    return set(topics) - refused
 
 
 def readable(replica: Replica, cluster: str, topics: Collection[str]) -> set[str]:

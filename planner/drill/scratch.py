@@ -20,9 +20,9 @@ from confluent_kafka import ConsumerGroupTopicPartitions, KafkaError, KafkaExcep
 from planner.apply.context import LaunchFailed
 from planner.diff.differ import declaring_nothing
 from planner.graph.routes import route_of
-from planner.kafka import ClusterEndpoint, admin, explain, producer
-from planner.kafka.clients import error_of
-from planner.kafka.log import TopicRecord, append, compacted, read
+from planner.kafka import ClusterClient, ClusterEndpoint, ClusterFailure, run_at
+from planner.kafka.librdkafka import admin, error_of, explain
+from planner.kafka.log import LogWriter, TopicRecord, compacted, read
 from planner.model.diagnostic import ExitCode, Failure, error
 from planner.model.plan import Plan
 from planner.model.step import Result, Step
@@ -57,6 +57,7 @@ from runtime.contract.spec import naming
 from runtime.contract.spec.jobspec import LaunchSpec
 from runtime.contract.spec.rename import SAME_NAME
 from runtime.contract.spec.route import CompiledRoute
+from runtime.kafka.protocol.metadata import AnyMetadataRequest
 
 PREFIX = "__drill."
 PARTITIONS = 2
@@ -252,7 +253,7 @@ def left_runs(topology: Topology, path: Path, now: datetime.datetime) -> list[Sc
     registered = {
         run
         for endpoint in endpoints_of(topology.clusters.values()).values()
-        for entry in read_registry(endpoint)
+        for entry in run_at(endpoint, read_registry)
         if (run := ScratchRun.of_topology(entry.topology, topology.name)) is not None
     }
     return removable(registered, recorded_runs(path), now)
@@ -395,7 +396,7 @@ def left_at(endpoint: ClusterEndpoint, run: ScratchRun, topology: str) -> list[s
     where = f"at {endpoint.cluster}"
     topics = client.list_topics(timeout=_REQUEST_S).topics
     groups = client.list_consumer_groups(request_timeout=_REQUEST_S).result(_REQUEST_S).valid
-    owned = [one for one in read_registry(endpoint) if one.topology == run.topology(topology)]
+    owned = [one for one in run_at(endpoint, read_registry) if one.topology == run.topology(topology)]
     return [
         *(f"topic {name} {where}" for name in sorted(topics) if name.startswith(run.prefix)),
         *(
@@ -427,19 +428,25 @@ def forget(endpoint: ClusterEndpoint, run: ScratchRun, flows: Collection[str]) -
     Its jobs have stopped, so nothing else writes these keys any more. Of the ledger and the offset map, only
     the partitions of `flows` are read, all of them where no flow is known.
     """
-    written, client = 0, producer(endpoint)
-    for topic in _OWN_KEYS:
-        known = admin(endpoint).list_topics(timeout=_REQUEST_S).topics.get(topic)
-        partitions = len(known.partitions) if known is not None and known.error is None else 0
-        for partition in _partitions_of(topic, partitions, [run.flow(name) for name in flows]):
-            mine = keys_of_run(topic, read(endpoint, topic, partition), run)
-            try:
-                append(client, topic, [(key, None) for key in mine], _REQUEST_S, partition)
-            except (KafkaException, TimeoutError) as failure:
-                what = f"records of the drill in {topic} at {endpoint.cluster} are left: {explain(failure)}"
-                raise Failure(error(what)) from None
-            written += len(mine)
-    return written
+
+    async def forgotten(client: ClusterClient) -> int:
+        log, written = LogWriter(client), 0
+        try:
+            for topic in (await client.ask(AnyMetadataRequest(list(_OWN_KEYS)))).topics:
+                partitions = 0 if topic.error else len(topic.partitions)
+                for partition in _partitions_of(topic.name, partitions, [run.flow(name) for name in flows]):
+                    own = keys_of_run(topic.name, await read(client, topic.name, partition), run)
+                    await log.append(topic.name, [(key, None) for key in own], _REQUEST_S, partition)
+                    written += len(own)
+        finally:
+            log.close()
+        return written
+
+    try:
+        return run_at(endpoint, forgotten, _REQUEST_S)
+    except ClusterFailure as failure:
+        what = f"records of the drill in internal topics at {endpoint.cluster} are left: {failure.why}"
+        raise Failure(error(what)) from None
 
 
 def _partitions_of(topic: str, partitions: int, flows: Collection[str]) -> list[int]:

@@ -1,33 +1,10 @@
-"""Edge: makes the Kafka clients of the control plane from resolved settings.
+"""Edge: one client of a cluster for the control plane, its failures in words for users, and logs in topics.
 
-Only this package opens a client. It maps the errors of both libraries to texts for users.
+`client` asks a cluster, `changes` has the requests that change it, `failures` the one set of errors. Only
+`librdkafka` makes confluent-kafka clients: for records that people, drills and tests write and read.
 """
 
-from planner.kafka.admin_requests import ReassignmentFailure, move_replicas
-from planner.kafka.clients import (
-    ClusterEndpoint,
-    Transient,
-    admin,
-    client_settings,
-    consumer,
-    explain,
-    is_transient,
-    producer,
-    topic_id_text,
-)
-from runtime.kafka.confluent import acl_parts
+from planner.kafka.client import ClusterClient, ClusterEndpoint, run, run_at
+from planner.kafka.failures import ClusterFailure
 
-__all__ = [
-    "ClusterEndpoint",
-    "ReassignmentFailure",
-    "Transient",
-    "acl_parts",
-    "admin",
-    "client_settings",
-    "consumer",
-    "explain",
-    "is_transient",
-    "move_replicas",
-    "producer",
-    "topic_id_text",
-]
+__all__ = ["ClusterClient", "ClusterEndpoint", "ClusterFailure", "run", "run_at"]

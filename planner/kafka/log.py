@@ -4,17 +4,18 @@ The status topic of a destination is read as such a log: what jobs report about 
 by key.
 """
 
+import asyncio
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from types import TracebackType
-from typing import TypeVar
+from typing import Self
 
-from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
-from confluent_kafka.admin import TopicMetadata
 from msgspec import Struct, field
 
-from planner.kafka.clients import ClusterEndpoint, consumer, explain, is_transient
+from planner.kafka.client import BrokerConnection, ClusterClient
+from planner.kafka.failures import ClusterFailure, NoAnswer, RequestRefused, Unreadable
 from planner.model.diagnostic import Failure, error
+from runtime.batch import Batch, BatchFailure, next_sequence
 from runtime.contract.records import job_status
 from runtime.contract.records.job_status import (
     JobKey,
@@ -27,16 +28,31 @@ from runtime.contract.records.job_status import (
 from runtime.contract.records.record_values import UnreadableValue
 from runtime.contract.spec import naming
 from runtime.contract.spec.jobspec import JobSpec
-
-T = TypeVar("T")
+from runtime.kafka.errors import ErrorCode
+from runtime.kafka.protocol.fetch import (
+    NO_SESSION,
+    NO_SESSION_EPOCH,
+    FetchedPartition,
+    FetchedTopic,
+    FetchFrom,
+    FetchRequest,
+    Isolation,
+)
+from runtime.kafka.protocol.offsets import (
+    EARLIEST,
+    LATEST,
+    ListOffsetsRequest,
+    OffsetQuestion,
+    TopicPartition,
+)
+from runtime.kafka.protocol.produce import ProducePartition, ProduceRequest
+from runtime.kafka.protocol.transactions import InitProducerIdRequest, ProducerIdentity
+from runtime.kafka.records import InternalRecord, batches_of, committed, plain
 
 READ_SECONDS = 30.0
-FIRST_ANSWER_SECONDS = 10.0
 _AGAIN_SECONDS = 0.2
-_BATCH = 5_000
-
-# A reader by assignment never joins its group, so it needs no right to it.
-_IGNORED_ERRORS = frozenset({KafkaError.GROUP_AUTHORIZATION_FAILED})
+_FETCH_BYTES = 8 << 20
+_LONGEST_WAIT_S = 1.0  # of a fetch for new records
 
 
 class TopicRecord(Struct, frozen=True):
@@ -48,135 +64,159 @@ class TopicRecord(Struct, frozen=True):
     offset: int
 
 
-def read(endpoint: ClusterEndpoint, topic: str, partition: int = 0) -> list[TopicRecord]:
+async def read(client: ClusterClient, topic: str, partition: int = 0) -> list[TopicRecord]:
     """Returns the whole log, up to the end that it has now. A topic that does not exist is an empty log."""
-    with CommittedLogReader(endpoint, topic, partition) as tail:
-        return tail.read_to_end()
+    async with LogReader(client, topic, partition) as log:
+        return await log.read_to_end()
 
 
-class CommittedLogReader:
-    """Reads committed records from the beginning, and continues from its last position."""
+class LogReader:
+    """Reads committed records from the log start on, and continues from its last position.
 
-    def __init__(self, endpoint: ClusterEndpoint, topic: str, partition: int = 0) -> None:
-        self._endpoint = endpoint
-        self._topic = topic
-        self._partition = partition
-        self._reader: Consumer = consumer(endpoint)
-        self._assigned = False
+    The methods raise Failure where the principal may not read the topic, or no leader answers in time.
+    """
 
-    def __enter__(self) -> "CommittedLogReader":
+    def __init__(self, client: ClusterClient, topic: str, partition: int = 0) -> None:
+        self._client = client
+        self._at = TopicPartition(topic, partition)
+        self._leader: BrokerConnection | None = None
+        self._topic_id = b""
+        self._position: int | None = None
+
+    async def __aenter__(self) -> Self:
         return self
 
-    def __exit__(
+    async def __aexit__(
         self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._reader.close()
+        self._drop_leader()
 
-    def read_to_end(self) -> list[TopicRecord]:
-        """Returns the records since the last call, up to the present end. The first call returns all."""
-        try:
-            if not self._assign():
-                return []
-            records: list[TopicRecord] = []
-            deadline = time.monotonic() + READ_SECONDS
-            while not self._poll(records, READ_SECONDS):
-                if time.monotonic() > deadline:
-                    raise self._timeout_failure()
-        except KafkaException as failure:
-            raise unusable(self._endpoint, self._topic, failure) from failure
+    async def read_to_end(self) -> list[TopicRecord]:
+        """Returns the records since the last call, up to the present end. The first call returns all.
+
+        After a transient failure it continues, for at most READ_SECONDS without a new record.
+        """
+        records: list[TopicRecord] = []
+        end: int | None = None
+        deadline = time.monotonic() + READ_SECONDS
+        while end is None or (self._position or 0) < end:
+            try:
+                leader = await self._connected()
+                if leader is None:
+                    return []
+                if end is None:
+                    end = await self._offset(leader, LATEST)
+                    continue
+                before = self._position
+                records += await self._fetch(leader, 0.0)
+                if self._position != before:
+                    deadline = time.monotonic() + READ_SECONDS
+                    continue
+            except ClusterFailure as failure:
+                if not _may_pass(failure) or time.monotonic() > deadline:
+                    raise unusable(self._client, self._at.topic, failure) from failure
+                self._drop_leader()
+            if time.monotonic() > deadline:
+                raise self._timeout_failure()
+            await asyncio.sleep(_AGAIN_SECONDS)
         return records
 
-    def read_more(self, seconds: float) -> list[TopicRecord]:
+    async def read_more(self, seconds: float) -> list[TopicRecord]:
         """Returns records that arrive within some time, as soon as there are any."""
-        try:
-            records: list[TopicRecord] = []
-            deadline = time.monotonic() + seconds
-            if not self._assign():
-                time.sleep(seconds)
-            else:
-                while not records and (left := deadline - time.monotonic()) > 0:
-                    self._poll(records, left)
-        except KafkaException as failure:
-            raise unusable(self._endpoint, self._topic, failure) from failure
+        records: list[TopicRecord] = []
+        deadline = time.monotonic() + seconds
+        while not records and (left := deadline - time.monotonic()) > 0:
+            try:
+                leader = await self._connected()
+                if leader is not None:
+                    records = await self._fetch(leader, left)
+                    continue
+            except ClusterFailure as failure:
+                if not _may_pass(failure):
+                    raise unusable(self._client, self._at.topic, failure) from failure
+                self._drop_leader()
+            await asyncio.sleep(min(left, _AGAIN_SECONDS))
         return records
 
-    def _assign(self) -> bool:
-        """Assigns the partition; returns False while the topic does not exist."""
-        if not self._assigned:
-            known = self._metadata()
-            if known.error is not None and known.error.code() == KafkaError.UNKNOWN_TOPIC_OR_PART:
-                return False
-            low = self._log_start()
-            self._reader.assign([TopicPartition(self._topic, self._partition, low)])
-            self._assigned = True
-        return True
+    async def _connected(self) -> BrokerConnection | None:
+        """Returns the connection to the leader, with a position; None while the topic does not exist."""
+        if self._leader is None or self._leader.closed:
+            try:
+                self._leader, self._topic_id = await self._client.dial_leader(self._at)
+            except RequestRefused as refused:
+                if refused.code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION and self._position is None:
+                    return None
+                raise
+        if self._position is None:
+            self._position = await self._offset(self._leader, EARLIEST)
+        return self._leader
 
-    def _metadata(self) -> TopicMetadata:
-        """Returns the topic's metadata; after a closed connection, a broker is asked again."""
+    async def _offset(self, leader: BrokerConnection, at: int) -> int:
+        """Returns the log start offset, or the end of what is committed."""
+        question = {self._at: OffsetQuestion(at)}
+        response = await leader.call(ListOffsetsRequest(Isolation.READ_COMMITTED, question))
+        listed = response.answers.get(self._at, ErrorCode.UNKNOWN_SERVER_ERROR)
+        if isinstance(listed, ErrorCode):
+            raise RequestRefused(listed)
+        return listed.offset
 
-        def ask(left: float) -> TopicMetadata:
-            topics: dict[str, TopicMetadata] = self._reader.list_topics(self._topic, timeout=left).topics
-            return topics[self._topic]
+    async def _fetch(self, leader: BrokerConnection, wait_s: float) -> list[TopicRecord]:
+        """Returns the next committed records; none if there are none, or none arrive in time."""
+        position = self._position or 0
+        request = FetchRequest(
+            int(min(wait_s, _LONGEST_WAIT_S) * 1000),
+            1 if wait_s else 0,
+            _FETCH_BYTES,
+            Isolation.READ_COMMITTED,
+            NO_SESSION,
+            NO_SESSION_EPOCH,
+            {(self._topic_id, self._at.partition): FetchFrom(position, max_bytes=_FETCH_BYTES)},
+            topics={self._topic_id: FetchedTopic(self._at.topic, self._topic_id)},
+        )
+        response = await leader.call(request)
+        if response.error:
+            raise RequestRefused(response.error)
+        records: list[TopicRecord] = []
+        for partition in response.partitions:
+            if partition.error is ErrorCode.OFFSET_OUT_OF_RANGE:  # retention has passed the position
+                self._position = await self._offset(leader, EARLIEST)
+            elif partition.error:
+                raise RequestRefused(partition.error)
+            else:
+                records += self._read(partition, position)
+        return records
 
-        return _retried(ask, FIRST_ANSWER_SECONDS, is_transient)
+    def _read(self, response: FetchedPartition, position: int) -> list[TopicRecord]:
+        try:
+            records, self._position = committed(response, self._at, position)
+        except BatchFailure as failure:
+            raise Unreadable(str(failure)) from None
+        if self._position == position and response.last_stable_offset > position and not response.records:
+            self._position = response.last_stable_offset  # compaction removed all that was left
+        return [
+            TopicRecord(record.key or b"", record.value, record.timestamp, record.offset)
+            for record in records
+        ]
 
-    def _log_start(self) -> int:
-        place = TopicPartition(self._topic, self._partition)
-
-        def ask(_: float) -> int:
-            low, _high = self._reader.get_watermark_offsets(place, timeout=5)
-            return int(low)
-
-        def may_pass(failure: KafkaException) -> bool:
-            # The leader may know a topic later than the broker that has listed it.
-            is_new = failure.args[0].code() == KafkaError.UNKNOWN_TOPIC_OR_PART
-            return is_new or is_transient(failure)
-
-        return _retried(ask, READ_SECONDS, may_pass)
-
-    def _poll(self, records: list[TopicRecord], seconds: float) -> bool:
-        """Adds available records to the list; returns whether the end was reached."""
-        first = self._reader.poll(seconds)
-        if first is None:
-            return False
-        ended = False
-        for message in (first, *self._reader.consume(_BATCH, timeout=0)):
-            failure = message.error()
-            if failure is None:
-                records.append(_record(message))
-                ended = False
-            elif failure.code() == KafkaError._PARTITION_EOF:
-                ended = True
-            elif failure.code() not in _IGNORED_ERRORS and not failure.retriable():
-                raise KafkaException(failure)
-        return ended
+    def _drop_leader(self) -> None:
+        if self._leader is not None:
+            self._leader.close()
+            self._leader = None
 
     def _timeout_failure(self) -> Failure:
         return Failure(
             error(
-                f"{self._topic} at {self._endpoint.cluster} could not be read to its end within "
+                f"{self._at.topic} at {self._client.name} could not be read to its end within "
                 f"{READ_SECONDS:.0f} s",
                 "check that its partition has a leader, then run this again",
             )
         )
 
 
-def _retried(ask: Callable[[float], T], seconds: float, may_pass: Callable[[KafkaException], bool]) -> T:
-    """Asks until there is an answer, or some time is over; `ask` gets the seconds that are left."""
-    deadline = time.monotonic() + seconds
-    while True:
-        try:
-            return ask(max(deadline - time.monotonic(), _AGAIN_SECONDS))
-        except KafkaException as failure:
-            if time.monotonic() > deadline or not may_pass(failure):
-                raise
-            time.sleep(_AGAIN_SECONDS)
-
-
-def _record(message: Message) -> TopicRecord:
-    offset = message.offset()
-    assert offset is not None
-    return TopicRecord(message.key() or b"", message.value(), message.timestamp()[1], offset)
+def _may_pass(failure: ClusterFailure) -> bool:
+    """Returns whether another attempt helps. A leader may learn of a topic later than other brokers."""
+    is_new = isinstance(failure, RequestRefused) and failure.code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    return is_new or failure.transient
 
 
 def compacted(records: Iterable[TopicRecord]) -> Mapping[bytes, TopicRecord]:
@@ -190,50 +230,120 @@ def compacted(records: Iterable[TopicRecord]) -> Mapping[bytes, TopicRecord]:
     return last
 
 
-def append(
-    producer: Producer,
-    topic: str,
-    records: Iterable[tuple[bytes, bytes | None]],
-    seconds: float,
-    partition: int = 0,
-) -> list[int]:
-    """Writes the records to a partition and waits until all in-sync replicas have them.
+_PRODUCE_S = 10.0
+# The broker has forgotten this producer, or what it wrote last: it writes on with a new identity.
+_FORGOTTEN = frozenset(
+    {
+        ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
+        ErrorCode.UNKNOWN_PRODUCER_ID,
+        ErrorCode.INVALID_PRODUCER_EPOCH,
+        ErrorCode.INVALID_PRODUCER_ID_MAPPING,
+    }
+)
 
-    Returns their append times, in order. Raises TimeoutError or KafkaException.
-    """
-    outcomes: list[tuple[KafkaError | None, int]] = []
 
-    def delivered(failure: KafkaError | None, message: Message) -> None:
-        outcomes.append((failure, message.timestamp()[1] if failure is None else -1))
+class LogWriter:
+    """Appends records to partitions, each once and in order: an idempotent producer."""
 
-    count = 0
-    for key, value in records:
+    def __init__(self, client: ClusterClient) -> None:
+        self._client = client
+        self._turn = asyncio.Lock()
+        self._identity: ProducerIdentity | None = None
+        self._sequences: dict[TopicPartition, int] = {}
+        self._leaders: dict[TopicPartition, BrokerConnection] = {}
+
+    def close(self) -> None:
+        """Closes the connections to the leaders."""
+        for leader in self._leaders.values():
+            leader.close()
+        self._leaders.clear()
+
+    async def append(
+        self, topic: str, records: Iterable[tuple[bytes, bytes | None]], seconds: float, partition: int = 0
+    ) -> list[int]:
+        """Writes the records to a partition and waits until all in-sync replicas have them.
+
+        Returns their append times, in order. Raises ClusterFailure.
+        """
+        wanted = [InternalRecord(*record) for record in records]
+        at = TopicPartition(topic, partition)
+        times: list[int] = []
+        async with self._turn:
+            try:
+                async with asyncio.timeout(seconds):
+                    for batch in batches_of(wanted):
+                        appended_ms = await self._append(at, batch)
+                        times += [batch.max_timestamp if appended_ms < 0 else appended_ms] * batch.records
+            except BaseException as failure:
+                # Whether the last batch was written is not known, so its sequence can't be used again.
+                self._identity = None
+                self._sequences.clear()
+                self._drop_leader(at)
+                if not isinstance(failure, TimeoutError):
+                    raise
+                waiting = len(wanted) - len(times)
+                raise NoAnswer(
+                    f"{topic}: {waiting} of {len(wanted)} records were not acknowledged in {seconds:.0f} s"
+                ) from None
+        return times
+
+    async def _append(self, at: TopicPartition, batch: Batch) -> int:
+        """Sends the batch until it is acknowledged. Returns its append time; -1 if the producer's counts.
+
+        The same sequence number is sent again, so a batch whose answer was lost is not written twice.
+        """
         while True:
             try:
-                producer.produce(topic, key=key, value=value, partition=partition, on_delivery=delivered)
-                break
-            except BufferError:
-                producer.poll(0.1)
-        count += 1
-    deadline = time.monotonic() + seconds
-    while len(outcomes) < count:
-        if time.monotonic() > deadline:
-            waiting = count - len(outcomes)
-            raise TimeoutError(
-                f"{topic}: {waiting} of {count} records were not acknowledged in {seconds:.0f} s"
+                return await self._send(at, batch)
+            except RequestRefused as refused:
+                if refused.code in _FORGOTTEN:
+                    self._identity = None
+                    self._sequences.clear()
+                elif not _may_pass(refused):
+                    raise
+            except ClusterFailure as failure:
+                if not failure.transient:
+                    raise
+            self._drop_leader(at)
+            await asyncio.sleep(_AGAIN_SECONDS)
+
+    async def _send(self, at: TopicPartition, batch: Batch) -> int:
+        if self._identity is None:
+            producer = await self._client.ask(InitProducerIdRequest(None, 0))
+            if producer.error:
+                raise RequestRefused(producer.error)
+            self._identity = producer.identity
+        leader = self._leaders.get(at)
+        if leader is None or leader.closed:
+            leader = self._leaders[at] = (await self._client.dial_leader(at))[0]
+        sequence = self._sequences.get(at, 0)
+        stamped = plain(
+            batch._replace(
+                producer_id=self._identity.producer_id,
+                producer_epoch=self._identity.epoch,
+                base_sequence=sequence,
             )
-        producer.poll(0.05)
-    for failure, _ in outcomes:
-        if failure is not None:
-            raise KafkaException(failure)
-    return [at_ms for _, at_ms in outcomes]
+        )
+        request = ProduceRequest(
+            None, int(_PRODUCE_S * 1000), [ProducePartition(at.topic, at.partition, stamped)]
+        )
+        (produced,) = (await leader.call(request)).partitions
+        if produced.error and produced.error is not ErrorCode.DUPLICATE_SEQUENCE_NUMBER:
+            raise RequestRefused(produced.error, produced.message)
+        self._sequences[at] = next_sequence(sequence, batch.records)
+        return produced.log_append_time_ms
+
+    def _drop_leader(self, at: TopicPartition) -> None:
+        leader = self._leaders.pop(at, None)
+        if leader is not None:
+            leader.close()
 
 
-def unusable(endpoint: ClusterEndpoint, what: str, failure: KafkaException) -> Failure:
+def unusable(client: ClusterClient, what: str, failure: ClusterFailure) -> Failure:
     """Returns a Failure that says why an internal topic can't be used."""
     return Failure(
         error(
-            f"{what} at {endpoint.cluster} cannot be used: {explain(failure)}",
+            f"{what} at {client.name} cannot be used: {failure.why}",
             "the principal of this cluster needs CREATE, DESCRIBE, READ and WRITE on topics with the prefix "
             f"{naming.INTERNAL_PREFIX} (docs/operations.md), and the brokers must answer",
         )

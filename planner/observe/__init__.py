@@ -3,7 +3,7 @@
 It changes nothing at a cluster; even the broker check only validates.
 """
 
-from planner.observe.cluster import ProgressCallback
-from planner.observe.observer import TIMEOUT_S, Observer, named_topics
+from planner.observe.cluster import ProgressCallback, ReadOptions
+from planner.observe.observer import identities, named_topics, observe
 
-__all__ = ["TIMEOUT_S", "Observer", "ProgressCallback", "named_topics"]
+__all__ = ["ProgressCallback", "ReadOptions", "identities", "named_topics", "observe"]

@@ -7,58 +7,47 @@ caller may read and not alter, that is a warning: another principal may apply.
 
 import difflib
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import Future
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import groupby
 
-from confluent_kafka import KafkaError, KafkaException
-from confluent_kafka.admin import (
-    AdminClient,
-    AlterConfigOpType,
-    ConfigEntry,
-    ConfigResource,
-    NewPartitions,
-    NewTopic,
-    ResourceType,
-)
 from msgspec import Struct
 
 from planner.graph.messages import few
-from planner.kafka import ClusterEndpoint, admin, explain, is_transient
-from planner.kafka.admin_requests import LimitsChange, alter_quotas
-from planner.kafka.clients import error_of
+from planner.kafka.changes import change_request, refusals_of
+from planner.kafka.client import ClusterClient, ClusterEndpoint, for_each
+from planner.kafka.failures import ClusterFailure, RequestRefused
 from planner.model.diagnostic import Diagnostic, error, warning
 from planner.model.setting_types import TOPIC_SETTINGS
 from planner.model.step import Step
-from planner.observe.observer import for_each
 from planner.plan.steps.quotas import AlterQuota
 from planner.plan.steps.topics import AlterConfigs, CreateTopic, GrowPartitions
+from runtime.kafka.errors import ErrorCode
 
 RECORDS_A_REQUEST = 9_000  # metadata records; brokers refuse a request that makes more than 10,000
 BROKER_OUTDATED = "broker-outdated"
 UNDECLARED_PARTITIONS = 10  # assumed for a topic without a number, for the size of a request
 MAY_NOT = frozenset(
     {
-        KafkaError.TOPIC_AUTHORIZATION_FAILED,
-        KafkaError.CLUSTER_AUTHORIZATION_FAILED,
-        KafkaError.GROUP_AUTHORIZATION_FAILED,
+        ErrorCode.TOPIC_AUTHORIZATION_FAILED,
+        ErrorCode.CLUSTER_AUTHORIZATION_FAILED,
+        ErrorCode.GROUP_AUTHORIZATION_FAILED,
     }
 )
 _UNKNOWN_SETTING = re.compile(r"Unknown topic config name: (\S+)")
 
 # Errors by which the controller shows a change that the brokers did not show when they were read.
-OUTDATED: Mapping[type[Step], int] = {
-    CreateTopic: KafkaError.TOPIC_ALREADY_EXISTS,
-    GrowPartitions: KafkaError.INVALID_PARTITIONS,
-    AlterConfigs: KafkaError.UNKNOWN_TOPIC_OR_PART,
+OUTDATED: Mapping[type[Step], ErrorCode] = {
+    CreateTopic: ErrorCode.TOPIC_ALREADY_EXISTS,
+    GrowPartitions: ErrorCode.INVALID_PARTITIONS,
+    AlterConfigs: ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
 }
 
 TopicStep = CreateTopic | AlterConfigs | GrowPartitions
 Checkable = TopicStep | AlterQuota
-Refusal = tuple[Checkable, BaseException]
+Refusal = tuple[Checkable, ClusterFailure]
 
 
-def verify_on_broker(
+async def verify_on_broker(
     steps: Iterable[Step], endpoints: Mapping[str, ClusterEndpoint], timeout_s: float
 ) -> tuple[Diagnostic, ...]:
     """Returns what the brokers object to in these steps. All clusters are asked at once."""
@@ -66,41 +55,35 @@ def verify_on_broker(
     for step in steps:
         if isinstance(step, Checkable) and step.cluster in endpoints:
             checkable.setdefault(step.cluster, []).append(step)
-    found = for_each(
-        {name: _checking(endpoints[name], asked, timeout_s) for name, asked in sorted(checkable.items())}
+    refusals = await for_each(
+        {name: _check(endpoints[name], wanted, timeout_s) for name, wanted in sorted(checkable.items())}
     )
-    return diagnostics(found)
+    return diagnostics(refusals)
 
 
-def _checking(
-    endpoint: ClusterEndpoint, steps: Sequence[Checkable], timeout_s: float
-) -> Callable[[], list[Refusal]]:
-    def check() -> list[Refusal]:
-        client = admin(endpoint, socket_timeout_ms=int(timeout_s * 1000))
-        topics = [step for step in steps if not isinstance(step, AlterQuota)]
-        refused = [one for batch in batches(topics) for one in _ask(client, batch, timeout_s)]
-        quotas = [step for step in steps if isinstance(step, AlterQuota)]
-        return [*refused, *(_ask_about_quotas(endpoint, quotas, timeout_s) if quotas else ())]
-
-    return check
-
-
-def _ask_about_quotas(
-    endpoint: ClusterEndpoint, steps: Sequence[AlterQuota], timeout_s: float
-) -> Iterator[Refusal]:
-    changes = [LimitsChange(step.entity, step.set, step.unset) for step in steps]
+async def _check(endpoint: ClusterEndpoint, steps: Sequence[Checkable], timeout_s: float) -> list[Refusal]:
+    """Returns the refused steps. A broker that does not answer is reported once for a request."""
+    refused: list[Refusal] = []
     try:
-        answers = alter_quotas(endpoint, changes, validate_only=True, timeout_s=timeout_s)
-    except KafkaException as failure:
-        yield steps[0], failure
-        return
-    yield from ((step, refusal) for step, refusal in zip(steps, answers, strict=True) if refusal is not None)
+        client = ClusterClient(endpoint, timeout_s)
+    except ClusterFailure as failure:
+        return [(steps[0], failure)]
+    async with client:
+        for batch in batches(steps):
+            request = change_request(batch, int(timeout_s * 1000), validate_only=True)
+            try:
+                found = refusals_of(batch, await client.ask_controller(request))
+            except ClusterFailure as failure:
+                refused.append((batch[0], failure))
+                continue
+            refused += ((step, found[step.id]) for step in batch if step.id in found)
+    return refused
 
 
-def batches(steps: Sequence[TopicStep]) -> Iterator[list[TopicStep]]:
+def batches(steps: Sequence[Checkable]) -> Iterator[list[Checkable]]:
     """Yields batches of one kind of step, none larger than a broker accepts."""
     for _, alike in groupby(sorted(steps, key=lambda step: (type(step).__name__, step.id)), key=type):
-        batch: list[TopicStep] = []
+        batch: list[Checkable] = []
         records = 0
         for step in alike:
             weight = _records(step)
@@ -112,64 +95,15 @@ def batches(steps: Sequence[TopicStep]) -> Iterator[list[TopicStep]]:
         yield batch
 
 
-def _records(step: TopicStep) -> int:
+def _records(step: Checkable) -> int:
     """Returns how many metadata records a broker writes for the step."""
     match step:
         case CreateTopic():
             return 1 + (step.partitions or UNDECLARED_PARTITIONS) + len(step.config)
         case GrowPartitions():
             return step.new - step.old
-        case AlterConfigs():
+        case AlterConfigs() | AlterQuota():
             return len(step.set) + len(step.unset)
-
-
-def _ask(client: AdminClient, batch: Sequence[TopicStep], timeout_s: float) -> Iterator[Refusal]:
-    """Yields the refused steps. A broker that does not answer is reported once."""
-    for step, future in zip(batch, _futures(client, batch, timeout_s), strict=True):
-        try:
-            future.result(timeout_s * 2)
-        except (KafkaException, TimeoutError) as failure:
-            yield step, failure
-            if is_transient(failure):
-                return
-
-
-def _futures(client: AdminClient, batch: Sequence[TopicStep], timeout_s: float) -> list["Future[None]"]:
-    options = {"validate_only": True, "request_timeout": timeout_s}
-    first = batch[0]
-    match first:
-        case CreateTopic():
-            asked = client.create_topics(
-                [_new_topic(one) for one in batch if isinstance(one, CreateTopic)], **options
-            )
-            return [asked[one.topic] for one in batch]
-        case GrowPartitions():
-            grown = [NewPartitions(one.topic, one.new) for one in batch if isinstance(one, GrowPartitions)]
-            asked = client.create_partitions(grown, **options)
-            return [asked[one.topic] for one in batch]
-        case AlterConfigs():
-            resources = [_resource(one) for one in batch if isinstance(one, AlterConfigs)]
-            answered = client.incremental_alter_configs(resources, **options)
-            return [answered[resource] for resource in resources]
-
-
-def _new_topic(step: CreateTopic) -> NewTopic:
-    """Returns the topic to create; -1 leaves a number to the broker."""
-    return NewTopic(
-        step.topic,
-        num_partitions=step.partitions if step.partitions is not None else -1,
-        replication_factor=step.replication if step.replication is not None else -1,
-        config=dict(step.config),
-    )
-
-
-def _resource(step: AlterConfigs) -> ConfigResource:
-    entries = [
-        ConfigEntry(key, value, incremental_operation=AlterConfigOpType.SET)
-        for key, value in step.set.items()
-    ]
-    entries += [ConfigEntry(key, None, incremental_operation=AlterConfigOpType.DELETE) for key in step.unset]
-    return ConfigResource(ResourceType.TOPIC, step.topic, incremental_configs=entries)
 
 
 def diagnostics(refusals: Mapping[str, Sequence[Refusal]]) -> tuple[Diagnostic, ...]:
@@ -212,14 +146,14 @@ def _unknown_settings(refusals: Mapping[str, _Sorted]) -> Iterator[Diagnostic]:
 def _of_cluster(cluster: str, kinds: _Sorted) -> Iterator[Diagnostic]:
     for step, failure in kinds.outdated:
         yield error(
-            f"the controller of {cluster} knows another state than its brokers returned: {explain(failure)}",
+            f"the controller of {cluster} knows another state than its brokers returned: {failure.why}",
             "plan again; if this repeats, the brokers do not receive metadata changes: see their logs",
             address=str(step.address),
             code=BROKER_OUTDATED,
         )
     for step, failure in kinds.refused:
         yield error(
-            f"{cluster} refuses it: {explain(failure)}",
+            f"{cluster} refuses it: {failure.why}",
             "declare what the brokers allow, or ask their operators",
             address=str(step.address),
             code="broker-refusal",
@@ -228,13 +162,13 @@ def _of_cluster(cluster: str, kinds: _Sorted) -> Iterator[Diagnostic]:
         addresses = [str(step.address) for step, _ in kinds.not_allowed]
         yield warning(
             f"{few(addresses)}: not checked on the broker, "
-            f"because this principal has no right to alter them ({explain(kinds.not_allowed[0][1])})",
+            f"because this principal has no right to alter them ({kinds.not_allowed[0][1].why})",
             "plan with the principal that applies, to have them checked",
             code="broker-check",
         )
     if kinds.not_asked:
         yield warning(
-            f"{cluster} did not check the plan: {explain(kinds.not_asked[0][1])}",
+            f"{cluster} did not check the plan: {kinds.not_asked[0][1].why}",
             "plan again when it answers",
             code="broker-check",
         )
@@ -243,14 +177,14 @@ def _of_cluster(cluster: str, kinds: _Sorted) -> Iterator[Diagnostic]:
 def _sorted(refusals: Sequence[Refusal]) -> _Sorted:
     kinds = _Sorted({}, [], [], [], [])
     for refusal in refusals:
-        found = error_of(refusal[1])
-        if found is not None and found.code() in MAY_NOT:
-            kinds.not_allowed.append(refusal)
-        elif found is None or is_transient(refusal[1]):
+        step, failure = refusal
+        if not isinstance(failure, RequestRefused) or failure.transient:
             kinds.not_asked.append(refusal)
-        elif unknown := _UNKNOWN_SETTING.search(found.str() or ""):
+        elif failure.code in MAY_NOT:
+            kinds.not_allowed.append(refusal)
+        elif unknown := _UNKNOWN_SETTING.search(failure.why):
             kinds.unknown.setdefault(unknown[1], []).append(refusal)
-        elif found.code() == OUTDATED.get(type(refusal[0])):
+        elif failure.code is OUTDATED.get(type(step)):
             kinds.outdated.append(refusal)
         else:
             kinds.refused.append(refusal)

@@ -6,10 +6,10 @@ The features follow from the API versions. Groups and sizes need the answers of 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping
 
-from msgspec import Struct, field
+from msgspec import Struct
 
-from planner.kafka.connection_errors import Unreadable, WireFailure, meaning
-from planner.kafka.connections import BlockingConnection, Session
+from planner.kafka.client import BrokerConnection
+from planner.kafka.failures import Unreadable, meaning
 from planner.model.diagnostic import Diagnostic, error
 from planner.model.observed import (
     FEATURE_INCREMENTAL,
@@ -19,7 +19,6 @@ from planner.model.observed import (
     FEATURE_TRANSACTIONS,
     SHARE,
     STREAMS,
-    ObservedBroker,
     ObservedTopic,
 )
 from runtime.kafka.errors import ErrorCode
@@ -91,38 +90,11 @@ def too_old(cluster: str, brokers: Iterable[BrokerVersions]) -> list[Diagnostic]
     return found
 
 
-class BrokerConnections(Struct):
-    """`unreachable` has the failure of each broker that is listed as alive and can't be reached."""
-
-    connections: dict[int, BlockingConnection] = field(default_factory=dict)
-    unreachable: dict[int, WireFailure] = field(default_factory=dict)
-
-    def close(self) -> None:
-        """Closes all connections."""
-        for connection in self.connections.values():
-            connection.close()
-        self.connections.clear()
-
-
-def reach_each(
-    session: Session, brokers: Iterable[ObservedBroker], timeout_s: float, *, hurry: bool = False
-) -> BrokerConnections:
-    """Connects to all brokers at once. With `hurry`, one that is much slower than the others is given up."""
-    addresses = {broker.id: (broker.host, broker.port) for broker in brokers}
-    reached = BrokerConnections()
-    for broker, outcome in session.dial_each(addresses, timeout_s, hurry=hurry).items():
-        if isinstance(outcome, BlockingConnection):
-            reached.connections[broker] = outcome
-        else:
-            reached.unreachable[broker] = outcome
-    return reached
-
-
 _GROUPS_A_REQUEST = 500
 
 
-def read_groups(
-    connections: Iterable[BlockingConnection], wanted: Callable[[str], bool]
+async def read_groups(
+    connections: Iterable[BrokerConnection], wanted: Callable[[str], bool]
 ) -> dict[str, frozenset[str]]:
     """Returns the topics that each wanted group has committed offsets for.
 
@@ -130,34 +102,34 @@ def read_groups(
     """
     found: dict[str, frozenset[str]] = {}
     for connection in connections:
-        groups = [name for name in _groups_of_broker(connection) if wanted(name)]
+        groups = [name for name in await _groups_of_broker(connection) if wanted(name)]
         newest = connection.versions.get(Api.OFFSET_FETCH, (0, 0))[1]
         most = _GROUPS_A_REQUEST if newest >= MANY_GROUPS else 1
         for start in range(0, len(groups), most):
-            found |= _committed_topics(connection, groups[start : start + most])
+            found |= await _committed_topics(connection, groups[start : start + most])
     return dict(sorted(found.items()))
 
 
-def read_group_kinds(connections: Iterable[BlockingConnection]) -> dict[str, dict[str, frozenset[str]]]:
+async def read_group_kinds(connections: Iterable[BrokerConnection]) -> dict[str, dict[str, frozenset[str]]]:
     """Returns the share groups and the streams groups, each with the topics that it has a position in."""
     found: dict[str, dict[str, frozenset[str]]] = {SHARE: {}, STREAMS: {}}
     for connection in connections:
-        listed = _listed(connection)
+        listed = await _listed(connection)
         share, streams = ([one.name for one in listed if one.kind == kind] for kind in (SHARE, STREAMS))
         for start in range(0, len(streams), _GROUPS_A_REQUEST):
-            found[STREAMS] |= _committed_topics(connection, streams[start : start + _GROUPS_A_REQUEST])
+            found[STREAMS] |= await _committed_topics(connection, streams[start : start + _GROUPS_A_REQUEST])
         for start in range(0, len(share), _GROUPS_A_REQUEST):
-            found[SHARE] |= _started_topics(connection, share[start : start + _GROUPS_A_REQUEST])
+            found[SHARE] |= await _started_topics(connection, share[start : start + _GROUPS_A_REQUEST])
     return found
 
 
-def _started_topics(connection: BlockingConnection, groups: list[str]) -> dict[str, frozenset[str]]:
+async def _started_topics(connection: BrokerConnection, groups: list[str]) -> dict[str, frozenset[str]]:
     """Returns the topics of which each share group has a start offset; none where the broker can't tell."""
     lowest, _ = DescribeShareOffsetsRequest.VERSIONS
     if connection.versions.get(Api.DESCRIBE_SHARE_GROUP_OFFSETS, (0, -1))[1] < lowest:
         return dict.fromkeys(groups, frozenset())
     found = {}
-    for name, offsets in connection.call(DescribeShareOffsetsRequest(groups)).groups.items():
+    for name, offsets in (await connection.call(DescribeShareOffsetsRequest(groups))).groups.items():
         if isinstance(offsets, ErrorCode):
             raise Unreadable(f"share group {name} can't be read ({meaning(offsets)})")
         found[name] = frozenset(
@@ -166,20 +138,20 @@ def _started_topics(connection: BlockingConnection, groups: list[str]) -> dict[s
     return found
 
 
-def _groups_of_broker(connection: BlockingConnection) -> list[str]:
-    return [group.name for group in _listed(connection) if group.protocol_type in ("consumer", "")]
+async def _groups_of_broker(connection: BrokerConnection) -> list[str]:
+    return [group.name for group in await _listed(connection) if group.protocol_type in ("consumer", "")]
 
 
-def _listed(connection: BlockingConnection) -> tuple[ListedGroup, ...]:
-    answer = connection.call(ListGroupsRequest())
+async def _listed(connection: BrokerConnection) -> tuple[ListedGroup, ...]:
+    answer = await connection.call(ListGroupsRequest())
     if answer.error:
         raise Unreadable(f"{connection.where} does not list its groups ({meaning(answer.error)})")
     return answer.groups
 
 
-def _committed_topics(connection: BlockingConnection, groups: list[str]) -> dict[str, frozenset[str]]:
+async def _committed_topics(connection: BrokerConnection, groups: list[str]) -> dict[str, frozenset[str]]:
     found = {}
-    for name, offsets in connection.call(FetchManyRequest(groups)).groups.items():
+    for name, offsets in (await connection.call(FetchManyRequest(groups))).groups.items():
         if isinstance(offsets, ErrorCode):
             raise Unreadable(f"group {name} can't be read ({meaning(offsets)})")
         found[name] = frozenset(
@@ -190,13 +162,13 @@ def _committed_topics(connection: BlockingConnection, groups: list[str]) -> dict
     return found
 
 
-def read_sizes(
-    connections: Iterable[BlockingConnection], topics: Mapping[str, ObservedTopic]
+async def read_sizes(
+    connections: Iterable[BrokerConnection], topics: Mapping[str, ObservedTopic]
 ) -> dict[str, int]:
     """Returns the bytes of one copy of each topic: the sum of the largest replica of every partition."""
     largest: dict[tuple[str, int], int] = defaultdict(int)
     for connection in connections:
-        for name, partition, size in _replica_sizes(connection, topics):
+        for name, partition, size in await _replica_sizes(connection, topics):
             largest[name, partition] = max(largest[name, partition], size)
     sizes = dict.fromkeys(topics, 0)
     for (name, _), size in largest.items():
@@ -204,15 +176,15 @@ def read_sizes(
     return sizes
 
 
-def _replica_sizes(
-    connection: BlockingConnection, topics: Mapping[str, ObservedTopic]
+async def _replica_sizes(
+    connection: BrokerConnection, topics: Mapping[str, ObservedTopic]
 ) -> Iterable[tuple[str, int, int]]:
     asked = [
         TopicPartition(name, partition)
         for name, topic in topics.items()
         for partition in range(topic.partitions)
     ]
-    answer = connection.call(DescribeLogDirsRequest(asked))
+    answer = await connection.call(DescribeLogDirsRequest(asked))
     if answer.error:
         raise Unreadable(
             f"not authorized to describe the log directories ({meaning(answer.error)})",

@@ -4,13 +4,10 @@ from collections.abc import Iterable
 
 from msgspec import Struct
 
-from planner.kafka import ClusterEndpoint
-from planner.kafka.connection_errors import WireFailure
-from planner.kafka.connections import BlockingConnection, Session
+from planner.kafka.client import BrokerConnection, ClusterClient
+from planner.kafka.failures import ClusterFailure
 from planner.model.diagnostic import Failure, error
-from planner.observe.brokers import reach_each
 from planner.observe.metadata import identify
-from runtime.contract.client.settings import wire_settings
 from runtime.kafka.protocol.administration import DescribeLogDirsRequest
 
 
@@ -22,30 +19,28 @@ class BrokerSpace(Struct, frozen=True):
     why: str = ""
 
 
-def disk_space(endpoint: ClusterEndpoint, timeout_s: float) -> list[BrokerSpace]:
+async def disk_space(client: ClusterClient, timeout_s: float) -> list[BrokerSpace]:
     """Returns the room of each broker, by id. What a broker does not tell this principal is unknown.
 
     Failure: the cluster does not answer.
     """
-    session = Session(wire_settings(endpoint.bootstrap, endpoint.settings, endpoint.token_command), timeout_s)
     try:
-        reached = reach_each(session, session.ask(identify).brokers, timeout_s)
-        found = [BrokerSpace(broker, None, wrong.why) for broker, wrong in reached.unreachable.items()]
-        try:
-            found += [_space(broker, connection) for broker, connection in reached.connections.items()]
-        finally:
-            reached.close()
-    except WireFailure as failure:
-        raise Failure(error(f"{endpoint.cluster} does not answer: {failure.why}")) from None
+        identity = await identify(client)
+    except ClusterFailure as failure:
+        raise Failure(error(f"{client.name} does not answer: {failure.why}")) from None
+    reached = await client.dial_each(identity.addresses, timeout_s)
+    spaces = [BrokerSpace(broker, None, failure.why) for broker, failure in reached.unreachable.items()]
+    try:
+        spaces += [await _space(broker, connection) for broker, connection in reached.connections.items()]
     finally:
-        session.close()
-    return sorted(found, key=lambda one: one.broker)
+        reached.close()
+    return sorted(spaces, key=lambda space: space.broker)
 
 
-def _space(broker: int, connection: BlockingConnection) -> BrokerSpace:
+async def _space(broker: int, connection: BrokerConnection) -> BrokerSpace:
     try:
-        answer = connection.call(DescribeLogDirsRequest([]))
-    except WireFailure as failure:
+        answer = await connection.call(DescribeLogDirsRequest([]))
+    except ClusterFailure as failure:
         return BrokerSpace(broker, None, failure.why)
     if answer.error:
         return BrokerSpace(broker, None, "no right to DESCRIBE the cluster")

@@ -9,14 +9,10 @@ import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from confluent_kafka import KafkaError, KafkaException, TopicCollection
-from confluent_kafka.admin import AclOperation, AdminClient
-
 from planner.graph.routes import CopiedTopics, router_of
-from planner.kafka import ClusterEndpoint, admin, explain
-from planner.kafka.clients import error_of
-from planner.kafka.connection_errors import Refused, WireFailure
-from planner.kafka.connections import BlockingConnection, Session
+from planner.kafka.client import BrokerConnection, ClusterClient
+from planner.kafka.failures import ClusterFailure, TooOld, meaning
+from planner.kafka.principals import OPERATIONS
 from planner.model.observed import (
     FEATURE_QUOTAS,
     FEATURE_SHARE,
@@ -29,15 +25,21 @@ from planner.model.observed import (
     TopicRightsReport,
 )
 from planner.model.topology import Topology
-from planner.observe.brokers import BrokerVersions, Versions, reach_each
+from planner.observe.brokers import BrokerVersions, Versions
 from planner.observe.metadata import identify, list_topics
-from runtime.contract.client.settings import ClientSettingsError, wire_settings
 from runtime.contract.spec import naming, topic_settings
 from runtime.contract.spec.route import CompiledRoute
+from runtime.kafka.errors import ErrorCode
 from runtime.kafka.protocol.administration import AlterClientQuotasRequest, DescribeClientQuotasRequest
 from runtime.kafka.protocol.fetch import FetchRequest
 from runtime.kafka.protocol.groups import ListGroupsRequest, OffsetCommitRequest, OffsetFetchRequest
-from runtime.kafka.protocol.metadata import AnyMetadataRequest, DescribeQuorumRequest, MetadataRequest
+from runtime.kafka.protocol.metadata import (
+    AnyMetadataRequest,
+    ClusterRightsRequest,
+    DescribeQuorumRequest,
+    MetadataRequest,
+    TopicMetadata,
+)
 from runtime.kafka.protocol.offsets import EpochEndsRequest, ListOffsetsRequest
 from runtime.kafka.protocol.produce import ProduceRequest
 from runtime.kafka.protocol.request import Api, Request
@@ -130,45 +132,34 @@ def _mirrors(route: CompiledRoute, copied: CopiedTopics, topic: str) -> bool:
     return source is not None and route.answer(source).taken and copied.copies(route.route.flow, source)
 
 
-def read_topic_rights(
-    endpoint: ClusterEndpoint, uses: Mapping[str, Sequence[str]], timeout_s: float
+async def read_topic_rights(
+    client: ClusterClient, uses: Mapping[str, Sequence[str]]
 ) -> tuple[TopicRightsReport, ...]:
     """Returns the rights on each topic that exists, or may exist: an authorizer hides topics."""
-    client = admin(endpoint)  # lives until the answers are there
     names = sorted(uses)
-    found: list[TopicRightsReport] = []
+    reports: list[TopicRightsReport] = []
     for start in range(0, len(names), _TOPICS_A_REQUEST):
-        some = {name: uses[name] for name in names[start : start + _TOPICS_A_REQUEST]}
-        found += _read(client, some, timeout_s)
-    return tuple(found)
+        request = AnyMetadataRequest(names[start : start + _TOPICS_A_REQUEST], rights=True)
+        described = (await client.ask(request)).topics
+        reports += (
+            _rights_on(topic, uses[topic.name])
+            for topic in described
+            if topic.error is not ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        )
+    return tuple(sorted(reports, key=lambda report: report.topic))
 
 
-def _read(
-    client: AdminClient, uses: Mapping[str, Sequence[str]], timeout_s: float
-) -> Iterator[TopicRightsReport]:
-    asked = client.describe_topics(
-        TopicCollection(list(uses)), include_authorized_operations=True, request_timeout=timeout_s
-    )
-    for topic, answer in asked.items():
-        needed = {operation: why for use in uses[topic] for operation, why in NEEDS[use].items()}
-        try:
-            allowed = answer.result(timeout_s + 5).authorized_operations
-        except KafkaException as failure:
-            error = error_of(failure)
-            code = error.code() if error is not None else None
-            if code == KafkaError.UNKNOWN_TOPIC_OR_PART:
-                continue
-            if code == KafkaError.TOPIC_AUTHORIZATION_FAILED:
-                yield TopicRightsReport(topic, tuple(uses[topic]), {"DESCRIBE": needed["DESCRIBE"]})
-            else:
-                yield TopicRightsReport(topic, tuple(uses[topic]), None, explain(failure))
-            continue
-        if allowed is None:
-            yield TopicRightsReport(topic, tuple(uses[topic]), None, "the broker does not tell")
-            continue
-        names = {one.name for one in allowed}
-        missing = {operation: why for operation, why in needed.items() if operation not in names}
-        yield TopicRightsReport(topic, tuple(uses[topic]), missing)
+def _rights_on(topic: TopicMetadata, uses: Sequence[str]) -> TopicRightsReport:
+    needed = {operation: why for use in uses for operation, why in NEEDS[use].items()}
+    if topic.error is ErrorCode.TOPIC_AUTHORIZATION_FAILED:
+        return TopicRightsReport(topic.name, tuple(uses), {"DESCRIBE": needed["DESCRIBE"]})
+    if topic.error and topic.rights is None:
+        return TopicRightsReport(topic.name, tuple(uses), None, meaning(topic.error))
+    if topic.rights is None:
+        return TopicRightsReport(topic.name, tuple(uses), None, "the broker does not tell")
+    allowed = {OPERATIONS.get(number) for number in topic.rights}
+    missing = {operation: why for operation, why in needed.items() if operation not in allowed}
+    return TopicRightsReport(topic.name, tuple(uses), missing)
 
 
 class ApiVersion(NamedTuple):
@@ -309,70 +300,58 @@ _NO_CLOCK = "this version tells no time: DescribeQuorum came with Kafka 3.3, in 
 
 # What the operations of a cluster are needed for; docs/operations.md lists all rights.
 _CLUSTER_RIGHTS = {
-    AclOperation.DESCRIBE: "read ACLs and the controllers' clock",
-    AclOperation.DESCRIBE_CONFIGS: "read the brokers' defaults and client quotas",
-    AclOperation.ALTER_CONFIGS: "change client quotas",
-    AclOperation.CREATE: "create topics",
-    AclOperation.ALTER: "change ACLs and replicas",
-    AclOperation.IDEMPOTENT_WRITE: "write in transactions before Kafka 2.8",
+    "DESCRIBE": "read ACLs and the controllers' clock",
+    "DESCRIBE_CONFIGS": "read the brokers' defaults and client quotas",
+    "ALTER_CONFIGS": "change client quotas",
+    "CREATE": "create topics",
+    "ALTER": "change ACLs and replicas",
+    "IDEMPOTENT_WRITE": "write in transactions before Kafka 2.8",
 }
 
 
-def examine(endpoint: ClusterEndpoint, timeout_s: float, topology: Topology) -> ClusterReport:
-    """Asks every broker of the cluster. Raises WireFailure where none answers.
+async def examine(client: ClusterClient, timeout_s: float, topology: Topology) -> ClusterReport:
+    """Asks every broker of the cluster. Raises ClusterFailure where none answers.
 
     The rights on topics are those that the flows of the topology need.
     """
+    identity = await identify(client)
+    client.add_brokers(identity.addresses.values())
+    reached = await client.dial_each(identity.addresses, timeout_s)
+    brokers = []
     try:
-        settings = wire_settings(endpoint.bootstrap, endpoint.settings, endpoint.token_command)
-    except ClientSettingsError as wrong:
-        raise Refused(str(wrong), f"look at client: of cluster {endpoint.cluster}") from None
-    session = Session(settings, timeout_s)
-    try:
-        identity = session.ask(identify)
-        session.add_brokers((one.host, one.port) for one in identity.brokers)
-        reached = reach_each(session, identity.brokers, timeout_s)
-        try:
-            brokers = []
-            for one in identity.brokers:
-                address = f"{one.host}:{one.port}"
-                if (connection := reached.connections.get(one.id)) is not None:
-                    brokers.append(_broker(one.id, address, connection))
-                else:
-                    brokers.append(BrokerReport(one.id, address, why=reached.unreachable[one.id].why))
-            offset, why = session.ask(_clock_offset)
-            listing = session.ask(list_topics)
-        finally:
-            reached.close()
+        for node, (host, port) in identity.addresses.items():
+            if (connection := reached.connections.get(node)) is not None:
+                brokers.append(await _broker(node, connection))
+            else:
+                brokers.append(BrokerReport(node, f"{host}:{port}", why=reached.unreachable[node].why))
     finally:
-        session.close()
+        reached.close()
+    offset, why = await _clock_offset(client)
+    listing = await list_topics(client)
+    uses = uses_of(topology, client.name, (*listing.topics, *listing.internal))
     return ClusterReport(
-        endpoint.cluster,
+        client.name,
         identity.id,
         tuple(brokers),
         tuple(_features(brokers)),
-        _rights(endpoint, timeout_s),
+        await _rights(client),
         offset,
         why,
-        read_topic_rights(
-            endpoint,
-            uses_of(topology, endpoint.cluster, (*listing.topics, *listing.internal)),
-            timeout_s,
-        ),
+        await read_topic_rights(client, uses),
     )
 
 
-def _broker(node: int, address: str, connection: BlockingConnection) -> BrokerReport:
+async def _broker(node: int, connection: BrokerConnection) -> BrokerReport:
     best = float("inf")
     try:
         for _ in range(_ROUND_TRIPS):
             began = time.perf_counter()
-            connection.call(AnyMetadataRequest(()))
+            await connection.call(AnyMetadataRequest(()))
             best = min(best, time.perf_counter() - began)
-    except WireFailure as failure:
-        return BrokerReport(node, address, why=failure.why)
+    except ClusterFailure as failure:
+        return BrokerReport(node, connection.where, why=failure.why)
     versions = dict(connection.versions)
-    return BrokerReport(node, address, release_of(versions), round(best * 1000, 2), versions)
+    return BrokerReport(node, connection.where, release_of(versions), round(best * 1000, 2), versions)
 
 
 def _features(brokers: Iterable[BrokerReport]) -> Iterable[FeatureReport]:
@@ -387,14 +366,15 @@ def _features(brokers: Iterable[BrokerReport]) -> Iterable[FeatureReport]:
         yield FeatureReport(feature) if one is None else FeatureReport(feature, one.broker, one.why)
 
 
-def _clock_offset(connection: BlockingConnection) -> tuple[float | None, str]:
+async def _clock_offset(client: ClusterClient) -> tuple[float | None, str]:
     """Returns the offset of the active controller's clock, by the middle of the shortest question."""
-    if DescribeQuorumRequest.API not in connection.versions:
-        return None, _NO_CLOCK
     best, offset = float("inf"), 0.0
     for _ in range(_ROUND_TRIPS):
         began, before = time.perf_counter(), time.time()
-        answer = connection.call(DescribeQuorumRequest())
+        try:
+            answer = await client.ask(DescribeQuorumRequest())
+        except TooOld:
+            return None, _NO_CLOCK
         took = time.perf_counter() - began
         if answer.error:
             return None, f"the controller does not tell: {answer.error.name}"
@@ -406,14 +386,13 @@ def _clock_offset(connection: BlockingConnection) -> tuple[float | None, str]:
     return round(offset, 1), ""
 
 
-def _rights(endpoint: ClusterEndpoint, timeout_s: float) -> tuple[RightReport, ...]:
-    client = admin(endpoint)  # lives until the answer is there
-    asked = client.describe_cluster(include_authorized_operations=True, request_timeout=timeout_s)
+async def _rights(client: ClusterClient) -> tuple[RightReport, ...]:
     try:
-        allowed = asked.result(timeout_s + 5).authorized_operations
-    except KafkaException:
-        allowed = None
+        numbers = (await client.ask(ClusterRightsRequest())).rights
+    except ClusterFailure:
+        numbers = None
+    allowed = None if numbers is None else {OPERATIONS.get(number) for number in numbers}
     return tuple(
-        RightReport(operation.name, None if allowed is None else operation in allowed, used_to)
+        RightReport(operation, None if allowed is None else operation in allowed, used_to)
         for operation, used_to in _CLUSTER_RIGHTS.items()
     )

@@ -3,8 +3,8 @@
 import time
 from collections.abc import Callable, Iterable
 
-from planner.kafka import ClusterEndpoint
-from planner.kafka.log import CommittedLogReader, JobStatusTable, TopicRecord, read
+from planner.kafka.client import ClusterClient
+from planner.kafka.log import JobStatusTable, LogReader, TopicRecord, read
 from planner.model.observed import FRESH_MS, LiveJob
 from runtime.contract.records import ledger
 from runtime.contract.records.job_status import JobStatus
@@ -17,15 +17,15 @@ CERTAIN_MS = 3_000
 SECOND_CHECK_S = 3.0
 
 
-def read_jobs(
-    endpoint: ClusterEndpoint, topology: str, now_ms: Callable[[], int] | None = None
+async def read_jobs(
+    client: ClusterClient, topology: str, now_ms: Callable[[], int] | None = None
 ) -> tuple[LiveJob, ...]:
     """Returns every job that ever reported there, by name. Doubtful jobs of `topology` are checked again."""
-    with CommittedLogReader(endpoint, STATUS) as reader:
+    async with LogReader(client, STATUS) as reader:
         table = JobStatusTable()
-        table.update(reader.read_to_end())
+        table.update(await reader.read_to_end())
         now = (now_ms or _now_ms)()
-        age = {name: abs(now - one.at_ms) for name, one in table.jobs.items() if _runs(one)}
+        age = {name: abs(now - status.at_ms) for name, status in table.jobs.items() if _runs(status)}
         uncertain = {
             name: table.jobs[name].at_ms
             for name, old in age.items()
@@ -34,19 +34,19 @@ def read_jobs(
         live = {name for name, old in age.items() if old <= FRESH_MS and name not in uncertain}
         if uncertain:
             wait_s = max((FRESH_MS - age[name]) / 1000 for name in uncertain)
-            live |= _with_heartbeat(uncertain, table, reader, max(SECOND_CHECK_S, wait_s))
-    return tuple(_live_job(one, endpoint.cluster, table, live) for _, one in sorted(table.jobs.items()))
+            live |= await _with_heartbeat(uncertain, table, reader, max(SECOND_CHECK_S, wait_s))
+    return tuple(_live_job(status, client.name, table, live) for _, status in sorted(table.jobs.items()))
 
 
-def read_specs(endpoint: ClusterEndpoint) -> dict[str, JobSpec]:
+async def read_specs(client: ClusterClient) -> dict[str, JobSpec]:
     """Returns the spec of each job. A job whose spec this release can't read is left out."""
     table = JobStatusTable()
-    table.update(read(endpoint, STATUS))
+    table.update(await read(client, STATUS))
     return {name: spec for name, spec in table.specs.items() if spec is not None}
 
 
-def read_generations(
-    endpoint: ClusterEndpoint, flows: Iterable[str], partitions: int
+async def read_generations(
+    client: ClusterClient, flows: Iterable[str], partitions: int
 ) -> dict[str, ledger.Generation]:
     """Returns the newest generation in the ledger of each flow that was copied to this cluster before."""
     found: dict[str, ledger.Generation] = {}
@@ -54,7 +54,7 @@ def read_generations(
     for flow in flows:
         by_partition.setdefault(ledger.partition_of(flow, partitions), set()).add(flow)
     for partition, wanted in sorted(by_partition.items()):
-        for record in read(endpoint, LEDGER, partition):
+        for record in await read(client, LEDGER, partition):
             flow, generation = _generation(record)
             if flow in wanted and generation is not None:
                 found[flow] = generation
@@ -79,14 +79,14 @@ def _runs(status: JobStatus) -> bool:
     return status.state != "stopped"
 
 
-def _with_heartbeat(
-    silent: dict[str, int], table: JobStatusTable, reader: CommittedLogReader, seconds: float
+async def _with_heartbeat(
+    silent: dict[str, int], table: JobStatusTable, reader: LogReader, seconds: float
 ) -> set[str]:
     """Returns the jobs that send a heartbeat while this waits. Their clocks do not matter."""
     beating: set[str] = set()
     deadline = time.monotonic() + seconds
     while beating < silent.keys() and (left := deadline - time.monotonic()) > 0:
-        table.update(reader.read_more(left))
+        table.update(await reader.read_more(left))
         now = table.jobs
         beating = {name for name, at_ms in silent.items() if now[name].at_ms != at_ms and _runs(now[name])}
     return beating

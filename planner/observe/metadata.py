@@ -4,28 +4,24 @@ Metadata are the cluster's id, its brokers, and every topic with id, partitions 
 in batches: only chosen keys where that is enough, and all values where it is not.
 """
 
-import base64
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 
 from msgspec import Struct, field
 
-from planner.kafka.connection_errors import meaning
-from planner.kafka.connections import BlockingConnection, Session
+from planner.kafka.client import BrokerConnection, ClusterClient
+from planner.kafka.failures import meaning
+from planner.kafka.topics import config_decoder, every_key, topic_id_text
 from planner.model.observed import (
-    ConfigSource,
     ConfigValue,
     ObservedBroker,
     ObservedTopic,
     TopicConfigsRequest,
 )
-from runtime.contract.spec.naming import NO_TOPIC_ID, is_internal
+from runtime.contract.spec.naming import is_internal
 from runtime.kafka.errors import ErrorCode
 from runtime.kafka.protocol.config_entries import (
     BROKER,
-    DEFAULT,
-    DYNAMIC_TOPIC,
     TOPIC,
-    Decoder,
     DescribeConfigsRequest,
     Described,
     Wants,
@@ -41,6 +37,11 @@ class ClusterIdentity(Struct, frozen=True):
     id: str
     brokers: tuple[ObservedBroker, ...]
 
+    @property
+    def addresses(self) -> dict[int, tuple[str, int]]:
+        """The address that each broker announces, by its id."""
+        return {broker.id: (broker.host, broker.port) for broker in self.brokers}
+
 
 class TopicListing(Struct):
     """`hidden` are topics that were asked for by name and may not be described."""
@@ -54,24 +55,27 @@ class TopicListing(Struct):
         return name in self.topics or name in self.internal
 
 
-def identify(connection: BlockingConnection) -> ClusterIdentity:
+async def identify(client: ClusterClient) -> ClusterIdentity:
     """Returns the cluster's id and brokers, with the smallest possible request."""
-    answer = connection.call(AnyMetadataRequest(()))
-    brokers = (ObservedBroker(one.node_id, one.host, one.port, one.rack or None) for one in answer.brokers)
+    answer = await client.ask(AnyMetadataRequest(()))
+    brokers = (
+        ObservedBroker(broker.node_id, broker.host, broker.port, broker.rack or None)
+        for broker in answer.brokers
+    )
     return ClusterIdentity(answer.cluster_id, tuple(sorted(brokers, key=lambda broker: broker.id)))
 
 
-def list_topics(connection: BlockingConnection) -> TopicListing:
+async def list_topics(client: ClusterClient) -> TopicListing:
     """Returns every topic that may be described."""
     listing = TopicListing()
-    _add_topics(connection.call(AnyMetadataRequest(None)).topics, listing)
+    _add_topics((await client.ask(AnyMetadataRequest(None))).topics, listing)
     return listing
 
 
-def look_up(connection: BlockingConnection, names: Collection[str], listing: TopicListing) -> None:
+async def look_up(client: ClusterClient, names: Collection[str], listing: TopicListing) -> None:
     """Adds topics to the listing that are asked for by name."""
     for batch in _batches(sorted(names)):
-        _add_topics(connection.call(AnyMetadataRequest(batch)).topics, listing)
+        _add_topics((await client.ask(AnyMetadataRequest(batch))).topics, listing)
 
 
 def _add_topics(topics: Iterable[TopicMetadata], listing: TopicListing) -> None:
@@ -90,12 +94,7 @@ def _observed(topic: TopicMetadata, shared: dict[tuple[int, ...], tuple[int, ...
     replicas = []
     for _, partition in sorted(topic.partitions.items()):
         replicas.append(shared.setdefault(partition.replicas, partition.replicas))
-    return ObservedTopic(topic.name, topic_id(topic.id), tuple(replicas))
-
-
-def topic_id(value: bytes) -> str:
-    """Returns a topic id as Kafka's tools write it; "" if the broker is too old for ids."""
-    return "" if value == NO_TOPIC_ID else base64.urlsafe_b64encode(value).rstrip(b"=").decode()
+    return ObservedTopic(topic.name, topic_id_text(topic.id), tuple(replicas))
 
 
 def _batches(names: list[str]) -> Iterator[list[str]]:
@@ -181,9 +180,6 @@ def _number(broker: Mapping[str, ConfigValue], key: str) -> int | None:
     return None if setting is None or setting.value is None else int(setting.value)
 
 
-_SOURCES = {DYNAMIC_TOPIC: ConfigSource.TOPIC, DEFAULT: ConfigSource.DEFAULT}
-
-
 # Large enough to make round trips cheap, small enough for an answer within the timeout.
 _BATCH_OF_ALL, _BATCH_OF_KEYS = 500, 2_000
 
@@ -199,33 +195,30 @@ class ObservedConfigs(Struct):
     refused: dict[str, str] = field(default_factory=dict)
 
 
-def read_configs(session: Session, wanted: Mapping[str, TopicConfigsRequest], done: Done) -> ObservedConfigs:
+async def read_configs(
+    client: ClusterClient, wanted: Mapping[str, TopicConfigsRequest], done: Done
+) -> ObservedConfigs:
     """Reads the configs of all wanted topics and calls `done` with the number read so far."""
-    configs, decoder, count = ObservedConfigs(), _decoder(), 0
+    configs, decoder, count = ObservedConfigs(), config_decoder(), 0
     for keys, names in _grouped_by_request(wanted):
         size = _BATCH_OF_ALL if keys is None else _BATCH_OF_KEYS
         for start in range(0, len(names), size):
             batch = names[start : start + size]
-            for one in session.ask(_describe_request(batch, keys, wanted, decoder)):
-                _add_result(one, configs)
+            request = DescribeConfigsRequest(
+                TOPIC, batch, keys, lambda name: _key_filter(wanted[name]), decoder
+            )
+            for described in (await client.ask(request)).resources:
+                _add_result(described, configs)
             count += len(batch)
             done(count)
     return configs
 
 
-def describe_broker(connection: BlockingConnection, broker_id: int) -> Described[ConfigValue]:
+async def describe_broker(connection: BrokerConnection, broker_id: int) -> Described[ConfigValue]:
     """Returns all settings of a broker. Only the broker itself returns them."""
-    asked = DescribeConfigsRequest(BROKER, [str(broker_id)], None, lambda name: _every_key, _decoder())
-    (one,) = connection.call(asked).resources
-    return one
-
-
-def _decoder() -> Decoder[ConfigValue]:
-    return Decoder(_config_value)
-
-
-def _config_value(text: str | None, source: int, sensitive: bool, read_only: bool) -> ConfigValue:
-    return ConfigValue(text, _SOURCES.get(source, ConfigSource.BROKER), sensitive, read_only)
+    request = DescribeConfigsRequest(BROKER, [str(broker_id)], None, lambda name: every_key, config_decoder())
+    (described,) = (await connection.call(request)).resources
+    return described
 
 
 def _grouped_by_request(
@@ -242,35 +235,21 @@ def _grouped_by_request(
     return ((keys, names) for keys, names in groups.items() if keys is None or keys)
 
 
-def _describe_request(
-    names: list[str],
-    keys: tuple[str, ...] | None,
-    wanted: Mapping[str, TopicConfigsRequest],
-    decoder: Decoder[ConfigValue],
-) -> Callable[[BlockingConnection], tuple[Described[ConfigValue], ...]]:
-    request = DescribeConfigsRequest(TOPIC, names, keys, lambda name: _key_filter(wanted[name]), decoder)
-    return lambda connection: connection.call(request).resources
-
-
 def _key_filter(want: TopicConfigsRequest) -> Wants:
     if want.effective:
-        return _every_key
+        return every_key
     keys = want.keys
     if want.explicit:
         return lambda key, explicit: explicit or key in keys
     return lambda key, explicit: key in keys
 
 
-def _every_key(key: str, explicit: bool) -> bool:
-    return True
-
-
-def _add_result(one: Described[ConfigValue], configs: ObservedConfigs) -> None:
-    if not one.error:
-        configs.found[one.name] = one.config
-    elif one.error is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
-        configs.gone.add(one.name)
-    elif one.error is ErrorCode.TOPIC_AUTHORIZATION_FAILED:
-        configs.refused[one.name] = "not authorized to describe its configs"
+def _add_result(described: Described[ConfigValue], configs: ObservedConfigs) -> None:
+    if not described.error:
+        configs.found[described.name] = described.config
+    elif described.error is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+        configs.gone.add(described.name)
+    elif described.error is ErrorCode.TOPIC_AUTHORIZATION_FAILED:
+        configs.refused[described.name] = "not authorized to describe its configs"
     else:
-        configs.refused[one.name] = meaning(one.error, one.message)
+        configs.refused[described.name] = meaning(described.error, described.message)

@@ -1,170 +1,112 @@
 """Reads all clusters at once: names first, then the details that a plan needs. Read-only.
 
-with Observer(topology.clusters, endpoints, read_registry=read_registry) as observer:
-    observed = observer.names(named_topics(topology))
-    observed = observer.details(observed, request)
-
-Each cluster has a daemon thread: an interrupted program does not wait for a silent broker.
+observed = run(observe(topology.clusters, endpoints, wanted, named=named_topics(topology)))
 """
 
-import queue
-import threading
 from collections import defaultdict
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Awaitable, Callable, Collection, Mapping
 from typing import TypeVar
 
-from planner.kafka import ClusterEndpoint
-from planner.kafka.connection_errors import WireFailure
+from planner.kafka.client import ClusterEndpoint, for_each
 from planner.model.diagnostic import Diagnostic, ExitCode, Failure, error, warning
-from planner.model.observed import ClusterDetailsRequest, Observed, ObservedCluster, Request, Unreachable
+from planner.model.observed import Observed, ObservedCluster, Request, Unreachable
 from planner.model.topology import Cluster, Topology
-from planner.observe.cluster import ClusterReader, ProgressCallback, ReadRegistry, no_progress
+from planner.observe.cluster import ClusterReader, ReadOptions
 from runtime.contract.spec.selection import NamePatterns
 
 Result = TypeVar("Result")
 
 
-def for_each(work: Mapping[str, Callable[[], Result]]) -> dict[str, Result]:
-    """Returns every result by name, in the order of `work`. Raises the first exception at once.
+Wanted = Callable[[Observed], Request]
+DEFAULT_OPTIONS = ReadOptions()
 
-    The threads are daemons: an interrupted program does not wait for a silent broker.
+
+def names_only(_observed: Observed) -> Request:
+    """Asks for no details."""
+    return {}
+
+
+async def observe(
+    clusters: Mapping[str, Cluster],
+    endpoints: Mapping[str, ClusterEndpoint],
+    wanted: Wanted = names_only,
+    options: ReadOptions = DEFAULT_OPTIONS,
+    named: Mapping[str, Collection[str]] | None = None,
+) -> Observed:
+    """Reads which topics clusters have, and whether those of `named` are hidden; then the `wanted` details.
+
+    If a cluster is not the pinned one, it raises Failure with exit code 3 and reads nothing else. A cluster
+    that can't be read becomes Unreachable, and the others are read all the same.
     """
-    results: queue.SimpleQueue[tuple[str, Result | None, BaseException | None]] = queue.SimpleQueue()
+    readers: dict[str, ClusterReader] = {}
+    try:
+        ids = await _identify(clusters, endpoints, options, readers)
+        asked = named or {}
+        listed = await for_each(
+            {name: _guarded(name, readers[name].names(asked.get(name, ()))) for name in _known(ids)}
+        )
+        seen = {name: listed.get(name, found) for name, found in ids.items()}
+        names = Observed(
+            {name: found for name, found in seen.items() if not isinstance(found, str)},
+            (*same_cluster(_known(ids)), *(one for reader in readers.values() for one in reader.diagnostics)),
+        )
+        request = wanted(names)
+        detailed = await for_each(
+            {
+                name: _guarded(name, readers[name].details(cluster, request[name]))
+                for name, cluster in names.clusters.items()
+                if isinstance(cluster, ObservedCluster) and name in request
+            }
+        )
+    finally:
+        for reader in readers.values():
+            reader.close()
+    return Observed({**names.clusters, **detailed}, names.diagnostics)
 
-    def run(name: str, task: Callable[[], Result]) -> None:
-        try:
-            results.put((name, task(), None))
-        except BaseException as failure:  # noqa: BLE001  raised in the caller's thread
-            results.put((name, None, failure))
 
-    for name, task in work.items():
-        threading.Thread(target=run, args=(name, task), name=f"observe-{name}", daemon=True).start()
-    found: dict[str, Result] = {}
-    for _ in work:
-        name, result, failure = results.get()
-        if failure is not None:
-            raise failure
-        found[name] = result  # type: ignore[assignment]  # None only where Result is None
-    return {name: found[name] for name in work}
-
-
-TIMEOUT_S = 10.0
-_NOTHING = ClusterDetailsRequest()
-NO_FLOWS: Mapping[str, Collection[str]] = {}
-NO_LIMITS: Mapping[str, float] = {}
-
-Seen = TypeVar("Seen")
-
-
-class Observer:
-    """Reads clusters in parallel.
-
-    A cluster that sends nothing for `timeout_s` counts as unreachable; `shorter_timeouts_s` has shorter times
-    for some clusters. If a cluster is not the pinned one, it raises Failure with exit code 3 and reads
-    nothing else. A cluster that can't be read becomes Unreachable, and the others are read all the same.
-    `jobs_of` is the topology whose jobs are read, `flows` are those of each destination. For flows in
-    `failing_back` the ledger is read, whichever job owns them.
-    """
-
-    def __init__(
-        self,
-        clusters: Mapping[str, Cluster],
-        endpoints: Mapping[str, ClusterEndpoint],
-        *,
-        timeout_s: float = TIMEOUT_S,
-        shorter_timeouts_s: Mapping[str, float] = NO_LIMITS,
-        progress: ProgressCallback = no_progress,
-        read_registry: ReadRegistry | None = None,
-        jobs_of: str | None = None,
-        flows: Mapping[str, Collection[str]] = NO_FLOWS,
-        failing_back: Collection[str] = (),
-    ) -> None:
-        self._clusters = clusters
-        self._readers = {
-            name: ClusterReader(
-                endpoints[name],
-                min(timeout_s, shorter_timeouts_s.get(name, timeout_s)),
-                progress,
-                read_registry,
-                jobs_of,
-                flows.get(name, ()),
-                failing_back,
-            )
-            for name in clusters
-        }
-
-    def __enter__(self) -> "Observer":
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        for reader in self._readers.values():
+async def identities(
+    clusters: Mapping[str, Cluster],
+    endpoints: Mapping[str, ClusterEndpoint],
+    options: ReadOptions = DEFAULT_OPTIONS,
+) -> dict[str, str | Unreachable]:
+    """Returns the id of each cluster. Nothing else is read. Raises Failure as `observe` does."""
+    readers: dict[str, ClusterReader] = {}
+    try:
+        return await _identify(clusters, endpoints, options, readers)
+    finally:
+        for reader in readers.values():
             reader.close()
 
-    def identities(self) -> dict[str, str | Unreachable]:
-        """Returns the id of each cluster. Raises Failure if one of them is not the pinned cluster."""
-        seen = for_each({name: self._identified(name) for name in self._readers})
-        wrong = wrong_clusters(
-            self._clusters, {name: one for name, one in seen.items() if isinstance(one, str)}
-        )
-        if wrong:
-            raise Failure(wrong)
-        return seen
 
-    def names(self, named: Mapping[str, Collection[str]] | None = None) -> Observed:
-        """Returns every topic by name, id, partitions and replicas; brokers, cluster defaults and ownership.
+async def _identify(
+    clusters: Mapping[str, Cluster],
+    endpoints: Mapping[str, ClusterEndpoint],
+    options: ReadOptions,
+    readers: dict[str, ClusterReader],
+) -> dict[str, str | Unreachable]:
+    """Makes the reader of each cluster, and returns the cluster's id. Failure for one that is not pinned."""
 
-        `named` are topics that the topology names, by cluster. One that may not be described is `hidden`.
-        """
-        seen = self.identities()
-        ids = {name: one for name, one in seen.items() if isinstance(one, str)}
-        asked = named or {}
-        found = for_each({name: self._named(name, asked.get(name, ())) for name in ids})
-        clusters: dict[str, ObservedCluster | Unreachable] = {}
-        for name, one in seen.items():
-            clusters[name] = one if isinstance(one, Unreachable) else found[name]
-        return Observed(clusters, self._diagnostics(same_cluster(ids)))
+    async def identify(name: str) -> str:
+        readers[name] = reader = ClusterReader(endpoints[name], options)
+        return (await reader.identify()).id
 
-    def details(self, observed: Observed, request: Request) -> Observed:
-        """Returns the same clusters with the configs, ACLs, sizes and groups that `request` asks for."""
-        clusters = dict(observed.clusters)
-        clusters.update(
-            for_each(
-                {
-                    name: self._detailed(name, cluster, request.get(name, _NOTHING))
-                    for name, cluster in observed.clusters.items()
-                    if isinstance(cluster, ObservedCluster)
-                }
-            )
-        )
-        return Observed(clusters, observed.diagnostics)
+    ids = await for_each({name: _guarded(name, identify(name)) for name in clusters})
+    if refused := wrong_clusters(clusters, _known(ids)):
+        raise Failure(refused)
+    return ids
 
-    def _identified(self, name: str) -> Callable[[], str | Unreachable]:
-        return self._guarded(name, lambda: self._readers[name].identify().id)
 
-    def _named(self, name: str, asked: Collection[str]) -> Callable[[], ObservedCluster | Unreachable]:
-        return self._guarded(name, lambda: self._readers[name].names(asked))
+def _known(ids: Mapping[str, str | Unreachable]) -> dict[str, str]:
+    return {name: found for name, found in ids.items() if isinstance(found, str)}
 
-    def _detailed(
-        self, name: str, cluster: ObservedCluster, wanted: ClusterDetailsRequest
-    ) -> Callable[[], ObservedCluster | Unreachable]:
-        return self._guarded(name, lambda: self._readers[name].details(cluster, wanted))
 
-    def _guarded(self, name: str, read: Callable[[], Seen]) -> Callable[[], Seen | Unreachable]:
-        """Turns a failure of one cluster into a value, so that the others are still read."""
-
-        def guarded() -> Seen | Unreachable:
-            try:
-                return read()
-            except WireFailure as failure:
-                return Unreachable(name, failure.why, failure.way_out)
-            except Failure as failure:
-                first = failure.diagnostics[0]
-                return Unreachable(name, first.summary, first.way_out)
-
-        return guarded
-
-    def _diagnostics(self, more: list[Diagnostic]) -> tuple[Diagnostic, ...]:
-        return (*more, *(one for reader in self._readers.values() for one in reader.diagnostics))
+async def _guarded(name: str, reading: Awaitable[Result]) -> Result | Unreachable:
+    """Turns a failure of one cluster into a value, so that the others are still read."""
+    try:
+        return await reading
+    except Failure as failure:
+        first = failure.diagnostics[0]
+        return Unreachable(name, first.summary, first.way_out)
 
 
 def named_topics(topology: Topology) -> dict[str, frozenset[str]]:

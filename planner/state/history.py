@@ -9,10 +9,9 @@ from dataclasses import replace
 from typing import Any
 
 import msgspec
-from confluent_kafka import Producer
 
-from planner.kafka import ClusterEndpoint
-from planner.kafka.log import append, read
+from planner.kafka.client import ClusterClient
+from planner.kafka.log import LogWriter, read
 from planner.model.diagnostic import Diagnostic, warning
 from planner.model.plain import NotPlain
 from planner.model.step import ApplyRecord, Step, StepResult
@@ -175,48 +174,54 @@ WRITE_SECONDS = 60.0
 
 
 class Journal:
-    """Writes what an apply does: a step is "sent" before its request, and "ended" after the answer."""
+    """Writes what an apply does: a step is "sent" before its request, and "ended" after the answer.
+
+    `logs` are those of the clusters that the apply changes. Every method may raise ClusterFailure.
+    """
 
     def __init__(
         self,
         applied: ApplyRecord,
-        producers: Mapping[str, Producer],
+        logs: Mapping[str, LogWriter],
     ) -> None:
         self._applied = applied
-        self._producers = producers
+        self._logs = logs
 
-    def begin(self, steps: Sequence[Step]) -> None:
-        for cluster in self._producers:
+    async def begin(self, steps: Sequence[Step]) -> None:
+        for cluster in self._logs:
             own = [noted(step) for step in steps if step.cluster == cluster]
-            self._write(cluster, [started(self._applied), *planned(own)])
+            await self._write(cluster, [started(self._applied), *planned(own)])
 
-    def sent(self, cluster: str, step_ids: Iterable[str]) -> None:
-        self._write(cluster, sent(step_ids))
+    async def sent(self, cluster: str, step_ids: Iterable[str]) -> None:
+        await self._write(cluster, sent(step_ids))
 
-    def ended(self, cluster: str, results: Mapping[str, StepResult]) -> None:
-        self._write(cluster, ended(results))
+    async def ended(self, cluster: str, results: Mapping[str, StepResult]) -> None:
+        await self._write(cluster, ended(results))
 
-    def finish(self, result: str, at_ms: int) -> None:
-        for cluster in self._producers:
-            self._write(cluster, [finished(result, at_ms)])
+    async def finish(self, result: str, at_ms: int) -> None:
+        for cluster in self._logs:
+            await self._write(cluster, [finished(result, at_ms)])
 
-    def _write(self, cluster: str, values: Iterable[bytes]) -> None:
+    async def _write(self, cluster: str, values: Iterable[bytes]) -> None:
         key = self._applied.id.encode()
-        append(self._producers[cluster], HISTORY, [(key, value) for value in values], WRITE_SECONDS)
+        await self._logs[cluster].append(HISTORY, [(key, value) for value in values], WRITE_SECONDS)
 
 
-def read_history(endpoint: ClusterEndpoint, report: Callable[[Diagnostic], None]) -> tuple[ApplyRecord, ...]:
+async def read_history(
+    client: ClusterClient, report: Callable[[Diagnostic], None]
+) -> tuple[ApplyRecord, ...]:
     """Returns the applies in this cluster's history. Each cluster has its own part of an apply.
 
     Records that can't be read are skipped; `report` gets one warning about all of them.
     """
-    records = [(record.key, record.value) for record in read(endpoint, HISTORY) if record.value is not None]
+    log = await read(client, HISTORY)
+    records = [(record.key, record.value) for record in log if record.value is not None]
     skipped: list[UnreadableValue] = []
     found = fold(records, skipped.append)
     if skipped:
         report(
             warning(
-                f"{HISTORY} at {endpoint.cluster}: {len(skipped)} records can't be read and are skipped, "
+                f"{HISTORY} at {client.name}: {len(skipped)} records can't be read and are skipped, "
                 f"the last one: {skipped[-1]}",
                 "only repl may write there: see which principals have WRITE on it",
                 code="history-record",

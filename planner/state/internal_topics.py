@@ -4,18 +4,16 @@ Records are versioned, readable JSON. The registry of a cluster says which topol
 as last applied.
 """
 
+import asyncio
 import time
-from collections.abc import Iterable, Sequence
-from concurrent.futures import Future
+from collections.abc import Sequence
 from typing import Any, TypeVar
 
 import msgspec
-from confluent_kafka import KafkaError, KafkaException, Producer
-from confluent_kafka.admin import AdminClient
-from confluent_kafka.cimpl import NewTopic
 
-from planner.kafka import ClusterEndpoint, admin
-from planner.kafka.log import FIRST_ANSWER_SECONDS, READ_SECONDS, append, compacted, read, unusable
+from planner.kafka.client import ClusterClient
+from planner.kafka.failures import ClusterFailure, RequestRefused
+from planner.kafka.log import READ_SECONDS, LogWriter, compacted, read, unusable
 from planner.model.address import Address
 from planner.model.diagnostic import Diagnostic, Failure, error
 from planner.model.observed import RegistryEntry
@@ -25,6 +23,9 @@ from runtime.contract.records.record_values import UnreadableValue
 from runtime.contract.spec import naming
 from runtime.contract.spec.naming import REGISTRY
 from runtime.contract.spec.topic_settings import at_destination
+from runtime.kafka.errors import ErrorCode
+from runtime.kafka.protocol.changes import CreateTopicsRequest, NewTopic
+from runtime.kafka.protocol.metadata import AnyMetadataRequest
 
 VERSION = 1
 _T = TypeVar("_T")
@@ -123,6 +124,7 @@ def decode_owned(key: bytes, data: bytes) -> RegistryEntry:
 
 DAY_MS = 24 * 3_600_000
 _REPLICATION = 3
+_PAUSE_S = 0.1
 
 _SMALL = {
     "segment.bytes": str(16 << 20),
@@ -154,84 +156,105 @@ def configs(topic: str, internal: Internal) -> dict[str, str]:
             return {"cleanup.policy": "delete", "retention.ms": str(kept)}
 
 
-def ensure(endpoint: ClusterEndpoint, topics: Iterable[str], internal: Internal) -> None:
+async def ensure(client: ClusterClient, topics: Sequence[str], internal: Internal) -> None:
     """Creates missing topics, as durable as the cluster allows, and waits until they can be written."""
-    client = admin(endpoint)
     try:
-        metadata = client.list_topics(timeout=FIRST_ANSWER_SECONDS)
-        missing = [topic for topic in topics if topic not in metadata.topics]
+        cluster = await client.ask(AnyMetadataRequest(topics))
+        missing = [
+            topic.name for topic in cluster.topics if topic.error is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        ]
         if not missing:
             return
-        replication = internal.replication or min(_REPLICATION, len(metadata.brokers))
+        replication = internal.replication or min(_REPLICATION, len(cluster.brokers))
         wanted = [
             NewTopic(
                 topic,
-                num_partitions=_PARTITIONS.get(topic, 1),
-                replication_factor=replication,
-                config={**configs(topic, internal), "min.insync.replicas": str(max(1, replication - 1))},
+                _PARTITIONS.get(topic, 1),
+                replication,
+                {**configs(topic, internal), "min.insync.replicas": str(max(1, replication - 1))},
             )
             for topic in missing
         ]
-        for topic, outcome in client.create_topics(wanted, operation_timeout=READ_SECONDS).items():
-            _created(endpoint, topic, outcome)
-    except KafkaException as failure:
-        raise unusable(endpoint, "the internal topics", failure) from failure
-    _await_leaders(endpoint, client, missing)
+        refused = await _create(client, wanted)
+    except ClusterFailure as failure:
+        raise unusable(client, "the internal topics", failure) from failure
+    for topic, refusal in refused.items():
+        if refusal.code is not ErrorCode.TOPIC_ALREADY_EXISTS:
+            raise unusable(client, topic, refusal)
+    await _await_leaders(client, missing)
 
 
-def _created(endpoint: ClusterEndpoint, topic: str, outcome: Future[None]) -> None:
-    try:
-        outcome.result()
-    except KafkaException as failure:
-        if failure.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:
-            raise unusable(endpoint, topic, failure) from failure
+async def _create(client: ClusterClient, topics: Sequence[NewTopic]) -> dict[str, RequestRefused]:
+    """Creates the topics, and returns the refused ones. What fails for a moment is sent again."""
+    request = CreateTopicsRequest(topics, int(READ_SECONDS * 1000))
+    deadline = time.monotonic() + READ_SECONDS
+    while True:
+        over = time.monotonic() > deadline
+        try:
+            refusals = (await client.ask_controller(request)).refused
+        except ClusterFailure as failure:
+            if over or not failure.transient:
+                raise
+        else:
+            refused = {topic: RequestRefused(why.error, why.message) for topic, why in refusals.items()}
+            if over or not any(refusal.transient for refusal in refused.values()):
+                return refused
+        client.forget_controller()
+        await asyncio.sleep(_PAUSE_S)
 
 
-def _await_leaders(endpoint: ClusterEndpoint, client: AdminClient, topics: list[str]) -> None:
+async def _await_leaders(client: ClusterClient, topics: Sequence[str]) -> None:
     """Waits for leaders: a broker answers "created" before all brokers know the topic and its leader."""
     deadline = time.monotonic() + READ_SECONDS
-    pending = set(topics)
-    while pending:
-        for topic in list(pending):
-            known = client.list_topics(topic, timeout=READ_SECONDS).topics[topic]
-            if known.error is None and known.partitions and known.partitions[0].leader >= 0:
-                pending.discard(topic)
-        if pending and time.monotonic() > deadline:
+    while True:
+        try:
+            known = (await client.ask(AnyMetadataRequest(topics))).topics
+        except ClusterFailure as failure:
+            raise unusable(client, "the internal topics", failure) from failure
+        pending = [
+            topic.name
+            for topic in known
+            if topic.error or 0 not in topic.partitions or topic.partitions[0].leader < 0
+        ]
+        if not pending:
+            return
+        if time.monotonic() > deadline:
             raise Failure(
                 error(
-                    f"no leader at {endpoint.cluster} for {READ_SECONDS:.0f} s: {', '.join(sorted(pending))}",
+                    f"no leader at {client.name} for {READ_SECONDS:.0f} s: {', '.join(sorted(pending))}",
                     "look at the brokers of the cluster, then run this again",
                 )
             )
+        await asyncio.sleep(_PAUSE_S)
 
 
 WRITE_SECONDS = 60.0
 _SHOWN = 200  # bytes of a key
 
 
-def read_registry(endpoint: ClusterEndpoint) -> tuple[RegistryEntry, ...]:
+async def read_registry(client: ClusterClient) -> tuple[RegistryEntry, ...]:
     """Returns every entry, sorted by address. A cluster without a registry owns nothing.
 
     An entry that can't be read is a Failure: its object counts as unknown, not as unowned.
     """
     entries: list[RegistryEntry] = []
     problems: list[Diagnostic] = []
-    for key, record in compacted(read(endpoint, REGISTRY)).items():
+    for key, record in compacted(await read(client, REGISTRY)).items():
         if record.value is None:
             continue
         try:
             entries.append(decode_owned(key, record.value))
         except UnreadableValue as wrong:
-            problems.append(_unreadable(endpoint, key, record.offset, wrong))
+            problems.append(_unreadable(client.name, key, record.offset, wrong))
     if problems:
         raise Failure(problems)
     return tuple(sorted(entries, key=lambda entry: entry.address))
 
 
-def _unreadable(endpoint: ClusterEndpoint, key: bytes, offset: int, wrong: UnreadableValue) -> Diagnostic:
+def _unreadable(cluster: str, key: bytes, offset: int, wrong: UnreadableValue) -> Diagnostic:
     name = repr(key[:_SHOWN])[1:]
     return error(
-        f"{REGISTRY} at {endpoint.cluster}: the entry {name} at offset {offset} can't be read: {wrong}",
+        f"{REGISTRY} at {cluster}: the entry {name} at offset {offset} can't be read: {wrong}",
         "only repl may write there: see which principals have WRITE on it; then delete the entry by a record "
         "with its key and no value, and run repl import --adopt for what it owned",
     )
@@ -240,13 +263,13 @@ def _unreadable(endpoint: ClusterEndpoint, key: bytes, offset: int, wrong: Unrea
 class RegistryWriter:
     """Writes entries. The caller holds the cluster's lease."""
 
-    def __init__(self, producer: Producer) -> None:
-        self._producer = producer
+    def __init__(self, log: LogWriter) -> None:
+        self._log = log
 
-    def write(self, own: Sequence[RegistryEntry] = (), disown: Sequence[Address] = ()) -> None:
+    async def write(self, own: Sequence[RegistryEntry] = (), disown: Sequence[Address] = ()) -> None:
         """Writes entries, and removes those in `disown`, and waits until they are acknowledged."""
         records: list[tuple[bytes, bytes | None]] = [
             (registry_key(entry.address), encode_owned(entry)) for entry in own
         ]
         records += [(registry_key(address), None) for address in disown]
-        append(self._producer, REGISTRY, records, WRITE_SECONDS)
+        await self._log.append(REGISTRY, records, WRITE_SECONDS)

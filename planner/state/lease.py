@@ -15,20 +15,20 @@ SIGSTOP and while a laptop is suspended: a holder that slept past its time sends
 the log that it still holds the lease.
 """
 
-import threading
+import asyncio
 import time
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import dataclass
 from enum import StrEnum
 from types import TracebackType
-from typing import Annotated
+from typing import Annotated, Self
 
 import msgspec
-from confluent_kafka import KafkaException, Producer
 
-from planner.kafka import ClusterEndpoint, explain, producer
-from planner.kafka.log import append, read
+from planner.kafka.client import ClusterClient, ClusterEndpoint
+from planner.kafka.failures import ClusterFailure
+from planner.kafka.log import LogWriter, read
 from planner.model.diagnostic import Diagnostic, Failure, error
 from planner.state.internal_topics import decode, encode, shaped
 from runtime.contract.records.record_values import UnreadableValue
@@ -154,145 +154,155 @@ def _clock() -> float:
     return time.clock_gettime(getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC))
 
 
-def current(endpoint: ClusterEndpoint) -> LeaseState | None:
+async def current(client: ClusterClient) -> LeaseState | None:
     """Returns the holder by the log. A holder that died a while ago is still returned."""
-    return fold(_entries(endpoint))
+    return fold(await _entries(client))
 
 
-def _entries(endpoint: ClusterEndpoint) -> list[LeaseEntry]:
+async def _entries(client: ClusterClient) -> list[LeaseEntry]:
     """Returns the lease's entries. Every reader skips the same unreadable records; they grant nothing."""
-    found: list[LeaseEntry] = []
-    for record in read(endpoint, LEASE):
+    entries: list[LeaseEntry] = []
+    for record in await read(client, LEASE):
         if record.value is not None:
             with suppress(UnreadableValue):
-                found.append(decode_lease(record.value, record.at_ms))
-    return found
+                entries.append(decode_lease(record.value, record.at_ms))
+    return entries
 
 
 class Lease:
-    """The lease from `acquire` to `release`. A thread of its own renews it."""
+    """The lease from `acquire` to `release`. A task of its own renews it, over connections of its own."""
 
     def __init__(self, endpoint: ClusterEndpoint, holder: LeaseHolder, ttl_ms: int = TTL_MS) -> None:
         self.cluster = endpoint.cluster
-        self._endpoint = endpoint
+        self._client = ClusterClient(endpoint)
+        self._log = LogWriter(self._client)
         self._holder = holder
         self._ttl_ms = ttl_ms
-        self._producer: Producer = producer(endpoint)
         self._renewed_at = 0.0
         self._renewed_ms = 0
         self._lost: str | None = None
-        self._answered = threading.Condition()  # the log answered a renewal: the lease is held, or lost
-        self._stop = threading.Event()
-        self._thread: threading.Thread | None = None
+        self._answered = asyncio.Event()  # the log answered a renewal: the lease is held, or lost
+        self._stop = asyncio.Event()
+        self._renewals: asyncio.Task[None] | None = None
 
-    def acquire(self, timeout_seconds: float, waiting: Callable[[LeaseState], None]) -> "Lease":
+    async def acquire(self, timeout_seconds: float, waiting: Callable[[LeaseState], None]) -> Self:
         """Claims the lease until it is granted. `waiting` is called once for each other holder.
 
         Raises Failure after `timeout_seconds`.
         """
         deadline = _clock() + timeout_seconds
         reported: str | None = None
-        while True:
-            held = self._claim()
-            if held is None:
-                continue  # the holder released it just after our claim was refused
-            if held.holder.id == self._holder.id:
-                self._thread = threading.Thread(
-                    target=self._renew_on_time, name=f"lease-{self.cluster}", daemon=True
-                )
-                self._thread.start()
-                return self
-            if held.holder.id != reported:
-                reported = held.holder.id
-                waiting(held)
-            if _clock() >= deadline:
-                raise Failure(_refusal(self.cluster, held, timeout_seconds))
-            self._stop.wait(min(_ASK_AGAIN_SECONDS, max(0.05, deadline - _clock())))
+        try:
+            while True:
+                held = await self._claim()
+                if held is None:
+                    continue  # the holder released it just after our claim was refused
+                if held.holder.id == self._holder.id:
+                    self._renewals = asyncio.create_task(self._renew_on_time(), name=f"lease-{self.cluster}")
+                    return self
+                if held.holder.id != reported:
+                    reported = held.holder.id
+                    waiting(held)
+                if _clock() >= deadline:
+                    raise Failure(_refusal(self.cluster, held, timeout_seconds))
+                await asyncio.sleep(min(_ASK_AGAIN_SECONDS, max(0.05, deadline - _clock())))
+        except BaseException:
+            self._close()
+            raise
 
-    def _claim(self) -> LeaseState | None:
+    async def _claim(self) -> LeaseState | None:
         """Writes a claim and returns the holder after it: the log's order decides between two claims."""
         sent_at = _clock()
         try:
-            claimed_ms = self._append_entry(LeaseVerb.CLAIM, self._ttl_ms / 1000)
-        except (KafkaException, TimeoutError) as failure:
+            claimed_ms = await self._append_entry(LeaseVerb.CLAIM, self._ttl_ms / 1000)
+        except ClusterFailure as failure:
             raise Failure(
                 error(
-                    f"the lease of {self.cluster} can't be requested: {explain(failure)}",
+                    f"the lease of {self.cluster} can't be requested: {failure.why}",
                     "the brokers must answer, and the principal must be allowed to write to " + LEASE,
                 )
             ) from failure
-        held = fold(_entries(self._endpoint))
+        held = fold(await _entries(self._client))
         self._renewed_at, self._renewed_ms = sent_at, claimed_ms
         return held
 
-    def _append_entry(self, verb: LeaseVerb, seconds: float) -> int:
+    async def _append_entry(self, verb: LeaseVerb, seconds: float) -> int:
         value = encode_lease(verb, self._holder, self._ttl_ms)
-        return append(self._producer, LEASE, [(_KEY, value)], seconds)[0]
+        return (await self._log.append(LEASE, [(_KEY, value)], seconds))[0]
 
-    def _renew_on_time(self) -> None:
+    async def _renew_on_time(self) -> None:
         every = self._ttl_ms / 1000 / 6
-        while self._lost is None and not self._stop.wait(every):
-            with suppress(KafkaException, TimeoutError, Failure):  # the next turn tries again
-                self._renew()
+        while self._lost is None:
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self._stop.wait(), every)
+                return
+            with suppress(ClusterFailure, Failure):  # the next turn tries again
+                await self._renew()
 
-    def _renew(self) -> None:
+    async def _renew(self) -> None:
         sent_at = _clock()
         lost: str | None = None
-        renewed_ms = self._append_entry(LeaseVerb.RENEW, self._ttl_ms / 1000)
+        renewed_ms = await self._append_entry(LeaseVerb.RENEW, self._ttl_ms / 1000)
         if renewed_ms - self._renewed_ms > self._ttl_ms:
             sent_at = _clock()
-            claimed_ms = self._append_entry(LeaseVerb.CLAIM, self._ttl_ms / 1000)
-            if not held_without_another(_entries(self._endpoint), self._holder.id, self._renewed_ms):
-                self._append_entry(LeaseVerb.RELEASE, self._ttl_ms / 1000)  # if the claim was granted
+            claimed_ms = await self._append_entry(LeaseVerb.CLAIM, self._ttl_ms / 1000)
+            if not held_without_another(await _entries(self._client), self._holder.id, self._renewed_ms):
+                await self._append_entry(LeaseVerb.RELEASE, self._ttl_ms / 1000)  # if the claim was granted
                 lost = (
                     f"the lease of {self.cluster} was not renewed in time, and another apply took it or may "
                     "have taken it"
                 )
             renewed_ms = claimed_ms
-        with self._answered:
-            self._renewed_at, self._renewed_ms = sent_at, renewed_ms
-            self._lost = self._lost or lost  # who gave up does not begin again
-            self._answered.notify_all()
+        self._renewed_at, self._renewed_ms = sent_at, renewed_ms
+        self._lost = self._lost or lost  # who gave up does not begin again
+        self._answered.set()
 
-    def lost(self, interrupted: Callable[[], str | None] = lambda: None) -> str | None:
+    async def lost(self, interrupted: Callable[[], str | None] = lambda: None) -> str | None:
         """Returns None while the lease is certainly held, otherwise why it is not. Ask before every request.
 
         While the brokers do not answer a renewal in time, it waits for them, or until `interrupted` returns
         a reason.
         """
         ttl_seconds = self._ttl_ms / 1000
-        with self._answered:
-            while self._lost is None and (idle := _clock() - self._renewed_at) > ttl_seconds * (1 - _MARGIN):
-                if self._stop.is_set() or idle > _GIVE_UP_AFTER_TTLS * ttl_seconds:
-                    self._lost = (
-                        f"the lease of {self.cluster} was last renewed {idle:.0f} s ago, "
-                        f"and ends by itself after {self._ttl_ms // 1000} s"
-                    )
-                elif (reason := interrupted()) is not None:
-                    return reason
-                else:
-                    self._answered.wait(_LOOK_SECONDS)
-            return self._lost
+        while self._lost is None and (idle := _clock() - self._renewed_at) > ttl_seconds * (1 - _MARGIN):
+            if self._stop.is_set() or idle > _GIVE_UP_AFTER_TTLS * ttl_seconds:
+                self._lost = (
+                    f"the lease of {self.cluster} was last renewed {idle:.0f} s ago, "
+                    f"and ends by itself after {self._ttl_ms // 1000} s"
+                )
+            elif (reason := interrupted()) is not None:
+                return reason
+            else:
+                self._answered.clear()
+                with suppress(TimeoutError):
+                    await asyncio.wait_for(self._answered.wait(), _LOOK_SECONDS)
+        return self._lost
 
-    def release(self) -> None:
+    async def release(self) -> None:
         """Releases the lease at once, unless it is lost already."""
         self._stop.set()
-        if self._thread is not None:
-            self._thread.join()
-            self._thread = None
-            if self._lost is None:
-                try:
-                    self._append_entry(LeaseVerb.RELEASE, 5.0)
-                except (KafkaException, TimeoutError):
-                    self._lost = "the cluster does not answer; the lease ends by itself"
+        renewals, self._renewals = self._renewals, None
+        try:
+            if renewals is not None:
+                await renewals
+                if self._lost is None:
+                    await self._append_entry(LeaseVerb.RELEASE, 5.0)
+        except ClusterFailure:
+            self._lost = "the cluster does not answer; the lease ends by itself"
+        finally:
+            self._close()
 
-    def __enter__(self) -> "Lease":
+    def _close(self) -> None:
+        self._log.close()
+        self._client.close()
+
+    async def __aenter__(self) -> Self:
         return self
 
-    def __exit__(
+    async def __aexit__(
         self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self.release()
+        await self.release()
 
 
 def _refusal(cluster: str, held: LeaseState, seconds: float) -> Diagnostic:

@@ -21,7 +21,7 @@ from planner.diff.record import flow_of
 from planner.graph import ClusterReadRequest, read_request_of
 from planner.graph.jobs import store_client
 from planner.graph.routes import opposite_of
-from planner.kafka import ClusterEndpoint
+from planner.kafka import ClusterClient, ClusterEndpoint, run
 from planner.model.address import Kind, flow_address, job_address
 from planner.model.diagnostic import Diagnostic, Failure, error, warning
 from planner.model.observed import (
@@ -35,7 +35,8 @@ from planner.model.observed import (
 )
 from planner.model.plan import Plan, PlannedFlow
 from planner.model.topology import RUNNING, Cluster, Topology
-from planner.observe import Observer, ProgressCallback, named_topics
+from planner.observe import ProgressCallback, ReadOptions, named_topics
+from planner.observe import observe as observe_clusters
 from planner.observe.imported import import_request
 from planner.observe.jobs import read_specs
 from planner.plan.steps.jobs import LaunchJob, ReconfigureJob
@@ -195,23 +196,27 @@ def observe(
     Failure: a secret is missing, or a cluster is not the pinned one.
     """
     endpoints = endpoints_of(topology.clusters.values())
-    with (
-        _reading(progress) as reading,
-        Observer(
-            topology.clusters,
-            endpoints,
-            timeout_s=timeout_ms / 1000,
-            shorter_timeouts_s={given_up: GIVEN_UP_S} if given_up is not None else {},
-            progress=reading,
-            read_registry=read_registry,
+    request: Request = {}
+
+    def wanted(names: Observed) -> Request:
+        nonlocal request
+        request = request_for(topology, names)
+        return request
+
+    with _reading(progress) as callback:
+        options = ReadOptions(
+            timeout_ms / 1000,
+            {given_up: GIVEN_UP_S} if given_up is not None else {},
+            callback,
+            read_registry,
             jobs_of=topology.name,
             flows=_flows_into(topology),
             failing_back=[name for name, flow in topology.flows.items() if opposite_of(flow, topology)],
-        ) as observer,
-    ):
-        observed = observer.names(named_topics(topology))
-        request = request_for(topology, observed)
-        return _slice_of(observer.details(observed, request), request)
+        )
+        observed = run(
+            observe_clusters(topology.clusters, endpoints, wanted, options, named_topics(topology))
+        )
+    return _slice_of(observed, request)
 
 
 def _slice_of(observed: Observed, request: Request) -> Observed:
@@ -258,11 +263,9 @@ def observe_names(
 ) -> Observed:
     """Reads which topics and brokers clusters have, and nothing about them."""
     endpoints = endpoints_of(clusters.values())
-    with (
-        _reading(progress) as reading,
-        Observer(clusters, endpoints, timeout_s=timeout_ms / 1000, progress=reading) as observer,
-    ):
-        return observer.names()
+    with _reading(progress) as callback:
+        options = ReadOptions(timeout_ms / 1000, progress=callback)
+        return run(observe_clusters(clusters, endpoints, options=options))
 
 
 def observe_for_import(
@@ -273,17 +276,17 @@ def observe_for_import(
 ) -> Observed:
     """Reads what is set explicitly on the topics that match, and the ACLs, whatever topology owns them."""
     endpoints = endpoints_of(clusters.values())
-    with (
-        _reading(progress) as reading,
-        Observer(clusters, endpoints, timeout_s=timeout_ms / 1000, progress=reading) as observer,
-    ):
-        observed = observer.names()
-        request = {
+
+    def wanted(names: Observed) -> Request:
+        return {
             name: import_request(cluster, pattern)
-            for name, cluster in observed.clusters.items()
+            for name, cluster in names.clusters.items()
             if isinstance(cluster, ObservedCluster)
         }
-        return observer.details(observed, request)
+
+    with _reading(progress) as callback:
+        options = ReadOptions(timeout_ms / 1000, progress=callback)
+        return run(observe_clusters(clusters, endpoints, wanted, options))
 
 
 def request_for(topology: Topology, observed: Observed) -> Request:
@@ -356,15 +359,20 @@ def waiting(
         return ()
     destinations = sorted({one.destination_cluster for one in flows})
     endpoints = endpoints_of(plan.connections[name] for name in destinations)
-    specs = {name: _specs(endpoints[name], progress) for name in destinations}
-    asked = _asked(plan, [one for one in flows if _has(specs[one.destination_cluster], one)], specs)
-    return asyncio.run(_found(asked, timeout_ms / 1000, wait_s)) if asked.flows else ()
+
+    async def waits() -> tuple[PartitionWaits, ...]:
+        specs = {name: await _specs(endpoints[name], progress) for name in destinations}
+        asked = _asked(plan, [one for one in flows if _has(specs[one.destination_cluster], one)], specs)
+        return await _found(asked, timeout_ms / 1000, wait_s) if asked.flows else ()
+
+    return run(waits())
 
 
-def _specs(endpoint: ClusterEndpoint, progress: ProgressHandler) -> dict[str, JobSpec]:
+async def _specs(endpoint: ClusterEndpoint, progress: ProgressHandler) -> dict[str, JobSpec]:
     """Returns the specs of the jobs that run there. A status topic that can't be read is a warning."""
     try:
-        return read_specs(endpoint)
+        async with ClusterClient(endpoint) as client:
+            return await read_specs(client)
     except Failure as failure:
         unknown = f"it is not known whether a partition at {endpoint.cluster} waits for a decision"
         for one in failure.diagnostics:

@@ -20,7 +20,7 @@ import msgspec
 from planner.config import load
 from planner.graph.jobs import destination_spec, transform_of
 from planner.graph.routes import file_route, router_of
-from planner.kafka import ClusterEndpoint
+from planner.kafka import ClusterEndpoint, run_at
 from planner.model.address import flow_address
 from planner.model.diagnostic import Diagnostic, Failure, error
 from planner.model.observed import Observed
@@ -300,7 +300,8 @@ class SparkRestorer:
 
     def records(self, endpoint: ClusterEndpoint, steps: Sequence[RestoreRecords]) -> dict[str, RequestResult]:
         """Restores the records of all these topics, and compares them with the backup."""
-        internal_topics.ensure(endpoint, [naming.LEDGER, naming.OFFSET_MAP], self._plan.internal)
+        topics = [naming.LEDGER, naming.OFFSET_MAP]
+        run_at(endpoint, lambda client: internal_topics.ensure(client, topics, self._plan.internal))
         found: dict[str, RequestResult] = {}
         of_state: dict[tuple[str, str, str, int, str], list[RestoreRecords]] = defaultdict(list)
         for step in steps:

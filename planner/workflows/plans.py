@@ -14,6 +14,7 @@ from msgspec import Struct
 
 from planner.graph import expand
 from planner.graph.lints.security import CLEAR_TEXT, UNCHECKED
+from planner.kafka import run
 from planner.model.desired import Desired
 from planner.model.diagnostic import Diagnostic, ExitCode, Failure, Severity, error, warning
 from planner.model.observed import Observed, ObservedCluster
@@ -227,7 +228,8 @@ def verified(plan: Plan, timeout_ms: int) -> Plan:
     from planner.observe.broker_check import verify_on_broker
 
     endpoints = endpoints_of(plan.connections.values())
-    return with_diagnostics(plan, verify_on_broker(plan.steps, endpoints, timeout_ms / 1000))
+    found = run(verify_on_broker(plan.steps, endpoints, timeout_ms / 1000))
+    return with_diagnostics(plan, found)
 
 
 def drift_plan(seen: PlanningInput) -> Plan:

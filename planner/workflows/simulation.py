@@ -10,12 +10,13 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from planner.config import load
+from planner.kafka import run
 from planner.model.diagnostic import Failure
 from planner.model.forecast import FlowForecast, Simulation, TopicVolume, forecast
 from planner.model.observed import ClusterDetailsRequest, ObservedCluster, TopicConfigsRequest
 from planner.model.topology import RUNNING, Flow, StartAt, StartAtOffsets, StartAtTimestamp, Topology
-from planner.observe.observer import Observer
-from planner.workflows.audit.access import answered, cluster_access, completed
+from planner.observe import ReadOptions, observe
+from planner.workflows.audit.access import answered, cluster_access
 from planner.workflows.audit.replication_status import status_request
 from planner.workflows.observing import endpoints_of
 from planner.workflows.topology import TopologyRequest
@@ -65,7 +66,7 @@ def _unknown(flow: Flow, request: SimulationRequest, why: str) -> FlowForecast:
 
 
 def _status(topology: Topology, timeout_ms: int) -> dict[str, FlowStatusView]:
-    view = completed(read_status(status_request(topology), 0.0, timeout_ms / 1000))
+    view = run(read_status(status_request(topology), 0.0, timeout_ms / 1000))
     return {one.name: one for one in view.flows}
 
 
@@ -100,14 +101,14 @@ def _observed(
     topology: Topology, wanted: Mapping[str, set[str]], timeout_ms: int
 ) -> Mapping[str, ObservedCluster | object]:
     clusters = {name: topology.clusters[name] for name in wanted}
-    with Observer(clusters, endpoints_of(clusters.values()), timeout_s=timeout_ms / 1000) as observer:
-        request = {
-            name: ClusterDetailsRequest(
-                configs={topic: TopicConfigsRequest(_KEYS) for topic in topics}, sizes=frozenset(topics)
-            )
-            for name, topics in wanted.items()
-        }
-        return observer.details(observer.names(), request).clusters
+    request = {
+        name: ClusterDetailsRequest(
+            configs={topic: TopicConfigsRequest(_KEYS) for topic in topics}, sizes=frozenset(topics)
+        )
+        for name, topics in wanted.items()
+    }
+    options = ReadOptions(timeout_ms / 1000)
+    return run(observe(clusters, endpoints_of(clusters.values()), lambda _: request, options)).clusters
 
 
 class _SourceReader:

@@ -37,22 +37,27 @@ _SILENT.propagate = False
 _RESOURCE_TYPES = {"CLUSTER": ResourceType.BROKER}
 
 
+def client_config(bootstrap: str, resolved: Mapping[str, str], token_command: str | None) -> dict[str, Any]:
+    """Returns librdkafka's settings for any client. Raises ClientSettingsError."""
+    config: dict[str, Any] = {"client.id": "repl", **confluent_config(bootstrap, resolved), "logger": _SILENT}
+    if token_command is not None and speaks_bearer(resolved):
+        config["oauth_cb"] = lambda _: _token(token_command)
+    return config
+
+
 def admin_client(bootstrap: str, resolved: Mapping[str, str], token_command: str | None) -> AdminClient:
     """Returns the admin client.
 
     Raises ClientSettingsError for settings that are not allowed, or that librdkafka rejects.
     """
-    config: dict[str, Any] = {"client.id": "repl", **confluent_config(bootstrap, resolved), "logger": _SILENT}
-    command = token_command if speaks_bearer(resolved) else None
-    if command is not None:
-        config["oauth_cb"] = lambda _: _token(command)
+    config = client_config(bootstrap, resolved, token_command)
     try:
         client = AdminClient(config)
     except KafkaException as failure:
         why = without_quoted_value(failure.args[0].str())
         raise ClientSettingsError("client", f"librdkafka does not take it: {why}") from None
-    if command is not None:
-        client.poll(0)
+    if "oauth_cb" in config:
+        client.poll(0)  # makes librdkafka ask for the first token
     return client
 
 

@@ -13,11 +13,13 @@ from confluent_kafka.admin import AdminClient
 from pytest_bdd import given, parsers, scenarios, then, when
 
 from planner.drill.operator import TopicOperator
+from planner.kafka import ClusterClient, run, run_at
+from planner.kafka.log import LogWriter
 from planner.model.address import topic_address
 from planner.model.topology import Internal
 from planner.state import internal_topics
 from planner.state.internal_topics import read_registry
-from planner.state.lease import Lease, LeaseHolder
+from planner.state.lease import Lease, LeaseHolder, LeaseVerb, encode_lease
 from planner.workflows import HistoryRequest, history
 from runtime.contract.spec.naming import LEASE
 from runtime.lab.lab import Lab
@@ -136,9 +138,19 @@ def _(story: Story, word: str, count: int) -> None:
 @given("another engineer is applying to dc1")
 def _(story: Story) -> None:
     place = endpoint(story.lab, "dc1")
-    internal_topics.ensure(place, [LEASE], Internal())
+    run_at(place, lambda client: internal_topics.ensure(client, [LEASE], Internal()))
     holder = LeaseHolder(story.fresh("lease"), "ada", "ops1", 7, "another", "a plan")
-    story.open.enter_context(Lease(place, holder).acquire(30, lambda _held: None))
+
+    async def claim() -> None:
+        await Lease(place, holder, ttl_ms=600_000).acquire(30, lambda _held: None)
+
+    async def release(client: ClusterClient) -> None:
+        log = LogWriter(client)
+        await log.append(LEASE, [(b"lease", encode_lease(LeaseVerb.RELEASE, holder, 600_000))], 30)
+        log.close()
+
+    run(claim())
+    story.open.callback(run_at, place, release)
 
 
 # When
@@ -231,5 +243,5 @@ def _(story: Story) -> None:
 
 @then(parsers.parse("the registry of dc1 does not know {word}"))
 def _(story: Story, word: str) -> None:
-    known = {entry.address for entry in read_registry(endpoint(story.lab, "dc1"))}
+    known = {entry.address for entry in run_at(endpoint(story.lab, "dc1"), read_registry)}
     assert topic_address("dc1", story.name(word)) not in known

@@ -6,6 +6,7 @@ import pytest
 from pytest_bdd import given, parsers, scenarios, then, when
 
 from planner.apply.handlers.jobs import JobWatch
+from planner.kafka import ClusterClient, run_at
 from runtime.lab.lab import Lab
 from tests.bdd.running import SMALL, Town, Writing, eventually, fresh_names
 from tests.endpoints import endpoint
@@ -165,14 +166,13 @@ def arrived(town: Town, word: str, here: str, there: str) -> None:
 @then(parsers.parse("the job says that {word} is {state}"))
 def _(town: Town, word: str, state: str) -> None:
     """Itself: what `repl status` reads from the clusters may be ahead of it."""
-    with JobWatch(endpoint(town.lab, "dc2")) as watch:
 
-        def said() -> set[str]:
-            watch.read_news()
-            told = watch.table.partitions(town.name("into-dc2"))
-            return {str(one.state) for one in told if one.topic == town.name(word)}
+    async def states(client: ClusterClient) -> set[str]:
+        async with JobWatch(client) as watch:
+            partitions = watch.table.partitions(town.name("into-dc2"))
+        return {str(one.state) for one in partitions if one.topic == town.name(word)}
 
-        eventually(lambda: said() == {state}, about=f"{word} is {state}")
+    eventually(lambda: run_at(endpoint(town.lab, "dc2"), states) == {state}, about=f"{word} is {state}")
 
 
 @then(parsers.parse("{word} at {here} holds the last {count:d} records of {there}"))

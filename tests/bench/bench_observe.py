@@ -12,15 +12,21 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic
 
-from planner.kafka import ClusterEndpoint
-from planner.model.observed import ClusterDetailsRequest, Observed, ObservedCluster, TopicConfigsRequest
+from planner.kafka import ClusterEndpoint, run
+from planner.model.observed import (
+    ClusterDetailsRequest,
+    Observed,
+    ObservedCluster,
+    Request,
+    TopicConfigsRequest,
+)
 from planner.model.topology import Cluster
-from planner.observe import Observer
+from planner.observe import ReadOptions, observe
 from runtime.lab.cluster import LabClusterSpec
 from runtime.lab.lab import Lab
 
@@ -100,14 +106,21 @@ def measured(lab: Lab, size: int, rounds: int) -> Iterator[Row]:
 def here(lab: Lab, what: str, size: int, want: TopicConfigsRequest | None) -> Row:
     endpoints = {name: ClusterEndpoint(name, one.bootstrap) for name, one in lab.clusters.items()}
     clusters = {name: Cluster(name, one.bootstrap) for name, one in endpoints.items()}
-    with Observer(clusters, endpoints, timeout_s=PATIENCE_S) as observer:
+    began: list[float] = []
+
+    def wanted(names: Observed) -> Request:
+        gc.collect()
+        began[:] = [time.perf_counter(), time.process_time()]
         if want is None:
-            return timed(what, size, observer.names)
-        names = observer.names()
-        request = {
+            return {}
+        return {
             name: ClusterDetailsRequest(dict.fromkeys(live.topics, want)) for name, live in live_ones(names)
         }
-        return timed(what, size, lambda: observer.details(names, request))
+
+    row = timed(what, size, lambda: run(observe(clusters, endpoints, wanted, ReadOptions(PATIENCE_S))))
+    if want is None:
+        return row
+    return replace(row, seconds=time.perf_counter() - began[0], cpu_seconds=time.process_time() - began[1])
 
 
 def live_ones(observed: Observed) -> Iterator[tuple[str, ObservedCluster]]:

@@ -22,9 +22,8 @@ from pathlib import Path
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from planner.diff import diff
-from planner.kafka.connections import Session
+from planner.kafka import ClusterEndpoint, run_at
 from planner.observe.metadata import list_topics
-from runtime.contract.client.settings import wire_settings
 from runtime.lab.cluster import LabClusterSpec
 from runtime.lab.lab import Lab
 from tests.fakes.states import cluster, desired, live, observed, owned, wanted
@@ -126,11 +125,7 @@ def create(lab: Lab, first: int, last: int) -> None:
 
 def listed(broker: str) -> int:
     """By this very broker: an admin client asks whichever of them it likes."""
-    session = Session(wire_settings(broker, {}), timeout_s=60)
-    try:
-        return len(session.ask(list_topics).topics)
-    finally:
-        session.close()
+    return len(run_at(ClusterEndpoint("bench", broker), list_topics, 60).topics)
 
 
 def measure(sizes: Sequence[int]) -> list[Row]:

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 
 from confluent_kafka.admin import AdminClient
 
-from planner.kafka import ReassignmentFailure
+from planner.kafka import ClusterFailure
 from runtime.kafka.errors import WireError
 from runtime.kafka.protocol.offsets import TopicPartition
 from tests.leaders import prefer
@@ -29,7 +29,7 @@ def move_leaders(client: Mapping[str, str], dice: random.Random) -> bool:
     try:
         # One that can't lead now, as it is not in sync, is left as it is.
         prefer(client["bootstrap.servers"], wanted, _WITHIN_S)
-    except (ReassignmentFailure, WireError):  # a controller that is just elected: a moment later
+    except (ClusterFailure, WireError):  # a controller that is just elected: a moment later
         return False
     return True
 

@@ -10,7 +10,7 @@ from runtime.kafka.errors import ErrorCode
 from runtime.kafka.protocol.fetch import FetchedPartition, FetchRequest, FetchResponse
 from runtime.kafka.protocol.metadata import Partition, TopicMetadata
 from runtime.kafka.protocol.offsets import ListedOffset, ListOffsetsRequest, ListOffsetsResponse
-from runtime.ledger.records import InternalRecord, build, plain
+from runtime.kafka.records import InternalRecord, build, plain
 from tests.runtime.batch.forge import batch_bytes, control_batch, record
 
 TRANSACTIONAL, COMMIT = 0x10, 1

@@ -9,14 +9,15 @@ import time
 import uuid
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import partial
 
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 from msgspec.structs import replace
 
 from planner.apply.context import LaunchFailed
-from planner.kafka import ClusterEndpoint, producer
-from planner.kafka.log import CommittedLogReader, append
+from planner.kafka import ClusterClient, ClusterEndpoint, run, run_at
+from planner.kafka.log import LogReader, LogWriter
 from planner.model.topology import RUNNING
 from runtime.contract.records import control, job_status
 from runtime.contract.records.job_status import (
@@ -64,7 +65,8 @@ class FakeJobs:
         """As if they had never been: a real job of the same name would look for their ledgers."""
         for name, place in self.told:
             keys: tuple[StatusKey, ...] = (JobKey(name), SpecKey(name), SlotKey(name, 0))
-            append(producer(place), naming.STATUS, [(job_status.encode_key(key), None) for key in keys], 30)
+            gone = [(job_status.encode_key(key), None) for key in keys]
+            run_at(place, partial(_append, records=gone))
 
     def launch(self, spec: JobSpec) -> str:
         self.calls.append(f"launch {spec.job}")
@@ -99,6 +101,12 @@ class FakeJobs:
             self.running.pop(job).kill()
 
 
+async def _append(client: ClusterClient, records: Sequence[tuple[bytes, bytes | None]]) -> None:
+    log = LogWriter(client)
+    await log.append(naming.STATUS, records, 30)
+    log.close()
+
+
 def endpoint_of(spec: JobSpec) -> ClusterEndpoint:
     """Of a lab without secrets."""
     cluster = spec.clusters[spec.destination]
@@ -124,41 +132,45 @@ class FakeJob(threading.Thread):
         self.stopped: list[PartitionStatus] = []  # what its slot says that stands still
         self._why = why  # why no flow of it can start
         self.accepted: list[tuple[str, str, int]] = []
-        self._producer = producer(endpoint)
 
     def kill(self) -> None:
         self._killed.set()
         self.join(30)
 
     def run(self) -> None:
-        with CommittedLogReader(self._endpoint, naming.CONTROL) as commands:
-            commands.read_to_end()
-            self._remember()
-            while not self._killed.is_set() and self._state == "running":
-                self._beat()
-                mine = control.command_key(self._spec.job)
-                for record in commands.read_more(BEAT_S):
-                    if record.key == mine and record.value is not None:
-                        self._obey(control.decode_command(record.value))
-        if not self._killed.is_set():
-            self._beat()
+        run(self._live())
 
-    def _obey(self, command: control.Command) -> None:
+    async def _live(self) -> None:
+        async with ClusterClient(self._endpoint) as client, LogReader(client, naming.CONTROL) as commands:
+            self._log = LogWriter(client)
+            await commands.read_to_end()
+            await self._remember()
+            while not self._killed.is_set() and self._state == "running":
+                await self._beat()
+                mine = control.command_key(self._spec.job)
+                for record in await commands.read_more(BEAT_S):
+                    if record.key == mine and record.value is not None:
+                        await self._obey(control.decode_command(record.value))
+            if not self._killed.is_set():
+                await self._beat()
+            self._log.close()
+
+    async def _obey(self, command: control.Command) -> None:
         match command:
             case control.StopJobCommand():
                 self._state = "running" if self._deaf else "stopped"
             case control.Reconfigure(spec=spec):
                 self._spec = spec
-                self._remember()
+                await self._remember()
             case control.AcceptLoss(flow=flow, partitions=partitions):
                 self.accepted += [(flow, topic, number) for topic, number in partitions]
         self._heard = command.id
 
-    def _remember(self) -> None:
+    async def _remember(self) -> None:
         key = job_status.encode_key(SpecKey(self._spec.job))
-        append(self._producer, naming.STATUS, [(key, job_status.encode(self._spec))], 30)
+        await self._log.append(naming.STATUS, [(key, job_status.encode(self._spec))], 30)
 
-    def _beat(self) -> None:
+    async def _beat(self) -> None:
         now = time.time_ns() // 1_000_000 - self.behind_ms
         views = [
             FlowView(
@@ -186,7 +198,7 @@ class FakeJob(threading.Thread):
             slot = SlotStatus(slot=0, at_ms=now, assignment=1, partitions=self.stopped)
             said[SlotKey(self._spec.job, 0)] = SlotReport(driver=self._driver, attempt=1, status=slot)
         records = [(job_status.encode_key(key), job_status.encode(value)) for key, value in said.items()]
-        append(self._producer, naming.STATUS, records, 30)
+        await self._log.append(naming.STATUS, records, 30)
 
 
 def ensure_topics(endpoint: ClusterEndpoint) -> None:

@@ -4,7 +4,7 @@ from runtime.batch import Batch, OutgoingBatch, RewriteReason
 from runtime.batch.spec import OffsetDeltaRun
 from runtime.contract.records.advance import first_progress
 from runtime.contract.records.control import AssignedPartition
-from runtime.ledger.records import InternalRecord, build
+from runtime.kafka.records import InternalRecord, build
 from runtime.slot.partition import PartitionCopy
 
 

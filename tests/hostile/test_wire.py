@@ -19,7 +19,7 @@ from runtime.kafka.protocol.transactions import (
     InitProducerIdRequest,
     ProducerIdentity,
 )
-from runtime.ledger.records import InternalRecord, build
+from runtime.kafka.records import InternalRecord, build
 from tests.hostile.faults import CODES, Blow, Dice, Fault, Named
 from tests.hostile.wire import Api, Request, error_answer, transactional
 

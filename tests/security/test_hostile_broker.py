@@ -14,13 +14,14 @@ from dataclasses import dataclass
 
 import pytest
 
-from planner.kafka import ClusterEndpoint, ReassignmentFailure, move_replicas
+from planner.kafka import ClusterEndpoint, ClusterFailure, run_at
 from planner.model.observed import Unreachable
-from planner.model.topology import Cluster as DeclaredCluster
-from planner.observe import Observer
+from planner.observe import ReadOptions
 from runtime.contract.client.settings import wire_settings
 from runtime.kafka.cluster import KafkaCluster
 from runtime.kafka.errors import WireError
+from runtime.kafka.protocol.administration import AlterReassignmentsRequest
+from tests.endpoints import observed
 from tests.fakes.hostile_broker import (
     API_VERSIONS,
     AUTHENTICATE,
@@ -209,9 +210,7 @@ def bounded(warm: None) -> Iterator[None]:
 
 def planner_error(bootstrap: str, client: dict[str, str], timeout_s: float) -> str:
     endpoint = ClusterEndpoint("dc1", bootstrap, client)
-    declared = {"dc1": DeclaredCluster("dc1", bootstrap)}
-    with Observer(declared, {"dc1": endpoint}, timeout_s=timeout_s) as reading:
-        found = reading.names().clusters["dc1"]
+    found = observed({"dc1": endpoint}, options=ReadOptions(timeout_s)).clusters["dc1"]
     assert isinstance(found, Unreachable), found
     return f"{found.why} {found.way_out}"
 
@@ -249,9 +248,7 @@ def test_the_data_path_is_not_harmed(case: Case) -> None:
 
 
 def honest_planner(bootstrap: str, login: dict[str, str]) -> None:
-    declared = {"dc1": DeclaredCluster("dc1", bootstrap)}
-    with Observer(declared, {"dc1": ClusterEndpoint("dc1", bootstrap, login)}) as reading:
-        found = reading.names().clusters["dc1"]
+    found = observed({"dc1": ClusterEndpoint("dc1", bootstrap, login)}).clusters["dc1"]
     assert not isinstance(found, Unreachable), found
 
 
@@ -279,6 +276,9 @@ def test_an_honest_answer_is_taken(
     ids=lambda case: case.name,
 )
 def test_a_reassignment_logs_in_no_weaker(case: Case) -> None:
-    with HostileBroker(case.fault) as broker, pytest.raises(ReassignmentFailure, match=case.why) as failure:
-        move_replicas(ClusterEndpoint("dc1", f"127.0.0.1:{broker.port}", LOGIN), {}, timeout_s=5.0)
+    request = AlterReassignmentsRequest({}, 1_000)
+    with HostileBroker(case.fault) as broker:
+        at = ClusterEndpoint("dc1", f"127.0.0.1:{broker.port}", LOGIN)
+        with pytest.raises(ClusterFailure, match=case.why) as failure:
+            run_at(at, lambda client: client.ask_controller(request), 5.0)
     assert not failure.value.transient

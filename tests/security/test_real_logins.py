@@ -14,20 +14,17 @@ from confluent_kafka.admin import AdminClient
 
 from planner.kafka import ClusterEndpoint
 from planner.model.observed import Unreachable
-from planner.model.topology import Cluster as DeclaredCluster
-from planner.observe import Observer
 from runtime.contract.client.settings import wire_settings
 from runtime.kafka.cluster import KafkaCluster
 from runtime.kafka.errors import WireError
 from runtime.lab.lab import Lab
-from tests.endpoints import endpoint
+from tests.endpoints import endpoint, observed
 
 pytestmark = pytest.mark.integration
 
 
 def planner_enters(one: ClusterEndpoint) -> bool:
-    with Observer({"dc1": DeclaredCluster("dc1", one.bootstrap)}, {"dc1": one}) as reading:
-        return not isinstance(reading.names().clusters["dc1"], Unreachable)
+    return not isinstance(observed({"dc1": one}).clusters["dc1"], Unreachable)
 
 
 def data_path_enters(one: ClusterEndpoint) -> bool:

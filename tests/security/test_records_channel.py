@@ -17,7 +17,7 @@ from runtime.driver.clusters import DriverClusters, last_status, open_destinatio
 from runtime.driver.slots.channel import TopicTail, UnreadableRecordCounter, end_of, post
 from runtime.driver.task import SlotStartRequest, listen
 from runtime.kafka.cluster import KafkaCluster
-from runtime.ledger.records import InternalRecord, StoredRecord
+from runtime.kafka.records import InternalRecord, StoredRecord
 from runtime.slot.slot import Slot
 from tests.records import PATIENCE_S
 from tests.runtime.conftest import sides_of

@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 from planner.cli.app import run
-from planner.kafka import ClusterEndpoint, admin, consumer, producer
+from planner.kafka import ClusterEndpoint
+from planner.kafka.librdkafka import admin, consumer, producer
 from planner.model.diagnostic import ExitCode, Failure
 from planner.model.topology import Cluster
 from planner.workflows.observing import endpoints_of

@@ -13,7 +13,8 @@ from typing import Any
 import pytest
 
 from planner.cli.app import run
-from planner.kafka import ClusterEndpoint, admin
+from planner.kafka import ClusterEndpoint
+from planner.kafka.librdkafka import admin
 from planner.model.diagnostic import ExitCode, Failure
 from runtime.contract.client.keys import ALLOWED, CREDENTIALS
 from runtime.contract.client.secrets import remember
@@ -204,7 +205,7 @@ def test_what_librdkafka_quotes_is_not_repeated() -> None:
 
 
 def test_a_user_name_that_is_a_reference_is_not_in_an_error() -> None:
-    from planner.kafka.connection_errors import Refused
+    from planner.kafka.failures import Refused
     from runtime.kafka.errors import AuthenticationFailed, BrokerError, ErrorCode
 
     remember(CANARY)

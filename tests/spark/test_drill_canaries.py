@@ -4,6 +4,7 @@ import json
 import re
 import signal
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ from planner.config import load
 from planner.drill import canaries
 from planner.drill.canaries import CanaryDrill
 from planner.drill.rehearsal import DrillRequest
-from planner.kafka import ClusterEndpoint
+from planner.kafka import ClusterEndpoint, run_at
 from planner.kafka.log import compacted, read
 from planner.model.diagnostic import ExitCode, Failure
 from planner.observe.disk_space import disk_space
@@ -79,7 +80,9 @@ def drill_records(lab: Lab, cluster: str) -> list[bytes]:
         for topic in INTERNAL
         if topic in known
         for partition in known[topic].partitions
-        for key, record in compacted(read(endpoint, topic, partition)).items()
+        for key, record in compacted(
+            run_at(endpoint, partial(read, topic=topic, partition=partition))
+        ).items()
         if b"drill." in key or b'"drill.' in (record.value or b"")
     ]
 
@@ -206,7 +209,7 @@ def test_canaries_need_the_rights_that_the_docs_tell_and_no_more(
     file = topology(fresh("allowed"), granted())
     drill = CanaryDrill(DrillRequest(file, canaries=True), load(file), print)
     for name, endpoint in endpoints_of(load(file).clusters.values()).items():
-        (space,) = disk_space(endpoint, 60.0)
+        (space,) = run_at(endpoint, partial(disk_space, timeout_s=60.0))
         assert space.usable_bytes is not None, name
         assert space.usable_bytes > canaries.LEAST_ROOM
     monkeypatch.setattr(canaries, "LEAST_ROOM", 1 << 60)

@@ -1,6 +1,7 @@
 """One handler for each kind of step. A new kind of step is a function here and a line in this table."""
 
-from collections.abc import Callable, Sequence
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
 from planner.apply.context import ApplyContext
@@ -13,17 +14,21 @@ from planner.plan.steps.registry import Disown, Own
 from planner.plan.steps.restores import RestoreOffsets, RestoreRecords
 from planner.plan.steps.topics import AlterConfigs, CreateTopic, DeleteTopic, GrowPartitions, Reassign
 
-Handler = Callable[[ApplyContext, Sequence[Any]], dict[str, RequestResult]]
+Handler = Callable[[ApplyContext, Sequence[Any]], Awaitable[dict[str, RequestResult]]]
 
 
-def _restore_records(context: ApplyContext, steps: Sequence[RestoreRecords]) -> dict[str, RequestResult]:
+async def _restore_records(
+    context: ApplyContext, steps: Sequence[RestoreRecords]
+) -> dict[str, RequestResult]:
     """Runs Spark, which writes and compares the records of all these topics."""
-    return context.restorer.records(context.endpoint, steps)
+    return await asyncio.to_thread(context.restorer.records, context.endpoint, steps)
 
 
-def _restore_offsets(context: ApplyContext, steps: Sequence[RestoreOffsets]) -> dict[str, RequestResult]:
+async def _restore_offsets(
+    context: ApplyContext, steps: Sequence[RestoreOffsets]
+) -> dict[str, RequestResult]:
     """Commits the offsets of these groups."""
-    return context.restorer.offsets(context.endpoint, steps)
+    return await asyncio.to_thread(context.restorer.offsets, context.endpoint, steps)
 
 
 HANDLERS: dict[type[Step], Handler] = {
@@ -32,8 +37,8 @@ HANDLERS: dict[type[Step], Handler] = {
     AlterConfigs: topics.alter_configs,
     Reassign: topics.reassign,
     DeleteTopic: topics.delete,
-    CreateAcl: principals.create_acl,
-    DeleteAcl: principals.delete_acl,
+    CreateAcl: principals.change_acls,
+    DeleteAcl: principals.change_acls,
     AlterQuota: principals.alter_quota,
     Own: register.own,
     Disown: register.disown,

@@ -3,21 +3,22 @@
 Commands go to running jobs, and the status topic tells whether they carry them out.
 """
 
+import asyncio
 import time
 import uuid
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from types import TracebackType
-from typing import NamedTuple
+from typing import NamedTuple, Self
 
 import msgspec
-from confluent_kafka import KafkaException
 
 from planner.apply.context import ApplyContext, JobLauncher, LaunchFailed
 from planner.apply.copying import cannot_start, not_copying, start_progress
 from planner.apply.denials import (
     GiveUp,
+    LogLines,
     denial_in_log,
     denied,
     first_of,
@@ -25,8 +26,9 @@ from planner.apply.denials import (
     lines_since,
     while_denied,
 )
-from planner.kafka import ClusterEndpoint, explain, producer
-from planner.kafka.log import CommittedLogReader, JobStatusTable, append
+from planner.kafka.client import ClusterClient
+from planner.kafka.failures import ClusterFailure
+from planner.kafka.log import JobStatusTable, LogReader, LogWriter
 from planner.model.step import DONE, RequestResult, Result, failed
 from planner.plan.steps.jobs import LaunchJob, ReconfigureJob, StopJob
 from runtime.contract.records import control, job_status
@@ -43,28 +45,28 @@ _CATCH_UP_S = 2.0
 class JobWatch:
     """The status of all jobs of a destination, kept up to date."""
 
-    def __init__(self, endpoint: ClusterEndpoint) -> None:
+    def __init__(self, client: ClusterClient) -> None:
         self.table = JobStatusTable()
-        self._reader = CommittedLogReader(endpoint, STATUS)
-        self.table.update(self._reader.read_to_end())
+        self._reader = LogReader(client, STATUS)
 
-    def __enter__(self) -> "JobWatch":
+    async def __aenter__(self) -> Self:
+        self.table.update(await self._reader.read_to_end())
         return self
 
-    def __exit__(
+    async def __aexit__(
         self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._reader.__exit__(kind, value, trace)
+        await self._reader.__aexit__(kind, value, trace)
 
     def job(self, name: str) -> JobStatus | None:
         """Returns what the job last reported; None if it never did."""
         return self.table.jobs.get(name)
 
-    def wait_until(
+    async def wait_until(
         self,
         awaited: Callable[[], str],
         seconds: float,
-        give_up: Callable[[], str | None],
+        give_up: GiveUp,
         progress: Callable[[], int] = lambda: 0,
         waits: Callable[[str], None] = lambda _: None,
     ) -> str:
@@ -74,48 +76,48 @@ class JobWatch:
         reason that `give_up` returns. `waits` is called now and then with what is missing.
         """
         most, deadline = progress(), time.monotonic() + seconds
-        told_at, told = time.monotonic(), ""
+        reported_at, reported = time.monotonic(), ""
         while what := awaited():
-            if what != told and time.monotonic() - told_at > _TELL_S:
-                told_at, told = time.monotonic(), what
+            if what != reported and time.monotonic() - reported_at > _REPORT_S:
+                reported_at, reported = time.monotonic(), what
                 waits(what)
-            if (why := give_up()) is not None:
+            if (why := await give_up()) is not None:
                 return why
             if (now := progress()) > most:
                 most, deadline = now, time.monotonic() + seconds
             if time.monotonic() > deadline:
                 without = " without progress" if most else ""
                 return f"{what}, after {seconds:.0f} s{without}"
-            self.read_news()
+            await self.read_news()
         return ""
 
-    def read_news(self) -> None:
+    async def read_news(self) -> None:
         """Reads new status records, for at most a moment."""
-        self.table.update(self._reader.read_more(_POLL_S))
+        self.table.update(await self._reader.read_more(_POLL_S))
 
-    def has_heartbeat(self, name: str, seconds: float) -> bool:
+    async def has_heartbeat(self, name: str, seconds: float) -> bool:
         """Returns whether a new heartbeat arrives within some time. The job's clock does not matter."""
-        self._catch_up()
+        await self._catch_up()
         before = self.job(name)
         deadline = time.monotonic() + seconds
         while time.monotonic() < deadline:
-            self.read_news()
+            await self.read_news()
             now = self.job(name)
             if now is not None and (before is None or now.at_ms != before.at_ms) and now.state != "stopped":
                 return True
         return False
 
-    def _catch_up(self) -> None:
+    async def _catch_up(self) -> None:
         """Reads what was written before now: a heartbeat in it does not show that the job lives."""
         deadline = time.monotonic() + _CATCH_UP_S
-        while news := self._reader.read_more(_POLL_S):
+        while news := await self._reader.read_more(_POLL_S):
             self.table.update(news)
             if time.monotonic() > deadline:
                 return
 
 
 ACKNOWLEDGED_S = 60.0
-_TELL_S = 2.0  # between two lines about what a job waits for
+_REPORT_S = 2.0  # between two lines about what a job waits for
 
 
 REPORTED_S = 15.0
@@ -129,9 +131,9 @@ def new_id() -> str:
     return uuid.uuid4().hex
 
 
-def send_command(endpoint: ClusterEndpoint, job: str, command: Command) -> None:
+async def send_command(log: LogWriter, job: str, command: Command) -> None:
     """Writes a command to the control topic and returns when all in-sync replicas have it."""
-    append(producer(endpoint), CONTROL, [(control.command_key(job), control.encode(command))], _WRITE_S)
+    await log.append(CONTROL, [(control.command_key(job), control.encode(command))], _WRITE_S)
 
 
 def not_acknowledged(status: JobStatus | None, command: Command) -> str:
@@ -159,27 +161,31 @@ class StoppedPartitions:
 Approve = Callable[[Sequence[PartitionStatus]], None]  # raises an exception if the user does not approve
 
 
-def accept_loss(
-    endpoint: ClusterEndpoint, job: str, flow: str, approve: Approve, reported_s: float = REPORTED_S
+async def accept_loss(
+    client: ClusterClient, job: str, flow: str, approve: Approve, reported_s: float = REPORTED_S
 ) -> StoppedPartitions:
     """Resumes the partitions that stopped over lost records, after `approve` agreed.
 
     A flow that was resumed just before first has to detect the loss again, for at most `reported_s`.
     """
     deadline = time.monotonic() + reported_s
-    with JobWatch(endpoint) as watch:
-        while not (found := stopped_partitions(watch.table, job, flow)).over_loss:
+    log = LogWriter(client)
+    async with JobWatch(client) as watch:
+        while not (stopped := stopped_partitions(watch.table, job, flow)).over_loss:
             if time.monotonic() > deadline:
-                return found
-            watch.read_news()
-        approve(found.over_loss)
-        asked = [(one.topic, one.partition) for one in found.over_loss]
-        command = AcceptLoss(id=new_id(), flow=flow, partitions=asked)
-        send_command(endpoint, job, command)
-        problem = watch.wait_until(
-            lambda: not_acknowledged(watch.job(job), command), ACKNOWLEDGED_S, lambda: None
+                return stopped
+            await watch.read_news()
+        approve(stopped.over_loss)
+        lost = [(partition.topic, partition.partition) for partition in stopped.over_loss]
+        command = AcceptLoss(id=new_id(), flow=flow, partitions=lost)
+        try:
+            await send_command(log, job, command)
+        finally:
+            log.close()
+        problem = await watch.wait_until(
+            lambda: not_acknowledged(watch.job(job), command), ACKNOWLEDGED_S, first_of()
         )
-    return replace(found, problem=problem)
+    return replace(stopped, problem=problem)
 
 
 def stopped_partitions(table: JobStatusTable, job: str, flow: str) -> StoppedPartitions:
@@ -207,48 +213,46 @@ class _Launched(NamedTuple):
     spec: JobSpec
     launcher: JobLauncher
     where: str
-    logged: Callable[[], list[str]]
+    logged: LogLines
     driver_before: str
 
 
-def launch(context: ApplyContext, steps: Sequence[LaunchJob]) -> dict[str, RequestResult]:
+async def launch(context: ApplyContext, steps: Sequence[LaunchJob]) -> dict[str, RequestResult]:
     """Starts all jobs, then waits for each until it copies."""
     results: dict[str, RequestResult] = {}
     started: list[_Launched] = []
-    with JobWatch(context.endpoint) as watch:
+    async with JobWatch(context.client) as watch:
         for step in steps:
-            if (stop_reason := context.guard.before_request()) is not None:
+            if (stop_reason := await context.guard.before_request()) is not None:
                 results[step.id] = RequestResult(Result.NOT_STARTED, stop_reason)
                 continue
             spec = jobspec.decode(step.spec)
             before = watch.job(step.job)
             try:
                 launcher = context.launchers(spec.launch)
-                where, logged = _start(context, launcher, spec)
+                where, logged = await _start(context, launcher, spec)
             except LaunchFailed as failure:
                 results[step.id] = _launch_failure(failure)
                 continue
             driver_before = before.driver if before is not None else ""
             started.append(_Launched(step, spec, launcher, where, logged, driver_before))
-        for one in started:
-            results[one.step.id] = _wait_until_copying(context, watch, one) if context.wait else DONE
+        for job in started:
+            results[job.step.id] = await _wait_until_copying(context, watch, job) if context.wait else DONE
     return results
 
 
-def _start(
-    context: ApplyContext, launcher: JobLauncher, spec: JobSpec
-) -> tuple[str, Callable[[], list[str]]]:
+async def _start(context: ApplyContext, launcher: JobLauncher, spec: JobSpec) -> tuple[str, LogLines]:
     """Stops what an interrupted apply left of the job, and starts it.
 
     Returns where it runs, and a function that reads what it has logged since.
     """
-    if launcher.runs(spec.job):
-        launcher.stop(spec.job, context.timeouts.kill_after_s)
-    logged = lines_since(launcher, spec.job)
-    return launcher.launch(spec), logged
+    if await asyncio.to_thread(launcher.runs, spec.job):
+        await asyncio.to_thread(launcher.stop, spec.job, context.timeouts.kill_after_s)
+    logged = await lines_since(launcher, spec.job)
+    return await asyncio.to_thread(launcher.launch, spec), logged
 
 
-def _wait_until_copying(context: ApplyContext, watch: JobWatch, started: _Launched) -> RequestResult:
+async def _wait_until_copying(context: ApplyContext, watch: JobWatch, started: _Launched) -> RequestResult:
     spec, driver_before = started.spec, started.driver_before
 
     def awaited() -> str:
@@ -257,12 +261,12 @@ def _wait_until_copying(context: ApplyContext, watch: JobWatch, started: _Launch
     in_log = denial_in_log(started.logged)
     failing = _while_failing(context, watch, spec, driver_before)
 
-    def refused() -> str:
+    async def refused() -> str:
         status = watch.job(spec.job)
         reported = status is not None and status.driver != driver_before
-        return denied(spec, watch.table) if reported else in_log()
+        return denied(spec, watch.table) if reported else await in_log()
 
-    why = watch.wait_until(
+    why = await watch.wait_until(
         awaited,
         context.timeouts.copying_s,
         first_of(
@@ -277,34 +281,36 @@ def _wait_until_copying(context: ApplyContext, watch: JobWatch, started: _Launch
         return DONE
     if cannot_start(spec, watch.table, driver_before):
         return failed(f"it runs ({started.where}), but {why}")  # its log would only repeat this
-    return failed(f"it was launched ({started.where}), but {why}{_log_excerpt(started.logged())}")
+    return failed(f"it was launched ({started.where}), but {why}{_log_excerpt(await started.logged())}")
 
 
 def _while_failing(context: ApplyContext, watch: JobWatch, spec: JobSpec, driver_before: str) -> GiveUp:
     """Returns a check that ends the wait when a flow keeps failing to start, with what is left then."""
-    failing_for_long = lasting(
-        context.timeouts.failing_s, lambda: cannot_start(spec, watch.table, driver_before)
-    )
 
-    def give_up() -> str | None:
-        why = failing_for_long()
+    async def failing() -> str:
+        return cannot_start(spec, watch.table, driver_before)
+
+    failing_for_long = lasting(context.timeouts.failing_s, failing)
+
+    async def give_up() -> str | None:
+        why = await failing_for_long()
         return f"{why} — {LEFT_RUNNING}" if why is not None else None
 
     return give_up
 
 
-def _until_process_ends(context: ApplyContext, launcher: JobLauncher, job: str) -> Callable[[], str | None]:
+def _until_process_ends(context: ApplyContext, launcher: JobLauncher, job: str) -> GiveUp:
     """Returns a check that ends the wait when the job's process has ended for good."""
     checked_at = time.monotonic()
 
-    def give_up() -> str | None:
+    async def give_up() -> str | None:
         nonlocal checked_at
-        if (stop_reason := context.guard.stop_reason()) is not None:
+        if (stop_reason := await context.guard.stop_reason()) is not None:
             return f"it was not waited for: {stop_reason}"
         if time.monotonic() - checked_at > _CHECK_PROCESS_S:
             checked_at = time.monotonic()
             with suppress(LaunchFailed):
-                if launcher.runs(job) is False:
+                if await asyncio.to_thread(launcher.runs, job) is False:
                     return "it ended"
         return None
 
@@ -321,41 +327,44 @@ def _launch_failure(failure: LaunchFailed) -> RequestResult:
     return failed(text + "".join(f"\n    {line}" for line in failure.log))
 
 
-def reconfigure(context: ApplyContext, steps: Sequence[ReconfigureJob]) -> dict[str, RequestResult]:
+async def reconfigure(context: ApplyContext, steps: Sequence[ReconfigureJob]) -> dict[str, RequestResult]:
     """Stores the new spec for the next start, then sends it to the running job.
 
     All jobs get their spec before the first is waited for: the flows of one may wait for those of another.
     """
     results: dict[str, RequestResult] = {}
     sent: list[tuple[ReconfigureJob, Reconfigure]] = []
-    with JobWatch(context.endpoint) as watch:
+    async with JobWatch(context.client) as watch:
         for step in steps:
             command = Reconfigure(id=new_id(), spec=jobspec.decode(step.spec))
-            refusal = _send_spec(context, step, command)
+            refusal = await _send_spec(context, step, command)
             if refusal is None:
                 sent.append((step, command))
             else:
                 results[step.id] = refusal
         for step, command in sent:
-            results[step.id] = _wait_until_applied(context, watch, step, command)
+            results[step.id] = await _wait_until_applied(context, watch, step, command)
     return results
 
 
-def _send_spec(context: ApplyContext, step: ReconfigureJob, command: Reconfigure) -> RequestResult | None:
+async def _send_spec(
+    context: ApplyContext, step: ReconfigureJob, command: Reconfigure
+) -> RequestResult | None:
     """Sends one job its new spec; returns a result if that failed."""
-    if (stop_reason := context.guard.before_request()) is not None:
+    if (stop_reason := await context.guard.before_request()) is not None:
         return RequestResult(Result.NOT_STARTED, stop_reason)
     try:
-        context.launchers(command.spec.launch).update(command.spec)
-        send_command(context.endpoint, step.job, command)
+        launcher = context.launchers(command.spec.launch)
+        await asyncio.to_thread(launcher.update, command.spec)
+        await send_command(context.log, step.job, command)
     except LaunchFailed as failure:
         return _launch_failure(failure)
-    except (KafkaException, TimeoutError) as failure:
-        return failed(f"the command could not be sent: {explain(failure)}")
+    except ClusterFailure as failure:
+        return failed(f"the command could not be sent: {failure.why}")
     return None
 
 
-def _wait_until_applied(
+async def _wait_until_applied(
     context: ApplyContext, watch: JobWatch, step: ReconfigureJob, command: Reconfigure
 ) -> RequestResult:
     def awaited() -> str:
@@ -363,14 +372,15 @@ def _wait_until_applied(
             return missing
         return not_copying(command.spec, step.topics, watch.table, "") if context.wait else ""
 
-    why = watch.wait_until(
+    async def refused() -> str:
+        return denied(command.spec, watch.table) if context.wait else ""
+
+    why = await watch.wait_until(
         awaited,
         context.timeouts.acknowledged_s,
         first_of(
             _until_heartbeats_stop(context, watch, step.job),
-            while_denied(
-                context, command.spec, lambda: denied(command.spec, watch.table) if context.wait else ""
-            ),
+            while_denied(context, command.spec, refused),
             *((_while_failing(context, watch, command.spec, ""),) if context.wait else ()),
         ),
         lambda: start_progress(command.spec, watch.table, ""),
@@ -379,33 +389,33 @@ def _wait_until_applied(
     return failed(f"the command was sent, but {why}") if why else DONE
 
 
-def _until_heartbeats_stop(context: ApplyContext, watch: JobWatch, job: str) -> Callable[[], str | None]:
+def _until_heartbeats_stop(context: ApplyContext, watch: JobWatch, job: str) -> GiveUp:
     """Returns a check that ends the wait when the job has died. The next plan starts it again."""
     last_heartbeat_at, last_status = time.monotonic(), watch.job(job)
 
-    def give_up() -> str | None:
+    async def give_up() -> str | None:
         nonlocal last_heartbeat_at, last_status
         if watch.job(job) != last_status:
             last_heartbeat_at, last_status = time.monotonic(), watch.job(job)
         if time.monotonic() - last_heartbeat_at > context.timeouts.silent_s:
             return "it sends no heartbeat any more: run this again to start another job"
-        return context.guard.stop_reason()
+        return await context.guard.stop_reason()
 
     return give_up
 
 
-def stop(context: ApplyContext, steps: Sequence[StopJob]) -> dict[str, RequestResult]:
+async def stop(context: ApplyContext, steps: Sequence[StopJob]) -> dict[str, RequestResult]:
     """Stops jobs through the control topic, then by their launcher, which kills them after a time limit."""
-    with JobWatch(context.endpoint) as watch:
-        return {step.id: _stop_one(context, watch, step) for step in steps}
+    async with JobWatch(context.client) as watch:
+        return {step.id: await _stop_job(context, watch, step) for step in steps}
 
 
-def _stop_one(context: ApplyContext, watch: JobWatch, step: StopJob) -> RequestResult:
-    if (stop_reason := context.guard.before_request()) is not None:
+async def _stop_job(context: ApplyContext, watch: JobWatch, step: StopJob) -> RequestResult:
+    if (stop_reason := await context.guard.before_request()) is not None:
         return RequestResult(Result.NOT_STARTED, stop_reason)
-    if _is_running(watch, step.job) and watch.has_heartbeat(step.job, context.timeouts.heartbeat_s):
-        send_command(context.endpoint, step.job, control.StopJobCommand(id=new_id()))
-        watch.wait_until(
+    if _is_running(watch, step.job) and await watch.has_heartbeat(step.job, context.timeouts.heartbeat_s):
+        await send_command(context.log, step.job, control.StopJobCommand(id=new_id()))
+        await watch.wait_until(
             lambda: "it still runs" if _is_running(watch, step.job) else "",
             context.timeouts.stopped_s,
             context.guard.stop_reason,
@@ -413,21 +423,21 @@ def _stop_one(context: ApplyContext, watch: JobWatch, step: StopJob) -> RequestR
     problem = ""
     try:
         launcher = context.launchers(_launch_of(step))
-        launcher.stop(step.job, context.timeouts.kill_after_s)
+        await asyncio.to_thread(launcher.stop, step.job, context.timeouts.kill_after_s)
     except LaunchFailed as failure:
         problem = str(failure)
     status = watch.job(step.job)
     if not _is_running(watch, step.job):
         if status is not None and not status.stop_requested:
-            _publish_stopped(context, status)
+            await _publish_stopped(context, status)
         return DONE
     assert status is not None
-    if watch.has_heartbeat(step.job, context.timeouts.heartbeat_s):
+    if await watch.has_heartbeat(step.job, context.timeouts.heartbeat_s):
         where = f"pid {status.process} on {status.host}"
         return failed(
             f"it does not stop, and runs as {where}: {problem or 'it was not started on this machine'}"
         )
-    _publish_stopped(context, status)
+    await _publish_stopped(context, status)
     return DONE
 
 
@@ -440,9 +450,9 @@ def _launch_of(step: StopJob) -> LaunchSpec:
     return msgspec.json.decode(step.launch, type=LaunchSpec) if step.launch else LaunchSpec()
 
 
-def _publish_stopped(context: ApplyContext, status: JobStatus) -> None:
+async def _publish_stopped(context: ApplyContext, status: JobStatus) -> None:
     """Writes that repl stopped a job that ended without it: no reader waits for it, no standby starts it."""
     trouble = status.trouble if status.state == "stopped" else "stopped by repl, after its end"
     stopped = msgspec.structs.replace(status, state="stopped", trouble=trouble, stop_requested=True)
     record = (job_status.encode_key(JobKey(status.job)), job_status.encode(stopped))
-    append(producer(context.endpoint), STATUS, [record], _ENTRY_WRITE_S)
+    await context.log.append(STATUS, [record], _ENTRY_WRITE_S)

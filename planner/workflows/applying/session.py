@@ -3,18 +3,20 @@
 Only the holder of the lease changes a cluster: an apply, or a replay of salvaged records.
 """
 
+import asyncio
 import getpass
 import os
 import socket
 import subprocess
+import threading
 import time
 import uuid
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import ExitStack, suppress
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Future
+from contextlib import AsyncExitStack, contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 
-from confluent_kafka import KafkaException
 from msgspec import Struct, field
 
 from planner.apply import execute
@@ -27,7 +29,8 @@ from planner.apply.context import (
     no_launchers,
 )
 from planner.apply.executor import Interruption
-from planner.kafka import ClusterEndpoint, explain, producer
+from planner.kafka import ClusterClient, ClusterEndpoint, ClusterFailure, run
+from planner.kafka.log import LogWriter
 from planner.model.diagnostic import Failure, error, note, warning
 from planner.model.observed import Observed, ObservedCluster, Unreachable
 from planner.model.plan import Plan, digest
@@ -44,7 +47,8 @@ from planner.model.step import (
     StepsEnded,
     StepsSent,
 )
-from planner.observe import Observer
+from planner.model.topology import Internal
+from planner.observe import ReadOptions, identities, observe
 from planner.plan.recheck import recheck, required_keys
 from planner.plan.staleness import compared_keys, no_longer_done, other_clusters, read_request, stale
 from planner.state import internal_topics
@@ -67,20 +71,10 @@ from runtime.contract.spec import naming
 from runtime.contract.views.status_view import PartitionWaits
 
 
-def leased(
-    endpoint: ClusterEndpoint,
-    *,
-    name: str,
-    topology: str,
-    plan: str,
-    lock_timeout_ms: int,
-    progress: ProgressHandler,
-    ttl_ms: int = TTL_MS,
+def lease_of(
+    endpoint: ClusterEndpoint, *, name: str, topology: str, plan: str, ttl_ms: int = TTL_MS
 ) -> Lease:
-    """Acquires the lease of a cluster. Failure where another holder keeps it beyond the lock timeout.
-
-    `name` identifies the holder, `plan` what the holder executes.
-    """
+    """Returns the lease of a cluster for this process. `name` identifies it, `plan` what it executes."""
     holder = LeaseHolder(
         id=f"{name}-{uuid.uuid4().hex[:6]}",
         user=user(),
@@ -89,9 +83,57 @@ def leased(
         topology=topology,
         plan=plan,
     )
-    return Lease(endpoint, holder, ttl_ms).acquire(
-        lock_timeout_ms / 1000, lambda held: progress(LeaseAwaited(endpoint.cluster, held))
+    return Lease(endpoint, holder, ttl_ms)
+
+
+async def acquired(lease: Lease, lock_timeout_ms: int, progress: ProgressHandler) -> Lease:
+    """Acquires the lease. Failure where another holder keeps it beyond the lock timeout."""
+    return await lease.acquire(
+        lock_timeout_ms / 1000, lambda held: progress(LeaseAwaited(lease.cluster, held))
     )
+
+
+@contextmanager
+def leased(
+    endpoint: ClusterEndpoint,
+    internal: Internal,
+    *,
+    name: str,
+    topology: str,
+    plan: str,
+    lock_timeout_ms: int,
+    progress: ProgressHandler,
+) -> Iterator[None]:
+    """Holds the lease of a cluster while the caller blocks, for example until a Spark application has ended.
+
+    The loop that renews the lease runs in a thread. Failure as of `acquired`.
+    """
+    granted: Future[None] = Future()
+    ended = threading.Event()
+
+    async def hold() -> None:
+        async with ClusterClient(endpoint) as client:
+            await internal_topics.ensure(client, [naming.LEASE], internal)
+        lease = lease_of(endpoint, name=name, topology=topology, plan=plan)
+        async with await acquired(lease, lock_timeout_ms, progress):
+            granted.set_result(None)
+            await asyncio.to_thread(ended.wait)
+
+    def serve() -> None:
+        try:
+            run(hold())
+        except Exception as failure:  # noqa: BLE001  raised in the caller's thread
+            if not granted.done():
+                granted.set_exception(failure)
+
+    holder = threading.Thread(target=serve, name=f"lease-{endpoint.cluster}", daemon=True)
+    holder.start()
+    granted.result()
+    try:
+        yield
+    finally:
+        ended.set()
+        holder.join()
 
 
 def user() -> str:
@@ -125,32 +167,23 @@ class PlanRecheck(Struct, frozen=True):
     endpoints: Mapping[str, ClusterEndpoint]
     timeout_ms: int
 
-    def refuse_others(self, plan: Plan, written: Iterable[str]) -> None:
+    async def refuse_others(self, plan: Plan, written: Iterable[str]) -> None:
         """Failure where a cluster that the plan changes is another one than is meant, or does not answer."""
-        with self._observer(plan, written) as observer:
-            found = observer.identities()
+        clusters = {name: plan.connections[name] for name in written}
+        found = await identities(clusters, self.endpoints, ReadOptions(self.timeout_ms / 1000))
         refuse_silent(found)
         others = other_clusters(plan, {name: one for name, one in found.items() if isinstance(one, str)})
         if others:
             raise Failure(others)
 
-    def again(self, plan: Plan, written: Iterable[str]) -> Observed:
+    async def again(self, plan: Plan, written: Iterable[str]) -> Observed:
         """Reads what the plan was made from and policies name. Failure where a changed cluster is silent."""
         keys = compared_keys(plan.steps, plan.changes)
         wanted = read_request(plan.connections, keys, required_keys(plan.policies))
-        with self._observer(plan, plan.connections) as observer:
-            observed = observer.details(observer.names(), wanted)
+        options = ReadOptions(self.timeout_ms / 1000, read_registry=read_registry, jobs_of=plan.topology)
+        observed = await observe(plan.connections, self.endpoints, lambda _: wanted, options)
         refuse_silent({name: observed.clusters[name] for name in written})
         return observed
-
-    def _observer(self, plan: Plan, clusters: Iterable[str]) -> Observer:
-        return Observer(
-            {name: plan.connections[name] for name in clusters},
-            self.endpoints,
-            timeout_s=self.timeout_ms / 1000,
-            read_registry=read_registry,
-            jobs_of=plan.topology,
-        )
 
 
 def refuse_silent(found: Mapping[str, str | ObservedCluster | Unreachable]) -> None:
@@ -193,28 +226,45 @@ def carry_out(plan: Plan, session: ApplySession) -> ApplyEnded:
     Failure: the plan does not hold any more, a lease is held by another apply, or the journal can't be
     written.
     """
+    summary, apply_id = run(_carry_out(plan, session))
+    waits = session.waiting(plan) if summary.complete else ()
+    return ApplyEnded(plan, summary, apply_id, tuple(waits))
+
+
+async def _carry_out(plan: Plan, session: ApplySession) -> tuple[ApplySummary, str | None]:
+    """Returns how the apply ended, and its id.
+
+    The id is None where an earlier apply did every step: then nothing is to do, and no history records it.
+    """
     written = sorted({step.cluster for step in plan.steps})
     applied = _applied(plan, written, session)
-    session.recheck.refuse_others(plan, written)  # a saved plan's address may lead elsewhere by now
-    with ExitStack() as held:
+    await session.recheck.refuse_others(plan, written)  # a saved plan's address may lead elsewhere by now
+    async with AsyncExitStack() as held:
+        clients = {
+            cluster: await held.enter_async_context(ClusterClient(session.endpoints[cluster]))
+            for cluster in written
+        }
+        for client in clients.values():
+            await internal_topics.ensure(client, INTERNAL, plan.internal)
+        leases: dict[str, Lease] = {}
         for cluster in written:
-            internal_topics.ensure(session.endpoints[cluster], INTERNAL, plan.internal)
-        leases = {cluster: held.enter_context(_leased(applied, session, cluster)) for cluster in written}
+            lease = lease_of(
+                session.endpoints[cluster],
+                name=applied.id,
+                topology=applied.topology,
+                plan=applied.plan,
+                ttl_ms=session.lease_ttl_ms,
+            )
+            await acquired(lease, session.lock_timeout_ms, session.progress)
+            leases[cluster] = await held.enter_async_context(lease)
         applied = replace(applied, started_ms=_now_ms())  # waiting for the leases is no part of the apply
-        before = _earlier(plan, session, written)
-        remaining = _still_true(plan, session, written, before)
+        before = await _earlier(plan, session, clients)
+        remaining = await _still_true(plan, session, written, before)
         if before is not None and not remaining:
-            return _done_already(plan, session, before)
-        summary = _execute(plan, remaining, before, applied, session, leases)
-    waits = session.waiting(plan) if summary.complete else ()
-    return ApplyEnded(plan, summary, applied.id, tuple(waits))
-
-
-def _done_already(plan: Plan, session: ApplySession, before: ApplyRecord) -> ApplyEnded:
-    """A plan that was applied to its end, applied again: nothing is to do, and no history records it."""
-    done = note(f"all {len(plan.steps)} steps of this plan were done by the apply {before.id}")
-    session.progress(Noticed(done))
-    return ApplyEnded(plan, NOTHING_DONE, None, tuple(session.waiting(plan)))
+            done = note(f"all {len(plan.steps)} steps of this plan were done by the apply {before.id}")
+            session.progress(Noticed(done))
+            return NOTHING_DONE, None
+        return await _execute(plan, remaining, before, applied, session, clients, leases), applied.id
 
 
 def _applied(plan: Plan, written: Sequence[str], session: ApplySession) -> ApplyRecord:
@@ -239,23 +289,13 @@ def _now_ms() -> int:
     return time.time_ns() // 1_000_000
 
 
-def _leased(applied: ApplyRecord, session: ApplySession, cluster: str) -> Lease:
-    return leased(
-        session.endpoints[cluster],
-        name=applied.id,
-        topology=applied.topology,
-        plan=applied.plan,
-        lock_timeout_ms=session.lock_timeout_ms,
-        progress=session.progress,
-        ttl_ms=session.lease_ttl_ms,
-    )
-
-
-def _earlier(plan: Plan, session: ApplySession, written: Sequence[str]) -> ApplyRecord | None:
+async def _earlier(
+    plan: Plan, session: ApplySession, clients: Mapping[str, ClusterClient]
+) -> ApplyRecord | None:
     """Returns what earlier applies of this plan did, whether or not they were complete."""
     histories = [
-        read_history(session.endpoints[cluster], lambda one: session.progress(Noticed(one)))
-        for cluster in written
+        await read_history(client, lambda notice: session.progress(Noticed(notice)))
+        for client in clients.values()
     ]
     same = [one for one in merge(histories) if one.plan == digest(plan)]
     if not same:
@@ -271,7 +311,7 @@ def _earlier(plan: Plan, session: ApplySession, written: Sequence[str]) -> Apply
     return together
 
 
-def _still_true(
+async def _still_true(
     plan: Plan, session: ApplySession, written: Sequence[str], before: ApplyRecord | None
 ) -> tuple[Step, ...]:
     """Returns the steps that are left. What an earlier apply of the plan did does not make it stale while it
@@ -281,7 +321,7 @@ def _still_true(
     sent = _sent_before(before)
     touched = {step.address for step in plan.steps if step.id in sent}
     remaining = tuple(step for step in plan.steps if step.id not in done)
-    observed = session.recheck.again(plan, written)
+    observed = await session.recheck.again(plan, written)
     problems = recheck(plan, remaining, observed) or (
         *stale(plan, observed, touched),
         *no_longer_done(plan.steps, done, observed),
@@ -306,29 +346,33 @@ def _sent_before(before: ApplyRecord | None) -> frozenset[str]:
     return frozenset(step_id for step_id, outcome in outcomes.items() if outcome.result not in never)
 
 
-def _execute(
+async def _execute(
     plan: Plan,
     remaining: Sequence[Step],
     before: ApplyRecord | None,
     applied: ApplyRecord,
     session: ApplySession,
+    clients: Mapping[str, ClusterClient],
     leases: Mapping[str, Lease],
 ) -> ApplySummary:
     done = _done_before(before)
-    producers = {cluster: producer(session.endpoints[cluster]) for cluster in leases}
-    journal = Journal(applied, producers)
+    logs = {cluster: LogWriter(client) for cluster, client in clients.items()}
+    journal = Journal(applied, logs)
     interruption = Interruption()
     report = traceback_reporter(
         session.errors, applied.id, lambda text: session.progress(UnexpectedError(text))
     )
 
-    def stop_reason(cluster: str) -> Callable[[], str | None]:
-        return lambda: interruption.reason() or leases[cluster].lost(interruption.reason)
+    def stop_reason(cluster: str) -> Callable[[], Awaitable[str | None]]:
+        async def reason() -> str | None:
+            return interruption.reason() or await leases[cluster].lost(interruption.reason)
 
-    context = {
+        return reason
+
+    contexts = {
         cluster: ApplyContext(
             endpoint=session.endpoints[cluster],
-            registry=RegistryWriter(producers[cluster]),
+            registry=RegistryWriter(logs[cluster]),
             guard=RequestGuard(stop_reason(cluster)),
             plan_digest=applied.plan,
             now_ms=_now_ms,
@@ -340,47 +384,53 @@ def _execute(
         for cluster in leases
     }
 
-    def tell(event: Event) -> None:
+    async def notify(event: Event) -> None:
         match event:
             case StepsSent():
-                journal.sent(event.cluster, [step.id for step in event.steps])
+                await journal.sent(event.cluster, [step.id for step in event.steps])
                 session.progress(event)
             case StepsEnded():
-                journal.ended(event.cluster, {one.step.id: _step_result(one) for one in event.outcomes})
+                await journal.ended(event.cluster, {one.step.id: _step_result(one) for one in event.outcomes})
                 session.progress(event)
 
-    with session.interrupts(interruption):
-        _begin(journal, plan)
-        _write_first(journal, session)
-        session.progress(ApplyStarted(plan))
-        summary = execute(remaining, context, tell, interruption, report)
-        left_out = {step.id: StepOutcome(step, DONE.result) for step in plan.steps if step.id in done}
-        summary = replace(summary, outcomes={**left_out, **summary.outcomes})
-        _finish(journal, summary, session.progress)
+    try:
+        with session.interrupts(interruption):
+            await _begin(journal, plan)
+            await _write_first(journal, session)
+            session.progress(ApplyStarted(plan))
+            summary = await execute(remaining, contexts, notify, interruption, report)
+            left_out = {step.id: StepOutcome(step, DONE.result) for step in plan.steps if step.id in done}
+            summary = replace(summary, outcomes={**left_out, **summary.outcomes})
+            await _finish(journal, summary, session.progress)
+    finally:
+        for log in logs.values():
+            log.close()
+        for context in contexts.values():
+            context.close()
     return summary
 
 
-def _begin(journal: Journal, plan: Plan) -> None:
+async def _begin(journal: Journal, plan: Plan) -> None:
     try:
-        journal.begin(plan.steps)
-    except (KafkaException, TimeoutError) as failure:
+        await journal.begin(plan.steps)
+    except ClusterFailure as failure:
         raise Failure(
             error(
-                f"the journal of this apply cannot be written, so nothing was changed: {explain(failure)}",
+                f"the journal of this apply cannot be written, so nothing was changed: {failure.why}",
                 f"the topic {naming.HISTORY} needs a leader and enough replicas in sync; then apply again",
             )
         ) from failure
 
 
-def _write_first(journal: Journal, session: ApplySession) -> None:
+async def _write_first(journal: Journal, session: ApplySession) -> None:
     """Writes the topology's files before the first step. If they can't be written, nothing is applied."""
     if session.write is None:
         return
     try:
         session.write()
     except Failure:
-        with suppress(KafkaException, TimeoutError):
-            journal.finish("failed", _now_ms())
+        with suppress(ClusterFailure):
+            await journal.finish("failed", _now_ms())
         raise
 
 
@@ -388,10 +438,10 @@ def _step_result(outcome: StepOutcome) -> StepResult:
     return StepResult(outcome.result.value, outcome.why, outcome.seconds)
 
 
-def _finish(journal: Journal, summary: ApplySummary, progress: ProgressHandler) -> None:
+async def _finish(journal: Journal, summary: ApplySummary, progress: ProgressHandler) -> None:
     result = "done" if summary.complete else "interrupted" if summary.interrupted else "failed"
     try:
-        journal.finish(result, _now_ms())
-    except (KafkaException, TimeoutError) as failure:
-        unwritten = f"how the apply ended could not be written to its history: {explain(failure)}"
+        await journal.finish(result, _now_ms())
+    except ClusterFailure as failure:
+        unwritten = f"how the apply ended could not be written to its history: {failure.why}"
         progress(Noticed(warning(unwritten)))

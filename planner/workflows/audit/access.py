@@ -1,11 +1,11 @@
 """How clusters are reached for requests, and how a failed request becomes a diagnostic."""
 
-import asyncio
 import math
 from collections.abc import Coroutine, Iterable
 from typing import Any, TypeVar
 
 from planner.config.secrets import resolve_all
+from planner.kafka import run
 from planner.model.diagnostic import ExitCode, Failure, error
 from planner.model.topology import Cluster
 from runtime.audit.ledger import AuditFailure, ClusterAccess, UnexpectedClusterId
@@ -14,25 +14,10 @@ GIVEN_UP_S = 3.0  # how long a cluster is waited for that a failover abandons
 Answer = TypeVar("Answer")
 
 
-def completed(question: Coroutine[Any, Any, Answer]) -> Answer:
-    """Runs a request to its end in an event loop of its own.
-
-    `asyncio.run` makes a text of its main task when it ends, with the task's whole result. Here the task has
-    no result, because that of a large cluster takes long to print.
-    """
-    answers: list[Answer] = []
-
-    async def ask() -> None:
-        answers.append(await question)
-
-    asyncio.run(ask())
-    return answers[0]
-
-
 def answered(question: Coroutine[Any, Any, Answer]) -> Answer:
     """Carries out a request. Failure says what to do. Another cluster than the pinned one is refused."""
     try:
-        return completed(question)
+        return run(question)
     except AuditFailure as failure:
         code = ExitCode.REFUSED if isinstance(failure, UnexpectedClusterId) else ExitCode.ERROR
         raise Failure(error(str(failure), failure.hint, exit=code)) from None

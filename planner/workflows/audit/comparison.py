@@ -20,7 +20,6 @@ from planner.graph.routes import opposite_of, router_of
 from planner.model.diagnostic import ExitCode, Failure, error, note, warning
 from planner.model.observed import Unreachable
 from planner.model.topology import ENDED, Flow, Topology
-from planner.state import internal_topics
 from planner.workflows.applying.session import leased
 from planner.workflows.audit.access import answered
 from planner.workflows.interaction import (
@@ -43,7 +42,6 @@ from runtime.audit.salvage import salvage as read_salvage
 from runtime.audit.verify.pieces import VerifyRequest, decode_outcome, encode_request
 from runtime.audit.verify.plan import VerificationFile
 from runtime.audit.verify.small import needs_spark, verify_small
-from runtime.contract.spec import naming
 from runtime.contract.spec.jobspec import JobSpec
 from runtime.contract.views.records_view import (
     ReplayedPartition,
@@ -300,10 +298,10 @@ def _replay(
 
     cluster = topology.clusters[flow.destination_cluster]
     endpoint = endpoints_of([cluster])[cluster.name]
-    internal_topics.ensure(endpoint, [naming.LEASE], topology.internal)
     main = Path(application.__file__).with_name("main.py")
     with leased(
         endpoint,
+        topology.internal,
         name="salvage",
         topology=topology.name,
         plan=f"salvage {flow.name}",

@@ -9,13 +9,13 @@ from dataclasses import dataclass
 from msgspec import Struct
 
 from planner.config import load
-from planner.kafka import ClusterEndpoint
+from planner.kafka import ClusterClient, ClusterEndpoint, run
 from planner.model.diagnostic import Diagnostic, Failure, error, warning
 from planner.model.observed import Unreachable
 from planner.model.plan import Mode, Plan
 from planner.model.step import ApplyRecord
 from planner.model.topology import Cluster, Topology
-from planner.observe import Observer
+from planner.observe import ReadOptions, identities, observe
 from planner.plan.recheck import required_keys
 from planner.plan.remake import remake
 from planner.plan.staleness import compared_keys, read_request
@@ -57,23 +57,30 @@ def histories(
     progress: ProgressHandler = silent,
 ) -> tuple[ApplyRecord, ...]:
     """Returns the joined histories. Failure where no cluster could be read."""
-    with Observer(clusters, endpoints) as observer:
-        found = observer.identities()
-    read = []
-    problems = []
-    for name, one in found.items():
-        if isinstance(one, Unreachable):
-            problems.append(error(f"{name} can't be read: {one.why}", one.way_out))
-            continue
-        try:
-            read.append(read_history(endpoints[name], lambda one: progress(Noticed(one))))
-        except Failure as failure:
-            problems += list(failure.diagnostics)
+    read, problems = run(_histories(clusters, endpoints, progress))
     if not read and problems:
         raise Failure(problems)
     for problem in problems:
         progress(Noticed(warning(problem.summary, problem.way_out)))
     return merge(read)
+
+
+async def _histories(
+    clusters: Mapping[str, Cluster], endpoints: Mapping[str, ClusterEndpoint], progress: ProgressHandler
+) -> tuple[list[tuple[ApplyRecord, ...]], list[Diagnostic]]:
+    """Returns the history of each cluster that can be read, and an error for each other one."""
+    histories = []
+    problems: list[Diagnostic] = []
+    for name, found in (await identities(clusters, endpoints)).items():
+        if isinstance(found, Unreachable):
+            problems.append(error(f"{name} can't be read: {found.why}", found.way_out))
+            continue
+        try:
+            async with ClusterClient(endpoints[name]) as client:
+                histories.append(await read_history(client, lambda notice: progress(Noticed(notice))))
+        except Failure as failure:
+            problems += failure.diagnostics
+    return histories, problems
 
 
 def find(history: tuple[ApplyRecord, ...], apply_id: str) -> ApplyRecord:
@@ -91,14 +98,8 @@ def rollback_plan(
     """Returns the plan that takes back an apply. Failure: the id fits no apply, or several."""
     endpoints = endpoints_of(topology.clusters.values())
     applied = find(histories(topology.clusters, endpoints, progress), apply_id)
-    with Observer(
-        topology.clusters,
-        endpoints,
-        timeout_s=timeout_ms / 1000,
-        read_registry=read_registry,
-        jobs_of=topology.name,
-    ) as observer:
-        keys = compared_keys(applied.steps)
-        wanted = read_request({name for name, _ in keys}, keys, required_keys(topology.policies))
-        observed = observer.details(observer.names(), wanted)
+    keys = compared_keys(applied.steps)
+    wanted = read_request({name for name, _ in keys}, keys, required_keys(topology.policies))
+    options = ReadOptions(timeout_ms / 1000, read_registry=read_registry, jobs_of=topology.name)
+    observed = run(observe(topology.clusters, endpoints, lambda _: wanted, options))
     return remake(inputs_now(Mode.ROLLBACK, topology, observed, applied=applied))

@@ -14,7 +14,7 @@ from msgspec import Struct
 from planner.config import load
 from planner.graph.jobs import files_spec, launch_spec
 from planner.graph.routes import reason_not_synced, router_of
-from planner.kafka.connection_errors import WireFailure
+from planner.kafka import ClusterFailure, run_at
 from planner.model.diagnostic import Diagnostic, Failure, error, warning
 from planner.model.observed import ClusterReport
 from planner.model.topology import Flow, GroupMode, Job, Topology
@@ -222,10 +222,12 @@ def doctor(request: ClusterRequest) -> ClusterReport:
     """Examines a cluster; nothing is changed. Raises Failure where no broker answers."""
     topology = load(request.path, request.var_files)
     known = cluster_of(topology, request.cluster)
+    endpoint = endpoints_of([known])[request.cluster]
+    timeout_s = request.timeout_ms / 1000
     try:
-        return examine(endpoints_of([known])[request.cluster], request.timeout_ms / 1000, topology)
-    except WireFailure as failure:
-        raise Failure(error(f"{request.cluster}: {failure.why}", failure.way_out)) from None
+        return run_at(endpoint, lambda client: examine(client, timeout_s, topology), timeout_s)
+    except ClusterFailure as failure:
+        raise Failure(error(f"{request.cluster}: {failure.why}", failure.hint)) from None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

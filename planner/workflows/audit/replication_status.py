@@ -7,9 +7,10 @@ from dataclasses import dataclass
 from planner.config import load
 from planner.config.files import topology_files
 from planner.graph.routes import file_route, opposite_of, router_of
+from planner.kafka import run
 from planner.model.diagnostic import Failure
 from planner.model.topology import DEFAULT_EVERY_MS, DEFAULT_LOOK_MS, Flow, Topology
-from planner.workflows.audit.access import cluster_access, completed
+from planner.workflows.audit.access import cluster_access
 from planner.workflows.topology import TopologyRequest, checked
 from runtime.audit.status.facts import FlowStatusRequest, StatusRequest
 from runtime.audit.status.join import join
@@ -77,7 +78,7 @@ def status(request: ReplicationStatusRequest) -> StatusView:
     topology = load(request.path, request.var_files)
     over_s, within_s = request.over_ms / 1000, request.timeout_ms / 1000
     asked = status_request(topology)
-    return completed(read_status(asked, over_s, within_s, retention=True, every_offset=request.every_offset))
+    return run(read_status(asked, over_s, within_s, retention=True, every_offset=request.every_offset))
 
 
 async def watch_status(

@@ -17,6 +17,7 @@ from msgspec import Struct
 from planner.config.edit import with_reverse_flow, with_state
 from planner.config.files import text_to_edit
 from planner.graph.routes import Failback, pending_failbacks, resumed_failbacks, without_covered
+from planner.kafka import run
 from planner.model.diagnostic import ExitCode, Failure, SourceLocation, error
 from planner.model.topology import RUNNING, Flow, FlowState, Topology
 from planner.plan.transitions import may_follow
@@ -178,11 +179,10 @@ def _not_yet(flows: list[Flow]) -> set[str]:
 
 
 def _status(topology: Topology, given_up: str, timeout_ms: int, over_s: float) -> "StatusView":
-    from planner.workflows.audit.access import completed
     from planner.workflows.audit.replication_status import status_request
     from runtime.audit.status.reader import read_status
 
-    return completed(read_status(status_request(topology, given_up), over_s, timeout_ms / 1000))
+    return run(read_status(status_request(topology, given_up), over_s, timeout_ms / 1000))
 
 
 def without_others(
@@ -400,11 +400,10 @@ def _report_unsent(
     topology: Topology, found: Sequence[Failback], request: FailbackRequest, progress: ProgressHandler
 ) -> None:
     """Reports what the old source holds and never sent. Failure where a cluster does not answer."""
-    from planner.workflows.audit.access import completed
     from planner.workflows.audit.replication_status import status_request
     from runtime.audit.status.reader import read_status
 
-    status = completed(read_status(status_request(topology), 0, request.timeout_ms / 1000))
+    status = run(read_status(status_request(topology), 0, request.timeout_ms / 1000))
     seen = {flow.name: flow for flow in status.flows}
     for one in found:
         flow = seen[one.flow.name]

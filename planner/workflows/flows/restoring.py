@@ -10,13 +10,14 @@ import msgspec
 
 from planner.graph.jobs import destination_spec
 from planner.graph.messages import few
+from planner.kafka import run
 from planner.model.address import topic_address
 from planner.model.diagnostic import Diagnostic, ExitCode, Failure, error, note, warning
 from planner.model.observed import ClusterDetailsRequest, Observed, ObservedCluster, Unreachable
 from planner.model.plan import Mode, Plan
 from planner.model.restore import BackedUpOffset, BackupState, RestoredBackup, RestoredGroup, RestoredTopic
 from planner.model.topology import AclRule, Cluster, Topology
-from planner.observe import Observer
+from planner.observe import ReadOptions, observe
 from planner.plan.remake import remake
 from planner.plan.restore import HELD, WITHOUT_RETENTION, fitting
 from planner.plan.steps.topics import CreateTopic
@@ -84,17 +85,10 @@ def plan_restore(request: RestoreBackupRequest, progress: ProgressHandler = sile
 def _observe(
     cluster: Cluster, request: RestoreBackupRequest, _progress: ProgressHandler
 ) -> tuple[Observed, ObservedCluster]:
-    with Observer(
-        {cluster.name: cluster},
-        endpoints_of([cluster]),
-        timeout_s=request.timeout_ms / 1000,
-        read_registry=read_registry,
-    ) as observer:
-        observed = observer.names()
-        found = observed.clusters[cluster.name]
-        if isinstance(found, ObservedCluster) and request.acls:
-            observed = observer.details(observed, {cluster.name: ClusterDetailsRequest(acls=True)})
-            found = observed.clusters[cluster.name]
+    wanted = {cluster.name: ClusterDetailsRequest(acls=True)} if request.acls else {}
+    options = ReadOptions(request.timeout_ms / 1000, read_registry=read_registry)
+    observed = run(observe({cluster.name: cluster}, endpoints_of([cluster]), lambda _: wanted, options))
+    found = observed.clusters[cluster.name]
     if isinstance(found, Unreachable):
         raise Failure(
             error(f"{cluster.name} can't be read: {found.why}", found.way_out or f"bring {cluster.name} back")

@@ -19,6 +19,7 @@ from planner.apply.handlers.jobs import StoppedPartitions, accept_loss
 from planner.config.edit import with_promoted, with_state
 from planner.config.files import in_form_of, text_to_edit, write_edited
 from planner.graph.messages import few
+from planner.kafka import run_at
 from planner.model.address import flow_address
 from planner.model.change import Action
 from planner.model.diagnostic import Diagnostic, ExitCode, Failure, SourceLocation, error, warning
@@ -185,7 +186,8 @@ def resume_over_loss(topology: Topology, flow: Flow, interaction: Interaction) -
         interaction.require(ApproveLoss(flow.name, tuple(lost)))
 
     endpoint = endpoints_of([destination])[destination.name]
-    report_loss(accept_loss(endpoint, flow.job, flow.name, approve), flow, interaction)
+    stopped = run_at(endpoint, lambda client: accept_loss(client, flow.job, flow.name, approve))
+    report_loss(stopped, flow, interaction)
 
 
 def report_loss(stopped: StoppedPartitions, flow: Flow, interaction: Interaction) -> None:

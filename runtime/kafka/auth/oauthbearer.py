@@ -27,6 +27,7 @@ from dataclasses import dataclass, field
 from typing import IO, Any, assert_never
 
 from runtime.contract.client.keys import token_endpoint_problem
+from runtime.contract.client.secrets import remember
 from runtime.contract.client.settings import Tls, TokenCommand, TokenEndpoint, UnsecuredToken
 from runtime.kafka.auth.login import Exchange, LoginError, quoted
 from runtime.kafka.auth.tls import tls_context
@@ -38,6 +39,7 @@ MAX_ANSWER_BYTES = 1 << 20
 _TOKEN = re.compile(r"[\x21-\x7e]+")
 _CREDENTIALS = "check sasl.oauthbearer.client.id, sasl.oauthbearer.client.secret and sasl.oauthbearer.scope"
 _ADDRESS = "check sasl.oauthbearer.token.endpoint.url"
+_COMMAND = "check REPL_OAUTHBEARER_TOKEN_COMMAND"
 
 
 @dataclass(frozen=True, slots=True)
@@ -253,25 +255,22 @@ class Tokens:
 
 
 def fetch_token(source: TokenSource) -> Token:
-    match source:
-        case TokenCommand():
-            return _from_command(source)
-        case TokenEndpoint():
-            return _obtained(lambda: request_token(source, _TIMEOUT_S, os.environ))
-        case UnsecuredToken():
-            return unsecured_token(source, time.time())
-        case _:
-            assert_never(source)
-
-
-def _obtained(obtain: Callable[[], Token]) -> Token:
-    """Returns the token; a LoginError becomes the wire's AuthenticationFailed."""
+    """Returns a token. Raises AuthenticationFailed, caused by a LoginError."""
     try:
-        return obtain()
+        match source:
+            case TokenCommand():
+                token = _from_command(source)
+            case TokenEndpoint():
+                token = request_token(source, _TIMEOUT_S, os.environ)
+            case UnsecuredToken():
+                return unsecured_token(source, time.time())
+            case _:
+                assert_never(source)
     except LoginError as failed:
-        raise AuthenticationFailed(
-            "OAUTHBEARER", f"{failed.why}; {failed.hint}" if failed.hint else failed.why
-        ) from None
+        why = f"{failed.why}; {failed.hint}" if failed.hint else failed.why
+        raise AuthenticationFailed("OAUTHBEARER", why) from failed
+    remember(token.text)
+    return token
 
 
 def _from_command(source: TokenCommand) -> Token:
@@ -281,8 +280,8 @@ def _from_command(source: TokenCommand) -> Token:
             shlex.split(source.command), capture_output=True, text=True, timeout=_TIMEOUT_S, check=True
         )
     except subprocess.CalledProcessError as error:
-        why = f"ended with {error.returncode}: {quoted((error.stderr or '').strip())}"
-        raise AuthenticationFailed(where, why) from None
+        why = f"{where} ended with {error.returncode}: {quoted((error.stderr or '').strip())}"
+        raise LoginError(why, _COMMAND) from None
     except (OSError, ValueError, subprocess.TimeoutExpired) as error:
-        raise AuthenticationFailed(where, str(error)) from None
-    return _obtained(lambda: parse_printed(done.stdout, where))
+        raise LoginError(f"{where}: {error}", _COMMAND) from None
+    return parse_printed(done.stdout, where)

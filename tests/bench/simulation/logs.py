@@ -17,7 +17,7 @@ from typing import NamedTuple
 from crc32c import crc32c
 
 from runtime.batch import Batch, PartitionLocation, walk
-from runtime.ledger.records import read
+from runtime.kafka.records import read
 
 At = tuple[str, int]
 _OFFSET = struct.Struct(">q")

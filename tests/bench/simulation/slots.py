@@ -32,7 +32,7 @@ from runtime.driver.slots.channel import TopicTail, post
 from runtime.driver.task import SlotStartRequest, decode, report_interval_s
 from runtime.kafka.cluster import KafkaCluster, opened
 from runtime.kafka.errors import WireError
-from runtime.ledger.records import InternalRecord
+from runtime.kafka.records import InternalRecord
 from tests.bench.simulation.contents import RECORDS
 
 _RETRY_S = 0.5

@@ -14,8 +14,8 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 
-from confluent_kafka import Producer
-
+from planner.kafka import ClusterEndpoint, run_at
+from planner.kafka.log import LogWriter
 from planner.model.plan import Plan
 from planner.plan.steps.jobs import LaunchJob
 from planner.plan.steps.registry import Own
@@ -63,7 +63,10 @@ def job_spec(plan: Plan) -> str:
 def write_registry(plan: Plan, bootstrap: str) -> int:
     """Writes the registry entries that an apply of the plan would write. Returns how many."""
     entries = [step.entry for step in plan.steps if isinstance(step, Own)]
-    RegistryWriter(Producer({"bootstrap.servers": bootstrap, "enable.idempotence": True})).write(own=entries)
+    run_at(
+        ClusterEndpoint("bench", bootstrap),
+        lambda client: RegistryWriter(LogWriter(client)).write(own=entries),
+    )
     return len(entries)
 
 

@@ -12,7 +12,7 @@ import psutil
 from confluent_kafka import KafkaException, TopicCollection
 from confluent_kafka.admin import AdminClient
 
-from planner.kafka import topic_id_text
+from planner.kafka import run_at
 from planner.model.observed import RegistryEntry
 from planner.model.plan import Plan
 from planner.model.step import ApplyRecord
@@ -77,14 +77,20 @@ def topic_ids(lab: Lab, prefix: str, cluster: str = "dc1") -> dict[str, str]:
     found = {}
     for name, answer in admin.describe_topics(TopicCollection(names)).items() if names else ():
         with suppress(KafkaException):  # a delete that was under way is over by now
-            found[name] = topic_id_text(answer.result(timeout=60).topic_id)
+            found[name] = id_text(answer.result(timeout=60).topic_id)
     return found
 
 
+def id_text(topic_id: object) -> str:
+    """A topic id of librdkafka's in the base64 alphabet of Kafka's tools."""
+    return str(topic_id).replace("+", "-").replace("/", "_").rstrip("=")
+
+
 def registry(lab: Lab, topology: Topology, cluster: str = "dc1") -> dict[str, RegistryEntry]:
-    entries = read_registry(endpoint(lab, cluster))
+    entries = run_at(endpoint(lab, cluster), read_registry)
     return {entry.address.name: entry for entry in entries if entry.topology == topology.name}
 
 
 def history(lab: Lab, topology: Topology, cluster: str = "dc1") -> list[ApplyRecord]:
-    return [one for one in read_history(endpoint(lab, cluster), print) if one.topology == topology.name]
+    applies = run_at(endpoint(lab, cluster), lambda client: read_history(client, print))
+    return [one for one in applies if one.topology == topology.name]

@@ -3,11 +3,13 @@
 from collections.abc import Mapping
 
 import pytest
-from confluent_kafka.admin import ConfigEntry, PartitionMetadata, TopicMetadata
 
 from planner.apply.handlers.topics import differences
 from planner.model.address import topic_address
+from planner.model.observed import ConfigSource, ConfigValue
 from planner.plan.steps.topics import CreateTopic
+from runtime.kafka.errors import ErrorCode
+from runtime.kafka.protocol.metadata import Partition, TopicMetadata
 
 
 def create(config: Mapping[str, str], partitions: int | None = 1, replication: int | None = None):
@@ -16,15 +18,18 @@ def create(config: Mapping[str, str], partitions: int | None = 1, replication: i
 
 
 def topic(*replicas: int) -> TopicMetadata:
-    known = TopicMetadata()
-    for number, factor in enumerate(replicas):
-        known.partitions[number] = PartitionMetadata()
-        known.partitions[number].replicas = list(range(factor))
-    return known
+    partitions = {
+        number: Partition(number, 1, 0, tuple(range(factor)), ()) for number, factor in enumerate(replicas)
+    }
+    return TopicMetadata("t", b"", ErrorCode.NONE, False, partitions)
 
 
-def told(**values: str | None) -> dict[str, ConfigEntry]:
-    return {key.replace("_", "."): ConfigEntry(key, value) for key, value in values.items()}
+def live(text: str | None, *, sensitive: bool = False) -> ConfigValue:
+    return ConfigValue(text, ConfigSource.TOPIC, sensitive)
+
+
+def told(**values: str | None) -> dict[str, ConfigValue]:
+    return {key.replace("_", "."): live(value) for key, value in values.items()}
 
 
 @pytest.mark.parametrize(
@@ -37,7 +42,7 @@ def told(**values: str | None) -> dict[str, ConfigEntry]:
     ],
 )
 def test_a_value_in_other_letters_is_the_same(key: str, planned: str, broker: str) -> None:
-    found = differences(create({key: planned}), topic(1), {key: ConfigEntry(key, broker)})
+    found = differences(create({key: planned}), topic(1), {key: live(broker)})
 
     assert list(found) == []
 
@@ -57,6 +62,6 @@ def test_each_difference_is_a_sentence_in_the_units_of_a_plan() -> None:
 
 
 def test_a_value_that_the_broker_keeps_to_itself_is_no_difference() -> None:
-    secret = ConfigEntry("vendor.token", None, is_sensitive=True)
+    secret = live(None, sensitive=True)
 
     assert list(differences(create({"vendor.token": "x"}), topic(1), {"vendor.token": secret})) == []

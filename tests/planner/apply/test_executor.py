@@ -7,20 +7,21 @@ from pathlib import Path
 
 import pytest
 
-from planner.apply.context import ApplyContext, RequestGuard
+from planner.apply.context import ApplyContext
 from planner.apply.executor import Interruption, execute
-from planner.kafka import ClusterEndpoint
+from planner.kafka import ClusterEndpoint, run
 from planner.model.address import Address, topic_address
 from planner.model.observed import RegistryEntry
 from planner.model.step import ApplySummary, Event, Result, StepsEnded
 from planner.plan.steps.registry import Disown, Own
 from planner.workflows.interaction import traceback_reporter
+from tests.planner.apply.handling import guard
 
 
 class BrokenRegistry:
     """Takes what is disowned; a defect hits every entry."""
 
-    def write(self, own: Sequence[RegistryEntry] = (), disown: Sequence[Address] = ()) -> None:
+    async def write(self, own: Sequence[RegistryEntry] = (), disown: Sequence[Address] = ()) -> None:
         if own:
             raise ZeroDivisionError("a defect\nof two lines")
 
@@ -34,12 +35,14 @@ STEPS = (
 
 
 def applied(folder: Path | None) -> tuple[ApplySummary, list[Event]]:
-    context = ApplyContext(
-        ClusterEndpoint("dc1", "127.0.0.1:1"), BrokenRegistry(), RequestGuard(lambda: None), "", lambda: 0
-    )
+    context = ApplyContext(ClusterEndpoint("dc1", "127.0.0.1:1"), BrokenRegistry(), guard(), "", lambda: 0)
     events: list[Event] = []
     report = traceback_reporter(folder, "apply1", lambda text: print(text, file=sys.stderr))
-    summary = execute(STEPS, {"dc1": context}, events.append, Interruption(), report)
+
+    async def notify(event: Event) -> None:
+        events.append(event)
+
+    summary = run(execute(STEPS, {"dc1": context}, notify, Interruption(), report))
     return summary, events
 
 

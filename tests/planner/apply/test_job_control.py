@@ -8,6 +8,7 @@ from msgspec.structs import replace
 from planner.apply.copying import cannot_start, not_copying, start_progress
 from planner.apply.denials import lasting
 from planner.apply.handlers.jobs import JobWatch
+from planner.kafka import run
 from planner.kafka.log import JobStatusTable, TopicRecord
 from runtime.contract.records import job_status
 from runtime.contract.records.job_status import (
@@ -152,10 +153,18 @@ def test_a_flow_cannot_start_where_its_attempts_fail(view: FlowView, driver_befo
 def test_a_reason_ends_the_wait_when_it_lasts(monkeypatch: pytest.MonkeyPatch) -> None:
     moments = [(1.0, "a"), (8.0, "b"), (8.5, ""), (9.0, "a"), (16.0, "a"), (17.0, "c")]
     monkeypatch.setattr("planner.apply.denials.time.monotonic", lambda: moments[0][0])
-    give_up = lasting(8, lambda: moments[0][1])
-    said = []
+
+    async def reason() -> str:
+        return moments[0][1]
+
+    give_up = lasting(8, reason)
+    said: list[str | None] = []
+
+    async def check() -> str | None:
+        return await give_up()
+
     while moments:
-        said.append(give_up())
+        said.append(run(check()))
         moments.pop(0)
     assert said == [None, None, None, None, None, "c"]
 
@@ -167,8 +176,12 @@ class Watch(JobWatch):
         self.now = 0.0
         monkeypatch.setattr("planner.apply.handlers.jobs.time.monotonic", lambda: self.now)
 
-    def read_news(self) -> None:
+    async def read_news(self) -> None:
         self.now += 1
+
+
+async def never() -> None:
+    """Does not end the wait."""
 
 
 @pytest.mark.parametrize(
@@ -186,8 +199,10 @@ def test_a_job_that_makes_progress_is_waited_for(
 ) -> None:
     watch = Watch(monkeypatch)
 
-    waited = watch.wait_until(
-        lambda: "2 of 3" if watch.now < 1000 else "", 120, lambda: None, lambda: progress(int(watch.now))
+    waited = run(
+        watch.wait_until(
+            lambda: "2 of 3" if watch.now < 1000 else "", 120, never, lambda: progress(int(watch.now))
+        )
     )
 
     assert (waited, watch.now) == (why, ends_at)
@@ -264,7 +279,6 @@ def test_what_a_job_waits_for_is_told_now_and_then(monkeypatch: pytest.MonkeyPat
     def awaited() -> str:
         return "" if watch.now > 30 else f"{int(watch.now) // 10} of 3 copy"
 
-    assert (
-        watch.wait_until(awaited, 60, lambda: None, waits=lambda what: told.append((watch.now, what))) == ""
-    )
+    waiting = watch.wait_until(awaited, 60, never, waits=lambda what: told.append((watch.now, what)))
+    assert run(waiting) == ""
     assert told == [(3, "0 of 3 copy"), (10, "1 of 3 copy"), (20, "2 of 3 copy"), (30, "3 of 3 copy")]

@@ -7,20 +7,21 @@ from collections.abc import Callable, Iterator, Sequence
 import pytest
 from msgspec.structs import replace
 
-from planner.apply.context import ApplyContext, JobTimeouts, RequestGuard
-from planner.apply.handlers import HANDLERS
-from planner.apply.handlers.jobs import JobWatch, StoppedPartitions, accept_loss
+from planner.apply.context import ApplyContext, JobTimeouts
+from planner.apply.handlers.jobs import Approve, JobWatch, StoppedPartitions, accept_loss
+from planner.kafka import ClusterClient, run_at
 from planner.model.address import job_address
 from planner.model.diagnostic import Failure, error
 from planner.model.step import DONE, RequestResult, Result
 from planner.observe.jobs import read_jobs
 from planner.plan.steps.jobs import LaunchJob, ReconfigureJob, StopJob
-from runtime.contract.records.job_status import PartitionState, PartitionStatus
+from runtime.contract.records.job_status import JobStatus, PartitionState, PartitionStatus
 from runtime.contract.spec import jobspec
 from runtime.contract.spec.jobspec import ClusterSpec, FlowSpec, JobSpec, SelectionSpec
 from runtime.lab.lab import Lab
 from tests.endpoints import endpoint
 from tests.fakes.jobs import FakeJobs
+from tests.planner.apply.handling import carried_out, guard
 from tests.planner.apply.test_steps import Notebook
 from tests.records import wait_for
 
@@ -59,7 +60,7 @@ class Here:
         return ApplyContext(
             self.endpoint,
             Notebook(),
-            RequestGuard(lambda: stop_reason),
+            guard(stop_reason),
             "digest",
             lambda: 42,
             launchers=self.jobs,
@@ -70,7 +71,7 @@ class Here:
     def perform(
         self, step: LaunchJob | ReconfigureJob | StopJob, context: ApplyContext | None = None
     ) -> RequestResult:
-        return HANDLERS[type(step)](context or self.context(), [step])[step.id]
+        return carried_out(context or self.context(), step)[step.id]
 
     def text(self, **changes: object) -> str:
         return jobspec.encode(replace(self.spec, **changes)).decode()
@@ -86,8 +87,24 @@ class Here:
         return StopJob("stop", job_address(self.name), "dc1", self.name)
 
     def seen(self) -> tuple[bool, JobSpec | None]:
-        one = next(one for one in read_jobs(self.endpoint, "shop") if one.name == self.name)
+        jobs = run_at(self.endpoint, lambda client: read_jobs(client, "shop"))
+        one = next(one for one in jobs if one.name == self.name)
         return one.live, one.spec
+
+    def accept_loss(self, approve: Approve, reported_s: float = 60.0) -> StoppedPartitions:
+        return run_at(
+            self.endpoint,
+            lambda client: accept_loss(client, self.name, self.name, approve, reported_s),
+        )
+
+    def status(self, heartbeat_s: float = 0.0) -> JobStatus | None:
+        async def watched(client: ClusterClient) -> JobStatus | None:
+            async with JobWatch(client) as watch:
+                if heartbeat_s:
+                    await watch.has_heartbeat(self.name, heartbeat_s)
+                return watch.job(self.name)
+
+        return run_at(self.endpoint, watched)
 
 
 @pytest.fixture
@@ -196,7 +213,7 @@ def test_all_jobs_are_told_before_the_first_is_waited_for(
     steps[1] = dataclasses.replace(steps[1], id="tell other")
     began = time.monotonic()
 
-    verdicts = HANDLERS[ReconfigureJob](here.context(), steps)
+    verdicts = carried_out(here.context(), *steps)
 
     assert {step: one.result for step, one in verdicts.items()} == {
         "tell": Result.FAILED,
@@ -240,8 +257,7 @@ def test_one_that_does_not_stop_by_itself_is_stopped_by_its_launcher(here: Here)
 
     assert here.perform(here.stop()) == DONE
     assert here.seen()[0] is False
-    with JobWatch(here.endpoint) as watch:
-        status = watch.job(here.name)
+    status = here.status()
     assert status is not None
     assert (status.state, status.trouble) == ("stopped", "stopped by repl, after its end")
     assert status.stop_requested  # no standby starts it again
@@ -253,7 +269,7 @@ def test_one_that_runs_elsewhere_and_does_not_stop_is_named(here: Here) -> None:
     elsewhere = ApplyContext(
         here.endpoint,
         Notebook(),
-        RequestGuard(lambda: None),
+        guard(),
         "digest",
         lambda: 42,
         launchers=FakeJobs(),
@@ -280,9 +296,8 @@ def test_a_clock_that_is_wrong_makes_no_job_dead(here: Here) -> None:
     here.jobs.running[here.name].behind_ms = 3_600_000
 
     def an_hour_early() -> bool:
-        with JobWatch(here.endpoint) as watch:
-            watch.has_heartbeat(here.name, 2)
-        return next(one.live for one in read_jobs(here.endpoint, "shop") if one.name == here.name)
+        here.status(heartbeat_s=2)
+        return here.seen()[0]
 
     wait_for(an_hour_early)
     here.jobs.kill()
@@ -296,7 +311,7 @@ def refused(lost: Sequence[PartitionStatus]) -> None:
 def test_no_loss_is_accepted_where_nothing_stands_still(here: Here) -> None:
     here.perform(here.launch())
 
-    said = accept_loss(here.endpoint, here.name, here.name, refused, reported_s=0.5)
+    said = here.accept_loss(refused, reported_s=0.5)
 
     assert said == StoppedPartitions((), ())
 
@@ -311,9 +326,9 @@ def test_losses_are_accepted_and_nothing_else(here: Here) -> None:
     job.stopped = [missing, lost]
 
     with pytest.raises(Failure, match="not approved"):
-        accept_loss(here.endpoint, here.name, here.name, refused)
+        here.accept_loss(refused)
     assert not job.accepted
     approved: list[PartitionStatus] = []
-    said = accept_loss(here.endpoint, here.name, here.name, approved.extend)
+    said = here.accept_loss(approved.extend)
     assert (said, approved) == (StoppedPartitions((lost,), (missing,)), [lost])
     assert job.accepted == [(here.name, "a", lost.partition)]

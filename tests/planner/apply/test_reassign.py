@@ -3,18 +3,20 @@
 from dataclasses import dataclass, field
 
 import pytest
-from confluent_kafka import KafkaError, KafkaException
-from confluent_kafka.admin import PartitionMetadata, TopicMetadata
 
-from planner.apply.context import ApplyContext, RequestGuard
+from planner.apply.context import ApplyContext
 from planner.apply.handlers.topics import await_moved, moving
-from planner.kafka import ClusterEndpoint
+from planner.kafka import ClusterEndpoint, ClusterFailure, run
+from planner.kafka.failures import NoAnswer
 from planner.model.address import topic_address
 from planner.model.step import DONE, Result, Step
 from planner.plan.steps.topics import Reassign
+from runtime.kafka.errors import ErrorCode
+from runtime.kafka.protocol.metadata import AnyMetadataRequest, MetadataResponse, Partition, TopicMetadata
+from tests.planner.apply.handling import guard
 from tests.planner.apply.test_steps import Notebook
 
-TIMED_OUT = KafkaException(KafkaError(KafkaError._TIMED_OUT))
+SILENT = NoAnswer("dc1:1 has not answered for 5 s")
 STEP = Reassign("r", topic_address("dc1", "t"), "dc1", "t", ((1, 2), (2, 1)), ((1,), (2,)))
 
 Shown = list[tuple[list[int], list[int]]]  # replicas and those in sync, of each partition
@@ -23,25 +25,24 @@ UNDER_WAY: Shown = [([1, 2], [1]), ([2, 1], [1, 2])]
 
 
 def topic(shown: Shown) -> TopicMetadata:
-    known = TopicMetadata()
-    for number, (replicas, isrs) in enumerate(shown):
-        known.partitions[number] = PartitionMetadata()
-        known.partitions[number].replicas, known.partitions[number].isrs = replicas, isrs
-    return known
+    partitions = {
+        number: Partition(number, 1, 0, tuple(replicas), tuple(in_sync))
+        for number, (replicas, in_sync) in enumerate(shown)
+    }
+    return TopicMetadata("t", b"", ErrorCode.NONE, False, partitions)
 
 
 @dataclass
 class Cluster:
     """Answers from a script, the last line again and again."""
 
-    script: list[Shown | KafkaException]
+    script: list[Shown | ClusterFailure]
 
-    def list_topics(self, _only: str | None, timeout: float) -> "Cluster":
+    async def ask(self, _request: AnyMetadataRequest) -> MetadataResponse:
         line = self.script.pop(0) if len(self.script) > 1 else self.script[0]
-        if isinstance(line, KafkaException):
+        if isinstance(line, ClusterFailure):
             raise line
-        self.topics = {"t": topic(line)}
-        return self
+        return MetadataResponse(0, (), "id", 1, (topic(line),))
 
 
 @dataclass
@@ -52,12 +53,12 @@ class Listener:
         self.said.append(what)
 
 
-def context(*script: Shown | KafkaException, stop_reason: str | None = None) -> tuple[ApplyContext, Listener]:
+def context(*script: Shown | ClusterFailure, stop_reason: str | None = None) -> tuple[ApplyContext, Listener]:
     listener = Listener()
     made = ApplyContext(
         ClusterEndpoint("dc1", "127.0.0.1:1"),
         Notebook(),
-        RequestGuard(lambda: stop_reason),
+        guard(stop_reason),
         "",
         lambda: 0,
         on_wait=listener.hear,
@@ -67,23 +68,23 @@ def context(*script: Shown | KafkaException, stop_reason: str | None = None) -> 
 
 
 def test_an_answer_that_does_not_come_ends_nothing() -> None:
-    made, listener = context(UNDER_WAY, TIMED_OUT, UNDER_WAY, MOVED)
+    made, listener = context(UNDER_WAY, SILENT, UNDER_WAY, MOVED)
 
-    assert await_moved(made, [STEP]) == {"r": DONE}
-    assert any("dc1 does not answer" in said and "TIMED_OUT" in said for said in listener.said)
+    assert run(await_moved(made, [STEP])) == {"r": DONE}
+    assert any("dc1 does not answer" in said and "has not answered" in said for said in listener.said)
 
 
 @pytest.mark.parametrize(
     ("line", "why"),
     [
         (UNDER_WAY, "the replicas of 1 of 2 partitions are still moving (0), after 0 s"),
-        (TIMED_OUT, "the replicas may still be moving, and dc1 does not answer"),
+        (SILENT, "the replicas may still be moving, and dc1 does not answer"),
     ],
 )
-def test_at_the_deadline_it_says_what_is_left(line: Shown | KafkaException, why: str) -> None:
+def test_at_the_deadline_it_says_what_is_left(line: Shown | ClusterFailure, why: str) -> None:
     made, _ = context(line)
 
-    verdict = await_moved(made, [STEP], within_s=0.0)["r"]
+    verdict = run(await_moved(made, [STEP], within_s=0.0))["r"]
 
     assert verdict.result is Result.FAILED
     assert why in verdict.why
@@ -91,9 +92,9 @@ def test_at_the_deadline_it_says_what_is_left(line: Shown | KafkaException, why:
 
 
 def test_it_is_not_waited_for_without_the_lease() -> None:
-    made, _ = context(TIMED_OUT, stop_reason="the lease is lost")
+    made, _ = context(SILENT, stop_reason="the lease is lost")
 
-    assert await_moved(made, [STEP])["r"].why.endswith("the brokers continue: the lease is lost")
+    assert run(await_moved(made, [STEP]))["r"].why.endswith("the brokers continue: the lease is lost")
 
 
 @pytest.mark.parametrize(

@@ -1,97 +1,116 @@
 """Requests of an apply: asked again, judged, denied, and compared with what is there already."""
 
-from concurrent.futures import Future
+from collections.abc import Mapping, Sequence
 
 import pytest
-from confluent_kafka import KafkaError, KafkaException
 
-from planner.apply.context import RequestGuard, error_is_final, send_with_retries
+from planner.apply.context import RequestGuard, refusal_is_final, send_with_retries
 from planner.apply.denials import denial_in_log, lines_since, naming_right
+from planner.kafka import ClusterFailure, run
+from planner.kafka.failures import Closed, NoAnswer, Refused, RequestRefused
 from planner.model.address import topic_address
 from planner.model.step import DONE, RequestResult, Result, Step, failed
 from planner.plan.steps.topics import AlterConfigs, CreateTopic, DeleteTopic, GrowPartitions, Reassign
+from runtime.kafka.errors import ErrorCode
 from tests.fakes.jobs import FakeJobs
+from tests.planner.apply.handling import guard
 from tests.runtime.launch.specs import spec_of
-
-OPEN = RequestGuard(stop_reason=lambda: None)
 
 
 def step(name: str) -> CreateTopic:
     return CreateTopic(name, topic_address("dc1", name), "dc1", name, 1, 1, {})
 
 
-def answer(code: int | None) -> "Future[None]":
-    future: Future[None] = Future()
-    if code is None:
-        future.set_result(None)
-    else:
-        future.set_exception(KafkaException(KafkaError(code)))
-    return future
+Line = ErrorCode | ClusterFailure | None
 
 
 class Broker:
     """Answers each step's requests from a script, the last line again and again."""
 
-    def __init__(self, **script: list[int | None]) -> None:
+    def __init__(self, **script: list[Line]) -> None:
         self.script = script
         self.asked: list[list[str]] = []
 
-    def send(self, steps):
-        self.asked.append([one.id for one in steps])
-        answers = {}
-        for one in steps:
-            lines = self.script[one.id]
-            answers[one.id] = answer(lines.pop(0) if len(lines) > 1 else lines[0])
-        return answers
+    async def send(self, steps: Sequence[Step]) -> Mapping[str, RequestRefused]:
+        self.asked.append([step.id for step in steps])
+        refused = {}
+        for step in steps:
+            lines = self.script[step.id]
+            match lines.pop(0) if len(lines) > 1 else lines[0]:
+                case ErrorCode() as code:
+                    refused[step.id] = RequestRefused(code)
+                case ClusterFailure() as failure:
+                    raise failure
+        return refused
+
+
+def results(
+    broker: Broker,
+    *names: str,
+    may: RequestGuard | None = None,
+    classify=refusal_is_final,
+    within: float = 60.0,
+) -> dict[str, RequestResult]:
+    steps = [step(name) for name in names]
+    return run(send_with_retries(steps, broker.send, classify, may or guard(), within))
 
 
 def test_only_what_failed_for_the_moment_is_sent_again():
-    broker = Broker(a=[None], b=[KafkaError.NOT_CONTROLLER, KafkaError.REQUEST_TIMED_OUT, None])
-    verdicts = send_with_retries([step("a"), step("b")], broker.send, error_is_final, OPEN)
-    assert verdicts == {"a": DONE, "b": DONE}
+    broker = Broker(a=[None], b=[ErrorCode.NOT_CONTROLLER, ErrorCode.REQUEST_TIMED_OUT, None])
+    assert results(broker, "a", "b") == {"a": DONE, "b": DONE}
     assert broker.asked == [["a", "b"], ["b"], ["b"]]
 
 
 def test_a_refusal_by_policy_is_final():
-    broker = Broker(a=[KafkaError.POLICY_VIOLATION])
-    verdict = send_with_retries([step("a")], broker.send, error_is_final, OPEN)["a"]
+    broker = Broker(a=[ErrorCode.POLICY_VIOLATION])
+    verdict = results(broker, "a")["a"]
     assert verdict.result is Result.FAILED
     assert "POLICY_VIOLATION" in verdict.why
     assert len(broker.asked) == 1
 
 
 def test_a_final_error_is_judged():
-    broker = Broker(a=[KafkaError.TOPIC_ALREADY_EXISTS])
-    assert send_with_retries([step("a")], broker.send, lambda _step, _failure: DONE, OPEN) == {"a": DONE}
+    broker = Broker(a=[ErrorCode.TOPIC_ALREADY_EXISTS])
+
+    async def as_wanted(_step: Step, _refused: RequestRefused) -> RequestResult:
+        return DONE
+
+    assert results(broker, "a", classify=as_wanted) == {"a": DONE}
 
 
 def test_throttling_is_waited_out():
-    broker = Broker(a=[KafkaError.THROTTLING_QUOTA_EXCEEDED, None])
-    assert send_with_retries([step("a")], broker.send, error_is_final, OPEN) == {"a": DONE}
+    broker = Broker(a=[ErrorCode.THROTTLING_QUOTA_EXCEEDED, None])
+    assert results(broker, "a") == {"a": DONE}
+
+
+def test_a_broker_that_does_not_answer_is_asked_again():
+    broker = Broker(a=[Closed("dc1:1 closed the connection"), NoAnswer("dc1:1 is silent"), None])
+    assert results(broker, "a") == {"a": DONE}
+
+
+def test_a_refused_login_is_final():
+    broker = Broker(a=[Refused("dc1:1 refused the credentials of u", "look at sasl.password")])
+    assert results(broker, "a")["a"] == failed("dc1:1 refused the credentials of u; look at sasl.password")
+    assert len(broker.asked) == 1
 
 
 def test_a_barred_guard_lets_nothing_through():
     broker = Broker(a=[None])
-    verdicts = send_with_retries(
-        [step("a")], broker.send, error_is_final, RequestGuard(lambda: "the lease is lost")
-    )
+    verdicts = results(broker, "a", may=guard("the lease is lost"))
     assert verdicts == {"a": RequestResult(Result.NOT_STARTED, "the lease is lost")}
     assert broker.asked == []
 
 
 def test_the_guard_is_asked_before_every_try():
-    answers = iter([None, "interrupted"])
-    broker = Broker(a=[KafkaError.NOT_CONTROLLER])
-    verdicts = send_with_retries(
-        [step("a")], broker.send, error_is_final, RequestGuard(lambda: next(answers))
-    )
+    broker = Broker(a=[ErrorCode.NOT_CONTROLLER])
+    verdicts = results(broker, "a", may=guard(None, "interrupted"))
     assert verdicts["a"].result is Result.NOT_STARTED
     assert broker.asked == [["a"]]
 
 
 def test_it_gives_up_at_the_deadline_and_says_why():
-    broker = Broker(a=[KafkaError.NOT_CONTROLLER])
-    verdict = send_with_retries([step("a")], broker.send, error_is_final, OPEN, within=0.3)["a"]
+    broker = Broker(a=[ErrorCode.NOT_CONTROLLER])
+    verdict = results(broker, "a", within=0.3)["a"]
     assert verdict.result is Result.FAILED
     assert "given up after" in verdict.why
     assert "NOT_CONTROLLER" in verdict.why
@@ -125,9 +144,13 @@ def test_other_results_stay_as_they_are() -> None:
 
 def test_only_what_the_job_logged_since_its_start_counts() -> None:
     jobs = FakeJobs(mute=True, older=("before: TOPIC_AUTHORIZATION_FAILED",), log=("it starts",))
-    lines = lines_since(jobs, "dc2")
-    jobs.launch(spec_of("dc2"))
-    assert lines() == ["it starts"]
+
+    async def since() -> list[str]:
+        lines = await lines_since(jobs, "dc2")
+        jobs.launch(spec_of("dc2"))
+        return await lines()
+
+    assert run(since()) == ["it starts"]
 
 
 @pytest.mark.parametrize(
@@ -142,4 +165,10 @@ def test_only_what_the_job_logged_since_its_start_counts() -> None:
     ],
 )
 def test_the_message_of_the_log_is_told_without_what_stands_before_it(logged: list[str], found: str) -> None:
-    assert denial_in_log(lambda: logged, every_s=0)() == found
+    async def lines() -> list[str]:
+        return logged
+
+    async def look() -> str:
+        return await denial_in_log(lines, every_s=0)()
+
+    assert run(look()) == found

@@ -1,20 +1,22 @@
 """Each handler against real brokers: done once, done twice, refused, and never more than was planned."""
 
 import pytest
-from confluent_kafka import TopicCollection
-from confluent_kafka.admin import AclBindingFilter, ConfigResource, ResourceType
+from confluent_kafka.admin import AdminClient
 
-from planner.apply.context import ApplyContext, RequestGuard
-from planner.apply.handlers import HANDLERS
-from planner.kafka import topic_id_text
+from planner.apply.context import ApplyContext
+from planner.kafka import ClusterClient, run_at
+from planner.kafka.principals import read_acls
+from planner.kafka.topics import describe_topic, topic_id_text
 from planner.model.address import Address, Kind, topic_address
-from planner.model.observed import RegistryEntry
+from planner.model.observed import ConfigSource, RegistryEntry
 from planner.model.step import DONE, RequestResult, Result, Step
 from planner.model.topology import AclRule
 from planner.plan.steps.acls import CreateAcl, DeleteAcl
 from planner.plan.steps.registry import Disown, Own
 from planner.plan.steps.topics import AlterConfigs, CreateTopic, DeleteTopic, GrowPartitions, Reassign
+from runtime.kafka.protocol.metadata import AnyMetadataRequest
 from tests.endpoints import endpoint
+from tests.planner.apply.handling import carried_out, guard
 from tests.records import wait_for
 
 pytestmark = pytest.mark.integration
@@ -27,15 +29,13 @@ class Notebook:
         self.own: list[RegistryEntry] = []
         self.disown: list[Address] = []
 
-    def write(self, own=(), disown=()) -> None:
+    async def write(self, own=(), disown=()) -> None:
         self.own += own
         self.disown += disown
 
 
-def hands_of(lab, cluster: str = "dc1", stop_reason: str | None = None) -> ApplyContext:
-    return ApplyContext(
-        endpoint(lab, cluster), Notebook(), RequestGuard(lambda: stop_reason), "digest", lambda: 42
-    )
+def hands_of(lab, cluster: str = "dc1", why: str | None = None) -> ApplyContext:
+    return ApplyContext(endpoint(lab, cluster), Notebook(), guard(why), "digest", lambda: 42)
 
 
 @pytest.fixture
@@ -44,8 +44,8 @@ def context(lab) -> ApplyContext:
 
 
 def perform(context: ApplyContext, *steps: Step) -> list[RequestResult]:
-    verdicts = HANDLERS[type(steps[0])](context, steps)
-    return [verdicts[step.id] for step in steps]
+    results = carried_out(context, *steps)
+    return [results[step.id] for step in steps]
 
 
 def create(name: str, partitions: int | None = 2, **config: str) -> CreateTopic:
@@ -61,20 +61,32 @@ def delete(name: str, topic_id: str) -> DeleteTopic:
     return DeleteTopic(f"delete:{name}", topic_address("dc1", name), "dc1", name, topic_id)
 
 
+def topics(context: ApplyContext):
+    """The topics as librdkafka shows them."""
+    return (
+        AdminClient({"bootstrap.servers": context.endpoint.bootstrap, **context.endpoint.settings})
+        .list_topics(timeout=60)
+        .topics
+    )
+
+
 def id_of(context: ApplyContext, name: str) -> str:
-    return topic_id_text(context.client.describe_topics(TopicCollection([name]))[name].result().topic_id)
+    async def read(client: ClusterClient) -> str:
+        (topic,) = (await client.ask(AnyMetadataRequest([name]))).topics
+        return topic_id_text(topic.id)
+
+    return run_at(context.endpoint, read)
 
 
-def value(context: ApplyContext, name: str, key: str) -> tuple[str, bool]:
-    resource = ConfigResource(ResourceType.TOPIC, name)
-    entry = context.client.describe_configs([resource])[resource].result()[key]
-    return entry.value, entry.is_default
+def value(context: ApplyContext, name: str, key: str) -> tuple[str | None, bool]:
+    found = run_at(context.endpoint, lambda client: describe_topic(client, name))[key]
+    return found.value, found.source is not ConfigSource.TOPIC
 
 
 def test_topics_are_there_with_leaders_once_create_returns(context, fresh):
     names = [fresh("t") for _ in range(3)]
     assert perform(context, *[create(name) for name in names]) == [DONE] * 3
-    known = context.client.list_topics(timeout=60).topics
+    known = topics(context)
     assert [len(known[name].partitions) for name in names] == [2, 2, 2]
 
 
@@ -111,7 +123,7 @@ def test_partitions_grow_and_growing_again_is_success(context, fresh):
     perform(context, create(name))
     assert perform(context, grow(name, 5)) == [DONE]
     assert perform(context, grow(name, 5)) == [DONE]
-    assert len(context.client.list_topics(name, timeout=60).topics[name].partitions) == 5
+    assert len(topics(context)[name].partitions) == 5
 
 
 def test_growing_below_what_is_there_fails(context, fresh):
@@ -141,15 +153,15 @@ def test_a_topic_is_deleted_only_if_it_is_the_one_that_was_planned(context, fres
     assert "another topic has this name now" in verdict.why
     real = id_of(context, name)
     assert perform(context, delete(name, real)) == [DONE]
-    assert name not in context.client.list_topics(timeout=60).topics
+    assert name not in topics(context)
     assert perform(context, delete(name, real)) == [DONE], "gone already is as wanted"
 
 
 def test_nothing_is_sent_past_the_guard(lab, fresh):
     name = fresh("t")
-    stop_reason = hands_of(lab, stop_reason="the lease is lost")
-    assert perform(stop_reason, create(name)) == [RequestResult(Result.NOT_STARTED, "the lease is lost")]
-    assert name not in stop_reason.client.list_topics(timeout=60).topics
+    context = hands_of(lab, why="the lease is lost")
+    assert perform(context, create(name)) == [RequestResult(Result.NOT_STARTED, "the lease is lost")]
+    assert name not in topics(context)
 
 
 def test_the_registry_is_told_what_is_known_only_now(context, fresh):
@@ -181,24 +193,10 @@ def test_acls_are_created_and_deleted_each_exactly(lab_sasl, fresh):
     assert perform(context, gone) == [DONE]
 
     def left() -> list[str]:
-        found = context.client.describe_acls(AclBindingFilter(*_any(name))).result()
-        return [binding.operation.name for binding in found]
+        known = run_at(context.endpoint, read_acls) or ()
+        return [rule.operation for rule in known if rule.resource == name]
 
     wait_for(lambda: left() == ["DESCRIBE"])  # a broker learns of a change a moment after the answer
-
-
-def _any(name: str):
-    from confluent_kafka.admin import AclOperation, AclPermissionType, ResourcePatternType
-
-    return (
-        ResourceType.TOPIC,
-        name,
-        ResourcePatternType.PREFIXED,
-        None,
-        None,
-        AclOperation.ANY,
-        AclPermissionType.ANY,
-    )
 
 
 def test_replicas_move_and_the_step_ends_when_they_are_in_sync(lab_three, fresh):
@@ -207,5 +205,5 @@ def test_replicas_move_and_the_step_ends_when_they_are_in_sync(lab_three, fresh)
     perform(context, CreateTopic("c", topic_address("dc1", name), "dc1", name, 2, 1, {}))
     step = Reassign("r", topic_address("dc1", name), "dc1", name, ((1, 2, 3), (2, 3, 1)), ((1,), (2,)))
     assert perform(context, step) == [DONE]
-    partitions = context.client.list_topics(name, timeout=60).topics[name].partitions
+    partitions = topics(context)[name].partitions
     assert [sorted(partitions[index].isrs) for index in (0, 1)] == [[1, 2, 3], [1, 2, 3]]

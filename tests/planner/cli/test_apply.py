@@ -12,7 +12,7 @@ from dataclasses import replace
 
 import pytest
 
-from planner.kafka import log
+from planner.kafka import log, run_at
 from planner.model.plan import Plan
 from planner.state import planfile
 from runtime.contract.spec import naming
@@ -117,7 +117,10 @@ def test_an_address_that_leads_elsewhere_since_the_plan_is_not_written_to(
     done = repl("apply", str(saved))
 
     assert (done.returncode, said in done.stderr) == (code, True), done.stderr
-    claims = [one.value or b"" for one in log.read(endpoint(lab, "dc2"), naming.LEASE)]
+    claims = [
+        one.value or b""
+        for one in run_at(endpoint(lab, "dc2"), lambda client: log.read(client, naming.LEASE))
+    ]
     assert not [one for one in claims if topology.name.encode() in one]
 
 

@@ -4,15 +4,9 @@ import datetime
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Literal
 
 import pytest
-from confluent_kafka.admin import (
-    AclBinding,
-    AclOperation,
-    AclPermissionType,
-    ResourcePatternType,
-    ResourceType,
-)
 
 from planner.config import load
 from planner.drill.canaries import CanaryDrill, canary_figures
@@ -32,7 +26,7 @@ from planner.kafka.log import TopicRecord
 from planner.model.address import job_address, topic_address
 from planner.model.diagnostic import ExitCode, Failure, Severity
 from planner.model.step import Step
-from planner.model.topology import OnRemove, Topology
+from planner.model.topology import AclRule, OnRemove, Topology
 from planner.observe.rights import delete_is_missing
 from planner.plan.steps.jobs import StopJob
 from planner.plan.steps.topics import CreateTopic, DeleteTopic
@@ -228,16 +222,10 @@ def test_producer_ids_of_the_run_are_forgotten() -> None:
     assert keys_of_run(naming.PRODUCERS, records, RUN) == [encode_producer_key(2)]
 
 
-def rule(operation: str, principal: str = "User:repl", permission: str = "ALLOW") -> AclBinding:
-    return AclBinding(
-        ResourceType.TOPIC,
-        "__drill.",
-        ResourcePatternType.PREFIXED,
-        principal,
-        "*",
-        AclOperation[operation],
-        AclPermissionType[permission],
-    )
+def rule(
+    operation: str, principal: str = "User:repl", permission: Literal["ALLOW", "DENY"] = "ALLOW"
+) -> AclRule:
+    return AclRule("paris", "TOPIC", "t", "LITERAL", principal, "*", operation, permission)
 
 
 @pytest.mark.parametrize(
@@ -253,7 +241,7 @@ def rule(operation: str, principal: str = "User:repl", permission: str = "ALLOW"
         ([rule("ALL"), rule("DELETE", "User:*", "DENY")], True),
     ],
 )
-def test_acls_tell_whether_delete_is_missing(rules: list[AclBinding], missing: bool) -> None:
+def test_acls_tell_whether_delete_is_missing(rules: list[AclRule], missing: bool) -> None:
     assert delete_is_missing(rules, "User:repl", writable=True) is missing
 
 

@@ -1,88 +1,173 @@
-"""Readers of internal topics, where brokers do not agree yet: librdkafka's consumer is a stand-in."""
+"""Readers and writers of internal topics, where brokers do not agree yet, or lose an answer."""
 
+import struct
 from collections.abc import Sequence
-from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import pytest
-from confluent_kafka import KafkaError, KafkaException
 
-from planner.kafka import ClusterEndpoint, log
+from planner.kafka import ClusterClient, ClusterFailure
+from planner.kafka import log as module
+from planner.kafka.failures import Closed, NoAnswer, RequestRefused
+from planner.kafka.log import LogReader, LogWriter
 from planner.model.diagnostic import Failure
+from runtime.contract.spec.naming import NO_TOPIC_ID
+from runtime.kafka.errors import ErrorCode
+from runtime.kafka.protocol.offsets import (
+    ListedOffset,
+    ListOffsetsRequest,
+    ListOffsetsResponse,
+    TopicPartition,
+)
+from runtime.kafka.protocol.produce import ProducedPartition, ProduceRequest, ProduceResponse
+from runtime.kafka.protocol.transactions import InitProducerIdResponse, ProducerIdentity
+from tests.fakes.loops import in_loop
+
+AT = TopicPartition("__repl.status", 0)
+Line = ErrorCode | ClusterFailure | None
+_PRODUCER = struct.Struct(">qhi")  # the id, the epoch and the base sequence
+_PRODUCER_AT = 43
 
 
-class Reader:
-    """A consumer whose leader answers with these errors first, and then with an empty partition.
+class Brokers:
+    """A client, and the leader of its partition, which answer from scripts. A script that is over is good."""
 
-    `metadata` are errors that come first when topics are listed.
-    """
+    name = "dc1"
+    closed = False
 
-    def __init__(self, *errors: int, metadata: Sequence[int] = ()) -> None:
-        self._errors = list(errors)
-        self._metadata = list(metadata)
-        self.assigned = False
+    def __init__(self, *answers: Line, dials: Sequence[ClusterFailure] = ()) -> None:
+        self._answers = list(answers)
+        self._dials = list(dials)
+        self._identities = 0
+        self.produced: list[tuple[int, int]] = []  # the producer id and the sequence of each batch
 
-    def list_topics(self, topic: str, timeout: float) -> Any:
-        if self._metadata:
-            raise KafkaException(KafkaError(self._metadata.pop(0)))
-        return SimpleNamespace(topics={topic: SimpleNamespace(error=None)})
+    async def dial_leader(self, _at: TopicPartition) -> tuple["Brokers", bytes]:
+        if self._dials:
+            raise self._dials.pop(0)
+        return self, NO_TOPIC_ID
 
-    def get_watermark_offsets(self, _place: object, timeout: float) -> tuple[int, int]:
-        if self._errors:
-            raise KafkaException(KafkaError(self._errors.pop(0)))
-        return 0, 0
+    async def ask(self, _request: object) -> InitProducerIdResponse:
+        self._identities += 1
+        return InitProducerIdResponse(0, ErrorCode.NONE, ProducerIdentity(self._identities, 0))
 
-    def assign(self, _places: object) -> None:
-        self.assigned = True
-
-    def poll(self, _seconds: float) -> Any:
-        ended = SimpleNamespace(code=lambda: KafkaError._PARTITION_EOF)
-        return SimpleNamespace(error=lambda: ended)
-
-    def consume(self, _count: int, timeout: float) -> list[Any]:
-        return []
+    async def call(self, request: object) -> Any:
+        if isinstance(request, ProduceRequest):
+            header = bytes(request.partitions[0].records[0])
+            producer_id, _, sequence = _PRODUCER.unpack_from(header, _PRODUCER_AT)
+            self.produced.append((producer_id, sequence))
+        line = self._answers.pop(0) if self._answers else None
+        if isinstance(line, ClusterFailure):
+            raise line
+        if isinstance(request, ListOffsetsRequest):
+            return ListOffsetsResponse(0, {AT: line or ListedOffset(0, -1, 0)})
+        produced = ProducedPartition(*AT, line or ErrorCode.NONE, 0, 1_000, 0)
+        return ProduceResponse(0, (produced,))
 
     def close(self) -> None:
-        pass
+        """Connections are not counted."""
 
 
-def read_by(reader: Reader, monkeypatch: pytest.MonkeyPatch) -> list[log.TopicRecord]:
-    monkeypatch.setattr(log, "consumer", lambda _endpoint: reader)
-    monkeypatch.setattr(log, "_AGAIN_SECONDS", 0.0)
-    return log.read(ClusterEndpoint("dc1", "127.0.0.1:1", {}), "__repl.status")
+async def read_by(brokers: Brokers) -> list[module.TopicRecord]:
+    return await module.read(cast(ClusterClient, brokers), AT.topic)
 
 
-@pytest.mark.parametrize("code", [KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError.LEADER_NOT_AVAILABLE])
-def test_a_leader_that_does_not_know_a_new_topic_yet_is_asked_again(
-    code: int, monkeypatch: pytest.MonkeyPatch
+@pytest.fixture(autouse=True)
+def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "_AGAIN_SECONDS", 0.0)
+
+
+@pytest.mark.parametrize("code", [ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.LEADER_NOT_AVAILABLE])
+@in_loop
+async def test_a_leader_that_does_not_know_a_new_topic_yet_is_asked_again(code: ErrorCode) -> None:
+    assert await read_by(Brokers(code, code)) == []
+
+
+@in_loop
+async def test_a_connection_that_is_closed_is_opened_again() -> None:
+    closed = Closed("dc1:1 closed the connection")
+    assert await read_by(Brokers(closed, dials=[closed] * 2)) == []
+
+
+@in_loop
+async def test_a_topic_that_does_not_exist_is_an_empty_log() -> None:
+    missing = RequestRefused(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+    assert await read_by(Brokers(dials=[missing])) == []
+
+
+@pytest.mark.parametrize(
+    "brokers",
+    [
+        Brokers(dials=[Closed("dc1:1 closed the connection")] * 1_000),
+        Brokers(*[ErrorCode.UNKNOWN_TOPIC_OR_PARTITION] * 1_000),
+    ],
+    ids=["no connection", "no leader knows it"],
+)
+@in_loop
+async def test_what_does_not_pass_is_an_error_in_the_end(
+    brokers: Brokers, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    reader = Reader(code, code)
-    assert read_by(reader, monkeypatch) == []
-    assert reader.assigned
-
-
-def test_a_connection_that_is_closed_while_topics_are_listed_is_opened_again(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    reader = Reader(metadata=[KafkaError._TRANSPORT] * 2)
-    assert read_by(reader, monkeypatch) == []
-    assert reader.assigned
-
-
-def test_brokers_that_list_no_topics_are_an_error_in_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(log, "FIRST_ANSWER_SECONDS", 0.0)
+    monkeypatch.setattr(module, "READ_SECONDS", 0.0)
     with pytest.raises(Failure, match=r"__repl\.status at dc1 cannot be used: "):
-        read_by(Reader(metadata=[KafkaError._TRANSPORT] * 1_000), monkeypatch)
+        await read_by(brokers)
 
 
-def test_a_topic_that_no_leader_knows_is_an_error_in_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(log, "READ_SECONDS", 0.0)
-    with pytest.raises(Failure, match=r"__repl\.status at dc1 cannot be used: "):
-        read_by(Reader(*[KafkaError.UNKNOWN_TOPIC_OR_PART] * 1_000), monkeypatch)
-
-
-def test_a_reader_without_rights_fails_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    reader = Reader(KafkaError.TOPIC_AUTHORIZATION_FAILED)
+@in_loop
+async def test_a_reader_without_rights_fails_at_once() -> None:
+    refused = RequestRefused(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
     with pytest.raises(Failure, match="needs CREATE, DESCRIBE, READ and WRITE"):
-        read_by(reader, monkeypatch)
-    assert not reader.assigned
+        await read_by(Brokers(dials=[refused]))
+
+
+@in_loop
+async def test_a_follower_waits_where_no_broker_answers() -> None:
+    silent = NoAnswer("dc1:1 has not answered for 5 s")
+    brokers = Brokers(dials=[silent] * 1_000_000)
+    assert await LogReader(cast(ClusterClient, brokers), AT.topic).read_more(0.05) == []
+
+
+async def appended(brokers: Brokers, *seconds: float) -> list[int]:
+    log = LogWriter(cast(ClusterClient, brokers))
+    times: list[int] = []
+    for limit in seconds:
+        times += await log.append(AT.topic, [(b"key", b"value"), (b"gone", None)], limit)
+    return times
+
+
+@in_loop
+async def test_records_get_their_append_time_and_sequences_go_on() -> None:
+    brokers = Brokers()
+    assert await appended(brokers, 5.0, 5.0) == [1_000] * 4
+    assert brokers.produced == [(1, 0), (1, 2)]
+
+
+@pytest.mark.parametrize(
+    "lost",
+    [Closed("dc1:1 closed the connection"), ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.REQUEST_TIMED_OUT],
+)
+@in_loop
+async def test_a_batch_whose_answer_is_lost_is_sent_again_and_never_written_twice(lost: Line) -> None:
+    brokers = Brokers(lost, ErrorCode.DUPLICATE_SEQUENCE_NUMBER)
+    assert await appended(brokers, 5.0) == [1_000] * 2
+    assert brokers.produced == [(1, 0), (1, 0)]
+
+
+@in_loop
+async def test_a_broker_that_has_forgotten_the_producer_gets_a_new_one() -> None:
+    brokers = Brokers(None, ErrorCode.UNKNOWN_PRODUCER_ID)
+    assert await appended(brokers, 5.0, 5.0) == [1_000] * 4
+    assert brokers.produced == [(1, 0), (1, 2), (2, 0)]
+
+
+@in_loop
+async def test_records_that_are_not_acknowledged_in_time_are_counted() -> None:
+    brokers = Brokers(*[ErrorCode.NOT_ENOUGH_REPLICAS] * 1_000_000)
+    with pytest.raises(NoAnswer, match=r"2 of 2 records were not acknowledged in 0 s"):
+        await appended(brokers, 0.05)
+
+
+@in_loop
+async def test_a_refused_record_fails_at_once() -> None:
+    brokers = Brokers(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+    with pytest.raises(RequestRefused, match="TOPIC_AUTHORIZATION_FAILED"):
+        await appended(brokers, 5.0)
+    assert len(brokers.produced) == 1

@@ -1,6 +1,8 @@
 """Brokers that keep silent, die while they are read, or are no brokers at all."""
 
 import contextlib
+import os
+import signal
 import socket
 import threading
 import time
@@ -10,28 +12,35 @@ from dataclasses import replace
 import pytest
 
 from planner.kafka import ClusterEndpoint
-from planner.model.observed import ClusterDetailsRequest, ObservedCluster, TopicConfigsRequest, Unreachable
-from planner.model.topology import Cluster
-from planner.observe import Observer
-from planner.observe.observer import NO_LIMITS
+from planner.model.observed import (
+    ClusterDetailsRequest,
+    Observed,
+    ObservedCluster,
+    Request,
+    TopicConfigsRequest,
+    Unreachable,
+)
+from planner.observe import ReadOptions
+from planner.observe.observer import names_only
 from runtime.lab.lab import Lab, LabState
 from tests.conftest import MakeLab
-from tests.endpoints import endpoint
+from tests.endpoints import endpoint, observed
 from tests.labs import spec
 from tests.records import create_topic, wait_for
 
 
-def observer(
-    *endpoints: ClusterEndpoint, timeout_s: float = 10.0, shorter_timeouts_s: Mapping[str, float] = NO_LIMITS
-) -> Observer:
-    clusters = {one.cluster: Cluster(one.cluster, one.bootstrap) for one in endpoints}
-    known = {one.cluster: one for one in endpoints}
-    return Observer(clusters, known, timeout_s=timeout_s, shorter_timeouts_s=shorter_timeouts_s)
+def read(
+    *endpoints: ClusterEndpoint,
+    timeout_s: float = 10.0,
+    shorter_timeouts_s: Mapping[str, float] | None = None,
+    wanted: Callable[[Observed], Request] = names_only,
+) -> Observed:
+    options = ReadOptions(timeout_s, shorter_timeouts_s or {})
+    return observed({one.cluster: one for one in endpoints}, wanted, options)
 
 
 def unreachable(one: ClusterEndpoint, timeout_s: float = 10.0) -> Unreachable:
-    with observer(one, timeout_s=timeout_s) as reading:
-        found = reading.names().clusters[one.cluster]
+    found = read(one, timeout_s=timeout_s).clusters[one.cluster]
     assert isinstance(found, Unreachable), found
     return found
 
@@ -103,33 +112,25 @@ def test_a_port_that_keeps_silent_is_given_up_in_time(listener: Listen) -> None:
 
 def test_only_who_is_given_up_is_waited_for_less(listener: Listen) -> None:
     dc1, dc2 = (replace(listener(lambda connection: KEEP), cluster=name) for name in ("dc1", "dc2"))
-    with observer(dc1, dc2, timeout_s=1.0, shorter_timeouts_s={"dc1": 0.25, "dc2": 60.0}) as reading:
-        found = reading.names().clusters
+    found = read(dc1, dc2, timeout_s=1.0, shorter_timeouts_s={"dc1": 0.25, "dc2": 60.0}).clusters
     whys = [one.why for one in found.values() if isinstance(one, Unreachable)]
     # "has not answered for 1 s", or on a busy machine "did not answer a connection attempt within 1 s"
     sooner, waited = (float(why.removesuffix(" s").rsplit(" ", 1)[-1]) for why in whys)
     assert sooner <= 0.25 < waited <= 1.0
 
 
-def test_leaving_ends_a_read_that_waits(listener: Listen) -> None:
-    """Ctrl-C: closing the observer does not wait for a silent broker."""
-    connected = threading.Event()
+def test_an_interrupt_ends_a_read_that_waits(listener: Listen) -> None:
+    """Ctrl-C does not wait for a silent broker."""
 
     def hold(connection: socket.socket) -> object:
-        connected.set()
+        os.kill(os.getpid(), signal.SIGINT)
         return KEEP
 
-    reading = observer(listener(hold), timeout_s=60)
-    ended = threading.Event()
-
-    def read() -> None:
-        reading.names()
-        ended.set()
-
-    threading.Thread(target=read, daemon=True).start()
-    assert connected.wait(60)
-    reading.__exit__()
-    assert ended.wait(50)
+    silent = listener(hold)
+    before = time.monotonic()
+    with pytest.raises(KeyboardInterrupt):
+        read(silent, timeout_s=60)
+    assert time.monotonic() - before < 50
 
 
 @pytest.fixture(scope="module")
@@ -159,12 +160,12 @@ def broken(lab: Lab, how: str) -> Iterator[None]:
 @pytest.mark.integration
 def test_a_paused_cluster_is_unreachable_and_the_other_is_read(breakable: Lab) -> None:
     dc1, dc2 = endpoint(breakable, "dc1"), endpoint(breakable, "dc2")
-    with broken(breakable, "pause"), observer(dc1, dc2, timeout_s=5) as reading:
-        observed = reading.details(reading.names(), {})
-    silent = observed.clusters["dc1"]
+    with broken(breakable, "pause"):
+        found = read(dc1, dc2, timeout_s=5)
+    silent = found.clusters["dc1"]
     assert isinstance(silent, Unreachable)
     assert "has not answered for 5 s" in silent.why
-    assert isinstance(observed.clusters["dc2"], ObservedCluster)
+    assert isinstance(found.clusters["dc2"], ObservedCluster)
 
 
 @pytest.mark.integration
@@ -172,15 +173,20 @@ def test_a_paused_cluster_is_unreachable_and_the_other_is_read(breakable: Lab) -
 def test_a_cluster_that_dies_between_names_and_details(breakable: Lab, end: str) -> None:
     wanted = ClusterDetailsRequest({"orders": TopicConfigsRequest(explicit=True)})
     dc1, dc2 = endpoint(breakable, "dc1"), endpoint(breakable, "dc2")
-    with observer(dc1, dc2, timeout_s=5) as reading:
-        names = reading.names()
-        with broken(breakable, end):
+    before = 0.0
+    with contextlib.ExitStack() as breaking:
+
+        def details(_names: Observed) -> Request:
+            nonlocal before
+            breaking.enter_context(broken(breakable, end))
             before = time.monotonic()
-            observed = reading.details(names, {"dc1": wanted, "dc2": wanted})
-            took = time.monotonic() - before
-    assert isinstance(observed.clusters["dc1"], Unreachable)
+            return {"dc1": wanted, "dc2": wanted}
+
+        found = read(dc1, dc2, timeout_s=5, wanted=details)
+        took = time.monotonic() - before
+    assert isinstance(found.clusters["dc1"], Unreachable)
     assert took < 45  # some five seconds; a client of Kafka's that nobody stops asks for a minute
-    assert isinstance(observed.clusters["dc2"], ObservedCluster)
+    assert isinstance(found.clusters["dc2"], ObservedCluster)
 
 
 @pytest.mark.long
@@ -188,12 +194,12 @@ def test_a_cluster_that_dies_between_names_and_details(breakable: Lab, end: str)
 def test_the_death_of_one_broker_of_three_is_not_the_clusters(own_lab: MakeLab) -> None:
     lab = own_lab(spec("dc1", brokers=3))
     create_topic(lab.clusters["dc1"].client, "orders", 3, 3)
-    with observer(endpoint(lab, "dc1")) as reading:
-        names = reading.names()
+
+    def details(_names: Observed) -> Request:
         lab.kill("dc1:1")  # the one that we talk to
-        observed = reading.details(
-            names, {"dc1": ClusterDetailsRequest({"orders": TopicConfigsRequest(effective=True)})}
-        )
-    cluster = observed.reachable("dc1")
-    assert cluster is not None, observed.clusters["dc1"]
+        return {"dc1": ClusterDetailsRequest({"orders": TopicConfigsRequest(effective=True)})}
+
+    found = read(endpoint(lab, "dc1"), wanted=details)
+    cluster = found.reachable("dc1")
+    assert cluster is not None, found.clusters["dc1"]
     assert cluster.topics["orders"].config

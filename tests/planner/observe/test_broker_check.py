@@ -4,23 +4,24 @@ from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
-from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient
 
-from planner.kafka import ClusterEndpoint
+from planner.kafka import ClusterEndpoint, ClusterFailure, run
+from planner.kafka.failures import NoAnswer, RequestRefused
 from planner.model.address import topic_address
 from planner.model.diagnostic import Severity
 from planner.model.step import Step
 from planner.observe.broker_check import (
     BROKER_OUTDATED,
     RECORDS_A_REQUEST,
-    TopicStep,
+    Checkable,
     batches,
     diagnostics,
     verify_on_broker,
 )
 from planner.plan.steps.registry import Disown
 from planner.plan.steps.topics import AlterConfigs, CreateTopic, GrowPartitions
+from runtime.kafka.errors import ErrorCode
 from runtime.lab.lab import Lab
 from tests.endpoints import endpoint
 from tests.records import create_topic
@@ -47,12 +48,12 @@ def grow(name: str, old: int, new: int) -> GrowPartitions:
 
 
 def said(steps: list[Step], *endpoints: ClusterEndpoint) -> list[tuple[str | None, Severity, str]]:
-    found = verify_on_broker(steps, {one.cluster: one for one in endpoints}, 60.0)
+    found = run(verify_on_broker(steps, {one.cluster: one for one in endpoints}, 60.0))
     return [(one.address, one.severity, one.summary) for one in found]
 
 
 def test_a_request_is_never_larger_than_a_broker_takes() -> None:
-    steps: list[TopicStep] = [grow("g", 1, 3), alter("a", "x"), alter("b"), create("u", None, vendor_key="x")]
+    steps: list[Checkable] = [grow("g", 1, 3), alter("a", "x"), alter("b"), create("u", None, vendor_key="x")]
     steps += [create(f"t{number:04}", 4_000) for number in range(5)]
 
     found = [[step.id for step in batch] for batch in batches(steps)]
@@ -70,13 +71,13 @@ def test_a_request_is_never_larger_than_a_broker_takes() -> None:
 @pytest.mark.parametrize(
     ("failure", "severity", "address"),
     [
-        (KafkaException(KafkaError(KafkaError.POLICY_VIOLATION, "no")), Severity.ERROR, "topic.dc1.t"),
-        (KafkaException(KafkaError(KafkaError.TOPIC_AUTHORIZATION_FAILED)), Severity.WARNING, None),
-        (KafkaException(KafkaError(KafkaError._TIMED_OUT)), Severity.WARNING, None),
-        (TimeoutError(), Severity.WARNING, None),
+        (RequestRefused(ErrorCode.POLICY_VIOLATION, "no"), Severity.ERROR, "topic.dc1.t"),
+        (RequestRefused(ErrorCode.TOPIC_AUTHORIZATION_FAILED), Severity.WARNING, None),
+        (RequestRefused(ErrorCode.REQUEST_TIMED_OUT), Severity.WARNING, None),
+        (NoAnswer("it is silent"), Severity.WARNING, None),
     ],
 )
-def test_what_each_answer_means(failure, severity, address) -> None:
+def test_what_each_answer_means(failure: ClusterFailure, severity: Severity, address: str | None) -> None:
     (found,) = diagnostics({"dc1": [(create("t"), failure)]})
 
     assert (found.severity, found.address) == (severity, address)
@@ -85,13 +86,13 @@ def test_what_each_answer_means(failure, severity, address) -> None:
 @pytest.mark.parametrize(
     ("step", "code"),
     [
-        (create("t"), KafkaError.TOPIC_ALREADY_EXISTS),
-        (grow("t", 1, 2), KafkaError.INVALID_PARTITIONS),
-        (alter("t", retention_ms="1"), KafkaError.UNKNOWN_TOPIC_OR_PART),
+        (create("t"), ErrorCode.TOPIC_ALREADY_EXISTS),
+        (grow("t", 1, 2), ErrorCode.INVALID_PARTITIONS),
+        (alter("t", retention_ms="1"), ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
     ],
 )
-def test_what_changed_since_it_was_read_has_a_code_of_its_own(step: TopicStep, code: int) -> None:
-    (found,) = diagnostics({"dc1": [(step, KafkaException(KafkaError(code)))]})
+def test_what_changed_since_it_was_read_has_a_code_of_its_own(step: Checkable, code: ErrorCode) -> None:
+    (found,) = diagnostics({"dc1": [(step, RequestRefused(code))]})
 
     assert (found.severity, found.code, found.address) == (
         Severity.ERROR,
@@ -101,7 +102,7 @@ def test_what_changed_since_it_was_read_has_a_code_of_its_own(step: TopicStep, c
 
 
 def test_many_that_may_not_be_altered_are_one_warning() -> None:
-    refused = KafkaException(KafkaError(KafkaError.TOPIC_AUTHORIZATION_FAILED))
+    refused = RequestRefused(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
 
     (found,) = diagnostics({"dc1": [(create(f"t{number}"), refused) for number in range(5)]})
 
@@ -110,9 +111,9 @@ def test_many_that_may_not_be_altered_are_one_warning() -> None:
 
 def test_an_unknown_setting_is_reported_once_with_the_nearest_name() -> None:
     """The mirrors of a topic take over its settings: what dc1 refuses, dc2 refuses too."""
-    unknown = KafkaError(KafkaError.INVALID_CONFIG, "Unknown topic config name: retention.byts")
-    at_dc1 = [(create(name), KafkaException(unknown)) for name in ("orders", "payments")]
-    at_dc2 = [(replace(create("orders"), address=topic_address("dc2", "orders")), KafkaException(unknown))]
+    unknown = RequestRefused(ErrorCode.INVALID_CONFIG, "Unknown topic config name: retention.byts")
+    at_dc1 = [(create(name), unknown) for name in ("orders", "payments")]
+    at_dc2 = [(replace(create("orders"), address=topic_address("dc2", "orders")), unknown)]
 
     (found,) = diagnostics({"dc1": at_dc1, "dc2": at_dc2})
 
@@ -184,6 +185,6 @@ def test_who_may_not_alter_is_warned(lab_sasl: Lab, fresh: Fresh) -> None:
 def test_a_broker_that_is_silent_is_told_once(lab: Lab) -> None:
     nowhere = replace(endpoint(lab, "dc1"), bootstrap="127.0.0.1:1")
 
-    found = verify_on_broker([create(f"t{number}") for number in range(3)], {"dc1": nowhere}, 1.0)
+    found = run(verify_on_broker([create(f"t{number}") for number in range(3)], {"dc1": nowhere}, 1.0))
 
     assert [one.code for one in found] == ["broker-check"]

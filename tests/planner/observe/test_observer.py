@@ -1,12 +1,12 @@
-"""Reading real clusters: names, details, pins; one that is down never keeps the other from being read."""
+"""ReadOptions real clusters: names, details, pins; one that is down never keeps the other from being read."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 
 import pytest
 from confluent_kafka import TopicCollection
 from confluent_kafka.admin import AdminClient
 
-from planner.kafka import ClusterEndpoint, topic_id_text
+from planner.kafka import ClusterClient, ClusterEndpoint
 from planner.model.diagnostic import ExitCode, Failure
 from planner.model.observed import (
     FEATURE_TOPIC_IDS,
@@ -20,22 +20,15 @@ from planner.model.observed import (
     TopicConfigsRequest,
     Unreachable,
 )
-from planner.model.topology import Cluster
-from planner.observe import Observer
+from planner.observe import ReadOptions
 from runtime.contract.spec.naming import REGISTRY
 from runtime.lab.lab import Lab
-from tests.endpoints import endpoint
+from tests.endpoints import endpoint, observed
+from tests.planner.apply.cut import id_text
 from tests.records import create_topic, wait_for, write
 
 pytestmark = pytest.mark.integration
 Fresh = Callable[[str], str]
-
-
-def observer(
-    endpoints: Mapping[str, ClusterEndpoint], pins: Mapping[str, str] | None = None, **more
-) -> Observer:
-    clusters = {name: Cluster(name, one.bootstrap, (pins or {}).get(name)) for name, one in endpoints.items()}
-    return Observer(clusters, endpoints, **more)
 
 
 def both(lab: Lab) -> dict[str, ClusterEndpoint]:
@@ -48,22 +41,20 @@ def create(lab: Lab, cluster: str, name: str, partitions: int = 1, **config: str
 
 
 def read(lab: Lab, request: Request) -> Observed:
-    with observer(both(lab)) as reading:
-        return reading.details(reading.names(), request)
+    return observed(both(lab), lambda _: request)
 
 
-def dc1(observed: Observed) -> ObservedCluster:
-    cluster = observed.reachable("dc1")
-    assert cluster is not None, observed.clusters["dc1"]
+def dc1(found: Observed) -> ObservedCluster:
+    cluster = found.reachable("dc1")
+    assert cluster is not None, found.clusters["dc1"]
     return cluster
 
 
 def test_names_tell_who_the_cluster_is_and_what_it_holds(lab: Lab, fresh: Fresh) -> None:
     name = fresh("orders")
     create(lab, "dc1", name, 3)
-    with observer(both(lab)) as reading:
-        observed = reading.names({"dc1": {fresh("absent")}})
-    cluster = dc1(observed)
+    found = observed(both(lab), named={"dc1": {fresh("absent")}})
+    cluster = dc1(found)
     assert cluster.id == lab.clusters["dc1"].cluster_id
     assert cluster.topics[name].replicas == ((1,), (1,), (1,))
     described = AdminClient(lab.clusters["dc1"].client)
@@ -72,12 +63,12 @@ def test_names_tell_who_the_cluster_is_and_what_it_holds(lab: Lab, fresh: Fresh)
     assert cluster.defaults["retention.ms"] == "604800000"
     assert {FEATURE_TRANSACTIONS, FEATURE_TOPIC_IDS} <= cluster.features
     assert cluster.hidden == frozenset()
-    assert observed.diagnostics == ()
-    assert observed.reachable("dc2") is not None
+    assert found.diagnostics == ()
+    assert found.reachable("dc2") is not None
 
 
 def topic_id(admin: AdminClient, name: str) -> str:
-    return topic_id_text(admin.describe_topics(TopicCollection([name]))[name].result(60).topic_id)
+    return id_text(admin.describe_topics(TopicCollection([name]))[name].result(60).topic_id)
 
 
 def test_details_are_what_was_asked_for_and_no_more(lab: Lab, fresh: Fresh) -> None:
@@ -119,16 +110,15 @@ def test_sizes_groups_and_acls_are_read_only_when_wanted(lab: Lab, fresh: Fresh)
 def test_the_registry_is_read_where_there_is_one(lab: Lab) -> None:
     asked: list[str] = []
 
-    def registry(of: ClusterEndpoint) -> tuple[RegistryEntry, ...]:
-        asked.append(of.cluster)
+    async def registry(of: ClusterClient) -> tuple[RegistryEntry, ...]:
+        asked.append(of.name)
         return ()
 
-    with observer(both(lab), read_registry=registry) as reading:
-        observed = reading.names()
+    found = observed(both(lab), options=ReadOptions(read_registry=registry))
     there = [
         name
         for name in ("dc1", "dc2")
-        if (cluster := observed.reachable(name)) and REGISTRY in cluster.internal_topics
+        if (cluster := found.reachable(name)) and REGISTRY in cluster.internal_topics
     ]
     assert sorted(asked) == there
 
@@ -139,11 +129,8 @@ def test_another_cluster_than_the_pinned_one_is_refused_before_anything_else(lab
     def progress(cluster: str, what: str, done: int, total: int) -> None:
         shown.append(what)
 
-    with (
-        observer(both(lab), {"dc1": "somebody-else"}, progress=progress) as reading,
-        pytest.raises(Failure) as refused,
-    ):
-        reading.names()
+    with pytest.raises(Failure) as refused:
+        observed(both(lab), options=ReadOptions(progress=progress), pins={"dc1": "somebody-else"})
     assert refused.value.exit_code is ExitCode.REFUSED
     assert "dc1 is pinned to cluster id somebody-else" in str(refused.value)
     assert set(shown) == {"connecting"}
@@ -151,41 +138,37 @@ def test_another_cluster_than_the_pinned_one_is_refused_before_anything_else(lab
 
 def test_a_cluster_that_is_down_is_named_and_the_other_is_read(lab: Lab) -> None:
     endpoints = {"dc1": ClusterEndpoint("dc1", "127.0.0.1:1"), "dc2": endpoint(lab, "dc2")}
-    with observer(endpoints) as reading:
-        observed = reading.details(reading.names(), {})
-    assert observed.clusters["dc1"] == Unreachable(
+    found = observed(endpoints)
+    assert found.clusters["dc1"] == Unreachable(
         "dc1", "127.0.0.1:1 refused the connection: nothing listens there", "look at the cluster's bootstrap"
     )
-    assert observed.reachable("dc2") is not None
+    assert found.reachable("dc2") is not None
 
 
 def test_one_of_several_bootstrap_servers_is_enough(lab: Lab) -> None:
     real = endpoint(lab, "dc1")
-    with observer(
-        {"dc1": ClusterEndpoint("dc1", f"127.0.0.1:1,no-such-host.invalid:9092,{real.bootstrap}")}
-    ) as reading:
-        assert dc1(reading.names()).id == lab.clusters["dc1"].cluster_id
+    several = ClusterEndpoint("dc1", f"127.0.0.1:1,no-such-host.invalid:9092,{real.bootstrap}")
+    assert dc1(observed({"dc1": several})).id == lab.clusters["dc1"].cluster_id
 
 
 def test_two_names_for_one_cluster_are_said_aloud(lab: Lab) -> None:
     same = endpoint(lab, "dc1").bootstrap
-    with observer({"dc1": ClusterEndpoint("dc1", same), "dc2": ClusterEndpoint("dc2", same)}) as reading:
-        (only,) = reading.names().diagnostics
+    endpoints = {name: ClusterEndpoint(name, same) for name in ("dc1", "dc2")}
+    (only,) = observed(endpoints).diagnostics
     assert only.code == "same-cluster"
 
 
 def test_a_topic_that_vanishes_between_names_and_details_is_gone(lab: Lab, fresh: Fresh) -> None:
     name = fresh("brief")
     create(lab, "dc1", name)
-    with observer(both(lab)) as reading:
-        observed = reading.names()
+
+    def wanted(names: Observed) -> Request:
+        assert name in dc1(names).topics
         admin = AdminClient(lab.clusters["dc1"].client)
         admin.delete_topics([name])[name].result(60)
         wait_for(lambda: name not in admin.list_topics(timeout=60).topics)
-        after = dc1(
-            reading.details(
-                observed, {"dc1": ClusterDetailsRequest({name: TopicConfigsRequest(explicit=True)})}
-            )
-        )
+        return {"dc1": ClusterDetailsRequest({name: TopicConfigsRequest(explicit=True)})}
+
+    after = dc1(observed(both(lab), wanted))
     assert name not in after.topics
     assert name not in after.hidden

@@ -1,6 +1,6 @@
 """Brokers of other ages are read as far as they can be, and named where they are too old."""
 
-from planner.kafka import ClusterEndpoint
+from planner.kafka import ClusterClient, ClusterEndpoint
 from planner.model.diagnostic import Failure, error
 from planner.model.observed import (
     FEATURE_INCREMENTAL,
@@ -12,9 +12,9 @@ from planner.model.observed import (
     TopicConfigsRequest,
     Unreachable,
 )
-from planner.model.topology import Cluster
-from planner.observe import Observer
+from planner.observe import ReadOptions
 from runtime.contract.spec.naming import REGISTRY
+from tests.endpoints import observed
 from tests.fakes.old_broker import API_VERSIONS, CLUSTER_ID, DESCRIBE_CONFIGS, METADATA, OldBroker
 
 KAFKA_2_3 = {0: 7, 1: 11, METADATA: 8, API_VERSIONS: 2, 22: 1, 24: 1, 26: 1, DESCRIBE_CONFIGS: 2, 44: 0}
@@ -24,16 +24,15 @@ KAFKA_0_10 = {0: 2, 1: 3, METADATA: 2, API_VERSIONS: 0}
 
 def observe(broker: OldBroker) -> Observed:
     there = ClusterEndpoint("dc1", f"127.0.0.1:{broker.port}")
-    with Observer({"dc1": Cluster("dc1", there.bootstrap)}, {"dc1": there}) as reading:
-        wanted = ClusterDetailsRequest({"orders": TopicConfigsRequest(explicit=True)})
-        return reading.details(reading.names(), {"dc1": wanted})
+    wanted = ClusterDetailsRequest({"orders": TopicConfigsRequest(explicit=True)})
+    return observed({"dc1": there}, lambda _: {"dc1": wanted})
 
 
 def test_the_oldest_that_will_do_is_read_in_its_own_versions() -> None:
     with OldBroker(KAFKA_2_3) as broker:
-        observed = observe(broker)
-        cluster = observed.reachable("dc1")
-    assert cluster is not None, observed.clusters["dc1"]
+        found = observe(broker)
+        cluster = found.reachable("dc1")
+    assert cluster is not None, found.clusters["dc1"]
     assert cluster.id == CLUSTER_ID
     assert cluster.features >= {FEATURE_TRANSACTIONS, FEATURE_INCREMENTAL}
     orders = cluster.topics["orders"]
@@ -42,15 +41,15 @@ def test_the_oldest_that_will_do_is_read_in_its_own_versions() -> None:
         "retention.ms": ("1000", ConfigSource.TOPIC)
     }
     assert cluster.default_partitions == 4
-    assert observed.diagnostics == ()
+    assert found.diagnostics == ()
     assert {(METADATA, 8), (DESCRIBE_CONFIGS, 2)} <= set(broker.asked)
 
 
 def test_a_broker_without_incremental_changes_is_read_and_named() -> None:
     with OldBroker(KAFKA_0_11) as broker:
-        observed = observe(broker)
-    assert observed.reachable("dc1") is not None, observed.clusters["dc1"]
-    (only,) = observed.diagnostics
+        found = observe(broker)
+    assert found.reachable("dc1") is not None, found.clusters["dc1"]
+    (only,) = found.diagnostics
     assert only.code == "broker-too-old"
     assert only.summary.endswith("is too old: it lacks incremental config changes (Kafka 2.3)")
     assert f"broker 1 (127.0.0.1:{broker.port}) of dc1" in only.summary
@@ -59,25 +58,21 @@ def test_a_broker_without_incremental_changes_is_read_and_named() -> None:
 def test_a_broker_from_before_transactions_is_named_with_all_that_it_lacks() -> None:
     with OldBroker(KAFKA_0_10) as broker:
         here = ClusterEndpoint("dc1", f"127.0.0.1:{broker.port}")
-        with Observer({"dc1": Cluster("dc1", here.bootstrap)}, {"dc1": here}) as reading:
-            observed = reading.names()
-    (only,) = observed.diagnostics
+        found = observed({"dc1": here})
+    (only,) = found.diagnostics
     assert "message format v2 (Kafka 0.11) and transactions (Kafka 0.11)" in only.summary
-    cluster = observed.reachable("dc1")
+    cluster = found.reachable("dc1")
     assert cluster is not None
     assert "too old" in cluster.unreadable["defaults"]
 
 
 def test_a_registry_that_can_not_be_read_makes_its_cluster_unknown_not_unowned() -> None:
-    def broken(of: ClusterEndpoint) -> tuple[RegistryEntry, ...]:
-        raise Failure(error(f"{REGISTRY} at {of.cluster} cannot be used", "look at it"))
+    async def broken(of: ClusterClient) -> tuple[RegistryEntry, ...]:
+        raise Failure(error(f"{REGISTRY} at {of.name} cannot be used", "look at it"))
 
     with OldBroker(KAFKA_2_3, REGISTRY) as broker:
         here = ClusterEndpoint("dc1", f"127.0.0.1:{broker.port}")
-        with Observer(
-            {"dc1": Cluster("dc1", here.bootstrap)}, {"dc1": here}, read_registry=broken
-        ) as reading:
-            found = reading.names().clusters["dc1"]
+        found = observed({"dc1": here}, options=ReadOptions(read_registry=broken)).clusters["dc1"]
     assert found == Unreachable("dc1", f"{REGISTRY} at dc1 cannot be used", "look at it")
 
 

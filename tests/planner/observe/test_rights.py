@@ -1,13 +1,14 @@
 """Rights on names that do not exist: what brokers tell of them, and that asking changes nothing."""
 
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 from confluent_kafka.admin import AdminClient
 
-from planner.kafka import ClusterEndpoint
+from planner.kafka import ClusterEndpoint, run_at
 from planner.model.diagnostic import Failure
 from planner.observe.rights import missing_on_existing, missing_rights
 from runtime.lab.cluster import LabKafkaCluster
@@ -18,6 +19,15 @@ from tests.rights import Right, principal, rights
 pytestmark = pytest.mark.integration
 
 TIMEOUT_S = 30.0
+
+
+def missing(at: ClusterEndpoint, name: str, user: str) -> list[str]:
+    """The rights that are missing on a topic and a group of this name, neither of which exists."""
+    return run_at(
+        at,
+        lambda client: missing_rights(client, [name], [name], f"User:{user}", timeout_s=TIMEOUT_S),
+        TIMEOUT_S,
+    )
 
 
 def endpoint(cluster: LabKafkaCluster, user: str = "", folder: Path = Path()) -> ClusterEndpoint:
@@ -53,7 +63,7 @@ SEES = Right("CLUSTER", "kafka-cluster", False, ("DESCRIBE",), "")
 
 
 @pytest.mark.parametrize(
-    ("granted", "missing"),
+    ("granted", "lacking"),
     [
         ([SEES, *scratch_rights()], []),
         # Without DESCRIBE on the cluster no ACL can be read, so DELETE is asked of topics that exist.
@@ -81,16 +91,14 @@ def test_each_right_that_is_missing_is_named_and_nothing_is_made(
     fresh: Callable[[str], str],
     tmp_path: Path,
     granted: list[Right],
-    missing: list[str],
+    lacking: list[str],
 ) -> None:
     cluster, user = lab_sasl.clusters["dc1"], fresh("canary")
     principal(cluster, user, granted, tmp_path)
     before = names(cluster)
     name = f"__drill.{fresh('run')}.orders"
-    found = missing_rights(
-        endpoint(cluster, user, tmp_path), [name], [name], f"User:{user}", timeout_s=TIMEOUT_S
-    )
-    assert found == [one.format(name) for one in missing]
+    found = missing(endpoint(cluster, user, tmp_path), name, user)
+    assert found == [one.format(name) for one in lacking]
     assert names(cluster) == before
 
 
@@ -98,7 +106,7 @@ def test_a_super_user_needs_no_rule(lab_sasl: Lab, fresh: Callable[[str], str]) 
     cluster = lab_sasl.clusters["dc1"]
     name = f"__drill.{fresh('run')}.orders"
     user: Any = cluster.client["sasl.username"]
-    assert missing_rights(endpoint(cluster), [name], [name], f"User:{user}", timeout_s=TIMEOUT_S) == []
+    assert missing(endpoint(cluster), name, user) == []
 
 
 def test_rights_on_a_topic_that_exists_are_asked_of_the_broker(
@@ -108,7 +116,8 @@ def test_rights_on_a_topic_that_exists_are_asked_of_the_broker(
     principal(cluster, user, scratch_rights(("TOPIC", "DELETE")), tmp_path)
     create_topic(cluster.client, topic)
     own = endpoint(cluster, user, tmp_path)
-    assert missing_on_existing(own, [topic], TIMEOUT_S) == [f"DELETE on topic {topic}"]
-    assert missing_on_existing(endpoint(cluster), [topic], TIMEOUT_S) == []
+    asking = partial(missing_on_existing, topics=[topic])
+    assert run_at(own, asking, TIMEOUT_S) == [f"DELETE on topic {topic}"]
+    assert run_at(endpoint(cluster), asking, TIMEOUT_S) == []
     with pytest.raises(Failure, match="exists at dc1"):
-        missing_rights(own, [topic], [topic], f"User:{user}", timeout_s=TIMEOUT_S)
+        missing(own, topic, user)

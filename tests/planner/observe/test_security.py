@@ -22,10 +22,10 @@ from planner.model.observed import (
     TopicConfigsRequest,
     Unreachable,
 )
-from planner.model.topology import AclRule, Cluster, QuotaEntity
-from planner.observe import Observer
+from planner.model.topology import AclRule, QuotaEntity
 from runtime.lab.lab import Lab
 from tests.endpoints import endpoint
+from tests.endpoints import observed as observed_at
 from tests.records import create_topic, wait_for
 
 pytestmark = pytest.mark.integration
@@ -35,9 +35,8 @@ Fresh = Callable[[str], str]
 def observe(
     one: ClusterEndpoint, wanted: ClusterDetailsRequest | None = None, named: frozenset[str] = frozenset()
 ) -> Observed:
-    with Observer({"dc1": Cluster("dc1", one.bootstrap)}, {"dc1": one}) as reading:
-        observed = reading.names({"dc1": named})
-        return reading.details(observed, {"dc1": wanted or ClusterDetailsRequest()})
+    request = {"dc1": wanted or ClusterDetailsRequest()}
+    return observed_at({"dc1": one}, lambda _: request, named={"dc1": named})
 
 
 def cluster(observed: Observed) -> ObservedCluster:

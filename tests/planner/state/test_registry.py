@@ -2,7 +2,8 @@
 
 import pytest
 
-from planner.kafka import ClusterEndpoint, producer
+from planner.kafka import ClusterClient, ClusterEndpoint, run_at
+from planner.kafka.log import LogWriter
 from planner.model.address import topic_address
 from planner.model.diagnostic import Failure
 from planner.model.observed import RegistryEntry
@@ -20,6 +21,7 @@ from planner.state.internal_topics import (
 )
 from runtime.contract.spec.naming import HISTORY, REGISTRY
 from tests.endpoints import endpoint
+from tests.fakes.loops import in_loop
 from tests.labs import spec
 from tests.ports import free_port
 
@@ -40,45 +42,52 @@ def test_an_entry_of_a_newer_repl_is_not_guessed_at():
 
 @pytest.mark.integration
 def test_a_cluster_that_was_never_applied_to_owns_nothing(own_lab, fresh):
-    assert read_registry(endpoint(own_lab(spec("dc1")), "dc1")) == ()
+    assert run_at(endpoint(own_lab(spec("dc1")), "dc1"), read_registry) == ()
 
 
 @pytest.mark.integration
-def test_written_overwritten_and_removed(lab, fresh):
-    place = endpoint(lab, "dc1")
-    internal_topics.ensure(place, [REGISTRY], Internal())
+@in_loop
+async def test_written_overwritten_and_removed(lab, fresh):
     first, second = owned(fresh("first")), owned(fresh("second"))
-    writer = RegistryWriter(producer(place))
-    writer.write(own=[first, second])
     changed = owned(first.address.name, protect=True)
-    writer.write(own=[changed], disown=[second.address])
-    entries = {entry.address: entry for entry in read_registry(place)}
+    async with ClusterClient(endpoint(lab, "dc1")) as client:
+        await internal_topics.ensure(client, [REGISTRY], Internal())
+        log = LogWriter(client)
+        writer = RegistryWriter(log)
+        await writer.write(own=[first, second])
+        await writer.write(own=[changed], disown=[second.address])
+        log.close()
+        entries = {entry.address: entry for entry in await read_registry(client)}
     assert entries[first.address] == changed
     assert second.address not in entries
 
 
 @pytest.mark.integration
-def test_a_journal_is_read_back_with_what_was_never_answered(lab, fresh):
-    places = {name: endpoint(lab, name) for name in ("dc1", "dc2")}
-    for place in places.values():
-        internal_topics.ensure(place, [HISTORY], Internal())
+@in_loop
+async def test_a_journal_is_read_back_with_what_was_never_answered(lab, fresh):
     applied = ApplyRecord(
         fresh("apply"), "shop", "apply", "d1", "ada", "ops1", 7, "abc123", {"dc1": "x"}, 2, 1_000
     )
-    journal = Journal(applied, {name: producer(place) for name, place in places.items()})
-    journal.begin([])
-    journal.sent("dc1", ["one"])
-    journal.ended("dc1", {"one": StepResult("done", "", 0.5)})
-    journal.sent("dc2", ["two"])
-    told = [read_history(place, print) for place in places.values()]
-    found = {one.id: one for one in merge(told)}[applied.id]
-    assert found.result is None
-    assert found.outcomes == {
-        "one": StepResult("done", "", 0.5),
-        "two": StepResult("sent", "the answer was not noted"),
-    }
-    journal.finish("failed", 9_000)
-    again = {one.id: one for one in read_history(places["dc1"], print)}
+    async with ClusterClient(endpoint(lab, "dc1")) as dc1, ClusterClient(endpoint(lab, "dc2")) as dc2:
+        for client in (dc1, dc2):
+            await internal_topics.ensure(client, [HISTORY], Internal())
+        logs = {client.name: LogWriter(client) for client in (dc1, dc2)}
+        journal = Journal(applied, logs)
+        await journal.begin([])
+        await journal.sent("dc1", ["one"])
+        await journal.ended("dc1", {"one": StepResult("done", "", 0.5)})
+        await journal.sent("dc2", ["two"])
+        histories = [await read_history(client, print) for client in (dc1, dc2)]
+        found = {one.id: one for one in merge(histories)}[applied.id]
+        assert found.result is None
+        assert found.outcomes == {
+            "one": StepResult("done", "", 0.5),
+            "two": StepResult("sent", "the answer was not noted"),
+        }
+        await journal.finish("failed", 9_000)
+        again = {one.id: one for one in await read_history(dc1, print)}
+        for log in logs.values():
+            log.close()
     assert (again[applied.id].result, again[applied.id].finished_ms) == ("failed", 9_000)
 
 
@@ -86,4 +95,4 @@ def test_a_journal_is_read_back_with_what_was_never_answered(lab, fresh):
 def test_a_cluster_that_is_gone_is_an_error_with_a_way_out():
     place = ClusterEndpoint("dc1", f"127.0.0.1:{free_port()}")
     with pytest.raises(Failure, match="cannot be used"):
-        internal_topics.ensure(place, [REGISTRY], Internal())
+        run_at(place, lambda client: internal_topics.ensure(client, [REGISTRY], Internal()))

@@ -8,6 +8,7 @@ import pytest
 from msgspec import structs
 
 from planner.diff.differ import declaring_nothing
+from planner.kafka import run
 from planner.model.address import Address, Kind, topic_address
 from planner.model.diagnostic import ExitCode, Failure, error
 from planner.model.observed import RegistryEntry, TopicConfigsRequest
@@ -18,7 +19,7 @@ from planner.observe.broker_check import BROKER_OUTDATED
 from planner.plan import with_diagnostics
 from planner.plan.staleness import stale_diagnostic
 from planner.workflows.applying.apply import to_run_again
-from planner.workflows.audit.access import cluster_access, completed
+from planner.workflows.audit.access import cluster_access
 from planner.workflows.audit.replication_status import status_request
 from planner.workflows.observing import request_for
 from planner.workflows.plans import PlanningInput, settled
@@ -121,10 +122,10 @@ def test_the_answer_of_a_request_is_not_made_a_text():
     async def ask() -> Large:
         return Large()
 
-    assert isinstance(completed(ask()), Large)
+    assert isinstance(run(ask()), Large)
     assert Large.shown == 0
     asyncio.run(ask())
-    assert Large.shown > 0, "asyncio.run does it no more: `completed` is not needed"
+    assert Large.shown > 0, "asyncio.run does it no more: `run` needs no list"
 
 
 EMPTY = topology()

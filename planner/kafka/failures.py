@@ -1,4 +1,4 @@
-"""Failures between the control plane and a broker, in words for users: each has a hint.
+"""Failures between the control plane and a cluster, in words for users: each has a hint.
 
 A broker that broke a fresh connection is probed: which protocol does its port speak? Each question is a small
 connection of its own, so the answer is a fact and not a guess.
@@ -14,6 +14,7 @@ from typing import TypeVar
 
 from msgspec import Struct
 
+from planner.model.diagnostic import Failure, error
 from runtime.contract.client.secrets import redacted
 from runtime.contract.client.settings import Password, SecurityProtocol, WireSettings
 from runtime.kafka.auth.login import LoginError
@@ -36,39 +37,98 @@ from runtime.kafka.protocol.handshake import OldApiVersionsRequest, SaslHandshak
 from runtime.kafka.protocol.request import Api, Reader, Request, frame
 
 
-class WireFailure(Exception):
-    """`why` is one clause without a full stop; `way_out` may be empty.
+class ClusterFailure(Failure):
+    """`why` is one clause without a full stop; `hint` may be empty.
 
-    A secret that a broker repeats in its error is left out of `why`.
+    `transient` says whether the same request may succeed later. A secret that a broker repeats in its error
+    is left out of `why`.
     """
 
-    def __init__(self, why: str, way_out: str = "") -> None:
+    transient = False
+
+    def __init__(self, why: str, hint: str = "") -> None:
         self.why = redacted(why)
-        super().__init__(self.why)
-        self.way_out = way_out
+        self.hint = hint
+        super().__init__(error(self.why, hint))
+
+    @property
+    def explained(self) -> str:
+        """`why`, with the hint if there is one."""
+        return f"{self.why}; {self.hint}" if self.hint else self.why
 
 
-class NoConnection(WireFailure):
+class NoConnection(ClusterFailure):
     """No connection: refused, unknown host, or no route. Another address or a later try may help."""
 
+    transient = True
 
-class NoAnswer(WireFailure):
+
+class NoAnswer(ClusterFailure):
     """Connected, and no answer within the timeout."""
 
+    transient = True
 
-class Closed(WireFailure):
+
+class Closed(ClusterFailure):
     """The connection broke while it was used."""
 
-
-class Refused(WireFailure):
-    """The broker or TLS refused. The same request is refused again."""
+    transient = True
 
 
-class Unreadable(WireFailure):
+class Refused(ClusterFailure):
+    """The broker or TLS refused the connection. Another attempt is refused again."""
+
+
+class Unreadable(ClusterFailure):
     """The broker answers and does not return the data, usually for a missing right.
 
     Other data can still be read.
     """
+
+
+class TooOld(Unreadable):
+    """The broker at `where` does not know the request."""
+
+    def __init__(self, where: str, request: str) -> None:
+        super().__init__(f"{where} is too old: it does not know {request}")
+        self.where = where
+
+
+class RequestRefused(ClusterFailure):
+    """The broker answered with an error. `why` is its text, and the error's name as Kafka's docs have it."""
+
+    def __init__(self, code: ErrorCode, message: str | None = None) -> None:
+        text = message or meaning(code)
+        super().__init__(text if code.name in text else f"{text} ({code.name})")
+        self.code = code
+        self.transient = code in _TRANSIENT
+
+
+# A missing topic is not transient: only the caller knows whether it is about to exist.
+_TRANSIENT = frozenset(
+    {
+        ErrorCode.REQUEST_TIMED_OUT,
+        ErrorCode.NOT_CONTROLLER,
+        ErrorCode.LEADER_NOT_AVAILABLE,
+        ErrorCode.NOT_LEADER_OR_FOLLOWER,
+        ErrorCode.FENCED_LEADER_EPOCH,
+        ErrorCode.UNKNOWN_LEADER_EPOCH,
+        ErrorCode.OFFSET_NOT_AVAILABLE,
+        ErrorCode.BROKER_NOT_AVAILABLE,
+        ErrorCode.REPLICA_NOT_AVAILABLE,
+        ErrorCode.KAFKA_STORAGE_ERROR,
+        ErrorCode.NETWORK_EXCEPTION,
+        ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
+        ErrorCode.COORDINATOR_NOT_AVAILABLE,
+        ErrorCode.NOT_COORDINATOR,
+        ErrorCode.CONCURRENT_TRANSACTIONS,
+        ErrorCode.NOT_ENOUGH_REPLICAS,
+        ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND,
+        ErrorCode.THROTTLING_QUOTA_EXCEEDED,
+        ErrorCode.UNKNOWN_TOPIC_ID,
+        ErrorCode.UNSTABLE_OFFSET_COMMIT,
+    }
+)
 
 
 def meaning(code: ErrorCode, message: str | None = None) -> str:
@@ -197,7 +257,7 @@ class Peer(Struct, frozen=True):
     timeout_s: float
 
 
-def why_no_connection(failure: WireError, peer: Peer) -> WireFailure:
+def why_no_connection(failure: WireError, peer: Peer) -> ClusterFailure:
     """Returns why no connection or no login was possible."""
     match failure:
         case TimedOut():
@@ -223,7 +283,7 @@ def why_no_connection(failure: WireError, peer: Peer) -> WireFailure:
             return Refused(str(failure))
 
 
-def why_no_answer(failure: WireError, peer: Peer, *, first: bool) -> WireFailure:
+def why_no_answer(failure: WireError, peer: Peer, *, first: bool) -> ClusterFailure:
     """Returns why an open connection gave no answer. `first`: it was the first request after the login."""
     match failure:
         case TimedOut():
@@ -235,8 +295,7 @@ def why_no_answer(failure: WireError, peer: Peer, *, first: bool) -> WireFailure
                 return no_login(peer.address, peer.where, peer.settings, _reason(failure))
             return Closed(f"{peer.where} closed the connection ({_reason(failure)})")
         case Unsupported():
-            name = failure.api.title().replace("_", "")
-            return Unreadable(f"{peer.where} is too old: it does not know {name}")
+            return TooOld(peer.where, failure.api.title().replace("_", ""))
         case AuthenticationFailed():
             return _not_authenticated(failure, peer)
         case _:
@@ -257,7 +316,7 @@ def _unsupported_login(failure: Unsupported, peer: Peer) -> Refused:
     return Refused(f"{peer.where} is too old for this SASL login", "it is older than Kafka 1.0")
 
 
-def _late_connection(failure: TimedOut, peer: Peer) -> WireFailure:
+def _late_connection(failure: TimedOut, peer: Peer) -> ClusterFailure:
     seconds = f"{peer.timeout_s:.3g} s"
     if failure.reached is Reached.ANSWERED:
         return NoAnswer(
@@ -286,7 +345,7 @@ def _malformed(failure: Malformed, peer: Peer) -> Refused:
     return Refused(f"{peer.where} does not keep to Kafka's protocol: {why}", "is it a Kafka broker?")
 
 
-def _no_connection(failure: ConnectionFailure, peer: Peer) -> WireFailure:
+def _no_connection(failure: ConnectionFailure, peer: Peer) -> ClusterFailure:
     tls = peer.settings.security.tls
     if failure.reached is Reached.NOTHING:
         return _unreached(failure, peer)
@@ -295,7 +354,7 @@ def _no_connection(failure: ConnectionFailure, peer: Peer) -> WireFailure:
     return Closed(f"{peer.where} closed the connection ({_reason(failure)})")
 
 
-def _unreached(failure: ConnectionFailure, peer: Peer) -> WireFailure:
+def _unreached(failure: ConnectionFailure, peer: Peer) -> ClusterFailure:
     host = peer.address[0]
     match failure.__cause__:
         case socket.gaierror() as unknown:

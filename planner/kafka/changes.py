@@ -1,0 +1,109 @@
+"""The request that carries out steps of one kind at a cluster, and what the brokers refused of it."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, cast
+
+from planner.kafka.failures import RequestRefused
+from planner.kafka.principals import binding_of, kafka_entity
+from planner.model.step import Step
+from planner.plan.steps.acls import CreateAcl, DeleteAcl
+from planner.plan.steps.quotas import AlterQuota
+from planner.plan.steps.topics import AlterConfigs, CreateTopic, DeleteTopic, GrowPartitions, Reassign
+from runtime.kafka.protocol.administration import (
+    AlterClientQuotasRequest,
+    AlterClientQuotasResponse,
+    AlterReassignmentsRequest,
+    AlterReassignmentsResponse,
+    QuotaAlteration,
+    Refusal,
+)
+from runtime.kafka.protocol.changes import (
+    BROKERS_DEFAULT,
+    AclsResponse,
+    AlterConfigsRequest,
+    ConfigAlteration,
+    CreateAclsRequest,
+    CreatePartitionsRequest,
+    CreateTopicsRequest,
+    DeleteAclsRequest,
+    DeleteTopicsRequest,
+    NewTopic,
+    TopicsResponse,
+)
+from runtime.kafka.protocol.offsets import TopicPartition
+from runtime.kafka.protocol.request import Request
+
+Response = TopicsResponse | AclsResponse | AlterClientQuotasResponse | AlterReassignmentsResponse
+
+
+def change_request(
+    steps: Sequence[Step], timeout_ms: int, *, validate_only: bool = False
+) -> Request[Response]:
+    """Returns the request for steps of one kind. With `validate_only` the brokers change nothing."""
+    batch = cast(Sequence[Any], steps)
+    match steps[0]:
+        case CreateTopic():
+            topics = [
+                NewTopic(
+                    step.topic,
+                    step.partitions or BROKERS_DEFAULT,
+                    step.replication or BROKERS_DEFAULT,
+                    step.config,
+                )
+                for step in batch
+            ]
+            return CreateTopicsRequest(topics, timeout_ms, validate_only)
+        case GrowPartitions():
+            counts = {step.topic: step.new for step in batch}
+            return CreatePartitionsRequest(counts, timeout_ms, validate_only)
+        case AlterConfigs():
+            alterations = [ConfigAlteration(step.topic, step.set, step.unset) for step in batch]
+            return AlterConfigsRequest(alterations, validate_only)
+        case AlterQuota():
+            limits = [QuotaAlteration(kafka_entity(step.entity), step.set, step.unset) for step in batch]
+            return AlterClientQuotasRequest(limits, validate_only)
+        case DeleteTopic():
+            return DeleteTopicsRequest([step.topic for step in batch], timeout_ms)
+        case CreateAcl():
+            return CreateAclsRequest([binding_of(step.rule) for step in batch])
+        case DeleteAcl():
+            return DeleteAclsRequest([binding_of(step.rule) for step in batch])
+        case Reassign():
+            replicas = {
+                TopicPartition(step.topic, partition): brokers
+                for step in batch
+                for partition, brokers in enumerate(step.replicas)
+            }
+            return AlterReassignmentsRequest(replicas, timeout_ms)
+        case step:
+            raise TypeError(f"no request of Kafka carries out {type(step).__name__}")
+
+
+def refusals_of(steps: Sequence[Step], response: Response) -> dict[str, RequestRefused]:
+    """Returns the refusal of each step that was refused, by the step's id."""
+    return {
+        step.id: RequestRefused(refusal.error, refusal.message)
+        for number, step in enumerate(steps)
+        if (refusal := _refusal(cast(Any, step), number, response)) is not None
+    }
+
+
+def _refusal(step: Any, number: int, response: Response) -> Refusal | None:
+    match response:
+        case TopicsResponse():
+            return response.refused.get(step.topic)
+        case AclsResponse():
+            return response.results[number] if number < len(response.results) else None
+        case AlterClientQuotasResponse():
+            return response.refused.get(frozenset(kafka_entity(step.entity).items()))
+        case AlterReassignmentsResponse():
+            return response.refusal or _of_partitions(step, response.refused)
+
+
+def _of_partitions(step: Reassign, refused: Mapping[TopicPartition, Refusal]) -> Refusal | None:
+    """Returns the first refusal of a partition of the topic, with the partition named."""
+    for place, refusal in refused.items():
+        if place.topic == step.topic:
+            text = f"partition {place.partition} of {place.topic}: {refusal.message or ''}".rstrip(": ")
+            return Refusal(refusal.error, text)
+    return None

@@ -1,0 +1,99 @@
+"""Makes confluent-kafka clients: for records that people, drills and tests write and read.
+
+The control plane itself asks and changes clusters with `planner.kafka.client`. The log lines of these clients
+are discarded; callers report the errors with `explain`.
+"""
+
+from collections.abc import Callable, Mapping
+from typing import Any, TypeVar
+
+from confluent_kafka import Consumer, KafkaError, KafkaException, Producer
+from confluent_kafka.admin import AdminClient
+
+from planner.kafka.client import ClusterEndpoint
+from planner.model.diagnostic import Failure, error
+from runtime.contract.client.secrets import redacted, without_quoted_value
+from runtime.contract.client.settings import ClientSettingsError
+from runtime.kafka.confluent import client_config
+
+Client = TypeVar("Client", AdminClient, Producer, Consumer)
+
+
+def client_settings(endpoint: ClusterEndpoint) -> dict[str, Any]:
+    """Returns librdkafka's settings for any client of a cluster.
+
+    Failure for settings that are refused; the message quotes no value.
+    """
+    try:
+        return client_config(endpoint.bootstrap, endpoint.settings, endpoint.token_command)
+    except ClientSettingsError as wrong:
+        raise _failure(endpoint, f"{wrong.key}: {wrong.why}", wrong.way_out) from None
+
+
+def _client(
+    kind: Callable[[dict[str, Any]], Client], endpoint: ClusterEndpoint, more: Mapping[str, Any]
+) -> Client:
+    """Makes a client. Raises Failure for refused settings; the message quotes no value."""
+    settings = client_settings(endpoint)
+    try:
+        return kind({**settings, **more})
+    except KafkaException as failure:
+        raise _failure(endpoint, without_quoted_value(failure.args[0].str()), "") from None
+
+
+def _failure(endpoint: ClusterEndpoint, why: str, way_out: str) -> Failure:
+    return Failure(
+        error(
+            f"no client for {endpoint.cluster} can be made: {why}",
+            way_out or f"look at client: of cluster {endpoint.cluster}",
+            code="client",
+        )
+    )
+
+
+def admin(endpoint: ClusterEndpoint) -> AdminClient:
+    client = _client(AdminClient, endpoint, {})
+    if endpoint.token_command is not None:
+        client.poll(0)  # makes librdkafka ask for the first token
+    return client
+
+
+def producer(endpoint: ClusterEndpoint) -> Producer:
+    """Returns a producer: every acknowledged record is on all in-sync replicas, once and in order."""
+    return _client(
+        Producer,
+        endpoint,
+        {"enable.idempotence": True, "acks": "all", "linger.ms": 2, "compression.type": "lz4"},
+    )
+
+
+def consumer(endpoint: ClusterEndpoint) -> Consumer:
+    """Returns a consumer that reads by assignment. It never joins a group and never commits."""
+    return _client(
+        Consumer,
+        endpoint,
+        {
+            "group.id": "__repl.reader",
+            "enable.auto.commit": False,
+            "enable.partition.eof": True,
+            "auto.offset.reset": "earliest",
+            "allow.auto.create.topics": False,
+            "fetch.wait.max.ms": 50,
+        },
+    )
+
+
+def error_of(failure: BaseException) -> KafkaError | None:
+    """Returns the KafkaError inside an exception of confluent-kafka; None if there is none."""
+    if isinstance(failure, KafkaException) and failure.args and isinstance(failure.args[0], KafkaError):
+        return failure.args[0]
+    return None
+
+
+def explain(failure: BaseException) -> str:
+    """Returns one line for the user: the broker's text and the error's name, without any secret."""
+    error = error_of(failure)
+    if error is None:
+        return redacted(str(failure)) or type(failure).__name__
+    name, text = error.name(), redacted(error.str())
+    return text if name.lstrip("_") in text else f"{text} ({name.lstrip('_')})"

@@ -1,0 +1,158 @@
+"""ACL rules, client quotas and SCRAM users: read from a cluster, and named as a topology names them."""
+
+from collections.abc import Iterable, Mapping
+
+from planner.kafka.client import BrokerConnection, ClusterClient
+from planner.kafka.failures import TooOld, Unreadable, meaning
+from planner.model.observed import ScramUser
+from planner.model.topology import AclRule, QuotaEntity
+from planner.model.topology.quotas import DEFAULT_ENTITY, entity_of, number
+from runtime.kafka.errors import ErrorCode
+from runtime.kafka.protocol.administration import (
+    AclBinding,
+    DescribeAclsRequest,
+    DescribeClientQuotasRequest,
+    DescribeScramRequest,
+    QuotaEntry,
+)
+
+RESOURCE_TYPES = {
+    2: "TOPIC",
+    3: "GROUP",
+    4: "CLUSTER",
+    5: "TRANSACTIONAL_ID",
+    6: "DELEGATION_TOKEN",
+    7: "USER",
+}
+OPERATIONS = {
+    2: "ALL",
+    3: "READ",
+    4: "WRITE",
+    5: "CREATE",
+    6: "DELETE",
+    7: "ALTER",
+    8: "DESCRIBE",
+    9: "CLUSTER_ACTION",
+    10: "DESCRIBE_CONFIGS",
+    11: "ALTER_CONFIGS",
+    12: "IDEMPOTENT_WRITE",
+    13: "CREATE_TOKENS",
+    14: "DESCRIBE_TOKENS",
+    15: "TWO_PHASE_COMMIT",
+}
+_LITERAL, _PREFIXED = 3, 4
+_DENY, _ALLOW = 2, 3
+_TYPE_NUMBERS = {name: number for number, name in RESOURCE_TYPES.items()}
+_OPERATION_NUMBERS = {name: number for number, name in OPERATIONS.items()}
+_MECHANISMS = {1: "SCRAM-SHA-256", 2: "SCRAM-SHA-512"}
+
+Limits = Mapping[str, float]
+
+
+async def read_acls(client: ClusterClient) -> tuple[AclRule, ...] | None:
+    """Returns the rules, sorted; None if the cluster has no authorizer. Rules of unknown kinds
+    are left out.
+    """
+    answer = await client.ask(DescribeAclsRequest())
+    if answer.error is ErrorCode.SECURITY_DISABLED:
+        return None
+    if answer.error:
+        raise Unreadable(
+            f"not authorized to describe the ACLs of {client.name} ({meaning(answer.error)})",
+            "it needs DESCRIBE on the cluster",
+        )
+    return tuple(
+        sorted(
+            AclRule(
+                client.name,
+                RESOURCE_TYPES[binding.resource_type],
+                binding.resource,
+                "PREFIXED" if binding.pattern == _PREFIXED else "LITERAL",
+                binding.principal,
+                binding.host,
+                OPERATIONS[binding.operation],
+                "DENY" if binding.permission == _DENY else "ALLOW",
+            )
+            for binding in answer.bindings
+            if binding.resource_type in RESOURCE_TYPES and binding.operation in OPERATIONS
+        )
+    )
+
+
+def binding_of(rule: AclRule) -> AclBinding:
+    """Returns a rule in Kafka's numbers."""
+    return AclBinding(
+        _TYPE_NUMBERS[rule.resource_type],
+        rule.resource,
+        _PREFIXED if rule.pattern == "PREFIXED" else _LITERAL,
+        rule.principal,
+        rule.host,
+        _OPERATION_NUMBERS[rule.operation],
+        _DENY if rule.permission == "DENY" else _ALLOW,
+    )
+
+
+async def read_quotas(
+    client: ClusterClient, broker: BrokerConnection | None = None
+) -> dict[QuotaEntity, Limits]:
+    """Returns the limits of each entity, as any broker shows them, or as this one does.
+
+    Raises Unreadable without the right, and before Kafka 2.6.
+    """
+    request = DescribeClientQuotasRequest()
+    try:
+        answer = await (client.ask(request) if broker is None else broker.call(request))
+    except TooOld as failure:
+        raise Unreadable(f"{failure.where} does not list client quotas: it is older than Kafka 2.6") from None
+    if answer.error:
+        raise Unreadable(
+            f"not authorized to describe the client quotas of {client.name} ({meaning(answer.error)})",
+            "it needs DESCRIBE_CONFIGS on the cluster",
+        )
+    return quotas_of(answer.entries, client.name)
+
+
+def quotas_of(entries: Iterable[QuotaEntry], cluster: str) -> dict[QuotaEntity, Limits]:
+    """Returns the limits of each entity, sorted. Entities of types that are no client's are left out."""
+    quotas: dict[QuotaEntity, Limits] = {}
+    for entry in entries:
+        # A user that is really named <default> can't be told from the default in a topology.
+        if DEFAULT_ENTITY in entry.entity.values():
+            continue
+        parts = {kind: DEFAULT_ENTITY if name is None else name for kind, name in entry.entity.items()}
+        entity = entity_of(parts)
+        if entity is not None and entry.values:
+            try:
+                quotas[entity] = {key: number(value) for key, value in sorted(entry.values.items())}
+            except ValueError as wrong:
+                raise Unreadable(f"the client quotas of {cluster} can't be read: {wrong}") from None
+    return dict(sorted(quotas.items(), key=lambda pair: pair[0].name))
+
+
+def kafka_entity(entity: QuotaEntity) -> dict[str, str | None]:
+    """Returns the parts of an entity as Kafka's requests have them: None is the default of its type."""
+    return {kind: None if name == DEFAULT_ENTITY else name for kind, name in entity.parts.items()}
+
+
+async def read_scram_users(client: ClusterClient) -> tuple[ScramUser, ...]:
+    """Returns the users with SCRAM credentials, sorted. Kafka never returns their secrets.
+
+    Raises Unreadable without the right, and before Kafka 2.7.
+    """
+    try:
+        answer = await client.ask(DescribeScramRequest())
+    except TooOld as failure:
+        raise Unreadable(f"{failure.where} does not list SCRAM users: it is older than Kafka 2.7") from None
+    if answer.error:
+        raise Unreadable(
+            f"not authorized to describe the SCRAM users of {client.name} ({meaning(answer.error)})",
+            "it needs DESCRIBE on the cluster",
+        )
+    return tuple(
+        ScramUser(
+            user.name,
+            tuple(_MECHANISMS.get(kind, f"mechanism {kind}") for kind in sorted(user.iterations)),
+        )
+        for user in sorted(answer.users, key=lambda user: user.name)
+        if user.error is ErrorCode.NONE
+    )
