@@ -420,9 +420,9 @@ async def _found(asked: "StatusRequest", within_s: float, wait_s: float) -> tupl
 
     loop = asyncio.get_running_loop()
     deadline = loop.time() + wait_s
-    async with StatusReader(asked, within_s, times=False) as looker:
+    async with StatusReader(asked, within_s, times=False) as reader:
         while True:
-            found = tuple(waits_of(join(asked, await looker.read())))
+            found = tuple(waits_of(join(asked, await reader.read())))
             if not found or loop.time() >= deadline:
                 return found
             await asyncio.sleep(_LOOK_S)

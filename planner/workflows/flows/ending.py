@@ -114,11 +114,11 @@ async def _until_copied(
     deadline = loop.time() + seconds
     silence = SourceSilence()
     shown = ""
-    async with StatusReader(status_request(topology), SILENT_MS / 1000) as looker:
-        before = await looker.read()
+    async with StatusReader(status_request(topology), SILENT_MS / 1000) as reader:
+        before = await reader.read()
         while True:
-            now = await looker.read()
-            status = join(looker.asked, now, before)
+            now = await reader.read()
+            status = join(reader.request, now, before)
             seen = next(one for one in status.flows if one.name == flow.name)
             answers = seen.source_answers and seen.destination_answers
             waits_for = left_of(chosen(seen) if chosen is not None else seen.topics) if answers else seen.why

@@ -16,6 +16,7 @@ from runtime.contract.records.job_status import JobStatus, SlotReport, SourceEnd
 from runtime.contract.records.ledger import Generation, PartitionKey, Progress
 from runtime.contract.spec.route import Router
 from runtime.contract.spec.selected_topics import SelectedTopics
+from runtime.contract.views.status_view import ClusterTraffic
 from runtime.kafka.protocol.offsets import TopicPartition
 
 
@@ -86,20 +87,9 @@ class TopicFacts(Struct, frozen=True):
     partitions: int
 
 
-class ClusterTraffic(Struct, frozen=True):
-    """Holds what was written to all topics of a cluster that are not internal, over a time.
-
-    Transaction markers count as records. `bytes_per_s` is None where log sizes may not be read.
-    """
-
-    over_ms: int
-    records_per_s: float
-    bytes_per_s: float | None
-
-
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class ClusterFacts:
-    """Holds the facts about one cluster.
+    """Holds the facts about one cluster. Its inspection fills them in; nothing changes them afterwards.
 
     `starts`, `ends` (last stable) and `highs` (high watermarks) are by topic and partition, where they are
     known. `topics` is None where they could not be listed. `first_missing`: the timestamp of the first record

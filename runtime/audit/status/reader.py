@@ -9,11 +9,10 @@ from __future__ import annotations
 import asyncio
 import math
 import time
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
+from functools import partial
 from types import TracebackType
-from typing import NamedTuple, Self
-
-from msgspec import Struct, field
+from typing import Self
 
 from runtime.audit.ledger import (
     OPEN_WITHIN_S,
@@ -25,17 +24,16 @@ from runtime.audit.ledger import (
 )
 from runtime.audit.status.facts import (
     ClusterFacts,
-    ClusterTraffic,
     LedgerFacts,
     StatusRequest,
     StatusSnapshot,
     TopicFacts,
 )
 from runtime.audit.status.first_missing import MOST, first_missing
+from runtime.audit.status.jobs import doubtful
 from runtime.audit.status.join import join
-from runtime.audit.status.ledger_reader import ReadMoment, StatusLedgerReader, moment_of_now
+from runtime.audit.status.ledger_reader import StatusLedgerReader, moment_of_now
 from runtime.audit.status.retention import RetentionReader
-from runtime.audit.status.states import doubtful
 from runtime.audit.status.traffic import TrafficReader
 from runtime.batch.failure import BatchFailure
 from runtime.contract.records.ledger import PartitionKey, Progress, UnreadableRecord
@@ -107,7 +105,7 @@ AGAIN_S = 2.0  # longer than the interval of heartbeats
 
 
 async def read_status(
-    asked: StatusRequest,
+    request: StatusRequest,
     over_s: float = 1.0,
     within_s: float = DEFAULT_S,
     *,
@@ -118,71 +116,132 @@ async def read_status(
 
     A job or a standby that seems dead is inspected once more before the status reports it as dead.
     """
-    async with StatusReader(asked, within_s, retention=retention, every_offset=every_offset) as looker:
-        first = await looker.read_ledgers() if over_s else None
-        second = await looker.read(over_s)
-        if any(doubtful(ledger, second.at_ms, asked.standbys) for ledger in second.ledgers.values()):
+    async with StatusReader(request, within_s, retention=retention, every_offset=every_offset) as reader:
+        first = await reader.read_ledgers() if over_s else None
+        second = await reader.read(over_s)
+        if any(doubtful(ledger, second.at_ms, request.standbys) for ledger in second.ledgers.values()):
             first = first or second
             await asyncio.sleep(AGAIN_S)
-            second = await looker.read()
-        return join(asked, second, first)
+            second = await reader.read()
+        return join(request, second, first)
 
 
-class _Found(Struct):
-    """Holds the facts that one inspection has read of a cluster so far.
+class _ClusterInspection:
+    """Inspects one cluster once, in steps; `facts` holds what it has read so far.
 
     `sources` and `mirrors` are the partitions that flows copy from it and to it. `written` is the offset up
-    to which each must have records, as the ledgers say.
+    to which each must have records, as the ledgers say. A cluster that fails a step is skipped in the later
+    ones, and opened again at the next inspection.
     """
 
-    site: ReconnectingCluster
-    cluster: KafkaCluster | None = None
-    why: str = ""
-    topics: dict[str, TopicFacts] | None = None
-    sources: set[TopicPartition] = field(default_factory=set)
-    mirrors: set[TopicPartition] = field(default_factory=set)
-    written: dict[TopicPartition, int] = field(default_factory=dict)
-    starts: dict[TopicPartition, int] = field(default_factory=dict)
-    ends: dict[TopicPartition, int] = field(default_factory=dict)
-    highs: dict[TopicPartition, int] = field(default_factory=dict)
-    first_missing: dict[PartitionKey, int] = field(default_factory=dict)
-    copied: set[str] = field(default_factory=set)
-    retention: Mapping[str, int | None] = field(default_factory=dict)
-    id: str | None = None
-    listed: Mapping[str, TopicMetadata] = field(default_factory=dict)
-    traffic: ClusterTraffic | None = None
+    def __init__(self, site: ReconnectingCluster, within_s: float, *, every_offset: bool) -> None:
+        self.name = site.reach.name
+        self.facts = ClusterFacts(self.name, answers=False)
+        self.sources: set[TopicPartition] = set()
+        self.mirrors: set[TopicPartition] = set()
+        self.copied: set[str] = set()
+        self.written: dict[TopicPartition, int] = {}
+        self.cluster: KafkaCluster | None = None
+        self.listed: Mapping[str, TopicMetadata] = {}
+        self._site = site
+        self._within_s = site.reach.within(within_s)
+        self._every_offset = every_offset
+
+    @property
+    def part_limit_s(self) -> float:
+        """Returns the time limit of a part of a step, so that results of other partitions are not lost."""
+        return self._within_s * 0.8
+
+    async def open(self) -> None:
+        try:
+            self.cluster = await self._site.cluster(self._within_s)
+        except AuditFailure as failure:
+            self.facts.why = failure.why
+        else:
+            self.facts.answers, self.facts.id = True, self.cluster.cluster_id
+
+    async def step(self, work: Callable[[KafkaCluster], Awaitable[None]]) -> None:
+        """Runs one step of the inspection, if the cluster has answered so far."""
+        if self.cluster is None:
+            return
+        try:
+            with as_audit_failure(self.name):
+                await in_time(_done(work(self.cluster)), self._within_s, f"asking {self.name}")
+        except AuditFailure as failure:
+            self.facts.why = failure.why
+            if not isinstance(failure.__cause__, BrokerError):  # a broker that returns an error is up
+                self.cluster, self.facts.answers = None, False
+                await self._site.drop()
+        except (UnreadableRecord, BatchFailure) as failure:
+            self.facts.why = str(failure)
+
+    async def list_topics(self) -> None:
+        await self.open()
+        await self.step(self._list_topics)
+
+    async def _list_topics(self, cluster: KafkaCluster) -> None:
+        self.listed = await cluster.all_topics()
+        self.facts.topics = {
+            name: TopicFacts(topic.id, len(topic.partitions))
+            for name, topic in self.listed.items()
+            if topic.error is ErrorCode.NONE
+        }
 
     def expect(self, at: TopicPartition, end: int) -> None:
         self.written[at] = max(self.written.get(at, 0), end)
 
-    def shorter(self) -> list[TopicPartition]:
-        """Returns the partitions whose last stable offset is below what the ledgers say is in their logs."""
-        return [at for at, end in self.ends.items() if end < self.written.get(at, 0)]
+    async def read_starts(self, cluster: KafkaCluster) -> None:
+        self.facts.starts = await self._offsets(cluster, self.sources, EARLIEST, Isolation.READ_UNCOMMITTED)
 
-    def facts(self) -> ClusterFacts:
-        return ClusterFacts(
-            name=self.site.reach.name,
-            answers=self.cluster is not None,
-            why=self.why,
-            id=self.id,
-            topics=self.topics,
-            starts=self.starts,
-            ends=self.ends,
-            highs=self.highs,
-            first_missing=self.first_missing,
-            retention=self.retention,
-            traffic=self.traffic,
+    async def read_ends(self, cluster: KafkaCluster) -> None:
+        wanted = self.sources | self.mirrors
+        late = (wanted if self._every_offset else self.sources) - self.facts.starts.keys()
+        starts, self.facts.ends, self.facts.highs = await asyncio.gather(
+            self._offsets(cluster, late, EARLIEST, Isolation.READ_UNCOMMITTED),
+            self._offsets(cluster, wanted, LATEST, Isolation.READ_COMMITTED),
+            self._highs(cluster, wanted if self._every_offset else ()),
         )
+        self.facts.starts = {**self.facts.starts, **starts}
+        if not self._every_offset:
+            shorter = [at for at, end in self.facts.ends.items() if end < self.written.get(at, 0)]
+            self.facts.highs = await self._highs(cluster, shorter)
 
+    async def _highs(
+        self, cluster: KafkaCluster, wanted: Iterable[TopicPartition]
+    ) -> dict[TopicPartition, int]:
+        return await self._offsets(cluster, wanted, LATEST, Isolation.READ_UNCOMMITTED)
 
-class _Ledgers(NamedTuple):
-    """The facts of each ledger that could be read, and the moment of which the last of them is."""
+    async def _offsets(
+        self, cluster: KafkaCluster, wanted: Iterable[TopicPartition], at: int, isolation: Isolation
+    ) -> dict[TopicPartition, int]:
+        """Returns the offsets of partitions whose leader answers.
 
-    facts: dict[str, LedgerFacts]
-    moment: ReadMoment
+        Where no leader answers, the cluster counts as failed.
+        """
+        timestamps = dict.fromkeys(wanted, at)
+        if not timestamps:
+            return {}
+        answers = await list_offsets(cluster, timestamps, isolation, self.part_limit_s)
+        offsets = {key: answer.offset for key, answer in answers.items() if isinstance(answer, ListedOffset)}
+        if not offsets and ErrorCode.NETWORK_EXCEPTION in answers.values():
+            raise AuditFailure(self.name, "no leader answers", unanswered(self.name))
+        return offsets
 
+    async def read_first_missing(self, progress: Iterable[tuple[PartitionKey, Progress]]) -> None:
+        """Reads the timestamps of the first uncopied records of the partitions that seem oldest.
 
-_Work = Callable[[_Found, KafkaCluster], Awaitable[None]]
+        The lag of a flow is that of its oldest uncopied record.
+        """
+        if self.cluster is None:
+            return
+        lagging = {
+            key: made
+            for key, made in progress
+            if made.position < self.facts.ends.get(TopicPartition(key.topic, key.partition), 0)
+        }
+        oldest = sorted(lagging, key=lambda key: lagging[key].last_timestamp)[:MOST]
+        positions = {key: lagging[key].position for key in oldest}
+        self.facts.first_missing = await first_missing(self.cluster, positions, self._within_s)
 
 
 class StatusReader:
@@ -198,7 +257,7 @@ class StatusReader:
 
     def __init__(
         self,
-        asked: StatusRequest,
+        request: StatusRequest,
         within_s: float = DEFAULT_S,
         *,
         times: bool = True,
@@ -206,14 +265,14 @@ class StatusReader:
         traffic: bool = False,
         every_offset: bool = False,
     ) -> None:
-        self.asked = asked
+        self.request = request
         self._every_offset = every_offset
         self._times = times
         self.within_s = within_s
-        names = {*asked.sources, *asked.destinations}
-        self._sites = {name: ReconnectingCluster(asked.clusters[name]) for name in sorted(names)}
-        self._desks: dict[str, StatusLedgerReader] = {}
-        self._retention = {name: RetentionReader() for name in asked.sources if retention}
+        names = {*request.sources, *request.destinations}
+        self._sites = {name: ReconnectingCluster(request.clusters[name]) for name in sorted(names)}
+        self._ledger_readers: dict[str, StatusLedgerReader] = {}
+        self._retention = {name: RetentionReader() for name in request.sources if retention}
         self._traffic = {name: TrafficReader() for name in self._sites if traffic}
         self._ledgers_read_s = -math.inf
 
@@ -228,183 +287,104 @@ class StatusReader:
 
     async def read_ledgers(self) -> StatusSnapshot:
         """Reads only the ledgers, which is all that `join` needs of an earlier inspection."""
-        found = {name: _Found(site) for name, site in self._sites.items()}
-        await asyncio.gather(*(self._open(one) for one in found.values()))
-        ledgers = await self._ledgers(found)
-        return StatusSnapshot(_now_ms(), {}, ledgers.facts, ledgers.moment.at_ms)
+        clusters = self._inspections()
+        await asyncio.gather(*(one.open() for one in clusters.values()))
+        ledgers, ledgers_ms = await self._ledgers(clusters)
+        return StatusSnapshot(_now_ms(), {}, ledgers, ledgers_ms)
 
     async def read(self, over_s: float = 0.0) -> StatusSnapshot:
         """Inspects all clusters. The ledgers are read at least `over_s` after they were read before."""
-        found = {name: _Found(site) for name, site in self._sites.items()}
-        await asyncio.gather(*(self._listed(one) for one in found.values()))
-        self._want_sources(found)
+        clusters = self._inspections()
+        await asyncio.gather(*(one.list_topics() for one in clusters.values()))
+        self._select_sources(clusters)
         await asyncio.gather(
-            *(self._guarded(one, self._starts) for one in found.values()),
-            *(self._guarded(found[name], self._kept) for name in self._retention),
+            *(one.step(one.read_starts) for one in clusters.values()),
+            *(self._read_retention(clusters[name], reader) for name, reader in self._retention.items()),
         )
         await asyncio.sleep(self._ledgers_read_s + over_s - asyncio.get_running_loop().time())
-        ledgers = await self._ledgers(found)
-        self._want_mirrors(found, ledgers.facts)
-        await asyncio.gather(*(self._guarded(one, self._ends) for one in found.values()))
+        ledgers, ledgers_ms = await self._ledgers(clusters)
+        self._select_mirrors(clusters, ledgers)
+        await asyncio.gather(*(one.step(one.read_ends) for one in clusters.values()))
         if self._times:
-            await asyncio.gather(*(self._missing(name, one, ledgers.facts) for name, one in found.items()))
-        await asyncio.gather(*(self._guarded(found[name], self._measured) for name in self._traffic))
-        facts = {name: one.facts() for name, one in found.items()}
-        return StatusSnapshot(_now_ms(), facts, ledgers.facts, ledgers.moment.at_ms)
+            await asyncio.gather(
+                *(one.read_first_missing(self._copied_from(name, ledgers)) for name, one in clusters.items())
+            )
+        await asyncio.gather(
+            *(self._read_traffic(clusters[name], reader) for name, reader in self._traffic.items())
+        )
+        facts = {name: one.facts for name, one in clusters.items()}
+        return StatusSnapshot(_now_ms(), facts, ledgers, ledgers_ms)
 
-    async def _open(self, one: _Found) -> None:
-        try:
-            one.cluster = await one.site.cluster(self._within(one))
-            one.id = one.cluster.cluster_id
-        except AuditFailure as failure:
-            one.why = failure.why
-
-    async def _listed(self, one: _Found) -> None:
-        await self._open(one)
-        await self._guarded(one, self._listing)
-
-    async def _guarded(self, one: _Found, work: _Work) -> None:
-        """Runs a part of the work on a cluster that answered so far.
-
-        A cluster that fails is opened again at the next inspection.
-        """
-        if one.cluster is None:
-            return
-        name = one.site.reach.name
-        try:
-            with as_audit_failure(name):
-                await in_time(_done(work(one, one.cluster)), self._within(one), f"asking {name}")
-        except AuditFailure as failure:
-            one.why = failure.why
-            if not isinstance(failure.__cause__, BrokerError):  # a broker that returns an error is up
-                one.cluster = None
-                await one.site.drop()
-        except (UnreadableRecord, BatchFailure) as failure:
-            one.why = str(failure)
-
-    async def _listing(self, one: _Found, cluster: KafkaCluster) -> None:
-        topics = one.listed = await cluster.all_topics()
-        one.topics = {
-            name: TopicFacts(topic.id, len(topic.partitions))
-            for name, topic in topics.items()
-            if topic.error is ErrorCode.NONE
+    def _inspections(self) -> dict[str, _ClusterInspection]:
+        return {
+            name: _ClusterInspection(site, self.within_s, every_offset=self._every_offset)
+            for name, site in self._sites.items()
         }
 
-    def _want_sources(self, found: dict[str, _Found]) -> None:
-        for flow in self.asked.flows:
-            topics = found[flow.source].topics or {}
-            for topic in self.asked.selected(flow, topics):
-                found[flow.source].sources |= _all(topic, topics[topic].partitions)
-                found[flow.source].copied.add(topic)
+    def _select_sources(self, clusters: Mapping[str, _ClusterInspection]) -> None:
+        for flow in self.request.flows:
+            source = clusters[flow.source]
+            topics = source.facts.topics or {}
+            for topic in self.request.selected(flow, topics):
+                source.sources |= {TopicPartition(topic, at) for at in range(topics[topic].partitions)}
+                source.copied.add(topic)
 
-    def _want_mirrors(self, found: dict[str, _Found], ledgers: dict[str, LedgerFacts]) -> None:
-        for flow in self.asked.flows:
-            source, destination = found[flow.source], found[flow.destination]
-            topics = destination.topics or {}
-            for key, state in _progress(ledgers, flow.destination, flow.name).items():
-                source.expect(TopicPartition(key.topic, key.partition), state.position)
-                mirror = topics.get(state.destination_topic)
+    def _select_mirrors(
+        self, clusters: Mapping[str, _ClusterInspection], ledgers: Mapping[str, LedgerFacts]
+    ) -> None:
+        for flow in self.request.flows:
+            source, destination = clusters[flow.source], clusters[flow.destination]
+            topics = destination.facts.topics or {}
+            for key, made in _progress(ledgers, flow.destination, flow.name).items():
+                source.expect(TopicPartition(key.topic, key.partition), made.position)
+                mirror = topics.get(made.destination_topic)
                 if mirror is not None and key.partition < mirror.partitions:
-                    at = TopicPartition(state.destination_topic, key.partition)
+                    at = TopicPartition(made.destination_topic, key.partition)
                     destination.mirrors.add(at)
-                    destination.expect(at, state.destination_end)
+                    destination.expect(at, made.destination_end)
 
-    async def _starts(self, one: _Found, cluster: KafkaCluster) -> None:
-        one.starts = await self._offsets(one, cluster, one.sources, EARLIEST, Isolation.READ_UNCOMMITTED)
+    def _copied_from(
+        self, source: str, ledgers: Mapping[str, LedgerFacts]
+    ) -> Iterator[tuple[PartitionKey, Progress]]:
+        for flow in self.request.flows:
+            if flow.source == source:
+                yield from _progress(ledgers, flow.destination, flow.name).items()
 
-    async def _ends(self, one: _Found, cluster: KafkaCluster) -> None:
-        wanted = one.sources | one.mirrors
-        late = (wanted if self._every_offset else one.sources) - one.starts.keys()
-        starts, one.ends, one.highs = await asyncio.gather(
-            self._offsets(one, cluster, late, EARLIEST, Isolation.READ_UNCOMMITTED),
-            self._offsets(one, cluster, wanted, LATEST, Isolation.READ_COMMITTED),
-            self._highs(one, cluster, wanted if self._every_offset else ()),
-        )
-        one.starts |= starts
-        if not self._every_offset:
-            one.highs = await self._highs(one, cluster, one.shorter())
+    async def _read_retention(self, one: _ClusterInspection, reader: RetentionReader) -> None:
+        async def read(cluster: KafkaCluster) -> None:
+            one.facts.retention = await reader.read(cluster, one.copied, one.part_limit_s)
 
-    async def _highs(
-        self, one: _Found, cluster: KafkaCluster, wanted: Iterable[TopicPartition]
-    ) -> dict[TopicPartition, int]:
-        return await self._offsets(one, cluster, wanted, LATEST, Isolation.READ_UNCOMMITTED)
+        await one.step(read)
 
-    async def _offsets(
-        self,
-        one: _Found,
-        cluster: KafkaCluster,
-        wanted: Iterable[TopicPartition],
-        at: int,
-        isolation: Isolation,
-    ) -> dict[TopicPartition, int]:
-        """Returns the offsets of partitions whose leader answers.
+    async def _read_traffic(self, one: _ClusterInspection, reader: TrafficReader) -> None:
+        async def read(cluster: KafkaCluster) -> None:
+            one.facts.traffic = await reader.read(cluster, one.listed, one.part_limit_s)
 
-        Where no leader answers, the cluster counts as failed.
-        """
-        questions = dict.fromkeys(wanted, at)
-        if not questions:
-            return {}
-        answers = await list_offsets(cluster, questions, isolation, self._part_limit(one))
-        known = {key: answer.offset for key, answer in answers.items() if isinstance(answer, ListedOffset)}
-        if not known and ErrorCode.NETWORK_EXCEPTION in answers.values():
-            name = one.site.reach.name
-            raise AuditFailure(name, "no leader answers", unanswered(name))
-        return known
+        await one.step(read)
 
-    async def _kept(self, one: _Found, cluster: KafkaCluster) -> None:
-        one.retention = await self._retention[one.site.reach.name].read(
-            cluster, one.copied, self._part_limit(one)
-        )
-
-    async def _measured(self, one: _Found, cluster: KafkaCluster) -> None:
-        reader = self._traffic[one.site.reach.name]
-        one.traffic = await reader.read(cluster, one.listed, self._part_limit(one))
-
-    async def _ledgers(self, found: dict[str, _Found]) -> _Ledgers:
-        """Reads all ledgers, as they are now."""
-        flows = {name: [flow.name for flow in self.asked.into(name)] for name in self.asked.destinations}
-        desks: dict[str, StatusLedgerReader] = {}
+    async def _ledgers(
+        self, clusters: Mapping[str, _ClusterInspection]
+    ) -> tuple[dict[str, LedgerFacts], int]:
+        """Reads all ledgers, as they are now. Returns them, and the moment of which the last of them is."""
+        flows = {name: [flow.name for flow in self.request.into(name)] for name in self.request.destinations}
+        refreshed: dict[str, StatusLedgerReader] = {}
         facts: dict[str, LedgerFacts] = {}
 
-        async def refresh(one: _Found, cluster: KafkaCluster) -> None:
-            name = one.site.reach.name
-            desk = self._desks.get(name)
-            if desk is None or desk.cluster is not cluster:
-                desk = self._desks[name] = StatusLedgerReader(cluster)
-            await desk.refresh(flows[name], self._part_limit(one))
-            desks[name] = desk
+        async def refresh(name: str, cluster: KafkaCluster) -> None:
+            reader = self._ledger_readers.get(name)
+            if reader is None or reader.cluster is not cluster:
+                reader = self._ledger_readers[name] = StatusLedgerReader(cluster)
+            await reader.refresh(flows[name], clusters[name].part_limit_s)
+            refreshed[name] = reader
 
-        async def decode(one: _Found, _: KafkaCluster) -> None:
-            name = one.site.reach.name
-            facts[name] = desks[name].facts(flows[name])
+        async def decode(name: str, _: KafkaCluster) -> None:
+            facts[name] = refreshed[name].facts(flows[name])
 
-        await asyncio.gather(*(self._guarded(found[name], refresh) for name in flows))
-        await asyncio.gather(*(self._guarded(found[name], decode) for name in desks))
-        moment = max((desk.moment for desk in desks.values()), default=moment_of_now())
+        await asyncio.gather(*(clusters[name].step(partial(refresh, name)) for name in flows))
+        await asyncio.gather(*(clusters[name].step(partial(decode, name)) for name in refreshed))
+        moment = max((reader.moment for reader in refreshed.values()), default=moment_of_now())
         self._ledgers_read_s = moment.loop_s
-        return _Ledgers(facts, moment)
-
-    async def _missing(self, name: str, one: _Found, ledgers: dict[str, LedgerFacts]) -> None:
-        if one.cluster is None:
-            return
-        lagging = {
-            key: state
-            for flow in self.asked.flows
-            if flow.source == name
-            for key, state in _progress(ledgers, flow.destination, flow.name).items()
-            if state.position < one.ends.get(TopicPartition(key.topic, key.partition), 0)
-        }
-        # Those that seem oldest: the lag of a flow is that of its oldest uncopied record.
-        oldest = sorted(lagging, key=lambda key: lagging[key].last_timestamp)[:MOST]
-        positions = {key: lagging[key].position for key in oldest}
-        one.first_missing = await first_missing(one.cluster, positions, self._within(one))
-
-    def _within(self, one: _Found) -> float:
-        return one.site.reach.within(self.within_s)
-
-    def _part_limit(self, one: _Found) -> float:
-        """Returns the time limit of a part of the work, so that results of other partitions are not lost."""
-        return self._within(one) * 0.8
+        return facts, moment.at_ms
 
 
 def _now_ms() -> int:
@@ -415,10 +395,8 @@ async def _done(work: Awaitable[None]) -> None:
     await work
 
 
-def _progress(ledgers: dict[str, LedgerFacts], destination: str, flow: str) -> dict[PartitionKey, Progress]:
+def _progress(
+    ledgers: Mapping[str, LedgerFacts], destination: str, flow: str
+) -> Mapping[PartitionKey, Progress]:
     ledger = ledgers.get(destination)
-    return dict(ledger.progress.get(flow, {})) if ledger is not None else {}
-
-
-def _all(topic: str, partitions: int) -> set[TopicPartition]:
-    return {TopicPartition(topic, number) for number in range(partitions)}
+    return ledger.progress.get(flow, {}) if ledger is not None else {}

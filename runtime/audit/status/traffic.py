@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 from msgspec import Struct
 
-from runtime.audit.status.facts import ClusterTraffic
+from runtime.contract.views.status_view import ClusterTraffic
 from runtime.kafka.cluster import KafkaCluster
 from runtime.kafka.errors import ErrorCode, WireError
 from runtime.kafka.protocol.administration import DescribeLogDirsRequest
@@ -65,7 +65,11 @@ def _between(before: _Sample, now: _Sample) -> ClusterTraffic:
     sizes = None
     if before.sizes is not None and now.sizes is not None:
         sizes = _growth(before.sizes, now.sizes) / elapsed_s
-    return ClusterTraffic(round(elapsed_s * 1000), _growth(before.ends, now.ends) / elapsed_s, sizes)
+    return ClusterTraffic(
+        over_ms=round(elapsed_s * 1000),
+        records_per_s=_growth(before.ends, now.ends) / elapsed_s,
+        bytes_per_s=sizes,
+    )
 
 
 def _growth(before: Mapping[TopicPartition, int], now: Mapping[TopicPartition, int]) -> int:

@@ -21,7 +21,7 @@ STALLED = "stalled"  # the job reports that it copies, and the ledger does not m
 UNKNOWN = "unknown"  # the destination does not answer
 
 
-class ClusterTrafficView(msgspec.Struct, frozen=True, kw_only=True):
+class ClusterTraffic(msgspec.Struct, frozen=True, kw_only=True):
     """Describes what was written in the last `over_ms` to all topics of a cluster that are not internal.
 
     Transaction markers count as records. `bytes_per_s` is None where repl may not describe log directories.
@@ -47,7 +47,7 @@ class ClusterStatusView(msgspec.Struct, frozen=True, kw_only=True):
     bytes_in_per_s: float | None = None
     records_out_per_s: float | None = None
     bytes_out_per_s: float | None = None
-    traffic: ClusterTrafficView | None = None
+    traffic: ClusterTraffic | None = None
 
 
 class SlotStatusView(msgspec.Struct, frozen=True, kw_only=True):

@@ -15,8 +15,8 @@ from planner.render.readable import count, latency, octets, per_second, span, sp
 from planner.render.status import DetailLevel, FlowHistory, screen
 from planner.render.table import Cell, Column, Row, table
 from runtime.audit.status.facts import ClusterFacts, LedgerFacts, TopicFacts
+from runtime.audit.status.jobs import doubtful
 from runtime.audit.status.join import join
-from runtime.audit.status.states import doubtful
 from runtime.contract.records.job_status import OpenTransaction, SlotView, StandbyStatus
 from runtime.contract.records.job_status import PartitionState as S
 from runtime.contract.views.status_view import StatusView

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from planner.model.diagnostic import Failure, error
 from planner.ui.pages import MOST_ARROWS_DOWN
-from runtime.contract.views.status_view import ClusterTrafficView, StatusView
+from runtime.contract.views.status_view import ClusterTraffic, StatusView
 from tests.fakes.tables import cases
 from tests.planner.render import test_status as scenes
 from tests.planner.ui.serving import Parsed, Visited, fresh, serving
@@ -308,7 +308,7 @@ def test_many_flows_are_drawn_as_one_arrow_for_each_pair_of_clusters() -> None:
 
 def test_what_is_written_to_a_cluster_stands_beside_what_flows_copy() -> None:
     status = scenes.copying()
-    traffic = ClusterTrafficView(over_ms=10_000, records_per_s=123_456, bytes_per_s=None)
+    traffic = ClusterTraffic(over_ms=10_000, records_per_s=123_456, bytes_per_s=None)
     status = replace(status, clusters=[replace(one, traffic=traffic) for one in status.clusters])
     with serving(fresh(status)) as visited:
         text = visited.page("/").text
