@@ -190,7 +190,8 @@ class _LiveLoss:
         )
         # A position at the end has no record yet; that it can be read without an error is what counts.
         return all(
-            each.offset >= at for each in records(asked, ReadFromOffset(place.partition, at), 1).records
+            traced.record.offset >= at
+            for traced in records(asked, ReadFromOffset(place.partition, at), 1).records
         )
 
     def _promise_groups(self, groups: list[GroupLoss], unread: list[GroupLoss]) -> None:

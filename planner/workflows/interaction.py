@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from planner.state.lease import LeaseState
     from runtime.contract.records.job_status import PartitionStatus
     from runtime.contract.views.groups_view import FlowLoss, GroupTopics
-    from runtime.contract.views.records_view import SalvageView
+    from runtime.contract.views.records_view import Salvage
     from runtime.contract.views.status_view import PartitionWaits
 
 
@@ -205,7 +205,7 @@ class UnsentRecordsFound(Struct, frozen=True):
 class ReplayReady(Struct, frozen=True):
     """The salvaged records that are about to be copied, and into which topic; None is the flow's own."""
 
-    salvaged: "SalvageView"
+    salvaged: "Salvage"
     to: str | None
 
 

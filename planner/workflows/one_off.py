@@ -41,13 +41,13 @@ from planner.workflows.interaction import (
 from planner.workflows.observing import store_settings
 from planner.workflows.samples import sample_of
 from planner.workflows.topology import TopologyRequest, job_flow_of
+from runtime.contract.records.consumer_record import ConsumerRecord
 from runtime.contract.spec import naming
 from runtime.contract.spec.jobspec import ClusterSpec, JobSpec
 from runtime.contract.spec.route import Router
 from runtime.contract.spec.transform import TransformSpec
 from runtime.contract.views.transform_view import (
     CheckRequest,
-    SampleRecord,
     TransformProblem,
     TrialReport,
     TryRequest,
@@ -254,14 +254,14 @@ def try_transform(request: TryFlowRequest, progress: ProgressHandler = silent) -
     return TrialReport(flow=flow.name, source=source, transform=transform, results=outcome.results)
 
 
-def _newest(topology: Topology, flow: Flow, request: TryFlowRequest) -> list[SampleRecord]:
+def _newest(topology: Topology, flow: Flow, request: TryFlowRequest) -> list[ConsumerRecord]:
     from planner.workflows.audit.access import answered, cluster_access  # a plan loads this module
     from runtime.audit.read.records import read_newest
 
     into_files = topology.file_flows.get(flow.name)
     router = Router([file_route(into_files)]) if into_files is not None else router_of(topology)
     reach = cluster_access([topology.clusters[flow.source_cluster]])[flow.source_cluster]
-    found = answered(
+    return answered(
         read_newest(
             reach,
             lambda topic: router.destination_topic(flow.name, topic) is not None,
@@ -269,19 +269,6 @@ def _newest(topology: Topology, flow: Flow, request: TryFlowRequest) -> list[Sam
             request.timeout_ms / 1000,
         )
     )
-    return [
-        SampleRecord(
-            topic=topic,
-            partition=one.partition,
-            offset=one.offset,
-            timestamp_ms=one.timestamp,
-            appended=one.appended,
-            key=one.key,
-            value=one.value,
-            headers=list(one.headers),
-        )
-        for topic, one in found
-    ]
 
 
 _AGAIN = "apply again: it continues where it was"

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from planner.model.diagnostic import Diagnostic, Failure, SourceLocation, error
-from runtime.contract.views.transform_view import SampleRecord
+from runtime.contract.records.consumer_record import ConsumerRecord
 
 MOST_BYTES = 64 * 2**20
 _MOST_PROBLEMS = 5
@@ -22,12 +22,12 @@ _READ = frozenset({"cluster", "topic", "partition", "offset", "timestamp_ms", "k
 _SALVAGED = _READ | {"cluster_id", "came_from", "flow"}
 
 
-def recorded(file: Path) -> list[SampleRecord]:
+def recorded(file: Path) -> list[ConsumerRecord]:
     """Returns the records of an export, one a line; fields beside key, value and headers may be missing.
 
     Failure names the file, the line and the way out, for the first lines that are no records.
     """
-    found: list[SampleRecord] = []
+    found: list[ConsumerRecord] = []
     problems: list[Diagnostic] = []
     try:
         with file.open("rb") as lines:
@@ -50,7 +50,7 @@ def recorded(file: Path) -> list[SampleRecord]:
     return found
 
 
-def _recorded(line: bytes, topic: str) -> list[SampleRecord]:
+def _recorded(line: bytes, topic: str) -> list[ConsumerRecord]:
     """Returns the record of a line, or nothing for an empty one. Raises ValueError."""
     if not line.strip():
         return []
@@ -70,7 +70,7 @@ def _recorded(line: bytes, topic: str) -> list[SampleRecord]:
         raise ValueError("key, value and headers hold null, text, {text: …} or {base64: …}") from None
 
 
-def sample_of(file: Path) -> Iterator[SampleRecord]:
+def sample_of(file: Path) -> Iterator[ConsumerRecord]:
     """Yields the records of a file.
 
     It has one value a line, or what `repl read --json` and `repl try --json` print, or what `repl read
@@ -91,7 +91,7 @@ def sample_of(file: Path) -> Iterator[SampleRecord]:
     if document is None:
         for number, line in enumerate(content.splitlines()):
             if line.strip():
-                yield SampleRecord(topic=file.name, offset=number, value=line)
+                yield ConsumerRecord(topic=file.name, offset=number, value=line)
         return
     for number, record in enumerate(document["records"]):
         try:
@@ -119,17 +119,17 @@ def _exported(content: bytes) -> dict[str, Any] | None:
     return {"records": records}
 
 
-def _sample(record: Any, topic: str) -> SampleRecord:
+def _sample(record: Any, topic: str) -> ConsumerRecord:
     timestamp_ms = record.get("timestamp_ms")
-    return SampleRecord(
+    return ConsumerRecord(
         topic=str(record.get("topic", topic)),
         partition=int(record.get("partition", 0)),
         offset=int(record.get("offset", 0)),
-        timestamp_ms=-1 if timestamp_ms is None else int(timestamp_ms),
+        timestamp=-1 if timestamp_ms is None else int(timestamp_ms),
         appended=bool(record.get("appended", False)),
         key=_bytes(record.get("key")),
         value=_bytes(record["value"]),
-        headers=[(str(one["name"]), _bytes(one["value"])) for one in record.get("headers", [])],
+        headers=tuple((str(one["name"]), _bytes(one["value"])) for one in record.get("headers", [])),
     )
 
 

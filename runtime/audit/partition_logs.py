@@ -9,7 +9,6 @@ import asyncio
 import os
 from collections.abc import AsyncIterator, Callable, Collection, Container, Iterable, Mapping
 from contextlib import asynccontextmanager
-from typing import NamedTuple
 
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient, ConfigResource, ResourceType
@@ -20,6 +19,7 @@ from runtime.batch import AbortedTransactions, Batch, PartitionLocation, RecordS
 from runtime.batch.layout import LOG_APPEND_TIME, NO_PRODUCER
 from runtime.contract.client import settings as client
 from runtime.contract.client.secrets import ClientSecrets, redacted
+from runtime.contract.records.consumer_record import ConsumerRecord
 from runtime.contract.spec.jobspec import ClusterSpec
 from runtime.kafka.cluster import KafkaCluster
 from runtime.kafka.confluent import admin_client
@@ -34,25 +34,14 @@ from runtime.slot.budget import TokenBucket
 _LOOKUP_BYTES = 1 << 20
 
 
-class FetchedRecord(NamedTuple):
-    partition: int
-    offset: int
-    timestamp: int
-    key: bytes | None
-    value: bytes | None
-    headers: tuple[tuple[str, bytes | None], ...]
-    producer_id: int
-    appended: bool = False  # the timestamp is the broker's
-
-
 async def fetch_records(
     cluster: KafkaCluster, at: TopicPartition, start: int, end: int, limit: int
-) -> list[FetchedRecord]:
+) -> list[ConsumerRecord]:
     """Returns at most `limit` records of the offsets `start … end-1`, in order.
 
     Raises WireError, BatchFailure.
     """
-    found: list[FetchedRecord] = []
+    found: list[ConsumerRecord] = []
     position = start
     while position < end and len(found) < limit:
         answer = await fetch_once(cluster, at, position, _LOOKUP_BYTES, "read")
@@ -85,14 +74,14 @@ async def fetch_places(
     topic_id: bytes | None,
     offsets: Iterable[int],
     read: Callable[[int], None] = lambda _: None,
-) -> dict[int, FetchedRecord]:
+) -> dict[int, ConsumerRecord]:
     """Returns the committed records at these offsets; an offset that no longer holds a record is not in the
     result.
 
     `topic_id` of None means the topic that has the name now. `read` receives the number of bytes of each
     fetch. Raises WireError, BatchFailure.
     """
-    found: dict[int, FetchedRecord] = {}
+    found: dict[int, ConsumerRecord] = {}
     left = sorted(set(offsets))
     where = PartitionLocation(at.topic, at.partition)
     while left:
@@ -123,8 +112,8 @@ async def find_record(
     at: TopicPartition,
     start: int,
     producer_ids: Container[int],
-    wanted: Callable[[FetchedRecord], bool],
-) -> FetchedRecord | None:
+    wanted: Callable[[ConsumerRecord], bool],
+) -> ConsumerRecord | None:
     """Returns the first wanted committed record from `start` on that one of the producer ids wrote.
 
     Batches of other ids are skipped undecoded. Raises WireError, BatchFailure.
@@ -151,12 +140,12 @@ async def find_record(
         position = max(position + 1, walked.sets[-1].next_offset)
 
 
-def _records(member: RecordSet, where: PartitionLocation, start: int, end: int) -> list[FetchedRecord]:
+def _records(member: RecordSet, where: PartitionLocation, start: int, end: int) -> list[ConsumerRecord]:
     producer, appended = NO_PRODUCER, False
     if isinstance(member, Batch):
         producer, appended = member.producer_id, bool(member.attributes & LOG_APPEND_TIME)
     return [
-        FetchedRecord(where.partition, *one, producer, appended)
+        ConsumerRecord(where.topic, where.partition, *one, producer, appended)
         for one in records(member, where)
         if start <= one.offset < end
     ]
@@ -282,9 +271,9 @@ class CommittedRecordReader:
     def ended(self) -> bool:
         return self.position >= self._high
 
-    async def next(self) -> list[FetchedRecord]:
+    async def next(self) -> list[ConsumerRecord]:
         """Returns the records of one fetch: the list may be empty."""
-        begin, found = self.position, list[FetchedRecord]()
+        begin, found = self.position, list[ConsumerRecord]()
         for member, seen in await self.next_sets():
             if seen:
                 found += _records(member, self._where, begin, self._high)

@@ -13,7 +13,6 @@ from msgspec import Struct
 from runtime.audit.ledger import LedgerNotFound, NothingCopied, UnreadableLedger, ledger_of, producers_at
 from runtime.audit.partition_logs import (
     CommittedRecordReader,
-    FetchedRecord,
     OpenTransactionTimeout,
     RecordsExpired,
     open_spec,
@@ -33,7 +32,7 @@ from runtime.contract.records.provenance import ClusterTopic, origins
 from runtime.contract.spec.jobspec import ClusterSpec, FlowSpec
 from runtime.contract.spec.naming import is_other_topic
 from runtime.contract.spec.route import Router, is_reserved
-from runtime.contract.views.records_view import SalvagedPartition, SalvagedRecord, SalvageView
+from runtime.contract.views.records_view import Salvage, SalvagedPartition, SalvagedRecord
 from runtime.kafka.cluster import KafkaCluster
 from runtime.kafka.errors import WireError
 from runtime.kafka.protocol.fetch import Isolation
@@ -41,73 +40,6 @@ from runtime.kafka.protocol.metadata import TopicMetadata
 from runtime.kafka.protocol.offsets import EARLIEST, LATEST, ListedOffset, TopicPartition
 from runtime.kafka.queries import list_offsets
 from runtime.slot.budget import TokenBucket
-
-SHOWN = 10
-
-
-class SalvageCounter:
-    """Counts one partition's salvaged records; it keeps the first of them, the last one and the time
-    range.
-    """
-
-    def __init__(self, cluster: str, cluster_id: str, key: PartitionKey, destination_topic: str) -> None:
-        self.stretches: list[tuple[int, int, str]] = []
-        self.kept_back = 0
-        self.lost = 0
-        self._cluster, self._cluster_id = cluster, cluster_id
-        self._key, self._destination_topic = key, destination_topic
-        self._records = self._bytes = 0
-        self._first: list[SalvagedRecord] = []
-        self._last: SalvagedRecord | None = None
-        self._earliest: int | None = None
-        self._latest: int | None = None
-
-    def counted(self, record: FetchedRecord, flow: str | None) -> SalvagedRecord:
-        """Counts a record and returns it as it is shown."""
-        salvaged = SalvagedRecord(
-            cluster=self._cluster,
-            cluster_id=self._cluster_id,
-            topic=self._key.topic,
-            partition=self._key.partition,
-            offset=record.offset,
-            timestamp_ms=record.timestamp if record.timestamp >= 0 else None,
-            key=record.key,
-            value=record.value,
-            headers=list(record.headers),
-            came_from=[
-                (hop.cluster, hop.topic, hop.partition, hop.offset) for hop in origins(record.headers)
-            ],
-            flow=flow,
-        )
-        self._records += 1
-        self._bytes += len(record.key or b"") + len(record.value or b"")
-        if len(self._first) < SHOWN:
-            self._first.append(salvaged)
-        self._last = salvaged
-        if (at := salvaged.timestamp_ms) is not None:
-            self._earliest = at if self._earliest is None else min(self._earliest, at)
-            self._latest = at if self._latest is None else max(self._latest, at)
-        return salvaged
-
-    def view(self, *, begun: bool, unread: str = "") -> SalvagedPartition:
-        """Returns the result for the partition. `unread` says why it was not read to its end."""
-        return SalvagedPartition(
-            topic=self._key.topic,
-            partition=self._key.partition,
-            destination_topic=self._destination_topic,
-            stretches=self.stretches,
-            records=self._records,
-            bytes=self._bytes,
-            kept_back=self.kept_back,
-            lost=self.lost,
-            begun=begun,
-            first_offset=self._first[0].offset if self._first else None,
-            last_offset=self._last.offset if self._last is not None else None,
-            first_timestamp_ms=self._earliest,
-            last_timestamp_ms=self._latest,
-            first=self._first,
-            unread=unread,
-        )
 
 
 class SalvageRequest(Struct, frozen=True):
@@ -131,7 +63,7 @@ class _Ledger(Struct, frozen=True):
     destination_id: str
 
 
-async def salvage(asked: SalvageRequest, take: Callable[[SalvagedRecord], None]) -> SalvageView:
+async def salvage(asked: SalvageRequest, take: Callable[[SalvagedRecord], None]) -> Salvage:
     """Reads all records that were not copied and passes each to `take`, partition by partition, in order.
 
     Raises AuditFailure.
@@ -146,9 +78,10 @@ async def salvage(asked: SalvageRequest, take: Callable[[SalvagedRecord], None])
             filter_ = ProvenanceFilter(
                 flow, key.topic, ClusterTopic(ledger.destination_id, destination_topic), producers
             )
-            one = _Partition(asked, source, key, destination_topic, filter_, ledger)
-            found.append(await one.salvaged(known, take))
-        return SalvageView(
+            partition = _Partition(asked, source, key, destination_topic, filter_, ledger)
+            await partition.read(known, take)
+            found.append(partition.result)
+        return Salvage(
             flow=flow.name,
             state=ledger.state,
             source=flow.source,
@@ -194,6 +127,8 @@ def _places(
 
 
 class _Partition:
+    """Reads one partition, and counts its salvaged records in `result`."""
+
     def __init__(
         self,
         asked: SalvageRequest,
@@ -205,33 +140,34 @@ class _Partition:
     ) -> None:
         self._progress = ledger.progress.get(key)
         self._orphans, self._map = ledger.orphans.get(key, NO_ORPHANS), ledger.maps.get(key)
-        self._asked, self._source, self._key = asked, source, key
+        self._asked, self._source = asked, source
         self._filter = filter_
         self._at = TopicPartition(key.topic, key.partition)
-        self._count = SalvageCounter(asked.flow.source, source.cluster_id, key, destination_topic)
+        self.result = SalvagedPartition(
+            topic=key.topic,
+            partition=key.partition,
+            destination_topic=destination_topic,
+            begun=self._progress is not None,
+        )
 
-    async def salvaged(
-        self, known: Mapping[str, TopicMetadata], take: Callable[[SalvagedRecord], None]
-    ) -> SalvagedPartition:
-        count, progress = self._count, self._progress
-        topic = known.get(self._key.topic)
-        if topic is None or (progress is not None and is_other_topic(progress.source_topic_id, topic.id)):
-            gone = (
-                "is not there any more"
-                if topic is None
-                else "is not the topic that was copied: it was recreated"
-            )
-            return count.view(begun=progress is not None, unread=f"{self._key.topic} {gone}")
+    async def read(self, listed: Mapping[str, TopicMetadata], take: Callable[[SalvagedRecord], None]) -> None:
+        result, progress = self.result, self._progress
+        topic = listed.get(self._at.topic)
+        if topic is None:
+            result.unread = f"{self._at.topic} is not there any more"
+            return
+        if progress is not None and is_other_topic(progress.source_topic_id, topic.id):
+            result.unread = f"{self._at.topic} is not the topic that was copied: it was recreated"
+            return
         try:
             start, end = await self._log()
             for low, high, why in uncopied_ranges(progress, self._orphans, self._map, topic.id, end):
-                count.lost += max(min(start, high) - low, 0)
+                result.lost += max(min(start, high) - low, 0)
                 if max(low, start) < high:
-                    count.stretches.append((max(low, start), high, why))
+                    result.stretches.append((max(low, start), high, why))
                     await self._read(topic, max(low, start), high, take)
         except (WireError, BatchFailure, RecordsExpired, OpenTransactionTimeout) as error:
-            return count.view(begun=progress is not None, unread=str(error))
-        return count.view(begun=progress is not None)
+            result.unread = str(error)
 
     async def _log(self) -> tuple[int, int]:
         within = self._asked.within_s
@@ -252,7 +188,17 @@ class _Partition:
         while not side.ended:
             for record in await side.next():
                 if self._filter.drops(record) or self._filter.originated_at_destination(record):
-                    self._count.kept_back += 1
-                else:
-                    owner = self._filter.producers.get(record.producer_id)
-                    take(self._count.counted(record, owner.flow if owner is not None else None))
+                    self.result.kept_back += 1
+                    continue
+                owner = self._filter.producers.get(record.producer_id)
+                salvaged = SalvagedRecord(
+                    cluster=self._asked.flow.source,
+                    cluster_id=self._source.cluster_id,
+                    record=record,
+                    came_from=[
+                        (hop.cluster, hop.topic, hop.partition, hop.offset) for hop in origins(record.headers)
+                    ],
+                    flow=owner.flow if owner is not None else None,
+                )
+                self.result.count(salvaged)
+                take(salvaged)

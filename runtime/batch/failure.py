@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 
 class PartitionLocation(NamedTuple):
-    """A PartitionLocation is the partition that bytes came from; it is used in messages only."""
+    """A PartitionLocation is the partition that bytes came from."""
 
     topic: str
     partition: int

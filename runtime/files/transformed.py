@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from runtime.batch import BadRecord, BatchFailure, PartitionLocation, Record, RecordSet
+from runtime.contract.records.consumer_record import ConsumerRecord
 from runtime.contract.spec.transform import FIELDS, TransformSpec
 from runtime.files.formats import Row, rows_of
 from runtime.sql.rows import DECODED, FLAG, TRAVELS, InvalidValue, SourceRow, row_of, tombstone_headers
@@ -131,13 +132,4 @@ class FileTransform:
 
 
 def _source_row(where: PartitionLocation, record: Record, kind: int) -> SourceRow:
-    return row_of(
-        where.topic,
-        where.partition,
-        record.offset,
-        record.timestamp,
-        appended=bool(kind),
-        key=record.key,
-        value=record.value,
-        headers=record.headers,
-    )
+    return row_of(ConsumerRecord(where.topic, where.partition, *record, appended=bool(kind)))

@@ -33,10 +33,10 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
+from runtime.contract.records.consumer_record import ConsumerRecord
 from runtime.contract.spec.transform import FIELDS, VALUE, TransformSpec, fields_of
 from runtime.contract.views.transform_view import (
     Decision,
-    SampleRecord,
     TransformProblem,
     TrialResult,
     TryRequest,
@@ -48,7 +48,7 @@ from runtime.sql.formats.encoded import BadSchema
 from runtime.sql.functions import RefusedExpression
 from runtime.sql.gate import CORRUPT, expression
 from runtime.sql.query import answers, decoded, file_type, output_of, schema_of
-from runtime.sql.rows import DDL, InvalidValue, SourceRow, row_of
+from runtime.sql.rows import DDL, InvalidValue, row_of
 from runtime.sql.rows import KEY as KEY_BYTES
 from runtime.sql.rows import VALUE as VALUE_BYTES
 
@@ -269,13 +269,15 @@ async def _tried(
 
 
 async def results(
-    transformer: Transformer, transform: TransformSpec, records: Iterable[SampleRecord]
+    transformer: Transformer, transform: TransformSpec, records: Iterable[ConsumerRecord]
 ) -> list[TrialResult]:
     """Returns what the transformer decides about the records, in their order. Raises EvaluationEnded."""
     asked = list(records)
     bad: Decision = "quarantined" if transform.quarantines else "stops"
     found: list[TrialResult] = []
-    for record, answer in zip(asked, await transformer.answers([_row(one) for one in asked]), strict=True):
+    for record, answer in zip(
+        asked, await transformer.answers([row_of(record) for record in asked]), strict=True
+    ):
         try:
             after = transformer.new_value(record.value, answer) if record.value is not None else None
         except InvalidValue as error:
@@ -285,16 +287,3 @@ async def results(
         travels = after is not None or record.value is None  # a tombstone always travels
         found.append(TrialResult(record=record, decision="travels" if travels else left_out, after=after))
     return found
-
-
-def _row(record: SampleRecord) -> SourceRow:
-    return row_of(
-        record.topic,
-        record.partition,
-        record.offset,
-        record.timestamp_ms,
-        appended=record.appended,
-        key=record.key,
-        value=record.value,
-        headers=record.headers,
-    )

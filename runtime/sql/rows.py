@@ -13,6 +13,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
+from runtime.contract.records.consumer_record import ConsumerRecord
 from runtime.contract.records.provenance import HEADER, decode
 
 if TYPE_CHECKING:
@@ -64,31 +65,21 @@ class SourceRow(NamedTuple):
     timestamp_type: int
 
 
-def row_of(
-    topic: str,
-    partition: int,
-    offset: int,
-    timestamp_ms: int,
-    *,
-    appended: bool,
-    key: bytes | None,
-    value: bytes | None,
-    headers: Iterable[tuple[str, bytes | None]],
-) -> SourceRow:
+def row_of(record: ConsumerRecord) -> SourceRow:
     """Returns the row of a record that was read without its batch: the last value of each header."""
-    last = {name: content for name, content in headers if name != HEADER}
+    last = {name: content for name, content in record.headers if name != HEADER}
     return SourceRow(
-        value,
-        key,
+        record.value,
+        record.key,
         [
             (name, content.decode(errors="replace") if content is not None else None)
             for name, content in last.items()
         ],
-        topic,
-        partition,
-        offset,
-        timestamp_ms * 1000 if timestamp_ms >= 0 else None,
-        APPENDED if appended else 0,
+        record.topic,
+        record.partition,
+        record.offset,
+        record.timestamp * 1000 if record.timestamp >= 0 else None,
+        APPENDED if record.appended else 0,
     )
 
 

@@ -6,8 +6,8 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from runtime.audit.partition_logs import FetchedRecord
 from runtime.audit.verify.pieces import PlannedPartition, VerificationPiece, VerifiedPiece, VerifyRequest
+from runtime.contract.records.consumer_record import ConsumerRecord
 from runtime.contract.records.ledger import PartitionKey
 from runtime.contract.records.provenance import HEADER, Origin, encode
 from runtime.contract.spec.files import LinesSpec
@@ -55,7 +55,7 @@ def fetched(
     headers: Sequence[tuple[str, bytes | None]] = (),
     origins: Sequence[Origin] = (),
     **changes: Any,
-) -> FetchedRecord:
+) -> ConsumerRecord:
     """A record of partition 0; `origins` are the hops in its headers."""
     stamped = tuple((HEADER, encode(origin)) for origin in origins)
-    return FetchedRecord(0, offset, 0, None, value, (*headers, *stamped), producer)._replace(**changes)
+    return replace(ConsumerRecord("t", 0, offset, 0, None, value, (*headers, *stamped), producer), **changes)

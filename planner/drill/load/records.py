@@ -12,9 +12,9 @@ from planner.drill.load.values import avro_maker, json_maker, random_of
 from planner.model.diagnostic import Failure, error
 from planner.model.topology import DrillSample, Flow, Format, RecordFormat, Topology
 from planner.workflows.samples import recorded
+from runtime.contract.records.consumer_record import ConsumerRecord
 from runtime.contract.records.provenance import HEADER
 from runtime.contract.spec.selection import Regex
-from runtime.contract.views.transform_view import SampleRecord
 
 DRILL_HEADER = "repl-drill"  # tells records apart whose values do not
 _KEYS = 50
@@ -62,7 +62,7 @@ class FormattedLoad:
 class RecordedLoad:
     """Writes the records of a sample one after the other, again and again. Their times do not count."""
 
-    records: Sequence[SampleRecord]
+    records: Sequence[ConsumerRecord]
 
     def record(self, cluster: str, number: int) -> LoadRecord:
         one = self.records[number % len(self.records)]
@@ -135,9 +135,9 @@ class Samples:
 
     def __init__(self, declared: Iterable[DrillSample]) -> None:
         self._declared = sorted(declared, key=lambda one: one.topics)
-        self._read: dict[str, Sequence[SampleRecord]] = {}
+        self._read: dict[str, Sequence[ConsumerRecord]] = {}
 
-    def of(self, topic: str) -> Sequence[SampleRecord] | None:
+    def of(self, topic: str) -> Sequence[ConsumerRecord] | None:
         """Returns the records for a topic: those that its name stands for, else those of the first regex."""
         found = self._match(topic)
         if found is None:

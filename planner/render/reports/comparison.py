@@ -21,9 +21,9 @@ from planner.render.table import Cell, Column, Row, table
 from runtime.contract.views.records_view import (
     Difference,
     ReplayedPartition,
+    Salvage,
     SalvagedPartition,
     SalvagedRecord,
-    SalvageView,
     VerificationReport,
     VerifiedPartition,
 )
@@ -165,7 +165,7 @@ _RECORDS = (
 )
 
 
-def salvage_screen(seen: SalvageView, width: int | None) -> Iterator[Text]:
+def salvage_screen(seen: Salvage, width: int | None) -> Iterator[Text]:
     """Yields the lines of the screen. Without a `width` it is as wide as needed."""
     yield Text(f"{seen.flow}: {seen.source} → {seen.destination}, {seen.state}", style="bold")
     rows = [_salvage_row(one) for one in seen.partitions if one.records or one.unread or one.lost]
@@ -179,7 +179,7 @@ def salvage_screen(seen: SalvageView, width: int | None) -> Iterator[Text]:
     yield from _salvage_summary(seen, len(shown))
 
 
-def salvage_json(seen: SalvageView) -> dict[str, Any]:
+def salvage_json(seen: Salvage) -> dict[str, Any]:
     partitions = [
         {**msgspec.to_builtins(one), "first": [document(record) for record in one.first]}
         for one in seen.partitions
@@ -187,11 +187,12 @@ def salvage_json(seen: SalvageView) -> dict[str, Any]:
     return {**msgspec.to_builtins(seen), "records": seen.records, "partitions": partitions}
 
 
-def document(record: SalvagedRecord) -> dict[str, Any]:
+def document(salvaged: SalvagedRecord) -> dict[str, Any]:
     """Returns one record with all its bytes."""
+    record = salvaged.record
     return {
-        "cluster": record.cluster,
-        "cluster_id": record.cluster_id,
+        "cluster": salvaged.cluster,
+        "cluster_id": salvaged.cluster_id,
         "topic": record.topic,
         "partition": record.partition,
         "offset": record.offset,
@@ -201,9 +202,9 @@ def document(record: SalvagedRecord) -> dict[str, Any]:
         "headers": [{"name": name, "value": _content(value)} for name, value in record.headers],
         "came_from": [
             {"cluster_id": cluster, "topic": topic, "partition": partition, "offset": offset}
-            for cluster, topic, partition, offset in record.came_from
+            for cluster, topic, partition, offset in salvaged.came_from
         ],
-        "flow": record.flow,
+        "flow": salvaged.flow,
     }
 
 
@@ -243,19 +244,20 @@ def _salvage_row(one: SalvagedPartition) -> Row:
     ]
 
 
-def _record(record: SalvagedRecord) -> Row:
-    hops = " → ".join(f"{topic}-{partition}:{offset}" for _, topic, partition, offset in record.came_from)
-    came_by = f"{hops} by {record.flow}" if hops else f"by {record.flow}"
+def _record(salvaged: SalvagedRecord) -> Row:
+    record = salvaged.record
+    hops = " → ".join(f"{topic}-{partition}:{offset}" for _, topic, partition, offset in salvaged.came_from)
+    came_by = f"{hops} by {salvaged.flow}" if hops else f"by {salvaged.flow}"
     return [
         f"{record.topic}-{record.partition}:{record.offset}",
         _time(record.timestamp_ms),
         _shown(record.key),
         _shown(record.value),
-        came_by if record.flow is not None else f"written at {record.cluster}",
+        came_by if salvaged.flow is not None else f"written at {salvaged.cluster}",
     ]
 
 
-def _salvage_summary(seen: SalvageView, shown: int) -> Iterator[Text]:
+def _salvage_summary(seen: Salvage, shown: int) -> Iterator[Text]:
     if seen.state == "active":
         yield Text(f"{seen.flow} is active: what is listed may only be on its way.", style="yellow")
     if not seen.records:
@@ -310,7 +312,7 @@ _DONE = (
 )
 
 
-def planned(seen: SalvageView, to: str | None, width: int | None) -> Iterator[Text]:
+def planned(seen: Salvage, to: str | None, width: int | None) -> Iterator[Text]:
     """Yields what a replay will copy. Without a `width` it is as wide as needed."""
     yield Text(f"{seen.flow}: {seen.source} → {seen.destination}, {seen.state}", style="bold")
     wanted = seen.replayable
@@ -346,7 +348,7 @@ def done(parts: Sequence[ReplayedPartition], width: int | None) -> Iterator[Text
         yield Text(f"{what}.", style="bold")
 
 
-def replay_json(seen: SalvageView, to: str | None, parts: Sequence[ReplayedPartition]) -> dict[str, Any]:
+def replay_json(seen: Salvage, to: str | None, parts: Sequence[ReplayedPartition]) -> dict[str, Any]:
     return {
         "flow": seen.flow,
         "source": seen.source,
@@ -398,7 +400,7 @@ def _note(one: SalvagedPartition) -> str:
     return "; ".join(notes)
 
 
-def _left_out(seen: SalvageView) -> Iterator[str]:
+def _left_out(seen: Salvage) -> Iterator[str]:
     for one in seen.partitions:
         if one.unread:
             yield f"{one.topic}-{one.partition} is left out: {one.unread}"

@@ -15,19 +15,21 @@ from rich.text import Text
 
 from planner.render.readable import UNKNOWN, count, plural
 from planner.render.table import Cell, Column, Row, table
+from runtime.contract.records.consumer_record import ConsumerRecord
 from runtime.contract.records.provenance import HEADER
 from runtime.contract.views.records_view import (
-    ClusterContentView,
-    CopiedPartitionView,
-    ProvenanceHopView,
-    RecordsView,
-    RecordView,
+    ClusterContent,
+    MirrorProgress,
+    ProvenanceHop,
+    TopicRecords,
+    TracedRecord,
 )
 from runtime.contract.views.transform_view import Decision, TrialReport, TrialResult
 
 SHORT = 500  # characters of a value; all of them with --full
 _HEX = 64  # bytes that are not text
-_DIM, _NAME, _NATIVE = "dim", "bold", "green"
+_DIM, _NAME = "dim", "bold"
+_PROVENANCE_STYLE = {"native": "green", "headers": "", "batch": ""}
 TEXTUAL = frozenset("\t")
 
 
@@ -67,27 +69,36 @@ def moment(ms: int | None) -> str:
         return f"{ms} ms"
 
 
-def records_screen(seen: RecordsView, *, full: bool = False) -> Iterator[Text]:
+def _place_and_time(record: ConsumerRecord, what: str, style: str) -> Text:
+    return Text.assemble(
+        (f"{record.topic}-{record.partition} @ {record.offset}", _NAME),
+        f"  {moment(record.timestamp_ms)}  ",
+        (what, style),
+    )
+
+
+def _headers(record: ConsumerRecord, limit: int | None) -> Iterator[Text]:
+    for name, value in record.headers:
+        if name != HEADER:
+            yield Text.assemble(("  header ", _DIM), f"{shown(name.encode())}: {shown(value, limit)}")
+
+
+def records_screen(seen: TopicRecords, *, full: bool = False) -> Iterator[Text]:
     """Yields the records with key, value and headers."""
     limit = None if full else SHORT
-    for record in seen.records:
-        yield Text.assemble(
-            (f"{seen.topic}-{record.partition} @ {record.offset}", _NAME),
-            f"  {moment(record.timestamp_ms)}  ",
-            (provenance(record, seen.cluster), _NATIVE if record.provenance == "native" else ""),
-        )
+    for traced in seen.records:
+        record = traced.record
+        yield _place_and_time(record, provenance(traced, seen.cluster), _PROVENANCE_STYLE[traced.provenance])
         yield Text.assemble(("  key    ", _DIM), shown(record.key, limit))
         yield Text.assemble(("  value  ", _DIM), shown(record.value, limit))
-        for name, value in record.headers:
-            if name != HEADER:
-                yield Text.assemble(("  header ", _DIM), f"{shown(name.encode())}: {shown(value, limit)}")
+        yield from _headers(record, limit)
     how_many = plural(len(seen.records), "record") if seen.records else "No record"
     yield Text(f"{how_many} of {seen.topic} at {seen.cluster} (cluster id {seen.cluster_id})", _DIM)
     for note in seen.notes:
         yield Text.assemble(("note: ", "yellow"), note)
 
 
-def provenance(record: RecordView, cluster: str) -> str:
+def provenance(record: TracedRecord, cluster: str) -> str:
     """Returns where a record came from. A chain of flows names each place on the way."""
     if record.provenance == "native":
         if record.flow:
@@ -103,13 +114,13 @@ def provenance(record: RecordView, cluster: str) -> str:
     return f"from {way}{by} ({record.provenance})"
 
 
-def _place(hop: ProvenanceHopView) -> str:
+def _place(hop: ProvenanceHop) -> str:
     partition = f"-{hop.partition}" if hop.partition is not None else ""
     offset = f" @ {hop.offset}" if hop.offset is not None else ""
     return f"{hop.cluster or hop.cluster_id} {hop.topic}{partition}{offset}"
 
 
-def records_json(seen: RecordsView) -> dict[str, Any]:
+def records_json(seen: TopicRecords) -> dict[str, Any]:
     """Returns the records; bytes are `{"text": …}` or `{"base64": …}`, null stays null."""
     return {
         "cluster": seen.cluster,
@@ -121,14 +132,14 @@ def records_json(seen: RecordsView) -> dict[str, Any]:
     }
 
 
-def export_lines(seen: RecordsView) -> Iterator[str]:
+def export_lines(seen: TopicRecords) -> Iterator[str]:
     """Yields each record as a line of JSON. The file is a sample: it has no provenance."""
-    for record in seen.records:
-        line = {"cluster": seen.cluster, "topic": seen.topic, **_content_json(record)}
+    for traced in seen.records:
+        line = {"cluster": seen.cluster, "topic": seen.topic, **_content_json(traced.record)}
         yield json.dumps(line, ensure_ascii=False) + "\n"
 
 
-def _content_json(record: RecordView) -> dict[str, Any]:
+def _content_json(record: ConsumerRecord) -> dict[str, Any]:
     return {
         "partition": record.partition,
         "offset": record.offset,
@@ -139,14 +150,10 @@ def _content_json(record: RecordView) -> dict[str, Any]:
     }
 
 
-def _record_json(record: RecordView) -> dict[str, Any]:
-    return {
-        **_content_json(record),
-        "provenance": record.provenance,
-        "flow": record.flow,
-        "hops": msgspec.to_builtins(record.hops),
-        "claimed": msgspec.to_builtins(record.claimed),
-    }
+def _record_json(traced: TracedRecord) -> dict[str, Any]:
+    provenance = msgspec.to_builtins(traced)
+    del provenance["record"]
+    return {**_content_json(traced.record), **provenance}
 
 
 def bytes_json(value: bytes | None) -> dict[str, str] | None:
@@ -174,7 +181,7 @@ _COPIED = (
 )
 
 
-def cluster_screen(held: ClusterContentView, width: int | None) -> Iterator[Text]:
+def cluster_screen(held: ClusterContent, width: int | None) -> Iterator[Text]:
     """Yields the topics of a cluster, and the partitions that flows copied."""
     yield Text.assemble(
         (held.cluster, _NAME), f": cluster id {held.cluster_id}, {plural(held.brokers, 'broker')}"
@@ -199,7 +206,7 @@ def cluster_screen(held: ClusterContentView, width: int | None) -> Iterator[Text
         yield Text.assemble(("note: ", "yellow"), note)
 
 
-def _copied(one: CopiedPartitionView) -> Row:
+def _copied(one: MirrorProgress) -> Row:
     return (
         Cell(f"{one.destination_topic}-{one.partition}", _NAME),
         one.flow,
@@ -210,7 +217,7 @@ def _copied(one: CopiedPartitionView) -> Row:
     )
 
 
-def cluster_json(held: ClusterContentView) -> dict[str, Any]:
+def cluster_json(held: ClusterContent) -> dict[str, Any]:
     found: dict[str, Any] = msgspec.to_builtins(held)
     return found
 
@@ -254,18 +261,12 @@ def _result(one: TrialResult, limit: int | None) -> Iterator[Text]:
     record = one.record
     same = one.decision == "travels" and not one.changed
     why = f": {one.why}" if one.why else ", as it is" if same else ""
-    yield Text.assemble(
-        (f"{record.topic}-{record.partition} @ {record.offset}", _NAME),
-        f"  {moment(record.timestamp_ms if record.timestamp_ms >= 0 else None)}  ",
-        (f"{_WORDS[one.decision]}{why}", _STYLES[one.decision]),
-    )
+    yield _place_and_time(record, f"{_WORDS[one.decision]}{why}", _STYLES[one.decision])
     yield Text.assemble(("  key    ", _DIM), shown(record.key, limit))
     yield Text.assemble(("  before " if one.changed else "  value  ", _DIM), shown(record.value, limit))
     if one.changed:
         yield Text.assemble(("  after  ", _DIM), shown(one.after, limit))
-    for name, value in record.headers:
-        if name != HEADER:
-            yield Text.assemble(("  header ", _DIM), f"{shown(name.encode())}: {shown(value, limit)}")
+    yield from _headers(record, limit)
 
 
 def trial_json(report: TrialReport) -> dict[str, Any]:
@@ -284,7 +285,7 @@ def _result_json(one: TrialResult) -> dict[str, Any]:
         "topic": record.topic,
         "partition": record.partition,
         "offset": record.offset,
-        "timestamp_ms": record.timestamp_ms if record.timestamp_ms >= 0 else None,
+        "timestamp_ms": record.timestamp_ms,
         "appended": record.appended,
         "key": bytes_json(record.key),
         "value": bytes_json(record.value),

@@ -45,8 +45,8 @@ from runtime.audit.verify.small import needs_spark, verify_small
 from runtime.contract.spec.jobspec import JobSpec
 from runtime.contract.views.records_view import (
     ReplayedPartition,
+    Salvage,
     SalvagedRecord,
-    SalvageView,
     VerificationReport,
 )
 from runtime.replay.request import ReplayOutcome, ReplayRequest
@@ -208,7 +208,7 @@ class ReplaySalvageRequest(FlowRequest):
 class ReplayResult(Struct, frozen=True):
     """The salvaged records, and what became of each partition that was replayed."""
 
-    salvaged: SalvageView
+    salvaged: Salvage
     parts: tuple[ReplayedPartition, ...]
 
     @property
@@ -222,7 +222,7 @@ def ignore_record(_record: SalvagedRecord) -> None:
 
 def salvage(
     request: SalvageFlowRequest, take: Take = ignore_record, progress: ProgressHandler = silent
-) -> SalvageView:
+) -> Salvage:
     """Reads the records that never reached the destination. It changes nothing.
 
     These are committed at the source, lie beyond what the flow copied or were given up, and were not filtered
@@ -266,7 +266,7 @@ def _request(
     return SalvageRequest(spec, source, destination, router_of(topology), request.timeout_ms / 1000)
 
 
-def _replay_request(to: str | None, asked: SalvageRequest, seen: SalvageView) -> ReplayRequest:
+def _replay_request(to: str | None, asked: SalvageRequest, seen: Salvage) -> ReplayRequest:
     from runtime.replay.request import parts, quarantines_of, targets, unfit
 
     wanted, transform = seen.replayable, asked.flow.transform

@@ -40,7 +40,7 @@ from runtime.audit.read.records import (
     read_records,
 )
 from runtime.contract.views.groups_view import GroupLoss, GroupOffsetsView, LocatedRecord
-from runtime.contract.views.records_view import ClientsView, ClusterContentView, RecordsView
+from runtime.contract.views.records_view import ClientsView, ClusterContent, TopicRecords
 from runtime.launch.launcher import LaunchError
 
 __all__ = [
@@ -92,12 +92,12 @@ class LocateRecordRequest(TopologyRequest):
     reverse: bool = False
 
 
-def cluster_content(request: ClusterRequest) -> ClusterContentView:
+def cluster_content(request: ClusterRequest) -> ClusterContent:
     """Reads what a cluster holds, and how far each flow has copied into it."""
     return answered(read_cluster(_reading(request), request.timeout_ms / 1000))
 
 
-def records(request: ClusterRequest, start: Start, limit: int) -> RecordsView:
+def records(request: ClusterRequest, start: Start, limit: int) -> TopicRecords:
     """Reads committed records of a topic, each with its provenance."""
     assert request.topic is not None, "records are read of one topic"
     return answered(read_records(_reading(request), request.topic, start, limit, request.timeout_ms / 1000))

@@ -21,10 +21,10 @@ from runtime.audit.ledger import (
     open_ledger,
     producers_at,
 )
-from runtime.audit.partition_logs import FetchedRecord as FoundRecord
 from runtime.audit.partition_logs import fetch_places, find_record
 from runtime.audit.verify.provenance import original_of
 from runtime.batch import BatchFailure
+from runtime.contract.records.consumer_record import ConsumerRecord
 from runtime.contract.records.ledger import NO_ORPHANS, PartitionKey, Progress, Replayed
 from runtime.contract.records.offset_map import (
     Answer,
@@ -129,7 +129,7 @@ class _Search:
                 return replace(into, other_offset=record.offset)
         return located
 
-    async def _find(self, topic: str, start: int, original: int) -> FoundRecord | None:
+    async def _find(self, topic: str, start: int, original: int) -> ConsumerRecord | None:
         ids = {
             one
             for one, owner in self._owners.items()
@@ -138,7 +138,7 @@ class _Search:
         at = TopicPartition(topic, self._place.partition)
         return await find_record(self._cluster, at, start, ids, lambda one: self._original(one) == original)
 
-    def _original(self, record: FoundRecord) -> int | None:
+    def _original(self, record: ConsumerRecord) -> int | None:
         return original_of(record, self._owners, self._flow, self._mirror, self._place)
 
 

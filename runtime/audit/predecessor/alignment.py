@@ -15,8 +15,9 @@ from contextlib import contextmanager
 from msgspec import Struct, field
 
 from runtime.audit.ledger import AuditFailure, as_audit_failure
-from runtime.audit.partition_logs import FetchedRecord, fetch_records
+from runtime.audit.partition_logs import fetch_records
 from runtime.batch import BatchFailure
+from runtime.contract.records.consumer_record import ConsumerRecord
 from runtime.kafka.cluster import KafkaCluster
 from runtime.kafka.protocol.offsets import TopicPartition
 
@@ -36,16 +37,16 @@ class TailSearch(Struct):
     the last record alone counts too, at the stored position or where it is unique.
     """
 
-    tail: Sequence[FetchedRecord]
+    tail: Sequence[ConsumerRecord]
     next_offset: int
     found: int | None = None  # the offset behind the record; nothing more needs to be read
-    _window: deque[FetchedRecord] = field(default_factory=lambda: deque(maxlen=_TAIL))
+    _window: deque[ConsumerRecord] = field(default_factory=lambda: deque(maxlen=_TAIL))
     _before: int | None = None
     _alike: list[int] = field(default_factory=list)
     _alike_at_position: bool = False
     _passed: bool = False
 
-    def read(self, records: Iterable[FetchedRecord]) -> None:
+    def read(self, records: Iterable[ConsumerRecord]) -> None:
         """Takes in the next source records, until the place is certain."""
         for record in records:
             if record.offset >= self.next_offset and not self._passed:
@@ -83,12 +84,12 @@ class TailSearch(Struct):
         return self._alike[0] if len(self._alike) == 1 else None
 
 
-def _all_same(window: Sequence[FetchedRecord], tail: Sequence[FetchedRecord]) -> bool:
+def _all_same(window: Sequence[ConsumerRecord], tail: Sequence[ConsumerRecord]) -> bool:
     pairs = zip(reversed(window), reversed(tail), strict=False)
     return all(_same(record, copy) for record, copy in pairs)
 
 
-def _same(record: FetchedRecord, copy: FetchedRecord) -> bool:
+def _same(record: ConsumerRecord, copy: ConsumerRecord) -> bool:
     """Returns whether a record was copied. A copy may have more headers than its original."""
     return (
         copy.timestamp == record.timestamp
@@ -155,7 +156,7 @@ class _Budget(Struct):
     left: int
 
 
-async def _tail(destination: KafkaCluster, position: StoredPosition) -> list[FetchedRecord]:
+async def _tail(destination: KafkaCluster, position: StoredPosition) -> list[ConsumerRecord]:
     """Returns the last committed records of the mirror partition, further back where offsets hold none."""
     distance, behind = 2 * _TAIL, position.mirror_end
     while True:
@@ -168,9 +169,9 @@ async def _tail(destination: KafkaCluster, position: StoredPosition) -> list[Fet
 
 async def _last_records(
     cluster: KafkaCluster, at: TopicPartition, start: int, end: int
-) -> list[FetchedRecord]:
+) -> list[ConsumerRecord]:
     """Returns the last committed records between two offsets."""
-    tail: list[FetchedRecord] = []
+    tail: list[ConsumerRecord] = []
     while start < end and (records := await fetch_records(cluster, at, start, end, _AT_ONCE)):
         tail = [*tail, *records][-_TAIL:]
         start = records[-1].offset + 1
@@ -181,7 +182,7 @@ async def _search(
     source: KafkaCluster,
     at: TopicPartition,
     position: StoredPosition,
-    tail: Sequence[FetchedRecord],
+    tail: Sequence[ConsumerRecord],
     budget: _Budget,
 ) -> int | None:
     search = TailSearch(tail, position.next_offset)

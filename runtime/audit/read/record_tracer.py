@@ -26,12 +26,13 @@ from runtime.audit.ledger import (
     open_cluster,
     producers_at,
 )
-from runtime.audit.partition_logs import FetchedRecord, fetch_places
+from runtime.audit.partition_logs import fetch_places
 from runtime.batch import BatchFailure
+from runtime.contract.records.consumer_record import ConsumerRecord
 from runtime.contract.records.ledger import UnreadableRecord
 from runtime.contract.records.offset_map import MappedOffset, OffsetMap
 from runtime.contract.records.provenance import FlowProducer, origins
-from runtime.contract.views.records_view import ProvenanceHopView, RecordView
+from runtime.contract.views.records_view import ProvenanceHop, TracedRecord
 from runtime.kafka.cluster import KafkaCluster
 from runtime.kafka.errors import BrokerError, ErrorCode, WireError
 from runtime.kafka.protocol.offsets import TopicPartition
@@ -55,7 +56,7 @@ class Previous(NamedTuple):
     place.
     """
 
-    hop: ProvenanceHopView
+    hop: ProvenanceHop
     topic_id: bytes | None
 
 
@@ -68,7 +69,7 @@ class RecordOrigin(NamedTuple):
 
     flow: str | None
     previous: Previous | None
-    headers: list[ProvenanceHopView]
+    headers: list[ProvenanceHop]
 
 
 class RecordOrigins(Struct, frozen=True):
@@ -83,7 +84,7 @@ class RecordOrigins(Struct, frozen=True):
     producers: Mapping[int, FlowProducer] | None
     names: Mapping[str, str]
 
-    def origin_of(self, record: FetchedRecord) -> RecordOrigin:
+    def origin_of(self, record: ConsumerRecord) -> RecordOrigin:
         headers = [
             self._hop(one.cluster, one.topic, one.partition, one.offset, one.copied_at)
             for one in origins(record.headers)
@@ -98,7 +99,7 @@ class RecordOrigins(Struct, frozen=True):
             previous = Previous(headers[-1], previous.topic_id if previous is not None else None)
         return RecordOrigin(producer.flow, previous, headers)
 
-    def _mapped(self, record: FetchedRecord, flow: str) -> Previous | None:
+    def _mapped(self, record: ConsumerRecord, flow: str) -> Previous | None:
         """Returns an exact place only: records between runs were written by other producers."""
         for one in self.written.get(record.partition, ()):
             answer = one.map.origin(record.offset)
@@ -107,7 +108,7 @@ class RecordOrigins(Struct, frozen=True):
                 return Previous(hop, one.source_topic_id)
         return None
 
-    def _named(self, record: FetchedRecord, producer: FlowProducer) -> Previous | None:
+    def _named(self, record: ConsumerRecord, producer: FlowProducer) -> Previous | None:
         """Returns the topic alone: the map was trimmed, or began anew, or never held the record."""
         home = producer.home(self.topic)
         if home is None:
@@ -116,8 +117,8 @@ class RecordOrigins(Struct, frozen=True):
 
     def _hop(
         self, cluster_id: str, topic: str, partition: int | None, offset: int | None, copied_at: int | None
-    ) -> ProvenanceHopView:
-        return ProvenanceHopView(
+    ) -> ProvenanceHop:
+        return ProvenanceHop(
             cluster_id=cluster_id,
             cluster=self.names.get(cluster_id),
             topic=topic,
@@ -130,17 +131,17 @@ class RecordOrigins(Struct, frozen=True):
 class RecordTrail:
     """Follows one record backwards: `look_at` is the place to read next, `looked` receives what is there."""
 
-    def __init__(self, record: FetchedRecord, at: ProvenanceHopView, told: RecordOrigin) -> None:
+    def __init__(self, record: ConsumerRecord, at: ProvenanceHop, told: RecordOrigin) -> None:
         self.record = record
         self._told = told
-        self._hops: list[ProvenanceHopView] = []  # proven, the newest first
-        self._believed: list[ProvenanceHopView] = []  # by headers alone, the oldest first
+        self._hops: list[ProvenanceHop] = []  # proven, the newest first
+        self._believed: list[ProvenanceHop] = []  # by headers alone, the oldest first
         self._passed = {_place(at)}
         self.restored = False
         self.next_place: Previous | None = None
         self._follow(told)
 
-    def add_place(self, record: FetchedRecord | None, told: RecordOrigin | None) -> None:
+    def add_place(self, record: ConsumerRecord | None, told: RecordOrigin | None) -> None:
         """Receives the record at the place. None, or a record with other content, ends the search."""
         self.next_place = None
         if record is None or told is None or _content(record) != _content(self.record):
@@ -170,17 +171,12 @@ class RecordTrail:
         """Returns whether headers name places that nothing else proves."""
         return bool(self._believed)
 
-    def view(self) -> RecordView:
-        record, told = self.record, self._told
+    def view(self) -> TracedRecord:
+        told = self._told
         hops = [*self._believed, *reversed(self._hops)]
         by_headers = bool(hops) and bool(told.headers)
-        return RecordView(
-            partition=record.partition,
-            offset=record.offset,
-            timestamp_ms=record.timestamp if record.timestamp >= 0 else None,
-            key=record.key,
-            value=record.value,
-            headers=list(record.headers),
+        return TracedRecord(
+            record=self.record,
             provenance="headers" if by_headers else "batch" if hops else "native",
             flow=told.flow,
             hops=hops,
@@ -188,16 +184,16 @@ class RecordTrail:
         )
 
 
-def _place(hop: ProvenanceHopView) -> tuple[str, str, int | None, int | None]:
+def _place(hop: ProvenanceHop) -> tuple[str, str, int | None, int | None]:
     return hop.cluster_id, hop.topic, hop.partition, hop.offset
 
 
-def _content(record: FetchedRecord) -> tuple[int, bytes | None, bytes | None]:
+def _content(record: ConsumerRecord) -> tuple[int, bytes | None, bytes | None]:
     """Returns the parts of a record that no flow changes."""
     return record.timestamp, record.key, record.value
 
 
-def _same(one: ProvenanceHopView, other: ProvenanceHopView) -> bool:
+def _same(one: ProvenanceHop, other: ProvenanceHop) -> bool:
     places = [(hop.cluster_id, hop.topic, hop.partition) for hop in (one, other)]
     return places[0] == places[1] and (other.offset is None or one.offset == other.offset)
 
@@ -244,7 +240,7 @@ class ClusterLedger:
         for owner in self._producers.values():
             self._by_owner[owner.source_cluster_id] = owner.source
 
-    async def read(self, topic: str, found: Iterable[FetchedRecord]) -> RecordOrigins:
+    async def read(self, topic: str, found: Iterable[ConsumerRecord]) -> RecordOrigins:
         """Reads the facts about the records in `found`, after the records: the ledger then covers all
         committed ones.
         """
@@ -288,7 +284,7 @@ class RecordTracer:
         self._ledgers: dict[str, ClusterLedger | None] = {}  # by cluster id; None: it does not answer
         self._stack = AsyncExitStack()
 
-    async def views(self, topic: str, found: Sequence[FetchedRecord]) -> list[RecordView]:
+    async def views(self, topic: str, found: Sequence[ConsumerRecord]) -> list[TracedRecord]:
         origins = await self._origins(self._first, topic, found)
         at = self._first.cluster.cluster_id
         trails = [RecordTrail(one, self._hop(at, topic, one), origins.origin_of(one)) for one in found]
@@ -304,7 +300,7 @@ class RecordTracer:
         return [trail.view() for trail in trails]
 
     async def _origins(
-        self, ledgers: ClusterLedger, topic: str, found: Sequence[FetchedRecord]
+        self, ledgers: ClusterLedger, topic: str, found: Sequence[ConsumerRecord]
     ) -> RecordOrigins:
         try:
             await ledgers.open()
@@ -347,7 +343,7 @@ class RecordTracer:
         trails: Sequence[RecordTrail],
     ) -> None:
         wanted = [trail.next_place.hop.offset or 0 for trail in trails if trail.next_place is not None]
-        fetched: dict[int, FetchedRecord] = {}
+        fetched: dict[int, ConsumerRecord] = {}
         origins = None
         try:
             fetched = await fetch_places(ledgers.cluster, at, topic_id, wanted)
@@ -391,8 +387,8 @@ class RecordTracer:
         if note not in self.notes:
             self.notes.append(note)
 
-    def _hop(self, cluster_id: str, topic: str, record: FetchedRecord) -> ProvenanceHopView:
-        return ProvenanceHopView(
+    def _hop(self, cluster_id: str, topic: str, record: ConsumerRecord) -> ProvenanceHop:
+        return ProvenanceHop(
             cluster_id=cluster_id,
             cluster=self._first.name,
             topic=topic,

@@ -9,16 +9,17 @@ from typing import assert_never
 from msgspec import Struct, field
 
 from runtime.audit.ledger import AuditFailure, ClusterAccess, ledger_of, open_cluster, unanswered
-from runtime.audit.partition_logs import FetchedRecord, fetch_records
+from runtime.audit.partition_logs import fetch_records
 from runtime.audit.read.record_tracer import ClusterLedger, KnownCluster, RecordTracer
 from runtime.batch.failure import BatchFailure
+from runtime.contract.records.consumer_record import ConsumerRecord
 from runtime.contract.records.ledger import UnreadableRecord
 from runtime.contract.spec.route import is_reserved
 from runtime.contract.views.records_view import (
-    ClusterContentView,
-    CopiedPartitionView,
-    RecordsView,
-    TopicContentView,
+    ClusterContent,
+    MirrorProgress,
+    TopicContent,
+    TopicRecords,
 )
 from runtime.kafka.cluster import KafkaCluster
 from runtime.kafka.errors import BrokerError, ErrorCode, WireError
@@ -77,7 +78,7 @@ class _Log(Struct, frozen=True):
 
 async def read_records(
     asked: ReadRecordsRequest, topic: str, start: Start, limit: int, within_s: float
-) -> RecordsView:
+) -> TopicRecords:
     """Reads committed records. Raises AuditFailure."""
     name = asked.reach.name
     async with open_cluster(asked.reach, within_s) as cluster:
@@ -88,7 +89,7 @@ async def read_records(
             raise AuditFailure(name, str(failure), "read another place of it: --from") from failure
         first = ClusterLedger(cluster, KnownCluster(asked.reach, asked.flows), asked.names)
         trace = RecordTracer(first, asked.others, within_s)
-        return RecordsView(
+        return TopicRecords(
             cluster=name,
             cluster_id=cluster.cluster_id,
             topic=topic,
@@ -100,8 +101,8 @@ async def read_records(
 
 async def read_newest(
     reach: ClusterAccess, takes: Callable[[str], bool], limit: int, within_s: float
-) -> list[tuple[str, FetchedRecord]]:
-    """Returns the newest committed records of the topics that are taken, `limit` in all, with their topics.
+) -> list[ConsumerRecord]:
+    """Returns the newest committed records of the topics that are taken, `limit` in all.
 
     Each topic has the same share of them. Raises AuditFailure.
     """
@@ -109,7 +110,7 @@ async def read_newest(
         topics = sorted(name for name in await cluster.all_topics() if takes(name))
         if not topics:
             raise AuditFailure(reach.name, "no topic is taken", "correct topics.include")
-        found: list[tuple[str, FetchedRecord]] = []
+        found: list[ConsumerRecord] = []
         for at, topic in enumerate(topics):
             share = -(-(limit - len(found)) // (len(topics) - at))
             if share <= 0:
@@ -119,7 +120,7 @@ async def read_newest(
                 newest = await _found(cluster, logs, ReadNewest(), share, within_s)
             except BatchFailure as failure:
                 raise AuditFailure(reach.name, str(failure), "read another place of it: repl read") from None
-            found += [(topic, one) for one in newest]
+            found += newest
         return found
 
 
@@ -145,7 +146,7 @@ async def _logs(cluster: KafkaCluster, name: str, topic: str, within_s: float) -
 
 async def _found(
     cluster: KafkaCluster, logs: Sequence[_Log], start: Start, limit: int, within_s: float
-) -> list[FetchedRecord]:
+) -> list[ConsumerRecord]:
     """Returns the first, or the last, `limit` records of all partitions together, by time."""
     match start:
         case ReadNewest():
@@ -170,7 +171,7 @@ async def _found(
     return _by_time(await asyncio.gather(*wanted))[:limit]
 
 
-async def _newest(cluster: KafkaCluster, log: _Log, limit: int) -> list[FetchedRecord]:
+async def _newest(cluster: KafkaCluster, log: _Log, limit: int) -> list[ConsumerRecord]:
     back = limit
     while True:
         begin = max(log.end - back, log.start)
@@ -180,12 +181,12 @@ async def _newest(cluster: KafkaCluster, log: _Log, limit: int) -> list[FetchedR
         back *= _RANGE_GROWTH
 
 
-def _by_time(each: Sequence[list[FetchedRecord]]) -> list[FetchedRecord]:
+def _by_time(each: Sequence[list[ConsumerRecord]]) -> list[ConsumerRecord]:
     """Merges the partitions by time.
 
     Within a partition the order is that of offsets, whatever the timestamps.
     """
-    found: list[tuple[int, int, int, FetchedRecord]] = []
+    found: list[tuple[int, int, int, ConsumerRecord]] = []
     for some in each:
         latest = -1
         for one in some:
@@ -194,14 +195,14 @@ def _by_time(each: Sequence[list[FetchedRecord]]) -> list[FetchedRecord]:
     return [row[-1] for row in sorted(found, key=lambda row: row[:-1])]
 
 
-async def read_cluster(asked: ReadRecordsRequest, within_s: float) -> ClusterContentView:
+async def read_cluster(asked: ReadRecordsRequest, within_s: float) -> ClusterContent:
     """Reads the topics and the flows' progress of a cluster. Raises AuditFailure."""
     async with open_cluster(asked.reach, within_s) as cluster:
         every = await cluster.all_topics()
         topics = {name: topic for name, topic in every.items() if not is_reserved(name)}
         offsets = await _offsets(cluster, topics, within_s)
         notes: list[str] = []
-        copied: list[CopiedPartitionView] = []
+        copied: list[MirrorProgress] = []
         try:
             copied = await _copied(cluster, asked)
         except (WireError, UnreadableRecord) as error:
@@ -209,12 +210,12 @@ async def read_cluster(asked: ReadRecordsRequest, within_s: float) -> ClusterCon
         into: dict[str, set[str]] = {}
         for one in copied:
             into.setdefault(one.destination_topic, set()).add(one.flow)
-        return ClusterContentView(
+        return ClusterContent(
             cluster=asked.reach.name,
             cluster_id=cluster.cluster_id,
             brokers=len(cluster.brokers),
             topics=[
-                TopicContentView(
+                TopicContent(
                     topic=name,
                     partitions=len(topics[name].partitions),
                     offsets=offsets.get(name),
@@ -249,7 +250,7 @@ async def _offsets(
     return found
 
 
-async def _copied(cluster: KafkaCluster, asked: ReadRecordsRequest) -> list[CopiedPartitionView]:
+async def _copied(cluster: KafkaCluster, asked: ReadRecordsRequest) -> list[MirrorProgress]:
     opened = await ledger_of(cluster)
     if opened is None:
         return []
@@ -258,7 +259,7 @@ async def _copied(cluster: KafkaCluster, asked: ReadRecordsRequest) -> list[Copi
         await opened.ledger.refresh(flow)
         for key, one in sorted(opened.ledger.all_progress(flow).items()):
             found.append(
-                CopiedPartitionView(
+                MirrorProgress(
                     flow=flow,
                     source=source,
                     topic=key.topic,

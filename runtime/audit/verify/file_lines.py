@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Final
 
 from msgspec import Struct, field
 
-from runtime.audit.partition_logs import FetchedRecord
 from runtime.audit.verify.pieces import ReadFile, RecordContent, condensed
 from runtime.batch import Record
 from runtime.batch.varint import read_size, varint
+from runtime.contract.records.consumer_record import ConsumerRecord
 from runtime.contract.spec.files import LinesSpec
 from runtime.files.manifest import EndpointUnavailable
 from runtime.files.source.lines import NO_HEADERS, NO_KEY, fingerprint, sized
@@ -41,7 +41,7 @@ def digest_of(body: bytes) -> int:
     return int.from_bytes(hashlib.blake2b(body, digest_size=8).digest(), signed=True)
 
 
-def body_of(one: Record | FetchedRecord) -> bytes:
+def body_of(one: Record | ConsumerRecord) -> bytes:
     """Returns key, value and headers of a record in the encoding of a batch."""
     parts = [sized(one.key), sized(one.value), varint(len(one.headers))]
     for name, value in one.headers:

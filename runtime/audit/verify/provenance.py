@@ -16,8 +16,8 @@ from typing import NamedTuple
 
 from msgspec import Struct
 
-from runtime.audit.partition_logs import FetchedRecord
 from runtime.audit.verify.pieces import RecordContent, RecordDifference, VerificationPiece, condensed
+from runtime.contract.records.consumer_record import ConsumerRecord
 from runtime.contract.records.provenance import (
     HEADER,
     ClusterPartition,
@@ -40,7 +40,7 @@ class ProvenanceFilter(Struct, frozen=True):
     home: ClusterTopic
     producers: Mapping[int, FlowProducer]
 
-    def drops(self, record: FetchedRecord) -> bool:
+    def drops(self, record: ConsumerRecord) -> bool:
         """Returns whether the slot would drop this record by the flow's provenance."""
         match self.flow.provenance:
             case "off":
@@ -54,7 +54,7 @@ class ProvenanceFilter(Struct, frozen=True):
                     return False
                 return self.flow.native_only or producer.home(self.topic) == self.home
 
-    def originated_at_destination(self, record: FetchedRecord) -> bool:
+    def originated_at_destination(self, record: ConsumerRecord) -> bool:
         """Returns whether the record originated at the flow's destination, so that it is there already.
 
         The flow's provenance mode does not matter.
@@ -64,7 +64,7 @@ class ProvenanceFilter(Struct, frozen=True):
         return by_batch or any(hop.home == self.home for hop in origins(record.headers))
 
 
-def own_headers(record: FetchedRecord) -> tuple[tuple[str, bytes | None], ...]:
+def own_headers(record: ConsumerRecord) -> tuple[tuple[str, bytes | None], ...]:
     """Returns the record's headers without those that the product adds."""
     return tuple((name, value) for name, value in record.headers if name != HEADER or decode(value) is None)
 
@@ -74,7 +74,7 @@ class ReplayedRecord(NamedTuple):
     ledger.
     """
 
-    record: FetchedRecord
+    record: ConsumerRecord
     original: int
     low: int
 
@@ -98,12 +98,12 @@ class ReplayedRecords:
         """Returns whether the ledger has this source offset in a replayed range."""
         return self._range(source_offset) is not None
 
-    def replay_of(self, record: FetchedRecord) -> ReplayedRecord | None:
+    def replay_of(self, record: ConsumerRecord) -> ReplayedRecord | None:
         original = original_of(record, self._producers, self._flow, self._mirror, self._place)
         low = self._range(original) if original is not None else None
         return ReplayedRecord(record, original, low) if original is not None and low is not None else None
 
-    def compare(self, replay: ReplayedRecord, original: FetchedRecord | None) -> RecordDifference | None:
+    def compare(self, replay: ReplayedRecord, original: ConsumerRecord | None) -> RecordDifference | None:
         """Returns the difference; None for a replay that is equal, or whose original the source lost."""
         record, at, low = replay
         if at <= self._passed.get(low, -1):
@@ -124,7 +124,7 @@ class ReplayedRecords:
 
 
 def original_of(
-    record: FetchedRecord,
+    record: ConsumerRecord,
     producers: Mapping[int, FlowProducer],
     flow: str,
     mirror: str,
@@ -142,7 +142,7 @@ def original_of(
     return hops[-1].offset if hops and ClusterPartition(*hops[-1][:3]) == place else None
 
 
-def content_of(one: FetchedRecord) -> RecordContent:
+def content_of(one: ConsumerRecord) -> RecordContent:
     """Returns every part of a record that must be equal at both sides."""
     headers = tuple((name, condensed(value)) for name, value in own_headers(one))
     return RecordContent(one.timestamp, condensed(one.key), condensed(one.value), headers)

@@ -18,7 +18,6 @@ from typing import TYPE_CHECKING, Final, Literal, NamedTuple
 from runtime.audit.ledger import AuditFailure
 from runtime.audit.partition_logs import (
     CommittedRecordReader,
-    FetchedRecord,
     OpenTransactionTimeout,
     RecordsExpired,
     open_spec,
@@ -40,6 +39,7 @@ from runtime.audit.verify.pieces import (
     VerifyRequest,
 )
 from runtime.batch import BatchFailure, PartitionLocation, Record
+from runtime.contract.records.consumer_record import ConsumerRecord
 from runtime.contract.spec.files import FilesSpec
 from runtime.contract.spec.transform import FIELDS
 from runtime.files.backup import read_backup
@@ -340,7 +340,7 @@ class _StoredPiece:
     def _is_given_up(self, offset: int) -> bool:
         return any(low <= offset < end for low, end, _ in self._piece.gaps)
 
-    async def _lines(self, found: Sequence[FetchedRecord]) -> list[SourceLine]:
+    async def _lines(self, found: Sequence[ConsumerRecord]) -> list[SourceLine]:
         """Returns records of the source as the files must have them. Raises BadRecord."""
         records = [
             (Record(one.offset, one.timestamp, one.key, one.value, one.headers), int(one.appended))

@@ -8,11 +8,11 @@ from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import msgspec
+from msgspec.structs import replace
 
 from runtime.audit.ledger import AuditFailure, producers_at
 from runtime.audit.partition_logs import (
     CommittedRecordReader,
-    FetchedRecord,
     OpenTransactionTimeout,
     RecordsExpired,
     fetch_places,
@@ -30,6 +30,7 @@ from runtime.audit.verify.pieces import (
 from runtime.audit.verify.provenance import ProvenanceFilter, ReplayedRecord, ReplayedRecords, content_of
 from runtime.audit.verify.stored import verify_stored
 from runtime.batch import BatchFailure
+from runtime.contract.records.consumer_record import ConsumerRecord
 from runtime.contract.records.offset_map import decode_runs
 from runtime.contract.records.provenance import ClusterTopic, FlowProducer
 from runtime.contract.spec import naming
@@ -39,7 +40,7 @@ from runtime.kafka.errors import Disconnected, WireError
 from runtime.kafka.protocol.offsets import TopicPartition
 from runtime.slot.budget import TokenBucket
 from runtime.sql.formats.registry import RegistryUnavailable
-from runtime.sql.rows import InvalidValue, SourceRow, row_of, tombstone_headers
+from runtime.sql.rows import InvalidValue, row_of, tombstone_headers
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -128,8 +129,8 @@ class SourceTransform:
         self._transform = transform
 
     async def apply(
-        self, topic: str, found: Sequence[FetchedRecord]
-    ) -> tuple[list[FetchedRecord], frozenset[int]]:
+        self, topic: str, found: Sequence[ConsumerRecord]
+    ) -> tuple[list[ConsumerRecord], frozenset[int]]:
         """Returns the records as they are copied, and the offsets of those that are not.
 
         A bad record is returned as it is where the flow stops before it, and is not copied where the flow
@@ -138,19 +139,19 @@ class SourceTransform:
         if topic == naming.HEARTBEATS:  # they are copied as they are
             return list(found), frozenset()
         try:
-            answers = await self._transformer.answers([_row(topic, one) for one in found])
+            answers = await self._transformer.answers([row_of(record) for record in found])
         except RegistryUnavailable as error:
             raise Disconnected("schema registry", str(error), sent=False) from None
-        records: list[FetchedRecord] = []
+        records: list[ConsumerRecord] = []
         filtered: set[int] = set()
         for one, answer in zip(found, answers, strict=True):
             copied = self._copied(one, answer)
-            records.append(copied or one._replace(value=None))
+            records.append(copied or replace(one, value=None))
             if copied is None:
                 filtered.add(one.offset)
         return records, frozenset(filtered)
 
-    def _copied(self, one: FetchedRecord, answer: bytes | None) -> FetchedRecord | None:
+    def _copied(self, one: ConsumerRecord, answer: bytes | None) -> ConsumerRecord | None:
         """Returns a record as it is copied; None for one that is not."""
         if one.value is None:  # a tombstone always travels
             return one
@@ -159,23 +160,10 @@ class SourceTransform:
         except InvalidValue:
             return None if self._transform.quarantines else one
         if value is not None:
-            return one._replace(value=value)
+            return replace(one, value=value)
         if self._transform.deletes(one.key):
-            return one._replace(value=None, headers=tombstone_headers(one.headers))
+            return replace(one, value=None, headers=tombstone_headers(one.headers))
         return None
-
-
-def _row(topic: str, one: FetchedRecord) -> SourceRow:
-    return row_of(
-        topic,
-        one.partition,
-        one.offset,
-        one.timestamp,
-        appended=one.appended,
-        key=one.key,
-        value=one.value,
-        headers=one.headers,
-    )
 
 
 async def _verify(
@@ -327,7 +315,7 @@ class PieceComparison:
         self._from = RunOffsetTranslator([(run.destination, run.source, run.records) for run in runs])
         self._kept_back = self._given_up = self._others = self._filtered = 0
 
-    def add_source(self, found: Iterable[FetchedRecord], filtered: Container[int] = frozenset()) -> None:
+    def add_source(self, found: Iterable[ConsumerRecord], filtered: Container[int] = frozenset()) -> None:
         """Adds records of the source; those at the offsets `filtered` must not be at the destination."""
         lines = []
         for one in found:
@@ -348,7 +336,7 @@ class PieceComparison:
                 lines.append(ComparedRecord(one.offset, at, content_of(one)))
         self.comparer.add_source(lines)
 
-    def add_destination(self, found: Iterable[FetchedRecord]) -> None:
+    def add_destination(self, found: Iterable[ConsumerRecord]) -> None:
         lines = []
         for one in found:
             at = self._from.other(one.offset)
@@ -366,18 +354,18 @@ class PieceComparison:
         found, self._replays = self._replays, []
         return found
 
-    def compare(self, replays: Iterable[ReplayedRecord], originals: Mapping[int, FetchedRecord]) -> None:
+    def compare(self, replays: Iterable[ReplayedRecord], originals: Mapping[int, ConsumerRecord]) -> None:
         edits = (self._replayed.compare(one, originals.get(one.original)) for one in replays)
         self.comparer.edits += (edit for edit in edits if edit is not None)
 
-    def _by_design(self, one: FetchedRecord) -> bool:
+    def _by_design(self, one: ConsumerRecord) -> bool:
         """Returns whether the record was not written by this flow through its map, and that is no error."""
         producer = self._producers.get(one.producer_id)
         if producer is None:
             return self._flow.shared
         return producer.flow != self._flow.name or one.offset >= self._piece.owned_end
 
-    def _is_its_own(self, one: FetchedRecord) -> bool:
+    def _is_its_own(self, one: ConsumerRecord) -> bool:
         """Returns whether a client wrote the record at a time when the destination was writable, and it
         stayed there.
         """

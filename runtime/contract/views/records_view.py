@@ -7,8 +7,10 @@ from typing import Literal
 
 import msgspec
 
+from runtime.contract.records.consumer_record import ConsumerRecord
 
-class ProvenanceHopView(msgspec.Struct, frozen=True, kw_only=True):
+
+class ProvenanceHop(msgspec.Struct, frozen=True, kw_only=True):
     """Describes a place that a record was copied from.
 
     `cluster` is its name in the topology, `offset` is None where only the topic is known.
@@ -22,7 +24,7 @@ class ProvenanceHopView(msgspec.Struct, frozen=True, kw_only=True):
     copied_at_ms: int | None
 
 
-class RecordView(msgspec.Struct, frozen=True, kw_only=True):
+class TracedRecord(msgspec.Struct, frozen=True, kw_only=True):
     """Holds a record and its provenance.
 
     `flow` wrote it to this cluster; None where no flow is known to have done so. `hops`: the places that it
@@ -32,30 +34,25 @@ class RecordView(msgspec.Struct, frozen=True, kw_only=True):
     such a header.
     """
 
-    partition: int
-    offset: int
-    timestamp_ms: int | None
-    key: bytes | None
-    value: bytes | None
-    headers: list[tuple[str, bytes | None]]
+    record: ConsumerRecord
     provenance: Literal["native", "headers", "batch"]
     flow: str | None
-    hops: list[ProvenanceHopView]
-    claimed: list[ProvenanceHopView] = []
+    hops: list[ProvenanceHop]
+    claimed: list[ProvenanceHop] = []
 
 
-class RecordsView(msgspec.Struct, frozen=True, kw_only=True):
+class TopicRecords(msgspec.Struct, frozen=True, kw_only=True):
     """Holds the records that were read from a topic. `notes` list what could not be found out."""
 
     cluster: str
     cluster_id: str
     topic: str
     partitions: int
-    records: list[RecordView]
+    records: list[TracedRecord]
     notes: list[str]
 
 
-class TopicContentView(msgspec.Struct, frozen=True, kw_only=True):
+class TopicContent(msgspec.Struct, frozen=True, kw_only=True):
     """Describes a topic of a cluster.
 
     `offsets` is the number of offsets between its log starts and ends: with markers, and gaps of compaction.
@@ -67,7 +64,7 @@ class TopicContentView(msgspec.Struct, frozen=True, kw_only=True):
     flows: list[str]
 
 
-class CopiedPartitionView(msgspec.Struct, frozen=True, kw_only=True):
+class MirrorProgress(msgspec.Struct, frozen=True, kw_only=True):
     """Describes how far a flow into this cluster has copied one partition."""
 
     flow: str
@@ -81,15 +78,15 @@ class CopiedPartitionView(msgspec.Struct, frozen=True, kw_only=True):
     last_commit_ms: int | None
 
 
-class ClusterContentView(msgspec.Struct, frozen=True, kw_only=True):
+class ClusterContent(msgspec.Struct, frozen=True, kw_only=True):
     """Holds the topics of a cluster, and the progress of each flow into it."""
 
     cluster: str
     cluster_id: str
     brokers: int
-    topics: list[TopicContentView]
+    topics: list[TopicContent]
     hidden: int
-    copied: list[CopiedPartitionView]
+    copied: list[MirrorProgress]
     notes: list[str]
 
 
@@ -256,49 +253,62 @@ class VerificationReport(msgspec.Struct, frozen=True, kw_only=True):
 class SalvagedRecord(msgspec.Struct, frozen=True, kw_only=True):
     """Holds a committed record of the source that never reached the destination.
 
-    `cluster` is where it was read; `came_from` are the places that it was copied from before, by its headers.
+    `cluster` is where it was read. `came_from` are the places that it was copied from before, by its headers.
     `flow` wrote it to that cluster; None for a client's record, whatever its headers name.
     """
 
     cluster: str
     cluster_id: str
-    topic: str
-    partition: int
-    offset: int
-    timestamp_ms: int | None
-    key: bytes | None
-    value: bytes | None
-    headers: list[tuple[str, bytes | None]]
+    record: ConsumerRecord
     came_from: list[tuple[str, str, int, int]]  # cluster id, topic, partition, offset
     flow: str | None = None
 
 
-class SalvagedPartition(msgspec.Struct, frozen=True, kw_only=True):
-    """Holds the salvaged records of one partition.
+SHOWN = 10  # records that the result of one partition holds
 
-    `stretches`: the source offsets `low … end-1` that were read, and why the flow did not copy them. `lost`
-    is the number of offsets that retention deleted before they were copied; `begun` is false where the flow
-    never reached the partition. `unread`: why it could not be read to its end. `first`: some of the records.
+
+class SalvagedPartition(msgspec.Struct, kw_only=True):
+    """Counts the salvaged records of one partition.
+
+    `stretches`: the source offsets `low … end-1` that were read, and why the flow did not copy them.
+    `kept_back` counts the records that the provenance filter dropped. `lost` is the number of offsets that
+    retention deleted before they were copied; `begun` is false where the flow never reached the partition.
+    `unread`: why it could not be read to its end. `first`: some of the records.
     """
 
     topic: str
     partition: int
     destination_topic: str
-    stretches: list[tuple[int, int, str]]
-    records: int
-    bytes: int
-    kept_back: int
-    lost: int
+    stretches: list[tuple[int, int, str]] = []
+    records: int = 0
+    bytes: int = 0
+    kept_back: int = 0
+    lost: int = 0
     begun: bool
-    first_offset: int | None
-    last_offset: int | None
-    first_timestamp_ms: int | None
-    last_timestamp_ms: int | None
-    first: list[SalvagedRecord]
+    first_offset: int | None = None
+    last_offset: int | None = None
+    first_timestamp_ms: int | None = None
+    last_timestamp_ms: int | None = None
+    first: list[SalvagedRecord] = []
     unread: str = ""
 
+    def count(self, salvaged: SalvagedRecord) -> None:
+        """Adds a record, the next one in the order of offsets."""
+        record = salvaged.record
+        self.records += 1
+        self.bytes += len(record.key or b"") + len(record.value or b"")
+        if len(self.first) < SHOWN:
+            self.first.append(salvaged)
+        if self.first_offset is None:
+            self.first_offset = record.offset
+        self.last_offset = record.offset
+        if (at_ms := record.timestamp_ms) is not None:
+            first, last = self.first_timestamp_ms, self.last_timestamp_ms
+            self.first_timestamp_ms = at_ms if first is None else min(first, at_ms)
+            self.last_timestamp_ms = at_ms if last is None else max(last, at_ms)
 
-class SalvageView(msgspec.Struct, frozen=True, kw_only=True):
+
+class Salvage(msgspec.Struct, frozen=True, kw_only=True):
     """Holds the salvaged records of a flow.
 
     `state` is the flow's state in the ledger: while it is active, these records may still be copied.

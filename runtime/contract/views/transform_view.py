@@ -9,22 +9,10 @@ from typing import Literal
 
 import msgspec
 
+from runtime.contract.records.consumer_record import ConsumerRecord
 from runtime.contract.spec.transform import TransformSpec
 
 Decision = Literal["travels", "tombstone", "filtered", "quarantined", "stops"]
-
-
-class SampleRecord(msgspec.Struct, frozen=True, kw_only=True):
-    """Holds a record of the source. `appended` says that its timestamp is the broker's."""
-
-    topic: str
-    partition: int = 0
-    offset: int = 0
-    timestamp_ms: int = -1
-    appended: bool = False
-    key: bytes | None = None
-    value: bytes | None = None
-    headers: list[tuple[str, bytes | None]] = []
 
 
 class TrialResult(msgspec.Struct, frozen=True, kw_only=True):
@@ -35,7 +23,7 @@ class TrialResult(msgspec.Struct, frozen=True, kw_only=True):
     `on_bad_record`; `why` is the reason then.
     """
 
-    record: SampleRecord
+    record: ConsumerRecord
     decision: Decision
     after: bytes | None = None
     why: str = ""
@@ -75,7 +63,7 @@ class TryRequest(msgspec.Struct, frozen=True, tag="try"):
 
     flow: str
     transform: TransformSpec
-    records: list[SampleRecord]
+    records: list[ConsumerRecord]
 
 
 class TransformProblem(msgspec.Struct, frozen=True):

@@ -22,6 +22,7 @@ from planner.model.observed import (
 from planner.render.reports import comparison, doctor, drill, groups, records
 from planner.render.reports.groups import clients_json, clients_screen
 from planner.render.reports.loss import flow_lines, subscription_lines
+from runtime.contract.records.consumer_record import ConsumerRecord
 from runtime.contract.views.groups_view import (
     FlowLoss,
     GroupOffsetsView,
@@ -33,22 +34,22 @@ from runtime.contract.views.groups_view import (
 )
 from runtime.contract.views.records_view import (
     ClientsView,
-    ClusterContentView,
+    ClusterContent,
     CommittedOffsetView,
     ConsumerGroupView,
-    CopiedPartitionView,
     Difference,
     GroupMemberView,
+    MirrorProgress,
     ProducerView,
-    ProvenanceHopView,
-    RecordsView,
-    RecordView,
+    ProvenanceHop,
     ReplayedPartition,
+    Salvage,
     SalvagedPartition,
     SalvagedRecord,
-    SalvageView,
     TopicClients,
-    TopicContentView,
+    TopicContent,
+    TopicRecords,
+    TracedRecord,
     UncomparableRange,
     VerificationReport,
     VerifiedPartition,
@@ -161,7 +162,12 @@ def verify() -> dict[str, Shown]:
 
 # Records that never arrived, and their replay.
 
-RECORD = view(SalvagedRecord, "dc1", "id-1", "orders", 0, 1_311, 1_700_000_000_000, b"k", b"v", [], [])
+CONTENT = ConsumerRecord("orders", 0, 1_311, 1_700_000_000_000, b"k", b"v")
+RECORD = view(SalvagedRecord, "dc1", "id-1", CONTENT, [])
+
+
+def holding(**changes: Any) -> SalvagedRecord:
+    return replace(RECORD, record=replace(CONTENT, **changes))
 
 
 def partition(*first: SalvagedRecord, **changes: Any) -> SalvagedPartition:
@@ -185,8 +191,8 @@ def partition(*first: SalvagedRecord, **changes: Any) -> SalvagedPartition:
     return SalvagedPartition(**{**facts, **changes})
 
 
-def missing(*partitions: SalvagedPartition, state: str = "failed_over") -> SalvageView:
-    return view(SalvageView, "one", state, "dc1", "id-1", "dc2", list(partitions))
+def missing(*partitions: SalvagedPartition, state: str = "failed_over") -> Salvage:
+    return view(Salvage, "one", state, "dc1", "id-1", "dc2", list(partitions))
 
 
 def salvage() -> dict[str, Shown]:
@@ -203,8 +209,8 @@ def salvage() -> dict[str, Shown]:
         partition(*[RECORD] * min(held, 10), partition=at, records=held)
         for at, held in enumerate((12, 10, 8))
     ]
-    odd = replace(RECORD, key=b"\xff\x00", value=None), replace(RECORD, key=b"", value=b"x" * 500)
-    headers: list[Any] = [("h", "ď".encode()), ("n", None)]
+    odd = holding(key=b"\xff\x00", value=None), holding(key=b"", value=b"x" * 500)
+    headers: Any = (("h", "ď".encode()), ("n", None))
     done = [ReplayedPartition("orders", 0, "orders", 31), ReplayedPartition("orders", 1, "orders", 1)]
     aside = [ReplayedPartition("orders", 0, "aside", 1)]
     return {
@@ -221,7 +227,7 @@ def salvage() -> dict[str, Shown]:
         "not read": of(unread="it is gone"),
         "given up": of(stretches=[(5, 9, "orphaned")]),
         "bytes that are no text": screen(partition(*odd)),
-        "a line of a file": comparison.line(replace(RECORD, key=b"\xff", value=None, headers=headers)),
+        "a line of a file": comparison.line(holding(key=b"\xff", value=None, headers=headers)),
         "for programs": text(comparison.salvage_json(missing(partition(RECORD), partition(RECORD, RECORD)))),
         "before a replay": comparison.planned(
             missing(partition(RECORD, records=31, lost=4), partition(partition=1)), None, None
@@ -242,28 +248,26 @@ def salvage() -> dict[str, Shown]:
 # Records and clusters as they are read.
 
 
-def hop(cluster: str | None, topic: str, offset: int | None) -> ProvenanceHopView:
-    return ProvenanceHopView(
+def hop(cluster: str | None, topic: str, offset: int | None) -> ProvenanceHop:
+    return ProvenanceHop(
         cluster_id="id-9", cluster=cluster, topic=topic, partition=0, offset=offset, copied_at_ms=None
     )
 
 
 def read() -> dict[str, Shown]:
-    record = RecordView(
+    content = ConsumerRecord(
+        topic="orders",
         partition=0,
         offset=42,
-        timestamp_ms=NOW + 123,
+        timestamp=NOW + 123,
         key=b"k",
-        value=None,
-        headers=[("trace", b"t"), ("__repl", b"\x01")],
-        provenance="native",
-        flow=None,
-        hops=[],
+        headers=(("trace", b"t"), ("__repl", b"\x01")),
     )
+    record = TracedRecord(record=content, provenance="native", flow=None, hops=[])
 
-    def seen(**changes: Any) -> RecordsView:
+    def seen(**changes: Any) -> TopicRecords:
         return view(
-            RecordsView,
+            TopicRecords,
             "dc2",
             "id-2",
             "orders",
@@ -275,9 +279,9 @@ def read() -> dict[str, Shown]:
     def screen(**changes: Any) -> Shown:
         return records.records_screen(seen(**changes))
 
-    own = TopicContentView(topic="own", partitions=1, offsets=None, flows=[])
-    orders = TopicContentView(topic="orders", partitions=12, offsets=12_345, flows=["one"])
-    copied = view(CopiedPartitionView, "one", "dc1", "orders", 0, "orders", 7, 7, NOW + 123, None)
+    own = TopicContent(topic="own", partitions=1, offsets=None, flows=[])
+    orders = TopicContent(topic="orders", partitions=12, offsets=12_345, flows=["one"])
+    copied = view(MirrorProgress, "one", "dc1", "orders", 0, "orders", 7, 7, NOW + 123, None)
     two_hops = [hop(None, "a", 1), hop("dc1", "b", 2)]
     return {
         "written here": screen(),
@@ -285,9 +289,9 @@ def read() -> dict[str, Shown]:
         "by batch": screen(provenance="batch", flow="one", hops=[hop("dc1", "orders", 40)]),
         "offset unknown": screen(provenance="batch", flow="one", hops=[hop("dc1", "orders", None)]),
         "two hops": screen(provenance="headers", flow="two", hops=two_hops),
-        "for programs": text(records.records_json(seen(key=b"\xff", value=b"text"))),
+        "for programs": text(records.records_json(seen(record=replace(content, key=b"\xff", value=b"text")))),
         "a cluster": records.cluster_screen(
-            view(ClusterContentView, "dc2", "id-2", 3, [own, orders], 9, [copied], []), 120
+            view(ClusterContent, "dc2", "id-2", 3, [own, orders], 9, [copied], []), 120
         ),
     }
 

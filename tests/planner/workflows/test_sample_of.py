@@ -5,36 +5,29 @@ from pathlib import Path
 
 from planner.render.reports.comparison import line
 from planner.workflows.samples import sample_of
+from runtime.contract.records.consumer_record import ConsumerRecord
 from runtime.contract.views.records_view import SalvagedRecord
-from runtime.contract.views.transform_view import SampleRecord
 
-LEFT = SalvagedRecord(
-    cluster="dc1",
-    cluster_id="id-1",
+RECORD = ConsumerRecord(
     topic="customers",
     partition=2,
     offset=50,
-    timestamp_ms=1_700_000_000_000,
-    key=None,
+    timestamp=1_700_000_000_000,
     value=b"\xff{}",
-    headers=[("h", b"1"), ("h", None)],
+    headers=(("h", b"1"), ("h", None)),
+)
+LEFT = SalvagedRecord(
+    cluster="dc1",
+    cluster_id="id-1",
+    record=RECORD,
     came_from=[],
-    flow=None,
 )
 
 
 def test_an_export_of_salvage_is_read_with_keys_and_headers(tmp_path: Path) -> None:
     file = tmp_path / "left.jsonl"
     file.write_text(line(LEFT) + line(LEFT))
-    read = SampleRecord(
-        topic="customers",
-        partition=2,
-        offset=50,
-        timestamp_ms=1_700_000_000_000,
-        value=b"\xff{}",
-        headers=[("h", b"1"), ("h", None)],
-    )
-    assert list(sample_of(file)) == [read, read]
+    assert list(sample_of(file)) == [RECORD, RECORD]
 
 
 def test_a_line_that_is_no_record_of_an_export_makes_all_lines_values(tmp_path: Path) -> None:

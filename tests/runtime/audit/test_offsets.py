@@ -14,12 +14,13 @@ from hypothesis import strategies as st
 from runtime.audit.ledger import AuditFailure, ClusterAccess, as_audit_failure
 from runtime.audit.offsets.locate import LocateRequest, not_copied
 from runtime.audit.offsets.unread import moved_by_consumers
-from runtime.audit.partition_logs import CommittedRecordReader, FetchedRecord, OpenTransactionTimeout
+from runtime.audit.partition_logs import CommittedRecordReader, OpenTransactionTimeout
 from runtime.audit.predecessor.alignment import TailSearch
 from runtime.audit.predecessor.progress import UnreadableOffset, next_offsets
 from runtime.audit.read.clients import ClientFacts, GroupDescription, GroupMember, topic_views
 from runtime.contract.client.settings import ClientSettingsError
 from runtime.contract.groups import GroupPartition
+from runtime.contract.records.consumer_record import ConsumerRecord
 from runtime.contract.records.group_records import Checkpoint, CheckpointState
 from runtime.contract.records.ledger import PartitionKey
 from runtime.contract.records.offset_map import OffsetMap, Run, Span, encode_runs
@@ -125,11 +126,11 @@ def test_a_value_that_is_no_offset_is_an_error_that_names_the_partition(value: b
         next_offsets([(key(), value)], "A")
 
 
-def log(values: Iterable[str], start: int = 0) -> list[FetchedRecord]:
+def log(values: Iterable[str], start: int = 0) -> list[ConsumerRecord]:
     return [fetched(start + at, value.encode()) for at, value in enumerate(values)]
 
 
-def searched(source: list[FetchedRecord], tail: list[FetchedRecord], stored: int) -> int | None:
+def searched(source: list[ConsumerRecord], tail: list[ConsumerRecord], stored: int) -> int | None:
     """In two parts, as fetches give them."""
     search = TailSearch(tail, stored)
     search.read(source[:3])

@@ -15,15 +15,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from runtime.audit.partition_logs import FetchedRecord
 from runtime.audit.read.record_tracer import MirrorPartitionOrigin, RecordOrigins, RecordTrail
 from runtime.contract.records.advance import Advance, advance
+from runtime.contract.records.consumer_record import ConsumerRecord
 from runtime.contract.records.failback import PartitionBounds, failback_start
 from runtime.contract.records.ledger import ORPHANED, PartitionKey, Progress, Segment, orphan
 from runtime.contract.records.offset_map import OffsetMap, Run, append
 from runtime.contract.records.provenance import HEADER, ClusterTopic, FlowProducer, Origin, encode, origins
 from runtime.contract.spec.jobspec import TableRule, TemplateRule
-from runtime.contract.views.records_view import ProvenanceHopView, RecordView
+from runtime.contract.views.records_view import ProvenanceHop, TracedRecord
 from tests.fakes.progress import map_of, progress
 from tests.fakes.verification import fetched
 
@@ -48,7 +48,7 @@ class Cluster:
     id: str
     topic: str
     topic_id: bytes
-    log: list[FetchedRecord | None] = field(default_factory=list)
+    log: list[ConsumerRecord | None] = field(default_factory=list)
     producers: dict[int, FlowProducer] = field(default_factory=dict)
 
     def append(self, value: bytes, producer: int, headers: tuple[tuple[str, bytes | None], ...] = ()) -> int:
@@ -56,7 +56,7 @@ class Cluster:
         self.log.append(fetched(offset, value, producer, headers=headers))
         return offset
 
-    def records(self, low: int, end: int) -> list[FetchedRecord]:
+    def records(self, low: int, end: int) -> list[ConsumerRecord]:
         return [one for one in self.log[low:end] if one is not None]
 
 
@@ -139,7 +139,7 @@ class Model:
         begun = failback_start(flow.progress, ended.progress, ended.map, here, generation=1, now_ms=0)
         flow.progress, flow.segments = begun.progress, list(begun.segments)
 
-    def read(self, cluster: Cluster, record: FetchedRecord) -> RecordView:
+    def read(self, cluster: Cluster, record: ConsumerRecord) -> TracedRecord:
         """`repl read`, followed over both clusters."""
         trail = RecordTrail(record, _hop(cluster, record.offset), self._origins(cluster).origin_of(record))
         while trail.next_place is not None:
@@ -157,7 +157,7 @@ class Model:
         flow.progress = next((one for one in marked.values() if isinstance(one, Progress)), flow.progress)
         return low
 
-    def _stamped(self, source: Cluster, one: FetchedRecord) -> tuple[tuple[str, bytes | None], ...]:
+    def _stamped(self, source: Cluster, one: ConsumerRecord) -> tuple[tuple[str, bytes | None], ...]:
         return _with(one, source) if self.provenance == "headers" else one.headers
 
     def _register(self, flow: Flow) -> int:
@@ -183,19 +183,19 @@ class Model:
         return RecordOrigins(at.topic, {0: written}, at.producers, NAMES)
 
 
-def _with(one: FetchedRecord, source: Cluster) -> tuple[tuple[str, bytes | None], ...]:
+def _with(one: ConsumerRecord, source: Cluster) -> tuple[tuple[str, bytes | None], ...]:
     return (*one.headers, (HEADER, encode(Origin(source.id, source.topic, 0, one.offset, 9))))
 
 
 def hop(
     cluster: str | None, cluster_id: str, topic: str, offset: int | None, at_ms: int | None = None
-) -> ProvenanceHopView:
-    return ProvenanceHopView(
+) -> ProvenanceHop:
+    return ProvenanceHop(
         cluster_id=cluster_id, cluster=cluster, topic=topic, partition=0, offset=offset, copied_at_ms=at_ms
     )
 
 
-def _hop(at: Cluster, offset: int) -> ProvenanceHopView:
+def _hop(at: Cluster, offset: int) -> ProvenanceHop:
     return hop(NAMES[at.id], at.id, at.topic, offset)
 
 
@@ -332,7 +332,7 @@ BY_HEADER, FROM_DC0 = hop("dc1", "id-1", "orders", 21, 950), hop(None, "id-0", "
     ],
 )
 def test_the_origin_of_a_record(
-    record: FetchedRecord, provenance: str, flow: str | None, hops: list[ProvenanceHopView]
+    record: ConsumerRecord, provenance: str, flow: str | None, hops: list[ProvenanceHop]
 ) -> None:
     seen = RecordTrail(record, AT, ORIGINS.origin_of(record)).view()
     assert (seen.provenance, seen.flow, seen.hops) == (provenance, flow, hops)

@@ -15,7 +15,6 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from runtime.audit.ledger import AuditFailure
-from runtime.audit.partition_logs import FetchedRecord
 from runtime.audit.verify.pieces import (
     ComparedRecord,
     ReadFile,
@@ -31,6 +30,7 @@ from runtime.audit.verify.provenance import ProvenanceFilter, ReplayedRecords, o
 from runtime.audit.verify.results import differences_of, results
 from runtime.audit.verify.small import PIECES, SMALL, is_small, needs_spark, verify_small
 from runtime.audit.verify.task import PieceComparison, RunOffsetTranslator, SourceTransform
+from runtime.contract.records.consumer_record import ConsumerRecord
 from runtime.contract.records.offset_map import Run, encode_runs
 from runtime.contract.records.provenance import HEADER, ClusterTopic, FlowProducer, Origin, encode
 from runtime.contract.spec import naming
@@ -176,8 +176,8 @@ COPIES = [fetched(at, value, OWN) for at, value in ((0, b"0"), (1, b"1"), (4, b"
 
 
 def compared(
-    here: Sequence[FetchedRecord],
-    *there: FetchedRecord,
+    here: Sequence[ConsumerRecord],
+    *there: ConsumerRecord,
     filtered: frozenset[int] = frozenset(),
     shared: bool = False,
     **changes: Any,
@@ -257,7 +257,7 @@ LEFT = [*COPIED[:2], *ORPHANS, *COPIED[2:]]
 
 def replay(
     offset: int, of: int, producer: int = REPLAYER, value: bytes = b"", cluster: str = "id-1"
-) -> FetchedRecord:
+) -> ConsumerRecord:
     return fetched(offset, value or b"%d" % of, producer, origins=[Origin(cluster, "t", 0, of, 9)])
 
 
@@ -292,7 +292,7 @@ def replay(
     ],
 )
 def test_replayed_records_are_compared_and_counted_on_their_own(
-    source: list[FetchedRecord], there: list[FetchedRecord], expected: Told, replayed: dict[int, int]
+    source: list[ConsumerRecord], there: list[ConsumerRecord], expected: Told, replayed: dict[int, int]
 ) -> None:
     seen = compared(source, *there, **REPLAYED)
     assert (edits(seen), seen.replayed) == (expected, replayed)
@@ -329,7 +329,7 @@ def test_a_filtered_record_is_expected_as_a_tombstone_where_the_transform_says_s
     """One without a key is not at the destination, and a bad one that is quarantined neither."""
     transform = replace(UPPER, on_filtered="tombstone", on_bad_record="quarantine")
     hop = (HEADER, encode(Origin("dc0-id", "t", 0, 2, 1)))
-    keyed = [one._replace(key=b"k", headers=(("name", b"Ann"), hop)) for one in ORPHANS]
+    keyed = [replace(one, key=b"k", headers=(("name", b"Ann"), hop)) for one in ORPHANS]
     records, filtered = asyncio.run(SourceTransform(transform, Answers()).apply("t", keyed))
     assert (records[0].key, records[0].value, records[0].headers) == (b"k", None, (hop,))
     assert records[2].value == b"X"
@@ -356,7 +356,7 @@ def came_from(cluster: str) -> tuple[tuple[str, bytes | None], ...]:
     ],
 )
 def test_provenance_drops(
-    mode: ProvenanceMode, native_only: bool, record: FetchedRecord, dropped: bool
+    mode: ProvenanceMode, native_only: bool, record: ConsumerRecord, dropped: bool
 ) -> None:
     producers = {7: FlowProducer("back", "dc2", "id-2", SAME_NAME), 8: PRODUCERS[OTHER]}
     flow = replace(FLOW, provenance=mode, native_only=native_only)
