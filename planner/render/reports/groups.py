@@ -22,7 +22,7 @@ from runtime.contract.views.groups_view import (
     LocatedRecord,
     LocateResult,
 )
-from runtime.contract.views.records_view import ClientsView, ConsumerGroupView, ProducerView, TopicClients
+from runtime.contract.views.records_view import ClusterClients, ConsumerGroup, TopicClients, TopicProducer
 
 MOST_PRODUCERS = 10  # of one topic; all of them with --json
 LIMITS = (
@@ -46,7 +46,7 @@ _PRODUCERS = (
 )
 
 
-def clients_screen(seen: ClientsView, width: int | None) -> Iterator[Text]:
+def clients_screen(seen: ClusterClients, width: int | None) -> Iterator[Text]:
     """Yields the lines of the screen."""
     yield Text.assemble((seen.cluster, "bold"), f": cluster id {seen.cluster_id}")
     consumers = [_consumer(topic, one) for topic in seen.topics for one in topic.consumers]
@@ -67,7 +67,7 @@ def clients_screen(seen: ClientsView, width: int | None) -> Iterator[Text]:
     yield Text(LIMITS, "dim")
 
 
-def _consumer(topic: TopicClients, one: ConsumerGroupView) -> Row:
+def _consumer(topic: TopicClients, one: ConsumerGroup) -> Row:
     return (
         Cell(topic.topic, "bold"),
         one.group,
@@ -81,8 +81,8 @@ def _consumer(topic: TopicClients, one: ConsumerGroupView) -> Row:
 
 def _producers(topic: TopicClients, now_ms: int) -> Iterator[Row]:
     """Yields a topic's producers. The producer ids of a flow are one line."""
-    flows: dict[str, list[ProducerView]] = {}
-    others: list[ProducerView] = []
+    flows: dict[str, list[TopicProducer]] = {}
+    others: list[TopicProducer] = []
     for one in topic.producers:
         if one.flow is not None:
             flows.setdefault(one.flow, []).append(one)
@@ -98,7 +98,7 @@ def _producers(topic: TopicClients, now_ms: int) -> Iterator[Row]:
         yield (topic.topic, more, "", "", "")
 
 
-def _producer(topic: str, name: Cell, some: Sequence[ProducerView], now_ms: int) -> Row:
+def _producer(topic: str, name: Cell, some: Sequence[TopicProducer], now_ms: int) -> Row:
     latest = max((one.last_timestamp_ms for one in some if one.last_timestamp_ms is not None), default=None)
     opened = {number for one in some for number in one.open_since}
     return (
@@ -118,7 +118,7 @@ def _few(numbers: Sequence[int], most: int = 6) -> str:
     return ", ".join(str(one) for one in numbers[:most]) + more
 
 
-def clients_json(seen: ClientsView) -> dict[str, Any]:
+def clients_json(seen: ClusterClients) -> dict[str, Any]:
     found: dict[str, Any] = msgspec.to_builtins(seen, str_keys=True)
     return {**found, "limits": [LIMITS]}
 

@@ -40,7 +40,7 @@ from runtime.audit.read.records import (
     read_records,
 )
 from runtime.contract.views.groups_view import GroupLoss, GroupOffsetsView, LocatedRecord
-from runtime.contract.views.records_view import ClientsView, ClusterContent, TopicRecords
+from runtime.contract.views.records_view import ClusterClients, ClusterContent, TopicRecords
 from runtime.launch.launcher import LaunchError
 
 __all__ = [
@@ -103,7 +103,7 @@ def records(request: ClusterRequest, start: Start, limit: int) -> TopicRecords:
     return answered(read_records(_reading(request), request.topic, start, limit, request.timeout_ms / 1000))
 
 
-def clients(request: ClusterRequest, over_ms: int = 0) -> ClientsView:
+def clients(request: ClusterRequest, over_ms: int = 0) -> ClusterClients:
     """Reads which groups consume from each topic, and which producers write to it.
 
     `over_ms`: how far apart two readings are that give the rates; 0 reads once.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from confluent_kafka import KafkaException
@@ -17,12 +17,12 @@ from runtime.contract.client.secrets import redacted
 from runtime.contract.records.ledger import UnreadableRecord
 from runtime.contract.spec.route import is_reserved
 from runtime.contract.views.records_view import (
-    ClientsView,
-    CommittedOffsetView,
-    ConsumerGroupView,
-    GroupMemberView,
-    ProducerView,
+    ClusterClients,
+    ConsumerGroup,
+    ConsumerPosition,
+    GroupMember,
     TopicClients,
+    TopicProducer,
 )
 from runtime.kafka.cluster import KafkaCluster
 from runtime.kafka.confluent import admin_client
@@ -35,27 +35,11 @@ from runtime.kafka.queries import active_producers, committed_by, list_groups, l
 _GROUPS_PER_REQUEST = 100
 
 
-class GroupMember(Struct, frozen=True):
-    """Describes a member of a group and its assigned partitions, by topic."""
-
-    client_id: str
-    host: str
-    member_id: str
-    partitions: Mapping[str, tuple[int, ...]]
-
-
 class GroupDescription(Struct, frozen=True):
-    """Describes a group. `state` is Kafka's name: Stable, Empty, PreparingRebalance, …"""
+    """Describes a group: Kafka's name of its state (Stable, Empty, …), and by topic the members of it."""
 
     state: str
-    members: tuple[GroupMember, ...] = ()
-
-
-class GroupDescriptions(Struct):
-    """Holds the groups that could be described; `failed` says why, by group, for the others."""
-
-    found: dict[str, GroupDescription] = field(default_factory=dict)
-    failed: dict[str, str] = field(default_factory=dict)
+    members: Mapping[str, Sequence[GroupMember]] = field(default_factory=dict)
 
 
 async def read_groups(reach: ClusterAccess, within_s: float) -> dict[str, str]:
@@ -65,15 +49,23 @@ async def read_groups(reach: ClusterAccess, within_s: float) -> dict[str, str]:
         return {name: one.state for name, one in sorted(listed.items())}
 
 
-async def describe_groups(reach: ClusterAccess, names: Iterable[str], within_s: float) -> GroupDescriptions:
-    """Describes the groups with these names, in a thread of its own because librdkafka blocks."""
+async def describe_groups(
+    reach: ClusterAccess, names: Iterable[str], within_s: float
+) -> tuple[dict[str, GroupDescription], dict[str, str]]:
+    """Describes the groups with these names, and says of which it could not, and why.
+
+    It runs in a thread of its own because librdkafka blocks.
+    """
     return await asyncio.to_thread(_describe, reach, sorted(names), within_s)
 
 
-def _describe(reach: ClusterAccess, names: list[str], within_s: float) -> GroupDescriptions:
-    groups = GroupDescriptions()
+def _describe(
+    reach: ClusterAccess, names: list[str], within_s: float
+) -> tuple[dict[str, GroupDescription], dict[str, str]]:
+    described: dict[str, GroupDescription] = {}
+    failed: dict[str, str] = {}
     if not names:
-        return groups
+        return described, failed
     with as_audit_failure(reach.name):
         client = admin_client(reach.bootstrap, reach.settings, reach.token_command)
     for start in range(0, len(names), _GROUPS_PER_REQUEST):
@@ -81,22 +73,30 @@ def _describe(reach: ClusterAccess, names: list[str], within_s: float) -> GroupD
         futures = client.describe_consumer_groups(some, request_timeout=within_s)
         for name, future in futures.items():
             try:
-                groups.found[name] = _described(future.result(within_s + 5))
+                described[name] = _described(future.result(within_s + 5))
             except (KafkaException, TimeoutError) as failure:
-                groups.failed[name] = redacted(str(failure.args[0])) if failure.args else "no answer in time"
-    return groups
+                failed[name] = redacted(str(failure.args[0])) if failure.args else "no answer in time"
+    return described, failed
 
 
 def _described(description: Any) -> GroupDescription:
+    """Returns librdkafka's description of a group, with a member's partitions under each of its topics."""
     state = "".join(part.capitalize() for part in description.state.name.split("_"))
-    return GroupDescription(state, tuple(_member(one) for one in description.members))
-
-
-def _member(member: Any) -> GroupMember:
-    partitions: dict[str, tuple[int, ...]] = {}
-    for one in member.assignment.topic_partitions if member.assignment is not None else ():
-        partitions[one.topic] = (*partitions.get(one.topic, ()), one.partition)
-    return GroupMember(member.client_id, member.host, member.member_id, partitions)
+    members: dict[str, list[GroupMember]] = {}
+    for member in description.members:
+        partitions: dict[str, list[int]] = {}
+        for at in member.assignment.topic_partitions if member.assignment is not None else ():
+            partitions.setdefault(at.topic, []).append(at.partition)
+        for topic, numbers in partitions.items():
+            members.setdefault(topic, []).append(
+                GroupMember(
+                    client_id=member.client_id,
+                    host=member.host.removeprefix("/"),
+                    member_id=member.member_id,
+                    partitions=sorted(numbers),
+                )
+            )
+    return GroupDescription(state, members)
 
 
 class ClientFacts(Struct, frozen=True):
@@ -138,41 +138,31 @@ def _readers(facts: ClientFacts) -> dict[str, set[str]]:
         for at in offsets:
             found.setdefault(at.topic, set()).add(group)
     for group, described in facts.groups.items():
-        for member in described.members:
-            for topic in member.partitions:
-                found.setdefault(topic, set()).add(group)
+        for topic in described.members:
+            found.setdefault(topic, set()).add(group)
     return found
 
 
-def _consumer(facts: ClientFacts, group: str, topic: str) -> ConsumerGroupView:
+def _consumer(facts: ClientFacts, group: str, topic: str) -> ConsumerGroup:
     described = facts.groups.get(group, GroupDescription("Unknown"))
-    members = [
-        GroupMemberView(
-            client_id=one.client_id,
-            host=one.host.removeprefix("/"),
-            member_id=one.member_id,
-            partitions=sorted(one.partitions[topic]),
-        )
-        for one in described.members
-        if topic in one.partitions
-    ]
+    members = described.members.get(topic, ())
     committed = {at.partition for at in facts.offsets.get(group, {}) if at.topic == topic}
     numbers = committed | {number for member in members for number in member.partitions}
     partitions = [_committed(facts, group, TopicPartition(topic, number)) for number in sorted(numbers)]
-    return ConsumerGroupView(
+    return ConsumerGroup(
         group=group,
         state=described.state,
-        members=sorted(members, key=lambda one: (one.client_id, one.member_id)),
+        members=sorted(members, key=lambda member: (member.client_id, member.member_id)),
         lag=sum_known(one.lag for one in partitions),
         records_per_s=sum_rates(one.records_per_s for one in partitions),
         partitions=partitions,
     )
 
 
-def _committed(facts: ClientFacts, group: str, at: TopicPartition) -> CommittedOffsetView:
+def _committed(facts: ClientFacts, group: str, at: TopicPartition) -> ConsumerPosition:
     offset, end = facts.offsets.get(group, {}).get(at), facts.ends.get(at)
     before = facts.before.get(group, {}).get(at)
-    return CommittedOffsetView(
+    return ConsumerPosition(
         partition=at.partition,
         offset=offset,
         end=end,
@@ -181,7 +171,7 @@ def _committed(facts: ClientFacts, group: str, at: TopicPartition) -> CommittedO
     )
 
 
-def _producers(facts: ClientFacts) -> dict[str, list[ProducerView]]:
+def _producers(facts: ClientFacts) -> dict[str, list[TopicProducer]]:
     """Returns the producers by topic, the one with the newest record first."""
     states: dict[str, dict[int, dict[int, ActiveProducer]]] = {}
     for at, producers in facts.producers.items():
@@ -196,9 +186,11 @@ def _producers(facts: ClientFacts) -> dict[str, list[ProducerView]]:
     }
 
 
-def _producer(facts: ClientFacts, producer_id: int, partitions: Mapping[int, ActiveProducer]) -> ProducerView:
+def _producer(
+    facts: ClientFacts, producer_id: int, partitions: Mapping[int, ActiveProducer]
+) -> TopicProducer:
     latest = max(one.last_timestamp for one in partitions.values())
-    return ProducerView(
+    return TopicProducer(
         producer_id=producer_id,
         epoch=max(one.epoch for one in partitions.values()),
         transactional_id=facts.transactional_ids.get(producer_id),
@@ -218,7 +210,7 @@ Offsets = dict[str, dict[TopicPartition, int]]
 
 async def read_clients(
     asked: ReadRecordsRequest, topic: str | None, over_s: float, within_s: float
-) -> ClientsView:
+) -> ClusterClients:
     """Reads the clients of all topics, or of one.
 
     Rates need two inspections, `over_s` apart. Raises AuditFailure.
@@ -240,8 +232,8 @@ async def read_clients(
             _transactional_ids(cluster, notes),
             _owners(cluster, notes),
         )
-        groups, producers, transactional_ids, owners = await elsewhere
-        notes += [f"the members of group {name} are not known: {why}" for name, why in groups.failed.items()]
+        (groups, failed), producers, transactional_ids, owners = await elsewhere
+        notes += [f"the members of group {name} are not known: {why}" for name, why in failed.items()]
         offsets, elapsed_ms = before, 0
         if over_s:
             await asyncio.sleep(max(over_s - (time.monotonic() - began), 0))
@@ -250,7 +242,7 @@ async def read_clients(
         facts = ClientFacts(
             topics=topics,
             ends=await _ends(cluster, topics, within_s),
-            groups=groups.found,
+            groups=groups,
             offsets=offsets,
             before=before if over_s else {},
             elapsed_ms=elapsed_ms,
@@ -258,7 +250,7 @@ async def read_clients(
             transactional_ids=transactional_ids,
             owners=owners,
         )
-        return ClientsView(
+        return ClusterClients(
             cluster=asked.reach.name,
             cluster_id=cluster.cluster_id,
             at_ms=int(time.time() * 1000),

@@ -90,7 +90,7 @@ class ClusterContent(msgspec.Struct, frozen=True, kw_only=True):
     notes: list[str]
 
 
-class GroupMemberView(msgspec.Struct, frozen=True, kw_only=True):
+class GroupMember(msgspec.Struct, frozen=True, kw_only=True):
     """Describes a member of a group that has partitions of the topic."""
 
     client_id: str
@@ -99,7 +99,7 @@ class GroupMemberView(msgspec.Struct, frozen=True, kw_only=True):
     partitions: list[int]
 
 
-class CommittedOffsetView(msgspec.Struct, frozen=True, kw_only=True):
+class ConsumerPosition(msgspec.Struct, frozen=True, kw_only=True):
     """Holds a group's position in one partition; None where it never committed."""
 
     partition: int
@@ -109,7 +109,7 @@ class CommittedOffsetView(msgspec.Struct, frozen=True, kw_only=True):
     records_per_s: float | None
 
 
-class ConsumerGroupView(msgspec.Struct, frozen=True, kw_only=True):
+class ConsumerGroup(msgspec.Struct, frozen=True, kw_only=True):
     """Describes a group that reads a topic, known by its commits or by its members' assignments.
 
     `state` is Kafka's.
@@ -117,13 +117,13 @@ class ConsumerGroupView(msgspec.Struct, frozen=True, kw_only=True):
 
     group: str
     state: str
-    members: list[GroupMemberView]
+    members: list[GroupMember]
     lag: int | None
     records_per_s: float | None
-    partitions: list[CommittedOffsetView]
+    partitions: list[ConsumerPosition]
 
 
-class ProducerView(msgspec.Struct, frozen=True, kw_only=True):
+class TopicProducer(msgspec.Struct, frozen=True, kw_only=True):
     """Describes a producer id that wrote to a topic recently.
 
     `flow`: it is the product's own and copies for that flow. `last_timestamp_ms` is its newest record's own
@@ -144,11 +144,11 @@ class TopicClients(msgspec.Struct, frozen=True, kw_only=True):
 
     topic: str
     partitions: int
-    producers: list[ProducerView]
-    consumers: list[ConsumerGroupView]
+    producers: list[TopicProducer]
+    consumers: list[ConsumerGroup]
 
 
-class ClientsView(msgspec.Struct, frozen=True, kw_only=True):
+class ClusterClients(msgspec.Struct, frozen=True, kw_only=True):
     """Holds the clients of a cluster's topics.
 
     `over_ms` is the time between the two inspections from which rates are computed, 0 where there was one.

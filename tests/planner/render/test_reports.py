@@ -33,14 +33,13 @@ from runtime.contract.views.groups_view import (
     PartitionUnheard,
 )
 from runtime.contract.views.records_view import (
-    ClientsView,
+    ClusterClients,
     ClusterContent,
-    CommittedOffsetView,
-    ConsumerGroupView,
+    ConsumerGroup,
+    ConsumerPosition,
     Difference,
-    GroupMemberView,
+    GroupMember,
     MirrorProgress,
-    ProducerView,
     ProvenanceHop,
     ReplayedPartition,
     Salvage,
@@ -48,6 +47,7 @@ from runtime.contract.views.records_view import (
     SalvagedRecord,
     TopicClients,
     TopicContent,
+    TopicProducer,
     TopicRecords,
     TracedRecord,
     UncomparableRange,
@@ -323,26 +323,26 @@ def test_bytes_are_shown_safely(value: bytes | None, text: str) -> None:
 def clients() -> dict[str, Shown]:
     def producer(
         number: int, flow: str | None = None, name: str | None = None, ago_ms: int = 0
-    ) -> ProducerView:
+    ) -> TopicProducer:
         open_since = {1: 40} if name == "till" else {}
-        return view(ProducerView, number, 0, name, flow, NOW - ago_ms, [0, 1, 2], open_since)
+        return view(TopicProducer, number, 0, name, flow, NOW - ago_ms, [0, 1, 2], open_since)
 
-    member = GroupMemberView(client_id="app-1", host="10.0.0.3", member_id="m", partitions=[0, 2])
-    committed = CommittedOffsetView(partition=0, offset=60, end=100, lag=40, records_per_s=None)
+    member = GroupMember(client_id="app-1", host="10.0.0.3", member_id="m", partitions=[0, 2])
+    committed = ConsumerPosition(partition=0, offset=60, end=100, lag=40, records_per_s=None)
     consumers = [
-        view(ConsumerGroupView, "billing", "Stable", [member], 40, 2.5, [committed]),
-        view(ConsumerGroupView, "old", "Empty", [], None, None, []),
+        view(ConsumerGroup, "billing", "Stable", [member], 40, 2.5, [committed]),
+        view(ConsumerGroup, "old", "Empty", [], None, None, []),
     ]
 
-    def orders(*producers: ProducerView) -> ClientsView:
+    def orders(*producers: TopicProducer) -> ClusterClients:
         topic = TopicClients(topic="orders", partitions=3, producers=list(producers), consumers=consumers)
-        return view(ClientsView, "dc1", "id-1", NOW, 0, [topic], ["a note"])
+        return view(ClusterClients, "dc1", "id-1", NOW, 0, [topic], ["a note"])
 
     flow = [producer(one, flow="back", name=f"repl.{one}", ago_ms=5_000) for one in (7, 8)]
     quiet = TopicClients(topic="quiet", partitions=1, producers=[], consumers=[])
     return {
         "both": clients_screen(orders(producer(9, name="till"), producer(10, ago_ms=130_000), *flow), 120),
-        "none": clients_screen(view(ClientsView, "dc1", "id-1", NOW, 0, [quiet], []), 120),
+        "none": clients_screen(view(ClusterClients, "dc1", "id-1", NOW, 0, [quiet], []), 120),
         "many": clients_screen(orders(*(producer(one) for one in range(14))), 120),
         "narrow": clients_screen(orders(producer(9)), 40),
         "for programs": text(clients_json(orders(producer(9, name="till")))),

@@ -17,14 +17,14 @@ from runtime.audit.offsets.unread import moved_by_consumers
 from runtime.audit.partition_logs import CommittedRecordReader, OpenTransactionTimeout
 from runtime.audit.predecessor.alignment import TailSearch
 from runtime.audit.predecessor.progress import UnreadableOffset, next_offsets
-from runtime.audit.read.clients import ClientFacts, GroupDescription, GroupMember, topic_views
+from runtime.audit.read.clients import ClientFacts, GroupDescription, topic_views
 from runtime.contract.client.settings import ClientSettingsError
 from runtime.contract.groups import GroupPartition
 from runtime.contract.records.consumer_record import ConsumerRecord
 from runtime.contract.records.group_records import Checkpoint, CheckpointState
 from runtime.contract.records.ledger import PartitionKey
 from runtime.contract.records.offset_map import OffsetMap, Run, Span, encode_runs
-from runtime.contract.views.records_view import TopicClients
+from runtime.contract.views.records_view import GroupMember, TopicClients
 from runtime.kafka.errors import AuthenticationFailed, BrokerError, Disconnected, ErrorCode
 from runtime.kafka.protocol.fetch import FetchResponse
 from runtime.kafka.protocol.offsets import TopicPartition
@@ -180,7 +180,8 @@ def test_different_records_are_always_found(count: int, data: st.DataObject) -> 
 
 # Consumers and producers of a topic, from what brokers told
 
-STABLE = GroupDescription("Stable", (GroupMember("app-1", "/10.0.0.3", "m", {"orders": (0,)}),))
+APP = GroupMember(client_id="app-1", host="10.0.0.3", member_id="m", partitions=[0])
+STABLE = GroupDescription("Stable", {"orders": [APP]})
 
 
 def clients(**changes: Any) -> TopicClients:
