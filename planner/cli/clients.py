@@ -46,12 +46,12 @@ def command(
     of the topology.
     """
     from planner.cli.console import print_lines
-    from planner.render.reports import groups as rendered
+    from planner.render.reports.clients import document, screen
     from planner.workflows.audit.reading import ClusterRequest, clients
 
     seen = clients(ClusterRequest(path, var_files, timeout, cluster=cluster, topic=topic), over)
     if as_json:
-        emit({"format_version": FORMAT_VERSION, **rendered.clients_json(seen)})
+        emit({"format_version": FORMAT_VERSION, **document(seen)})
     else:
-        print_lines(lambda width: rendered.clients_screen(seen, width))
+        print_lines(lambda width: screen(seen, width))
     return ExitCode.DONE

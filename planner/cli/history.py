@@ -26,13 +26,13 @@ def command(path: Path, var_files: tuple[Path, ...], apply_id: str | None, as_js
     Each cluster remembers the applies that wrote to it; a cluster that does not answer is left out and named.
     """
     from planner.cli.view import TerminalView
-    from planner.render.reports import applies as text
+    from planner.render.reports import history as text
     from planner.workflows.audit.history import HistoryRequest, history
 
     request = HistoryRequest(path, var_files, apply_id=apply_id)
     found = history(request, TerminalView(as_json=as_json)).applies
     if as_json:
-        emit(text.as_json(found, with_steps=apply_id is not None))
+        emit(text.document(found, with_steps=apply_id is not None))
     elif apply_id is not None:
         click.echo(text.one_text(found[0]))
     elif found:
@@ -47,7 +47,7 @@ def _table(history: tuple[ApplyRecord, ...]) -> None:
     from rich.text import Text
 
     from planner.cli.console import console, terminal_width
-    from planner.render.reports import applies as text
+    from planner.render.reports import history as text
 
     table = Table(box=None, pad_edge=False, header_style="bold")
     for name in ("ID", "STARTED", "BY", "TOPOLOGY", "MODE", "RESULT", "STEPS", "COMMIT"):

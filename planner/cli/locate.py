@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import click
+from msgspec import to_builtins
 
 from planner.cli.options import json_option, timeout_option, topology_path, var_file_option
 from planner.cli.output import emit
@@ -45,8 +46,7 @@ def command(
     record at or after it. TOPIC is the name at the cluster where you know the record. For a flow into files,
     the file that holds the record is named.
     """
-    from planner.render.reports.groups import location_json as document
-    from planner.render.reports.groups import location_text
+    from planner.render.reports.locate import sentence
     from planner.workflows.audit.reading import LocateRecordRequest, locate_record
 
     wanted = parse_place(place)
@@ -63,9 +63,9 @@ def command(
     )
     located = locate_record(request)
     if as_json:
-        emit({"format_version": FORMAT_VERSION, **document(located)})
+        emit({"format_version": FORMAT_VERSION, **to_builtins(located)})
     else:
-        click.echo(location_text(located))
+        click.echo(sentence(located))
     return ExitCode.DONE
 
 

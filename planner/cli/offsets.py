@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import click
+from msgspec import to_builtins
 
 from planner.cli.options import json_option, timeout_option, topology_path, var_file_option
 from planner.cli.output import emit
@@ -27,13 +28,12 @@ def command(
     its side is what the job's last checkpoints say.
     """
     from planner.cli.console import print_lines
-    from planner.render.reports.groups import offsets_json as document
-    from planner.render.reports.groups import offsets_screen
+    from planner.render.reports.offsets import screen
     from planner.workflows.audit.reading import OffsetsRequest, offsets
 
     seen = offsets(OffsetsRequest(path, var_files, timeout, flow=flow, group=group))
     if as_json:
-        emit({"format_version": FORMAT_VERSION, **document(seen)})
+        emit({"format_version": FORMAT_VERSION, **to_builtins(seen)})
     else:
-        print_lines(lambda width: offsets_screen(seen, width))
+        print_lines(lambda width: screen(seen, width))
     return ExitCode.DONE

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
+from msgspec import to_builtins
 
 from planner.cli.options import json_option, timeout_option, topology_path_after, var_file_option
 from planner.cli.output import emit, new_file, say
@@ -109,7 +110,7 @@ def command(
             raise click.UsageError("--export goes with a topic: repl read CLUSTER TOPIC --export FILE")
         held = cluster_content(request)
         if as_json:
-            emit({"format_version": FORMAT_VERSION, **rendered.cluster_json(held)})
+            emit({"format_version": FORMAT_VERSION, **to_builtins(held)})
         else:
             print_lines(lambda width: rendered.cluster_screen(held, width))
         return ExitCode.DONE
@@ -122,7 +123,7 @@ def command(
         return ExitCode.DONE
     seen = records(request, start, limit)
     if as_json:
-        emit({"format_version": FORMAT_VERSION, **rendered.records_json(seen)})
+        emit({"format_version": FORMAT_VERSION, **rendered.document(seen)})
     else:
-        print_lines(lambda _: rendered.records_screen(seen, full=full))
+        print_lines(lambda _: rendered.screen(seen, full=full))
     return ExitCode.DONE

@@ -79,22 +79,20 @@ def command(
 
 def _replay(request: ReplaySalvageRequest, interaction: Interaction, *, as_json: bool) -> int:
     from planner.cli.console import print_lines
-    from planner.render.reports.comparison import done
-    from planner.render.reports.comparison import replay_json as document
+    from planner.render.reports.salvage import replay_document, replay_screen
     from planner.workflows.audit.comparison import replay_salvage
 
     result = replay_salvage(request, interaction)
     if as_json:
-        emit({"format_version": FORMAT_VERSION, **document(result.salvaged, request.to, result.parts)})
+        emit({"format_version": FORMAT_VERSION, **replay_document(result.salvaged, request.to, result.parts)})
     elif result.parts:
-        print_lines(lambda width: done(result.parts, width))
+        print_lines(lambda width: replay_screen(result.parts, width))
     return ExitCode.DONE if result.complete else ExitCode.ERROR
 
 
 def _list(request: SalvageFlowRequest, export: Path | None, view: TerminalView, *, as_json: bool) -> int:
     from planner.cli.console import print_lines
-    from planner.render.reports.comparison import salvage_json as document
-    from planner.render.reports.comparison import salvage_screen
+    from planner.render.reports.salvage import document, screen
     from planner.workflows.audit.comparison import salvage
 
     with _exported(export) as take:
@@ -107,7 +105,7 @@ def _list(request: SalvageFlowRequest, export: Path | None, view: TerminalView, 
     if as_json:
         emit({"format_version": FORMAT_VERSION, **document(seen)})
     else:
-        print_lines(lambda width: salvage_screen(seen, width))
+        print_lines(lambda width: screen(seen, width))
     if export is not None:
         click.echo(f"{seen.records:,} records written to {export}", err=True)
     return ExitCode.ERROR if seen.unread else ExitCode.DONE
@@ -121,7 +119,7 @@ def _exported(file: Path | None) -> Iterator[Callable[[SalvagedRecord], None]]:
     if file is None:
         yield ignore_record
         return
-    from planner.render.reports.comparison import line
+    from planner.render.reports.salvage import line
 
     with new_file(file) as write:
         yield lambda record: write(line(record))

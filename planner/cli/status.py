@@ -4,7 +4,7 @@ import sys
 from collections import deque
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -26,7 +26,6 @@ if TYPE_CHECKING:
     from planner.workflows.audit.replication_status import ReplicationStatusRequest
     from runtime.contract.views.status_view import StatusView
 
-FORMAT_VERSION = 1
 _REMEMBERED = 20
 
 
@@ -75,22 +74,12 @@ def command(
         return ExitCode.DONE
     seen = status(request)
     if as_json:
-        emit(document(seen))
+        emit(_document(seen))
     elif seen.flows:
         _print(seen, depth, None)
     else:
         click.echo(f"{seen.topology} declares no flow: there is nothing to replicate.")
     return ExitCode.DONE if all(flow.destination_answers for flow in seen.flows) else ExitCode.ERROR
-
-
-def document(status: "StatusView") -> dict[str, object]:
-    """Returns the status as `--json` prints it."""
-    import msgspec
-
-    from runtime.contract.views.verdict_view import verdicts
-
-    failovers = msgspec.to_builtins(verdicts(status))
-    return {"format_version": FORMAT_VERSION, **msgspec.to_builtins(status), "failovers": failovers}
 
 
 class FlowHistories:
@@ -142,7 +131,7 @@ def _show(
     as_json: bool,
 ) -> None:
     if as_json:
-        emit_event(document(status))
+        emit_event(_document(status))
     elif live is not None:
         from rich.console import Group
 
@@ -154,6 +143,13 @@ def _show(
     else:
         _print(status, depth, histories)
         click.echo()
+
+
+def _document(status: "StatusView") -> dict[str, Any]:
+    from planner.render.status import document
+    from runtime.contract.views.verdict_view import verdicts
+
+    return document(status, verdicts(status))
 
 
 def _print(status: "StatusView", depth: "DetailLevel", histories: "Mapping[str, FlowHistory] | None") -> None:

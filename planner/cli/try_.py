@@ -53,13 +53,13 @@ def command(
     """
     from planner.cli.console import print_lines
     from planner.cli.view import TerminalView
-    from planner.render.reports import records as rendered
+    from planner.render.reports.trial import document, screen
     from planner.workflows.one_off import TryFlowRequest, try_transform
 
     request = TryFlowRequest(path, var_files, timeout, flow=flow, limit=limit, sample=sample)
     report = try_transform(request, TerminalView(as_json=as_json))
     if as_json:
-        emit({"format_version": FORMAT_VERSION, **rendered.trial_json(report)})
+        emit({"format_version": FORMAT_VERSION, **document(report)})
     else:
-        print_lines(lambda _: rendered.trial_screen(report, full=full))
+        print_lines(lambda _: screen(report, full=full))
     return ExitCode.DIFFERENT if any(one.bad for one in report.results) else ExitCode.DONE

@@ -116,8 +116,7 @@ def command(
     """
     from planner.cli.console import print_lines
     from planner.cli.view import TerminalView
-    from planner.render.reports.comparison import verify_json as document
-    from planner.render.reports.comparison import verify_screen
+    from planner.render.reports.verify import document, screen
     from planner.workflows.audit.comparison import VerifyFlowRequest, verify
 
     request = VerifyFlowRequest(
@@ -138,7 +137,7 @@ def command(
     if as_json:
         emit({"format_version": FORMAT_VERSION, **document(verified)})
     else:
-        print_lines(lambda width: verify_screen(verified, width))
+        print_lines(lambda width: screen(verified, width))
     if verified.different:
         return ExitCode.DIFFERENT
     return ExitCode.ERROR if verified.unread else ExitCode.DONE

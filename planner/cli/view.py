@@ -463,9 +463,9 @@ class TerminalView:
     def _replay(self, event: ReplayReady) -> None:
         if not self._as_json:
             from planner.cli.console import print_lines
-            from planner.render.reports.comparison import planned
+            from planner.render.reports.salvage import replay_plan
 
-            print_lines(lambda width: planned(event.salvaged, event.to, width))
+            print_lines(lambda width: replay_plan(event.salvaged, event.to, width))
 
 
 def _prints(event: ProgressEvent) -> bool:

@@ -100,6 +100,11 @@ def latency(ms: float | None) -> str:
     return f"{'>' if ms >= LATENCY_BOUNDS_MS[-1] else ''}{span(max(ms, 1))}"
 
 
+def iso_time(ms: int) -> str:
+    """Returns `2026-11-21T04:26:18Z`."""
+    return datetime.fromtimestamp(ms // 1000, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
 def moment(ms: int | None) -> str:
     """Returns `2026-11-21 04:26:18Z`."""
     if ms is None:

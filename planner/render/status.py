@@ -1,4 +1,7 @@
-"""The screen of `repl status`: a headline, jobs, flows, remarks, and what needs a decision. Pure."""
+"""The output of `repl status`, as text and as JSON. Pure.
+
+The text has a headline, jobs, flows, remarks, and what needs a decision.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +9,9 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
+from typing import Any
 
+import msgspec
 from rich.text import Text
 
 from planner.graph.messages import few
@@ -26,7 +31,7 @@ from runtime.contract.views.status_view import (
     SlotStatusView,
     StatusView,
 )
-from runtime.contract.views.verdict_view import Verdict, verdicts
+from runtime.contract.views.verdict_view import FailoverVerdict, Verdict, verdicts
 
 GOOD, BUSY, WAITS, BAD, QUIET = "green", "cyan", "yellow", "bold red", "dim"
 _STYLES = {
@@ -228,6 +233,18 @@ class DetailLevel(IntEnum):
     FLOWS = 0
     TOPICS = 1
     PARTITIONS = 2
+
+
+FORMAT_VERSION = 1
+
+
+def document(status: StatusView, failovers: Sequence[FailoverVerdict]) -> dict[str, Any]:
+    """Returns the status as `--json` prints it."""
+    return {
+        "format_version": FORMAT_VERSION,
+        **msgspec.to_builtins(status),
+        "failovers": msgspec.to_builtins(failovers),
+    }
 
 
 def screen(

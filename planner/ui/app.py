@@ -24,7 +24,8 @@ from starlette.staticfiles import StaticFiles
 from planner.model.plan import Plan
 from planner.render.plan.documents import html
 from planner.render.plan.words import WORDS, shown_changes, summary_line
-from planner.render.reports import applies as history_words
+from planner.render.reports import history as history_words
+from planner.render.status import document
 from planner.ui import pages
 from planner.ui.access import AccessPolicy, Gate, log_in, log_out
 from planner.ui.feed import StatusFeed, now_ms
@@ -49,7 +50,6 @@ _STILL_THERE_S = 15.0
 _MOST_PAGES = 64
 _PAGE_AGE_MS = 1_000
 _LOG_S, _GROUP_S, _GROUPS_S, _HISTORY_S, _DRILLS_S = 5.0, 10.0, 30.0, 30.0, 60.0
-FORMAT_VERSION = 1
 _SCRIPT = re.compile(r"<script>(.*?)</script>", re.DOTALL)
 
 
@@ -365,13 +365,8 @@ async def _status_json(request: Request) -> Response:
         return PlainTextResponse(
             "The clusters are being read for the first time.\n", 503, {"retry-after": "2"}
         )
-    document = {
-        "format_version": FORMAT_VERSION,
-        **msgspec.to_builtins(reading.status),
-        "failovers": msgspec.to_builtins(reading.verdicts),
-        "old": feed.old(now_ms()),
-    }
-    return Response(msgspec.json.encode(document), media_type="application/json")
+    page = {**document(reading.status, reading.verdicts), "old": feed.old(now_ms())}
+    return Response(msgspec.json.encode(page), media_type="application/json")
 
 
 async def _healthz(request: Request) -> Response:

@@ -1,9 +1,8 @@
-"""The output of an apply while it runs and at its end, and of the history of applies. Pure.
+"""The output of an apply while it runs and at its end. Pure.
 
 As text a line for each step, as JSON an event for each line.
 """
 
-import time
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
@@ -11,13 +10,11 @@ from typing import Any
 import msgspec
 
 from planner.graph.messages import few
-from planner.model.address import Address, Kind, flow_address
+from planner.model.address import Address, flow_address
 from planner.model.change import Action, Change
 from planner.model.plan import Plan
-from planner.model.step import ApplyRecord, ApplySummary, Result, Step, StepOutcome, StepResult
+from planner.model.step import ApplySummary, Result, StepOutcome
 from planner.plan.make import by_step
-from planner.plan.steps.registry import Own
-from planner.render.readable import one_line
 from runtime.contract.views.status_view import PartitionWaits
 
 EVENT_VERSION = 1
@@ -172,122 +169,3 @@ def _listed(title: str, outcomes: Iterable[StepOutcome], most: int = 20) -> list
     if len(found) > most:
         lines.append(f"  … and {len(found) - most} more (repl history --id shows all)")
     return lines
-
-
-FORMAT_VERSION = 1
-
-
-def when(at_ms: int) -> str:
-    """Returns the time in UTC: `2026-11-21T04:26:18Z`."""
-    return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(at_ms / 1000))
-
-
-def ended(applied: ApplyRecord) -> str:
-    """Returns the result. An apply without one still runs or was killed; the clusters can't tell which."""
-    return applied.result or "not finished"
-
-
-def counts(applied: ApplyRecord) -> dict[str, int]:
-    """Returns the number of steps by result. A step without a record was not started."""
-    recorded = Counter(outcome.result for outcome in applied.outcomes.values())
-    if unknown := applied.total - sum(recorded.values()):
-        recorded["not started"] += unknown
-    return dict(sorted(recorded.items()))
-
-
-def flow_states(applied: ApplyRecord) -> dict[str, str]:
-    """Returns the state in which the apply left each flow that it changed, such as `failed_over`."""
-    return {
-        step.address.name: step.entry.spec["state"]
-        for step in applied.steps
-        if isinstance(step, Own) and step.address.kind is Kind.FLOW and "state" in step.entry.spec
-    }
-
-
-def rows(history: Sequence[ApplyRecord]) -> list[tuple[str, ...]]:
-    """Returns the newest apply first: id, time, user, topology, mode, result, steps and commit."""
-    return [
-        tuple(
-            map(
-                one_line,
-                (
-                    one.id,
-                    when(one.started_ms),
-                    f"{one.user}@{one.host}",
-                    one.topology,
-                    one.mode,
-                    ended(one),
-                    ", ".join(f"{number} {word}" for word, number in counts(one).items()),
-                    (one.git or "")[:12],
-                ),
-            )
-        )
-        for one in sorted(history, key=lambda one: (one.started_ms, one.id), reverse=True)
-    ]
-
-
-def one_text(applied: ApplyRecord) -> str:
-    """Returns one apply with all its steps."""
-    lines = [
-        f"{applied.id}  {ended(applied)}",
-        f"  topology  {applied.topology} ({applied.mode})",
-        f"  plan      {applied.plan}",
-        f"  by        {applied.user}@{applied.host}, pid {applied.pid}",
-        f"  commit    {applied.git or '(not in a Git repository)'}",
-        f"  clusters  {', '.join(f'{name} ({cid})' for name, cid in sorted(applied.clusters.items()))}",
-        f"  started   {when(applied.started_ms)}",
-    ]
-    if applied.finished_ms is not None:
-        seconds = (applied.finished_ms - applied.started_ms) / 1000
-        lines.append(f"  finished  {when(applied.finished_ms)} ({seconds:.1f} s)")
-    lines += ["", *_steps(applied)]
-    return "\n".join(map(one_line, lines))
-
-
-def _steps(applied: ApplyRecord) -> list[str]:
-    lines = []
-    for step in applied.steps:
-        recorded = applied.outcomes.get(step.id)
-        result = recorded.result if recorded is not None else "not started"
-        why = f": {recorded.why}" if recorded is not None and recorded.why else ""
-        lines.append(f"  {result:<12}{step}{why}")
-    return lines
-
-
-def as_json(history: Sequence[ApplyRecord], *, with_steps: bool) -> dict[str, Any]:
-    return {
-        "format_version": FORMAT_VERSION,
-        "applies": [_one(one, with_steps=with_steps) for one in history],
-    }
-
-
-def _one(applied: ApplyRecord, *, with_steps: bool) -> dict[str, Any]:
-    recorded: dict[str, Any] = {
-        "id": applied.id,
-        "topology": applied.topology,
-        "mode": applied.mode,
-        "plan": applied.plan,
-        "user": applied.user,
-        "host": applied.host,
-        "pid": applied.pid,
-        "git_commit": applied.git,
-        "clusters": dict(applied.clusters),
-        "started": when(applied.started_ms),
-        "finished": None if applied.finished_ms is None else when(applied.finished_ms),
-        "result": applied.result,
-        "steps_by_result": counts(applied),
-    }
-    if with_steps:
-        recorded["steps"] = [_step(applied, step) for step in applied.steps]
-    return recorded
-
-
-def _step(applied: ApplyRecord, step: Step) -> dict[str, Any]:
-    outcome = applied.outcomes.get(step.id, StepResult("not started"))
-    return {
-        "step": step.id,
-        "address": str(step.address),
-        "result": outcome.result,
-        "why": outcome.why,
-        "seconds": outcome.seconds,
-    }

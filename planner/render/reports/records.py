@@ -1,6 +1,6 @@
-"""The output of `repl read` and `repl try`: any bytes are shown safely. Pure.
+"""The output of `repl read`: records, or the topics of a cluster, as text and as JSON. Pure.
 
-`repl try` shows each record before and after its transform, or why it does not travel.
+Any bytes are shown safely.
 """
 
 from __future__ import annotations
@@ -8,7 +8,7 @@ from __future__ import annotations
 import base64
 import json
 from collections.abc import Iterator
-from typing import Any, get_args
+from typing import Any
 
 import msgspec
 from rich.text import Text
@@ -24,13 +24,11 @@ from runtime.contract.views.records_view import (
     TopicRecords,
     TracedRecord,
 )
-from runtime.contract.views.transform_view import Decision, TrialReport, TrialResult
 
 SHORT = 500  # characters of a value; all of them with --full
 _HEX = 64  # bytes that are not text
-_DIM, _NAME = "dim", "bold"
+DIM, NAME = "dim", "bold"
 _PROVENANCE_STYLE = {"native": "green", "headers": "", "batch": ""}
-TEXTUAL = frozenset("\t")
 
 
 def text_of(value: bytes) -> str | None:
@@ -69,31 +67,31 @@ def moment(ms: int | None) -> str:
         return f"{ms} ms"
 
 
-def _place_and_time(record: ConsumerRecord, what: str, style: str) -> Text:
+def place_and_time(record: ConsumerRecord, what: str, style: str) -> Text:
     return Text.assemble(
-        (f"{record.topic}-{record.partition} @ {record.offset}", _NAME),
+        (f"{record.topic}-{record.partition} @ {record.offset}", NAME),
         f"  {moment(record.timestamp_ms)}  ",
         (what, style),
     )
 
 
-def _headers(record: ConsumerRecord, limit: int | None) -> Iterator[Text]:
+def header_lines(record: ConsumerRecord, limit: int | None) -> Iterator[Text]:
     for name, value in record.headers:
         if name != HEADER:
-            yield Text.assemble(("  header ", _DIM), f"{shown(name.encode())}: {shown(value, limit)}")
+            yield Text.assemble(("  header ", DIM), f"{shown(name.encode())}: {shown(value, limit)}")
 
 
-def records_screen(seen: TopicRecords, *, full: bool = False) -> Iterator[Text]:
+def screen(seen: TopicRecords, *, full: bool = False) -> Iterator[Text]:
     """Yields the records with key, value and headers."""
     limit = None if full else SHORT
     for traced in seen.records:
         record = traced.record
-        yield _place_and_time(record, provenance(traced, seen.cluster), _PROVENANCE_STYLE[traced.provenance])
-        yield Text.assemble(("  key    ", _DIM), shown(record.key, limit))
-        yield Text.assemble(("  value  ", _DIM), shown(record.value, limit))
-        yield from _headers(record, limit)
+        yield place_and_time(record, provenance(traced, seen.cluster), _PROVENANCE_STYLE[traced.provenance])
+        yield Text.assemble(("  key    ", DIM), shown(record.key, limit))
+        yield Text.assemble(("  value  ", DIM), shown(record.value, limit))
+        yield from header_lines(record, limit)
     how_many = plural(len(seen.records), "record") if seen.records else "No record"
-    yield Text(f"{how_many} of {seen.topic} at {seen.cluster} (cluster id {seen.cluster_id})", _DIM)
+    yield Text(f"{how_many} of {seen.topic} at {seen.cluster} (cluster id {seen.cluster_id})", DIM)
     for note in seen.notes:
         yield Text.assemble(("note: ", "yellow"), note)
 
@@ -120,7 +118,7 @@ def _place(hop: ProvenanceHop) -> str:
     return f"{hop.cluster or hop.cluster_id} {hop.topic}{partition}{offset}"
 
 
-def records_json(seen: TopicRecords) -> dict[str, Any]:
+def document(seen: TopicRecords) -> dict[str, Any]:
     """Returns the records; bytes are `{"text": …}` or `{"base64": …}`, null stays null."""
     return {
         "cluster": seen.cluster,
@@ -184,12 +182,12 @@ _COPIED = (
 def cluster_screen(held: ClusterContent, width: int | None) -> Iterator[Text]:
     """Yields the topics of a cluster, and the partitions that flows copied."""
     yield Text.assemble(
-        (held.cluster, _NAME), f": cluster id {held.cluster_id}, {plural(held.brokers, 'broker')}"
+        (held.cluster, NAME), f": cluster id {held.cluster_id}, {plural(held.brokers, 'broker')}"
     )
     yield Text()
     rows: list[Row] = [
         (
-            Cell(one.topic, _NAME),
+            Cell(one.topic, NAME),
             count(one.partitions),
             count(one.offsets),
             ", ".join(one.flows) or f"clients of {held.cluster}",
@@ -198,7 +196,7 @@ def cluster_screen(held: ClusterContent, width: int | None) -> Iterator[Text]:
     ]
     yield from table(_TOPICS, rows, width)
     if held.hidden:
-        yield Text(f"({plural(held.hidden, 'internal topic')} not shown)", _DIM)
+        yield Text(f"({plural(held.hidden, 'internal topic')} not shown)", DIM)
     if held.copied:
         yield Text()
         yield from table(_COPIED, [_copied(one) for one in held.copied], width)
@@ -208,89 +206,10 @@ def cluster_screen(held: ClusterContent, width: int | None) -> Iterator[Text]:
 
 def _copied(one: MirrorProgress) -> Row:
     return (
-        Cell(f"{one.destination_topic}-{one.partition}", _NAME),
+        Cell(f"{one.destination_topic}-{one.partition}", NAME),
         one.flow,
         f"{one.source} {one.topic}",
         count(one.records),
         moment(one.last_timestamp_ms),
         moment(one.last_commit_ms),
     )
-
-
-def cluster_json(held: ClusterContent) -> dict[str, Any]:
-    found: dict[str, Any] = msgspec.to_builtins(held)
-    return found
-
-
-_STYLES: dict[Decision, str] = {
-    "travels": "green",
-    "tombstone": "yellow",
-    "filtered": "yellow",
-    "quarantined": "red",
-    "stops": "red",
-}
-_WORDS: dict[Decision, str] = {
-    "travels": "travels",
-    "tombstone": "travels as a tombstone, without its headers: where is not true",
-    "filtered": "does not travel: where is not true",
-    "quarantined": "would be quarantined",
-    "stops": "would stop its partition",
-}
-
-
-def trial_screen(report: TrialReport, *, full: bool = False) -> Iterator[Text]:
-    """Yields the records with their decisions, and how many there are of each."""
-    limit = None if full else SHORT
-    for one in report.results:
-        yield from _result(one, limit)
-    if not report.results:
-        yield Text(f"No record of flow.{report.flow} at {report.source}", _DIM)
-        return
-    counts = ", ".join(
-        f"{count} {decision if decision != 'stops' else 'bad'}"
-        for decision in get_args(Decision)
-        if (count := report.count(decision))
-    )
-    yield Text(
-        f"{plural(len(report.results), 'record')} of flow.{report.flow} at {report.source}: {counts}",
-        _DIM,
-    )
-
-
-def _result(one: TrialResult, limit: int | None) -> Iterator[Text]:
-    record = one.record
-    same = one.decision == "travels" and not one.changed
-    why = f": {one.why}" if one.why else ", as it is" if same else ""
-    yield _place_and_time(record, f"{_WORDS[one.decision]}{why}", _STYLES[one.decision])
-    yield Text.assemble(("  key    ", _DIM), shown(record.key, limit))
-    yield Text.assemble(("  before " if one.changed else "  value  ", _DIM), shown(record.value, limit))
-    if one.changed:
-        yield Text.assemble(("  after  ", _DIM), shown(one.after, limit))
-    yield from _headers(record, limit)
-
-
-def trial_json(report: TrialReport) -> dict[str, Any]:
-    """Returns the records with their decisions; bytes are as in `repl read --json`."""
-    return {
-        "flow": report.flow,
-        "source": report.source,
-        "counts": {decision: report.count(decision) for decision in get_args(Decision)},
-        "records": [_result_json(one) for one in report.results],
-    }
-
-
-def _result_json(one: TrialResult) -> dict[str, Any]:
-    record = one.record
-    return {
-        "topic": record.topic,
-        "partition": record.partition,
-        "offset": record.offset,
-        "timestamp_ms": record.timestamp_ms,
-        "appended": record.appended,
-        "key": bytes_json(record.key),
-        "value": bytes_json(record.value),
-        "headers": [{"name": name, "value": bytes_json(value)} for name, value in record.headers],
-        "decision": one.decision,
-        "why": one.why,
-        "after": bytes_json(one.after),
-    }

@@ -8,6 +8,7 @@ from typing import Any, TypeVar
 from xml.etree import ElementTree
 
 import pytest
+from msgspec import to_builtins
 from msgspec.structs import replace
 
 from planner.model.drill import LIVE, DrillReport, Promise, Scenario, Step
@@ -19,8 +20,11 @@ from planner.model.observed import (
     RightReport,
     TopicRightsReport,
 )
-from planner.render.reports import comparison, doctor, drill, groups, records
-from planner.render.reports.groups import clients_json, clients_screen
+from planner.render.reports import clients as clients_report
+from planner.render.reports import doctor, drill, locate, records
+from planner.render.reports import offsets as offsets_report
+from planner.render.reports import salvage as salvage_report
+from planner.render.reports import verify as verify_report
 from planner.render.reports.loss import flow_lines, subscription_lines
 from runtime.contract.records.consumer_record import ConsumerRecord
 from runtime.contract.views.groups_view import (
@@ -110,7 +114,7 @@ def verified(**changes: Any) -> VerificationReport:
 
 
 def differs(of: VerificationReport = REPORT, **changes: Any) -> str:
-    return comparison.sentence(replace(MISSING, **changes), of)
+    return verify_report.sentence(replace(MISSING, **changes), of)
 
 
 ROWS, IN_FILES = replace(REPORT, unit="rows"), replace(REPORT, in_files=True)
@@ -118,7 +122,7 @@ BYTES = replace(verified(topic="a.log"), unit="bytes")
 
 
 def verify() -> dict[str, Shown]:
-    screen = comparison.verify_screen
+    screen = verify_report.screen
     return {
         "equal": screen(REPORT, None),
         "a sample": screen(replace(REPORT, sample=5.0), None),
@@ -153,9 +157,9 @@ def verify() -> dict[str, Shown]:
         ),
         "a missing row": differs(ROWS, expected=None),
         "missing in files": differs(IN_FILES),
-        "equal, for programs": text(comparison.verify_json(verified(replayed=17, differences=[]))),
+        "equal, for programs": text(verify_report.document(verified(replayed=17, differences=[]))),
         "not read, for programs": text(
-            comparison.verify_json(replace(verified(unread=UNREAD), unit="bytes"))
+            verify_report.document(replace(verified(unread=UNREAD), unit="bytes"))
         ),
     }
 
@@ -197,7 +201,7 @@ def missing(*partitions: SalvagedPartition, state: str = "failed_over") -> Salva
 
 def salvage() -> dict[str, Shown]:
     def screen(*partitions: SalvagedPartition, **more: Any) -> Shown:
-        return comparison.salvage_screen(missing(*partitions, **more), None)
+        return salvage_report.screen(missing(*partitions, **more), None)
 
     def of(**changes: Any) -> Shown:
         return screen(partition(RECORD, **changes))
@@ -227,21 +231,23 @@ def salvage() -> dict[str, Shown]:
         "not read": of(unread="it is gone"),
         "given up": of(stretches=[(5, 9, "orphaned")]),
         "bytes that are no text": screen(partition(*odd)),
-        "a line of a file": comparison.line(holding(key=b"\xff", value=None, headers=headers)),
-        "for programs": text(comparison.salvage_json(missing(partition(RECORD), partition(RECORD, RECORD)))),
-        "before a replay": comparison.planned(
+        "a line of a file": salvage_report.line(holding(key=b"\xff", value=None, headers=headers)),
+        "for programs": text(salvage_report.document(missing(partition(RECORD), partition(RECORD, RECORD)))),
+        "before a replay": salvage_report.replay_plan(
             missing(partition(RECORD, records=31, lost=4), partition(partition=1)), None, None
         ),
-        "into another topic": comparison.planned(missing(partition(RECORD)), "aside", None),
-        "nothing can be read": comparison.planned(
+        "into another topic": salvage_report.replay_plan(missing(partition(RECORD)), "aside", None),
+        "nothing can be read": salvage_report.replay_plan(
             missing(partition(RECORD, unread="it was recreated")), None, None
         ),
-        "nothing is left": comparison.planned(missing(partition(lost=4)), None, None),
-        "after a replay": comparison.done(done, None),
-        "after half a replay": comparison.done(
+        "nothing is left": salvage_report.replay_plan(missing(partition(lost=4)), None, None),
+        "after a replay": salvage_report.replay_screen(done, None),
+        "after half a replay": salvage_report.replay_screen(
             [ReplayedPartition("orders", 0, "orders", 31, "no leader")], None
         ),
-        "a replay, for programs": text(comparison.replay_json(missing(partition(RECORD)), "aside", aside)),
+        "a replay, for programs": text(
+            salvage_report.replay_document(missing(partition(RECORD)), "aside", aside)
+        ),
     }
 
 
@@ -277,7 +283,7 @@ def read() -> dict[str, Shown]:
         )
 
     def screen(**changes: Any) -> Shown:
-        return records.records_screen(seen(**changes))
+        return records.screen(seen(**changes))
 
     own = TopicContent(topic="own", partitions=1, offsets=None, flows=[])
     orders = TopicContent(topic="orders", partitions=12, offsets=12_345, flows=["one"])
@@ -289,7 +295,7 @@ def read() -> dict[str, Shown]:
         "by batch": screen(provenance="batch", flow="one", hops=[hop("dc1", "orders", 40)]),
         "offset unknown": screen(provenance="batch", flow="one", hops=[hop("dc1", "orders", None)]),
         "two hops": screen(provenance="headers", flow="two", hops=two_hops),
-        "for programs": text(records.records_json(seen(record=replace(content, key=b"\xff", value=b"text")))),
+        "for programs": text(records.document(seen(record=replace(content, key=b"\xff", value=b"text")))),
         "a cluster": records.cluster_screen(
             view(ClusterContent, "dc2", "id-2", 3, [own, orders], 9, [copied], []), 120
         ),
@@ -341,11 +347,13 @@ def clients() -> dict[str, Shown]:
     flow = [producer(one, flow="back", name=f"repl.{one}", ago_ms=5_000) for one in (7, 8)]
     quiet = TopicClients(topic="quiet", partitions=1, producers=[], consumers=[])
     return {
-        "both": clients_screen(orders(producer(9, name="till"), producer(10, ago_ms=130_000), *flow), 120),
-        "none": clients_screen(view(ClusterClients, "dc1", "id-1", NOW, 0, [quiet], []), 120),
-        "many": clients_screen(orders(*(producer(one) for one in range(14))), 120),
-        "narrow": clients_screen(orders(producer(9)), 40),
-        "for programs": text(clients_json(orders(producer(9, name="till")))),
+        "both": clients_report.screen(
+            orders(producer(9, name="till"), producer(10, ago_ms=130_000), *flow), 120
+        ),
+        "none": clients_report.screen(view(ClusterClients, "dc1", "id-1", NOW, 0, [quiet], []), 120),
+        "many": clients_report.screen(orders(*(producer(one) for one in range(14))), 120),
+        "narrow": clients_report.screen(orders(producer(9)), 40),
+        "for programs": text(clients_report.document(orders(producer(9, name="till")))),
     }
 
 
@@ -393,13 +401,13 @@ def offsets() -> dict[str, Shown]:
             replicated_through=41,
             low=50,
         )
-        return groups.location_text(replace(record, **changes))
+        return locate.sentence(replace(record, **changes))
 
     file = {"file": "orders/to-lake-1.json", "record": 1042}
     return {
-        "a group": groups.offsets_screen(seen, None),
-        "a source that is down": groups.offsets_screen(silent, 80),
-        "for programs": text(groups.offsets_json(seen)),
+        "a group": offsets_report.screen(seen, None),
+        "a source that is down": offsets_report.screen(silent, 80),
+        "for programs": text(to_builtins(seen)),
         **{f"{one} there": located(one) for one in LocateResult},
         **{f"{one} back": located(one, reverse=True) for one in LocateResult},
         "in a file": located(LocateResult.EXACT, **file),

@@ -10,9 +10,8 @@ import pytest
 from msgspec.structs import replace
 from rich.console import Console
 
-from planner.cli.status import document
 from planner.render.readable import count, latency, octets, per_second, span, sparkline
-from planner.render.status import DetailLevel, FlowHistory, screen
+from planner.render.status import DetailLevel, FlowHistory, document, screen
 from planner.render.table import Cell, Column, Row, table
 from runtime.audit.status.facts import ClusterFacts, LedgerFacts, TopicFacts
 from runtime.audit.status.jobs import doubtful
@@ -20,6 +19,7 @@ from runtime.audit.status.join import join
 from runtime.contract.records.job_status import OpenTransaction, SlotView, StandbyStatus
 from runtime.contract.records.job_status import PartitionState as S
 from runtime.contract.views.status_view import StatusView
+from runtime.contract.views.verdict_view import verdicts
 from runtime.slot.health.watch import explain
 from tests.fakes.golden import agreed
 from tests.runtime.audit.given import (
@@ -180,7 +180,7 @@ def test_a_job_says_where_its_metrics_are_if_the_usual_port_was_taken():
     line = f"job {where.name}: metrics at 127.0.0.1:9405: 9404 was taken"
     assert line in [one.plain.strip() for one in screen(told)]
     assert "metrics" not in "".join(one.plain for one in screen(usual))
-    assert '"metrics": "127.0.0.1:9405"' in json.dumps(document(told))
+    assert '"metrics": "127.0.0.1:9405"' in json.dumps(document(told, verdicts(told)))
 
 
 def test_a_job_with_standbys_says_where_it_runs_and_who_is_ready():
@@ -229,7 +229,8 @@ def test_no_second_look_is_taken_while_enough_standbys_are_heard():
 
 def test_the_document_is_stable():
     """Keys may be added here; one that is renamed, or changes its meaning, is a new format_version."""
-    shown = json.dumps(document(copying()), indent=2, ensure_ascii=False) + "\n"
+    status = copying()
+    shown = json.dumps(document(status, verdicts(status)), indent=2, ensure_ascii=False) + "\n"
     agreed(GOLDEN / "status-copying.json", shown)
 
 

@@ -12,8 +12,8 @@ from planner.model.drill import LAB, LIVE, DrillReport, Promise, Scenario
 from planner.model.observed import RegistryEntry
 from planner.model.step import ApplyRecord
 from planner.plan.steps.registry import Own
-from planner.render.reports.applies import flow_states
 from planner.render.reports.drill import as_json
+from planner.render.reports.history import flow_states
 from planner.workflows.audit.drills import drill_history, reports_folder
 from planner.workflows.topology import TopologyRequest
 from tests.fakes.tables import cases

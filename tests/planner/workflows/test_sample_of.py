@@ -3,7 +3,7 @@
 import json
 from pathlib import Path
 
-from planner.render.reports.comparison import line
+from planner.render.reports.salvage import line
 from planner.workflows.samples import sample_of
 from runtime.contract.records.consumer_record import ConsumerRecord
 from runtime.contract.views.records_view import SalvagedRecord

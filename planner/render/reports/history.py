@@ -1,0 +1,123 @@
+"""The output of `repl history`: the applies that the clusters remember, as text and as JSON. Pure."""
+
+from collections import Counter
+from collections.abc import Sequence
+from typing import Any
+
+from planner.model.address import Kind
+from planner.model.step import ApplyRecord, Step, StepResult
+from planner.plan.steps.registry import Own
+from planner.render.readable import iso_time, one_line
+
+FORMAT_VERSION = 1
+
+
+def ended(applied: ApplyRecord) -> str:
+    """Returns the result. An apply without one still runs or was killed; the clusters can't tell which."""
+    return applied.result or "not finished"
+
+
+def counts(applied: ApplyRecord) -> dict[str, int]:
+    """Returns the number of steps by result. A step without a record was not started."""
+    recorded = Counter(outcome.result for outcome in applied.outcomes.values())
+    if unknown := applied.total - sum(recorded.values()):
+        recorded["not started"] += unknown
+    return dict(sorted(recorded.items()))
+
+
+def flow_states(applied: ApplyRecord) -> dict[str, str]:
+    """Returns the state in which the apply left each flow that it changed, such as `failed_over`."""
+    return {
+        step.address.name: step.entry.spec["state"]
+        for step in applied.steps
+        if isinstance(step, Own) and step.address.kind is Kind.FLOW and "state" in step.entry.spec
+    }
+
+
+def rows(history: Sequence[ApplyRecord]) -> list[tuple[str, ...]]:
+    """Returns the newest apply first: id, time, user, topology, mode, result, steps and commit."""
+    return [
+        tuple(
+            map(
+                one_line,
+                (
+                    one.id,
+                    iso_time(one.started_ms),
+                    f"{one.user}@{one.host}",
+                    one.topology,
+                    one.mode,
+                    ended(one),
+                    ", ".join(f"{number} {word}" for word, number in counts(one).items()),
+                    (one.git or "")[:12],
+                ),
+            )
+        )
+        for one in sorted(history, key=lambda one: (one.started_ms, one.id), reverse=True)
+    ]
+
+
+def one_text(applied: ApplyRecord) -> str:
+    """Returns one apply with all its steps."""
+    lines = [
+        f"{applied.id}  {ended(applied)}",
+        f"  topology  {applied.topology} ({applied.mode})",
+        f"  plan      {applied.plan}",
+        f"  by        {applied.user}@{applied.host}, pid {applied.pid}",
+        f"  commit    {applied.git or '(not in a Git repository)'}",
+        f"  clusters  {', '.join(f'{name} ({cid})' for name, cid in sorted(applied.clusters.items()))}",
+        f"  started   {iso_time(applied.started_ms)}",
+    ]
+    if applied.finished_ms is not None:
+        seconds = (applied.finished_ms - applied.started_ms) / 1000
+        lines.append(f"  finished  {iso_time(applied.finished_ms)} ({seconds:.1f} s)")
+    lines += ["", *_steps(applied)]
+    return "\n".join(map(one_line, lines))
+
+
+def _steps(applied: ApplyRecord) -> list[str]:
+    lines = []
+    for step in applied.steps:
+        recorded = applied.outcomes.get(step.id)
+        result = recorded.result if recorded is not None else "not started"
+        why = f": {recorded.why}" if recorded is not None and recorded.why else ""
+        lines.append(f"  {result:<12}{step}{why}")
+    return lines
+
+
+def document(history: Sequence[ApplyRecord], *, with_steps: bool) -> dict[str, Any]:
+    return {
+        "format_version": FORMAT_VERSION,
+        "applies": [_one(one, with_steps=with_steps) for one in history],
+    }
+
+
+def _one(applied: ApplyRecord, *, with_steps: bool) -> dict[str, Any]:
+    recorded: dict[str, Any] = {
+        "id": applied.id,
+        "topology": applied.topology,
+        "mode": applied.mode,
+        "plan": applied.plan,
+        "user": applied.user,
+        "host": applied.host,
+        "pid": applied.pid,
+        "git_commit": applied.git,
+        "clusters": dict(applied.clusters),
+        "started": iso_time(applied.started_ms),
+        "finished": None if applied.finished_ms is None else iso_time(applied.finished_ms),
+        "result": applied.result,
+        "steps_by_result": counts(applied),
+    }
+    if with_steps:
+        recorded["steps"] = [_step(applied, step) for step in applied.steps]
+    return recorded
+
+
+def _step(applied: ApplyRecord, step: Step) -> dict[str, Any]:
+    outcome = applied.outcomes.get(step.id, StepResult("not started"))
+    return {
+        "step": step.id,
+        "address": str(step.address),
+        "result": outcome.result,
+        "why": outcome.why,
+        "seconds": outcome.seconds,
+    }

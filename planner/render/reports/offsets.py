@@ -1,0 +1,86 @@
+"""The output of `repl offsets`: a group at both sides of a flow. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from rich.text import Text
+
+from planner.render.readable import iso_time
+from planner.render.table import Cell, Column, table
+from runtime.contract.views.groups_view import BY_TIME, GroupOffsetsView, GroupOffsetView
+
+_STYLES = {
+    "translated": "green",
+    "waiting": "cyan",
+    "pending": "yellow",
+    "refused": "yellow",
+    "unmapped": "red",
+}
+_COLUMNS = (
+    Column("TOPIC"),
+    Column("PARTITION", right=True),
+    Column("SOURCE", right=True),
+    Column("TRANSLATION", right=True),
+    Column("BY"),
+    Column("DESTINATION", right=True),
+    Column("STATE"),
+    Column("AT THE DESTINATION", spare=2),
+    Column("WHY", spare=1),
+)
+NO_MEMBERS = ("", "Empty", "Dead")
+
+
+def screen(seen: GroupOffsetsView, width: int | None) -> Iterator[Text]:
+    """Yields the lines of the screen. Without a `width` it is as wide as needed."""
+    yield Text(
+        f"{seen.group} over {seen.flow}: {seen.source_cluster} → {seen.destination_cluster}", style="bold"
+    )
+    yield Text(f"  at {seen.source_cluster}: {_there(seen)}")
+    yield Text(f"  at {seen.destination_cluster}: {_group(seen.state_here)}")
+    if seen.unsynced:
+        yield Text(f"  {seen.unsynced}: nothing is written at {seen.destination_cluster}")
+    yield Text("")
+    if not seen.partitions:
+        yield Text("It committed nothing on the flow's topics.")
+        return
+    yield from table(_COLUMNS, [_row(one) for one in seen.partitions], width)
+
+
+def _there(seen: GroupOffsetsView) -> str:
+    if seen.source_answers:
+        return _group(seen.state_there)
+    return f"does not answer ({seen.source_why}); its offsets are from the checkpoints"
+
+
+def _group(state: str) -> str:
+    if not state:
+        return "no such group"
+    return "no member is connected" if state in NO_MEMBERS else f"members are connected ({state})"
+
+
+def _row(one: GroupOffsetView) -> list[Cell | str]:
+    why = [one.why] if one.why else []
+    if one.clamped:
+        why.append("clamped to what the destination still holds")
+    if one.by == BY_TIME:
+        why.append("by the time of its record: some may be read again, none is skipped")
+    elif not one.exact:
+        why.append("both sides write the topic: some records are read again, none is skipped")
+    if one.as_of_ms is not None:
+        why.append(f"as of {iso_time(one.as_of_ms)}")
+    return [
+        one.topic,
+        str(one.partition),
+        _number(one.source),
+        _number(one.translation),
+        one.by or "-",
+        _number(one.committed),
+        Cell(one.state, _STYLES.get(one.state, "")),
+        one.destination_topic,
+        "; ".join(why),
+    ]
+
+
+def _number(offset: int | None) -> str:
+    return "-" if offset is None else str(offset)
