@@ -14,6 +14,7 @@ from array import array
 from collections.abc import AsyncGenerator, Callable, Iterator, Mapping, Sequence
 from contextlib import aclosing, suppress
 from dataclasses import dataclass, field
+from typing import Generic, TypeVar
 
 from planner.model.diagnostic import Diagnostic, Failure, error
 from runtime.contract.views.status_view import FlowStatusView, JobStatusView, StatusView, TopicStatusView
@@ -25,6 +26,7 @@ MOST_TOPICS = 20_000
 _NONE = math.nan
 
 Values = list[float | None]
+Item = TypeVar("Item")
 
 
 class Series:
@@ -177,34 +179,26 @@ def now_ms() -> int:
 
 
 @dataclass(frozen=True, slots=True)
-class KnownFlow:
-    """A flow as it was when both of its clusters answered last."""
+class LastKnown(Generic[Item]):
+    """A flow as it was when both of its clusters answered last, or a job when its destination did."""
 
     at_ms: int
-    flow: FlowStatusView
-
-
-@dataclass(frozen=True, slots=True)
-class KnownJob:
-    """A job as it was when its destination answered last."""
-
-    at_ms: int
-    job: JobStatusView
+    status: Item
 
 
 @dataclass(frozen=True, slots=True)
 class Reading:
     """One reading of the status, and what is derived from it once for all viewers.
 
-    The `known_…` hold what a cluster that does not answer now told last, by name: of flows, of jobs by name
-    and destination, and the time of the last answer of clusters.
+    `known_flows` are by name, `known_jobs` by name and destination, `answered_ms` is the time of each
+    cluster's last answer.
     """
 
     number: int
     status: StatusView
     verdicts: tuple[FailoverVerdict, ...]
-    known_flows: Mapping[str, KnownFlow] = field(default_factory=dict)
-    known_jobs: Mapping[tuple[str, str], KnownJob] = field(default_factory=dict)
+    known_flows: Mapping[str, LastKnown[FlowStatusView]] = field(default_factory=dict)
+    known_jobs: Mapping[tuple[str, str], LastKnown[JobStatusView]] = field(default_factory=dict)
     answered_ms: Mapping[str, int] = field(default_factory=dict)
 
 
@@ -334,14 +328,14 @@ def read_after(before: Reading | None, status: StatusView) -> Reading:
     answered |= {one.name: status.at_ms for one in status.clusters if one.answers}
     flows = dict(before.known_flows) if before is not None else {}
     flows |= {
-        one.name: KnownFlow(status.at_ms, one)
+        one.name: LastKnown(status.at_ms, one)
         for one in status.flows
         if one.destination_answers and one.source_answers
     }
     silent = {one.destination for one in status.flows if not one.destination_answers}
     jobs = dict(before.known_jobs) if before is not None else {}
     jobs |= {
-        (one.name, one.destination): KnownJob(status.at_ms, one)
+        (one.name, one.destination): LastKnown(status.at_ms, one)
         for one in status.jobs
         if one.destination not in silent
     }

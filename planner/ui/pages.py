@@ -219,28 +219,24 @@ def job_page(reading: Reading, name: str, destination: str) -> dict[str, Any]:
     }
 
 
-@dataclass(frozen=True, slots=True)
-class TopicFound:
-    """A topic that a search found, by its name at the source or at the destination."""
-
-    flow: FlowStatusView
-    topic: TopicStatusView
-
-
-def topics_found(status: StatusView, words: str) -> Rows[TopicFound]:
-    """Returns topics with all the words in their name; those that begin so first."""
+def topics_found(status: StatusView, words: str) -> Rows[tuple[FlowStatusView, TopicStatusView]]:
+    """Returns topics with all the words in their name at either side; those that begin so first."""
     wanted = words.lower().split()
     if not wanted:
         return rows([], 1)
     found = [
-        TopicFound(flow, topic)
+        (flow, topic)
         for flow in status.flows
         for topic in flow.topics
         if all(word in topic.topic.lower() for word in wanted)
         or all(word in (topic.destination_topic or "").lower() for word in wanted)
     ]
     found.sort(
-        key=lambda one: (not one.topic.topic.lower().startswith(wanted[0]), one.topic.topic, one.flow.name)
+        key=lambda pair: (
+            not pair[1].topic.lower().startswith(wanted[0]),
+            pair[1].topic,
+            pair[0].name,
+        )
     )
     return rows(found, 1, MOST_FOUND)
 

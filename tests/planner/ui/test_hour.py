@@ -55,7 +55,7 @@ def test_a_chart_without_values_claims_nothing() -> None:
 def test_what_was_known_is_forgotten_with_its_flow() -> None:
     first = read_after(None, scenes.copying())
     away = read_after(first, scenes.destination_down())
-    assert away.known_flows[FLOW].flow.lag_records == 400
+    assert away.known_flows[FLOW].status.lag_records == 400
 
     gone = read_after(away, replace(scenes.copying(), flows=[], jobs=[]))
     assert (gone.known_flows, gone.known_jobs, gone.number) == ({}, {}, 3)
