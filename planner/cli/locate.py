@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import NamedTuple
 
 import click
-from msgspec import to_builtins
 
 from planner.cli.options import json_option, timeout_option, topology_path, var_file_option
 from planner.cli.output import emit
@@ -46,6 +45,8 @@ def command(
     record at or after it. TOPIC is the name at the cluster where you know the record. For a flow into files,
     the file that holds the record is named.
     """
+    from msgspec import to_builtins
+
     from planner.render.reports.locate import sentence
     from planner.workflows.audit.reading import LocateRecordRequest, locate_record
 

@@ -3,7 +3,6 @@
 from pathlib import Path
 
 import click
-from msgspec import to_builtins
 
 from planner.cli.options import json_option, timeout_option, topology_path, var_file_option
 from planner.cli.output import emit
@@ -27,6 +26,8 @@ def command(
     They are translated now, from the ledger: right also when no job runs. Where the source does not answer,
     its side is what the job's last checkpoints say.
     """
+    from msgspec import to_builtins
+
     from planner.cli.console import print_lines
     from planner.render.reports.offsets import screen
     from planner.workflows.audit.reading import OffsetsRequest, offsets

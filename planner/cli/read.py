@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
-from msgspec import to_builtins
 
 from planner.cli.options import json_option, timeout_option, topology_path_after, var_file_option
 from planner.cli.output import emit, new_file, say
@@ -98,6 +97,8 @@ def command(
     Each record is shown with its provenance. CLUSTER is a name of the topology. With --export, records are
     written to a file and not shown.
     """
+    from msgspec import to_builtins
+
     from planner.cli.console import print_lines
     from planner.render.reports import records as rendered
     from planner.workflows.audit.reading import ClusterRequest, cluster_content, records

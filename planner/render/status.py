@@ -287,10 +287,15 @@ _SAFETY = {
 }
 
 
+def verdict_style(verdict: Verdict) -> str:
+    """Returns the style of a verdict: GOOD, WAITS or QUIET. An unlisted verdict is BAD."""
+    return _SAFETY.get(verdict, BAD)
+
+
 def _failovers(status: StatusView) -> Iterator[Text]:
-    for one in verdicts(status):
-        style = _SAFETY.get(one.verdict, BAD)
-        yield Text.assemble((f"Fail over {one.cluster}: ", "bold"), (verdict_text(one, status.at_ms), style))
+    for failover in verdicts(status):
+        text = verdict_text(failover, status.at_ms), verdict_style(failover.verdict)
+        yield Text.assemble((f"Fail over {failover.cluster}: ", "bold"), text)
     yield Text()
 
 

@@ -22,7 +22,7 @@ from planner.render.drawing import ACROSS_THE_SCREEN, DOWN_THE_SCREEN, Drawing, 
 from planner.render.readable import one_line
 from planner.render.reports.drill import rpo_text, rto_text
 from planner.render.reports.loss import verdict_text
-from planner.render.status import BAD, BUSY, GOOD, QUIET, WAITS, state_style
+from planner.render.status import BAD, BUSY, GOOD, QUIET, WAITS, state_style, verdict_style
 from planner.ui.feed import HEIGHT, WIDTH, Chart, Hour, Reading
 from runtime.contract.views.status_view import (
     STATES,
@@ -253,13 +253,6 @@ def names_found(names: Iterable[str], words: str) -> Rows[str]:
 _UNKNOWN = Markup("–")
 FOLDER = Path(__file__).parent
 _CSS = {GOOD: "good", BUSY: "busy", WAITS: "waits", BAD: "bad", QUIET: "quiet"}
-_VERDICT_CSS = {
-    Verdict.SAFE: "good",
-    Verdict.WITHIN_RPO: "good",
-    Verdict.NOT_COPYING: "waits",
-    Verdict.LOSES: "waits",
-    Verdict.ENDED: "quiet",
-}
 _GROUP_CSS = {
     "translated": "good",
     "waiting": "busy",
@@ -275,7 +268,7 @@ def state_css(state: str) -> str:
 
 
 def verdict_css(verdict: Verdict) -> str:
-    return _VERDICT_CSS.get(verdict, "bad")
+    return _CSS[verdict_style(verdict)]
 
 
 def words(state: str) -> str:

@@ -16,10 +16,10 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from operator import itemgetter
 from pathlib import Path
-from typing import NamedTuple
 
 import msgspec
 from msgspec import Struct
+from msgspec.structs import replace
 
 from runtime.audit.ledger import (
     AuditFailure,
@@ -309,22 +309,20 @@ def grouped(planned: Sequence[PlannedPartition]) -> list[list[VerificationPiece]
 _VERSION = 1
 
 
-class _Begun(msgspec.Struct, frozen=True):
-    version: int
-    at_ms: int
-    planned: list[PlannedPartition]
+class SavedVerification(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Holds the stored progress. `pieces`: those that were compared to their end.
 
-
-_begun = msgspec.json.Decoder(_Begun)
-_found = msgspec.json.Decoder(list[VerifiedPiece])
-
-
-class SavedVerification(NamedTuple):
-    """Holds the stored progress. `pieces`: those that were compared to their end."""
+    The first line of the file is the plan, without pieces. Each further line has the pieces of a group.
+    """
 
     at_ms: int
     planned: list[PlannedPartition]
-    pieces: list[VerifiedPiece]
+    pieces: list[VerifiedPiece] = []
+    version: int = 0
+
+
+_saved = msgspec.json.Decoder(SavedVerification)
+_pieces = msgspec.json.Decoder(list[VerifiedPiece])
 
 
 class VerificationFile:
@@ -337,7 +335,8 @@ class VerificationFile:
         if self._file is None:
             return
         self._file.unlink(missing_ok=True)
-        self._write(msgspec.json.encode(_Begun(_VERSION, at_ms, planned)), os.O_CREAT | os.O_EXCL)
+        first = SavedVerification(at_ms, planned, version=_VERSION)
+        self._write(msgspec.json.encode(first), os.O_CREAT | os.O_EXCL)
 
     def add(self, group: Sequence[VerificationPiece], pieces: Sequence[VerifiedPiece]) -> None:
         """Stores the compared pieces of a group. A piece that could not be read is compared again.
@@ -356,12 +355,10 @@ class VerificationFile:
             return None
         first, *more = self._file.read_bytes().split(b"\n")
         try:
-            begun = _begun.decode(first)
+            saved = _saved.decode(first)
         except msgspec.DecodeError:
             return None
-        if begun.version != _VERSION:
-            return None
-        return SavedVerification(begun.at_ms, begun.planned, list(_whole(more)))
+        return replace(saved, pieces=list(_whole(more))) if saved.version == _VERSION else None
 
     def close(self) -> None:
         """Deletes the file, because the comparison is complete."""
@@ -376,7 +373,7 @@ class VerificationFile:
 
 def begin(asked: VerifyRequest, file: VerificationFile) -> SavedVerification:
     """Plans a comparison and stores the plan. Raises AuditFailure."""
-    begun = SavedVerification(int(time.time() * 1000), asyncio.run(plan(asked)), [])
+    begun = SavedVerification(int(time.time() * 1000), asyncio.run(plan(asked)))
     file.begin(begun.at_ms, begun.planned)
     return begun
 
@@ -398,4 +395,4 @@ def resumed(groups: Sequence[object], todo: Sequence[object]) -> str:
 def _whole(lines: Iterable[bytes]) -> Iterable[VerifiedPiece]:
     for line in lines:
         with suppress(msgspec.DecodeError):
-            yield from _found.decode(line)
+            yield from _pieces.decode(line)
