@@ -48,6 +48,16 @@ class KafkaVersion(NamedTuple):
         return not self.zookeeper and self < (4, 4, 0)
 
     @property
+    def first_metadata(self) -> str:
+        """Where `kafka-storage format` writes the metadata with which a cluster begins, below `log.dirs`.
+
+        From 4.4 on it is the first snapshot of the metadata log (KIP-1170).
+        """
+        if self < (4, 4, 0):
+            return "bootstrap.checkpoint"
+        return "__cluster_metadata-0/00000000000000000000-0000000000.checkpoint"
+
+    @property
     def log4j2(self) -> bool:
         """Whether brokers log with Log4j 2; older ones use the API of Log4j 1."""
         return self >= (4, 0, 0)

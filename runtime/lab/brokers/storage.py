@@ -21,6 +21,7 @@ from runtime.lab.cluster import (
     PLAIN_PASSWORDS,
     SESSION_TIMEOUT_MS,
     BrokerPorts,
+    KafkaVersion,
     LabKafkaCluster,
     Security,
     jaas,
@@ -180,7 +181,7 @@ def _tls(cluster: LabKafkaCluster) -> dict[str, str]:
     return found
 
 
-_CHECKPOINT = "bootstrap.checkpoint"  # the metadata with which a cluster begins
+_STORED = "bootstrap.checkpoint"  # the metadata of a new cluster, beside the jars
 
 
 def new_id() -> str:
@@ -224,14 +225,14 @@ def format_all(
             zookeeper.prepare(kits[cluster.spec.version], cluster, passwords[cluster.name])
     clusters = [cluster for cluster in clusters if cluster.zookeeper is None]
     stored = {
-        cluster.name: kits[cluster.spec.version].jars / _CHECKPOINT
+        cluster.name: kits[cluster.spec.version].jars / _STORED
         for cluster in clusters
         if not cluster.spec.security.sasl and not cluster.spec.properties
     }
     ready = {name for name, checkpoint in stored.items() if checkpoint.is_file()}
     _format_with_tool(kits, [cluster for cluster in clusters if cluster.name not in ready], passwords)
     for cluster in clusters:
-        made = cluster.home_of(cluster.nodes[0]) / "data" / _CHECKPOINT
+        made = _first_metadata(cluster, cluster.nodes[0])
         if cluster.name in ready:
             _copy(stored[cluster.name], cluster, cluster.nodes[0])
         elif cluster.name in stored:
@@ -291,10 +292,16 @@ def _store(made: Path, stored: Path) -> None:
             temporary.unlink(missing_ok=True)
 
 
+def _first_metadata(cluster: LabKafkaCluster, node: BrokerPorts) -> Path:
+    version = KafkaVersion.of(cluster.spec.version)
+    return cluster.home_of(node) / "data" / version.first_metadata
+
+
 def _copy(checkpoint: Path, cluster: LabKafkaCluster, node: BrokerPorts) -> None:
     data = cluster.home_of(node) / "data"
-    data.mkdir(parents=True, exist_ok=True)
-    shutil.copyfile(checkpoint, data / _CHECKPOINT)
+    copied = _first_metadata(cluster, node)
+    copied.parent.mkdir(parents=True, exist_ok=True)
+    shutil.copyfile(checkpoint, copied)
     facts = {
         "version": "1",
         "cluster.id": cluster.cluster_id,

@@ -79,14 +79,21 @@ def of_three(folder: Path, **more: Any) -> LabKafkaCluster:
 
 
 @pytest.mark.parametrize("security", [Security.PLAIN, Security.TLS])
+@pytest.mark.parametrize(
+    ("version", "copied"),
+    [
+        ("4.3.1", "bootstrap.checkpoint"),
+        ("4.4.0", "__cluster_metadata-0/00000000000000000000-0000000000.checkpoint"),
+    ],
+)
 def test_the_metadata_of_a_new_cluster_is_copied_without_the_tool(
-    kit: Kit, tmp_path: Path, security: Security
+    kit: Kit, tmp_path: Path, security: Security, version: str, copied: str
 ) -> None:
     (kit.jars / "bootstrap.checkpoint").write_bytes(b"metadata")
-    cluster = of_three(tmp_path / "dc1", security=security)
-    format_all({KAFKA_VERSION: kit}, [cluster], {"dc1": {}})
+    cluster = of_three(tmp_path / "dc1", security=security, version=version)
+    format_all({version: kit}, [cluster], {"dc1": {}})
     folders = [cluster.home_of(node) / "data" for node in cluster.nodes]
-    assert [(folder / "bootstrap.checkpoint").read_bytes() for folder in folders] == [b"metadata"] * 3
+    assert [(folder / copied).read_bytes() for folder in folders] == [b"metadata"] * 3
     lines = [(folder / "meta.properties").read_text().splitlines() for folder in folders]
     facts = [dict(line.split("=") for line in each) for each in lines]
     assert [(each["node.id"], each["cluster.id"]) for each in facts] == [
