@@ -87,17 +87,23 @@ class Proxy:
 
     async def _close(self) -> None:
         self._refused += 1  # nothing listens again
-        self._hang_up()
+        await self._hang_up()
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
         while self._carriers:
             await asyncio.sleep(0.01)
 
-    def _hang_up(self) -> None:
-        for server in self._servers:
+    async def _hang_up(self) -> None:
+        servers, self._servers = self._servers, []
+        for server in servers:
+            for listening in server.sockets:
+                self._loop.remove_reader(listening.fileno())
+        # A closed server drops what it has just accepted unclosed. After three turns that is a carrier.
+        for _ in range(3):
+            await asyncio.sleep(0)
+        for server in servers:
             server.close()
-        self._servers.clear()
         for carrier in list(self._carriers):
             carrier.close()
 
@@ -126,12 +132,12 @@ class Proxy:
         if blow.refuse_s:
             self.tally.refusals[blow.refuse_s] += 1
             self._refused += 1
-            self._hang_up()
-            task = self._loop.create_task(self._accept_again(blow.refuse_s))
+            task = self._loop.create_task(self._refuse(blow.refuse_s))
             self._tasks.add(task)
             task.add_done_callback(self._tasks.discard)
 
-    async def _accept_again(self, seconds: float) -> None:
+    async def _refuse(self, seconds: float) -> None:
+        await self._hang_up()
         await asyncio.sleep(seconds)
         self._refused -= 1
         if not self._refused:
