@@ -7,6 +7,8 @@ no recursion, and every limit holds while the text is still being read. Errors o
 plain words, without the line: it may hold a secret.
 """
 
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -244,30 +246,44 @@ class _Open:
     items: list[Node] = field(default_factory=list)
 
 
+@contextmanager
+def parsing(text: str, file: str) -> Iterator[Callable[[], Any]]:
+    """Gives the function that returns the next event of the parser. Failure: the text is no YAML."""
+    parser = Parser(text)
+    try:
+        yield parser.get_event
+    except yaml.YAMLError as wrong:
+        raise Failure(explain(wrong, text, file)) from None
+    finally:
+        parser.dispose()
+
+
+def refuse_deeper(depth: int, event: Any, file: str) -> None:
+    """Raises a Failure if a collection begins inside of MAX_DEPTH others."""
+    if depth >= MAX_DEPTH:
+        place = SourceLocation(file, event.start_mark.line + 1, event.start_mark.column + 1)
+        raise Failure(error(*TOO_DEEP, source=place))
+
+
 def documents(text: str, file: str) -> tuple[list[Node], list[Diagnostic]]:
     """Returns the documents of one file and the mistakes that do not stop reading. Others raise a Failure."""
     builder = _Builder(file)
-    parser = Parser(text)
     try:
-        while True:
-            event = parser.get_event()
-            kind = type(event)
-            if kind is yaml.ScalarEvent:
-                builder.scalar(event)
-            elif kind is yaml.MappingStartEvent or kind is yaml.SequenceStartEvent:
-                builder.start(event, kind is yaml.MappingStartEvent)
-            elif kind is yaml.MappingEndEvent or kind is yaml.SequenceEndEvent:
-                builder.end()
-            elif kind is yaml.AliasEvent:
-                builder.alias(event)
-            elif kind is yaml.DocumentEndEvent:
-                builder.anchors.clear()
-            elif kind is yaml.StreamEndEvent:
-                return builder.done, builder.diagnostics
-    except yaml.YAMLError as wrong:
-        raise Failure([*builder.diagnostics, explain(wrong, text, file)]) from None
-    finally:
-        parser.dispose()
+        with parsing(text, file) as next_event:
+            while (kind := type(event := next_event())) is not yaml.StreamEndEvent:
+                if kind is yaml.ScalarEvent:
+                    builder.scalar(event)
+                elif kind is yaml.MappingStartEvent or kind is yaml.SequenceStartEvent:
+                    builder.start(event, kind is yaml.MappingStartEvent)
+                elif kind is yaml.MappingEndEvent or kind is yaml.SequenceEndEvent:
+                    builder.end()
+                elif kind is yaml.AliasEvent:
+                    builder.alias(event)
+                elif kind is yaml.DocumentEndEvent:
+                    builder.anchors.clear()
+    except Failure as failure:
+        raise Failure([*builder.diagnostics, *failure.diagnostics]) from None
+    return builder.done, builder.diagnostics
 
 
 class _Builder:
@@ -298,8 +314,7 @@ class _Builder:
             self.anchors[event.anchor] = None
         before = self.count
         self._count(1, mark)
-        if len(self.stack) >= MAX_DEPTH:
-            raise Failure(error(*TOO_DEEP, source=self._at(mark)))
+        refuse_deeper(len(self.stack), event, self.file)
         self.stack.append(
             _Open(is_mapping, bool(event.flow_style), event.anchor, mark.line + 1, mark.column + 1, before)
         )

@@ -72,6 +72,9 @@ ODD: dict[str, str | bytes] = {
     + "flows:\n  - { name: there,   from: dc1, to: dc2, topics: { include: [ orders ] } }\n",
     "braces over lines": HEAD
     + "flows:\n  - {name: there, from: dc1,\n     to: dc2, topics: {include: orders}}\n",
+    "braces with a comment inside": HEAD
+    + "flows:\n  - {name: there,   # first\n     from: dc1, to: dc2, topics: {include: orders}}\n",
+    "a line separator in a comment": USUAL.replace("flows:\n", "# one\u2028# two\nflows:\n"),
     "JSON": JSON,
     "CRLF": USUAL.replace("\n", "\r\n"),
     "both line ends": USUAL.replace("flows:\n", "flows:\r\n"),
@@ -83,6 +86,10 @@ ODD: dict[str, str | bytes] = {
     "an alias in a list at the end": HEAD
     + f"vars: {{a: &a x}}\nflows:\n{FLOW}    promoted:\n      - z\n      - *a   # behind\n",
     "an alias as the state": HEAD + f"vars: {{s: &s paused}}\nflows:\n{FLOW}    state: *s  # shared\n",
+    "an alias as the name": HEAD
+    + "vars: {n: &n there}\nflows:\n"
+    + FLOW.replace("name: there", "name: *n   # shared"),
+    "an anchor and deeper keys": USUAL.replace("\n    ", "\n      ").replace("- name", "- &f\n      name"),
     "a merge key": USUAL.replace("    to: dc2\n", "    <<: {to: dc2}\n"),
     "long lines": HEAD + "flows:\n" + FLOW.replace("    topics: {include: orders}\n", LONG),
     "document markers": f"---\n{USUAL}...\n",
