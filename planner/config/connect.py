@@ -6,7 +6,7 @@ client settings in Java's names. What only one of the two products knows belongs
 
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from planner.model.topology import SecretRef, Setting, Topology, secret_variable
 from runtime.contract.client.keys import CREDENTIALS
@@ -25,11 +25,11 @@ class Property:
 
 def properties_of(text: str) -> list[Property]:
     """Returns the properties as java.util.Properties reads them: of equal keys the last one wins."""
-    found: dict[str, Property] = {}
+    properties: dict[str, Property] = {}
     for number, line in _logical_lines(text):
         key, value = _split(line)
-        found[key] = Property(key, value, number)
-    return list(found.values())
+        properties[key] = Property(key, value, number)
+    return list(properties.values())
 
 
 def _logical_lines(text: str) -> Iterator[tuple[int, str]]:
@@ -116,131 +116,141 @@ class ConvertedTopology:
 
 @dataclass(slots=True)
 class PropertyKeys:
-    """The keys of the file, and which of them are converted."""
+    """The keys of a file, which of them are converted, and the notes on others.
+
+    A key is looked up below each of `prefixes` in turn: a flow's own (`A->B.topics`) comes before that of all
+    flows (`topics`).
+    """
 
     by_name: Mapping[str, Property]
     file: str = ""
     notes: list[ConversionNote] = field(default_factory=list)
     used: set[str] = field(default_factory=set)
+    prefixes: tuple[str, ...] = ("",)
 
-    def text(self, *names: str) -> str | None:
+    def below(self, prefix: str) -> "PropertyKeys":
+        """Returns the same keys, looked up first below the prefix."""
+        return replace(self, prefixes=(prefix, ""))
+
+    def _names(self, keys: Iterable[str]) -> list[str]:
+        keys = tuple(keys)
+        return [f"{prefix}{key}" for prefix in self.prefixes for key in keys]
+
+    def text(self, *keys: str) -> str | None:
         """Returns the first of these keys that is set, and marks all of them as converted."""
-        found = None
-        for name in names:
-            if name in self.by_name:
-                self.used.add(name)
-                found = self.by_name[name].value.strip() if found is None else found
-        return found
+        names = [name for name in self._names(keys) if name in self.by_name]
+        self.used.update(names)
+        return self.by_name[names[0]].value.strip() if names else None
 
-    def name_of(self, *names: str) -> str | None:
-        return next((name for name in names if name in self.by_name), None)
+    def name_of(self, *keys: str) -> str | None:
+        """Returns the name in the file of the first of these keys that is set."""
+        return next((name for name in self._names(keys) if name in self.by_name), None)
 
-    def flag(self, default: bool, *names: str) -> bool:
-        value = self.text(*names)
+    def flag(self, default: bool, *keys: str) -> bool:
+        value = self.text(*keys)
         return default if value is None else value.lower() == "true"
 
-    def seconds(self, *names: str) -> int | None:
+    def seconds(self, *keys: str) -> int | None:
         """Returns an interval in milliseconds, or None if it is not set or not a number."""
-        found = self._number("seconds", names)
-        return None if found is None else found * 1000
+        seconds = self._number("seconds", keys)
+        return None if seconds is None else seconds * 1000
 
-    def milliseconds(self, *names: str) -> int | None:
-        return self._number("milliseconds", names)
+    def milliseconds(self, *keys: str) -> int | None:
+        return self._number("milliseconds", keys)
 
-    def number(self, *names: str) -> int | None:
-        return self._number("", names)
+    def number(self, *keys: str) -> int | None:
+        return self._number("", keys)
 
-    def _number(self, unit: str, names: tuple[str, ...]) -> int | None:
-        value = self.text(*names)
-        if value is None:
-            return None
-        if not value.isdecimal():
-            self.note(
-                self.name_of(*names) or names[0],
-                f"{value!r} is no number of {unit}" if unit else f"{value!r} is no number",
-            )
-            return None
-        return int(value)
+    def _number(self, unit: str, keys: tuple[str, ...]) -> int | None:
+        value = self.text(*keys)
+        if value is None or value.isdecimal():
+            return None if value is None else int(value)
+        self.note(keys, f"{value!r} is no number of {unit}" if unit else f"{value!r} is no number")
+        return None
 
-    def copies(self, *names: str) -> int | None:
+    def copies(self, *keys: str) -> int | None:
         """Returns a replication factor; None for 0 and -1, which leave it to the source or the broker."""
-        return None if self.text(*names) == "-1" else self._number("copies", names) or None
+        return None if self.text(*keys) == "-1" else self._number("copies", keys) or None
 
-    def listed(self, *names: str) -> tuple[str, ...] | None:
-        value = self.text(*names)
+    def listed(self, *keys: str) -> tuple[str, ...] | None:
+        value = self.text(*keys)
         if value is None:
             return None
         return tuple(part.strip() for part in value.split(",") if part.strip())
 
-    def note(self, key: str, reason: str, *, loss: bool = True) -> None:
-        self.used.add(key)
-        line = self.by_name[key].line if key in self.by_name else 0
-        one = ConversionNote(key, line, reason, loss, self.file)
-        if one not in self.notes:
-            self.notes.append(one)
+    def note(self, keys: str | tuple[str, ...], reason: str, *, loss: bool = True) -> None:
+        """Adds a note on the first of these keys that the file has."""
+        keys = (keys,) if isinstance(keys, str) else keys
+        name = self.name_of(*keys) or keys[0]
+        self.used.add(name)
+        line = self.by_name[name].line if name in self.by_name else 0
+        note = ConversionNote(name, line, reason, loss, self.file)
+        if note not in self.notes:
+            self.notes.append(note)
 
-    def rest(self) -> list[Property]:
-        """Returns the keys that are not converted."""
-        return [one for name, one in self.by_name.items() if name not in self.used]
+    def rest(self) -> list[str]:
+        """Returns the names that are not converted."""
+        return [name for name in self.by_name if name not in self.used]
+
+    def explain(self, name: str, key: str, rows: Iterable["NoCounterpart"]) -> None:
+        """Adds the note of the first row for a key, which the file has under this name."""
+        value = self.by_name[name].value.strip()
+        row = next((row for row in rows if re.fullmatch(row.keys, key)), _NOTHING_SAID)
+        if row.without_effect is None or not re.fullmatch(row.without_effect, value, re.IGNORECASE):
+            self.note(name, row.reason.replace("{class}", value.rpartition(".")[2]), loss=row.loss)
 
 
 @dataclass(frozen=True, slots=True)
-class FlowPropertyKeys:
-    """The keys of one flow: its own (`A->B.topics`) come before those of all flows (`topics`)."""
+class NoCounterpart:
+    """A row of an importer's table: keys that become no key of ours, and the sentence that says why.
 
-    keys: PropertyKeys
-    prefix: str
+    `keys` is a regex of whole keys, of which the first row counts. `loss` is set if they have an effect that
+    repl does not have. `without_effect` is a regex of values that ask for what repl does anyway, in any case
+    of letters: of these there is no note. `{class}` in the reason is the class that the value names.
+    """
 
-    def _names(self, settings: tuple[str, ...]) -> tuple[str, ...]:
-        return (*(f"{self.prefix}{one}" for one in settings), *settings)
-
-    def text(self, *settings: str) -> str | None:
-        return self.keys.text(*self._names(settings))
-
-    def flag(self, default: bool, *settings: str) -> bool:
-        return self.keys.flag(default, *self._names(settings))
-
-    def seconds(self, *settings: str) -> int | None:
-        return self.keys.seconds(*self._names(settings))
-
-    def copies(self, *settings: str) -> int | None:
-        return self.keys.copies(*self._names(settings))
-
-    def listed(self, *settings: str) -> tuple[str, ...] | None:
-        return self.keys.listed(*self._names(settings))
-
-    def note(self, settings: tuple[str, ...], reason: str) -> None:
-        """Adds a note on the first of these settings that the file has."""
-        self.keys.note(self.keys.name_of(*self._names(settings)) or settings[0], reason)
+    keys: str
+    reason: str
+    loss: bool = False
+    without_effect: str | None = None
 
 
-# A regex for whole keys, the reason, and whether something that was wanted is not done.
-Reason = tuple[str, str, bool]
-
-NO_WORKER = "there is no Connect worker: a job runs on Spark, jobs: says how"
-CLIENT_REASONS: tuple[Reason, ...] = (
-    (r"(.*\.)?sasl\.kerberos\..*", "Kerberos is not supported: PLAIN, SCRAM and OAUTHBEARER are", True),
-    (r"config\.providers.*", "a secret is {env: VARIABLE} or {file: path}", False),
-    (r"metric.*|metrics\..*|auto\.include\.jmx.*", "jobs.<name>.metrics is the Prometheus endpoint", False),
-    (
+_NOTHING_SAID = NoCounterpart(".*", "it has no counterpart", loss=True)
+# What MirrorMaker 2 and Replicator have alike. Each importer's own rows come before these.
+CONNECT_ROWS = (
+    NoCounterpart(r"exactly\.once\..*|transaction\.boundary.*", "every flow copies exactly once"),
+    NoCounterpart(
+        r"(.*\.)?producer\..*",
+        "whole record batches are copied as they are, so there is nothing to tune here",
+    ),
+    NoCounterpart(r"(.*\.)?consumer\..*", "what the job reads by is chosen by itself"),
+    NoCounterpart(r"(.*\.)?admin\..*", "--timeout and --lock-timeout are given with the command"),
+    NoCounterpart(
+        r"listeners.*|rest\..*|dedicated\..*|group\.id|plugin\..*|(key|value|header)\.converter.*|internal\..*"
+        r"|connector\..*|scheduled\..*|task\..*|offset\.flush.*|worker\..*|rebalance\..*|session\..*|name"
+        r"|config\.action\.reload|cluster\.(id|threads)",
+        "there is no Connect worker: a job runs on Spark, jobs: says how",
+    ),
+    NoCounterpart(
+        r"(.*\.)?sasl\.kerberos\..*", "Kerberos is not supported: PLAIN, SCRAM and OAUTHBEARER are", loss=True
+    ),
+    NoCounterpart(r"config\.providers.*", "a secret is {env: VARIABLE} or {file: path}"),
+    NoCounterpart(
+        r"metric.*|metrics\..*|auto\.include\.jmx.*", "jobs.<name>.metrics is the Prometheus endpoint"
+    ),
+    NoCounterpart(
         r"ssl\.(protocol|provider|enabled\.protocols|cipher\.suites|.*manager.*|secure.*|engine.*)",
         "what OpenSSL chooses is used; ssl.cipher.suites takes OpenSSL's names",
-        True,
+        loss=True,
     ),
-    (r"sasl\..*", "it has no counterpart among librdkafka's settings that are used here", True),
+    NoCounterpart(
+        r"sasl\..*", "it has no counterpart among librdkafka's settings that are used here", loss=True
+    ),
 )
 
 
-def first_reason(key: str, reasons: Iterable[Reason]) -> tuple[str, bool]:
-    """Returns the reason of the first regex that matches the whole key, and whether something is lost."""
-    for pattern, reason, loss in reasons:
-        if re.fullmatch(pattern, key):
-            return reason, loss
-    return "it has no counterpart", True
-
-
 def java_regex_problem(pattern: str) -> str | None:
-    """Returns why a regex of Java can't be used as it is, or None where it can."""
+    """Returns why a regex of Java can't be used as it is; None where it can."""
     if written_out(pattern) is not None:
         return None
     try:
@@ -267,7 +277,6 @@ _SAME = {
     "ssl.keystore.certificate.chain": "ssl.certificate.pem",
 }
 _SECRETS = {"ssl.key.password": "ssl.key.password", "ssl.keystore.key": "ssl.key.pem"}
-_ABOUT_STORES = ("ssl.truststore.", "ssl.keystore.")
 CLIENT_KEYS = frozenset(
     {
         *_SAME,
@@ -290,73 +299,63 @@ _ENV_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 def client_of(cluster: str, keys: PropertyKeys, names: Mapping[str, str]) -> dict[str, Setting]:
     """Converts client settings; `names` maps each client key to the key of the file that sets it."""
-    found: dict[str, Setting] = {}
-    for key, theirs in _SAME.items():
+    client: dict[str, Setting] = {}
+    for key, ours in _SAME.items():
         if key in names and (value := keys.text(names[key])):
-            if _REFERENCE.fullmatch(value) and theirs not in CREDENTIALS:
+            if _REFERENCE.fullmatch(value) and ours not in CREDENTIALS:
                 keys.note(
                     names[key], "a config provider gives its value: write it out, for only credentials refer"
                 )
             else:
-                found[theirs] = _value(cluster, theirs, value)
-    for key, theirs in _SECRETS.items():
+                client[ours] = _value(cluster, ours, value)
+    for key, ours in _SECRETS.items():
         if key in names and (value := keys.text(names[key])):
-            found[theirs] = _secret(cluster, theirs, value)
-            _say_secret(keys, names[key], found[theirs])
+            client[ours] = _secret(cluster, ours, value, keys, names[key])
     if "ssl.endpoint.identification.algorithm" in names:
         algorithm = keys.text(names["ssl.endpoint.identification.algorithm"])
-        found["ssl.endpoint.identification.algorithm"] = algorithm or "none"
+        client["ssl.endpoint.identification.algorithm"] = algorithm or "none"
     if "sasl.jaas.config" in names:
-        found |= _login(cluster, keys, names["sasl.jaas.config"])
-    found |= _truststore(keys, names) | _keystore(keys, names)
-    return dict(sorted(found.items()))
+        client |= _login(cluster, keys, names["sasl.jaas.config"])
+    if (location := _location(keys, names, "ssl.truststore", "its certificates")) is not None:
+        client["ssl.ca.location"] = location
+    if (location := _location(keys, names, "ssl.keystore", "its certificate and key")) is not None:
+        client |= {"ssl.certificate.location": location, "ssl.key.location": location}
+    return dict(sorted(client.items()))
 
 
 def _login(cluster: str, keys: PropertyKeys, name: str) -> dict[str, Setting]:
-    text = keys.text(name) or ""
-    read = _LOGIN_MODULE.fullmatch(text)
-    if read is None:
+    written = _LOGIN_MODULE.fullmatch(keys.text(name) or "")
+    if written is None:
         keys.note(
             name, "is no login configuration that can be read here: set sasl.username and sasl.password"
         )
         return {}
     options = {
-        key: double or single or bare for key, double, single, bare in _OPTION.findall(read["options"])
+        key: double or single or bare for key, double, single, bare in _OPTION.findall(written["options"])
     }
-    match read["module"].rpartition(".")[2]:
+
+    def value(key: str, option: str) -> Setting:
+        return _value(cluster, key, options.get(option, ""))
+
+    def secret(key: str, option: str) -> Setting:
+        return _secret(cluster, key, options.get(option, ""), keys, name)
+
+    match written["module"].rpartition(".")[2]:
         case "PlainLoginModule" | "ScramLoginModule":
-            password = _secret(cluster, "sasl.password", options.get("password", ""))
-            _say_secret(keys, name, password)
             return {
-                "sasl.username": _value(cluster, "sasl.username", options.get("username", "")),
-                "sasl.password": password,
+                "sasl.username": value("sasl.username", "username"),
+                "sasl.password": secret("sasl.password", "password"),
             }
         case "OAuthBearerLoginModule":
-            secret = _secret(cluster, "sasl.oauthbearer.client.secret", options.get("clientSecret", ""))
-            _say_secret(keys, name, secret)
-            found: dict[str, Setting] = {
+            return {
                 "sasl.oauthbearer.method": "oidc",
-                "sasl.oauthbearer.client.id": _value(
-                    cluster, "sasl.oauthbearer.client.id", options.get("clientId", "")
-                ),
-                "sasl.oauthbearer.client.secret": secret,
+                "sasl.oauthbearer.client.id": value("sasl.oauthbearer.client.id", "clientId"),
+                "sasl.oauthbearer.client.secret": secret("sasl.oauthbearer.client.secret", "clientSecret"),
+                **({"sasl.oauthbearer.scope": options["scope"]} if "scope" in options else {}),
             }
-            if "scope" in options:
-                found["sasl.oauthbearer.scope"] = options["scope"]
-            return found
         case module:
             keys.note(name, f"{module} has no counterpart: PLAIN, SCRAM and OAUTHBEARER are spoken")
             return {}
-
-
-def _truststore(keys: PropertyKeys, names: Mapping[str, str]) -> dict[str, Setting]:
-    location = _location(keys, names, "ssl.truststore", "its certificates")
-    return {} if location is None else {"ssl.ca.location": location}
-
-
-def _keystore(keys: PropertyKeys, names: Mapping[str, str]) -> dict[str, Setting]:
-    location = _location(keys, names, "ssl.keystore", "its certificate and key")
-    return {} if location is None else {"ssl.certificate.location": location, "ssl.key.location": location}
 
 
 def _location(keys: PropertyKeys, names: Mapping[str, str], store: str, what: str) -> str | None:
@@ -376,25 +375,19 @@ def _location(keys: PropertyKeys, names: Mapping[str, str], store: str, what: st
 
 
 def _value(cluster: str, key: str, value: str) -> Setting:
-    """Returns the reference for a value that one of Kafka's config providers fills in."""
-    reference = _REFERENCE.fullmatch(value)
-    return value if reference is None else _referred(cluster, key, reference)
-
-
-def _secret(cluster: str, key: str, value: str) -> SecretRef:
+    """Returns the value; of one that a config provider of Kafka fills in, the variable to set for it."""
     reference = _REFERENCE.fullmatch(value)
     if reference is None:
-        return SecretRef("env", secret_variable(cluster, key))
-    return _referred(cluster, key, reference)
-
-
-def _referred(cluster: str, key: str, reference: re.Match[str]) -> SecretRef:
+        return value
     name = reference["where"].rpartition(":")[2]
-    if reference["provider"] == "env" and _ENV_NAME.fullmatch(name):
-        return SecretRef("env", name)
-    return SecretRef("env", secret_variable(cluster, key))
+    own = reference["provider"] == "env" and _ENV_NAME.fullmatch(name)
+    return SecretRef("env", name if own else secret_variable(cluster, key))
 
 
-def _say_secret(keys: PropertyKeys, name: str, secret: Setting) -> None:
-    assert isinstance(secret, SecretRef)
-    keys.note(name, f"its secret is not copied: set the environment variable {secret.name}", loss=False)
+def _secret(cluster: str, key: str, value: str, keys: PropertyKeys, name: str) -> SecretRef:
+    """Returns the variable to set for a secret, and notes that the secret is not copied."""
+    referred = _value(cluster, key, value)
+    if not isinstance(referred, SecretRef):
+        referred = SecretRef("env", secret_variable(cluster, key))
+    keys.note(name, f"its secret is not copied: set the environment variable {referred.name}", loss=False)
+    return referred

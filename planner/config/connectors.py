@@ -14,7 +14,7 @@ from planner.model.diagnostic import Failure, SourceLocation, error
 
 _REPLICATOR = "ReplicatorSourceConnector"
 _STRING = re.compile(r'"(?:[^"\\]|\\.)*"(\s*:)?')
-_WAY_OUT = "give the JSON that the connector was created with, or what Connect's GET /connectors/NAME answers"
+_HINT = "give the JSON that the connector was created with, or what Connect's GET /connectors/NAME answers"
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,10 +37,10 @@ class _Member:
 
 def connectors_of(text: str, file: str) -> list[Connector]:
     """Returns the Replicator connectors of a file. Failure: no JSON, or a connector of another class."""
-    found = [_connector(one, file) for one in _configurations(_parsed(text, file))]
-    if not found:
-        raise Failure(error(f"{file} holds no connector configuration", _WAY_OUT))
-    return found
+    connectors = [_connector(name, members, file) for name, members in _configurations(_parsed(text, file))]
+    if not connectors:
+        raise Failure(error(f"{file} holds no connector configuration", _HINT))
+    return connectors
 
 
 def _parsed(text: str, file: str) -> object:
@@ -49,20 +49,20 @@ def _parsed(text: str, file: str) -> object:
         return _with_lines(json.loads(text, object_pairs_hook=tuple), _key_lines(text))
     except json.JSONDecodeError as wrong:
         where = SourceLocation(file, wrong.lineno, wrong.colno)
-        raise Failure(error(f"{file} is no JSON: {wrong.msg}", _WAY_OUT, source=where)) from None
+        raise Failure(error(f"{file} is no JSON: {wrong.msg}", _HINT, source=where)) from None
     except RecursionError:
-        raise Failure(error(f"{file} is nested too deeply", _WAY_OUT)) from None
+        raise Failure(error(f"{file} is nested too deeply", _HINT)) from None
     except ValueError as wrong:  # a number of thousands of digits
-        raise Failure(error(f"{file} can't be read: {wrong}", _WAY_OUT)) from None
+        raise Failure(error(f"{file} can't be read: {wrong}", _HINT)) from None
 
 
 def _key_lines(text: str) -> Iterator[int]:
     """Yields the line of each key, in the order of the file."""
     line, seen = 1, 0
-    for one in _STRING.finditer(text):
-        if one[1] is not None:
-            line += text.count("\n", seen, one.start())
-            seen = one.start()
+    for string in _STRING.finditer(text):
+        if string[1] is not None:
+            line += text.count("\n", seen, string.start())
+            seen = string.start()
             yield line
 
 
@@ -71,7 +71,7 @@ def _with_lines(raw: object, lines: Iterator[int]) -> object:
         case tuple():
             return tuple(_Member(key, next(lines), _with_lines(value, lines)) for key, value in raw)
         case list():
-            return [_with_lines(one, lines) for one in raw]
+            return [_with_lines(item, lines) for item in raw]
         case _:
             return raw
 
@@ -80,18 +80,18 @@ def _configurations(value: object) -> Iterator[tuple[str, tuple[_Member, ...]]]:
     """Yields the name and the members of each configuration in the file."""
     match value:
         case list():
-            for one in value:
-                yield from _configurations(one)
+            for item in value:
+                yield from _configurations(item)
         case tuple():
-            members = {one.key: one.value for one in value}
+            members = {member.key: member.value for member in value}
             name = members.get("name")
             named = name if isinstance(name, str) else ""
             config = members.get("config")
             if isinstance(config, tuple):
                 yield named, config
-            elif value and all(isinstance(one.value, tuple) for one in value):
-                for one in value:  # the answer of expand=info, and of expand=info&expand=status
-                    inner = {each.key: each.value for each in one.value}
+            elif value and all(isinstance(member.value, tuple) for member in value):
+                for member in value:  # the answer of expand=info, and of expand=info&expand=status
+                    inner = {part.key: part.value for part in member.value}
                     yield from _configurations(inner.get("info"))
             elif value:
                 yield named, value
@@ -99,17 +99,16 @@ def _configurations(value: object) -> Iterator[tuple[str, tuple[_Member, ...]]]:
             return
 
 
-def _connector(configuration: tuple[str, tuple[_Member, ...]], file: str) -> Connector:
-    name, members = configuration
-    found: dict[str, Property] = {}
+def _connector(name: str, members: tuple[_Member, ...], file: str) -> Connector:
+    properties: dict[str, Property] = {}
     nulls = []
-    for one in members:
-        if one.value is None:
+    for member in members:
+        if member.value is None:
             reason = "it is null: Replicator's default is taken, and so it is here"
-            nulls.append(ConversionNote(one.key, one.line, reason, loss=False, file=file))
+            nulls.append(ConversionNote(member.key, member.line, reason, loss=False, file=file))
         else:
-            found[one.key] = Property(one.key, _text(one, file), one.line)
-    keys = PropertyKeys(found, file, nulls)
+            properties[member.key] = Property(member.key, _text(member, file), member.line)
+    keys = PropertyKeys(properties, file, nulls)
     line = members[0].line if members else 1
     kind = keys.text("connector.class")
     if (kind or "").rpartition(".")[2] not in (_REPLICATOR, "Replicator", "ReplicatorSource"):
@@ -121,8 +120,8 @@ def _connector(configuration: tuple[str, tuple[_Member, ...]], file: str) -> Con
                 source=SourceLocation(file, line, 1),
             )
         )
-    own = keys.text("name") or ""
-    return Connector(name or own, keys, line)
+    own_name = keys.text("name") or ""
+    return Connector(name or own_name, keys, line)
 
 
 def _text(member: _Member, file: str) -> str:
@@ -130,7 +129,8 @@ def _text(member: _Member, file: str) -> str:
     value = member.value
     if isinstance(value, bool | int | float):
         return json.dumps(value)
-    if isinstance(value, str) and _is_unicode(member.key + value):
+    # Half of a surrogate pair could not be written.
+    if isinstance(value, str) and not any("\ud800" <= sign <= "\udfff" for sign in member.key + value):
         return value
     raise Failure(
         error(
@@ -139,8 +139,3 @@ def _text(member: _Member, file: str) -> str:
             source=SourceLocation(file, member.line, 1),
         )
     )
-
-
-def _is_unicode(text: str) -> bool:
-    """Returns whether the text has no half of a surrogate pair, which could not be written."""
-    return not any("\ud800" <= sign <= "\udfff" for sign in text)

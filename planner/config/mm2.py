@@ -6,15 +6,12 @@ from itertools import product
 
 from planner.config.connect import (
     CLIENT_KEYS,
-    CLIENT_REASONS,
-    NO_WORKER,
+    CONNECT_ROWS,
     ConnectWorkers,
     ConvertedTopology,
-    FlowPropertyKeys,
+    NoCounterpart,
     PropertyKeys,
-    Reason,
     client_of,
-    first_reason,
     java_regex_problem,
     properties_of,
 )
@@ -36,45 +33,31 @@ from runtime.contract.spec.rename import SAME_NAME, Rename, Template
 from runtime.contract.spec.selection import GROUP_DENIALS, TOPIC_DENIALS
 
 _OWN_TOPICS = "the product makes its own topics by itself; internal: says how many copies they have"
-_EXACT = "the offset map is exact"
-_BATCHES = "whole record batches are copied as they are, so there is nothing to tune here"
-_FOLLOW = "follow.every is the one interval for topics, settings and ACLs"
-_WORKER_KEYS = (
-    r"listeners.*|rest\..*|dedicated\..*|group\.id|plugin\..*|(key|value|header)\.converter.*|internal\..*"
-    r"|connector\..*|scheduled\..*|task\..*|offset\.flush.*|worker\..*|rebalance\..*|session\..*|name"
-)
-
 # The keys are without cluster or flow.
-_REASONS: tuple[Reason, ...] = (
-    (r"exactly\.once\..*|transaction\.boundary.*", "every flow copies exactly once", False),
-    (r"offset-syncs\.topic\.location", "the offset map is kept at the destination", False),
-    (
-        r"(offset-syncs|heartbeats|checkpoints)\.topic\..*|(offset|config|status)\.storage\..*",
-        _OWN_TOPICS,
-        False,
+_ROWS = (
+    NoCounterpart(r"offset-syncs\.topic\.location", "the offset map is kept at the destination"),
+    NoCounterpart(
+        r"(offset-syncs|heartbeats|checkpoints)\.topic\..*|(offset|config|status)\.storage\..*", _OWN_TOPICS
     ),
-    (r"offset\.lag\.max|emit\.offset-syncs.*|offset-syncs\..*", _EXACT, False),
-    (r"sync\.topic\.(configs|acls)\.interval\.seconds", _FOLLOW, False),
-    (r"refresh\.groups\..*", "groups are looked at every groups.every", False),
-    (r"(heartbeats\.replication|replication\.policy\.internal).*", _OWN_TOPICS, False),
-    (r"(topic|group|config\.property)\.filter\.class", "include and exclude choose; code can't", True),
-    (
+    NoCounterpart(r"offset\.lag\.max|emit\.offset-syncs.*|offset-syncs\..*", "the offset map is exact"),
+    NoCounterpart(
+        r"sync\.topic\.(configs|acls)\.interval\.seconds",
+        "follow.every is the one interval for topics, settings and ACLs",
+    ),
+    NoCounterpart(r"refresh\.groups\..*", "groups are looked at every groups.every"),
+    NoCounterpart(r"(heartbeats\.replication|replication\.policy\.internal).*", _OWN_TOPICS),
+    NoCounterpart(
+        r"(topic|group|config\.property)\.filter\.class",
+        "include and exclude choose; code can't",
+        loss=True,
+    ),
+    NoCounterpart(
         r"forwarding\.admin\.class",
         "topics are made by repl apply and by the job, no class can be put in",
-        True,
+        loss=True,
     ),
-    (r"(.*\.)?producer\..*", _BATCHES, False),
-    (r"(.*\.)?consumer\..*", "what the job reads by is chosen by itself", False),
-    (r"(.*\.)?admin\..*", "--timeout and --lock-timeout are given with the command", False),
-    (_WORKER_KEYS, NO_WORKER, False),
-    *CLIENT_REASONS,
+    *CONNECT_ROWS,
 )
-
-
-def reason_for(key: str) -> tuple[str, bool]:
-    """Returns the reason for a key, given without its cluster or flow, and whether an effect is lost."""
-    return first_reason(key, _REASONS)
-
 
 _IDENTITY = "IdentityReplicationPolicy"
 _PREFIX = "DefaultReplicationPolicy"
@@ -100,8 +83,10 @@ _CONFIGS_OUT = ("config.properties.exclude", "config.properties.blacklist")
 def flow_of(source: str, target: str, names: Mapping[str, str], keys: PropertyKeys) -> Flow:
     """Converts one flow; `names` maps MirrorMaker's aliases to the names of clusters."""
     name = f"{names[source]}-to-{names[target]}"
-    own = FlowPropertyKeys(keys, f"{source}->{target}.")
+    own = keys.below(f"{source}->{target}.")
     rename, back = _rename(source, target, names, own)
+    reset = own.text(*(f"{prefix}consumer.auto.offset.reset" for prefix in ("", "source.", f"{source}.")))
+    groups_every = own.seconds("sync.group.offsets.interval.seconds")
     return Flow(
         name=name,
         source_cluster=names[source],
@@ -109,10 +94,14 @@ def flow_of(source: str, target: str, names: Mapping[str, str], keys: PropertyKe
         topics=_selection(own, ("topics",), ("topics.exclude", "topics.blacklist"), TOPIC_DENIALS, back),
         job=names[target],
         rename=rename,
-        start=StartAt("latest" if _starts_late(source, own) else "earliest"),
+        start=StartAt("latest" if (reset or "").lower() == "latest" else "earliest"),
         configs=_configs(own),
         replication=own.copies("replication.factor"),
-        groups=_groups(own),
+        groups=Groups(
+            _selection(own, ("groups",), ("groups.exclude", "groups.blacklist"), GROUP_DENIALS),
+            own.flag(False, "sync.group.offsets.enabled"),
+            Groups().every_ms if groups_every is None else groups_every,
+        ),
         acls_sync=own.flag(True, "sync.topic.acls.enabled"),
         follow_every_ms=_every(own, "refresh.topics", 5_000),
         heartbeats_every_ms=_every(own, "emit.heartbeats", 1_000),
@@ -128,8 +117,8 @@ def workers_of(source: str, target: str, keys: PropertyKeys) -> ConnectWorkers:
     """
 
     def value(usual: str, *names: str) -> str:
-        found = (keys.by_name[name].value.strip() for name in names if name in keys.by_name)
-        return next(found, usual)
+        values = (keys.by_name[name].value.strip() for name in names if name in keys.by_name)
+        return next(values, usual)
 
     stored = value(
         f"mm2-offsets.{source}.internal",
@@ -141,7 +130,7 @@ def workers_of(source: str, target: str, keys: PropertyKeys) -> ConnectWorkers:
 
 
 def _rename(
-    source: str, target: str, names: Mapping[str, str], own: FlowPropertyKeys
+    source: str, target: str, names: Mapping[str, str], own: PropertyKeys
 ) -> tuple[Rename, tuple[str, ...]]:
     """Returns the rename, and the names of topics that must not be copied back."""
     policy = (own.text(*_POLICY) or _PREFIX).rpartition(".")[2]
@@ -157,7 +146,7 @@ def _rename(
 
 
 def _selection(
-    own: FlowPropertyKeys,
+    own: PropertyKeys,
     include_keys: tuple[str, ...],
     exclude_keys: tuple[str, ...],
     denials: tuple[str, ...],
@@ -167,45 +156,32 @@ def _selection(
     include = own.listed(*include_keys) or (".*",)
     exclude = own.listed(*exclude_keys)
     for keys, regexes in ((include_keys, include), (exclude_keys, exclude or ())):
-        for one in regexes:
-            if (wrong := java_regex_problem(one)) is not None:
-                own.note(keys, wrong)
+        for regex in regexes:
+            if (problem := java_regex_problem(regex)) is not None:
+                own.note(keys, problem)
     if exclude is None:
         return Selection(include, more)
-    usual = all(one in exclude for one in denials)
-    chosen = tuple(one for one in exclude if not (usual and one in denials))
+    usual = all(regex in exclude for regex in denials)
+    chosen = tuple(regex for regex in exclude if not (usual and regex in denials))
     return Selection(include, (*chosen, *more), default_exclude=usual)
 
 
-def _starts_late(source: str, own: FlowPropertyKeys) -> bool:
-    reset = "consumer.auto.offset.reset"
-    found = own.text(reset, f"source.{reset}", f"{source}.{reset}")
-    return (found or "earliest").lower() == "latest"
-
-
-def _configs(own: FlowPropertyKeys) -> Configs:
+def _configs(own: PropertyKeys) -> Configs:
     every = (own.text("use.defaults.from") or "target").lower() == "source"
     exclude = []
-    for one in own.listed(*_CONFIGS_OUT) or ():
-        plain = re.sub(r"\\(.)", r"\1", one)
+    for regex in own.listed(*_CONFIGS_OUT) or ():
+        plain = re.sub(r"\\(.)", r"\1", regex)
         if plain in _NEVER_MIRRORED:
             continue
         exclude.append(plain)
         if not re.fullmatch(r"[a-z.]+", plain):
-            own.note(_CONFIGS_OUT, f"{one} is a regex: name each setting in configs.exclude")
+            own.note(_CONFIGS_OUT, f"{regex} is a regex: name each setting in configs.exclude")
     if not own.flag(True, "sync.topic.configs.enabled"):
         return Configs(ConfigSync.OFF)
     return Configs(ConfigSync.ALL if every else ConfigSync.SET, tuple(exclude))
 
 
-def _groups(own: FlowPropertyKeys) -> Groups:
-    select = _selection(own, ("groups",), ("groups.exclude", "groups.blacklist"), GROUP_DENIALS)
-    every = own.seconds("sync.group.offsets.interval.seconds")
-    sync = own.flag(False, "sync.group.offsets.enabled")
-    return Groups(select, sync, Groups().every_ms if every is None else every)
-
-
-def _every(own: FlowPropertyKeys, duty: str, usual: int) -> int | None:
+def _every(own: PropertyKeys, duty: str, usual: int) -> int | None:
     """Returns an interval, or None if it is off. One that the file does not set is repl's default."""
     every = own.seconds(f"{duty}.interval.seconds")
     if not own.flag(True, f"{duty}.enabled") or every == 0:
@@ -226,7 +202,7 @@ _CLIENT_ROLES = ("", "admin.", "consumer.", "producer.")
 
 def convert(text: str, file: str, name: str) -> ConvertedTopology:
     """Converts a file. Raises a Failure if it is no MirrorMaker 2 configuration, or no flow is enabled."""
-    keys = PropertyKeys({one.key: one for one in properties_of(text)}, file)
+    keys = PropertyKeys({entry.key: entry for entry in properties_of(text)}, file)
     aliases = keys.listed("clusters") or ()
     if not aliases:
         raise Failure(
@@ -239,7 +215,9 @@ def convert(text: str, file: str, name: str) -> ConvertedTopology:
     clusters = {names[alias]: _cluster(alias, names[alias], keys, file) for alias in aliases}
     flows: dict[str, Flow] = {}
     workers: dict[str, ConnectWorkers] = {}
-    for source, target in _pairs(aliases, keys):
+    for source, target in product(aliases, aliases):
+        if not keys.flag(False, f"{source}->{target}.enabled") or source == target:
+            continue
         flow = flow_of(source, target, names, keys)
         flows[flow.name] = flow
         workers[flow.name] = workers_of(source, target, keys)
@@ -259,7 +237,7 @@ def convert(text: str, file: str, name: str) -> ConvertedTopology:
         internal=Internal(_internal_replication(aliases, keys)),
     )
     _explain_rest(aliases, keys)
-    notes = tuple(sorted(keys.notes, key=lambda one: (one.line, one.key)))
+    notes = tuple(sorted(keys.notes, key=lambda note: (note.line, note.key)))
     return ConvertedTopology(topology, notes, workers)
 
 
@@ -276,38 +254,25 @@ def _cluster(alias: str, name: str, keys: PropertyKeys, file: str) -> Cluster:
     settings: dict[str, str] = {}
     for key in CLIENT_KEYS:
         candidates = [f"{alias}.{role}{key}" for role in _CLIENT_ROLES]
-        found = keys.name_of(*candidates, *(f"{role}{key}" for role in _CLIENT_ROLES))
-        if found is not None:
-            settings[key] = found
-            keys.used.update(one for one in candidates if one in keys.by_name)
+        name_in_file = keys.name_of(*candidates, *(f"{role}{key}" for role in _CLIENT_ROLES))
+        if name_in_file is not None:
+            settings[key] = name_in_file
+            keys.used.update(candidate for candidate in candidates if candidate in keys.by_name)
     addresses = ",".join(part.strip() for part in bootstrap.split(",") if part.strip())
     return Cluster(name, addresses, client=client_of(name, keys, settings))
-
-
-def _pairs(aliases: tuple[str, ...], keys: PropertyKeys) -> Iterable[tuple[str, str]]:
-    """Yields source and target of each flow that is enabled."""
-    for source, target in product(aliases, aliases):
-        if keys.flag(False, f"{source}->{target}.enabled") and source != target:
-            yield source, target
 
 
 def _jobs(
     aliases: tuple[str, ...], names: Mapping[str, str], flows: Iterable[Flow], keys: PropertyKeys
 ) -> dict[str, Job]:
     """Returns the jobs: the largest `tasks.max` at a destination is the number of slots of its job."""
-    jobs = {}
-    for target in aliases:
-        wanted = []
-        for flow in flows:
-            if flow.destination_cluster != names[target]:
-                continue
-            source = next(alias for alias in aliases if names[alias] == flow.source_cluster)
-            found = keys.text(f"{source}->{target}.tasks.max", f"{target}.tasks.max", "tasks.max")
-            if found is not None and found.isdecimal():
-                wanted.append(int(found))
-        if any(flow.destination_cluster == names[target] for flow in flows):
-            jobs[names[target]] = Job(names[target], slots=max(wanted) if wanted else "auto")
-    return jobs
+    alias_of = {names[alias]: alias for alias in aliases}
+    slots: dict[str, list[int]] = {}
+    for flow in flows:
+        source, target = alias_of[flow.source_cluster], alias_of[flow.destination_cluster]
+        tasks = keys.text(f"{source}->{target}.tasks.max", f"{target}.tasks.max", "tasks.max")
+        slots.setdefault(flow.job, []).extend([int(tasks)] if tasks is not None and tasks.isdecimal() else [])
+    return {job: Job(job, slots=max(slots[job], default="auto")) for job in names.values() if job in slots}
 
 
 def _internal_replication(aliases: tuple[str, ...], keys: PropertyKeys) -> int | None:
@@ -323,12 +288,11 @@ def _internal_replication(aliases: tuple[str, ...], keys: PropertyKeys) -> int |
 
 def _explain_rest(aliases: tuple[str, ...], keys: PropertyKeys) -> None:
     pairs = [f"{source}->{target}" for source, target in product(aliases, aliases)]
-    for one in keys.rest():
-        prefix = next((name for name in (*pairs, *aliases) if one.key.startswith(f"{name}.")), None)
-        if "->" in one.key and prefix not in pairs:
-            keys.note(one.key, "a cluster of it is not among clusters, so MirrorMaker does not run it either")
+    for name in keys.rest():
+        prefix = next((prefix for prefix in (*pairs, *aliases) if name.startswith(f"{prefix}.")), None)
+        if "->" in name and prefix not in pairs:
+            keys.note(name, "a cluster of it is not among clusters, so MirrorMaker does not run it either")
         elif prefix in pairs and not keys.flag(False, f"{prefix}.enabled"):
-            keys.note(one.key, "its flow is not enabled", loss=False)
+            keys.note(name, "its flow is not enabled", loss=False)
         else:
-            reason, loss = reason_for(one.key.removeprefix(f"{prefix}.") if prefix else one.key)
-            keys.note(one.key, reason, loss=loss)
+            keys.explain(name, name.removeprefix(f"{prefix}.") if prefix else name, _ROWS)

@@ -5,19 +5,16 @@ where they differ from ours.
 """
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from planner.config.connect import (
     CLIENT_KEYS,
-    CLIENT_REASONS,
-    NO_WORKER,
-    ConversionNote,
+    CONNECT_ROWS,
     ConvertedTopology,
+    NoCounterpart,
     PropertyKeys,
-    Reason,
     client_of,
-    first_reason,
     java_regex_problem,
 )
 from planner.config.connectors import Connector, connectors_of
@@ -39,60 +36,80 @@ from planner.model.topology import (
 )
 from runtime.contract.spec.rename import SAME_NAME, Rename, Table, Template
 
-_LEDGER = "the ledger at the destination is the flow's position, and it is exact"
-_TIMESTAMPS = "internal.timestamps says how the topic of consumer timestamps is made"
-_SCHEMAS = "schemas are not translated: copy the topic _schemas by a flow of its own"
-_MONITORING = "no interceptor is needed: jobs.<name>.metrics and repl status show rate, lag and latency"
 _BYTES = "records are copied byte for byte and never converted"
-
-_REASONS: tuple[Reason, ...] = (
-    (r"offset\.timestamps\.commit|offset\.storage.*|offsets\.storage.*|offset\.flush.*", _LEDGER, False),
-    (
-        r"offset\.translator\..*",
-        "the driver translates every group of the flow, at groups.every",
-        False,
+# Client settings are without `src.kafka.` and `dest.kafka.`.
+_ROWS = (
+    NoCounterpart(
+        "topic.auto.create",
+        "mirror topics are made by repl apply, and by the job under follow: follow: off stops the latter",
+        loss=True,
+        without_effect="true",
     ),
-    (r"(src\.kafka\.)?timestamps\..*", _TIMESTAMPS, False),
-    (r"topic\.create\.backoff\.ms", "a topic that could not be made is tried again at follow.every", False),
-    (r"schema\.(registry|subject)\..*", _SCHEMAS, True),
-    (r"(src\.)?(key|value|header)\.converter(\..*)?", _BYTES, True),
-    (r"transforms(\..*)?|predicates(\..*)?", f"{_BYTES}: there are no transforms", True),
-    (r"topic\.creation\..*", "mirror topics have their source's settings; declare a topic to choose", True),
-    (r"confluent\.(topic|license)(\..*)?", "there is no license", False),
-    (r"(src|dest)\.zookeeper\..*", "brokers are asked, ZooKeeper never is", False),
-    (r"(.*\.)?interceptor\.classes|(.*\.)?confluent\.monitoring\..*", _MONITORING, False),
-    (r"errors\..*", "no record is left out: a partition that can't go on stops, and status says why", False),
-    (r"exactly\.once\..*|transaction\.boundary.*", "every flow copies exactly once", False),
-    (r"(src\.consumer|consumer\.override)\..*", "what the job reads by is chosen by itself", False),
-    (
-        r"producer\.(override\.)?.*",
-        "whole record batches are copied as they are, so there is nothing to tune here",
-        False,
+    NoCounterpart(
+        "topic.preserve.partitions",
+        "a mirror topic always has its source's partitions",
+        loss=True,
+        without_effect="true",
     ),
-    (r"admin\.override\..*", "--timeout and --lock-timeout are given with the command", False),
-    (r"config\.action\.reload|task\..*|cluster\.id|cluster\.threads|plugin\..*", NO_WORKER, False),
-    *CLIENT_REASONS,
-    (
-        r"(retries|(connections|metadata|default|retry|socket|security)\..*|client\.dns\.lookup)",
+    NoCounterpart(
+        "topic.timestamp.type",
+        "records keep their timestamps; declare the topic with message.timestamp.type for another type",
+        loss=True,
+        without_effect="CreateTime",
+    ),
+    NoCounterpart(
+        "offset.start",
+        "a flow never resumes from a consumer group: begin it at start: {offsets: …}",
+        loss=True,
+        without_effect="connect",
+    ),
+    NoCounterpart(
+        r"(src\.)?(key|value|header)\.converter",
+        "{class} has no counterpart: records are copied byte for byte",
+        loss=True,
+        without_effect=".*ByteArrayConverter",
+    ),
+    NoCounterpart(
+        r"offset\.timestamps\.commit|offset\.storage.*|offsets\.storage.*|offset\.flush.*",
+        "the ledger at the destination is the flow's position, and it is exact",
+    ),
+    NoCounterpart(
+        r"offset\.translator\..*", "the driver translates every group of the flow, at groups.every"
+    ),
+    NoCounterpart(
+        r"(src\.kafka\.)?timestamps\..*",
+        "internal.timestamps says how the topic of consumer timestamps is made",
+    ),
+    NoCounterpart(
+        r"topic\.create\.backoff\.ms", "a topic that could not be made is tried again at follow.every"
+    ),
+    NoCounterpart(
+        r"schema\.(registry|subject)\..*",
+        "schemas are not translated: copy the topic _schemas by a flow of its own",
+        loss=True,
+    ),
+    NoCounterpart(r"(src\.)?(key|value|header)\.converter\..*", _BYTES, loss=True),
+    NoCounterpart(r"transforms(\..*)?|predicates(\..*)?", f"{_BYTES}: there are no transforms", loss=True),
+    NoCounterpart(
+        r"topic\.creation\..*",
+        "mirror topics have their source's settings; declare a topic to choose",
+        loss=True,
+    ),
+    NoCounterpart(r"confluent\.(topic|license)(\..*)?", "there is no license"),
+    NoCounterpart(r"(src|dest)\.zookeeper\..*", "brokers are asked, ZooKeeper never is"),
+    NoCounterpart(
+        r"(.*\.)?interceptor\.classes|(.*\.)?confluent\.monitoring\..*",
+        "no interceptor is needed: jobs.<name>.metrics and repl status show rate, lag and latency",
+    ),
+    NoCounterpart(
+        r"errors\..*", "no record is left out: a partition that can't go on stops, and status says why"
+    ),
+    *CONNECT_ROWS,
+    NoCounterpart(
+        r"retries|(connections|metadata|default|retry|socket|security)\..*|client\.dns\.lookup",
         "the product's own Kafka clients choose it",
-        False,
     ),
 )
-
-
-def reason_for(key: str) -> tuple[str, bool]:
-    """Returns why a key has no counterpart, and whether something that was wanted is not done.
-
-    A client setting may stand below `src.kafka.` or `dest.kafka.`.
-    """
-    for prefix in ("src.kafka.", "dest.kafka."):
-        if key.startswith(prefix) and not key.startswith("src.kafka.timestamps."):
-            return first_reason(key.removeprefix(prefix), _REASONS)
-    return first_reason(key, _REASONS)
-
-
-_BYTE_ARRAYS = "ByteArrayConverter"
-_CONVERTERS = tuple(f"{role}{part}.converter" for role in ("", "src.") for part in ("key", "value", "header"))
 # Replicator copies internal topics of others, but never this one.
 _CONSUMER_TIMESTAMPS = "__consumer_timestamps"
 
@@ -101,7 +118,8 @@ def flow_of(connector: Connector, name: str, source: str, destination: str) -> F
     """Returns the flow of a connector that copies between two clusters of these names."""
     keys = connector.keys
     topics = _topics(keys)
-    _note_differences(keys)
+    # Replicator commits under its consumer's group, which is the connector's name if none is given.
+    group = keys.text("src.consumer.group.id") or connector.name
     return Flow(
         name=name,
         source_cluster=source,
@@ -114,7 +132,7 @@ def flow_of(connector: Connector, name: str, source: str, destination: str) -> F
         replication=keys.copies("dest.topic.replication.factor"),
         groups=_groups(keys),
         follow_every_ms=_follow(keys),
-        origin_commits=_origin_commits(connector),
+        origin_commits=OriginCommits(group) if keys.flag(True, "offset.topic.commit") else None,
     )
 
 
@@ -186,43 +204,6 @@ def _follow(keys: PropertyKeys) -> int | None:
     return topics or settings or 5_000
 
 
-def _origin_commits(connector: Connector) -> OriginCommits | None:
-    """Replicator commits under its consumer's group, which is the connector's name if none is given."""
-    group = connector.keys.text("src.consumer.group.id") or connector.name
-    if not connector.keys.flag(True, "offset.topic.commit"):
-        return None
-    return OriginCommits(group)
-
-
-def _note_differences(keys: PropertyKeys) -> None:
-    """Notes the settings whose values ask for something that a flow never does."""
-    for key, usual, reason in (
-        (
-            "topic.auto.create",
-            "true",
-            "mirror topics are made by repl apply, and by the job under follow: follow: off stops the latter",
-        ),
-        ("topic.preserve.partitions", "true", "a mirror topic always has its source's partitions"),
-        (
-            "topic.timestamp.type",
-            "CreateTime",
-            "records keep their timestamps; declare the topic with message.timestamp.type for another type",
-        ),
-        (
-            "offset.start",
-            "connect",
-            "a flow never resumes from a consumer group: begin it at start: {offsets: …}",
-        ),
-    ):
-        value = keys.text(key)
-        if value is not None and value.lower() != usual.lower():
-            keys.note(key, reason)
-    for key in _CONVERTERS:
-        value = keys.text(key)
-        if value is not None and not value.endswith(_BYTE_ARRAYS):
-            keys.note(key, f"{value.rpartition('.')[2]} has no counterpart: records are copied byte for byte")
-
-
 # Where a client key of each end may stand; the first one found is taken.
 _PREFIXES = {
     "source": ("src.kafka.", "src.consumer."),
@@ -242,47 +223,52 @@ class _Clusters:
         """Returns the name of the cluster at this end. Client settings of its first connector are taken."""
         addresses = _addresses(connector, end)
         keys = connector.keys
-        found = next((one for one in self.by_name.values() if addresses & _split(one.bootstrap)), None)
-        name = found.name if found is not None else self._new_name(addresses, end, keys)
+        clusters = self.by_name.values()
+        same = next(
+            (cluster for cluster in clusters if set(addresses) & set(_split(cluster.bootstrap))), None
+        )
+        name = same.name if same is not None else _unique(_host_label(addresses[0], end), self.by_name)
         client = client_of(name, keys, _client_keys(keys, end))
-        if found is None:
-            bootstrap = ",".join(part.strip() for part in (keys.text(_BOOTSTRAP[end]) or "").split(","))
-            self.by_name[name] = Cluster(name, bootstrap, client=client)
-        elif client != found.client:
+        if same is None:
+            self.by_name[name] = Cluster(name, ",".join(addresses), client=client)
+        elif client != same.client:
             keys.note(
                 _BOOTSTRAP[end],
                 f"its client settings differ from those of cluster {name} above: a cluster has one client",
             )
         return name
 
-    def _new_name(self, addresses: frozenset[str], end: str, keys: PropertyKeys) -> str:
-        first = (keys.text(_BOOTSTRAP[end]) or "").split(",")[0].strip() or min(addresses)
-        host = re.sub(r"^\w+://", "", first.rpartition(":")[0] or first)
-        label = re.sub(r"[^A-Za-z0-9_-]", "_", host.split(".")[0]).lstrip("_-")
-        usual = end if _ADDRESS.fullmatch(host) or not label else label[:80]
-        return _unique(usual, self.by_name)
+
+def _host_label(address: str, end: str) -> str:
+    """Returns a cluster's name after its first host; `source` or `destination` for an IP address."""
+    host = re.sub(r"^\w+://", "", address.rpartition(":")[0] or address)
+    label = re.sub(r"[^A-Za-z0-9_-]", "_", host.split(".")[0]).lstrip("_-")
+    return end if _ADDRESS.fullmatch(host) or not label else label[:80]
 
 
 def convert(files: Iterable[tuple[str, str]], name: str) -> ConvertedTopology:
     """Converts files, each with its name and text. Failure: no Replicator, or an end without an address."""
-    connectors = [one for file, text in files for one in connectors_of(text, file)]
+    connectors = [connector for file, text in files for connector in connectors_of(text, file)]
     clusters = _Clusters()
     flows: dict[str, Flow] = {}
     slots: dict[str, int] = {}
-    timestamps = _timestamps(connectors)
-    for one in connectors:
-        source, destination = clusters.of(one, "source"), clusters.of(one, "destination")
-        usual = re.sub(r"[^A-Za-z0-9._-]", "-", one.name).lstrip("._-")[:90] or f"{source}-to-{destination}"
-        flow = flow_of(one, _unique(usual, flows), source, destination)
+    timestamps = _timestamps([connector.keys for connector in connectors])
+    for connector in connectors:
+        keys = connector.keys
+        source, destination = clusters.of(connector, "source"), clusters.of(connector, "destination")
+        usual = re.sub(r"[^A-Za-z0-9._-]", "-", connector.name).lstrip("._-")[:90]
+        flow_name = _unique(usual or f"{source}-to-{destination}", flows)
+        flow = flows[flow_name] = flow_of(connector, flow_name, source, destination)
         if not flow.topics.include:
-            _require_topics(one)
-        flows[flow.name] = flow
-        tasks = one.keys.number("tasks.max")
-        if tasks is not None:
+            raise _unusable(
+                connector, "copies no topic", "set topic.whitelist or topic.regex, or leave the connector out"
+            )
+        if (tasks := keys.number("tasks.max")) is not None:
             slots[destination] = max(slots.get(destination, 1), tasks)
-        for left in one.keys.rest():
-            reason, loss = reason_for(left.key)
-            one.keys.note(left.key, reason, loss=loss)
+        for left in keys.rest():
+            end = next((end for end in ("src.kafka.", "dest.kafka.") if left.startswith(end)), "")
+            own_topic = left.startswith("src.kafka.timestamps.")
+            keys.explain(left, left if own_topic else left.removeprefix(end), _ROWS)
     destinations = dict.fromkeys(flow.destination_cluster for flow in flows.values())
     jobs = {job: Job(job, slots=slots.get(job, "auto")) for job in destinations}
     topology = Topology(
@@ -292,16 +278,20 @@ def convert(files: Iterable[tuple[str, str]], name: str) -> ConvertedTopology:
         jobs=jobs,
         internal=Internal(timestamps=timestamps),
     )
-    return ConvertedTopology(topology, _notes(connectors))
+    # In the order of the files, and of the lines of each.
+    in_order = (
+        sorted(connector.keys.notes, key=lambda note: (note.line, note.key)) for connector in connectors
+    )
+    return ConvertedTopology(topology, tuple(note for notes in in_order for note in notes))
 
 
-def _timestamps(connectors: Iterable[Connector]) -> Timestamps:
+def _timestamps(connectors: Sequence[PropertyKeys]) -> Timestamps:
     """Returns how the topic of consumer timestamps is made: of several connectors the largest numbers."""
     topic = "src.kafka.timestamps.topic"
-    copies = [one.keys.number(f"{topic}.replication.factor") for one in connectors]
-    partitions = [one.keys.number(f"{topic}.num.partitions") for one in connectors]
-    retries = [one.keys.milliseconds("fetch.offset.retry.backoff.ms") for one in connectors]
-    expiries = [one.keys.milliseconds("fetch.offset.expiry.ms") for one in connectors]
+    copies = [keys.number(f"{topic}.replication.factor") for keys in connectors]
+    partitions = [keys.number(f"{topic}.num.partitions") for keys in connectors]
+    retries = [keys.milliseconds("fetch.offset.retry.backoff.ms") for keys in connectors]
+    expiries = [keys.milliseconds("fetch.offset.expiry.ms") for keys in connectors]
     return Timestamps(
         replication=max(filter(None, copies), default=None),
         partitions=max(filter(None, partitions), default=Timestamps().partitions),
@@ -310,60 +300,39 @@ def _timestamps(connectors: Iterable[Connector]) -> Timestamps:
     )
 
 
-def _notes(connectors: Iterable[Connector]) -> tuple[ConversionNote, ...]:
-    """Returns the notes in the order of the files, and of the lines of each."""
-    return tuple(
-        note for one in connectors for note in sorted(one.keys.notes, key=lambda note: (note.line, note.key))
-    )
+def _unusable(connector: Connector, what: str, hint: str) -> Failure:
+    place = SourceLocation(connector.keys.file, connector.line, 1)
+    return Failure(error(f"the connector {connector.name or connector.keys.file} {what}", hint, source=place))
 
 
-def _require_topics(connector: Connector) -> None:
-    raise Failure(
-        error(
-            f"the connector {connector.name or connector.keys.file} copies no topic",
-            "set topic.whitelist or topic.regex, or leave the connector out",
-            source=SourceLocation(connector.keys.file, connector.line, 1),
-        )
-    )
-
-
-def _addresses(connector: Connector, end: str) -> frozenset[str]:
+def _addresses(connector: Connector, end: str) -> list[str]:
     key = _BOOTSTRAP[end]
-    found = _split(connector.keys.text(key) or "")
-    if found and not any("${" in one for one in found):
-        return found
-    what = "does not say where its" if not found else "lets a config provider say where its"
-    raise Failure(
-        error(
-            f"the connector {connector.name or connector.keys.file} {what} {end} is",
-            f"write the addresses out as {key}",
-            source=SourceLocation(connector.keys.file, connector.line, 1),
-        )
-    )
+    addresses = _split(connector.keys.text(key) or "")
+    if addresses and not any("${" in address for address in addresses):
+        return addresses
+    what = "lets a config provider say where its" if addresses else "does not say where its"
+    raise _unusable(connector, f"{what} {end} is", f"write the addresses out as {key}")
 
 
-def _split(bootstrap: str) -> frozenset[str]:
-    return frozenset(part.strip() for part in bootstrap.split(",") if part.strip())
+def _split(bootstrap: str) -> list[str]:
+    return [part.strip() for part in bootstrap.split(",") if part.strip()]
 
 
 def _client_keys(keys: PropertyKeys, end: str) -> dict[str, str]:
     """Returns each client key → the connector's key that sets it for this end."""
-    found: dict[str, str] = {}
+    set_by: dict[str, str] = {}
     for key in sorted(CLIENT_KEYS):
-        candidates = [f"{prefix}{key}" for prefix in _PREFIXES[end]]
-        first = keys.name_of(*candidates)
-        if first is not None and keys.by_name[first].value.strip():
-            found[key] = first
-            value = keys.by_name[first].value
-            keys.used.update(
-                one for one in candidates if one in keys.by_name and keys.by_name[one].value == value
-            )
-    return found
+        names = [name for prefix in _PREFIXES[end] if (name := f"{prefix}{key}") in keys.by_name]
+        if names and keys.by_name[names[0]].value.strip():
+            set_by[key] = names[0]
+            value = keys.by_name[names[0]].value
+            keys.used.update(name for name in names if keys.by_name[name].value == value)
+    return set_by
 
 
 def _unique(name: str, taken: Mapping[str, object]) -> str:
     """Returns the name, with a number behind it if it is taken."""
-    number, found = 2, name
-    while found in taken:
-        found, number = f"{name}-{number}", number + 1
-    return found
+    number, unique = 2, name
+    while unique in taken:
+        unique, number = f"{name}-{number}", number + 1
+    return unique

@@ -9,7 +9,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
@@ -27,9 +26,6 @@ from planner.workflows.interaction import UNATTENDED, Interaction, ProgressHandl
 from planner.workflows.topology import ChangeRequest, TopologyRequest, checked
 from runtime.contract.spec.rename import SAME_NAME, Template
 from runtime.contract.spec.selection import SelectionRules, Selector, UnreadableRegex, regex
-
-if TYPE_CHECKING:
-    from planner.workflows.predecessor import ContinuedTopology
 
 _CLUSTER_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,99}")
 _UNMANAGED = (
@@ -112,7 +108,11 @@ def import_clusters(request: ImportRequest, progress: ProgressHandler = silent) 
     from planner.workflows.observing import observe_for_import
 
     declared = declared_clusters(request)
-    pattern = _checked_regex(request.pattern)
+    pattern = request.pattern
+    try:
+        regex(pattern or "")
+    except UnreadableRegex as wrong:
+        raise Failure(error(f"--topics {pattern!r} is no regex: it {wrong.what}", wrong.hint)) from None
     observed = observe_for_import(declared, pattern, request.timeout_ms, progress)
     name = request.name or f"imported-{'-'.join(declared)}"
     result = import_topology(name, declared, _reachable(observed), pattern)
@@ -122,30 +122,27 @@ def import_clusters(request: ImportRequest, progress: ProgressHandler = silent) 
         nothing = error(f"nothing to import: {clusters} holds no topic of yours", "look at --topics")
         raise Failure([nothing, *result.diagnostics])
     diagnostics = (*observed.diagnostics, *result.diagnostics)
+    topics, acls, quotas = len(topology.topics), len(topology.acls), len(topology.quotas)
+    counts = f"{topics:,} topics and {acls:,} ACLs"
+    if quotas:
+        counts = f"{topics:,} topics, {acls:,} ACLs and {quotas:,} quota{'s' if quotas != 1 else ''}"
     return ImportedCopy(
         topology,
         (
             f"What {clusters} held on {datetime.now(UTC):%Y-%m-%d}: only what is set explicitly.",
             _UNMANAGED,
         ),
-        tuple(comment(one) for one in diagnostics),
-        _counted(topology, clusters),
+        tuple(map(comment, diagnostics)),
+        f"{counts} of {clusters}",
         diagnostics,
         tuple(declared.values()),
     )
 
 
-def _counted(topology: Topology, clusters: str) -> str:
-    """Returns `5 topics, 2 ACLs and 1 quota of dc1`; quotas only where there are any."""
-    topics, acls, quotas = len(topology.topics), len(topology.acls), len(topology.quotas)
-    if not quotas:
-        return f"{topics:,} topics and {acls:,} ACLs of {clusters}"
-    return f"{topics:,} topics, {acls:,} ACLs and {quotas:,} quota{'s' if quotas != 1 else ''} of {clusters}"
-
-
-def comment(one: Diagnostic) -> str:
+def comment(diagnostic: Diagnostic) -> str:
     """Returns a diagnostic as a comment of the written topology."""
-    return f"{one.summary} — {one.way_out}" if one.way_out else one.summary
+    summary, hint = diagnostic.summary, diagnostic.way_out
+    return f"{summary} — {hint}" if hint else summary
 
 
 def import_mm2(file: Path, name: str | None = None, take_over: TakeOver | None = None) -> ImportedCopy:
@@ -159,11 +156,11 @@ def import_mm2(file: Path, name: str | None = None, take_over: TakeOver | None =
     text = _text_of(file, "the MirrorMaker 2 configuration")
     converted = convert(text, str(file), name or _topology_name(file, "mm2"))
     if take_over is None:
-        return _converted(converted, [file], "MirrorMaker")
+        return _copy(converted, [file], "MirrorMaker")
     from planner.workflows.predecessor import continue_mirror_maker
 
-    continued = continue_mirror_maker(converted, take_over.timeout_ms, force=take_over.force)
-    return _converted(converted, [file], "MirrorMaker", continued)
+    topology, positions = continue_mirror_maker(converted, take_over.timeout_ms, force=take_over.force)
+    return _copy(replace(converted, topology=topology), [file], "MirrorMaker", positions)
 
 
 def import_replicator(
@@ -180,11 +177,13 @@ def import_replicator(
     usual = _topology_name(files[0], "replicator") if len(files) == 1 else "replicator"
     converted = convert(texts, name or usual)
     if take_over is None:
-        return _converted(converted, files, "Replicator")
+        return _copy(converted, files, "Replicator")
     from planner.workflows.predecessor import continue_replicator
 
-    continued = continue_replicator(converted, take_over.groups, take_over.timeout_ms, force=take_over.force)
-    return _converted(converted, files, "Replicator", continued)
+    topology, positions = continue_replicator(
+        converted, take_over.groups, take_over.timeout_ms, force=take_over.force
+    )
+    return _copy(replace(converted, topology=topology), files, "Replicator", positions)
 
 
 def _text_of(file: Path, what: str) -> str:
@@ -199,51 +198,39 @@ def _topology_name(file: Path, otherwise: str) -> str:
     return re.sub(r"[^A-Za-z0-9_-]", "-", file.stem).strip("-_") or otherwise
 
 
-def _converted(
+def _copy(
     converted: ConvertedTopology,
     files: Sequence[Path],
     product: str,
-    continued: "ContinuedTopology | None" = None,
+    positions: tuple[Diagnostic, ...] | None = None,
 ) -> ImportedCopy:
     """Returns the flows of converted files; `product` is the tool that ran them so far.
 
-    `continued` has the same flows with the positions of that tool.
+    `positions` are the diagnostics of flows that begin where that tool stopped; None if they do not.
     """
-    diagnostics = tuple(
-        (warning if one.loss else note)(
-            f"{one.key}: {one.reason}", source=SourceLocation(one.file, one.line, 1)
-        )
-        for one in converted.notes
-    )
     names = " and ".join(file.name for file in files)
     several = {str(file): f"{file.name}, " for file in files} if len(files) > 1 else {}
-    comments = [
-        f"{one.key} ({several.get(one.file, '')}line {one.line}): {one.reason}" for one in converted.notes
-    ]
-    if comments:
-        comments.insert(0, f"Keys of {names} without a counterpart, or with a remark:")
+    comments = [comment(position) for position in positions or ()]
+    if converted.notes:
+        comments.append(f"Keys of {names} without a counterpart, or with a remark:")
+    diagnostics = list(positions or ())
+    for key in converted.notes:
+        comments.append(f"{key.key} ({several.get(key.file, '')}line {key.line}): {key.reason}")
+        place = SourceLocation(key.file, key.line, 1)
+        diagnostics.append((warning if key.loss else note)(f"{key.key}: {key.reason}", source=place))
+    header = (
+        f"The flows of {names}. They begin where their ledger begins, not where {product}",
+        "stopped: see docs/import.md for taking over without copying twice.",
+    )
+    if positions is not None:
+        began = f"They begin behind what {product} had copied on {datetime.now(UTC):%Y-%m-%d %H:%M} UTC."
+        header = (
+            f"The flows of {names}. {began}",
+            "Do not start it again: the same records would arrive twice.",
+        )
     flows = len(converted.topology.flows)
     summary = f"{flows} flow{'s' if flows != 1 else ''} of {names}"
-    if continued is not None:
-        positions = tuple(comment(one) for one in continued.diagnostics)
-        began = f"They begin behind what {product} had copied on {datetime.now(UTC):%Y-%m-%d %H:%M} UTC."
-        return ImportedCopy(
-            continued.topology,
-            (f"The flows of {names}. {began}", "Do not start it again: the same records would arrive twice."),
-            (*positions, *comments),
-            summary,
-            (*continued.diagnostics, *diagnostics),
-        )
-    return ImportedCopy(
-        converted.topology,
-        (
-            f"The flows of {names}. They begin where their ledger begins, not where {product}",
-            "stopped: see docs/import.md for taking over without copying twice.",
-        ),
-        tuple(comments),
-        summary,
-        diagnostics,
-    )
+    return ImportedCopy(converted.topology, header, tuple(comments), summary, tuple(diagnostics))
 
 
 _NAMED = 20  # more topics than this are proposed as one pattern
@@ -252,12 +239,12 @@ _NAMED = 20  # more topics than this are proposed as one pattern
 def connection(name: str, bootstrap: str, client_config: Path | None) -> Cluster:
     """Returns a cluster by what a person types: its addresses, and a file of settings to connect by."""
     shape = record_of(Cluster).by_name["bootstrap"].shape
-    addresses = [one for one in re.split(r"[,\s]+", bootstrap) if one]
+    addresses = [address for address in re.split(r"[,\s]+", bootstrap) if address]
     (node,), _ = documents(json.dumps(addresses), "bootstrap")
     reader = ShapeReader()
     reader.read(shape, node, "bootstrap")
     if reader.diagnostics:
-        raise Failure([error(one.summary, one.way_out) for one in reader.diagnostics])
+        raise Failure([error(problem.summary, problem.way_out) for problem in reader.diagnostics])
     if not _CLUSTER_NAME.fullmatch(name):
         raise Failure(error(f"{name!r} is no name for a cluster", "use letters, digits, _ and -"))
     return Cluster(name, ",".join(addresses), client=_client_settings(client_config))
@@ -299,24 +286,25 @@ def proposed_topology(
     Where a cluster is both source and destination, or the destination of two, copies get the source's name
     in front.
     """
-    found = {cluster.name: cluster for cluster in clusters}
+    observed = {cluster.name: cluster for cluster in clusters}
     sources = [source for source, _ in directions]
     destinations = [destination for _, destination in directions]
     prefixed = len(set(destinations)) < len(destinations) or not set(sources).isdisjoint(destinations)
     flows = {}
     for source, destination in directions:
-        topics = own_topics(found[source])
+        topics = own_topics(observed[source])
         if prefixed:
-            topics = [one for one in topics if not one.startswith(tuple(f"{other}." for other in found))]
+            prefixes = tuple(f"{other}." for other in observed)
+            topics = [topic for topic in topics if not topic.startswith(prefixes)]
         selection = Selection(tuple(topics))
         if not topics or len(topics) > _NAMED:
-            others = tuple(f"{other}\\..*" for other in found if prefixed and other != source)
+            others = tuple(f"{other}\\..*" for other in observed if prefixed and other != source)
             selection = Selection((".*",), others)
         flow = f"{source}-to-{destination}"
         rename = Template("{source}.{topic}") if prefixed else SAME_NAME
         commits = OriginCommits(f"repl.{flow}")
         flows[flow] = Flow(flow, source, destination, selection, rename=rename, origin_commits=commits)
-    pinned = {one: replace(cluster, id=found[one].id or None) for one, cluster in declared.items()}
+    pinned = {key: replace(cluster, id=observed[key].id or None) for key, cluster in declared.items()}
     return Topology(name, pinned, flows=flows)
 
 
@@ -334,9 +322,10 @@ def adopt(request: AdoptRequest, interaction: Interaction = UNATTENDED) -> Apply
 def _require_declared(names: Sequence[str], topology: Topology, otherwise: str = "") -> None:
     for name in names:
         if name not in topology.clusters:
-            known = ", ".join(topology.clusters)
-            way_out = did_you_mean(name, topology.clusters) or f"it has {known}{otherwise}"
-            raise Failure(error(f"the topology has no cluster {name!r}", way_out))
+            hint = (
+                did_you_mean(name, topology.clusters) or f"it has {', '.join(topology.clusters)}{otherwise}"
+            )
+            raise Failure(error(f"the topology has no cluster {name!r}", hint))
 
 
 def _client_settings(file: Path | None) -> dict[str, str]:
@@ -345,22 +334,15 @@ def _client_settings(file: Path | None) -> dict[str, str]:
     if file is None:
         return {}
     try:
-        return {one.key: one.value for one in properties_of(file.read_text(encoding="utf-8"))}
+        return {entry.key: entry.value for entry in properties_of(file.read_text(encoding="utf-8"))}
     except OSError as wrong:
         raise Failure(error(f"{file} can't be read: {wrong.strerror}", "look at --client-config")) from None
 
 
-def _checked_regex(pattern: str | None) -> str | None:
-    if pattern is not None:
-        try:
-            regex(pattern)
-        except UnreadableRegex as wrong:
-            raise Failure(error(f"--topics {pattern!r} is no regex: it {wrong.what}", wrong.hint)) from None
-    return pattern
-
-
 def _reachable(observed: Observed) -> list[ObservedCluster]:
-    silent = [one for one in observed.clusters.values() if isinstance(one, Unreachable)]
+    silent = [cluster for cluster in observed.clusters.values() if isinstance(cluster, Unreachable)]
     if silent:
-        raise Failure([error(f"{one.name} can't be read: {one.why}", one.way_out) for one in silent])
-    return [one for one in observed.clusters.values() if isinstance(one, ObservedCluster)]
+        raise Failure(
+            [error(f"{cluster.name} can't be read: {cluster.why}", cluster.way_out) for cluster in silent]
+        )
+    return [cluster for cluster in observed.clusters.values() if isinstance(cluster, ObservedCluster)]

@@ -37,16 +37,9 @@ class Predecessor(Struct, frozen=True):
     force: bool = False
 
 
-class ContinuedTopology(Struct, frozen=True):
-    """A topology whose flows begin at the positions of the tool before, and what there is to know of them."""
-
-    topology: Topology
-    diagnostics: tuple[Diagnostic, ...]
-
-
 def continue_mirror_maker(
     converted: ConvertedTopology, timeout_ms: int, *, force: bool = False
-) -> ContinuedTopology:
+) -> tuple[Topology, tuple[Diagnostic, ...]]:
     """Lets the flows of MirrorMaker 2 begin where its source connectors stopped. Failure as below."""
     positions = {
         flow: ConnectOffsets(workers.offsets_topic, workers.alias, workers.group)
@@ -57,7 +50,7 @@ def continue_mirror_maker(
 
 def continue_replicator(
     converted: ConvertedTopology, groups: Sequence[str], timeout_ms: int, *, force: bool = False
-) -> ContinuedTopology:
+) -> tuple[Topology, tuple[Diagnostic, ...]]:
     """Lets the flows of Replicator begin where these groups have committed at the source.
 
     The group of a single flow may be any. Of several flows, each needs the group of its own connector.
@@ -79,14 +72,16 @@ def continue_replicator(
             )
         if left := [name for name in converted.topology.flows if name not in chosen]:
             groups_left = [f"--from-group {own[name]}" for name in left if name in own]
-            way_out = f"give {' '.join(groups_left)} as well, or leave the connector's file out"
-            raise Failure(error(f"flow {left[0]} has no group to begin from", way_out))
+            hint = f"give {' '.join(groups_left)} as well, or leave the connector's file out"
+            raise Failure(error(f"flow {left[0]} has no group to begin from", hint))
     positions = {flow: GroupCommits(group) for flow, group in chosen.items()}
     return continue_flows(converted.topology, Predecessor("Replicator", positions, force), timeout_ms)
 
 
-def continue_flows(topology: Topology, before: Predecessor, timeout_ms: int) -> ContinuedTopology:
-    """Reads the positions of each flow and lets it begin there.
+def continue_flows(
+    topology: Topology, before: Predecessor, timeout_ms: int
+) -> tuple[Topology, tuple[Diagnostic, ...]]:
+    """Reads the positions of each flow. Returns the topology whose flows begin there, and what to know of it.
 
     Failure: a cluster can't be read, the tool still runs (refused), or a flow has no position at all.
     """
@@ -104,15 +99,15 @@ def continue_flows(topology: Topology, before: Predecessor, timeout_ms: int) -> 
         )
         for name, positions in before.positions.items()
     ]
-    found: list[Diagnostic] = []
+    diagnostics: list[Diagnostic] = []
     for request, progress in zip(requests, answered(progress_of_all(requests)), strict=True):
         flow = flows[request.flow]
-        start, diagnostics = start_of(flow, progress, before)
+        start, remarks = start_of(flow, progress, before)
         flows[request.flow] = replace(flow, start=start)
-        found += diagnostics
-    if errors := [one for one in found if one.severity is Severity.ERROR]:
+        diagnostics += remarks
+    if errors := [problem for problem in diagnostics if problem.severity is Severity.ERROR]:
         raise Failure(errors)
-    return ContinuedTopology(replace(topology, flows=flows), tuple(found))
+    return replace(topology, flows=flows), tuple(diagnostics)
 
 
 def start_of(
