@@ -117,52 +117,53 @@ def start_of(
 
     A partition without a position begins at earliest, or at its present end where the tool would.
     """
-    tool, found = before.tool, list(_refusals(flow, progress, before))
+    tool, diagnostics = before.tool, list(_refusals(flow, progress, before))
     offsets: dict[str, dict[int, int]] = {}
-    for one in progress.partitions:
-        begin = _begin(one, late=flow.start == StartAt("latest"))
+    for partition in progress.partitions:
+        begin = _begin(partition, late=flow.start == StartAt("latest"))
         if begin is not None:
-            offsets.setdefault(one.topic, {})[one.partition] = begin
-    if not any(one.next_offset is not None for one in progress.partitions):
-        found.append(_no_position(flow, progress, before))
-        return flow.start, found
-    found += _about_records(flow, progress.partitions, tool)
-    found += _about_deleted(flow, progress.partitions, tool)
-    found += _without_position(flow, progress.partitions, tool)
-    return (StartAtOffsets(offsets) if offsets else StartAt("earliest")), found
+            offsets.setdefault(partition.topic, {})[partition.partition] = begin
+    if not any(partition.next_offset is not None for partition in progress.partitions):
+        diagnostics.append(_no_position(flow, progress, before))
+        return flow.start, diagnostics
+    diagnostics += _about_records(flow, progress.partitions, tool)
+    diagnostics += _about_deleted(flow, progress.partitions, tool)
+    diagnostics += _without_position(flow, progress.partitions, tool)
+    return (StartAtOffsets(offsets) if offsets else StartAt("earliest")), diagnostics
 
 
-def _begin(one: CopiedPartition, *, late: bool) -> int | None:
+def _begin(partition: CopiedPartition, *, late: bool) -> int | None:
     """Returns the first offset to copy; None begins at earliest."""
-    if one.next_offset is None:
-        return one.log_end if late else None
-    return None if _beyond(one) else max(one.next_offset, one.log_start)
+    if partition.next_offset is None:
+        return partition.log_end if late else None
+    return None if _beyond(partition) else max(partition.next_offset, partition.log_start)
 
 
-def _beyond(one: CopiedPartition) -> bool:
-    return one.next_offset is not None and one.next_offset > one.log_end
+def _beyond(partition: CopiedPartition) -> bool:
+    return partition.next_offset is not None and partition.next_offset > partition.log_end
 
 
-def _name(one: CopiedPartition) -> str:
-    return f"{one.topic}-{one.partition}"
+def _name(partition: CopiedPartition) -> str:
+    return f"{partition.topic}-{partition.partition}"
 
 
 def _about_records(flow: Flow, partitions: Iterable[CopiedPartition], tool: str) -> Iterable[Diagnostic]:
-    """Yields where the mirror's records tell another position than the stored one, or none."""
-    known = [one for one in partitions if one.by_records not in (None, one.stored)]
-    if known:
-        told = [
-            f"{_name(one)} ({'none' if one.stored is None else one.stored} stored, {one.by_records} copied)"
-            for one in known
+    """Yields where the mirror's records tell another position than the stored partition, or none."""
+    moved = [partition for partition in partitions if partition.by_records not in (None, partition.stored)]
+    if moved:
+        positions = [
+            f"{_name(partition)} ({'none' if (stored := partition.stored) is None else stored} stored,"
+            f" {partition.by_records} copied)"
+            for partition in moved
         ]
         yield note(
             f"flow {flow.name}: the mirrors' last records tell other positions than {tool} has stored:"
-            f" {few(told, _SHOWN)}; the flow begins behind these records",
+            f" {few(positions, _SHOWN)}; the flow begins behind these records",
         )
-    unknown = [one for one in partitions if one.compared and one.by_records is None]
-    if unknown:
+    unmatched = [partition for partition in partitions if partition.compared and partition.by_records is None]
+    if unmatched:
         yield warning(
-            f"flow {flow.name}: the last records in the mirrors of {_counted(unknown)} were not found at"
+            f"flow {flow.name}: the last records in the mirrors of {_counted(unmatched)} were not found at"
             f" {flow.source_cluster} near the stored positions: another producer wrote them, or {tool}"
             " changed them",
             f"the stored positions are taken; if {tool} did not stop cleanly, what it copied after it had"
@@ -173,9 +174,9 @@ def _about_records(flow: Flow, partitions: Iterable[CopiedPartition], tool: str)
 def _about_deleted(flow: Flow, partitions: Iterable[CopiedPartition], tool: str) -> Iterable[Diagnostic]:
     """Yields the offsets that were deleted before they were copied."""
     deleted = [
-        f"{_name(one)} ({one.next_offset} to {one.log_start - 1})"
-        for one in partitions
-        if one.next_offset is not None and one.next_offset < one.log_start
+        f"{_name(partition)} ({partition.next_offset} to {partition.log_start - 1})"
+        for partition in partitions
+        if partition.next_offset is not None and partition.next_offset < partition.log_start
     ]
     if deleted:
         yield warning(
@@ -196,8 +197,11 @@ def _refusals(flow: Flow, progress: PredecessorProgress, before: Predecessor) ->
             "what it copies from now on arrives twice",
             before.force,
         )
-    if beyond := [one for one in progress.partitions if _beyond(one)]:
-        ends = [f"{_name(one)} ({one.next_offset}, the log ends at {one.log_end})" for one in beyond]
+    if beyond := [partition for partition in progress.partitions if _beyond(partition)]:
+        ends = [
+            f"{_name(partition)} ({partition.next_offset}, the log ends at {partition.log_end})"
+            for partition in beyond
+        ]
         what = (
             f"flow {flow.name}: the position of {before.tool} is beyond the end of the log at"
             f" {flow.source_cluster}: {few(ends, _SHOWN)}"
@@ -210,8 +214,8 @@ def _refusals(flow: Flow, progress: PredecessorProgress, before: Predecessor) ->
         )
 
 
-def _refused(what: str, way_out: str, consequence: str, force: bool) -> Diagnostic:
-    return warning(what, consequence) if force else error(what, way_out, exit=ExitCode.REFUSED)
+def _refused(what: str, hint: str, consequence: str, force: bool) -> Diagnostic:
+    return warning(what, consequence) if force else error(what, hint, exit=ExitCode.REFUSED)
 
 
 def _no_position(flow: Flow, progress: PredecessorProgress, before: Predecessor) -> Diagnostic:
@@ -220,7 +224,7 @@ def _no_position(flow: Flow, progress: PredecessorProgress, before: Predecessor)
             where = f"{topic} at {flow.destination_cluster} has none of the source cluster {alias}"
         case GroupCommits(group=group):
             where = f"group {group} has committed none at {flow.source_cluster}"
-    selected = len({one.topic for one in progress.partitions})
+    selected = len({partition.topic for partition in progress.partitions})
     return error(
         f"flow {flow.name}: {before.tool} has no position in its {selected} topics: {where}",
         "if nothing was copied yet, leave --take-over or --from-group away; else look at the names in the"
@@ -230,7 +234,7 @@ def _no_position(flow: Flow, progress: PredecessorProgress, before: Predecessor)
 
 def _without_position(flow: Flow, partitions: Iterable[CopiedPartition], tool: str) -> Iterable[Diagnostic]:
     """Yields the partitions in which the tool has no position."""
-    missing = [one for one in partitions if one.next_offset is None]
+    missing = [partition for partition in partitions if partition.next_offset is None]
     if missing:
         late = flow.start == StartAt("latest")
         begin = "the end that they have now" if late else "earliest"
@@ -238,5 +242,5 @@ def _without_position(flow: Flow, partitions: Iterable[CopiedPartition], tool: s
 
 
 def _counted(partitions: Sequence[CopiedPartition]) -> str:
-    names = few([_name(one) for one in partitions], _SHOWN)
+    names = few([_name(partition) for partition in partitions], _SHOWN)
     return f"{len(partitions)} partition{'s' if len(partitions) != 1 else ''} ({names})"
