@@ -60,14 +60,14 @@ def protection(
         if cluster is None or cluster.acls is None:
             continue
         flows = [flow for flow in protected if flow.destination_cluster == name]
-        found = _ClusterProtection(cluster, flows, graph, mirrored)
-        yield from found.denials()
+        protection = _ClusterProtection(cluster, flows, graph, mirrored)
+        yield from protection.denials()
         if all(observed.reachable(flow.source_cluster) is not None for flow in flows):
-            yield from found.replacements()
-            yield from found.rules_of_open_topics()
+            yield from protection.replacements()
+            yield from protection.rules_of_open_topics()
         else:
-            yield from found.kept()
-        diagnostics += found.warnings()
+            yield from protection.kept()
+        diagnostics += protection.warnings()
 
 
 def job_principal(cluster: Cluster) -> str | None:
@@ -145,7 +145,7 @@ class _ClusterProtection:
         return live | self._declared | replaced
 
     def _find_mirrors(self, flows: Iterable[Flow]) -> None:
-        shared = {node for one in replication_loops(self._graph.live.edges) for node in one.nodes}
+        shared = {node for loop in replication_loops(self._graph.live.edges) for node in loop.nodes}
         edges = self._graph.live.by_flow()
         for flow in flows:
             for edge in edges.get(flow.name, ()):
@@ -247,7 +247,7 @@ class _ClusterProtection:
                     self._found[flow.name][1].open_topics.add(topic)
                 continue
             flow = flows[0][0]
-            origin = protection_origin({one.name for one, _ in flows}, instead=WITHOUT_RULES)
+            origin = protection_origin({flow.name for flow, _ in flows}, instead=WITHOUT_RULES)
             closed = bool(self._mirrored.of(topic))  # by mirrored rules: then only the job lacks its right
             for rule in rules_of_open_topic(self._cluster.name, topic, self._job, closed=closed):
                 yield DesiredAcl(rule, origin, flow.source)

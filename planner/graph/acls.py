@@ -20,7 +20,7 @@ from runtime.contract.spec.acls import AclMirror
 
 
 class DesiredAcls(Struct, frozen=True):
-    """The desired rules, and what was found while they were made."""
+    """The desired rules, and the diagnostics of making them."""
 
     desired: tuple[DesiredAcl, ...]
     diagnostics: tuple[Diagnostic, ...]
@@ -64,20 +64,21 @@ def _mirrored(
     mirrors = [_Mirror(flow, edges.get(flow.name, ()), graph) for flow in flows]
     ends = {end for flow in flows for end in (flow.source_cluster, flow.destination_cluster)}
     rules = {cluster: _own_rules(cluster, graph, observed) for cluster in ends}
-    found: dict[AclRule, DesiredAcl] = {}
+    mirrored: dict[AclRule, DesiredAcl] = {}
     fresh = True
     while fresh:
         fresh = False
         for mirror in mirrors:
             destination = rules[mirror.flow.destination_cluster]
-            for acl in [one for rule in sorted(rules[mirror.flow.source_cluster]) for one in mirror.of(rule)]:
+            at_source = sorted(rules[mirror.flow.source_cluster])
+            for acl in [copied for rule in at_source for copied in mirror.of(rule)]:
                 if acl.rule not in destination:  # a rule that exists without a flow stays unowned
                     destination.add(acl.rule)
-                    found[acl.rule] = acl
+                    mirrored[acl.rule] = acl
                     fresh = True
     for mirror in mirrors:
         diagnostics += mirror.about()
-    return list(found.values())
+    return list(mirrored.values())
 
 
 def _own_rules(name: str, graph: ReplicationGraph, observed: Observed) -> set[AclRule]:
@@ -100,7 +101,7 @@ class _Mirror:
     def __init__(self, flow: Flow, edges: Sequence[CopyEdge], graph: ReplicationGraph) -> None:
         self.flow = flow
         topics = [node.topic for node in graph.live.nodes if node.cluster == flow.source_cluster]
-        left = {one for one in topics if self._promoted(one, graph)}
+        left = {topic for topic in topics if self._promoted(topic, graph)}
         names = {edge.source.topic: edge.destination.topic for edge in edges}
         self._mirror = AclMirror(graph.router.routes[flow.name], names, topics, left)
 
@@ -156,24 +157,16 @@ def kept_acls(graph: ReplicationGraph, observed: Observed) -> Iterator[DesiredAc
             and entry.origin == f"flow.{flow.name}"
             and entry.topology == graph.topology.name
         }
-        mirrors = _promoted_mirrors(graph, observed, flow) if made else []
+        mirrors = [
+            mirror
+            for source_topic, mirror in existing_mirrors(graph, observed, flow, declared=True)
+            if made and not graph.copied.copies(flow.name, source_topic)
+        ]
         for rule in destination.acls or ():
-            if rule.name in made and not _denies_writes(rule) and any(_covers(rule, one) for one in mirrors):
+            denies_writes = rule.permission == "DENY" and rule.operation == "WRITE"
+            if rule.name in made and not denies_writes and any(_covers(rule, mirror) for mirror in mirrors):
                 origin = MirroredBy(flow.name, flow.source_cluster, rule.resource)
                 yield DesiredAcl(rule, origin, flow.source)
-
-
-def _promoted_mirrors(graph: ReplicationGraph, observed: Observed, flow: Flow) -> list[str]:
-    return [
-        destination
-        for source_topic, destination in existing_mirrors(graph, observed, flow, declared=True)
-        if not graph.copied.copies(flow.name, source_topic)
-    ]
-
-
-def _denies_writes(rule: AclRule) -> bool:
-    """Returns whether the rule keeps writers off."""
-    return rule.permission == "DENY" and rule.operation == "WRITE"
 
 
 def _covers(rule: AclRule, topic: str) -> bool:

@@ -110,7 +110,7 @@ def _cluster(name: str, graph: ReplicationGraph) -> ClusterReadRequest:
         keys=EFFECTIVE | declared,
         every_key=frozenset(every_key),
         acls=acls,
-        quotas=any(one.cluster == name for one in graph.topology.quotas)
+        quotas=any(quota.cluster == name for quota in graph.topology.quotas)
         or any(
             flow.quotas_sync and name in (flow.source_cluster, flow.destination_cluster) for flow in flows
         ),
@@ -144,13 +144,14 @@ def expand(topology: Topology, observed: Observed, folder: PurePath = _CURRENT_F
     Whatever depends on a cluster that could not be read is in `unknown`. Relative paths of the topology start
     at `folder`.
     """
-    live = {name: one for name in observed.clusters if (one := observed.reachable(name)) is not None}
+    live = {name: cluster for name in observed.clusters if (cluster := observed.reachable(name)) is not None}
     graph = replication_graph_of(
         topology,
         names={
-            name: {*one.topics, *one.hidden} - topics_to_delete(topology, one) for name, one in live.items()
+            name: {*cluster.topics, *cluster.hidden} - topics_to_delete(topology, cluster)
+            for name, cluster in live.items()
         },
-        undescribable={name: one.hidden for name, one in live.items()},
+        undescribable={name: cluster.hidden for name, cluster in live.items()},
     )
     edges = graph.every_edge
     loops_found = replication_loops(edges)
@@ -231,7 +232,7 @@ def _without_clusters(
     yield from flow_lints.flows_without_topics(graph)
     yield from topic_lints.illegal_names(graph, named)
     yield from quarantine_names(graph, [*named, *graph.sampled.edges])
-    yield from topic_lints.collisions(graph, [one for one in merges.collisions if one.node in certain])
+    yield from topic_lints.collisions(graph, [merge for merge in merges.collisions if merge.node in certain])
     yield from topic_lints.metric_collisions(graph)
     yield from loops.provenance_of_loops(graph, loops_found)
     yield from loops.identity_merges(graph, loops_found)
@@ -310,12 +311,17 @@ def _unknown(graph: ReplicationGraph, observed: Observed) -> dict[str, str]:
     return dict(sorted(unknown.items()))
 
 
-def _in_order(found: Iterable[Diagnostic]) -> tuple[Diagnostic, ...]:
+def _in_order(diagnostics: Iterable[Diagnostic]) -> tuple[Diagnostic, ...]:
     """Returns the diagnostics without duplicates: errors first, then by address."""
     rank = {"error": 0, "warning": 1, "note": 2}
     return tuple(
         sorted(
-            dict.fromkeys(found),
-            key=lambda one: (rank[one.severity.value], one.address or "", one.code, one.summary),
+            dict.fromkeys(diagnostics),
+            key=lambda problem: (
+                rank[problem.severity.value],
+                problem.address or "",
+                problem.code,
+                problem.summary,
+            ),
         )
     )

@@ -106,14 +106,15 @@ def missing_rights(
 
 
 def _is_given(right: JobRight, rules: list[AclRule], principal: str, *, open_without_rules: bool) -> bool:
-    related = [one for one in rules if one.resource_type == right.resource_type and _meets(one, right)]
+    related = [rule for rule in rules if rule.resource_type == right.resource_type and _meets(rule, right)]
     if right.operation == "CREATE" and right.resource_type == "TOPIC":
         # Brokers take CREATE on the cluster, too.
-        related += [one for one in rules if one.resource_type == "CLUSTER" and one.operation == "CREATE"]
-    own = [one for one in related if one.principal in (principal, EVERYONE)]
-    if any(one.permission == "DENY" and _is_whole(one, right) and _denies(one, right) for one in own):
+        related += [rule for rule in rules if rule.resource_type == "CLUSTER" and rule.operation == "CREATE"]
+    applying = [rule for rule in related if rule.principal in (principal, EVERYONE)]
+    denials = (rule for rule in applying if rule.permission == "DENY" and _is_whole(rule, right))
+    if any(_denies(rule, right) for rule in denials):
         return False
-    if any(one.permission == "ALLOW" and _allows(one, right) for one in own):
+    if any(rule.permission == "ALLOW" and _allows(rule, right) for rule in applying):
         return True
     return open_without_rules and not related
 

@@ -24,8 +24,10 @@ def listed(names: Iterable[str]) -> str:
 
 def counted(names: Iterable[str], what: str = "topic") -> str:
     """Returns `the topic a`, or `214 topics (a, b, c and 211 more)`."""
-    known = sorted(set(names))
-    return f"the {what} {known[0]}" if len(known) == 1 else f"{len(known)} {what}s ({listed(known)})"
+    distinct = sorted(set(names))
+    if len(distinct) == 1:
+        return f"the {what} {distinct[0]}"
+    return f"{len(distinct)} {what}s ({listed(distinct)})"
 
 
 _DURATIONS = (("d", 86_400_000), ("h", 3_600_000), ("m", 60_000), ("s", 1_000), ("ms", 1))
@@ -43,8 +45,8 @@ def readable(key: str, value: int) -> str:
 def nearest(text: str, names: Iterable[str]) -> str | None:
     """Returns the live name that a name or a regex was perhaps meant to be."""
     plain = text.replace("\\", "").replace(".*", "").replace(".+", "")
-    found = get_close_matches(plain, sorted(names), n=1, cutoff=0.6)
-    return found[0] if found else None
+    matches = get_close_matches(plain, sorted(names), n=1, cutoff=0.6)
+    return matches[0] if matches else None
 
 
 class DiagnosticBuilder(Protocol):
@@ -53,7 +55,7 @@ class DiagnosticBuilder(Protocol):
     def __call__(
         self,
         summary: str,
-        way_out: str = "",
+        hint: str = "",
         *,
         address: str | None,
         source: SourceLocation | None,
@@ -61,8 +63,6 @@ class DiagnosticBuilder(Protocol):
     ) -> Diagnostic: ...
 
 
-def flow_diagnostic(
-    build: DiagnosticBuilder, flow: Flow, summary: str, way_out: str, code: str
-) -> Diagnostic:
+def flow_diagnostic(build: DiagnosticBuilder, flow: Flow, summary: str, hint: str, code: str) -> Diagnostic:
     """Builds a diagnostic at the flow's address and place in the file."""
-    return build(summary, way_out, address=str(flow_address(flow.name)), source=flow.source, code=code)
+    return build(summary, hint, address=str(flow_address(flow.name)), source=flow.source, code=code)

@@ -28,7 +28,7 @@ Limits = Mapping[str, float]
 
 
 class DesiredQuotas(Struct, frozen=True):
-    """The desired quotas, and what was found while they were made."""
+    """The desired quotas, and the diagnostics of making them."""
 
     desired: tuple[DesiredQuota, ...]
     diagnostics: tuple[Diagnostic, ...]
@@ -58,7 +58,7 @@ def quotas_of(graph: ReplicationGraph, observed: Observed) -> DesiredQuotas:
     for place, quota in kept.items():
         wanted.setdefault(place, quota)
     diagnostics += _without_secrets(graph, observed)
-    in_order = sorted(wanted.values(), key=lambda one: one.address)
+    in_order = sorted(wanted.values(), key=lambda quota: quota.address)
     return DesiredQuotas(tuple(in_order), tuple(diagnostics))
 
 
@@ -83,22 +83,22 @@ def _mirrored(
 ) -> dict[Place, DesiredQuota]:
     ends = sorted({end for flow in flows for end in (flow.source_cluster, flow.destination_cluster)})
     limits = {name: _own_limits(observed.reachable(name), topology, name) for name in ends}
-    found: dict[Place, DesiredQuota] = {}
-    _spread(flows, limits, found)
+    mirrored: dict[Place, DesiredQuota] = {}
+    _spread(flows, limits, mirrored)
     for name in ends:
         for entity, values in _left_over(observed.reachable(name), topology.name).items():
-            if (name, entity) not in found and (name, entity) not in kept:
+            if (name, entity) not in mirrored and (name, entity) not in kept:
                 limits[name].setdefault(entity, values)
-    _spread(flows, limits, found)
+    _spread(flows, limits, mirrored)
     for flow in flows:
         diagnostics += _others(flow, limits)
-    return found
+    return mirrored
 
 
 def _spread(
     flows: Sequence[Flow],
     limits: Mapping[str, dict[QuotaEntity, Limits]],
-    found: dict[Place, DesiredQuota],
+    mirrored: dict[Place, DesiredQuota],
 ) -> None:
     """Adds to `limits` and `found` what the flows mirror, until nothing is new."""
     fresh = True
@@ -107,16 +107,12 @@ def _spread(
         for flow in flows:
             there = limits[flow.destination_cluster]
             origin = MirroredBy(flow.name, flow.source_cluster)
-            for entity, values in sorted(limits[flow.source_cluster].items(), key=_by_name):
+            for entity, values in sorted(limits[flow.source_cluster].items(), key=lambda pair: pair[0].name):
                 if entity not in there and values:
                     there[entity] = values
                     made = DesiredQuota(flow.destination_cluster, entity, values, origin, flow.source)
-                    found[flow.destination_cluster, entity] = made
+                    mirrored[flow.destination_cluster, entity] = made
                     fresh = True
-
-
-def _by_name(pair: tuple[QuotaEntity, Limits]) -> str:
-    return pair[0].name
 
 
 def _own_limits(cluster: ObservedCluster | None, topology: Topology, name: str) -> dict[QuotaEntity, Limits]:
@@ -140,19 +136,19 @@ def _own_limits(cluster: ObservedCluster | None, topology: Topology, name: str) 
 def _left_over(cluster: ObservedCluster | None, topology: str) -> dict[QuotaEntity, Limits]:
     """Returns the limits of entities with a quota of a flow, as they are once that quota is removed."""
     entries = _entries(cluster)
-    found: dict[QuotaEntity, Limits] = {}
+    limits: dict[QuotaEntity, Limits] = {}
     for entity, live in cluster.quotas.items() if cluster is not None else ():
         entry = entries.get(entity.name)
         if entry is None or entry.topology != topology or not entry.origin.startswith("flow."):
             continue
         if left := _less(live, entry if entry.created else None):
-            found[entity] = _known(left)
-    return found
+            limits[entity] = _known(left)
+    return limits
 
 
 def _entries(cluster: ObservedCluster | None) -> dict[str, RegistryEntry]:
     owned = cluster.owned if cluster is not None else ()
-    return {one.address.name: one for one in owned if one.address.kind is Kind.QUOTA}
+    return {entry.address.name: entry for entry in owned if entry.address.kind is Kind.QUOTA}
 
 
 def _less(live: Limits, entry: RegistryEntry | None) -> Limits:
@@ -210,8 +206,8 @@ def _kept(graph: ReplicationGraph, observed: Observed) -> Iterator[DesiredQuota]
 
 def _lacks(cluster: ObservedCluster | None) -> LackingFeature | None:
     """Returns what the cluster's version lacks for quotas; None where it has them."""
-    found = (one for one in (cluster.lacking if cluster is not None else ()))
-    return next((one for one in found if one.feature.name == FEATURE_QUOTAS), None)
+    lacking = cluster.lacking if cluster is not None else ()
+    return next((lack for lack in lacking if lack.feature.name == FEATURE_QUOTAS), None)
 
 
 def _too_old(graph: ReplicationGraph, observed: Observed) -> Iterator[Diagnostic]:
@@ -221,9 +217,9 @@ def _too_old(graph: ReplicationGraph, observed: Observed) -> Iterator[Diagnostic
         if lacking is None:
             continue
         without = f"broker {lacking.broker} of {name} lacks {FEATURE_QUOTAS} (Kafka {lacking.feature.since})"
-        declared = [one for one in graph.topology.quotas if one.cluster == name]
+        declared = [quota for quota in graph.topology.quotas if quota.cluster == name]
         if declared:
-            named = few([str(one.entity) for one in declared])
+            named = few([str(quota.entity) for quota in declared])
             yield error(
                 f"{without}: the quotas of {named} can't be set ({lacking.why})",
                 f"upgrade {name} to Kafka {lacking.feature.since} or newer, or take them out of quotas:"
@@ -258,7 +254,7 @@ def _without_secrets(graph: ReplicationGraph, observed: Observed) -> Iterator[Di
             continue
         if not graph.copied.is_running(flow.name) or "scram" in {*source.unreadable, *destination.unreadable}:
             continue
-        users = {one.name for one in source.scram_users} - {one.name for one in destination.scram_users}
+        users = {user.name for user in source.scram_users} - {user.name for user in destination.scram_users}
         if users:
             yield flow_diagnostic(
                 note,

@@ -74,20 +74,20 @@ def build_copy_graph(
     flows: Iterable[Flow],
     starts: Iterable[TopicNode],
     copies: Callable[[str, str], bool],
-    known: Iterable[TopicNode] = (),
+    visited: Iterable[TopicNode] = (),
 ) -> CopyGraph:
     """Returns everything that the flows make out of the topics in `starts`, step by step.
 
     `known` nodes were visited before and are not visited again: a second graph adds to a first one.
     """
     destination = {flow.name: flow.destination_cluster for flow in flows}
-    seen = set(known)
-    found = CopyGraph()
+    seen = set(visited)
+    graph = CopyGraph()
     waiting = sorted(set(starts) - seen)
     seen.update(waiting)
     while waiting:
         node = waiting.pop()
-        found.nodes.add(node)
+        graph.nodes.add(node)
         for name in router.may_take(node.cluster, node.topic):
             if name not in destination or not copies(name, node.topic):
                 continue
@@ -96,14 +96,14 @@ def build_copy_graph(
                 named = router.routes[name].destination_topic(node.topic)
                 assert named is not None
                 destination_node = TopicNode(destination[name], named)
-                found.edges.append(CopyEdge(name, node, destination_node))
+                graph.edges.append(CopyEdge(name, node, destination_node))
                 if destination_node not in seen:
                     seen.add(destination_node)
                     waiting.append(destination_node)
             elif verdict is not RouteDecision.OUTSIDE:
-                found.left_out.setdefault((name, verdict), []).append(node.topic)
-    found.edges.sort()
-    return found
+                graph.left_out.setdefault((name, verdict), []).append(node.topic)
+    graph.edges.sort()
+    return graph
 
 
 def clusters_form_loop(edges: Iterable[CopyEdge]) -> bool:
@@ -334,8 +334,8 @@ def replication_loops(edges: Sequence[CopyEdge]) -> list[ReplicationLoop]:
         if at is not None and place.get(edge.destination) == at:
             inside.setdefault(at, []).append(edge)
     return [
-        ReplicationLoop(frozenset(components[at]), frozenset(edge.flow for edge in found), _longer(found))
-        for at, found in sorted(inside.items())
+        ReplicationLoop(frozenset(components[at]), frozenset(edge.flow for edge in among), _longer(among))
+        for at, among in sorted(inside.items())
     ]
 
 
@@ -352,8 +352,8 @@ def _longer(edges: Iterable[CopyEdge]) -> bool:
 def provenance_of(graph: ReplicationGraph) -> dict[str, Provenance]:
     """Returns the resolved provenance of each flow, whatever its state: a failover must not change it."""
     edges = possible_edges(graph)
-    found = replication_loops(edges)
-    looping = {node for one in found for node in one.nodes}
+    loops = replication_loops(edges)
+    looping = {node for loop in loops for node in loop.nodes}
     groups = _components(
         graph,
         [
@@ -364,19 +364,19 @@ def provenance_of(graph: ReplicationGraph) -> dict[str, Provenance]:
     )
     chosen: dict[str, Provenance] = {}
     for group in groups:
-        mode = _mode([one for one in found if one.flows & group], group, graph)
+        mode = _mode([loop for loop in loops if loop.flows & group], group, graph)
         for name in group:
             own = graph.flow(name).provenance
             chosen[name] = mode if own is Provenance.AUTO else own
     return chosen
 
 
-def _mode(found: Sequence[ReplicationLoop], group: frozenset[str], graph: ReplicationGraph) -> Provenance:
+def _mode(loops: Sequence[ReplicationLoop], group: frozenset[str], graph: ReplicationGraph) -> Provenance:
     """Returns what `auto` means for flows that belong together."""
-    if not found:
+    if not loops:
         return Provenance.OFF
-    asked = {graph.flow(name).provenance for name in group}
-    if Provenance.HEADERS in asked or any(one.longer for one in found):
+    modes = {graph.flow(name).provenance for name in group}
+    if Provenance.HEADERS in modes or any(loop.longer for loop in loops):
         return Provenance.HEADERS
     return Provenance.BATCH
 

@@ -51,9 +51,9 @@ def settings_of(live: ObservedTopic | None, cluster: ObservedCluster | None) -> 
         return PlannedTopicSettings({}, defaults, defaults)
     explicit: dict[str, str] = {}
     inherited: dict[str, str] = {}
-    for key, one in live.config.items():
-        if one.value is not None:
-            (explicit if one.source is ConfigSource.TOPIC else inherited)[key] = one.value
+    for key, setting in live.config.items():
+        if setting.value is not None:
+            (explicit if setting.source is ConfigSource.TOPIC else inherited)[key] = setting.value
     return PlannedTopicSettings(explicit, inherited, defaults)
 
 
@@ -259,7 +259,7 @@ class _TopicBuilder:
         declared = self.graph.declared_topics.get(node)
         return limits_to_lift(
             now,
-            max((one for one in largest if one is not None), default=None),
+            max((size for size in largest if size is not None), default=None),
             self._saved_values(node),
             declared.config.keys() if declared is not None else (),
         )
@@ -282,9 +282,9 @@ class _TopicBuilder:
         """
         entry = self._entry(node)
         filled = entry is not None and any(
-            self._flow_ended(one, node)
-            for one in self.graph.topology.flows.values()
-            if one.reverse_of is None
+            self._flow_ended(flow, node)
+            for flow in self.graph.topology.flows.values()
+            if flow.reverse_of is None
         )
         if entry is None or not filled:
             return {}
@@ -340,12 +340,12 @@ class _TopicBuilder:
 
 def quarantine_nodes(graph: ReplicationGraph, edges: Iterable[CopyEdge]) -> dict[TopicNode, CopyEdge]:
     """Returns the quarantine topics of these copies, each with the copy whose bad records it takes."""
-    found: dict[TopicNode, CopyEdge] = {}
+    quarantines: dict[TopicNode, CopyEdge] = {}
     for edge in edges:
         if graph.flow(edge.flow).quarantines:
             cluster, mirror = edge.destination
-            found.setdefault(TopicNode(cluster, quarantine_topic(mirror)), edge)
-    return found
+            quarantines.setdefault(TopicNode(cluster, quarantine_topic(mirror)), edge)
+    return quarantines
 
 
 def _quarantines(graph: ReplicationGraph, builder: _TopicBuilder) -> dict[TopicNode, DesiredTopic]:
@@ -353,14 +353,14 @@ def _quarantines(graph: ReplicationGraph, builder: _TopicBuilder) -> dict[TopicN
 
     Settings of a topic that exists are not changed: an operator may have decided about its records.
     """
-    found: dict[TopicNode, DesiredTopic] = {}
+    topics: dict[TopicNode, DesiredTopic] = {}
     for node, edge in sorted(quarantine_nodes(graph, graph.live.edges).items()):
         if node in graph.declared_topics or node in builder.desired:
             continue
         flow = graph.flow(edge.flow)
         mirror = builder.settings[edge.destination]
         config = {} if graph.exists(node) else quarantine_settings(mirror.effective(LARGEST))
-        found[node] = DesiredTopic(
+        topics[node] = DesiredTopic(
             cluster=node.cluster,
             name=node.topic,
             origin=QuarantineOf(flow.name, edge.destination.topic),
@@ -369,7 +369,7 @@ def _quarantines(graph: ReplicationGraph, builder: _TopicBuilder) -> dict[TopicN
             config=dict(sorted(supported(config, mirror.defaults).items())),
             source=flow.source,
         )
-    return found
+    return topics
 
 
 def kept_topics(

@@ -54,7 +54,7 @@ class Diagnostic:
 
 def error(
     summary: str,
-    way_out: str = "",
+    hint: str = "",
     *,
     address: str | None = None,
     source: SourceLocation | None = None,
@@ -62,31 +62,31 @@ def error(
     exit: ExitCode = ExitCode.ERROR,  # noqa: A002  the name in the contract
 ) -> Diagnostic:
     """Returns an error: the plan can't be applied."""
-    return Diagnostic(Severity.ERROR, summary, way_out, address, source, code, exit)
+    return Diagnostic(Severity.ERROR, summary, hint, address, source, code, exit)
 
 
 def warning(
     summary: str,
-    way_out: str = "",
+    hint: str = "",
     *,
     address: str | None = None,
     source: SourceLocation | None = None,
     code: str = "",
 ) -> Diagnostic:
     """Returns a warning: the plan can be applied, and has a consequence to know."""
-    return Diagnostic(Severity.WARNING, summary, way_out, address, source, code, ExitCode.DONE)
+    return Diagnostic(Severity.WARNING, summary, hint, address, source, code, ExitCode.DONE)
 
 
 def note(
     summary: str,
-    way_out: str = "",
+    hint: str = "",
     *,
     address: str | None = None,
     source: SourceLocation | None = None,
     code: str = "",
 ) -> Diagnostic:
     """Returns a note."""
-    return Diagnostic(Severity.NOTE, summary, way_out, address, source, code, ExitCode.DONE)
+    return Diagnostic(Severity.NOTE, summary, hint, address, source, code, ExitCode.DONE)
 
 
 class Failure(Exception):

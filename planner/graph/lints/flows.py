@@ -26,20 +26,20 @@ _SECURED = ("spark.authenticate", "spark.network.crypto.enabled")
 def jobs(topology: Topology) -> Iterator[Diagnostic]:
     """Yields an error for a job with several destinations: a transaction can't span clusters."""
     destinations: dict[str, dict[str, str]] = {}
-    for flow in sorted(topology.flows.values(), key=lambda one: one.name):
+    for flow in sorted(topology.flows.values(), key=lambda declared: declared.name):
         destinations.setdefault(flow.job, {}).setdefault(flow.destination_cluster, flow.name)
-    for name, found in sorted(destinations.items()):
-        if len(found) > 1:
-            (one, first), (other, second), *_ = found.items()
+    for name, flow_into in sorted(destinations.items()):
+        if len(flow_into) > 1:
+            (cluster, first), (other, second), *_ = flow_into.items()
             yield error(
-                f"job {name} would write to {one} (flow.{first}) and to {other} (flow.{second}): a job"
+                f"job {name} would write to {cluster} (flow.{first}) and to {other} (flow.{second}): a job"
                 " has one destination",
                 f"give flow.{second} another job, or leave out job: the flow then runs in job {other}",
                 address=str(job_address(name)),
                 source=topology.flows[second].source,
                 code="job-destinations",
             )
-    for job in sorted(topology.jobs.values(), key=lambda one: one.name):
+    for job in sorted(topology.jobs.values(), key=lambda declared: declared.name):
         yield from _unauthenticated(job)
 
 
@@ -71,7 +71,7 @@ def _unauthenticated(job: Job) -> Iterator[Diagnostic]:
 def states(topology: Topology) -> Iterator[Diagnostic]:
     """Yields an error for each reverse flow that does not fit its original."""
     first: dict[str, str] = {}
-    for flow in sorted(topology.flows.values(), key=lambda one: one.name):
+    for flow in sorted(topology.flows.values(), key=lambda declared: declared.name):
         if flow.reverse_of is None:
             continue
         original = topology.flows.get(flow.reverse_of)
@@ -122,10 +122,10 @@ def _pair(flow: Flow, original: Flow) -> Iterator[Diagnostic]:
         )
 
 
-def _refused(flow: Flow, what: str, way_out: str, code: str) -> Diagnostic:
+def _refused(flow: Flow, what: str, hint: str, code: str) -> Diagnostic:
     return error(
         f"flow.{flow.name} {what}",
-        way_out,
+        hint,
         address=str(flow_address(flow.name)),
         source=flow.source,
         code=code,
@@ -148,12 +148,12 @@ def reserved_names(graph: ReplicationGraph) -> Iterator[Diagnostic]:
     """Yields an error for each flow that writes out a reserved topic."""
     for flow in graph.topology.flows.values():
         named = [name for entry in flow.topics.include if (name := written_out(entry)) is not None]
-        found = [name for name in named if is_reserved(name)]
-        if found:
+        reserved = [name for name in named if is_reserved(name)]
+        if reserved:
             yield flow_diagnostic(
                 error,
                 flow,
-                f"{counted(found)} can't be copied: the name is reserved",
+                f"{counted(reserved)} can't be copied: the name is reserved",
                 "remove it from include; group offsets and heartbeats are copied without it",
                 "reserved-topic",
             )
@@ -170,13 +170,13 @@ def _unmatched(flow: Flow, graph: ReplicationGraph, topics: Sequence[str]) -> It
             continue
         close = nearest(entry, topics)
         meant = f"did you mean {close}? " if close is not None else ""
-        found = "is found as soon as it appears" if flow.follow_every_ms else "is found by the next apply"
+        later = "is found as soon as it appears" if flow.follow_every_ms else "is found by the next apply"
         if name is not None:
             yield flow_diagnostic(
                 warning,
                 flow,
                 f"there is no topic {name} at {flow.source_cluster}",
-                f"{meant}it {found}; until then nothing of it is copied",
+                f"{meant}it {later}; until then nothing of it is copied",
                 "absent-topic",
             )
         else:
@@ -184,7 +184,7 @@ def _unmatched(flow: Flow, graph: ReplicationGraph, topics: Sequence[str]) -> It
                 warning,
                 flow,
                 f"{entry!r} matches no topic of {flow.source_cluster}",
-                f"{meant}a regex matches whole names; a topic that fits {found}",
+                f"{meant}a regex matches whole names; a topic that fits {later}",
                 "include-matches-nothing",
             )
 
@@ -292,9 +292,9 @@ def _lacks_share_offsets(flow: Flow, observed: Observed) -> str:
     """Returns which broker of the flow's clusters can't read or set start offsets; "" where all can."""
     for name in (flow.source_cluster, flow.destination_cluster):
         cluster = observed.reachable(name)
-        for one in cluster.lacking if cluster is not None else ():
-            if one.feature.name == FEATURE_SHARE:
-                return f"broker {one.broker} of {name} can't tell or set them ({one.why})"
+        for lack in cluster.lacking if cluster is not None else ():
+            if lack.feature.name == FEATURE_SHARE:
+                return f"broker {lack.broker} of {name} can't tell or set them ({lack.why})"
     return ""
 
 
@@ -316,13 +316,13 @@ def _of_kind(kind: str, graph: ReplicationGraph, observed: Observed) -> Iterator
     """Yields flows that sync groups of a kind which read copied topics, with those groups."""
     for flow, copied, cluster in _syncing(graph, observed):
         selector = group_selector(flow)
-        found = sorted(
+        reading = sorted(
             group
             for group, topics in cluster.group_kinds.get(kind, {}).items()
             if topics & copied and selector.answer(group).taken
         )
-        if found:
-            yield flow, found
+        if reading:
+            yield flow, reading
 
 
 def _syncing(
@@ -358,20 +358,20 @@ def missing_features(graph: ReplicationGraph, observed: Observed) -> Iterator[Di
             continue
         for name, is_source in ((flow.source_cluster, True), (flow.destination_cluster, False)):
             cluster = observed.reachable(name)
-            for one in cluster.lacking if cluster is not None else ():
-                consequence = one.feature.as_source if is_source else one.feature.as_destination
-                if consequence and (flow.groups.sync or not one.feature.for_groups):
-                    yield _lacking(flow, name, one, consequence)
+            for lack in cluster.lacking if cluster is not None else ():
+                consequence = lack.feature.as_source if is_source else lack.feature.as_destination
+                if consequence and (flow.groups.sync or not lack.feature.for_groups):
+                    yield _lacking(flow, name, lack, consequence)
 
 
-def _lacking(flow: Flow, cluster: str, one: LackingFeature, consequence: str) -> Diagnostic:
-    needed = one.feature.required
+def _lacking(flow: Flow, cluster: str, lack: LackingFeature, consequence: str) -> Diagnostic:
+    needed = lack.feature.required
     return flow_diagnostic(
         error if needed else note,
         flow,
-        f"broker {one.broker} of {cluster} lacks {one.feature.name} (Kafka {one.feature.since}):"
-        f" {consequence} ({one.why})",
-        f"upgrade {cluster} to Kafka {one.feature.since} or newer" if needed else "",
+        f"broker {lack.broker} of {cluster} lacks {lack.feature.name} (Kafka {lack.feature.since}):"
+        f" {consequence} ({lack.why})",
+        f"upgrade {cluster} to Kafka {lack.feature.since} or newer" if needed else "",
         code="version-required" if needed else "version-lacks",
     )
 
@@ -408,11 +408,12 @@ def missing_settings(
 
 
 def _settings_left_out(
-    flow: Flow, wanted: DesiredTopics, known: Mapping[str, str], graph: ReplicationGraph
+    flow: Flow, wanted: DesiredTopics, defaults: Mapping[str, str], graph: ReplicationGraph
 ) -> set[str]:
     sources = {edge.source for edge in graph.live.edges if edge.flow == flow.name}
-    explicit = (wanted.settings[node].explicit for node in sources if node in wanted.settings)
-    return {key for one in explicit for key in one if lacks(known, key) and key not in NEVER}
+    settings = [wanted.settings[node] for node in sources if node in wanted.settings]
+    explicit = {key for topic in settings for key in topic.explicit}
+    return {key for key in explicit if lacks(defaults, key) and key not in NEVER}
 
 
 def endpoints(topology: Topology) -> Iterator[Diagnostic]:
@@ -446,9 +447,9 @@ def _jobs_of_files(topology: Topology, flows: list[Flow]) -> Iterator[Diagnostic
                 source=flow.source,
                 code="job-of-files",
             )
-        elif (one := at_home(home).source_cluster) != (other := at_home(flow).source_cluster):
+        elif (cluster := at_home(home).source_cluster) != (other := at_home(flow).source_cluster):
             yield error(
-                f"job {flow.job} would be at home at {one} (flow.{home.name}) and at {other}"
+                f"job {flow.job} would be at home at {cluster} (flow.{home.name}) and at {other}"
                 f" (flow.{flow.name}): its internal topics are at one cluster",
                 f"give flow.{flow.name} another job: job: {flow.name}-files",
                 address=str(job_address(flow.job)),

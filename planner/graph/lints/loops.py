@@ -20,12 +20,12 @@ class TopicMerge(Struct, frozen=True):
     """Two copies that end in the same topic."""
 
     node: TopicNode
-    one: CopyEdge
-    other: CopyEdge
+    first: CopyEdge
+    second: CopyEdge
 
     @property
     def flows(self) -> tuple[str, str]:
-        return self.one.flow, self.other.flow
+        return self.first.flow, self.second.flow
 
 
 class TopicMerges(Struct, frozen=True):
@@ -45,30 +45,26 @@ def merges_of(
     into: dict[TopicNode, list[CopyEdge]] = {}
     for edge in edges:
         into.setdefault(edge.destination, []).append(edge)
-    crowded = {node: found for node, found in into.items() if len(found) > 1}
+    crowded = {node: copies for node, copies in into.items() if len(copies) > 1}
     if not crowded:
         return TopicMerges((), (), frozenset())
-    place = {node: at for at, one in enumerate(loops) for node in one.nodes}
+    place = {node: at for at, loop in enumerate(loops) for node in loop.nodes}
     collisions, twice = [], []
-    for node, found in sorted(crowded.items()):
-        ancestors = {edge.source: _ancestors(edge.source, node, into) for edge in found}
-        for one, other in combinations(found, 2):
-            merge = TopicMerge(node, one, other)
-            if one.source == other.source:
+    for node, copies in sorted(crowded.items()):
+        ancestors = {edge.source: _ancestors(edge.source, node, into) for edge in copies}
+        for first, second in combinations(copies, 2):
+            merge = TopicMerge(node, first, second)
+            # The loop that each topic is in: all in the same one are one topic that several clusters hold.
+            loops_around = {place.get(topic) for topic in (first.source, second.source, node)}
+            if first.source == second.source:
                 collisions.append(merge)
-            elif ancestors[one.source] & ancestors[other.source]:
+            elif ancestors[first.source] & ancestors[second.source]:
                 twice.append(merge)
-            elif not _in_one_loop(place, one.source, other.source, node):
+            elif len(loops_around) > 1 or None in loops_around:
                 collisions.append(merge)
     native = _native_only(edges, into, twice) - unfiltered
     left = [merge for merge in twice if not set(merge.flows) <= native]
     return TopicMerges(tuple(collisions), tuple(left), native)
-
-
-def _in_one_loop(place: Mapping[TopicNode, int], *nodes: TopicNode) -> bool:
-    """Returns whether all topics are in the same loop: one topic that several clusters hold."""
-    loops = {place.get(node) for node in nodes}
-    return len(loops) == 1 and None not in loops
 
 
 def _ancestors(
@@ -98,7 +94,7 @@ def _native_only(
     for edge in edges:
         if edge.flow not in suspects or edge.flow in passing_on:
             continue
-        direct = {one.source for one in into[edge.destination]}
+        direct = {copy.source for copy in into[edge.destination]}
         if not _ancestors(edge.source, edge.destination, into) <= direct:
             passing_on.add(edge.flow)
     return frozenset(suspects - passing_on)
@@ -106,24 +102,22 @@ def _native_only(
 
 def provenance_of_loops(graph: ReplicationGraph, loops: Sequence[ReplicationLoop]) -> Iterator[Diagnostic]:
     """Yields an error for each flow whose provenance can't prevent a loop."""
-    for names, found in _by_flows(loops):
+    for names, of_flows in _by_flows(loops):
         flows = [graph.flow(name) for name in names]
-        what = f"{_of(graph, found)} can come back over {', '.join(f'flow.{name}' for name in names)}"
+        what = f"{_of(graph, of_flows)} can come back over {', '.join(f'flow.{name}' for name in names)}"
         modes = {flow.provenance for flow in flows}
-        longer = any(one.longer for one in found)
+        longer = any(loop.longer for loop in of_flows)
         for flow in flows:
             if flow.provenance is Provenance.OFF:
-                way_out = (
-                    f"set provenance of flow.{flow.name} to auto, or give its topics other names: rename"
-                )
+                hint = f"set provenance of flow.{flow.name} to auto, or give its topics other names: rename"
                 summary = f"{what}, and provenance is off: records would be copied in an endless loop"
                 code = "loop-without-provenance"
             elif flow.provenance is Provenance.BATCH and longer:
-                way_out = f"set provenance of flow.{flow.name} to auto, which means headers here"
+                hint = f"set provenance of flow.{flow.name} to auto, which means headers here"
                 summary = f"{what}, which goes over more than two clusters: batch provenance can't prevent it"
                 code = "loop-too-long-for-batch"
             elif flow.provenance is Provenance.BATCH and Provenance.HEADERS in modes:
-                way_out = "set them all to auto, or all to headers"
+                hint = "set them all to auto, or all to headers"
                 summary = (
                     f"{what}, some with batch and some with headers: neither would recognise the other's"
                     " records"
@@ -131,15 +125,15 @@ def provenance_of_loops(graph: ReplicationGraph, loops: Sequence[ReplicationLoop
                 code = "loop-with-mixed-provenance"
             else:
                 continue
-            yield flow_diagnostic(error, flow, summary, way_out, code)
+            yield flow_diagnostic(error, flow, summary, hint, code)
 
 
 def identity_merges(graph: ReplicationGraph, loops: Sequence[ReplicationLoop]) -> Iterator[Diagnostic]:
     """Yields a message for topics that have one name at several clusters and are written at each."""
-    for names, found in _by_flows(loops):
+    for names, of_flows in _by_flows(loops):
         flows = [graph.flow(name) for name in names]
         synced = [flow for flow in flows if flow.groups.sync]
-        clusters = sorted({node.cluster for one in found for node in one.nodes})
+        clusters = sorted({node.cluster for loop in of_flows for node in loop.nodes})
         what = f"held, and perhaps written, at both {' and '.join(clusters)} (an identity merge): "
         if synced:
             follows = (
@@ -147,25 +141,25 @@ def identity_merges(graph: ReplicationGraph, loops: Sequence[ReplicationLoop]) -
                 " used, so a group that moves reads some records again and skips none; for exact offsets, use"
                 ' rename: "{source}.{topic}"'
             )
-            yield flow_diagnostic(warning, synced[0], what + _of(graph, found), follows, "identity-merge")
+            yield flow_diagnostic(warning, synced[0], what + _of(graph, of_flows), follows, "identity-merge")
         else:
             follows = "settings are not mirrored between these topics; declare them at each cluster"
-            yield flow_diagnostic(note, flows[0], what + _of(graph, found), follows, "identity-merge")
+            yield flow_diagnostic(note, flows[0], what + _of(graph, of_flows), follows, "identity-merge")
 
 
-def duplicate_paths(graph: ReplicationGraph, found: Sequence[TopicMerge]) -> Iterator[Diagnostic]:
+def duplicate_paths(graph: ReplicationGraph, twice: Sequence[TopicMerge]) -> Iterator[Diagnostic]:
     """Yields a warning where the same record reaches a topic over two flows."""
     pairs: defaultdict[tuple[str, str], list[TopicMerge]] = defaultdict(list)
-    for merge in found:
+    for merge in twice:
         pairs[merge.flows].append(merge)
-    for (one, other), merges in sorted(pairs.items()):
-        flow = graph.flow(one)
+    for (name, other), merges in sorted(pairs.items()):
+        flow = graph.flow(name)
         existing = [merge.node.topic for merge in merges if merge.node not in graph.sampled.nodes]
         topics = counted(existing) if existing else "a topic that both take"
         yield flow_diagnostic(
             warning,
             flow,
-            f"records of {topics} reach {merges[0].node.cluster} over flow.{one} and over flow.{other}: the"
+            f"records of {topics} reach {merges[0].node.cluster} over flow.{name} and over flow.{other}: the"
             " same record would be copied twice",
             "exclude the topic in one of the flows, or remove the flow with the longer path",
             "two-ways",
@@ -173,13 +167,13 @@ def duplicate_paths(graph: ReplicationGraph, found: Sequence[TopicMerge]) -> Ite
 
 
 def _by_flows(loops: Sequence[ReplicationLoop]) -> list[tuple[list[str], list[ReplicationLoop]]]:
-    found: defaultdict[tuple[str, ...], list[ReplicationLoop]] = defaultdict(list)
-    for one in loops:
-        found[tuple(sorted(one.flows))].append(one)
-    return [(list(names), found[names]) for names in sorted(found)]
+    by_flows: defaultdict[tuple[str, ...], list[ReplicationLoop]] = defaultdict(list)
+    for loop in loops:
+        by_flows[tuple(sorted(loop.flows))].append(loop)
+    return [(list(names), by_flows[names]) for names in sorted(by_flows)]
 
 
-def _of(graph: ReplicationGraph, found: Sequence[ReplicationLoop]) -> str:
-    """Returns the topics of the loops; if only a regex is known, a phrase for them."""
-    existing = {node.topic for one in found for node in one.nodes if node not in graph.sampled.nodes}
+def _of(graph: ReplicationGraph, loops: Sequence[ReplicationLoop]) -> str:
+    """Returns the topics of the loops, or a phrase for them where no topic exists yet."""
+    existing = {node.topic for loop in loops for node in loop.nodes if node not in graph.sampled.nodes}
     return counted(existing) if existing else "a topic that all of them take"

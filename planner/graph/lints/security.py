@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from planner.model.diagnostic import Diagnostic, note, warning
-from planner.model.topology import Cluster, FileEndpoint, Flow, Setting, Topology
+from planner.model.topology import Cluster, FileEndpoint, Setting, Topology
 from runtime.contract.client.settings import ClientSettingsError, parse_bootstrap, wire_settings
 from runtime.contract.client.stores import host_of
 
@@ -24,13 +24,12 @@ def security(topology: Topology) -> Iterator[Diagnostic]:
             yield from _unchecked(cluster)
     for _, endpoint in sorted(topology.endpoints.items()):
         yield from _store_in_clear_text(endpoint)
-    for name in sorted({end for flow in topology.flows.values() for end in _ends(flow)}):
+    flows = topology.flows.values()
+    for name in sorted(
+        {flow.source_cluster for flow in flows} | {flow.destination_cluster for flow in flows}
+    ):
         if (cluster_of_flows := topology.clusters.get(name)) is not None:
             yield from _not_used(cluster_of_flows)
-
-
-def _ends(flow: Flow) -> tuple[str, str]:
-    return flow.source_cluster, flow.destination_cluster
 
 
 def _not_used(cluster: Cluster) -> Iterator[Diagnostic]:

@@ -29,40 +29,39 @@ def illegal_names(graph: ReplicationGraph, edges: Sequence[CopyEdge]) -> Iterato
         why = "it is reserved for internal topics" if is_reserved(name) else illegal_because(name)
         if why is not None:
             wrong[edge.flow].append((edge.source.topic, why))
-    for flow, found in sorted(wrong.items()):
-        topics = [topic for topic, _ in found]
+    for flow, refused in sorted(wrong.items()):
+        topics = [topic for topic, _ in refused]
         yield flow_diagnostic(
             error,
             graph.flow(flow),
             f"{counted(topics)} would get an illegal name at"
-            f" {graph.flow(flow).destination_cluster}: {found[0][1]}",
+            f" {graph.flow(flow).destination_cluster}: {refused[0][1]}",
             "change rename, or exclude these topics",
             "illegal-name",
         )
 
 
-def collisions(graph: ReplicationGraph, found: Sequence[TopicMerge]) -> Iterator[Diagnostic]:
+def collisions(graph: ReplicationGraph, merges: Sequence[TopicMerge]) -> Iterator[Diagnostic]:
     """Yields one error for each pair of flows, or for the one flow whose rename merges topics."""
     pairs: defaultdict[tuple[str, str], list[TopicMerge]] = defaultdict(list)
-    for merge in found:
+    for merge in merges:
         pairs[merge.flows].append(merge)
-    for (one, other), merges in sorted(pairs.items()):
-        first = merges[0]
-        more = f" (and {len(merges) - 1} more such)" if len(merges) > 1 else ""
-        if one == other:
+    for (flow, other), of_pair in sorted(pairs.items()):
+        node, first, second = of_pair[0].node, of_pair[0].first, of_pair[0].second
+        more = f" (and {len(of_pair) - 1} more such)" if len(of_pair) > 1 else ""
+        if flow == other:
             yield flow_diagnostic(
                 error,
-                graph.flow(one),
-                f"the rename gives both {first.one.source.topic} and {first.other.source.topic} the name"
-                f" {first.node}{more}",
+                graph.flow(flow),
+                f"the rename gives both {first.source.topic} and {second.source.topic} the name {node}{more}",
                 "change rename so that each keeps a name of its own, or exclude one of them",
                 "rename-collision",
             )
-        elif first.one.source == first.other.source:
+        elif first.source == second.source:
             yield flow_diagnostic(
                 error,
-                graph.flow(one),
-                f"flow.{one} and flow.{other} both copy {first.one.source} to {first.node}{more}: every"
+                graph.flow(flow),
+                f"flow.{flow} and flow.{other} both copy {first.source} to {node}{more}: every"
                 " record would be copied twice",
                 f"let only one of them include it, or rename in flow.{other}",
                 "flow-collision",
@@ -70,9 +69,9 @@ def collisions(graph: ReplicationGraph, found: Sequence[TopicMerge]) -> Iterator
         else:
             yield flow_diagnostic(
                 error,
-                graph.flow(one),
-                f"flow.{one} and flow.{other} both write {first.node}, from {first.one.source} and"
-                f" {first.other.source}{more}",
+                graph.flow(flow),
+                f"flow.{flow} and flow.{other} both write {node}, from {first.source} and"
+                f" {second.source}{more}",
                 'keep them apart: rename: "{source}.{topic}", or exclude it in one of them',
                 "flow-collision",
             )
@@ -229,19 +228,19 @@ def _replicas(node: TopicNode, observed: Observed) -> int | None:
 
 
 def declared_otherwise(topics: DesiredTopics, graph: ReplicationGraph) -> Iterator[Diagnostic]:
-    """Yields a warning where a declared setting of a mirror differs from its source. The
-    declared one wins.
-    """
+    """Yields a warning where a declared setting of a mirror, which wins, differs from its source's."""
     mirrors = graph.live.incoming()
     for topic in topics.desired:
         node = TopicNode(topic.cluster, topic.name)
         declared = graph.declared_topics.get(node)
         if not isinstance(topic.origin, Declared) or declared is None:
             continue
-        asked = topics.mirrored.get(node, {})
-        other = [key for key, value in declared.config.items() if asked.get(key, value) != value]
+        mirrored = topics.mirrored.get(node, {})
+        other = [key for key, value in declared.config.items() if mirrored.get(key, value) != value]
         if other:
-            shown = ", ".join(f"{key}={declared.config[key]} (source: {asked[key]})" for key in sorted(other))
+            shown = ", ".join(
+                f"{key}={declared.config[key]} (source: {mirrored[key]})" for key in sorted(other)
+            )
             yield warning(
                 f"{node} is a mirror and is declared differently from its source: {shown}",
                 "the declared value is used; remove it from the topic to mirror the source's value",
@@ -275,13 +274,14 @@ def retention(topics: DesiredTopics, graph: ReplicationGraph) -> Iterator[Diagno
             continue
         for key in ("retention.ms", "retention.bytes"):
             kept, left = _limit(source_settings, key), _limit(mirror_settings, key)
-            if kept is not None and left is not None and _below(left, kept):
+            # -1 means no limit.
+            if kept is not None and left is not None and left >= 0 and (kept < 0 or left < kept):
                 shorter[edge.flow, key].append((edge, kept, left))
-    for (name, key), found in sorted(shorter.items()):
-        edge, kept, left = found[0]
+    for (name, key), copies in sorted(shorter.items()):
+        edge, kept, left = copies[0]
         node, source = edge.destination, edge.source.cluster
-        like = "" if len(found) == 1 else f" (of {node.topic})"
-        which = counted(one.destination.topic for one, _, _ in found)
+        like = "" if len(copies) == 1 else f" (of {node.topic})"
+        which = counted(copy.destination.topic for copy, _, _ in copies)
         yield flow_diagnostic(
             warning,
             graph.flow(name),
@@ -298,8 +298,3 @@ def _limit(settings: PlannedTopicSettings, key: str) -> int | None:
         return int(settings.effective(key) or "")
     except ValueError:
         return None
-
-
-def _below(left: int, kept: int) -> bool:
-    """Compares limits; -1 means no limit."""
-    return left >= 0 and (kept < 0 or left < kept)

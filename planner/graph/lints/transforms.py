@@ -20,7 +20,7 @@ _LOCAL = re.compile(r"local\[(\d+)(?:,\d+)?\]")
 
 def transforms(topology: Topology) -> Iterator[Diagnostic]:
     """Yields the lints of all flows with a transform, and of the jobs that run them."""
-    for flow in sorted(topology.flows.values(), key=lambda one: one.name):
+    for flow in sorted(topology.flows.values(), key=lambda declared: declared.name):
         original = topology.flows.get(flow.reverse_of) if flow.reverse_of is not None else None
         if original is not None and changed_fields_of(original):
             yield _lossy_failback(flow, original)
@@ -86,7 +86,7 @@ def _raw_quarantine(flow: Flow) -> Diagnostic:
 def filtered_keys(graph: ReplicationGraph, topics: DesiredTopics) -> Iterator[Diagnostic]:
     """Warns of filters that leave older records of a key, and of tombstones that nothing compacts.
 
-    The settings of a topic that a flow into files reads are known where they are read for something else.
+    Of a topic that a flow into files reads, the settings are there only if something else reads them too.
     """
     edges = graph.live.by_flow()
     flows = {**graph.topology.flows, **graph.topology.file_flows}
@@ -94,21 +94,24 @@ def filtered_keys(graph: ReplicationGraph, topics: DesiredTopics) -> Iterator[Di
         if flow.transform is None or flow.transform.where is None:
             continue
         if name in graph.topology.file_flows:
-            nodes = [TopicNode(flow.source_cluster, one) for one in topics_into_files(flow, graph)]
+            nodes = [TopicNode(flow.source_cluster, topic) for topic in topics_into_files(flow, graph)]
         else:
             nodes = [edge.destination for edge in edges.get(name, ())]
-        settings = ((node, topics.settings.get(node)) for node in nodes)
-        policies = {node: one.effective("cleanup.policy") for node, one in settings if one is not None}
+        policies = {
+            node: settings.effective("cleanup.policy")
+            for node in nodes
+            if (settings := topics.settings.get(node)) is not None
+        }
         deletes = flow.transform.on_filtered is OnFiltered.TOMBSTONE
-        found = [
+        unfit = [
             node.topic
             for node, policy in policies.items()
             if policy is not None and ("compact" in policy) is not deletes
         ]
-        if found and deletes:
-            yield _uncompacted_tombstones(flow, found)
-        elif found and flow.transform.on_filtered is None:
-            yield _stale_keys(flow, found)
+        if unfit and deletes:
+            yield _uncompacted_tombstones(flow, unfit)
+        elif unfit and flow.transform.on_filtered is None:
+            yield _stale_keys(flow, unfit)
 
 
 def _stale_keys(flow: Flow, compacted: Sequence[str]) -> Diagnostic:
@@ -162,7 +165,7 @@ def quarantine_names(graph: ReplicationGraph, edges: Sequence[CopyEdge]) -> Iter
 
 def _too_few_slots(topology: Topology) -> Iterator[Diagnostic]:
     """Warns of a job that has fewer slots than its transforms need: one for each, one for all other flows."""
-    for job in sorted(topology.jobs.values(), key=lambda one: one.name):
+    for job in sorted(topology.jobs.values(), key=lambda declared: declared.name):
         flows = [flow for flow in topology.flows.values() if flow.job == job.name]
         with_transform = sum(flow.transform is not None for flow in flows)
         needed = with_transform + (with_transform < len(flows))
