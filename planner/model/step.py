@@ -41,6 +41,8 @@ class Step(ABC):
     creates: ClassVar[bool] = False  # it creates an object: undoing it undoes all steps of the object
     registers: ClassVar[bool] = False  # it changes only what the registry remembers
     after_jobs: ClassVar[bool] = False  # its undoing waits until the jobs have stopped
+    checked: ClassVar[bool] = False  # the brokers check it when it is planned
+    outdated: ClassVar[str] = ""  # the error by which they show that the plan read an older state
     in_one_batch: ClassVar[bool] = False  # all steps that are ready go into one request, however many
 
     id: str
@@ -87,6 +89,11 @@ class Step(ABC):
     def partitions_made(self) -> int:
         """Returns how many partitions the request makes: brokers limit them."""
         return 1
+
+    @property
+    def metadata_records(self) -> int:
+        """Returns how many records the brokers' metadata log has of the request, which they limit."""
+        return len(self.keys)
 
     @property
     def keys(self) -> frozenset[str]:

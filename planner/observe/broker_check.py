@@ -19,13 +19,10 @@ from planner.kafka.failures import ClusterFailure, RequestRefused
 from planner.model.diagnostic import Diagnostic, error, warning
 from planner.model.setting_types import TOPIC_SETTINGS
 from planner.model.step import Step
-from planner.plan.steps.quotas import AlterQuota
-from planner.plan.steps.topics import AlterConfigs, CreateTopic, GrowPartitions
 from runtime.kafka.errors import ErrorCode
 
 RECORDS_A_REQUEST = 9_000  # metadata records; brokers refuse a request that makes more than 10,000
 BROKER_OUTDATED = "broker-outdated"
-UNDECLARED_PARTITIONS = 10  # assumed for a topic without a number, for the size of a request
 MAY_NOT = frozenset(
     {
         ErrorCode.TOPIC_AUTHORIZATION_FAILED,
@@ -35,25 +32,16 @@ MAY_NOT = frozenset(
 )
 _UNKNOWN_SETTING = re.compile(r"Unknown topic config name: (\S+)")
 
-# Errors by which the controller shows a change that the brokers did not show when they were read.
-OUTDATED: Mapping[type[Step], ErrorCode] = {
-    CreateTopic: ErrorCode.TOPIC_ALREADY_EXISTS,
-    GrowPartitions: ErrorCode.INVALID_PARTITIONS,
-    AlterConfigs: ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
-}
-
-TopicStep = CreateTopic | AlterConfigs | GrowPartitions
-Checkable = TopicStep | AlterQuota
-Refusal = tuple[Checkable, ClusterFailure]
+Refusal = tuple[Step, ClusterFailure]
 
 
 async def verify_on_broker(
     steps: Iterable[Step], endpoints: Mapping[str, ClusterEndpoint], timeout_s: float
 ) -> tuple[Diagnostic, ...]:
     """Returns what the brokers object to in these steps. All clusters are asked at once."""
-    checkable: dict[str, list[Checkable]] = {}
+    checkable: dict[str, list[Step]] = {}
     for step in steps:
-        if isinstance(step, Checkable) and step.cluster in endpoints:
+        if step.checked and step.cluster in endpoints:
             checkable.setdefault(step.cluster, []).append(step)
     refusals = await for_each(
         {name: _check(endpoints[name], wanted, timeout_s) for name, wanted in sorted(checkable.items())}
@@ -61,7 +49,7 @@ async def verify_on_broker(
     return diagnostics(refusals)
 
 
-async def _check(endpoint: ClusterEndpoint, steps: Sequence[Checkable], timeout_s: float) -> list[Refusal]:
+async def _check(endpoint: ClusterEndpoint, steps: Sequence[Step], timeout_s: float) -> list[Refusal]:
     """Returns the refused steps. A broker that does not answer is reported once for a request."""
     refused: list[Refusal] = []
     try:
@@ -80,30 +68,18 @@ async def _check(endpoint: ClusterEndpoint, steps: Sequence[Checkable], timeout_
     return refused
 
 
-def batches(steps: Sequence[Checkable]) -> Iterator[list[Checkable]]:
+def batches(steps: Sequence[Step]) -> Iterator[list[Step]]:
     """Yields batches of one kind of step, none larger than a broker accepts."""
     for _, alike in groupby(sorted(steps, key=lambda step: (type(step).__name__, step.id)), key=type):
-        batch: list[Checkable] = []
+        batch: list[Step] = []
         records = 0
         for step in alike:
-            weight = _records(step)
-            if batch and records + weight > RECORDS_A_REQUEST:
+            if batch and records + step.metadata_records > RECORDS_A_REQUEST:
                 yield batch
                 batch, records = [], 0
             batch.append(step)
-            records += weight
+            records += step.metadata_records
         yield batch
-
-
-def _records(step: Checkable) -> int:
-    """Returns how many metadata records a broker writes for the step."""
-    match step:
-        case CreateTopic():
-            return 1 + (step.partitions or UNDECLARED_PARTITIONS) + len(step.config)
-        case GrowPartitions():
-            return step.new - step.old
-        case AlterConfigs() | AlterQuota():
-            return len(step.set) + len(step.unset)
 
 
 def diagnostics(refusals: Mapping[str, Sequence[Refusal]]) -> tuple[Diagnostic, ...]:
@@ -184,7 +160,7 @@ def _sorted(refusals: Sequence[Refusal]) -> _Sorted:
             kinds.not_allowed.append(refusal)
         elif unknown := _UNKNOWN_SETTING.search(failure.why):
             kinds.unknown.setdefault(unknown[1], []).append(refusal)
-        elif failure.code is OUTDATED.get(type(step)):
+        elif failure.code.name == step.outdated:
             kinds.outdated.append(refusal)
         else:
             kinds.refused.append(refusal)

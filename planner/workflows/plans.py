@@ -24,8 +24,6 @@ from planner.model.step import ApplyRecord
 from planner.model.topology import Topology
 from planner.plan import with_diagnostics
 from planner.plan.remake import remake
-from planner.plan.steps.quotas import AlterQuota
-from planner.plan.steps.topics import AlterConfigs, CreateTopic, GrowPartitions
 from planner.workflows.interaction import ProgressHandler, silent
 from planner.workflows.observing import check_stores, endpoints_of, missing_here, observe
 from planner.workflows.one_off import check_transforms
@@ -221,9 +219,7 @@ def _planned(seen: PlanningInput, targets: tuple[str, ...], adopt: tuple[str, ..
 
 def verified(plan: Plan, timeout_ms: int) -> Plan:
     """Returns the plan with the brokers' objections to its steps. Other steps need no client."""
-    if not any(
-        isinstance(step, CreateTopic | AlterConfigs | GrowPartitions | AlterQuota) for step in plan.steps
-    ):
+    if not any(step.checked for step in plan.steps):
         return plan
     from planner.observe.broker_check import verify_on_broker
 

@@ -22,6 +22,7 @@ class AlterQuota(Step):
 
     verb = "configure"
     past = "configured"
+    checked = True
 
     entity: QuotaEntity
     set: Mapping[str, float] = field(default_factory=dict)

@@ -24,6 +24,8 @@ from planner.model.topology import looks_secret
 from planner.plan.object_kind import ObjectKind, SeenObject, appeared, other_owner, other_value
 from planner.plan.steps.registry import Disown, Own
 
+UNDECLARED_PARTITIONS = 10  # assumed for a topic without a number, for the size of a request
+
 
 @dataclass(frozen=True, slots=True)
 class TopicStep(Step):
@@ -52,6 +54,8 @@ class CreateTopic(TopicStep):
     verb = "create"
     past = "created"
     creates = True
+    checked = True
+    outdated = "TOPIC_ALREADY_EXISTS"
 
     partitions: int | None
     replication: int | None
@@ -68,6 +72,10 @@ class CreateTopic(TopicStep):
     @property
     def partitions_made(self) -> int:
         return self.partitions or 1
+
+    @property
+    def metadata_records(self) -> int:
+        return 1 + (self.partitions or UNDECLARED_PARTITIONS) + len(self.config)
 
     @property
     def keys(self) -> frozenset[str]:
@@ -110,9 +118,15 @@ class GrowPartitions(TopicStep):
 
     verb = "grow"
     past = "grown"
+    checked = True
+    outdated = "INVALID_PARTITIONS"
 
     old: int
     new: int
+
+    @property
+    def metadata_records(self) -> int:
+        return self.new - self.old
 
     def details(self, hidden: Collection[str]) -> Iterator[str]:
         yield f"{self.old} -> {self.new} partitions"
@@ -139,6 +153,8 @@ class AlterConfigs(TopicStep):
 
     verb = "configure"
     past = "configured"
+    checked = True
+    outdated = "UNKNOWN_TOPIC_OR_PARTITION"
 
     set: Mapping[str, str] = field(default_factory=dict)
     unset: tuple[str, ...] = ()

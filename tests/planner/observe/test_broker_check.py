@@ -14,7 +14,6 @@ from planner.model.step import Step
 from planner.observe.broker_check import (
     BROKER_OUTDATED,
     RECORDS_A_REQUEST,
-    Checkable,
     batches,
     diagnostics,
     verify_on_broker,
@@ -53,7 +52,7 @@ def said(steps: list[Step], *endpoints: ClusterEndpoint) -> list[tuple[str | Non
 
 
 def test_a_request_is_never_larger_than_a_broker_takes() -> None:
-    steps: list[Checkable] = [grow("g", 1, 3), alter("a", "x"), alter("b"), create("u", None, vendor_key="x")]
+    steps: list[Step] = [grow("g", 1, 3), alter("a", "x"), alter("b"), create("u", None, vendor_key="x")]
     steps += [create(f"t{number:04}", 4_000) for number in range(5)]
 
     found = [[step.id for step in batch] for batch in batches(steps)]
@@ -91,7 +90,7 @@ def test_what_each_answer_means(failure: ClusterFailure, severity: Severity, add
         (alter("t", retention_ms="1"), ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
     ],
 )
-def test_what_changed_since_it_was_read_has_a_code_of_its_own(step: Checkable, code: ErrorCode) -> None:
+def test_what_changed_since_it_was_read_has_a_code_of_its_own(step: Step, code: ErrorCode) -> None:
     (found,) = diagnostics({"dc1": [(step, RequestRefused(code))]})
 
     assert (found.severity, found.code, found.address) == (
