@@ -63,37 +63,37 @@ class _Ledger(Struct, frozen=True):
     destination_id: str
 
 
-async def salvage(asked: SalvageRequest, take: Callable[[SalvagedRecord], None]) -> Salvage:
+async def salvage(request: SalvageRequest, take: Callable[[SalvagedRecord], None]) -> Salvage:
     """Reads all records that were not copied and passes each to `take`, partition by partition, in order.
 
     Raises AuditFailure.
     """
-    ledger = await _read_ledger(asked)
-    flow = asked.flow
-    async with open_spec(asked.source, flow.source) as source:
-        known = await source.all_topics()
+    ledger = await _read_ledger(request)
+    flow = request.flow
+    async with open_spec(request.source, flow.source) as source:
+        listed = await source.all_topics()
         producers = await producers_at(source)
-        found = []
-        for key, destination_topic in sorted(_places(asked, ledger, known).items()):
+        partitions = []
+        for key, destination_topic in sorted(_places(request, ledger, listed).items()):
             filter_ = ProvenanceFilter(
                 flow, key.topic, ClusterTopic(ledger.destination_id, destination_topic), producers
             )
-            partition = _Partition(asked, source, key, destination_topic, filter_, ledger)
-            await partition.read(known, take)
-            found.append(partition.result)
+            partition = _Partition(request, source, key, destination_topic, filter_, ledger)
+            await partition.read(listed, take)
+            partitions.append(partition.result)
         return Salvage(
             flow=flow.name,
             state=ledger.state,
             source=flow.source,
             source_id=source.cluster_id,
             destination=flow.destination,
-            partitions=found,
+            partitions=partitions,
         )
 
 
-async def _read_ledger(asked: SalvageRequest) -> _Ledger:
-    flow = asked.flow
-    async with open_spec(asked.destination, flow.destination) as destination:
+async def _read_ledger(request: SalvageRequest) -> _Ledger:
+    flow = request.flow
+    async with open_spec(request.destination, flow.destination) as destination:
         opened = await ledger_of(destination)
         if opened is None:
             raise LedgerNotFound(flow.destination)
@@ -105,7 +105,7 @@ async def _read_ledger(asked: SalvageRequest) -> _Ledger:
             orphans = opened.ledger.orphans(flow.name)
         except UnreadableRecord as error:
             raise UnreadableLedger(flow.destination, str(error)) from error
-        own = {key: one for key, one in progress.items() if not is_reserved(key.topic)}
+        own = {key: made for key, made in progress.items() if not is_reserved(key.topic)}
         if not own:
             raise NothingCopied(flow.destination, flow.name)
         state = generation.state if generation else "unknown"
@@ -113,13 +113,13 @@ async def _read_ledger(asked: SalvageRequest) -> _Ledger:
 
 
 def _places(
-    asked: SalvageRequest, ledger: _Ledger, known: Mapping[str, TopicMetadata]
+    request: SalvageRequest, ledger: _Ledger, listed: Mapping[str, TopicMetadata]
 ) -> dict[PartitionKey, str]:
     """Returns the partitions that the flow copied, and those that it would have taken and never reached."""
-    name = asked.flow.name
-    places = {key: one.destination_topic for key, one in ledger.progress.items()}
-    for topic in known.values():
-        destination_topic = asked.router.destination_topic(name, topic.name)
+    name = request.flow.name
+    places = {key: made.destination_topic for key, made in ledger.progress.items()}
+    for topic in listed.values():
+        destination_topic = request.router.destination_topic(name, topic.name)
         if destination_topic is not None:
             for partition in topic.partitions:
                 places.setdefault(PartitionKey(name, topic.name, partition), destination_topic)
@@ -131,7 +131,7 @@ class _Partition:
 
     def __init__(
         self,
-        asked: SalvageRequest,
+        request: SalvageRequest,
         source: KafkaCluster,
         key: PartitionKey,
         destination_topic: str,
@@ -140,7 +140,7 @@ class _Partition:
     ) -> None:
         self._progress = ledger.progress.get(key)
         self._orphans, self._map = ledger.orphans.get(key, NO_ORPHANS), ledger.maps.get(key)
-        self._asked, self._source = asked, source
+        self._request, self._source = request, source
         self._filter = filter_
         self._at = TopicPartition(key.topic, key.partition)
         self.result = SalvagedPartition(
@@ -170,7 +170,7 @@ class _Partition:
             result.unread = str(error)
 
     async def _log(self) -> tuple[int, int]:
-        within = self._asked.within_s
+        within = self._request.within_s
         starts = await list_offsets(self._source, {self._at: EARLIEST}, within=within)
         ends = await list_offsets(self._source, {self._at: LATEST}, Isolation.READ_COMMITTED, within)
         start, end = starts[self._at], ends[self._at]
@@ -183,7 +183,7 @@ class _Partition:
     ) -> None:
         bucket = TokenBucket(None, time.monotonic)
         side = CommittedRecordReader(
-            self._source, self._at, topic.id, low, high, bucket, self._asked.within_s
+            self._source, self._at, topic.id, low, high, bucket, self._request.within_s
         )
         while not side.ended:
             for record in await side.next():
@@ -192,7 +192,7 @@ class _Partition:
                     continue
                 owner = self._filter.producers.get(record.producer_id)
                 salvaged = SalvagedRecord(
-                    cluster=self._asked.flow.source,
+                    cluster=self._request.flow.source,
                     cluster_id=self._source.cluster_id,
                     record=record,
                     came_from=[

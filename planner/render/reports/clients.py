@@ -37,7 +37,7 @@ _PRODUCERS = (
 def screen(seen: ClusterClients, width: int | None) -> Iterator[Text]:
     """Yields the lines of the screen."""
     yield Text.assemble((seen.cluster, "bold"), f": cluster id {seen.cluster_id}")
-    consumers = [_consumer(topic, one) for topic in seen.topics for one in topic.consumers]
+    consumers = [_consumer(topic, group) for topic in seen.topics for group in topic.consumers]
     producers = [row for topic in seen.topics for row in _producers(topic, seen.at_ms)]
     yield Text()
     if consumers:
@@ -55,14 +55,14 @@ def screen(seen: ClusterClients, width: int | None) -> Iterator[Text]:
     yield Text(LIMITS, "dim")
 
 
-def _consumer(topic: TopicClients, one: ConsumerGroup) -> Row:
+def _consumer(topic: TopicClients, group: ConsumerGroup) -> Row:
     return (
         Cell(topic.topic, "bold"),
-        one.group,
-        Cell(one.state, "green" if one.members else "dim"),
-        count(one.lag),
-        per_second(one.records_per_s),
-        ", ".join(f"{member.client_id}@{member.host} ({_few(member.partitions)})" for member in one.members)
+        group.group,
+        Cell(group.state, "green" if group.members else "dim"),
+        count(group.lag),
+        per_second(group.records_per_s),
+        ", ".join(f"{member.client_id}@{member.host} ({_few(member.partitions)})" for member in group.members)
         or "none",
     )
 
@@ -71,29 +71,32 @@ def _producers(topic: TopicClients, now_ms: int) -> Iterator[Row]:
     """Yields a topic's producers. The producer ids of a flow are one line."""
     flows: dict[str, list[TopicProducer]] = {}
     others: list[TopicProducer] = []
-    for one in topic.producers:
-        if one.flow is not None:
-            flows.setdefault(one.flow, []).append(one)
+    for producer in topic.producers:
+        if producer.flow is not None:
+            flows.setdefault(producer.flow, []).append(producer)
         else:
-            others.append(one)
+            others.append(producer)
     for flow, some in flows.items():
         yield _producer(topic.topic, Cell(f"flow {flow} ({plural(len(some), 'id')})", "cyan"), some, now_ms)
-    for one in others[:MOST_PRODUCERS]:
-        name = f"{one.transactional_id} (id {one.producer_id})" if one.transactional_id else ""
-        yield _producer(topic.topic, Cell(name or f"id {one.producer_id}"), [one], now_ms)
+    for producer in others[:MOST_PRODUCERS]:
+        name = f"{producer.transactional_id} (id {producer.producer_id})" if producer.transactional_id else ""
+        yield _producer(topic.topic, Cell(name or f"id {producer.producer_id}"), [producer], now_ms)
     if len(others) > MOST_PRODUCERS:
         more = f"… and {len(others) - MOST_PRODUCERS:,} more"
         yield (topic.topic, more, "", "", "")
 
 
 def _producer(topic: str, name: Cell, some: Sequence[TopicProducer], now_ms: int) -> Row:
-    latest = max((one.last_timestamp_ms for one in some if one.last_timestamp_ms is not None), default=None)
-    opened = {number for one in some for number in one.open_since}
+    latest = max(
+        (producer.last_timestamp_ms for producer in some if producer.last_timestamp_ms is not None),
+        default=None,
+    )
+    opened = {number for producer in some for number in producer.open_since}
     return (
         Cell(topic, "bold"),
         name,
         f"{span(max(now_ms - latest, 0))} ago" if latest is not None else UNKNOWN,
-        _few(sorted({number for one in some for number in one.partitions})),
+        _few(sorted({number for producer in some for number in producer.partitions})),
         f"open in {_few(sorted(opened))}" if opened else "none open",
     )
 
@@ -103,7 +106,7 @@ def _few(numbers: Sequence[int], most: int = 6) -> str:
     if len(numbers) > 2 and numbers[-1] - numbers[0] == len(numbers) - 1:
         return f"{numbers[0]}-{numbers[-1]}"
     more = f", … {len(numbers) - most} more" if len(numbers) > most else ""
-    return ", ".join(str(one) for one in numbers[:most]) + more
+    return ", ".join(str(number) for number in numbers[:most]) + more
 
 
 def document(seen: ClusterClients) -> dict[str, Any]:

@@ -41,18 +41,18 @@ def rows(history: Sequence[ApplyRecord]) -> list[tuple[str, ...]]:
             map(
                 one_line,
                 (
-                    one.id,
-                    iso_time(one.started_ms),
-                    f"{one.user}@{one.host}",
-                    one.topology,
-                    one.mode,
-                    ended(one),
-                    ", ".join(f"{number} {word}" for word, number in counts(one).items()),
-                    (one.git or "")[:12],
+                    applied.id,
+                    iso_time(applied.started_ms),
+                    f"{applied.user}@{applied.host}",
+                    applied.topology,
+                    applied.mode,
+                    ended(applied),
+                    ", ".join(f"{number} {word}" for word, number in counts(applied).items()),
+                    (applied.git or "")[:12],
                 ),
             )
         )
-        for one in sorted(history, key=lambda one: (one.started_ms, one.id), reverse=True)
+        for applied in sorted(history, key=lambda applied: (applied.started_ms, applied.id), reverse=True)
     ]
 
 
@@ -87,11 +87,11 @@ def _steps(applied: ApplyRecord) -> list[str]:
 def document(history: Sequence[ApplyRecord], *, with_steps: bool) -> dict[str, Any]:
     return {
         "format_version": FORMAT_VERSION,
-        "applies": [_one(one, with_steps=with_steps) for one in history],
+        "applies": [_apply_json(applied, with_steps=with_steps) for applied in history],
     }
 
 
-def _one(applied: ApplyRecord, *, with_steps: bool) -> dict[str, Any]:
+def _apply_json(applied: ApplyRecord, *, with_steps: bool) -> dict[str, Any]:
     recorded: dict[str, Any] = {
         "id": applied.id,
         "topology": applied.topology,

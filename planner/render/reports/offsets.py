@@ -44,7 +44,7 @@ def screen(seen: GroupOffsetsView, width: int | None) -> Iterator[Text]:
     if not seen.partitions:
         yield Text("It committed nothing on the flow's topics.")
         return
-    yield from table(_COLUMNS, [_row(one) for one in seen.partitions], width)
+    yield from table(_COLUMNS, [_row(partition) for partition in seen.partitions], width)
 
 
 def _there(seen: GroupOffsetsView) -> str:
@@ -59,25 +59,25 @@ def _group(state: str) -> str:
     return "no member is connected" if state in NO_MEMBERS else f"members are connected ({state})"
 
 
-def _row(one: GroupOffsetView) -> list[Cell | str]:
-    why = [one.why] if one.why else []
-    if one.clamped:
+def _row(partition: GroupOffsetView) -> list[Cell | str]:
+    why = [partition.why] if partition.why else []
+    if partition.clamped:
         why.append("clamped to what the destination still holds")
-    if one.by == BY_TIME:
+    if partition.by == BY_TIME:
         why.append("by the time of its record: some may be read again, none is skipped")
-    elif not one.exact:
+    elif not partition.exact:
         why.append("both sides write the topic: some records are read again, none is skipped")
-    if one.as_of_ms is not None:
-        why.append(f"as of {iso_time(one.as_of_ms)}")
+    if partition.as_of_ms is not None:
+        why.append(f"as of {iso_time(partition.as_of_ms)}")
     return [
-        one.topic,
-        str(one.partition),
-        _number(one.source),
-        _number(one.translation),
-        one.by or "-",
-        _number(one.committed),
-        Cell(one.state, _STYLES.get(one.state, "")),
-        one.destination_topic,
+        partition.topic,
+        str(partition.partition),
+        _number(partition.source),
+        _number(partition.translation),
+        partition.by or "-",
+        _number(partition.committed),
+        Cell(partition.state, _STYLES.get(partition.state, "")),
+        partition.destination_topic,
         "; ".join(why),
     ]
 

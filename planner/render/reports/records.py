@@ -125,7 +125,7 @@ def document(seen: TopicRecords) -> dict[str, Any]:
         "cluster_id": seen.cluster_id,
         "topic": seen.topic,
         "partitions": seen.partitions,
-        "records": [_record_json(one) for one in seen.records],
+        "records": [_record_json(traced) for traced in seen.records],
         "notes": seen.notes,
     }
 
@@ -187,29 +187,29 @@ def cluster_screen(held: ClusterContent, width: int | None) -> Iterator[Text]:
     yield Text()
     rows: list[Row] = [
         (
-            Cell(one.topic, NAME),
-            count(one.partitions),
-            count(one.offsets),
-            ", ".join(one.flows) or f"clients of {held.cluster}",
+            Cell(topic.topic, NAME),
+            count(topic.partitions),
+            count(topic.offsets),
+            ", ".join(topic.flows) or f"clients of {held.cluster}",
         )
-        for one in held.topics
+        for topic in held.topics
     ]
     yield from table(_TOPICS, rows, width)
     if held.hidden:
         yield Text(f"({plural(held.hidden, 'internal topic')} not shown)", DIM)
     if held.copied:
         yield Text()
-        yield from table(_COPIED, [_copied(one) for one in held.copied], width)
+        yield from table(_COPIED, [_copied(progress) for progress in held.copied], width)
     for note in held.notes:
         yield Text.assemble(("note: ", "yellow"), note)
 
 
-def _copied(one: MirrorProgress) -> Row:
+def _copied(progress: MirrorProgress) -> Row:
     return (
-        Cell(f"{one.destination_topic}-{one.partition}", NAME),
-        one.flow,
-        f"{one.source} {one.topic}",
-        count(one.records),
-        moment(one.last_timestamp_ms),
-        moment(one.last_commit_ms),
+        Cell(f"{progress.destination_topic}-{progress.partition}", NAME),
+        progress.flow,
+        f"{progress.source} {progress.topic}",
+        count(progress.records),
+        moment(progress.last_timestamp_ms),
+        moment(progress.last_commit_ms),
     )

@@ -46,11 +46,15 @@ _RECORDS = (
 def screen(seen: Salvage, width: int | None) -> Iterator[Text]:
     """Yields the lines of the screen. Without a `width` it is as wide as needed."""
     yield Text(f"{seen.flow}: {seen.source} → {seen.destination}, {seen.state}", style="bold")
-    rows = [_row(one) for one in seen.partitions if one.records or one.unread or one.lost]
+    rows = [
+        _row(partition)
+        for partition in seen.partitions
+        if partition.records or partition.unread or partition.lost
+    ]
     if rows:
         yield from table(_PARTITIONS, rows, width)
         yield Text("")
-    shown = [_record(record) for one in seen.partitions for record in one.first]
+    shown = [_record(record) for partition in seen.partitions for record in partition.first]
     if shown:
         yield from table(_RECORDS, shown, width)
         yield Text("")
@@ -59,8 +63,8 @@ def screen(seen: Salvage, width: int | None) -> Iterator[Text]:
 
 def document(seen: Salvage) -> dict[str, Any]:
     partitions = [
-        {**msgspec.to_builtins(one), "first": [record_json(record) for record in one.first]}
-        for one in seen.partitions
+        {**msgspec.to_builtins(partition), "first": [record_json(record) for record in partition.first]}
+        for partition in seen.partitions
     ]
     return {**msgspec.to_builtins(seen), "records": seen.records, "partitions": partitions}
 
@@ -95,29 +99,29 @@ def _content(content: bytes | None) -> dict[str, str] | None:
     """Returns bytes as base64, and as text too if they are UTF-8; null stays null."""
     if content is None:
         return None
-    found = {"base64": base64.b64encode(content).decode()}
+    document = {"base64": base64.b64encode(content).decode()}
     with contextlib.suppress(UnicodeDecodeError):
-        found["text"] = content.decode()
-    return found
+        document["text"] = content.decode()
+    return document
 
 
-def _row(one: SalvagedPartition) -> Row:
-    why = ["the flow never copied it"] if not one.begun else []
-    why += sorted({f"given up: {reason}" for _, _, reason in one.stretches if reason != "not copied"})
-    if one.lost:
-        why.append(f"retention deleted {plural(one.lost, 'offset')} before they were copied")
-    if one.kept_back:
-        why.append(f"{plural(one.kept_back, 'record')} filtered by provenance are not counted")
-    if one.unread:
-        why.append(f"not read to the end: {one.unread}")
+def _row(partition: SalvagedPartition) -> Row:
+    why = ["the flow never copied it"] if not partition.begun else []
+    why += sorted({f"given up: {reason}" for _, _, reason in partition.stretches if reason != "not copied"})
+    if partition.lost:
+        why.append(f"retention deleted {plural(partition.lost, 'offset')} before they were copied")
+    if partition.kept_back:
+        why.append(f"{plural(partition.kept_back, 'record')} filtered by provenance are not counted")
+    if partition.unread:
+        why.append(f"not read to the end: {partition.unread}")
     return [
-        one.topic,
-        str(one.partition),
-        Cell(f"{one.records:,}", "red" if one.unread else ""),
-        _number(one.first_offset),
-        _number(one.last_offset),
-        _time(one.first_timestamp_ms),
-        _time(one.last_timestamp_ms),
+        partition.topic,
+        str(partition.partition),
+        Cell(f"{partition.records:,}", "red" if partition.unread else ""),
+        _number(partition.first_offset),
+        _number(partition.last_offset),
+        _time(partition.first_timestamp_ms),
+        _time(partition.last_timestamp_ms),
         "; ".join(why),
     ]
 
@@ -145,7 +149,7 @@ def _summary(seen: Salvage, shown: int) -> Iterator[Text]:
         f"{plural(seen.records, 'record')} of {seen.source} never reached {seen.destination}.", style="bold"
     )
     if shown < seen.records:
-        most = max(len(one.first) for one in seen.partitions)
+        most = max(len(partition.first) for partition in seen.partitions)
         yield Text(
             f"{shown:,} of them are shown, at most {most} of each partition; "
             f"--export FILE writes all {seen.records:,}."
@@ -195,13 +199,13 @@ def replay_plan(seen: Salvage, to: str | None, width: int | None) -> Iterator[Te
     yield Text(f"{seen.flow}: {seen.source} → {seen.destination}, {seen.state}", style="bold")
     wanted = seen.replayable
     if wanted:
-        yield from table(_PLANNED, [_planned_row(one, to) for one in wanted], width)
+        yield from table(_PLANNED, [_planned_row(partition, to) for partition in wanted], width)
         yield Text("")
     yield from (Text(line, style="yellow") for line in _left_out(seen))
     if not wanted:
         yield Text(f"Nothing is left to replay from {seen.source} into {seen.destination}.", style="bold")
         return
-    what = plural(sum(one.records for one in wanted), "record")
+    what = plural(sum(partition.records for partition in wanted), "record")
     yield Text(
         f"{what} of {seen.source} will be copied into {seen.destination}, after its present records, each"
         " with the header __repl that names its origin.",
@@ -212,14 +216,20 @@ def replay_plan(seen: Salvage, to: str | None, width: int | None) -> Iterator[Te
 def replay_screen(parts: Sequence[ReplayedPartition], width: int | None) -> Iterator[Text]:
     """Yields what the replay copied."""
     rows: list[Row] = [
-        [one.topic, str(one.partition), f"{one.records:,}", one.into, Cell(one.unread, "red")]
-        for one in parts
+        [
+            partition.topic,
+            str(partition.partition),
+            f"{partition.records:,}",
+            partition.into,
+            Cell(partition.unread, "red"),
+        ]
+        for partition in parts
     ]
     yield Text("")
     yield from table(_DONE, rows, width)
     yield Text("")
-    left = sum(bool(one.unread) for one in parts)
-    what = f"{plural(sum(one.records for one in parts), 'record')} replayed"
+    left = sum(bool(partition.unread) for partition in parts)
+    what = f"{plural(sum(partition.records for partition in parts), 'record')} replayed"
     if left:
         yield Text(f"{what}; {plural(left, 'partition')} not to the end.", style="bold red")
     else:
@@ -234,53 +244,60 @@ def replay_document(seen: Salvage, to: str | None, parts: Sequence[ReplayedParti
         "destination": seen.destination,
         "planned": [
             {
-                "topic": one.topic,
-                "partition": one.partition,
-                "records": one.records,
-                "first_offset": one.first_offset,
-                "last_offset": one.last_offset,
-                "into": to or one.destination_topic,
-                "lost": one.lost,
+                "topic": partition.topic,
+                "partition": partition.partition,
+                "records": partition.records,
+                "first_offset": partition.first_offset,
+                "last_offset": partition.last_offset,
+                "into": to or partition.destination_topic,
+                "lost": partition.lost,
             }
-            for one in seen.replayable
+            for partition in seen.replayable
         ],
         "unread": [
-            {"topic": one.topic, "partition": one.partition, "why": one.unread}
-            for one in seen.partitions
-            if one.unread
+            {"topic": partition.topic, "partition": partition.partition, "why": partition.unread}
+            for partition in seen.partitions
+            if partition.unread
         ],
         "replayed": [
             {
-                "topic": one.topic,
-                "partition": one.partition,
-                "records": one.records,
-                "into": one.into,
-                "why": one.unread,
+                "topic": partition.topic,
+                "partition": partition.partition,
+                "records": partition.records,
+                "into": partition.into,
+                "why": partition.unread,
             }
-            for one in parts
+            for partition in parts
         ],
-        "records": sum(one.records for one in parts),
+        "records": sum(partition.records for partition in parts),
     }
 
 
-def _planned_row(one: SalvagedPartition, to: str | None) -> Row:
-    into = f"{to or one.destination_topic}-{one.partition}"
-    offsets = f"{one.first_offset}…{one.last_offset}"
-    return [one.topic, str(one.partition), f"{one.records:,}", offsets, into, _note(one)]
+def _planned_row(partition: SalvagedPartition, to: str | None) -> Row:
+    into = f"{to or partition.destination_topic}-{partition.partition}"
+    offsets = f"{partition.first_offset}…{partition.last_offset}"
+    return [
+        partition.topic,
+        str(partition.partition),
+        f"{partition.records:,}",
+        offsets,
+        into,
+        _note(partition),
+    ]
 
 
-def _note(one: SalvagedPartition) -> str:
+def _note(partition: SalvagedPartition) -> str:
     notes = []
-    if one.lost:
-        notes.append(f"retention deleted {plural(one.lost, 'offset')}: they are lost")
-    if one.kept_back:
-        notes.append(f"{plural(one.kept_back, 'record')} filtered by provenance")
+    if partition.lost:
+        notes.append(f"retention deleted {plural(partition.lost, 'offset')}: they are lost")
+    if partition.kept_back:
+        notes.append(f"{plural(partition.kept_back, 'record')} filtered by provenance")
     return "; ".join(notes)
 
 
 def _left_out(seen: Salvage) -> Iterator[str]:
-    for one in seen.partitions:
-        if one.unread:
-            yield f"{one.topic}-{one.partition} is left out: {one.unread}"
-        elif one.lost and not one.records:
-            yield f"{one.topic}-{one.partition}: {_note(one)}"
+    for partition in seen.partitions:
+        if partition.unread:
+            yield f"{partition.topic}-{partition.partition} is left out: {partition.unread}"
+        elif partition.lost and not partition.records:
+            yield f"{partition.topic}-{partition.partition}: {_note(partition)}"

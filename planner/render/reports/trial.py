@@ -30,8 +30,8 @@ _WORDS: dict[Decision, str] = {
 def screen(report: TrialReport, *, full: bool = False) -> Iterator[Text]:
     """Yields the records with their decisions, and how many there are of each."""
     limit = None if full else SHORT
-    for one in report.results:
-        yield from _result(one, limit)
+    for result in report.results:
+        yield from _result(result, limit)
     if not report.results:
         yield Text(f"No record of flow.{report.flow} at {report.source}", DIM)
         return
@@ -46,15 +46,15 @@ def screen(report: TrialReport, *, full: bool = False) -> Iterator[Text]:
     )
 
 
-def _result(one: TrialResult, limit: int | None) -> Iterator[Text]:
-    record = one.record
-    same = one.decision == "travels" and not one.changed
-    why = f": {one.why}" if one.why else ", as it is" if same else ""
-    yield place_and_time(record, f"{_WORDS[one.decision]}{why}", _STYLES[one.decision])
+def _result(result: TrialResult, limit: int | None) -> Iterator[Text]:
+    record = result.record
+    same = result.decision == "travels" and not result.changed
+    why = f": {result.why}" if result.why else ", as it is" if same else ""
+    yield place_and_time(record, f"{_WORDS[result.decision]}{why}", _STYLES[result.decision])
     yield Text.assemble(("  key    ", DIM), shown(record.key, limit))
-    yield Text.assemble(("  before " if one.changed else "  value  ", DIM), shown(record.value, limit))
-    if one.changed:
-        yield Text.assemble(("  after  ", DIM), shown(one.after, limit))
+    yield Text.assemble(("  before " if result.changed else "  value  ", DIM), shown(record.value, limit))
+    if result.changed:
+        yield Text.assemble(("  after  ", DIM), shown(result.after, limit))
     yield from header_lines(record, limit)
 
 
@@ -64,12 +64,12 @@ def document(report: TrialReport) -> dict[str, Any]:
         "flow": report.flow,
         "source": report.source,
         "counts": {decision: report.count(decision) for decision in get_args(Decision)},
-        "records": [_result_json(one) for one in report.results],
+        "records": [_result_json(result) for result in report.results],
     }
 
 
-def _result_json(one: TrialResult) -> dict[str, Any]:
-    record = one.record
+def _result_json(result: TrialResult) -> dict[str, Any]:
+    record = result.record
     return {
         "topic": record.topic,
         "partition": record.partition,
@@ -79,7 +79,7 @@ def _result_json(one: TrialResult) -> dict[str, Any]:
         "key": bytes_json(record.key),
         "value": bytes_json(record.value),
         "headers": [{"name": name, "value": bytes_json(value)} for name, value in record.headers],
-        "decision": one.decision,
-        "why": one.why,
-        "after": bytes_json(one.after),
+        "decision": result.decision,
+        "why": result.why,
+        "after": bytes_json(result.after),
     }

@@ -46,7 +46,7 @@ async def read_groups(reach: ClusterAccess, within_s: float) -> dict[str, str]:
     """Returns the groups of a cluster with Kafka's state of each. Raises AuditFailure."""
     async with open_cluster(reach, within_s) as cluster:
         listed = (await list_groups(cluster, within_s)).groups
-        return {name: one.state for name, one in sorted(listed.items())}
+        return {name: group.state for name, group in sorted(listed.items())}
 
 
 async def describe_groups(
@@ -133,14 +133,14 @@ def topic_views(facts: ClientFacts) -> list[TopicClients]:
 
 
 def _readers(facts: ClientFacts) -> dict[str, set[str]]:
-    found: dict[str, set[str]] = {}
+    readers: dict[str, set[str]] = {}
     for group, offsets in facts.offsets.items():
         for at in offsets:
-            found.setdefault(at.topic, set()).add(group)
+            readers.setdefault(at.topic, set()).add(group)
     for group, described in facts.groups.items():
         for topic in described.members:
-            found.setdefault(topic, set()).add(group)
-    return found
+            readers.setdefault(topic, set()).add(group)
+    return readers
 
 
 def _consumer(facts: ClientFacts, group: str, topic: str) -> ConsumerGroup:
@@ -153,8 +153,8 @@ def _consumer(facts: ClientFacts, group: str, topic: str) -> ConsumerGroup:
         group=group,
         state=described.state,
         members=sorted(members, key=lambda member: (member.client_id, member.member_id)),
-        lag=sum_known(one.lag for one in partitions),
-        records_per_s=sum_rates(one.records_per_s for one in partitions),
+        lag=sum_known(partition.lag for partition in partitions),
+        records_per_s=sum_rates(partition.records_per_s for partition in partitions),
         partitions=partitions,
     )
 
@@ -175,12 +175,12 @@ def _producers(facts: ClientFacts) -> dict[str, list[TopicProducer]]:
     """Returns the producers by topic, the one with the newest record first."""
     states: dict[str, dict[int, dict[int, ActiveProducer]]] = {}
     for at, producers in facts.producers.items():
-        for one in producers:
-            states.setdefault(at.topic, {}).setdefault(one.producer_id, {})[at.partition] = one
+        for producer in producers:
+            states.setdefault(at.topic, {}).setdefault(producer.producer_id, {})[at.partition] = producer
     return {
         topic: sorted(
             (_producer(facts, producer_id, partitions) for producer_id, partitions in by_id.items()),
-            key=lambda one: (-(one.last_timestamp_ms or 0), one.producer_id),
+            key=lambda producer: (-(producer.last_timestamp_ms or 0), producer.producer_id),
         )
         for topic, by_id in states.items()
     }
@@ -189,18 +189,18 @@ def _producers(facts: ClientFacts) -> dict[str, list[TopicProducer]]:
 def _producer(
     facts: ClientFacts, producer_id: int, partitions: Mapping[int, ActiveProducer]
 ) -> TopicProducer:
-    latest = max(one.last_timestamp for one in partitions.values())
+    latest = max(partition.last_timestamp for partition in partitions.values())
     return TopicProducer(
         producer_id=producer_id,
-        epoch=max(one.epoch for one in partitions.values()),
+        epoch=max(partition.epoch for partition in partitions.values()),
         transactional_id=facts.transactional_ids.get(producer_id),
         flow=facts.owners.get(producer_id),
         last_timestamp_ms=latest if latest >= 0 else None,
         partitions=sorted(partitions),
         open_since={
-            number: one.transaction_start
-            for number, one in sorted(partitions.items())
-            if one.transaction_start >= 0
+            number: partition.transaction_start
+            for number, partition in sorted(partitions.items())
+            if partition.transaction_start >= 0
         },
     )
 
@@ -280,7 +280,7 @@ async def _ends(
     if not places:
         return {}
     answers = await list_offsets(cluster, places, Isolation.READ_COMMITTED, within_s)
-    return {at: one.offset for at, one in answers.items() if isinstance(one, ListedOffset)}
+    return {at: answer.offset for at, answer in answers.items() if isinstance(answer, ListedOffset)}
 
 
 async def _active_producers(
@@ -290,22 +290,24 @@ async def _active_producers(
     if not places:
         return {}
     answers = await active_producers(cluster, places, within_s)
-    refused = {one.name for one in answers.values() if isinstance(one, ErrorCode)}
+    refused = {answer.name for answer in answers.values() if isinstance(answer, ErrorCode)}
     notes += [f"some producers are not known: {name}" for name in sorted(refused)]
-    return {at: one for at, one in answers.items() if not isinstance(one, ErrorCode)}
+    return {at: answer for at, answer in answers.items() if not isinstance(answer, ErrorCode)}
 
 
 async def _transactional_ids(cluster: KafkaCluster, notes: list[str]) -> dict[int, str]:
     """Returns the transactional ids by producer id, of all brokers."""
-    found: dict[int, str] = {}
+    ids: dict[int, str] = {}
     for node in list(cluster.brokers):
         try:
             answer = await cluster.call(node, ListTransactionsRequest())
         except WireError as error:
             notes.append(f"the transactional ids of broker {node} are not known: {error}")
             continue
-        found.update((one.producer_id, one.transactional_id) for one in answer.transactions)
-    return found
+        ids.update(
+            (transaction.producer_id, transaction.transactional_id) for transaction in answer.transactions
+        )
+    return ids
 
 
 async def _owners(cluster: KafkaCluster, notes: list[str]) -> dict[int, str]:
