@@ -3,7 +3,7 @@
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-from planner.diff.record import acl_entry, announced, flow_of
+from planner.diff.record import acl_entry, flow_of
 from planner.model.address import Address, flow_address
 from planner.model.change import Action, Change
 from planner.model.desired import DesiredAcl
@@ -11,7 +11,7 @@ from planner.model.observed import ObservedCluster, RegistryEntry, acl_rule, acl
 from planner.model.step import REPLACE, RESTORE, ApplyRecord, Milestone, PlannedSteps, Step, Undone
 from planner.model.topology import AclRule
 from planner.plan.object_kind import ObjectKind, SeenObject, appeared, other_owner
-from planner.plan.steps.registry import Disown, Own
+from planner.plan.steps.registry import Disown, Own, registered
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,10 +120,6 @@ class Acls(ObjectKind):
         entry: RegistryEntry | None,
         topology: str,
     ) -> list[Step]:
-        """A rule is deleted only by the topology that made it, and the rule itself does not name it.
-
-        So a new one is registered before it is made.
-        """
         where, address = desired.rule.cluster, desired.address
         makes = change.action is Action.CREATE
         ours = entry is not None and entry.created
@@ -131,15 +127,9 @@ class Acls(ObjectKind):
         if desired.replaced:
             own = Own(f"own:{address}", address, where, record)
             return [own, DeleteAcl(f"{REPLACE}{address}", address, where, desired.rule, needs=(own.id,))]
-        steps: list[Step] = []
-        if makes and not ours:
-            steps.append(Own(f"announce:{address}", address, where, announced(record)))
-        if makes:
-            prefix = RESTORE if desired.waits else "create:"
-            needs = tuple(step.id for step in steps)
-            steps.append(CreateAcl(f"{prefix}{address}", address, where, desired.rule, needs=needs))
-        needs = tuple(step.id for step in steps[-1:])
-        return [*steps, Own(f"own:{address}", address, where, record, needs=needs)]
+        prefix = RESTORE if desired.waits else "create:"
+        create = CreateAcl(f"{prefix}{address}", address, where, desired.rule) if makes else None
+        return registered(record, where, create, announce=makes and not ours)
 
     def removal(self, change: Change, entry: RegistryEntry, cluster: ObservedCluster) -> list[Step]:
         """The rule is deleted, or restored where `protect: acl` has replaced it."""

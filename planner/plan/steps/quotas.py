@@ -3,7 +3,7 @@
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from planner.diff.record import announced, quota_entry
+from planner.diff.record import quota_entry
 from planner.diff.values import displayed
 from planner.model.address import Address
 from planner.model.change import Action, Change, FieldChange
@@ -13,7 +13,7 @@ from planner.model.step import ApplyRecord, Step, Undone
 from planner.model.topology import QUOTA_KEYS, QuotaEntity
 from planner.model.topology.quotas import NO_LIMIT
 from planner.plan.object_kind import ObjectKind, SeenObject, appeared, other_owner, other_value
-from planner.plan.steps.registry import Disown, Own
+from planner.plan.steps.registry import Disown, Own, registered
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,19 +101,12 @@ class Quotas(ObjectKind):
         entry: RegistryEntry | None,
         topology: str,
     ) -> list[Step]:
-        """A quota is deleted only by the topology that made it, so a new one is registered first."""
         where, address = desired.cluster, desired.address
         ours = entry is not None and entry.created
         makes = change.action is Action.CREATE
         record = quota_entry(desired, topology, created=makes or ours)
-        steps: list[Step] = []
-        if makes and not ours:
-            steps.append(Own(f"announce:{address}", address, where, announced(record)))
-        if _limits(change):
-            alter = _alter("alter", address, where, desired.entity, change)
-            steps.append(replace(alter, needs=tuple(step.id for step in steps)))
-        needs = tuple(step.id for step in steps[-1:])
-        return [*steps, Own(f"own:{address}", address, where, record, needs=needs)]
+        alter = _alter("alter", address, where, desired.entity, change) if _limits(change) else None
+        return registered(record, where, alter, announce=makes and not ours)
 
     def removal(self, change: Change, entry: RegistryEntry, cluster: ObservedCluster) -> list[Step]:
         recorded = recorded_quota(entry.spec)

@@ -1,9 +1,9 @@
 """The steps that write what the registry remembers of an object of any kind."""
 
 from collections.abc import Collection, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from planner.diff.record import recorded_flow
+from planner.diff.record import announced, recorded_flow
 from planner.diff.typed_values import new_flow_values
 from planner.model.address import Kind
 from planner.model.change import Action, Change, Value
@@ -123,3 +123,19 @@ class Disown(Step):
             why_not="its former registry entry is not kept",
             hint="declare it again: an object that exists is adopted",
         )
+
+
+def registered(record: RegistryEntry, cluster: str, step: Step | None, *, announce: bool) -> list[Step]:
+    """Returns the step that changes a rule or a quota, if any, and the one that registers the object.
+
+    Such an object is deleted only by the topology that made it, and does not name it itself. So a new one is
+    registered before it is made, too.
+    """
+    address = record.address
+    steps: list[Step] = []
+    if announce:
+        steps.append(Own(f"announce:{address}", address, cluster, announced(record)))
+    if step is not None:
+        steps.append(replace(step, needs=tuple(before.id for before in steps)))
+    needs = tuple(before.id for before in steps[-1:])
+    return [*steps, Own(f"own:{address}", address, cluster, record, needs=needs)]
