@@ -5,8 +5,8 @@ from collections.abc import Mapping
 
 from planner.apply.denials import denied
 from planner.kafka.log import JobStatusTable
-from planner.model.topology import RUNNING
 from runtime.contract.records.job_status import FlowView, JobStatus, PartitionState
+from runtime.contract.spec.flow import RUNNING
 from runtime.contract.spec.jobspec import FlowSpec, JobSpec
 
 

@@ -12,9 +12,9 @@ from typing import Any
 from planner.config import yaml_tree
 from planner.config.yaml_text import Comment, Entry, Kind, TextNode, YamlText
 from planner.config.yaml_tree import documents
-from planner.model import shapes
 from planner.model.diagnostic import Failure, error
-from planner.model.shapes import RecordShape, Shape
+from runtime.contract.spec import shapes
+from runtime.contract.spec.shapes import RecordShape, Shape
 
 WIDTH = 110  # a map or list in braces that is longer goes to lines of its own
 INDENT = 2

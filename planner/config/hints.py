@@ -7,9 +7,9 @@ from itertools import islice
 from typing import assert_never
 
 from planner.config.yaml_tree import Node, Scalar, kind_of
-from planner.model import shapes
-from planner.model.shapes import Shape
 from planner.model.topology import looks_secret
+from runtime.contract.spec import shapes
+from runtime.contract.spec.shapes import Shape
 
 LONGEST_SHOWN = 60
 SHOWN_KEYS = 6

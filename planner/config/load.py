@@ -16,10 +16,10 @@ from planner.config.validation import check, check_not_empty
 from planner.config.variables import Variables
 from planner.config.yaml_tree import Mapping, Node, Scalar, documents, kind_of
 from planner.config.yaml_tree import Sequence as SequenceNode
-from planner.model import shapes
 from planner.model.diagnostic import Diagnostic, Failure, Severity, SourceLocation, error
-from planner.model.shapes import RecordShape, Shape, record_of
 from planner.model.topology import API_VERSION, Topology
+from runtime.contract.spec import shapes
+from runtime.contract.spec.shapes import RecordShape, Shape, record_of
 
 
 def merged(record: RecordShape, roots: Sequence[Mapping]) -> tuple[Mapping, list[Diagnostic]]:

@@ -16,19 +16,8 @@ from planner.config.connect import (
     properties_of,
 )
 from planner.model.diagnostic import Failure, SourceLocation, error
-from planner.model.topology import (
-    Cluster,
-    Configs,
-    ConfigSync,
-    Flow,
-    Groups,
-    Internal,
-    Job,
-    OriginCommits,
-    Selection,
-    StartAt,
-    Topology,
-)
+from planner.model.topology import Cluster, Flow, Internal, Job, Selection, Topology
+from runtime.contract.spec.flow import ConfigsSpec, Earliest, GroupsSpec, Latest, OriginCommitsSpec
 from runtime.contract.spec.rename import SAME_NAME, Rename, Template
 from runtime.contract.spec.selection import GROUP_DENIALS, TOPIC_DENIALS
 
@@ -87,6 +76,7 @@ def flow_of(source: str, target: str, names: Mapping[str, str], keys: PropertyKe
     rename, back = _rename(source, target, names, own)
     reset = own.text(*(f"{prefix}consumer.auto.offset.reset" for prefix in ("", "source.", f"{source}.")))
     groups_every = own.seconds("sync.group.offsets.interval.seconds")
+    groups = _selection(own, ("groups",), ("groups.exclude", "groups.blacklist"), GROUP_DENIALS)
     return Flow(
         name=name,
         source_cluster=names[source],
@@ -94,19 +84,21 @@ def flow_of(source: str, target: str, names: Mapping[str, str], keys: PropertyKe
         topics=_selection(own, ("topics",), ("topics.exclude", "topics.blacklist"), TOPIC_DENIALS, back),
         job=names[target],
         rename=rename,
-        start=StartAt("latest" if (reset or "").lower() == "latest" else "earliest"),
+        start=Latest() if (reset or "").lower() == "latest" else Earliest(),
         configs=_configs(own),
         replication=own.copies("replication.factor"),
-        groups=Groups(
-            _selection(own, ("groups",), ("groups.exclude", "groups.blacklist"), GROUP_DENIALS),
-            own.flag(False, "sync.group.offsets.enabled"),
-            Groups().every_ms if groups_every is None else groups_every,
+        groups=GroupsSpec(
+            groups.include,
+            groups.exclude,
+            groups.default_exclude,
+            sync=own.flag(False, "sync.group.offsets.enabled"),
+            every_ms=GroupsSpec().every_ms if groups_every is None else groups_every,
         ),
         acls_sync=own.flag(True, "sync.topic.acls.enabled"),
         follow_every_ms=_every(own, "refresh.topics", 5_000),
         heartbeats_every_ms=_every(own, "emit.heartbeats", 1_000),
         checkpoints_every_ms=_every(own, "emit.checkpoints", 60_000),
-        origin_commits=OriginCommits(f"repl.{name}"),
+        origin_commits=OriginCommitsSpec(f"repl.{name}"),
     )
 
 
@@ -166,7 +158,7 @@ def _selection(
     return Selection(include, (*chosen, *more), default_exclude=usual)
 
 
-def _configs(own: PropertyKeys) -> Configs:
+def _configs(own: PropertyKeys) -> ConfigsSpec:
     every = (own.text("use.defaults.from") or "target").lower() == "source"
     exclude = []
     for regex in own.listed(*_CONFIGS_OUT) or ():
@@ -177,8 +169,8 @@ def _configs(own: PropertyKeys) -> Configs:
         if not re.fullmatch(r"[a-z.]+", plain):
             own.note(_CONFIGS_OUT, f"{regex} is a regex: name each setting in configs.exclude")
     if not own.flag(True, "sync.topic.configs.enabled"):
-        return Configs(ConfigSync.OFF)
-    return Configs(ConfigSync.ALL if every else ConfigSync.SET, tuple(exclude))
+        return ConfigsSpec("off")
+    return ConfigsSpec("all" if every else "set", tuple(exclude))
 
 
 def _every(own: PropertyKeys, duty: str, usual: int) -> int | None:

@@ -8,8 +8,8 @@ from planner.config.language.reader import ParsedRecord, ShapeReader
 from planner.config.validation import check_rules
 from planner.config.yaml_tree import documents
 from planner.model.diagnostic import Failure, Severity, error
-from planner.model.shapes import record_of
 from planner.model.topology import OperatorPolicy, Rule
+from runtime.contract.spec.shapes import record_of
 
 
 def load_rules(file: Path) -> tuple[Rule, ...]:

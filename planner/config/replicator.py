@@ -19,21 +19,8 @@ from planner.config.connect import (
 )
 from planner.config.connectors import Connector, connectors_of
 from planner.model.diagnostic import Failure, SourceLocation, error
-from planner.model.topology import (
-    Cluster,
-    Configs,
-    ConfigSync,
-    Flow,
-    Groups,
-    Internal,
-    Job,
-    OriginCommits,
-    Provenance,
-    Selection,
-    StartAt,
-    Timestamps,
-    Topology,
-)
+from planner.model.topology import Cluster, Flow, Internal, Job, Provenance, Selection, Timestamps, Topology
+from runtime.contract.spec.flow import ConfigsSpec, Earliest, GroupsSpec, Latest, OriginCommitsSpec
 from runtime.contract.spec.rename import SAME_NAME, Rename, Table, Template
 
 _BYTES = "records are copied byte for byte and never converted"
@@ -127,12 +114,12 @@ def flow_of(connector: Connector, name: str, source: str, destination: str) -> F
         topics=topics,
         rename=_rename(keys, topics),
         provenance=_provenance(keys),
-        start=StartAt("latest" if keys.text("src.consumer.auto.offset.reset") == "latest" else "earliest"),
-        configs=Configs(ConfigSync.SET if keys.flag(True, "topic.config.sync") else ConfigSync.OFF),
+        start=Latest() if keys.text("src.consumer.auto.offset.reset") == "latest" else Earliest(),
+        configs=ConfigsSpec("set" if keys.flag(True, "topic.config.sync") else "off"),
         replication=keys.copies("dest.topic.replication.factor"),
         groups=_groups(keys),
         follow_every_ms=_follow(keys),
-        origin_commits=OriginCommits(group) if keys.flag(True, "offset.topic.commit") else None,
+        origin_commits=OriginCommitsSpec(group) if keys.flag(True, "offset.topic.commit") else None,
     )
 
 
@@ -162,7 +149,7 @@ def _rename(keys: PropertyKeys, topics: Selection) -> Rename:
         return SAME_NAME if rename == SAME_NAME else rename
     named = keys.listed("topic.whitelist") or ()
     if len(named) == 1 and len(topics.include) == 1:
-        return Table(((named[0], text),))
+        return Table({named[0]: text})
     keys.note(
         key,
         f"without ${{topic}}, all topics would be copied into {text}, which has no inverse:"
@@ -180,10 +167,10 @@ def _provenance(keys: PropertyKeys) -> Provenance:
             " repl failback copy back what is missing there",
             loss=enabled,
         )
-    return Provenance.HEADERS if enabled else Provenance.AUTO
+    return "headers" if enabled else "auto"
 
 
-def _groups(keys: PropertyKeys) -> Groups:
+def _groups(keys: PropertyKeys) -> GroupsSpec:
     """Zero translator tasks switch the translation off. Any other number is no setting here."""
     tasks = keys.text("offset.translator.tasks.max")
     if tasks is not None and tasks not in ("0", "-1"):
@@ -191,7 +178,7 @@ def _groups(keys: PropertyKeys) -> Groups:
             "offset.translator.tasks.max", "the driver translates, without tasks of its own", loss=False
         )
     every = keys.milliseconds("offset.translator.batch.period.ms")
-    return Groups(sync=tasks != "0", every_ms=every or Groups().every_ms)
+    return GroupsSpec(sync=tasks != "0", every_ms=every or GroupsSpec().every_ms)
 
 
 def _follow(keys: PropertyKeys) -> int | None:

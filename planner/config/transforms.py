@@ -7,9 +7,8 @@ from pathlib import PurePath
 from planner.config.language.reader import ParsedRecord
 from planner.model.diagnostic import Diagnostic, SourceLocation, error
 from planner.model.topology import SecretRef, looks_secret
-from planner.model.topology.transforms import Format, RecordFormat
 from runtime.contract.client.keys import token_endpoint_problem
-from runtime.contract.spec.transform import VALUE, overlapping
+from runtime.contract.spec.transform import VALUE, FormatSpec, overlapping
 
 _CODE = "transform"
 _FIELD = f"{VALUE}."
@@ -22,8 +21,8 @@ _REGISTRY_KEYS = (
     "ssl.key.location",
     "ssl.key.password",
 )
-_WITH_REGISTRY = (RecordFormat.AVRO, RecordFormat.PROTOBUF)
-_WITH_FIELDS = (RecordFormat.JSON, RecordFormat.AVRO, RecordFormat.PROTOBUF)
+_WITH_REGISTRY = ("avro", "protobuf")
+_WITH_FIELDS = ("json", "avro", "protobuf")
 
 
 def check_transform(transform: ParsedRecord) -> Iterable[Diagnostic]:
@@ -56,55 +55,55 @@ def check_transform(transform: ParsedRecord) -> Iterable[Diagnostic]:
         yield _error(f"set and drop: {what}", "name each field once", transform.place("drop"))
 
 
-def _format(written: object) -> Format:
+def _format(written: object) -> FormatSpec:
     if not isinstance(written, ParsedRecord):
-        return Format()
+        return FormatSpec()
     schema = written.get("schema")
     named = schema.get("file") if isinstance(schema, ParsedRecord) else schema
-    return Format(written.get("format") or RecordFormat.BINARY, named)
+    return FormatSpec(written.get("format") or "binary", named)
 
 
-def _format_problems(name: str, form: Format, place: SourceLocation) -> Iterable[Diagnostic]:
+def _format_problems(name: str, form: FormatSpec, place: SourceLocation) -> Iterable[Diagnostic]:
     if form.format in _WITH_FIELDS and not form.schema:
         ways = {
-            RecordFormat.JSON: 'add the fields that expressions read: schema: "id BIGINT, email STRING"',
-            RecordFormat.AVRO: "add the schema of the values: schema: {file: customer.avsc}",
-            RecordFormat.PROTOBUF: f"add the descriptors of the values: {_DESCRIPTOR}",
+            "json": 'add the fields that expressions read: schema: "id BIGINT, email STRING"',
+            "avro": "add the schema of the values: schema: {file: customer.avsc}",
+            "protobuf": f"add the descriptors of the values: {_DESCRIPTOR}",
         }
-        yield _error(f"{name}: format {form.format.value} needs a schema", ways[form.format], place)
+        yield _error(f"{name}: format {form.format} needs a schema", ways[form.format], place)
     elif form.format not in _WITH_FIELDS and form.schema:
         yield _error(
-            f"{name}: format {form.format.value} has no schema", "leave it out, or write format: json", place
+            f"{name}: format {form.format} has no schema", "leave it out, or write format: json", place
         )
 
 
-def _message_problems(name: str, form: Format, written: object) -> Iterable[Diagnostic]:
+def _message_problems(name: str, form: FormatSpec, written: object) -> Iterable[Diagnostic]:
     """Yields an error where a format and the message of its schema do not fit."""
     schema = written.get("schema") if isinstance(written, ParsedRecord) else None
     if not isinstance(schema, ParsedRecord):
         return
     message = schema.get("message")
-    if form.format is RecordFormat.PROTOBUF and message is None:
+    if form.format == "protobuf" and message is None:
         yield _error(
             f"{name}: the schema of format protobuf names no message",
             f"add the full name of the message: {_DESCRIPTOR}",
             schema.source,
         )
-    elif form.format is not RecordFormat.PROTOBUF and message is not None:
+    elif form.format != "protobuf" and message is not None:
         yield _error(
-            f"{name}: format {form.format.value} has no message",
+            f"{name}: format {form.format} has no message",
             "leave it out, or write format: protobuf",
             schema.place("message"),
         )
 
 
-def _registry_problems(name: str, form: Format, written: object) -> Iterable[Diagnostic]:
+def _registry_problems(name: str, form: FormatSpec, written: object) -> Iterable[Diagnostic]:
     registry = written.get("registry") if isinstance(written, ParsedRecord) else None
     if not isinstance(registry, ParsedRecord):
         return
     if form.format not in _WITH_REGISTRY:
         yield _error(
-            f"{name}: format {form.format.value} has no registry",
+            f"{name}: format {form.format} has no registry",
             "leave it out, or write format: avro or protobuf",
             registry.source,
         )
@@ -135,7 +134,7 @@ def _registry_problems(name: str, form: Format, written: object) -> Iterable[Dia
         yield _error(f"{name}: the url of the registry {problem[0]}", problem[1], registry.place("url"))
 
 
-def _path_problem(key: str, path: str, form: RecordFormat) -> tuple[str, str] | None:
+def _path_problem(key: str, path: str, form: str) -> tuple[str, str] | None:
     """Returns what is wrong with a path of `set` or `drop`, and the way out."""
     if path == "key" or path.startswith("key."):
         return (
@@ -151,7 +150,7 @@ def _path_problem(key: str, path: str, form: RecordFormat) -> tuple[str, str] | 
     way_out = (
         "write set: {value: …} for the whole value, or value: {format: json, schema: …} for fields of it"
     )
-    return f"{key}: {path} can't be changed: a value of format {form.value} has no fields", way_out
+    return f"{key}: {path} can't be changed: a value of format {form} has no fields", way_out
 
 
 def _place(transform: ParsedRecord, *keys: str) -> SourceLocation:

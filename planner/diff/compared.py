@@ -10,7 +10,7 @@ from planner.model.address import Address
 from planner.model.change import Action, Change
 from planner.model.desired import Declared, Desired, DesiredFlow, MirroredBy, QuarantineOf
 from planner.model.observed import Observed, ObservedCluster, RegistryEntry, Unreachable
-from planner.model.topology import ENDED
+from runtime.contract.spec.flow import ENDED
 
 OUTSIDE = "changed outside the topology"
 DELETED = "deleted outside the topology"

@@ -7,14 +7,18 @@ The type decides how two values are compared (planner.diff.compare) and how a va
 from collections.abc import Callable, Iterator, Mapping
 from enum import Enum, auto
 from operator import attrgetter
-from typing import Any
+from typing import Any, get_type_hints
 
 import msgspec
 from msgspec import Struct
 
 from planner.model.change import Path
 from planner.model.observed import BEFORE, CONFIG
-from planner.model.shapes import (
+from planner.model.topology import BYTE_RATES, QUOTA_KEYS, Flow
+from planner.model.topology.quotas import NO_LIMIT
+from runtime.contract.spec.files import FilesSpec, LinesSpec
+from runtime.contract.spec.jobspec import CopySettings, FlowSpec, JobSpec
+from runtime.contract.spec.shapes import (
     DurationShape,
     ListShape,
     OffOrShape,
@@ -23,10 +27,6 @@ from planner.model.shapes import (
     RecordShape,
     record_of,
 )
-from planner.model.topology import BYTE_RATES, QUOTA_KEYS, Flow
-from planner.model.topology.quotas import NO_LIMIT
-from runtime.contract.spec.files import FilesSpec, LinesSpec
-from runtime.contract.spec.jobspec import CopySettings, FlowSpec, JobSpec
 
 
 class FieldType(Enum):
@@ -103,7 +103,11 @@ def _field(
 
 # The attributes of a FlowSpec that have another name in the topology's Flow.
 _IN_THE_TOPOLOGY = {"source": "source_cluster", "destination": "destination_cluster"}
-_SELECTIONS = ("groups.selection.", "groups.select.")
+# What a plan shows first of a flow; the others follow as they are declared.
+_FIRST = (
+    *("source", "destination", "topics", "rename", "provenance", "native_only", "shared"),
+    *("start", "restart_from", "state", "reverse_of", "promoted"),
+)
 _TYPE_OF_SHAPE = {DurationShape: FieldType.DURATION, RateShape: FieldType.RATE, ListShape: FieldType.PATTERNS}
 _TYPE_OF_CONVERTER = {"rename": FieldType.RENAME, "start": FieldType.START}
 
@@ -180,8 +184,10 @@ def _flow_fields() -> Iterator[Field]:
     says how it is shown.
     """
     keys = {attribute: (name, key, off) for attribute, name, key, off in _keys(record_of(Flow))}
-    for attribute in _attributes(FlowSpec):
-        declared = _IN_THE_TOPOLOGY.get(attribute, attribute).replace(*_SELECTIONS)
+    order = {name: at for at, name in enumerate(_FIRST)}
+    attributes = _attributes(FlowSpec)
+    for attribute in sorted(attributes, key=lambda name: order.get(name.split(".")[0], len(order))):
+        declared = _IN_THE_TOPOLOGY.get(attribute, attribute)
         if declared == "name":
             continue  # two flows of another name are not compared
         if attribute in _READ:
@@ -221,11 +227,13 @@ def _keys(
 
 def _attributes(spec: type[msgspec.Struct]) -> Iterator[str]:
     """Yields the attributes of a spec in their order, those of its parts with a dot."""
-    for one in msgspec.structs.fields(spec):
-        if isinstance(one.type, type) and issubclass(one.type, msgspec.Struct):
-            yield from (f"{one.name}.{inner}" for inner in _attributes(one.type))
+    for name, kind in get_type_hints(spec).items():
+        if name not in spec.__struct_fields__:
+            continue
+        if isinstance(kind, type) and issubclass(kind, msgspec.Struct):
+            yield from (f"{name}.{inner}" for inner in _attributes(kind))
         else:
-            yield one.name
+            yield name
 
 
 FLOW = tuple(_flow_fields())

@@ -36,8 +36,8 @@ from planner.model.address import Kind, flow_address
 from planner.model.change import Action, Change, FieldChange, Value
 from planner.model.desired import Desired, DesiredFlow, DesiredJob
 from planner.model.observed import Observed, RegistryEntry
-from planner.model.topology import ENDED, RUNNING
-from runtime.contract.spec.jobspec import AtOffsets, FlowSpec
+from runtime.contract.spec.flow import ENDED, RUNNING, AtOffsets
+from runtime.contract.spec.jobspec import FlowSpec
 from runtime.contract.spec.selection import NamePatterns
 
 RESUMES = "if it comes back it resumes from its ledger: nothing is lost or copied twice"
@@ -334,7 +334,7 @@ def _left_behind(flow: str, job: str, known_jobs: DestinationJobs) -> tuple[str,
         )
     spec = live.flow(flow) if live is not None else None
     if spec is not None and spec.groups.sync:
-        which = ", ".join(spec.groups.selection.include)
+        which = ", ".join(spec.groups.include)
         notes.append(f"offsets of the consumer groups {which} are no longer translated")
     return tuple(notes)
 

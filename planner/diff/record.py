@@ -188,8 +188,8 @@ def _whole(value: object) -> object:
             tag = value.__struct_config__.tag
             return fields if tag is None else {"type": tag, **fields}
         case dict():
-            return {key: _whole(one) for key, one in value.items()}
-        case list():
+            return {str(key): _whole(part) for key, part in value.items()}
+        case list() | tuple():
             return [_whole(one) for one in value]
         case _:
             return value

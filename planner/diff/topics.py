@@ -57,7 +57,7 @@ from planner.model.observed import (
     ObservedTopic,
     RegistryEntry,
 )
-from planner.model.topology import Flow, FlowState, OnRemove, OnSourceDelete
+from planner.model.topology import Flow, OnRemove
 
 RESTORED = "restored after the failback"
 
@@ -385,7 +385,7 @@ def _mirror(
     source = f"{entry.spec.get(SOURCE_CLUSTER, flow.source_cluster)}/{entry.spec.get(SOURCE_TOPIC, '')}"
     if not _source_is_gone(entry, leaving, flow):
         return Change(entry.address, Action.FORGET, f"flow.{flow.name} no longer selects {source}; it stays")
-    if flow.on_source_delete is OnSourceDelete.DELETE and flow.state is FlowState.ACTIVE:
+    if flow.on_source_delete == "delete" and flow.state == "active":
         why = f"{source} was deleted; on_source_delete: delete of flow.{flow.name}"
         return _delete(entry, live, cluster, why)
     return Change(entry.address, Action.FORGET, f"{source} was deleted; the mirror stays")

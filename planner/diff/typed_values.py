@@ -6,7 +6,7 @@ from the specs that jobs run by.
 """
 
 from collections.abc import Iterable, Mapping
-from typing import Any, assert_never
+from typing import Any, TypeVar, assert_never
 
 import msgspec
 from msgspec.structs import replace
@@ -19,7 +19,18 @@ from planner.model.desired import Declared, DesiredTopic, MirroredBy, Quarantine
 from planner.model.observed import ConfigSource, ConfigValue, ObservedTopic, RegistryEntry
 from planner.model.topology import looks_secret
 from runtime.contract.spec import jobspec
+from runtime.contract.spec.flow import (
+    AtOffsets,
+    AtTimestamp,
+    Earliest,
+    GroupsSpec,
+    Latest,
+    OriginCommitsSpec,
+    Start,
+)
 from runtime.contract.spec.jobspec import FlowSpec, JobSpec, LaunchSpec
+from runtime.contract.spec.rename import Match, Rename, Table, Template
+from runtime.contract.spec.selection import SelectionSpec
 from runtime.contract.spec.transform import FormatSpec, TransformSpec
 
 PARTITIONS: Path = ("partitions",)
@@ -121,6 +132,7 @@ def _topic_setting(
 
 
 Values = dict[str, Value]
+S = TypeVar("S", bound=SelectionSpec)
 
 
 def flow_values(flow: FlowSpec) -> Values:
@@ -181,7 +193,7 @@ _SUMMED_UP = frozenset(f"groups.{part}" for part in ("include", "exclude", "ever
 # What a flow with files does not do is not shown of it.
 _BETWEEN_CLUSTERS = frozenset({"rename", "provenance", "configs.sync", "follow", "heartbeats", "checkpoints"})
 _OF_TOPICS = frozenset({"topics.include", "topics.exclude", "topics.default_exclude", "start"})
-_USUAL_FLOW = FlowSpec(name="", source="", destination="", topics=jobspec.SelectionSpec(include=[]))
+_USUAL_FLOW = FlowSpec(name="", source="", destination="", topics=SelectionSpec(include=()))
 _USUAL_JOB = JobSpec(job="", topology="", destination="", clusters={}, flows=[])
 _SHOWN_OF_JOB = ("launcher", "master", "memory", "slots", "metrics", "flows")
 
@@ -214,11 +226,11 @@ def new_job_values(spec: JobSpec) -> Values:
     }
 
 
-def groups_value(groups: jobspec.GroupsSpec) -> Value:
+def groups_value(groups: GroupsSpec) -> Value:
     """Returns what a flow does with consumer groups as one value, for a new flow."""
     return {
-        "include": tuple(groups.selection.include),
-        "exclude": tuple(groups.selection.exclude),
+        "include": groups.include,
+        "exclude": groups.exclude,
         "every": groups.every_ms,
         "mode": groups.mode,
         "sync": groups.sync,
@@ -242,7 +254,7 @@ def _sorted_job(spec: JobSpec) -> JobSpec:
             topics=_sorted_selection(flow.topics),
             promoted=_sorted(flow.promoted),
             configs=replace(flow.configs, exclude=_sorted(flow.configs.exclude)),
-            groups=replace(flow.groups, selection=_sorted_selection(flow.groups.selection)),
+            groups=_sorted_selection(flow.groups),
         )
         for flow in spec.flows
     ]
@@ -257,12 +269,12 @@ def _sorted_job(spec: JobSpec) -> JobSpec:
     return replace(spec, flows=flows, routes=routes)
 
 
-def _sorted_selection(selection: jobspec.SelectionSpec) -> jobspec.SelectionSpec:
+def _sorted_selection(selection: S) -> S:
     return replace(selection, include=_sorted(selection.include), exclude=_sorted(selection.exclude))
 
 
-def _sorted(patterns: Iterable[str]) -> list[str]:
-    return sorted(set(patterns))
+def _sorted(patterns: Iterable[str]) -> tuple[str, ...]:
+    return tuple(sorted(set(patterns)))
 
 
 def _values(declared: Iterable[Field], spec: object) -> Values:
@@ -304,11 +316,11 @@ def _plain(value: Any) -> Value:
             return tuple(value)
         case Mapping():
             return {key: _plain(one) for key, one in sorted(value.items())}
-        case jobspec.TemplateRule() | jobspec.MatchRule() | jobspec.TableRule():
+        case Template() | Match() | Table():
             return _rename(value)
-        case jobspec.Earliest() | jobspec.Latest() | jobspec.AtTimestamp() | jobspec.AtOffsets():
+        case Earliest() | Latest() | AtTimestamp() | AtOffsets():
             return _start(value)
-        case jobspec.OriginCommitsSpec(group=group, every_ms=every_ms):
+        case OriginCommitsSpec(group=group, every_ms=every_ms):
             return {"group": group, "every": every_ms}
         case TransformSpec():
             return _transform(value)
@@ -329,7 +341,7 @@ def _transform(transform: TransformSpec) -> Value:
         found["drop"] = tuple(transform.drop)
     if transform.where is not None:
         found["where"] = transform.where
-    if transform.on_filtered != "skip":
+    if transform.on_filtered == "tombstone":
         found["on_filtered"] = transform.on_filtered
     if transform.quarantines:
         found["on_bad_record"] = transform.on_bad_record
@@ -344,23 +356,28 @@ def _format(form: FormatSpec) -> str:
     return f"{form.format} by the registry {form.registry.url}{client}"
 
 
-def _rename(rule: jobspec.RenameRule) -> Value:
+def _rename(rule: Rename) -> Value:
     match rule:
-        case jobspec.TemplateRule(text=text):
+        case Template(text=text):
             return text
-        case jobspec.MatchRule(match=pattern, to=to):
+        case Match(match=pattern, to=to):
             return {"match": pattern, "to": to}
-        case jobspec.TableRule(names=names):
+        case Table(names=names):
             return {"table": dict(sorted(names.items()))}
 
 
-def _start(start: jobspec.Start) -> Value:
+def _start(start: Start) -> Value:
     match start:
-        case jobspec.Earliest():
+        case Earliest():
             return "earliest"
-        case jobspec.Latest():
+        case Latest():
             return "latest"
-        case jobspec.AtTimestamp(timestamp_ms=at_ms):
+        case AtTimestamp(timestamp_ms=at_ms):
             return {"timestamp": at_ms}
-        case jobspec.AtOffsets(offsets=offsets):
-            return {"offsets": {topic: dict(found) for topic, found in sorted(offsets.items())}}
+        case AtOffsets(offsets=offsets):
+            return {
+                "offsets": {
+                    topic: {str(partition): offset for partition, offset in sorted(partitions.items())}
+                    for topic, partitions in sorted(offsets.items())
+                }
+            }

@@ -16,6 +16,7 @@ from functools import partial
 from itertools import count
 
 from confluent_kafka import KafkaException, TopicPartition
+from msgspec import structs
 
 from planner.drill.rehearsal import DrillRequest, now
 from planner.drill.replica import Progress
@@ -40,7 +41,7 @@ from planner.kafka import ClusterEndpoint, run_at
 from planner.kafka.librdkafka import client_settings, consumer, explain
 from planner.model.diagnostic import ExitCode, Failure, error
 from planner.model.drill import CanaryFigures, Scenario
-from planner.model.topology import Flow, FlowState, Topology
+from planner.model.topology import Flow, Topology
 from planner.observe.disk_space import disk_space, too_little, unknown_space
 from planner.observe.rights import missing_on_existing, missing_rights
 from planner.workflows.observing import endpoints_of
@@ -339,7 +340,7 @@ class CanaryDrill:
             one.promise_group(run)
 
     def _promoted(self) -> Topology:
-        flows = {name: replace(one, state=FlowState.PROMOTED) for name, one in self._scratch.flows.items()}
+        flows = {name: structs.replace(one, state="promoted") for name, one in self._scratch.flows.items()}
         return replace(self._scratch, flows=flows)
 
     def _remove(self, run: ScenarioRecord, problems: list[str]) -> None:

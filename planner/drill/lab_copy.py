@@ -10,6 +10,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import NamedTuple
 
+from msgspec import structs
+
 from planner.graph.acl_protection import job_principal
 from planner.graph.lints.transforms import changed_fields_of
 from planner.model.topology import (
@@ -18,12 +20,10 @@ from planner.model.topology import (
     Flow,
     Job,
     JobRightsMode,
-    Protect,
     SecretRef,
     Setting,
     Topic,
     Topology,
-    Transform,
     secret_variable,
 )
 from planner.workflows.lab import (
@@ -38,6 +38,7 @@ from planner.workflows.lab import (
     Security,
 )
 from runtime.contract.client.keys import CREDENTIALS, LOCATIONS
+from runtime.contract.spec.transform import TransformSpec
 
 OTHER = "drill-other"  # a login that is not the job's
 JOB = "repl-job"  # the job's login where the lab can't have the declared one
@@ -152,7 +153,7 @@ def scaled_down(topology: Topology, by_registry: Collection[str] = ()) -> tuple[
 
 
 def _flow(flow: Flow, brokers: int, by_registry: Collection[str]) -> Flow:
-    return replace(
+    return structs.replace(
         flow,
         replication=_replication(flow.replication, brokers),
         transform=flow.transform if flow.name in by_registry else _without_registry(flow.transform),
@@ -262,7 +263,7 @@ def login_variables(cluster: str, lab: Collection[str]) -> dict[str, str]:
 def needs_authorizer(topology: Topology) -> bool:
     """Returns whether brokers need an authorizer for what the topology declares."""
     flows = topology.flows.values()
-    return bool(topology.acls) or any(one.protect is not Protect.OFF or one.acls_sync for one in flows)
+    return bool(topology.acls) or any(one.protect != "off" or one.acls_sync for one in flows)
 
 
 def _mechanism(client: Mapping[str, Setting]) -> str:
@@ -308,13 +309,13 @@ def _in_sync(declared: int, replication: int | None, brokers: int) -> int:
     return max(1, declared - (wanted - min(wanted, brokers)))
 
 
-def _without_registry(transform: Transform | None) -> Transform | None:
+def _without_registry(transform: TransformSpec | None) -> TransformSpec | None:
     if transform is None:
         return None
-    return replace(
+    return structs.replace(
         transform,
-        key=replace(transform.key, registry=None),
-        value=replace(transform.value, registry=None),
+        key=structs.replace(transform.key, registry=None),
+        value=structs.replace(transform.value, registry=None),
     )
 
 

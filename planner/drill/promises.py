@@ -4,8 +4,9 @@ import json
 from collections import Counter
 from collections.abc import Callable, Iterable
 from contextlib import suppress
-from dataclasses import replace
 from functools import partial
+
+from msgspec import structs
 
 from planner.drill import rules
 from planner.drill.lab_copy import OTHER
@@ -14,7 +15,7 @@ from planner.drill.scenario_record import DrillAborted, ScenarioRecord
 from planner.drill.scenario_run import DrillGroup, ScenarioRun, printed
 from planner.graph.job_rights import JobRight
 from planner.graph.routes import reason_not_synced
-from planner.model.topology import RUNNING
+from runtime.contract.spec.flow import RUNNING
 
 
 def rpo(run: ScenarioRecord, most: int | None) -> bool:
@@ -121,7 +122,7 @@ def rights(run: ScenarioRun, clusters: Iterable[str] = (), *, failback: bool = F
     for route in run.routes(*clusters):
         flow, one = run.replica.topology.flows[route.flow], route
         if failback:
-            flow, one = replace(flow, transform=None), route.turned()
+            flow, one = structs.replace(flow, transform=None), route.turned()
         for cluster, found in rules.rights_needed(flow, [one]).items():
             needed.setdefault(cluster, []).extend(found)
     kept = True

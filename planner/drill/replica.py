@@ -26,7 +26,7 @@ from planner.drill.lab_copy import (
 from planner.drill.link import DrillLink
 from planner.drill.load.records import LoadedTopic, load_of
 from planner.graph.replication_graph import ReplicationGraph, replication_graph_of, replication_loops
-from planner.model.topology import RUNNING, Flow, Topology
+from planner.model.topology import Flow, Topology
 from planner.render.topology import topology_yaml
 from planner.workflows.lab import (
     ADMIN,
@@ -41,6 +41,7 @@ from planner.workflows.lab import (
 from planner.workflows.rules import POLICY
 from planner.workflows.topology import HOME, kill_all_below, processes_below
 from runtime.contract.client.secrets import JOB_VARIABLES
+from runtime.contract.spec.flow import RUNNING
 
 Progress = Callable[[str], None]
 

@@ -28,7 +28,7 @@ from planner.graph.job_rights import (
     rights_at_source,
 )
 from planner.kafka import ClusterEndpoint, run_at
-from planner.model.topology import Flow, Protect
+from planner.model.topology import Flow
 from planner.observe.rights import refused_writes
 from runtime.contract.spec.acls import AclRule
 from runtime.contract.spec.selection import written_out
@@ -45,7 +45,7 @@ _ANY: Any = None  # as a name and a host, which librdkafka then does not filter 
 def protected_routes(replica: Replica, routes: Iterable[DrillRoute]) -> list[DrillRoute]:
     """Returns those of the routes whose mirrors only the job may write."""
     flows = replica.topology.flows
-    return [one for one in routes if flows[one.flow].protect is Protect.ACL and not one.shared]
+    return [one for one in routes if flows[one.flow].protect == "acl" and not one.shared]
 
 
 def synced_routes(replica: Replica, routes: Iterable[DrillRoute]) -> list[DrillRoute]:

@@ -25,7 +25,6 @@ from planner.drill.traffic import (
 )
 from planner.graph.routes import reason_not_synced
 from planner.model.drill import Scenario, Step
-from planner.model.topology import FlowState
 from planner.workflows.audit.reading import OffsetsRequest, offsets
 from planner.workflows.audit.replication_status import ReplicationStatusRequest, status
 from runtime.contract.records.group_records import CheckpointState
@@ -393,7 +392,7 @@ class ScenarioRun(ScenarioRecord):
         active = {
             name: flow
             for name, flow in {**self.replica.flows(), **into_files}.items()
-            if flow.state is FlowState.ACTIVE and (not clusters or flow.source_cluster in clusters)
+            if flow.state == "active" and (not clusters or flow.source_cluster in clusters)
         }
         where = f" out of {', '.join(clusters)}" if clusters else ""
         self.until(lambda: self._is_copied(active), f"the flows{where} did not catch up")

@@ -16,6 +16,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from confluent_kafka import ConsumerGroupTopicPartitions, KafkaError, KafkaException
+from msgspec import structs
 
 from planner.apply.context import LaunchFailed
 from planner.diff.differ import declaring_nothing
@@ -26,21 +27,7 @@ from planner.kafka.log import LogWriter, TopicRecord, compacted, read
 from planner.model.diagnostic import ExitCode, Failure, error
 from planner.model.plan import Plan
 from planner.model.step import Result, Step
-from planner.model.topology import (
-    RUNNING,
-    Configs,
-    Flow,
-    FlowState,
-    Groups,
-    Job,
-    OnRemove,
-    Policies,
-    Protect,
-    Selection,
-    Topic,
-    Topology,
-)
-from planner.model.topology.transforms import EARLIEST
+from planner.model.topology import Flow, Job, OnRemove, Policies, Selection, Topic, Topology
 from planner.plan.steps.jobs import StopJob
 from planner.plan.steps.registry import Disown
 from planner.plan.steps.topics import DeleteTopic
@@ -54,6 +41,7 @@ from runtime.contract.records import job_status, ledger, provenance
 from runtime.contract.records.group_records import decode_checkpoint_key
 from runtime.contract.records.ledger import UnreadableRecord
 from runtime.contract.spec import naming
+from runtime.contract.spec.flow import RUNNING, ConfigsSpec, Earliest, GroupsSpec
 from runtime.contract.spec.jobspec import LaunchSpec
 from runtime.contract.spec.rename import SAME_NAME
 from runtime.contract.spec.route import CompiledRoute
@@ -111,7 +99,7 @@ class ScratchRun:
 
 def canary_flows(topology: Topology) -> list[Flow]:
     """Returns the flows that a live drill copies beside: the active ones between clusters, by name."""
-    return [flow for _, flow in sorted(topology.flows.items()) if flow.state is FlowState.ACTIVE]
+    return [flow for _, flow in sorted(topology.flows.items()) if flow.state == "active"]
 
 
 def scratch_topology(topology: Topology, run: ScratchRun) -> Topology:
@@ -154,7 +142,7 @@ def scratch_topology(topology: Topology, run: ScratchRun) -> Topology:
 
 def _copy(flow: Flow, run: ScratchRun) -> Flow:
     only = Selection(include=(run.topic(flow.name).replace(".", r"\."),))
-    return replace(
+    return structs.replace(
         flow,
         name=run.flow(flow.name),
         topics=only,
@@ -162,13 +150,13 @@ def _copy(flow: Flow, run: ScratchRun) -> Flow:
         reverse_of=None,
         restart_from=None,
         rename=SAME_NAME,
-        start=EARLIEST,
-        configs=Configs(),
+        start=Earliest(),
+        configs=ConfigsSpec(),
         replication=None,
-        groups=Groups(select=only, every_ms=1_000),
+        groups=GroupsSpec(only.include, every_ms=1_000),
         acls_sync=False,
         quotas_sync=False,
-        protect=Protect.OFF,
+        protect="off",
         rate_limit=RATE_LIMIT,
         heartbeats_every_ms=None,
         checkpoints_every_ms=None,

@@ -25,7 +25,7 @@ from planner.model.address import Kind
 from planner.model.desired import DesiredAcl, MirroredBy
 from planner.model.diagnostic import Diagnostic, warning
 from planner.model.observed import Observed, ObservedCluster, RegistryEntry, acl_rule
-from planner.model.topology import AclRule, Cluster, Flow, OnRemove, Protect
+from planner.model.topology import AclRule, Cluster, Flow, OnRemove
 from runtime.contract.spec.acls import (
     EVERY_TOPIC,
     EVERYONE,
@@ -53,7 +53,7 @@ def protection(
     protected = [
         flow
         for _, flow in sorted(graph.topology.flows.items())
-        if flow.protect is Protect.ACL and graph.copied.is_running(flow.name)
+        if flow.protect == "acl" and graph.copied.is_running(flow.name)
     ]
     for name in sorted({flow.destination_cluster for flow in protected}):
         cluster = observed.reachable(name)

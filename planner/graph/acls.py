@@ -15,7 +15,7 @@ from planner.model.address import Kind
 from planner.model.desired import Declared, DesiredAcl, MirroredBy
 from planner.model.diagnostic import Diagnostic, warning
 from planner.model.observed import Observed
-from planner.model.topology import AclRule, Flow, Protect
+from planner.model.topology import AclRule, Flow
 from runtime.contract.spec.acls import AclMirror
 
 
@@ -44,7 +44,7 @@ def acls_known(flow: Flow, observed: Observed) -> bool:
     needed = set()
     if flow.acls_sync:
         needed.add(flow.source_cluster)
-    if flow.protect is Protect.ACL:
+    if flow.protect == "acl":
         needed.add(flow.destination_cluster)
     clusters = [observed.reachable(name) for name in needed]
     return all(cluster is not None and "acls" not in cluster.unreadable for cluster in clusters)

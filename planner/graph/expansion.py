@@ -32,7 +32,7 @@ from planner.model.address import Kind, flow_address, topic_address
 from planner.model.desired import Desired, DesiredAcl, MirroredBy
 from planner.model.diagnostic import Diagnostic
 from planner.model.observed import DECLARED, Observed, ObservedCluster
-from planner.model.topology import ConfigSync, OnRemove, Protect, Provenance, Topology
+from planner.model.topology import OnRemove, Topology
 from runtime.contract.spec.route import is_reserved
 from runtime.contract.spec.topic_settings import ALWAYS
 
@@ -92,11 +92,11 @@ def _cluster(name: str, graph: ReplicationGraph) -> ClusterReadRequest:
                 topics.add(node.topic)
         quarantine = quarantine_nodes(graph, [edge])
         topics.update(node.topic for node in quarantine if node.cluster == name)
-        if edge.source.cluster == name and graph.flow(edge.flow).configs.sync is ConfigSync.ALL:
+        if edge.source.cluster == name and graph.flow(edge.flow).configs.sync == "all":
             every_key.add(edge.source.topic)
     acls = any(acl.rule.cluster == name for acl in graph.topology.acls) or any(
         (flow.acls_sync and name in (flow.source_cluster, flow.destination_cluster))
-        or (flow.protect is Protect.ACL and flow.destination_cluster == name)
+        or (flow.protect == "acl" and flow.destination_cluster == name)
         for flow in flows
     )
     declared = {key for topic in graph.topology.topics if topic.cluster == name for key in topic.config}
@@ -119,7 +119,7 @@ def _cluster(name: str, graph: ReplicationGraph) -> ClusterReadRequest:
             for flow in flows
         ),
         groups=frozenset(_groups(name, graph)),
-        denied_groups=any(flow.groups.select.default_exclude for flow in syncing),
+        denied_groups=any(flow.groups.default_exclude for flow in syncing),
         group_kinds=bool(syncing),
     )
 
@@ -259,7 +259,7 @@ def _with_clusters(
 
 
 def _unfiltered(topology: Topology) -> frozenset[str]:
-    return frozenset(flow.name for flow in topology.flows.values() if flow.provenance is Provenance.OFF)
+    return frozenset(flow.name for flow in topology.flows.values() if flow.provenance == "off")
 
 
 def _with_kept_acls(
@@ -296,7 +296,7 @@ def _unknown(graph: ReplicationGraph, observed: Observed) -> dict[str, str]:
             unknown[address] = f"{flow.source_cluster} unreachable"
         elif why := quotas_unknown(flow, observed):
             unknown[address] = why
-        elif flow.acls_sync or flow.protect.value != "off":
+        elif flow.acls_sync or flow.protect != "off":
             for cluster in (flow.source_cluster, flow.destination_cluster):
                 live = observed.reachable(cluster)
                 if live is not None and "acls" in live.unreadable and not acls_known(flow, observed):

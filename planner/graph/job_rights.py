@@ -8,7 +8,7 @@ from typing import Literal
 
 from msgspec import Struct
 
-from planner.model.topology import Flow, Protect
+from planner.model.topology import Flow
 from planner.model.topology.resources import KAFKA_CLUSTER
 from runtime.contract.spec.acls import EVERYONE, AclRule
 from runtime.contract.spec.naming import HEARTBEATS, INTERNAL_PREFIX
@@ -79,7 +79,7 @@ def rights_at_destination(flow: Flow, mirrors: Iterable[str]) -> Iterator[JobRig
     yield JobRight("TRANSACTIONAL_ID", TRANSACTIONS, "PREFIXED", "WRITE")
     if flow.groups.sync:
         yield JobRight("GROUP", EVERY, "LITERAL", "READ")
-    if flow.acls_sync or flow.protect is Protect.ACL:
+    if flow.acls_sync or flow.protect == "acl":
         yield JobRight("CLUSTER", KAFKA_CLUSTER, "LITERAL", "DESCRIBE")
         yield JobRight("CLUSTER", KAFKA_CLUSTER, "LITERAL", "ALTER")
 

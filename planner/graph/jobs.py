@@ -22,46 +22,36 @@ from planner.model.observed import Observed
 from planner.model.topology import (
     DEFAULT_EVERY_MS,
     DEFAULT_LOOK_MS,
-    RUNNING,
     Cluster,
     FileEndpoint,
     Flow,
     Job,
-    OnFiltered,
-    Protect,
-    Provenance,
     SecretRef,
-    Start,
-    StartAt,
-    StartAtOffsets,
-    StartAtTimestamp,
     Topology,
     looks_secret,
 )
 from runtime.contract.client.secrets import secret_settings
 from runtime.contract.spec import jobspec
 from runtime.contract.spec.files import CompactionSpec, FilesSpec, LinesSpec, plain_folder
+from runtime.contract.spec.flow import RUNNING, FlowSettings
 from runtime.contract.spec.jobspec import (
     ClusterSpec,
     FlowSpec,
-    GroupsSpec,
     InternalSpec,
     JobSpec,
     LaunchSpec,
     ProtectionSpec,
-    RouteSpec,
-    SelectionSpec,
+    ProvenanceMode,
     Setting,
 )
-from runtime.contract.spec.route import Route, RouteDecision, Router
+from runtime.contract.spec.route import RouteDecision, Router
 from runtime.contract.spec.selection import SelectionResult
-from runtime.contract.spec.transform import TransformSpec
 
 
 def flows_of(
     graph: ReplicationGraph,
     observed: Observed,
-    provenance: Mapping[str, Provenance],
+    provenance: Mapping[str, ProvenanceMode],
     native_only: frozenset[str],
     loops: Sequence[ReplicationLoop],
 ) -> tuple[DesiredFlow, ...]:
@@ -83,7 +73,7 @@ def flows_of(
                 flow=flow,
                 topics=topics,
                 hidden=tuple(sorted(graph.live.left_out.get((name, RouteDecision.DENIED), ()))),
-                provenance=_filter(flow, provenance[name], native_only).value,
+                provenance=_filter(flow, provenance[name], native_only),
                 provenance_reason=_reason(flow, provenance[name], native_only, loops),
                 selection_known=known,
                 native_only=name in native_only,
@@ -122,33 +112,33 @@ def _into_files(flow: Flow, graph: ReplicationGraph) -> DesiredFlow:
     )
 
 
-def _filter(flow: Flow, chosen: Provenance, native_only: frozenset[str]) -> Provenance:
+def _filter(flow: Flow, chosen: ProvenanceMode, native_only: frozenset[str]) -> ProvenanceMode:
     """Returns the provenance filter that the job uses.
 
     A flow that copies only native records must recognise the other records. A reverse flow must recognise
     records that came from its destination. Batch provenance is enough for both.
     """
     knows = flow.name in native_only or flow.reverse_of is not None
-    return Provenance.BATCH if chosen is Provenance.OFF and knows else chosen
+    return "batch" if chosen == "off" and knows else chosen
 
 
 def _reason(
-    flow: Flow, chosen: Provenance, native_only: frozenset[str], loops: Sequence[ReplicationLoop]
+    flow: Flow, chosen: ProvenanceMode, native_only: frozenset[str], loops: Sequence[ReplicationLoop]
 ) -> str:
     """Returns why `auto` chose this filter; "" if the topology names one."""
-    if flow.provenance is not Provenance.AUTO:
+    if flow.provenance != "auto":
         return ""
     source, destination = flow.source_cluster, flow.destination_cluster
     match chosen:
-        case Provenance.OFF | Provenance.BATCH if flow.reverse_of is not None:
+        case "off" | "batch" if flow.reverse_of is not None:
             return f"what came from {destination} is not copied back"
-        case Provenance.OFF if flow.name in native_only:
+        case "off" if flow.name in native_only:
             return f"only records that were produced at {source} are copied"
-        case Provenance.OFF:
+        case "off":
             return f"no flow copies these topics back to {source}"
-        case Provenance.BATCH:
+        case "batch":
             return f"{source} and {destination} copy topics to each other under one name"
-        case Provenance.HEADERS if any(one.longer and flow.name in one.flows for one in loops):
+        case "headers" if any(one.longer and flow.name in one.flows for one in loops):
             return "records can loop over more than two clusters"
         case _:
             return "a flow of the same loop needs headers"
@@ -266,7 +256,7 @@ def _spec(
         slots=0 if job.slots == "auto" else job.slots,
         launch=launch_spec(job),
         internal=_spec_of(InternalSpec, topology.internal),
-        routes=[_route(one, route_of(one, topology)) for _, one in sorted(topology.flows.items())],
+        routes=[route_of(flow, topology) for _, flow in sorted(topology.flows.items())],
         declared=_declared(destination, flows, topology, router),
         protection=_protection(topology.clusters.get(destination), flows),
     )
@@ -275,7 +265,7 @@ def _spec(
 def _protection(destination: Cluster | None, flows: Iterable[DesiredFlow]) -> ProtectionSpec | None:
     """Returns what the job must know to protect the mirror topics that it creates."""
     principal = job_principal(destination) if destination is not None else None
-    protects = any(one.flow.protect is Protect.ACL and one.flow.state in RUNNING for one in flows)
+    protects = any(one.flow.protect == "acl" and one.flow.state in RUNNING for one in flows)
     if destination is None or principal is None or not protects:
         return None
     return ProtectionSpec(principal=principal, open_without_rules=destination.allow_everyone_if_no_acl_found)
@@ -337,27 +327,22 @@ def _setting(key: str, value: str | SecretRef, source: SourceLocation | None, fo
 
 def _flow(desired: DesiredFlow, topology: Topology, before: JobSpec | None, folder: PurePath) -> FlowSpec:
     flow = desired.flow
-    known = next((one for one in before.flows if one.name == flow.name), None) if before is not None else None
-    found: DesiredFlow | FlowSpec = desired
-    if not desired.selection_known and known is not None:
-        found = known  # the source does not answer: values that depend on its topics stay as they were
+    running = {spec.name: spec for spec in before.flows} if before is not None else {}
+    # Where the source does not answer, values that depend on its topics stay as they were.
+    resolved = desired if desired.selection_known else running.get(flow.name, desired)
     route = route_of(flow, topology)
-    return _spec_of(
-        FlowSpec,
-        flow,
+    settings = {name: getattr(flow, name) for name in FlowSettings.__struct_fields__}
+    return FlowSpec(
+        **settings | {"rename": route.rename},
+        name=flow.name,
         source=flow.source_cluster,
         destination=flow.destination_cluster,
-        topics=_spec_of(SelectionSpec, route.rules),
-        rename=jobspec.rename_rule(route.rename),
-        provenance=found.provenance,
-        native_only=found.native_only,
-        shared=found.shared,
-        start=_start(flow.start),
-        restart_from=_start(flow.restart_from) if flow.restart_from is not None else None,
+        topics=route.topics,
+        provenance=resolved.provenance,
+        native_only=resolved.native_only,
+        shared=resolved.shared,
         files=files_spec(flow, topology, folder),
         lines=_lines(flow, topology, folder),
-        transform=transform_of(flow),
-        groups=_spec_of(GroupsSpec, flow.groups, selection=_spec_of(SelectionSpec, flow.groups.select)),
     )
 
 
@@ -395,14 +380,6 @@ def _lines(flow: Flow, topology: Topology, folder: PurePath) -> LinesSpec | None
         every_ms=flow.every_ms or DEFAULT_LOOK_MS,
         recursive=endpoint.recursive,
     )
-
-
-def transform_of(flow: Flow) -> TransformSpec | None:
-    """Returns the transform of a flow as its job runs it."""
-    if flow.transform is None:
-        return None
-    on_filtered = flow.transform.on_filtered or OnFiltered.SKIP
-    return _spec_of(TransformSpec, flow.transform, on_filtered=on_filtered.value)
 
 
 S = TypeVar("S", bound=msgspec.Struct)
@@ -449,35 +426,6 @@ def _copied(value: Any, spec: type[msgspec.Struct] | None) -> Any:
             return _spec_of(spec, value)
         case _:
             return value
-
-
-def _start(start: Start) -> jobspec.Start:
-    match start:
-        case StartAt(at="earliest"):
-            return jobspec.Earliest()
-        case StartAt():
-            return jobspec.Latest()
-        case StartAtTimestamp(timestamp_ms):
-            return jobspec.AtTimestamp(timestamp_ms=timestamp_ms)
-        case StartAtOffsets(offsets):
-            return jobspec.AtOffsets(
-                offsets={
-                    topic: {str(partition): offset for partition, offset in sorted(found.items())}
-                    for topic, found in sorted(offsets.items())
-                }
-            )
-
-
-def _route(flow: Flow, route: Route) -> RouteSpec:
-    return RouteSpec(
-        name=route.flow,
-        source=route.source,
-        destination=route.destination,
-        topics=_spec_of(SelectionSpec, route.rules),
-        rename=jobspec.rename_rule(route.rename),
-        undoes=_spec_of(SelectionSpec, route.undoes) if route.undoes is not None else None,
-        reverse_of=flow.reverse_of if route.undoes is not None else None,
-    )
 
 
 def _declared(

@@ -15,7 +15,8 @@ from typing import NamedTuple, assert_never
 from msgspec import Struct, field
 
 from planner.graph.routes import CopiedTopics, router_of
-from planner.model.topology import Flow, Provenance, Topic, Topology
+from planner.model.topology import Flow, Topic, Topology
+from runtime.contract.spec.jobspec import ProvenanceMode
 from runtime.contract.spec.naming import illegal_because
 from runtime.contract.spec.rename import Match, Table, Template
 from runtime.contract.spec.route import RouteDecision, Router, is_reserved
@@ -349,7 +350,7 @@ def _longer(edges: Iterable[CopyEdge]) -> bool:
     return len(pairs) >= len(nodes)
 
 
-def provenance_of(graph: ReplicationGraph) -> dict[str, Provenance]:
+def provenance_of(graph: ReplicationGraph) -> dict[str, ProvenanceMode]:
     """Returns the resolved provenance of each flow, whatever its state: a failover must not change it."""
     edges = possible_edges(graph)
     loops = replication_loops(edges)
@@ -362,23 +363,23 @@ def provenance_of(graph: ReplicationGraph) -> dict[str, Provenance]:
             if edge.source.topic == edge.destination.topic or {edge.source, edge.destination} <= looping
         ],
     )
-    chosen: dict[str, Provenance] = {}
+    chosen: dict[str, ProvenanceMode] = {}
     for group in groups:
         mode = _mode([loop for loop in loops if loop.flows & group], group, graph)
         for name in group:
             own = graph.flow(name).provenance
-            chosen[name] = mode if own is Provenance.AUTO else own
+            chosen[name] = mode if own == "auto" else own
     return chosen
 
 
-def _mode(loops: Sequence[ReplicationLoop], group: frozenset[str], graph: ReplicationGraph) -> Provenance:
+def _mode(loops: Sequence[ReplicationLoop], group: frozenset[str], graph: ReplicationGraph) -> ProvenanceMode:
     """Returns what `auto` means for flows that belong together."""
     if not loops:
-        return Provenance.OFF
+        return "off"
     modes = {graph.flow(name).provenance for name in group}
-    if Provenance.HEADERS in modes or any(loop.longer for loop in loops):
-        return Provenance.HEADERS
-    return Provenance.BATCH
+    if "headers" in modes or any(loop.longer for loop in loops):
+        return "headers"
+    return "batch"
 
 
 def possible_edges(graph: ReplicationGraph) -> list[CopyEdge]:

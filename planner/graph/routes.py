@@ -6,13 +6,15 @@ from collections.abc import Collection, Iterable, Iterator
 from msgspec import Struct
 from msgspec.structs import replace
 
-from planner.model.topology import RUNNING, Flow, FlowState, Selection, Topology
-from runtime.contract.spec.route import Route, Router
+from planner.model.topology import Flow, Selection, Topology
+from runtime.contract.spec.flow import RUNNING
+from runtime.contract.spec.jobspec import Route
+from runtime.contract.spec.route import Router
 from runtime.contract.spec.selection import (
     GROUP_DENIALS,
     NamePatterns,
     SelectionResult,
-    SelectionRules,
+    SelectionSpec,
     Selector,
     written_out,
 )
@@ -32,7 +34,7 @@ def route_of(flow: Flow, topology: Topology) -> Route:
         return Route(
             flow.name, flow.source_cluster, flow.destination_cluster, _rules(flow.topics, hidden), flow.rename
         )
-    own = SelectionRules(flow.topics.include, flow.topics.exclude, default_exclude=False)
+    own = SelectionSpec(flow.topics.include, flow.topics.exclude, default_exclude=False)
     return Route(
         flow.name,
         flow.source_cluster,
@@ -40,6 +42,7 @@ def route_of(flow: Flow, topology: Topology) -> Route:
         own,
         original.rename,
         undoes=_rules(original.topics, hidden),
+        reverse_of=original.name,
     )
 
 
@@ -69,8 +72,7 @@ def opposite_of(flow: Flow, topology: Topology) -> Flow | None:
 
 def group_selector(flow: Flow) -> Selector:
     """Returns the rules by which the flow selects consumer groups."""
-    select = flow.groups.select
-    return Selector(SelectionRules(select.include, select.exclude, select.default_exclude, GROUP_DENIALS))
+    return Selector(flow.groups, GROUP_DENIALS)
 
 
 def reason_not_synced(flow: Flow, group: str) -> str:
@@ -88,8 +90,8 @@ def reason_not_synced(flow: Flow, group: str) -> str:
             return "groups.include does not match this group"
 
 
-def _rules(selection: Selection, hidden: tuple[str, ...] = ()) -> SelectionRules:
-    return SelectionRules(selection.include, (*selection.exclude, *hidden), selection.default_exclude)
+def _rules(selection: Selection, hidden: tuple[str, ...] = ()) -> SelectionSpec:
+    return SelectionSpec(selection.include, (*selection.exclude, *hidden), selection.default_exclude)
 
 
 class CopiedTopics:
@@ -144,7 +146,7 @@ def pending_failbacks(topology: Topology, cluster: str) -> list[Failback]:
         for _, flow in sorted(topology.flows.items())
         if flow.source_cluster == cluster
         and flow.state not in RUNNING
-        and not (flow.reverse_of is not None and flow.state is FlowState.PROMOTED)
+        and not (flow.reverse_of is not None and flow.state == "promoted")
     ]
 
 

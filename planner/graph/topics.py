@@ -22,7 +22,9 @@ from planner.model.observed import (
     ObservedTopic,
     RegistryEntry,
 )
-from planner.model.topology import Configs, ConfigSync, Flow, Provenance, Topic
+from planner.model.topology import Flow, Topic
+from runtime.contract.spec.flow import ConfigsSpec
+from runtime.contract.spec.jobspec import ProvenanceMode
 from runtime.contract.spec.topic_settings import BOUNDS, MirrorRule, TopicSettings, supported
 from runtime.contract.spec.transform import quarantine_settings, quarantine_topic
 
@@ -60,18 +62,16 @@ def settings_of(live: ObservedTopic | None, cluster: ObservedCluster | None) -> 
 class ConfigRule:
     """The `configs` of a flow. The flow's job follows the same rule."""
 
-    def __init__(self, configs: Configs, provenance: Provenance) -> None:
+    def __init__(self, configs: ConfigsSpec, provenance: ProvenanceMode) -> None:
         self.sync = configs.sync
-        self._rule = MirrorRule(
-            configs.sync.value, list(configs.exclude), headers=provenance is Provenance.HEADERS
-        )
+        self._rule = MirrorRule(configs.sync, configs.exclude, headers=provenance == "headers")
 
     def mirrored(self, source: PlannedTopicSettings) -> dict[str, str]:
         """Returns what the flow sets on the mirror of a topic with these settings.
 
         The settings that every mirror has (BOUNDS) are not among them.
         """
-        every = self.sync is ConfigSync.ALL
+        every = self.sync == "all"
         inherited = source.inherited if every else {**source.defaults, **source.inherited}
         wanted = self._rule.wanted(TopicSettings(source.explicit, inherited))
         return {key: value for key, value in wanted.items() if key not in BOUNDS}
@@ -81,7 +81,7 @@ class ConfigRule:
 
         The caller handles declared settings.
         """
-        if self.sync is ConfigSync.OFF:
+        if self.sync == "off":
             return frozenset()
         return frozenset(key for key in explicit if key not in wanted and self._rule.follows(key))
 
@@ -129,7 +129,7 @@ class DesiredTopics(Struct, frozen=True):
 
 
 def topics_of(
-    graph: ReplicationGraph, observed: Observed, provenance: Mapping[str, Provenance]
+    graph: ReplicationGraph, observed: Observed, provenance: Mapping[str, ProvenanceMode]
 ) -> DesiredTopics:
     """Returns the desired topics of all clusters."""
     builder = _TopicBuilder(graph, observed, provenance)
@@ -152,7 +152,7 @@ class _TopicBuilder:
     """Builds topics from sources to destinations, so that a chain of flows is one plan."""
 
     def __init__(
-        self, graph: ReplicationGraph, observed: Observed, provenance: Mapping[str, Provenance]
+        self, graph: ReplicationGraph, observed: Observed, provenance: Mapping[str, ProvenanceMode]
     ) -> None:
         self.graph = graph
         self.observed = observed

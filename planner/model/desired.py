@@ -5,8 +5,9 @@ from dataclasses import dataclass, field
 
 from planner.model.address import Address, Kind, job_address, topic_address
 from planner.model.diagnostic import Diagnostic, SourceLocation
-from planner.model.topology import RUNNING, AclRule, Flow, Job, OnRemove, QuotaEntity
-from runtime.contract.spec.jobspec import JobSpec
+from planner.model.topology import AclRule, Flow, Job, OnRemove, QuotaEntity
+from runtime.contract.spec.flow import RUNNING
+from runtime.contract.spec.jobspec import JobSpec, ProvenanceMode
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,7 +116,7 @@ class DesiredFlow:
     flow: Flow
     topics: tuple[tuple[str, str], ...]
     hidden: tuple[str, ...] = ()  # topics that only the default denials keep out
-    provenance: str = "off"  # how `auto` was resolved
+    provenance: ProvenanceMode = "off"  # how `auto` was resolved
     provenance_reason: str = ""  # why `auto` was resolved so
     selection_known: bool = True  # False where the source could not be read
     native_only: bool = False  # it copies no record that another flow wrote at its source

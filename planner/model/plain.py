@@ -104,7 +104,7 @@ def _as_it_is(value: Any) -> Any:
         case Address():
             return str(value)
         case msgspec.Struct():
-            return msgspec.to_builtins(value, str_keys=True)
+            return _without_secrets(msgspec.to_builtins(value, str_keys=True))
         case Mapping():
             return {str(key): _as_it_is(one) for key, one in value.items()}
         case tuple() | list():
@@ -122,6 +122,20 @@ def _masked(settings: Mapping[str, Setting]) -> dict[str, Any]:
         key: SENSITIVE if isinstance(value, str) and looks_secret(key) else _as_it_is(value)
         for key, value in sorted(settings.items())
     }
+
+
+def _without_secrets(tree: Any) -> Any:
+    """Masks the client settings in the tree of a struct."""
+    match tree:
+        case dict():
+            masked = {key: _without_secrets(part) for key, part in tree.items()}
+            if isinstance(client := masked.get("client"), dict):
+                masked["client"] = _masked(client)
+            return masked
+        case list():
+            return [_without_secrets(part) for part in tree]
+        case _:
+            return tree
 
 
 @cache

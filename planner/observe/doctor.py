@@ -129,7 +129,7 @@ def uses_of(topology: Topology, cluster: str, topics: Iterable[str]) -> dict[str
 def _mirrors(route: CompiledRoute, copied: CopiedTopics, topic: str) -> bool:
     """Returns whether a flow fills the topic at its destination."""
     source = route.source_topic(topic)
-    return source is not None and route.answer(source).taken and copied.copies(route.route.flow, source)
+    return source is not None and route.answer(source).taken and copied.copies(route.route.name, source)
 
 
 async def read_topic_rights(

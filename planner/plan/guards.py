@@ -18,9 +18,10 @@ from planner.model.desired import Desired, DesiredJob, DesiredTopic
 from planner.model.diagnostic import Diagnostic, ExitCode, error
 from planner.model.observed import FEATURE_REASSIGN, Observed, ObservedCluster
 from planner.model.plan import Mode
-from planner.model.topology import ENDED, Cluster, Requirement, Topology
+from planner.model.topology import Cluster, Requirement, Topology
 from planner.plan.transitions import changes_of_silent_sources, promotions, transitions
 from runtime.contract.client.secrets import secret_settings
+from runtime.contract.spec.flow import ENDED
 
 COMPARE: dict[str, Callable[[Decimal, Decimal], bool]] = {
     ">=": operator.ge,

@@ -18,10 +18,11 @@ from planner.model.desired import Declared, Desired, DesiredAcl, DesiredQuota, M
 from planner.model.diagnostic import Diagnostic, error, note, warning
 from planner.model.observed import Observed, RegistryEntry, Unreachable
 from planner.model.plan import WAITS, Plan, PlanInputs, PlannedFlow
-from planner.model.topology import RUNNING, Cluster, FlowState, Protect, Topology
+from planner.model.topology import Cluster, Topology
 from planner.plan.guards import check, destroyed_topics
 from planner.plan.ordering import make_steps
 from planner.plan.steps.registry import Own
+from runtime.contract.spec.flow import RUNNING
 from runtime.contract.views.status_view import PartitionWaits
 
 
@@ -253,7 +254,7 @@ def _protections(
         entry.address for entry in owned.values() if entry.is_protection and entry.topology == topology.name
     }
     for name, flow in topology.flows.items():
-        if flow.protect is Protect.ACL:
+        if flow.protect == "acl":
             yield from ((name, one) for one in sorted(found) if one.cluster == flow.destination_cluster)
 
 
@@ -296,7 +297,7 @@ def expected_dead(topology: Topology) -> frozenset[str]:
     Flows from such a cluster failed over, and none of them runs.
     """
     flows = topology.flows.values()
-    failed = {flow.source_cluster for flow in flows if flow.state is FlowState.FAILED_OVER}
+    failed = {flow.source_cluster for flow in flows if flow.state == "failed_over"}
     return frozenset(failed - {flow.source_cluster for flow in flows if flow.state in RUNNING})
 
 
@@ -333,7 +334,7 @@ def _flows(desired: Desired, topology: Topology) -> tuple[PlannedFlow, ...]:
             name=name,
             source_cluster=flow.source_cluster,
             destination_cluster=flow.destination_cluster,
-            state=flow.state.value,
+            state=flow.state,
             job=flow.job,
             endpoint=_endpoint(topology, name),
             from_files=flow.from_files,

@@ -13,10 +13,11 @@ from planner.model.diagnostic import Diagnostic, ExitCode, error
 from planner.model.observed import Observed, RegistryEntry
 from planner.model.plan import Plan
 from planner.model.step import Step
-from planner.model.topology import ENDED, Policies
+from planner.model.topology import Policies
 from planner.plan.guards import max_deletes, ownership, pinned_ids, protection, unmet_requirements
 from planner.plan.steps.registry import Own
 from planner.plan.steps.topics import AlterConfigs
+from runtime.contract.spec.flow import ENDED
 
 PARTITIONS, REPLICATION = "partitions", "replication"
 

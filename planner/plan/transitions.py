@@ -4,6 +4,7 @@ An out-of-date file never undoes a failover or a promotion.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import cast
 
 from planner.diff.compare import changed_fields
 from planner.diff.flows import gone_patterns, new_patterns
@@ -16,14 +17,15 @@ from planner.model.change import Action, Change
 from planner.model.desired import Desired, DesiredFlow
 from planner.model.diagnostic import Diagnostic, ExitCode, error
 from planner.model.observed import Observed
-from planner.model.topology import RUNNING, Flow, FlowState, Topology
+from planner.model.topology import Flow, Topology
 from runtime.contract.records.failback import can_start_failback
 from runtime.contract.records.ledger import Generation
+from runtime.contract.spec.flow import RUNNING, FlowState
 from runtime.contract.spec.selection import NamePatterns
 
 NEXT = {
-    FlowState.ACTIVE: "paused, promoted or failed_over",
-    FlowState.PAUSED: "active, promoted or failed_over",
+    "active": "paused, promoted or failed_over",
+    "paused": "active, promoted or failed_over",
 }
 
 
@@ -45,9 +47,9 @@ def transitions(changes: Sequence[Change], topology: Topology, observed: Observe
             one.path == ("restart_from",) for one in change.fields
         )
         may_restart = restarts or _may_restart(flow, topology, states, observed)
-        if flow.state is not FlowState.ACTIVE or not may_restart:
+        if flow.state != "active" or not may_restart:
             yield error(
-                f"was {before.value}, and can't become {flow.state.value}",
+                f"was {before}, and can't become {flow.state}",
                 _way_out(before, flow),
                 address=str(change.address),
                 source=flow.source,
@@ -60,17 +62,17 @@ def _before(change: Change) -> FlowState | None:
     """Returns the flow's state before the change; None if the state does not change."""
     if change.action not in (Action.UPDATE, Action.REPLACE):
         return None
-    return next((FlowState(str(one.old)) for one in change.fields if one.path == ("state",)), None)
+    return next((cast(FlowState, one.old) for one in change.fields if one.path == ("state",)), None)
 
 
 def _ends_and_moves(change: Change, before: FlowState, flow: Flow) -> Diagnostic:
     """Refuses to end a flow and move it in one plan: the ledger of its end stays at the old destination."""
     old = next((str(one.old) for one in change.fields if one.path == ("to",)), "")
     return error(
-        f"was {before.value} at {old}, and can't become {flow.state.value} at {flow.destination_cluster}",
+        f"was {before} at {old}, and can't become {flow.state} at {flow.destination_cluster}",
         f"give the flow to {flow.destination_cluster} a name of its own"
         if before not in RUNNING
-        else f"let it end at {old} first: with to: {old} and state: {flow.state.value}",
+        else f"let it end at {old} first: with to: {old} and state: {flow.state}",
         address=str(change.address),
         source=flow.source,
         code="transition",
@@ -82,7 +84,7 @@ def _states(changes: Iterable[Change]) -> Iterator[tuple[str, FlowState]]:
     """Yields the flows with their present states."""
     for change in changes:
         if change.address.kind is Kind.FLOW and change.before is not None:
-            yield change.address.name, FlowState(str(change.before["state"]))
+            yield change.address.name, cast(FlowState, change.before["state"])
 
 
 def _may_restart(flow: Flow, topology: Topology, states: Mapping[str, FlowState], observed: Observed) -> bool:
@@ -109,12 +111,12 @@ def _generation(flow: Flow, observed: Observed) -> Generation | None:
 def may_follow(state: FlowState) -> str:
     """Returns the legal next states of a state, as a clause."""
     legal = NEXT.get(state, "active, over a promoted reverse flow (repl failback) or with restart_from")
-    return f"from {state.value} a flow becomes {legal}"
+    return f"from {state} a flow becomes {legal}"
 
 
 def _way_out(before: FlowState, flow: Flow) -> str:
     """Returns the hint for a flow that ended. From a running state every transition is legal."""
-    stay = f"write state: {before.value} (if this file is older than that change, update it)"
+    stay = f"write state: {before} (if this file is older than that change, update it)"
     back = (
         "from there a flow becomes active again over a promoted reverse flow"
         f" (repl failback {flow.source_cluster}, then --switch) or with a new restart_from"
@@ -166,8 +168,8 @@ def _restarts(flow: Flow, change: Change) -> bool:
     """
     moved = {one.path: one.old for one in change.fields}
     flow_steps = flow.restart_from is not None and ("restart_from",) in moved
-    came_back = moved.get(("state",), FlowState.ACTIVE.value) not in RUNNING
-    return flow.state is FlowState.ACTIVE and (flow_steps or came_back)
+    came_back = moved.get(("state",), "active") not in RUNNING
+    return flow.state == "active" and (flow_steps or came_back)
 
 
 def _refuse_taken_back(flow: Flow, removed: Sequence[str]) -> Diagnostic:
@@ -186,7 +188,7 @@ def _refuse_taken_back(flow: Flow, removed: Sequence[str]) -> Diagnostic:
 def _refuse_new(known: DesiredFlow, new: Sequence[str]) -> Iterator[Diagnostic]:
     """Yields refusals of newly promoted topics."""
     flow = known.flow
-    if flow.state is FlowState.PAUSED:
+    if flow.state == "paused":
         yield _refused(
             flow,
             "it is paused, and a topic is promoted only after the flow has copied the rest of it",

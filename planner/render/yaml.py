@@ -1,32 +1,24 @@
 """Turns the dataclasses of the topology into YAML for people: only the keys that differ from the defaults.
 
-The keys, their order and the form of their values follow from `planner.model.shapes.record_of`. Only the
+The keys, their order and the form of their values follow from `record_of`. Only the
 values of the keys that name a converter are written by hand. Short maps stand on one line, and quotes only
 where they are needed.
 """
 
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import MISSING, dataclass, fields
+from dataclasses import MISSING, dataclass
 from datetime import UTC, datetime
 from typing import Any, assert_never
 
 from planner.diff.values import in_units, rate
-from planner.model import shapes
-from planner.model.shapes import RecordKeyShape, RecordShape, Shape, record_of
-from planner.model.topology import (
-    DrillSample,
-    Requirement,
-    SecretRef,
-    Setting,
-    Start,
-    StartAt,
-    looks_secret,
-    secret_variable,
-)
+from planner.model.topology import DrillSample, Requirement, SecretRef, Setting, looks_secret, secret_variable
 from planner.model.topology.quotas import number_text
 from planner.render.readable import UNSHOWABLE
+from runtime.contract.spec import shapes
+from runtime.contract.spec.flow import Earliest, Latest, Start
 from runtime.contract.spec.rename import Match, Rename, Table, Template
+from runtime.contract.spec.shapes import RecordKeyShape, RecordShape, Shape, defaults_of_fields, record_of
 
 WIDTH = 110
 
@@ -183,9 +175,9 @@ class _Growing:
         record = record_of(declared.__class__)
         keys = {key.field: key for key in record.keys}
         self._given = {
-            one.name: getattr(declared, one.name)
-            for one in fields(self._type)
-            if one.default is MISSING and one.default_factory is MISSING
+            name: getattr(declared, name)
+            for name, default in defaults_of_fields(declared.__class__).items()
+            if default is MISSING
         }
         for name, key in keys.items():
             if isinstance(key.shape, shapes.OffOrShape) and key.shape.shape.declared_by is not None:
@@ -207,19 +199,13 @@ def _values(record: RecordShape, declared: Any, usual: Any) -> dict[str, Value]:
             if (section := _section(key, declared, usual)) is not None:
                 found[key.name] = section
             continue
-        value, default = _at(declared, key.field), _at(usual, key.field)
+        value, default = getattr(declared, key.field), getattr(usual, key.field)
         if value == default and (not key.required or key.unless):
             continue
-        if isinstance(usual, _Growing) and "." not in key.field:
+        if isinstance(usual, _Growing):
             usual.write(key.field, value)
         found[key.name] = _value(key, value, default, declared)
     return found
-
-
-def _at(declared: Any, path: str) -> Any:
-    for name in path.split("."):
-        declared = getattr(declared, name)
-    return declared
 
 
 def _section(key: RecordKeyShape, declared: Any, usual: Any) -> Value | None:
@@ -303,13 +289,19 @@ def _rename(rename: Rename) -> Value:
         case Match(match=regex, to=to):
             return {"match": regex, "to": to}
         case Table(names):
-            return dict(names)
+            return names
         case _:
             assert_never(rename)
 
 
 def _start(start: Start) -> Value:
-    return start.at if isinstance(start, StartAt) else values_of(start)
+    match start:
+        case Earliest():
+            return "earliest"
+        case Latest():
+            return "latest"
+        case _:
+            return values_of(start)
 
 
 def _requirements(require: tuple[Requirement, ...]) -> Value:
@@ -326,6 +318,7 @@ def _bootstrap(addresses: str) -> Value:
 
 CONVERTERS: Mapping[str, Callable[[Any], Value]] = {
     "bootstrap": _bootstrap,
+    "references": lambda settings: settings,  # a secret among them is refused
     "rename": _rename,
     "requirements": _requirements,
     "rules": lambda rules: [values_of(one) for one in rules],

@@ -19,13 +19,14 @@ from planner.config.language.reader import ShapeReader
 from planner.config.yaml_tree import documents
 from planner.model.diagnostic import Diagnostic, Failure, SourceLocation, error, note, warning
 from planner.model.observed import Observed, ObservedCluster, Unreachable
-from planner.model.shapes import record_of
-from planner.model.topology import Cluster, Flow, OriginCommits, Selection, Topology
+from planner.model.topology import Cluster, Flow, Selection, Topology
 from planner.workflows.applying.apply import ApplyResult, execute
 from planner.workflows.interaction import UNATTENDED, Interaction, ProgressHandler, silent
 from planner.workflows.topology import ChangeRequest, TopologyRequest, checked
+from runtime.contract.spec.flow import OriginCommitsSpec
 from runtime.contract.spec.rename import SAME_NAME, Template
-from runtime.contract.spec.selection import SelectionRules, Selector, UnreadableRegex, regex
+from runtime.contract.spec.selection import SelectionSpec, Selector, UnreadableRegex, regex
+from runtime.contract.spec.shapes import record_of
 
 _CLUSTER_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,99}")
 _UNMANAGED = (
@@ -259,7 +260,7 @@ def read_names(cluster: Cluster, timeout_ms: int, progress: ProgressHandler = si
 
 def own_topics(cluster: ObservedCluster) -> list[str]:
     """Returns the topics that a flow with `.*` copies: not those of Kafka and its tools."""
-    every = Selector(SelectionRules((".*",)))
+    every = Selector(SelectionSpec((".*",)))
     return sorted(name for name in cluster.topics if every.answer(name).taken)
 
 
@@ -302,7 +303,7 @@ def proposed_topology(
             selection = Selection((".*",), others)
         flow = f"{source}-to-{destination}"
         rename = Template("{source}.{topic}") if prefixed else SAME_NAME
-        commits = OriginCommits(f"repl.{flow}")
+        commits = OriginCommitsSpec(f"repl.{flow}")
         flows[flow] = Flow(flow, source, destination, selection, rename=rename, origin_commits=commits)
     pinned = {key: replace(cluster, id=observed[key].id or None) for key, cluster in declared.items()}
     return Topology(name, pinned, flows=flows)

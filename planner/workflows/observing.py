@@ -34,7 +34,7 @@ from planner.model.observed import (
     TopicConfigsRequest,
 )
 from planner.model.plan import Plan, PlannedFlow
-from planner.model.topology import RUNNING, Cluster, Topology
+from planner.model.topology import Cluster, Topology
 from planner.observe import ProgressCallback, ReadOptions, named_topics
 from planner.observe import observe as observe_clusters
 from planner.observe.imported import import_request
@@ -57,6 +57,7 @@ from runtime.contract.client.stores import is_store
 from runtime.contract.extras import Extra, is_missing, missing_extra
 from runtime.contract.records.job_status import PartitionState
 from runtime.contract.spec import jobspec
+from runtime.contract.spec.flow import RUNNING
 from runtime.contract.spec.jobspec import BadJobSpec, JobSpec
 from runtime.contract.views.status_view import PartitionWaits, StatusView
 
@@ -402,7 +403,7 @@ def _asked(
 
     clusters = {name for one in flows for name in (one.source_cluster, one.destination_cluster)}
     told = [specs[one.destination_cluster][one.job] for one in flows]
-    routes = {route.flow: route for spec in told for route in routes_of(spec)}
+    routes = {route.name: route for spec in told for route in routes_of(spec)}
     return StatusRequest(
         topology=plan.topology,
         clusters=cluster_access(plan.connections[name] for name in sorted(clusters)),

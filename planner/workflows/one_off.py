@@ -18,7 +18,7 @@ from typing import Literal
 import msgspec
 
 from planner.config import load
-from planner.graph.jobs import destination_spec, transform_of
+from planner.graph.jobs import destination_spec
 from planner.graph.routes import file_route, router_of
 from planner.kafka import ClusterEndpoint, run_at
 from planner.model.address import flow_address
@@ -125,7 +125,7 @@ def check_transforms(
         name: spec
         for name, flow in topology.job_flows.items()
         if only in (None, name)
-        and (spec := transform_of(flow)) is not None
+        and (spec := flow.transform) is not None
         and not _runs(name, spec, observed)
         and repr((spec, _file_format(topology, name))) not in _checked
     }
@@ -222,7 +222,7 @@ def try_transform(request: TryFlowRequest, progress: ProgressHandler = silent) -
     """
     topology = load(request.path, request.var_files)
     flow = job_flow_of(topology, request.flow)
-    transform = transform_of(flow)
+    transform = flow.transform
     if transform is None:
         raise Failure(
             error(

@@ -6,13 +6,13 @@ The positions are read of live clusters and become `start: {offsets: …}`. `sta
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from planner.config.connect import ConvertedTopology
 from planner.graph.messages import few
 from planner.graph.routes import router_of
 from planner.model.diagnostic import Diagnostic, ExitCode, Failure, Severity, error, note, warning
-from planner.model.topology import Flow, Start, StartAt, StartAtOffsets, Topology
+from planner.model.topology import Flow, Topology
 from planner.workflows.audit.access import answered, cluster_access
 from runtime.audit.predecessor.progress import (
     ConnectOffsets,
@@ -22,6 +22,7 @@ from runtime.audit.predecessor.progress import (
     PredecessorRequest,
     progress_of_all,
 )
+from runtime.contract.spec.flow import AtOffsets, Earliest, Latest, Start
 
 _SHOWN = 5
 
@@ -103,7 +104,7 @@ def continue_flows(
     for request, progress in zip(requests, answered(progress_of_all(requests)), strict=True):
         flow = flows[request.flow]
         start, remarks = start_of(flow, progress, before)
-        flows[request.flow] = replace(flow, start=start)
+        flows[request.flow] = structs.replace(flow, start=start)
         diagnostics += remarks
     if errors := [problem for problem in diagnostics if problem.severity is Severity.ERROR]:
         raise Failure(errors)
@@ -120,7 +121,7 @@ def start_of(
     tool, diagnostics = before.tool, list(_refusals(flow, progress, before))
     offsets: dict[str, dict[int, int]] = {}
     for partition in progress.partitions:
-        begin = _begin(partition, late=flow.start == StartAt("latest"))
+        begin = _begin(partition, late=flow.start == Latest())
         if begin is not None:
             offsets.setdefault(partition.topic, {})[partition.partition] = begin
     if not any(partition.next_offset is not None for partition in progress.partitions):
@@ -129,7 +130,7 @@ def start_of(
     diagnostics += _about_records(flow, progress.partitions, tool)
     diagnostics += _about_deleted(flow, progress.partitions, tool)
     diagnostics += _without_position(flow, progress.partitions, tool)
-    return (StartAtOffsets(offsets) if offsets else StartAt("earliest")), diagnostics
+    return (AtOffsets(offsets) if offsets else Earliest()), diagnostics
 
 
 def _begin(partition: CopiedPartition, *, late: bool) -> int | None:
@@ -236,7 +237,7 @@ def _without_position(flow: Flow, partitions: Iterable[CopiedPartition], tool: s
     """Yields the partitions in which the tool has no position."""
     missing = [partition for partition in partitions if partition.next_offset is None]
     if missing:
-        late = flow.start == StartAt("latest")
+        late = flow.start == Latest()
         begin = "the end that they have now" if late else "earliest"
         yield note(f"flow {flow.name}: {tool} has no position in {_counted(missing)}: they begin at {begin}")
 

@@ -14,7 +14,7 @@ from planner.kafka import run
 from planner.model.diagnostic import Failure
 from planner.model.forecast import FlowForecast, Simulation, TopicVolume, forecast
 from planner.model.observed import ClusterDetailsRequest, ObservedCluster, TopicConfigsRequest
-from planner.model.topology import RUNNING, Flow, StartAt, StartAtOffsets, StartAtTimestamp, Topology
+from planner.model.topology import Flow, Topology
 from planner.observe import ReadOptions, observe
 from planner.workflows.audit.access import answered, cluster_access
 from planner.workflows.audit.replication_status import status_request
@@ -22,6 +22,7 @@ from planner.workflows.observing import endpoints_of
 from planner.workflows.topology import TopologyRequest
 from runtime.audit.offsets.locate import TimedOffset, offsets_by_time
 from runtime.audit.status.reader import read_status
+from runtime.contract.spec.flow import RUNNING, AtOffsets, AtTimestamp, Latest
 from runtime.contract.views.status_view import FlowStatusView, PartitionStatusView
 
 ASSUMED_RATE = 50_000_000
@@ -156,16 +157,16 @@ class _SourceReader:
         found = {place: one.position for place, one in partitions.items() if one.position is not None}
         begun = {place: one for place, one in partitions.items() if place not in found}
         by_time: Mapping[tuple[str, int], TimedOffset | None] = {}
-        if begun and isinstance(flow.start, StartAtTimestamp):
+        if begun and isinstance(flow.start, AtTimestamp):
             by_time = self._at_time(dict.fromkeys(begun, flow.start.timestamp_ms))
         for place, one in begun.items():
             match flow.start:
-                case StartAt(at="latest"):
+                case Latest():
                     found[place] = _end(one)
-                case StartAtTimestamp():
+                case AtTimestamp():
                     first = by_time.get(place)
                     found[place] = _end(one) if first is None else first.offset
-                case StartAtOffsets(offsets):
+                case AtOffsets(offsets=offsets):
                     found[place] = offsets.get(place[0], {}).get(place[1], _start(one))
                 case _:
                     found[place] = _start(one)

@@ -20,8 +20,8 @@ from planner.config.hints import nearest
 from planner.config.load import NOTHING_EDITED
 from planner.graph.messages import few
 from planner.model.diagnostic import Diagnostic, Failure, Severity, error
-from planner.model.shapes import record_of
 from planner.model.topology import Cluster, FileEndpoint, Flow, Topology
+from runtime.contract.spec.shapes import record_of
 
 HOME = "REPL_HOME"
 STARTER = "topology.yaml"

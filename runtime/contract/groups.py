@@ -23,9 +23,10 @@ from runtime.contract.records.offset_map import (
     OffsetMap,
     UnmappedOffset,
 )
-from runtime.contract.spec.jobspec import GroupsSpec, JobSpec
+from runtime.contract.spec.flow import GroupsSpec
+from runtime.contract.spec.jobspec import JobSpec
 from runtime.contract.spec.route import CompiledRoute, RouteDecision, Router
-from runtime.contract.spec.selection import GROUP_DENIALS, SelectionRules, Selector
+from runtime.contract.spec.selection import GROUP_DENIALS, Selector
 
 NOT_COPIED = "the flow has not come that far"
 BELOW_THE_MAP = "below the first offset that the flow copied with a map; mode: timestamp may place it"
@@ -62,11 +63,11 @@ def _origins(router: Router, mine: CompiledRoute, topic: str) -> Iterator[Source
         if writer.route.source == destination:
             # After a failback, the flow's own map contains the records that its opposite copied.
             if older == name and mine.route.undoes is writer.route.undoes is None:
-                yield SourceTopicWriter(writer.route.flow, older, None)
+                yield SourceTopicWriter(writer.route.name, older, None)
             continue
         for other in _into(router, destination, name):
             if other.route.source == writer.route.source and other.source_topic(name) == older:
-                yield SourceTopicWriter(writer.route.flow, older, other.route.flow)
+                yield SourceTopicWriter(writer.route.name, older, other.route.name)
 
 
 def _into(router: Router, cluster: str, topic: str) -> Iterator[CompiledRoute]:
@@ -213,12 +214,7 @@ class GroupPartition(NamedTuple):
 
 def group_selector(groups: GroupsSpec) -> Selector:
     """Returns the selector of the groups that a flow syncs."""
-    rules = groups.selection
-    return Selector(
-        SelectionRules(
-            tuple(rules.include), tuple(rules.exclude), rules.default_exclude, denials=GROUP_DENIALS
-        )
-    )
+    return Selector(groups, GROUP_DENIALS)
 
 
 def own_groups(spec: JobSpec) -> frozenset[str]:

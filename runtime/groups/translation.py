@@ -149,7 +149,7 @@ class Translator:
     async def refresh(self, topics: Iterable[str]) -> None:
         """Reads the maps that the translation of these topics needs. Raises WireError."""
         origins = {origin for topic in topics for origin in self.origins(topic)}
-        own = self._route.route.flow
+        own = self._route.route.name
         await self._destination_maps.refresh(
             dict.fromkeys([own, *(one.destination_flow for one in origins if one.destination_flow)])
         )
@@ -187,11 +187,11 @@ class Translator:
     def origins(self, topic: str) -> tuple[SourceTopicWriter, ...]:
         """Returns the other clusters from which records of the topic come."""
         if topic not in self._origins:
-            self._origins[topic] = origins_of(self._router, self._route.route.flow, topic)
+            self._origins[topic] = origins_of(self._router, self._route.route.name, topic)
         return self._origins[topic]
 
     def _key(self, topic: str, partition: int) -> PartitionKey:
-        return PartitionKey(self._route.route.flow, topic, partition)
+        return PartitionKey(self._route.route.name, topic, partition)
 
     def _sealing(self, origin: SourceTopicWriter, partition: int) -> bool:
         """Returns whether a map of the origin is being written."""

@@ -29,7 +29,7 @@ from runtime.contract.records.ledger import (
     ProgressKey,
     orphan,
 )
-from runtime.contract.spec.jobspec import AtOffsets, AtTimestamp, Earliest, Latest, Start
+from runtime.contract.spec.flow import AtOffsets, AtTimestamp, Earliest, Latest, Start
 from runtime.contract.spec.naming import is_other_topic
 from runtime.contract.spec.route import is_reserved
 from runtime.kafka.cluster import KafkaCluster
@@ -63,14 +63,14 @@ async def resolve_start(
             late = [at for at, offset in found.items() if offset < 0]
             return found | await offsets_of(source, dict.fromkeys(late, LATEST), _STABLE)
         case AtOffsets(offsets=offsets):
-            given = {at: offsets[at.topic][str(at.partition)] for at in wanted if names(start, at)}
+            given = {at: offsets[at.topic][at.partition] for at in wanted if names(start, at)}
             rest = [at for at in wanted if at not in given]
             return given | await offsets_of(source, dict.fromkeys(rest, EARLIEST), _STABLE)
 
 
 def names(start: Start, at: TopicPartition) -> bool:
     """Returns whether the start rule names this partition; a rule without offsets names every partition."""
-    return not isinstance(start, AtOffsets) or str(at.partition) in start.offsets.get(at.topic, {})
+    return not isinstance(start, AtOffsets) or at.partition in start.offsets.get(at.topic, {})
 
 
 async def first_positions(

@@ -15,7 +15,7 @@ from prometheus_client import Metric
 from runtime.contract.records.job_status import PartitionState, SlotView
 from runtime.contract.records.latency import TopicLatency, merged_by
 from runtime.contract.records.ledger import PartitionKey
-from runtime.contract.spec.jobspec import State
+from runtime.contract.spec.flow import FlowState
 from runtime.metrics.job_families import Labels, Merge, MetricFamily, Sample, merged
 from runtime.metrics.snapshot import GroupSnapshot, JobSnapshot, MetricsSnapshot, ReportedPartition
 
@@ -324,7 +324,7 @@ def flow_metrics(
     yield FLOW_STATE.of(
         ((flow.spec.name, state), float(flow.spec.state == state))
         for flow in flows
-        for state in get_args(State)
+        for state in get_args(FlowState)
     )
     yield GENERATION.of(((flow.spec.name,), float(flow.view.generation)) for flow in flows)
     yield SOURCE_UP.of(

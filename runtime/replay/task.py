@@ -33,8 +33,9 @@ from runtime.contract.records.ledger import (
     uncopied_ranges,
 )
 from runtime.contract.records.provenance import ClusterPartition, ClusterTopic, FlowProducer
-from runtime.contract.spec.jobspec import FlowSpec, TableRule
+from runtime.contract.spec.jobspec import FlowSpec
 from runtime.contract.spec.naming import is_other_topic
+from runtime.contract.spec.rename import Table
 from runtime.contract.views.records_view import ReplayedPartition
 from runtime.kafka.cluster import KafkaCluster
 from runtime.kafka.errors import BrokerError, ErrorCode, WireError
@@ -93,7 +94,7 @@ def replayer(flow: str, source: str, source_id: str, topic: str, mirror: str) ->
 
     In the flow's own mirror its records count as copies of the flow; in any other topic they have no home.
     """
-    return FlowProducer(flow, source, source_id, TableRule(names={topic: mirror}), only=mirror)
+    return FlowProducer(flow, source, source_id, Table(names={topic: mirror}), only=mirror)
 
 
 class ReplayStopped(Exception):

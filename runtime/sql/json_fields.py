@@ -7,7 +7,7 @@ that a transform hides gets through in another spelling. Spark has checked the t
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 import msgspec
@@ -70,7 +70,7 @@ class _Fields:
 class JsonEditor:
     """An editor changes the same fields of every text; new values come in the order of the sorted paths."""
 
-    def __init__(self, paths: Mapping[str, str], drop: list[str]) -> None:
+    def __init__(self, paths: Mapping[str, str], drop: Iterable[str]) -> None:
         self._root = _Fields()
         for path in drop:
             *outer, last = (name.encode() for name in fields_of(path))

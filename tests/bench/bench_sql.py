@@ -28,7 +28,8 @@ import msgspec
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient
 
-from runtime.contract.spec.jobspec import FlowSpec, SelectionSpec
+from runtime.contract.spec.jobspec import FlowSpec
+from runtime.contract.spec.selection import SelectionSpec
 from runtime.contract.spec.transform import FormatSpec, TransformSpec
 from runtime.lab import kit
 from runtime.lab.cluster import LabClusterSpec
@@ -55,7 +56,7 @@ MASK = TransformSpec(
     value=FormatSpec(format="json", schema="id BIGINT, email STRING, country STRING, card STRING"),
     where="headers['test'] IS NULL",
     set={"value.email": "'****'"},
-    drop=["value.card"],
+    drop=("value.card",),
 )
 IDLE = "idle"
 Row = Measured | Latency
@@ -104,7 +105,7 @@ class SqlJob(Job):
         (flow,) = super().flows(run)
         if not self._beside:
             return [msgspec.structs.replace(flow, transform=self._transform)]
-        topics = SelectionSpec(include=[IDLE])
+        topics = SelectionSpec(include=(IDLE,))
         return [flow, msgspec.structs.replace(flow, name="idle", topics=topics, transform=MASK)]
 
 

@@ -53,8 +53,9 @@ from runtime.contract.records.job_status import (
 )
 from runtime.contract.records.latency import TopicLatency
 from runtime.contract.records.ledger import Generation, PartitionKey
-from runtime.contract.spec.route import Route, Router
-from runtime.contract.spec.selection import SelectionRules
+from runtime.contract.spec.jobspec import Route
+from runtime.contract.spec.route import Router
+from runtime.contract.spec.selection import SelectionSpec
 from runtime.contract.views.status_view import StatusView
 from runtime.kafka.protocol.offsets import TopicPartition
 from tests.bench.results import keep
@@ -87,7 +88,7 @@ class MadeUpClusters:
         self._random = random.Random(7)
         self.topics = [f"orders.{number:05}" for number in range(max(partitions // PARTITIONS, 1))]
         flow = FlowStatusRequest(FLOW, "dc1", "dc2", "dc2", rpo_ms=5_000)
-        router = Router([Route(FLOW, "dc1", "dc2", SelectionRules(("orders\\..*",)))])
+        router = Router([Route(FLOW, "dc1", "dc2", SelectionSpec(("orders\\..*",)))])
         access = {name: ClusterAccess(name, "") for name in ("dc1", "dc2")}
         self.asked = StatusRequest("bench", access, [flow], router)
         self._position = 1_000

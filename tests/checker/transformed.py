@@ -20,7 +20,7 @@ TRANSFORM: Final = TransformSpec(
     key=FormatSpec(format="text"),
     where="value.country <> 'DE' AND headers['test'] IS NULL AND 1000000000 DIV value.id > 0",
     set={"value.email": "sha2(value.email, 256)", "value.address.street": "left(value.address.street, 1)"},
-    drop=["value.card"],
+    drop=("value.card",),
 )
 DELETING: Final = replace(TRANSFORM, on_filtered="tombstone")
 

@@ -18,7 +18,6 @@ from msgspec.structs import replace
 from planner.apply.context import LaunchFailed
 from planner.kafka import ClusterClient, ClusterEndpoint, run, run_at
 from planner.kafka.log import LogReader, LogWriter
-from planner.model.topology import RUNNING
 from runtime.contract.records import control, job_status
 from runtime.contract.records.job_status import (
     FlowView,
@@ -33,6 +32,7 @@ from runtime.contract.records.job_status import (
     StatusKey,
 )
 from runtime.contract.spec import naming
+from runtime.contract.spec.flow import RUNNING
 from runtime.contract.spec.jobspec import JobSpec, LaunchSpec
 from runtime.contract.spec.topic_settings import at_destination
 

@@ -3,6 +3,8 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
+from msgspec import structs
+
 from planner.diff.record import topic_spec
 from planner.model.address import topic_address
 from planner.model.change import Change
@@ -94,7 +96,7 @@ def mirror(
 
 
 def flow(name: str = "dc1-to-dc2", **more: object) -> Flow:
-    return replace(Flow(name, "dc1", "dc2", Selection((".*",)), job="dc2"), **more)  # type: ignore[arg-type]
+    return structs.replace(Flow(name, "dc1", "dc2", Selection((".*",)), job="dc2"), **more)
 
 
 def selecting(one: Flow, *topics: str, known: bool = True) -> DesiredFlow:

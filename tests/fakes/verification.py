@@ -11,9 +11,10 @@ from runtime.contract.records.consumer_record import ConsumerRecord
 from runtime.contract.records.ledger import PartitionKey
 from runtime.contract.records.provenance import HEADER, Origin, encode
 from runtime.contract.spec.files import LinesSpec
-from runtime.contract.spec.jobspec import ClusterSpec, FlowSpec, SelectionSpec
+from runtime.contract.spec.jobspec import ClusterSpec, FlowSpec
+from runtime.contract.spec.selection import SelectionSpec
 
-FLOW = FlowSpec(name="f", source="dc1", destination="dc2", topics=SelectionSpec(include=["t"]))
+FLOW = FlowSpec(name="f", source="dc1", destination="dc2", topics=SelectionSpec(include=("t",)))
 
 
 def request(flow: FlowSpec = FLOW, *, port: int = 1, **changes: Any) -> VerifyRequest:
@@ -24,7 +25,7 @@ def request(flow: FlowSpec = FLOW, *, port: int = 1, **changes: Any) -> VerifyRe
 
 def reading_files(folder: Path, form: Any = "text", topic: str = "inbox") -> FlowSpec:
     lines = LinesSpec(endpoint="inbox", folder=str(folder), format=form, topic=topic)
-    return replace(FLOW, destination="dc1", topics=SelectionSpec(include=[]), lines=lines)
+    return replace(FLOW, destination="dc1", topics=SelectionSpec(include=()), lines=lines)
 
 
 def piece(

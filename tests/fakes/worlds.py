@@ -4,6 +4,7 @@ from dataclasses import replace
 
 from hypothesis import strategies as st
 from hypothesis.vendor import pretty
+from msgspec import structs
 
 from planner.diff.record import acl_entry, announced, quota_entry
 from planner.model.address import topic_address
@@ -12,13 +13,8 @@ from planner.model.observed import ConfigSource, ConfigValue, Observed, Observed
 from planner.model.topology import (
     Acl,
     AclRule,
-    Configs,
-    ConfigSync,
-    FlowState,
     OnRemove,
-    OnSourceDelete,
     Policies,
-    Protect,
     Quota,
     QuotaEntity,
     Selection,
@@ -26,6 +22,7 @@ from planner.model.topology import (
     Topology,
 )
 from planner.model.topology.quotas import quota_of
+from runtime.contract.spec.flow import ConfigsSpec
 from runtime.contract.spec.rename import Template
 from tests.fakes.states import SHOP, acl, cluster, flow, topology
 
@@ -154,20 +151,20 @@ def topologies(draw: st.DrawFn) -> Topology:
         "there",
         topics=Selection(draw(st.sampled_from(SELECTED)), default_exclude=draw(st.booleans())),
         rename=draw(st.sampled_from(RENAMED)),
-        configs=Configs(draw(st.sampled_from(ConfigSync))),
-        state=draw(st.sampled_from([FlowState.ACTIVE, FlowState.PAUSED, FlowState.FAILED_OVER])),
-        on_source_delete=draw(st.sampled_from(OnSourceDelete)),
+        configs=ConfigsSpec(draw(st.sampled_from(["off", "set", "all"]))),
+        state=draw(st.sampled_from(["active", "paused", "failed_over"])),
+        on_source_delete=draw(st.sampled_from(["keep", "delete"])),
         acls_sync=draw(st.booleans()),
         quotas_sync=draw(st.booleans()),
         replication=draw(st.none() | st.integers(1, 3)),
-        protect=draw(st.sampled_from(Protect)),
+        protect=draw(st.sampled_from(["off", "acl"])),
     )
-    other_way = replace(there, source_cluster="dc2", destination_cluster="dc1")
+    other_way = structs.replace(there, source_cluster="dc2", destination_cluster="dc1")
     # Under its old name, in a job of its old name or not.
-    turned = replace(other_way, job=draw(st.sampled_from(["dc1", "dc2"])))
-    back = replace(other_way, name="back", job="dc1", state=FlowState.ACTIVE)
+    turned = structs.replace(other_way, job=draw(st.sampled_from(["dc1", "dc2"])))
+    back = structs.replace(other_way, name="back", job="dc1", state="active")
     # A mirror that goes with its source is itself a source of the way back, which then takes a second plan.
-    keeping = tuple(replace(one, on_source_delete=OnSourceDelete.KEEP) for one in (there, back))
+    keeping = tuple(structs.replace(one, on_source_delete="keep") for one in (there, back))
     flows = draw(st.sampled_from([(), (there,), keeping, (turned,)]))
     rules: list[AclRule] = draw(st.lists(st.sampled_from(RULES), unique=True))
     whole = topology(*flows, policies=Policies(max_deletes=100))

@@ -3,6 +3,8 @@
 from dataclasses import replace
 from functools import cache
 
+from msgspec import structs
+
 from planner.model.observed import Observed
 from planner.model.plan import Plan
 from planner.model.topology import (
@@ -32,7 +34,7 @@ Y = flow("y", job="other", topics=Selection(("only2",)))
 
 
 def shop(*, jobs: dict[str, Job] | None = None) -> Topology:
-    back = replace(Y, source_cluster="dc2", destination_cluster="dc1")
+    back = structs.replace(Y, source_cluster="dc2", destination_cluster="dc1")
     made = topology(X, back, clusters=[Cluster("dc1", "dc1:9092", client=CLIENT), Cluster("dc2", "dc2:9092")])
     topics = (
         Topic("new", "dc1", 12, 3, {"retention.ms": "1"}, protect=True),

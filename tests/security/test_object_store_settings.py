@@ -17,14 +17,9 @@ from runtime.contract.client.secrets import ClientSecrets
 from runtime.contract.client.settings import ClientSettingsError
 from runtime.contract.spec import jobspec
 from runtime.contract.spec.files import FilesSpec, LinesSpec
-from runtime.contract.spec.jobspec import (
-    BadJobSpec,
-    ClusterSpec,
-    FlowSpec,
-    JobSpec,
-    SelectionSpec,
-)
+from runtime.contract.spec.jobspec import BadJobSpec, ClusterSpec, FlowSpec, JobSpec
 from runtime.contract.spec.restarts import regrouped
+from runtime.contract.spec.selection import SelectionSpec
 from runtime.launch.launcher import LaunchError, check_references, referenced_variables
 from tests.fakes.states import inputs, observed, topology
 
@@ -45,7 +40,7 @@ def spec(
         name="f",
         source="dc1",
         destination="dc1",
-        topics=SelectionSpec(include=[] if reads else ["a"]),
+        topics=SelectionSpec(include=() if reads else ("a",)),
         files=None if reads else files,
         lines=lines if reads else None,
     )

@@ -4,6 +4,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
+from msgspec import structs
 
 from planner.diff.record import LAUNCH
 from planner.model.diagnostic import ExitCode
@@ -123,7 +124,7 @@ def test_the_honest_state_is_neither() -> None:
 def test_a_change_that_is_hidden_behind_what_is_there(running: bool) -> None:
     """The file says that the flow has its new values already, so that no field tells that they change."""
     x = flow("x", topics=Selection(("a",)))
-    wider = replace(x, rate_limit=7)
+    wider = structs.replace(x, rate_limit=7)
     seen, later = applied(topology(x)), applied(topology(wider))
     if not running:
         ended = replace(

@@ -5,8 +5,9 @@ from msgspec.structs import replace
 
 from planner.diff.compare import changed_fields
 from planner.diff.typed_values import reached_values
-from runtime.contract.spec.jobspec import ClusterSpec, FlowSpec, JobSpec, SelectionSpec
+from runtime.contract.spec.jobspec import ClusterSpec, FlowSpec, JobSpec
 from runtime.contract.spec.restarts import not_started_with
+from runtime.contract.spec.selection import SelectionSpec
 
 DC1 = ClusterSpec(bootstrap="dc1:1", id="one", client={"sasl.password": {"env": "DC1"}, "client.id": "x"})
 DC2 = ClusterSpec(bootstrap="dc2:1")
@@ -15,7 +16,7 @@ STARTED = {"dc1": DC1, "dc2": DC2}
 
 
 def edit(**clusters: ClusterSpec) -> JobSpec:
-    flow = FlowSpec(name="f", source="dc1", destination="dc2", topics=SelectionSpec(include=["x"]))
+    flow = FlowSpec(name="f", source="dc1", destination="dc2", topics=SelectionSpec(include=("x",)))
     return JobSpec(job="j", topology="t", destination="dc2", clusters=clusters, flows=[flow])
 
 

@@ -52,7 +52,9 @@ from runtime.contract.records.ledger import (
 from runtime.contract.records.provenance import FlowProducer
 from runtime.contract.records.record_values import UnreadableValue
 from runtime.contract.spec import jobspec
-from runtime.contract.spec.jobspec import ClusterSpec, FlowSpec, JobSpec, SelectionSpec, TemplateRule
+from runtime.contract.spec.jobspec import ClusterSpec, FlowSpec, JobSpec
+from runtime.contract.spec.rename import Template
+from runtime.contract.spec.selection import SelectionSpec
 
 _SECONDS, _BYTES = 5.0, 400 << 20
 _DEEP = 100_000
@@ -62,7 +64,7 @@ SPEC = JobSpec(
     topology="t",
     destination="dc2",
     clusters={"dc1": ClusterSpec(bootstrap="a:1"), "dc2": ClusterSpec(bootstrap="b:1")},
-    flows=[FlowSpec(name="f", source="dc1", destination="dc2", topics=SelectionSpec(include=["x"]))],
+    flows=[FlowSpec(name="f", source="dc1", destination="dc2", topics=SelectionSpec(include=("x",)))],
 )
 PROGRESS = Progress(1, b"s" * 16, "x", b"d" * 16, 5, 0, 5, 0, 0, 0, 5)
 
@@ -119,7 +121,7 @@ CODECS = [
         "producer",
         provenance.decode_producer,
         UnreadableRecord,
-        provenance.encode_producer(FlowProducer("f", "dc1", "id", TemplateRule(text="{topic}"))),
+        provenance.encode_producer(FlowProducer("f", "dc1", "id", Template(text="{topic}"))),
     ),
     Codec("progress", ledger.decode_progress, UnreadableRecord, ledger.encode_value(PROGRESS)),
     Codec(

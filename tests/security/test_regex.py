@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from runtime.contract.spec import rename
 from runtime.contract.spec.naming import illegal_because
 from runtime.contract.spec.rename import Match, backward, forward, problem
-from runtime.contract.spec.selection import SelectionRules, Selector, UnreadableRegex, matches, regex
+from runtime.contract.spec.selection import SelectionSpec, Selector, UnreadableRegex, matches, regex
 
 HERE = Path(__file__).parents[2]
 EXPONENTIAL = ("(a|a)+b", "(a+)+b", "(a*)*b", "((a?){30}){30}b", "(.*a){25}b", "(?:a|aa|aaa)+b")
@@ -24,7 +24,7 @@ EXPONENTIAL = ("(a|a)+b", "(a+)+b", "(a*)*b", "((a?){30}){30}b", "(.*a){25}b", "
 def test_no_pattern_takes_exponential_time(pattern: str):
     name = "a" * 249
     assert not matches(pattern, name)
-    assert not Selector(SelectionRules((pattern,), (pattern,))).answer(name).taken
+    assert not Selector(SelectionSpec((pattern,), (pattern,))).answer(name).taken
     # Only (?: ) may stand inside a group of a rename.
     rule = Match("(" + pattern.replace("(?:", "(").replace("(", "(?:") + ")", r"x-\1")
     assert forward(rule, name, "dc1") == name

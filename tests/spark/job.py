@@ -31,7 +31,8 @@ from runtime.contract.records.job_status import (
 from runtime.contract.records.ledger import Generation, PartitionKey
 from runtime.contract.records.offset_map import OffsetMap
 from runtime.contract.spec import jobspec, naming
-from runtime.contract.spec.jobspec import ClusterSpec, CopySettings, FlowSpec, JobSpec, SelectionSpec
+from runtime.contract.spec.jobspec import ClusterSpec, CopySettings, FlowSpec, JobSpec
+from runtime.contract.spec.selection import SelectionSpec
 from runtime.kafka.cluster import KafkaCluster
 from runtime.lab.lab import Lab
 from runtime.launch.command import HEAP, MAIN, java_options
@@ -79,7 +80,7 @@ def flow_of(name: str, include: Sequence[str], source: str = "dc1", destination:
         name=name,
         source=source,
         destination=destination,
-        topics=SelectionSpec(include=list(include)),
+        topics=SelectionSpec(include=tuple(include)),
         **settings,
     )
 

@@ -36,7 +36,7 @@ PLAIN = TransformSpec(  # the task reads these fields
     value=FormatSpec(format="json", schema="id BIGINT, email STRING, country STRING, card STRING"),
     where=WHERE,
     set=SET,
-    drop=["value.card"],
+    drop=("value.card",),
 )
 TYPED = TransformSpec(  # Spark reads these
     value=FormatSpec(
@@ -46,7 +46,7 @@ TYPED = TransformSpec(  # Spark reads these
     ),
     where=WHERE,
     set={**SET, "value.amount": "value.amount * 2"},
-    drop=["value.card", "value.home.street"],
+    drop=("value.card", "value.home.street"),
 )
 TYPE = pa.struct(
     [
@@ -63,7 +63,7 @@ MESSAGES = TransformSpec(
     value=FormatSpec(format="protobuf", schema=schema("shop.Customer")),
     where="value.id <> 3",
     set={"value.email": "upper(value.email)", "value.spent": "value.spent - 1"},
-    drop=["value.photo", "value.home.street"],
+    drop=("value.photo", "value.home.street"),
 )
 STOPS = {  # by partition: a record that stops it, and why
     0: (b'{"id": 2, "cou', "value is not json of this schema"),

@@ -23,7 +23,8 @@ from msgspec.structs import replace
 from runtime.contract.records import control, heartbeat
 from runtime.contract.records.job_status import PartitionState
 from runtime.contract.records.ledger import PartitionKey
-from runtime.contract.spec.jobspec import AtOffsets, ClusterSpec, FlowSpec, OriginCommitsSpec
+from runtime.contract.spec.flow import AtOffsets, OriginCommitsSpec
+from runtime.contract.spec.jobspec import ClusterSpec, FlowSpec
 from runtime.lab.lab import Lab
 from tests import checker
 from tests.processes import below, lives, share_of
@@ -206,7 +207,7 @@ def test_an_edited_flow_begins_what_is_new_to_it_at_its_start(
     topic = fresh("edited")
     create_topic(dc1, topic)
     write(dc1, topic, [b"kept"] * 5)
-    told(job, replace(flow, topics=replace(flow.topics, include=[*flow.topics.include, topic])))
+    told(job, replace(flow, topics=replace(flow.topics, include=(*flow.topics.include, topic))))
     wait_for(lambda: arrived(dc2, topic) == 5, _FOLLOWS_S)
 
 
@@ -231,7 +232,7 @@ def test_a_flow_starts_over_once_where_it_is_told_to(
     told(job, flow)
     write(dc1, topic, [b"1", b"2", b"3"])
     wait_for(lambda: values(dc2, topic) == [b"1", b"2", b"3"], _FOLLOWS_S)
-    from_two = replace(flow, restart_from=AtOffsets(offsets={topic: {"0": 1}}))
+    from_two = replace(flow, restart_from=AtOffsets(offsets={topic: {0: 1}}))
     told(job, from_two)
     wait_for(lambda: values(dc2, topic) == [b"1", b"2", b"3", b"2", b"3"], _FOLLOWS_S)
     told(job, replace(from_two, state="paused"))

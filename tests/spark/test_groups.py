@@ -15,7 +15,8 @@ from confluent_kafka import KafkaError
 from msgspec.structs import replace
 
 from runtime.contract.records import control
-from runtime.contract.spec.jobspec import AtOffsets, GroupsSpec, SelectionSpec, TemplateRule
+from runtime.contract.spec.flow import AtOffsets, GroupsSpec
+from runtime.contract.spec.rename import Template
 from runtime.lab.lab import Lab
 from tests.commands import repl
 from tests.records import create_topic, passing, wait_for, write
@@ -60,9 +61,9 @@ def job(sides: dict[str, Side], lab: Lab, tmp_path_factory: pytest.TempPathFacto
     for name, config in (("plain", {}), ("mixed", {}), ("console", {}), ("compacted", COMPACTED)):
         create_topic(sides["dc1"].client, f"resuming-{name}", 2, config={"retention.ms": "-1", **config})
     migrated(sides)
-    groups = GroupsSpec(selection=SelectionSpec(include=["resuming-.*"]), every_ms=500, mode="timestamp")
-    start = AtOffsets(offsets={"resuming-older": {"0": 20, "1": 20}})
-    rename = TemplateRule(text="dc1.{topic}")
+    groups = GroupsSpec(include=("resuming-.*",), every_ms=500, mode="timestamp")
+    start = AtOffsets(offsets={"resuming-older": {0: 20, 1: 20}})
+    rename = Template(text="dc1.{topic}")
     flow = flow_of(FLOW, ["resuming-.*"], rename=rename, groups=groups, start=start)
     running = start_job(spec_of(lab, "resuming", [flow]), tmp_path_factory.mktemp("job"))
     try:

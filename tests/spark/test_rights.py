@@ -22,7 +22,8 @@ from confluent_kafka.admin import (
 from msgspec.structs import replace
 
 from runtime.contract.records.job_status import PartitionState
-from runtime.contract.spec.jobspec import ClusterSpec, GroupsSpec, OriginCommitsSpec, SelectionSpec
+from runtime.contract.spec.flow import GroupsSpec, OriginCommitsSpec
+from runtime.contract.spec.jobspec import ClusterSpec
 from runtime.lab.lab import Lab
 from tests.commands import repl
 from tests.records import create_topic, read, wait_for, write
@@ -115,7 +116,7 @@ def job(scene: Scene) -> Iterator[Running]:
     lab = scene.lab
     source = principal(lab.clusters["dc1"], "rights-from", always("A job, at its sources"), scene.folder)
     there = principal(lab.clusters["dc2"], "rights-to", always("A job, at its destination"), scene.folder)
-    groups = GroupsSpec(selection=SelectionSpec(include=[GROUP]), every_ms=500)
+    groups = GroupsSpec(include=(GROUP,), every_ms=500)
     flow = flow_of(
         "rights",
         [f"{PREFIX}.*"],

@@ -20,7 +20,7 @@ from confluent_kafka import TopicPartition
 from runtime.contract.records.job_status import PartitionState, SlotReport
 from runtime.contract.records.ledger import PartitionKey
 from runtime.contract.records.offset_map import EndOfOffsetMap, MappedOffset
-from runtime.contract.spec.jobspec import GroupsSpec, SelectionSpec
+from runtime.contract.spec.flow import GroupsSpec
 from runtime.lab.lab import Lab
 from tests import checker
 from tests.commands import repl
@@ -56,7 +56,7 @@ def sides(lab: Lab) -> dict[str, Side]:
 def job(lab: Lab, sides: dict[str, Side], tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
     for topic in (KINDS, BAD, RESUMED, KEYED):
         create_topic(sides["dc1"].client, topic, PARTITIONS, config=checker.TOPIC_CONFIG)
-    groups = GroupsSpec(selection=SelectionSpec(include=[GROUP]), every_ms=500)
+    groups = GroupsSpec(include=(GROUP,), every_ms=500)
     flow = flow_of(FLOW, ["masking-.*"], transform=checker.TRANSFORM, groups=groups)
     deleting = flow_of(DELETING, [KEYED], transform=checker.DELETING)
     running = start_job(spec_of(lab, FLOW, [flow, deleting]), tmp_path_factory.mktemp("job"))

@@ -58,7 +58,7 @@ TRANSFORM = TransformSpec(
         " AND coalesce(value.home.city, '') <> 'Berlin' AND value.photo <> X'00'"
     ),
     set={"value.email": "concat(upper(value.email), value.id)", "value.home.street": "NULL"},
-    drop=["value.card"],
+    drop=("value.card",),
     on_bad_record="quarantine",
 )
 
@@ -117,7 +117,7 @@ PROTOBUF = TransformSpec(
         "value.pager": "length(value.photo)",
         "value.level": "'LOW'",
     },
-    drop=["value.home.street", "value.photo"],
+    drop=("value.home.street", "value.photo"),
     on_bad_record="quarantine",
 )
 DELETING = replace(PROTOBUF, on_filtered="tombstone")

@@ -10,7 +10,7 @@ from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, TopicPartiti
 from confluent_kafka.admin import AdminClient
 
 from planner.config import load
-from planner.model.topology import StartAtOffsets
+from runtime.contract.spec.flow import AtOffsets
 from runtime.lab.lab import Lab
 from tests.commands import repl
 from tests.labs import WITH_PARENT
@@ -130,7 +130,7 @@ def test_it_goes_on_behind_a_mirror_maker_that_was_stopped(
     done = repl(*taking)
     assert done.returncode == 0, done.stderr
     assert "were not found" not in done.stderr
-    assert all(isinstance(flow.start, StartAtOffsets) for flow in load(file).flows.values())
+    assert all(isinstance(flow.start, AtOffsets) for flow in load(file).flows.values())
     applied = repl("apply", str(file), "--auto-approve")
     try:
         assert applied.returncode == 0, applied.stderr

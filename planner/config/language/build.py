@@ -17,13 +17,13 @@ from pathlib import Path
 from types import NoneType
 from typing import Any
 
+from msgspec import structs
+
 from planner.config.files import read_bytes, read_text
 from planner.config.language.reader import NamedReference, ParsedRecord, ShapeReader
 from planner.config.language.scalars import value_as_text
 from planner.config.yaml_tree import Node, Scalar, Sequence
-from planner.model import shapes
 from planner.model.diagnostic import Failure, SourceLocation, error
-from planner.model.shapes import OffOrShape, Plain, RecordKeyShape, record_of
 from planner.model.topology import (
     FILE_FLOW_KEYS,
     LINES_FLOW_KEYS,
@@ -36,12 +36,14 @@ from planner.model.topology import (
     Requirement,
     Rule,
     SecretRef,
-    StartAt,
     Topic,
     Topology,
     looks_secret,
 )
+from runtime.contract.spec import shapes
+from runtime.contract.spec.flow import Earliest, Latest, Start
 from runtime.contract.spec.rename import Rename, Table, Template
+from runtime.contract.spec.shapes import OffOrShape, Plain, RecordKeyShape, defaults_of_fields, record_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -229,9 +231,7 @@ def topology_of(parts: TopologyParts) -> Topology:
         quotas=tuple(sorted(quotas, key=lambda quota: (quota.cluster, quota.entity.name))),
         flows={flow.name: flow for flow in flows if flow.name not in with_files},
         file_flows={
-            flow.name: dataclasses.replace(flow, origin_commits=None)
-            for flow in flows
-            if flow.name in with_files
+            flow.name: structs.replace(flow, origin_commits=None) for flow in flows if flow.name in with_files
         },
         endpoints={name: built(parts.endpoints[name], name=name) for name in sorted(parts.endpoints)},
         jobs={
@@ -268,7 +268,7 @@ def rename_of(value: Any) -> Rename:
             rename: Rename = built(value)
             return rename
         case _:
-            return Table(tuple(sorted(value.items())))
+            return Table(dict(sorted(value.items())))
 
 
 def requirement(subject: str, text: str, source: SourceLocation | None) -> Requirement:
@@ -289,8 +289,19 @@ def _bootstrap(addresses: tuple[str, ...]) -> str:
     return ",".join(part.strip() for text in addresses for part in text.split(","))
 
 
-def _start(value: Any) -> Any:
-    return built(value) if isinstance(value, ParsedRecord) else StartAt(value)
+def _start(value: Any) -> Start:
+    if not isinstance(value, ParsedRecord):
+        return Latest() if value == "latest" else Earliest()
+    start: Start = built(value)
+    return start
+
+
+def _references(settings: Mapping[str, str | SecretRef]) -> dict[str, str | dict[str, str]]:
+    """Returns client settings as a job reads them."""
+    return {
+        key: {value.kind: value.name} if isinstance(value, SecretRef) else value
+        for key, value in settings.items()
+    }
 
 
 def _schema(value: Any) -> str | None:
@@ -338,6 +349,7 @@ def _rules(written: Iterable[ParsedRecord]) -> tuple[Rule, ...]:
 
 CONVERTERS: Mapping[str, Callable[[Any], Any]] = {
     "bootstrap": _bootstrap,
+    "references": _references,
     "rename": rename_of,
     "requirements": _requirements,
     "rules": _rules,
@@ -350,30 +362,18 @@ CONVERTERS: Mapping[str, Callable[[Any], Any]] = {
 def _arguments(fields: ParsedRecord) -> dict[str, Any]:
     """Returns the values of a record by the fields of its dataclass."""
     found: dict[str, Any] = {}
-    inner: dict[str, dict[str, Any]] = {}
     for key in fields.record.keys:
         if key.name not in fields.values:
             continue
         value = fields.values[key.name]
-        outer, _, rest = key.field.partition(".")
-        if not key.field:
-            found |= _section(key, value)
-        elif rest:
-            inner.setdefault(outer, {})[rest] = _converted(key, value)
-        else:
+        if key.field:
             found[key.field] = _converted(key, value)
-    if (declared := fields.record.declared_by) is not None:
-        usual = _fields_of(declared)
-        for name, values in inner.items():
-            found[name] = dataclasses.replace(usual[name].default, **values)
-        if "source" in usual:
-            found["source"] = fields.place("name")
+        else:
+            found |= _section(key, value)
+    declared = fields.record.declared_by
+    if declared is not None and "source" in defaults_of_fields(declared):
+        found["source"] = fields.place("name")
     return found
-
-
-@cache
-def _fields_of(declared: Any) -> dict[str, Any]:
-    return {one.name: one for one in dataclasses.fields(declared)}
 
 
 def _section(key: RecordKeyShape, value: ParsedRecord | None) -> dict[str, Any]:
@@ -424,7 +424,7 @@ def _plain(value: Any) -> Any:
 
 
 def _plain_fields(value: Any) -> dict[str, Any]:
-    found = {name: getattr(value, name) for name in _fields_of(value.__class__)}
+    found = {name: getattr(value, name) for name in defaults_of_fields(value.__class__)}
     return {name: _plain(one) for name, one in found.items() if name != "digest" and not _is_place(name, one)}
 
 

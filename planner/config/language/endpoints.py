@@ -10,15 +10,14 @@ from planner.model.diagnostic import Diagnostic, SourceLocation, error
 from planner.model.topology import (
     FILE_FLOW_KEYS,
     LINES_FLOW_KEYS,
-    RUNNING,
     SOURCE_FORMATS,
     FileFormat,
-    OnBadRecord,
     SecretRef,
     bytes_of,
 )
 from runtime.contract.client.stores import LOCATIONS, MOST_BYTES, SECRETS, client_problem, is_store
 from runtime.contract.spec.files import folder_problem, layout_problem, plain_folder
+from runtime.contract.spec.flow import RUNNING
 
 ENDPOINT_CODE = "endpoint"
 _SIZES = range(1 << 16, (1 << 40) + 1)
@@ -162,7 +161,7 @@ def _file_transform(name: str, transform: ParsedRecord, form: FileFormat | None)
             source=transform.source,
             code=ENDPOINT_CODE,
         )
-    if transform.get("on_bad_record") is OnBadRecord.QUARANTINE:
+    if transform.get("on_bad_record") == "quarantine":
         yield error(
             f"flow {name} goes into files, where no topic takes the bad records of on_bad_record: quarantine",
             "write on_bad_record: stop, or quarantine in a flow to a cluster, and write its topics to files",
@@ -230,7 +229,7 @@ def _keys_of_file_flow(flow: ParsedRecord, goes: str, keys: frozenset[str]) -> I
             )
     state = flow.get("state")
     if state is not None and state not in RUNNING:
-        what = f"flow {name} {goes} and can't be {state.value}"
+        what = f"flow {name} {goes} and can't be {state}"
         yield error(what, "write active or paused", source=flow.place("state"), code=ENDPOINT_CODE)
     every = flow.get("every")
     if every is not None and every not in _INTERVALS_MS:

@@ -11,11 +11,11 @@ from planner.config.hints import describe, did_you_mean, nearest, prose, shown
 from planner.config.language import scalars
 from planner.config.language.scalars import check_name, setting_value
 from planner.config.yaml_tree import Mapping, Node, Scalar, Sequence
-from planner.model import shapes
 from planner.model.diagnostic import Diagnostic, SourceLocation, error
-from planner.model.shapes import RecordShape, ScalarShape, Shape
+from runtime.contract.spec import shapes
 from runtime.contract.spec.naming import illegal_because, is_internal
 from runtime.contract.spec.selection import LONGEST, UnreadableRegex, regex, written_out
+from runtime.contract.spec.shapes import RecordShape, ScalarShape, Shape
 
 
 class Invalid(Enum):

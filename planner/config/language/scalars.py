@@ -14,12 +14,12 @@ from typing import Final
 from planner.config.hints import prose, shown
 from planner.config.yaml_tree import Mapping, Node, Scalar, Sequence, kind_of
 from planner.model.setting_types import BOOLEANS, NUMBERS
-from planner.model.shapes import SettingsShape
 from planner.model.topology import SecretRef, Setting, looks_secret
 from planner.model.topology.quotas import number
 from runtime.contract.client import stores
 from runtime.contract.client.keys import CREDENTIALS, refusal
 from runtime.contract.client.secrets import secret_settings
+from runtime.contract.spec.shapes import SettingsShape
 
 MILLISECONDS: Final = MappingProxyType(
     {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000, "w": 604_800_000}

@@ -8,8 +8,8 @@ from typing import NamedTuple
 from planner.config.hints import did_you_mean, nearest
 from planner.config.schema.publish import inside, without_links
 from planner.model.diagnostic import Failure, error
-from planner.model.shapes import MapShape, RecordKeyShape, RecordShape, Shape, record_of
 from planner.model.topology import Topology
+from runtime.contract.spec.shapes import MapShape, RecordKeyShape, RecordShape, Shape, record_of
 
 _DEFAULTS = "defaults."
 

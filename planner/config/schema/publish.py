@@ -11,11 +11,11 @@ from planner.config.hints import describe
 from planner.config.language.scalars import BYTES, MILLISECONDS
 from planner.config.variables import python_value
 from planner.config.yaml_tree import documents
-from planner.model import shapes
-from planner.model.shapes import Plain, RecordKeyShape, RecordShape, Shape, record_of
 from planner.model.topology import Topology
 from runtime.contract.client import stores
 from runtime.contract.client.keys import ALLOWED, CREDENTIALS
+from runtime.contract.spec import shapes
+from runtime.contract.spec.shapes import Plain, RecordKeyShape, RecordShape, Shape, record_of
 
 Schema = dict[str, Any]
 DRAFT = "https://json-schema.org/draft/2020-12/schema"

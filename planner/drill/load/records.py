@@ -10,11 +10,12 @@ from planner.drill.load.ddl import UnknownType
 from planner.drill.load.messages import protobuf_maker
 from planner.drill.load.values import avro_maker, json_maker, random_of
 from planner.model.diagnostic import Failure, error
-from planner.model.topology import DrillSample, Flow, Format, RecordFormat, Topology
+from planner.model.topology import DrillSample, Flow, Topology
 from planner.workflows.samples import recorded
 from runtime.contract.records.consumer_record import ConsumerRecord
 from runtime.contract.records.provenance import HEADER
 from runtime.contract.spec.selection import Regex
+from runtime.contract.spec.transform import FormatSpec
 
 DRILL_HEADER = "repl-drill"  # tells records apart whose values do not
 _KEYS = 50
@@ -186,13 +187,13 @@ def formatted(flow: Flow, topic: str) -> FormattedLoad | None:
     return FormattedLoad(topic, **made) if any(made.values()) else None
 
 
-def _maker(form: Format) -> Make | None:
+def _maker(form: FormatSpec) -> Make | None:
     match form.format:
-        case RecordFormat.JSON:
+        case "json":
             return json_maker(form.schema or "")
-        case RecordFormat.AVRO:
+        case "avro":
             return avro_maker(form.schema or "")
-        case RecordFormat.PROTOBUF:
+        case "protobuf":
             return protobuf_maker(form.schema or "")
         case _:
             return None

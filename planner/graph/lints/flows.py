@@ -15,7 +15,8 @@ from planner.model.address import flow_address, job_address
 from planner.model.desired import Declared
 from planner.model.diagnostic import Diagnostic, ExitCode, error, note, warning
 from planner.model.observed import FEATURE_SHARE, SHARE, STREAMS, LackingFeature, Observed, ObservedCluster
-from planner.model.topology import RUNNING, Flow, Job, Topology, at_home
+from planner.model.topology import Flow, Job, Topology, at_home
+from runtime.contract.spec.flow import RUNNING
 from runtime.contract.spec.route import RouteDecision, is_reserved
 from runtime.contract.spec.selection import NamePatterns, SelectionResult, written_out
 from runtime.contract.spec.topic_settings import NEVER, lacks
@@ -114,8 +115,7 @@ def _pair(flow: Flow, original: Flow) -> Iterator[Diagnostic]:
     if original.state in RUNNING and flow.state in RUNNING:
         yield _refused(
             flow,
-            f"reverses {original.name} while that is {original.state.value}: each would copy what the other"
-            " wrote",
+            f"reverses {original.name} while that is {original.state}: each would copy what the other wrote",
             f"set {original.name} to promoted or failed_over, or, once all records are copied back, set"
             " this flow to promoted",
             "reverse-running",

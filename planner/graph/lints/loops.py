@@ -13,7 +13,6 @@ from msgspec import Struct
 from planner.graph.messages import counted, flow_diagnostic
 from planner.graph.replication_graph import CopyEdge, ReplicationGraph, ReplicationLoop, TopicNode
 from planner.model.diagnostic import Diagnostic, error, note, warning
-from planner.model.topology import Provenance
 
 
 class TopicMerge(Struct, frozen=True):
@@ -108,15 +107,15 @@ def provenance_of_loops(graph: ReplicationGraph, loops: Sequence[ReplicationLoop
         modes = {flow.provenance for flow in flows}
         longer = any(loop.longer for loop in of_flows)
         for flow in flows:
-            if flow.provenance is Provenance.OFF:
+            if flow.provenance == "off":
                 hint = f"set provenance of flow.{flow.name} to auto, or give its topics other names: rename"
                 summary = f"{what}, and provenance is off: records would be copied in an endless loop"
                 code = "loop-without-provenance"
-            elif flow.provenance is Provenance.BATCH and longer:
+            elif flow.provenance == "batch" and longer:
                 hint = f"set provenance of flow.{flow.name} to auto, which means headers here"
                 summary = f"{what}, which goes over more than two clusters: batch provenance can't prevent it"
                 code = "loop-too-long-for-batch"
-            elif flow.provenance is Provenance.BATCH and Provenance.HEADERS in modes:
+            elif flow.provenance == "batch" and "headers" in modes:
                 hint = "set them all to auto, or all to headers"
                 summary = (
                     f"{what}, some with batch and some with headers: neither would recognise the other's"

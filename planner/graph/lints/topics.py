@@ -15,8 +15,9 @@ from planner.model.address import topic_address
 from planner.model.desired import Declared, DesiredTopic, MirroredBy, QuarantineOf
 from planner.model.diagnostic import Diagnostic, error, warning
 from planner.model.observed import Observed
-from planner.model.topology import RUNNING, Topology
+from planner.model.topology import Topology
 from runtime.contract.spec import naming
+from runtime.contract.spec.flow import RUNNING
 from runtime.contract.spec.naming import illegal_because, metric_name
 from runtime.contract.spec.route import is_reserved
 

@@ -12,7 +12,7 @@ from planner.graph.replication_graph import CopyEdge, ReplicationGraph, TopicNod
 from planner.graph.topics import DesiredTopics, quarantine_nodes
 from planner.model.address import flow_address, job_address
 from planner.model.diagnostic import Diagnostic, ExitCode, error, warning
-from planner.model.topology import Flow, OnFiltered, Topology
+from planner.model.topology import Flow, Topology
 from runtime.contract.spec.naming import illegal_because
 
 _LOCAL = re.compile(r"local\[(\d+)(?:,\d+)?\]")
@@ -102,7 +102,7 @@ def filtered_keys(graph: ReplicationGraph, topics: DesiredTopics) -> Iterator[Di
             for node in nodes
             if (settings := topics.settings.get(node)) is not None
         }
-        deletes = flow.transform.on_filtered is OnFiltered.TOMBSTONE
+        deletes = flow.transform.on_filtered == "tombstone"
         unfit = [
             node.topic
             for node, policy in policies.items()

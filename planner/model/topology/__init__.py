@@ -1,7 +1,8 @@
-"""The topology and its language: every key of the YAML is declared here, once, as an annotated field.
+"""The topology and its language: every key of the YAML is declared once, as an annotated field.
 
-The reader, the defaults, the JSON Schema, docs/topology.md and the export of YAML follow from these
-dataclasses (`planner.model.shapes`); docs/internals/adding-a-key.md shows how a key is added.
+What a job needs unchanged is declared in `runtime.contract.spec`, and the classes here extend it. The reader,
+the defaults, the JSON Schema, docs/topology.md and the export of YAML follow from the annotations
+(`runtime.contract.spec.shapes`); docs/internals/adding-a-key.md shows how a key is added.
 
 A loaded topology is complete: defaults are filled in and variables are expanded, but nothing is resolved yet.
 Everything is frozen; mappings are plain dicts that do not change after the loader built them.
@@ -20,22 +21,7 @@ from planner.model.topology.endpoints import (
     at_home,
     bytes_of,
 )
-from planner.model.topology.flows import (
-    ENDED,
-    RUNNING,
-    Configs,
-    ConfigSync,
-    Flow,
-    FlowState,
-    GroupMode,
-    Groups,
-    OnDataLoss,
-    OnSourceDelete,
-    OriginCommits,
-    Protect,
-    Provenance,
-    Selection,
-)
+from planner.model.topology.flows import Flow, Provenance, Selection
 from planner.model.topology.jobs import (
     Job,
 )
@@ -70,17 +56,6 @@ from planner.model.topology.root import (
     Timestamps,
     Topology,
 )
-from planner.model.topology.transforms import (
-    Format,
-    OnBadRecord,
-    OnFiltered,
-    RecordFormat,
-    Start,
-    StartAt,
-    StartAtOffsets,
-    StartAtTimestamp,
-    Transform,
-)
 from runtime.contract.client.secrets import SECRET_WORDS, looks_secret
 from runtime.contract.spec.acls import AclRule
 
@@ -89,12 +64,10 @@ __all__ = [
     "BYTE_RATES",
     "DEFAULT_EVERY_MS",
     "DEFAULT_LOOK_MS",
-    "ENDED",
     "FILE_FLOW_KEYS",
     "LINES_FLOW_KEYS",
     "QUOTA_KEYS",
     "RESOURCES",
-    "RUNNING",
     "SECRET_WORDS",
     "SOURCE_FORMATS",
     "Acl",
@@ -102,47 +75,29 @@ __all__ = [
     "AclRule",
     "Cluster",
     "Compaction",
-    "ConfigSync",
-    "Configs",
     "Defaults",
     "Drill",
     "DrillSample",
     "FileEndpoint",
     "FileFormat",
     "Flow",
-    "FlowState",
-    "Format",
-    "GroupMode",
-    "Groups",
     "Internal",
     "Job",
     "JobRightsMode",
-    "OnBadRecord",
-    "OnDataLoss",
-    "OnFiltered",
     "OnRemove",
-    "OnSourceDelete",
     "OperatorPolicy",
-    "OriginCommits",
     "Policies",
-    "Protect",
     "Provenance",
     "Quota",
     "QuotaEntity",
-    "RecordFormat",
     "Requirement",
     "Rule",
     "SecretRef",
     "Selection",
     "Setting",
-    "Start",
-    "StartAt",
-    "StartAtOffsets",
-    "StartAtTimestamp",
     "Timestamps",
     "Topic",
     "Topology",
-    "Transform",
     "at_home",
     "bytes_of",
     "looks_secret",

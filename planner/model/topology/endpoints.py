@@ -1,17 +1,19 @@
 """File endpoints: folders and object stores that flows write to or read from, in place of a cluster."""
 
-import dataclasses
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Annotated, ClassVar, Final
 
+from msgspec import structs
+
 from planner.model.diagnostic import SourceLocation
-from planner.model.shapes import DurationShape, Key, RecordName, SettingsShape, TextShape
-from planner.model.topology.flows import Configs, ConfigSync, Flow, Groups
+from planner.model.topology.flows import Flow
 from planner.model.topology.resources import Setting
 from runtime.contract.client.stores import is_store
 from runtime.contract.spec.files import DEFAULT_LAYOUT, DEFAULT_SNAPSHOTS_MS, Format, SourceFormat
+from runtime.contract.spec.flow import ConfigsSpec, GroupsSpec
+from runtime.contract.spec.shapes import DurationShape, Key, RecordName, SettingsShape, TextShape
 
 # The keys of a flow into an endpoint. The others are about topics and groups at a destination cluster.
 FILE_FLOW_KEYS: Final = frozenset(
@@ -197,12 +199,12 @@ def at_home(flow: Flow) -> Flow:
     Both ends are the cluster of the job's internal topics, and the duties of a flow between clusters are off.
     """
     home = flow.destination_cluster if flow.from_files else flow.source_cluster
-    return dataclasses.replace(
+    return structs.replace(
         flow,
         source_cluster=home,
         destination_cluster=home,
-        groups=Groups(sync=False),
-        configs=Configs(sync=ConfigSync.OFF),
+        groups=GroupsSpec(sync=False),
+        configs=ConfigsSpec(sync="off"),
         follow_every_ms=None,
         heartbeats_every_ms=None,
         checkpoints_every_ms=None,

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from typing import Annotated, ClassVar, Literal
 
 from planner.model.diagnostic import SourceLocation
-from planner.model.shapes import (
+from runtime.contract.spec.shapes import (
     AlternativesShape,
     ChoiceShape,
     IntegerShape,

@@ -11,8 +11,8 @@ from decimal import Decimal
 from typing import Annotated, ClassVar
 
 from planner.model.diagnostic import SourceLocation
-from planner.model.shapes import IntegerShape, Key, NumberShape, RateShape, RecordName, TextShape
 from planner.model.topology.resources import CLUSTER_REFERENCES
+from runtime.contract.spec.shapes import IntegerShape, Key, NumberShape, RateShape, RecordName, TextShape
 
 DEFAULT_ENTITY = "<default>"
 ENTITY_TYPES = USER, CLIENT_ID, IP = "user", "client-id", "ip"

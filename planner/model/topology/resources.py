@@ -10,7 +10,8 @@ from enum import StrEnum
 from typing import Annotated, ClassVar, Literal
 
 from planner.model.diagnostic import SourceLocation
-from planner.model.shapes import (
+from runtime.contract.spec.acls import AclRule
+from runtime.contract.spec.shapes import (
     AlternativesShape,
     BooleanShape,
     ChoiceShape,
@@ -25,7 +26,6 @@ from planner.model.shapes import (
     TextShape,
     TopicNameShape,
 )
-from runtime.contract.spec.acls import AclRule
 
 NAME = TextShape(
     "a name of letters, digits, dots, _ and -",

@@ -6,7 +6,12 @@ from enum import StrEnum
 from typing import Annotated, Any, ClassVar, Literal
 
 from planner.model.diagnostic import SourceLocation
-from planner.model.shapes import (
+from planner.model.topology.endpoints import FileEndpoint, at_home
+from planner.model.topology.flows import Flow
+from planner.model.topology.jobs import Job
+from planner.model.topology.quotas import Quota
+from planner.model.topology.resources import CLUSTER_NAME, NAME, REPLICATION, Acl, AclEntry, Cluster, Topic
+from runtime.contract.spec.shapes import (
     AnyShape,
     DurationShape,
     IntegerShape,
@@ -19,11 +24,6 @@ from planner.model.shapes import (
     defaults_of,
     record_of,
 )
-from planner.model.topology.endpoints import FileEndpoint, at_home
-from planner.model.topology.flows import Flow
-from planner.model.topology.jobs import Job
-from planner.model.topology.quotas import Quota
-from planner.model.topology.resources import CLUSTER_NAME, NAME, REPLICATION, Acl, AclEntry, Cluster, Topic
 
 KAFKA_VERSION = TextShape(
     "a version of Kafka from 2.4.0 on",

@@ -25,10 +25,10 @@ from planner.model.change import Action, Change, Value
 from planner.model.desired import Desired, DesiredFlow, DesiredJob
 from planner.model.observed import LiveJob, Observed, ObservedCluster, RegistryEntry
 from planner.model.step import ApplyRecord, Milestone, Step, Undone
-from planner.model.topology import RUNNING
 from planner.plan.object_kind import ObjectKind, SeenObject, applied_differently, other_owner, other_value
 from planner.plan.steps.registry import NOT_READABLE, Disown, Own
 from runtime.contract.spec import jobspec
+from runtime.contract.spec.flow import RUNNING
 from runtime.contract.spec.jobspec import JobSpec, LaunchSpec
 
 IDLE = (Action.NO_OP, Action.UNKNOWN)

@@ -19,7 +19,7 @@ from planner.config import load
 from planner.graph.routes import opposite_of, router_of
 from planner.model.diagnostic import ExitCode, Failure, error, note, warning
 from planner.model.observed import Unreachable
-from planner.model.topology import ENDED, Flow, Topology
+from planner.model.topology import Flow, Topology
 from planner.workflows.applying.session import leased
 from planner.workflows.audit.access import answered
 from planner.workflows.interaction import (
@@ -42,6 +42,7 @@ from runtime.audit.salvage import salvage as read_salvage
 from runtime.audit.verify.pieces import VerifyRequest, decode_outcome, encode_request
 from runtime.audit.verify.plan import VerificationFile
 from runtime.audit.verify.small import needs_spark, verify_small
+from runtime.contract.spec.flow import ENDED
 from runtime.contract.spec.jobspec import JobSpec
 from runtime.contract.views.records_view import (
     ReplayedPartition,
@@ -243,7 +244,7 @@ def replay_salvage(request: ReplaySalvageRequest, interaction: Interaction = UNA
     topology = load(request.path, request.var_files)
     flow = flow_of(topology, request.flow)
     if flow.state not in ENDED:
-        raise _still_copies(flow.name, flow.state.value)
+        raise _still_copies(flow.name, flow.state)
     asked = _request(topology, flow, request, interaction.progress)
     seen = answered(read_salvage(asked, ignore_record))
     if seen.state not in ENDED:

@@ -17,7 +17,7 @@ from planner.graph.routes import reason_not_synced, router_of
 from planner.kafka import ClusterFailure, run_at
 from planner.model.diagnostic import Diagnostic, Failure, error, warning
 from planner.model.observed import ClusterReport
-from planner.model.topology import Flow, GroupMode, Job, Topology
+from planner.model.topology import Flow, Job, Topology
 from planner.observe.doctor import examine
 from planner.workflows.audit.access import answered, cluster_access
 from planner.workflows.flows.ending import group_losses
@@ -122,7 +122,7 @@ def offsets(request: OffsetsRequest) -> GroupOffsetsView:
                 flow=flow.name,
                 group=request.group,
                 unsynced=reason_not_synced(flow, request.group),
-                by_time=flow.groups.mode is GroupMode.TIMESTAMP,
+                by_time=flow.groups.mode == "timestamp",
                 router=router_of(topology),
                 source=source,
                 destination=destination,

@@ -48,7 +48,7 @@ def _flow_request(flow: Flow, topology: Topology) -> FlowStatusRequest:
         source=flow.source_cluster,
         destination=flow.destination_cluster,
         job=flow.job,
-        state=flow.state.value,
+        state=flow.state,
         rpo_ms=flow.rpo_ms,
         opposite=opposite.name if opposite is not None else None,
         endpoint=declared.destination_cluster if declared is not None and not flow.from_files else "",

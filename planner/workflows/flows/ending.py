@@ -11,7 +11,7 @@ from msgspec import Struct
 
 from planner.graph.messages import few
 from planner.model.diagnostic import Failure, error, warning
-from planner.model.topology import Flow, FlowState, GroupMode, Topology
+from planner.model.topology import Flow, Topology
 from planner.plan.transitions import source_is_silent
 from planner.workflows.interaction import CopyAwaited, Noticed, ProgressHandler, SubscriptionsRead
 from runtime.contract.records.job_status import PartitionState
@@ -279,7 +279,7 @@ async def _topics(topology: Topology, flows: Sequence[Flow], within_s: float) ->
 async def _losses(topology: Topology, flows: Sequence[Flow], within_s: float) -> "list[GroupLoss]":
     from runtime.audit.offsets.offsets import rehearse
 
-    running = [flow for flow in flows if flow.state is not FlowState.FAILED_OVER]
+    running = [flow for flow in flows if flow.state != "failed_over"]
     found = []
     for _, request in _requests(topology, running, within_s):
         found += await rehearse(request)
@@ -309,7 +309,7 @@ def _requests(
                 source=access[names[0]],
                 destination=access[names[1]],
                 selects=_selects(flow, own),
-                by_time=flow.groups.mode is GroupMode.TIMESTAMP,
+                by_time=flow.groups.mode == "timestamp",
                 within_s=within_s,
             ),
         )
@@ -323,11 +323,6 @@ def _own_groups(topology: Topology) -> frozenset[str]:
 
 def _selects(flow: Flow, own: frozenset[str]) -> Callable[[str], bool]:
     from runtime.contract.groups import group_selector
-    from runtime.contract.spec.jobspec import GroupsSpec, SelectionSpec
 
-    select = flow.groups.select
-    selection = SelectionSpec(
-        include=list(select.include), exclude=list(select.exclude), default_exclude=select.default_exclude
-    )
-    selector = group_selector(GroupsSpec(selection=selection))
+    selector = group_selector(flow.groups)
     return lambda group: group not in own and selector.answer(group).taken

@@ -19,7 +19,7 @@ from planner.config.files import text_to_edit
 from planner.graph.routes import Failback, pending_failbacks, resumed_failbacks, without_covered
 from planner.kafka import run
 from planner.model.diagnostic import ExitCode, Failure, SourceLocation, error
-from planner.model.topology import RUNNING, Flow, FlowState, Topology
+from planner.model.topology import Flow, Topology
 from planner.plan.transitions import may_follow
 from planner.workflows.applying.apply import ApplyResult
 from planner.workflows.flows.ending import (
@@ -43,6 +43,7 @@ from planner.workflows.interaction import (
 )
 from planner.workflows.plans import see
 from planner.workflows.topology import ChangeRequest, checked, cluster_of
+from runtime.contract.spec.flow import RUNNING, FlowState
 
 if TYPE_CHECKING:
     from runtime.contract.views.groups_view import FlowLoss, GroupLoss, GroupTopics
@@ -52,7 +53,7 @@ if TYPE_CHECKING:
 # How long the status is measured before a failover: a job that died with its cluster misses some heartbeats
 # meanwhile, so that the plan sees it dead.
 MEASURED_S = 3.5
-_MAY_FAIL_OVER = (FlowState.ACTIVE, FlowState.PAUSED, FlowState.FAILED_OVER)
+_MAY_FAIL_OVER = ("active", "paused", "failed_over")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -91,7 +92,7 @@ def failover(request: FailoverRequest, interaction: Interaction = UNATTENDED) ->
     topology = checked(request.path, request.var_files).topology
     flows = leaving(topology, request.cluster)
     before, _ = _cost(topology, flows, request.timeout_ms, interaction.progress)
-    states = {flow.name: FlowState.FAILED_OVER for flow in flows}
+    states: dict[str, FlowState] = {flow.name: "failed_over" for flow in flows}
     applied = apply_with_states(states, request, interaction, given_up=request.cluster)
     if not applied.complete:
         return FailoverResult(applied)
@@ -109,7 +110,7 @@ def rehearse_failover(request: FailoverRequest, progress: ProgressHandler = sile
     status, losses = _cost(topology, flows, request.timeout_ms, progress)
     groups = group_losses(topology, flows, request.timeout_ms / 1000)
     destinations = {flow.name: flow.destination_cluster for flow in flows}
-    names = {flow.job for flow in flows if flow.state is not FlowState.FAILED_OVER}
+    names = {flow.job for flow in flows if flow.state != "failed_over"}
     return FailoverRehearsal(
         losses,
         tuple(groups),
@@ -135,7 +136,7 @@ def _none(cluster: str, *, promoted: bool) -> Failure:
     cannot = f"no flow out of {cluster} can fail over"
     if not promoted:
         return Failure(error(f"{cannot}: there are none", "look at repl status"))
-    may = may_follow(FlowState.PROMOTED)
+    may = may_follow("promoted")
     return Failure(error(f"{cannot}: they are promoted already", may, exit=ExitCode.REFUSED))
 
 
@@ -175,7 +176,7 @@ def _lost(
 
 def _not_yet(flows: list[Flow]) -> set[str]:
     """Returns the flows that this failover ends, without those that failed over before."""
-    return {flow.name for flow in flows if flow.state is not FlowState.FAILED_OVER}
+    return {flow.name for flow in flows if flow.state != "failed_over"}
 
 
 def _status(topology: Topology, given_up: str, timeout_ms: int, over_s: float) -> "StatusView":
@@ -236,9 +237,9 @@ def _adding(one: Failback) -> Callable[[str], str | None]:
 
 
 def _running(name: str, state: FlowState) -> Callable[[str], str | None]:
-    if state is FlowState.ACTIVE:
+    if state == "active":
         return lambda text: text
-    return lambda text: with_state(text, name, FlowState.ACTIVE.value)
+    return lambda text: with_state(text, name, "active")
 
 
 def _edit(
@@ -263,7 +264,7 @@ def check_failback_edit(topology: Topology, failbacks: Iterable[Failback]) -> No
     """Failure where the edit has not the intended effect."""
     for one in failbacks:
         back = topology.flows.get(one.name)
-        if back is None or back.state is not FlowState.ACTIVE:
+        if back is None or back.state != "active":
             raise Failure(error(f"the state of flow {one.name} is set elsewhere", "edit it by hand"))
 
 
@@ -339,9 +340,9 @@ def switch_back(request: FailbackRequest, interaction: Interaction = UNATTENDED)
     found = _to_switch(topology, request.cluster)
     for one in found:
         assert one.back is not None
-        if one.back.state is FlowState.ACTIVE:
+        if one.back.state == "active":
             asyncio.run(drained(topology, one.back, request.copied_within_ms / 1000, interaction.progress))
-        states |= {one.back.name: FlowState.PROMOTED, one.flow.name: FlowState.ACTIVE}
+        states |= {one.back.name: "promoted", one.flow.name: "active"}
     backs = [one.back for one in found if one.back is not None]
     warn_of_unread_replays(topology, backs, request.timeout_ms, interaction.progress)
     applied = apply_with_states(states, request, interaction)
@@ -367,7 +368,7 @@ def _to_switch(topology: Topology, cluster: str) -> Sequence[Failback]:
                     exit=ExitCode.REFUSED,
                 )
             )
-        if one.back.state is FlowState.FAILED_OVER:
+        if one.back.state == "failed_over":
             raise Failure(
                 error(
                     f"flow.{one.back.name} failed over before all records were copied back",
@@ -384,7 +385,7 @@ def _nothing_ended(topology: Topology, cluster: str) -> Failure:
     why = f"no flow out of {cluster} was promoted or failed over"
     if not runs:
         return Failure(error(why, "look at repl status"))
-    return Failure(error(why, may_follow(FlowState.ACTIVE), exit=ExitCode.REFUSED))
+    return Failure(error(why, may_follow("active"), exit=ExitCode.REFUSED))
 
 
 def _timed_out(name: str, seconds: float, left: str) -> Failure:
@@ -415,7 +416,7 @@ def _report_unsent(
                     source=one.flow.source,
                 )
             )
-    new = [one for one in found if one.back is None or one.back.state is not FlowState.ACTIVE]
+    new = [one for one in found if one.back is None or one.back.state != "active"]
     unsent = [UnsentRecords(one.flow.name, _unsent(seen[one.flow.name].topics)) for one in new]
     if unsent:
         progress(UnsentRecordsFound(found[0].flow.source_cluster, tuple(unsent)))

@@ -24,7 +24,7 @@ from planner.model.address import flow_address
 from planner.model.change import Action
 from planner.model.diagnostic import Diagnostic, ExitCode, Failure, SourceLocation, error, warning
 from planner.model.plan import Plan
-from planner.model.topology import RUNNING, Flow, FlowState, Topology
+from planner.model.topology import Flow, Topology
 from planner.plan import with_diagnostics
 from planner.plan.transitions import matches_nothing, may_follow
 from planner.workflows.applying.apply import ApplyResult, execute
@@ -40,6 +40,7 @@ from planner.workflows.observing import endpoints_of
 from planner.workflows.plans import apply_plan, see
 from planner.workflows.topology import ChangeRequest, FlowRequest, checked, flow_of, job_flow_of
 from runtime.contract.records.job_status import PartitionState, PartitionStatus
+from runtime.contract.spec.flow import RUNNING, FlowState
 from runtime.contract.spec.selection import NamePatterns
 from runtime.contract.views.status_view import next_step
 
@@ -65,7 +66,7 @@ def apply_with_states(
             raise Failure(error(f"flow.{name} is in no file"))
         file = Path(flow.source.file)
         text = after.get(file) or text_to_edit(file)
-        after[file] = text if flow.state is state else _edited(text, flow, state, flow.source)
+        after[file] = text if flow.state == state else _edited(text, flow, state, flow.source)
     return apply_edited(
         after,
         states,
@@ -117,12 +118,12 @@ def _known(plan: Plan, flows: Iterable[str]) -> bool:
 
 
 def _edited(text: str, flow: Flow, state: FlowState, source: SourceLocation) -> str:
-    after = with_state(text, flow.name, state.value)
+    after = with_state(text, flow.name, state)
     if after is None:
         raise Failure(
             error(
                 f"{source.file}: the place where flow {flow.name} is written is not found",
-                f"write state: {state.value} there, then run repl apply",
+                f"write state: {state} there, then run repl apply",
                 source=source,
             )
         )
@@ -131,7 +132,7 @@ def _edited(text: str, flow: Flow, state: FlowState, source: SourceLocation) -> 
 
 def _check_states(topology: Topology, states: Mapping[str, FlowState]) -> None:
     for name, state in states.items():
-        if topology.job_flows[name].state is not state:
+        if topology.job_flows[name].state != state:
             raise Failure(error(f"the state of flow {name} is set elsewhere", "edit it by hand"))
 
 
@@ -139,7 +140,7 @@ def wrong_state(flow: Flow, wanted: str) -> Failure:
     """Returns the refusal of a state that may not follow the flow's own."""
     return Failure(
         error(
-            f"flow.{flow.name} is {flow.state.value} and can't be {wanted}",
+            f"flow.{flow.name} is {flow.state} and can't be {wanted}",
             may_follow(flow.state),
             source=flow.source,
             exit=ExitCode.REFUSED,
@@ -159,7 +160,7 @@ def pause(request: FlowRequest, interaction: Interaction = UNATTENDED) -> ApplyR
     flow = job_flow_of(checked(request.path, request.var_files).topology, request.flow)
     if flow.state not in RUNNING:
         raise wrong_state(flow, "paused")
-    return apply_with_states({flow.name: FlowState.PAUSED}, request, interaction)
+    return apply_with_states({flow.name: "paused"}, request, interaction)
 
 
 def resume(request: ResumeRequest, interaction: Interaction = UNATTENDED) -> ApplyResult:
@@ -171,7 +172,7 @@ def resume(request: ResumeRequest, interaction: Interaction = UNATTENDED) -> App
     if flow.state not in RUNNING:
         raise wrong_state(flow, "resumed")
     applied = apply_with_states(
-        {flow.name: FlowState.ACTIVE}, request, interaction, must_copy=not request.accept_loss
+        {flow.name: "active"}, request, interaction, must_copy=not request.accept_loss
     )
     if request.accept_loss and applied.complete:
         resume_over_loss(checked(request.path, request.var_files).topology, flow, interaction)
@@ -226,7 +227,7 @@ def _name(one: PartitionStatus) -> str:
     return f"{one.topic}-{one.partition}"
 
 
-_MAY_BE_PROMOTED = (FlowState.ACTIVE, FlowState.PAUSED, FlowState.PROMOTED)
+_MAY_BE_PROMOTED = ("active", "paused", "promoted")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -260,10 +261,10 @@ def promote(request: PromoteRequest, interaction: Interaction = UNATTENDED) -> P
         return PromoteResult(_promote_topics(topology, flow, request.topics, seconds, request, interaction))
     if flow.state not in _MAY_BE_PROMOTED:
         raise wrong_state(flow, "promoted")
-    if flow.state is FlowState.ACTIVE:
+    if flow.state == "active":
         asyncio.run(drained(topology, flow, seconds, interaction.progress))
     warn_of_unread_replays(topology, [flow], request.timeout_ms, interaction.progress)
-    applied = apply_with_states({flow.name: FlowState.PROMOTED}, request, interaction)
+    applied = apply_with_states({flow.name: "promoted"}, request, interaction)
     if not applied.complete:
         return PromoteResult(applied)
     groups = report_subscriptions(topology, [flow], request.timeout_ms, interaction.progress)
@@ -279,7 +280,7 @@ def _promote_topics(
     interaction: Interaction,
 ) -> ApplyResult:
     """Promotes some topics. A pattern that is in the file already is applied without a wait."""
-    if flow.state is FlowState.PAUSED:
+    if flow.state == "paused":
         raise Failure(
             error(
                 f"flow.{flow.name} is paused, and topics are promoted while a flow copies",
@@ -288,7 +289,7 @@ def _promote_topics(
                 exit=ExitCode.REFUSED,
             )
         )
-    if flow.state is not FlowState.ACTIVE:
+    if flow.state != "active":
         raise wrong_state(flow, "promoted by topics")
     if pattern not in flow.promoted:
         asyncio.run(
@@ -306,7 +307,7 @@ def _promote_topics(
 def chosen_of(seen: "FlowStatusView", pattern: str) -> "list[TopicStatusView]":
     """Returns the topics to promote. Failure where there are none, or where they are the whole flow."""
     match = NamePatterns([pattern]).match
-    copied = [one for one in seen.topics if one.state != FlowState.PROMOTED]
+    copied = [one for one in seen.topics if one.state != "promoted"]
     chosen = [one for one in copied if match(one.topic)]
     if chosen and len(chosen) == len(copied):
         raise Failure(

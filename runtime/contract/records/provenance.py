@@ -21,8 +21,7 @@ from runtime.contract.records import record_values
 from runtime.contract.records.ledger import UnreadableRecord
 from runtime.contract.records.record_values import UnreadableValue
 from runtime.contract.spec import rename
-from runtime.contract.spec.jobspec import RenameRule
-from runtime.contract.spec.jobspec import rename as as_rename
+from runtime.contract.spec.rename import Rename
 
 HEADER: Final = "__repl"
 OLDEST_VERSION: Final = 1
@@ -131,7 +130,7 @@ class FlowProducer(msgspec.Struct, frozen=True):
     flow: str
     source: str  # the cluster's name in the topology, as the rename rule may use it
     source_cluster_id: str
-    rename: RenameRule
+    rename: Rename
     only: str | None = None
     undoes: str | None = None
 
@@ -142,7 +141,7 @@ class FlowProducer(msgspec.Struct, frozen=True):
         """
         if self.only not in (None, topic):
             return None
-        rule = as_rename(self.rename)
+        rule = self.rename
         origin: str | None = (
             rename.backward(rule, topic, self.source)
             if self.undoes is None

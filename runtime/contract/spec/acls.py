@@ -191,7 +191,7 @@ def destination_prefix(compiled: CompiledRoute, prefix: str) -> str | None:
             before, _, after = text.replace("{source}", compiled.route.source).partition("{topic}")
             return before + prefix if not after else None
         case Table(names):
-            spoken_of = any(old.startswith(prefix) or new.startswith(prefix) for old, new in names)
+            spoken_of = any(old.startswith(prefix) or new.startswith(prefix) for old, new in names.items())
             return None if spoken_of else prefix
         case Match(pattern, to):
             return _through_match(pattern, to, prefix)

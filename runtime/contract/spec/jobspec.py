@@ -20,29 +20,19 @@ from runtime.contract.client.stores import is_store
 from runtime.contract.records import record_values
 from runtime.contract.records.record_values import UnreadableValue
 from runtime.contract.spec.files import FilesSpec, LinesSpec, folder_problem, layout_problem, store_problem
-from runtime.contract.spec.rename import Match, Rename, Table, Template, pattern_problem
-from runtime.contract.spec.selection import NamePatterns
-from runtime.contract.spec.transform import TransformSpec
+from runtime.contract.spec.flow import FlowSettings
+from runtime.contract.spec.rename import SAME_NAME, Match, Rename, pattern_problem
+from runtime.contract.spec.selection import NamePatterns, SelectionSpec
+from runtime.contract.spec.shapes import CENTURY_MS, LARGEST, Count, Duration, Interval, Several
 
 VERSION = 1
-LARGEST = 2**63 - 1
-_CENTURY_MS = 100 * 365 * 24 * 3_600_000
 _PIECE_BYTES = 1 << 30  # the largest buffer of a slot that a setting may ask for
 
 Setting = str | dict[str, str]  # text, or {"env": VAR}, or {"file": path}
 ProvenanceMode = Literal["off", "batch", "headers"]
-State = Literal["active", "paused", "promoted", "failed_over"]
 
-# The limits of numbers, wherever a spec is read from: a file, a command, a status record.
-Count = Annotated[int, msgspec.Meta(ge=0, le=1_000_000)]
-Several = Annotated[int, msgspec.Meta(ge=1, le=1_000_000)]
-Duration = Annotated[int, msgspec.Meta(ge=0, le=LARGEST)]
-Interval = Annotated[int, msgspec.Meta(ge=1, le=_CENTURY_MS)]
 Size = Annotated[int, msgspec.Meta(ge=1, le=LARGEST)]
 Held = Annotated[int, msgspec.Meta(ge=1, le=_PIECE_BYTES)]
-Offset = Annotated[int, msgspec.Meta(ge=0, le=LARGEST)]
-PartitionText = Annotated[str, msgspec.Meta(pattern="^[0-9]{1,10}$")]
-Regex = Annotated[str, msgspec.Meta(max_length=65_536)]
 
 
 FROM_HERE = "/./"
@@ -65,104 +55,7 @@ class ClusterSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     client: dict[str, Setting] = {}
 
 
-class TemplateRule(
-    msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True, tag="template"
-):
-    """Holds the text of a rename template, such as `{source}.{topic}`."""
-
-    text: str
-
-
-class MatchRule(
-    msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True, tag="match"
-):
-    """Holds a rename by a whole-name regex and its replacement."""
-
-    match: Regex
-    to: Regex
-
-
-class TableRule(
-    msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True, tag="table"
-):
-    """Holds a rename by a table: each old name with its new one."""
-
-    names: dict[str, str]
-
-
-RenameRule = TemplateRule | MatchRule | TableRule
-
-
-class Earliest(
-    msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True, tag="earliest"
-):
-    pass
-
-
-class Latest(
-    msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True, tag="latest"
-):
-    pass
-
-
-class AtTimestamp(
-    msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True, tag="timestamp"
-):
-    """Starts at the first record that is as late as this time, in ms since 1970."""
-
-    timestamp_ms: Offset
-
-
-class AtOffsets(
-    msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True, tag="offsets"
-):
-    """Holds start offsets by source topic and partition (the partition as text, because JSON keys are text).
-
-    Other partitions start at earliest; with restart_from they stay at their position.
-    """
-
-    offsets: dict[str, dict[PartitionText, Offset]]
-
-
-Start = Earliest | Latest | AtTimestamp | AtOffsets
-
-
-class SelectionSpec(
-    msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True
-):
-    """Holds whole-name regexes: include, less exclude, less the default denials where they are on."""
-
-    include: list[Regex]
-    exclude: list[Regex] = []
-    default_exclude: bool = True
-
-
-class GroupsSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
-    """Configures which consumer groups a flow syncs, how often, and by which mode."""
-
-    selection: SelectionSpec = SelectionSpec(include=[".*"])
-    sync: bool = True
-    every_ms: Interval = 5_000
-    mode: Literal["exact", "timestamp"] = "exact"
-
-
-class ConfigsSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
-    """Configures which topic settings a flow mirrors."""
-
-    sync: Literal["off", "set", "all"] = "set"
-    exclude: list[Regex] = []
-
-
-class OriginCommitsSpec(
-    msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True
-):
-    """Configures the group that shows the flow's progress at its source (R9)."""
-
-    group: str
-    every_ms: Interval = 5_000
-
-
-class FlowSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
+class FlowSpec(FlowSettings, frozen=True):
     """Describes one flow of the job.
 
     `provenance` is the resolved mode, never `auto`. `native_only` copies no record that any flow wrote at the
@@ -176,29 +69,9 @@ class FlowSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     source: str
     destination: str
     topics: SelectionSpec
-    rename: RenameRule = TemplateRule(text="{topic}")
     provenance: ProvenanceMode = "off"
     native_only: bool = False
     shared: bool = False
-    start: Start = Earliest()
-    restart_from: Start | None = None
-    state: State = "active"
-    reverse_of: str | None = None
-    promoted: list[Regex] = []
-    configs: ConfigsSpec = ConfigsSpec()
-    replication: Several | None = None
-    groups: GroupsSpec = GroupsSpec()
-    acls_sync: bool = False
-    protect: Literal["off", "acl"] = "off"
-    rpo_ms: Duration | None = None
-    rate_limit: Size | None = None
-    follow_every_ms: Interval | None = 5_000
-    heartbeats_every_ms: Interval | None = 1_000
-    checkpoints_every_ms: Interval | None = 60_000
-    origin_commits: OriginCommitsSpec | None = None
-    on_source_delete: Literal["keep", "delete"] = "keep"
-    on_data_loss: Literal["stop", "skip"] = "stop"
-    transform: TransformSpec | None = None
     files: FilesSpec | None = None
     lines: LinesSpec | None = None
 
@@ -228,17 +101,19 @@ class FlowSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
         return self.folder, self.endpoint.client if self.endpoint is not None else {}, recursive
 
 
-class RouteSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
+class Route(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
     """Describes a flow of the topology as far as names go.
 
-    `undoes` is the selection of the flow that this flow reverses; `reverse_of` names that flow.
+    A failback flow (`reverse_of`) inverts the rename of the flow that it reverses, and holds that flow's
+    selection in `undoes`: it takes the topics that the other flow copied. Its own `topics`, where it has any,
+    may only narrow this, by either name of a topic.
     """
 
     name: str
     source: str
     destination: str
     topics: SelectionSpec
-    rename: RenameRule = TemplateRule(text="{topic}")
+    rename: Rename = SAME_NAME
     undoes: SelectionSpec | None = None
     reverse_of: str | None = None
 
@@ -283,8 +158,8 @@ class CopySettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     buffer_bytes: Size = 96 << 20
     fetch_bytes: Held = 16 << 20
     partition_fetch_bytes: Held = 4 << 20
-    fetch_wait_ms: Annotated[int, msgspec.Meta(ge=0, le=_CENTURY_MS)] = 500
-    linger_ms: Annotated[int, msgspec.Meta(ge=0, le=_CENTURY_MS)] = 5
+    fetch_wait_ms: Annotated[int, msgspec.Meta(ge=0, le=CENTURY_MS)] = 500
+    linger_ms: Annotated[int, msgspec.Meta(ge=0, le=CENTURY_MS)] = 5
     transaction_ms: Interval = 2_000
     transaction_bytes: Size = 256 << 20
     transaction_timeout_ms: Interval = 30_000
@@ -346,7 +221,7 @@ class JobSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     launch: LaunchSpec = LaunchSpec()
     copy: CopySettings = CopySettings()
     internal: InternalSpec = InternalSpec()
-    routes: list[RouteSpec] = []
+    routes: list[Route] = []
     declared: dict[str, list[str]] = {}
     protection: ProtectionSpec | None = None
     metrics_host: str = "127.0.0.1"
@@ -407,7 +282,7 @@ def check(spec: JobSpec) -> None:
     renames = [(flow.name, flow.rename) for flow in spec.flows]
     renames += [(route.name, route.rename) for route in spec.routes]
     for name, rule in renames:
-        if isinstance(rule, MatchRule) and (why := pattern_problem(rule.match, rule.to)):
+        if isinstance(rule, Match) and (why := pattern_problem(rule.match, rule.to)):
             raise BadJobSpec(f"{name}: rename: {why}")
 
 
@@ -432,7 +307,7 @@ def _check_files(spec: JobSpec) -> None:
 def _patterns(spec: JobSpec) -> Iterator[tuple[str, Iterable[str]]]:
     """Yields every list of regexes, with the place where it stands."""
     for flow in spec.flows:
-        for key, selection in (("topics", flow.topics), ("groups", flow.groups.selection)):
+        for key, selection in (("topics", flow.topics), ("groups", flow.groups)):
             yield f"flow {flow.name}: {key}", (*selection.include, *selection.exclude)
         yield f"flow {flow.name}: promoted", flow.promoted
         yield f"flow {flow.name}: configs.exclude", flow.configs.exclude
@@ -440,28 +315,6 @@ def _patterns(spec: JobSpec) -> Iterator[tuple[str, Iterable[str]]]:
         undoes = route.undoes
         more = (*undoes.include, *undoes.exclude) if undoes is not None else ()
         yield f"route {route.name}: topics", (*route.topics.include, *route.topics.exclude, *more)
-
-
-def rename_rule(rename: Rename) -> RenameRule:
-    """Returns the spec's form of a rename rule."""
-    match rename:
-        case Template(text):
-            return TemplateRule(text=text)
-        case Match(pattern, to):
-            return MatchRule(match=pattern, to=to)
-        case Table(names):
-            return TableRule(names=dict(names))
-
-
-def rename(rule: RenameRule) -> Rename:
-    """Returns the rename rule of its form in the spec."""
-    match rule:
-        case TemplateRule(text=text):
-            return Template(text)
-        case MatchRule(match=pattern, to=to):
-            return Match(pattern, to)
-        case TableRule(names=names):
-            return Table(tuple(sorted(names.items())))
 
 
 class JobExit(IntEnum):

@@ -15,12 +15,25 @@ group has an open end, each other group is delimited by literal text that it can
 """
 
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import assert_never
+from typing import Annotated, ClassVar, Final, assert_never
+
+from msgspec import Struct
 
 from runtime.contract.spec.naming import illegal_because, illegal_character
 from runtime.contract.spec.selection import LONGEST, Regex, UnreadableRegex, matches, regex
+from runtime.contract.spec.shapes import (
+    AlternativesShape,
+    Key,
+    MapShape,
+    RecordName,
+    TextShape,
+    TopicNameShape,
+    record_of,
+)
+from runtime.contract.spec.shapes import Regex as RegexText
 
 Piece = str | int  # literal text, or the number of a group
 
@@ -233,8 +246,7 @@ def _inverse(new: tuple[Piece, ...], bodies: dict[int, str]) -> Regex:
         raise IrreversibleRename(f"to: the way back, {text[:60]!r}, {wrong.what}: {wrong.hint}") from None
 
 
-@dataclass(frozen=True, slots=True)
-class Template:
+class Template(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True, tag="template"):
     """Holds a rule such as `{source}.{topic}`: literal text around the placeholders `{topic}` and
     `{source}`.
     """
@@ -242,27 +254,41 @@ class Template:
     text: str
 
 
-@dataclass(frozen=True, slots=True)
-class Match:
+class Match(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True, tag="match"):
     """Holds a whole-name regex and its replacement: `{match: "a-(.*)", to: "b-\\1"}`.
 
     Other names stay as they are.
     """
 
-    match: str
-    to: str
+    record: ClassVar = RecordName("rename-match", "a rename by regex")
+
+    match: Annotated[RegexText, Key("A regex for whole names.", example='"a-(.*)"')]
+    to: Annotated[
+        Annotated[RegexText, TextShape("a replacement")],
+        Key("The replacement, with \\1 for the first group.", example='"b-\\\\1"'),
+    ]
 
 
-@dataclass(frozen=True, slots=True)
-class Table:
+class Table(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True, tag="table"):
     """Holds names that are written out, as `{orders: orders.copy}`; any other name stays as it is."""
 
-    names: tuple[tuple[str, str], ...]
+    names: Mapping[str, str]
+
+    def __hash__(self) -> int:
+        return hash(tuple(sorted(self.names.items())))
 
 
 Rename = Template | Match | Table
 
-SAME_NAME = Template("{topic}")
+SAME_NAME: Final = Template("{topic}")
+RENAME: Final = AlternativesShape(
+    (
+        TextShape("a template"),
+        record_of(Match),
+        MapShape(TopicNameShape(), TopicNameShape(), "topic", least=1),
+    ),
+    '"{topic}" with text around it, {match: …, to: …} or a map of names',
+)
 
 
 def forward(rule: Rename, topic: str, source_cluster: str) -> str:
@@ -274,7 +300,7 @@ def forward(rule: Rename, topic: str, source_cluster: str) -> str:
         case Match(pattern, to):
             return shape(pattern, to).forward(topic)
         case Table():
-            return _new_by_old(rule).get(topic, topic)
+            return rule.names.get(topic, topic)
         case _:
             assert_never(rule)
 
@@ -293,7 +319,7 @@ def backward(rule: Rename, name: str, source_cluster: str) -> str | None:
         case Table():
             if name in _old_by_new(rule):
                 return _old_by_new(rule)[name]
-            return None if name in _new_by_old(rule) else name
+            return None if name in rule.names else name
         case _:
             assert_never(rule)
 
@@ -327,17 +353,13 @@ def _template_problem(text: str) -> str | None:
     return None
 
 
-def _table_problem(names: tuple[tuple[str, str], ...]) -> str | None:
+def _table_problem(names: Mapping[str, str]) -> str | None:
     taken: dict[str, str] = {}
-    seen: set[str] = set()
-    for old, new in names:
+    for old, new in sorted(names.items()):
         if why := illegal_because(old) or illegal_because(new):
             return why
-        if old in seen:
-            return f"{old} is renamed twice"
         if new in taken:
             return f"{taken[new]} and {old} are both renamed to {new}: there would be no way back"
-        seen.add(old)
         taken[new] = old
     return None
 
@@ -349,10 +371,5 @@ def _around(text: str, source_cluster: str) -> tuple[str, str]:
 
 
 @lru_cache(maxsize=256)
-def _new_by_old(rule: Table) -> dict[str, str]:
-    return dict(rule.names)
-
-
-@lru_cache(maxsize=256)
 def _old_by_new(rule: Table) -> dict[str, str]:
-    return {new: old for old, new in rule.names}
+    return {new: old for old, new in rule.names.items()}

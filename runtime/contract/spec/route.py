@@ -14,11 +14,10 @@ from functools import lru_cache
 
 from msgspec import Struct
 
-from runtime.contract.spec import jobspec
-from runtime.contract.spec.jobspec import FlowSpec, JobSpec, RouteSpec, SelectionSpec
+from runtime.contract.spec.jobspec import FlowSpec, JobSpec, Route
 from runtime.contract.spec.naming import is_internal
-from runtime.contract.spec.rename import SAME_NAME, Rename, backward, forward
-from runtime.contract.spec.selection import SelectionResult, SelectionRules, Selector
+from runtime.contract.spec.rename import SAME_NAME, backward, forward
+from runtime.contract.spec.selection import SelectionResult, Selector
 
 # Kafka's own topics: no client may write them, so no flow copies them.
 BROKER_TOPICS = frozenset(
@@ -29,22 +28,6 @@ BROKER_TOPICS = frozenset(
 def is_reserved(topic: str) -> bool:
     """Returns whether no flow ever takes the topic: it is the product's own, or the brokers' own."""
     return is_internal(topic) or topic in BROKER_TOPICS
-
-
-class Route(Struct, frozen=True):
-    """Describes one flow as far as names go.
-
-    A failback flow (`reverse_of`) inverts the rename of the flow that it reverses, and holds that flow's
-    rules in `undoes`: it takes the topics that the other flow copied. Its own rules, where it has any, may
-    only narrow this, by either name of a topic.
-    """
-
-    flow: str
-    source: str
-    destination: str
-    rules: SelectionRules
-    rename: Rename = SAME_NAME
-    undoes: SelectionRules | None = None
 
 
 class RouteDecision(Enum):
@@ -64,7 +47,7 @@ class CompiledRoute:
 
     def __init__(self, route: Route) -> None:
         self.route = route
-        self._rules = Selector(route.rules)
+        self._rules = Selector(route.topics)
         self._home = Selector(route.undoes) if route.undoes is not None else None
 
     def destination_topic(self, topic: str) -> str | None:
@@ -88,7 +71,7 @@ class CompiledRoute:
         name = self.destination_topic(topic)
         if name is None or not self._home.answer(name).taken:
             return SelectionResult.OUTSIDE
-        if not self.route.rules.include:
+        if not self.route.topics.include:
             return SelectionResult.MATCHED
         own = {self._rules.answer(topic), self._rules.answer(name)}
         if SelectionResult.EXCLUDED in own:
@@ -130,7 +113,7 @@ class _FlowsByPrefix:
         self._by_length: dict[int, dict[str, list[str]]] = {}
         for compiled in routes:
             for prefix in compiled.prefixes:
-                self._by_length.setdefault(len(prefix), {}).setdefault(prefix, []).append(compiled.route.flow)
+                self._by_length.setdefault(len(prefix), {}).setdefault(prefix, []).append(compiled.route.name)
 
     def of(self, topic: str) -> list[str]:
         """Returns the flows, in the order of their names."""
@@ -150,7 +133,7 @@ class Router:
 
     def __init__(self, routes: Iterable[Route]) -> None:
         self.routes = {
-            route.flow: CompiledRoute(route) for route in sorted(routes, key=lambda route: route.flow)
+            route.name: CompiledRoute(route) for route in sorted(routes, key=lambda route: route.name)
         }
         self._into: dict[str, list[CompiledRoute]] = {}
         for compiled in self.routes.values():
@@ -218,7 +201,7 @@ class Router:
 
     def _returns(self, compiled: CompiledRoute, topic: str) -> bool:
         """Returns whether a topic of the destination is an origin of this topic, under another name."""
-        if compiled.route.flow not in self._may_return:
+        if compiled.route.name not in self._may_return:
             return False
         name = compiled.destination_topic(topic)
         return any(
@@ -278,25 +261,14 @@ def _router_of(same: _SameSpec) -> Router:
 def routes_of(spec: JobSpec) -> list[Route]:
     """Returns a route for each flow that the job knows."""
     known = {route.name for route in spec.routes}
-    own = [_as_route(flow) for flow in spec.flows if flow.name not in known]
-    return [_route(one) for one in (*spec.routes, *own)]
+    return [*spec.routes, *(_as_route(flow) for flow in spec.flows if flow.name not in known)]
 
 
-def _as_route(flow: FlowSpec) -> RouteSpec:
-    return RouteSpec(
+def _as_route(flow: FlowSpec) -> Route:
+    return Route(
         name=flow.name,
         source=flow.lines.endpoint if flow.lines is not None else flow.source,
         destination=flow.files.endpoint if flow.files is not None else flow.destination,
         topics=flow.topics,
         rename=flow.rename,
     )
-
-
-def _route(spec: RouteSpec) -> Route:
-    undoes = _rules(spec.undoes) if spec.undoes is not None else None
-    rename = jobspec.rename(spec.rename)
-    return Route(spec.name, spec.source, spec.destination, _rules(spec.topics), rename, undoes)
-
-
-def _rules(selection: SelectionSpec) -> SelectionRules:
-    return SelectionRules(tuple(selection.include), tuple(selection.exclude), selection.default_exclude)

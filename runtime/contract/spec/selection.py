@@ -15,9 +15,13 @@ import re
 from collections.abc import Iterable
 from enum import Enum
 from functools import lru_cache
+from typing import Annotated
 
 import re2
 from msgspec import Struct
+
+from runtime.contract.spec.shapes import Key
+from runtime.contract.spec.shapes import Regex as RegexText
 
 LONGEST = 1_000  # characters of one pattern
 MOST_GROUPS = 50
@@ -220,28 +224,44 @@ class SelectionResult(Enum):
         return self in (SelectionResult.NAMED, SelectionResult.MATCHED)
 
 
-class SelectionRules(Struct, frozen=True):
-    """Holds the rules of a selection.
+class SelectionSpec(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    """Selects names by regexes for whole names.
+
+    It is include, less exclude, less the default denials where they are on.
+    """
+
+    include: Annotated[
+        tuple[RegexText, ...], Key("Regexes for whole names that are selected.", example="[orders]")
+    ] = ()
+    exclude: Annotated[
+        tuple[RegexText, ...],
+        Key(
+            "Regexes for whole names that are left out; they win over `include`.",
+            example='["payments\\\\.tmp.*"]',
+        ),
+    ] = ()
+    default_exclude: Annotated[
+        bool,
+        Key(
+            "Whether the default denials are on. They never hide a name that is written out literally.",
+            example="true",
+        ),
+    ] = True
+
+
+class Selector:
+    """Applies a selection that is compiled once. Build one selector and use it for every name.
 
     `denials` are the patterns that `default_exclude` adds: for topics or for groups.
     """
 
-    include: tuple[str, ...]
-    exclude: tuple[str, ...] = ()
-    default_exclude: bool = True
-    denials: tuple[str, ...] = TOPIC_DENIALS
+    __slots__ = ("_denied", "_exclude", "include", "selection")
 
-
-class Selector:
-    """Applies rules that are compiled once. Build one selector and use it for every name."""
-
-    __slots__ = ("_denied", "_exclude", "include", "rules")
-
-    def __init__(self, rules: SelectionRules) -> None:
-        self.rules = rules
-        self.include = NamePatterns(rules.include)
-        self._exclude = NamePatterns(rules.exclude)
-        self._denied = NamePatterns(rules.denials if rules.default_exclude else ())
+    def __init__(self, selection: SelectionSpec, denials: tuple[str, ...] = TOPIC_DENIALS) -> None:
+        self.selection = selection
+        self.include = NamePatterns(selection.include)
+        self._exclude = NamePatterns(selection.exclude)
+        self._denied = NamePatterns(denials if selection.default_exclude else ())
 
     def answer(self, name: str) -> SelectionResult:
         """Returns whether the selection takes a name, and why not."""

@@ -4,7 +4,7 @@ A mirror topic takes settings from its source topic; plan and job follow the sam
 settings of the internal topics keep the reads at the start of a job small.
 """
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import Literal
 
 from msgspec import Struct, field
@@ -105,7 +105,7 @@ class MirrorRule:
     `declared` keys are set by the topology itself at the destination; the flow never changes them.
     """
 
-    def __init__(self, sync: Literal["off", "set", "all"], exclude: list[str], headers: bool) -> None:
+    def __init__(self, sync: Literal["off", "set", "all"], exclude: Iterable[str], headers: bool) -> None:
         self._sync = sync
         self._excluded = NamePatterns(exclude)
         self._slack = HEADER_BYTES if headers else 0

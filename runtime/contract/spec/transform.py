@@ -1,4 +1,4 @@
-"""Defines the transform of a flow as a job runs it, and the quarantine of its bad records.
+"""Defines the transform of a flow, and the quarantine of its bad records.
 
 A transform defines which records are copied, and how their values change. Spark evaluates the expressions. A
 path such as `value.address.city` names a field of a JSON value.
@@ -10,55 +10,171 @@ exactly once.
 """
 
 from collections.abc import Iterable, Iterator
-from typing import Literal
+from typing import Annotated, ClassVar, Literal
 
-import msgspec
+from msgspec import Struct
+
+from runtime.contract.spec.shapes import (
+    AlternativesShape,
+    Key,
+    MapShape,
+    RecordName,
+    SettingsShape,
+    TextShape,
+    record_of,
+)
 
 VALUE = "value"
 
 Setting = str | dict[str, str]  # text, or {"env": VAR}
 
 
-class RegistrySpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
-    """Says how a schema registry is reached. Secrets are references."""
+class SchemaFile(Struct, frozen=True, kw_only=True):
+    """The schema of a format, in a file beside the topology."""
 
-    url: str
-    client: dict[str, Setting] = {}
+    record: ClassVar = RecordName("transform-schema-file", "a file with a schema")
+
+    file: Annotated[
+        str,
+        Key(
+            "The file, relative to the one that names it, in its folder or below.",
+            TextShape("a path"),
+            example="customer.avsc",
+        ),
+    ]
+    message: Annotated[
+        str | None,
+        Key(
+            "The message that the values are, for `format: protobuf`. The file is a FileDescriptorSet then.",
+            TextShape("the full name of a message"),
+            example="shop.Customer",
+        ),
+    ] = None
 
 
-class FormatSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
-    """Says how the bytes of a key or a value are read.
+class RegistrySpec(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
+    """A schema registry that speaks Confluent's API."""
+
+    record: ClassVar = RecordName("transform-registry", "a schema registry")
+
+    url: Annotated[
+        str,
+        Key(
+            "Where the registry is.",
+            TextShape(
+                "a web address", r"https?://[^\s/@]+(?:/[^\s@]*)?", "write it as https://registry:8081"
+            ),
+            example="https://registry.example.org:8081",
+        ),
+    ]
+    client: Annotated[
+        dict[str, Setting],
+        Key(
+            "How to connect: `sasl.username` and `sasl.password` for basic authentication, `ssl.ca.location`,"
+            " `ssl.certificate.location`, `ssl.key.location` and `ssl.key.password`. Secrets are"
+            " `{env: VARIABLE}`, resolved where the job runs.",
+            SettingsShape(client=True, expected="a map of settings"),
+            example="{sasl.username: repl, sasl.password: {env: REGISTRY_PASSWORD}}",
+            converter="references",
+        ),
+    ] = {}
+
+    def __repr__(self) -> str:
+        return f"RegistrySpec(url={self.url!r})"  # the client settings may hold a password
+
+
+class FormatSpec(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    """How the bytes of a key or a value are read.
 
     The schema of JSON is Spark's DDL, that of Avro the text of its `.avsc` file. That of Protobuf is the full
     name of a message, a blank, and a FileDescriptorSet in base64. With a registry, values have
     Confluent's wire format, and the schema is the reader's.
     """
 
-    format: Literal["json", "avro", "protobuf", "text", "binary"] = "binary"
-    schema: str | None = None
-    registry: RegistrySpec | None = None
+    record: ClassVar = RecordName("transform-format", "a format")
+
+    format: Annotated[
+        Literal["json", "avro", "protobuf", "text", "binary"], Key("`text` is UTF-8.", example="json")
+    ] = "binary"
+    schema: Annotated[
+        str | None,
+        Key(
+            "The fields of JSON that expressions read, in Spark's DDL, or the schema of Avro. Other fields"
+            " travel unchanged. `{file: path}` reads it from a file beside the topology. For Protobuf,"
+            " `{file: customer.desc, message: shop.Customer}` names a FileDescriptorSet and a message of it.",
+            AlternativesShape((TextShape("a schema"), record_of(SchemaFile)), "a schema, or {file: path}"),
+            example='"id BIGINT, email STRING, card STRING"',
+            converter="schema",
+        ),
+    ] = None
+    registry: Annotated[
+        RegistrySpec | None,
+        Key(
+            "The schema registry of Avro or Protobuf in Confluent's wire format. The schema is the"
+            " reader's then.",
+            example="{url: https://registry.example.org:8081}",
+            unset=True,
+        ),
+    ] = None
 
 
 FIELDS = ("json", "avro", "protobuf")  # the formats whose values have fields
 
 
-class TransformSpec(
-    msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True
-):
-    """Describes the transform of a flow.
+class TransformSpec(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
+    """What a flow does to a record on its way, in Spark SQL.
 
-    A record is copied if `where` is true. A tombstone is always copied. `on_filtered` is for a record that
-    `where` leaves out. `set` maps paths of the value to expressions, `drop` lists paths that are removed.
-    `on_bad_record` is for a record that does not match its format, or on which an expression fails.
+    Expressions read the columns `key`, `value`, `headers`, `topic`, `partition`, `offset`, `timestamp` and
+    `timestamp_type` of the source's record.
     """
 
-    value: FormatSpec = FormatSpec()
-    key: FormatSpec = FormatSpec()
-    where: str | None = None
-    set: dict[str, str] = {}
-    drop: list[str] = []
-    on_bad_record: Literal["stop", "quarantine"] = "stop"
-    on_filtered: Literal["skip", "tombstone"] = "skip"
+    record: ClassVar = RecordName("transform", "a transform")
+
+    value: Annotated[
+        FormatSpec, Key("How values are read.", example='{format: json, schema: "id BIGINT, email STRING"}')
+    ] = FormatSpec()
+    key: Annotated[FormatSpec, Key("How keys are read.", example="{format: text}")] = FormatSpec()
+    where: Annotated[
+        str | None,
+        Key(
+            "A record travels where this is true. A tombstone (null value) always travels.",
+            TextShape("a condition in Spark SQL"),
+            example="\"value.country <> 'DE' AND headers['test'] IS NULL\"",
+        ),
+    ] = None
+    on_filtered: Annotated[
+        Literal["skip", "tombstone"] | None,
+        Key(
+            "What is copied of a record that `where` leaves out: `skip` nothing, `tombstone` its key with a"
+            " null value, so that compaction at the destination removes the key's older record. The keys of"
+            " filtered records arrive at the destination then. A record without a key is skipped.",
+            default_doc="`skip`",
+            example="tombstone",
+        ),
+    ] = None
+    set: Annotated[
+        dict[str, str],
+        Key(
+            "New values of fields, each an expression over the source's record.",
+            MapShape(
+                TextShape("a field such as value.email"), TextShape("an expression in Spark SQL"), "field"
+            ),
+            example='{value.email: "sha2(value.email, 256)"}',
+        ),
+    ] = {}
+    drop: Annotated[
+        tuple[Annotated[str, TextShape("a field such as value.card")], ...],
+        Key("Fields that are removed.", example="[value.card]"),
+    ] = ()
+    on_bad_record: Annotated[
+        Literal["stop", "quarantine"],
+        Key(
+            "What happens at a record that does not match its format, or on which an expression fails: `stop`"
+            " stops its partition and names the offset, `quarantine` writes the record as it came to"
+            " TOPIC.quarantine at the destination, and goes on.",
+            example="stop",
+        ),
+    ] = "stop"
 
     def deletes(self, key: bytes | None) -> bool:
         """Returns whether a record with this key that `where` leaves out is copied as a tombstone."""

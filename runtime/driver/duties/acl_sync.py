@@ -21,7 +21,7 @@ from msgspec import Struct
 from runtime.contract.client.settings import ClientSettingsError
 from runtime.contract.spec import naming
 from runtime.contract.spec.acls import PROTECTION, AclMirror, AclRule, flow_origin
-from runtime.contract.spec.jobspec import FlowSpec, RouteSpec
+from runtime.contract.spec.jobspec import FlowSpec, Route
 from runtime.contract.spec.route import CompiledRoute, is_reserved
 from runtime.contract.spec.selection import NamePatterns
 from runtime.driver.clusters import DriverClusters
@@ -56,7 +56,7 @@ class AclChanges(Struct, frozen=True):
 def acl_changes(
     flow: FlowSpec,
     route: CompiledRoute,
-    routes: Iterable[RouteSpec],
+    routes: Iterable[Route],
     topics: Mapping[str, str],
     every: Collection[str],
     source: ClusterRules,
@@ -87,9 +87,7 @@ def acl_changes(
     return AclChanges(frozenset(wanted.difference(destination.live)), frozenset(gone))
 
 
-def _not_mirrored(
-    flow: FlowSpec, routes: Iterable[RouteSpec], owned: Iterable[OwnedAcl]
-) -> frozenset[AclRule]:
+def _not_mirrored(flow: FlowSpec, routes: Iterable[Route], owned: Iterable[OwnedAcl]) -> frozenset[AclRule]:
     """Returns the rules at the source that are not mirrored.
 
     They are rules that a flow downstream of the destination or of another topology made, and rules that
@@ -183,7 +181,7 @@ class AclSync:
         flow: DriverFlow,
         topology: str,
         route: CompiledRoute,
-        routes: Iterable[RouteSpec],
+        routes: Iterable[Route],
         rules: ClusterRulesReader,
     ) -> None:
         self.notes: dict[str, str] = {}

@@ -20,7 +20,8 @@ from runtime.contract.client.settings import ClientSettingsError
 from runtime.contract.records import job_status
 from runtime.contract.records.job_status import EndsKey, FlowView, SlotReport, SourceEnds
 from runtime.contract.spec import naming
-from runtime.contract.spec.jobspec import FlowSpec, JobSpec, OriginCommitsSpec
+from runtime.contract.spec.flow import OriginCommitsSpec
+from runtime.contract.spec.jobspec import FlowSpec, JobSpec
 from runtime.contract.spec.route import router_of
 from runtime.driver.clusters import DriverClusters
 from runtime.driver.duties.acl_sync import AclSync, ClusterRulesReader

@@ -20,7 +20,8 @@ from runtime.contract.records.job_status import PartitionState, PartitionStatus
 from runtime.contract.records.ledger import LedgerKey, LedgerValue, PartitionKey, Progress, ProgressKey
 from runtime.contract.records.manifest import Commit, FilePosition, ManifestOwner
 from runtime.contract.spec.files import in_own_folder
-from runtime.contract.spec.jobspec import FlowSpec, JobSpec, Start
+from runtime.contract.spec.flow import Start
+from runtime.contract.spec.jobspec import FlowSpec, JobSpec
 from runtime.contract.spec.naming import is_other_topic
 from runtime.contract.spec.route import Router
 from runtime.driver.application import TasksFailed

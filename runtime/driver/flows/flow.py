@@ -18,7 +18,8 @@ from runtime.contract.records.failback import opposite_of
 from runtime.contract.records.job_status import FlowView, PartitionState
 from runtime.contract.records.ledger import PartitionKey, Progress
 from runtime.contract.spec import naming
-from runtime.contract.spec.jobspec import FlowSpec, JobSpec, State
+from runtime.contract.spec.flow import FlowState
+from runtime.contract.spec.jobspec import FlowSpec, JobSpec
 from runtime.contract.spec.route import Router
 from runtime.contract.spec.selection import NamePatterns
 from runtime.driver.flows.failback import begin_new_partitions, start_failback
@@ -302,7 +303,7 @@ class DriverFlow:
         source_id = (await self._source()).cluster_id if self.copies else ""
         await self._take("active" if self.copies else self.spec.state, source_id)
 
-    async def _take(self, state: State, source_id: str = "", note: str = "") -> None:
+    async def _take(self, state: FlowState, source_id: str = "", note: str = "") -> None:
         """Writes the generation and fences its predecessors, with the reason of a wait in the flow's status.
 
         Raises WireError.

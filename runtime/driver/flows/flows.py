@@ -123,7 +123,7 @@ class PromotingFlow(DriverFlow):
                 self._group_notes = await FinalGroupSync(
                     self._job, self.spec, self._shared, lambda _: topics
                 ).run()
-            last = replace(last, promoted=[*last.promoted, *last.promoting], promoting=[])
+            last = replace(last, promoted=(*last.promoted, *last.promoting), promoting=[])
             await self._commit_generation(last)
             log.info("topics_promoted", key=self.name, flow=self.name, topics=len(topics))
         self._promoted = last.promoted

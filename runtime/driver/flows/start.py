@@ -32,7 +32,8 @@ from runtime.contract.records.ledger import (
     ProgressKey,
 )
 from runtime.contract.spec import naming
-from runtime.contract.spec.jobspec import CopySettings, FlowSpec, Latest, Start, State
+from runtime.contract.spec.flow import FlowState, Latest, Start
+from runtime.contract.spec.jobspec import CopySettings, FlowSpec
 from runtime.contract.spec.selected_topics import SelectedTopics
 from runtime.driver.application import SparkSlotRunner
 from runtime.driver.clusters import DriverClusters
@@ -93,7 +94,7 @@ async def take_over(
     source_cluster_id: str,
     waits: Callable[[str], None],
     *,
-    state: State | None = None,
+    state: FlowState | None = None,
     note: str = "",
 ) -> TakeoverResult:
     """Writes the generation record, then fences the ids of the generation before it (fencing 3 and 4).

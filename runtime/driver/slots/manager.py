@@ -24,7 +24,9 @@ from runtime.contract.records.job_status import (
 )
 from runtime.contract.records.ledger import PartitionKey
 from runtime.contract.spec import naming
-from runtime.contract.spec.jobspec import ConfigsSpec, Earliest, FlowSpec, GroupsSpec, SelectionSpec
+from runtime.contract.spec.flow import ConfigsSpec, Earliest, GroupsSpec
+from runtime.contract.spec.jobspec import FlowSpec
+from runtime.contract.spec.selection import SelectionSpec
 from runtime.driver.flows.flow import DriverFlow
 from runtime.driver.flows.rounds import RoundFlow
 from runtime.driver.process import JvmSilent
@@ -259,10 +261,10 @@ def for_slots(spec: FlowSpec) -> FlowSpec:
     """
     return replace(
         spec,
-        topics=SelectionSpec(include=[]),
+        topics=SelectionSpec(include=()),
         start=Earliest(),
         restart_from=None,
-        promoted=[],
+        promoted=(),
         configs=ConfigsSpec(),
         replication=None,
         groups=GroupsSpec(),

@@ -9,7 +9,9 @@ import uuid
 import msgspec
 
 from runtime.contract.records.control import Assignment, SlotSpec
-from runtime.contract.spec.jobspec import CopySettings, FlowSpec, SelectionSpec, TemplateRule
+from runtime.contract.spec.jobspec import CopySettings, FlowSpec
+from runtime.contract.spec.rename import Template
+from runtime.contract.spec.selection import SelectionSpec
 from tests.bench.copy.processes import Running
 from tests.bench.copy.run import Run
 from tests.bench.copy.workloads import PARTITIONS
@@ -26,8 +28,8 @@ def flow_of(run: Run) -> FlowSpec:
         name=run.tag,
         source="here",
         destination="there",
-        topics=SelectionSpec(include=[run.topic.replace(".", r"\.")]),
-        rename=TemplateRule(text=f"{run.tag}.{{topic}}"),
+        topics=SelectionSpec(include=(run.topic.replace(".", r"\."),)),
+        rename=Template(text=f"{run.tag}.{{topic}}"),
         provenance=run.workload.provenance,
     )
 

@@ -7,7 +7,9 @@ from typing import Final
 
 from msgspec.structs import replace
 
-from runtime.contract.spec.jobspec import FlowSpec, GroupsSpec, SelectionSpec
+from runtime.contract.spec.flow import GroupsSpec
+from runtime.contract.spec.jobspec import FlowSpec
+from runtime.contract.spec.selection import SelectionSpec
 from tests.bench.copy.job import Job
 from tests.bench.copy.mirror import MirrorMaker
 from tests.bench.copy.run import Run, Side
@@ -20,8 +22,8 @@ EVERY_S: Final = 1
 
 class Ours(Job):
     def flows(self, run: Run) -> list[FlowSpec]:
-        topics = SelectionSpec(include=[TOPICS])
-        groups = GroupsSpec(selection=topics, every_ms=EVERY_S * 1000)
+        topics = SelectionSpec(include=(TOPICS,))
+        groups = GroupsSpec(topics.include, every_ms=EVERY_S * 1000)
         return [replace(flow_of(run), topics=topics, groups=groups)]
 
 

@@ -24,9 +24,10 @@ from runtime.contract.records.job_status import (
     SpecKey,
     StatusKey,
 )
-from runtime.contract.spec.jobspec import ClusterSpec, FlowSpec, JobSpec, SelectionSpec
+from runtime.contract.spec.jobspec import ClusterSpec, FlowSpec, JobSpec
+from runtime.contract.spec.selection import SelectionSpec
 
-FLOW = FlowSpec(name="x", source="dc1", destination="dc2", topics=SelectionSpec(include=["a"]))
+FLOW = FlowSpec(name="x", source="dc1", destination="dc2", topics=SelectionSpec(include=("a",)))
 SPEC = JobSpec(
     job="dc2",
     topology="shop",
@@ -218,13 +219,13 @@ def test_a_paused_flow_needs_its_generation_alone() -> None:
 @pytest.mark.parametrize(
     ("view", "missing"),
     [
-        (replace(VIEW, promoted=["pay", "b"]), ""),
+        (replace(VIEW, promoted=("pay", "b")), ""),
         (VIEW, "the job is working on it"),
-        (replace(VIEW, promoted=["b"], why="3 records are left"), "3 records are left"),
+        (replace(VIEW, promoted=("b",), why="3 records are left"), "3 records are left"),
     ],
 )
 def test_topics_that_are_promoted_are_waited_for(view: FlowView, missing: str) -> None:
-    spec = replace(SPEC, flows=[replace(FLOW, promoted=["b", "pay"])])
+    spec = replace(SPEC, flows=[replace(FLOW, promoted=("b", "pay"))])
     seen = table(replace(STATUS, flows=[view]), spec)
 
     found = not_copying(spec, {}, seen, "old")

@@ -17,7 +17,8 @@ from planner.observe.jobs import read_jobs
 from planner.plan.steps.jobs import LaunchJob, ReconfigureJob, StopJob
 from runtime.contract.records.job_status import JobStatus, PartitionState, PartitionStatus
 from runtime.contract.spec import jobspec
-from runtime.contract.spec.jobspec import ClusterSpec, FlowSpec, JobSpec, SelectionSpec
+from runtime.contract.spec.jobspec import ClusterSpec, FlowSpec, JobSpec
+from runtime.contract.spec.selection import SelectionSpec
 from runtime.lab.lab import Lab
 from tests.endpoints import endpoint
 from tests.fakes.jobs import FakeJobs
@@ -44,7 +45,7 @@ class Here:
         self.jobs = FakeJobs()
         self.timeouts = PATIENT
         self.name = name
-        flow = FlowSpec(name=name, source="dc2", destination="dc1", topics=SelectionSpec(include=["a"]))
+        flow = FlowSpec(name=name, source="dc2", destination="dc1", topics=SelectionSpec(include=("a",)))
         self.spec = JobSpec(
             job=name,
             topology="shop",

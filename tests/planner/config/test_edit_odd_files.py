@@ -1,14 +1,14 @@
 """An edit changes its own bytes alone, however oddly a file is written. See docs/internals/yaml-edits.md."""
 
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from msgspec import structs
 
 from planner.config import load
 from planner.config.edit import with_promoted, with_reverse_flow, with_state, with_value
 from planner.config.files import in_form_of, text_to_edit
-from planner.model.topology import Flow, FlowState, Topology
+from planner.model.topology import Flow, Topology
 
 EXAMPLES = sorted((Path(__file__).resolve().parents[3] / "plans" / "examples").glob("*.yaml"))
 HEAD = """\
@@ -139,7 +139,7 @@ def changed(before: bytes, after: bytes) -> tuple[bytes, bytes]:
 
 
 def without_places(topology: Topology) -> dict[str, Flow]:
-    return {name: replace(flow, source=None) for name, flow in topology.flows.items()}
+    return {name: structs.replace(flow, source=None) for name, flow in topology.flows.items()}
 
 
 def test_a_state_changes_alone(file: Path) -> None:
@@ -152,7 +152,7 @@ def test_a_state_changes_alone(file: Path) -> None:
     after = in_form_of(before, text)
     removed, _ = changed(before, after)
     assert removed in (b"", b"active", b"aus", b"*s")  # the value of before, or what differs in paus(ed)
-    wanted = {**without_places(old), name: replace(old.flows[name], state=FlowState.PROMOTED, source=None)}
+    wanted = {**without_places(old), name: structs.replace(old.flows[name], state="promoted", source=None)}
     assert without_places(loaded(file, after)) == wanted
 
 
@@ -181,7 +181,7 @@ def test_a_promoted_pattern_is_added_alone(file: Path) -> None:
     removed, _ = changed(before, after)
     assert removed == b"" or b"*a" in removed  # an alias is written out: its anchor may be used elsewhere
     promoted = (*old.flows[name].promoted, r"pay\.eu")
-    wanted = {**without_places(old), name: replace(old.flows[name], promoted=promoted, source=None)}
+    wanted = {**without_places(old), name: structs.replace(old.flows[name], promoted=promoted, source=None)}
     assert without_places(loaded(file, after)) == wanted
 
 

@@ -4,7 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from planner.model.topology import Compaction, FileEndpoint, FileFormat, SecretRef, StartAt
+from planner.model.topology import Compaction, FileEndpoint, FileFormat, SecretRef
+from runtime.contract.spec.flow import Latest
 from tests.planner.config.given import loaded
 
 ENDPOINT = "endpoints:\n  lake: {file: /data/lake, format: raw}\n"
@@ -23,7 +24,7 @@ def test_a_flow_to_an_endpoint_is_no_flow_between_clusters(tmp_path: Path) -> No
 
 def test_defaults_of_flows_reach_it_where_it_has_the_key(tmp_path: Path) -> None:
     defaults = "defaults: {flow: {start: latest, rename: 'x.{topic}', groups: {sync: true}}}\n"
-    assert loaded(tmp_path, defaults + ENDPOINT + FLOW % "").file_flows["f"].start == StartAt("latest")
+    assert loaded(tmp_path, defaults + ENDPOINT + FLOW % "").file_flows["f"].start == Latest()
 
 
 @pytest.mark.parametrize(("size", "bytes_"), [("64k", 1 << 16), ("128m", 128 << 20), ("2GB", 2 << 30)])

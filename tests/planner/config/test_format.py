@@ -12,8 +12,8 @@ from planner.config.files import decoded
 from planner.config.format import WIDTH, formatted
 from planner.config.schema import starter
 from planner.model.diagnostic import Failure
-from planner.model.shapes import record_of
 from planner.model.topology import Topology
+from runtime.contract.spec.shapes import record_of
 from tests.planner.config.test_edit_odd_files import EXAMPLES, HEAD, ODD
 from tests.planner.config.test_properties import PIECES
 

@@ -9,11 +9,13 @@ from typing import Any
 import yaml
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec import Struct
 
 from planner.config import load
 from planner.config.schema import starter
 from planner.model.diagnostic import Failure
-from planner.model.shapes import (
+from planner.model.topology import Topology
+from runtime.contract.spec.shapes import (
     ListShape,
     MapShape,
     OffOrShape,
@@ -22,7 +24,6 @@ from planner.model.shapes import (
     Shape,
     record_of,
 )
-from planner.model.topology import Topology
 
 TOPOLOGY = record_of(Topology)
 EVERYTHING = Path("planner/config/schema/example.yaml").read_text(encoding="utf-8")
@@ -169,6 +170,8 @@ def placeless(value: Any) -> Any:
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         named = ((one.name, getattr(value, one.name)) for one in dataclasses.fields(value))
         return {name: placeless(one) for name, one in named if name != "source"}
+    if isinstance(value, Struct):
+        return {name: placeless(getattr(value, name)) for name in value.__struct_fields__ if name != "source"}
     if isinstance(value, dict):
         return {key: placeless(one) for key, one in value.items()}
     return [placeless(one) for one in value] if isinstance(value, tuple) else value

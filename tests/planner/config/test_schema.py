@@ -17,8 +17,8 @@ from planner.config.schema import json_schema, reference, starter
 from planner.config.schema.publish import _records, example_value
 from planner.config.variables import python_value
 from planner.config.yaml_tree import documents
-from planner.model.shapes import ABSENT, RecordKeyShape, RecordShape, record_of
 from planner.model.topology import Topology
+from runtime.contract.spec.shapes import ABSENT, RecordKeyShape, RecordShape, record_of
 
 TOPOLOGY = record_of(Topology)
 HERE = Path("planner/config/schema")

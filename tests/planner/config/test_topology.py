@@ -8,21 +8,17 @@ import pytest
 from planner.config import load
 from planner.model.topology import (
     AclRule,
-    Configs,
     Flow,
-    FlowState,
-    Groups,
     Internal,
     Job,
     OnRemove,
-    OriginCommits,
     Policies,
-    Provenance,
     Requirement,
     SecretRef,
     Selection,
     Timestamps,
 )
+from runtime.contract.spec.flow import ConfigsSpec, GroupsSpec, OriginCommitsSpec
 from tests.planner.config.given import loaded, mistakes
 
 EVERYTHING = Path("planner/config/schema/example.yaml")
@@ -90,7 +86,7 @@ def test_a_flow_that_says_nothing_has_the_models_own_defaults(tmp_path: Path) ->
         destination_cluster="dc2",
         topics=Selection(("a",)),
         job="dc2",
-        origin_commits=OriginCommits("repl.f"),
+        origin_commits=OriginCommitsSpec("repl.f"),
         source=flow.source,
     )
     assert topology.jobs == {"dc2": Job("dc2")}
@@ -149,10 +145,10 @@ def test_defaults_are_inherited_key_by_key(tmp_path: Path) -> None:
     )
     assert (b.partitions, b.protect, b.config["retention.ms"]) == (1, False, "86400000")
     f, g = topology.flows["f"], topology.flows["g"]
-    assert f.groups == Groups(every_ms=9_000)
+    assert f.groups == GroupsSpec(every_ms=9_000)
     assert (f.heartbeats_every_ms, g.heartbeats_every_ms) == (2_000, None)
-    assert (f.state, g.state, g.provenance) == (FlowState.PAUSED, FlowState.ACTIVE, Provenance.OFF)
-    assert (f.configs, g.configs.sync) == (Configs(exclude=("x.y",)), "all")
+    assert (f.state, g.state, g.provenance) == ("paused", "active", "off")
+    assert (f.configs, g.configs.sync) == (ConfigsSpec(exclude=("x.y",)), "all")
 
 
 def test_every_kind_of_acl(tmp_path: Path) -> None:

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from planner.config.language import scalars
-from planner.model.topology import StartAt, StartAtOffsets, StartAtTimestamp
+from runtime.contract.spec.flow import AtOffsets, AtTimestamp, Earliest, Latest
 from runtime.contract.spec.rename import Match, Table, Template
 from tests.planner.config.given import loaded
 
@@ -125,22 +125,22 @@ WORDS = {
     "origin_commits: off": ("origin_commits", None),
     "origin_commits: {every: 9s}": ("origin_commits.group", "repl.f"),
     "groups: {sync: no}": ("groups.sync", False),
-    "groups: {sync: on, include: []}": ("groups.select.include", ()),
+    "groups: {sync: on, include: []}": ("groups.include", ()),
     "acls: {sync: True}": ("acls_sync", True),
     "quotas: {sync: true}": ("quotas_sync", True),
     "rpo: 5s": ("rpo_ms", 5_000),
     "rate_limit: 50MB/s": ("rate_limit", 50_000_000),
     "promoted: a": ("promoted", ("a",)),
-    "start: latest": ("start", StartAt("latest")),
-    "start: {timestamp: 2026-01-01T00:00:00Z}": ("start", StartAtTimestamp(1_767_225_600_000)),
-    "start: {timestamp: '2026-01-01T02:00:00+02:00'}": ("start", StartAtTimestamp(1_767_225_600_000)),
-    "start: {timestamp: 1767225600000}": ("start", StartAtTimestamp(1_767_225_600_000)),
-    "start: {offsets: {a: {0: 42, 1: 0}}}": ("start", StartAtOffsets({"a": {0: 42, 1: 0}})),
-    'start: {"offsets": {"a": {"0": 42, "1": 0}}}': ("start", StartAtOffsets({"a": {0: 42, 1: 0}})),
-    "restart_from: earliest": ("restart_from", StartAt("earliest")),
+    "start: latest": ("start", Latest()),
+    "start: {timestamp: 2026-01-01T00:00:00Z}": ("start", AtTimestamp(1_767_225_600_000)),
+    "start: {timestamp: '2026-01-01T02:00:00+02:00'}": ("start", AtTimestamp(1_767_225_600_000)),
+    "start: {timestamp: 1767225600000}": ("start", AtTimestamp(1_767_225_600_000)),
+    "start: {offsets: {a: {0: 42, 1: 0}}}": ("start", AtOffsets({"a": {0: 42, 1: 0}})),
+    'start: {"offsets": {"a": {"0": 42, "1": 0}}}': ("start", AtOffsets({"a": {0: 42, 1: 0}})),
+    "restart_from: earliest": ("restart_from", Earliest()),
     "rename: '{source}.{topic}'": ("rename", Template("{source}.{topic}")),
     "rename: {match: 'a-(.*)', to: 'b-\\1'}": ("rename", Match("a-(.*)", "b-\\1")),
-    "rename: {orders: orders.copy, a: b}": ("rename", Table((("a", "b"), ("orders", "orders.copy")))),
+    "rename: {orders: orders.copy, a: b}": ("rename", Table({"a": "b", "orders": "orders.copy"})),
 }
 
 

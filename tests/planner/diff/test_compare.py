@@ -14,23 +14,19 @@ from planner.diff.compare import PathDifference, Secret, Tree, changed_fields, d
 from planner.diff.typed_values import flow_values, job_values, same_flow, same_job
 from planner.model.change import SENSITIVE, FieldChange
 from runtime.contract.spec.files import CompactionSpec, FilesSpec, LinesSpec
+from runtime.contract.spec.flow import AtOffsets, AtTimestamp, ConfigsSpec, GroupsSpec, OriginCommitsSpec
 from runtime.contract.spec.jobspec import (
-    AtOffsets,
-    AtTimestamp,
     ClusterSpec,
-    ConfigsSpec,
     CopySettings,
     FlowSpec,
-    GroupsSpec,
     InternalSpec,
     JobSpec,
     LaunchSpec,
-    OriginCommitsSpec,
     ProtectionSpec,
-    SelectionSpec,
-    TemplateRule,
     TimestampsSpec,
 )
+from runtime.contract.spec.rename import Template
+from runtime.contract.spec.selection import SelectionSpec
 from runtime.contract.spec.transform import TransformSpec
 
 
@@ -105,27 +101,29 @@ def job(**more: Any) -> JobSpec:
     )
 
 
-FLOW = FlowSpec(name="orders", source="dc1", destination="dc2", topics=SelectionSpec(include=["a"]))
+FLOW = FlowSpec(name="orders", source="dc1", destination="dc2", topics=SelectionSpec(include=("a",)))
 BUCKET = "s3a://bucket/a"
 BUCKET_CLIENT: dict[str, Any] = {"region": "eu-1", "access.key": {"env": "A"}}
 OTHER_FLOW = FlowSpec(
     name="orders",
     source="dc3",
     destination="dc4",
-    topics=SelectionSpec(include=["b", "d"], exclude=["c", "e"], default_exclude=False),
-    rename=TemplateRule(text="{source}.{topic}"),
+    topics=SelectionSpec(include=("b", "d"), exclude=("c", "e"), default_exclude=False),
+    rename=Template(text="{source}.{topic}"),
     provenance="batch",
     native_only=True,
     shared=True,
     start=AtTimestamp(timestamp_ms=7),
-    restart_from=AtOffsets(offsets={"a": {"0": 1, "10": 2}}),
+    restart_from=AtOffsets(offsets={"a": {0: 1, 10: 2}}),
     state="paused",
     reverse_of="there",
-    promoted=["a", "b"],
-    configs=ConfigsSpec(sync="all", exclude=["x", "y"]),
+    promoted=("a", "b"),
+    configs=ConfigsSpec(sync="all", exclude=("x", "y")),
     replication=2,
     groups=GroupsSpec(
-        selection=SelectionSpec(include=["g", "i"], exclude=["h", "j"], default_exclude=False),
+        include=("g", "i"),
+        exclude=("h", "j"),
+        default_exclude=False,
         sync=False,
         every_ms=1,
         mode="timestamp",
@@ -140,7 +138,7 @@ OTHER_FLOW = FlowSpec(
     origin_commits=OriginCommitsSpec(group="g"),
     on_source_delete="delete",
     on_data_loss="skip",
-    transform=TransformSpec(where="true", drop=["value.a"], on_filtered="tombstone"),
+    transform=TransformSpec(where="true", drop=("value.a",), on_filtered="tombstone"),
     files=FilesSpec(
         endpoint="lake", folder=BUCKET, client=BUCKET_CLIENT, format="json", compact=CompactionSpec()
     ),
@@ -189,8 +187,8 @@ def test_the_changed_fields_lead_from_the_old_flow_to_the_new_one(old: FlowSpec,
 
 
 def shuffled(spec: FlowSpec, random: Random) -> FlowSpec:
-    def mixed(values: list[str]) -> list[str]:
-        return random.sample(values, len(values))
+    def mixed(values: tuple[str, ...]) -> tuple[str, ...]:
+        return tuple(random.sample(values, len(values)))
 
     def selection(one: SelectionSpec) -> SelectionSpec:
         return msgspec.structs.replace(one, include=mixed(one.include), exclude=mixed(one.exclude))
@@ -200,7 +198,9 @@ def shuffled(spec: FlowSpec, random: Random) -> FlowSpec:
         topics=selection(spec.topics),
         promoted=mixed(spec.promoted),
         configs=msgspec.structs.replace(spec.configs, exclude=mixed(spec.configs.exclude)),
-        groups=msgspec.structs.replace(spec.groups, selection=selection(spec.groups.selection)),
+        groups=msgspec.structs.replace(
+            spec.groups, include=mixed(spec.groups.include), exclude=mixed(spec.groups.exclude)
+        ),
     )
 
 

@@ -4,6 +4,7 @@ from dataclasses import replace
 from pathlib import PurePath
 
 import pytest
+from msgspec import structs
 
 from planner.diff import diff, diff_destroy, drift
 from planner.diff.record import flow_entry, job_entry
@@ -11,21 +12,11 @@ from planner.diff.values import displayed
 from planner.graph import expand
 from planner.model.change import Action, Change
 from planner.model.observed import LiveJob, Observed, Unreachable
-from planner.model.topology import (
-    Cluster,
-    FlowState,
-    Groups,
-    Job,
-    Provenance,
-    SecretRef,
-    Selection,
-    StartAt,
-    StartAtOffsets,
-    Topology,
-)
+from planner.model.topology import Cluster, Job, SecretRef, Selection, Topology
 from planner.plan.remake import remake
 from planner.plan.steps.jobs import LaunchJob, ReconfigureJob
 from runtime.contract.spec import jobspec
+from runtime.contract.spec.flow import AtOffsets, Earliest, GroupsSpec
 from runtime.contract.spec.jobspec import JobSpec
 from runtime.contract.spec.rename import Match, Table, Template
 from tests.fakes.simulated import running, simulate
@@ -36,9 +27,9 @@ from tests.planner.graph import build
 
 ORDERS, PAYMENTS = flow("orders"), flow("payments")
 BACK = flow("back", source_cluster="dc2", destination_cluster="dc1", job="dc1", reverse_of="orders")
-PAUSED = replace(ORDERS, state=FlowState.PAUSED)
-OVER = replace(ORDERS, state=FlowState.FAILED_OVER)
-PROMOTED = replace(ORDERS, state=FlowState.PROMOTED)
+PAUSED = structs.replace(ORDERS, state="paused")
+OVER = structs.replace(ORDERS, state="failed_over")
+PROMOTED = structs.replace(ORDERS, state="promoted")
 NOTHING = observed(cluster(live("a")), cluster(name="dc2"))
 DC1, DC2, DC3 = (Cluster(name, f"{name}:9092") for name in ("dc1", "dc2", "dc3"))
 
@@ -84,7 +75,7 @@ def actions(found: dict[str, Change]) -> str:
 
 
 ONE, TWO = topology(ORDERS), topology(ORDERS, PAYMENTS)
-SLOWER = topology(replace(ORDERS, rate_limit=50_000_000), PAYMENTS)
+SLOWER = topology(structs.replace(ORDERS, rate_limit=50_000_000), PAYMENTS)
 THEIRS = world(replace(running(spec(ONE)), topology="billing"))
 BLIND = observed(cluster(live("a")), cluster(name="dc2", unreadable={"jobs": "not authorized"}))
 SILENT = observed(cluster(live("a")), Unreachable("dc2", "gone"))
@@ -92,11 +83,11 @@ SAME = "flow.orders:NO_OP job.dc2:NO_OP"
 TOLD = "flow.orders:UPDATE job.dc2:UPDATE"
 STARTED = "flow.orders:NO_OP job.dc2:CREATE"
 PATTERNS, TURNED = (
-    replace(
+    structs.replace(
         ORDERS,
         topics=Selection(tuple(topics)),
         promoted=tuple(topics),
-        groups=Groups(Selection(tuple(topics))),
+        groups=GroupsSpec(tuple(topics)),
     )
     for topics in ("ab", "ba")
 )
@@ -229,7 +220,7 @@ MANY = {"offsets": {"a": {"0": 42}}}
 
 
 def orders(**more: object) -> Topology:
-    return topology(replace(ORDERS, **more))  # type: ignore[arg-type]
+    return topology(structs.replace(ORDERS, **more))
 
 
 def selecting(*include: str, exclude: tuple[str, ...] = (), default: bool = True) -> Topology:
@@ -258,7 +249,7 @@ def selecting(*include: str, exclude: tuple[str, ...] = (), default: bool = True
         "a state": (ONE, topology(PAUSED), "flow.orders", "state: active -> paused", None),
         "another job": (
             TWO,
-            topology(ORDERS, replace(PAYMENTS, job="own")),
+            topology(ORDERS, structs.replace(PAYMENTS, job="own")),
             "flow.payments",
             "job: dc2 -> own",
             None,
@@ -266,7 +257,7 @@ def selecting(*include: str, exclude: tuple[str, ...] = (), default: bool = True
         # Both are shown as `orders -> sales`.
         "a regex that reads like a table": (
             orders(rename=Match("orders", "sales")),
-            orders(rename=Table((("orders", "sales"),))),
+            orders(rename=Table({"orders": "sales"})),
             "flow.orders",
             f"rename: {REGEX} -> {TABLE}",
             None,
@@ -297,9 +288,9 @@ def test_what_is_told_to_a_running_job(before, after, address, field, notes) -> 
 @cases(
     "start field says",
     {
-        "all": (StartAt("earliest"), "restart_from: None -> earliest", ["a second time"]),
+        "all": (Earliest(), "restart_from: None -> earliest", ["a second time"]),
         "by offsets": (
-            StartAtOffsets({"a": {0: 42}}),
+            AtOffsets({"a": {0: 42}}),
             f"restart_from: None -> {MANY}",
             ["", "partitions that restart_from does not name stay where they are"],
         ),
@@ -335,7 +326,7 @@ def test_drift_of_a_job(seen, drifted) -> None:
 
 def checkout(ca: str = "ca.pem", folder: str = "/home/ada", *, rate_limit: int | None = None, **job: object):
     clusters = [client(one, ssl_ca_location=SecretRef("file", ca)) for one in (DC1, DC2)]
-    shop = topology(replace(ORDERS, rate_limit=rate_limit), clusters=clusters)
+    shop = topology(structs.replace(ORDERS, rate_limit=rate_limit), clusters=clusters)
     return replace(shop, jobs={"dc2": Job("dc2", **job)}), PurePath(folder)  # type: ignore[arg-type]
 
 
@@ -394,7 +385,7 @@ def test_a_job_of_an_older_release_names_its_files_without_the_mark() -> None:
 # What a plan shows of a new flow: its groups, why this provenance, and the names that a failback undoes.
 
 PREFIXED = build.flow("there=dc1>dc2", r"shop\..*", rename=Template("{source}.{topic}"))
-LOST = replace(PREFIXED, state=FlowState.FAILED_OVER)
+LOST = structs.replace(PREFIXED, state="failed_over")
 HOME = build.flow("back=dc2>dc1", reverse_of="there")
 F = build.flow("f=dc1>dc2", "a")
 
@@ -428,17 +419,17 @@ def test_a_failback_shows_the_names_that_come_back_and_why_it_filters(count: int
 @cases(
     "groups text",
     {
-        "all": (Groups(), ".*, synced every 5s, exact"),
+        "all": (GroupsSpec(), ".*, synced every 5s, exact"),
         "some": (
-            Groups(Selection(("a", "b"), ("c",)), every_ms=1_500),
+            GroupsSpec(("a", "b"), ("c",), every_ms=1_500),
             "a, b without c, synced every 1500ms, exact",
         ),
-        "none": (Groups(sync=False), "not synced"),
+        "none": (GroupsSpec(sync=False), "not synced"),
     },
 )
-def test_group_sync_is_shown(groups: Groups, text: str) -> None:
+def test_group_sync_is_shown(groups: GroupsSpec, text: str) -> None:
     seen = observed(build.cluster("dc1", "a"), build.cluster("dc2"))
-    assert displayed(("groups",), shown("f", seen, replace(F, groups=groups))["groups"].new) == text
+    assert displayed(("groups",), shown("f", seen, structs.replace(F, groups=groups))["groups"].new) == text
 
 
 G, H = build.flow("g=dc2>dc3", "a"), build.flow("h=dc3>dc1", "a")
@@ -452,11 +443,11 @@ RETURNS = build.flow("g=dc2>dc1", "a")
         "both ways": ([F, RETURNS], "batch", "auto: dc1 and dc2 copy topics to each other under one name"),
         "a ring": ([F, G, H], "headers", "auto: records can loop over more than two clusters"),
         "the other has headers": (
-            [F, replace(RETURNS, provenance=Provenance.HEADERS)],
+            [F, structs.replace(RETURNS, provenance="headers")],
             "headers",
             "auto: a flow of the same loop needs headers",
         ),
-        "declared": ([replace(F, provenance=Provenance.OFF)], "off", ""),
+        "declared": ([structs.replace(F, provenance="off")], "off", ""),
     },
 )
 def test_provenance_says_why(flows, mode: str, reason: str) -> None:

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from fastavro import parse_schema, schemaless_reader
+from msgspec import structs
 
 from planner.config import load
 from planner.drill.lab_copy import scaled_down
@@ -228,6 +229,6 @@ def test_values_that_change_are_left_out_of_the_failback_and_the_report_says_so(
 
 def test_each_transform_has_a_core(tmp_path: Path) -> None:
     one = topology(tmp_path, in_format(format="json", schema="id BIGINT"))
-    flows = {name: replace(one.flows["people"], name=name) for name in ("a", "b", "c")}
+    flows = {name: structs.replace(one.flows["people"], name=name) for name in ("a", "b", "c")}
     small, _ = scaled_down(replace(one, flows=flows))
     assert small.jobs["tokyo"].master == "local[3]"

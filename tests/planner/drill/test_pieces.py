@@ -23,7 +23,7 @@ from planner.drill.standard import DrillLimits
 from planner.drill.traffic import read_record
 from planner.model.drill import DrillReport
 from planner.model.topology import Topology
-from planner.model.topology.flows import FlowState
+from runtime.contract.spec.flow import FlowState
 from tests.fakes.tables import cases
 
 
@@ -205,7 +205,7 @@ def test_nothing_is_read_of_nothing() -> None:
 # Which flows `the flows have copied everything` waits for.
 
 
-def flow(source: str, state: FlowState = FlowState.ACTIVE) -> Any:
+def flow(source: str, state: FlowState = "active") -> Any:
     return SimpleNamespace(source_cluster=source, state=state)
 
 
@@ -254,7 +254,7 @@ BEHIND: list[Mapping[str, int | None]] = [
         (flow("tokyo"), "", ("tokyo",), 3),
         (flow("tokyo"), "", ("paris",), 2),  # flows out of paris
         (flow("tokyo"), "tokyo", (), 2),  # it can't read what it is to write
-        (flow("tokyo", FlowState.PAUSED), "", (), 2),
+        (flow("tokyo", "paused"), "", (), 2),
     ],
 )
 def test_flows_into_files_are_waited_for(

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Literal
 
 import pytest
+from msgspec import structs
 
 from planner.config import load
 from planner.drill.canaries import CanaryDrill, canary_figures
@@ -36,7 +37,7 @@ from runtime.contract.records.job_status import JobKey, SlotKey
 from runtime.contract.records.ledger import GenerationKey, PartitionKey, ProgressKey, SegmentKey
 from runtime.contract.records.provenance import FlowProducer, encode_producer, encode_producer_key
 from runtime.contract.spec import naming
-from runtime.contract.spec.jobspec import TemplateRule
+from runtime.contract.spec.rename import Template
 from tests.commands import repl
 
 AT = datetime.datetime(2026, 11, 23, 5, 45, tzinfo=datetime.UTC)
@@ -94,8 +95,8 @@ def test_a_scratch_topology_has_nothing_of_the_topology_but_its_clusters_and_way
         assert flow.origin_commits is None
         assert flow.rate_limit == 1_000_000
         assert flow.job == f"drill.{RUN.id}.{flow.destination_cluster}"
-        assert flow.groups.select == flow.topics
-    assert scratch.flows[RUN.flow("back")].provenance is known.flows["back"].provenance
+        assert flow.groups.include == flow.topics.include
+    assert scratch.flows[RUN.flow("back")].provenance == known.flows["back"].provenance
     assert scratch.flows[RUN.flow("orders")].rpo_ms == 5_000
     assert set(scratch.jobs) == {RUN.job("paris"), RUN.job("tokyo")}
     assert not [one for one in lint_offline(scratch) if one.severity is Severity.ERROR]
@@ -104,8 +105,8 @@ def test_a_scratch_topology_has_nothing_of_the_topology_but_its_clusters_and_way
 def test_a_flow_that_would_copy_scratch_topics_refuses_the_drill(tmp_path: Path) -> None:
     known = topology(tmp_path)
     refuse_touching(known, RUN)  # `.*` does not match names that the default denials hide
-    open_ended = replace(known.flows["orders"].topics, default_exclude=False)
-    flows = {**known.flows, "orders": replace(known.flows["orders"], topics=open_ended)}
+    open_ended = structs.replace(known.flows["orders"].topics, default_exclude=False)
+    flows = {**known.flows, "orders": structs.replace(known.flows["orders"], topics=open_ended)}
     with pytest.raises(
         Failure, match=r"it would copy scratch topics of a drill, such as __drill\."
     ) as refused:
@@ -214,7 +215,7 @@ def test_producer_ids_of_the_run_are_forgotten() -> None:
     def producer(number: int, flow: str) -> TopicRecord:
         return stored(
             encode_producer_key(number),
-            encode_producer(FlowProducer(flow, "paris", "id", TemplateRule(text="{topic}"))),
+            encode_producer(FlowProducer(flow, "paris", "id", Template(text="{topic}"))),
         )
 
     damaged = stored(encode_producer_key(3), b"\x7f")

@@ -8,7 +8,7 @@ from planner.graph import expand
 from planner.model.address import Address, Kind
 from planner.model.desired import Desired
 from planner.model.observed import REPLACED, ObservedCluster, RegistryEntry, acl_spec
-from planner.model.topology import AclRule, Cluster, Flow, FlowState, Protect, SecretRef
+from planner.model.topology import AclRule, Cluster, Flow, SecretRef
 from tests.planner.graph.build import cluster, codes, flow, observed, rule, said, topology
 
 SASL = {"security.protocol": "SASL_SSL", "sasl.username": "repl"}
@@ -19,7 +19,7 @@ def words(desired: Desired) -> list[str]:
 
 
 def protected(*acls: AclRule, client: dict[str, object] | None = None, both: bool = False) -> Desired:
-    flows = [flow("dc1>dc2", protect=Protect.ACL), *([flow("dc2>dc1")] if both else [])]
+    flows = [flow("dc1>dc2", protect="acl"), *([flow("dc2>dc1")] if both else [])]
     clusters = {
         "dc1": Cluster("dc1", "dc1:9092"),
         "dc2": Cluster("dc2", "dc2:9092", client=SASL if client is None else client),  # type: ignore[arg-type]
@@ -94,7 +94,7 @@ def open_cluster(
     """A mirror `a` at dc2, beside dc2's own topic; the job is User:repl."""
     dc2 = Cluster("dc2", "dc2:9092", principal="User:repl", **more)  # type: ignore[arg-type]
     clusters = {"dc1": Cluster("dc1", "dc1:9092"), "dc2": dc2, "dc3": Cluster("dc3", "dc3:9092")}
-    wanted = flows or [flow("dc1>dc2", protect=Protect.ACL)]
+    wanted = flows or [flow("dc1>dc2", protect="acl")]
     live = observed(
         cluster("dc1", "a") if source is None else source,
         cluster("dc2", *topics, acls=acls, owned=tuple(entries)),
@@ -183,11 +183,11 @@ def test_a_replaced_rule_stays_replaced_and_later_topics_get_a_rule_that_waits()
 @pytest.mark.parametrize(
     ("flows", "replaced"),
     [
-        ([flow("dc1>dc2", protect=Protect.ACL, state=FlowState.PROMOTED)], []),
+        ([flow("dc1>dc2", protect="acl", state="promoted")], []),
         (
             [
-                flow("dc1>dc2", protect=Protect.ACL, state=FlowState.PROMOTED),
-                flow("x=dc3>dc2", "b", protect=Protect.ACL),
+                flow("dc1>dc2", protect="acl", state="promoted"),
+                flow("x=dc3>dc2", "b", protect="acl"),
             ],
             ["allow.User:*.WRITE.topic.*"],
         ),
@@ -261,7 +261,7 @@ def test_the_rules_of_a_mirror_without_rules_stay() -> None:
 
 def test_a_mirror_that_mirrored_rules_close_stays_open_to_the_job() -> None:
     source = cluster("dc1", "a", acls=(rule("dc1 ALLOW User:app READ a"),))
-    flows = [flow("dc1>dc2", protect=Protect.ACL, acls_sync=True)]
+    flows = [flow("dc1>dc2", protect="acl", acls_sync=True)]
     desired = open_cluster(flows=flows, source=source, allow_everyone_if_no_acl_found=True)
     assert outcome(desired) == ["allow.User:app.READ.topic.a", "allow.User:repl.ALL.topic.a"]
 
@@ -274,9 +274,7 @@ def test_a_declared_principal_is_the_job() -> None:
         AclRule("dc2", "TOPIC", "a", "LITERAL", principal, "*", "WRITE", "ALLOW"),
     )
     desired = expand(
-        topology(
-            flow("dc1>dc2", protect=Protect.ACL), clusters={"dc1": Cluster("dc1", "dc1:9092"), "dc2": dc2}
-        ),
+        topology(flow("dc1>dc2", protect="acl"), clusters={"dc1": Cluster("dc1", "dc1:9092"), "dc2": dc2}),
         observed(cluster("dc1", "a"), cluster("dc2", acls=acls)),
     )
     assert words(desired) == ["dc2.deny.User:app.WRITE.topic.a"]
@@ -290,7 +288,7 @@ def test_a_topic_of_both_sides_has_no_foreign_writers() -> None:
 
 def test_without_an_authorizer_there_is_nothing_to_protect_with() -> None:
     desired = expand(
-        topology(flow("dc1>dc2", protect=Protect.ACL), flow("dc1>dc3", protect=Protect.ACL)),
+        topology(flow("dc1>dc2", protect="acl"), flow("dc1>dc3", protect="acl")),
         observed(cluster("dc1", "a"), cluster("dc2"), "dc3"),
     )
     assert desired.acls == ()

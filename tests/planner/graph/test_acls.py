@@ -3,11 +3,12 @@
 import pytest
 
 from planner.model.desired import Declared, Desired, MirroredBy
-from planner.model.topology import AclRule, FlowState
+from planner.model.topology import AclRule
 from runtime.contract.spec.acls import destination_prefix
+from runtime.contract.spec.jobspec import Route
 from runtime.contract.spec.rename import Match, Rename, Table, Template
-from runtime.contract.spec.route import CompiledRoute, Route
-from runtime.contract.spec.selection import SelectionRules
+from runtime.contract.spec.route import CompiledRoute
+from runtime.contract.spec.selection import SelectionSpec
 from tests.fakes.tables import cases
 from tests.planner.graph.build import acl_entry, cluster, expanded, flow, rule, said
 
@@ -75,7 +76,7 @@ READERS = cluster("dc1", "a", acls=(rule("dc1 ALLOW User:a READ a"),))
 COPIED, OWN = rule("dc2 ALLOW User:a READ a"), rule("dc2 ALLOW User:b READ a")
 ENTRY = acl_entry("dc1-dc2", COPIED)
 SYNCED, BACK = flow("dc1>dc2", acls_sync=True), flow("dc2>dc1", acls_sync=True)
-ENDED = flow("x=dc1>dc3", acls_sync=True, state=FlowState.PROMOTED)
+ENDED = flow("x=dc1>dc3", acls_sync=True, state="promoted")
 UNREADABLE = cluster("dc1", "a", unreadable={"acls": "not authorized"})
 
 
@@ -126,9 +127,9 @@ def test_along_a_chain_rules_arrive_in_one_plan_and_declared_ones_win() -> None:
         (Template("{topic}"), "pay", "pay"),
         (PREFIX, "pay", "dc1.pay"),
         (Template("{topic}.replica"), "pay", None),
-        (Table((("a", "b"),)), "pay", "pay"),
-        (Table((("pays", "b"),)), "pay", None),
-        (Table((("b", "pays"),)), "pay", None),
+        (Table({"a": "b"}), "pay", "pay"),
+        (Table({"pays": "b"}), "pay", None),
+        (Table({"b": "pays"}), "pay", None),
         (Match(r"a-(.*)", r"b-\1"), "a-x", "b-x"),
         (Match(r"a-(.*)", r"b-\1"), "a", None),
         (Match(r"a-(.*)$", r"\1"), "a-x", "x"),
@@ -139,14 +140,12 @@ def test_along_a_chain_rules_arrive_in_one_plan_and_declared_ones_win() -> None:
 )
 def test_a_prefix_at_the_other_side(rename: Rename, prefix: str, there: str | None) -> None:
     assert (
-        destination_prefix(CompiledRoute(Route("f", "dc1", "dc2", SelectionRules((".*",)), rename)), prefix)
+        destination_prefix(CompiledRoute(Route("f", "dc1", "dc2", SelectionSpec((".*",)), rename)), prefix)
         == there
     )
 
 
 @pytest.mark.parametrize(("rename", "there"), [(Template("{topic}"), "pay"), (PREFIX, None)])
 def test_a_prefix_on_the_way_back(rename: Rename, there: str | None) -> None:
-    way = CompiledRoute(
-        Route("back", "dc2", "dc1", SelectionRules(()), rename, undoes=SelectionRules((".*",)))
-    )
+    way = CompiledRoute(Route("back", "dc2", "dc1", SelectionSpec(()), rename, undoes=SelectionSpec((".*",))))
     assert destination_prefix(way, "pay") == there

@@ -1,10 +1,11 @@
 """A failback: which flows come back, what others bring back, and the limits that it lifts and restores."""
 
+import dataclasses
 from collections.abc import Mapping
-from dataclasses import replace
-from typing import Any
+from typing import Any, get_args
 
 import pytest
+from msgspec.structs import replace
 
 from planner.diff import diff
 from planner.diff.record import topic_entry
@@ -12,9 +13,10 @@ from planner.graph import expand
 from planner.graph.routes import Failback, pending_failbacks, resumed_failbacks, without_covered
 from planner.model.desired import DesiredTopic
 from planner.model.observed import Observed, ObservedTopic, RegistryEntry
-from planner.model.topology import Flow, FlowState, Selection, Topology
+from planner.model.topology import Flow, Selection, Topology
 from planner.plan.steps.registry import Own
 from planner.plan.steps.topics import AlterConfigs
+from runtime.contract.spec.flow import FlowState
 from runtime.contract.spec.rename import Template
 from runtime.contract.spec.topic_settings import BOUNDS, FOREVER_MS
 from tests.fakes.states import made_plan
@@ -27,7 +29,7 @@ AFTER, BEFORE, LARGEST = (
     "max.message.bytes",
 )
 HOUR = "3600000"
-OUT = flow("there=dc1>dc2", "orders", state=FlowState.FAILED_OVER)
+OUT = flow("there=dc1>dc2", "orders", state="failed_over")
 BACK = flow("back=dc2>dc1", reverse_of="there")
 
 
@@ -37,13 +39,13 @@ LIFTED = live("orders", message_timestamp_after_max_ms=FOREVER_MS)
 LIFTS, RESTORES = "lifted while flow.back copies records back", "restored after the failback"
 
 
-def shop(back: FlowState = FlowState.ACTIVE, *, declared: bool = True, **settings: str) -> Topology:
-    out = replace(OUT, state=FlowState.ACTIVE) if back is FlowState.PROMOTED else OUT
+def shop(back: FlowState = "active", *, declared: bool = True, **settings: str) -> Topology:
+    out = replace(OUT, state="active") if back == "promoted" else OUT
     topics = [topic("dc1/orders", 1, None, **settings)] if declared else []
     return topology(out, replace(BACK, state=back), *topics)
 
 
-SWITCHED = shop(FlowState.PROMOTED)
+SWITCHED = shop("promoted")
 
 
 def both(orders: ObservedTopic, *owned: RegistryEntry, mirror: ObservedTopic | None = None) -> Observed:
@@ -132,11 +134,11 @@ def test_a_topic_that_is_not_there_yet_is_made_like_its_source() -> None:
 @pytest.mark.parametrize(("own", "restored"), [(BEFORE_KEY, HOUR), ({}, None)])
 @pytest.mark.parametrize("declared", [True, False])
 def test_a_limit_is_lifted_once_restored_once_and_then_left_alone(own, restored, declared) -> None:
-    during, after = shop(declared=declared), shop(FlowState.PROMOTED, declared=declared)
+    during, after = shop(declared=declared), shop("promoted", declared=declared)
     before = both(live("orders", **own))
     made = at_source(during, before)
     if declared:
-        owned = entry(replace(made, config={}, lifted=None))
+        owned = entry(dataclasses.replace(made, config={}, lifted=None))
         assert fields(during, both(live("orders", **own), owned)) == {AFTER: (restored, FOREVER_MS, LIFTS)}
     lifted = both(LIFTED, entry(made))
     assert at_source(during, lifted).lifted == made.lifted
@@ -150,7 +152,7 @@ def test_a_limit_is_lifted_once_restored_once_and_then_left_alone(own, restored,
 
 def test_a_setting_leaves_after_the_switch() -> None:
     """A promoted failback holds no setting of the topic that it filled."""
-    owned = entry(at_source(shop(FlowState.PROMOTED, retention_bytes="9"), both(live("orders"))))
+    owned = entry(at_source(shop("promoted", retention_bytes="9"), both(live("orders"))))
     left = fields(SWITCHED, both(live("orders", retention_bytes="9"), owned))
     assert left == {"retention.bytes": ("9", None, "no longer declared")}
 
@@ -167,7 +169,7 @@ def test_a_limit_is_restored_once_the_failback_has_ended() -> None:
 
 # Which flows come back to a cluster, and what other flows bring back already.
 
-_, _, PROMOTED, FAILED_OVER = FlowState
+_, _, PROMOTED, FAILED_OVER = get_args(FlowState)
 THERE = flow("f=dc1>dc2", "a")
 HOME = flow("f-back=dc2>dc1", reverse_of="f")
 

@@ -4,6 +4,7 @@ from dataclasses import replace
 from typing import Any, Literal
 
 import pytest
+from msgspec import structs
 
 from planner.graph.job_rights import (
     JobRight,
@@ -11,8 +12,9 @@ from planner.graph.job_rights import (
     rights_at_destination,
     rights_at_source,
 )
-from planner.model.topology import Flow, OriginCommits, Protect, Selection
+from planner.model.topology import Flow, Selection
 from runtime.contract.spec.acls import AclRule
+from runtime.contract.spec.flow import OriginCommitsSpec
 from tests.rights import rights
 
 JOB = "User:repl"
@@ -21,9 +23,9 @@ FLOW = Flow(
     "dc1",
     "dc2",
     Selection(("orders",)),
-    origin_commits=OriginCommits("repl.orders"),
+    origin_commits=OriginCommitsSpec("repl.orders"),
     acls_sync=True,
-    protect=Protect.ACL,
+    protect="acl",
 )
 READ = JobRight("TOPIC", "orders", "LITERAL", "READ")
 WRITE = JobRight("TOPIC", "orders", "LITERAL", "WRITE")
@@ -57,13 +59,13 @@ def test_these_are_the_rights_that_the_documentation_lists(heading: str, needed:
 
 
 def test_a_duty_that_is_turned_off_needs_no_right() -> None:
-    off = replace(
+    off = structs.replace(
         FLOW,
         heartbeats_every_ms=None,
         origin_commits=None,
         acls_sync=False,
-        protect=Protect.OFF,
-        groups=replace(FLOW.groups, sync=False),
+        protect="off",
+        groups=structs.replace(FLOW.groups, sync=False),
     )
     assert {str(one) for one in rights_at_source(off, ["orders"])} == {
         "READ on topic orders",

@@ -9,23 +9,19 @@ from planner.graph import expand
 from planner.model.desired import DesiredJob
 from planner.model.diagnostic import SourceLocation
 from planner.model.observed import Observed, ObservedCluster, Unreachable
-from planner.model.topology import (
-    Cluster,
-    FlowState,
-    Internal,
-    Job,
-    OriginCommits,
-    SecretRef,
-    Start,
-    StartAt,
-    StartAtOffsets,
-    StartAtTimestamp,
-    Timestamps,
-    Topology,
-)
+from planner.model.topology import Cluster, Internal, Job, SecretRef, Timestamps, Topology
 from runtime.contract.spec import jobspec
-from runtime.contract.spec.jobspec import JobSpec, RouteSpec, SelectionSpec
+from runtime.contract.spec.flow import (
+    AtOffsets,
+    AtTimestamp,
+    Earliest,
+    Latest,
+    OriginCommitsSpec,
+    Start,
+)
+from runtime.contract.spec.jobspec import JobSpec, Route
 from runtime.contract.spec.rename import Template
+from runtime.contract.spec.selection import SelectionSpec
 from tests.fakes.simulated import running
 from tests.planner.graph.build import flow, live, topic, topology
 
@@ -108,20 +104,20 @@ def test_what_auto_came_to_is_in_the_flow() -> None:
 @pytest.mark.parametrize(
     ("start", "expected"),
     [
-        (StartAt("earliest"), jobspec.Earliest()),
-        (StartAt("latest"), jobspec.Latest()),
-        (StartAtTimestamp(5), jobspec.AtTimestamp(timestamp_ms=5)),
-        (StartAtOffsets({"a": {0: 42}}), jobspec.AtOffsets(offsets={"a": {"0": 42}})),
+        (Earliest(), Earliest()),
+        (Latest(), Latest()),
+        (AtTimestamp(5), AtTimestamp(timestamp_ms=5)),
+        (AtOffsets({"a": {0: 42}}), AtOffsets(offsets={"a": {0: 42}})),
     ],
 )
-def test_where_it_starts(start: Start, expected: jobspec.Start) -> None:
+def test_where_it_starts(start: Start, expected: Start) -> None:
     found = spec(topology(flow("dc1>dc2", start=start, restart_from=start))).flows[0]
 
     assert (found.start, found.restart_from) == (expected, expected)
 
 
 def test_every_setting_of_a_flow_arrives() -> None:
-    commits = OriginCommits("repl.x", 1_000)
+    commits = OriginCommitsSpec("repl.x", 1_000)
     shop = topology(
         flow("x=dc1>dc2", "a", rate_limit=5, rpo_ms=1, heartbeats_every_ms=None, origin_commits=commits)
     )
@@ -130,24 +126,24 @@ def test_every_setting_of_a_flow_arrives() -> None:
 
     assert (found.name, found.source, found.destination, found.state) == ("x", "dc1", "dc2", "active")
     assert (found.rate_limit, found.rpo_ms, found.heartbeats_every_ms) == (5, 1, None)
-    assert found.origin_commits == jobspec.OriginCommitsSpec(group="repl.x", every_ms=1_000)
-    assert found.topics == SelectionSpec(include=["a"])
+    assert found.origin_commits == OriginCommitsSpec(group="repl.x", every_ms=1_000)
+    assert found.topics == SelectionSpec(include=("a",))
 
 
 def test_routes_tell_of_every_flow_and_a_way_back_of_what_it_undoes() -> None:
-    there = flow("x=dc1>dc2", "pay", rename=Template("{source}.{topic}"), state=FlowState.FAILED_OVER)
+    there = flow("x=dc1>dc2", "pay", rename=Template("{source}.{topic}"), state="failed_over")
     shop = topology(there, flow("x-back=dc2>dc1", (), reverse_of="x"), flow("y=dc1>dc3", "z"))
 
     routes = {route.name: route for route in spec_of("dc1", shop).routes}
 
     assert sorted(routes) == ["x", "x-back", "y"]
-    assert routes["x-back"] == RouteSpec(
+    assert routes["x-back"] == Route(
         name="x-back",
         source="dc2",
         destination="dc1",
-        topics=SelectionSpec(include=[], default_exclude=False),
-        rename=jobspec.TemplateRule(text="{source}.{topic}"),
-        undoes=SelectionSpec(include=["pay"]),
+        topics=SelectionSpec(include=(), default_exclude=False),
+        rename=Template(text="{source}.{topic}"),
+        undoes=SelectionSpec(include=("pay",)),
         reverse_of="x",
     )
 

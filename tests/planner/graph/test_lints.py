@@ -1,11 +1,11 @@
 """Lints: what a topology says that can't be meant, with the clusters and without them."""
 
 import re
-from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import pytest
+from msgspec.structs import replace
 
 from planner.graph import expand, lint_offline
 from planner.graph.lints.flows import jobs
@@ -15,28 +15,19 @@ from planner.model.diagnostic import Diagnostic, ExitCode, Severity, SourceLocat
 from planner.model.observed import FEATURE_SHARE, BrokerFeature, LackingFeature
 from planner.model.topology import (
     Cluster,
-    Configs,
-    ConfigSync,
     FileEndpoint,
     FileFormat,
     Flow,
-    FlowState,
-    Format,
-    Groups,
     Internal,
     Job,
-    OnFiltered,
-    Provenance,
-    RecordFormat,
     SecretRef,
     Selection,
-    StartAt,
     Topology,
-    Transform,
 )
-from planner.model.topology.transforms import OnBadRecord
 from runtime.contract.spec import naming
+from runtime.contract.spec.flow import ConfigsSpec, FlowState, GroupsSpec, Latest
 from runtime.contract.spec.rename import Match, Table, Template
+from runtime.contract.spec.transform import FormatSpec, TransformSpec
 from tests.fakes.tables import cases
 from tests.planner.graph.build import (
     THREE,
@@ -56,9 +47,15 @@ from tests.planner.graph.build import (
 
 ROOT = Path(__file__).parents[3]
 PREFIX = Template("{source}.{topic}")
-NO_SYNC = Groups(sync=False)
-ACTIVE, PAUSED, PROMOTED, FAILED = FlowState
-OFF, HEADERS = {"provenance": Provenance.OFF}, {"provenance": Provenance.HEADERS}
+NO_SYNC = GroupsSpec(sync=False)
+
+
+def parts(selection: Selection) -> tuple[tuple[str, ...], tuple[str, ...], bool]:
+    return selection.include, selection.exclude, selection.default_exclude
+
+
+ACTIVE, PAUSED, PROMOTED, FAILED = get_args(FlowState)
+OFF, HEADERS = {"provenance": "off"}, {"provenance": "headers"}
 
 
 def test_each_code_stands_in_the_docs_and_each_documented_one_is_found() -> None:
@@ -73,13 +70,13 @@ def offline(*parts: Any, **more: Any) -> list[str]:
 
 
 def quarantining(name: str, *include: str) -> Flow:
-    return flow(name, include, transform=replace(FILTER, on_bad_record=OnBadRecord.QUARANTINE))
+    return flow(name, include, transform=replace(FILTER, on_bad_record="quarantine"))
 
 
-JSON = Format(RecordFormat.JSON, "email STRING, card STRING")
-MASK = Transform(value=JSON, set={"value.email": "'x'"}, drop=("value.card",))
-FILTER = Transform(where="true")
-SKIPS, DELETES = (replace(FILTER, on_filtered=one) for one in (OnFiltered.SKIP, OnFiltered.TOMBSTONE))
+JSON = FormatSpec("json", "email STRING, card STRING")
+MASK = TransformSpec(value=JSON, set={"value.email": "'x'"}, drop=("value.card",))
+FILTER = TransformSpec(where="true")
+SKIPS, DELETES = (replace(FILTER, on_filtered=one) for one in ("skip", "tombstone"))
 COMPACTED: dict[str, Any] = {"cleanup_policy": "compact"}
 LEAST: dict[str, Any] = {"min_insync_replicas": "2"}
 OVER = {"replication-above-brokers"}
@@ -233,10 +230,14 @@ NOTHING = Selection(("a",), ("a",))
         "of other clusters": ([GONE, flow("b=dc3>dc1", "a", reverse_of="f")], ["reverse-ends"]),
         "two ways back": ([GONE, HOME, AGAIN], ["reverse-twice"]),
         "the way back of a way back": (
-            [A, replace(HOME, state=PROMOTED), flow("c=dc1>dc2", "a", reverse_of="b", state=PROMOTED)],
+            [
+                A,
+                replace(HOME, state=PROMOTED),
+                flow("c=dc1>dc2", "a", reverse_of="b", state=PROMOTED),
+            ],
             ["reverse-of-reverse"],
         ),
-        "a new start": ([replace(A, restart_from=StartAt("latest")), replace(HOME, state=FAILED)], []),
+        "a new start": ([replace(A, restart_from=Latest()), replace(HOME, state=FAILED)], []),
         # Transforms.
         "raw values cross": ([flow(Z, transform=MASK)], ["raw-values-cross"]),
         "not by the source's job": ([flow(Z, transform=MASK, job="at-dc1")], []),
@@ -281,7 +282,7 @@ def test_offline(parts, lints) -> None:
     },
 )
 def test_a_loop_under_one_name_needs_provenance(modes: str, lints: list[str]) -> None:
-    kinds = [Provenance(mode) for mode in modes.split()]
+    kinds = modes.split()
     ring = ["dc1", "dc2", "dc3"][: len(kinds)]
     ends = zip(ring, [*ring[1:], ring[0]], kinds, strict=True)
     of = topology(*(flow(f"{a}>{b}", provenance=kind, groups=NO_SYNC) for a, b, kind in ends))
@@ -289,8 +290,8 @@ def test_a_loop_under_one_name_needs_provenance(modes: str, lints: list[str]) ->
         assert [one.code for one in diagnostics if one.code.startswith("loop")] == lints
 
 
-@pytest.mark.parametrize("back", FlowState)
-@pytest.mark.parametrize("original", FlowState)
+@pytest.mark.parametrize("back", get_args(FlowState))
+@pytest.mark.parametrize("original", get_args(FlowState))
 def test_a_flow_and_its_way_back_do_not_run_at_once(original: FlowState, back: FlowState) -> None:
     errors = [
         one
@@ -380,7 +381,7 @@ DENIED = "a a.internal b-internal c.replica __consumer_offsets __repl.ledger"
             "the rename gives both a-x and b-x the name dc2/b-x (and 1 more such)",
         ),
         "one topic from two": (
-            [flow("x=dc1>dc3", "a"), flow("y=dc2>dc3", "b", rename=Table((("b", "a"),)))],
+            [flow("x=dc1>dc3", "a"), flow("y=dc2>dc3", "b", rename=Table({"b": "a"}))],
             {"dc1": "a", "dc2": "b"},
             "flow-collision",
             "flow.x and flow.y both write dc3/a, from dc1/a and dc2/b",
@@ -451,7 +452,7 @@ LONG = "would get an illegal name at dc2: a topic's name has at most 249 charact
         ),
         "a long name": ([flow(Z, "x" * 246, rename=PREFIX)], "illegal-name", LONG),
         "a reserved name": (
-            [flow(Z, "a", rename=Table((("a", "__repl.a"),)))],
+            [flow(Z, "a", rename=Table({"a": "__repl.a"}))],
             "illegal-name",
             "it is reserved for internal topics",
         ),
@@ -502,8 +503,8 @@ def test_each_says_where_and_what_to_do() -> None:
     assert all(isinstance(one, Diagnostic) and one.way_out and one.source == place for one in diagnostics)
 
 
-@pytest.mark.parametrize(("groups", "severity"), [(Groups(), Severity.WARNING), (NO_SYNC, Severity.NOTE)])
-def test_an_identity_merge_has_no_exact_offsets(groups: Groups, severity: Severity) -> None:
+@pytest.mark.parametrize(("groups", "severity"), [(GroupsSpec(), Severity.WARNING), (NO_SYNC, Severity.NOTE)])
+def test_an_identity_merge_has_no_exact_offsets(groups: GroupsSpec, severity: Severity) -> None:
     (found_one,) = expanded(
         flow(Z, "a", groups=groups), flow("dc2>dc1", "a", groups=groups), dc1="a"
     ).diagnostics
@@ -564,7 +565,7 @@ def test_a_broker_that_is_away_for_a_while(topics, internal, count) -> None:
     },
 )
 def test_a_destination_that_forgets_earlier(source, mirror, says) -> None:
-    keeps_its_own = flow(Z, configs=Configs(ConfigSync.OFF))
+    keeps_its_own = flow(Z, configs=ConfigsSpec("off"))
     desired = expanded(keeps_its_own, dc1=[live("a", **source)], dc2=[live("a", **mirror)])
     assert codes(desired) == (["shorter-retention"] if says else [])
     assert not says or says in said(desired, "shorter-retention")[0]
@@ -585,7 +586,7 @@ def test_a_destination_that_forgets_earlier(source, mirror, says) -> None:
     },
 )
 def test_a_named_group_that_reads_nothing_of_the_flow(reads, sync, lints) -> None:
-    groups = Groups(Selection(("app", "x.*")), sync=sync)
+    groups = GroupsSpec(("app", "x.*"), sync=sync)
     assert (
         codes(expanded(flow(Z, "a", groups=groups), dc1=cluster("dc1", "a", "b", group_topics=reads)))
         == lints
@@ -605,7 +606,7 @@ def test_a_named_group_that_reads_nothing_of_the_flow(reads, sync, lints) -> Non
 def test_groups_that_the_default_denials_keep_out(selection, sync, notes) -> None:
     reads = {"console-consumer-7": "a", "connect-sink": "a", "connect-else": "b", "app": "a"}
     dc1 = cluster("dc1", "a", "b", group_topics={group: frozenset({name}) for group, name in reads.items()})
-    of = topology(flow(Z, "a", groups=Groups(selection, sync=sync)))
+    of = topology(flow(Z, "a", groups=GroupsSpec(*parts(selection), sync=sync)))
     summaries = found(of, "group-hidden-by-default", seen(dc1=dc1))
     assert codes(expand(of, seen(dc1=dc1))) == ["group-hidden-by-default"] * len(notes)
     assert all(note in summary for note, summary in zip(notes, summaries, strict=True))
@@ -627,7 +628,7 @@ def test_what_becomes_of_share_groups_and_streams_groups(kinds, lacks, selection
         (LackingFeature(BrokerFeature(FEATURE_SHARE, "4.2"), "1 (b:1)", "not offered"),) if lacks else ()
     )
     dc1, dc2 = cluster("dc1", "a", "b", group_kinds=kinds), cluster("dc2", lacking=lacking)
-    assert codes(expanded(flow(Z, "a", groups=Groups(selection)), dc1=dc1, dc2=dc2)) == lints
+    assert codes(expanded(flow(Z, "a", groups=GroupsSpec(*parts(selection))), dc1=dc1, dc2=dc2)) == lints
 
 
 # Jobs, files and quarantines.
@@ -697,9 +698,9 @@ def test_files_keep_the_older_record_of_a_key_too() -> None:
 @cases(
     "transform warned",
     {
-        "a mask": (replace(MASK, on_bad_record=OnBadRecord.QUARANTINE), True),
-        "a filter": (replace(FILTER, on_bad_record=OnBadRecord.QUARANTINE), True),
-        "nothing is hidden": (Transform(value=JSON, on_bad_record=OnBadRecord.QUARANTINE), False),
+        "a mask": (replace(MASK, on_bad_record="quarantine"), True),
+        "a filter": (replace(FILTER, on_bad_record="quarantine"), True),
+        "nothing is hidden": (TransformSpec(value=JSON, on_bad_record="quarantine"), False),
         "no quarantine": (MASK, False),
     },
 )
@@ -807,7 +808,7 @@ def lacking(name: str, *features: BrokerFeature, topics: str = "", **more: Any):
     },
 )
 def test_a_flow_says_what_the_versions_of_its_clusters_lack(source, destination, sync, lints) -> None:
-    one = flow(Z, "a", heartbeats_every_ms=None, groups=Groups(sync=sync))
+    one = flow(Z, "a", heartbeats_every_ms=None, groups=GroupsSpec(sync=sync))
     desired = expanded(one, dc1=lacking("dc1", *source, topics="a"), dc2=lacking("dc2", *destination))
     assert codes(desired) == lints
     if destination == (WRITING,):

@@ -1,6 +1,7 @@
 """For any topology and any clusters: order means nothing, and what was applied is wanted again."""
 
 from dataclasses import replace
+from typing import get_args
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -9,16 +10,8 @@ from planner.graph import expand, lint_offline
 from planner.model.desired import Desired, MirroredBy
 from planner.model.diagnostic import Severity
 from planner.model.observed import ConfigSource, ConfigValue, Observed, ObservedCluster, ObservedTopic
-from planner.model.topology import (
-    AclRule,
-    Configs,
-    ConfigSync,
-    Flow,
-    Groups,
-    Provenance,
-    Selection,
-    Topology,
-)
+from planner.model.topology import AclRule, Flow, Provenance, Selection, Topology
+from runtime.contract.spec.flow import ConfigsSpec, GroupsSpec
 from runtime.contract.spec.rename import Table, Template
 from tests.planner.graph.build import (
     DEFAULTS,
@@ -42,7 +35,7 @@ RENAMES = st.sampled_from(
         Template("{topic}"),
         Template("{source}.{topic}"),
         Template("{topic}.copy"),
-        Table((("a", "b"), ("b", "a"))),
+        Table({"a": "b", "b": "a"}),
     ]
 )
 SETTINGS = st.dictionaries(
@@ -60,9 +53,11 @@ def flows(draw: st.DrawFn) -> list[Flow]:
             f"f{at}={pair}",
             topics=Selection(tuple(draw(INCLUDES)), default_exclude=draw(st.booleans())),
             rename=draw(RENAMES),
-            provenance=draw(st.sampled_from(Provenance)),
-            configs=Configs(draw(st.sampled_from(ConfigSync)), draw(st.sampled_from([(), ("flush.*",)]))),
-            groups=Groups(sync=draw(st.booleans())),
+            provenance=draw(st.sampled_from(get_args(Provenance))),
+            configs=ConfigsSpec(
+                draw(st.sampled_from(["off", "set", "all"])), draw(st.sampled_from([(), ("flush.*",)]))
+            ),
+            groups=GroupsSpec(sync=draw(st.booleans())),
             acls_sync=draw(st.booleans()),
         )
         for at, pair in enumerate(ends)

@@ -17,7 +17,8 @@ from planner.model.observed import (
     RegistryEntry,
     ScramUser,
 )
-from planner.model.topology import FlowState, Quota, QuotaEntity, Topology
+from planner.model.topology import Quota, QuotaEntity, Topology
+from runtime.contract.spec.flow import FlowState
 from tests.planner.graph.build import cluster, codes, flow, observed, said, topology
 
 Limits = Mapping[str, float]
@@ -114,7 +115,7 @@ def test_a_quota_that_a_flow_made_goes_with_its_source_and_is_mirrored_nowhere(
 
 @pytest.mark.parametrize(
     ("state", "kept"),
-    [(FlowState.ACTIVE, False), (FlowState.PROMOTED, True), (FlowState.FAILED_OVER, True)],
+    [("active", False), ("promoted", True), ("failed_over", True)],
 )
 def test_the_quotas_of_a_flow_that_ended_stay_as_they_are(state: FlowState, kept: bool) -> None:
     there = at("dc2", {APP: TWO}, made("dc1-dc2", "dc2"))

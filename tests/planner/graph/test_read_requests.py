@@ -4,7 +4,8 @@ import pytest
 
 from planner.graph import ClusterReadRequest, read_request_of
 from planner.graph.expansion import EFFECTIVE
-from planner.model.topology import Configs, ConfigSync, Flow, Groups, Protect, Selection, Topic
+from planner.model.topology import Flow, Topic
+from runtime.contract.spec.flow import ConfigsSpec, GroupsSpec
 from runtime.contract.spec.rename import Template
 from tests.planner.graph.build import flow, rule, topic, topology
 
@@ -33,7 +34,7 @@ def test_what_could_not_be_listed_is_not_asked_again_and_strangers_are_not_asked
 
 
 def test_all_values_where_all_are_mirrored() -> None:
-    of = topology(flow("dc1>dc2", "a", configs=Configs(ConfigSync.ALL)))
+    of = topology(flow("dc1>dc2", "a", configs=ConfigsSpec("all")))
     details = read_request_of(of).details(NAMES)
     assert [details[name].every_key for name in ("dc1", "dc2")] == [{"a"}, set()]
 
@@ -43,7 +44,7 @@ def test_all_values_where_all_are_mirrored() -> None:
     [
         (flow("dc1>dc2"), set()),
         (flow("dc1>dc2", acls_sync=True), {"dc1", "dc2"}),
-        (flow("dc1>dc2", protect=Protect.ACL), {"dc2"}),
+        (flow("dc1>dc2", protect="acl"), {"dc2"}),
         (rule("dc3 ALLOW User:a READ a"), {"dc3"}),
     ],
 )
@@ -55,11 +56,11 @@ def test_acls_where_one_is_wanted(part: Flow | Topic, clusters: set[str]) -> Non
 @pytest.mark.parametrize(
     ("groups", "names"),
     [
-        (Groups(Selection((".*", "app"))), {"app"}),
-        (Groups(Selection(("app",)), sync=False), set()),
-        (Groups(Selection((".*",))), set()),
+        (GroupsSpec((".*", "app")), {"app"}),
+        (GroupsSpec(("app",), sync=False), set()),
+        (GroupsSpec((".*",)), set()),
     ],
 )
-def test_groups_that_are_named(groups: Groups, names: set[str]) -> None:
+def test_groups_that_are_named(groups: GroupsSpec, names: set[str]) -> None:
     details = read_request_of(topology(flow("dc1>dc2", "a", groups=groups))).details(NAMES)
     assert details["dc1"].groups == names

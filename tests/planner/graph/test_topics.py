@@ -1,6 +1,7 @@
 """Which topics the clusters should hold, with what, and what each flow takes, in every state."""
 
 from dataclasses import replace
+from typing import Final, Literal
 
 import pytest
 
@@ -9,9 +10,10 @@ from planner.graph import expand
 from planner.graph.expansion import read_request_of
 from planner.model.desired import Declared, DesiredTopic, MirroredBy, QuarantineOf
 from planner.model.observed import ConfigValue
-from planner.model.topology import Configs, ConfigSync, FlowState, OnRemove, Provenance, Topic, Transform
-from planner.model.topology.transforms import OnBadRecord
+from planner.model.topology import OnRemove, Topic
+from runtime.contract.spec.flow import ConfigsSpec, FlowState
 from runtime.contract.spec.rename import Match, Table, Template
+from runtime.contract.spec.transform import TransformSpec
 from tests.fakes.tables import cases
 from tests.planner.graph.build import (
     BOUNDS,
@@ -30,8 +32,10 @@ from tests.planner.graph.build import (
 
 PREFIX = Template("{source}.{topic}")
 WAY, BACK = flow("dc1>dc2"), flow("dc2>dc1")
-ALL, SET, OFF = ConfigSync.ALL, ConfigSync.SET, ConfigSync.OFF
-HEADERS = flow("dc1>dc2", provenance=Provenance.HEADERS)
+ALL: Final = "all"
+SET: Final = "set"
+OFF: Final = "off"
+HEADERS = flow("dc1>dc2", provenance="headers")
 INHERITED = {"retention.ms": "604800000", "retention.bytes": "-1"}
 SETS = live("a", retention_ms="5", cleanup_policy="compact", min_insync_replicas="2")
 HAS = live("a", flush_ms="1", min_insync_replicas="2", retention_ms="1")
@@ -39,8 +43,8 @@ COMPACT = {"retention.ms": "5", "cleanup.policy": "compact"}
 NO_SEGMENTS = {key: value for key, value in MIRROR.items() if key != "segment.bytes"}
 
 
-def synced(mode: ConfigSync, *exclude: str):
-    return flow("dc1>dc2", configs=Configs(mode, exclude))
+def synced(mode: Literal["off", "set", "all"], *exclude: str):
+    return flow("dc1>dc2", configs=ConfigsSpec(mode, exclude))
 
 
 def hidden(one, **secret: None):
@@ -200,7 +204,7 @@ def test_the_topics_and_their_partitions(parts, clusters, partitions) -> None:
         "a prefix": (PREFIX, "dc1.a-x"),
         "a suffix": (Template("{topic}.replica"), "a-x.replica"),
         "a regex": (Match(r"a-(.*)", r"b-\1"), "b-x"),
-        "a table": (Table((("a-x", "c"),)), "c"),
+        "a table": (Table({"a-x": "c"}), "c"),
     },
 )
 def test_a_mirror_has_the_renamed_name(rename, name) -> None:
@@ -223,7 +227,7 @@ def test_declared_topics_are_desired_as_declared_and_mirrors_have_the_replicatio
 
 def test_a_flow_that_quarantines_has_a_topic_for_it_beside_each_mirror() -> None:
     """It has the mirror's partitions and room for headers. What exists keeps its settings and partitions."""
-    transform = Transform(where="true", on_bad_record=OnBadRecord.QUARANTINE)
+    transform = TransformSpec(where="true", on_bad_record="quarantine")
     of = topology(flow("dc1>dc2", transform=transform, replication=2), topic("dc2/declared.quarantine", 1))
     over = seen(
         dc1=[live("orders", 12, max_message_bytes="5000"), live("old", 3), "declared"],
@@ -253,7 +257,7 @@ def test_a_flow_that_quarantines_has_a_topic_for_it_beside_each_mirror() -> None
 # Flows that ended, clusters that cannot be read.
 
 
-@pytest.mark.parametrize("state", [FlowState.PROMOTED, FlowState.FAILED_OVER])
+@pytest.mark.parametrize("state", ["promoted", "failed_over"])
 def test_a_flow_that_ended_leaves_its_mirrors_as_they_are(state: FlowState) -> None:
     owned = (
         *(mirror_entry("dc1-dc2", f"dc2/{name}") for name in ("dc1.a", "dc1.gone", "odd")),
@@ -278,7 +282,7 @@ def test_a_topic_that_was_promoted_is_taken_by_no_flow_but_another() -> None:
     }
     assert selected(desired) == {"dc1-dc2": (("pay.us", "pay.us"),)}
     old, dc2 = (
-        flow("old=dc1>dc2", state=FlowState.PROMOTED),
+        flow("old=dc1>dc2", state="promoted"),
         cluster("dc2", "a", owned=(mirror_entry("old", "dc2/a"),)),
     )
     (taken,) = expanded(old, flow("new=dc3>dc2"), dc2=dc2, dc3="a").topics
@@ -286,7 +290,7 @@ def test_a_topic_that_was_promoted_is_taken_by_no_flow_but_another() -> None:
 
 
 def test_a_failback_brings_topics_back_under_their_old_names() -> None:
-    there = flow("f=dc1>dc2", "pay", rename=PREFIX, state=FlowState.FAILED_OVER)
+    there = flow("f=dc1>dc2", "pay", rename=PREFIX, state="failed_over")
     desired = expanded(
         there, flow("f-back=dc2>dc1", reverse_of="f"), dc2=[live("dc1.pay", 3), "dc1.other", "own"]
     )

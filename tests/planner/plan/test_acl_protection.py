@@ -3,20 +3,22 @@
 from dataclasses import replace
 
 import pytest
+from msgspec import structs
 
 from planner.diff import drift
 from planner.graph import expand
 from planner.model.change import Action
 from planner.model.observed import Observed
-from planner.model.topology import AclRule, Cluster, Flow, FlowState, Protect, Topology
+from planner.model.topology import AclRule, Cluster, Flow, Topology
 from planner.plan.staleness import no_longer_done
 from planner.plan.steps.acls import CreateAcl, DeleteAcl
 from planner.plan.steps.jobs import LaunchJob
+from runtime.contract.spec.flow import FlowState
 from tests.fakes.simulated import simulate
 from tests.fakes.states import cluster, flow, live, observed, topology
 from tests.planner.plan.jobs import applied, at, plan, rests, steps_of, there, touched, undo
 
-X = replace(flow("x"), protect=Protect.ACL)
+X = structs.replace(flow("x"), protect="acl")
 EVERYONE = AclRule("dc2", "TOPIC", "*", "LITERAL", "User:*", "*", "WRITE", "ALLOW")
 JOB = replace(EVERYONE, principal="User:job")
 SOURCE = cluster(live("orders"), live("pay.eu"))
@@ -60,9 +62,9 @@ def test_it_goes_when_its_substitutes_are_there_and_before_the_job_copies() -> N
     assert {one for one in touched(plan(shop(), OPEN, "flow.x")) if one.startswith("acl.")} == acls
 
 
-@pytest.mark.parametrize("state", [FlowState.PROMOTED, FlowState.FAILED_OVER])
+@pytest.mark.parametrize("state", ["promoted", "failed_over"])
 def test_it_is_restored_once_the_flow_has_ended(state: FlowState) -> None:
-    ended = shop(replace(X, state=state))
+    ended = shop(structs.replace(X, state=state))
     made = plan(ended, CLOSED)
     (back,), removed = steps_of(made, CreateAcl), steps_of(made, DeleteAcl)
     assert back.rule == EVERYONE
@@ -76,7 +78,7 @@ def test_it_is_restored_once_the_flow_has_ended(state: FlowState) -> None:
 
 
 def test_a_topic_that_is_promoted_alone_gets_its_rule_after_that() -> None:
-    alone = shop(replace(X, promoted=(r"pay\.eu",)))
+    alone = shop(structs.replace(X, promoted=(r"pay\.eu",)))
     made = plan(alone, CLOSED)
     (given,) = steps_of(made, CreateAcl)
     assert given.rule == replace(EVERYONE, resource="pay.eu")
@@ -104,7 +106,7 @@ def test_a_rollback_and_a_destroy_restore_it() -> None:
 
 def test_a_mirror_without_rules_gets_them_and_loses_them_with_its_flow() -> None:
     made = shop(open_without_rules=True)
-    ended = shop(replace(X, state=FlowState.PROMOTED), open_without_rules=True)
+    ended = shop(structs.replace(X, state="promoted"), open_without_rules=True)
     seen = applied(made, observed(SOURCE, cluster(name="dc2", acls=(), owned=())))
     assert len(rules(seen)) == 12
     assert {one.principal for one in rules(seen) if one.operation in ("WRITE", "ALL")} == {"User:job"}

@@ -2,8 +2,10 @@
 
 import functools
 from dataclasses import replace
+from typing import Final
 
 import pytest
+from msgspec import structs
 
 from planner.diff.values import displayed
 from planner.model.diagnostic import ExitCode
@@ -13,14 +15,12 @@ from planner.model.topology import (
     FileEndpoint,
     FileFormat,
     Flow,
-    FlowState,
     Job,
     Policies,
     SecretRef,
     Selection,
     Topic,
     Topology,
-    Transform,
 )
 from planner.plan.steps.jobs import LaunchJob, ReconfigureJob, StopJob
 from planner.plan.steps.registry import Own
@@ -28,6 +28,7 @@ from planner.plan.steps.topics import CreateTopic
 from planner.render.plan.json import json_text
 from runtime.contract.spec import jobspec
 from runtime.contract.spec.jobspec import JobSpec
+from runtime.contract.spec.transform import TransformSpec
 from tests.fakes.simulated import simulate
 from tests.fakes.states import cluster, flow, live, observed, topology
 from tests.fakes.tables import cases
@@ -44,10 +45,11 @@ from tests.planner.plan.jobs import (
     touched,
 )
 
-FAILED, PROMOTED = FlowState.FAILED_OVER, FlowState.PROMOTED
+FAILED: Final = "failed_over"
+PROMOTED: Final = "promoted"
 X, Y = flow("x"), flow("y")
 BACK = flow("x-back", source_cluster="dc2", destination_cluster="dc1", job="dc1", reverse_of="x")
-GONE = replace(X, state=FAILED)
+GONE = structs.replace(X, state=FAILED)
 
 
 def ids(made: Plan) -> list[str]:
@@ -73,8 +75,9 @@ def test_topics_first_then_the_job_then_its_flows_are_remembered() -> None:
 
 
 SHOP, BOTH, LOST = topology(X), topology(X, Y), topology(GONE)
-MOVED = topology(X, replace(Y, job="own"))
-HOME = topology(X, replace(BACK, state=PROMOTED))
+MOVED = topology(X, structs.replace(Y, job="own"))
+ENDED = topology(structs.replace(X, state=PROMOTED))
+HOME = topology(X, structs.replace(BACK, state=PROMOTED))
 ENDS = {"stop:job.dc2": "launch:job.dc2", "own:flow.x": "launch:job.dc2 stop:job.dc2"}
 LEAVES = "stop:job.dc2 disown:flow.x disown:job.dc2 disown:topic.dc2.a"
 TOLD = "reconfigure:job.dc2 stop:job.dc2 own:flow.x disown:job.dc2"
@@ -88,7 +91,13 @@ OVER = "reconfigure:job.dc2 stop:job.dc2"
         "the last flow takes its job": ([SHOP], False, topology(), LEAVES, {"disown:flow.x": "stop:job.dc2"}),
         "a failover is told first": ([SHOP], False, LOST, TOLD, {"stop:job.dc2": "reconfigure:job.dc2"}),
         "a dead job starts to fail over": ([SHOP], True, LOST, None, ENDS),
-        "a dead job starts to promote": ([SHOP], True, topology(replace(X, state=PROMOTED)), None, ENDS),
+        "a dead job starts to promote": (
+            [SHOP],
+            True,
+            topology(structs.replace(X, state=PROMOTED)),
+            None,
+            ENDS,
+        ),
         "a flow that ended needs no job": ([SHOP, LOST], True, LOST, "", {}),
         "a flow leaves its job before another takes it": (
             [BOTH],
@@ -131,7 +140,7 @@ def test_a_job_that_was_registered_before_its_apply_was_cut_is_known_and_goes_wi
 
 
 def test_an_edit_is_told_and_other_memory_is_a_stop_and_a_launch() -> None:
-    edited = plan(topology(replace(X, rate_limit=5), Y), applied(topology(X, Y)))
+    edited = plan(topology(structs.replace(X, rate_limit=5), Y), applied(topology(X, Y)))
     (told,) = steps_of(edited, ReconfigureJob)
     assert jobspec.decode(told.spec).flow("x").rate_limit == 5
     assert "own:flow.x" in ids(edited)
@@ -183,7 +192,7 @@ def ring(*, ended: bool) -> Topology:
         flow(f"{b}-{a}", source_cluster=b, destination_cluster=a, job=a, reverse_of=f"{a}-{b}")
         for a, b in ends
     ]
-    flows = [*(replace(one, state=PROMOTED) for one in there), *back] if ended else there
+    flows = [*(structs.replace(one, state=PROMOTED) for one in there), *back] if ended else there
     return topology(*flows, clusters=[Cluster(name, f"{name}:9092") for name, _ in ends])
 
 
@@ -200,7 +209,7 @@ def test_jobs_of_a_ring_do_not_wait_for_each_other() -> None:
 
 # Flows with files: at home at their cluster, and told to the running job without a restart where that can be.
 
-INTO = replace(flow("to-lake"), destination_cluster="lake", job="lake", every_ms=5_000)
+INTO = structs.replace(flow("to-lake"), destination_cluster="lake", job="lake", every_ms=5_000)
 LAKE = FileEndpoint("lake", "/data/lake", FileFormat.RAW)
 PARQUET = replace(LAKE, format=FileFormat.PARQUET)
 
@@ -224,12 +233,12 @@ def test_the_job_of_a_flow_into_files_is_launched_at_its_source() -> None:
 @pytest.mark.parametrize(
     ("before", "after", "restarted"),
     [
-        (files(), files(replace(INTO, every_ms=9_000)), ""),
-        (files(), files(replace(INTO, state=FlowState.PAUSED)), ""),
+        (files(), files(structs.replace(INTO, every_ms=9_000)), ""),
+        (files(), files(structs.replace(INTO, state="paused")), ""),
         (files(), files(endpoint=replace(LAKE, folder="/data/other")), "files of flow.to-lake"),
         (
-            files(replace(INTO, transform=Transform(where="offset > 5")), PARQUET),
-            files(replace(INTO, transform=Transform(where="offset > 6")), PARQUET),
+            files(structs.replace(INTO, transform=TransformSpec(where="offset > 5")), PARQUET),
+            files(structs.replace(INTO, transform=TransformSpec(where="offset > 6")), PARQUET),
             "transform of flow.to-lake",
         ),
     ],
@@ -249,12 +258,16 @@ def test_a_change_is_told_to_the_running_job_or_restarts_it(before, after, resta
 
 
 def test_a_transform_is_shown_and_stands_in_the_spec() -> None:
-    made = plan(files(replace(INTO, transform=Transform(where="offset > 5", drop=("value.card",))), PARQUET))
+    made = plan(
+        files(
+            structs.replace(INTO, transform=TransformSpec(where="offset > 5", drop=("value.card",))), PARQUET
+        )
+    )
     (shown,) = [field.new for field in changes(made)["flow.to-lake"].fields if field.key == "transform"]
     assert shown == {"drop": ("value.card",), "where": "offset > 5"}
     (transform,) = [one.transform for one in launched(made, "lake")[1].flows]
     assert transform is not None
-    assert (transform.where, transform.drop) == ("offset > 5", ["value.card"])
+    assert (transform.where, transform.drop) == ("offset > 5", ("value.card",))
 
 
 def test_a_flow_into_files_that_is_gone_leaves_them() -> None:

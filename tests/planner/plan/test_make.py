@@ -11,7 +11,7 @@ from planner.model.desired import Declared, DesiredAcl, MirroredBy
 from planner.model.diagnostic import ExitCode, Severity, SourceLocation, error, warning
 from planner.model.observed import RegistryEntry, Unreachable
 from planner.model.plan import Mode, Plan, PlannedFlow
-from planner.model.topology import Acl, Cluster, FlowState, OnRemove, Policies, Requirement, Topic
+from planner.model.topology import Acl, Cluster, OnRemove, Policies, Requirement, Topic
 from planner.plan import with_diagnostics
 from planner.plan.make import adoption, expected_dead
 from planner.plan.steps.registry import Own
@@ -99,11 +99,11 @@ def test_a_lint_that_names_the_silent_cluster_is_enough() -> None:
 @pytest.mark.parametrize(
     ("first", "second", "dead"),
     [
-        (FlowState.FAILED_OVER, FlowState.PROMOTED, {"dc1"}),
-        (FlowState.FAILED_OVER, FlowState.FAILED_OVER, {"dc1"}),
-        (FlowState.FAILED_OVER, FlowState.ACTIVE, set()),
-        (FlowState.FAILED_OVER, FlowState.PAUSED, set()),
-        (FlowState.PROMOTED, FlowState.PROMOTED, set()),
+        ("failed_over", "promoted", {"dc1"}),
+        ("failed_over", "failed_over", {"dc1"}),
+        ("failed_over", "active", set()),
+        ("failed_over", "paused", set()),
+        ("promoted", "promoted", set()),
     ],
 )
 def test_a_cluster_is_expected_dead_once_nothing_runs_from_it(first, second, dead) -> None:

@@ -11,10 +11,11 @@ from planner.model.change import Action
 from planner.model.diagnostic import ExitCode
 from planner.model.observed import Observed, Unreachable
 from planner.model.plan import Plan
-from planner.model.topology import Cluster, Flow, FlowState, Job, Selection, Topology
+from planner.model.topology import Cluster, Flow, Job, Selection, Topology
 from planner.plan.steps.jobs import LaunchJob, StopJob
 from planner.render.plan.text import text
 from runtime.contract.records.ledger import Generation
+from runtime.contract.spec.flow import FlowState
 from tests.fakes.simulated import simulate
 from tests.fakes.states import cluster, flow, live, observed, topology
 from tests.fakes.tables import cases
@@ -136,9 +137,9 @@ def test_while_the_old_place_can_not_be_read_the_plan_says_so() -> None:
 @pytest.mark.parametrize(
     ("before", "after"),
     [
-        (FlowState.FAILED_OVER, FlowState.ACTIVE),
-        (FlowState.PROMOTED, FlowState.PAUSED),
-        (FlowState.ACTIVE, FlowState.PROMOTED),
+        ("failed_over", "active"),
+        ("promoted", "paused"),
+        ("active", "promoted"),
     ],
 )
 def test_a_flow_that_ends_does_not_move(before: FlowState, after: FlowState) -> None:
@@ -152,9 +153,9 @@ def test_a_flow_whose_destination_is_silent_keeps_its_state_and_the_others_fail_
     def both(state: FlowState) -> Topology:
         return shop(to("dc2", state=state), to("dc3", "y", "other", state=state))
 
-    seen = applied(both(FlowState.ACTIVE), HERE)
+    seen = applied(both("active"), HERE)
     away = Observed({**seen.clusters, "dc3": Unreachable("dc3", "gone")})
-    made = plan(both(FlowState.FAILED_OVER), away)
+    made = plan(both("failed_over"), away)
 
     assert order(made) == ["reconfigure:job.main", "stop:job.main", "own:flow.x", "disown:job.main"]
     assert changes(made)["flow.y"].action is Action.UNKNOWN

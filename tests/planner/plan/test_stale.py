@@ -9,7 +9,7 @@ from planner.model.address import Address, Kind, group_address, job_address
 from planner.model.desired import Declared, DesiredAcl
 from planner.model.diagnostic import ExitCode
 from planner.model.observed import Unreachable
-from planner.model.topology import FlowState, OnRemove
+from planner.model.topology import OnRemove
 from planner.plan import stale
 from planner.plan.staleness import no_longer_done
 from planner.plan.steps.acls import CreateAcl
@@ -223,7 +223,7 @@ def test_the_last_entry_of_an_object_counts_once_it_was_written(done: set[str]) 
     assert no_longer_done(steps, done, observed(cluster(acls=[RULE], owned=[RULE_ENTRY]))) == ()
 
 
-ENDED = plan(topology(flow("x", state=FlowState.FAILED_OVER)), RUNS).steps
+ENDED = plan(topology(flow("x", state="failed_over")), RUNS).steps
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ from planner.model.address import job_address, topic_address
 from planner.model.change import Action, Change
 from planner.model.desired import Declared, DesiredAcl
 from planner.model.observed import ConfigValue, ObservedBroker
-from planner.model.topology import FlowState, OnRemove
+from planner.model.topology import OnRemove
 from planner.plan.ordering import make_steps
 from planner.plan.steps.registry import Own
 from planner.plan.steps.topics import AlterConfigs, CreateTopic, GrowPartitions, Reassign, wanted_replicas
@@ -179,7 +179,7 @@ def test_a_rule_goes_as_it_came_wherever_its_apply_was_cut(steps_done: int, ther
     {
         "a mirror moves when its flow's replication changes": (1, {"replication": 3}, {3}),
         "without it a mirror keeps what it has": (2, {}, None),
-        "a promotion moves none": (2, {"replication": 3, "state": FlowState.PROMOTED}, None),
+        "a promotion moves none": (2, {"replication": 3, "state": "promoted"}, None),
     },
 )
 def test_the_replication_of_a_flow(before, after, moved_to) -> None:

@@ -4,13 +4,15 @@ from collections.abc import Mapping
 from dataclasses import replace
 from functools import cache
 
+from msgspec import structs
+
 from planner.diff import diff, drift
 from planner.diff.record import acl_entry, quota_entry
 from planner.model.desired import Declared, DesiredAcl, DesiredQuota, MirroredBy
 from planner.model.diagnostic import SourceLocation, error, warning
 from planner.model.observed import ConfigValue, Observed, Unreachable
 from planner.model.plan import Mode, Plan
-from planner.model.topology import FlowState, Job, OnRemove, Provenance, QuotaEntity, Selection
+from planner.model.topology import Job, OnRemove, QuotaEntity, Selection
 from planner.plan import with_diagnostics
 from tests.fakes.states import (
     SHOP,
@@ -33,9 +35,7 @@ from tests.planner.plan.jobs import applied, dead, plan
 DAY, WEEK = "86400000", "604800000"
 NOW = "2026-01-01T00:00:00Z"
 FLOW = flow()
-BACK = flow(
-    "dc2-to-dc1", source_cluster="dc2", destination_cluster="dc1", state=FlowState.PAUSED, topics=Selection()
-)
+BACK = flow("dc2-to-dc1", source_cluster="dc2", destination_cluster="dc1", state="paused", topics=Selection())
 
 
 def planned(want, *clusters, mode=Mode.APPLY, shop=None, targets=()) -> Plan:
@@ -121,9 +121,9 @@ def jobs() -> Plan:
     back = flow("back", source_cluster="dc2", destination_cluster="dc1", job="dc1", topics=Selection(("b",)))
     before = applied(topology(quick, slow, old, back))
     shop = topology(
-        replace(quick, rate_limit=50_000_000, state=FlowState.PAUSED),
-        replace(slow, rpo_ms=5_000),
-        flow("new", topics=Selection(("orders",)), provenance=Provenance.HEADERS),
+        structs.replace(quick, rate_limit=50_000_000, state="paused"),
+        structs.replace(slow, rpo_ms=5_000),
+        flow("new", topics=Selection(("orders",)), provenance="headers"),
         back,
     )
     shop = replace(shop, jobs={"slow": Job("slow", memory="2g", conf={"spark.key": "value"})})

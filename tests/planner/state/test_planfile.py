@@ -16,25 +16,22 @@ from planner.model.topology import (
     Acl,
     Cluster,
     FileEndpoint,
-    Format,
     Job,
     OnRemove,
     QuotaEntity,
-    RecordFormat,
     SecretRef,
     Selection,
     Setting,
-    StartAtOffsets,
     Topic,
     Topology,
-    Transform,
 )
-from planner.model.topology.transforms import Registry
 from planner.plan import with_diagnostics
 from planner.plan.remake import remake
 from planner.plan.steps.topics import CreateTopic, Reassign
 from planner.state import planfile
+from runtime.contract.spec.flow import AtOffsets
 from runtime.contract.spec.rename import Match
+from runtime.contract.spec.transform import FormatSpec, RegistrySpec, TransformSpec
 from tests.fakes.states import (
     acl,
     cluster,
@@ -60,7 +57,7 @@ SHOP = replace(
     topology(
         flow(
             topics=Selection(("orders",)),
-            start=StartAtOffsets({"orders": {0: 42}}),
+            start=AtOffsets({"orders": {0: 42}}),
             rename=Match("(a)", "b-\\1"),
         ),
         clusters=[
@@ -159,7 +156,9 @@ def test_it_can_be_read_by_people(tmp_path: Path) -> None:
 
 
 SPOKEN: dict[str, Setting] = {"sasl.password": "canary"}
-REGISTRY = Transform(value=Format(RecordFormat.AVRO, registry=Registry("http://r:1", SPOKEN)))
+REGISTRY = TransformSpec(
+    value=FormatSpec("avro", registry=RegistrySpec(url="http://r:1", client={"sasl.password": "canary"}))
+)
 
 
 @pytest.mark.parametrize(

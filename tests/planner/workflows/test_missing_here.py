@@ -11,13 +11,17 @@ from planner.plan.steps.jobs import LaunchJob
 from planner.workflows.observing import missing_here
 from runtime.contract.spec import jobspec
 from runtime.contract.spec.files import FilesSpec, LinesSpec
-from runtime.contract.spec.jobspec import ClusterSpec, FlowSpec, JobSpec, LaunchSpec, SelectionSpec, State
+from runtime.contract.spec.flow import FlowState
+from runtime.contract.spec.jobspec import ClusterSpec, FlowSpec, JobSpec, LaunchSpec
+from runtime.contract.spec.selection import SelectionSpec
 from tests.extras import without
 from tests.fakes.states import inputs, observed, topology
 
 
-def plan_of(folder: str, *, state: State = "active", launcher: str = "local", reads: bool = False) -> Plan:
-    topics = SelectionSpec(include=["orders"])
+def plan_of(
+    folder: str, *, state: FlowState = "active", launcher: str = "local", reads: bool = False
+) -> Plan:
+    topics = SelectionSpec(include=("orders",))
     if reads:
         lines = LinesSpec(endpoint="lake", folder=folder, format="text", topic="orders")
         flow = FlowSpec(name="f", source="b", destination="b", topics=topics, state=state, lines=lines)

@@ -1,13 +1,11 @@
 """Where flows begin that replace another tool, by its positions and by what its mirrors hold."""
 
-from dataclasses import replace
-
 import pytest
 from msgspec import structs
 
 from planner.config.mm2 import convert
 from planner.model.diagnostic import ExitCode, Failure
-from planner.model.topology import Flow, Selection, StartAt, StartAtOffsets
+from planner.model.topology import Flow, Selection
 from planner.workflows.predecessor import (
     Predecessor,
     continue_mirror_maker,
@@ -20,6 +18,7 @@ from runtime.audit.predecessor.progress import (
     GroupCommits,
     PredecessorProgress,
 )
+from runtime.contract.spec.flow import AtOffsets, Earliest, Latest
 from tests.planner.config.replicator.test_convert import BASE as CONNECTOR
 from tests.planner.config.replicator.test_convert import of as replicators
 
@@ -55,7 +54,7 @@ def test_a_partition_begins_at_the_first_record_that_was_not_copied(
     partition: CopiedPartition, offset: int, said: str
 ) -> None:
     start, told = began(partition)
-    assert start == StartAtOffsets({"orders": {0: offset}})
+    assert start == AtOffsets({"orders": {0: offset}})
     assert len(told) == bool(said)
     assert said in "".join(told)
 
@@ -63,12 +62,12 @@ def test_a_partition_begins_at_the_first_record_that_was_not_copied(
 def test_a_partition_without_a_position_begins_at_earliest_or_where_the_tool_would() -> None:
     new = CopiedPartition("new", 3, None, 5, 9)
     start, told = began(orders(42), new)
-    assert start == StartAtOffsets({"orders": {0: 42}})
+    assert start == AtOffsets({"orders": {0: 42}})
     assert told == [
         "note: flow a-to-b: MirrorMaker 2 has no position in 1 partition (new-3): they begin at earliest"
     ]
-    start, told = began(orders(42), new, flow=replace(FLOW, start=StartAt("latest")))
-    assert start == StartAtOffsets({"orders": {0: 42}, "new": {3: 9}})
+    start, told = began(orders(42), new, flow=structs.replace(FLOW, start=Latest()))
+    assert start == AtOffsets({"orders": {0: 42}, "new": {3: 9}})
     assert "they begin at the end that they have now" in told[0]
 
 
@@ -79,7 +78,7 @@ def test_a_tool_that_runs_is_refused_and_with_force_warned_of() -> None:
     assert "MirrorMaker 2 still runs: group A-mm2 at B has members" in refused.summary
     assert "--force" in refused.way_out
     start, (warned,) = start_of(FLOW, running, FORCED)
-    assert start == StartAtOffsets({"orders": {0: 42}})
+    assert start == AtOffsets({"orders": {0: 42}})
     assert "arrives twice" in str(warned)
 
 
@@ -89,10 +88,10 @@ def test_a_position_beyond_the_end_is_refused_and_with_force_begins_at_earliest(
     assert refused.exit is ExitCode.REFUSED
     assert "orders-0 (500, the log ends at 20)" in refused.summary
     start, (warned,) = start_of(FLOW, recreated, FORCED)
-    assert start == StartAtOffsets({"other": {1: 7}})
+    assert start == AtOffsets({"other": {1: 7}})
     assert "begin at earliest" in warned.way_out
     alone, _ = start_of(FLOW, PredecessorProgress((orders(500, end=20),)), FORCED)
-    assert alone == StartAt("earliest")
+    assert alone == Earliest()
 
 
 def test_a_flow_without_any_position_is_an_error_that_names_where_it_was_looked_for() -> None:

@@ -9,8 +9,8 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 
 from planner.model.diagnostic import ExitCode, Failure
-from planner.model.topology import StartAtOffsets
 from planner.workflows import ImportedCopy, TakeOver, import_mm2, import_replicator
+from runtime.contract.spec.flow import AtOffsets
 from runtime.lab.lab import Lab
 from tests.records import create_topic, wait_for
 
@@ -68,7 +68,7 @@ class Mirrored:
         """Where the flow begins, and what is said."""
         copy = self.take_over(force)
         (flow,) = copy.topology.flows.values()
-        assert isinstance(flow.start, StartAtOffsets)
+        assert isinstance(flow.start, AtOffsets)
         return dict(flow.start.offsets[self.topic]), "\n".join(map(str, copy.diagnostics))
 
 
@@ -140,4 +140,4 @@ def test_replicator_by_the_offsets_of_its_group(lab: Lab, fresh: Fresh, tmp_path
     assert refused.value.exit_code is ExitCode.REFUSED
     consumer.close()
     copy = import_replicator([file], take_over=take_over)
-    assert copy.topology.flows[group].start == StartAtOffsets({topic: {0: 55}})
+    assert copy.topology.flows[group].start == AtOffsets({topic: {0: 55}})

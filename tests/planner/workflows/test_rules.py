@@ -12,11 +12,12 @@ from planner.model.address import Kind, topic_address
 from planner.model.change import Action, Change
 from planner.model.diagnostic import ExitCode, Failure, Severity, worst
 from planner.model.plan import Plan
-from planner.model.topology import Cluster, Policies, Rule, Transform
+from planner.model.topology import Cluster, Policies, Rule
 from planner.plan.remake import remake
 from planner.state import planfile
 from planner.workflows import rules
 from planner.workflows.rules import check_rules, judged
+from runtime.contract.spec.transform import TransformSpec
 from tests.fakes.states import cluster, flow, inputs, observed, topology
 from tests.planner.config.given import written
 from tests.planner.plan.jobs import applied
@@ -76,8 +77,8 @@ def test_the_rules_that_the_docs_show(on, day: int, planned_changes: list[Change
     ("transform", "region", "passes"),
     [
         (None, "us", False),
-        (Transform(set={"value.name": "'x'"}), "us", False),
-        (Transform(set={"value.email": "sha2(value.email, 256)"}), "us", True),
+        (TransformSpec(set={"value.name": "'x'"}), "us", False),
+        (TransformSpec(set={"value.email": "sha2(value.email, 256)"}), "us", True),
         (None, "eu", True),
         (None, None, True),
     ],

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 import yaml
 from confluent_kafka import Producer
+from msgspec import structs
 
 from planner.model.forecast import FlowForecast, Simulation, TopicVolume, forecast
 from planner.model.topology import Flow, Selection
@@ -49,9 +50,11 @@ def test_the_first_copy_takes_longer_the_more_is_written_meanwhile() -> None:
 
 
 def test_the_rate_limit_of_the_flow_counts_where_it_is_lower() -> None:
-    limited = forecast(replace(FLOW, rate_limit=2_000_000), [ORDERS], 5_000_000, HOUR_MS)
+    limited = forecast(structs.replace(FLOW, rate_limit=2_000_000), [ORDERS], 5_000_000, HOUR_MS)
     assert (limited.rate, limited.copy_ms) == (2_000_000, 20_000)
-    assert forecast(replace(FLOW, rate_limit=9_000_000), [ORDERS], 5_000_000, HOUR_MS).rate == 5_000_000
+    assert (
+        forecast(structs.replace(FLOW, rate_limit=9_000_000), [ORDERS], 5_000_000, HOUR_MS).rate == 5_000_000
+    )
 
 
 @pytest.mark.parametrize("rate", [1_000_000, 999_999])

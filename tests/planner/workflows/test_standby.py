@@ -11,7 +11,8 @@ from planner.graph.jobs import standby_spec
 from planner.model.diagnostic import Failure
 from planner.workflows.standby import StandbyRequest, standby
 from runtime.contract.spec.files import LinesSpec
-from runtime.contract.spec.jobspec import ClusterSpec, FlowSpec, JobSpec, LaunchSpec, SelectionSpec
+from runtime.contract.spec.jobspec import ClusterSpec, FlowSpec, JobSpec, LaunchSpec
+from runtime.contract.spec.selection import SelectionSpec
 
 SHOP = """
 apiVersion: repl/v1
@@ -32,7 +33,7 @@ def file(tmp_path: Path) -> Path:
 
 
 def flow(topic: str) -> FlowSpec:
-    return FlowSpec(name="there", source="dc1", destination="dc2", topics=SelectionSpec(include=[topic]))
+    return FlowSpec(name="there", source="dc1", destination="dc2", topics=SelectionSpec(include=(topic,)))
 
 
 def running(*clusters: str) -> JobSpec:

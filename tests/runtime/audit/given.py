@@ -29,8 +29,9 @@ from runtime.contract.records.job_status import (
 )
 from runtime.contract.records.latency import TopicLatency
 from runtime.contract.records.ledger import Generation, PartitionKey, Progress
-from runtime.contract.spec.route import Route, Router
-from runtime.contract.spec.selection import SelectionRules
+from runtime.contract.spec.jobspec import Route
+from runtime.contract.spec.route import Router
+from runtime.contract.spec.selection import SelectionSpec
 from runtime.kafka.protocol.offsets import TopicPartition
 
 NOW = 1_800_000_000_000
@@ -42,7 +43,7 @@ AT = TopicPartition(TOPIC, 0)
 
 def asked(**changes: Any) -> StatusRequest:
     flow = FlowStatusRequest(FLOW, "dc1", "dc2", JOB, **changes)
-    router = Router([Route(FLOW, "dc1", "dc2", SelectionRules((TOPIC, "payments")))])
+    router = Router([Route(FLOW, "dc1", "dc2", SelectionSpec((TOPIC, "payments")))])
     return StatusRequest("shop", {name: ClusterAccess(name, "") for name in ("dc1", "dc2")}, [flow], router)
 
 

@@ -18,7 +18,7 @@ import pytest
 from confluent_kafka import Consumer, Producer
 
 from planner.workflows.samples import recorded, sample_of
-from runtime.contract.spec.jobspec import ConfigsSpec
+from runtime.contract.spec.flow import ConfigsSpec
 from runtime.lab.lab import Lab
 from tests.commands import begin, repl
 from tests.labs import spec

@@ -22,7 +22,7 @@ from runtime.contract.records.failback import PartitionBounds, failback_start
 from runtime.contract.records.ledger import ORPHANED, PartitionKey, Progress, Segment, orphan
 from runtime.contract.records.offset_map import OffsetMap, Run, append
 from runtime.contract.records.provenance import HEADER, ClusterTopic, FlowProducer, Origin, encode, origins
-from runtime.contract.spec.jobspec import TableRule, TemplateRule
+from runtime.contract.spec.rename import Table, Template
 from runtime.contract.views.records_view import ProvenanceHop, TracedRecord
 from tests.fakes.progress import map_of, progress
 from tests.fakes.verification import fetched
@@ -30,7 +30,7 @@ from tests.fakes.verification import fetched
 pytestmark = pytest.mark.slow
 
 THERE, BACK = "dc1-to-dc2", "dc1-to-dc2-back"
-RENAME = TemplateRule(text="dc1.{topic}")
+RENAME = Template(text="dc1.{topic}")
 NAMES = {"id-1": "dc1", "id-2": "dc2"}
 CLIENT = -1
 
@@ -119,7 +119,7 @@ class Model:
     def replay(self) -> None:
         """Salvage: what dc1 holds and never sent, by the ledger."""
         low = self._orphan(self.there)
-        producer = self._next(self.dc2, TableRule(names={"orders": "dc1.orders"}), only="dc1.orders")
+        producer = self._next(self.dc2, Table(names={"orders": "dc1.orders"}), only="dc1.orders")
         for one in self.dc1.records(max(low, self.replayed), len(self.dc1.log)):
             if one.producer_id == CLIENT:
                 self.dc2.append(one.value or b"", producer, _with(one, self.dc1))
@@ -169,7 +169,7 @@ class Model:
         )
         return self._ids
 
-    def _next(self, at: Cluster, rename: TableRule, only: str) -> int:
+    def _next(self, at: Cluster, rename: Table, only: str) -> int:
         self._ids += 1
         at.producers[self._ids] = FlowProducer(THERE, "dc1", "id-1", rename, only=only)
         return self._ids
@@ -251,7 +251,7 @@ def test_every_birth_is_told(provenance: str, told: list[dict[str, int]], header
 
 def test_a_record_from_further_away_is_followed_over_the_cluster_between() -> None:
     """dc0 → dc1 → dc2 by batch: the map at dc2 names dc1, and the one at dc1 names dc0."""
-    far = FlowProducer("dc0-to-dc1", "dc0", "id-0", TemplateRule(text="{topic}"))
+    far = FlowProducer("dc0-to-dc1", "dc0", "id-0", Template(text="{topic}"))
     model = Model("batch")
     model.dc1.producers[500] = far
     model.dc1.append(b"far", 500)

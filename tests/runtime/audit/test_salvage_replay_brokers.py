@@ -18,8 +18,9 @@ from runtime.audit.offsets.unread import unread_replays
 from runtime.contract.records.failback import FailbackStart, PartitionBounds, failback_start
 from runtime.contract.records.ledger import PartitionKey
 from runtime.contract.records.provenance import HEADER, decode
-from runtime.contract.spec.route import Route, Router
-from runtime.contract.spec.selection import SelectionRules
+from runtime.contract.spec.jobspec import Route
+from runtime.contract.spec.route import Router
+from runtime.contract.spec.selection import SelectionSpec
 from runtime.contract.views.records_view import ReplayedPartition
 from runtime.driver.flows.failback import read_opposite
 from runtime.ledger.positions import leave_orphans
@@ -149,10 +150,10 @@ def commit(side: Side, group: str, topic: str, offset: int) -> None:
 def reverse_request(
     sides: Mapping[str, Side], flow: str, reverse: str, topic: str, group: str
 ) -> RehearsalRequest:
-    forth = SelectionRules((topic,))
+    forth = SelectionSpec((topic,))
     routes = (
         Route(flow, "dc1", "dc2", forth),
-        Route(reverse, "dc2", "dc1", SelectionRules(()), undoes=forth),
+        Route(reverse, "dc2", "dc1", SelectionSpec(()), undoes=forth),
     )
     return RehearsalRequest(
         flow=reverse,

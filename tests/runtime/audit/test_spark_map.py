@@ -13,7 +13,8 @@ from msgspec.structs import replace
 
 from runtime.contract.records.ledger import PartitionKey
 from runtime.contract.records.offset_map import MappedOffset
-from runtime.contract.spec.jobspec import SelectionSpec, TemplateRule
+from runtime.contract.spec.rename import Template
+from runtime.contract.spec.selection import SelectionSpec
 from runtime.lab.lab import Lab
 from tests.offset_maps import read_map
 from tests.runtime.conftest import sides_of
@@ -27,8 +28,8 @@ DOCS = Path("docs/internals/ledger.md")
 def test_the_offset_map_is_a_data_frame(lab: Lab, fresh: Callable[[str], str], tmp_path: Path) -> None:
     """Through markers, aborted data and holes it tells what the map itself tells."""
     sides, topic = sides_of(lab), fresh("orders")
-    flow = flow_spec(fresh("flow"), "dc1", "dc2", rename=TemplateRule(text="copy.{topic}"))
-    flow = replace(flow, topics=SelectionSpec(include=[topic]))
+    flow = flow_spec(fresh("flow"), "dc1", "dc2", rename=Template(text="copy.{topic}"))
+    flow = replace(flow, topics=SelectionSpec(include=(topic,)))
     sides["dc1"].create(topic)
     sides["dc2"].create(f"copy.{topic}")
     mixed(sides["dc1"], topic)

@@ -200,7 +200,7 @@ def topics_of(written: LedgerFacts, topic: str, more: Progress) -> LedgerFacts:
 
 
 BEATS = replace(progress(5), last_timestamp=NOW - 1_200)
-PAYMENTS = replace(generation("failed_over"), promoted=["payments"])
+PAYMENTS = replace(generation("failed_over"), promoted=("payments",))
 
 
 @pytest.mark.parametrize(

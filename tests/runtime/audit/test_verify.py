@@ -34,7 +34,8 @@ from runtime.contract.records.consumer_record import ConsumerRecord
 from runtime.contract.records.offset_map import Run, encode_runs
 from runtime.contract.records.provenance import HEADER, ClusterTopic, FlowProducer, Origin, encode
 from runtime.contract.spec import naming
-from runtime.contract.spec.jobspec import ProvenanceMode, TableRule, TemplateRule
+from runtime.contract.spec.jobspec import ProvenanceMode
+from runtime.contract.spec.rename import Table, Template
 from runtime.contract.spec.transform import FormatSpec, TransformSpec
 from runtime.contract.views.records_view import Difference, UncomparableRange
 from tests.fakes.verification import FLOW, fetched, piece, planned, request, verified
@@ -162,12 +163,12 @@ def test_whatever_is_taken_away_is_missing_and_nothing_else(numbers: set[int], d
 # Which lines of a piece are compared at all, and what is passed over by design
 
 OWN, OTHER, REPLAYER, ASIDE, CLIENT = 1, 2, 3, 4, -1
-SAME_NAME = TemplateRule(text="{topic}")
+SAME_NAME = Template(text="{topic}")
 PRODUCERS = {
     OWN: FlowProducer("f", "dc1", "id-1", SAME_NAME),
     OTHER: FlowProducer("other", "dc3", "id-3", SAME_NAME),
-    REPLAYER: FlowProducer("f", "dc1", "id-1", TableRule(names={"t": "t"}), only="t"),
-    ASIDE: FlowProducer("f", "dc1", "id-1", TableRule(names={"t": "aside"}), only="aside"),
+    REPLAYER: FlowProducer("f", "dc1", "id-1", Table(names={"t": "t"}), only="t"),
+    ASIDE: FlowProducer("f", "dc1", "id-1", Table(names={"t": "aside"}), only="aside"),
 }
 # Nothing of the source offsets 2, 3, 4; others wrote at 2 and 3; from 6 on the map knows nothing.
 PIECE = piece(0, 7, destination_high=8, owned_end=6, runs=encode_runs([Run(0, 0, 2), Run(5, 4, 2)], 0, 0))

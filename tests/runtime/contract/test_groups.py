@@ -34,17 +34,11 @@ from runtime.contract.groups import (
 )
 from runtime.contract.records.group_records import Checkpoint, CheckpointState
 from runtime.contract.records.offset_map import OffsetMap, Run, Span, append, encode_runs
-from runtime.contract.spec.jobspec import (
-    FlowSpec,
-    GroupsSpec,
-    JobSpec,
-    OriginCommitsSpec,
-    RouteSpec,
-    SelectionSpec,
-)
+from runtime.contract.spec.flow import GroupsSpec, OriginCommitsSpec
+from runtime.contract.spec.jobspec import FlowSpec, JobSpec, Route
 from runtime.contract.spec.rename import SAME_NAME, Template
-from runtime.contract.spec.route import Route, Router
-from runtime.contract.spec.selection import SelectionRules
+from runtime.contract.spec.route import Router
+from runtime.contract.spec.selection import SelectionSpec
 
 NOW = 10 * 24 * 60 * 60 * 1000
 BELOW, PENDING = UntranslatableOffset(BELOW_THE_MAP), PendingTranslation(NOT_COPIED)
@@ -294,21 +288,21 @@ def test_the_default_denials_of_groups() -> None:
     selector = group_selector(GroupsSpec())
     names = ("billing", "console-consumer-1", "connect-sink", "__x")
     assert [name for name in names if selector.answer(name).taken] == ["billing"]
-    named = group_selector(GroupsSpec(selection=SelectionSpec(include=["connect-sink"])))
+    named = group_selector(GroupsSpec(include=("connect-sink",)))
     assert named.answer("connect-sink").taken
 
 
 def test_groups_that_only_show_progress_are_known() -> None:
-    topics, shown = SelectionSpec(include=["t"]), OriginCommitsSpec(group="shown")
+    topics, shown = SelectionSpec(include=("t",)), OriginCommitsSpec(group="shown")
     flow = FlowSpec(name="f", source="a", destination="b", topics=topics, origin_commits=shown)
-    route = RouteSpec(name="other", source="b", destination="a", topics=topics)
+    route = Route(name="other", source="b", destination="a", topics=topics)
     spec = JobSpec(job="b", topology="t", destination="b", clusters={}, flows=[flow], routes=[route])
     assert own_groups(spec) == {"shown", "repl.other"}
 
 
 def way(name: str, rename: Template = SAME_NAME, *, include: str = ".*") -> Route:
     source, destination = name.split(">")
-    return Route(name, source, destination, SelectionRules((include,)), rename)
+    return Route(name, source, destination, SelectionSpec((include,)), rename)
 
 
 PREFIX = Template("{source}.{topic}")

@@ -52,7 +52,8 @@ from runtime.contract.records.offset_map import (
     Run,
     UnmappedOffset,
 )
-from runtime.contract.spec.jobspec import FlowSpec, JobSpec, RouteSpec, SelectionSpec
+from runtime.contract.spec.jobspec import FlowSpec, JobSpec, Route
+from runtime.contract.spec.selection import SelectionSpec
 from tests.fakes.progress import DESTINATION_ID, SOURCE_ID, map_of, progress
 
 OF = PartitionKey("dc1-to-dc2", "orders", 3)
@@ -467,13 +468,13 @@ def test_a_driver_after_one_that_died_and_a_flow_that_ended_before_it_began() ->
 
 
 def test_opposites_know_each_other() -> None:
-    topics = SelectionSpec(include=["orders"])
+    topics = SelectionSpec(include=("orders",))
     ways: list[dict[str, Any]] = [
         {"name": "f", "source": "dc1", "destination": "dc2", "topics": topics},
         {"name": "back", "source": "dc2", "destination": "dc1", "topics": topics, "reverse_of": "f"},
     ]
     there, back = (FlowSpec(**way) for way in ways)
-    routes = [RouteSpec(**way) for way in ways]
+    routes = [Route(**way) for way in ways]
     job = JobSpec(job="j", topology="t", destination="dc2", clusters={}, flows=[there], routes=routes)
     assert [opposite_of(job, there), opposite_of(job, back)] == ["back", "f"]
     assert opposite_of(replace(job, routes=[]), there) is None

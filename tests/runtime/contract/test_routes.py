@@ -6,14 +6,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from runtime.contract.spec.flow import GroupsSpec
+from runtime.contract.spec.jobspec import Route
 from runtime.contract.spec.rename import SAME_NAME, Match, Rename, Table, Template
-from runtime.contract.spec.route import Route, RouteDecision, Router, is_reserved
+from runtime.contract.spec.route import RouteDecision, Router, is_reserved
 from runtime.contract.spec.selected_topics import SelectedTopics
 from runtime.contract.spec.selection import (
     GROUP_DENIALS,
+    TOPIC_DENIALS,
     NamePatterns,
     SelectionResult,
-    SelectionRules,
+    SelectionSpec,
     Selector,
     written_out,
 )
@@ -21,12 +24,12 @@ from runtime.contract.spec.selection import (
 NAMED, MATCHED, DENIED, EXCLUDED, OUTSIDE = SelectionResult
 
 
-def rules(*include: str, exclude: tuple[str, ...] = (), default_exclude: bool = True) -> SelectionRules:
-    return SelectionRules(include, exclude=exclude, default_exclude=default_exclude)
+def rules(*include: str, exclude: tuple[str, ...] = (), default_exclude: bool = True) -> SelectionSpec:
+    return SelectionSpec(include, exclude=exclude, default_exclude=default_exclude)
 
 
 ALL = rules(".*")
-GROUPS = SelectionRules((".*",), denials=GROUP_DENIALS)
+GROUPS = GroupsSpec()
 
 
 @pytest.mark.parametrize(
@@ -57,9 +60,10 @@ GROUPS = SelectionRules((".*",), denials=GROUP_DENIALS)
     ],
 )
 def test_include_less_exclude_less_the_default_denials(
-    selection: SelectionRules, name: str, answer: SelectionResult
+    selection: SelectionSpec, name: str, answer: SelectionResult
 ) -> None:
-    assert Selector(selection).answer(name) is answer
+    denials = GROUP_DENIALS if selection is GROUPS else TOPIC_DENIALS
+    assert Selector(selection, denials).answer(name) is answer
     assert answer.taken is (answer in (NAMED, MATCHED))
 
 
@@ -109,8 +113,8 @@ PREFIX = Template("{source}.{topic}")
 def route(
     name: str,
     rename: Rename = SAME_NAME,
-    selection: SelectionRules = ALL,
-    undoes: SelectionRules | None = None,
+    selection: SelectionSpec = ALL,
+    undoes: SelectionSpec | None = None,
 ) -> Route:
     """`dc1>dc2`: the flow's name, its source and its destination."""
     source, destination = name.split(">")
@@ -183,13 +187,13 @@ def test_only_names_of_kafka_and_of_this_product_are_reserved() -> None:
     [
         (PREFIX, "dc1.pay", "pay"),
         (Template("{topic}.replica"), "pay.replica", "pay"),
-        (Table((("pay", "paid"),)), "paid", "pay"),
+        (Table({"pay": "paid"}), "paid", "pay"),
         (Match(r"p(.*)", r"q\1"), "qay", "pay"),
     ],
 )
 def test_a_failback_brings_topics_home_under_their_old_names(rename: Rename, there: str, home: str) -> None:
     forth = route("dc1>dc2", rename, rules("pay"))
-    router = Router((forth, route("dc2>dc1", rename, rules(), undoes=forth.rules)))
+    router = Router((forth, route("dc2>dc1", rename, rules(), undoes=forth.topics)))
     back = router.routes["dc2>dc1"]
     assert router.destination_topic("dc2>dc1", there) == home
     assert back.source_topic(home) == there
@@ -208,9 +212,9 @@ def test_a_failback_brings_topics_home_under_their_old_names(rename: Rename, the
         (rules(".*", exclude=("ship",), default_exclude=False), {"dc1.pay"}),
     ],
 )
-def test_a_failback_takes_the_copied_topics_and_may_be_narrowed(own: SelectionRules, taken: set[str]) -> None:
+def test_a_failback_takes_the_copied_topics_and_may_be_narrowed(own: SelectionSpec, taken: set[str]) -> None:
     forth = route("dc1>dc2", PREFIX, rules("[ps].*"))
-    router = Router((forth, route("dc2>dc1", PREFIX, own, undoes=forth.rules)))
+    router = Router((forth, route("dc2>dc1", PREFIX, own, undoes=forth.topics)))
     topics = dict.fromkeys(("dc1.pay", "dc1.ship", "dc1.orders", "dc1.pay.internal", "pay", "own"), 1)
     assert {topic for topic in topics if router.destination_topic("dc2>dc1", topic) is not None} == taken
     assert set(SelectedTopics().of(router, "dc2>dc1", "dc2", topics)) == taken
@@ -241,7 +245,7 @@ FLOWS = st.lists(
 )
 
 
-def router_of(drawn: list[tuple[SelectionRules, Rename, bool]]) -> Router:
+def router_of(drawn: list[tuple[SelectionSpec, Rename, bool]]) -> Router:
     """Each flow with its rename, and whether a failback undoes it."""
     routes = []
     for number, (selection, rename, reverse) in enumerate(drawn):
@@ -253,7 +257,7 @@ def router_of(drawn: list[tuple[SelectionRules, Rename, bool]]) -> Router:
 
 @given(FLOWS, st.sampled_from(["dc1", "dc2"]), TOPICS)
 def test_a_topic_is_outside_of_every_flow_that_may_not_take_it(
-    drawn: list[tuple[SelectionRules, Rename, bool]], source: str, topic: str
+    drawn: list[tuple[SelectionSpec, Rename, bool]], source: str, topic: str
 ) -> None:
     router = router_of(drawn)
     others = {name for name, one in router.routes.items() if one.route.source == source}
@@ -263,7 +267,7 @@ def test_a_topic_is_outside_of_every_flow_that_may_not_take_it(
 
 @given(FLOWS, st.lists(st.sets(TOPICS), min_size=1, max_size=4))
 def test_each_flow_has_what_the_router_takes_of_the_newest_list(
-    drawn: list[tuple[SelectionRules, Rename, bool]], listed: list[set[str]]
+    drawn: list[tuple[SelectionSpec, Rename, bool]], listed: list[set[str]]
 ) -> None:
     selected, router = SelectedTopics(), router_of(drawn)
     for topics in listed:

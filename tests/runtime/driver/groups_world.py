@@ -11,7 +11,7 @@ from typing import Any
 from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, TopicPartition
 
 from runtime.contract.records.job_status import JobStatus
-from runtime.contract.spec.jobspec import CopySettings, FlowSpec, JobSpec, RouteSpec
+from runtime.contract.spec.jobspec import CopySettings, FlowSpec, JobSpec, Route
 from runtime.driver.clusters import DriverClusters
 from runtime.driver.duties.group_sync import CommittedOffsetsReader, FinalGroupSync, GroupSync
 from runtime.driver.flows.start import FlowContext
@@ -87,8 +87,8 @@ async def driving(
         await clusters.close()
 
 
-def _route(flow: FlowSpec) -> RouteSpec:
-    return RouteSpec(
+def _route(flow: FlowSpec) -> Route:
+    return Route(
         name=flow.name,
         source=flow.source,
         destination=flow.destination,

@@ -13,19 +13,19 @@ from typing import Any
 import pytest
 
 from runtime.contract.spec.acls import AclRule
-from runtime.contract.spec.jobspec import FlowSpec, ProtectionSpec, RouteSpec, SelectionSpec
-from runtime.contract.spec.route import CompiledRoute, Route
-from runtime.contract.spec.selection import SelectionRules
+from runtime.contract.spec.jobspec import FlowSpec, ProtectionSpec, Route
+from runtime.contract.spec.route import CompiledRoute
+from runtime.contract.spec.selection import SelectionSpec
 from runtime.driver.duties.acl_sync import AclChanges, AclSync, ClusterRules, ClusterRulesReader, acl_changes
 from runtime.driver.topics.admin import OwnedAcl
 from runtime.driver.topics.mirrors import protecting_rules
 from runtime.kafka.errors import ErrorCode, WireError
 from runtime.kafka.protocol.metadata import TopicMetadata
 
-EVERY = SelectionSpec(include=[".*"])
-FORWARD = RouteSpec(name="f", source="dc1", destination="dc2", topics=EVERY)
-BACK = RouteSpec(name="g", source="dc2", destination="dc1", topics=EVERY)
-BEFORE = RouteSpec(name="e", source="dc0", destination="dc1", topics=EVERY)
+EVERY = SelectionSpec(include=(".*",))
+FORWARD = Route(name="f", source="dc1", destination="dc2", topics=EVERY)
+BACK = Route(name="g", source="dc2", destination="dc1", topics=EVERY)
+BEFORE = Route(name="e", source="dc0", destination="dc1", topics=EVERY)
 
 
 def rule(words: str, pattern: str = "LITERAL", kind: str = "TOPIC") -> AclRule:
@@ -48,13 +48,13 @@ def changes(
     *,
     owned: Iterable[OwnedAcl] = (),
     at_source: Iterable[OwnedAcl] = (),
-    routes: Sequence[RouteSpec] = (FORWARD,),
+    routes: Sequence[Route] = (FORWARD,),
     topics: Iterable[str] = ("orders", "pay.eu"),
     gone: Iterable[str] = (),
     **more: object,
 ) -> AclChanges:
     """The flow copies `topics` under their names; those in `gone` are at the source no more."""
-    route = CompiledRoute(Route("f", "dc1", "dc2", SelectionRules((".*",))))
+    route = CompiledRoute(Route("f", "dc1", "dc2", SelectionSpec((".*",))))
     there, every = {one: one for one in topics}, [one for one in ("orders", "pay.eu") if one not in gone]
     here, mirrored = (
         ClusterRules(tuple(source), tuple(at_source)),
@@ -235,7 +235,7 @@ EVERY_S = 0.1
 async def synced(clusters: CountedClusters, flows: int, until: Callable[[list[AclSync]], bool]) -> int:
     """Runs the sync of as many flows from dc1 to dc2. Returns how many intervals began meanwhile."""
     rules = ClusterRulesReader(clusters)  # type: ignore[arg-type]
-    route = CompiledRoute(Route("f", "dc1", "dc2", SelectionRules((".*",))))
+    route = CompiledRoute(Route("f", "dc1", "dc2", SelectionSpec((".*",))))
     shared = SimpleNamespace(spec=flow(follow_every_ms=int(EVERY_S * 1000)), shared=SimpleNamespace())
     syncs = [AclSync(shared, "shop", route, (FORWARD,), rules) for _ in range(flows)]  # type: ignore[arg-type]
     loop = asyncio.get_running_loop()

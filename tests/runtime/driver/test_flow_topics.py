@@ -21,17 +21,11 @@ from runtime.contract.records.ledger import (
 from runtime.contract.records.manifest import FilePosition
 from runtime.contract.spec import naming
 from runtime.contract.spec.files import FilesSpec
-from runtime.contract.spec.jobspec import (
-    ClusterSpec,
-    FlowSpec,
-    JobSpec,
-    Latest,
-    RouteSpec,
-    SelectionSpec,
-    TableRule,
-    TemplateRule,
-)
+from runtime.contract.spec.flow import Latest
+from runtime.contract.spec.jobspec import ClusterSpec, FlowSpec, JobSpec, Route
+from runtime.contract.spec.rename import Table, Template
 from runtime.contract.spec.route import router_of
+from runtime.contract.spec.selection import SelectionSpec
 from runtime.driver.flows.failback import read_opposite
 from runtime.driver.flows.file_rounds import (
     PlannedRound,
@@ -82,19 +76,19 @@ def test_a_mirror_is_created_again_where_losses_are_accepted_and_names_are_not_m
     assert found.notes == ("b-x is not copied: a-x has the name x at the destination",)
 
 
-def job(flow: FlowSpec, *routes: RouteSpec) -> JobSpec:
+def job(flow: FlowSpec, *routes: Route) -> JobSpec:
     return JobSpec(job="j", topology="t", destination="dc2", clusters={}, flows=[flow], routes=list(routes))
 
 
 def test_names_do_not_grow_in_a_ring_and_promoted_topics_are_left() -> None:
     way: dict[str, Any] = {
-        "topics": SelectionSpec(include=[".*"]),
-        "rename": TemplateRule(text="{source}.{topic}"),
+        "topics": SelectionSpec(include=(".*",)),
+        "rename": Template(text="{source}.{topic}"),
     }
     there = FlowSpec(name="there", source="dc1", destination="dc2", **way)
     routes = [
-        RouteSpec(name="there", source="dc1", destination="dc2", **way),
-        RouteSpec(name="back", source="dc2", destination="dc1", **way),
+        Route(name="there", source="dc1", destination="dc2", **way),
+        Route(name="back", source="dc2", destination="dc1", **way),
     ]
     topics = ["orders", "dc2.orders", "__repl.ledger"]
     assert selected_topics(there, router_of(job(there, *routes)), topics) == {"orders": "dc1.orders"}
@@ -107,10 +101,10 @@ def test_names_do_not_grow_in_a_ring_and_promoted_topics_are_left() -> None:
 
 # Which topics a flow's `start` is meant for
 
-FLOW = replace(flow_spec("main", start=Latest()), topics=SelectionSpec(include=["a.*"]))
+FLOW = replace(flow_spec("main", start=Latest()), topics=SelectionSpec(include=("a.*",)))
 NEVER = Generation(1, "job", "active", "driver", [], "c1", "c2", 0)
 BEGUN = replace(NEVER, begun=selection(FLOW), awaited=["a2", "a3"])
-WIDER = replace(FLOW, topics=SelectionSpec(include=["a.*", "b"]))
+WIDER = replace(FLOW, topics=SelectionSpec(include=("a.*", "b")))
 
 
 @pytest.mark.parametrize(
@@ -131,7 +125,7 @@ def test_the_start_is_meant_for(
 def test_only_keys_that_decide_about_topics_make_another_selection() -> None:
     assert selection(replace(FLOW, state="paused", rpo_ms=9)) == selection(FLOW)
     assert selection(replace(FLOW, source="dc3")) != selection(FLOW)
-    tables = [TableRule(names={"a": "x", "b": "y"}), TableRule(names={"b": "y", "a": "x"})]
+    tables = [Table(names={"a": "x", "b": "y"}), Table(names={"b": "y", "a": "x"})]
     assert len({selection(replace(FLOW, rename=one)) for one in tables}) == 1
 
 

@@ -13,14 +13,9 @@ from msgspec.structs import replace as changed
 
 from runtime.contract.records.ledger import Generation, GenerationKey, encode_key, partition_of
 from runtime.contract.spec import naming
-from runtime.contract.spec.jobspec import (
-    AtOffsets,
-    Earliest,
-    FlowSpec,
-    JobSpec,
-    Latest,
-    SelectionSpec,
-)
+from runtime.contract.spec.flow import AtOffsets, Earliest, Latest
+from runtime.contract.spec.jobspec import FlowSpec, JobSpec
+from runtime.contract.spec.selection import SelectionSpec
 from runtime.driver.clusters import DriverClusters
 from runtime.driver.flows.flow import DriverFlow
 from runtime.driver.flows.flows import FlowManager
@@ -114,7 +109,7 @@ async def life(
 def flow_of(fresh: Fresh, base: str) -> FlowSpec:
     """What is there when it comes is old to it."""
     flow = flow_spec(fresh("flow"), start=Latest(), follow_every_ms=200, heartbeats_every_ms=None)
-    return replace(flow, topics=SelectionSpec(include=[rf"{base}\..*"]))
+    return replace(flow, topics=SelectionSpec(include=(rf"{base}\..*",)))
 
 
 def written(sides: Mapping[str, Side], topic: str) -> str:
@@ -147,7 +142,7 @@ def test_a_flow_begins_at_its_start_once_whatever_came_in_between(
             await driver.assigned(orders, later)
             assert await driver.positions() == {orders: 3, later: 0}
             written(sides, edited)
-            await driver.edit(replace(flow, topics=SelectionSpec(include=[rf"{base}\..*", edited])))
+            await driver.edit(replace(flow, topics=SelectionSpec(include=(rf"{base}\..*", edited))))
             await driver.assigned(orders, later, edited)
             assert await driver.positions() == {orders: 3, later: 0, edited: 3}
 
@@ -185,7 +180,7 @@ def test_a_lost_ledger_stays_lost_through_edits_until_one_says_where_to_start(
             await driver.assigned(orders, written(sides, pay))
             assert await driver.positions() == {}
 
-            there = AtOffsets(offsets={orders: {"0": 2}})
+            there = AtOffsets(offsets={orders: {0: 2}})
             await driver.edit(replace(flow, rpo_ms=9_000, restart_from=there))
             async with asyncio.timeout(PATIENCE_S):
                 while await driver.positions() != {orders: 2, pay: 0}:

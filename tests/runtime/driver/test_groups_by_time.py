@@ -10,10 +10,11 @@ from msgspec.structs import replace
 from runtime.audit.ledger import ClusterAccess
 from runtime.audit.offsets.offsets import GroupOffsetsRequest, group_offsets
 from runtime.contract.spec import naming
-from runtime.contract.spec.jobspec import AtOffsets, FlowSpec, GroupsSpec, SelectionSpec, TemplateRule
+from runtime.contract.spec.flow import AtOffsets, GroupsSpec
+from runtime.contract.spec.jobspec import FlowSpec, Route
 from runtime.contract.spec.rename import Template
-from runtime.contract.spec.route import Route, Router
-from runtime.contract.spec.selection import SelectionRules
+from runtime.contract.spec.route import Router
+from runtime.contract.spec.selection import SelectionSpec
 from runtime.contract.views.groups_view import GroupOffsetsView
 from runtime.driver.duties.group_offset_writer import GroupSyncCounts
 from tests.runtime.driver.groups_world import commit, committed, last_look, syncing
@@ -37,11 +38,11 @@ def numbered(start: int, end: int) -> list[dict[str, Any]]:
 def migrated(sides: dict[str, Side], fresh: Fresh) -> tuple[FlowSpec, tuple[str, int], tuple[str, int]]:
     """Another tool copied the older ones, and wrote something of its own in between."""
     topic = fresh("orders")
-    flow = flow_spec(fresh("flow"), "dc1", "dc2", rename=TemplateRule(text="copy.{topic}"))
+    flow = flow_spec(fresh("flow"), "dc1", "dc2", rename=Template(text="copy.{topic}"))
     flow = replace(
         flow,
-        topics=SelectionSpec(include=[topic]),
-        groups=GroupsSpec(selection=SelectionSpec(include=[f"{topic}.*"]), mode="timestamp"),
+        topics=SelectionSpec(include=(topic,)),
+        groups=GroupsSpec(include=(f"{topic}.*",), mode="timestamp"),
     )
     here, there = (topic, 0), (f"copy.{topic}", 0)
     for side, name in (("dc1", here[0]), ("dc2", there[0])):
@@ -50,7 +51,7 @@ def migrated(sides: dict[str, Side], fresh: Fresh) -> tuple[FlowSpec, tuple[str,
     own = {"value": b"own", "timestamp": LONG_AGO}
     sides["dc2"].write(there[0], [own, *numbered(0, 20), own, *numbered(20, OLDER)])
     driver = Driver(sides, "dc2", fresh("job"))
-    start = AtOffsets(offsets={topic: {"0": OLDER}})
+    start = AtOffsets(offsets={topic: {0: OLDER}})
     copy_through(driver, flow, assigned(flow.name, topic, 1, destination_topic=there[0]), start=start)
     return flow, here, there
 
@@ -73,7 +74,7 @@ def told(
     sides: dict[str, Side], flow: FlowSpec, group: str, source: str, within_s: float = 60
 ) -> GroupOffsetsView:
     route = Route(
-        flow.name, "dc1", "dc2", SelectionRules(tuple(flow.topics.include)), Template("copy.{topic}")
+        flow.name, "dc1", "dc2", SelectionSpec(tuple(flow.topics.include)), Template("copy.{topic}")
     )
     reaches = ClusterAccess("dc1", source), ClusterAccess("dc2", sides["dc2"].bootstrap)
     asked = GroupOffsetsRequest(

@@ -11,17 +11,11 @@ from msgspec.structs import replace
 
 from runtime.audit.ledger import ClusterAccess, UnexpectedClusterId
 from runtime.audit.offsets.offsets import GroupOffsetsRequest, group_offsets
-from runtime.contract.spec.jobspec import (
-    FlowSpec,
-    GroupsSpec,
-    Latest,
-    OriginCommitsSpec,
-    SelectionSpec,
-    TemplateRule,
-)
+from runtime.contract.spec.flow import GroupsSpec, Latest, OriginCommitsSpec
+from runtime.contract.spec.jobspec import FlowSpec, Route
 from runtime.contract.spec.rename import Template
-from runtime.contract.spec.route import Route, Router
-from runtime.contract.spec.selection import SelectionRules
+from runtime.contract.spec.route import Router
+from runtime.contract.spec.selection import SelectionSpec
 from runtime.contract.views.groups_view import GroupOffsetsView
 from runtime.driver.duties.group_offset_writer import GroupSyncCounts
 from runtime.driver.duties.group_sync import CommittedOffsetsReader, CommittedOffsetsSnapshot, GroupSync
@@ -37,16 +31,16 @@ WAVE = 10  # records that each side writes before the other has them
 
 def flow_of(fresh: Fresh, topic: str, source: str = "dc1", destination: str = "dc2", **more: Any) -> FlowSpec:
     """Of one topic; groups of other tests are not its matter."""
-    groups = GroupsSpec(selection=SelectionSpec(include=[f"{topic}.*", "shown-.*"]))
-    changes = {"rename": TemplateRule(text="copy.{topic}"), "groups": groups, **more}
+    groups = GroupsSpec(include=(f"{topic}.*", "shown-.*"))
+    changes = {"rename": Template(text="copy.{topic}"), "groups": groups, **more}
     flow = flow_spec(fresh("flow"), source, destination, **changes)
-    return replace(flow, topics=SelectionSpec(include=[topic]))
+    return replace(flow, topics=SelectionSpec(include=(topic,)))
 
 
 def copied(sides: Mapping[str, Side], fresh: Fresh, flow: FlowSpec, partitions: int = 1, **more: Any) -> None:
     """The flow's topic, as far as its source has it now."""
     (topic,) = flow.topics.include
-    there = topic if flow.rename == TemplateRule(text="{topic}") else f"copy.{topic}"
+    there = topic if flow.rename == Template(text="{topic}") else f"copy.{topic}"
     driver = Driver(sides, flow.destination, fresh("job"))
     copy_through(driver, flow, assigned(flow.name, topic, partitions, destination_topic=there), **more)
 
@@ -288,8 +282,8 @@ def test_a_driver_that_was_replaced_writes_nothing(sides: dict[str, Side], fresh
 def test_two_ways_do_not_feed_each_other(sides: dict[str, Side], fresh: Fresh) -> None:
     """One topic at both sides: nothing is skipped, and what was written for a group is not its own commit."""
     topic, group = fresh("shared"), fresh("g")
-    same = TemplateRule(text="{topic}")
-    groups = GroupsSpec(selection=SelectionSpec(include=[group]))
+    same = Template(text="{topic}")
+    groups = GroupsSpec(include=(group,))
     more = {"rename": same, "groups": groups, "provenance": "batch", "shared": True}
     there = flow_of(fresh, topic, "dc1", "dc2", **more)
     back = flow_of(fresh, topic, "dc2", "dc1", **more)
@@ -348,7 +342,7 @@ def test_one_side_of_a_merge_is_lost(sides: dict[str, Side], fresh: Fresh) -> No
     """
     topic = fresh("topic1")
     group, ahead = f"{topic}-g", f"{topic}-ahead"
-    more = {"rename": TemplateRule(text="{topic}"), "provenance": "batch", "shared": True}
+    more = {"rename": Template(text="{topic}"), "provenance": "batch", "shared": True}
     there = flow_of(fresh, topic, "dc1", "dc2", **more)
     back = flow_of(fresh, topic, "dc2", "dc1", **more)
     for name, side in sides.items():
@@ -387,7 +381,7 @@ def offsets_told(
 ) -> GroupOffsetsView:
     """What `repl offsets` says of the group TOPIC-g, with this address of the source."""
     (topic,) = flow.topics.include
-    route = Route(flow.name, "dc1", "dc2", SelectionRules((topic,)), Template("copy.{topic}"))
+    route = Route(flow.name, "dc1", "dc2", SelectionSpec((topic,)), Template("copy.{topic}"))
     here = ClusterAccess("dc2", sides["dc2"].bootstrap)
     asked = GroupOffsetsRequest(flow.name, f"{topic}-g", "", Router([route]), source, here, within_s=within_s)
     return asyncio.run(group_offsets(asked))

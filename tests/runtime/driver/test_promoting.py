@@ -7,8 +7,11 @@ import pytest
 from msgspec.structs import replace
 
 from runtime.contract.records.ledger import Generation, GenerationKey
-from runtime.contract.spec.jobspec import FlowSpec, GroupsSpec, SelectionSpec, TemplateRule
+from runtime.contract.spec.flow import GroupsSpec
+from runtime.contract.spec.jobspec import FlowSpec
+from runtime.contract.spec.rename import Template
 from runtime.contract.spec.route import router_of
+from runtime.contract.spec.selection import SelectionSpec
 from runtime.driver.flows.flows import PromotingFlow
 from runtime.driver.flows.start import FlowContext
 from tests.records import PATIENCE_S
@@ -20,10 +23,10 @@ Fresh = Callable[[str], str]
 
 
 def flow_of(fresh: Fresh, base: str) -> FlowSpec:
-    groups = GroupsSpec(selection=SelectionSpec(include=[f"{base}.*"]))
-    flow = flow_spec(fresh("flow"), rename=TemplateRule(text="copy.{topic}"), groups=groups)
-    topics = SelectionSpec(include=[f"{base}.*"])
-    return replace(flow, topics=topics, promoted=[rf"{base}\.pay.*"], heartbeats_every_ms=None)
+    groups = GroupsSpec(include=(f"{base}.*",))
+    flow = flow_spec(fresh("flow"), rename=Template(text="copy.{topic}"), groups=groups)
+    topics = SelectionSpec(include=(f"{base}.*",))
+    return replace(flow, topics=topics, promoted=(rf"{base}\.pay.*",), heartbeats_every_ms=None)
 
 
 async def life(
@@ -84,7 +87,7 @@ def test_each_driver_does_what_the_one_before_left(sides: dict[str, Side], fresh
     asyncio.run(died_before_the_groups(sides, flow))
     work = asyncio.run(life(sides, flow, lambda work: bool(work.partitions)))
     assert topics_of(work) == {orders}
-    assert work.view().promoted == flow.promoted
+    assert tuple(work.view().promoted) == flow.promoted
     assert {key.topic for key in work.promoted} == {pay}
     assert committed(sides["dc2"], group) == {(f"copy.{pay}", 0): 6}
 

@@ -8,8 +8,10 @@ from msgspec import structs
 from msgspec.structs import replace
 
 from runtime.contract.records.ledger import PartitionKey, Progress
-from runtime.contract.spec.jobspec import AtOffsets, Earliest, FlowSpec, SelectionSpec
+from runtime.contract.spec.flow import AtOffsets, Earliest
+from runtime.contract.spec.jobspec import FlowSpec
 from runtime.contract.spec.route import router_of
+from runtime.contract.spec.selection import SelectionSpec
 from runtime.driver.flows.flow import DriverFlow
 from runtime.driver.flows.start import FlowContext
 from tests.records import PATIENCE_S
@@ -23,7 +25,7 @@ Holds = Callable[[DriverFlow, FlowContext], bool]
 
 def flow_of(fresh: Fresh, base: str) -> FlowSpec:
     flow = flow_spec(fresh("flow"), follow_every_ms=100, heartbeats_every_ms=None)
-    return replace(flow, topics=SelectionSpec(include=[f"{base}.*"]))
+    return replace(flow, topics=SelectionSpec(include=(f"{base}.*",)))
 
 
 def filled(side: Side, topic: str, partitions: int = 1) -> None:
@@ -76,7 +78,7 @@ def test_only_what_offsets_name_starts_over_and_again_when_it_is_written_again(
     sides["dc2"].create(topic, 2)
     copy_through(Driver(sides, "dc2", fresh("job")), flow, assigned(flow.name, topic, 2))
     named, other = PartitionKey(flow.name, topic, 0), PartitionKey(flow.name, topic, 1)
-    over = replace(flow, restart_from=AtOffsets(offsets={topic: {"0": 3}}))
+    over = replace(flow, restart_from=AtOffsets(offsets={topic: {0: 3}}))
 
     first = asyncio.run(life(sides, over, restarted))
     assert positions(first) == {(topic, 0): 3, (topic, 1): 10}
@@ -108,5 +110,5 @@ def test_without_its_ledger_a_flow_starts_over_only_where_it_is_told_to(
 
     assert asyncio.run(life(sides, flow, all_seen, told={flow.name: 3}, begun=accepted)) == {}
     assert asyncio.run(life(sides, flow, all_seen)) == {}
-    told = replace(flow, restart_from=AtOffsets(offsets={known: {"0": 7}}))
+    told = replace(flow, restart_from=AtOffsets(offsets={known: {0: 7}}))
     assert positions(asyncio.run(life(sides, told, all_seen))) == {(known, 0): 7, (late, 0): 0}

@@ -12,7 +12,7 @@ from runtime.contract.records.ledger import (
     encode_key,
     encode_value,
 )
-from runtime.contract.spec.jobspec import AtOffsets, AtTimestamp, Earliest, Latest, Start
+from runtime.contract.spec.flow import AtOffsets, AtTimestamp, Earliest, Latest, Start
 from runtime.kafka.cluster import KafkaCluster
 from runtime.kafka.protocol.offsets import TopicPartition
 from runtime.kafka.records import InternalRecord, build
@@ -63,7 +63,7 @@ def test_a_record_that_cannot_be_read_stops_its_own_flow_until_it_is_replaced():
 
 # Of which partitions a start speaks
 
-OFFSETS = AtOffsets(offsets={"orders": {"1": 42}})
+OFFSETS = AtOffsets(offsets={"orders": {1: 42}})
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ from runtime.batch import Batch, PartitionLocation, walk
 from runtime.contract.records.ledger import PartitionKey, ProgressKey, encode_key, encode_value
 from runtime.contract.records.provenance import FlowProducer, decode_producer, decode_producer_key
 from runtime.contract.spec import naming
-from runtime.contract.spec.jobspec import TableRule
+from runtime.contract.spec.rename import Table
 from runtime.kafka.cluster import KafkaCluster
 from runtime.kafka.errors import Disconnected, ErrorCode
 from runtime.kafka.protocol.offsets import ListOffsetsRequest
@@ -115,7 +115,7 @@ async def test_a_ledger_partition_is_read_once_for_all_of_its_flows():
 
 
 def producer(flow: str) -> FlowProducer:
-    return FlowProducer(flow, "dc1", "id", TableRule(names={}))
+    return FlowProducer(flow, "dc1", "id", Table(names={}))
 
 
 def registering(cluster: HeldTopics, number: int) -> asyncio.Task[None]:

@@ -18,7 +18,8 @@ from runtime.contract.records.job_status import (
     SlotView,
 )
 from runtime.contract.records.ledger import PartitionKey
-from runtime.contract.spec.jobspec import FlowSpec, JobSpec, SelectionSpec
+from runtime.contract.spec.jobspec import FlowSpec, JobSpec
+from runtime.contract.spec.selection import SelectionSpec
 from runtime.metrics.endpoint import JobCollector
 from runtime.metrics.snapshot import ClusterSnapshot, FlowSnapshot, GroupSnapshot, JobSnapshot, SlotMetrics
 
@@ -55,7 +56,7 @@ def running(slot: int = 0, attempts: int = 1, **told: Any) -> SlotView:
 
 
 def flow_spec(name: str = "f", **told: Any) -> FlowSpec:
-    return FlowSpec(name=name, source="dc1", destination="dc2", topics=SelectionSpec(include=[".*"]), **told)
+    return FlowSpec(name=name, source="dc1", destination="dc2", topics=SelectionSpec(include=(".*",)), **told)
 
 
 def flow(name: str = "f", partitions: int = 1, generation: int = 1, **told: Any) -> FlowSnapshot:

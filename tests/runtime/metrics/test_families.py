@@ -126,7 +126,7 @@ FAST = report(flows=[FlowStats("f", latencies=[latency("t", 90, 4, 1), latency("
         ),
         (
             partial(
-                told, report(partition()), flows=replace(flow(), promoted=[PartitionKey("f", "gone", 0)])
+                told, report(partition()), flows=replace(flow(), promoted=(PartitionKey("f", "gone", 0),))
             ),
             {
                 'repl_partition_state{flow="f",topic="gone",partition="0",state="promoted"}': 1,

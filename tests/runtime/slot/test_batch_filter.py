@@ -5,7 +5,8 @@ import pytest
 from runtime.batch import DroppedRecords, RewriteSpec, TooLarge, walk
 from runtime.contract.records.control import AssignedPartition
 from runtime.contract.records.provenance import ClusterPartition, ClusterTopic
-from runtime.contract.spec.jobspec import FlowSpec, SelectionSpec
+from runtime.contract.spec.jobspec import FlowSpec
+from runtime.contract.spec.selection import SelectionSpec
 from runtime.slot.partition import Cursor
 from runtime.slot.read.batch_filter import (
     FilteredBatches,
@@ -99,7 +100,7 @@ def test_only_headers_provenance_touches_records(mode: str) -> None:
         name="flow",
         source="dc1",
         destination="dc2",
-        topics=SelectionSpec(include=["orders"]),
+        topics=SelectionSpec(include=("orders",)),
         provenance=mode,  # type: ignore[arg-type]
         native_only=True,
     )

@@ -8,7 +8,8 @@ from itertools import chain, pairwise
 
 import pytest
 
-from runtime.contract.spec.jobspec import ProvenanceMode, TemplateRule
+from runtime.contract.spec.jobspec import ProvenanceMode
+from runtime.contract.spec.rename import Template
 from runtime.slot.slot import Slot
 from tests.conftest import MakeLab
 from tests.labs import spec
@@ -78,7 +79,7 @@ def test_a_flow_for_native_records_leaves_copies_alone(
         "dc1",
         provenance=mode,
         native_only=True,
-        rename=TemplateRule(text="{topic}.on"),
+        rename=Template(text="{topic}.on"),
     )
     for side in sides.values():
         side.create(topic)
@@ -96,8 +97,8 @@ def test_names_that_do_not_cycle_are_all_copied(sides: dict[str, Side], fresh: F
     that.
     """
     topic = fresh("orders")
-    there = flow_spec(fresh("there"), "dc1", "dc2", rename=TemplateRule(text="{topic}.r"))
-    back = flow_spec(fresh("back"), "dc2", "dc1", provenance="batch", rename=TemplateRule(text="{topic}.b"))
+    there = flow_spec(fresh("there"), "dc1", "dc2", rename=Template(text="{topic}.r"))
+    back = flow_spec(fresh("back"), "dc2", "dc1", provenance="batch", rename=Template(text="{topic}.b"))
     sides["dc1"].create(topic)
     sides["dc2"].create(f"{topic}.r")
     sides["dc1"].create(f"{topic}.r.b")

@@ -12,8 +12,9 @@ from runtime.audit.ledger import ClusterAccess
 from runtime.audit.status.facts import FlowStatusRequest, StatusRequest
 from runtime.audit.status.reader import read_status
 from runtime.contract.records.job_status import PartitionState as State
-from runtime.contract.spec.route import Route, Router
-from runtime.contract.spec.selection import SelectionRules
+from runtime.contract.spec.jobspec import Route
+from runtime.contract.spec.route import Router
+from runtime.contract.spec.selection import SelectionSpec
 from runtime.contract.views.status_view import PartitionStatusView
 from runtime.lab.cluster import Listener
 from runtime.lab.lab import Lab
@@ -303,7 +304,7 @@ def _status(sides: dict[str, Side], flow: str, topic: str, *, every_offset: bool
         topology="truncated",
         clusters={name: ClusterAccess(name, side.bootstrap) for name, side in sides.items()},
         flows=[FlowStatusRequest(flow, "dc1", "dc2", "copy")],
-        router=Router([Route(flow, "dc1", "dc2", SelectionRules((topic,)))]),
+        router=Router([Route(flow, "dc1", "dc2", SelectionSpec((topic,)))]),
     )
     status = asyncio.run(read_status(asked, 0.0, every_offset=every_offset))
     ((partition,),) = [one.partitions for one in status.flows[0].topics]

@@ -17,7 +17,7 @@ from runtime.contract.records.job_status import PartitionState as State
 from runtime.contract.records.offset_map import EndOfOffsetMap, MappedOffset, OffsetMap, UnmappedOffset
 from runtime.contract.records.provenance import origins
 from runtime.contract.spec import naming
-from runtime.contract.spec.jobspec import AtOffsets, AtTimestamp, Earliest, Latest, Start
+from runtime.contract.spec.flow import AtOffsets, AtTimestamp, Earliest, Latest, Start
 from runtime.ledger.map_cleaner import clean_map
 from runtime.ledger.transaction_writer import TransactionWriter
 from tests.offset_maps import map_reader, read_map
@@ -195,7 +195,7 @@ def test_start_offsets_are_by_topic_and_partition(sides: dict[str, Side], fresh:
     for side in sides.values():
         side.create(topic, 2)
     sides["dc1"].write(topic, ({"value": b"%d" % one, "partition": one % 2} for one in range(20)))
-    start = AtOffsets(offsets={topic: {"1": 7}})
+    start = AtOffsets(offsets={topic: {1: 7}})
     copy_through(Driver(sides, job=fresh("job")), flow, assigned(flow.name, topic, 2), start)
     assert [len(rows) for rows in sides["dc2"].read(topic, 2)] == [10, 3]
 

@@ -34,15 +34,9 @@ from runtime.contract.records.control import (
 from runtime.contract.records.job_status import PartitionState, PartitionStatus
 from runtime.contract.records.ledger import Generation, GenerationKey, PartitionKey, Progress, ProgressKey
 from runtime.contract.spec import topic_settings
-from runtime.contract.spec.jobspec import (
-    ClusterSpec,
-    CopySettings,
-    Earliest,
-    FlowSpec,
-    SelectionSpec,
-    Setting,
-    Start,
-)
+from runtime.contract.spec.flow import Earliest, Start
+from runtime.contract.spec.jobspec import ClusterSpec, CopySettings, FlowSpec, Setting
+from runtime.contract.spec.selection import SelectionSpec
 from runtime.kafka.cluster import KafkaCluster
 from runtime.ledger.ledger import Ledger
 from runtime.ledger.positions import commit_first_positions, first_positions
@@ -209,7 +203,7 @@ def flow_spec(name: str, source: str = "dc1", destination: str = "dc2", **change
         name=name,
         source=source,
         destination=destination,
-        topics=SelectionSpec(include=[".*"]),
+        topics=SelectionSpec(include=(".*",)),
         **changes,
     )
 

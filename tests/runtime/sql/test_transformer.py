@@ -36,7 +36,7 @@ MASKED = "masked" * 20
 JSON = FormatSpec(format="json", schema="id BIGINT, email STRING, card STRING")
 FILTER = TransformSpec(where="offset >= 0")
 QUARANTINING = RewriteSpec(HERE, 1 << 20, quarantine=QuarantineLimit("flow", 1 << 20))
-MASK = TransformSpec(value=JSON, set={"value.email": "'x'"}, drop=["value.card"])
+MASK = TransformSpec(value=JSON, set={"value.email": "'x'"}, drop=("value.card",))
 
 
 class Answers(NamedTuple):
@@ -256,7 +256,7 @@ def test_values_are_edited_together_as_they_are_one_by_one(
         value=JSON,
         where="offset >= 0",
         set={f"value.{name}": "" for name in paths},
-        drop=[f"value.{name}" for name in drop],
+        drop=tuple(f"value.{name}" for name in drop),
     )
     answers = [
         b"k" + b"".join(b'\n{"s":' + one + b"}" for one in new[: len(paths)]) if value is not None else b"k"
@@ -289,7 +289,7 @@ def test_a_batch_in_which_no_record_changes_is_passed_on_as_it_came() -> None:
     parts = [batch_bytes([record(0, value), record(1, None)], Codec.LZ4), batch_bytes([record(2)])]
     spec = RewriteSpec(HERE, 1 << 20)
     prepared = prepare(sets(*parts), spec, START).outgoing
-    drops = TransformSpec(value=JSON, drop=["value.card"])
+    drops = TransformSpec(value=JSON, drop=("value.card",))
     found = asyncio.run(Transformer(drops, Answers()).apply(prepared, spec))
     assert [out for out, _ in found.outgoing] == prepared[:1]
 

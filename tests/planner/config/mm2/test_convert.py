@@ -8,8 +8,9 @@ from planner.config import load
 from planner.config.connect import ConvertedTopology, properties_of
 from planner.config.mm2 import convert
 from planner.model.diagnostic import Failure
-from planner.model.topology import Configs, ConfigSync, Flow, SecretRef, StartAt
+from planner.model.topology import Flow, SecretRef
 from planner.render.topology import topology_yaml
+from runtime.contract.spec.flow import ConfigsSpec, Earliest, Latest
 from runtime.contract.spec.rename import Template
 
 EXAMPLE = Path(__file__).with_name("example.properties")
@@ -53,10 +54,10 @@ def test_mirror_makers_own_defaults_become_explicit() -> None:
     assert found.topics.default_exclude
     assert found.rename == Template("{source}.{topic}")
     assert found.topics.exclude == (r"(.*\.)?B\..*",)  # B's own topics never travel home
-    assert found.configs == Configs(ConfigSync.SET)
+    assert found.configs == ConfigsSpec("set")
     assert found.acls_sync
     assert not found.groups.sync
-    assert found.start == StartAt("earliest")
+    assert found.start == Earliest()
     assert converted().notes == ()
 
 
@@ -67,24 +68,24 @@ def test_mirror_makers_own_defaults_become_explicit() -> None:
         ("topics = z\nA->B.topics = x", "topics.include", ("x",)),
         (f"replication.policy.class = {PACKAGE}.IdentityReplicationPolicy", "rename.text", "{topic}"),
         ("replication.policy.separator = _", "rename.text", "{source}_{topic}"),
-        ("sync.topic.configs.enabled = false", "configs.sync", ConfigSync.OFF),
+        ("sync.topic.configs.enabled = false", "configs.sync", "off"),
         ("replication.factor = 3", "replication", 3),
         ("replication.factor = 3\nA->B.replication.factor = 2", "replication", 2),
         ("replication.factor = -1", "replication", None),
-        ("use.defaults.from = source", "configs.sync", ConfigSync.ALL),
+        ("use.defaults.from = source", "configs.sync", "all"),
         (r"config.properties.blacklist = a\\.ms, min\\.insync\\.replicas", "configs.exclude", ("a.ms",)),
         ("sync.topic.acls.enabled = false", "acls_sync", False),
         ("sync.group.offsets.enabled = true", "groups.sync", True),
         ("sync.group.offsets.interval.seconds = 30", "groups.every_ms", 30_000),
-        ("groups = g.*", "groups.select.include", ("g.*",)),
-        ("groups.blacklist = tmp", "groups.select.default_exclude", False),
+        ("groups = g.*", "groups.include", ("g.*",)),
+        ("groups.blacklist = tmp", "groups.default_exclude", False),
         ("emit.heartbeats.enabled = false", "heartbeats_every_ms", None),
         ("emit.heartbeats.interval.seconds = 5", "heartbeats_every_ms", 5_000),
         ("emit.checkpoints.interval.seconds = 10", "checkpoints_every_ms", 10_000),
         ("refresh.topics.enabled = false", "follow_every_ms", None),
-        ("consumer.auto.offset.reset = latest", "start.at", "latest"),
-        ("A.consumer.auto.offset.reset = latest", "start.at", "latest"),
-        ("B.consumer.auto.offset.reset = latest", "start.at", "earliest"),
+        ("consumer.auto.offset.reset = latest", "start", Latest()),
+        ("A.consumer.auto.offset.reset = latest", "start", Latest()),
+        ("B.consumer.auto.offset.reset = latest", "start", Earliest()),
     ],
 )  # fmt: skip
 def test_a_key_and_what_becomes_of_it(line: str, field: str, value: object) -> None:

@@ -10,18 +10,9 @@ from planner.config import load
 from planner.config.connect import ConvertedTopology
 from planner.config.replicator import convert
 from planner.model.diagnostic import Failure
-from planner.model.topology import (
-    Configs,
-    ConfigSync,
-    Flow,
-    OriginCommits,
-    Provenance,
-    SecretRef,
-    Selection,
-    StartAt,
-    Timestamps,
-)
+from planner.model.topology import Flow, SecretRef, Selection, Timestamps
 from planner.render.topology import topology_yaml
+from runtime.contract.spec.flow import ConfigsSpec, Earliest, Latest, OriginCommitsSpec
 from runtime.contract.spec.rename import SAME_NAME, Table, Template
 
 EXAMPLE = Path(__file__).with_name("example.json")
@@ -54,9 +45,9 @@ def test_replicators_own_defaults_become_explicit() -> None:
             "a",
             "b",
             Selection(("orders",)),
-            start=StartAt("earliest"),
-            configs=Configs(ConfigSync.SET),
-            origin_commits=OriginCommits("copy"),
+            start=Earliest(),
+            configs=ConfigsSpec("set"),
+            origin_commits=OriginCommitsSpec("copy"),
         )
     }
     assert found.topology.jobs["b"].slots == "auto"
@@ -72,10 +63,10 @@ def test_replicators_own_defaults_become_explicit() -> None:
         ({"topic.blacklist": "a.b"}, "topics.exclude", (r"a\.b",)),
         ({"topic.rename.format": "${topic}"}, "rename", SAME_NAME),
         ({"topic.rename.format": "dc1.${topic}.x"}, "rename", Template("dc1.{topic}.x")),
-        ({"topic.rename.format": "copied"}, "rename", Table((("orders", "copied"),))),
-        ({"provenance.header.enable": True}, "provenance", Provenance.HEADERS),
-        ({"provenance.header.enable": "false"}, "provenance", Provenance.AUTO),
-        ({"topic.config.sync": "false"}, "configs.sync", ConfigSync.OFF),
+        ({"topic.rename.format": "copied"}, "rename", Table({"orders": "copied"})),
+        ({"provenance.header.enable": True}, "provenance", "headers"),
+        ({"provenance.header.enable": "false"}, "provenance", "auto"),
+        ({"topic.config.sync": "false"}, "configs.sync", "off"),
         ({"topic.poll.interval.ms": 120000}, "follow_every_ms", 120_000),
         ({"topic.config.sync.interval.ms": "90000"}, "follow_every_ms", 90_000),
         ({"offset.translator.tasks.max": 0}, "groups.sync", False),
@@ -84,7 +75,7 @@ def test_replicators_own_defaults_become_explicit() -> None:
         ({"dest.topic.replication.factor": 0}, "replication", None),
         ({"offset.topic.commit": "false"}, "origin_commits", None),
         ({"src.consumer.group.id": "g"}, "origin_commits.group", "g"),
-        ({"src.consumer.auto.offset.reset": "latest"}, "start.at", "latest"),
+        ({"src.consumer.auto.offset.reset": "latest"}, "start", Latest()),
     ],
 )  # fmt: skip
 def test_a_key_and_what_becomes_of_it(keys: dict[str, object], field: str, value: object) -> None:

@@ -1,8 +1,11 @@
-"""The shapes of values in the YAML, and the annotations by which dataclasses declare keys of these shapes.
+"""The language of the topology: shapes of values, and the annotations that declare keys of these shapes.
 
-A field annotated with a Key is a key of the YAML. `record_of` returns the record of such a dataclass: its
-keys with shape, sentence, default and example. The reader, the defaults, the JSON Schema, docs/topology.md
-and the export of YAML follow from that record. See docs/internals/adding-a-key.md.
+A field annotated with a Key is a key of the YAML. `record_of` returns the record of such a class: its
+keys with shape, sentence, default and example. The reader, the defaults, the JSON Schema, docs/topology.md,
+the export of YAML and what a plan compares follow from that record. See docs/internals/adding-a-key.md.
+
+What a job needs unchanged is declared in this package, and a topology's class extends it. A type such as
+`Interval` has the limits of a value and its shape.
 """
 
 import dataclasses
@@ -11,7 +14,10 @@ from dataclasses import KW_ONLY, dataclass, field
 from enum import Enum, StrEnum
 from functools import cache
 from types import NoneType, UnionType
-from typing import Annotated, Any, ClassVar, Final, Literal, Union, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, ClassVar, Final, Literal, Union, cast, get_args, get_origin, get_type_hints
+
+import msgspec
+from msgspec import Meta
 
 
 class Absent(Enum):
@@ -22,6 +28,8 @@ class Absent(Enum):
 
 ABSENT: Final = Absent.ABSENT
 Plain = str | int | bool | tuple["Plain", ...] | Absent
+LARGEST = 2**63 - 1
+CENTURY_MS = 100 * 365 * 24 * 3_600_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -266,6 +274,7 @@ class Key:
     required: the YAML must have the key although the field has a default.
     unset: without the key there is no record, not one of defaults.
     unless: the key may be missing where this one is there.
+    after: the inherited key that this one follows; without it, the key follows all inherited ones.
     """
 
     doc: str
@@ -282,17 +291,19 @@ class Key:
     required: bool = False
     unset: bool = False
     unless: str = ""
+    after: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class Inline:
-    """The keys of the field's dataclass stand in the record itself, those of `without` left out.
-
-    `include` replaces the key named so.
-    """
-
-    include: Key
-    without: tuple[str, ...] = ()
+# The limits of numbers and texts wherever they are read from: the YAML, a job spec, a command, a record.
+Count = Annotated[int, Meta(ge=0, le=1_000_000)]
+Several = Annotated[int, Meta(ge=1, le=1_000_000)]
+Replication = Annotated[int, Meta(ge=1, le=32_767)]
+Offset = Annotated[int, Meta(ge=0, le=LARGEST)]
+Duration = Annotated[int, Meta(ge=0, le=LARGEST), DurationShape()]
+Interval = Annotated[int, Meta(ge=1, le=CENTURY_MS), DurationShape()]
+Rate = Annotated[int, Meta(ge=1, le=LARGEST), RateShape()]
+Timestamp = Annotated[int, Meta(ge=0, le=LARGEST), TimestampShape()]
+Regex = Annotated[str, Meta(max_length=65_536), RegexShape()]
 
 
 @cache
@@ -315,23 +326,45 @@ def _doc(record: RecordName, declared: type) -> str:
 
 
 def _keys(declared: type) -> Iterator[RecordKeyShape]:
-    hints = {name: _annotated(hint) for name, hint in get_type_hints(declared, include_extras=True).items()}
-    defaults = {one.name: _default_of(one) for one in dataclasses.fields(declared)}
+    """Yields the keys: required ones first, then those of base classes, then its own."""
+    hints = _ordered(declared)
+    defaults = defaults_of_fields(declared)
     sections: set[Section] = set()
     for name, (kind, note) in hints.items():
-        match note:
-            case Key(section=Section() as section) if section not in sections:
-                sections.add(section)
-                parts = [
-                    _key(field, of, one, defaults[field])
-                    for field, (of, one) in hints.items()
-                    if isinstance(one, Key) and one.section == section
-                ]
-                yield _section(section, parts)
-            case Key(section=None):
-                yield _key(name, kind, note, defaults.get(name, NOT_KEPT))
-            case Inline() as inline:
-                yield from _inline(name, kind, inline, defaults[name])
+        if note.section is None:
+            yield _key(name, kind, note, defaults.get(name, NOT_KEPT))
+        elif note.section not in sections:
+            sections.add(note.section)
+            parts = [
+                _key(field, inner, key, defaults[field])
+                for field, (inner, key) in hints.items()
+                if key.section == note.section
+            ]
+            yield _section(note.section, parts)
+
+
+def _ordered(declared: type) -> dict[str, tuple[Any, Key]]:
+    """Returns the type and the declaration of each key, in the order of the language."""
+    declarations: dict[str, tuple[Any, Key]] = {}
+    for name, hint in get_type_hints(declared, include_extras=True).items():
+        kind, note = _annotated(hint)
+        if note is not None:
+            declarations[name] = kind, note
+    inherited = [name for name in declarations if not _declares(declared, name)]
+    names = [name for name in declarations if name not in inherited]
+    if inherited:
+        required = [name for name in names if defaults_of_fields(declared)[name] is dataclasses.MISSING]
+        follow = {name: declarations[name][1].after for name in names if declarations[name][1].after}
+        order = [*required, *inherited]
+        for name, before in reversed(follow.items()):
+            order.insert(order.index(before) + 1, name)
+        names = [*order, *(name for name in names if name not in order)]
+    return {name: declarations[name] for name in names}
+
+
+def _declares(declared: type, name: str) -> bool:
+    """Returns whether the class is the first that declares this key."""
+    return not any(name in getattr(base, "__annotations__", {}) for base in declared.__mro__[1:])
 
 
 def _section(section: Section, keys: list[RecordKeyShape]) -> RecordKeyShape:
@@ -340,15 +373,6 @@ def _section(section: Section, keys: list[RecordKeyShape]) -> RecordKeyShape:
     return RecordKeyShape(
         section.key, shape, section.doc, example=section.example, inherited=section.inherited
     )
-
-
-def _inline(name: str, kind: Any, inline: Inline, default: Any) -> Iterator[RecordKeyShape]:
-    for key in record_of(kind).keys:
-        if key.name in inline.without:
-            continue
-        if key.name == "include":
-            key = _key(key.field, tuple[str, ...], inline.include, getattr(default, key.field))
-        yield dataclasses.replace(key, field=f"{name}.{key.field}")
 
 
 def _key(field: str, kind: Any, note: Key, default: Any) -> RecordKeyShape:
@@ -379,10 +403,20 @@ def _key(field: str, kind: Any, note: Key, default: Any) -> RecordKeyShape:
     )
 
 
-def _default_of(field: "dataclasses.Field[Any]") -> Any:
-    if field.default_factory is not dataclasses.MISSING:
-        return field.default_factory()
-    return field.default
+@cache
+def defaults_of_fields(declared: Any) -> dict[str, Any]:
+    """Returns the default of each field of a Struct or a dataclass; MISSING for one without."""
+    of_struct = issubclass(declared, msgspec.Struct)
+    parts: tuple[Any, ...] = (msgspec.structs if of_struct else dataclasses).fields(declared)
+    absent = (msgspec.NODEFAULT, dataclasses.MISSING)
+    return {
+        part.name: part.default_factory()
+        if part.default_factory not in absent
+        else dataclasses.MISSING
+        if part.default in absent
+        else part.default
+        for part in parts
+    }
 
 
 def _shown(shape: Shape, default: Any) -> tuple[Plain, str]:
@@ -398,30 +432,51 @@ def _shown(shape: Shape, default: Any) -> tuple[Plain, str]:
     return default, ""
 
 
-def _annotated(hint: Any) -> tuple[Any, Key | Inline | None]:
-    """Returns a field's type and what it declares; nothing for a field that is no key."""
+def _annotated(hint: Any) -> tuple[Any, Key | None]:
+    """Returns a field's type and its declaration; None for a field that is no key."""
     if get_origin(hint) is ClassVar:
         hint = get_args(hint)[0]
     if get_origin(hint) is not Annotated:
         return hint, None
-    kind, *notes = get_args(hint)
-    return kind, next((note for note in notes if isinstance(note, Key | Inline)), None)
+    key = next((note for note in hint.__metadata__ if isinstance(note, Key)), None)
+    others = tuple(note for note in hint.__metadata__ if note is not key)
+    return (Annotated[hint.__origin__, *others] if others else hint.__origin__), key
 
 
 def _shape(kind: Any) -> Shape:
     """Returns the shape that follows from a type alone."""
-    if get_origin(kind) in (Union, UnionType):
-        inner = [one for one in get_args(kind) if one is not NoneType]
-        shape = _shape(inner[0])
+    origin, arguments = get_origin(kind), get_args(kind)
+    if origin is Annotated:
+        return _annotated_shape(kind)
+    if origin in (Union, UnionType):
+        inner = next(part for part in arguments if part is not NoneType)
+        shape = _shape(inner)
         return OffOrShape(shape) if isinstance(shape, RecordShape) else shape
-    if get_origin(kind) is Literal:
-        return ChoiceShape(get_args(kind))
-    if get_origin(kind) is tuple:
-        return ListShape(_shape(get_args(kind)[0]))
+    if origin is Literal:
+        return ChoiceShape(arguments)
+    if origin is tuple:
+        return _list_of(_shape(arguments[0]))
     if kind is bool:
         return BooleanShape()
     if kind is str:
         return TextShape()
     if issubclass(kind, StrEnum):
-        return ChoiceShape(tuple(one.value for one in kind), enum=kind)
+        return ChoiceShape(tuple(member.value for member in kind), enum=kind)
     return record_of(kind)
+
+
+def _annotated_shape(kind: Any) -> Shape:
+    """Returns the shape that a type such as `Interval` names, or a whole number within its limits."""
+    for note in reversed(kind.__metadata__):
+        if isinstance(note, get_args(Shape)):
+            return cast(Shape, note)
+    meta = next(note for note in kind.__metadata__ if isinstance(note, Meta))
+    if get_origin(kind.__origin__) is tuple:
+        return _list_of(_shape(get_args(kind.__origin__)[0]), meta.min_length or 0)
+    assert kind.__origin__ is int
+    return IntegerShape(int(meta.ge or 0), int(meta.le) if meta.le is not None else IntegerShape().most)
+
+
+def _list_of(item: Shape, least: int = 0) -> ListShape:
+    """Returns a list; one word or text may stand in it without brackets."""
+    return ListShape(item, lone=not isinstance(item, RecordShape), least=least)
