@@ -143,7 +143,7 @@ _SHOWN_IF_SET = ("conf", "options")
 def _last_heartbeat(live: LiveJob | None) -> str:
     """Says when a job was last heard of."""
     if live is None:
-        return "it never told of itself"
+        return "it never sent a heartbeat"
     at = datetime.fromtimestamp(live.at_ms / 1000, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
     return f"last heartbeat {at}" + (", when it said that it stopped" if live.state == "stopped" else "")
 
@@ -236,7 +236,7 @@ def _without_restart(before: JobSpec, after: JobSpec) -> str:
     edited = {name for name in older.keys() & newer.keys() if not same_flow(older[name], newer[name])}
     names = sorted(gone_or_new | edited)
     if not names and before.routes != after.routes:
-        return "reconfigured without a restart: it is told what the topology's other flows take"
+        return "reconfigured without a restart: it gets the routes of the other flows"
     about = f": {', '.join(f'flow.{name}' for name in names)}" if names else ""
     return f"reconfigured without a restart{about}"
 
