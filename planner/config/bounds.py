@@ -66,7 +66,7 @@ def size(value: Any, most: int = LONGEST_RESULT) -> int:
 def nodes(value: Any) -> int:
     """Returns how many nodes of the tree a value becomes, itself included."""
     if isinstance(value, Mapping):
-        return 1 + sum(1 + nodes(one) for one in value.values())
+        return 1 + sum(1 + nodes(item) for item in value.values())
     if isinstance(value, list | tuple):
         return 1 + sum(map(nodes, value))
     return 1
@@ -78,11 +78,11 @@ def refuse_longer(amount: int) -> None:
         raise BoundExceeded(f"it comes to more than {LONGEST_RESULT:,} characters")
 
 
-def refuse_more_mistakes(found: Many[Diagnostic]) -> None:
+def refuse_more_mistakes(mistakes: Many[Diagnostic]) -> None:
     """Raises a Failure with the first mistakes once there are MOST_MISTAKES."""
-    if len(found) >= MOST_MISTAKES:
+    if len(mistakes) >= MOST_MISTAKES:
         more = error(f"there are more than {MOST_MISTAKES - 1:,} mistakes", "correct these first")
-        raise Failure([*found[:MOST_MISTAKES], more])
+        raise Failure([*mistakes[:MOST_MISTAKES], more])
 
 
 def refuse_more_flows(root: Tree) -> None:
@@ -96,11 +96,11 @@ def refuse_more_flows(root: Tree) -> None:
 
 def refuse_more_pairs(topology: Topology) -> None:
     """Raises a Failure if comparing each name with each flow and its regexes would take too long."""
-    names = len(topology.topics) + sum(len(one.topics.include) for one in topology.flows.values())
+    names = len(topology.topics) + sum(len(flow.topics.include) for flow in topology.flows.values())
     rules = 0
     for flow in topology.flows.values():
         entries = *flow.topics.include, *flow.topics.exclude, *flow.promoted
-        rules += 1 + sum(written_out(one) is None for one in entries)
+        rules += 1 + sum(written_out(pattern) is None for pattern in entries)
         if names * rules > MOST_PAIRS:
             what = (
                 f"{names:,} names of topics and their regexes are more than {MOST_PAIRS:,} pairs to compare"

@@ -109,7 +109,7 @@ class _Sandbox(ImmutableSandboxedEnvironment):
         return value
 
     def concatenated(self, parts: Iterable[Any]) -> str:
-        texts = [str(one) for one in parts]
+        texts = [str(part) for part in parts]
         refuse_longer(sum(map(len, texts)))
         return str(self.made("".join(texts)))
 
@@ -120,8 +120,8 @@ class _Sandbox(ImmutableSandboxedEnvironment):
         def run(*arguments: Any, **named: Any) -> Any:
             if check is not None:
                 check(*arguments, **named)
-            found = jinjas(*arguments, **named)
-            return self.made(list(found) if isinstance(found, Iterator) else found)
+            result = jinjas(*arguments, **named)
+            return self.made(list(result) if isinstance(result, Iterator) else result)
 
         return run
 
@@ -129,7 +129,7 @@ class _Sandbox(ImmutableSandboxedEnvironment):
         return False
 
     def call_binop(self, context: Context, operator: str, left: Any, right: Any) -> Any:
-        numbers = all(isinstance(one, int | float) for one in (left, right))
+        numbers = all(isinstance(operand, int | float) for operand in (left, right))
         if operator == "+" and not numbers:
             refuse_longer(size(left) + size(right))
             return self.made(left + right)

@@ -40,15 +40,15 @@ def topology_files(path: Path, not_these: Iterable[Path] = ()) -> tuple[Path, ..
         _refuse_links_elsewhere([path], None)
         return (path,)
     excluded = {other.resolve() for other in not_these}
-    found = sorted(one for one in _walk(path) if not (excluded and one.resolve() in excluded))
-    if not found:
+    files = sorted(file for file in _walk(path) if not (excluded and file.resolve() in excluded))
+    if not files:
         what = f"{path}: no .yaml or .yml file in this folder"
         raise Failure(error(what, "name the topology's file or folder, or start one with `repl init`"))
-    if len(found) > MAX_FILES:
+    if len(files) > MAX_FILES:
         what = f"{path}: more than {MAX_FILES:,} YAML files in this folder"
         raise Failure(error(what, "name the topology's own folder"))
-    _refuse_links_elsewhere(found, (path, *(Path(folder) for folder in USUAL_FOLDERS)))
-    return tuple(found)
+    _refuse_links_elsewhere(files, (path, *(Path(folder) for folder in USUAL_FOLDERS)))
+    return tuple(files)
 
 
 def _refuse_links_elsewhere(files: Iterable[Path], folders: tuple[Path, ...] | None) -> None:
@@ -129,19 +129,19 @@ def in_form_of(before: bytes, text: str) -> bytes:
     return mark + f"{head}{edit}{tail}".encode(encoding)
 
 
-def _same_characters(one: str, other: str) -> int:
+def _same_characters(first: str, other: str) -> int:
     """Returns how many characters two texts begin with alike."""
-    differs = (at for at, (left, right) in enumerate(zip(one, other, strict=False)) if left != right)
-    return next(differs, min(len(one), len(other)))
+    differs = (at for at, (left, right) in enumerate(zip(first, other, strict=False)) if left != right)
+    return next(differs, min(len(first), len(other)))
 
 
 def _behind(text: str, characters: int) -> int:
     """Returns the place behind so many characters, where a Windows line end counts as one."""
     ends = 0
-    found = text.find(_WINDOWS)
-    while found >= 0 and found - ends < characters:
+    line_end = text.find(_WINDOWS)
+    while line_end >= 0 and line_end - ends < characters:
         ends += 1
-        found = text.find(_WINDOWS, found + 1)
+        line_end = text.find(_WINDOWS, line_end + 1)
     return characters + ends
 
 

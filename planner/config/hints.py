@@ -21,8 +21,8 @@ def nearest(word: str, words: Iterable[str]) -> str | None:
     by_folded = {candidate.casefold(): candidate for candidate in islice(words, MOST_WORDS + 1)}
     if len(by_folded) > MOST_WORDS or len(word) > LONGEST_SHOWN:
         return None
-    found = difflib.get_close_matches(word.casefold(), by_folded, n=1, cutoff=0.6)
-    return by_folded[found[0]] if found else None
+    matches = difflib.get_close_matches(word.casefold(), by_folded, n=1, cutoff=0.6)
+    return by_folded[matches[0]] if matches else None
 
 
 def did_you_mean(word: str, words: Iterable[str]) -> str:

@@ -37,12 +37,12 @@ def _mapping(record: RecordShape, roots: Sequence[Mapping], diagnostics: list[Di
             entries_of.setdefault(key.text, []).append((key, value))
     pairs = []
     for name, entries in entries_of.items():
-        known = record.by_name.get(name)
-        if known is None:
+        declared = record.by_name.get(name)
+        if declared is None:
             # Unknown keys are all shown, each at its place.
             pairs += entries
         else:
-            pairs.append((entries[0][0], _value(known.shape, entries, diagnostics)))
+            pairs.append((entries[0][0], _value(declared.shape, entries, diagnostics)))
     first = roots[0]
     return Mapping(tuple(pairs), first.file, first.line, first.column)
 
@@ -70,8 +70,8 @@ def _value(shape: Shape, entries: list[tuple[Scalar, Node]], diagnostics: list[D
 
 def _named(maps: list[Mapping], diagnostics: list[Diagnostic]) -> Mapping:
     pairs: dict[str, tuple[Scalar, Node]] = {}
-    for one in maps:
-        for key, value in one.pairs:
+    for tree in maps:
+        for key, value in tree.pairs:
             if key.text in pairs:
                 what = f'"{key.text}" stands in two places, first at {pairs[key.text][0].source}'
                 diagnostics.append(error(what, "keep one of the two", source=key.source))
@@ -137,23 +137,23 @@ class _Loading:
             if self.characters > MAX_BYTES:
                 what = f"{file}: with this file the topology is larger than {MAX_BYTES // 2**20} MiB"
                 raise Failure(error(what, "name the topology's own folder"))
-            nodes, found = documents(text, str(file))
+            nodes, mistakes = documents(text, str(file))
         except Failure as failure:
             self.diagnostics += failure.diagnostics
             self.broken = True
             return []
-        self.diagnostics += found
+        self.diagnostics += mistakes
         return [node for node in nodes if not (isinstance(node, Scalar) and node.is_null)]
 
     def roots(self, file: Path) -> list[Mapping]:
-        found = []
+        roots = []
         for tree in self.trees(file):
             if not isinstance(tree, Mapping):
                 what = f"{kind_of(tree)} where a topology begins"
                 self._refuse(what, "begin it with apiVersion, name and clusters, each key at the left", tree)
             elif tree.pairs and self._has_known_version(tree):
-                found.append(tree)
-        return found
+                roots.append(tree)
+        return roots
 
     def _has_known_version(self, tree: Mapping) -> bool:
         version = tree.get("apiVersion")
@@ -182,7 +182,7 @@ class _Loading:
         self._raise_errors()
 
     def topology(self, roots: list[Mapping], var_files: Sequence[Path]) -> Topology:
-        root, found = merged(record_of(Topology), roots)
+        root, mistakes = merged(record_of(Topology), roots)
         try:
             variables = self._variables(root, var_files)
             without_vars = tuple((key, value) for key, value in root.pairs if key.text != "vars")
@@ -194,7 +194,7 @@ class _Loading:
         except Failure as too_much:
             raise Failure([*self.diagnostics[:MOST_MISTAKES], *too_much.diagnostics]) from None
         assert isinstance(fields, ParsedRecord)
-        self.diagnostics += found + variables.diagnostics + variables.unused() + reader.diagnostics
+        self.diagnostics += mistakes + variables.diagnostics + variables.unused() + reader.diagnostics
         parts = parts_of(fields)
         if not self.broken:
             # A missing name may be declared in a file that could not be read: then it is not reported.
@@ -217,12 +217,16 @@ class _Loading:
         return variables
 
     def _raise_errors(self) -> None:
-        refuse_more_mistakes([one for one in in_order(self.diagnostics) if one.severity is Severity.ERROR])
-        if any(one.severity is Severity.ERROR for one in self.diagnostics):
+        refuse_more_mistakes(
+            [problem for problem in in_order(self.diagnostics) if problem.severity is Severity.ERROR]
+        )
+        if any(problem.severity is Severity.ERROR for problem in self.diagnostics):
             raise Failure(in_order(self.diagnostics))
 
 
 def in_order(diagnostics: Iterable[Diagnostic]) -> tuple[Diagnostic, ...]:
     """Returns diagnostics by file, line and column, each once; those without a place come first."""
     nowhere = SourceLocation("", 0, 0)
-    return tuple(sorted(dict.fromkeys(diagnostics), key=lambda one: (one.source or nowhere, one.summary)))
+    return tuple(
+        sorted(dict.fromkeys(diagnostics), key=lambda problem: (problem.source or nowhere, problem.summary))
+    )

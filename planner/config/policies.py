@@ -14,15 +14,15 @@ from runtime.contract.spec.shapes import record_of
 
 def load_rules(file: Path) -> tuple[Rule, ...]:
     """Returns the rules of a policy file. Failure holds every mistake in it."""
-    nodes, found = documents(read_text(file), str(file))
+    nodes, diagnostics = documents(read_text(file), str(file))
     if len(nodes) != 1:
         raise Failure(error(f"{file}: a policy file is one document", "begin it with rules:"))
     reader = ShapeReader()
     fields = reader.read(record_of(OperatorPolicy), nodes[0], "policy file")
-    found = [*found, *reader.diagnostics]
+    diagnostics = [*diagnostics, *reader.diagnostics]
     if isinstance(fields, ParsedRecord):
-        found += check_rules(fields.get("rules") or ())
-    if any(one.severity is Severity.ERROR for one in found):
-        raise Failure(found)
+        diagnostics += check_rules(fields.get("rules") or ())
+    if any(problem.severity is Severity.ERROR for problem in diagnostics):
+        raise Failure(diagnostics)
     policy: OperatorPolicy = built(fields)
     return policy.rules

@@ -23,7 +23,7 @@ def resolve(
     must be in that folder. `trusted` is for a plan file: the folder that it names counts only inside these.
     """
     folder = _folder_of(cluster)
-    here = trusted is None or any(folder.resolve().is_relative_to(one.resolve()) for one in trusted)
+    here = trusted is None or any(folder.resolve().is_relative_to(parent.resolve()) for parent in trusted)
     secrets = ClientSecrets(os.environ if environment is None else environment, (folder,) if here else ())
     settings = {key: _value(value, folder) for key, value in cluster.client.items()}
     with _gathering(cluster) as problems, problems.noted():
@@ -56,16 +56,16 @@ def resolve_all(
 
     `trusted` is for clusters that a plan file names: see `resolve`.
     """
-    found: dict[str, ResolvedClient] = {}
+    resolved: dict[str, ResolvedClient] = {}
     problems: list[Diagnostic] = []
     for cluster in clusters:
         try:
-            found[cluster.name] = ResolvedClient(resolve(cluster, trusted=trusted), token_command(cluster))
+            resolved[cluster.name] = ResolvedClient(resolve(cluster, trusted=trusted), token_command(cluster))
         except Failure as failure:
             problems += failure.diagnostics
     if problems:
         raise Failure(problems)
-    return found
+    return resolved
 
 
 def token_command(cluster: Cluster, environment: Mapping[str, str] | None = None) -> str | None:

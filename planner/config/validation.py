@@ -56,7 +56,7 @@ def check(parts: TopologyParts) -> list[Diagnostic]:
         *check_endpoints(parts),
         *_cluster_references(parts),
         *_topics(parts),
-        *(found for flow in parts.flows for found in _flow(flow, parts)),
+        *(problem for flow in parts.flows for problem in _flow(flow, parts)),
         *_duplicates("flow", ((flow.get("name"), flow.place("name")) for flow in parts.flows)),
         *_acls(parts),
         *_quotas(parts),
@@ -96,8 +96,8 @@ def _token_endpoint(cluster: str, url: str, place: SourceLocation) -> Iterable[D
 
 def _cluster_references(parts: TopologyParts) -> Iterable[Diagnostic]:
     references: list[NamedReference] = []
-    for one in (*parts.topics, *parts.acls, *parts.quotas):
-        named = one.get("cluster") or ()
+    for record in (*parts.topics, *parts.acls, *parts.quotas):
+        named = record.get("cluster") or ()
         references += named
         for again in (
             reference for at, reference in enumerate(named) if reference.text in _texts(named[:at])
@@ -123,8 +123,8 @@ def _texts(references: Iterable[NamedReference]) -> set[str]:
     return {reference.text for reference in references}
 
 
-def _unknown(kind: str, reference: NamedReference, known: Iterable[str]) -> Diagnostic:
-    names = sorted(known)
+def _unknown(kind: str, reference: NamedReference, declared: Iterable[str]) -> Diagnostic:
+    names = sorted(declared)
     hint = did_you_mean(reference.text, names) or (
         f"declare it under {kind}s; there is {prose(names[:10], 'and')}"
         if names
@@ -220,10 +220,10 @@ def _acls(parts: TopologyParts) -> Iterable[Diagnostic]:
         if not {"cluster", "principal", "host", "prefixed", "whole_cluster"} <= acl.values.keys():
             continue
         odd: set[tuple[str, str]] = set()
-        for one in built(acl).acls():
-            rule = one.rule
-            known = OPERATIONS[rule.resource_type]
-            if rule.operation != "ALL" and rule.operation not in known:
+        for binding in built(acl).acls():
+            rule = binding.rule
+            operations = OPERATIONS[rule.resource_type]
+            if rule.operation != "ALL" and rule.operation not in operations:
                 odd.add((rule.resource_type, rule.operation))
             if rule in first:
                 what = f"the ACL {rule.cluster}.{rule.name} stands in two places, first at {first[rule]}"
@@ -343,9 +343,9 @@ def _policies(parts: TopologyParts) -> Iterable[Diagnostic]:
             yield error(f'nothing is known as "{subject}" that could be required', hint, source=place)
             continue
         try:
-            found = requirement(subject, text, place)
+            required = requirement(subject, text, place)
             if subject in SUBJECTS:
-                scalars.whole(found.value)
+                scalars.whole(required.value)
         except scalars.NotReadable as not_readable:
             what = f'"{subject}" is required to be "{text}": {not_readable.what}'
             yield error(what, not_readable.hint or 'write it as ">=3"', source=place)
@@ -355,7 +355,7 @@ def _policies(parts: TopologyParts) -> Iterable[Diagnostic]:
 
 def check_rules(rules: Iterable[ParsedRecord]) -> Iterable[Diagnostic]:
     """Yields an error for each rule of the wrong form. Its expression is compiled later."""
-    yield from _duplicates("rule", ((one.get("name"), one.place("name")) for one in rules))
+    yield from _duplicates("rule", ((rule.get("name"), rule.place("name")) for rule in rules))
     for rule in rules:
         if ("deny" in rule.places) == ("warn" in rule.places):
             what = f'the rule "{rule.get("name")}" needs one of deny and warn'

@@ -107,16 +107,16 @@ class Variables:
 
     def unused(self) -> list[Diagnostic]:
         """Returns a warning for each given variable that is neither declared nor used, so likely misspelt."""
-        known = self.declared | self.used
+        expected = self.declared | self.used
         return [
             warning(
                 f'the variable "{name}" is neither under vars nor used',
-                did_you_mean(name, known) or "remove it, or declare it under vars",
+                did_you_mean(name, expected) or "remove it, or declare it under vars",
                 source=key.source,
                 code="unused_variable",
             )
             for name, key in self.given.items()
-            if name not in known
+            if name not in expected
         ]
 
     def _scalar(self, node: Scalar) -> Node:
@@ -150,7 +150,7 @@ class Variables:
             self._characters.take(length)
         except BoundExceeded as wrong:
             return self._too_much(node, wrong)
-        return _scalar_of(NAME_ONLY.sub(lambda found: texts[found[1]], node.text), node)
+        return _scalar_of(NAME_ONLY.sub(lambda match: texts[match[1]], node.text), node)
 
     def _too_much(self, node: Scalar, wrong: BoundExceeded) -> Scalar:
         """Reports the first place that passes a bound, once. No later expression is computed."""
@@ -175,11 +175,13 @@ class Variables:
         if self._expressions is None:
             self._expressions = Expressions(self.values)
         self.used |= self._expressions.names(node.text)
-        one = ONE_EXPRESSION.fullmatch(node.text)
+        single = ONE_EXPRESSION.fullmatch(node.text)
         try:
             if node.text not in self._computed:
                 self._computed[node.text] = (
-                    self._expressions.value(one[1].strip()) if one else self._expressions.text(node.text)
+                    self._expressions.value(single[1].strip())
+                    if single
+                    else self._expressions.text(node.text)
                 )
             computed = self._computed[node.text]
             self._characters.take(len(computed) if isinstance(computed, str) else 0)
@@ -198,10 +200,10 @@ class Variables:
             return f"the expression has no value: {wrong.what}", "correct it, or the variables it uses"
         if wrong.unknown in self.declared:
             return f'the variable "{wrong.unknown}" has no value', "give it one under vars or with --var-file"
-        known = prose(sorted(self.values)[:10], "and") or "none"
+        names = prose(sorted(self.values)[:10], "and") or "none"
         hint = (
             did_you_mean(wrong.unknown, self.values)
-            or f"give it under vars or with --var-file; known: {known}"
+            or f"give it under vars or with --var-file; known: {names}"
         )
         return f'the variable "{wrong.unknown}" is not defined', hint
 

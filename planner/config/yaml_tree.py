@@ -340,11 +340,11 @@ class _Builder:
                     source=self._at(event.start_mark),
                 )
             )
-        known = self.anchors[event.anchor]
-        if known is None:
+        anchored = self.anchors[event.anchor]
+        if anchored is None:
             what = f'the alias "*{event.anchor}" stands inside its own anchor'
             raise Failure(error(what, "a topology can't contain itself", source=self._at(event.start_mark)))
-        node, weight = known
+        node, weight = anchored
         self._count(weight, event.start_mark)
         self._add(node)
 
@@ -405,13 +405,13 @@ class _Builder:
 
     def _merged(self, values: list[Node]) -> list[Mapping]:
         """Returns the maps behind `<<`. The earlier one wins; a key that is written out wins over them."""
-        found: list[Mapping] = []
+        maps: list[Mapping] = []
         for value in values:
-            for one in value.items if isinstance(value, Sequence) else (value,):
-                if isinstance(one, Mapping):
-                    self.count += len(one.pairs)
-                    found.append(one)
+            for item in value.items if isinstance(value, Sequence) else (value,):
+                if isinstance(item, Mapping):
+                    self.count += len(item.pairs)
+                    maps.append(item)
                 else:
                     what = '"<<" merges a map, or a list of maps'
-                    self.diagnostics.append(error(what, "give it an alias of a map", source=one.source))
-        return found
+                    self.diagnostics.append(error(what, "give it an alias of a map", source=item.source))
+        return maps

@@ -51,10 +51,10 @@ def _java_path(environ: Mapping[str, str]) -> Path:
                 f"JAVA_HOME is {home}, but there is no {java}", f"correct it, or {_HINT.split(' or ')[0]}"
             )
         return java
-    found = shutil.which("java", path=environ.get("PATH", ""))
-    if found is None:
+    on_path = shutil.which("java", path=environ.get("PATH", ""))
+    if on_path is None:
         raise LaunchError(f"Spark needs Java {OLDEST} or newer; no java was found on PATH", _HINT)
-    return Path(found)
+    return Path(on_path)
 
 
 def _version(java: Path) -> str:
@@ -182,7 +182,7 @@ def submission(
 
 def _variables(spec: JobSpec, folder: JobFolder, spark: Path) -> dict[str, str]:
     python = spec.launch.options.get("python", sys.executable)
-    found = {
+    environment = {
         "SPARK_HOME": str(spark),
         "PYSPARK_DRIVER_PYTHON": sys.executable,
         "PYSPARK_PYTHON": python,
@@ -190,8 +190,8 @@ def _variables(spec: JobSpec, folder: JobFolder, spark: Path) -> dict[str, str]:
         "SPARK_LOCAL_DIRS": str(folder.scratch),
     }
     if spec.launch.master.startswith("local"):
-        found |= {"SPARK_LOCAL_IP": "127.0.0.1", "SPARK_LOCAL_HOSTNAME": "127.0.0.1"}
-    return found
+        environment |= {"SPARK_LOCAL_IP": "127.0.0.1", "SPARK_LOCAL_HOSTNAME": "127.0.0.1"}
+    return environment
 
 
 def java_options(spec: JobSpec) -> tuple[str, ...]:
@@ -234,13 +234,13 @@ def _cluster_properties(spec: JobSpec) -> dict[str, str]:
     The executor's memory is used by Python, beside a small JVM.
     """
     options = spec.launch.options
-    found = {"spark.executor.cores": "1", "spark.executor.memory": HEAP, **heartbeats(spec.launch.conf)}
+    conf = {"spark.executor.cores": "1", "spark.executor.memory": HEAP, **heartbeats(spec.launch.conf)}
     if spec.slots:
-        found |= {"spark.cores.max": str(spec.slots), "spark.executor.instances": str(spec.slots)}
+        conf |= {"spark.cores.max": str(spec.slots), "spark.executor.instances": str(spec.slots)}
     if spec.launch.launcher == "yarn":
-        found["spark.executor.memoryOverhead"] = spec.launch.memory
+        conf["spark.executor.memoryOverhead"] = spec.launch.memory
     names = {"queue": "spark.yarn.queue", "archives": "spark.archives", "files": "spark.files"}
-    return found | {key: options[option] for option, key in names.items() if option in options}
+    return conf | {key: options[option] for option, key in names.items() if option in options}
 
 
 def heartbeats(conf: Mapping[str, str]) -> Mapping[str, str]:
@@ -262,8 +262,8 @@ def spark_home(environ: Mapping[str, str]) -> Path:
     if given:
         home = Path(given)
     else:
-        found = importlib.util.find_spec("pyspark")  # do not import it: that takes a second
-        places = found.submodule_search_locations if found is not None else None
+        package = importlib.util.find_spec("pyspark")  # do not import it: that takes a second
+        places = package.submodule_search_locations if package is not None else None
         if not places:
             raise LaunchError("the package pyspark holds no Spark", "install it again, or set SPARK_HOME")
         home = Path(places[0])
@@ -304,7 +304,7 @@ def _escaped(text: str, *, key: bool = False) -> str:
     special = {"\\": "\\\\", "\n": "\\n", "\r": "\\r", "\t": "\\t", "\f": "\\f"}
     if key:
         special |= {" ": "\\ ", "=": "\\=", ":": "\\:", "#": "\\#", "!": "\\!"}
-    done = "".join(special.get(one, one) for one in text)
+    done = "".join(special.get(sign, sign) for sign in text)
     if done.startswith(" "):
         done = "\\" + done
     pairs = done.encode("utf-16-be")
@@ -312,12 +312,12 @@ def _escaped(text: str, *, key: bool = False) -> str:
     return "".join(chr(unit) if unit < 0x7F else f"\\u{unit:04x}" for unit in units)
 
 
-def _check_options(options: Mapping[str, str], known: frozenset[str], launcher: str) -> None:
-    unknown = sorted(set(options) - known)
+def _check_options(options: Mapping[str, str], allowed: frozenset[str], launcher: str) -> None:
+    unknown = sorted(set(options) - allowed)
     if unknown:
         raise LaunchError(
             f"the launcher {launcher} has no option {', '.join(unknown)}",
-            f"it knows {', '.join(sorted(known))}",
+            f"it knows {', '.join(sorted(allowed))}",
         )
 
 

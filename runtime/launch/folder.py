@@ -197,10 +197,10 @@ def log_tail(path: Path, lines: int, start: int = 0) -> list[str]:
     text = _read_end(path, start)
     if text.count(b"\n") < lines and not start:
         text = _read_end(_rotated_path(path, 1), 0) + text
-    found = [
+    kept = [
         line[:_LINE_LENGTH].rstrip() for line in text.decode(errors="replace").splitlines() if line.strip()
     ]
-    return found[-lines:]
+    return kept[-lines:]
 
 
 def log_excerpt(path: Path, lines: int, start: int) -> list[str]:

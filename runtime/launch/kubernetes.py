@@ -59,15 +59,15 @@ class KubernetesLauncher:
 
     def launch(self, spec: JobSpec) -> LaunchHandle:
         text = manifest(spec)
-        found = self.find(spec.job)
-        if found.state in (LaunchState.RUNNING, LaunchState.RESTARTING) and found.handle is not None:
+        running = self.find(spec.job)
+        if running.state in (LaunchState.RUNNING, LaunchState.RESTARTING) and running.handle is not None:
             raise LaunchError(
-                f"the job {spec.job} runs already ({found.handle.where})",
+                f"the job {spec.job} runs already ({running.handle.where})",
                 "wait, if another apply is starting it; else end it with kubectl delete sparkapplication"
                 f" {name_of(spec.job)} --namespace {self._namespace()}",
             )
-        if found.state is LaunchState.UNKNOWN and found.handle is not None:
-            raise LaunchError(f"what the job {spec.job} does can't be told: {found.why}")
+        if running.state is LaunchState.UNKNOWN and running.handle is not None:
+            raise LaunchError(f"what the job {spec.job} does can't be told: {running.why}")
         self._kubectl("delete", "sparkapplication", name_of(spec.job), "--ignore-not-found")
         self._kubectl("apply", "-f", "-", text=text)
         return self._handle(spec.job)
@@ -126,8 +126,8 @@ class KubernetesLauncher:
         return done.stdout
 
 
-def _state(found: dict[str, Any], handle: LaunchHandle) -> tuple[LaunchState, LaunchHandle, str]:
-    reported = found.get("status", {}).get("applicationState", {})
+def _state(application: dict[str, Any], handle: LaunchHandle) -> tuple[LaunchState, LaunchHandle, str]:
+    reported = application.get("status", {}).get("applicationState", {})
     state, why = str(reported.get("state", "")), str(reported.get("errorMessage", ""))
     if state in _RUNNING:
         return LaunchState.RUNNING, handle, why

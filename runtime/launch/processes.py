@@ -65,13 +65,13 @@ def send(process: ProcessIdentity, number: signal.Signals) -> bool:
 
 def children(pid: int) -> list[int]:
     """Returns the pids of the direct children of all threads of a process."""
-    found: list[int] = []
+    children: list[int] = []
     try:
         for listed in (_PROC / str(pid) / "task").glob("*/children"):
-            found += map(int, listed.read_text().split())
+            children += map(int, listed.read_text().split())
     except OSError:
-        return found
-    return found
+        return children
+    return children
 
 
 def words(pid: int) -> list[str]:
@@ -85,9 +85,9 @@ def marked(mark: str) -> Iterator[ProcessIdentity]:
     """
     for entry in _PROC.iterdir():
         if entry.name.isdigit() and mark in _read_list(int(entry.name), "environ"):
-            found = identify(int(entry.name))
-            if found is not None:
-                yield found
+            process = identify(int(entry.name))
+            if process is not None:
+                yield process
 
 
 def sweep(mark: str, within_s: float = 10.0) -> bool:

@@ -133,13 +133,13 @@ def partition_samples(picture: JobSnapshot, page: MetricsSnapshot) -> list[Parti
     """Returns the present state of each partition of all flows."""
     slots = {view.slot: view for view in picture.status.slots}
     waiting = _without_slot(picture.status.slots)
-    found = []
+    samples = []
     for flow in picture.flows:
         for key in flow.partitions:
             seen = page.partitions.get(key)
-            found.append(PartitionSample(key, waiting if seen is None else state_now(seen, slots), seen))
-        found += [PartitionSample(key, PartitionState.PROMOTED, None) for key in flow.promoted]
-    return found
+            samples.append(PartitionSample(key, waiting if seen is None else state_now(seen, slots), seen))
+        samples += [PartitionSample(key, PartitionState.PROMOTED, None) for key in flow.promoted]
+    return samples
 
 
 def state_now(seen: ReportedPartition, slots: Mapping[int, SlotView]) -> PartitionState:
@@ -164,7 +164,7 @@ def _without_slot(slots: Iterable[SlotView]) -> PartitionState:
     return PartitionState.UNSCHEDULED if states == {"unscheduled"} else PartitionState.STARTING
 
 
-def lag_seconds(one: PartitionSample, now_ms: int) -> float | None:
+def lag_seconds(sample: PartitionSample, now_ms: int) -> float | None:
     """Returns a bound of the age of the oldest record that is not copied, in seconds; None before the first
     report.
 
@@ -172,20 +172,20 @@ def lag_seconds(one: PartitionSample, now_ms: int) -> float | None:
     copied record. It is taken at the moment of the report while the slot reports, and grows from then on when
     the slot does not.
     """
-    seen = one.seen
+    seen = sample.seen
     if seen is None:
         return None
     status = seen.status
-    fresh = one.state is status.state and now_ms - seen.at_ms < _OLD_REPORT_MS
-    if fresh and one.state is PartitionState.CAUGHT_UP and status.position >= status.source_end:
+    fresh = sample.state is status.state and now_ms - seen.at_ms < _OLD_REPORT_MS
+    if fresh and sample.state is PartitionState.CAUGHT_UP and status.position >= status.source_end:
         return 0.0
-    known = [moment for moment in (seen.caught_up_ms, status.last_timestamp) if moment > 0]
-    since = max(known, default=seen.first_ms)
+    moments = [moment for moment in (seen.caught_up_ms, status.last_timestamp) if moment > 0]
+    since = max(moments, default=seen.first_ms)
     return max((seen.at_ms if fresh else now_ms) - since, 0) / 1000
 
 
-def _lag(one: ReportedPartition) -> float | None:
-    status = one.status
+def _lag(report: ReportedPartition) -> float | None:
+    status = report.status
     if status.source_end < 0 or status.position < 0:
         return None
     return float(max(status.source_end - status.position, 0))
@@ -198,20 +198,20 @@ def _positive(value: int, scale: int = 1) -> float | None:
 
 _Value = Callable[[ReportedPartition], float | None]
 _SUMMED: tuple[tuple[MetricFamily, _Value], ...] = (
-    (RECORDS, lambda one: one.status.records),
-    (BYTES, lambda one: one.status.bytes),
-    (DROPPED, lambda one: one.status.dropped),
-    (QUARANTINED, lambda one: one.status.quarantined),
-    (TOMBSTONES, lambda one: one.status.tombstones),
-    (LOST, lambda one: one.status.lost),
-    (COMMITTED, lambda one: one.commits),
-    (ABORTED, lambda one: one.aborts),
+    (RECORDS, lambda report: report.status.records),
+    (BYTES, lambda report: report.status.bytes),
+    (DROPPED, lambda report: report.status.dropped),
+    (QUARANTINED, lambda report: report.status.quarantined),
+    (TOMBSTONES, lambda report: report.status.tombstones),
+    (LOST, lambda report: report.status.lost),
+    (COMMITTED, lambda report: report.commits),
+    (ABORTED, lambda report: report.aborts),
     (LAG, _lag),
-    (FOREIGN, lambda one: float(one.status.foreign_writes)),
+    (FOREIGN, lambda report: float(report.status.foreign_writes)),
 )
 _NEWEST: tuple[tuple[MetricFamily, _Value], ...] = (
-    (LAST_RECORD, lambda one: _positive(one.status.last_timestamp, 1000)),
-    (LAST_COMMIT, lambda one: _positive(one.status.last_commit_ms, 1000)),
+    (LAST_RECORD, lambda report: _positive(report.status.last_timestamp, 1000)),
+    (LAST_COMMIT, lambda report: _positive(report.status.last_commit_ms, 1000)),
 )
 
 
@@ -227,20 +227,22 @@ def partition_metrics(
         return key.flow, key.topic, "" if by_topic else str(key.partition)
 
     def values(value: _Value) -> Iterator[Sample]:
-        for one in partition_states:
-            found = None if one.seen is None else value(one.seen)
-            if found is not None:
-                yield labels(one.key), float(found)
+        for sample in partition_states:
+            number = None if sample.seen is None else value(sample.seen)
+            if number is not None:
+                yield labels(sample.key), float(number)
 
     for family, value in _SUMMED:
         yield family.of(merged(values(value), sum))
     for family, value in _NEWEST:
         yield family.of(merged(values(value), max))
     if not by_topic:
-        yield REPLICATED.of(values(lambda one: None if one.status.position < 0 else one.status.position))
-    lags = ((labels(one.key), lag_seconds(one, now_ms)) for one in partition_states)
+        yield REPLICATED.of(
+            values(lambda report: None if report.status.position < 0 else report.status.position)
+        )
+    lags = ((labels(sample.key), lag_seconds(sample, now_ms)) for sample in partition_states)
     yield LAG_SECONDS.of(merged(((at, lag) for at, lag in lags if lag is not None), max))
-    states = Counter((*labels(one.key), one.state.value) for one in partition_states)
+    states = Counter((*labels(sample.key), sample.state.value) for sample in partition_states)
     yield PARTITION_STATE.of((key, float(count)) for key, count in states.items())
 
 
@@ -337,7 +339,7 @@ def flow_metrics(
         ((flow.spec.name,), float(flow.spec.rate_limit)) for flow in flows if flow.spec.rate_limit is not None
     )
     yield TOPICS.of(((flow.spec.name,), float(flow.view.topics)) for flow in flows)
-    states = Counter((one.key.flow, one.state) for one in partition_states)
+    states = Counter((sample.key.flow, sample.state) for sample in partition_states)
     yield PARTITIONS.of(
         ((flow.spec.name, state.value), float(states[flow.spec.name, state]))
         for flow in flows
@@ -362,11 +364,11 @@ TOPIC_LATENCY = MetricFamily(
 )
 TOPIC_FAMILIES = (TOPIC_LATENCY,)
 _STATISTICS: Mapping[str, Callable[[TopicLatency], float]] = {
-    "min": lambda one: one.min_ms,
-    "avg": lambda one: one.average_ms,
-    "max": lambda one: one.max_ms,
-    "p50": lambda one: one.quantile(0.5),
-    "p99": lambda one: one.quantile(0.99),
+    "min": lambda latency: latency.min_ms,
+    "avg": lambda latency: latency.average_ms,
+    "max": lambda latency: latency.max_ms,
+    "p50": lambda latency: latency.quantile(0.5),
+    "p99": lambda latency: latency.quantile(0.99),
 }
 
 
@@ -376,12 +378,12 @@ def topic_metrics(picture: JobSnapshot) -> Iterator[Metric]:
     stats = [
         flow for slot, report in picture.reports.items() if slot in running for flow in report.status.flows
     ]
-    found = merged_by(((one.flow, latency.topic), latency) for one in stats for latency in one.latencies)
-    if len(found) > picture.spec.metrics_partitions:
-        found = merged_by(((flow, ""), latency) for (flow, _), latency in found.items())
+    merged = merged_by(((slot.flow, latency.topic), latency) for slot in stats for latency in slot.latencies)
+    if len(merged) > picture.spec.metrics_partitions:
+        merged = merged_by(((flow, ""), latency) for (flow, _), latency in merged.items())
     yield TOPIC_LATENCY.of(
         ((*key, name), value(latency) / 1000)
-        for key, latency in found.items()
+        for key, latency in merged.items()
         for name, value in _STATISTICS.items()
     )
 
@@ -426,22 +428,22 @@ def group_metrics(picture: JobSnapshot, now_s: float) -> Iterator[Metric]:
     `metrics_partitions`.
     """
 
-    def pending_s(one: GroupSnapshot) -> float:
-        return max(now_s - one.pending_since, 0.0) if one.pending_since is not None else 0.0
+    def pending_s(group: GroupSnapshot) -> float:
+        return max(now_s - group.pending_since, 0.0) if group.pending_since is not None else 0.0
 
     by_flow = len(picture.groups) > picture.spec.metrics_partitions
     values: tuple[tuple[MetricFamily, Callable[[GroupSnapshot], float | None], Merge], ...] = (
-        (TRANSLATED, lambda one: one.translated, sum),
-        (CLAMPED, lambda one: one.clamped, sum),
-        (REFUSED, lambda one: one.refused, sum),
-        (PENDING, lambda one: one.pending, sum),
+        (TRANSLATED, lambda group: group.translated, sum),
+        (CLAMPED, lambda group: group.clamped, sum),
+        (REFUSED, lambda group: group.refused, sum),
+        (PENDING, lambda group: group.pending, sum),
         (PENDING_SECONDS, pending_s, max),
-        (LATENCY, lambda one: one.latency_s, max),
+        (LATENCY, lambda group: group.latency_s, max),
     )
     for family, value, merge in values:
         samples = (
-            ((one.flow, "" if by_flow else one.group), float(found))
-            for one in picture.groups
-            if (found := value(one)) is not None
+            ((group.flow, "" if by_flow else group.group), float(number))
+            for group in picture.groups
+            if (number := value(group)) is not None
         )
         yield family.of(merged(samples, merge))

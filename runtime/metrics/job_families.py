@@ -148,20 +148,20 @@ def job_metrics(picture: JobSnapshot, now: float) -> Iterator[Metric]:
             )
         ]
     )
-    yield STATE.of(((one,), float(status.state == one)) for one in get_args(JobState))
+    yield STATE.of(((state,), float(status.state == state)) for state in get_args(JobState))
     yield STARTED.of([((), status.started_ms / 1000)])
     yield HEARTBEAT.of([((), age)])
     yield TROUBLE.of([((), float(bool(status.trouble)))])
     states = Counter(view.state for view in status.slots)
-    yield SLOTS.of(((one,), float(states[one])) for one in get_args(SlotState))
+    yield SLOTS.of(((state,), float(states[state])) for state in get_args(SlotState))
 
 
 def cluster_metrics(picture: JobSnapshot) -> Iterator[Metric]:
     """Yields the metrics of the clusters that the job lists."""
     clusters = picture.clusters.items()
-    yield PARTITIONS.of(((name,), float(one.partitions)) for name, one in clusters)
-    yield UNDER_REPLICATED.of(((name,), float(one.under_replicated)) for name, one in clusters)
-    yield WITHOUT_LEADER.of(((name,), float(one.without_leader)) for name, one in clusters)
+    yield PARTITIONS.of(((name,), float(cluster.partitions)) for name, cluster in clusters)
+    yield UNDER_REPLICATED.of(((name,), float(cluster.under_replicated)) for name, cluster in clusters)
+    yield WITHOUT_LEADER.of(((name,), float(cluster.without_leader)) for name, cluster in clusters)
 
 
 _BOUNDS_S = [bound / 1000 for bound in LATENCY_BOUNDS_MS]
@@ -276,15 +276,15 @@ def slot_metrics(picture: JobSnapshot, page: MetricsSnapshot, now_ms: int) -> It
     yield RESTARTS.of(((str(view.slot),), float(max(view.attempts - 1, 0))) for view in views)
     yield SLOT_PARTITIONS.of(((str(view.slot),), float(view.partitions)) for view in views)
     statuses = [(str(slot), report.status) for slot, report in reports.items()]
-    yield REPORT.of(((slot,), max(now_ms - one.at_ms, 0) / 1000) for slot, one in statuses)
+    yield REPORT.of(((slot,), max(now_ms - status.at_ms, 0) / 1000) for slot, status in statuses)
     running = {str(view.slot) for view in views if view.state == "running"}
-    yield RSS.of(((slot,), float(one.rss_bytes)) for slot, one in statuses if slot in running)
-    yield BUFFERED.of(((slot,), float(one.buffered_bytes)) for slot, one in statuses if slot in running)
+    yield RSS.of(((slot,), float(status.rss_bytes)) for slot, status in statuses if slot in running)
+    yield BUFFERED.of(((slot,), float(status.buffered_bytes)) for slot, status in statuses if slot in running)
     yield LAG.of(_lags(picture))
     yield STUCK.of(
         ((slot, stats.flow), float(len(stats.stuck_lanes)))
-        for slot, one in statuses
-        for stats in one.flows
+        for slot, status in statuses
+        for stats in status.flows
         if slot in running
     )
     for family, count in _COUNTED:
@@ -309,8 +309,8 @@ def _lags(picture: JobSnapshot) -> Iterator[Sample]:
         if slot not in running:
             continue
         lags: Counter[str] = Counter()
-        for one in report.status.partitions:
-            known = one.source_end >= 0 and one.position >= 0
-            lags[one.flow] += max(one.source_end - one.position, 0) if known else 0
+        for partition in report.status.partitions:
+            measured = partition.source_end >= 0 and partition.position >= 0
+            lags[partition.flow] += max(partition.source_end - partition.position, 0) if measured else 0
         for flow, lag in lags.items():
             yield (str(slot), flow), float(lag)

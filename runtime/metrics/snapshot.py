@@ -96,22 +96,22 @@ def unready(picture: JobSnapshot | None, now: float) -> list[str]:
     """
     if picture is None:
         return ["the job is starting"]
-    found = []
+    problems = []
     age = heartbeat_age_s(picture, now)
     status = picture.status
     if age > HEARTBEAT_OLD_S:
         problem = "no heartbeat yet" if age == float("inf") else f"the last heartbeat is {age:.0f} s old"
-        found.append(f"{problem}: {status.trouble}" if status.trouble else problem)
+        problems.append(f"{problem}: {status.trouble}" if status.trouble else problem)
     if status.state != "running":
-        found.append(f"the job is {status.state}")
-    if found:
-        return found
+        problems.append(f"the job is {status.state}")
+    if problems:
+        return problems
     running = {view.slot: view.attempts for view in status.slots if view.state == "running"}
     held = {
-        (one.flow, one.topic, one.partition)
+        (partition.flow, partition.topic, partition.partition)
         for slot, report in picture.reports.items()
         if running.get(slot) == report.attempt
-        for one in report.status.partitions
+        for partition in report.status.partitions
     }
     return [why for flow in picture.flows if (why := _waiting_reason(flow, held))]
 
@@ -163,7 +163,9 @@ class CumulativeCounter(Struct):
         """Returns the sums over all starts."""
         if not self.now:
             return self.ended
-        return [one + more for one, more in zip(self.ended or [0.0] * len(self.now), self.now, strict=True)]
+        return [
+            ended + more for ended, more in zip(self.ended or [0.0] * len(self.now), self.now, strict=True)
+        ]
 
 
 class FlowCounts(Struct, frozen=True):
@@ -255,7 +257,7 @@ class SlotMetrics:
         """Adds one report of a slot."""
         with self._lock:
             self._take_flows(report)
-            held = {self._take_partition(report, one) for one in report.status.partitions}
+            held = {self._take_partition(report, partition) for partition in report.status.partitions}
             slot = report.status.slot
             for gone in self._held.get(slot, set()) - held:
                 partition = self._partitions.get(gone)

@@ -107,8 +107,8 @@ class SupervisedLauncher:
         except OSError as error:
             raise LaunchError(f"{folder.lock} can't be locked: {error.strerror or error}") from error
         if lock is None:
-            found = self.find(folder.job)
-            where = f" ({found.handle.where})" if found.handle is not None else ""
+            running = self.find(folder.job)
+            where = f" ({running.handle.where})" if running.handle is not None else ""
             raise LaunchError(
                 f"the job {folder.job} runs already{where}",
                 "wait, if another apply is starting it; else kill that process: the job stops gracefully",
