@@ -81,17 +81,17 @@ class StandbyWatch:
         self._read_at = None
         self._claims.clear()
 
-    def take_standby(self, found: StandbyStatus, offset: int, now: float) -> None:
+    def take_standby(self, status: StandbyStatus, offset: int, now: float) -> None:
         """Takes the report of a standby that was read at `offset`."""
-        if found.standby == self._standby:
+        if status.standby == self._standby:
             return
-        if found.state != "taking_over":
-            self._claims.pop(found.standby, None)
+        if status.state != "taking_over":
+            self._claims.pop(status.standby, None)
             return
-        claimed = found.claim if found.claim >= 0 else offset
-        known = self._claims.get(found.standby)
-        if known is None or known.offset != claimed:
-            self._claims[found.standby] = _Claim(claimed, now)
+        claimed = status.claim if status.claim >= 0 else offset
+        claim = self._claims.get(status.standby)
+        if claim is None or claim.offset != claimed:
+            self._claims[status.standby] = _Claim(claimed, now)
 
     def take_end(self, standby: str) -> None:
         """Takes the tombstone of a standby that ended."""
@@ -115,7 +115,7 @@ class StandbyWatch:
 
     def claimed_by_other(self, now: float) -> str:
         """Returns a standby whose claim is still respected, or an empty text."""
-        held = (standby for standby, one in self._claims.items() if now - one.read_at < CLAIM_S)
+        held = (standby for standby, claim in self._claims.items() if now - claim.read_at < CLAIM_S)
         return next(held, "")
 
     def may_claim(self, now: float) -> bool:
@@ -127,8 +127,8 @@ class StandbyWatch:
 
         It is asked after the topic was read to the claim or further: all readers see the same order.
         """
-        before = (one for one in self._claims.values() if one.offset < offset)
-        return self.silent and not any(now - one.read_at < CLAIM_S for one in before)
+        before = (claim for claim in self._claims.values() if claim.offset < offset)
+        return self.silent and not any(now - claim.read_at < CLAIM_S for claim in before)
 
 
 EVERY_S = 1.0
@@ -168,13 +168,13 @@ class Standby:
 
     def __init__(
         self,
-        asked: StandbyJob,
+        standby_job: StandbyJob,
         launcher: SupervisedLauncher | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._asked = asked
-        self._folder = JobFolder(asked.home, asked.job)
-        self._launcher = launcher if launcher is not None else SupervisedLauncher(asked.home)
+        self._asked = standby_job
+        self._folder = JobFolder(standby_job.home, standby_job.job)
+        self._launcher = launcher if launcher is not None else SupervisedLauncher(standby_job.home)
         self._clock = clock
         self._cluster: KafkaCluster | None = None
         self._scan: InternalTopicScan | None = None
@@ -322,8 +322,8 @@ class Standby:
 
     def _runs_here(self) -> bool:
         """Returns whether a supervisor of this machine looks after the job."""
-        found = self._launcher.find(self._asked.job).state
-        return found in (LaunchState.RUNNING, LaunchState.RESTARTING)
+        state = self._launcher.find(self._asked.job).state
+        return state in (LaunchState.RUNNING, LaunchState.RESTARTING)
 
     async def _take_over(self, cluster: KafkaCluster) -> None:
         """Claims the job, and starts it here if no other standby claimed it before."""

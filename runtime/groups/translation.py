@@ -106,25 +106,25 @@ class Checkpoints:
         if older is not None:
             self._leave(_place(key, older), key)
         try:
-            found = group_records.decode_checkpoint(value) if value is not None else None
+            checkpoint = group_records.decode_checkpoint(value) if value is not None else None
         except UnreadableCheckpoint:
             return
-        if found is not None:
-            mine[key] = found
-            place = _place(key, found)
+        if checkpoint is not None:
+            mine[key] = checkpoint
+            place = _place(key, checkpoint)
             self._by_place[place] = (*self._by_place.get(place, ()), key)
 
     def _leave(self, place: Place, key: CheckpointKey) -> None:
         """Removes a key from a place, and the place where no key is left."""
-        left = tuple(one for one in self._by_place[place] if one != key)
+        left = tuple(other for other in self._by_place[place] if other != key)
         if left:
             self._by_place[place] = left
         else:
             del self._by_place[place]
 
 
-def _place(key: CheckpointKey, found: Checkpoint) -> Place:
-    return key.group, found.destination_topic, key.partition
+def _place(key: CheckpointKey, checkpoint: Checkpoint) -> Place:
+    return key.group, checkpoint.destination_topic, key.partition
 
 
 NO_PROGRESS = "nothing of this partition was copied yet"
@@ -149,12 +149,14 @@ class Translator:
     async def refresh(self, topics: Iterable[str]) -> None:
         """Reads the maps that the translation of these topics needs. Raises WireError."""
         origins = {origin for topic in topics for origin in self.origins(topic)}
-        own = self._route.route.name
+        flow_name = self._route.route.name
         await self._destination_maps.refresh(
-            dict.fromkeys([own, *(one.destination_flow for one in origins if one.destination_flow)])
+            dict.fromkeys(
+                [flow_name, *(origin.destination_flow for origin in origins if origin.destination_flow)]
+            )
         )
         if self._source_maps is not None:
-            await self._source_maps.refresh(dict.fromkeys(one.flow for one in origins))
+            await self._source_maps.refresh(dict.fromkeys(origin.flow for origin in origins))
 
     def progress(self, topic: str, partition: int) -> Progress | None:
         """Returns the flow's committed progress of a partition."""
@@ -180,9 +182,9 @@ class Translator:
         origins = self.origins(topic)
         if not origins:
             return None
-        if any(self._sealing(one, partition) for one in origins):
+        if any(self._sealing(origin, partition) for origin in origins):
             return PendingTranslation(SEALING)
-        return min(self._not_read(one, partition, committed) for one in origins)
+        return min(self._not_read(origin, partition, committed) for origin in origins)
 
     def origins(self, topic: str) -> tuple[SourceTopicWriter, ...]:
         """Returns the other clusters from which records of the topic come."""
@@ -245,8 +247,8 @@ class ClusterRecords:
     async def maps(self) -> OffsetMaps | None:
         """Returns the offset maps, or None where no job ever copied into the cluster. Raises WireError."""
         if self._maps is None:
-            found = await offset_maps_at(self.cluster)
-            self._maps = self._maps or found  # another flow may have opened them meanwhile
+            maps = await offset_maps_at(self.cluster)
+            self._maps = self._maps or maps  # another flow may have opened them meanwhile
         return self._maps
 
 
@@ -258,10 +260,10 @@ class RecordsByCluster:
 
     def of(self, name: str, cluster: KafkaCluster) -> ClusterRecords:
         """Returns the records of a cluster; they are read anew when the cluster was opened again."""
-        found = self._by_name.get(name)
-        if found is None or found.cluster is not cluster:
-            found = self._by_name[name] = ClusterRecords(cluster)
-        return found
+        records = self._by_name.get(name)
+        if records is None or records.cluster is not cluster:
+            records = self._by_name[name] = ClusterRecords(cluster)
+        return records
 
 
 class GroupOffsetSides:
@@ -322,8 +324,8 @@ class GroupOffsetSides:
 
     def wrote(self, group: str, at: TopicPartition) -> frozenset[int]:
         """Returns the offsets that this product may have committed at the destination, by any flow."""
-        found = self._destination_checkpoints.at(group, *at)
-        return frozenset(offset for checkpoint in found for offset in checkpoint.ours)
+        checkpoints = self._destination_checkpoints.at(group, *at)
+        return frozenset(offset for checkpoint in checkpoints for offset in checkpoint.ours)
 
     def is_ours(self, item: GroupPartition, committed: int) -> bool:
         """Returns whether another flow of this product committed the offset at the source."""
@@ -337,10 +339,10 @@ class GroupOffsetSides:
         between may hold records of the others.
         """
         assert self._translator is not None
-        own = self._translator.map(item.topic, item.partition)
-        if own is None or self.merged(item.topic):
+        offset_map = self._translator.map(item.topic, item.partition)
+        if offset_map is None or self.merged(item.topic):
             return False
-        return own.destination_behind(committed) <= first <= end
+        return offset_map.destination_behind(committed) <= first <= end
 
     def merged(self, topic: str) -> bool:
         """Returns whether the topic's records at the source came from several clusters."""
@@ -357,47 +359,51 @@ class GroupOffsetSides:
         if self.source is not None:
             source_topics = await self._topics(self.source, {item.topic for item in offsets})
         progress = {item: self._translator.progress(item.topic, item.partition) for item in offsets}
-        names = {one.destination_topic for one in progress.values() if one is not None}
+        names = {followed.destination_topic for followed in progress.values() if followed is not None}
         destination_topics = await self._topics(self.destination, names)
-        found: dict[GroupPartition, PlacedOffset] = {}
+        positions: dict[GroupPartition, PlacedOffset] = {}
         for item, committed in offsets.items():
-            known = progress[item]
-            at = TopicPartition(known.destination_topic if known is not None else "", item.partition)
+            followed = progress[item]
+            at = TopicPartition(followed.destination_topic if followed is not None else "", item.partition)
             position: Position
             if (
-                known is not None
+                followed is not None
                 and source_topics is not None
-                and not _same(source_topics.get(item.topic), known.source_topic_id)
+                and not _same(source_topics.get(item.topic), followed.source_topic_id)
             ):
                 position = PendingTranslation(RECREATED_THERE)
-            elif known is not None and not _same(
-                destination_topics.get(at.topic), known.destination_topic_id
+            elif followed is not None and not _same(
+                destination_topics.get(at.topic), followed.destination_topic_id
             ):
                 position = PendingTranslation(RECREATED_HERE)
             else:
                 position = self._translator.position(item.topic, item.partition, committed)
-            found[item] = PlacedOffset(at, position)
-        found |= await self._by_time(found, offsets)
+            positions[item] = PlacedOffset(at, position)
+        positions |= await self._by_time(positions, offsets)
         return await self._clamp(
-            {item: self._merged(item, one, offsets[item]) for item, one in found.items()}
+            {item: self._merged(item, placed, offsets[item]) for item, placed in positions.items()}
         )
 
     async def _by_time(
-        self, found: Mapping[GroupPartition, PlacedOffset], offsets: Mapping[GroupPartition, int]
+        self, positions: Mapping[GroupPartition, PlacedOffset], offsets: Mapping[GroupPartition, int]
     ) -> dict[GroupPartition, PlacedOffset]:
         """Returns the positions of offsets below the map, by record timestamp. Raises WireError."""
         times = self.times
-        below = {item: one for item, one in found.items() if isinstance(one.position, UntranslatableOffset)}
+        below = {
+            item: placed
+            for item, placed in positions.items()
+            if isinstance(placed.position, UntranslatableOffset)
+        }
         if times is None or not below:
             return {}
         assert self._translator is not None
         await times.read_from_source({item: offsets[item] for item in below})
-        places = await times.places({item: (one.at, offsets[item]) for item, one in below.items()})
+        places = await times.places({item: (placed.at, offsets[item]) for item, placed in below.items()})
         timed = {}
         for item, first in places.items():
-            own = self._translator.map(item.topic, item.partition)
-            if own is not None:
-                timed[item] = replace(below[item], position=by_time(first, own.destination_low))
+            offset_map = self._translator.map(item.topic, item.partition)
+            if offset_map is not None:
+                timed[item] = replace(below[item], position=by_time(first, offset_map.destination_low))
         return timed
 
     def _merged(self, item: GroupPartition, placed: PlacedOffset, committed: int) -> PlacedOffset:
@@ -436,20 +442,20 @@ class GroupOffsetSides:
         return await cluster.topics(names, fresh=True) if names else {}
 
     async def _clamp(
-        self, found: Mapping[GroupPartition, PlacedOffset]
+        self, positions: Mapping[GroupPartition, PlacedOffset]
     ) -> dict[GroupPartition, PlacedOffset]:
         """Returns the positions raised to the destination's log start where they are below it."""
-        wanted = {one.at for one in found.values() if one.at.topic}
+        wanted = {placed.at for placed in positions.values() if placed.at.topic}
         starts = await list_offsets(self.destination, dict.fromkeys(wanted, EARLIEST)) if wanted else {}
         return {
-            item: replace(one, position=_clamped(one.position, starts.get(one.at)))
-            for item, one in found.items()
+            item: replace(placed, position=_clamped(placed.position, starts.get(placed.at)))
+            for item, placed in positions.items()
         }
 
 
-def _same(topic: TopicMetadata | None, known: bytes) -> bool:
+def _same(topic: TopicMetadata | None, topic_id: bytes) -> bool:
     """Returns whether a topic exists and still has the known id."""
-    return topic is not None and topic.error is ErrorCode.NONE and not is_other_topic(known, topic.id)
+    return topic is not None and topic.error is ErrorCode.NONE and not is_other_topic(topic_id, topic.id)
 
 
 def _clamped(position: Position, start: ListedOffset | ErrorCode | None) -> Position:

@@ -1,4 +1,4 @@
-"""This module prepares spark-submit: its Java, command line and settings, and the zip of sources for workers.
+"""Prepares spark-submit: its Java, command line and settings, and the zip of sources for workers.
 
 Settings go into a file that only its owner can read, not on the command line, which every user of the machine
 can read. A Spark application that is no job runs to its end in the foreground, and its output is passed on
