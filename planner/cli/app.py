@@ -5,6 +5,7 @@ import importlib
 import os
 import sys
 from collections.abc import Sequence
+from keyword import iskeyword
 from pathlib import Path
 from typing import NamedTuple
 
@@ -27,50 +28,56 @@ class CommandEntry(NamedTuple):
 # line in the help.
 GROUPS: dict[str, dict[str, CommandEntry]] = {
     "Plan and apply": {
-        "plan": CommandEntry("plan", "Show what must change for the clusters to match the topology."),
-        "apply": CommandEntry("apply", "Make the clusters match the topology, or execute a saved plan."),
-        "validate": CommandEntry("validate", "Check a topology offline: no cluster, no credentials needed."),
+        "plan": CommandEntry("plans", "Show what must change for the clusters to match the topology."),
+        "apply": CommandEntry("plans", "Make the clusters match the topology, or execute a saved plan."),
+        "validate": CommandEntry("plans", "Check a topology offline: no cluster, no credentials needed."),
         "init": CommandEntry("init", "Write a topology: of your clusters, or a commented starter."),
-        "fmt": CommandEntry("fmt", "Rewrite a topology's files in one order and style."),
+        "fmt": CommandEntry("plans", "Rewrite a topology's files in one order and style."),
         "import": CommandEntry("import_", "Write live clusters, MirrorMaker 2 or Replicator as a topology."),
-        "drift": CommandEntry("drift", "Show what changed outside the topology since it was applied."),
-        "show": CommandEntry("show", "Show a saved plan again."),
-        "destroy": CommandEntry("destroy", "Stop the jobs, and delete what has on_remove: delete."),
+        "drift": CommandEntry("plans", "Show what changed outside the topology since it was applied."),
+        "show": CommandEntry("plans", "Show a saved plan again."),
+        "destroy": CommandEntry("plans", "Stop the jobs, and delete what has on_remove: delete."),
     },
     "Operate": {
         "status": CommandEntry("status", "Show jobs, flows, lag, rates and latency of what runs."),
-        "ui": CommandEntry("ui", "Serve live pages for a browser: is it safe to fail over?"),
-        "pause": CommandEntry("pause", "Stop copying a flow; resume continues at the same offsets."),
-        "resume": CommandEntry("resume", "Continue a paused flow, or one that stopped over lost records."),
-        "history": CommandEntry("history", "Show who applied what, when, and how it ended."),
-        "standby": CommandEntry("standby", "Take a job over on this machine when its own machine is lost."),
+        "ui": CommandEntry("operation", "Serve live pages for a browser: is it safe to fail over?"),
+        "pause": CommandEntry("operation", "Stop copying a flow; resume continues at the same offsets."),
+        "resume": CommandEntry("operation", "Continue a paused flow, or one that stopped over lost records."),
+        "history": CommandEntry("operation", "Show who applied what, when, and how it ended."),
+        "standby": CommandEntry("operation", "Take a job over on this machine when its own machine is lost."),
     },
     "Disaster recovery": {
         "failover": CommandEntry(
-            "failover", "End the flows of a lost cluster and move their consumer groups."
+            "recovery", "End the flows of a lost cluster and move their consumer groups."
         ),
         "failback": CommandEntry(
-            "failback", "Copy back what was written after a failover, then switch back."
+            "recovery", "Copy back what was written after a failover, then switch back."
         ),
-        "promote": CommandEntry("promote", "Copy the rest, stop a flow, and make its destination writable."),
+        "promote": CommandEntry("recovery", "Copy the rest, stop a flow, and make its destination writable."),
         "drill": CommandEntry("drill", "Rehearse the loss of each cluster, and report RTO and RPO."),
-        "salvage": CommandEntry("salvage", "List, export or replay records that never left the old primary."),
-        "restore": CommandEntry("restore", "Restore a backup into a cluster, with consumer group offsets."),
+        "salvage": CommandEntry(
+            "recovery", "List, export or replay records that never left the old primary."
+        ),
+        "restore": CommandEntry("recovery", "Restore a backup into a cluster, with consumer group offsets."),
     },
     "Inspect": {
-        "verify": CommandEntry("verify", "Compare both sides of a flow record by record, on Spark."),
-        "read": CommandEntry("read", "Show records with their provenance, or the topics of a cluster."),
-        "offsets": CommandEntry("offsets", "Show a consumer group's offsets at both sides of a flow."),
-        "locate": CommandEntry("locate", "Find a record of one side of a flow at the other side."),
-        "clients": CommandEntry("clients", "Show which clients write each topic, and which groups read it."),
-        "try": CommandEntry("try_", "Show what a flow's transform makes of records; write nothing."),
-        "doctor": CommandEntry("doctor", "Show what a live cluster can do: versions, rights, round trip."),
+        "verify": CommandEntry("inspection", "Compare both sides of a flow record by record, on Spark."),
+        "read": CommandEntry("inspection", "Show records with their provenance, or the topics of a cluster."),
+        "offsets": CommandEntry("inspection", "Show a consumer group's offsets at both sides of a flow."),
+        "locate": CommandEntry("inspection", "Find a record of one side of a flow at the other side."),
+        "clients": CommandEntry(
+            "inspection", "Show which clients write each topic, and which groups read it."
+        ),
+        "try": CommandEntry("inspection", "Show what a flow's transform makes of records; write nothing."),
+        "doctor": CommandEntry(
+            "inspection", "Show what a live cluster can do: versions, rights, round trip."
+        ),
     },
     "Tools": {
-        "explain": CommandEntry("explain", "Explain a key of the topology: type, default, example."),
+        "explain": CommandEntry("tools", "Explain a key of the topology: type, default, example."),
         "lab": CommandEntry("lab", "Run real Kafka clusters on this machine, to try things."),
-        "schema": CommandEntry("schema", "Print the JSON Schema of the topology, for editors."),
-        "completion": CommandEntry("completion", "Print a completion script for bash, zsh or fish."),
+        "schema": CommandEntry("tools", "Print the JSON Schema of the topology, for editors."),
+        "completion": CommandEntry("tools", "Print a completion script for bash, zsh or fish."),
     },
 }
 COMMANDS: dict[str, CommandEntry] = {
@@ -88,7 +95,8 @@ class LazyGroup(click.Group):
         entry = COMMANDS.get(cmd_name)
         if entry is None:
             return None
-        loaded = importlib.import_module(f"planner.cli.{entry.module}").command
+        module = importlib.import_module(f"planner.cli.{entry.module}")
+        loaded = getattr(module, f"{cmd_name}_" if iskeyword(cmd_name) else cmd_name)
         assert isinstance(loaded, click.Command)
         return loaded
 

@@ -7,14 +7,14 @@ import os
 import shutil
 import sys
 import threading
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from itertools import accumulate
 
 from rich.console import Console, ConsoleOptions, RenderableType
 from rich.progress import BarColumn, Progress, ProgressColumn, Task, TaskID, TextColumn, TimeElapsedColumn
 from rich.segment import Segment
-from rich.table import Column
+from rich.table import Column, Table
 from rich.text import Span, Text
 
 from planner.cli.output import reader_is_gone, unguarded
@@ -65,6 +65,16 @@ def print_lines(lines: Callable[[int | None], Iterable[Text]]) -> None:
         printer.file.flush()
     except BrokenPipeError:
         reader_is_gone()
+
+
+def print_table(heading: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
+    """Prints a table. The terminal wraps a row that is too wide: an id that is cut can't be copied."""
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for name in heading:
+        table.add_column(name, no_wrap=True)
+    for row in rows:
+        table.add_row(*map(Text, row))
+    console(max(terminal_width() or 0, 160)).print(table, soft_wrap=True)
 
 
 def on_one_line(line: Text) -> Text:

@@ -77,7 +77,7 @@ FILE = click.Path(path_type=Path, dir_okay=False)
     help="Run nothing: check the signature of a stored report.",
 )
 @json_option
-def command(
+def drill(
     path: Path,
     var_files: tuple[Path, ...],
     max_rto: int | None,

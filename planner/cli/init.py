@@ -1,34 +1,33 @@
 """`repl init`: writes a topology to start with, of live clusters where there is a terminal to ask on."""
 
-from __future__ import annotations
-
 import re
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Annotated, TypeVar
 
 import click
 
-from planner.cli.options import json_option, timeout_option
-from planner.cli.output import emit, show
+from planner.cli.command import Output, command
+from planner.cli.output import show
 from planner.model.diagnostic import ExitCode, Failure, error
+from planner.workflows.options import Argument, Option, Timeout
 
 if TYPE_CHECKING:
     from planner.model.observed import ObservedCluster
     from planner.model.topology import Cluster
 
-FORMAT_VERSION = 1
 _SHOWN = 5
 Answer = TypeVar("Answer")
 
 
-@click.command()
-@click.argument("place", type=click.Path(path_type=Path), default=Path(), metavar="[PATH]")
-@click.option("--no-input", is_flag=True, help="Ask nothing: write the commented starter.")
-@timeout_option
-@json_option
-def command(place: Path, no_input: bool, timeout: int, as_json: bool) -> int:
+@command
+def init(
+    output: Output,
+    place: Annotated[Path, Argument(metavar="[PATH]")] = Path(),
+    no_input: Annotated[bool, Option("--no-input", "Ask nothing: write the commented starter.")] = False,
+    timeout_ms: Timeout = 10_000,
+) -> int:
     """Write a new topology, and the JSON Schema by which an editor completes it; it overwrites nothing.
 
     PATH is a folder (default: the current one), or a file whose name ends with .yaml or .yml. On a terminal
@@ -39,11 +38,11 @@ def command(place: Path, no_input: bool, timeout: int, as_json: bool) -> int:
     from planner.workflows.topology import new_file_of, write_new
 
     file = new_file_of(place)
-    asks = not (no_input or as_json) and sys.stdin.isatty() and sys.stdout.isatty()
-    text = _of_clusters(file, timeout) if asks else None
+    asks = not (no_input or output.as_json) and sys.stdin.isatty() and sys.stdout.isatty()
+    text = _of_clusters(file, timeout_ms) if asks else None
     written = write_new(file, text or starter())
-    if as_json:
-        emit({"format_version": FORMAT_VERSION, "files": [str(one) for one in written]})
+    if output.as_json:
+        output.emit({"files": [str(one) for one in written]})
         return ExitCode.DONE
     where = "" if place == Path() else f" {place}"
     beside = " and ".join(str(one) for one in written)
@@ -92,8 +91,8 @@ def _of_clusters(file: Path, timeout_ms: int) -> str | None:
 
 
 def _cluster(
-    declared: dict[str, Cluster], found: Sequence[ObservedCluster], timeout_ms: int
-) -> tuple[Cluster, ObservedCluster] | None:
+    declared: "dict[str, Cluster]", found: "Sequence[ObservedCluster]", timeout_ms: int
+) -> "tuple[Cluster, ObservedCluster] | None":
     """Asks for one cluster until it can be read; None for an empty answer."""
     from planner.cli.view import TerminalView
     from planner.graph.messages import few

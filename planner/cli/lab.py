@@ -3,107 +3,49 @@
 import subprocess
 from dataclasses import asdict
 from pathlib import Path
+from typing import Annotated
 
 import click
 
+from planner.cli.command import FORMAT_VERSION, command
 from planner.cli.output import emit
+from planner.workflows.options import Argument, Option
+from planner.workflows.requests import LabChoices
 
-FORMAT_VERSION = 1  # of what `repl lab load --json` prints
-
-home_option = click.option(
-    "--home",
-    type=click.Path(file_okay=True, path_type=Path),
-    default=".lab",
-    envvar="REPL_LAB_HOME",
-    show_default=True,
-    show_envvar=True,
-    help="The folder the lab lives in.",
-)
-json_option = click.option("--json", "as_json", is_flag=True, help="Print the lab's status as JSON.")
-address_argument = click.argument("cluster", metavar="CLUSTER[:BROKER]")
+Home = Annotated[Path, Option("--home", "The folder the lab lives in.", variable="REPL_LAB_HOME")]
+StatusAsJson = Annotated[bool, Option("--json", "Print the lab's status as JSON.")]
+Broker = Annotated[str, Argument(metavar="CLUSTER[:BROKER]")]
+HOME = Path(".lab")
 
 
 @click.group()
-def command() -> None:
+def lab() -> None:
     """Run real Kafka clusters on this machine, for trials and tests."""
 
 
-@command.command()
-@click.option(
-    "--clusters", metavar="NAMES", help="Their names, with commas.  [default: those there are, else dc1,dc2]"
-)
-@click.option("--brokers", type=click.IntRange(1, 9), help="Brokers of each cluster.  [default: 1]")
-@click.option(
-    "--security",
-    type=click.Choice(["plain", "sasl", "tls", "sasl-tls", "server-tls"]),
-    help="sasl: users and ACLs; tls: both sides show certificates; sasl-tls: sasl over TLS; server-tls: only "
-    "brokers show certificates.  [default: plain]",
-)
-@click.option(
-    "--mechanism",
-    type=click.Choice(["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"]),
-    help="How users log in with sasl and sasl-tls.  [default: SCRAM-SHA-512]",
-)
-@click.option(
-    "--ports",
-    type=click.Choice(["fixed", "auto"]),
-    default="fixed",
-    show_default=True,
-    help="fixed: 19092, 29092, …; auto: free ones.",
-)
-@click.option(
-    "--set",
-    "settings",
-    multiple=True,
-    metavar="[CLUSTER:]KEY=VALUE",
-    help="A broker property, for every cluster or for one. May be repeated.",
-)
-@click.option(
-    "--user",
-    "users",
-    multiple=True,
-    metavar="NAME",
-    help="A user beside admin, with sasl and tls. May be repeated.  [default: repl, app]",
-)
-@click.option(
-    "--version",
-    metavar="VERSION",
-    help="Kafka's version, for every cluster or for each: dc1=2.8.2,dc2=4.1.1.  [default: 4.1.1]",
-)
-@home_option
-@json_option
-def up(
-    home: Path,
-    as_json: bool,
-    clusters: str | None,
-    brokers: int | None,
-    security: str | None,
-    mechanism: str | None,
-    ports: str,
-    settings: tuple[str, ...],
-    users: tuple[str, ...],
-    version: str | None,
-) -> None:
+@command
+def up(choices: LabChoices, home: Home = HOME, as_json: StatusAsJson = False) -> int:
     """Bring clusters up, and return when their brokers answer.
 
     What runs already is left alone, what was killed or stopped is started on its data."""
     from planner.cli.lab_view import hints, progress, show
     from planner.cli.view import terminable
-    from planner.workflows.lab import LabChoices, start_lab
+    from planner.workflows.lab import start_lab
 
-    choices = LabChoices(clusters, brokers, security, ports, settings, users, version, mechanism)
     with terminable(), progress() as report:
-        lab = start_lab(home, choices, report)
-    show(lab.status(), as_json)
+        started = start_lab(home, choices, report)
+    show(started.status(), as_json)
     if not as_json:
-        hints(lab)
+        hints(started)
+    return 0
 
 
-@command.command()
-@click.option("--purge", is_flag=True, help="Remove their data and settings too.")
-@home_option
-@json_option
-def down(home: Path, purge: bool, as_json: bool) -> None:
+@command
+def down(
+    purge: Annotated[bool, Option("--purge", "Remove their data and settings too.")] = False,
+    home: Home = HOME,
+    as_json: StatusAsJson = False,
+) -> int:
     """Stop every broker of the lab."""
     from planner.cli.lab_view import show
     from planner.workflows.lab import lab_status, stop_lab
@@ -117,47 +59,44 @@ def down(home: Path, purge: bool, as_json: bool) -> None:
         )
     else:
         click.echo(f"There is no lab in {home}.", err=True)
+    return 0
 
 
-@command.command()
-@home_option
-@json_option
-def status(home: Path, as_json: bool) -> None:
+@command
+def status(home: Home = HOME, as_json: StatusAsJson = False) -> int:
     """What runs: name, cluster id, bootstrap, pids, state, memory."""
     from planner.cli.lab_view import show
     from planner.workflows.lab import lab_status
 
     show(lab_status(home), as_json)
+    return 0
 
 
-def _act(name: str, done: str, summary: str) -> click.Command:
-    """Returns a command that acts on a cluster or on one of its brokers."""
+def _act(action: str, cluster: str, home: Path, as_json: bool, done: str) -> int:
+    from planner.cli.lab_view import show
+    from planner.cli.view import terminable
+    from planner.workflows.lab import LabAction, act_on_lab, lab_status
 
-    @click.command(name, help=summary)
-    @address_argument
-    @home_option
-    @json_option
-    def act(cluster: str, home: Path, as_json: bool) -> None:
-        from planner.cli.lab_view import show
-        from planner.cli.view import terminable
-        from planner.workflows.lab import LabAction, act_on_lab, lab_status
-
-        with terminable():
-            act_on_lab(home, LabAction(name), cluster)
-        if as_json:
-            show(lab_status(home), as_json)
-        else:
-            click.echo(f"{cluster} {done.format(cluster=cluster)}.", err=True)
-
-    return act
+    with terminable():
+        act_on_lab(home, LabAction(action), cluster)
+    if as_json:
+        show(lab_status(home), as_json)
+    else:
+        click.echo(f"{cluster} {done}.", err=True)
+    return 0
 
 
-@click.command(help="Start a cluster, or one broker (dc1:2), on the data it left.")
-@address_argument
-@click.option("--version", metavar="VERSION", help="With this version of Kafka from now on: an upgrade.")
-@home_option
-@json_option
-def start(cluster: str, version: str | None, home: Path, as_json: bool) -> None:
+@command
+def start(
+    cluster: Broker,
+    version: Annotated[
+        str | None,
+        Option("--version", "With this version of Kafka from now on: an upgrade.", "VERSION"),
+    ] = None,
+    home: Home = HOME,
+    as_json: StatusAsJson = False,
+) -> int:
+    """Start a cluster, or one broker (dc1:2), on the data it left."""
     from planner.cli.lab_view import show
     from planner.cli.view import terminable
     from planner.workflows.lab import lab_status, start_brokers
@@ -168,30 +107,43 @@ def start(cluster: str, version: str | None, home: Path, as_json: bool) -> None:
         show(lab_status(home), as_json)
     else:
         click.echo(f"{cluster} answers again.", err=True)
+    return 0
 
 
-for _command in (
-    start,
-    _act(
-        "kill",
-        "was killed; its data stays: repl lab start {cluster}",
-        "SIGKILL, as a power cut would; data stays.",
-    ),
-    _act(
-        "stop",
-        "was stopped: repl lab start {cluster}",
-        "SIGTERM: what it leads is handed over; data stays.",
-    ),
-    _act(
-        "pause", "is paused: repl lab unpause {cluster}", "SIGSTOP: connections stay open, nothing answers."
-    ),
-    _act("unpause", "continues", "SIGCONT: continue after a pause."),
-):
-    command.add_command(_command)
+@command
+def kill(cluster: Broker, home: Home = HOME, as_json: StatusAsJson = False) -> int:
+    """SIGKILL, as a power cut would; data stays."""
+    return _act("kill", cluster, home, as_json, f"was killed; its data stays: repl lab start {cluster}")
 
 
-@command.command(context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False})
-@home_option
+@command
+def stop(cluster: Broker, home: Home = HOME, as_json: StatusAsJson = False) -> int:
+    """SIGTERM: what it leads is handed over; data stays."""
+    return _act("stop", cluster, home, as_json, f"was stopped: repl lab start {cluster}")
+
+
+@command
+def pause(cluster: Broker, home: Home = HOME, as_json: StatusAsJson = False) -> int:
+    """SIGSTOP: connections stay open, nothing answers."""
+    return _act("pause", cluster, home, as_json, f"is paused: repl lab unpause {cluster}")
+
+
+@command
+def unpause(cluster: Broker, home: Home = HOME, as_json: StatusAsJson = False) -> int:
+    """SIGCONT: continue after a pause."""
+    return _act("unpause", cluster, home, as_json, "continues")
+
+
+@lab.command(context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False})
+@click.option(
+    "--home",
+    type=click.Path(path_type=Path),
+    default=".lab",
+    envvar="REPL_LAB_HOME",
+    show_default=True,
+    show_envvar=True,
+    help="The folder the lab lives in.",
+)
 @click.argument("cluster")
 @click.argument("tool", metavar="CLASS")
 @click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
@@ -205,19 +157,14 @@ def tool(home: Path, cluster: str, tool: str, arguments: tuple[str, ...]) -> int
     return subprocess.run(tool_command(home, cluster, tool, arguments), check=False).returncode
 
 
-@command.command()
-@click.argument("targets", nargs=-1, required=True, metavar="CLUSTER:TOPIC...")
-@click.option(
-    "--rate",
-    type=click.FloatRange(0.1, 100_000),
-    default=50.0,
-    show_default=True,
-    help="Records a second, each.",
-)
-@click.option("--seconds", type=click.FloatRange(0.1), default=30.0, show_default=True, help="For how long.")
-@click.option("--json", "as_json", is_flag=True, help="Print what was written as JSON.")
-@home_option
-def load(targets: tuple[str, ...], rate: float, seconds: float, as_json: bool, home: Path) -> int:
+@command
+def load(
+    targets: Annotated[tuple[str, ...], Argument(metavar="CLUSTER:TOPIC...")],
+    rate: Annotated[float, Option("--rate", "Records a second, each.", least=0.1, most=100_000)] = 50.0,
+    seconds: Annotated[float, Option("--seconds", "For how long.", least=0.1)] = 30.0,
+    as_json: Annotated[bool, Option("--json", "Print what was written as JSON.")] = False,
+    home: Home = HOME,
+) -> int:
     """Write numbered records to topics of the lab, at a steady rate."""
     from planner.cli.view import terminable
     from planner.workflows.lab import generate_load
@@ -232,3 +179,7 @@ def load(targets: tuple[str, ...], rate: float, seconds: float, as_json: bool, h
             lost = f"; {target.lost:,} were not acknowledged: {target.failed}" if target.lost else ""
             click.echo(f"{target.name}: {target.written:,} records written{lost}", err=True)
     return 1 if any(target.lost for target in wanted) else 0
+
+
+for _command in (up, down, status, start, kill, stop, pause, unpause, load):
+    lab.add_command(_command)

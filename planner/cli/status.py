@@ -3,59 +3,36 @@
 import sys
 from collections import deque
 from collections.abc import Mapping
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import click
+from msgspec.structs import replace
 
-from planner.cli.options import (
-    DurationParam,
-    every_option,
-    json_option,
-    timeout_option,
-    topology_path,
-    var_file_option,
-)
+from planner.cli.command import Output, command
 from planner.cli.output import emit, emit_event
 from planner.model.diagnostic import ExitCode
+from planner.workflows.options import DURATION, Option
+from planner.workflows.requests import ReplicationStatusRequest
 
 if TYPE_CHECKING:
     from rich.live import Live
 
     from planner.render.status import DetailLevel, FlowHistory
-    from planner.workflows.audit.replication_status import ReplicationStatusRequest
     from runtime.contract.views.status_view import StatusView
 
 _REMEMBERED = 20
 
 
-@click.command()
-@topology_path
-@var_file_option
-@click.option("--watch", is_flag=True, help="Read again and again until Ctrl-C, with what came before.")
-@every_option("How often --watch reads.")
-@click.option(
-    "--over",
-    type=DurationParam(),
-    default="1s",
-    show_default=True,
-    metavar="DURATION",
-    help="How long to measure rates; 0s reads once and shows none.",
-)
-@click.option("--topics", is_flag=True, help="A line for each topic, too.")
-@click.option("--all", "every_partition", is_flag=True, help="A line for each partition, too.")
-@timeout_option
-@json_option
-def command(
-    path: Path,
-    var_files: tuple[Path, ...],
-    watch: bool,
-    every: int,
-    over: int,
-    topics: bool,
-    every_partition: bool,
-    timeout: int,
-    as_json: bool,
+@command
+def status(
+    request: ReplicationStatusRequest,
+    output: Output,
+    watch: Annotated[
+        bool, Option("--watch", "Read again and again until Ctrl-C, with what came before.")
+    ] = False,
+    every: Annotated[int, Option("--every", "How often --watch reads.", "DURATION", kind=DURATION)] = 2_000,
+    topics: Annotated[bool, Option("--topics", "A line for each topic, too.")] = False,
+    every_partition: Annotated[bool, Option("--all", "A line for each partition, too.")] = False,
 ) -> int:
     """Show jobs, flows, lag, rates and latency, and which partitions wait for a decision.
 
@@ -63,17 +40,17 @@ def command(
     Exit code: 0 done, 1 where a destination could not be read (the rest is shown).
     """
     from planner.render.status import DetailLevel
-    from planner.workflows.audit.replication_status import ReplicationStatusRequest, status
+    from planner.workflows.audit.replication_status import status
 
-    request = ReplicationStatusRequest(path, var_files, timeout, over_ms=over, every_offset=as_json)
+    request = replace(request, every_offset=output.as_json)
     depth = DetailLevel.PARTITIONS if every_partition else DetailLevel.TOPICS if topics else DetailLevel.FLOWS
     if watch:
         import asyncio
 
-        asyncio.run(_watch(request, every, depth, as_json=as_json))
+        asyncio.run(_watch(request, every, depth, as_json=output.as_json))
         return ExitCode.DONE
     seen = status(request)
-    if as_json:
+    if output.as_json:
         emit(_document(seen))
     elif seen.flows:
         _print(seen, depth, None)
@@ -101,7 +78,7 @@ class FlowHistories:
 
 
 async def _watch(
-    request: "ReplicationStatusRequest", every_ms: int, depth: "DetailLevel", *, as_json: bool
+    request: ReplicationStatusRequest, every_ms: int, depth: "DetailLevel", *, as_json: bool
 ) -> None:
     """Shows the status until it is interrupted. As JSON, one document a line."""
     from rich.live import Live

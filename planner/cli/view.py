@@ -1,32 +1,26 @@
-"""The terminal's side of a workflow: plans, what it asks and reports, and Ctrl-C while steps are executed.
-
-A plan goes to the terminal and to files. Its errors go to stderr and decide the exit code.
-"""
+"""The terminal's side of a workflow: what it asks and reports, and Ctrl-C while steps are executed."""
 
 import os
 import shlex
-import shutil
 import signal
 import sys
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing, contextmanager, nullcontext
-from itertools import islice
-from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING
 
 import click
 import msgspec
 
-from planner.cli.output import emit_event, reader_is_gone, say, show, unguarded, write_report
+from planner.cli.output import emit_event, say, show
+from planner.cli.plan_output import print_lines, print_plan
 from planner.graph.messages import few
-from planner.model.diagnostic import ExitCode, Failure, Severity, error, worst
-from planner.model.forecast import Simulation
-from planner.model.plan import Mode, Plan
+from planner.model.diagnostic import ExitCode, Failure, Severity, error
+from planner.model.plan import Plan
 from planner.model.step import Result, StepsEnded, StepsSent
-from planner.render.plan.text import text
+from planner.render.plan.text import steps_text
 from planner.render.readable import one_line
 from planner.render.reports import applies
 from planner.workflows.interaction import (
@@ -68,119 +62,6 @@ if TYPE_CHECKING:
     from planner.workflows.interaction import Interruption
     from runtime.contract.records.job_status import PartitionStatus
     from runtime.contract.views.groups_view import FlowLoss, GroupTopics
-
-
-LINES_A_WRITE = 500
-
-
-def print_plan(plan: Plan) -> None:
-    """Prints a plan to stdout. Its errors are printed by the caller, on stderr."""
-    on_terminal = sys.stdout.isatty()
-    width = shutil.get_terminal_size().columns if on_terminal else None
-    print_lines(text(plan, width=width, colour=on_terminal and not os.environ.get("NO_COLOR")))
-
-
-def print_steps(plan: Plan) -> None:
-    """Prints what is executed to stdout, as the steps themselves say it."""
-    from planner.render.plan.text import steps_text
-
-    print_lines(steps_text(plan))
-
-
-def print_lines(lines: Iterator[str]) -> None:
-    """Prints lines to stdout, many at once, as long as they are read."""
-    while some := list(islice(lines, LINES_A_WRITE)):
-        if not _written("\n".join(some), escaped=True):
-            return
-
-
-def _written(words: str, *, escaped: bool = False) -> bool:
-    """Prints text. False: the reader went away (repl plan | head), and only the exit code is left."""
-    try:
-        click.echo(words, file=unguarded() if escaped else None)
-    except BrokenPipeError:
-        reader_is_gone()
-        return False
-    return True
-
-
-def output(
-    plan: Plan, *, as_json: bool, signature: str | None = None, simulation: Simulation | None = None
-) -> None:
-    """Prints a plan to stdout and its errors to stderr; JSON holds them. `signature`: of a saved plan."""
-    if as_json:
-        from planner.render.plan.json import json_text
-
-        _written(json_text(plan, signature, simulation))
-        return
-    print_plan(plan)
-    if simulation is not None:
-        _print_simulation(simulation)
-    show([one for one in plan.diagnostics if one.severity is Severity.ERROR])
-
-
-def _print_simulation(simulation: Simulation) -> None:
-    from planner.cli.console import print_lines as print_styled
-    from planner.render.plan.documents import simulation_text as simulated
-
-    click.echo()
-    print_styled(lambda width: simulated(simulation, width))
-
-
-def write_reports(
-    plan: Plan, markdown_file: Path | None, html_file: Path | None, simulation: Simulation | None = None
-) -> None:
-    """Writes the comment of a pull request and the page, where they are asked for."""
-    if markdown_file is not None:
-        from planner.render.plan.documents import markdown
-
-        write_report(markdown_file, markdown(plan, simulation=simulation))
-    if html_file is not None:
-        from planner.render.plan.documents import html
-
-        write_report(html_file, html(plan, simulation))
-
-
-@contextmanager
-def reporting_failure(markdown_file: Path | None) -> Iterator[None]:
-    """Writes a failure into the comment too: a pull request must not keep an older plan."""
-    try:
-        yield
-    except Failure as failure:
-        if markdown_file is None:
-            raise
-        from planner.render.plan.documents import failed
-
-        try:
-            write_report(markdown_file, failed(failure.diagnostics))
-        except Failure as unwritten:
-            raise Failure([*failure.diagnostics, *unwritten.diagnostics], failure.exit_code) from None
-        raise
-
-
-def exit_code(plan: Plan, *, detailed: bool = False) -> int:
-    """Returns 1 or 3 for errors, 1 for what could not be read, 2 for changes where that was asked."""
-    refusal = worst(plan.diagnostics)
-    if refusal is not ExitCode.DONE:
-        return refusal
-    if not plan.complete:
-        return ExitCode.ERROR
-    return ExitCode.DIFFERENT if plan.changed and (detailed or plan.mode is Mode.DRIFT) else ExitCode.DONE
-
-
-@contextmanager
-def failing_as_json(as_json: bool) -> Iterator[None]:
-    """With --json, a plan that can't be made is a document on stdout too."""
-    try:
-        yield
-    except Failure as failure:
-        if not as_json:
-            raise
-        from planner.render.plan.json import as_json as rendered
-        from planner.render.plan.json import failure_tree
-
-        click.echo(rendered(failure_tree(failure.diagnostics)))
-        raise click.exceptions.Exit(int(failure.exit_code)) from None
 
 
 _COLOURS = {
@@ -314,7 +195,7 @@ class TerminalView:
                 self._plan(plan)
             case SavedPlanReady(plan=plan):
                 if not self._as_json:
-                    print_steps(plan)
+                    print_lines(steps_text(plan))
             case ApplyStarted() | StepsSent() | StepWaits() | StepsEnded() | ApplyEnded():
                 self._applying(event)
             case FailoverCost() | RecordsLost() | SubscriptionsRead() | UnsentRecordsFound():

@@ -19,9 +19,15 @@ from planner.drill.standard import DrillLimits
 from planner.model.diagnostic import ExitCode, Failure, error
 from planner.model.drill import LIVE, DrillReport, Scenario
 from planner.model.topology import Flow, Topology
-from planner.workflows.audit.reading import ClusterRequest, OffsetsRequest, ReadFromOffset, offsets, records
-from planner.workflows.audit.replication_status import ReplicationStatusRequest, status
-from planner.workflows.flows.failover import FailoverRehearsal, FailoverRequest, rehearse_failover
+from planner.workflows.audit.reading import ReadFromOffset, offsets, records
+from planner.workflows.audit.replication_status import status
+from planner.workflows.flows.failover import FailoverRehearsal, rehearse_failover
+from planner.workflows.requests import (
+    ClusterRequest,
+    FailoverRequest,
+    OffsetsRequest,
+    ReplicationStatusRequest,
+)
 from runtime.contract.views.groups_view import FlowLoss, GroupLoss, GroupOffsetView
 from runtime.contract.views.status_view import StatusView
 

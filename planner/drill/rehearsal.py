@@ -4,7 +4,6 @@ import datetime
 import fcntl
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
 
@@ -14,14 +13,14 @@ from planner.drill.standard import DrillLimits, StandardDrill
 from planner.model.diagnostic import Failure, error
 from planner.model.drill import LAB, DrillReport, Scenario
 from planner.model.topology import Topology
-from planner.workflows.topology import TopologyRequest, launcher_home
+from planner.workflows.requests import TopologyRequest
+from planner.workflows.topology import launcher_home
 from runtime.contract.extras import DISTRIBUTION
 
 _TIME = "%Y-%m-%dT%H:%M:%SZ"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DrillRequest(TopologyRequest):
+class DrillRequest(TopologyRequest, frozen=True, kw_only=True):
     """A request for the standard drill. A limit that is None is the topology's own (`drill`).
 
     `canaries`: a live drill writes canary records to scratch topics.

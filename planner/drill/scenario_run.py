@@ -25,8 +25,9 @@ from planner.drill.traffic import (
 )
 from planner.graph.routes import reason_not_synced
 from planner.model.drill import Scenario, Step
-from planner.workflows.audit.reading import OffsetsRequest, offsets
-from planner.workflows.audit.replication_status import ReplicationStatusRequest, status
+from planner.workflows.audit.reading import offsets
+from planner.workflows.audit.replication_status import status
+from planner.workflows.requests import OffsetsRequest, ReplicationStatusRequest
 from runtime.contract.records.group_records import CheckpointState
 from runtime.contract.records.job_status import PartitionState
 from runtime.contract.views.status_view import StatusView

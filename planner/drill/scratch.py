@@ -36,7 +36,8 @@ from planner.workflows.applying.apply import ApplyResult, execute, launchers
 from planner.workflows.interaction import UNATTENDED
 from planner.workflows.observing import endpoints_of, observe
 from planner.workflows.plans import apply_plan, destroy_plan, see
-from planner.workflows.topology import ChangeRequest, launcher_home
+from planner.workflows.requests import ChangeRequest
+from planner.workflows.topology import launcher_home
 from runtime.contract.records import job_status, ledger, provenance
 from runtime.contract.records.group_records import decode_checkpoint_key
 from runtime.contract.records.ledger import UnreadableRecord

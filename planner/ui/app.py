@@ -32,18 +32,17 @@ from planner.ui.feed import StatusFeed, now_ms
 from planner.ui.inquiries import Inquiries, Inquiry
 from planner.ui.pages import FOLDER, compile_templates, rendered
 from planner.workflows.audit.drills import DrillHistory, drill_history
-from planner.workflows.audit.history import HistoryRequest, history
-from planner.workflows.audit.reading import (
+from planner.workflows.audit.history import history
+from planner.workflows.audit.reading import flow_groups, group_names, job_log, offsets
+from planner.workflows.plans import drift, plan
+from planner.workflows.requests import (
     FlowGroupsRequest,
+    HistoryRequest,
     JobLogRequest,
     OffsetsRequest,
-    flow_groups,
-    group_names,
-    job_log,
-    offsets,
+    PlanRequest,
+    TopologyRequest,
 )
-from planner.workflows.plans import PlanRequest, drift, plan
-from planner.workflows.topology import TopologyRequest
 
 MOST_STREAMS = 500
 _STILL_THERE_S = 15.0

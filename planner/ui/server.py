@@ -20,7 +20,8 @@ from planner.ui.connections import KEEP_ALIVE_S, LIMITS, BoundedConnection, Conn
 from planner.ui.feed import StatusFeed
 from planner.workflows.audit.replication_status import topology_stamp, watch_status, watched_topology
 from planner.workflows.interaction import traceback_reporter
-from planner.workflows.topology import TopologyRequest, launcher_home
+from planner.workflows.requests import TopologyRequest
+from planner.workflows.topology import launcher_home
 
 _BACKLOG = 128
 _END_WITHIN_S = 3

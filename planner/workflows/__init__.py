@@ -12,61 +12,24 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from planner.model.diagnostic import Failure
-    from planner.workflows.applying.apply import (
-        ApplyRequest,
-        ApplyResult,
-        OpenedPlan,
-        apply,
-        destroy,
-        open_plan,
-        save_plan,
-    )
-    from planner.workflows.audit.comparison import (
-        ReplayResult,
-        ReplaySalvageRequest,
-        SalvageFlowRequest,
-        VerifyFlowRequest,
-        replay_salvage,
-        salvage,
-        verify,
-    )
-    from planner.workflows.audit.history import HistoryRequest, HistoryResult, history
-    from planner.workflows.audit.reading import (
-        ClusterRequest,
-        LocateRecordRequest,
-        OffsetsRequest,
-        clients,
-        cluster_content,
-        locate_record,
-        offsets,
-        records,
-    )
-    from planner.workflows.audit.replication_status import ReplicationStatusRequest, status, watch_status
+    from planner.workflows.applying.apply import ApplyResult, OpenedPlan, apply, destroy, open_plan, save_plan
+    from planner.workflows.audit.comparison import ReplayResult, replay_salvage, salvage, verify
+    from planner.workflows.audit.history import HistoryResult, history
+    from planner.workflows.audit.reading import clients, cluster_content, locate_record, offsets, records
+    from planner.workflows.audit.replication_status import status, watch_status
     from planner.workflows.flows.failover import (
-        FailbackRequest,
         FailbackResult,
         FailoverRehearsal,
-        FailoverRequest,
         FailoverResult,
         failback,
         failover,
         rehearse_failover,
         switch_back,
     )
-    from planner.workflows.flows.restoring import RestoreBackupRequest, plan_restore, restore
-    from planner.workflows.flows.states import (
-        PromoteRequest,
-        PromoteResult,
-        ResumeRequest,
-        pause,
-        promote,
-        resume,
-    )
+    from planner.workflows.flows.restoring import plan_restore, restore
+    from planner.workflows.flows.states import PromoteResult, pause, promote, resume
     from planner.workflows.importing import (
-        AdoptRequest,
         ImportedCopy,
-        ImportRequest,
-        TakeOver,
         adopt,
         import_clusters,
         import_mm2,
@@ -81,46 +44,93 @@ if TYPE_CHECKING:
         silent,
     )
     from planner.workflows.lab import LabChoices, lab_status, start_lab, stop_lab
-    from planner.workflows.one_off import TryFlowRequest, try_transform
-    from planner.workflows.plans import PlanRequest, drift, plan
-    from planner.workflows.simulation import SimulationRequest, simulate
-    from planner.workflows.topology import ChangeRequest, FlowRequest, TopologyRequest, validate
+    from planner.workflows.one_off import try_transform
+    from planner.workflows.plans import drift, plan, validate
+    from planner.workflows.requests import (
+        AdoptRequest,
+        ApplyRequest,
+        ChangeRequest,
+        ClusterRequest,
+        FailbackRequest,
+        FailoverRequest,
+        FlowRequest,
+        HistoryRequest,
+        ImportRequest,
+        LocateRecordRequest,
+        OffsetsRequest,
+        PlanRequest,
+        PromoteRequest,
+        ReplaySalvageRequest,
+        ReplicationStatusRequest,
+        RestoreBackupRequest,
+        ResumeRequest,
+        SalvageFlowRequest,
+        SimulationRequest,
+        TakeOver,
+        TopologyRequest,
+        TryFlowRequest,
+        VerifyFlowRequest,
+    )
+    from planner.workflows.simulation import simulate
 
 # The module below planner.workflows that defines each public name.
 _MODULES = {
-    "applying.apply": (
-        *("ApplyRequest", "ApplyResult", "OpenedPlan"),
-        *("apply", "destroy", "open_plan", "save_plan"),
-    ),
-    "audit.comparison": (
-        *("ReplayResult", "ReplaySalvageRequest", "SalvageFlowRequest", "VerifyFlowRequest"),
-        *("replay_salvage", "salvage", "verify"),
-    ),
-    "audit.history": ("HistoryRequest", "HistoryResult", "history"),
-    "audit.reading": (
-        *("ClusterRequest", "LocateRecordRequest", "OffsetsRequest"),
-        *("clients", "cluster_content", "locate_record", "offsets", "records"),
-    ),
-    "audit.replication_status": ("ReplicationStatusRequest", "status", "watch_status"),
+    "applying.apply": ("ApplyResult", "OpenedPlan", "apply", "destroy", "open_plan", "save_plan"),
+    "audit.comparison": ("ReplayResult", "replay_salvage", "salvage", "verify"),
+    "audit.history": ("HistoryResult", "history"),
+    "audit.reading": ("clients", "cluster_content", "locate_record", "offsets", "records"),
+    "audit.replication_status": ("status", "watch_status"),
     "flows.failover": (
-        *("FailbackRequest", "FailbackResult", "FailoverRehearsal", "FailoverRequest", "FailoverResult"),
-        *("failback", "failover", "rehearse_failover", "switch_back"),
+        "FailbackResult",
+        "FailoverRehearsal",
+        "FailoverResult",
+        "failback",
+        "failover",
+        "rehearse_failover",
+        "switch_back",
     ),
-    "flows.states": ("PromoteRequest", "PromoteResult", "ResumeRequest", "pause", "promote", "resume"),
-    "importing": (
-        *("AdoptRequest", "ImportRequest", "ImportedCopy", "TakeOver"),
-        *("adopt", "import_clusters", "import_mm2", "import_replicator"),
-    ),
+    "flows.states": ("PromoteResult", "pause", "promote", "resume"),
+    "importing": ("ImportedCopy", "adopt", "import_clusters", "import_mm2", "import_replicator"),
     "interaction": (
-        *("Approval", "Failure", "Interaction", "ProgressHandler"),
-        *("approve_all", "approve_nothing", "silent"),
+        "Approval",
+        "Failure",
+        "Interaction",
+        "ProgressHandler",
+        "approve_all",
+        "approve_nothing",
+        "silent",
     ),
-    "lab": ("LabChoices", "lab_status", "start_lab", "stop_lab"),
-    "one_off": ("TryFlowRequest", "try_transform"),
-    "plans": ("PlanRequest", "drift", "plan"),
-    "flows.restoring": ("RestoreBackupRequest", "plan_restore", "restore"),
-    "simulation": ("SimulationRequest", "simulate"),
-    "topology": ("ChangeRequest", "FlowRequest", "TopologyRequest", "validate"),
+    "lab": ("lab_status", "start_lab", "stop_lab"),
+    "one_off": ("try_transform",),
+    "plans": ("drift", "plan", "validate"),
+    "flows.restoring": ("plan_restore", "restore"),
+    "simulation": ("simulate",),
+    "requests": (
+        "AdoptRequest",
+        "ApplyRequest",
+        "ChangeRequest",
+        "ClusterRequest",
+        "FailbackRequest",
+        "FailoverRequest",
+        "FlowRequest",
+        "HistoryRequest",
+        "ImportRequest",
+        "LabChoices",
+        "LocateRecordRequest",
+        "OffsetsRequest",
+        "PlanRequest",
+        "PromoteRequest",
+        "ReplaySalvageRequest",
+        "ReplicationStatusRequest",
+        "RestoreBackupRequest",
+        "ResumeRequest",
+        "SalvageFlowRequest",
+        "SimulationRequest",
+        "TakeOver",
+        "TopologyRequest",
+        "TryFlowRequest",
+        "VerifyFlowRequest",
+    ),
 }
 _MODULE_OF = {name: module for module, names in _MODULES.items() for name in names}
 

@@ -6,7 +6,7 @@ The caller writes the topology as YAML: `ImportedCopy` holds everything for that
 import json
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -22,7 +22,8 @@ from planner.model.observed import Observed, ObservedCluster, Unreachable
 from planner.model.topology import Cluster, Flow, Selection, Topology
 from planner.workflows.applying.apply import ApplyResult, execute
 from planner.workflows.interaction import UNATTENDED, Interaction, ProgressHandler, silent
-from planner.workflows.topology import ChangeRequest, TopologyRequest, checked
+from planner.workflows.requests import AdoptRequest, ImportRequest, TakeOver
+from planner.workflows.topology import checked
 from runtime.contract.spec.flow import OriginCommitsSpec
 from runtime.contract.spec.rename import SAME_NAME, Template
 from runtime.contract.spec.selection import SelectionSpec, Selector, UnreadableRegex, regex
@@ -32,40 +33,6 @@ _CLUSTER_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,99}")
 _UNMANAGED = (
     "Nothing here is managed before the first repl apply, and on_remove: keep never deletes anything."
 )
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ImportRequest(TopologyRequest):
-    """A request to write live clusters as a topology.
-
-    `clusters` are names of the topology at `path`; with `bootstrap`, one cluster of any name. `client_config`
-    is a file of client settings for it. `pattern`: only topics whose whole names match this regex. `name`:
-    the new topology's.
-    """
-
-    clusters: tuple[str, ...]
-    bootstrap: str | None = None
-    client_config: Path | None = None
-    pattern: str | None = None
-    name: str | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AdoptRequest(ChangeRequest):
-    """A request to register what these clusters hold as declared, as the topology's own."""
-
-    clusters: tuple[str, ...]
-
-
-class TakeOver(Struct, frozen=True, kw_only=True):
-    """A request to begin the flows where the tool that they replace stopped.
-
-    `groups` are Replicator's. With `force`, signs that the tool still runs are warnings.
-    """
-
-    groups: tuple[str, ...] = ()
-    timeout_ms: int = 10_000
-    force: bool = False
 
 
 class ImportedCopy(Struct, frozen=True):

@@ -5,12 +5,13 @@ Errors of the lab become Failure here. The names below `__all__` are what caller
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
 from planner.model.diagnostic import Failure, error
+from planner.workflows.requests import LabChoices
 from runtime.lab.cluster import (
     ADMIN,
     KAFKA_VERSION,
@@ -70,29 +71,14 @@ class LabAction(StrEnum):
     UNPAUSE = "unpause"
 
 
-@dataclass(frozen=True, slots=True)
-class LabChoices:
-    """The options of the clusters of a lab. None keeps the existing value, else the default.
-
-    `settings` are broker properties as [CLUSTER:]KEY=VALUE; `ports` is fixed or auto. `version` is a version
-    of Kafka, or CLUSTER=VERSION,… for each. `mechanism` is how clients log in with sasl and sasl-tls.
-    """
-
-    clusters: str | None = None
-    brokers: int | None = None
-    security: str | None = None
-    ports: str = "fixed"
-    settings: tuple[str, ...] = ()
-    users: tuple[str, ...] = ()
-    version: str | None = None
-    mechanism: str | None = None
-
-
 def silent_report(_what: str, _done: int, _total: int) -> None:
     """Shows nothing."""
 
 
-def start_lab(home: Path, choices: LabChoices = LabChoices(), report: Report = silent_report) -> Lab:
+_USUAL = LabChoices()
+
+
+def start_lab(home: Path, choices: LabChoices = _USUAL, report: Report = silent_report) -> Lab:
     """Brings clusters up, and returns when their brokers answer. What runs already is left alone."""
     with _as_failure():
         lab = Lab(home, report=report)

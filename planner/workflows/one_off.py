@@ -11,7 +11,6 @@ import tempfile
 import threading
 from collections import defaultdict
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
@@ -39,8 +38,9 @@ from planner.workflows.interaction import (
     silent,
 )
 from planner.workflows.observing import store_settings
+from planner.workflows.requests import TryFlowRequest
 from planner.workflows.samples import sample_of
-from planner.workflows.topology import TopologyRequest, job_flow_of
+from planner.workflows.topology import job_flow_of
 from runtime.contract.records.consumer_record import ConsumerRecord
 from runtime.contract.spec import naming
 from runtime.contract.spec.jobspec import ClusterSpec, JobSpec
@@ -204,15 +204,6 @@ def diagnostics_of(problems: list[TransformProblem], topology: Topology) -> Iter
 
 
 DEFAULT_LIMIT = 20
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TryFlowRequest(TopologyRequest):
-    """A request to try a flow's transform on its newest records at the source, or on those of a file."""
-
-    flow: str
-    limit: int = DEFAULT_LIMIT
-    sample: Path | None = None
 
 
 def try_transform(request: TryFlowRequest, progress: ProgressHandler = silent) -> TrialReport:

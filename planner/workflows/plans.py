@@ -7,11 +7,12 @@ import datetime
 import os
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
 from msgspec import Struct
 
+from planner.config import LoadedTopology
 from planner.graph import expand
 from planner.graph.lints.security import CLEAR_TEXT, UNCHECKED
 from planner.kafka import run
@@ -22,13 +23,21 @@ from planner.model.plan import Mode, Plan, PlanInputs, release
 from planner.model.restore import RestoredBackup
 from planner.model.step import ApplyRecord
 from planner.model.topology import Topology
+from planner.observe import ReadOptions
+from planner.observe import observe as observe_clusters
 from planner.plan import with_diagnostics
+from planner.plan.recheck import required_keys
 from planner.plan.remake import remake
+from planner.plan.staleness import compared_keys, read_request
+from planner.state.internal_topics import read_registry
+from planner.workflows.audit.history import find, histories
 from planner.workflows.interaction import ProgressHandler, silent
 from planner.workflows.observing import check_stores, endpoints_of, missing_here, observe
 from planner.workflows.one_off import check_transforms
+from planner.workflows.requests import PlanRequest, TopologyRequest
+from planner.workflows.rules import check_rules, operator_rules
 from planner.workflows.rules import judged as judged_by_rules
-from planner.workflows.topology import TopologyRequest, checked
+from planner.workflows.topology import checked
 from runtime.contract.client.secrets import ALLOW_BOOTSTRAP, ALLOW_ENV, ALLOW_FILES, not_set
 
 # Warnings of a trusted topology that are errors of an untrusted one: its author could read what is sent.
@@ -90,19 +99,6 @@ _FIRST_PAUSE = 0.25
 _LONGEST_PAUSE = 4.0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PlanRequest(TopologyRequest):
-    """A PlanRequest asks for the plan of a topology, or of the rollback of an apply.
-
-    `targets`: only these addresses and what they need. `rollback`: the id of an apply to take back.
-    `untrusted`: the topology is not trusted, such as that of a pull request; see docs/security.md.
-    """
-
-    targets: tuple[str, ...] = ()
-    rollback: str | None = None
-    untrusted: bool = False
-
-
 class PlanningInput(Struct, frozen=True):
     """A topology beside what the clusters hold."""
 
@@ -121,6 +117,17 @@ class PlanningInput(Struct, frozen=True):
         return see(self.topology, self.timeout_ms, self.given_up, self.progress)
 
 
+def validate(request: TopologyRequest) -> LoadedTopology:
+    """Checks a topology without any cluster. Failure holds every error at once.
+
+    Rules are compiled; Spark's analyzer checks transforms last.
+    """
+    loaded = checked(request.path, request.var_files)
+    check_rules((*operator_rules(request.policies), *loaded.topology.policies.rules))
+    check_transforms(loaded.topology)
+    return loaded
+
+
 def plan(request: PlanRequest, progress: ProgressHandler = silent) -> Plan:
     """Observes the clusters and returns the plan that makes them match the topology. It changes nothing.
 
@@ -137,8 +144,6 @@ def plan(request: PlanRequest, progress: ProgressHandler = silent) -> Plan:
     if request.rollback is not None:
         if request.targets:
             raise Failure(error("an apply is taken back as a whole", "leave out --target"))
-        from planner.workflows.audit.history import rollback_plan
-
         back = rollback_plan(loaded.topology, request.rollback, request.timeout_ms, progress)
         return judged_by_rules(back, request.policies)
     seen = see(loaded.topology, request.timeout_ms, progress=progress)
@@ -236,6 +241,19 @@ def drift_plan(seen: PlanningInput) -> Plan:
 def destroy_plan(topology: Topology, observed: Observed) -> Plan:
     """Returns the plan that removes everything that the topology owns, whatever it still declares."""
     return remake(inputs_now(Mode.DESTROY, topology, observed))
+
+
+def rollback_plan(
+    topology: Topology, apply_id: str, timeout_ms: int, progress: ProgressHandler = silent
+) -> Plan:
+    """Returns the plan that takes back an apply. Failure: the id fits no apply, or several."""
+    endpoints = endpoints_of(topology.clusters.values())
+    applied = find(histories(topology.clusters, endpoints, progress), apply_id)
+    keys = compared_keys(applied.steps)
+    wanted = read_request({name for name, _ in keys}, keys, required_keys(topology.policies))
+    options = ReadOptions(timeout_ms / 1000, read_registry=read_registry, jobs_of=topology.name)
+    observed = run(observe_clusters(topology.clusters, endpoints, lambda _: wanted, options))
+    return remake(inputs_now(Mode.ROLLBACK, topology, observed, applied=applied))
 
 
 def inputs_now(

@@ -7,7 +7,6 @@ hour, what each flow has copied, and the retention of the source. Nothing is cha
 import time
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 
 from planner.config import load
 from planner.kafka import run
@@ -19,7 +18,7 @@ from planner.observe import ReadOptions, observe
 from planner.workflows.audit.access import answered, cluster_access
 from planner.workflows.audit.replication_status import status_request
 from planner.workflows.observing import endpoints_of
-from planner.workflows.topology import TopologyRequest
+from planner.workflows.requests import SimulationRequest
 from runtime.audit.offsets.locate import TimedOffset, offsets_by_time
 from runtime.audit.status.reader import read_status
 from runtime.contract.spec.flow import RUNNING, AtOffsets, AtTimestamp, Latest
@@ -29,18 +28,6 @@ ASSUMED_RATE = 50_000_000
 OUTAGE_MS = 6 * 3_600_000
 _HOUR_MS = 3_600_000
 _KEYS = frozenset({"cleanup.policy", "retention.ms", "retention.bytes"})
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SimulationRequest(TopologyRequest):
-    """A request for a forecast of every running flow.
-
-    `rate`: the bytes per second that a flow copies at; a flow's own rate_limit bounds it. `outage_ms`: how
-    long the link is down.
-    """
-
-    rate: int = ASSUMED_RATE
-    outage_ms: int = OUTAGE_MS
 
 
 def simulate(request: SimulationRequest) -> Simulation:

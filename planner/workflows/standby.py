@@ -3,23 +3,16 @@
 import asyncio
 import signal
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 
 from planner.graph.jobs import destination_spec, standby_spec
 from planner.model.diagnostic import Failure, error
 from planner.model.topology import Job, Topology
 from planner.workflows.observing import endpoints_of
-from planner.workflows.topology import TopologyRequest, checked, launcher_home
+from planner.workflows.requests import StandbyRequest
+from planner.workflows.topology import checked, launcher_home
 from runtime.contract.spec.jobspec import JobSpec
 from runtime.standby import Standby, StandbyJob, StandbyRefused
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StandbyRequest(TopologyRequest):
-    """A request to stand by for a job of the topology."""
-
-    job: str
 
 
 def standby(request: StandbyRequest, say: Callable[[str], None]) -> None:

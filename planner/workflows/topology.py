@@ -2,7 +2,6 @@
 
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
 
@@ -30,37 +29,6 @@ _SHOWN = 20
 Declared = TypeVar("Declared")
 
 
-@dataclass(frozen=True, slots=True)
-class TopologyRequest:
-    """Names the file or folder of a topology. `timeout_ms`: after this silence a cluster is unreachable.
-
-    `policies` are files of the operator's rules, beside those of REPL_POLICY.
-    """
-
-    path: Path
-    var_files: tuple[Path, ...] = ()
-    timeout_ms: int = 10_000
-    policies: tuple[Path, ...] = ()
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ChangeRequest(TopologyRequest):
-    """A request that changes clusters.
-
-    `lock_timeout_ms`: how long to wait while another apply holds a cluster. `wait`: until launched jobs copy.
-    """
-
-    lock_timeout_ms: int = 60_000
-    wait: bool = True
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FlowRequest(ChangeRequest):
-    """A request that changes one flow."""
-
-    flow: str
-
-
 def checked(
     path: Path,
     var_files: Sequence[Path] = (),
@@ -79,20 +47,6 @@ def checked(
     if any(one.severity is Severity.ERROR for one in found):
         raise Failure(found)
     return LoadedTopology(loaded.topology, found, loaded.files)
-
-
-def validate(request: TopologyRequest) -> LoadedTopology:
-    """Checks a topology without any cluster. Failure holds every error at once.
-
-    Rules are compiled; Spark's analyzer checks transforms last.
-    """
-    from planner.workflows.one_off import check_transforms
-    from planner.workflows.rules import check_rules, operator_rules
-
-    loaded = checked(request.path, request.var_files)
-    check_rules((*operator_rules(request.policies), *loaded.topology.policies.rules))
-    check_transforms(loaded.topology)
-    return loaded
 
 
 def format_files(path: Path, *, write: bool) -> tuple[Path, ...]:

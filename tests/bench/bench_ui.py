@@ -29,7 +29,7 @@ from planner.ui.access import AccessPolicy
 from planner.ui.app import Site
 from planner.ui.feed import StatusFeed, now_ms
 from planner.ui.server import ListenRequest, listen, serve
-from planner.workflows.topology import TopologyRequest
+from planner.workflows.requests import TopologyRequest
 from runtime.audit.ledger import ClusterAccess
 from runtime.audit.status.facts import (
     ClusterFacts,

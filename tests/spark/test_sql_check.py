@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 from planner.model.diagnostic import Failure
-from planner.workflows.topology import TopologyRequest, validate
+from planner.workflows.plans import validate
+from planner.workflows.requests import TopologyRequest
 from tests.runtime.sql.formats.test_protobuf_limits import chain
 
 PROTOBUF = Path(__file__).parent.parent / "protobuf"

@@ -7,7 +7,7 @@ Jobs are started by the launchers of this machine, each in the folder for its jo
 import re
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
 from msgspec import Struct
@@ -43,8 +43,9 @@ from planner.workflows.observing import (
 )
 from planner.workflows.one_off import SparkRestorer
 from planner.workflows.plans import apply_plan, destroy_plan, see, with_waiting
+from planner.workflows.requests import ApplyRequest, ChangeRequest
 from planner.workflows.rules import verdicts_on
-from planner.workflows.topology import ChangeRequest, checked, folder_of, launcher_home
+from planner.workflows.topology import checked, folder_of, launcher_home
 from runtime.contract.spec.jobspec import JobSpec, LaunchSpec
 from runtime.contract.views.status_view import PartitionWaits
 from runtime.launch.launcher import Launcher, LaunchError, LaunchState
@@ -140,19 +141,6 @@ def _refused(saved: SavedPlan, what: str) -> Failure:
             exit=ExitCode.REFUSED,
         )
     )
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ApplyRequest(ChangeRequest):
-    """A request to make the clusters match a topology, or to execute a plan.
-
-    `path` is a topology, or a file that `save_plan` wrote. `plan` was approved by its caller: exactly its
-    steps are executed, and `path` is its topology. `expect`: the digest that a saved plan must have.
-    """
-
-    targets: tuple[str, ...] = ()
-    expect: str | None = None
-    plan: Plan | None = None
 
 
 class ApplyResult(Struct, frozen=True):

@@ -8,7 +8,6 @@ import hashlib
 import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import quote
 
@@ -35,7 +34,13 @@ from planner.workflows.interaction import (
 from planner.workflows.observing import endpoints_of
 from planner.workflows.one_off import check_transforms, on_spark
 from planner.workflows.plans import see
-from planner.workflows.topology import FlowRequest, TopologyRequest, flow_of, job_flow_of, launcher_home
+from planner.workflows.requests import (
+    ReplaySalvageRequest,
+    SalvageFlowRequest,
+    TopologyRequest,
+    VerifyFlowRequest,
+)
+from planner.workflows.topology import flow_of, job_flow_of, launcher_home
 from runtime.audit.ledger import AuditFailure
 from runtime.audit.salvage import SalvageRequest
 from runtime.audit.salvage import salvage as read_salvage
@@ -53,27 +58,6 @@ from runtime.contract.views.records_view import (
 from runtime.replay.request import ReplayOutcome, ReplayRequest
 
 _TASKS = 2  # on a cluster, for a job that has a slot for each core
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class VerifyFlowRequest(TopologyRequest):
-    """A request to compare both sides of a flow.
-
-    `topics`: a regex for whole names at the source. `low` and `high` bound the source offsets of each
-    partition, `high` not included; `last` selects so many before the end. `sample`: a share in percent.
-    `rate`: at most so many bytes a second. `resume`: continue where the same comparison was cut.
-    `on_cluster`: run on the Spark cluster of the flow's job, not on this machine.
-    """
-
-    flow: str
-    topics: str | None = None
-    low: int | None = None
-    high: int | None = None
-    last: int | None = None
-    sample: float = 100.0
-    rate: int | None = None
-    resume: bool = False
-    on_cluster: bool = False
 
 
 def verify(request: VerifyFlowRequest, progress: ProgressHandler = silent) -> VerificationReport:
@@ -190,20 +174,6 @@ def _digest(request: VerifyRequest) -> str:
 
 
 Take = Callable[[SalvagedRecord], None]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SalvageFlowRequest(TopologyRequest):
-    """A request for the records of a flow's source that never reached the destination."""
-
-    flow: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ReplaySalvageRequest(FlowRequest):
-    """A request to copy salvaged records to the destination: into the flow's own topics, or all into `to`."""
-
-    to: str | None = None
 
 
 class ReplayResult(Struct, frozen=True):

@@ -14,7 +14,8 @@ from planner.model.diagnostic import ExitCode, Failure, error
 from planner.model.drill import LAB, DrillReport
 from planner.model.plan import canonical
 from planner.state.planfile import KEY, KEY_FILE, Signature, check, key_of, sign
-from planner.workflows.topology import TopologyRequest, launcher_home
+from planner.workflows.requests import TopologyRequest
+from planner.workflows.topology import launcher_home
 
 _KEPT = "drills"
 _SIGNATURE = "signature"

@@ -1,10 +1,6 @@
-"""The applies that the clusters remember: `repl history` lists them, `repl plan --rollback ID` undoes one.
-
-A rollback is a plan: the steps of the apply × what the clusters hold now → the inverse steps.
-"""
+"""The applies that the clusters remember, as `repl history` lists them."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 from msgspec import Struct
 
@@ -12,26 +8,13 @@ from planner.config import load
 from planner.kafka import ClusterClient, ClusterEndpoint, run
 from planner.model.diagnostic import Diagnostic, Failure, error, warning
 from planner.model.observed import Unreachable
-from planner.model.plan import Mode, Plan
 from planner.model.step import ApplyRecord
-from planner.model.topology import Cluster, Topology
-from planner.observe import ReadOptions, identities, observe
-from planner.plan.recheck import required_keys
-from planner.plan.remake import remake
-from planner.plan.staleness import compared_keys, read_request
+from planner.model.topology import Cluster
+from planner.observe import identities
 from planner.state.history import merge, read_history
-from planner.state.internal_topics import read_registry
 from planner.workflows.interaction import DiagnosticCollector, Noticed, ProgressHandler, silent
 from planner.workflows.observing import endpoints_of
-from planner.workflows.plans import inputs_now
-from planner.workflows.topology import TopologyRequest
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class HistoryRequest(TopologyRequest):
-    """A request for all applies of a topology's clusters, or for the one whose id starts with `apply_id`."""
-
-    apply_id: str | None = None
+from planner.workflows.requests import HistoryRequest
 
 
 class HistoryResult(Struct, frozen=True):
@@ -90,16 +73,3 @@ def find(history: tuple[ApplyRecord, ...], apply_id: str) -> ApplyRecord:
         return found[0]
     what = "several applies begin" if found else "no apply begins"
     raise Failure(error(f"{what} with {apply_id!r}", "repl history lists their ids"))
-
-
-def rollback_plan(
-    topology: Topology, apply_id: str, timeout_ms: int, progress: ProgressHandler = silent
-) -> Plan:
-    """Returns the plan that takes back an apply. Failure: the id fits no apply, or several."""
-    endpoints = endpoints_of(topology.clusters.values())
-    applied = find(histories(topology.clusters, endpoints, progress), apply_id)
-    keys = compared_keys(applied.steps)
-    wanted = read_request({name for name, _ in keys}, keys, required_keys(topology.policies))
-    options = ReadOptions(timeout_ms / 1000, read_registry=read_registry, jobs_of=topology.name)
-    observed = run(observe(topology.clusters, endpoints, lambda _: wanted, options))
-    return remake(inputs_now(Mode.ROLLBACK, topology, observed, applied=applied))

@@ -6,7 +6,6 @@ of a flow and for a job's log.
 
 from collections.abc import Iterator
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 
 from msgspec import Struct
@@ -22,7 +21,15 @@ from planner.observe.doctor import examine
 from planner.workflows.audit.access import answered, cluster_access
 from planner.workflows.flows.ending import group_losses
 from planner.workflows.observing import check_stores, endpoints_of
-from planner.workflows.topology import TopologyRequest, checked, cluster_of, flow_of, launcher_home
+from planner.workflows.requests import (
+    ClusterRequest,
+    FlowGroupsRequest,
+    JobLogRequest,
+    LocateRecordRequest,
+    OffsetsRequest,
+    TopologyRequest,
+)
+from planner.workflows.topology import checked, cluster_of, flow_of, launcher_home
 from runtime.audit.ledger import ClusterAccess
 from runtime.audit.offsets.locate import LocateRequest, locate
 from runtime.audit.offsets.locate_file import LocateInFilesRequest, locate_in_files
@@ -59,37 +66,6 @@ __all__ = [
     "offsets",
     "records",
 ]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ClusterRequest(TopologyRequest):
-    """A request about one cluster of a topology, and about one of its topics or all."""
-
-    cluster: str
-    topic: str | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class OffsetsRequest(TopologyRequest):
-    """A request for a group's offsets at both sides of a flow."""
-
-    flow: str
-    group: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LocateRecordRequest(TopologyRequest):
-    """A request for a record at the other side of a flow, by its offset or by its timestamp.
-
-    The record is at the source, with `reverse` at the destination; `topic` is its name there.
-    """
-
-    flow: str
-    topic: str
-    partition: int
-    offset: int | None = None
-    timestamp_ms: int | None = None
-    reverse: bool = False
 
 
 def cluster_content(request: ClusterRequest) -> ClusterContent:
@@ -228,21 +204,6 @@ def doctor(request: ClusterRequest) -> ClusterReport:
         return run_at(endpoint, lambda client: examine(client, timeout_s, topology), timeout_s)
     except ClusterFailure as failure:
         raise Failure(error(f"{request.cluster}: {failure.why}", failure.hint)) from None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FlowGroupsRequest(TopologyRequest):
-    """A request for where each group of a flow would continue at its destination."""
-
-    flow: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class JobLogRequest(TopologyRequest):
-    """A request for the last lines of a job's log, where this machine has it."""
-
-    job: str
-    lines: int = 100
 
 
 class JobLog(Struct, frozen=True):

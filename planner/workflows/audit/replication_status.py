@@ -2,7 +2,6 @@
 
 import asyncio
 from collections.abc import AsyncGenerator, Hashable
-from dataclasses import dataclass
 
 from planner.config import load
 from planner.config.files import topology_files
@@ -11,7 +10,8 @@ from planner.kafka import run
 from planner.model.diagnostic import Failure
 from planner.model.topology import DEFAULT_EVERY_MS, DEFAULT_LOOK_MS, Flow, Topology
 from planner.workflows.audit.access import cluster_access
-from planner.workflows.topology import TopologyRequest, checked
+from planner.workflows.requests import ReplicationStatusRequest, TopologyRequest
+from planner.workflows.topology import checked
 from runtime.audit.status.facts import FlowStatusRequest, StatusRequest
 from runtime.audit.status.join import join
 from runtime.audit.status.reader import StatusReader, read_status
@@ -59,18 +59,6 @@ def _flow_request(flow: Flow, topology: Topology) -> FlowStatusRequest:
 
 
 _LATER_WITHIN_S = 3.0  # a cluster that is down must not delay what the others show
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ReplicationStatusRequest(TopologyRequest):
-    """A request for the status of every flow. `over_ms`: how long rates are measured; 0 measures none.
-
-    Without `every_offset`, offsets that decide no state are not read: high watermarks and the log starts of
-    mirrors.
-    """
-
-    over_ms: int = 1_000
-    every_offset: bool = True
 
 
 def status(request: ReplicationStatusRequest) -> StatusView:

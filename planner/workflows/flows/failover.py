@@ -8,7 +8,6 @@ it and activates the original flow.
 
 import asyncio
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -42,7 +41,8 @@ from planner.workflows.interaction import (
     silent,
 )
 from planner.workflows.plans import see
-from planner.workflows.topology import ChangeRequest, checked, cluster_of
+from planner.workflows.requests import FailbackRequest, FailoverRequest
+from planner.workflows.topology import checked, cluster_of
 from runtime.contract.spec.flow import RUNNING, FlowState
 
 if TYPE_CHECKING:
@@ -54,13 +54,6 @@ if TYPE_CHECKING:
 # meanwhile, so that the plan sees it dead.
 MEASURED_S = 3.5
 _MAY_FAIL_OVER = ("active", "paused", "failed_over")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FailoverRequest(ChangeRequest):
-    """A request to end every flow out of `cluster`, which need not answer."""
-
-    cluster: str
 
 
 class FailoverResult(Struct, frozen=True):
@@ -266,17 +259,6 @@ def check_failback_edit(topology: Topology, failbacks: Iterable[Failback]) -> No
         back = topology.flows.get(one.name)
         if back is None or back.state != "active":
             raise Failure(error(f"the state of flow {one.name} is set elsewhere", "edit it by hand"))
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FailbackRequest(ChangeRequest):
-    """A request to return to `cluster`, out of which flows were promoted or failed over.
-
-    `copied_within_ms`: how long to wait until everything is copied; with `wait` False that is not awaited.
-    """
-
-    cluster: str
-    copied_within_ms: int = 600_000
 
 
 class FailbackResult(Struct, frozen=True):

@@ -2,7 +2,7 @@
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -28,7 +28,8 @@ from planner.workflows.flows.backups import RequestedBackup, time_text
 from planner.workflows.interaction import UNATTENDED, Interaction, ProgressHandler, silent
 from planner.workflows.observing import check_stores, endpoints_of
 from planner.workflows.plans import inputs_now, verified
-from planner.workflows.topology import ChangeRequest, checked, cluster_of, endpoint_of
+from planner.workflows.requests import RestoreBackupRequest
+from planner.workflows.topology import checked, cluster_of, endpoint_of
 from runtime.contract.records.manifest import Snapshot, SnapshotTopic
 from runtime.contract.spec.files import plain_folder
 from runtime.contract.spec.naming import illegal_because, is_internal
@@ -38,26 +39,6 @@ from runtime.files.backup import PartitionCut
 from runtime.replay.restore_target import TargetTopic, target_topics
 
 _TOPIC = "{topic}"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RestoreBackupRequest(ChangeRequest):
-    """A request to restore the backup at `endpoint` into the cluster `to`.
-
-    `until_ms` cuts each partition before its first record with a later timestamp. `rename` holds `{topic}`.
-    `groups` is a pattern of the groups whose offsets are restored: None is all of them where topics keep
-    their names, and else none.
-    """
-
-    endpoint: str
-    to: str
-    flow: str | None = None
-    until_ms: int | None = None
-    topics: str = ".*"
-    rename: str = _TOPIC
-    groups: str | None = None
-    acls: bool = False
-    retention: bool = True
 
 
 def restore(request: RestoreBackupRequest, interaction: Interaction = UNATTENDED) -> ApplyResult:

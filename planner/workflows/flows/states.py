@@ -7,7 +7,6 @@ switch-over of a flow, or of some of its topics.
 
 import asyncio
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
 from itertools import groupby
 from pathlib import Path
@@ -38,7 +37,8 @@ from planner.workflows.interaction import (
 )
 from planner.workflows.observing import endpoints_of
 from planner.workflows.plans import apply_plan, see
-from planner.workflows.topology import ChangeRequest, FlowRequest, checked, flow_of, job_flow_of
+from planner.workflows.requests import ChangeRequest, FlowRequest, PromoteRequest, ResumeRequest
+from planner.workflows.topology import checked, flow_of, job_flow_of
 from runtime.contract.records.job_status import PartitionState, PartitionStatus
 from runtime.contract.spec.flow import RUNNING, FlowState
 from runtime.contract.spec.selection import NamePatterns
@@ -148,13 +148,6 @@ def wrong_state(flow: Flow, wanted: str) -> Failure:
     )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ResumeRequest(FlowRequest):
-    """A request to resume a flow; with `accept_loss` also behind the records that it lost."""
-
-    accept_loss: bool = False
-
-
 def pause(request: FlowRequest, interaction: Interaction = UNATTENDED) -> ApplyResult:
     """Writes `state: paused` into the topology and applies it. The job continues with its other flows."""
     flow = job_flow_of(checked(request.path, request.var_files).topology, request.flow)
@@ -228,17 +221,6 @@ def _name(one: PartitionStatus) -> str:
 
 
 _MAY_BE_PROMOTED = ("active", "paused", "promoted")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PromoteRequest(FlowRequest):
-    """A request to promote a flow, or its topics whose whole names match the regex `topics`.
-
-    `copied_within_ms`: how long to wait until everything is copied.
-    """
-
-    topics: str | None = None
-    copied_within_ms: int = 600_000
 
 
 class PromoteResult(Struct, frozen=True):

@@ -6,25 +6,19 @@ import click
 import pytest
 from click.testing import CliRunner
 
-from planner.cli import options
-from planner.cli.locate import RecordPosition, parse_place
-from planner.cli.options import PatternParam, RateParam
-from planner.cli.read import StartParam
-from planner.cli.verify import OffsetBounds, PercentParam, RangeParam
+from planner.cli.command import ApprovedOutput, command
+from planner.cli.inspection import start
 from planner.model.diagnostic import Failure
+from planner.workflows.options import OFFSET_RANGE, PATTERN, PERCENT, RATE, Kind
+from planner.workflows.requests import ChangeRequest, ClusterRequest, ImportRequest, record_place
 from runtime.audit.read.records import ReadFromEarliest, ReadFromOffset, ReadFromTimestamp, ReadNewest, Start
 
 
-@click.command()
-@options.topology_path
-@options.var_file_option
-@options.json_option
-@options.auto_approve_option
-@options.lock_timeout_option
-def command(
-    path: Path, var_files: tuple[Path, ...], as_json: bool, auto_approve: bool, lock_timeout: int
-) -> None:
-    click.echo(f"{path} {[str(file) for file in var_files]} {as_json} {auto_approve} {lock_timeout}")
+@command
+def change(request: ChangeRequest, output: ApprovedOutput) -> int:
+    files = [str(file) for file in request.var_files]
+    click.echo(f"{request.path} {files} {output.as_json} {output.auto_approve} {request.lock_timeout_ms}")
+    return 0
 
 
 @pytest.mark.parametrize(
@@ -38,35 +32,32 @@ def command(
     ],
 )
 def test_what_a_command_gets(arguments: list[str], expected: str) -> None:
-    assert CliRunner().invoke(command, arguments).output == expected
+    assert CliRunner().invoke(change, arguments).output == expected
 
 
 @pytest.mark.parametrize("text", ["60", "soon", "-5s", "5 parsecs"])
 def test_a_duration_that_is_none(text: str) -> None:
-    done = CliRunner().invoke(command, ["--lock-timeout", text])
+    done = CliRunner().invoke(change, ["--lock-timeout", text])
     assert done.exit_code == 2
     assert f'"{text}" is ' in done.output
 
 
 def test_a_path_given_twice_is_an_error() -> None:
-    done = CliRunner().invoke(command, ["x", "--path", "y"])
+    done = CliRunner().invoke(change, ["x", "--path", "y"])
     assert done.exit_code == 2
     assert "the topology is given twice: x and --path y" in done.output
 
 
-@click.command()
-@click.argument("cluster")
-@click.argument("topic", required=False)
-@options.topology_path_after("topic")
-def one_topic(cluster: str, topic: str | None, path: Path) -> None:
-    click.echo(f"{cluster} {topic} {path}")
+@command
+def one_topic(request: ClusterRequest) -> int:
+    click.echo(f"{request.cluster} {request.topic} {request.path}")
+    return 0
 
 
-@click.command()
-@click.argument("clusters", nargs=-1)
-@options.topology_path_after("clusters", repeated=True)
-def some_clusters(clusters: tuple[str, ...], path: Path) -> None:
-    click.echo(f"{' '.join(clusters)} at {path}")
+@command
+def some_clusters(request: ImportRequest) -> int:
+    click.echo(f"{' '.join(request.clusters)} at {request.path}")
+    return 0
 
 
 @pytest.mark.parametrize(
@@ -96,57 +87,57 @@ def test_the_last_word_is_the_path_where_it_can_be_nothing_else(
 @pytest.mark.parametrize(
     ("text", "bounds"),
     [
-        ("10:20", OffsetBounds(10, 20)),
-        ("10:", OffsetBounds(10)),
-        (":20", OffsetBounds(None, 20)),
-        ("last:500", OffsetBounds(None, None, 500)),
+        ("10:20", (10, 20, None)),
+        ("10:", (10, None, None)),
+        (":20", (None, 20, None)),
+        ("last:500", (None, None, 500)),
     ],
 )
-def test_ranges(text: str, bounds: OffsetBounds) -> None:
-    assert RangeParam().convert(text, None, None) == bounds
+def test_ranges(text: str, bounds: tuple[int | None, ...]) -> None:
+    assert OFFSET_RANGE.read(text) == bounds
 
 
 @pytest.mark.parametrize(
     ("kind", "text", "why"),
     [
-        (RangeParam(), "20:10", "is none of FROM:TO"),
-        (RangeParam(), "last:", "is none of FROM:TO"),
-        (PercentParam(), "0%", "is no share"),
-        (PercentParam(), "many", "is no share"),
-        (PercentParam(), "101", "is no share"),
-        (RateParam(), "20", "is no rate"),
-        (PatternParam(), "a(", "is no regular expression"),
+        (OFFSET_RANGE, "20:10", "is none of FROM:TO"),
+        (OFFSET_RANGE, "last:", "is none of FROM:TO"),
+        (PERCENT, "0%", "is no share"),
+        (PERCENT, "many", "is no share"),
+        (PERCENT, "101", "is no share"),
+        (RATE, "20", "is no rate"),
+        (PATTERN, "a(", "is no regular expression"),
     ],
 )
-def test_what_makes_no_sense_is_refused(kind: click.ParamType[object], text: str, why: str) -> None:
-    with pytest.raises(click.BadParameter, match=why):
-        kind.convert(text, None, None)
+def test_what_makes_no_sense_is_refused(kind: Kind, text: str, why: str) -> None:
+    with pytest.raises(ValueError, match=why):
+        kind.read(text)
 
 
 def test_shares_and_rates() -> None:
-    assert PercentParam().convert("2.5%", None, None) == 2.5
-    assert RateParam().convert("20MB/s", None, None) == 20_000_000
+    assert PERCENT.read("2.5%") == 2.5
+    assert RATE.read("20MB/s") == 20_000_000
 
 
 @pytest.mark.parametrize(
     ("text", "place"),
     [
-        ("orders:0:42", RecordPosition("orders", 0, 42, None)),
-        ("a.b_c-d:12:0", RecordPosition("a.b_c-d", 12, 0, None)),
-        ("orders:1@1700000000000", RecordPosition("orders", 1, None, 1_700_000_000_000)),
-        ("orders:1@2023-11-14T22:13:20Z", RecordPosition("orders", 1, None, 1_700_000_000_000)),
-        ("orders:1@2023-11-14T23:13:20+01:00", RecordPosition("orders", 1, None, 1_700_000_000_000)),
-        ("orders:1@2023-11-14T22:13:20.5", RecordPosition("orders", 1, None, 1_700_000_000_500)),
+        ("orders:0:42", ("orders", 0, 42, None)),
+        ("a.b_c-d:12:0", ("a.b_c-d", 12, 0, None)),
+        ("orders:1@1700000000000", ("orders", 1, None, 1_700_000_000_000)),
+        ("orders:1@2023-11-14T22:13:20Z", ("orders", 1, None, 1_700_000_000_000)),
+        ("orders:1@2023-11-14T23:13:20+01:00", ("orders", 1, None, 1_700_000_000_000)),
+        ("orders:1@2023-11-14T22:13:20.5", ("orders", 1, None, 1_700_000_000_500)),
     ],
 )
-def test_places(text: str, place: RecordPosition) -> None:
-    assert parse_place(text) == place
+def test_places(text: str, place: tuple[str, int, int | None, int | None]) -> None:
+    assert record_place(text) == place
 
 
 @pytest.mark.parametrize("text", ["orders", "orders:0", "orders:x:1", "orders:0:-1", ":0:1", "orders:0@soon"])
 def test_what_is_no_place_says_what_is(text: str) -> None:
     with pytest.raises(Failure, match="2026-01-31T08:00:00Z"):
-        parse_place(text)
+        record_place(text)
 
 
 FROM: list[tuple[str, Start]] = [
@@ -157,6 +148,6 @@ FROM: list[tuple[str, Start]] = [
 ]
 
 
-@pytest.mark.parametrize(("text", "start"), FROM)
-def test_where_to_read_from(text: str, start: Start):
-    assert StartParam().convert(text, None, None) == start
+@pytest.mark.parametrize(("text", "expected"), FROM)
+def test_where_to_read_from(text: str, expected: Start):
+    assert start(text) == expected

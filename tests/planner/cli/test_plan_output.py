@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from planner.cli.app import run
-from planner.cli.view import exit_code, write_reports
+from planner.cli.plan_output import PlanOutput, exit_code
 from planner.model.diagnostic import ExitCode, Failure, error
 from planner.model.plan import Mode, Plan
 from planner.model.topology import Topic
@@ -143,7 +143,7 @@ def test_reports_again_from_a_saved_plan(saved: Path, tmp_path: Path) -> None:
 
 def test_a_report_that_has_no_place(tmp_path: Path) -> None:
     with pytest.raises(Failure, match="can't be written"):
-        write_reports(nothing(), tmp_path / "absent" / "m", None)
+        PlanOutput(markdown=tmp_path / "absent" / "m").show_plan(nothing)
 
 
 def test_why_there_is_no_plan_takes_the_place_of_an_older_report(

@@ -19,7 +19,7 @@ from planner.ui.app import Site, application
 from planner.ui.connections import LIMITS, ConnectionLimits
 from planner.ui.feed import StatusFeed, now_ms
 from planner.ui.server import ListenRequest, Server, listen
-from planner.workflows.topology import TopologyRequest
+from planner.workflows.requests import TopologyRequest
 from runtime.contract.views.status_view import StatusView
 from tests.commands import begin
 from tests.records import wait_for

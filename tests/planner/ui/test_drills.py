@@ -15,7 +15,7 @@ from planner.plan.steps.registry import Own
 from planner.render.reports.drill import as_json
 from planner.render.reports.history import flow_states
 from planner.workflows.audit.drills import drill_history, reports_folder
-from planner.workflows.topology import TopologyRequest
+from planner.workflows.requests import TopologyRequest
 from tests.fakes.tables import cases
 from tests.planner.render import test_status as scenes
 from tests.planner.ui.serving import Parsed, fresh, serving

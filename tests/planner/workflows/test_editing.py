@@ -10,7 +10,8 @@ from planner.config.files import topology_files, write_edited
 from planner.model.diagnostic import Failure
 from planner.workflows.applying.apply import execute
 from planner.workflows.interaction import UNATTENDED, Interaction, approve_all
-from planner.workflows.topology import ChangeRequest, checked
+from planner.workflows.requests import ChangeRequest
+from planner.workflows.topology import checked
 from tests.fakes.states import cluster, flow, live, observed, topology
 from tests.planner.plan.jobs import plan
 from tests.topologies import shop

@@ -9,7 +9,8 @@ from msgspec.structs import replace
 from planner.config import load
 from planner.graph.jobs import standby_spec
 from planner.model.diagnostic import Failure
-from planner.workflows.standby import StandbyRequest, standby
+from planner.workflows.requests import StandbyRequest
+from planner.workflows.standby import standby
 from runtime.contract.spec.files import LinesSpec
 from runtime.contract.spec.jobspec import ClusterSpec, FlowSpec, JobSpec, LaunchSpec
 from runtime.contract.spec.selection import SelectionSpec

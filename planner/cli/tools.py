@@ -1,28 +1,24 @@
-"""`repl explain`: the documentation of a key of the topology, in the terminal."""
-
-from __future__ import annotations
+"""The commands that describe the language of topologies, and the completion of commands in a shell."""
 
 import shutil
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 from textwrap import wrap
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import click
 
-from planner.cli.options import json_option
+from planner.cli.command import Output, command
 from planner.cli.output import emit, say
 from planner.model.diagnostic import ExitCode
+from planner.workflows.options import Argument
 
 if TYPE_CHECKING:
     from planner.config.schema.explain import KeyEntry
 
-FORMAT_VERSION = 1
 
-
-@click.command()
-@click.argument("key", required=False)
-@json_option
-def command(key: str | None, as_json: bool) -> int:
+@command
+def explain(output: Output, key: Annotated[str | None, Argument()] = None) -> int:
     """Explain a KEY of the topology: what it takes, its default, an example, and the keys below it.
 
     KEY is a path such as flows.topics.include, or the end of one: rpo. Names of your own may stand in it, as
@@ -30,16 +26,16 @@ def command(key: str | None, as_json: bool) -> int:
     """
     from planner.config.schema.explain import find_keys, top_keys
 
-    found = list(top_keys()) if key is None else find_keys(key)
-    if as_json:
-        emit({"format_version": FORMAT_VERSION, "keys": [_tree(entry) for entry in found]})
-    elif key is not None and len(found) == 1:
-        _explain(found[0])
+    entries = list(top_keys()) if key is None else find_keys(key)
+    if output.as_json:
+        output.emit({"keys": [_tree(entry) for entry in entries]})
+    elif key is not None and len(entries) == 1:
+        _explain(entries[0])
     else:
         title = "The keys of a topology:" if key is None else f'Several keys are called "{key}":'
         click.echo(f"{title}\n")
-        click.echo("\n".join(_table([(entry.path, entry.doc) for entry in found])))
-        example = "flows.topics.include" if key is None else found[0].path
+        click.echo("\n".join(_table([(entry.path, entry.doc) for entry in entries])))
+        example = "flows.topics.include" if key is None else entries[0].path
         click.echo(f"\nrepl explain {example} explains one of them.")
     return ExitCode.DONE
 
@@ -48,7 +44,7 @@ def _width() -> int:
     return min(100, shutil.get_terminal_size((100, 24)).columns)
 
 
-def _explain(entry: KeyEntry) -> None:
+def _explain(entry: "KeyEntry") -> None:
     from planner.config.schema.explain import same_name
 
     say(entry.path, bold=True)
@@ -64,7 +60,7 @@ def _explain(entry: KeyEntry) -> None:
         click.echo("\nAlso: " + "\n      ".join(wrap(", ".join(others), _width() - 6)))
 
 
-def _facts(entry: KeyEntry) -> Iterator[tuple[str, str]]:
+def _facts(entry: "KeyEntry") -> Iterator[tuple[str, str]]:
     from planner.config.hints import describe
     from planner.config.schema.publish import default_text, setting_names
 
@@ -89,7 +85,7 @@ def _table(rows: Sequence[tuple[str, str]], width: int | None = None) -> Iterato
         yield from (f"{' ' * (width + 4)}{line}" for line in rest)
 
 
-def _tree(entry: KeyEntry) -> dict[str, Any]:
+def _tree(entry: "KeyEntry") -> dict[str, Any]:
     from planner.config.hints import describe
     from planner.config.schema.publish import default_text
 
@@ -103,3 +99,44 @@ def _tree(entry: KeyEntry) -> dict[str, Any]:
         "example": key.example,
         "keys": [one.key.name for one in entry.below],
     }
+
+
+@click.command()
+@click.option(
+    "--markdown",
+    type=click.Path(exists=True, file_okay=False, path_type=Path),
+    hidden=True,
+    help="Write the reference for people into a folder: docs/topology*.md.",
+)
+@click.option("--json", is_flag=True, expose_value=False, help="No effect: the output is always JSON.")
+def schema(markdown: Path | None) -> None:
+    """Print the JSON Schema (draft 2020-12) of the topology's language.
+
+    An editor completes and checks topologies with it: repl schema > topology.schema.json
+    """
+    from planner.config.schema import json_schema, reference
+
+    if markdown:
+        for name, page in reference().items():
+            (markdown / name).write_text(page, encoding="utf-8")
+    else:
+        emit(json_schema())
+
+
+@click.command()
+@click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
+def completion(shell: str) -> None:
+    """Print the completion script of a SHELL, to be loaded at its start.
+
+    \b
+    bash:  repl completion bash > ~/.local/share/bash-completion/completions/repl
+    zsh:   repl completion zsh > "${fpath[1]}/_repl"
+    fish:  repl completion fish > ~/.config/fish/completions/repl.fish
+    """
+    from click.shell_completion import get_completion_class
+
+    from planner.cli.app import root
+
+    completed = get_completion_class(shell)
+    assert completed is not None
+    click.echo(completed(root, {}, "repl", "_REPL_COMPLETE").source())

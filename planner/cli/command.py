@@ -1,0 +1,294 @@
+"""Makes a command of a function: the annotated fields of its requests are the options and arguments.
+
+    @command
+    def verify(request: VerifyFlowRequest, output: Output) -> int:
+        '''Compare both sides of FLOW record by record, on Spark.'''
+
+A parameter that is a struct is made of its annotated fields; `Output` is one, and adds --json. Any other
+parameter is an option or an argument itself. The docstring is the help.
+"""
+
+import inspect
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, get_args, get_origin, get_type_hints
+
+import click
+from click.core import ParameterSource
+from msgspec import NODEFAULT, Struct
+
+from planner.cli.output import emit
+from planner.workflows.options import Argument, Kind, Option, TopologyArgument
+
+if TYPE_CHECKING:
+    from rich.text import Text
+
+    from planner.cli.view import TerminalView
+    from planner.workflows.interaction import Interaction
+
+FORMAT_VERSION = 1
+
+
+class Output(Struct, frozen=True):
+    """Where a command shows what happens, and its result: as lines for people, or as JSON."""
+
+    as_json: Annotated[bool, Option("--json", "Machine-readable output, stable and versioned.")] = False
+
+    def progress(self) -> "TerminalView":
+        from planner.cli.view import TerminalView
+
+        return TerminalView(as_json=self.as_json)
+
+    def show(
+        self,
+        document: Callable[[], Mapping[str, Any]],
+        lines: Callable[[int | None], "Iterable[Text]"],
+    ) -> None:
+        """Prints a result as a JSON document, or as lines as wide as the terminal (None: there is none)."""
+        if self.as_json:
+            self.emit(document())
+            return
+        from planner.cli.console import print_lines
+
+        print_lines(lines)
+
+    def emit(self, document: Mapping[str, Any]) -> None:
+        """Prints a JSON document with its version."""
+        emit({"format_version": FORMAT_VERSION, **document})
+
+
+class ApprovedOutput(Output, frozen=True):
+    """The output of a command that asks before it changes anything."""
+
+    auto_approve: Annotated[bool, Option("--auto-approve", "Do not ask before changing anything.")] = False
+
+    def interaction(self) -> "Interaction":
+        from planner.cli.view import interaction
+
+        return interaction(self.progress(), auto_approve=self.auto_approve)
+
+
+class Field(NamedTuple):
+    """A field of a request, or a parameter of a command's function, that the command line has."""
+
+    name: str
+    type: Any
+    mark: Option | Argument | TopologyArgument
+    default: Any  # NODEFAULT where it must be given
+
+
+def command(
+    function: Callable[..., int], *, name: str | None = None, without: tuple[str, ...] = ()
+) -> click.Command:
+    """Returns the command of a function. `without` names fields of its requests that it does not offer.
+
+    Requests with the same field get the same value. The options of a command's own come first, then those
+    that its request inherits.
+    """
+    structs, offered = _offered(function)
+    by_name: dict[str, Field] = {}
+    flags: set[str] = set()
+    for field in offered:
+        flag = field.mark.flag if isinstance(field.mark, Option) else field.name
+        if field.name not in (*by_name, *without) and flag not in flags:
+            by_name[field.name] = field
+            flags.add(flag)
+    own = inspect.signature(function).parameters
+    arguments = [field for field in by_name.values() if isinstance(field.mark, Argument)]
+
+    def run(**values: Any) -> int:
+        if "path_option" in values:
+            values["path"] = _topology_path(values, arguments[-1] if arguments else None)
+        given = dict(_field_values(by_name, values))
+        requests = {
+            name: struct(**{one: given[one] for one in struct.__struct_fields__ if one in given})
+            for name, struct in structs.items()
+        }
+        return function(**requests, **{name: value for name, value in given.items() if name in own})
+
+    return click.Command(
+        name or function.__name__.rstrip("_"),
+        params=_parameters(by_name.values(), arguments),
+        callback=run,
+        help=function.__doc__,
+    )
+
+
+def given(name: str) -> bool:
+    """Returns whether the command line, or its environment, has the option of this field."""
+    source = click.get_current_context().get_parameter_source(name)
+    return source not in (None, ParameterSource.DEFAULT)
+
+
+def _offered(function: Callable[..., int]) -> tuple[dict[str, type[Struct]], list[Field]]:
+    """Returns the requests of a function, and every field that may be offered, in order of the help."""
+    structs: dict[str, type[Struct]] = {}
+    own: list[Field] = []
+    inherited: list[Field] = []
+    outputs: list[Field] = []
+    hints = get_type_hints(function, include_extras=True)
+    for name, parameter in inspect.signature(function).parameters.items():
+        hint = hints[name]
+        if get_origin(hint) is Annotated:
+            default = NODEFAULT if parameter.default is parameter.empty else parameter.default
+            base, mark = get_args(hint)
+            own.append(Field(name, base, mark, default))
+            continue
+        structs[name] = hint
+        annotations = {
+            name: annotation
+            for base in reversed(hint.__mro__)
+            for name, annotation in vars(base).get("__annotations__", {}).items()
+        }
+        defaults = dict(
+            zip(reversed(hint.__struct_fields__), reversed(hint.__struct_defaults__), strict=False)
+        )
+        for field in hint.__struct_fields__:
+            if get_origin(annotations[field]) is Annotated:
+                inherits = field not in hint.__annotations__
+                group = outputs if issubclass(hint, Output) else inherited if inherits else own
+                base, mark = get_args(annotations[field])
+                group.append(Field(field, base, mark, defaults.get(field, NODEFAULT)))
+    return structs, [*own, *inherited, *reversed(outputs)]
+
+
+def _field_values(offered: Mapping[str, Field], values: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+    for name, field in offered.items():
+        value = values[name]
+        if _turns_off(field):
+            yield name, not value
+        elif isinstance(field.mark, Option | Argument) and field.mark.fills:
+            yield from zip(field.mark.fills, value, strict=True) if value is not None else ()
+        else:
+            yield name, value
+
+
+def _turns_off(field: Field) -> bool:
+    return field.type is bool and field.default is True
+
+
+def _parameters(offered: Iterable[Field], arguments: Sequence[Field]) -> list[click.Parameter]:
+    parameters: list[click.Parameter] = [_argument(field) for field in arguments]
+    for field in offered:
+        match field.mark:
+            case Option():
+                parameters.append(_option(field, field.mark))
+            case TopologyArgument():
+                if not (arguments and _repeated(arguments[-1])):
+                    parameters.insert(
+                        len(arguments),
+                        click.Argument(["path_word"], type=_PATH, required=False, metavar="[PATH]"),
+                    )
+                parameters.append(
+                    click.Option(
+                        ["--path", "path_option"],
+                        type=_PATH,
+                        metavar="PATH",
+                        help="The topology's file or folder, as the argument PATH."
+                        "  [default: the current folder]",
+                    )
+                )
+    return parameters
+
+
+def _repeated(field: Field) -> bool:
+    return get_origin(field.type) is tuple
+
+
+def _argument(field: Field) -> click.Argument:
+    assert isinstance(field.mark, Argument)
+    required = field.default is NODEFAULT and not _repeated(field)
+    default: dict[str, Any] = {} if field.default is NODEFAULT else {"default": field.default}
+    return click.Argument(
+        [field.name],
+        type=_type(field),
+        nargs=-1 if _repeated(field) else 1,
+        required=required,
+        metavar=field.mark.metavar,
+        **default,
+    )
+
+
+def _option(field: Field, mark: Option) -> click.Option:
+    names = [field.name, *mark.flag.split("/")]
+    if field.type is bool:
+        return click.Option(names, is_flag=True, help=mark.help)
+    default = None if field.default in (NODEFAULT, None, ()) else field.default
+    if default is not None and mark.kind is not None:
+        default = mark.kind.text(default)
+    # For click, None is a default too: an option that must be given has none at all.
+    optional: dict[str, Any] = {} if field.default is NODEFAULT else {"default": default}
+    return click.Option(
+        names,
+        type=_type(field),
+        multiple=_repeated(field),
+        required=field.default is NODEFAULT,
+        **optional,
+        show_default=default is not None,
+        metavar=mark.metavar,
+        envvar=mark.variable,
+        show_envvar=mark.variable is not None,
+        help=mark.help,
+    )
+
+
+class _Kind(click.ParamType[Any]):
+    """A kind of text, as click calls it. A value that was read before stays."""
+
+    def __init__(self, kind: Kind) -> None:
+        self.name = kind.name
+        self._read = kind.read
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        if not isinstance(value, str):
+            return value
+        try:
+            return self._read(value)
+        except ValueError as wrong:
+            self.fail(f'"{value}" {wrong}', param, ctx)
+
+
+_PATH = click.Path(path_type=Path)
+
+
+def _type(field: Field) -> click.ParamType[Any]:
+    """Returns how click reads one value of a field."""
+    mark = field.mark
+    assert not isinstance(mark, TopologyArgument)
+    if mark.kind is not None:
+        return _Kind(mark.kind)
+    base = next(one for one in (*get_args(field.type), field.type) if one is not type(None))
+    if base is Path:
+        return click.Path(
+            path_type=Path, file_okay=mark.path != "folder", dir_okay=mark.path != "file", exists=mark.exists
+        )
+    if mark.choices:
+        return click.Choice(mark.choices)
+    if base is int:
+        return click.IntRange(mark.least, mark.most)
+    if base is float:
+        return click.FloatRange(mark.least, mark.most)
+    return click.STRING
+
+
+def _topology_path(values: dict[str, Any], before: Field | None) -> Path:
+    """Returns the topology that is named as the last word or by --path; both must be the same.
+
+    `before` is the argument before PATH. Where it may be left out, the last word is PATH if it can't be the
+    name of a cluster or a topic: it contains a slash, is `.` or `..`, or names an existing YAML file.
+    """
+    word: Path | None = values.pop("path_word", None)
+    option: Path | None = values.pop("path_option")
+    if word is None and before is not None and (_repeated(before) or before.default is not NODEFAULT):
+        last = values[before.name]
+        words = last if isinstance(last, tuple) else (last,) if last is not None else ()
+        if words and _is_path(words[-1]):
+            word = Path(words[-1])
+            values[before.name] = words[:-1] if isinstance(last, tuple) else None
+    if word is not None and option is not None and word != option:
+        raise click.UsageError(f"the topology is given twice: {word} and --path {option}")
+    return word or option or Path()
+
+
+def _is_path(word: str) -> bool:
+    return "/" in word or word in (".", "..") or (word.endswith((".yaml", ".yml")) and Path(word).is_file())

@@ -1,0 +1,164 @@
+"""A plan on the terminal and in files. Its errors go to stderr and decide the exit code."""
+
+import os
+import shutil
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from itertools import islice
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import click
+
+from planner.cli.command import Output
+from planner.cli.output import reader_is_gone, show, unguarded, write_report
+from planner.model.diagnostic import ExitCode, Failure, Severity, worst
+from planner.workflows.options import Option
+
+if TYPE_CHECKING:
+    from planner.model.forecast import Simulation
+    from planner.model.plan import Plan
+
+_LINES_A_WRITE = 500
+
+
+class PlanOutput(Output, frozen=True):
+    """The output of a command that shows a plan, which may go into files as well."""
+
+    markdown: Annotated[
+        Path | None, Option("--markdown", "Write it as a comment for a pull request.", "FILE", path="file")
+    ] = None
+    html: Annotated[
+        Path | None,
+        Option("--html", "Write it as a page with a drawing of the topology.", "FILE", path="file"),
+    ] = None
+
+    def show_plan(
+        self,
+        make: "Callable[[], Plan]",
+        simulate: "Callable[[], Simulation] | None" = None,
+        save: "Callable[[Plan], None] | None" = None,
+        signature: str | None = None,
+    ) -> "Plan":
+        """Makes a plan, prints it, and writes and saves it where that is asked for.
+
+        A failure is written into the comment too, because a pull request must not keep an older plan.
+        """
+        from planner.render.plan import documents
+
+        with self.failures():
+            try:
+                plan = make()
+                simulation = simulate() if simulate is not None else None
+            except Failure as failure:
+                self._write_failure(failure)
+                raise
+            if self.markdown is not None:
+                write_report(self.markdown, documents.markdown(plan, simulation=simulation))
+            if self.html is not None:
+                write_report(self.html, documents.html(plan, simulation))
+            self._print(plan, signature, simulation)
+            if save is not None:
+                save(plan)
+        return plan
+
+    @contextmanager
+    def failures(self) -> Iterator[None]:
+        """Prints a failure as a document on stdout with --json."""
+        try:
+            yield
+        except Failure as failure:
+            if not self.as_json:
+                raise
+            from planner.render.plan.json import as_json, failure_tree
+
+            click.echo(as_json(failure_tree(failure.diagnostics)))
+            raise click.exceptions.Exit(int(failure.exit_code)) from None
+
+    def _write_failure(self, failure: Failure) -> None:
+        from planner.render.plan.documents import failed
+
+        if self.markdown is None:
+            return
+        try:
+            write_report(self.markdown, failed(failure.diagnostics))
+        except Failure as unwritten:
+            raise Failure([*failure.diagnostics, *unwritten.diagnostics], failure.exit_code) from None
+
+    def _print(self, plan: "Plan", signature: str | None, simulation: "Simulation | None") -> None:
+        """Prints a plan to stdout and its errors to stderr; JSON holds them."""
+        if self.as_json:
+            from planner.render.plan.json import json_text
+
+            _write(json_text(plan, signature, simulation))
+            return
+        print_plan(plan)
+        if simulation is not None:
+            from planner.cli.console import print_lines as print_styled
+            from planner.render.plan.documents import simulation_text
+
+            click.echo()
+            print_styled(lambda width: simulation_text(simulation, width))
+        show([found for found in plan.diagnostics if found.severity is Severity.ERROR])
+
+
+class SavedPlanOutput(PlanOutput, frozen=True):
+    """The output of a command whose plan can be saved."""
+
+    out: Annotated[
+        Path | None,
+        Option("--out", "Save the plan; repl apply FILE executes exactly it.", "FILE", path="file"),
+    ] = None
+
+    def save(self, plan: "Plan") -> None:
+        """Saves a plan. One that can't be applied is not saved: it could be picked up later and tried."""
+        from planner.workflows.applying.apply import save_plan
+
+        if self.out is None:
+            return
+        if plan.errored:
+            click.echo(f"{self.out} was not written: this plan can't be applied.", err=True)
+            return
+        saved = save_plan(plan, self.out)
+        signed = " and signed" if saved.signed else ""
+        click.echo(f"Saved to {self.out}{signed}. To do exactly this: repl apply {self.out}", err=True)
+        click.echo(f"Plan digest: {saved.digest}", err=True)
+
+
+def print_plan(plan: "Plan") -> None:
+    """Prints a plan to stdout. Its errors are printed by the caller, on stderr."""
+    from planner.render.plan.text import text
+
+    on_terminal = sys.stdout.isatty()
+    width = shutil.get_terminal_size().columns if on_terminal else None
+    print_lines(text(plan, width=width, colour=on_terminal and not os.environ.get("NO_COLOR")))
+
+
+def print_lines(lines: Iterator[str]) -> None:
+    """Prints lines that are escaped already to stdout, many at once, as long as they are read."""
+    while some := list(islice(lines, _LINES_A_WRITE)):
+        if not _write("\n".join(some), escaped=True):
+            return
+
+
+def _write(words: str, *, escaped: bool = False) -> bool:
+    """Prints text. False: the reader went away (repl plan | head), and only the exit code is left."""
+    try:
+        click.echo(words, file=unguarded() if escaped else None)
+    except BrokenPipeError:
+        reader_is_gone()
+        return False
+    return True
+
+
+def exit_code(plan: "Plan", *, detailed: bool = False) -> int:
+    """Returns 1 or 3 for errors, 1 for what could not be read, 2 for changes where that was asked."""
+    from planner.model.plan import Mode
+
+    refusal = worst(plan.diagnostics)
+    if refusal is not ExitCode.DONE:
+        return refusal
+    if not plan.complete:
+        return ExitCode.ERROR
+    return ExitCode.DIFFERENT if plan.changed and (detailed or plan.mode is Mode.DRIFT) else ExitCode.DONE

@@ -1,0 +1,200 @@
+"""The commands of disaster recovery: a lost cluster, its return, and records that were left or backed up."""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import click
+from msgspec.structs import replace
+
+from planner.cli.command import ApprovedOutput, command, given
+from planner.cli.output import new_file
+from planner.cli.plan_output import SavedPlanOutput, exit_code
+from planner.model.diagnostic import ExitCode, Failure, error
+from planner.workflows.options import Option
+from planner.workflows.requests import (
+    FailbackRequest,
+    FailoverRequest,
+    PromoteRequest,
+    ReplaySalvageRequest,
+    RestoreBackupRequest,
+    SalvageFlowRequest,
+)
+
+if TYPE_CHECKING:
+    from runtime.contract.views.records_view import SalvagedRecord
+
+
+@command
+def failover(
+    request: FailoverRequest,
+    output: ApprovedOutput,
+    rehearse: Annotated[
+        bool, Option("--rehearse", "Show the cost and how long it takes; change nothing.")
+    ] = False,
+) -> int:
+    """Fail over from the lost CLUSTER: end its flows, and move their consumer groups to the destinations.
+
+    Shows what is lost and the plan, asks, and applies. Writes state: failed_over into the topology.
+    CLUSTER need not answer, and is waited for 3 s at most. Run it again after an interruption: it
+    finishes the rest. Consumers at a destination need isolation.level=read_committed.
+    """
+    from planner.workflows.flows.failover import failover, rehearse_failover
+
+    if not rehearse:
+        return failover(request, output.interaction()).applied.exit_code
+    from planner.cli.console import print_lines
+    from planner.cli.view import emit_structs
+    from planner.render.reports.loss import duration_line, group_lines
+    from planner.workflows.interaction import SubscriptionsRead
+
+    view = output.progress()
+    rehearsal = rehearse_failover(request, view)
+    if output.as_json:
+        emit_structs("group", rehearsal.groups)
+        return ExitCode.DONE
+    click.echo("What becomes of the groups, by partitions:")
+    print_lines(lambda width: group_lines(rehearsal.groups, width))
+    view(SubscriptionsRead(rehearsal.subscriptions))
+    click.echo(f"\n{duration_line(rehearsal.jobs)}\nNothing was changed.")
+    return ExitCode.DONE
+
+
+@command
+def failback(
+    request: FailbackRequest,
+    output: ApprovedOutput,
+    switch: Annotated[
+        bool,
+        Option("--switch", "All records are copied back: make the original flows active again."),
+    ] = False,
+) -> int:
+    """Copy back to CLUSTER what was written at the destinations since its flows were promoted or failed over.
+
+    Adds a reverse flow (NAME-back) for each such flow to the topology, plans, asks, applies, and waits
+    until all records are copied back that the destinations hold then. Producers may go on writing there.
+    Then stop them and run it again with --switch: the reverse flows are promoted, consumer groups move to
+    CLUSTER, and the original flows are active again. Run it again after an interruption.
+    """
+    from planner.workflows.flows.failover import failback, switch_back
+
+    result = (switch_back if switch else failback)(request, output.interaction())
+    if switch and result.applied.complete:
+        click.echo(f"Next: start the consumers at {request.cluster}, then the producers", err=True)
+    if result.switch_follows:
+        step = f"stop the producers at {result.destination}, then repl failback {request.cluster} --switch"
+        click.echo(f"Next: {step}", err=True)
+    return result.applied.exit_code
+
+
+@command
+def promote(request: PromoteRequest, output: ApprovedOutput) -> int:
+    """Promote FLOW: copy the rest, move its consumer groups, stop copying, and make the destination writable.
+
+    Stop the producers at the source first. Waits until the lag is 0, then writes state: promoted into the
+    topology, plans, asks and applies; the job itself copies what came in meanwhile before it ends the flow.
+    Exit code 1 where records are left at the timeout: the flow goes on copying. Last it prints which topics
+    the consumers of each group subscribe to at the destination. With --topics it is the topics whose whole
+    names match RE at the source, and they are written under promoted.
+    """
+    from planner.workflows.flows.states import promote
+
+    return promote(request, output.interaction()).applied.exit_code
+
+
+@command
+def salvage(
+    left: SalvageFlowRequest,
+    copied: ReplaySalvageRequest,
+    output: ApprovedOutput,
+    export: Annotated[
+        Path | None,
+        Option("--export", "Write every record as a line of JSON into a new file.", "FILE", path="file"),
+    ] = None,
+    replay: Annotated[
+        bool, Option("--replay", "Copy them into the flow's own topics at the destination.")
+    ] = False,
+) -> int:
+    """Show the records of FLOW's source that never reached its destination, or copy them there.
+
+    These are the committed records that the flow did not copy, or that were given up, and that provenance did
+    not filter. Without --replay it only reads. With --replay each of them is copied exactly once; its header
+    __repl names its origin.
+    """
+    if copied.to is not None and not replay:
+        raise click.UsageError("--to goes with --replay")
+    if replay and export is not None:
+        raise click.UsageError("--export and --replay are two commands")
+    return _replay(copied, output) if replay else _salvage(left, output, export)
+
+
+def _replay(request: ReplaySalvageRequest, output: ApprovedOutput) -> int:
+    from planner.render.reports.salvage import replay_document, replay_screen
+    from planner.workflows.audit.comparison import replay_salvage
+
+    result = replay_salvage(request, output.interaction())
+    if output.as_json or result.parts:
+        output.show(
+            lambda: replay_document(result.salvaged, request.to, result.parts),
+            lambda width: replay_screen(result.parts, width),
+        )
+    return ExitCode.DONE if result.complete else ExitCode.ERROR
+
+
+def _salvage(request: SalvageFlowRequest, output: ApprovedOutput, export: Path | None) -> int:
+    from planner.render.reports.salvage import document, screen
+    from planner.workflows.audit.comparison import salvage
+
+    with _exported(export) as take:
+        seen = salvage(request, take, output.progress())
+        if seen.unread and export is not None:
+            why = next(f"{one.topic}-{one.partition}: {one.unread}" for one in seen.partitions if one.unread)
+            raise Failure(
+                error(f"{export} was not written: {why}", "without --export, what was read is shown")
+            )
+    output.show(lambda: document(seen), lambda width: screen(seen, width))
+    if export is not None:
+        click.echo(f"{seen.records:,} records written to {export}", err=True)
+    return ExitCode.ERROR if seen.unread else ExitCode.DONE
+
+
+@contextmanager
+def _exported(file: Path | None) -> "Iterator[Callable[[SalvagedRecord], None]]":
+    """Writes each record as a line. In the end the whole file exists, or none."""
+    from planner.render.reports.salvage import line
+    from planner.workflows.audit.comparison import ignore_record
+
+    if file is None:
+        yield ignore_record
+        return
+    with new_file(file) as write:
+        yield lambda record: write(line(record))
+
+
+@command
+def restore(
+    request: RestoreBackupRequest,
+    output: ApprovedOutput,
+    shown: SavedPlanOutput,
+    prefix: Annotated[str | None, Option("--prefix", "Put P before the name of each topic.", "P")] = None,
+) -> int:
+    """Restore the backup at ENDPOINT: topics, records and the offsets of consumer groups.
+
+    Shows the plan, asks, and applies it; every record is compared with the backup in the end. With --out,
+    --markdown or --html it writes the plan and changes nothing. Run it again after an interruption: it
+    continues where it was. The folder of the endpoint must be mounted here, or its object store reachable.
+
+    Exit code: 0 done, 1 an error, 3 refused, for example because a topic exists and holds records.
+    """
+    from planner.workflows.flows.restoring import plan_restore, restore
+
+    if prefix is not None:
+        if given("rename"):
+            raise click.UsageError("--prefix and --rename both name the topics: give one of them")
+        request = replace(request, rename=f"{prefix}{{topic}}")
+    elif request.rename.count("{topic}") != 1:
+        raise click.UsageError("--rename holds {topic} once, such as {topic}.restored")
+    if shown.out is None and shown.markdown is None and shown.html is None:
+        return restore(request, output.interaction()).exit_code
+    return exit_code(shown.show_plan(lambda: plan_restore(request, output.progress()), save=shown.save))
