@@ -18,7 +18,7 @@ from click.core import ParameterSource
 from msgspec import NODEFAULT, Struct
 
 from planner.cli.output import emit
-from planner.workflows.options import Argument, Kind, Option, TopologyArgument
+from planner.workflows.options import Argument, Option, TextFormat, TopologyArgument
 
 if TYPE_CHECKING:
     from rich.text import Text
@@ -68,7 +68,7 @@ class ApprovedOutput(Output, frozen=True):
         return interaction(self.progress(), auto_approve=self.auto_approve)
 
 
-class Field(NamedTuple):
+class Parameter(NamedTuple):
     """A field of a request, or a parameter of a command's function, that the command line has."""
 
     name: str
@@ -86,7 +86,7 @@ def command(
     that its request inherits.
     """
     structs, offered = _offered(function)
-    by_name: dict[str, Field] = {}
+    by_name: dict[str, Parameter] = {}
     flags: set[str] = set()
     for field in offered:
         flag = field.mark.flag if isinstance(field.mark, Option) else field.name
@@ -120,19 +120,19 @@ def given(name: str) -> bool:
     return source not in (None, ParameterSource.DEFAULT)
 
 
-def _offered(function: Callable[..., int]) -> tuple[dict[str, type[Struct]], list[Field]]:
+def _offered(function: Callable[..., int]) -> tuple[dict[str, type[Struct]], list[Parameter]]:
     """Returns the requests of a function, and every field that may be offered, in order of the help."""
     structs: dict[str, type[Struct]] = {}
-    own: list[Field] = []
-    inherited: list[Field] = []
-    outputs: list[Field] = []
+    own: list[Parameter] = []
+    inherited: list[Parameter] = []
+    outputs: list[Parameter] = []
     hints = get_type_hints(function, include_extras=True)
     for name, parameter in inspect.signature(function).parameters.items():
         hint = hints[name]
         if get_origin(hint) is Annotated:
             default = NODEFAULT if parameter.default is parameter.empty else parameter.default
             base, mark = get_args(hint)
-            own.append(Field(name, base, mark, default))
+            own.append(Parameter(name, base, mark, default))
             continue
         structs[name] = hint
         annotations = {
@@ -148,11 +148,11 @@ def _offered(function: Callable[..., int]) -> tuple[dict[str, type[Struct]], lis
                 inherits = field not in hint.__annotations__
                 group = outputs if issubclass(hint, Output) else inherited if inherits else own
                 base, mark = get_args(annotations[field])
-                group.append(Field(field, base, mark, defaults.get(field, NODEFAULT)))
+                group.append(Parameter(field, base, mark, defaults.get(field, NODEFAULT)))
     return structs, [*own, *inherited, *reversed(outputs)]
 
 
-def _field_values(offered: Mapping[str, Field], values: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+def _field_values(offered: Mapping[str, Parameter], values: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
     for name, field in offered.items():
         value = values[name]
         if _turns_off(field):
@@ -163,11 +163,11 @@ def _field_values(offered: Mapping[str, Field], values: Mapping[str, Any]) -> It
             yield name, value
 
 
-def _turns_off(field: Field) -> bool:
+def _turns_off(field: Parameter) -> bool:
     return field.type is bool and field.default is True
 
 
-def _parameters(offered: Iterable[Field], arguments: Sequence[Field]) -> list[click.Parameter]:
+def _parameters(offered: Iterable[Parameter], arguments: Sequence[Parameter]) -> list[click.Parameter]:
     parameters: list[click.Parameter] = [_argument(field) for field in arguments]
     for field in offered:
         match field.mark:
@@ -191,11 +191,11 @@ def _parameters(offered: Iterable[Field], arguments: Sequence[Field]) -> list[cl
     return parameters
 
 
-def _repeated(field: Field) -> bool:
+def _repeated(field: Parameter) -> bool:
     return get_origin(field.type) is tuple
 
 
-def _argument(field: Field) -> click.Argument:
+def _argument(field: Parameter) -> click.Argument:
     assert isinstance(field.mark, Argument)
     required = field.default is NODEFAULT and not _repeated(field)
     default: dict[str, Any] = {} if field.default is NODEFAULT else {"default": field.default}
@@ -209,7 +209,7 @@ def _argument(field: Field) -> click.Argument:
     )
 
 
-def _option(field: Field, mark: Option) -> click.Option:
+def _option(field: Parameter, mark: Option) -> click.Option:
     names = [field.name, *mark.flag.split("/")]
     if field.type is bool:
         return click.Option(names, is_flag=True, help=mark.help)
@@ -232,10 +232,10 @@ def _option(field: Field, mark: Option) -> click.Option:
     )
 
 
-class _Kind(click.ParamType[Any]):
+class _TextParam(click.ParamType[Any]):
     """A kind of text, as click calls it. A value that was read before stays."""
 
-    def __init__(self, kind: Kind) -> None:
+    def __init__(self, kind: TextFormat) -> None:
         self.name = kind.name
         self._read = kind.read
 
@@ -251,12 +251,12 @@ class _Kind(click.ParamType[Any]):
 _PATH = click.Path(path_type=Path)
 
 
-def _type(field: Field) -> click.ParamType[Any]:
+def _type(field: Parameter) -> click.ParamType[Any]:
     """Returns how click reads one value of a field."""
     mark = field.mark
     assert not isinstance(mark, TopologyArgument)
     if mark.kind is not None:
-        return _Kind(mark.kind)
+        return _TextParam(mark.kind)
     base = next(one for one in (*get_args(field.type), field.type) if one is not type(None))
     if base is Path:
         return click.Path(
@@ -271,7 +271,7 @@ def _type(field: Field) -> click.ParamType[Any]:
     return click.STRING
 
 
-def _topology_path(values: dict[str, Any], before: Field | None) -> Path:
+def _topology_path(values: dict[str, Any], before: Parameter | None) -> Path:
     """Returns the topology that is named as the last word or by --path; both must be the same.
 
     `before` is the argument before PATH. Where it may be left out, the last word is PATH if it can't be the

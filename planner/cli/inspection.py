@@ -10,7 +10,7 @@ from msgspec import to_builtins
 from planner.cli.command import Output, command
 from planner.cli.output import new_file, say
 from planner.model.diagnostic import ExitCode
-from planner.workflows.options import DURATION, Kind, Option
+from planner.workflows.options import DURATION, Option, TextFormat
 from planner.workflows.requests import (
     ClusterRequest,
     LocateRecordRequest,
@@ -78,7 +78,7 @@ def read(
             "--from",
             "latest: the last N. Or the first N from earliest, PARTITION:OFFSET, or a time on.",
             "WHERE",
-            kind=Kind("from", start),
+            kind=TextFormat("from", start),
         ),
     ] = "latest",
     full: Full = False,

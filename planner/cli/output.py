@@ -7,18 +7,24 @@ no rich: `repl --help` must stay quick.
 
 import json
 import os
+import shutil
 import sys
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from itertools import islice
 from pathlib import Path
-from typing import IO, Any, TextIO, cast
+from typing import IO, TYPE_CHECKING, Any, TextIO, cast
 
 import click
 
 from planner.model.diagnostic import Diagnostic, Failure, error
 from planner.render import readable
 
+if TYPE_CHECKING:
+    from planner.model.plan import Plan
+
+_LINES_A_WRITE = 500
 _SEVERITY_COLOURS = {"error": "red", "warning": "yellow", "note": "blue"}
 
 
@@ -154,3 +160,29 @@ def new_file(file: Path) -> Iterator[Callable[[str], None]]:
 
 def _write(write: Callable[[str], int], text: str) -> None:
     write(text)
+
+
+def print_plan(plan: "Plan") -> None:
+    """Prints a plan to stdout. Its errors are printed by the caller, on stderr."""
+    from planner.render.plan.text import text
+
+    on_terminal = sys.stdout.isatty()
+    width = shutil.get_terminal_size().columns if on_terminal else None
+    print_lines(text(plan, width=width, colour=on_terminal and not os.environ.get("NO_COLOR")))
+
+
+def print_lines(lines: Iterator[str]) -> None:
+    """Prints lines that are escaped already to stdout, many at once, as long as they are read."""
+    while some := list(islice(lines, _LINES_A_WRITE)):
+        if not write_text("\n".join(some), escaped=True):
+            return
+
+
+def write_text(words: str, *, escaped: bool = False) -> bool:
+    """Prints text. False: the reader went away (repl plan | head), and only the exit code is left."""
+    try:
+        click.echo(words, file=unguarded() if escaped else None)
+    except BrokenPipeError:
+        reader_is_gone()
+        return False
+    return True

@@ -1,26 +1,20 @@
 """A plan on the terminal and in files. Its errors go to stderr and decide the exit code."""
 
-import os
-import shutil
-import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import click
 
 from planner.cli.command import Output
-from planner.cli.output import reader_is_gone, show, unguarded, write_report
+from planner.cli.output import print_plan, show, write_report, write_text
 from planner.model.diagnostic import ExitCode, Failure, Severity, worst
 from planner.workflows.options import Option
 
 if TYPE_CHECKING:
     from planner.model.forecast import Simulation
     from planner.model.plan import Plan
-
-_LINES_A_WRITE = 500
 
 
 class PlanOutput(Output, frozen=True):
@@ -91,7 +85,7 @@ class PlanOutput(Output, frozen=True):
         if self.as_json:
             from planner.render.plan.json import json_text
 
-            _write(json_text(plan, signature, simulation))
+            write_text(json_text(plan, signature, simulation))
             return
         print_plan(plan)
         if simulation is not None:
@@ -124,32 +118,6 @@ class SavedPlanOutput(PlanOutput, frozen=True):
         signed = " and signed" if saved.signed else ""
         click.echo(f"Saved to {self.out}{signed}. To do exactly this: repl apply {self.out}", err=True)
         click.echo(f"Plan digest: {saved.digest}", err=True)
-
-
-def print_plan(plan: "Plan") -> None:
-    """Prints a plan to stdout. Its errors are printed by the caller, on stderr."""
-    from planner.render.plan.text import text
-
-    on_terminal = sys.stdout.isatty()
-    width = shutil.get_terminal_size().columns if on_terminal else None
-    print_lines(text(plan, width=width, colour=on_terminal and not os.environ.get("NO_COLOR")))
-
-
-def print_lines(lines: Iterator[str]) -> None:
-    """Prints lines that are escaped already to stdout, many at once, as long as they are read."""
-    while some := list(islice(lines, _LINES_A_WRITE)):
-        if not _write("\n".join(some), escaped=True):
-            return
-
-
-def _write(words: str, *, escaped: bool = False) -> bool:
-    """Prints text. False: the reader went away (repl plan | head), and only the exit code is left."""
-    try:
-        click.echo(words, file=unguarded() if escaped else None)
-    except BrokenPipeError:
-        reader_is_gone()
-        return False
-    return True
 
 
 def exit_code(plan: "Plan", *, detailed: bool = False) -> int:

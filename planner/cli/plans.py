@@ -9,9 +9,9 @@ import click
 from msgspec.structs import replace
 
 from planner.cli.command import FORMAT_VERSION, ApprovedOutput, Output, command, given
-from planner.cli.output import diagnostic_trees, emit
+from planner.cli.output import diagnostic_trees, emit, print_lines
 from planner.cli.output import show as print_diagnostics
-from planner.cli.plan_output import PlanOutput, SavedPlanOutput, exit_code, print_lines
+from planner.cli.plan_output import PlanOutput, SavedPlanOutput, exit_code
 from planner.model.diagnostic import Diagnostic, ExitCode, Failure, Severity
 from planner.workflows.options import Argument, Option, Policies, TopologyArgument
 from planner.workflows.requests import (

@@ -14,8 +14,7 @@ from typing import TYPE_CHECKING
 import click
 import msgspec
 
-from planner.cli.output import emit_event, say, show
-from planner.cli.plan_output import print_lines, print_plan
+from planner.cli.output import emit_event, print_lines, print_plan, say, show
 from planner.graph.messages import few
 from planner.model.diagnostic import ExitCode, Failure, Severity, error
 from planner.model.plan import Plan

@@ -11,7 +11,7 @@ from typing import Annotated, Any, Literal, NamedTuple
 from msgspec import Struct
 
 
-class Kind(NamedTuple):
+class TextFormat(NamedTuple):
     """How a text becomes a value, and a default value its text. `read` raises ValueError with the reason."""
 
     name: str
@@ -26,7 +26,7 @@ class Value(Struct, frozen=True, kw_only=True):
     `fills`: the value is a tuple, and these fields of the request take its parts.
     """
 
-    kind: Kind | None = None
+    kind: TextFormat | None = None
     choices: tuple[str, ...] = ()
     least: Any = None
     most: Any = None
@@ -107,17 +107,17 @@ def _offset_range(text: str) -> tuple[int | None, int | None, int | None]:
 
 
 # In milliseconds, as in a topology: 60s.
-DURATION = Kind("duration", lambda text: _scalar("duration", text), _duration_text)
+DURATION = TextFormat("duration", lambda text: _scalar("duration", text), _duration_text)
 # In bytes per second, as in a topology: 50MB/s.
-RATE = Kind("rate", lambda text: _scalar("rate", text), lambda octets: f"{octets // 1_000_000}MB/s")
+RATE = TextFormat("rate", lambda text: _scalar("rate", text), lambda octets: f"{octets // 1_000_000}MB/s")
 # In milliseconds since 1970, as in a topology: 2026-01-31T23:59:59Z.
-MOMENT = Kind("time", lambda text: _scalar("moment", text))
+MOMENT = TextFormat("time", lambda text: _scalar("moment", text))
 # A regular expression in the syntax of a topology.
-PATTERN = Kind("regex", _pattern)
+PATTERN = TextFormat("regex", _pattern)
 # 5%; the sign may be left out.
-PERCENT = Kind("percent", _percent, lambda share: f"{share:g}%")
+PERCENT = TextFormat("percent", _percent, lambda share: f"{share:g}%")
 # FROM:TO, either may be left out, or last:N.
-OFFSET_RANGE = Kind("range", _offset_range)
+OFFSET_RANGE = TextFormat("range", _offset_range)
 
 # Options of several requests.
 Timeout = Annotated[

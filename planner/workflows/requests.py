@@ -24,10 +24,10 @@ from planner.workflows.options import (
     Cluster,
     CopiedWithin,
     Flow,
-    Kind,
     Option,
     Policies,
     Targets,
+    TextFormat,
     Timeout,
     TopologyArgument,
 )
@@ -427,7 +427,7 @@ class LocateRecordRequest(TopologyRequest, frozen=True, kw_only=True):
         str,
         Argument(
             "TOPIC:PARTITION:OFFSET|TOPIC:PARTITION@TIMESTAMP",
-            kind=Kind("place", record_place),
+            kind=TextFormat("place", record_place),
             fills=("topic", "partition", "offset", "timestamp_ms"),
         ),
     ]

@@ -20,8 +20,7 @@ from rich.text import Text
 
 from planner.cli import app
 from planner.cli.console import SafeConsole, print_lines
-from planner.cli.output import emit, guarded, say
-from planner.cli.plan_output import print_plan
+from planner.cli.output import emit, guarded, print_plan, say
 from planner.model.address import topic_address
 from planner.model.change import Action, Change, FieldChange
 from planner.model.diagnostic import Failure, error, warning

@@ -9,7 +9,7 @@ from click.testing import CliRunner
 from planner.cli.command import ApprovedOutput, command
 from planner.cli.inspection import start
 from planner.model.diagnostic import Failure
-from planner.workflows.options import OFFSET_RANGE, PATTERN, PERCENT, RATE, Kind
+from planner.workflows.options import OFFSET_RANGE, PATTERN, PERCENT, RATE, TextFormat
 from planner.workflows.requests import ChangeRequest, ClusterRequest, ImportRequest, record_place
 from runtime.audit.read.records import ReadFromEarliest, ReadFromOffset, ReadFromTimestamp, ReadNewest, Start
 
@@ -109,7 +109,7 @@ def test_ranges(text: str, bounds: tuple[int | None, ...]) -> None:
         (PATTERN, "a(", "is no regular expression"),
     ],
 )
-def test_what_makes_no_sense_is_refused(kind: Kind, text: str, why: str) -> None:
+def test_what_makes_no_sense_is_refused(kind: TextFormat, text: str, why: str) -> None:
     with pytest.raises(ValueError, match=why):
         kind.read(text)
 
