@@ -28,7 +28,8 @@ from runtime.contract.records.manifest import (
     UnreadableCommit,
 )
 from runtime.contract.spec.files import OWN_FOLDER, STAGING_FOLDER
-from runtime.files.store import FileStore, LeadsOutside, NameTaken, StoredFile, opened
+from runtime.files.open_store import opened
+from runtime.files.store import FileStore, LeadsOutside, NameTaken, StoredFile
 
 _LOG, _STAGING, _REPLACED = "log", STAGING_FOLDER, "replaced"
 _CHECKPOINTS, _LISTS = "checkpoints", "lists"

@@ -17,7 +17,7 @@ from runtime.contract.records import manifest
 from runtime.contract.records.manifest import Snapshot, SnapshotTopic, UnreadableCommit
 from runtime.contract.spec.files import OWN_FOLDER
 from runtime.files.manifest import ManifestProblem, as_unavailable
-from runtime.files.store import opened
+from runtime.files.open_store import opened
 
 KEPT_NEWEST: Final = 48
 KEPT_DAYS: Final = 90

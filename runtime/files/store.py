@@ -16,13 +16,12 @@ import shutil
 import stat
 import uuid
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO, Final, Protocol
 
-from runtime.contract.client.stores import Setting, is_store
 from runtime.contract.records.record_values import MAX_TEXT_BYTES
 from runtime.contract.spec.files import name_problem
 
@@ -182,15 +181,6 @@ class RangeReader(io.RawIOBase):
         view[: len(text)] = text
         self._position += len(text)
         return len(text)
-
-
-def opened(address: str, client: Mapping[str, Setting] | None = None) -> FileStore:
-    """Returns the store of an endpoint. It connects where it is first used."""
-    if is_store(address):
-        from runtime.files.object_store import ObjectStore
-
-        return ObjectStore(address, client or {})
-    return LocalFolder(address)
 
 
 class LocalFolder(FileStore):

@@ -12,8 +12,8 @@ from runtime.contract.spec.files import plain_folder
 from runtime.contract.spec.selection import regex
 from runtime.files.backup import Backup, DamagedFile, PartitionCut, TopicLineage, cut, flows_in, read_backup
 from runtime.files.manifest import EndpointUnavailable, ManifestFolder, ManifestProblem
+from runtime.files.open_store import opened
 from runtime.files.snapshots import SnapshotFolder
-from runtime.files.store import opened
 
 _REACH = "make the store reachable from this machine, then run this again"
 _MOST_MS = 253_402_300_800_000  # the year 10000

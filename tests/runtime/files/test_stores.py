@@ -27,8 +27,9 @@ from runtime.files.manifest import (
     ManifestTaken,
 )
 from runtime.files.object_store import ObjectStore, explained
+from runtime.files.open_store import opened
 from runtime.files.snapshots import SnapshotFolder
-from runtime.files.store import FileStore, LocalFolder, NameTaken, NotExclusive, opened
+from runtime.files.store import FileStore, LocalFolder, NameTaken, NotExclusive
 from tests.runtime.batch.forge import batch_bytes, sets
 from tests.runtime.files.backups import ONE, WHERE, Place
 from tests.runtime.files.test_compaction import NOON, commit_of, offsets_in
