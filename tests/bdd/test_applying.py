@@ -4,6 +4,7 @@ import json
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from subprocess import CompletedProcess
 
@@ -13,13 +14,13 @@ from confluent_kafka.admin import AdminClient
 from pytest_bdd import given, parsers, scenarios, then, when
 
 from planner.drill.operator import TopicOperator
-from planner.kafka import ClusterClient, run, run_at
+from planner.kafka import ClusterClient, run_at
 from planner.kafka.log import LogWriter
 from planner.model.address import topic_address
 from planner.model.topology import Internal
 from planner.state import internal_topics
 from planner.state.internal_topics import read_registry
-from planner.state.lease import Lease, LeaseHolder, LeaseVerb, encode_lease
+from planner.state.lease import LeaseHolder, LeaseVerb, encode_lease
 from planner.workflows import HistoryRequest, history
 from runtime.contract.spec.naming import LEASE
 from runtime.lab.lab import Lab
@@ -141,16 +142,13 @@ def _(story: Story) -> None:
     run_at(place, lambda client: internal_topics.ensure(client, [LEASE], Internal()))
     holder = LeaseHolder(story.fresh("lease"), "ada", "ops1", 7, "another", "a plan")
 
-    async def claim() -> None:
-        await Lease(place, holder, ttl_ms=600_000).acquire(30, lambda _held: None)
-
-    async def release(client: ClusterClient) -> None:
+    async def write(client: ClusterClient, verb: LeaseVerb) -> None:
         log = LogWriter(client)
-        await log.append(LEASE, [(b"lease", encode_lease(LeaseVerb.RELEASE, holder, 600_000))], 30)
+        await log.append(LEASE, [(b"lease", encode_lease(verb, holder, 600_000))], 30)
         log.close()
 
-    run(claim())
-    story.open.callback(run_at, place, release)
+    run_at(place, partial(write, verb=LeaseVerb.CLAIM))
+    story.open.callback(run_at, place, partial(write, verb=LeaseVerb.RELEASE))
 
 
 # When

@@ -143,7 +143,11 @@ PROTOBUF_CASES = {
         "set: {value.spent: \"'x'\"}",
         "value.spent is DECIMAL(20,0), and 'x' is STRING",
     ),
-    "p-imports": ("alone.desc", "drop: [value.id]", "lacks shop.common.Address, the type of value.home"),
+    "p-imports": (
+        "alone.desc",
+        "drop: [value.id]",
+        "lacks shop.common.Address, the type of shop.Customer.home",
+    ),
     "p-message": ("order.desc", "drop: [value.id]", "the descriptor set has no message shop.Customer"),
 }
 
