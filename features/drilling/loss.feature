@@ -49,7 +49,7 @@ Feature: Loss of paris
     And payments at tokyo holds 60 records
     When the machine of the jobs is lost
     And 1 of 3 brokers of tokyo are lost
-    And half of paris is lost
+    And 1 of 2 brokers of paris are lost
     And the engineer runs repl failover paris
     Then the group audit resumes at tokyo with 0 records read again and 0 skipped
     And the plan shows no changes

@@ -1,5 +1,6 @@
 """`repl drill`: rehearses the loss of each cluster on lab clusters, and reports RTO and RPO."""
 
+import sys
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -33,6 +34,13 @@ FILE = click.Path(path_type=Path, dir_okay=False)
     type=click.IntRange(0),
     metavar="RECORDS",
     help="The most records that may be missing.  [default: drill.max_rpo of the topology]",
+)
+@click.option(
+    "--load",
+    "load",
+    type=DurationParam(),
+    metavar="DURATION",
+    help="How long producers write before a cluster is killed.  [default: drill.load of the topology, 10s]",
 )
 @click.option(
     "--features",
@@ -82,6 +90,7 @@ def drill(
     var_files: tuple[Path, ...],
     max_rto: int | None,
     max_rpo: int | None,
+    load: int | None,
     features: Path | None,
     against: str,
     canaries: bool,
@@ -118,10 +127,13 @@ def drill(
     from planner.cli.view import terminable
     from planner.drill.features import rehearse_features
     from planner.drill.live import rehearse_live
-    from planner.drill.rehearsal import DrillRequest, rehearse
+    from planner.drill.rehearsal import DrillRequest
+    from planner.drill.standard import rehearse
     from planner.render.reports import drill as rendered
 
-    request = DrillRequest(path, var_files, max_rto_ms=max_rto, max_rpo=max_rpo, canaries=canaries)
+    request = DrillRequest(
+        path, var_files, max_rto_ms=max_rto, max_rpo=max_rpo, load_ms=load, canaries=canaries
+    )
     with terminable():
         progress = _silent if as_json else _said
         if features is not None:
@@ -143,7 +155,7 @@ def drill(
 
         print_lines(lambda _width: rendered.screen(report))
         say(f"The report is stored in {stored}.", err=True)
-    if any(one.problem for one in report.scenarios):
+    if any(scenario.problem for scenario in report.scenarios):
         return ExitCode.ERROR
     return ExitCode.DONE if report.passed else ExitCode.DIFFERENT
 
@@ -160,12 +172,12 @@ def _history(folder: Path, *, as_json: bool) -> int:
     from planner.render.reports.drill import history_screen
     from planner.workflows.audit.drills import kept, signature_of
 
-    found = list(kept(folder))
+    reports = list(kept(folder))
     if as_json:
-        emit({"format_version": 1, "drills": found})
+        emit({"format_version": 1, "drills": reports})
     else:
-        signatures = [signature_of(one).value for one in found]
-        print_lines(lambda width: history_screen(found, signatures, width))
+        signatures = [signature_of(report).value for report in reports]
+        print_lines(lambda width: history_screen(reports, signatures, width))
     return ExitCode.DONE
 
 
@@ -184,9 +196,15 @@ def _refuse_options(features: Path | None, against: str, *, canaries: bool) -> N
 
 
 def _steps() -> int:
-    from planner.drill.features import steps_markdown
+    """Prints the steps: to be read on a terminal, else as the Markdown of the documentation."""
+    from planner.cli.console import print_lines
+    from planner.drill.features import steps
+    from planner.render.reports.drill import steps_markdown, steps_screen
 
-    say(steps_markdown().rstrip())
+    if sys.stdout.isatty():
+        print_lines(lambda _width: steps_screen(steps()))
+    else:
+        say(steps_markdown(steps()).rstrip())
     return ExitCode.DONE
 
 

@@ -7,9 +7,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from planner.config import load
-from planner.drill.rehearsal import DrillRequest, drill_report, now
-from planner.drill.replica import Progress
-from planner.drill.standard import DrillLimits
+from planner.drill.rehearsal import DrillLimits, DrillRequest, drill_report, limits_of, now
+from planner.drill.scenario_record import Progress
 from planner.model.diagnostic import Failure, error
 from planner.model.drill import DrillReport
 
@@ -31,21 +30,23 @@ def rehearse_features(request: DrillRequest, features: Path, progress: Progress)
     """
     topology = load(request.path, request.var_files)
     started = now()
-    limits = DrillLimits(None if request.max_rto_ms is None else request.max_rto_ms / 1000, request.max_rpo)
-    shared = _run(request, features, limits, progress)
+    shared = _run(request, features, limits_of(request), progress)
     if shared.problems:
-        raise Failure([error(one, "repl drill --steps shows all steps") for one in shared.problems])
+        hint = "repl drill --steps shows all steps"
+        raise Failure([error(problem, hint) for problem in shared.problems])
     if not shared.results:
         raise Failure(error(f"{features}: there is no scenario", "write one into a file NAME.feature"))
-    return drill_report(topology, started, shared.notes, tuple(shared.results))
+    results = tuple(shared.results)
+    return drill_report(topology, started, shared.notes, results, features=features.resolve().name)
 
 
-def steps_markdown() -> str:
-    """Returns the table of all steps."""
-    from planner.drill.steps import language, sentences
+def steps() -> dict[str, list[tuple[str, str]]]:
+    """Returns all steps with what they do, below the headings of their two groups."""
+    from planner.drill import promises
+    from planner.drill.steps.language import table
 
-    assert sentences, "its import registers the steps"
-    return language.markdown()
+    assert promises, "its import registers the steps"
+    return table()
 
 
 def _run(request: DrillRequest, features: Path, limits: DrillLimits, progress: Progress) -> "FeatureDrill":
@@ -53,41 +54,30 @@ def _run(request: DrillRequest, features: Path, limits: DrillLimits, progress: P
 
     from planner.drill.steps import plugin
 
-    found: list[FeatureDrill] = []
+    shared: list[FeatureDrill] = []
 
     class Announcing:
-        """Takes the shared state of the plugin, and tells it where progress goes, and the limits."""
+        """Takes the shared state of the plugin, and gives it the progress and the limits."""
 
         @pytest.hookimpl(trylast=True)
         def pytest_configure(self, config: "pytest.Config") -> None:
-            found.append(config.stash[plugin.DRILL])
-            found[0].progress, found[0].limits = progress, limits
+            shared.append(config.stash[plugin.DRILL])
+            shared[0].progress, shared[0].limits = progress, limits
 
-    files = [word for file in request.var_files for word in ("--repl-var-file", str(file))]
-    options = [
-        "--config-file",
-        os.devnull,
-        "--rootdir",
-        str(features if features.is_dir() else features.parent),
-    ]
-    options += [
-        "-p",
-        "pytest_bdd.plugin",
-        "-p",
-        plugin.__name__,
-        "-p",
-        "no:terminal",
-        "-p",
-        "no:cacheprovider",
-    ]
-    options += ["--capture=no", "--import-mode=importlib", "--repl-topology", str(request.path), *files]
+    root = features if features.is_dir() else features.parent
+    options = ["--config-file", os.devnull, "--rootdir", str(root), "--capture=no", "--import-mode=importlib"]
+    for name in ("pytest_bdd.plugin", plugin.__name__, "no:terminal", "no:cacheprovider"):
+        options += ["-p", name]
+    options += ["--repl-topology", str(request.path)]
+    for file in request.var_files:
+        options += ["--repl-var-file", str(file)]
     with _without_other_tests():
         code = pytest.main([*options, str(features)], plugins=[Announcing()])
-    if code == pytest.ExitCode.INTERRUPTED and not (found and found[0].problems):
+    if code == pytest.ExitCode.INTERRUPTED and not (shared and shared[0].problems):
         raise KeyboardInterrupt
-    if not found:
+    if not shared:
         raise Failure(error("pytest could not be started", "look at the messages above"))
-    return found[0]
+    return shared[0]
 
 
 @contextmanager

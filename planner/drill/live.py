@@ -12,16 +12,23 @@ from typing import TypeVar
 from planner.config import load
 from planner.drill import promises
 from planner.drill.canaries import CanaryDrill
-from planner.drill.rehearsal import DrillRequest, alone, drill_folder, drill_report, limits_of, now
-from planner.drill.replica import Progress, clusters_to_lose, flows_out_of
-from planner.drill.scenario_record import DrillAborted, DrillLoss, ScenarioRecord, problem_of
-from planner.drill.standard import DrillLimits
-from planner.model.diagnostic import ExitCode, Failure, error
-from planner.model.drill import LIVE, DrillReport, Scenario
+from planner.drill.rehearsal import (
+    DrillLimits,
+    DrillRequest,
+    alone,
+    drill_folder,
+    drill_report,
+    limits_of,
+    now,
+)
+from planner.drill.routes import clusters_to_lose, flows_out_of
+from planner.drill.scenario_record import DrillAborted, DrillLoss, Progress, ScenarioRecord, problem_of
+from planner.model.diagnostic import Failure, error
+from planner.model.drill import LIVE, DrillReport, RecoveryTime, Scenario
 from planner.model.topology import Flow, Topology
 from planner.workflows.audit.reading import ReadFromOffset, offsets, records
 from planner.workflows.audit.replication_status import status
-from planner.workflows.flows.failover import FailoverRehearsal, rehearse_failover
+from planner.workflows.flows.failover import rehearse_failover
 from planner.workflows.requests import (
     ClusterRequest,
     FailoverRequest,
@@ -44,6 +51,9 @@ _NOTES = (
     "the time to end the flows and to restart consumers is not in the RTO",
 )
 
+Item = TypeVar("Item")
+Result = TypeVar("Result")
+
 
 def rehearse_live(request: DrillRequest, progress: Progress) -> DrillReport:
     """Reads, for each cluster that running flows leave, what its loss would cost now. Nothing is changed.
@@ -52,30 +62,34 @@ def rehearse_live(request: DrillRequest, progress: Progress) -> DrillReport:
     topology has errors, clusters don't answer, or rights are missing; it names all of them.
     """
     topology = load(request.path, request.var_files)
-    clusters = clusters_to_lose(topology)
-    if not clusters:
+    if not clusters_to_lose(topology):
         raise Failure(error("no flow runs, so there is nothing to rehearse", "declare a flow, or resume one"))
     if not request.canaries:
         started = now()
-        scenarios = _losses(request, topology, clusters, progress)
+        scenarios = _losses(request, topology, progress)
         return drill_report(topology, started, (_READ_ONLY, *_NOTES), scenarios, against=LIVE)
     canaries = CanaryDrill(request, topology, progress)
     with alone(drill_folder(request.path)):
         started = now()
         canaries.check()
-        scenarios = (*_losses(request, topology, clusters, progress), canaries.rehearse())
+        scenarios = (*_losses(request, topology, progress), canaries.rehearse())
     notes = (*_SCRATCH_ONLY, *_NOTES, *canaries.notes)
     return drill_report(topology, started, notes, scenarios, against=LIVE)
 
 
-def _losses(
-    request: DrillRequest, topology: Topology, clusters: list[str], progress: Progress
-) -> tuple[Scenario, ...]:
+def _losses(request: DrillRequest, topology: Topology, progress: Progress) -> tuple[Scenario, ...]:
     progress("the clusters are read; nothing is changed")
-    first = _status(request)
+    first, limits = _status(request), limits_of(request, topology)
     _refuse_silent(topology, first)
-    limits = limits_of(request, topology)
-    return tuple(_LiveLoss(request, topology, one, limits, first, progress).run() for one in clusters)
+    scenarios = []
+    for cluster in clusters_to_lose(topology):
+        loss, problem = _LiveLoss(request, topology, cluster, progress), ""
+        try:
+            loss.measure(limits, _heartbeats(first))
+        except (DrillAborted, Failure) as wrong:  # what can't be read is the scenario's problem
+            problem = problem_of(wrong)
+        scenarios.append(loss.run.result(f"{cluster} would be lost now", cluster, problem))
+    return tuple(scenarios)
 
 
 def _status(request: DrillRequest) -> StatusView:
@@ -86,27 +100,16 @@ def _status(request: DrillRequest) -> StatusView:
 
 def _refuse_silent(topology: Topology, view: StatusView) -> None:
     """Failure where a cluster that running flows touch does not answer."""
-    running = {one.name for name in clusters_to_lose(topology) for one in flows_out_of(topology, name)}
-    silent = {
-        name
-        for flow in view.flows
-        if flow.name in running
-        for name, answers in (
-            (flow.source, flow.source_answers),
-            (flow.destination, flow.destination_answers),
-        )
-        if not answers
-    }
+    running = {flow.name for name in clusters_to_lose(topology) for flow in flows_out_of(topology, name)}
+    flows = [flow for flow in view.flows if flow.name in running]
+    silent = {flow.source for flow in flows if not flow.source_answers}
+    silent |= {flow.destination for flow in flows if not flow.destination_answers}
     if silent:
         hint = "a live drill needs every cluster; repl doctor CLUSTER shows what is wrong"
-        raise Failure([error(f"{one} does not answer", hint, exit=ExitCode.ERROR) for one in sorted(silent)])
+        raise Failure([error(f"{cluster} does not answer", hint) for cluster in sorted(silent)])
 
 
-Item = TypeVar("Item")
-Found = TypeVar("Found")
-
-
-def at_once(read: Callable[[Item], Found], items: Sequence[Item]) -> list[Found]:
+def at_once(read: Callable[[Item], Result], items: Sequence[Item]) -> list[Result]:
     """Returns what `read` returns of each item, in their order; several are read at the same time.
 
     The first failure is raised. Reads that have not begun are then left out.
@@ -122,54 +125,59 @@ def at_once(read: Callable[[Item], Found], items: Sequence[Item]) -> list[Found]
 class _LiveLoss:
     """What the loss of one cluster would cost now."""
 
-    def __init__(
-        self,
-        request: DrillRequest,
-        topology: Topology,
-        cluster: str,
-        limits: DrillLimits,
-        first: StatusView,
-        progress: Progress,
-    ) -> None:
+    def __init__(self, request: DrillRequest, topology: Topology, cluster: str, progress: Progress) -> None:
+        self.run = ScenarioRecord(progress)
         self._request = request
         self._cluster = cluster
-        self._limits = limits
-        self._first = _heartbeats(first)
-        self._flows: dict[str, Flow] = {one.name: one for one in flows_out_of(topology, cluster)}
-        self._run = ScenarioRecord(progress)
+        self._flows: dict[str, Flow] = {flow.name: flow for flow in flows_out_of(topology, cluster)}
 
-    def run(self) -> Scenario:
-        """Measures. What can't be read is the scenario's problem."""
-        problem = ""
-        try:
-            self._measure()
-        except (DrillAborted, Failure) as wrong:
-            problem = problem_of(wrong)
-        return self._run.result(f"{self._cluster} would be lost now", self._cluster, problem)
-
-    def _measure(self) -> None:
-        run, request = self._run, self._request
+    def measure(self, limits: DrillLimits, first: dict[str, int]) -> None:
+        """Measures and promises. `first` has the heartbeat of each flow when the drill began."""
+        run, request = self.run, self._request
         began = time.monotonic()
         with run.step(f"what a failover from {self._cluster} would lose is read"):
-            found = rehearse_failover(
+            rehearsal = rehearse_failover(
                 FailoverRequest(
                     request.path, request.var_files, timeout_ms=request.timeout_ms, cluster=self._cluster
                 )
             )
-        groups = [one for one in found.groups if one.flow in self._flows]
+        read_at = time.monotonic()
+        groups = [group for group in rehearsal.groups if group.flow in self._flows]
         with run.step(f"the next record of each of {len(groups)} groups is read at its destination"):
-            unread = [
-                one for one, reads in zip(groups, at_once(self._reads_on, groups), strict=True) if not reads
-            ]
-        run.rto_s = time.monotonic() - began
-        run.loss = _loss([one for one in found.losses if one.flow in self._flows])
-        promises.rpo(run, self._limits.rpo_records)
-        promises.rto(run, self._limits.rto_s)
-        self._promise_groups(groups, unread)
-        self._promise_jobs(found)
-        self._promise_heartbeats()
+            readable = at_once(self._reads_on, groups)
+        run.rto = RecoveryTime(read_at - began, 0.0, time.monotonic() - read_at)
+        run.loss = _loss([loss for loss in rehearsal.losses if loss.flow in self._flows])
+        promises.rpo(run, limits.rpo_records)
+        promises.rto(run, limits.rto_s)
+        for flow in self._flows.values():
+            run.promise(
+                f"{flow.name} translates its consumer groups",
+                "groups.sync is on",
+                f"groups.sync is {'on' if flow.groups.sync else 'off'}",
+                kept=flow.groups.sync,
+                why=f"its consumers start anew at {flow.destination_cluster}",
+            )
+        for group, reads in zip(groups, readable, strict=True):
+            run.promise(
+                f"group {group.group} of {group.flow} would go on at"
+                f" {self._flows[group.flow].destination_cluster} where it stopped",
+                "every partition",
+                _positions(group),
+                # A group that had read what did not arrive has no position yet: that is the RPO.
+                kept=not group.again and not group.kept and (reads or not group.exact),
+                why=group.why or f"look at repl offsets {group.flow} {group.group}",
+            )
+        for name, up in rehearsal.jobs:
+            run.promise(
+                f"job {name} runs",
+                "running",
+                "running" if up else "not running",
+                kept=up,
+                why="a failover starts it first, which takes longer",
+            )
+        self._promise_heartbeats(first)
 
-    def _reads_on(self, one: GroupLoss) -> bool:
+    def _reads_on(self, group: GroupLoss) -> bool:
         """Returns whether the next record of a group can be read, or none is there yet in any partition."""
         request = self._request
         view = offsets(
@@ -177,17 +185,17 @@ class _LiveLoss:
                 request.path,
                 request.var_files,
                 timeout_ms=request.timeout_ms,
-                flow=one.flow,
-                group=one.group,
+                flow=group.flow,
+                group=group.group,
             )
         )
-        return any(self._reads(view.destination_cluster, each) for each in view.partitions)
+        return any(self._reads(view.destination_cluster, place) for place in view.partitions)
 
     def _reads(self, cluster: str, place: GroupOffsetView) -> bool:
-        at = place.committed if place.translation is None else place.translation
-        if at is None:
+        offset = place.committed if place.translation is None else place.translation
+        if offset is None:
             return False
-        asked = ClusterRequest(
+        request = ClusterRequest(
             self._request.path,
             self._request.var_files,
             timeout_ms=self._request.timeout_ms,
@@ -195,56 +203,22 @@ class _LiveLoss:
             topic=place.destination_topic,
         )
         # A position at the end has no record yet; that it can be read without an error is what counts.
-        return all(
-            traced.record.offset >= at
-            for traced in records(asked, ReadFromOffset(place.partition, at), 1).records
-        )
+        read = records(request, ReadFromOffset(place.partition, offset), 1).records
+        return all(traced.record.offset >= offset for traced in read)
 
-    def _promise_groups(self, groups: list[GroupLoss], unread: list[GroupLoss]) -> None:
-        for flow in self._flows.values():
-            self._run.promise(
-                f"{flow.name} translates its consumer groups",
-                "groups.sync is on",
-                f"groups.sync is {'on' if flow.groups.sync else 'off'}",
-                kept=flow.groups.sync,
-                why=f"its consumers start anew at {flow.destination_cluster}",
-            )
-        for one in groups:
-            destination = self._flows[one.flow].destination_cluster
-            # A group that had read what did not arrive has no position yet: that is the RPO.
-            readable = not one.exact or one not in unread
-            self._run.promise(
-                f"group {one.group} of {one.flow} would go on at {destination} where it stopped",
-                "every partition",
-                _positions(one),
-                kept=not one.again and not one.kept and readable,
-                why=one.why or f"look at repl offsets {one.flow} {one.group}",
-            )
-
-    def _promise_jobs(self, found: FailoverRehearsal) -> None:
-        for name, up in found.jobs:
-            self._run.promise(
-                f"job {name} runs",
-                "running",
-                "running" if up else "not running",
-                kept=up,
-                why="a failover starts it first, which takes longer",
-            )
-
-    def _promise_heartbeats(self) -> None:
+    def _promise_heartbeats(self, first: dict[str, int]) -> None:
         """A heartbeat is a record of the product's own that its jobs write to each source and copy."""
-        run, crossed = self._run, set[str]()
+        crossed = set[str]()
         began = time.monotonic()
-        with run.step("a new heartbeat crosses each flow"):
-            while crossed != set(self._flows) and time.monotonic() - began < _HEARTBEAT_WITHIN_S:
+        with self.run.step("a new heartbeat crosses each flow"):
+            while True:
                 seen = _heartbeats(_status(self._request))
-                crossed |= {
-                    name for name in self._flows if name in seen and seen[name] > self._first.get(name, 0)
-                }
-                if crossed != set(self._flows):
-                    time.sleep(_LOOK_S)
+                crossed |= {name for name in self._flows if seen.get(name, 0) > first.get(name, 0)}
+                if crossed == set(self._flows) or time.monotonic() - began > _HEARTBEAT_WITHIN_S:
+                    break
+                time.sleep(_LOOK_S)
         for name in self._flows:
-            run.promise(
+            self.run.promise(
                 f"a new heartbeat crosses {name}",
                 f"within {_HEARTBEAT_WITHIN_S:g} s",
                 "arrived" if name in crossed else "did not arrive",
@@ -260,17 +234,17 @@ def _heartbeats(view: StatusView) -> dict[str, int]:
 
 def _loss(losses: list[FlowLoss]) -> DrillLoss | None:
     """Returns what all flows would lose; None where that is not known of every partition."""
-    known = [one.records for one in losses if one.records is not None and not one.unheard]
+    known = [loss.records for loss in losses if loss.records is not None and not loss.unheard]
     if len(known) < len(losses):
         return None
-    return DrillLoss(sum(known), max((one.ms or 0 for one in losses), default=0) / 1000)
+    return DrillLoss(sum(known), max((loss.ms or 0 for loss in losses), default=0) / 1000)
 
 
-def _positions(one: GroupLoss) -> str:
+def _positions(group: GroupLoss) -> str:
     counts = {
-        "at its own position": one.exact,
-        "would read records again": one.again,
-        f"had read {one.records_lost:,} records that did not arrive": one.lost,
-        "would keep another position": one.kept,
+        "at its own position": group.exact,
+        "would read records again": group.again,
+        f"had read {group.records_lost:,} records that did not arrive": group.lost,
+        "would keep another position": group.kept,
     }
     return ", ".join(f"{count:,} {text}" for text, count in counts.items() if count) or "no offsets"

@@ -14,10 +14,12 @@ from confluent_kafka.admin import (
     ResourceType,
 )
 
+from planner.drill.steps.language import demand, step
+
 WITHIN_S = 60.0  # for what a cluster must show; jobs follow their sources within seconds
 _REQUEST_S = 60.0
 _LOOK_S = 0.2
-Found = TypeVar("Found")
+Value = TypeVar("Value")
 
 
 class TopicOperator:
@@ -32,63 +34,75 @@ class TopicOperator:
         self._settings = settings
         self._name = name
 
-    def create(self, cluster: str, topic: str, partitions: int) -> None:
-        """Creates a topic, and returns when the cluster shows it."""
+    @step("an operator creates {topic} at {cluster} with {count} partitions", of="operator")
+    def create(self, topic: str, cluster: str, count: int) -> None:
+        """The topic is created by hand, outside the topology."""
         name, admin = self._name(topic), self._admin(cluster)
-        admin.create_topics([NewTopic(name, partitions)])[name].result(_REQUEST_S)
-        self._require(cluster, topic, partitions)
+        admin.create_topics([NewTopic(name, count)])[name].result(_REQUEST_S)
+        self._await_partitions(topic, cluster, count, TimeoutError)
 
-    def delete(self, cluster: str, topic: str) -> None:
-        """Deletes a topic, and returns when the cluster does not show it any more."""
+    @step("an operator deletes {topic} at {cluster}", of="operator")
+    def delete(self, topic: str, cluster: str) -> None:
+        """The topic is deleted by hand."""
         name, admin = self._name(topic), self._admin(cluster)
         admin.delete_topics([name])[name].result(_REQUEST_S)
-        self._require(cluster, topic, 0)
+        self._await_partitions(topic, cluster, 0, TimeoutError)
 
-    def grow(self, cluster: str, topic: str, partitions: int) -> None:
-        """Adds partitions to a topic until it has so many, and returns when the cluster shows them."""
+    @step("{topic} at {cluster} grows to {count} partitions", of="operator")
+    def grow(self, topic: str, cluster: str, count: int) -> None:
+        """Partitions are added by hand, until the topic has so many."""
         name, admin = self._name(topic), self._admin(cluster)
-        admin.create_partitions([NewPartitions(name, partitions)])[name].result(_REQUEST_S)
-        self._require(cluster, topic, partitions)
+        admin.create_partitions([NewPartitions(name, count)])[name].result(_REQUEST_S)
+        self._await_partitions(topic, cluster, count, TimeoutError)
 
-    def set_config(self, cluster: str, topic: str, key: str, value: str) -> None:
-        """Sets one setting of a topic; its other settings stay."""
+    @step("an operator sets {key} of {topic} at {cluster} to {value}", of="operator")
+    def set_config(self, key: str, topic: str, cluster: str, value: str) -> None:
+        """One setting of the topic is changed by hand, to Kafka's own value: `86400000`, not `1d`."""
         entry = ConfigEntry(key, value, incremental_operation=AlterConfigOpType.SET)
         resource = ConfigResource(ResourceType.TOPIC, self._name(topic), incremental_configs=[entry])
         admin = self._admin(cluster)  # lives until the answer is there
         admin.incremental_alter_configs([resource])[resource].result(_REQUEST_S)
 
-    def partitions(self, cluster: str, topic: str, wanted: int) -> int:
-        """Returns how many partitions a topic has, as soon as it has so many; 0 where there is no topic."""
-        admin, name = self._admin(cluster), self._name(topic)
+    @demand("{topic} at {cluster} has {count} partitions", of="operator")
+    def require_partitions(self, topic: str, cluster: str, count: int) -> None:
+        """The topic has so many partitions, or comes to them within a minute."""
+        self._await_partitions(topic, cluster, count, AssertionError)
 
-        def found() -> int:
-            topics = admin.list_topics(timeout=_REQUEST_S).topics
-            return len(topics[name].partitions) if name in topics else 0
+    @demand("{topic} does not exist at {cluster}", of="operator")
+    def require_none(self, topic: str, cluster: str) -> None:
+        """The cluster has no such topic, or loses it within a minute."""
+        self._await_partitions(topic, cluster, 0, AssertionError)
 
-        return _awaited(found, wanted)
-
-    def config(self, cluster: str, topic: str, key: str, wanted: str) -> str:
-        """Returns the value of a topic's setting, as soon as it is the wanted one."""
+    @demand("{key} of {topic} at {cluster} is {value}", of="operator")
+    def require_config(self, key: str, topic: str, cluster: str, value: str) -> None:
+        """The setting of the topic has Kafka's value, or comes to it within a minute."""
         admin = self._admin(cluster)
         resource = ConfigResource(ResourceType.TOPIC, self._name(topic))
 
-        def found() -> str:
+        def setting() -> str:
             return str(admin.describe_configs([resource])[resource].result(_REQUEST_S)[key].value)
 
-        return _awaited(found, wanted)
+        if (shown := _awaited(setting, value)) != value:
+            raise AssertionError(f"it is {shown}")
 
-    def _require(self, cluster: str, topic: str, partitions: int) -> None:
-        if (found := self.partitions(cluster, topic, partitions)) != partitions:
-            raise TimeoutError(
-                f"{cluster} shows {found} partitions of {topic}, not {partitions}, after {WITHIN_S:g} s"
-            )
+    def _await_partitions(self, topic: str, cluster: str, count: int, failure: type[Exception]) -> None:
+        """Returns when a topic has so many partitions; 0 means that there is no topic."""
+        admin, name = self._admin(cluster), self._name(topic)
+
+        def partitions() -> int:
+            topics = admin.list_topics(timeout=_REQUEST_S).topics
+            return len(topics[name].partitions) if name in topics else 0
+
+        if (shown := _awaited(partitions, count)) != count:
+            raise failure(f"{cluster} shows {shown} partitions of {topic}, not {count}, after {WITHIN_S:g} s")
 
     def _admin(self, cluster: str) -> AdminClient:
         return AdminClient({**self._settings(cluster), "log_level": 0})
 
 
-def _awaited(read: Callable[[], Found], wanted: Found) -> Found:
+def _awaited(read: Callable[[], Value], wanted: Value) -> Value:
+    """Returns what is read, as soon as it is as wanted, or after a minute."""
     deadline = time.monotonic() + WITHIN_S
-    while (found := read()) != wanted and time.monotonic() < deadline:
+    while (value := read()) != wanted and time.monotonic() < deadline:
         time.sleep(_LOOK_S)
-    return found
+    return value

@@ -1,4 +1,7 @@
-"""What a scenario may promise. Each function measures it, adds it to the report, and tells if it was kept."""
+"""What a scenario may promise. Each function measures it, adds it to the report, and returns if it was kept.
+
+A function with a sentence is also a step of features, where a broken promise ends the scenario.
+"""
 
 import json
 from collections import Counter
@@ -10,71 +13,113 @@ from msgspec import structs
 
 from planner.drill import rules
 from planner.drill.lab_copy import OTHER
-from planner.drill.replica import DrillRoute
+from planner.drill.rehearsal import DrillLimits
+from planner.drill.routes import DrillRoute
 from planner.drill.scenario_record import DrillAborted, ScenarioRecord
-from planner.drill.scenario_run import DrillGroup, ScenarioRun, printed
+from planner.drill.scenario_run import ScenarioRun, printed
+from planner.drill.steps.language import demand
 from planner.graph.job_rights import JobRight
 from planner.graph.routes import reason_not_synced
 from runtime.contract.spec.flow import RUNNING
 
+_DECLARE = "declare them under acls, or set drill.job_rights: documented if they are managed elsewhere"
+_ASYNCHRONOUS = "they were not copied yet when the cluster was lost: flows copy asynchronously"
 
-def rpo(run: ScenarioRecord, most: int | None) -> bool:
-    """Acknowledged records that did not arrive: at most so many; None is no limit."""
+
+@demand("the RPO is at most {count} records")
+def rpo(run: ScenarioRecord, count: int | None) -> bool:
+    """At the last failover, so many acknowledged records of the lost cluster were missing at most."""
+    _count_loss(run)
     records = None if run.loss is None else run.loss.records
     return run.promise(
         "records that were acknowledged and did not arrive (RPO)",
-        "any number" if most is None else f"at most {most:,}",
+        "any number" if count is None else f"at most {count:,}",
         "unknown" if records is None else f"{records:,}",
-        kept=most is None or (records is not None and records <= most),
-        why="they were not copied yet when the cluster was lost: flows copy asynchronously",
+        kept=count is None or (records is not None and records <= count),
+        why=_ASYNCHRONOUS,
     )
 
 
-def rpo_s(run: ScenarioRun, most_s: float) -> bool:
-    """Acknowledged records that did not arrive were written in the last so many seconds."""
-    seconds = None if run.loss is None else run.loss.seconds
+@demand("the RPO is at most {seconds} s")
+def rpo_s(run: ScenarioRecord, seconds: float) -> bool:
+    """At the last failover, the oldest missing record was so old at most."""
+    _count_loss(run)
+    age_s = None if run.loss is None else run.loss.seconds
     return run.promise(
         "age of the oldest record that did not arrive (RPO)",
-        f"at most {most_s:g} s",
-        "unknown" if seconds is None else f"{seconds:.1f} s",
-        kept=seconds is not None and seconds <= most_s,
-        why="they were not copied yet when the cluster was lost: flows copy asynchronously",
+        f"at most {seconds:g} s",
+        "unknown" if age_s is None else f"{age_s:.1f} s",
+        kept=age_s is not None and age_s <= seconds,
+        why=_ASYNCHRONOUS,
     )
 
 
-def rto(run: ScenarioRecord, longest_s: float | None) -> bool:
-    """The time from the loss until consumers read on."""
+@demand("the RTO is at most {seconds} s")
+def rto(run: ScenarioRecord, seconds: float | None) -> bool:
+    """From the loss until a consumer of each group that resumed got a record."""
+    total_s = None if run.rto is None else run.rto.total_s
     return run.promise(
         "time from the loss until a consumer of each group read on (RTO)",
-        "any time" if longest_s is None else f"at most {longest_s:g} s",
-        "unknown" if run.rto_s is None else f"{run.rto_s:.1f} s",
-        kept=longest_s is None or (run.rto_s is not None and run.rto_s <= longest_s),
+        "any time" if seconds is None else f"at most {seconds:g} s",
+        "unknown" if total_s is None else f"{total_s:.1f} s",
+        kept=seconds is None or (total_s is not None and total_s <= seconds),
         why="the failover takes too long for this limit",
     )
 
 
-def limits(run: ScenarioRecord, rto_s: float | None, rpo_records: int | None) -> None:
-    """Limits hold for the figures that a scenario measured; a limit that is None is none."""
-    if rpo_records is not None and run.loss is not None:
-        rpo(run, rpo_records)
-    if rto_s is not None and run.rto_s is not None:
-        rto(run, rto_s)
+def limits(run: ScenarioRecord, most: DrillLimits) -> None:
+    """Limits hold for the figures that a scenario measured."""
+    _count_loss(run)
+    if most.rpo_records is not None and run.loss is not None:
+        rpo(run, most.rpo_records)
+    if most.rto_s is not None and run.rto is not None:
+        rto(run, most.rto_s)
 
 
-def resumed(run: ScenarioRun, group: DrillGroup, cluster: str, again: int = 0, skipped: int = 0) -> bool:
-    """The group goes on where it stopped."""
+def _count_loss(run: ScenarioRecord) -> None:
+    if isinstance(run, ScenarioRun):
+        run.count_loss()
+
+
+@demand(
+    "the group {group} resumes at {cluster} with {again} records read again and {skipped} skipped",
+    resumes=True,
+)
+def resume(run: ScenarioRun, group: str, cluster: str, again: int, skipped: int) -> bool:
+    """The group reads on to the present end, from exactly where it stopped."""
+    run.resume(group, cluster)
+    return resumed(run, group, cluster, again, skipped)
+
+
+def resumed(run: ScenarioRun, name: str, cluster: str, again: int = 0, skipped: int = 0) -> bool:
+    """The group has gone on where it stopped."""
+    group = run.groups[name]
     return run.promise(
-        f"group {group.name} goes on at {cluster} where it stopped",
+        f"group {name} goes on at {cluster} where it stopped",
         f"{again:,} read again, {skipped:,} skipped",
         f"{group.again:,} read again, {group.skipped:,} skipped",
         kept=(group.again, group.skipped) == (again, skipped),
-        why=_reason(run, group, cluster),
+        why=_why_not_resumed(run, name, cluster),
     )
 
 
+def _why_not_resumed(run: ScenarioRun, name: str, cluster: str) -> str:
+    flows = run.replica.flows()
+    routes = run.routes_of(run.groups[name])
+    for flow in sorted({route.flow for route in routes if route.destination == cluster}):
+        if reason := reason_not_synced(flows[flow], name):
+            return f"{reason}, so its consumers start anew at {cluster}"
+    return "its offsets were not translated exactly: look at repl offsets"
+
+
+@demand("both sides hold the same records")
 def equal(run: ScenarioRun, clusters: Iterable[str] = ()) -> bool:
-    """Both sides of each flow hold the same records."""
-    different = _different(run, clusters)
+    """Source and destination of every flow hold the same records, each as often."""
+    different = 0
+    for route in run.compared(clusters):
+        here = Counter(run.records(route.source, route.topic))
+        there = Counter(run.records(route.destination, route.mirror))
+        different += sum((here - there).values()) + sum((there - here).values())
     return run.promise(
         "both sides hold the same records, each once",
         "0 different",
@@ -84,14 +129,28 @@ def equal(run: ScenarioRun, clusters: Iterable[str] = ()) -> bool:
     )
 
 
+@demand("{topic} at {cluster} holds {count} records")
+def holds(run: ScenarioRun, topic: str, cluster: str, count: int) -> bool:
+    """The topic holds so many committed records."""
+    records = len(run.values(cluster, topic))
+    return run.promise(
+        f"records of {topic} at {cluster}",
+        f"{count:,}",
+        f"{records:,}",
+        kept=records == count,
+        why="records are missing or doubled: look at repl verify",
+    )
+
+
+@demand("{topic} at {cluster} holds the records of {other}, each once and in order")
 def in_order(run: ScenarioRun, topic: str, cluster: str, other: str) -> bool:
-    """A topic holds the records of its copy or source at another cluster: each once, in their order."""
+    """The topic and its copy or its source there hold the same records, in every partition in one order."""
     same = run.topic_at_other_side(cluster, topic, other)
     here, there = run.partitions(cluster, topic), run.partitions(other, same)
     wrong = sorted(
         number
         for number in here.keys() | there.keys()
-        if [one.id for one in here.get(number, ())] != [one.id for one in there.get(number, ())]
+        if [record.id for record in here.get(number, ())] != [record.id for record in there.get(number, ())]
     )
     return run.promise(
         f"{topic} at {cluster} holds the records of {other}, each once and in order",
@@ -120,41 +179,35 @@ def rights(run: ScenarioRun, clusters: Iterable[str] = (), *, failback: bool = F
     """
     needed: dict[str, list[JobRight]] = {}
     for route in run.routes(*clusters):
-        flow, one = run.replica.topology.flows[route.flow], route
+        flow = run.replica.topology.flows[route.flow]
         if failback:
-            flow, one = structs.replace(flow, transform=None), route.turned()
-        for cluster, found in rules.rights_needed(flow, [one]).items():
-            needed.setdefault(cluster, []).extend(found)
+            flow, route = structs.replace(flow, transform=None), route.turned()
+        for cluster, some in rules.rights_needed(flow, [route]).items():
+            needed.setdefault(cluster, []).extend(some)
     kept = True
     for cluster, job in run.replica.job_logins.items():
         if job.exact and cluster in needed:
             missing = rules.lacking(run.replica, cluster, needed[cluster])
-            kept &= _has_rights(run, job.declared or "", cluster, missing, failback=failback)
+            essential = [str(right) for right in missing if right.essential]
+            others = [str(right) for right in missing if not right.essential]
+            measured = f"it lacks {', '.join(essential)}" if essential else "all that copying needs"
+            if others:
+                measured += f"; what it may not do stands in the flow's notes: {', '.join(others)}"
+            who = "the failback needs" if failback else "the flows need"
+            kept &= run.promise(
+                f"the jobs' principal {job.declared or ''} has the rights at {cluster} that {who}",
+                "all that copying needs",
+                measured,
+                kept=not essential,
+                why=_DECLARE,
+            )
     return kept
-
-
-def _has_rights(
-    run: ScenarioRun, principal: str, cluster: str, missing: list[JobRight], *, failback: bool
-) -> bool:
-    essential = [str(one) for one in missing if one.essential]
-    others = [str(one) for one in missing if not one.essential]
-    measured = f"it lacks {', '.join(essential)}" if essential else "all that copying needs"
-    if others:
-        measured += f"; what it may not do stands in the flow's notes: {', '.join(others)}"
-    what = "the failback needs" if failback else "the flows need"
-    return run.promise(
-        f"the jobs' principal {principal} has the rights at {cluster} that {what}",
-        "all that copying needs",
-        measured,
-        kept=not essential,
-        why="declare them under acls, or set drill.job_rights: documented if they are managed elsewhere",
-    )
 
 
 def transformed(run: ScenarioRun, flow: str) -> bool:
     """The transform of a flow took each record: it let it through or left it out, and none was bad."""
-    view = next(one for one in run.status().flows if one.name == flow)
-    arrived = sum(one.records for one in view.partitions)
+    view = next(view for view in run.status().flows if view.name == flow)
+    arrived = sum(partition.records for partition in view.partitions)
     return run.promise(
         f"the transform of {flow} takes each record",
         "0 bad",
@@ -164,83 +217,104 @@ def transformed(run: ScenarioRun, flow: str) -> bool:
     )
 
 
-def protected(run: ScenarioRun, cluster: str) -> bool:
+def protected(run: ScenarioRun, cluster: str) -> None:
     """Promises that no other principal can write the protected mirrors of a cluster's flows."""
-    return _may_write(
-        run,
-        rules.protected_routes(run.replica, run.routes(cluster)),
-        "{other} can't write the mirrors of {flow} at {cluster}, though a rule lets it",
-        "protect: acl left a way to write: look at the warnings of repl plan",
-        wanted=False,
-    )
+    for flow, at, mirrors in _mirrors_of(rules.protected_routes(run.replica, run.routes(cluster))):
+        _promise_topics(
+            run,
+            f"{OTHER} can't write the mirrors of {flow} at {at}, though a rule lets it",
+            partial(rules.writable, run.replica, at, mirrors),
+            mirrors,
+            set(),
+            "protect: acl left a way to write: look at the warnings of repl plan",
+        )
 
 
-def given_back(run: ScenarioRun, cluster: str) -> bool:
+def given_back(run: ScenarioRun, cluster: str) -> None:
     """Promises that the rules of these mirrors apply again after a failover."""
-    return _may_write(
-        run,
-        rules.protected_routes(run.replica, run.routes(cluster)),
-        "after the failover, {other} may write the mirrors of {flow} at {cluster}",
-        "protect: acl still denies it: look at repl plan",
-        wanted=True,
-    )
-
-
-def _may_write(run: ScenarioRun, routes: list[DrillRoute], text: str, why: str, *, wanted: bool) -> bool:
-    kept = True
-    for flow, at, mirrors in _mirrors_of(routes):
-        read = partial(rules.writable, run.replica, at, mirrors)
-        found = _awaited(run, read, mirrors if wanted else set())
-        right = len(mirrors) if wanted else 0
-        kept &= run.promise(
-            text.format(other=OTHER, flow=flow, cluster=at),
-            f"{right} of {len(mirrors)} topics",
-            f"{len(found)} of {len(mirrors)} topics",
-            kept=len(found) == right,
-            why=why,
+    for flow, at, mirrors in _mirrors_of(rules.protected_routes(run.replica, run.routes(cluster))):
+        _promise_topics(
+            run,
+            f"after the failover, {OTHER} may write the mirrors of {flow} at {at}",
+            partial(rules.writable, run.replica, at, mirrors),
+            mirrors,
+            mirrors,
+            "protect: acl still denies it: look at repl plan",
         )
-    return kept
 
 
-def rules_synced(run: ScenarioRun, cluster: str) -> bool:
-    """Rules on topics of a cluster are at their mirrors, where `acls.sync` is on."""
-    kept = True
+def rules_synced(run: ScenarioRun, cluster: str) -> None:
+    """Promises that rules on topics of a cluster are at their mirrors, where `acls.sync` is on."""
     for flow, at, mirrors in _mirrors_of(rules.synced_routes(run.replica, run.routes(cluster))):
-        found = _awaited(run, partial(rules.readable, run.replica, at, mirrors), mirrors)
-        kept &= run.promise(
+        _promise_topics(
+            run,
             f"rules on the topics of {flow} are at {at}",
-            f"{len(mirrors)} of {len(mirrors)} topics",
-            f"{len(found)} of {len(mirrors)} topics",
-            kept=found == mirrors,
-            why="acls.sync did not bring them: look at repl plan and the notes of the flow",
+            partial(rules.readable, run.replica, at, mirrors),
+            mirrors,
+            mirrors,
+            "acls.sync did not bring them: look at repl plan and the notes of the flow",
         )
-    return kept
 
 
-def _awaited(run: ScenarioRun, read: Callable[[], set[str]], wanted: set[str]) -> set[str]:
-    """Returns what is read, as soon as it is as wanted, or after some time."""
-    found: set[str] = set()
+def _promise_topics(
+    run: ScenarioRun, text: str, read: Callable[[], set[str]], topics: set[str], wanted: set[str], why: str
+) -> None:
+    """Promises that brokers name the wanted ones of these topics, as soon as they do, or after some time."""
+    shown: set[str] = set()
 
     def holds() -> bool:
-        found.clear()
-        found.update(read())
-        return found == wanted
+        shown.clear()
+        shown.update(read())
+        return shown == wanted
 
     with suppress(DrillAborted):
         run.until(holds, "", rules.WITHIN_S)
-    return found
+    of = f"of {len(topics)} topics"
+    run.promise(text, f"{len(wanted)} {of}", f"{len(shown)} {of}", kept=shown == wanted, why=why)
 
 
 def _mirrors_of(routes: Iterable[DrillRoute]) -> list[tuple[str, str, set[str]]]:
     """Returns each flow with its destination and the mirrors there."""
-    found: dict[tuple[str, str], set[str]] = {}
-    for one in routes:
-        found.setdefault((one.flow, one.destination), set()).add(one.mirror)
-    return [(flow, at, mirrors) for (flow, at), mirrors in sorted(found.items())]
+    mirrors: dict[tuple[str, str], set[str]] = {}
+    for route in routes:
+        mirrors.setdefault((route.flow, route.destination), set()).add(route.mirror)
+    return [(flow, at, names) for (flow, at), names in sorted(mirrors.items())]
 
 
+@demand("nothing is orphaned")
+def no_orphans(run: ScenarioRun) -> bool:
+    """No topic is at a cluster that the topology does not know, and no process is left where no flow runs."""
+    orphans = [f"topic {topic} at {cluster}" for cluster, topic in run.replica.unknown_topics()]
+    if not any(flow.state in RUNNING for flow in run.replica.flows().values()) and run.replica.processes():
+        orphans.append("a job without a running flow")
+    return run.promise(
+        "nothing is orphaned",
+        "nothing",
+        ", ".join(orphans) or "nothing",
+        kept=not orphans,
+        why="no topology manages it any more",
+    )
+
+
+@demand("salvage lists {count} records of {flow}")
+def salvage(run: ScenarioRun, count: int, flow: str) -> bool:
+    """`repl salvage` finds so many records at the source that never reached the destination."""
+    done = run.run("", "salvage", flow, "--json")
+    if done.returncode:
+        raise DrillAborted(f"repl salvage {flow} failed: {printed(done)}")
+    records = int(json.loads(done.stdout)["records"])
+    return run.promise(
+        f"records that repl salvage lists of {flow}",
+        f"{count:,}",
+        f"{records:,}",
+        kept=records == count,
+        why="these records are at the source alone",
+    )
+
+
+@demand("the plan shows no changes")
 def no_changes(run: ScenarioRun) -> bool:
-    """A plan finds nothing to do."""
+    """`repl plan --detailed-exitcode` exits with 0."""
     done = run.run("", "plan", "--detailed-exitcode")
     return run.promise(
         "a plan shows no changes",
@@ -251,11 +325,12 @@ def no_changes(run: ScenarioRun) -> bool:
     )
 
 
-def output(run: ScenarioRun, text: str, *words: str) -> bool:
-    """A command prints a text."""
-    done = run.run("", *words)
+@demand('the plan shows "{text}"')
+def plan_shows(run: ScenarioRun, text: str) -> bool:
+    """`repl plan` prints this text."""
+    done = run.run("", "plan")
     return run.promise(
-        f'repl {" ".join(words)} says "{text}"',
+        f'repl plan says "{text}"',
         "printed",
         "printed" if text in done.stdout else "not printed",
         kept=text in done.stdout,
@@ -263,35 +338,20 @@ def output(run: ScenarioRun, text: str, *words: str) -> bool:
     )
 
 
-def salvage(run: ScenarioRun, flow: str, count: int) -> bool:
-    """Salvage finds so many records of a flow."""
-    done = run.run("", "salvage", flow, "--json")
-    if done.returncode:
-        raise DrillAborted(f"repl salvage {flow} failed: {printed(done)}")
-    found = int(json.loads(done.stdout)["records"])
-    return run.promise(
-        f"records that repl salvage lists of {flow}",
-        f"{count:,}",
-        f"{found:,}",
-        kept=found == count,
-        why="these records are at the source alone",
-    )
-
-
+@demand("repl status shows {flow} as {state}")
 def state(run: ScenarioRun, flow: str, state: str) -> bool:
-    """The flow, or one of its partitions, comes to a state."""
+    """The flow, or one of its partitions, comes to this state within four minutes."""
     seen: set[str] = set()
 
     def reached() -> bool:
-        view = run.status()
-        for one in view.flows:
-            if one.name == flow:
+        for view in run.status().flows:
+            if view.name == flow:
                 seen.clear()
-                seen.update({one.state, *(name for name, count in one.states.items() if count)})
+                seen.update({view.state, *(name for name, count in view.states.items() if count)})
         return state in seen
 
     with suppress(DrillAborted):
-        run.until(reached, "")
+        run.until(reached, "", waiting=lambda: f"{flow} is {', '.join(sorted(seen)) or 'not shown'}")
     return run.promise(
         f"repl status shows {flow} as {state}",
         state,
@@ -301,6 +361,7 @@ def state(run: ScenarioRun, flow: str, state: str) -> bool:
     )
 
 
+@demand("no job is running")
 def no_job(run: ScenarioRun) -> bool:
     """No process of a job is left."""
     with suppress(DrillAborted):
@@ -311,34 +372,34 @@ def no_job(run: ScenarioRun) -> bool:
     )
 
 
-def no_orphans(run: ScenarioRun) -> bool:
-    """Clusters hold no topics that the topology does not know, and no job runs where no flow does."""
-    found = [f"topic {topic} at {cluster}" for cluster, topic in run.replica.unknown_topics()]
-    if not any(one.state in RUNNING for one in run.replica.flows().values()) and run.replica.processes():
-        found.append("a job without a running flow")
-    return run.promise(
-        "nothing is orphaned",
-        "nothing",
-        ", ".join(found) or "nothing",
-        kept=not found,
-        why="no topology manages it any more",
-    )
+@demand("the exit code is {code}", judges=True)
+def exit_code(run: ScenarioRun, code: int) -> None:
+    """The last command ended with it."""
+    done = run.last()
+    _require(done.returncode == code, f"exit code {done.returncode}\n{done.stdout}\n{done.stderr}")
 
 
-def _different(run: ScenarioRun, clusters: Iterable[str] = ()) -> int:
-    """Returns how many records are not at both sides of each flow, each as often."""
-    found = 0
-    for route in run.compared(clusters):
-        one = Counter(run.records(route.source, route.topic))
-        other = Counter(run.records(route.destination, route.mirror))
-        found += sum((one - other).values()) + sum((other - one).values())
-    return found
+@demand('the output says "{text}"', judges=True)
+def output_says(run: ScenarioRun, text: str) -> None:
+    """The last command printed this to stdout."""
+    done = run.last()
+    _require(text in done.stdout, f"stdout is {done.stdout!r}; stderr is {done.stderr!r}")
 
 
-def _reason(run: ScenarioRun, group: DrillGroup, cluster: str) -> str:
-    """Returns why the group can't go on at the cluster where it stopped."""
-    flows = run.replica.flows()
-    for name in sorted({one.flow for one in run.routes_of(group) if one.destination == cluster}):
-        if reason := reason_not_synced(flows[name], group.name):
-            return f"{reason}, so its consumers start anew at {cluster}"
-    return "its offsets were not translated exactly: look at repl offsets"
+@demand('the output ends with "{text}"', judges=True)
+def output_ends(run: ScenarioRun, text: str) -> None:
+    """The last command printed this to stdout at its end."""
+    done = run.last()
+    _require(done.stdout.rstrip().endswith(text), f"stdout is {done.stdout!r}; stderr is {done.stderr!r}")
+
+
+@demand('the message says "{text}"', judges=True)
+def message_says(run: ScenarioRun, text: str) -> None:
+    """The last command printed this to stderr."""
+    done = run.last()
+    _require(text in done.stderr, f"stderr is {done.stderr!r}; stdout is {done.stdout!r}")
+
+
+def _require(holds: bool, why: str) -> None:
+    if not holds:
+        raise AssertionError(why)

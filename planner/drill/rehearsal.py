@@ -1,15 +1,13 @@
-"""`repl drill`: rehearses a topology on lab clusters."""
+"""What all drills share: the request, the limits, the report, and the lock that lets one run at a time."""
 
 import datetime
 import fcntl
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
 
-from planner.config import load
-from planner.drill.replica import Progress, Replica, clusters_to_lose
-from planner.drill.standard import DrillLimits, StandardDrill
 from planner.model.diagnostic import Failure, error
 from planner.model.drill import LAB, DrillReport, Scenario
 from planner.model.topology import Topology
@@ -21,32 +19,32 @@ _TIME = "%Y-%m-%dT%H:%M:%SZ"
 
 
 class DrillRequest(TopologyRequest, frozen=True, kw_only=True):
-    """A request for the standard drill. A limit that is None is the topology's own (`drill`).
+    """A request for a drill. A limit, or a time of load, that is None is the topology's own (`drill`).
 
     `canaries`: a live drill writes canary records to scratch topics.
     """
 
     max_rto_ms: int | None = None
     max_rpo: int | None = None
+    load_ms: int | None = None
     canaries: bool = False
 
 
-def rehearse(request: DrillRequest, progress: Progress) -> DrillReport:
-    """Rehearses the loss of each cluster on this machine. The topology's own clusters are not touched.
+@dataclass(frozen=True, slots=True)
+class DrillLimits:
+    """What a drill must keep: None is no limit."""
 
-    Failure: the topology has errors, or the lab can't be started.
-    """
-    topology = load(request.path, request.var_files)
-    if not clusters_to_lose(topology):
-        raise Failure(error("no flow runs, so there is nothing to rehearse", "declare a flow, or resume one"))
-    started = now()
-    folder = drill_folder(request.path)
-    replica = Replica(topology, folder, progress)
-    progress("clusters are started on this machine")
-    with alone(folder), replica.running():
-        scenarios = StandardDrill(replica, limits_of(request, topology), progress).run()
-        progress("the clusters are removed")
-    return drill_report(topology, started, replica.notes, scenarios)
+    rto_s: float | None = None
+    rpo_records: int | None = None
+
+
+def limits_of(request: DrillRequest, topology: Topology | None = None) -> DrillLimits:
+    """Returns the limits of the request, else those of the topology."""
+    rto_ms, rpo = request.max_rto_ms, request.max_rpo
+    if topology is not None:
+        rto_ms = topology.drill.max_rto_ms if rto_ms is None else rto_ms
+        rpo = topology.drill.max_rpo if rpo is None else rpo
+    return DrillLimits(None if rto_ms is None else rto_ms / 1000, rpo)
 
 
 def drill_report(
@@ -55,6 +53,7 @@ def drill_report(
     notes: tuple[str, ...],
     scenarios: tuple[Scenario, ...],
     against: str = LAB,
+    features: str = "",
 ) -> DrillReport:
     """Returns the report of a drill that began then and has just ended."""
     return DrillReport(
@@ -66,19 +65,13 @@ def drill_report(
         scenarios,
         topology.drill.every_ms,
         against,
+        features,
     )
 
 
 def drill_folder(path: Path) -> Path:
     """Returns the folder of a topology's copy, which lives while a drill runs."""
     return launcher_home(path) / "drill"
-
-
-def limits_of(request: DrillRequest, topology: Topology) -> DrillLimits:
-    """Returns the limits of the request, else those of the topology."""
-    rto_ms = topology.drill.max_rto_ms if request.max_rto_ms is None else request.max_rto_ms
-    rpo = topology.drill.max_rpo if request.max_rpo is None else request.max_rpo
-    return DrillLimits(None if rto_ms is None else rto_ms / 1000, rpo)
 
 
 @contextmanager

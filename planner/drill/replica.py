@@ -4,7 +4,7 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -24,8 +24,9 @@ from planner.drill.lab_copy import (
     with_own_folders,
 )
 from planner.drill.link import DrillLink
-from planner.drill.load.records import LoadedTopic, load_of
-from planner.graph.replication_graph import ReplicationGraph, replication_graph_of, replication_loops
+from planner.drill.load.records import load_of
+from planner.drill.routes import not_failed_back, routes_of
+from planner.drill.scenario_record import Progress
 from planner.model.topology import Flow, Topology
 from planner.render.topology import topology_yaml
 from planner.workflows.lab import (
@@ -41,81 +42,9 @@ from planner.workflows.lab import (
 from planner.workflows.rules import POLICY
 from planner.workflows.topology import HOME, kill_all_below, processes_below
 from runtime.contract.client.secrets import JOB_VARIABLES
-from runtime.contract.spec.flow import RUNNING
-
-Progress = Callable[[str], None]
 
 PARTITIONS = 3
 _MADE_WITHIN_S = 60.0
-
-
-@dataclass(frozen=True, slots=True)
-class DrillRoute:
-    """A topic that a flow copies, under its names at both sides.
-
-    `filtered`: the flow may leave records out, or quarantine them. `shared`: clients write both sides.
-    """
-
-    flow: str
-    source: str
-    destination: str
-    topic: str
-    mirror: str
-    transformed: bool
-    filtered: bool = False
-    shared: bool = False
-
-    def turned(self) -> "DrillRoute":
-        """Returns the route of a failback: from the mirror to the topic."""
-        return replace(
-            self, source=self.destination, destination=self.source, topic=self.mirror, mirror=self.topic
-        )
-
-
-def routes_of(topology: Topology) -> list[DrillRoute]:
-    """Returns a route for each topic that flows name, or that one of their regexes matches.
-
-    A mirror that another flow copies on has no producers of its own, so it is no route.
-    """
-    graph: ReplicationGraph = replication_graph_of(topology, {}, offline=True)
-    edges = [one for one in graph.every_edge if topology.flows[one.flow].state in RUNNING]
-    mirrors = {one.destination for one in edges if one.source.topic != one.destination.topic}
-    shared = {node for loop in replication_loops(edges) for node in loop.nodes}
-    return [
-        DrillRoute(
-            one.flow,
-            one.source.cluster,
-            one.destination.cluster,
-            one.source.topic,
-            one.destination.topic,
-            (transform := topology.flows[one.flow].transform) is not None,
-            transform is not None and (transform.where is not None or topology.flows[one.flow].quarantines),
-            one.destination in shared,
-        )
-        for one in edges
-        if one.source not in mirrors
-    ]
-
-
-def not_failed_back(routes: Iterable[DrillRoute]) -> dict[str, str]:
-    """Returns the flows without a failback, each with the flow that copies one of its topics back.
-
-    Of several flows that copy a topic to different clusters, one alone can copy it back.
-    """
-    topics: dict[str, set[tuple[str, str]]] = {}
-    for one in routes:
-        topics.setdefault(one.flow, set()).add((one.source, one.topic))
-    found: dict[str, str] = {}
-    for flow in sorted(topics):
-        before = [one for one in sorted(topics) if one < flow and one not in found]
-        if other := next((one for one in before if topics[one] & topics[flow]), ""):
-            found[flow] = other
-    return found
-
-
-def _loaded(route: DrillRoute) -> LoadedTopic:
-    places = (route.source, route.topic), (route.destination, route.mirror)
-    return LoadedTopic(route.flow, route.topic, places)
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,7 +61,7 @@ class Replica:
     def __init__(
         self, topology: Topology, folder: Path, progress: Progress, needs: ReplicaNeeds = ReplicaNeeds()
     ) -> None:
-        self.load = load_of(topology, map(_loaded, routes_of(topology)))
+        self.load = load_of(topology, routes_of(topology))
         self._declared = topology
         self._folder = folder.resolve()  # as processes below have it in their environment
         copy, notes = scaled_down(topology, self.load.by_registry)
@@ -355,17 +284,3 @@ def _merge(tree: dict[str, Any], changes: Mapping[str, Any]) -> None:
             _merge(tree[key], value)
         else:
             tree[key] = value
-
-
-def flows_out_of(topology: Topology, cluster: str) -> list[Flow]:
-    """Returns the running flows out of a cluster, by name."""
-    return [
-        flow
-        for _, flow in sorted(topology.flows.items())
-        if flow.source_cluster == cluster and flow.state in RUNNING
-    ]
-
-
-def clusters_to_lose(topology: Topology) -> list[str]:
-    """Returns the clusters that running flows leave, in the order of the topology."""
-    return [name for name in topology.clusters if flows_out_of(topology, name)]

@@ -11,7 +11,7 @@ import json
 import re
 import secrets
 import shutil
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -58,6 +58,7 @@ _OLD = datetime.timedelta(hours=1)
 _MEMORY = "512m"
 _REQUEST_S = 30.0
 _MOST_DELETES = 1_000_000
+_WITH_RECORDS = (naming.LEDGER, naming.OFFSET_MAP, naming.PRODUCERS, naming.CHECKPOINTS, naming.STATUS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,7 +110,7 @@ def scratch_topology(topology: Topology, run: ScratchRun) -> Topology:
     A copy has the flow's provenance and rpo. It has no transform, no heartbeats and no commits at its source.
     """
     flows = canary_flows(topology)
-    used = {name for one in flows for name in (one.source_cluster, one.destination_cluster)}
+    used = {name for flow in flows for name in (flow.source_cluster, flow.destination_cluster)}
     topics = tuple(
         Topic(
             run.topic(flow.name),
@@ -124,16 +125,16 @@ def scratch_topology(topology: Topology, run: ScratchRun) -> Topology:
     )
     jobs = {
         run.job(name): Job(run.job(name), slots=1, memory=_MEMORY, metrics_port=None)
-        for name in sorted({one.destination_cluster for one in flows})
+        for name in sorted({flow.destination_cluster for flow in flows})
     }
     return replace(
         topology,
         name=run.topology(topology.name),
-        clusters={name: one for name, one in topology.clusters.items() if name in used},
+        clusters={name: cluster for name, cluster in topology.clusters.items() if name in used},
         topics=topics,
         acls=(),
         quotas=(),
-        flows={run.flow(one.name): _copy(one, run) for one in flows},
+        flows={run.flow(flow.name): _copy(flow, run) for flow in flows},
         endpoints={},
         jobs=jobs,
         policies=Policies(max_deletes=_MOST_DELETES),
@@ -203,7 +204,7 @@ class ScratchRecord:
 
     def write(self, scratch: Topology) -> None:
         """Writes the names, each with its cluster, so that they survive a kill at any moment."""
-        topics = [[one.cluster, one.name] for one in scratch.topics]
+        topics = [[topic.cluster, topic.name] for topic in scratch.topics]
         self.file.parent.mkdir(parents=True, exist_ok=True)
         part = self.file.with_suffix(".part")
         part.write_text(json.dumps({"topology": scratch.name, "topics": topics}) + "\n", encoding="utf-8")
@@ -213,10 +214,10 @@ class ScratchRecord:
         """Returns the clusters and names of the scratch topics; none where the file is of another run."""
         try:
             tree = json.loads(self.file.read_text(encoding="utf-8"))
-            found = {(str(cluster), str(name)) for cluster, name in tree["topics"]}
+            named = {(str(cluster), str(name)) for cluster, name in tree["topics"]}
         except (OSError, ValueError, KeyError, TypeError):
             return set()
-        return {(cluster, name) for cluster, name in found if name.startswith(self.run.prefix)}
+        return {(cluster, name) for cluster, name in named if name.startswith(self.run.prefix)}
 
     def remove(self) -> None:
         self.file.unlink(missing_ok=True)
@@ -237,7 +238,7 @@ def left_runs(topology: Topology, path: Path, now: datetime.datetime) -> list[Sc
     """Returns the runs of this topology that are to be removed, the oldest first.
 
     Those that began on this machine have ended: the caller holds the lock of its drills. A drill of another
-    machine may still run, unless it is an hour old.
+    machine, which the registry names, may still run, unless it is an hour old.
     """
     registered = {
         run
@@ -252,8 +253,8 @@ def removable(
     registered: Iterable[ScratchRun], recorded: Iterable[ScratchRun], now: datetime.datetime
 ) -> list[ScratchRun]:
     """Returns the recorded runs, and of the registered ones those that are an hour old; the oldest first."""
-    old = {one for one in registered if now - one.began > _OLD}
-    return sorted(old | set(recorded), key=lambda one: one.id)
+    old = {run for run in registered if now - run.began > _OLD}
+    return sorted(old | set(recorded), key=lambda run: run.id)
 
 
 def apply_scratch(scratch: Topology, request: ChangeRequest) -> None:
@@ -273,9 +274,8 @@ def scratch_plan(scratch: Topology, timeout_ms: int) -> Plan:
 
 
 def _require_done(done: ApplyResult) -> None:
-    failed = [f"{one.step.id}: {one.why}" for one in done.summary.of(Result.FAILED)]
-    if failed:
-        raise Failure([error(one) for one in failed])
+    if failed := done.summary.of(Result.FAILED):
+        raise Failure([error(f"{outcome.step.id}: {outcome.why}") for outcome in failed])
     if not done.complete:
         raise Failure(error("not every step of the scratch topology was carried out", "run it again"))
 
@@ -301,37 +301,29 @@ class ScratchRemoval:
         )
         plan = destroy_plan(owned, observe(owned, self.request.timeout_ms))
         refuse_foreign(plan.steps, self.run)
-        stopped = {one.job for one in plan.steps if isinstance(one, StopJob)}
+        stopped = {step.job for step in plan.steps if isinstance(step, StopJob)}
         jobs = {self.run.job(name) for name in self.topology.clusters}
         self._stop_unregistered(jobs - stopped)
         _require_done(execute(plan, self.request, UNATTENDED, approved=True))
-        endpoints = endpoints_of(self.topology.clusters.values())
         topics = record.topics() | {
-            (one.cluster, one.topic) for one in plan.steps if isinstance(one, DeleteTopic)
+            (step.cluster, step.topic) for step in plan.steps if isinstance(step, DeleteTopic)
         }
         flows = {name.removeprefix(self.run.prefix) for _, name in topics}
-        for cluster, endpoint in endpoints.items():
-            here = sorted(name for at, name in topics if at == cluster)
-            self._delete_topics(endpoint, here)
-            self._delete_groups(endpoint, here)
+        for cluster, endpoint in endpoints_of(self.topology.clusters.values()).items():
+            mine = sorted(name for at, name in topics if at == cluster and name.startswith(self.run.prefix))
+            client = admin(endpoint)
+            # The registry does not name topics where the drill was killed in between.
+            existing = client.list_topics(timeout=_REQUEST_S).topics
+            if left := [name for name in mine if name in existing]:
+                answers = client.delete_topics(left, operation_timeout=_REQUEST_S)
+                _await(endpoint, answers, KafkaError.UNKNOWN_TOPIC_OR_PART)
+            if mine:
+                groups = client.delete_consumer_groups(mine, request_timeout=_REQUEST_S)
+                _await(endpoint, groups, KafkaError.GROUP_ID_NOT_FOUND)
             forget(endpoint, self.run, flows)
         for job in jobs:
             shutil.rmtree(self._home / job, ignore_errors=True)
         record.remove()
-
-    def _delete_topics(self, endpoint: ClusterEndpoint, names: Sequence[str]) -> None:
-        """Deletes topics that the record names and the registry does not: the drill was killed in between."""
-        client = admin(endpoint)
-        there = set(client.list_topics(timeout=_REQUEST_S).topics)
-        left = [name for name in names if name in there and name.startswith(self.run.prefix)]
-        answers = client.delete_topics(left, operation_timeout=_REQUEST_S) if left else {}
-        _await(endpoint, answers, KafkaError.UNKNOWN_TOPIC_OR_PART)
-
-    def _delete_groups(self, endpoint: ClusterEndpoint, names: Sequence[str]) -> None:
-        client = admin(endpoint)
-        groups = [name for name in names if name.startswith(self.run.prefix)]
-        answers = client.delete_consumer_groups(groups, request_timeout=_REQUEST_S) if groups else {}
-        _await(endpoint, answers, KafkaError.GROUP_ID_NOT_FOUND)
 
     @property
     def _home(self) -> Path:
@@ -354,11 +346,11 @@ def refuse_foreign(steps: Iterable[Step], run: ScratchRun) -> None:
     Nothing is changed then. The registry is a topic that others may write.
     """
     wrong = [
-        str(one.address)
-        for one in steps
-        if (isinstance(one, DeleteTopic) and not one.topic.startswith(run.prefix))
-        or (isinstance(one, StopJob) and not one.job.startswith(run.job("")))
-        or not isinstance(one, DeleteTopic | StopJob | Disown)
+        str(step.address)
+        for step in steps
+        if (isinstance(step, DeleteTopic) and not step.topic.startswith(run.prefix))
+        or (isinstance(step, StopJob) and not step.job.startswith(run.job("")))
+        or not isinstance(step, DeleteTopic | StopJob | Disown)
     ]
     if wrong:
         what = f"the registry says that a drill made {', '.join(sorted(wrong))}, and no drill names it so"
@@ -372,8 +364,8 @@ def _await(endpoint: ClusterEndpoint, answers: Mapping[str, object], gone: int) 
         try:
             answer.result(_REQUEST_S)  # type: ignore[attr-defined]
         except (KafkaException, TimeoutError) as failure:
-            found = error_of(failure)
-            if found is None or found.code() != gone:
+            cause = error_of(failure)
+            if cause is None or cause.code() != gone:
                 problems.append(error(f"{name} at {endpoint.cluster} is left: {explain(failure)}"))
     if problems:
         raise Failure(problems)
@@ -385,30 +377,27 @@ def left_at(endpoint: ClusterEndpoint, run: ScratchRun, topology: str) -> list[s
     where = f"at {endpoint.cluster}"
     topics = client.list_topics(timeout=_REQUEST_S).topics
     groups = client.list_consumer_groups(request_timeout=_REQUEST_S).result(_REQUEST_S).valid
-    owned = [one for one in run_at(endpoint, read_registry) if one.topology == run.topology(topology)]
+    group_ids = sorted(str(group.group_id) for group in groups)
+    owned = [entry for entry in run_at(endpoint, read_registry) if entry.topology == run.topology(topology)]
     return [
         *(f"topic {name} {where}" for name in sorted(topics) if name.startswith(run.prefix)),
-        *(
-            f"group {one.group_id} {where}"
-            for one in sorted(groups, key=lambda one: str(one.group_id))
-            if one.group_id.startswith(run.prefix)
-        ),
-        *(f"{one.address} in the registry {where}" for one in owned),
+        *(f"group {name} {where}" for name in group_ids if name.startswith(run.prefix)),
+        *(f"{entry.address} in the registry {where}" for entry in owned),
     ]
 
 
 def translated(endpoint: ClusterEndpoint, group: str) -> dict[int, int]:
     """Returns the offsets that a group has at a cluster, by partition of its one topic."""
     client = admin(endpoint)  # lives until the answer is there
-    asked = [ConsumerGroupTopicPartitions(group)]
-    answers = client.list_consumer_group_offsets(asked, request_timeout=_REQUEST_S)
+    wanted = [ConsumerGroupTopicPartitions(group)]
+    answers = client.list_consumer_group_offsets(wanted, request_timeout=_REQUEST_S)
     try:
         places = answers[group].result(_REQUEST_S).topic_partitions or []
     except (KafkaException, TimeoutError) as failure:
         raise Failure(
             error(f"group {group} at {endpoint.cluster} can't be read: {explain(failure)}")
         ) from None
-    return {one.partition: one.offset for one in places if one.offset >= 0}
+    return {place.partition: place.offset for place in places if place.offset >= 0}
 
 
 def forget(endpoint: ClusterEndpoint, run: ScratchRun, flows: Collection[str]) -> int:
@@ -421,9 +410,12 @@ def forget(endpoint: ClusterEndpoint, run: ScratchRun, flows: Collection[str]) -
     async def forgotten(client: ClusterClient) -> int:
         log, written = LogWriter(client), 0
         try:
-            for topic in (await client.ask(AnyMetadataRequest(list(_OWN_KEYS)))).topics:
+            for topic in (await client.ask(AnyMetadataRequest(list(_WITH_RECORDS)))).topics:
                 partitions = 0 if topic.error else len(topic.partitions)
-                for partition in _partitions_of(topic.name, partitions, [run.flow(name) for name in flows]):
+                numbers: Iterable[int] = range(partitions)
+                if topic.name in (naming.LEDGER, naming.OFFSET_MAP) and flows and partitions:
+                    numbers = {ledger.partition_of(run.flow(name), partitions) for name in flows}
+                for partition in sorted(numbers):
                     own = keys_of_run(topic.name, await read(client, topic.name, partition), run)
                     await log.append(topic.name, [(key, None) for key in own], _REQUEST_S, partition)
                     written += len(own)
@@ -438,53 +430,26 @@ def forget(endpoint: ClusterEndpoint, run: ScratchRun, flows: Collection[str]) -
         raise Failure(error(what)) from None
 
 
-def _partitions_of(topic: str, partitions: int, flows: Collection[str]) -> list[int]:
-    """Returns the partitions of an internal topic that may hold records of these flows."""
-    if topic in (naming.LEDGER, naming.OFFSET_MAP) and flows and partitions:
-        return sorted({ledger.partition_of(name, partitions) for name in flows})
-    return list(range(partitions))
-
-
 def keys_of_run(topic: str, records: Iterable[TopicRecord], run: ScratchRun) -> list[bytes]:
     """Returns the keys of an internal topic whose newest records are of a run's flows or jobs."""
-    whose = _OWN_KEYS[topic]
     newest = compacted(records)
-    return [key for key, one in newest.items() if whose(key, one.value or b"").startswith(run.flow(""))]
+    own = run.flow("")  # flows and jobs of a run begin with the same text
+    return [key for key, record in newest.items() if _owner(topic, key, record.value or b"").startswith(own)]
 
 
-def _flow_in_ledger(key: bytes, _value: bytes) -> str:
+def _owner(topic: str, key: bytes, value: bytes) -> str:
+    """Returns the flow or job whose record it is; "" where a newer release wrote it for another one."""
     try:
-        match ledger.decode_key(key):
-            case ledger.GenerationKey(flow):
-                return flow
-            case other:
-                return other.of.flow
-    except UnreadableRecord:
-        return ""  # written by a newer release for another flow
-
-
-def _flow_of_producer(_key: bytes, value: bytes) -> str:
-    try:
-        return provenance.decode_producer(value).flow
+        match topic:
+            case naming.PRODUCERS:
+                return provenance.decode_producer(value).flow
+            case naming.CHECKPOINTS:
+                checkpoint = decode_checkpoint_key(key)
+                return checkpoint.flow if checkpoint is not None else ""
+            case naming.STATUS:
+                job = job_status.decode_key(key)
+                return job.job if job is not None else ""
+        decoded = ledger.decode_key(key)
+        return decoded.flow if isinstance(decoded, ledger.GenerationKey) else decoded.of.flow
     except UnreadableRecord:
         return ""
-
-
-def _flow_of_checkpoint(key: bytes, _value: bytes) -> str:
-    found = decode_checkpoint_key(key)
-    return found.flow if found is not None else ""
-
-
-def _job_in_status(key: bytes, _value: bytes) -> str:
-    found = job_status.decode_key(key)
-    return found.job if found is not None else ""
-
-
-# Whose record it is: flows and jobs of a run begin with the same text.
-_OWN_KEYS = {
-    naming.LEDGER: _flow_in_ledger,
-    naming.OFFSET_MAP: _flow_in_ledger,
-    naming.PRODUCERS: _flow_of_producer,
-    naming.CHECKPOINTS: _flow_of_checkpoint,
-    naming.STATUS: _job_in_status,
-}

@@ -1,201 +1,211 @@
 """The standard drill: each cluster that flows leave is lost, failed over, brought back and failed back to.
 
-The steps are the commands that an operator types. Real producers write until the loss, and a consumer group
-of each flow reads on both sides.
+A scenario is a list of acts: the commands that an operator types, what clients and clusters do meanwhile, and
+what is promised. Real producers write until the loss, and a consumer group of each flow reads on both sides.
 """
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+import time
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from itertools import count
 
+from planner.config import load
 from planner.drill import promises
-from planner.drill.replica import (
-    DrillRoute,
-    Progress,
-    Replica,
-    clusters_to_lose,
-    flows_out_of,
-    not_failed_back,
+from planner.drill.rehearsal import (
+    DrillLimits,
+    DrillRequest,
+    alone,
+    drill_folder,
+    drill_report,
+    limits_of,
+    now,
 )
-from planner.drill.rules import GROUPS, grant_rights
-from planner.drill.scenario_record import DrillAborted, PromiseBroken, problem_of
+from planner.drill.replica import Replica
+from planner.drill.routes import DrillRoute, clusters_to_lose, flows_out_of, not_failed_back
+from planner.drill.rules import GROUPS, grant_rights, protected_routes, synced_routes
+from planner.drill.scenario_record import DrillAborted, Progress, PromiseBroken, problem_of
 from planner.drill.scenario_run import ScenarioRun
 from planner.graph.lints.transforms import changed_fields_of
-from planner.model.diagnostic import Failure
-from planner.model.drill import Scenario
+from planner.model.diagnostic import Failure, error
+from planner.model.drill import DrillReport, Scenario
 
 RECORDS = 300  # of each topic, before the loss
 RATE = 100.0  # records per second and topic, until the loss
 _BEFORE_LOSS = 50  # records of each topic that are acknowledged while the flow copies, before the loss
 _AFTER_LOSS = 100  # records of each topic that are written at the destination
 
-
-@dataclass(frozen=True, slots=True)
-class DrillLimits:
-    """What a drill must keep: None is no limit."""
-
-    rto_s: float | None = None
-    rpo_records: int | None = None
+# What the report says of it, and what carries it out: a function, or the words of a command of repl.
+Act = tuple[str, Callable[[], object] | tuple[str, ...]]
 
 
-class StandardDrill:
-    """Runs the scenarios of a topology one after the other on its copy."""
+def rehearse(request: DrillRequest, progress: Progress) -> DrillReport:
+    """Rehearses the loss of each cluster on this machine. The topology's own clusters are not touched.
 
-    def __init__(self, replica: Replica, limits: DrillLimits, progress: Progress) -> None:
-        self._replica = replica
-        self._limits = limits
-        self._progress = progress
-        self._numbers = count(1)
-
-    def run(self) -> tuple[Scenario, ...]:
-        """Returns a scenario for each cluster that running flows leave.
-
-        The first problem ends the drill, and so does a right that the jobs lack.
-        """
-        scenarios: list[Scenario] = []
-        clusters = list(clusters_to_lose(self._replica.topology))
-        for number, cluster in enumerate(clusters, start=1):
-            self._progress(f"scenario {number} of {len(clusters)}: {cluster} is lost and comes back")
-            run = ScenarioRun(self._replica, self._progress, self._numbers)
-            loss = _ClusterLoss(run, cluster, self._limits)
-            scenarios.append(loss.run(first=not scenarios))
-            if scenarios[-1].problem or loss.ended:
-                break
-        return tuple(scenarios)
+    Failure: the topology has errors, or the lab can't be started.
+    """
+    topology = load(request.path, request.var_files)
+    if not clusters_to_lose(topology):
+        raise Failure(error("no flow runs, so there is nothing to rehearse", "declare a flow, or resume one"))
+    load_ms = topology.drill.load_ms if request.load_ms is None else request.load_ms
+    started = now()
+    folder = drill_folder(request.path)
+    replica = Replica(topology, folder, progress)
+    progress("clusters are started on this machine")
+    with alone(folder), replica.running():
+        scenarios = _scenarios(replica, limits_of(request, topology), load_ms / 1000, progress)
+        progress("the clusters are removed")
+    return drill_report(topology, started, replica.notes, scenarios)
 
 
-class _ClusterLoss:
-    """One cluster is lost and comes back."""
+def _scenarios(
+    replica: Replica, limits: DrillLimits, load_s: float, progress: Progress
+) -> tuple[Scenario, ...]:
+    """Returns a scenario for each cluster that running flows leave.
 
-    def __init__(self, run: ScenarioRun, cluster: str, limits: DrillLimits) -> None:
-        self._run = run
-        self.ended = False  # by a broken promise without which the next scenarios show nothing
-        self._cluster = cluster
-        self._limits = limits
-        self._routes = run.routes(cluster)
-        self._flows = flows_out_of(run.replica.topology, cluster)
-        by_flow: dict[str, list[DrillRoute]] = {}
-        for route in run.routes(cluster):
-            by_flow.setdefault(route.flow, []).append(route)
-        self._groups = {
-            f"{GROUPS}{flow.name}": by_flow[flow.name] for flow in self._flows if flow.name in by_flow
-        }
-
-    @property
-    def _topics(self) -> list[str]:
-        """The topics that running flows copy from the cluster."""
-        return sorted({one.topic for one in self._run.routes(self._cluster)})
-
-    def run(self, *, first: bool) -> Scenario:
-        """Carries the scenario out. A step that fails is its problem, and ends it."""
-        problem = ""
+    The first problem ends the drill, and so does a right that the jobs lack.
+    """
+    scenarios: list[Scenario] = []
+    numbers = count(1)
+    clusters = clusters_to_lose(replica.topology)
+    for number, cluster in enumerate(clusters, start=1):
+        progress(f"scenario {number} of {len(clusters)}: {cluster} is lost and comes back")
+        run = ScenarioRun(replica, progress, numbers)
+        problem, ended = "", False
         try:
-            self._prepare(first=first)
-            self._lose()
-            self._fail_over()
-            self._bring_back()
-            self._fail_back()
+            if not scenarios:
+                with run.step("the drill's principal and the jobs get their rights"):
+                    grant_rights(replica, run.routes())
+                promises.apply(run)
+            for text, act in _cluster_loss(run, cluster, limits, load_s):
+                if isinstance(act, tuple):
+                    run.command(text, *act, "--auto-approve")
+                else:
+                    with run.step(text):
+                        act()
         except PromiseBroken:
-            self.ended = True
+            ended = True  # without this promise the next scenarios show nothing
         except (DrillAborted, Failure) as wrong:
             problem = problem_of(wrong)
         finally:
-            self._run.close()
-        return self._run.result(f"{self._cluster} is lost", self._cluster, problem)
+            run.close()
+        scenarios.append(run.result(f"{cluster} is lost", cluster, problem))
+        if problem or ended:
+            break
+    return tuple(scenarios)
 
-    def _prepare(self, *, first: bool) -> None:
-        run, name = self._run, self._cluster
-        if first:
-            grant_rights(run.replica, run.routes())
-            promises.apply(run)
-        with run.step(f"{RECORDS} records are written to {_named(self._topics)} at {name}"):
-            run.write(name, self._topics, RECORDS)
-        with run.step("a consumer group of each flow reads a third of them"):
-            for group, routes in self._groups.items():
-                topics = [one.topic for one in routes]
-                run.read(group, name, topics, RECORDS * len(topics) // 3, routes[0].flow)
-        with run.step("the flows copy everything, and translate the groups"):
-            run.await_copied(name)
-        promises.protected(run, name)
-        promises.rules_synced(run, name)
-        for flow in self._flows:
-            if flow.transform is not None:
-                promises.transformed(run, flow.name)
 
-    def _lose(self) -> None:
-        run, name = self._run, self._cluster
-        topics = _named(self._topics)
-        with run.step(f"producers write {RATE:g} records/s to {topics}; then {name} is killed"):
-            run.start_load(name, self._topics, RATE)
-            run.await_load(_BEFORE_LOSS)
-            run.lose(name)
+def _cluster_loss(run: ScenarioRun, cluster: str, limits: DrillLimits, load_s: float) -> Iterator[Act]:
+    """Yields the acts of one scenario. Each is carried out before the next is asked for."""
+    flows = flows_out_of(run.replica.topology, cluster)
+    routes = run.routes(cluster)
+    topics = sorted({route.topic for route in routes})
+    groups = {
+        f"{GROUPS}{flow.name}": of_flow
+        for flow in flows
+        if (of_flow := [route for route in routes if route.flow == flow.name])
+    }
+    destinations = {name: of_flow[0].destination for name, of_flow in groups.items()}
+    protected = protected_routes(run.replica, routes)
 
-    def _fail_over(self) -> None:
-        run, name = self._run, self._cluster
-        run.command(f"the operator fails over from {name}", "failover", name, "--auto-approve")
-        with run.step("the consumer groups go on at the destinations"):
-            for group, routes in self._groups.items():
-                run.resume(group, routes[0].destination)
-        self._promise_rpo_and_rto()
-        promises.given_back(run, name)
-        for group, routes in self._groups.items():
-            promises.resumed(run, run.groups[group], routes[0].destination)
-        for destination in sorted({one.destination for one in self._routes}):
-            mirrors = sorted({one.mirror for one in self._routes if one.destination == destination})
-            with run.step(f"producers write {_AFTER_LOSS} records to {_named(mirrors)} at {destination}"):
-                run.write(destination, mirrors, _AFTER_LOSS)
-
-    def _bring_back(self) -> None:
-        run = self._run
-        with run.step(f"{self._cluster} comes back with its data"):
-            run.bring_back(self._cluster)
-        for flow in run.flows_with_uncopied(self._cluster):
-            text = f"the records that {flow} had not copied are salvaged"
-            run.command(text, "salvage", flow, "--replay", "--auto-approve")
-
-    def _fail_back(self) -> None:
-        run, name = self._run, self._cluster
-        lossy = [flow.name for flow in self._flows if changed_fields_of(flow)]
-        others = not_failed_back(one for one in self._routes if one.flow not in lossy)
-        if left_out := [*lossy, *others]:
-            run.replica.take_out(left_out)
-            text = f"{', '.join(left_out)} has no failback, as the notes say: the flow is taken out"
-            run.command(text, "apply", "--auto-approve")
-        if len(left_out) == len(self._flows):
-            promises.no_changes(run)
-            return
-        run.demand(kept=promises.rights(run, [name], failback=True))
-        text = f"what was written at the destinations is copied back to {name}"
-        run.command(text, "failback", name, "--auto-approve")
-        run.command(f"the flows out of {name} run as before", "failback", name, "--switch", "--auto-approve")
-        with run.step(f"producers write to {name} again, and the flows copy it"):
-            run.write(name, self._topics, _AFTER_LOSS)
-            run.await_copied(name)
-        promises.protected(run, name)
-        with run.step("both sides are compared"):
-            self._promise_home()
-            if run.compared([name]):
-                promises.equal(run, [name])
-        promises.no_changes(run)
-
-    def _promise_rpo_and_rto(self) -> None:
-        run, limits = self._run, self._limits
-        promises.rpo(run, limits.rpo_records)
-        promises.rto(run, limits.rto_s)
-
-    def _promise_home(self) -> None:
-        """Everything that was written at a destination meanwhile is at the cluster."""
-        run, missing = self._run, 0
-        for route in run.routes(self._cluster):  # a reverse flow has no transform
-            home = run.ids(self._cluster, route.topic)
-            missing += sum(id_ not in home for id_ in run.written(route.destination, route.mirror))
-        run.promise(
-            f"what was written at the destinations is at {self._cluster} after the failback",
-            "0 missing",
-            f"{missing:,} missing",
-            kept=not missing,
-            why="records of the time after the failover are only at the destination",
+    yield (
+        f"{RECORDS} records are written to {_named(topics)} at {cluster}",
+        partial(run.write, RECORDS, topics, cluster),
+    )
+    yield "a consumer group of each flow reads a third of them", partial(_read_a_third, run, groups)
+    yield "the flows copy everything, and translate the groups", partial(run.await_copied, cluster)
+    if protected or synced_routes(run.replica, routes):
+        yield "the rules of the mirrors are tried", partial(_promise_rules, run, cluster)
+    for flow in flows:
+        if flow.transform is not None:
+            yield f"the transform of {flow.name} is looked at", partial(promises.transformed, run, flow.name)
+    yield (
+        f"producers write {RATE:g} records/s to {_named(topics)} for {load_s:g} s; then {cluster} is killed",
+        partial(_lose_under_load, run, cluster, topics, load_s),
+    )
+    yield f"the operator fails over from {cluster}", ("failover", cluster)
+    yield "the consumer groups go on at the destinations", partial(run.resume_all, destinations)
+    promises.rpo(run, limits.rpo_records)  # counts what did not arrive, in a step of its own
+    promises.rto(run, limits.rto_s)
+    if protected:
+        yield "the mirrors may be written again", partial(promises.given_back, run, cluster)
+    for name, destination in destinations.items():
+        promises.resumed(run, name, destination)
+    for destination in sorted({route.destination for route in routes}):
+        mirrors = sorted({route.mirror for route in routes if route.destination == destination})
+        yield (
+            f"producers write {_AFTER_LOSS} records to {_named(mirrors)} at {destination}",
+            partial(run.write, _AFTER_LOSS, mirrors, destination),
         )
+    yield f"{cluster} comes back with its data", partial(run.bring_back, cluster)
+    uncopied: list[str] = []
+    yield "both sides are read", lambda: uncopied.extend(run.flows_with_uncopied(cluster))
+    for flow_name in uncopied:
+        yield (
+            f"the records that {flow_name} had not copied are salvaged",
+            ("salvage", flow_name, "--replay"),
+        )
+
+    lossy = [flow.name for flow in flows if changed_fields_of(flow)]
+    left_out = [*lossy, *not_failed_back(route for route in routes if route.flow not in lossy)]
+    if left_out:
+        run.replica.take_out(left_out)
+        text = f"{', '.join(left_out)} has no failback, as the notes say: the flow is taken out"
+        yield text, ("apply",)
+    if len(left_out) < len(flows):
+        topics = sorted({route.topic for route in run.routes(cluster)})
+        if any(login.exact for login in run.replica.job_logins.values()):
+            yield "the rights of the failback are tried", partial(_demand_failback_rights, run, cluster)
+        text = f"what was written at the destinations is copied back to {cluster}"
+        yield text, ("failback", cluster)
+        yield f"the flows out of {cluster} run as before", ("failback", cluster, "--switch")
+        yield (
+            f"producers write to {cluster} again, and the flows copy it",
+            lambda: (run.write(_AFTER_LOSS, topics, cluster), run.await_copied(cluster)),
+        )
+        if protected:
+            yield "the mirrors are protected again", partial(promises.protected, run, cluster)
+        yield "both sides are compared", partial(_compare, run, cluster)
+    yield "the topology is planned", partial(promises.no_changes, run)
+
+
+def _read_a_third(run: ScenarioRun, groups: dict[str, list[DrillRoute]]) -> None:
+    for group, routes in groups.items():
+        topics = [route.topic for route in routes]
+        run.read(group, RECORDS * len(topics) // 3, topics, routes[0].source, routes[0].flow)
+
+
+def _promise_rules(run: ScenarioRun, cluster: str) -> None:
+    promises.protected(run, cluster)
+    promises.rules_synced(run, cluster)
+
+
+def _demand_failback_rights(run: ScenarioRun, cluster: str) -> None:
+    run.demand(kept=promises.rights(run, [cluster], failback=True))
+
+
+def _lose_under_load(run: ScenarioRun, cluster: str, topics: Sequence[str], load_s: float) -> None:
+    began = time.monotonic()
+    run.start_load(RATE, topics, cluster)
+    run.await_load(_BEFORE_LOSS)
+    time.sleep(max(0.0, began + load_s - time.monotonic()))
+    run.lose(cluster)
+
+
+def _compare(run: ScenarioRun, cluster: str) -> None:
+    """Everything that was written at a destination meanwhile is at the cluster, and both sides are equal."""
+    missing = 0
+    for route in run.routes(cluster):  # a reverse flow has no transform
+        home = run.ids(cluster, route.topic)
+        missing += sum(id_ not in home for id_ in run.acknowledged(route.destination, route.mirror))
+    run.promise(
+        f"what was written at the destinations is at {cluster} after the failback",
+        "0 missing",
+        f"{missing:,} missing",
+        kept=not missing,
+        why="records of the time after the failover are only at the destination",
+    )
+    if run.compared([cluster]):
+        promises.equal(run, [cluster])
 
 
 def _named(topics: Sequence[str]) -> str:

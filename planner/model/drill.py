@@ -40,12 +40,29 @@ class CanaryFigures:
 
 
 @dataclass(frozen=True, slots=True)
+class RecoveryTime:
+    """The parts of an RTO: the failover command, the time before consumers started, and until a record came.
+
+    `wait_s` is all the time from the loss on in which neither the command nor a consumer was under way.
+    """
+
+    failover_s: float
+    wait_s: float
+    first_record_s: float
+
+    @property
+    def total_s(self) -> float:
+        return self.failover_s + self.wait_s + self.first_record_s
+
+
+@dataclass(frozen=True, slots=True)
 class Scenario:
     """One scenario. A figure is None where it could not be measured.
 
-    `rto_s`: from the loss until a consumer got its next record. `rpo_records`: acknowledged records that are
-    not at the destination. `read_again` and `skipped` are records of the consumer groups. `canaries` are
-    those of a live drill that writes them.
+    `rto_s`: from the loss until a consumer got its next record; `rto` has its parts, where they were
+    measured. `rpo_records`: acknowledged records that are not at the destination, of `at_risk_records` that
+    were acknowledged since everything had been copied. `read_again` and `skipped` are records of the consumer
+    groups. `canaries` are those of a live drill that writes them.
     """
 
     name: str
@@ -58,6 +75,8 @@ class Scenario:
     skipped: int | None = None
     problem: str = ""
     canaries: tuple[CanaryFigures, ...] = ()
+    rto: RecoveryTime | None = None
+    at_risk_records: int | None = None
 
     @property
     def passed(self) -> bool:
@@ -73,7 +92,7 @@ class DrillReport:
     """The report of a drill. `notes` say what the lab's copy of the topology lacks.
 
     `every_ms`: how often a drill must pass, if the topology says so. `against`: lab clusters, or the live
-    ones, which are only read.
+    ones, which are only read. `features`: the folder or file of the scenarios; empty for the standard drill.
     """
 
     topology: str
@@ -84,6 +103,7 @@ class DrillReport:
     scenarios: tuple[Scenario, ...] = field(default_factory=tuple)
     every_ms: int | None = None
     against: str = LAB
+    features: str = ""
 
     @property
     def passed(self) -> bool:
@@ -102,15 +122,15 @@ class DrillReport:
     @property
     def faults(self) -> tuple[str, ...]:
         """Returns each broken promise, and why a scenario could not be finished."""
-        found = []
-        for one in self.scenarios:
-            found += [
-                f"{one.name}: {each.text}: {each.measured} (wanted: {each.wanted})"
-                for each in one.promises
-                if not each.kept
+        faults = []
+        for scenario in self.scenarios:
+            faults += [
+                f"{scenario.name}: {promise.text}: {promise.measured} (wanted: {promise.wanted})"
+                for promise in scenario.promises
+                if not promise.kept
             ]
-            found += [f"{one.name}: {one.problem}"] if one.problem else []
-        return tuple(found)
+            faults += [f"{scenario.name}: {scenario.problem}"] if scenario.problem else []
+        return tuple(faults)
 
 
 def largest(values: Sequence[float | None]) -> float | None:

@@ -5,7 +5,7 @@ from pytest_bdd.parser import Step
 
 from planner.drill.scenario_run import ScenarioRun
 from planner.drill.steps import sentences
-from planner.drill.steps.plugin import refuse_failure
+from planner.drill.steps.plugin import before_sentence
 from tests.bdd.running import Town, TownDrill
 
 
@@ -22,4 +22,4 @@ def pytest_bdd_before_step(request: pytest.FixtureRequest, step: Step) -> None:
     """As in `repl drill`: a command that fails ends the scenario, unless the next step looks at it."""
     run = request.node.funcargs.get("drill")
     if isinstance(run, ScenarioRun):
-        refuse_failure(run, step.name)
+        before_sentence(run, step.name)

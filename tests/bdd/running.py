@@ -187,12 +187,9 @@ class TownDrill:
     def operator(self) -> TopicOperator:
         return TopicOperator(self.town.client, self.town.name)
 
-    def topics_at(self, _cluster: str, topics: Sequence[str]) -> Sequence[str]:
-        return topics
-
-    def write(self, cluster: str, topics: Sequence[str], records: int) -> None:
+    def write(self, count: int, topics: Sequence[str], cluster: str) -> None:
         for topic in topics:
-            self.town.write(topic, cluster, records)
+            self.town.write(topic, cluster, count)
 
     def lose(self, cluster: str) -> None:
         self.town.lab.kill(cluster)
@@ -200,9 +197,9 @@ class TownDrill:
     def bring_back(self, cluster: str) -> None:
         self.town.lab.start(cluster)
 
-    def engineer(self, words: Sequence[str]) -> None:
+    def engineer(self, command: str) -> None:
         declared = {one["name"] for one in (*self.town.topology.topics, *self.town.topology.more["flows"])}
-        named = [name if (name := self.town.name(word)) in declared else word for word in words]
+        named = [name if (name := self.town.name(word)) in declared else word for word in command.split()]
         self.town.run(*named, "--path", str(self.town.topology.file), "--auto-approve")
 
     def last(self) -> CompletedProcess[str]:

@@ -1,7 +1,7 @@
 """Steps of features/applying: the real command, and the cluster as its own clients see it."""
 
 import json
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from functools import partial
@@ -56,8 +56,8 @@ class Story:
     def run(self, *arguments: str) -> None:
         self.done = repl(*arguments, env=ENV)
 
-    def engineer(self, words: Sequence[str]) -> None:
-        self.run(*words, str(self.topology.file))
+    def engineer(self, command: str) -> None:
+        self.run(*command.split(), str(self.topology.file))
 
     def last(self) -> CompletedProcess[str]:
         assert self.done is not None

@@ -142,20 +142,14 @@ class SoakTown:
 
     def group_reads(self, cluster: str, records: int) -> None:
         """A consumer reads so many records and commits its place."""
-        member = DrillConsumer(self.town.client(cluster), "billing", self._subscribed(cluster))
-        try:
-            self._came(member.read(lambda found: len(found) >= records))
-        finally:
-            member.close()
+        with DrillConsumer(self.town.client(cluster), "billing", self._subscribed(cluster)) as member:
+            self._came(member.take(records))
 
     def group_resumes(self, cluster: str) -> None:
         """A consumer reads on to the end. Nobody writes: what it did not read by then was skipped."""
-        member = DrillConsumer(self.town.client(cluster), "billing", self._subscribed(cluster))
         before = set(self.read)
-        try:
-            again = self._came(member.read_to_end(lambda: None))
-        finally:
-            member.close()
+        with DrillConsumer(self.town.client(cluster), "billing", self._subscribed(cluster)) as member:
+            again = self._came(member.read_to_end().ids)
         there = {
             number
             for topic in TOPICS

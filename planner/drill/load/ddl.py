@@ -8,7 +8,7 @@ _TOKEN = re.compile(
     r"|(?P<text>'(?:[^'\\]|\\.)*'|\"(?:[^\"\\]|\\.)*\")|(?P<mark>[<>(),:]))",
     re.DOTALL,
 )
-_END = ("end", "")
+_INSIDE = {"array": 1, "map": 2}  # types that these have between < and >
 
 
 class UnknownType(ValueError):
@@ -16,33 +16,28 @@ class UnknownType(ValueError):
 
 
 @dataclass(frozen=True, slots=True)
-class DdlType:
-    """A type: its name in lower case, its numbers such as those of DECIMAL(10, 2), and the types inside.
+class DdlField:
+    """A field: its name, its type in lower case, the numbers of a type such as DECIMAL(10, 2), and its parts.
 
-    The inner types of a struct are its fields; those of an array and a map have no names.
+    A struct has its fields inside; an array and a map have fields without names for what they hold.
     """
 
     name: str
+    type: str
     numbers: tuple[int, ...] = ()
     inside: tuple["DdlField", ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class DdlField:
-    name: str
-    type: DdlType
 
 
 def fields_of_ddl(text: str) -> tuple[DdlField, ...]:
     """Returns the fields of a schema, in their order. Raises UnknownType."""
     reader = _Reader(text)
-    found = reader.fields()
-    reader.expect("end", "")
-    return found
+    fields = reader.fields()
+    reader.expect("end")
+    return fields
 
 
 class _Reader:
-    """Reads tokens from left to right."""
+    """Reads tokens from left to right: pairs of a kind and a text."""
 
     def __init__(self, text: str) -> None:
         self._tokens: list[tuple[str, str]] = []
@@ -54,78 +49,55 @@ class _Reader:
             kind = str(token.lastgroup)
             self._tokens.append((kind, token[kind]))
             at = token.end()
-        self._at = 0
+        self._tokens.append(("end", ""))
+        self._tokens.reverse()  # the next one is the last
 
     def fields(self) -> tuple[DdlField, ...]:
-        """Reads `name TYPE` or `name: TYPE`, with commas between them."""
-        found = []
+        """Reads `name TYPE` or `name: TYPE`, with commas between. NOT NULL and COMMENT are passed over."""
+        fields = []
         while True:
-            name = self._name()
-            self._skip("mark", ":")
-            found.append(DdlField(name, self._type()))
-            self._skip_notes()
-            if not self._skip("mark", ","):
-                return tuple(found)
+            kind, name = self._tokens[-1]
+            self.expect("quoted" if kind == "quoted" else "name")
+            self._skips(":")
+            fields.append(self._type(name.replace("``", "`") if kind == "quoted" else name))
+            for word in ("not", "comment"):
+                if self._tokens[-1][0] == "name" and self._tokens[-1][1].lower() == word:
+                    del self._tokens[-min(2, len(self._tokens) - 1) :]
+            if not self._skips(","):
+                return tuple(fields)
 
-    def expect(self, kind: str, text: str) -> None:
-        """Reads this token. Raises UnknownType for another one."""
-        if not self._skip(kind, text):
-            raise UnknownType(f"no schema in Spark's DDL at {self._next()[1]!r}")
+    def expect(self, kind: str, mark: str = "") -> str:
+        """Reads a token of this kind. Raises UnknownType for another one."""
+        found, text = self._tokens[-1]
+        if found != kind or mark not in ("", text):
+            raise UnknownType(f"no schema in Spark's DDL at {text!r}, where {mark or kind} must be")
+        if kind != "end":
+            self._tokens.pop()
+        return text
 
-    def _type(self) -> DdlType:
-        kind, text = self._next()
-        if kind != "name":
-            raise UnknownType(f"no type in Spark's DDL at {text!r}")
-        self._at += 1
-        name = text.lower()
-        if name in ("struct", "array", "map") and self._skip("mark", "<"):
-            inside = self.fields() if name == "struct" else self._inner(2 if name == "map" else 1)
+    def _type(self, name: str) -> DdlField:
+        type_ = self.expect("name").lower()
+        if (type_ == "struct" or type_ in _INSIDE) and self._skips("<"):
+            if type_ == "struct":
+                inside = self.fields()
+            else:
+                types = [self._type("")]
+                while len(types) < _INSIDE[type_]:
+                    self.expect("mark", ",")
+                    types.append(self._type(""))
+                inside = tuple(types)
             self.expect("mark", ">")
-            return DdlType(name, inside=inside)
-        return DdlType(name, self._numbers())
+            return DdlField(name, type_, inside=inside)
+        numbers: list[int] = []
+        if self._skips("("):
+            numbers.append(int(self.expect("number")))
+            while self._skips(","):
+                numbers.append(int(self.expect("number")))
+            self.expect("mark", ")")
+        return DdlField(name, type_, tuple(numbers))
 
-    def _inner(self, count: int) -> tuple[DdlField, ...]:
-        found = [DdlField("", self._type())]
-        while len(found) < count:
-            self.expect("mark", ",")
-            found.append(DdlField("", self._type()))
-        return tuple(found)
-
-    def _numbers(self) -> tuple[int, ...]:
-        if not self._skip("mark", "("):
-            return ()
-        found = []
-        while True:
-            kind, text = self._next()
-            if kind != "number":
-                raise UnknownType(f"no number in Spark's DDL at {text!r}")
-            self._at += 1
-            found.append(int(text))
-            if not self._skip("mark", ","):
-                self.expect("mark", ")")
-                return tuple(found)
-
-    def _name(self) -> str:
-        kind, text = self._next()
-        if kind not in ("name", "quoted"):
-            raise UnknownType(f"no name of a field in Spark's DDL at {text!r}")
-        self._at += 1
-        return text.replace("``", "`") if kind == "quoted" else text
-
-    def _skip_notes(self) -> None:
-        """Passes over NOT NULL and COMMENT 'text'."""
-        kind, text = self._next()
-        if kind == "name" and text.lower() == "not":
-            self._at += 2
-            kind, text = self._next()
-        if kind == "name" and text.lower() == "comment":
-            self._at += 2
-
-    def _skip(self, kind: str, text: str) -> bool:
-        if self._next() != (kind, text):
+    def _skips(self, mark: str) -> bool:
+        if self._tokens[-1] != ("mark", mark):
             return False
-        self._at += 1
+        self._tokens.pop()
         return True
-
-    def _next(self) -> tuple[str, str]:
-        return self._tokens[self._at] if self._at < len(self._tokens) else _END

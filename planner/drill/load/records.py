@@ -9,13 +9,13 @@ from random import Random
 from planner.drill.load.ddl import UnknownType
 from planner.drill.load.messages import protobuf_maker
 from planner.drill.load.values import avro_maker, json_maker, random_of
+from planner.drill.routes import DrillRoute
 from planner.model.diagnostic import Failure, error
 from planner.model.topology import DrillSample, Flow, Topology
 from planner.workflows.samples import recorded
 from runtime.contract.records.consumer_record import ConsumerRecord
 from runtime.contract.records.provenance import HEADER
 from runtime.contract.spec.selection import Regex
-from runtime.contract.spec.transform import FormatSpec
 
 DRILL_HEADER = "repl-drill"  # tells records apart whose values do not
 _KEYS = 50
@@ -35,50 +35,67 @@ class LoadRecord:
     headers: tuple[Header, ...] = ()
 
 
+TopicLoad = Callable[[str, int], LoadRecord]  # of a cluster and a number
+_MAKERS: Mapping[str, Callable[[str], Make]] = {
+    "json": json_maker,
+    "avro": avro_maker,
+    "protobuf": protobuf_maker,
+}
+
+
 def numbered(cluster: str, number: int) -> LoadRecord:
     """Returns the record of a topic without a declared format: its value has the number."""
     value = json.dumps({"drill": number, "from": cluster}).encode()
     return LoadRecord(value, f"key-{number % _KEYS}".encode(), value)
 
 
-@dataclass(frozen=True, slots=True)
-class FormattedLoad:
-    """Makes the records of a topic whose key or value has a declared format. None: as without one."""
-
-    topic: str
-    key: Make | None
-    value: Make | None
-
-    def record(self, cluster: str, number: int) -> LoadRecord:
-        usual = numbered(cluster, number)
-        key = usual.key if self.key is None else self.key(self._random(f"key-{number % _KEYS}"))
-        value = usual.value if self.value is None else self.value(self._random(str(number)))
-        return _marked(cluster, number, key, value, ())
-
-    def _random(self, of: str) -> Random:
-        return random_of(f"{_SEED} {self.topic} {of}")
-
-
-@dataclass(frozen=True, slots=True)
-class RecordedLoad:
-    """Writes the records of a sample one after the other, again and again. Their times do not count."""
-
-    records: Sequence[ConsumerRecord]
-
-    def record(self, cluster: str, number: int) -> LoadRecord:
-        one = self.records[number % len(self.records)]
-        headers = tuple(each for each in one.headers if each[0] not in (HEADER, DRILL_HEADER))
-        return _marked(cluster, number, one.key, one.value, headers)
-
-
 def _marked(
-    cluster: str, number: int, key: bytes | None, value: bytes | None, headers: tuple[Header, ...]
+    cluster: str, number: int, key: bytes | None, value: bytes | None, headers: Iterable[Header] = ()
 ) -> LoadRecord:
     id_ = f"{cluster}-{number}".encode()
     return LoadRecord(id_, key, value, (*headers, (DRILL_HEADER, id_)))
 
 
-TopicLoad = FormattedLoad | RecordedLoad
+def recorded_load(records: Sequence[ConsumerRecord]) -> TopicLoad:
+    """Returns a load of the records of a sample, one after the other and again from the first."""
+
+    def record(cluster: str, number: int) -> LoadRecord:
+        sample = records[number % len(records)]
+        headers = (header for header in sample.headers if header[0] not in (HEADER, DRILL_HEADER))
+        return _marked(cluster, number, sample.key, sample.value, headers)
+
+    return record
+
+
+def formatted_load(flow: Flow, topic: str) -> TopicLoad | None:
+    """Returns a load of the flow's formats; None where neither has a schema. Raises Failure."""
+    if flow.transform is None:
+        return None
+    makers: dict[str, Make] = {}
+    for name, form in (("key", flow.transform.key), ("value", flow.transform.value)):
+        try:
+            if form.format in _MAKERS:
+                makers[name] = _MAKERS[form.format](form.schema or "")
+        except UnknownType as wrong:
+            raise Failure(
+                error(
+                    f"flow.{flow.name}: no sample load can be made for the {name}s of {topic}: {wrong}",
+                    f"record some: repl read {flow.source_cluster} {topic} --export FILE; then name the file:"
+                    f" drill: {{samples: {{{topic}: FILE}}}}",
+                    source=flow.source,
+                )
+            ) from None
+
+    def record(cluster: str, number: int) -> LoadRecord:
+        usual = numbered(cluster, number)
+        key, value = usual.key, usual.value
+        if "key" in makers:
+            key = makers["key"](random_of(f"{_SEED} {topic} key-{number % _KEYS}"))
+        if "value" in makers:
+            value = makers["value"](random_of(f"{_SEED} {topic} {number}"))
+        return _marked(cluster, number, key, value)
+
+    return record if makers else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,139 +111,71 @@ class DrillLoad:
 
     def record(self, cluster: str, topic: str, number: int) -> LoadRecord:
         """Returns the record of this number; numbers of one drill are all different."""
-        load = self.of_topic.get((cluster, topic))
-        return numbered(cluster, number) if load is None else load.record(cluster, number)
+        return self.of_topic.get((cluster, topic), numbered)(cluster, number)
 
 
-@dataclass(frozen=True, slots=True)
-class LoadedTopic:
-    """A topic that a flow copies, with its place and its mirror's."""
-
-    flow: str
-    topic: str
-    places: tuple[tuple[str, str], ...]
-
-
-def load_of(topology: Topology, topics: Iterable[LoadedTopic]) -> DrillLoad:
+def load_of(topology: Topology, routes: Sequence[DrillRoute]) -> DrillLoad:
     """Returns the load of the topics that flows copy: of a sample first, else of the flow's format.
 
     Failure: a sample can't be read, or a schema has a type that no values are made of.
     """
-    listed = list(topics)
-    samples = Samples(topology.drill.samples)
-    found: dict[tuple[str, str], TopicLoad] = {}
+    samples = _Samples(topology.drill.samples, {route.topic for route in routes})
+    loads: dict[tuple[str, str], TopicLoad] = {}
     by_registry: set[str] = set()
-    for name in sorted({one.flow for one in listed}):
+    sampled = samples.of_topic.keys()
+    notes = samples.notes()
+    for name in sorted({route.flow for route in routes}):
         flow = topology.flows[name]
-        mine = [one for one in listed if one.flow == name]
-        taken = {one.topic: sample for one in mine if (sample := samples.of(one.topic)) is not None}
-        if _has_registry(flow) and taken:
-            _require_all(flow, [one.topic for one in mine], taken)
+        transform = flow.transform
+        has_registry = transform is not None and bool(transform.key.registry or transform.value.registry)
+        topics = {route.topic for route in routes if route.flow == name}
+        if has_registry and topics & sampled:
             by_registry.add(name)
-        for one in mine:
-            load = RecordedLoad(taken[one.topic]) if one.topic in taken else formatted(flow, one.topic)
-            if load is not None:
-                found |= {place: load for place in one.places if place not in found}
-    notes = [*samples.notes([one.topic for one in listed]), *_format_notes(topology, listed, found)]
-    return DrillLoad(found, tuple(notes), frozenset(by_registry))
-
-
-class Samples:
-    """The recorded samples of a topology. Each file is read once, when a topic needs it."""
-
-    def __init__(self, declared: Iterable[DrillSample]) -> None:
-        self._declared = sorted(declared, key=lambda one: one.topics)
-        self._read: dict[str, Sequence[ConsumerRecord]] = {}
-
-    def of(self, topic: str) -> Sequence[ConsumerRecord] | None:
-        """Returns the records for a topic: those that its name stands for, else those of the first regex."""
-        found = self._match(topic)
-        if found is None:
-            return None
-        if found.topics not in self._read:
-            folder = Path(found.source.file).parent if found.source is not None else Path()
-            self._read[found.topics] = recorded(folder / found.file)
-        return self._read[found.topics]
-
-    def notes(self, topics: Iterable[str]) -> list[str]:
-        """Returns what each sample is used for."""
-        used: dict[str, list[str]] = {one.topics: [] for one in self._declared}
-        for topic in sorted(set(topics)):
-            if (found := self._match(topic)) is not None:
-                used[found.topics].append(topic)
-        return [
-            f"{', '.join(used[one.topics])}: {len(self._read[one.topics]):,} recorded records of {one.file}"
-            " are written, with the present time"
-            if used[one.topics]
-            else f"drill.samples: no running flow copies a topic that {one.topics} stands for"
-            for one in self._declared
-        ]
-
-    def _match(self, topic: str) -> DrillSample | None:
-        matching = [one for one in self._declared if Regex(one.topics).matches(topic)]
-        return next((one for one in matching if one.topics == topic), next(iter(matching), None))
-
-
-def formatted(flow: Flow, topic: str) -> FormattedLoad | None:
-    """Returns the load of the flow's formats; None where neither has a schema. Raises Failure."""
-    if flow.transform is None:
-        return None
-    made = {}
-    for name, form in (("key", flow.transform.key), ("value", flow.transform.value)):
-        try:
-            made[name] = _maker(form)
-        except UnknownType as wrong:
-            raise Failure(
-                error(
-                    f"flow.{flow.name}: no sample load can be made for the {name}s of {topic}: {wrong}",
-                    f"record some: repl read {flow.source_cluster} {topic} --export FILE; then name the file:"
-                    f" drill: {{samples: {{{topic}: FILE}}}}",
-                    source=flow.source,
-                )
-            ) from None
-    return FormattedLoad(topic, **made) if any(made.values()) else None
-
-
-def _maker(form: FormatSpec) -> Make | None:
-    match form.format:
-        case "json":
-            return json_maker(form.schema or "")
-        case "avro":
-            return avro_maker(form.schema or "")
-        case "protobuf":
-            return protobuf_maker(form.schema or "")
-        case _:
-            return None
-
-
-def _has_registry(flow: Flow) -> bool:
-    transform = flow.transform
-    return transform is not None and bool(transform.key.registry or transform.value.registry)
-
-
-def _require_all(flow: Flow, topics: Iterable[str], taken: Iterable[str]) -> None:
-    """Failure where samples have the schema ids of a registry, and other topics of the flow have none."""
-    if missing := sorted(set(topics) - set(taken)):
-        raise Failure(
-            error(
-                f"flow.{flow.name}: {', '.join(missing)} has no sample, and the flow's other topics have one",
-                "record a sample of each topic, or of none: with a sample, the flow asks its schema registry",
-                source=flow.source,
+            if missing := sorted(topics - sampled):
+                what = f"{', '.join(missing)} has no sample, and the flow's other topics have one"
+                hint = "record a sample of each topic, or of none: with one, the flow asks its registry"
+                raise Failure(error(f"flow.{name}: {what}", hint, source=flow.source))
+        made: set[str] = set()
+        for route in routes:
+            if route.flow == name:
+                load = samples.of_topic.get(route.topic) or formatted_load(flow, route.topic)
+                for place in ((route.source, route.topic), (route.destination, route.mirror)):
+                    if load is not None and place not in loads:
+                        loads[place] = load
+                        if route.topic not in sampled:
+                            made.add(route.topic)
+        if made:
+            without_id = "; the lab has no schema registry, so they have no schema id" if has_registry else ""
+            notes.append(
+                f"{', '.join(sorted(made))}: records are made from the schema of flow.{name}{without_id}"
             )
-        )
+    return DrillLoad(loads, tuple(notes), frozenset(by_registry))
 
 
-def _format_notes(
-    topology: Topology, topics: Iterable[LoadedTopic], found: Mapping[tuple[str, str], TopicLoad]
-) -> list[str]:
-    by_format: dict[str, set[str]] = {}
-    for one in topics:
-        if isinstance(found.get(one.places[0]), FormattedLoad):
-            by_format.setdefault(one.flow, set()).add(one.topic)
-    notes = []
-    for name, made in sorted(by_format.items()):
-        said = f"{', '.join(sorted(made))}: records are made from the schema of flow.{name}"
-        if _has_registry(topology.flows[name]):
-            said += "; the lab has no schema registry, so they have no schema id"
-        notes.append(said)
-    return notes
+class _Samples:
+    """The recorded samples of a topology, as loads by topic. A file is read once, when a topic needs it."""
+
+    def __init__(self, declared: Iterable[DrillSample], topics: Iterable[str]) -> None:
+        self.of_topic: dict[str, TopicLoad] = {}
+        self._declared = sorted(declared, key=lambda sample: sample.topics)
+        self._records: dict[str, Sequence[ConsumerRecord]] = {}
+        self._used: dict[str, list[str]] = {sample.topics: [] for sample in self._declared}
+        for topic in sorted(topics):
+            matching = [sample for sample in self._declared if Regex(sample.topics).matches(topic)]
+            # A name goes before a regex.
+            for sample in sorted(matching, key=lambda sample: sample.topics != topic)[:1]:
+                if sample.topics not in self._records:
+                    folder = Path(sample.source.file).parent if sample.source is not None else Path()
+                    self._records[sample.topics] = recorded(folder / sample.file)
+                self._used[sample.topics].append(topic)
+                self.of_topic[topic] = recorded_load(self._records[sample.topics])
+
+    def notes(self) -> list[str]:
+        """Returns what each sample is used for."""
+        return [
+            f"{', '.join(topics)}: {len(self._records[sample.topics]):,} recorded records of {sample.file}"
+            " are written, with the present time"
+            if (topics := self._used[sample.topics])
+            else f"drill.samples: no running flow copies a topic that {sample.topics} stands for"
+            for sample in self._declared
+        ]

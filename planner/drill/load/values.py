@@ -14,7 +14,7 @@ from uuid import UUID
 
 from fastavro import parse_schema, schemaless_writer
 
-from planner.drill.load.ddl import DdlField, DdlType, UnknownType, fields_of_ddl
+from planner.drill.load.ddl import DdlField, UnknownType, fields_of_ddl
 
 _DAY = datetime.date(2026, 1, 1)
 _SINCE_MS = 1_767_225_600_000  # that day
@@ -33,27 +33,26 @@ def random_of(seed: str) -> Random:
 def json_maker(schema: str) -> Callable[[Random], bytes]:
     """Returns a function that makes JSON objects with the fields of a schema. Raises UnknownType."""
     fields = fields_of_ddl(schema)
-    for one in fields:
-        _json(one.type, one.name, random_of(""))  # names a type that is not known
+    _object(fields, random_of(""))  # names a type that is not known
     return lambda random: _object(fields, random).encode()
 
 
 def _object(fields: tuple[DdlField, ...], random: Random) -> str:
-    members = (f"{json.dumps(one.name)}: {_json(one.type, one.name, random)}" for one in fields)
+    members = (f"{json.dumps(field.name)}: {_json(field, field.name, random)}" for field in fields)
     return f"{{{', '.join(members)}}}"
 
 
-def _json(of: DdlType, name: str, random: Random) -> str:
-    """Returns a value of a type as JSON."""
-    match of.name:
+def _json(of: DdlField, name: str, random: Random) -> str:
+    """Returns a value of a field's type as JSON. `name` is that of the field around it, which has a name."""
+    match of.type:
         case "struct":
             return _object(of.inside, random)
         case "array":
-            items = (_json(of.inside[0].type, name, random) for _ in range(random.randint(1, _MOST_ITEMS)))
+            items = (_json(of.inside[0], name, random) for _ in range(random.randint(1, _MOST_ITEMS)))
             return f"[{', '.join(items)}]"
         case "map":
             keys = [f"{name}-{number}" for number in range(random.randint(1, _MOST_ITEMS))]
-            values = (f"{json.dumps(key)}: {_json(of.inside[1].type, name, random)}" for key in keys)
+            values = (f"{json.dumps(key)}: {_json(of.inside[1], name, random)}" for key in keys)
             return f"{{{', '.join(values)}}}"
         case "decimal" | "dec" | "numeric":
             precision, scale = (*of.numbers, 0)[:2] if of.numbers else (10, 0)

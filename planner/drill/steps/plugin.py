@@ -19,24 +19,11 @@ if TYPE_CHECKING:
     from pytest_bdd.parser import Feature, Scenario
     from pytest_bdd.parser import Step as GherkinStep
 
+    from planner.drill.rehearsal import DrillLimits
+    from planner.drill.replica import ReplicaNeeds
     from planner.drill.scenario_run import ScenarioRun
-    from planner.drill.standard import DrillLimits
     from planner.model.drill import Scenario as ScenarioResult
     from planner.model.topology import Topology
-
-
-def _progress(config: pytest.Config) -> Callable[[str], None]:
-    """Returns what writes a line of progress to pytest's own terminal, which captures nothing of it."""
-
-    def write(text: str) -> None:
-        reporter = config.pluginmanager.get_plugin("terminalreporter")
-        if reporter is not None:
-            from planner.render.readable import one_line
-
-            reporter.ensure_newline()
-            reporter.write_line(f"{time.strftime('%H:%M:%S')} {one_line(text)}")
-
-    return write
 
 
 @dataclass
@@ -51,7 +38,6 @@ class FeatureDrill:
     notes: tuple[str, ...] = ()
     limits: "DrillLimits | None" = None
     run: "ScenarioRun | None" = None
-    began: float = 0.0
     sentence: str = ""
 
 
@@ -88,10 +74,24 @@ def pytest_configure(config: pytest.Config) -> None:
     try:
         topology = load(path, tuple(config.getoption("repl_var_file")))
     except Failure as failure:
-        raise pytest.UsageError("\n".join(str(one) for one in failure.diagnostics)) from None
+        raise pytest.UsageError("\n".join(map(str, failure.diagnostics))) from None
     config.stash[DRILL] = FeatureDrill(path, topology, _progress(config))
     config.pluginmanager.register(sentences, "repl-drill-sentences")
     config.pluginmanager.register(_Hooks(config.stash[DRILL]), "repl-drill-hooks")
+
+
+def _progress(config: pytest.Config) -> Callable[[str], None]:
+    """Returns what writes a line of progress to pytest's own terminal, which captures nothing of it."""
+
+    def write(text: str) -> None:
+        reporter = config.pluginmanager.get_plugin("terminalreporter")
+        if reporter is not None:
+            from planner.render.readable import one_line
+
+            reporter.ensure_newline()
+            reporter.write_line(f"{time.strftime('%H:%M:%S')} {one_line(text)}")
+
+    return write
 
 
 class FeatureFile(pytest.Module):
@@ -141,17 +141,18 @@ class _Hooks:
         return module
 
     def pytest_collection_finish(self, session: pytest.Session) -> None:
-        """Refuses sentences that are no steps, before anything is started."""
-        found = self._drill.problems
+        """Refuses sentences that are no steps or name what is not there, before anything is started."""
+        problems = self._drill.problems
         for item in session.items:
             if isinstance(item.parent, FeatureFile) and isinstance(item, pytest.Function):
-                found += [one for one in self._problems(item) if one not in found]
-        if found:
-            pytest.exit("\n".join(found), returncode=pytest.ExitCode.USAGE_ERROR)
+                problems += [problem for problem in self._problems(item) if problem not in problems]
+        if problems:
+            pytest.exit("\n".join(problems), returncode=pytest.ExitCode.USAGE_ERROR)
 
     def _problems(self, item: pytest.Function) -> Iterator[str]:
         from pytest_bdd.scenario import find_fixturedefs_for_step
 
+        from planner.drill.steps.check import SentenceCheck
         from planner.drill.steps.language import matching, nearest
 
         for scenario in _scenarios(item):
@@ -162,24 +163,17 @@ class _Hooks:
                     yield f"{where}begin a step with Given, When, Then, And or But: {word} {sentence}"
             if not scenario.steps:
                 yield f"{item.path}:{scenario.line_number}: the scenario {scenario.name} has no steps"
-            for step in scenario.steps:
-                where = f"{item.path}:{step.line_number}: "
-                known = find_fixturedefs_for_step(step, item.session._fixturemanager, item)
-                if not any(True for _ in known):
+            wrong: dict[int, list[str]] = {}
+            for index, problem in SentenceCheck(self._drill.topology).problems(
+                [step.name for step in scenario.steps]
+            ):
+                wrong.setdefault(index, []).append(problem)
+            for index, step in enumerate(scenario.steps):
+                if not any(find_fixturedefs_for_step(step, item.session._fixturemanager, item)):
                     near = "; ".join(nearest(step.name))
-                    yield f'{where}there is no step "{step.name}"; the nearest are: {near}'
-                for problem in self._unknown_names(step.name):
-                    yield where + problem
-
-    def _unknown_names(self, sentence: str) -> Iterator[str]:
-        from planner.drill.steps.language import matching
-
-        topology = self._drill.topology
-        known = {"cluster": topology.clusters, "flow": topology.flows}
-        for _, names in matching(sentence):
-            for kind, name in names.items():
-                if kind in known and name not in known[kind]:
-                    yield f"there is no {kind} {name}; there are: {', '.join(known[kind])}"
+                    wrong[index] = [f'there is no step "{step.name}"; the nearest are: {near}']
+                for problem in wrong.get(index, ()):
+                    yield f"{item.path}:{step.line_number}: {problem}"
 
     def pytest_bdd_before_scenario(self, request: pytest.FixtureRequest, scenario: "Scenario") -> None:
         request.node.stash[_NEEDS] = scenario
@@ -189,15 +183,19 @@ class _Hooks:
     def pytest_bdd_before_step(self, request: pytest.FixtureRequest, step: "GherkinStep") -> None:
         request.getfixturevalue("drill")  # here, so that no step's time has the start of the clusters
         if self._drill.run is not None:
-            refuse_failure(self._drill.run, step.name)
-        self._drill.began, self._drill.sentence = time.monotonic(), step.name
+            before_sentence(self._drill.run, step.name)
+        self._drill.sentence = step.name
         self._drill.progress(f"{step.keyword} {step.name}")
 
     def pytest_bdd_after_step(self, step: "GherkinStep") -> None:
-        self._noted(step, failed=False)
+        self._end_step(step, failed=False)
 
     def pytest_bdd_step_error(self, step: "GherkinStep") -> None:
-        self._noted(step, failed=True)
+        self._end_step(step, failed=True)
+
+    def _end_step(self, step: "GherkinStep", *, failed: bool) -> None:
+        if self._drill.run is not None:
+            self._drill.run.end_step(f"{step.keyword} {step.name}", failed=failed)
 
     def pytest_bdd_after_scenario(self, feature: "Feature", scenario: "Scenario") -> None:
         from planner.drill.scenario_record import DrillAborted
@@ -206,7 +204,7 @@ class _Hooks:
         name = f"{feature.name}: {scenario.name}" if feature.name else scenario.name
         try:
             if raised is None and self._drill.run is not None:
-                refuse_failure(self._drill.run, "")
+                before_sentence(self._drill.run, "")
         except DrillAborted as wrong:
             raised = wrong
             raise
@@ -215,9 +213,8 @@ class _Hooks:
                 self._keep(name, raised)
 
     def pytest_keyboard_interrupt(self, excinfo: pytest.ExceptionInfo[BaseException]) -> None:
-        if excinfo.type is not KeyboardInterrupt:  # pytest's own ends are no interruption
-            return
-        self._drill.progress("interrupted: the clusters and jobs are removed; once more stops at once")
+        if excinfo.type is KeyboardInterrupt:  # pytest's own ends are no interruption
+            self._drill.progress("interrupted: the clusters and jobs are removed; once more stops at once")
 
     def pytest_collectreport(self, report: pytest.CollectReport) -> None:
         if report.failed:
@@ -242,25 +239,27 @@ class _Hooks:
             case _:
                 problem = f"{self._drill.sentence}: {type(raised).__name__}: {raised}"
         if run is not None and self._drill.limits is not None:
-            promises.limits(run, self._drill.limits.rto_s, self._drill.limits.rpo_records)
+            promises.limits(run, self._drill.limits)
         self._drill.results.append(
             Result(name, "", (), (), problem=problem) if run is None else run.result(name, "", problem)
         )
 
-    def _noted(self, step: "GherkinStep", *, failed: bool) -> None:
-        if self._drill.run is not None:
-            self._drill.run.noted(f"{step.keyword} {step.name}", self._drill.began, failed=failed)
 
+def before_sentence(run: "ScenarioRun", sentence: str) -> None:
+    """Counts the loss of a failover, unless a group goes on now, whose time is measured.
 
-def refuse_failure(run: "ScenarioRun", next_sentence: str) -> None:
-    """Raises DrillAborted where a command failed and the next step does not look at how it ended."""
+    Raises DrillAborted where a command failed and this sentence does not judge how it ended.
+    """
     from planner.drill.scenario_record import DrillAborted
     from planner.drill.steps.language import matching
 
-    if any(one.looks for one, _ in matching(next_sentence)):
+    steps = [step for step, _ in matching(sentence)]
+    if any(step.judges for step in steps):
         run.expect_failure()
     if problem := run.failed_command():
         raise DrillAborted(problem)
+    if not any(step.resumes for step in steps):
+        run.count_loss()
 
 
 @pytest.fixture(scope="session")
@@ -284,7 +283,7 @@ def drill(request: pytest.FixtureRequest) -> Iterator[Any]:
 
     request.getfixturevalue("repl_drill_alone")
     shared = request.config.stash[DRILL]
-    needs = _needs_of(step.name for step in request.node.stash[_NEEDS].steps)
+    needs = needs_of(step.name for step in request.node.stash[_NEEDS].steps)
     replica = Replica(shared.topology, drill_folder(shared.path), shared.progress, needs)
     shared.notes = replica.notes
     shared.progress("clusters are started on this machine")
@@ -307,19 +306,19 @@ def _scenarios(item: pytest.Function) -> "Iterator[Scenario]":
         yield template.render(parameters.params["_pytest_bdd_example"] if parameters else {})
 
 
-def _needs_of(sentences: Iterable[str]) -> Any:
+def needs_of(sentences: Iterable[str]) -> "ReplicaNeeds":
     """Returns how many brokers clusters need for what is done to them, and which need a link."""
     from planner.drill.replica import ReplicaNeeds
+    from planner.drill.scenario_run import ScenarioRun as Run
     from planner.drill.steps.language import matching
 
     brokers: dict[str, int] = {}
     links: set[str] = set()
     for sentence in sentences:
-        for step, names in matching(sentence):
-            if step.text.startswith("half of"):
-                brokers[names["cluster"]] = max(brokers.get(names["cluster"], 0), 2)
-            elif "brokers of" in step.text:
-                brokers[names["cluster"]] = max(brokers.get(names["cluster"], 0), int(names["all"]))
-            elif "cut off" in step.text or step.text.startswith("the link"):
-                links.add(names["cluster"])
+        for step, texts in matching(sentence):
+            if step.function in (Run.lose_half, Run.lose_brokers):
+                cluster, needed = texts["cluster"], step.values(texts).get("all", 2)
+                brokers[cluster] = max(brokers.get(cluster, 0), needed)
+            elif step.function in (Run.cut_off, Run.slow_link, Run.restore_link):
+                links.add(texts["cluster"])
     return ReplicaNeeds(brokers, frozenset(links))

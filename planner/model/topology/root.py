@@ -264,6 +264,14 @@ class Drill:
             example="100",
         ),
     ] = None
+    load_ms: Annotated[
+        int,
+        Key(
+            "How long producers write, in the standard drill, before a cluster is killed.",
+            DurationShape(),
+            example="30s",
+        ),
+    ] = 10_000
     canaries: Annotated[
         bool,
         Key(

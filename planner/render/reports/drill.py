@@ -19,6 +19,7 @@ GOOD, BAD = "green", "bold red"
 _TEMPLATES = Path(__file__).parent
 # XML 1.0 has no place for other control characters, escaped or not.
 _ALLOWED = frozenset("\t\n\r")
+Steps = Mapping[str, Sequence[tuple[str, str]]]  # the steps of features, by what they are for
 _OF_DRILLS_ALONE = ("repl_drill_last_success_timestamp", "repl_drill_every_seconds")
 
 
@@ -61,11 +62,20 @@ def summary(report: DrillReport) -> str:
 
 
 def figures(scenario: Scenario) -> list[tuple[str, str]]:
-    """Returns the names and values of the four figures."""
+    """Returns the names and values of the four figures, the RTO with its parts and the RPO with the risk."""
     rto = UNKNOWN if scenario.rto_s is None else f"{scenario.rto_s:.1f} s"
+    if scenario.rto is not None:
+        parts = scenario.rto
+        rto += (
+            f" = failover {parts.failover_s:.1f} s + wait {parts.wait_s:.1f} s"
+            f" + first record {parts.first_record_s:.1f} s"
+        )
+    rpo = UNKNOWN if scenario.rpo_records is None else plural(scenario.rpo_records, "record")
+    if scenario.rpo_records is not None and scenario.at_risk_records is not None:
+        rpo += f" of {scenario.at_risk_records:,} at risk"
     return [
         ("RTO", rto),
-        ("RPO", UNKNOWN if scenario.rpo_records is None else plural(scenario.rpo_records, "record")),
+        ("RPO", rpo),
         ("read again", UNKNOWN if scenario.read_again is None else f"{scenario.read_again:,}"),
         ("skipped", UNKNOWN if scenario.skipped is None else f"{scenario.skipped:,}"),
     ]
@@ -165,10 +175,11 @@ def page(report: DrillReport) -> str:
 def history_screen(
     trees: Sequence[Mapping[str, Any]], signatures: Sequence[str], width: int | None
 ) -> Iterator[Text]:
-    """Yields a table of stored reports, the newest last, each compared with the one before of its kind."""
+    """Yields a table of stored reports, the newest last. Each scenario is compared with its last run."""
     columns = (
         Column("DRILL"),
         Column("AGAINST"),
+        Column("OF", spare=4),
         Column("RESULT"),
         Column("SCENARIOS", right=True, spare=1),
         Column("RTO", right=True),
@@ -177,65 +188,90 @@ def history_screen(
         Column("SIGNATURE", spare=3),
         Column("SINCE THE ONE BEFORE"),
     )
-    rows, before = [], dict[str, Mapping[str, Any]]()
+    rows, last = [], dict[tuple[str, str], Mapping[str, Any]]()
     for tree, signature in zip(trees, signatures, strict=True):
         against = str(tree.get("against", LAB))
-        rows.append(_history_row(tree, signature, before.get(against)))
-        before[against] = tree
+        scenarios = {
+            (against, str(scenario.get("name"))): scenario for scenario in tree.get("scenarios") or []
+        }
+        before = [(last[key], scenario) for key, scenario in scenarios.items() if key in last]
+        changed = any(old["digest"] != tree.get("digest") for old, _ in before)
+        rows.append(
+            [
+                *_history_cells(tree, against),
+                signature,
+                "; ".join([*_changes(before), *(["the topology was changed"] if changed else [])]),
+            ]
+        )
+        last |= {key: {**scenario, "digest": tree.get("digest")} for key, scenario in scenarios.items()}
     yield from table(columns, rows, width)
 
 
-def _history_row(tree: Mapping[str, Any], signature: str, before: Mapping[str, Any] | None) -> Row:
-    rto, rpo = _largest(tree)
-    passed = tree.get("passed") is True
+def _history_cells(tree: Mapping[str, Any], against: str) -> Row:
+    scenarios = tree.get("scenarios") or []
+    rto = largest([scenario.get("rto_s") for scenario in scenarios])
+    rpo = largest([scenario.get("rpo_records") for scenario in scenarios])
     return [
         str(tree.get("started_at")),
-        str(tree.get("against", LAB)),
-        Cell("passed", GOOD) if passed else Cell("failed", BAD),
-        str(len(tree.get("scenarios") or [])),
+        against,
+        str(tree.get("features") or "standard"),
+        Cell("passed", GOOD) if tree.get("passed") is True else Cell("failed", BAD),
+        str(len(scenarios)),
         UNKNOWN if rto is None else f"{rto:.1f} s",
         UNKNOWN if rpo is None else f"{rpo:,.0f}",
         str(tree.get("digest"))[:19],
-        signature,
-        "" if before is None else "; ".join(_changes(before, tree)),
     ]
 
 
-def _largest(tree: Mapping[str, Any]) -> tuple[float | None, float | None]:
-    scenarios = tree.get("scenarios") or []
-    return (
-        largest([one.get("rto_s") for one in scenarios]),
-        largest([one.get("rpo_records") for one in scenarios]),
-    )
+def _changes(pairs: Sequence[tuple[Mapping[str, Any], Mapping[str, Any]]]) -> Iterator[str]:
+    """Yields what is different: figures, and promises that broke or are kept again.
 
-
-def _changes(before: Mapping[str, Any], tree: Mapping[str, Any]) -> Iterator[str]:
-    """Yields what is different: the figures, and the promises that broke or are kept again."""
-    for name, unit, old, new in zip(
-        ("RTO", "RPO"), (" s", ""), _largest(before), _largest(tree), strict=True
-    ):
+    A pair is the last run of a scenario, and this one.
+    """
+    for name, key, unit in (("RTO", "rto_s", " s"), ("RPO", "rpo_records", "")):
+        old = largest([before.get(key) for before, _ in pairs])
+        new = largest([scenario.get(key) for _, scenario in pairs])
         if old is not None and new is not None and round(new - old, 1):
             yield f"{name} {new - old:+,.1f}".removesuffix(".0") + unit
-    was, now = _promised(before, kept=False), _promised(tree, kept=False)
-    yield from (f"broken: {one}" for one in sorted(now - was))
-    yield from (f"kept again: {one}" for one in sorted(was & _promised(tree, kept=True)))
-    if before.get("digest") != tree.get("digest"):
-        yield "the topology was changed"
+    for before, scenario in pairs:
+        was, now = _promises(before, kept=False), _promises(scenario, kept=False)
+        yield from (f"broken: {promise}" for promise in sorted(now - was))
+        again = was & _promises(scenario, kept=True)
+        yield from (f"kept again: {promise}" for promise in sorted(again))
 
 
-def _promised(tree: Mapping[str, Any], *, kept: bool) -> set[str]:
+def _promises(scenario: Mapping[str, Any], *, kept: bool) -> set[str]:
     return {
-        f"{one.get('name')}: {promise.get('text')}"
-        for one in tree.get("scenarios") or []
-        for promise in one.get("promises") or []
+        f"{scenario.get('name')}: {promise.get('text')}"
+        for promise in scenario.get("promises") or []
         if bool(promise.get("kept")) is kept
     }
 
 
 def _headline(scenario: Scenario) -> Text:
-    known = ", ".join(f"{name} {value}" for name, value in figures(scenario))
+    shown = ", ".join(f"{name} {value}" for name, value in figures(scenario))
     mark, style = ("passed", GOOD) if scenario.passed else ("failed", BAD)
-    return Text.assemble((f"{one_line(scenario.name)}: ", "bold"), (mark, style), f" ({known})")
+    return Text.assemble((f"{one_line(scenario.name)}: ", "bold"), (mark, style), f" ({shown})")
+
+
+def steps_markdown(steps: Steps) -> str:
+    """Returns the tables of docs/drill-scenarios.md."""
+    parts = []
+    for heading, rows in steps.items():
+        lines = [f"| `{text}` | {about} |" for text, about in rows]
+        parts.append("\n".join([f"| step | {heading} |", "| --- | --- |", *lines]))
+    return "\n\n".join(parts) + "\n"
+
+
+def steps_screen(steps: Steps) -> Iterator[Text]:
+    """Yields all steps for a terminal: each sentence, and below it what it does."""
+    for heading, rows in steps.items():
+        yield Text(heading.upper(), "bold")
+        for text, about in rows:
+            yield Text(f"  {text}", "bold")
+            yield Text(f"      {about.replace('`', '')}", "dim")
+        yield Text()
+    yield Text("{topics} are: orders, or: orders, payments and refunds, or: every topic")
 
 
 def _text(text: str) -> str:

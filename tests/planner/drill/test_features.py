@@ -5,20 +5,23 @@ from pathlib import Path
 
 import pytest
 
-import planner.drill.steps.sentences  # noqa: F401 - registers the steps
+from planner.config import load
 from planner.drill import promises
-from planner.drill.features import steps_markdown
-from planner.drill.replica import DrillRoute
+from planner.drill.features import steps
+from planner.drill.rehearsal import DrillLimits
+from planner.drill.routes import DrillRoute
 from planner.drill.scenario_record import DrillAborted, DrillLoss, ScenarioRecord
 from planner.drill.scenario_run import ScenarioRun
-from planner.drill.steps.language import _CONVERTERS, STEPS, matching, nearest
-from planner.drill.steps.plugin import _needs_of
+from planner.drill.steps.check import SentenceCheck
+from planner.drill.steps.language import STEPS, matching, nearest
+from planner.drill.steps.plugin import needs_of
 from planner.drill.traffic import DrillRecord
 from planner.model.diagnostic import ExitCode, Failure
-from planner.model.drill import DrillReport, Scenario
-from planner.render.reports.drill import as_json
+from planner.model.drill import DrillReport, RecoveryTime, Scenario
+from planner.render.reports.drill import as_json, steps_markdown, steps_screen
 from planner.workflows.audit.drills import check_report, keep, kept, signed
 from tests.commands import repl
+from tests.fakes.tables import cases
 
 pytestmark = pytest.mark.slow
 
@@ -41,10 +44,19 @@ flows: [{name: orders, from: paris, to: tokyo, topics: {include: [orders]}}]
 
 
 def test_the_documentation_has_every_step() -> None:
-    assert steps_markdown() in (DOCS / "drill-scenarios.md").read_text(), (
+    assert steps_markdown(steps()) in (DOCS / "drill-scenarios.md").read_text(), (
         "paste what repl drill --steps prints"
     )
-    assert all(one.about.endswith(".") for one in STEPS)
+    assert all(known.about.endswith(".") for known in STEPS)
+
+
+def test_on_a_terminal_each_step_is_a_line_with_what_it_does_below() -> None:
+    lines = [line.plain for line in steps_screen(steps())]
+    at = lines.index("  {cluster} is lost")
+    assert lines[at + 1].strip() == (
+        "Every broker of the cluster is killed at once, as by a power cut. Its producers end."
+    )
+    assert not [line for line in lines if "|" in line or "`" in line]
 
 
 def test_a_sentence_is_one_step() -> None:
@@ -59,8 +71,8 @@ def test_a_sentence_is_one_step() -> None:
     [("every topic", ()), ("a", ("a",)), ("a, b.x and c-d", ("a", "b.x", "c-d")), ("a and b", ("a", "b"))],
 )
 def test_topics_are_listed_as_people_list_them(sentence: str, topics: tuple[str, ...]) -> None:
-    ((_, names),) = matching(f"5 records are written to {sentence} at paris")
-    assert _CONVERTERS["topics"](names["topics"]) == topics
+    ((known, names),) = matching(f"5 records are written to {sentence} at paris")
+    assert known.values(names) == {"count": 5, "topics": topics, "cluster": "paris"}
 
 
 def test_the_nearest_steps_are_those_with_the_same_words() -> None:
@@ -69,8 +81,9 @@ def test_the_nearest_steps_are_those_with_the_same_words() -> None:
 
 
 def test_what_is_done_to_a_cluster_says_what_it_needs() -> None:
-    needs = _needs_of(["1 of 3 brokers of a are lost", "half of b is lost", "c is cut off", "a is lost"])
-    assert (needs.brokers, needs.links) == ({"a": 3, "b": 2}, {"c"})
+    needs = needs_of(["1 of 3 brokers of a are lost", "half of b is lost", "c is cut off", "a is lost"])
+    assert needs.brokers == {"a": 3, "b": 2}
+    assert needs.links == {"c"}
 
 
 def drill(folder: Path, feature: str) -> str:
@@ -87,11 +100,13 @@ def test_every_unknown_step_and_name_is_an_error_before_anything_is_started(tmp_
     text = drill(
         tmp_path,
         "Feature: f\n  Scenario: s\n    When rome is lost\n    And paris is losst\n"
-        "    Then salvage lists 1 records of nothing\n",
+        "    Then salvage lists 1 records of nothing\n"
+        "  Scenario: t\n    Given 5 records are written to order at paris\n",
     )
     assert "loss.feature:3: there is no cluster rome; there are: paris, tokyo" in text
     assert 'loss.feature:4: there is no step "paris is losst"; the nearest are: {cluster} is lost' in text
     assert "loss.feature:5: there is no flow nothing; there are: orders" in text
+    assert "loss.feature:7: there is no topic order at paris; there are: orders" in text
     assert "repl drill --steps shows all steps" in text
 
 
@@ -156,10 +171,11 @@ def test_a_live_drill_runs_no_features(tmp_path: Path) -> None:
 
 def test_limits_hold_for_the_figures_that_were_measured() -> None:
     run = ScenarioRecord(lambda _text: None)
-    promises.limits(run, 1.0, 0)
+    limits = DrillLimits(1.0, 0)
+    promises.limits(run, limits)
     assert run.result("nothing was lost", "").promises == ()
-    run.rto_s, run.loss = 2.0, DrillLoss(0, 0.0)
-    promises.limits(run, 1.0, 0)
+    run.rto, run.loss = RecoveryTime(1.5, 0.1, 0.4), DrillLoss(0, 0.0)
+    promises.limits(run, limits)
     assert [one.kept for one in run.result("paris is lost", "").promises] == [True, False]
 
 
@@ -197,3 +213,69 @@ def test_records_are_compared_partition_by_partition_in_order(
     assert promises.in_order(run, "orders", "paris", "tokyo") is kept
     with pytest.raises(DrillAborted, match="no flow copies payments between tokyo and paris"):
         promises.in_order(run, "payments", "tokyo", "paris")
+
+
+# Names in sentences are compared with the topology before anything is started.
+
+
+def wrong_names(folder: Path, *sentences: str) -> list[tuple[int, str]]:
+    (folder / "topology.yaml").write_text(
+        TOPOLOGY.replace("[orders]", "[orders, payments]").replace(
+            "to: tokyo,", 'to: tokyo, rename: "p.{topic}",'
+        )
+    )
+    return list(SentenceCheck(load(folder)).problems(sentences))
+
+
+HAS_READ = "the group billing has read 1 records of orders at paris"
+
+
+@cases(
+    "sentences problems",
+    {
+        "every topic that is not there": (
+            ("1 records are written to order and payments at paris", "order at paris holds 1 records"),
+            [(at, "there is no topic order at paris; there are: orders, payments") for at in (0, 1)],
+        ),
+        "a mirror has its own name": (
+            ("orders at tokyo holds 1 records", "p.orders at tokyo holds 1 records"),
+            [(0, "there is no topic orders at tokyo; there are: p.orders, p.payments")],
+        ),
+        "the other cluster": (
+            ("orders at paris holds the records of rome, each once and in order",),
+            [(0, "there is no cluster rome; there are: paris, tokyo")],
+        ),
+        "a group that has read nothing": (
+            (HAS_READ, "the group audit resumes at tokyo", "the group billing resumes at tokyo"),
+            [(1, "group audit has read nothing before; groups that have: billing")],
+        ),
+        "topics that are not to be there, or are internal": (
+            (
+                "x does not exist at tokyo",
+                "__x at tokyo holds 1 records",
+                "p.orders.quarantine at tokyo holds 1 records",
+            ),
+            [],
+        ),
+        "topics that an operator made": (
+            ("an operator creates x at paris with 1 partitions", "1 records are written to x at paris"),
+            [],
+        ),
+        "topics that were declared": (
+            ("the topic x at paris is changed to {partitions: 2}", "1 records are written to x at paris"),
+            [],
+        ),
+        "topics that a restore made": (
+            ("the engineer runs repl restore archive --to tokyo", "old.orders at tokyo holds 1 records"),
+            [],
+        ),
+        "what a step of the team made": (
+            ("the team makes a topic", "x at tokyo holds 1 records", "the group y resumes at tokyo"),
+            [],
+        ),
+    },
+)
+def test_names_that_are_not_there_are_reported_before_anything_is_started(
+    sentences, problems, tmp_path: Path
+) -> None:
+    assert wrong_names(tmp_path, *sentences) == problems

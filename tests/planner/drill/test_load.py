@@ -17,7 +17,8 @@ from planner.drill.load.ddl import UnknownType, fields_of_ddl
 from planner.drill.load.messages import protobuf_maker
 from planner.drill.load.records import DRILL_HEADER, DrillLoad
 from planner.drill.load.values import avro_maker, json_maker, random_of
-from planner.drill.replica import Replica, routes_of
+from planner.drill.replica import Replica
+from planner.drill.routes import routes_of
 from planner.model.diagnostic import Failure
 from planner.model.topology import Topology
 from runtime.contract.spec.transform import FormatSpec

@@ -4,6 +4,7 @@ import json
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
+from itertools import pairwise
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, NamedTuple, cast
@@ -11,18 +12,19 @@ from typing import Any, NamedTuple, cast
 import pytest
 
 from planner.config import load
-from planner.drill import promises
+from planner.drill import promises, scenario_run
 from planner.drill.live import AT_ONCE, at_once
 from planner.drill.load.records import DRILL_HEADER
-from planner.drill.rehearsal import DrillRequest, limits_of
-from planner.drill.replica import DrillRoute, Replica, not_failed_back
+from planner.drill.rehearsal import DrillLimits, DrillRequest, limits_of
+from planner.drill.replica import Replica
+from planner.drill.routes import DrillRoute, not_failed_back
 from planner.drill.rules import protected_routes, synced_routes
-from planner.drill.scenario_record import DrillLoss, ScenarioRecord
+from planner.drill.scenario_record import DrillAborted, DrillLoss, ScenarioRecord
 from planner.drill.scenario_run import ScenarioRun
-from planner.drill.standard import DrillLimits
 from planner.drill.traffic import read_record
-from planner.model.drill import DrillReport
+from planner.model.drill import DrillReport, RecoveryTime
 from planner.model.topology import Topology
+from planner.render.reports.drill import figures
 from runtime.contract.spec.flow import FlowState
 from tests.fakes.tables import cases
 
@@ -131,7 +133,8 @@ def test_a_figure_beyond_a_limit_fails_the_drill(
     rto_s: float | None, records: int | None, faults: tuple[str, ...]
 ) -> None:
     run = ScenarioRecord(print)
-    run.rto_s, run.loss = rto_s, None if records is None else DrillLoss(records, 1.0)
+    run.rto = None if rto_s is None else RecoveryTime(rto_s, 0.0, 0.0)
+    run.loss = None if records is None else DrillLoss(records, 1.0)
     promises.rpo(run, 10)
     promises.rto(run, 30.0)
     scenario = run.result("paris is lost", "paris")
@@ -215,6 +218,7 @@ class LaggingRun(ScenarioRun):
     def __init__(self, files: Any, looks: list[Mapping[str, int | None]], lost: str) -> None:
         replica = SimpleNamespace(
             client=None,
+            topology=SimpleNamespace(clusters={"paris": None, "tokyo": None}),
             routes=[],
             flows=lambda: {"orders": flow("paris")},
             flows_into_files=lambda: {"backup": files},
@@ -235,7 +239,9 @@ class LaggingRun(ScenarioRun):
             ]
         )
 
-    def until(self, holds: Callable[[], bool], problem: str, within_s: float = 0) -> None:
+    def until(
+        self, holds: Callable[[], bool], problem: str, within_s: float = 0, waiting: Callable[[], str] = str
+    ) -> None:
         while not holds():
             pass
 
@@ -263,3 +269,66 @@ def test_flows_into_files_are_waited_for(
     run = LaggingRun(files, BEHIND, lost)
     run.await_copied(*clusters)
     assert run.looked == looks
+
+
+# The timeline.
+
+
+def test_each_second_of_a_scenario_belongs_to_a_step() -> None:
+    run = ScenarioRecord(lambda _: None)
+    time.sleep(0.01)
+    with run.step("first"):
+        time.sleep(0.01)
+    time.sleep(0.01)  # what is measured between steps is part of the next one
+    with pytest.raises(ValueError, match="wrong"), run.step("second"):
+        raise ValueError("wrong")
+    run.end_step("third", failed=False)
+    steps = run.result("s", "").steps
+    assert [step.failed for step in steps] == [False, True, False]
+    assert steps[0].at_s == 0.0
+    assert steps[0].took_s >= 0.02
+    for step, following in pairwise(steps):
+        assert following.at_s == pytest.approx(step.at_s + step.took_s)
+
+
+def test_an_rto_is_the_sum_of_its_parts() -> None:
+    run = ScenarioRecord(lambda _: None)
+    run.rto, run.loss = RecoveryTime(2.0, 0.25, 0.5), DrillLoss(3, 0.1, at_risk=1_000)
+    scenario = run.result("paris is lost", "paris")
+    assert (scenario.rto_s, scenario.rpo_records, scenario.at_risk_records) == (2.75, 3, 1_000)
+    assert figures(scenario)[:2] == [
+        ("RTO", "2.8 s = failover 2.0 s + wait 0.2 s + first record 0.5 s"),
+        ("RPO", "3 records of 1,000 at risk"),
+    ]
+
+
+# What is waited for.
+
+
+def test_a_wait_says_what_is_missing_and_names_it_at_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(scenario_run, "_LOOK_S", 0.0)
+    monkeypatch.setattr(scenario_run, "_REPORT_S", 0.0)
+    told: list[str] = []
+    run = ScenarioRun(cast(Replica, SimpleNamespace(client=None)), told.append)
+    with pytest.raises(DrillAborted, match=r"it did not come within 0\.01 s: 5 records"):
+        run.until(lambda: False, "it did not come", 0.01, lambda: "5 records")
+    assert "waiting for 0 s: 5 records" in told
+
+
+def look(state: str, lag: int = 5) -> Any:
+    place = SimpleNamespace(state=state, topic="orders", partition=0, why="")
+    shown = SimpleNamespace(name="orders", lag_records=lag, partitions=[place], topics=[])
+    return SimpleNamespace(flows=[shown])
+
+
+def test_a_partition_that_needs_a_decision_is_not_waited_for() -> None:
+    lag = scenario_run._Lag({"orders": flow("paris")}, set())
+    for at, state in ((0.0, "copying"), (1.0, "data_loss"), (2.0, "copying"), (3.0, "data_loss")):
+        lag.looked_at = at
+        assert not lag.is_gone(look(state))
+    assert lag.waiting == "orders has not copied 5 records"
+    lag.looked_at = 23.5
+    with pytest.raises(DrillAborted, match="orders stops at orders-0: data_loss; only a command"):
+        lag.is_gone(look("data_loss"))
+    lag.looked_at = 24.0
+    assert lag.is_gone(look("caught_up", lag=0))

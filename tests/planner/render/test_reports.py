@@ -11,7 +11,7 @@ import pytest
 from msgspec import to_builtins
 from msgspec.structs import replace
 
-from planner.model.drill import LIVE, DrillReport, Promise, Scenario, Step
+from planner.model.drill import LIVE, DrillReport, Promise, RecoveryTime, Scenario, Step
 from planner.model.observed import (
     BrokerFeature,
     BrokerReport,
@@ -498,6 +498,7 @@ STEPS = (
 FOUND = Scenario("dc1 is lost", "dc1", STEPS, (KEPT, BROKEN), 7.0, 12, 0, 0)
 PASSED = Scenario("dc1 is lost", "dc1", STEPS, (KEPT,), 3.0, 0, 0, 0)
 BETTER = Scenario("dc1 is lost", "dc1", STEPS, (KEPT, changed(BROKEN, kept=True)), 5.5, 2, 0, 0)
+PARTS = changed(PASSED, rto=RecoveryTime(2.5, 0.1, 0.4), at_risk_records=2_034)
 CUT = Scenario("dc3 is lost", "dc3", STEPS, (), problem="repl failover failed\x00 with exit code 1")
 
 
@@ -508,6 +509,7 @@ def report(*scenarios: Scenario, against: str | None = None) -> DrillReport:
     return changed(found, against=against) if against else found
 
 
+BILLING = Scenario("billing: paris is lost", "", STEPS, (KEPT,), 2.0, 0)
 RISK = report(Scenario("dc1 would be lost now", "dc1", (), (KEPT,), 1.0, 5), against=LIVE)
 
 
@@ -522,6 +524,7 @@ def drills() -> dict[str, Shown]:
     return {
         "broken": drill.screen(report(FOUND)),
         "passed": drill.screen(report(PASSED)),
+        "passed, with the parts of its figures": drill.screen(report(PARTS)),
         "nothing to rehearse": drill.screen(report()),
         "not finished": drill.screen(report(CUT)),
         "a long problem": drill.screen(report(changed(CUT, problem="\n".join(lines)))),
@@ -533,6 +536,12 @@ def drills() -> dict[str, Shown]:
         "each against the one before": history(report(FOUND, Scenario("b", "b", (), ())), report(BETTER)),
         "what was not tried is not kept again": history(report(FOUND), other),
         "each against the one of its kind": history(report(FOUND), RISK, report(BETTER)),
+        "features against the features before": history(
+            report(FOUND),
+            changed(report(BILLING), features="features"),
+            report(BETTER),
+            changed(report(changed(BILLING, rto_s=4.0)), features="features"),
+        ),
     }
 
 
