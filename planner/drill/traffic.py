@@ -296,13 +296,25 @@ def partitions_at(
             records: dict[int, list[DrillRecord]] = {}
             for number in consumer.list_topics(topic, timeout=PATIENCE_S).topics[topic].partitions:
                 place = TopicPartition(topic, number)
-                low, high = consumer.get_watermark_offsets(place, timeout=PATIENCE_S)
+                low, high = _watermarks(consumer, place)
                 end = high if ends is None else min(high, ends.get((topic, number), high))
                 place.offset = low
                 records[number] = _read_until(consumer, place, end) if low < end else []
             return records
     except KafkaException as failure:
         raise Failure(error(f"{topic} can't be read: {failure.args[0].str()}")) from None
+
+
+def _watermarks(consumer: Consumer, place: TopicPartition) -> tuple[int, int]:
+    """Returns the first offset and the end of a partition. A leader that moves is asked again."""
+    deadline = time.monotonic() + PATIENCE_S
+    while True:
+        try:
+            return consumer.get_watermark_offsets(place, timeout=PATIENCE_S)
+        except KafkaException as failure:
+            if not failure.args[0].retriable() or time.monotonic() > deadline:
+                raise
+            time.sleep(_LOOK_S)
 
 
 def shows(client: Mapping[str, Any], ends: Ends) -> bool:
