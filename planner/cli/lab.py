@@ -65,24 +65,31 @@ def down(
 @command
 def status(home: Home = HOME, as_json: StatusAsJson = False) -> int:
     """What runs: name, cluster id, bootstrap, pids, state, memory."""
+    return _show(home, as_json)
+
+
+def _act(action: str, cluster: str, home: Path, as_json: bool, done: str) -> int:
+    from planner.cli.view import terminable
+    from planner.workflows.lab import LabAction, act_on_lab
+
+    with terminable():
+        act_on_lab(home, LabAction(action), cluster)
+    return _report(home, as_json, f"{cluster} {done}.")
+
+
+def _report(home: Path, as_json: bool, done: str) -> int:
+    """Prints what was done, or what runs now as JSON."""
+    if as_json:
+        return _show(home, as_json)
+    click.echo(done, err=True)
+    return 0
+
+
+def _show(home: Path, as_json: bool) -> int:
     from planner.cli.lab_view import show
     from planner.workflows.lab import lab_status
 
     show(lab_status(home), as_json)
-    return 0
-
-
-def _act(action: str, cluster: str, home: Path, as_json: bool, done: str) -> int:
-    from planner.cli.lab_view import show
-    from planner.cli.view import terminable
-    from planner.workflows.lab import LabAction, act_on_lab, lab_status
-
-    with terminable():
-        act_on_lab(home, LabAction(action), cluster)
-    if as_json:
-        show(lab_status(home), as_json)
-    else:
-        click.echo(f"{cluster} {done}.", err=True)
     return 0
 
 
@@ -97,17 +104,12 @@ def start(
     as_json: StatusAsJson = False,
 ) -> int:
     """Start a cluster, or one broker (dc1:2), on the data it left."""
-    from planner.cli.lab_view import show
     from planner.cli.view import terminable
-    from planner.workflows.lab import lab_status, start_brokers
+    from planner.workflows.lab import start_brokers
 
     with terminable():
         start_brokers(home, cluster, version)
-    if as_json:
-        show(lab_status(home), as_json)
-    else:
-        click.echo(f"{cluster} answers again.", err=True)
-    return 0
+    return _report(home, as_json, f"{cluster} answers again.")
 
 
 @command
