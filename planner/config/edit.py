@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import yaml
 
-from planner.config.yaml_text import Kind, TextNode, YamlText
+from planner.config.yaml_text import NodeKind, TextNode, YamlText
 
 STATE = "state"
 PROMOTED = "promoted"
@@ -110,12 +110,12 @@ def with_promoted(text: str, flow: str, pattern: str) -> str | None:
     if entry is None:
         return _with_key(written, PROMOTED, f"[{word}]")
     node, patterns = entry.value, entry.value.resolved
-    items = [item.value for item in patterns.entries] if patterns.kind is Kind.LIST else [patterns]
-    if Kind.ALIAS in (node.kind, *(item.kind for item in items)):
+    items = [item.value for item in patterns.entries] if patterns.kind is NodeKind.LIST else [patterns]
+    if NodeKind.ALIAS in (node.kind, *(item.kind for item in items)):
         # The anchor may belong to another flow too: the list is written out here.
         words = [_quoted_pattern(item.resolved.value, written) for item in items]
         return _with_key(written, PROMOTED, f"[{', '.join([*words, word])}]")
-    if node.kind is not Kind.LIST:
+    if node.kind is not NodeKind.LIST:
         return _with_key(written, PROMOTED, f"[{node.text}, {word}]")
     if not items:
         return _inserted(text, node.end - 1, word)
@@ -199,10 +199,10 @@ def _on_one_line(node: TextNode, as_json: bool) -> str:
     node = node.resolved
     values = [_on_one_line(entry.value, as_json) for entry in node.entries]
     match node.kind:
-        case Kind.MAP:
+        case NodeKind.MAP:
             keys = [_on_one_line(entry.key, as_json) for entry in node.entries if entry.key is not None]
             return "{" + ", ".join(f"{key}: {value}" for key, value in zip(keys, values, strict=True)) + "}"
-        case Kind.LIST:
+        case NodeKind.LIST:
             return "[" + ", ".join(values) + "]"
         case _ if not node.style and not _SPECIAL.search(node.value):
             return node.value

@@ -10,7 +10,7 @@ from itertools import takewhile
 from typing import Any
 
 from planner.config import yaml_tree
-from planner.config.yaml_text import Comment, Entry, Kind, TextNode, YamlText
+from planner.config.yaml_text import Comment, Entry, NodeKind, TextNode, YamlText
 from planner.config.yaml_tree import documents
 from planner.model.diagnostic import Failure, error
 from runtime.contract.spec import shapes
@@ -94,7 +94,7 @@ def _nodes(node: TextNode) -> Iterator[TextNode]:
 
 def _aliases_hold(node: TextNode, anchors: dict[str, TextNode]) -> bool:
     """Returns whether each alias still stands for the same node. `anchors` are those before this node."""
-    if node.kind is Kind.ALIAS:
+    if node.kind is NodeKind.ALIAS:
         return anchors.get(node.anchor) is node.target
     if node.anchor:
         anchors[node.anchor] = node
@@ -112,14 +112,14 @@ def _sort_record(node: TextNode, shape: Shape | None) -> None:
             nearest = max(records, key=lambda record: len(names & set(record.by_name)), default=None)
             _sort_record(node, nearest)
         case shapes.ListShape():
-            for entry in node.entries if node.kind is Kind.LIST else ():
+            for entry in node.entries if node.kind is NodeKind.LIST else ():
                 _sort_record(entry.value, shape.item)
-            if shape.lone and node.kind is not Kind.LIST:
+            if shape.lone and node.kind is not NodeKind.LIST:
                 _sort_record(node, shape.item)
-        case shapes.MapShape() if node.kind is Kind.MAP:
+        case shapes.MapShape() if node.kind is NodeKind.MAP:
             for entry in node.entries:
                 _sort_record(entry.value, shape.value)
-        case RecordShape() if node.kind is Kind.MAP:
+        case RecordShape() if node.kind is NodeKind.MAP:
             places = {name: place for place, name in enumerate([_MERGE, *shape.by_name])}
             node.entries.sort(key=lambda entry: places.get(entry.name, len(places)))
             for entry in node.entries:
@@ -222,7 +222,7 @@ def _entry(entry: Entry, indent: int) -> tuple[list[str], list[str]]:
 def _key(key: TextNode) -> str:
     if not key.is_scalar or "\n" in key.text:
         raise Failure(error(f"a key over several lines: {key.text[:40]!r}", "write the key as one word"))
-    return f"{key.text} :" if key.kind is Kind.ALIAS else f"{key.text}:"
+    return f"{key.text} :" if key.kind is NodeKind.ALIAS else f"{key.text}:"
 
 
 def _scalar(lead: str, node: TextNode, indent: int) -> list[str]:
@@ -257,7 +257,7 @@ def _inline(node: TextNode) -> str:
         for entry in node.entries
     )
     properties = f"{node.properties} " if node.properties else ""
-    return f"{properties}{{{inside}}}" if node.kind is Kind.MAP else f"{properties}[{inside}]"
+    return f"{properties}{{{inside}}}" if node.kind is NodeKind.MAP else f"{properties}[{inside}]"
 
 
 def _opened(lead: str, node: TextNode, indent: int, *, is_item: bool) -> tuple[list[str], list[str]]:

@@ -31,7 +31,7 @@ class Comment:
     blank_before: bool
 
 
-class Kind(Enum):
+class NodeKind(Enum):
     SCALAR = auto()
     ALIAS = auto()
     MAP = auto()
@@ -48,7 +48,7 @@ class TextNode:
     `foot` are the comments behind the last entry.
     """
 
-    kind: Kind
+    kind: NodeKind
     start: int
     end: int
     text: str = ""
@@ -65,7 +65,7 @@ class TextNode:
 
     @property
     def is_scalar(self) -> bool:
-        return self.kind in (Kind.SCALAR, Kind.ALIAS)
+        return self.kind in (NodeKind.SCALAR, NodeKind.ALIAS)
 
     @property
     def is_literal(self) -> bool:
@@ -86,7 +86,9 @@ class TextNode:
         if (merged := self.entry("<<")) is None:
             return None
         behind = merged.value.resolved
-        maps = [entry.value.resolved for entry in behind.entries] if behind.kind is Kind.LIST else [behind]
+        maps = (
+            [entry.value.resolved for entry in behind.entries] if behind.kind is NodeKind.LIST else [behind]
+        )
         values = (entry.value.resolved for node in maps if (entry := node.entry(key)) is not None)
         return next(values, None)
 
@@ -161,7 +163,7 @@ class YamlText:
         explicit = False
 
         def add(node: TextNode) -> None:
-            if node.kind is Kind.ALIAS:
+            if node.kind is NodeKind.ALIAS:
                 node.target = anchors.get(node.anchor)
             elif node.anchor:
                 anchors[node.anchor] = node
@@ -169,7 +171,7 @@ class YamlText:
                 self.documents.append(Document(node, explicit))
                 return
             collection = open_nodes[-1]
-            if collection.kind is Kind.MAP and keys[-1] is None:
+            if collection.kind is NodeKind.MAP and keys[-1] is None:
                 keys[-1] = node
                 return
             node.owner = Entry(collection, keys[-1], node)
@@ -204,7 +206,7 @@ class YamlText:
             text = text.rstrip()
         self._spans.append((start, start + len(text)))
         return TextNode(
-            Kind.ALIAS if isinstance(event, yaml.AliasEvent) else Kind.SCALAR,
+            NodeKind.ALIAS if isinstance(event, yaml.AliasEvent) else NodeKind.SCALAR,
             start,
             start + len(text),
             text=text,
@@ -223,7 +225,7 @@ class YamlText:
             content = _CONTENT.search(self.text, written.end())
             at = content.start() if content is not None else written.end()
         return TextNode(
-            Kind.MAP if isinstance(event, yaml.MappingStartEvent) else Kind.LIST,
+            NodeKind.MAP if isinstance(event, yaml.MappingStartEvent) else NodeKind.LIST,
             start,
             start,
             anchor=event.anchor or "",
@@ -255,7 +257,7 @@ class YamlText:
                 sign = start - 1
                 while sign > 0 and self._without_comments[sign].isspace():
                     sign -= 1
-                if node.kind is Kind.LIST or (sign >= 0 and self._without_comments[sign] == "?"):
+                if node.kind is NodeKind.LIST or (sign >= 0 and self._without_comments[sign] == "?"):
                     start = sign
             entry.start, entry.column = start, self.column(start)
             entry.blank_before = self._blank_before(start)

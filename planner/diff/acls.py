@@ -32,7 +32,7 @@ ACLS = "acls"  # the key of ObservedCluster.unreadable
 _ALLOWS = "what it denied is allowed again, if another rule allows it"
 
 
-class Acls(ComparedKind):
+class ComparedAcls(ComparedKind):
     """ACL rules."""
 
     def changes(self, desired: Desired, observed: Observed, owned: Owned) -> list[Change]:

@@ -3,12 +3,12 @@
 from collections import defaultdict
 from dataclasses import replace
 
-from planner.diff.acls import Acls
+from planner.diff.acls import ComparedAcls
 from planner.diff.compared import Applied, ComparedKind, Leaving
-from planner.diff.flows import Flows
-from planner.diff.jobs import Jobs
-from planner.diff.quotas import Quotas
-from planner.diff.topics import Topics
+from planner.diff.flows import ComparedFlows
+from planner.diff.jobs import ComparedJobs
+from planner.diff.quotas import ComparedQuotas
+from planner.diff.topics import ComparedTopics
 from planner.model.address import Address, Kind
 from planner.model.change import Change
 from planner.model.desired import Desired
@@ -16,11 +16,11 @@ from planner.model.observed import Observed, ObservedCluster, RegistryEntry
 from planner.model.topology import Topology
 
 COMPARED: dict[Kind, ComparedKind] = {
-    Kind.TOPIC: Topics(),
-    Kind.ACL: Acls(),
-    Kind.QUOTA: Quotas(),
-    Kind.FLOW: Flows(),
-    Kind.JOB: Jobs(),
+    Kind.TOPIC: ComparedTopics(),
+    Kind.ACL: ComparedAcls(),
+    Kind.QUOTA: ComparedQuotas(),
+    Kind.FLOW: ComparedFlows(),
+    Kind.JOB: ComparedJobs(),
 }
 
 

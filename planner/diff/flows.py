@@ -44,7 +44,7 @@ RESUMES = "if it comes back it resumes from its ledger: nothing is lost or copie
 RESUMES_FROM_MANIFEST = "its files and their manifest stay: if it comes back it resumes from them"
 
 
-class Flows(ComparedKind):
+class ComparedFlows(ComparedKind):
     """Flows, at their destination."""
 
     def changes(self, desired: Desired, observed: Observed, owned: Owned) -> list[Change]:

@@ -54,7 +54,7 @@ from runtime.contract.spec.restarts import regrouped
 EXACTLY = "every partition resumes exactly where its ledger says"
 
 
-class Jobs(ComparedKind):
+class ComparedJobs(ComparedKind):
     """Jobs, at their destination."""
 
     def changes(self, desired: Desired, observed: Observed, owned: Owned) -> list[Change]:

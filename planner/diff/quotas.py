@@ -55,7 +55,7 @@ def _tree(keys: Iterable[str], values: Mapping[str, float]) -> Tree:
     return {(key,): values.get(key) for key in keys}
 
 
-class Quotas(ComparedKind):
+class ComparedQuotas(ComparedKind):
     """Client quotas of an entity."""
 
     def changes(self, desired: Desired, observed: Observed, owned: Owned) -> list[Change]:

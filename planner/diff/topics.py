@@ -73,7 +73,7 @@ class TopicPair(Struct, frozen=True):
     new: Tree
 
 
-class Topics(ComparedKind):
+class ComparedTopics(ComparedKind):
     """Topics, declared ones and mirrors."""
 
     def changes(self, desired: Desired, observed: Observed, owned: Owned) -> list[Change]:

@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 from planner.model.diagnostic import Failure
-from planner.model.drill import Promise, RecoveryTime, Scenario, Step
+from planner.model.drill import Promise, RecoveryTime, Scenario, ScenarioStep
 
 Progress = Callable[[str], None]
 
@@ -43,7 +43,7 @@ class ScenarioRecord:
         self.rto: RecoveryTime | None = None
         self.progress = progress
         self._began = self._ended = time.monotonic()
-        self._steps: list[Step] = []
+        self._steps: list[ScenarioStep] = []
         self._promises: list[Promise] = []
         self._commands: list[tuple[str, str]] = []  # of the step under way, with what each printed
 
@@ -81,7 +81,7 @@ class ScenarioRecord:
         now = time.monotonic()
         commands, self._commands = self._commands, []
         self._steps.append(
-            Step(
+            ScenarioStep(
                 self._ended - self._began,
                 now - self._ended,
                 text,

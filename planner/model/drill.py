@@ -7,7 +7,7 @@ LAB, LIVE = "lab", "live"
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class ScenarioStep:
     """One step: at which second of the scenario it began, how long it took, and what a command printed."""
 
     at_s: float
@@ -67,7 +67,7 @@ class Scenario:
 
     name: str
     cluster: str
-    steps: tuple[Step, ...]
+    steps: tuple[ScenarioStep, ...]
     promises: tuple[Promise, ...]
     rto_s: float | None = None
     rpo_records: int | None = None

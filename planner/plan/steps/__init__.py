@@ -49,9 +49,9 @@ def step_of(tree: Mapping[str, Any]) -> Step:
 
 
 OBJECTS: dict[Kind, ObjectKind] = {
-    Kind.TOPIC: topics.Topics(),
-    Kind.ACL: acls.Acls(),
-    Kind.QUOTA: quotas.Quotas(),
-    Kind.FLOW: jobs.Flows(),
-    Kind.JOB: jobs.Jobs(),
+    Kind.TOPIC: topics.TopicKind(),
+    Kind.ACL: acls.AclKind(),
+    Kind.QUOTA: quotas.QuotaKind(),
+    Kind.FLOW: jobs.FlowKind(),
+    Kind.JOB: jobs.JobKind(),
 }

@@ -109,7 +109,7 @@ class DeleteAcl(AclStep):
         return Undone(change, (create, Disown.after(create, entry.topology)))
 
 
-class Acls(ObjectKind):
+class AclKind(ObjectKind):
     """ACL rules."""
 
     def steps(

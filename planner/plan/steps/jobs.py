@@ -149,7 +149,7 @@ class StopJob(JobStep):
         yield from ("runs again",) if live is not None and live.live else ()
 
 
-class Flows(ObjectKind):
+class FlowKind(ObjectKind):
     """Flows, at their destination: their steps are those of their job, and their registry entry."""
 
     def difference(
@@ -163,7 +163,7 @@ def _other_state(then: RegistryEntry | None, now: RegistryEntry | None) -> str:
     return "" if before == after else other_value(STATE, before or "not set", after or "not set")
 
 
-class Jobs(ObjectKind):
+class JobKind(ObjectKind):
     """Jobs, at their destination."""
 
     def difference(

@@ -90,7 +90,7 @@ class AlterQuota(Step):
         return values
 
 
-class Quotas(ObjectKind):
+class QuotaKind(ObjectKind):
     """Client quotas of an entity."""
 
     def steps(

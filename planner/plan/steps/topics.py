@@ -319,7 +319,7 @@ def _shown(key: str, value: str | None) -> str:
     return "not set" if value is None else readable(key, value)
 
 
-class Topics(ObjectKind):
+class TopicKind(ObjectKind):
     """Topics, declared ones and mirrors."""
 
     def steps(

@@ -11,7 +11,7 @@ import pytest
 from msgspec import to_builtins
 from msgspec.structs import replace
 
-from planner.model.drill import LIVE, DrillReport, Promise, RecoveryTime, Scenario, Step
+from planner.model.drill import LIVE, DrillReport, Promise, RecoveryTime, Scenario, ScenarioStep
 from planner.model.observed import (
     BrokerFeature,
     BrokerReport,
@@ -492,8 +492,8 @@ def cluster() -> dict[str, Shown]:
 KEPT = Promise("both sides hold the same records, each once", "0 different", "0 different", True)
 BROKEN = Promise("RTO", "at most 5 s", "7.0 s", False, "the failover takes too long for this limit")
 STEPS = (
-    Step(0.0, 4.0, "the topology is applied", "repl apply --auto-approve", "Applied.\n"),
-    Step(4.0, 6.5, "dc1 <b> is killed"),
+    ScenarioStep(0.0, 4.0, "the topology is applied", "repl apply --auto-approve", "Applied.\n"),
+    ScenarioStep(4.0, 6.5, "dc1 <b> is killed"),
 )
 FOUND = Scenario("dc1 is lost", "dc1", STEPS, (KEPT, BROKEN), 7.0, 12, 0, 0)
 PASSED = Scenario("dc1 is lost", "dc1", STEPS, (KEPT,), 3.0, 0, 0, 0)
