@@ -1,4 +1,4 @@
-"""A kind of object in the diff: what of it is compared, how its change reads, and when it has drifted."""
+"""Compares the objects of one kind: their fields, the text of a change, and their drift."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence

@@ -188,10 +188,10 @@ def _running(job: DesiredJob, spec: JobSpec, entry: RegistryEntry | None, live: 
 
 
 def _forced(before: JobSpec, after: JobSpec) -> tuple[FieldChange, ...]:
-    """Returns the fields that take effect only after a restart: the launch, how clusters are reached, and
-    the transforms, because a slot evaluates one transform from its start to its end.
+    """Returns the fields that take effect only after a restart of the job.
 
-    A cluster that no flow names any more is not compared.
+    These are the launch, the addresses and logins of clusters, and the transforms, because a slot evaluates
+    one transform from its start to its end. A cluster that no flow names any more is not compared.
     """
     names = after.clusters.keys()
     return (
@@ -205,10 +205,10 @@ def _forced(before: JobSpec, after: JobSpec) -> tuple[FieldChange, ...]:
 
 
 def _fixed(before: JobSpec, after: JobSpec, name: str) -> str:
-    """Returns what of a flow is settled when its job starts, and is another one now."""
+    """Returns which setting that a job reads only at its start has changed: the transform or the files."""
     flow = after.flow(name)
-    known = flow.folder is None or flow.reached in [one.reached for one in before.flows]
-    return "transform" if known else "files"
+    same_files = flow.folder is None or flow.reached in [running.reached for running in before.flows]
+    return "transform" if same_files else "files"
 
 
 def _named(forced: Sequence[FieldChange]) -> str:

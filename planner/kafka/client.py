@@ -53,7 +53,7 @@ _CLOSING_TURNS = 4  # turns of the loop until the transport under TLS is closed 
 
 
 def run(work: Coroutine[Any, Any, T]) -> T:
-    """Runs the work to its end in an event loop of its own, and returns its result.
+    """Runs a coroutine in a new event loop, and returns its result.
 
     `asyncio.run` makes a text of its main task when it ends, with the task's whole result. Here the task has
     no result, because that of a large cluster takes long to print.

@@ -223,9 +223,9 @@ def _speaks_tls(address: Address) -> bool:
 def _ask(address: Address, request: Request[R]) -> R | None:
     """Sends one plaintext request in its oldest version; returns None if no readable answer comes."""
     version = request.VERSIONS[0]
-    asked = frame(request.API, version, _CORRELATION, "repl", False, request.body(version))
+    sent = frame(request.API, version, _CORRELATION, "repl", False, request.body(version))
     with contextlib.suppress(OSError), socket.create_connection(address, _TIMEOUT_S) as dialled:
-        dialled.sendall(b"".join(asked))
+        dialled.sendall(b"".join(sent))
         with dialled.makefile("rb") as answer:
             (size,) = _SIZE.unpack(answer.read(4).ljust(4, b"\0"))
             body = answer.read(size) if 0 < size <= _LONGEST_ANSWER else b""

@@ -1,4 +1,4 @@
-"""A partition of a topic as a log: read it to its end, follow it, append to it.
+"""Reads a partition of a topic to its end, follows it, and appends records to it.
 
 The status topic of a destination is read as such a log: what jobs report about themselves, the newest record
 by key.
@@ -152,7 +152,7 @@ class LogReader:
         return self._leader
 
     async def _offset(self, leader: BrokerConnection, at: int) -> int:
-        """Returns the log start offset, or the end of what is committed."""
+        """Returns the log start offset, or the last stable offset."""
         question = {self._at: OffsetQuestion(at)}
         response = await leader.call(ListOffsetsRequest(Isolation.READ_COMMITTED, question))
         listed = response.answers.get(self._at, ErrorCode.UNKNOWN_SERVER_ERROR)
