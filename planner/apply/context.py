@@ -106,10 +106,10 @@ async def send_with_retries(
 class LaunchFailed(Exception):
     """A job could not be started, updated or stopped. `log` holds the last lines of its own log."""
 
-    def __init__(self, what: str, way_out: str = "", log: Sequence[str] = ()) -> None:
+    def __init__(self, what: str, hint: str = "", log: Sequence[str] = ()) -> None:
         super().__init__(what)
         self.what = what
-        self.way_out = way_out
+        self.hint = hint
         self.log = tuple(log)
 
 

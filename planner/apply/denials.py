@@ -75,12 +75,12 @@ def while_denied(context: ApplyContext, spec: JobSpec, missing: Callable[[], Awa
 
     async def give_up() -> str | None:
         why = await denied_for_long()
-        return f"{why} — {_way_out(spec, why)}" if why is not None else None
+        return f"{why} — {_hint(spec, why)}" if why is not None else None
 
     return give_up
 
 
-def _way_out(spec: JobSpec, why: str) -> str:
+def _hint(spec: JobSpec, why: str) -> str:
     if _DENIED_TRANSACTIONS in why:
         where = f"at {spec.destination}"
         return (

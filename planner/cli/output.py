@@ -114,7 +114,7 @@ def diagnostic_trees(found: Iterable[Diagnostic]) -> list[dict[str, Any]]:
         {
             "severity": one.severity.value,
             "summary": one.summary,
-            "way_out": one.way_out,
+            "way_out": one.hint,
             "code": one.code,
             "address": one.address,
             "source": (

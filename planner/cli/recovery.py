@@ -23,7 +23,7 @@ from planner.workflows.requests import (
 )
 
 if TYPE_CHECKING:
-    from runtime.contract.views.records_view import SalvagedRecord
+    from runtime.contract.results.records import SalvagedRecord
 
 
 @command

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from rich.live import Live
 
     from planner.render.status import DetailLevel, FlowHistory
-    from runtime.contract.views.status_view import StatusView
+    from runtime.contract.results.status import ReplicationStatus
 
 _REMEMBERED = 20
 
@@ -66,7 +66,7 @@ class FlowHistories:
         self._rates: dict[str, deque[float | None]] = {}
         self._lags: dict[str, deque[float | None]] = {}
 
-    def take(self, status: "StatusView") -> "Mapping[str, FlowHistory]":
+    def take(self, status: "ReplicationStatus") -> "Mapping[str, FlowHistory]":
         from planner.render.status import FlowHistory
 
         for flow in status.flows:
@@ -100,7 +100,7 @@ async def _watch(
 
 
 def _show(
-    status: "StatusView",
+    status: "ReplicationStatus",
     depth: "DetailLevel",
     histories: "Mapping[str, FlowHistory]",
     live: "Live | None",
@@ -122,14 +122,16 @@ def _show(
         click.echo()
 
 
-def _document(status: "StatusView") -> dict[str, Any]:
+def _document(status: "ReplicationStatus") -> dict[str, Any]:
     from planner.render.status import document
-    from runtime.contract.views.verdict_view import verdicts
+    from runtime.contract.results.failover import verdicts
 
     return document(status, verdicts(status))
 
 
-def _print(status: "StatusView", depth: "DetailLevel", histories: "Mapping[str, FlowHistory] | None") -> None:
+def _print(
+    status: "ReplicationStatus", depth: "DetailLevel", histories: "Mapping[str, FlowHistory] | None"
+) -> None:
     from planner.cli.console import print_lines
     from planner.render.status import screen
 

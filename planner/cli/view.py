@@ -60,7 +60,7 @@ if TYPE_CHECKING:
     from planner.cli.console import ProgressBars
     from planner.workflows.interaction import Interruption
     from runtime.contract.records.job_status import PartitionStatus
-    from runtime.contract.views.groups_view import FlowLoss, GroupTopics
+    from runtime.contract.results.groups import FlowLoss, GroupTopics
 
 
 _COLOURS = {
@@ -91,9 +91,9 @@ def interaction(view: "TerminalView", *, auto_approve: bool) -> Interaction:
 
 def ask(question: Question) -> bool:
     """Asks on the terminal. Only "yes" approves; without a terminal it is a Failure."""
-    text, way_out = _question(question)
+    text, hint = _question(question)
     if not sys.stdin.isatty():
-        raise Failure(error("there is no terminal to ask on, so nothing was changed", way_out))
+        raise Failure(error("there is no terminal to ask on, so nothing was changed", hint))
     click.echo(f"\n{text}")
     click.echo("  Only 'yes' will be accepted to approve.\n")
     answer: str = click.prompt("  Enter a value", default="", show_default=False, prompt_suffix=": ")

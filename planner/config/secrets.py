@@ -86,7 +86,7 @@ class _Problems:
             value = self.cluster.client.get(wrong.key)
             place = (value.source if isinstance(value, SecretRef) else None) or self.cluster.source
             what = f'"{wrong.key}" of cluster {self.cluster.name}: {wrong.why}'
-            self.found.append(error(what, wrong.way_out, source=place, code="secret"))
+            self.found.append(error(what, wrong.hint, source=place, code="secret"))
 
 
 @contextmanager

@@ -110,26 +110,26 @@ def _registry_problems(name: str, form: FormatSpec, written: object) -> Iterable
     client = registry.get("client") or {}
     for key, value in client.items():
         if key not in _REGISTRY_KEYS:
-            what, way_out = (
+            what, hint = (
                 f"{name}: {key} is no setting of a registry",
                 f"it takes {', '.join(_REGISTRY_KEYS)}",
             )
         elif isinstance(value, SecretRef) and value.kind == "file":
-            what, way_out = (
+            what, hint = (
                 f"{name}: {key} of the registry is a file",
                 f"refer to a variable: {key}: {{env: VARIABLE}}",
             )
         elif looks_secret(key) and not isinstance(value, SecretRef):
             what = f"{name}: {key} of the registry stands in the topology as plain text"
-            way_out = f"refer to it: {key}: {{env: VARIABLE}}"
+            hint = f"refer to it: {key}: {{env: VARIABLE}}"
         elif key.endswith(".location") and not PurePath(str(value)).is_absolute():
-            what, way_out = (
+            what, hint = (
                 f"{name}: {key} of the registry is a relative path",
                 "write it from the root on: /etc/…",
             )
         else:
             continue
-        yield _error(what, way_out, registry.place("client"))
+        yield _error(what, hint, registry.place("client"))
     if "sasl.password" in client and (problem := token_endpoint_problem(registry.get("url"), os.environ)):
         yield _error(f"{name}: the url of the registry {problem[0]}", problem[1], registry.place("url"))
 
@@ -147,10 +147,8 @@ def _path_problem(key: str, path: str, form: str) -> tuple[str, str] | None:
         return f"{key}: {path} is no field of the value", "write value. and the name of a field: value.email"
     if key == "set" and path == VALUE:
         return None
-    way_out = (
-        "write set: {value: …} for the whole value, or value: {format: json, schema: …} for fields of it"
-    )
-    return f"{key}: {path} can't be changed: a value of format {form} has no fields", way_out
+    hint = "write set: {value: …} for the whole value, or value: {format: json, schema: …} for fields of it"
+    return f"{key}: {path} can't be changed: a value of format {form} has no fields", hint
 
 
 def _place(transform: ParsedRecord, *keys: str) -> SourceLocation:
@@ -165,5 +163,5 @@ def _place(transform: ParsedRecord, *keys: str) -> SourceLocation:
     return at
 
 
-def _error(what: str, way_out: str, source: SourceLocation) -> Diagnostic:
-    return error(what, way_out, source=source, code=_CODE)
+def _error(what: str, hint: str, source: SourceLocation) -> Diagnostic:
+    return error(what, hint, source=source, code=_CODE)

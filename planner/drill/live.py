@@ -35,8 +35,8 @@ from planner.workflows.requests import (
     OffsetsRequest,
     ReplicationStatusRequest,
 )
-from runtime.contract.views.groups_view import FlowLoss, GroupLoss, GroupOffsetView
-from runtime.contract.views.status_view import StatusView
+from runtime.contract.results.groups import FlowLoss, GroupLoss, GroupOffset
+from runtime.contract.results.status import ReplicationStatus
 
 _HEARTBEAT_WITHIN_S = 60.0
 _LOOK_S = 0.5
@@ -92,13 +92,13 @@ def _losses(request: DrillRequest, topology: Topology, progress: Progress) -> tu
     return tuple(scenarios)
 
 
-def _status(request: DrillRequest) -> StatusView:
+def _status(request: DrillRequest) -> ReplicationStatus:
     return status(
         ReplicationStatusRequest(request.path, request.var_files, timeout_ms=request.timeout_ms, over_ms=0)
     )
 
 
-def _refuse_silent(topology: Topology, view: StatusView) -> None:
+def _refuse_silent(topology: Topology, view: ReplicationStatus) -> None:
     """Failure where a cluster that running flows touch does not answer."""
     running = {flow.name for name in clusters_to_lose(topology) for flow in flows_out_of(topology, name)}
     flows = [flow for flow in view.flows if flow.name in running]
@@ -191,7 +191,7 @@ class _LiveLoss:
         )
         return any(self._reads(view.destination_cluster, place) for place in view.partitions)
 
-    def _reads(self, cluster: str, place: GroupOffsetView) -> bool:
+    def _reads(self, cluster: str, place: GroupOffset) -> bool:
         offset = place.committed if place.translation is None else place.translation
         if offset is None:
             return False
@@ -227,7 +227,7 @@ class _LiveLoss:
             )
 
 
-def _heartbeats(view: StatusView) -> dict[str, int]:
+def _heartbeats(view: ReplicationStatus) -> dict[str, int]:
     """Returns when the newest heartbeat of each flow was written; flows without one are left out."""
     return {flow.name: view.at_ms - flow.link_age_ms for flow in view.flows if flow.link_age_ms is not None}
 

@@ -41,7 +41,7 @@ from planner.workflows.audit.replication_status import status
 from planner.workflows.requests import OffsetsRequest, ReplicationStatusRequest
 from runtime.contract.records.group_records import CheckpointState
 from runtime.contract.records.job_status import PartitionState
-from runtime.contract.views.status_view import StatusView
+from runtime.contract.results.status import ReplicationStatus
 
 WITHIN_S = 240.0  # for what a job must have done
 _STOPPED_S = 20.0  # a partition that needs a decision for so long is waited for no more
@@ -578,7 +578,7 @@ class ScenarioRun(ScenarioRecord):
                 return route.mirror
         raise DrillAborted(f"no flow copies {topic} between {cluster} and {other}")
 
-    def status(self) -> StatusView:
+    def status(self) -> ReplicationStatus:
         """Returns the status of the copy's flows."""
         return status(ReplicationStatusRequest(self.replica.file, over_ms=0))
 
@@ -596,7 +596,7 @@ class _Lag:
     waiting: str = ""
     stopped_since: dict[tuple[str, str, int], float] = field(default_factory=dict)
 
-    def is_gone(self, view: StatusView) -> bool:
+    def is_gone(self, view: ReplicationStatus) -> bool:
         """Returns whether nothing is left to copy. DrillAborted where a flow can't go on by itself."""
         flows = [flow for flow in view.flows if flow.name in self.flows]
         stopped: dict[tuple[str, str, int], float] = {}
@@ -631,7 +631,7 @@ def _records(lag: int | None) -> str:
     return "an unknown number of records" if lag is None else f"{lag:,} records"
 
 
-def _passed(view: StatusView, route: DrillRoute, records: Mapping[bytes, Acknowledged]) -> set[bytes]:
+def _passed(view: ReplicationStatus, route: DrillRoute, records: Mapping[bytes, Acknowledged]) -> set[bytes]:
     """Returns the records that a flow copied or left out: those before its position at the source."""
     positions = {
         place.partition: place.position or 0

@@ -337,7 +337,7 @@ class ScratchRemoval:
                 if (self._home / job).exists() and launcher.runs(job):
                     launcher.stop(job, _REQUEST_S)
         except LaunchFailed as failure:
-            raise Failure(error(f"a job of the drill is left: {failure.what}", failure.way_out)) from None
+            raise Failure(error(f"a job of the drill is left: {failure.what}", failure.hint)) from None
 
 
 def refuse_foreign(steps: Iterable[Step], run: ScratchRun) -> None:

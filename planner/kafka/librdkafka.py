@@ -27,7 +27,7 @@ def client_settings(endpoint: ClusterEndpoint) -> dict[str, Any]:
     try:
         return client_config(endpoint.bootstrap, endpoint.settings, endpoint.token_command)
     except ClientSettingsError as wrong:
-        raise _failure(endpoint, f"{wrong.key}: {wrong.why}", wrong.way_out) from None
+        raise _failure(endpoint, f"{wrong.key}: {wrong.why}", wrong.hint) from None
 
 
 def _client(
@@ -41,11 +41,11 @@ def _client(
         raise _failure(endpoint, without_quoted_value(failure.args[0].str()), "") from None
 
 
-def _failure(endpoint: ClusterEndpoint, why: str, way_out: str) -> Failure:
+def _failure(endpoint: ClusterEndpoint, why: str, hint: str) -> Failure:
     return Failure(
         error(
             f"no client for {endpoint.cluster} can be made: {why}",
-            way_out or f"look at client: of cluster {endpoint.cluster}",
+            hint or f"look at client: of cluster {endpoint.cluster}",
             code="client",
         )
     )

@@ -40,7 +40,7 @@ class Diagnostic:
 
     severity: Severity
     summary: str
-    way_out: str = ""
+    hint: str = ""
     address: str | None = None
     source: SourceLocation | None = None
     code: str = ""
@@ -48,7 +48,7 @@ class Diagnostic:
 
     def __str__(self) -> str:
         where = f"{self.source}: " if self.source else f"{self.address}: " if self.address else ""
-        tail = f" — {self.way_out}" if self.way_out else ""
+        tail = f" — {self.hint}" if self.hint else ""
         return f"{where}{self.summary}{tail}"
 
 

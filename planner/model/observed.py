@@ -287,7 +287,7 @@ class Unreachable:
 
     name: str
     why: str
-    way_out: str = ""
+    hint: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -106,7 +106,7 @@ async def _guarded(name: str, reading: Awaitable[Result]) -> Result | Unreachabl
         return await reading
     except Failure as failure:
         first = failure.diagnostics[0]
-        return Unreachable(name, first.summary, first.way_out)
+        return Unreachable(name, first.summary, first.hint)
 
 
 def named_topics(topology: Topology) -> dict[str, frozenset[str]]:

@@ -148,7 +148,7 @@ def diagnostic_tree(one: Diagnostic) -> dict[str, Any]:
         "severity": one.severity.value,
         "code": one.code,
         "summary": one.summary,
-        "way_out": one.way_out,
+        "way_out": one.hint,
         "address": one.address,
         "source": None if one.source is None else plain(one.source),
     }

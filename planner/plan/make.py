@@ -22,8 +22,8 @@ from planner.model.topology import Cluster, Topology
 from planner.plan.guards import check, destroyed_topics
 from planner.plan.ordering import make_steps
 from planner.plan.steps.registry import Own
+from runtime.contract.results.status import PartitionWaits
 from runtime.contract.spec.flow import RUNNING
-from runtime.contract.views.status_view import PartitionWaits
 
 
 def consequences(
@@ -52,8 +52,8 @@ def _unknown_notes(
         if what in reported:
             continue
         cluster = observed.clusters.get(what)
-        way_out = (
-            cluster.way_out
+        hint = (
+            cluster.hint
             if isinstance(cluster, Unreachable)
             else "give the principal of this plan the right to read it"
         )
@@ -61,7 +61,7 @@ def _unknown_notes(
         subject = f"{what} " if source is not None else ""
         yield warning(
             f"{subject}could not be read, so its part of the plan is unknown: {why}",
-            way_out or "correct that and plan again",
+            hint or "correct that and plan again",
             address=what,
             source=source,
             code="unknown",
@@ -191,8 +191,8 @@ def select(
 
 def _no_such(text: str, known: Iterable[Address]) -> Diagnostic:
     near = get_close_matches(text, [str(address) for address in known], n=1)
-    way_out = f"did you mean {near[0]}?" if near else "see the addresses in a plan without --target"
-    return error(f"--target {text} names nothing in this topology", way_out, code="target")
+    hint = f"did you mean {near[0]}?" if near else "see the addresses in a plan without --target"
+    return error(f"--target {text} names nothing in this topology", hint, code="target")
 
 
 def _with_needs(address: Address, needs: Mapping[Address, frozenset[Address]]) -> set[Address]:

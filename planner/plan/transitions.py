@@ -50,7 +50,7 @@ def transitions(changes: Sequence[Change], topology: Topology, observed: Observe
         if flow.state != "active" or not may_restart:
             yield error(
                 f"was {before}, and can't become {flow.state}",
-                _way_out(before, flow),
+                _hint(before, flow),
                 address=str(change.address),
                 source=flow.source,
                 code="transition",
@@ -114,7 +114,7 @@ def may_follow(state: FlowState) -> str:
     return f"from {state} a flow becomes {legal}"
 
 
-def _way_out(before: FlowState, flow: Flow) -> str:
+def _hint(before: FlowState, flow: Flow) -> str:
     """Returns the hint for a flow that ended. From a running state every transition is legal."""
     stay = f"write state: {before} (if this file is older than that change, update it)"
     back = (
@@ -237,6 +237,6 @@ def matches_nothing(pattern: str, topics: Sequence[str]) -> str:
     return f"it copies {listed(topics)}" if topics else "it copies no topic yet"
 
 
-def _refused(flow: Flow, what: str, way_out: str, code: str) -> Diagnostic:
+def _refused(flow: Flow, what: str, hint: str, code: str) -> Diagnostic:
     address = str(flow_address(flow.name))
-    return error(what, way_out, address=address, source=flow.source, code=code, exit=ExitCode.REFUSED)
+    return error(what, hint, address=address, source=flow.source, code=code, exit=ExitCode.REFUSED)

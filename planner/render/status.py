@@ -20,18 +20,18 @@ from planner.render.reports.loss import verdict_text
 from planner.render.table import Cell, Column, Row, table
 from runtime.contract.records.job_status import PartitionState
 from runtime.contract.records.job_status import PartitionState as S
-from runtime.contract.spec.transform import quarantine_topic
-from runtime.contract.views.status_view import (
+from runtime.contract.results.failover import FailoverVerdict, Verdict, verdicts
+from runtime.contract.results.status import (
     DOWN,
     STALLED,
     UNKNOWN,
-    FlowStatusView,
-    JobStatusView,
-    PartitionStatusView,
-    SlotStatusView,
-    StatusView,
+    FlowHealth,
+    JobHealth,
+    PartitionHealth,
+    ReplicationStatus,
+    SlotHealth,
 )
-from runtime.contract.views.verdict_view import FailoverVerdict, Verdict, verdicts
+from runtime.contract.spec.transform import quarantine_topic
 
 GOOD, BUSY, WAITS, BAD, QUIET = "green", "cyan", "yellow", "bold red", "dim"
 _STYLES = {
@@ -69,7 +69,7 @@ JOBS = (
 )
 
 
-def job_row(job: JobStatusView) -> Row:
+def job_row(job: JobHealth) -> Row:
     """Returns a job's row."""
     up = job.up and job.started_ms is not None and job.heartbeat_ms is not None
     return (
@@ -83,7 +83,7 @@ def job_row(job: JobStatusView) -> Row:
     )
 
 
-def _heartbeat(job: JobStatusView) -> str:
+def _heartbeat(job: JobHealth) -> str:
     if job.heartbeat_age_ms is not None:
         return f"{span(job.heartbeat_age_ms)} ago"
     return "–" if job.state == UNKNOWN else "never"
@@ -111,7 +111,7 @@ def flow_columns(trails: Mapping[str, FlowHistory] | None) -> tuple[Column, ...]
     return FLOWS if trails is None else (*FLOWS, *_TRAILS)
 
 
-def flow_row(flow: FlowStatusView, trails: Mapping[str, FlowHistory] | None) -> Row:
+def flow_row(flow: FlowHealth, trails: Mapping[str, FlowHistory] | None) -> Row:
     """Returns a flow's row."""
     late = flow.rpo_met is False
     row: list[Cell | str] = [
@@ -156,7 +156,7 @@ TOPICS = (
 )
 
 
-def topic_rows(status: StatusView) -> Iterator[Row]:
+def topic_rows(status: ReplicationStatus) -> Iterator[Row]:
     """Yields a row for each topic."""
     for flow in status.flows:
         for one in flow.topics:
@@ -190,7 +190,7 @@ PARTITIONS = (
 )
 
 
-def partition_rows(status: StatusView) -> Iterator[Row]:
+def partition_rows(status: ReplicationStatus) -> Iterator[Row]:
     """Yields a row for each partition."""
     for flow in status.flows:
         for one in flow.partitions:
@@ -238,7 +238,7 @@ class DetailLevel(IntEnum):
 FORMAT_VERSION = 1
 
 
-def document(status: StatusView, failovers: Sequence[FailoverVerdict]) -> dict[str, Any]:
+def document(status: ReplicationStatus, failovers: Sequence[FailoverVerdict]) -> dict[str, Any]:
     """Returns the status as `--json` prints it."""
     return {
         "format_version": FORMAT_VERSION,
@@ -248,7 +248,7 @@ def document(status: StatusView, failovers: Sequence[FailoverVerdict]) -> dict[s
 
 
 def screen(
-    status: StatusView,
+    status: ReplicationStatus,
     width: int | None = None,
     depth: DetailLevel = DetailLevel.FLOWS,
     trails: Mapping[str, FlowHistory] | None = None,
@@ -292,14 +292,14 @@ def verdict_style(verdict: Verdict) -> str:
     return _SAFETY.get(verdict, BAD)
 
 
-def _failovers(status: StatusView) -> Iterator[Text]:
+def _failovers(status: ReplicationStatus) -> Iterator[Text]:
     for failover in verdicts(status):
         text = verdict_text(failover, status.at_ms), verdict_style(failover.verdict)
         yield Text.assemble((f"Fail over {failover.cluster}: ", "bold"), text)
     yield Text()
 
 
-def _headline(status: StatusView) -> Text:
+def _headline(status: ReplicationStatus) -> Text:
     """Returns everything in one line: whether an operator has to act."""
     idle = Counter(one.state for one in status.jobs if not one.up)
     worries = len(_needing(status))
@@ -320,7 +320,7 @@ def _headline(status: StatusView) -> Text:
     )
 
 
-def _behind(status: StatusView) -> list[str]:
+def _behind(status: ReplicationStatus) -> list[str]:
     records = sum(one.lag_records or 0 for one in status.flows)
     partitions = [one for flow in status.flows for one in flow.partitions]
     old = any(one.source_end_seen_ms or one.lag_records is None for one in partitions)
@@ -343,7 +343,7 @@ def _behind(status: StatusView) -> list[str]:
 _MANY, _ALMOST = 100_000, 0.95  # records behind, and share of what the sources hold: the first copy runs
 
 
-def _remarks(status: StatusView) -> Iterator[Text]:
+def _remarks(status: ReplicationStatus) -> Iterator[Text]:
     """Yields what holds up jobs and flows, and what could not be done, each once."""
     said = {f"{side} {one.name} does not answer: {one.why}" for one in status.clusters for side in _SIDES}
     said |= {f"{one.topic}-{one.partition}: {one.why}" for _, one in _needing(status)}
@@ -377,7 +377,7 @@ def _remarks(status: StatusView) -> Iterator[Text]:
         yield Text.assemble((f"{who}: ", WAITS), why)
 
 
-def _standbys(job: JobStatusView) -> Iterator[str]:
+def _standbys(job: JobHealth) -> Iterator[str]:
     """Yields where a job with standbys runs, what each standby does, and how many are missing."""
     if not (job.standbys_declared or job.standbys):
         return
@@ -401,7 +401,7 @@ _STANDBY = {
 }
 
 
-def _quarantined(flow: FlowStatusView) -> Iterator[str]:
+def _quarantined(flow: FlowHealth) -> Iterator[str]:
     """Yields how many bad records of each topic lie in its quarantine topic."""
     for topic in flow.topics:
         count = sum(one.quarantined for one in topic.partitions)
@@ -410,7 +410,7 @@ def _quarantined(flow: FlowStatusView) -> Iterator[str]:
             yield f"{plural(count, 'bad record')} of {topic.topic} went to {where} at {flow.destination}"
 
 
-def _old_end(flow: FlowStatusView, now_ms: int) -> list[str]:
+def _old_end(flow: FlowHealth, now_ms: int) -> list[str]:
     """Returns how long ago the end of a source was seen that does not answer now."""
     seen = [one.source_end_seen_ms for one in flow.partitions if one.source_end_seen_ms is not None]
     if not seen:
@@ -419,14 +419,14 @@ def _old_end(flow: FlowStatusView, now_ms: int) -> list[str]:
     return [f"the lag counts to {flow.source}'s end as last seen, {when} ago; there may be more"]
 
 
-def _foreign(flow: FlowStatusView) -> list[str]:
+def _foreign(flow: FlowHealth) -> list[str]:
     topics = sorted({one.destination_topic or "" for one in flow.partitions if one.foreign_writes})
     return [f"others write to its mirror topics (foreign_writes): {', '.join(topics)}"] if topics else []
 
 
-def _blocked(flow: FlowStatusView) -> list[str]:
+def _blocked(flow: FlowHealth) -> list[str]:
     """Returns one partition for each transaction that blocks readers, with the command that ends it."""
-    first: dict[int, PartitionStatusView] = {}
+    first: dict[int, PartitionHealth] = {}
     for one in flow.partitions:
         if one.blocked_by is not None:
             first.setdefault(one.blocked_by.producer_id, one)
@@ -434,13 +434,13 @@ def _blocked(flow: FlowStatusView) -> list[str]:
     return [words for words in told if words not in flow.why][:MOST_WORRIES]
 
 
-def _slot(slot: SlotStatusView) -> str:
+def _slot(slot: SlotHealth) -> str:
     if slot.state == "running":
         return f"it runs again; its last attempt: {slot.why}"
     return f"{slot.state}: {slot.why}" if slot.why else slot.state
 
 
-def _worries(status: StatusView, width: int | None) -> Iterator[Text]:
+def _worries(status: ReplicationStatus, width: int | None) -> Iterator[Text]:
     """Yields the partitions that need a decision; many are counted."""
     found = _needing(status)
     if not found:
@@ -461,7 +461,7 @@ def _worries(status: StatusView, width: int | None) -> Iterator[Text]:
         yield Text(f"… and {len(found) - MOST_WORRIES:,} more: repl status --all", "dim")
 
 
-def _next(status: StatusView) -> Iterator[Text]:
+def _next(status: ReplicationStatus) -> Iterator[Text]:
     """Yields each next step once, on its own line: a narrow terminal cuts no command."""
     waits: dict[str, dict[str, None]] = {}
     for flow in status.flows:
@@ -486,7 +486,7 @@ _WORRIES = (
 )
 
 
-def _needing(status: StatusView) -> list[tuple[str, PartitionStatusView]]:
+def _needing(status: ReplicationStatus) -> list[tuple[str, PartitionHealth]]:
     """Returns the partitions that need a decision, without those whose job is down or unreadable.
 
     The state of the job is shown once instead.

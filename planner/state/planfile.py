@@ -256,16 +256,16 @@ def _each_key_once(pairs: list[tuple[str, object]]) -> None:
 
 def _content(path: Path) -> bytes:
     """Reads a regular file, up to the largest size of a plan."""
-    way_out = "name a file that repl plan --out wrote"
+    hint = "name a file that repl plan --out wrote"
     try:
         with _opened(path) as opened:
             if not stat.S_ISREG(os.fstat(opened.fileno()).st_mode):
-                raise _failure(f"{path} can't be read: it is not a regular file", way_out)
+                raise _failure(f"{path} can't be read: it is not a regular file", hint)
             content = opened.read(LARGEST + 1)
     except OSError as wrong:
-        raise _failure(f"{path} can't be read: {wrong.strerror}", way_out) from None
+        raise _failure(f"{path} can't be read: {wrong.strerror}", hint) from None
     if len(content) > LARGEST:
-        raise _failure(f"{path} can't be read: it is larger than {LARGEST >> 20} MiB", way_out)
+        raise _failure(f"{path} can't be read: it is larger than {LARGEST >> 20} MiB", hint)
     return content
 
 
@@ -292,5 +292,5 @@ def _too_deep(path: Path) -> Failure:
     return _failure(f"{path} can't be read as a plan: it is nested too deeply", AGAIN)
 
 
-def _failure(summary: str, way_out: str) -> Failure:
-    return Failure(error(summary, way_out, code="planfile"))
+def _failure(summary: str, hint: str) -> Failure:
+    return Failure(error(summary, hint, code="planfile"))

@@ -17,8 +17,8 @@ from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 
 from planner.model.diagnostic import Diagnostic, Failure, error
-from runtime.contract.views.status_view import FlowStatusView, JobStatusView, StatusView, TopicStatusView
-from runtime.contract.views.verdict_view import FailoverVerdict, verdicts
+from runtime.contract.results.failover import FailoverVerdict, verdicts
+from runtime.contract.results.status import FlowHealth, JobHealth, ReplicationStatus, TopicHealth
 
 BUCKET_MS = 10_000
 BUCKETS = 360
@@ -78,11 +78,11 @@ class Trail:
         self.latency_p50_ms = Series() if latency else None
         self.latency_p99_ms = Series() if latency else None
 
-    def put(self, at_ms: int, one: FlowStatusView | TopicStatusView) -> None:
+    def put(self, at_ms: int, one: FlowHealth | TopicHealth) -> None:
         self.lag_records.put(at_ms, one.lag_records)
         self.lag_ms.put(at_ms, one.lag_ms)
         self.records_per_s.put(at_ms, one.records_per_s)
-        if isinstance(one, FlowStatusView):
+        if isinstance(one, FlowHealth):
             for series, value in (
                 (self.bytes_per_s, one.bytes_per_s),
                 (self.latency_p50_ms, one.latency_p50_ms if one.latency_over_ms is not None else None),
@@ -100,7 +100,7 @@ class Hour:
         self._topics: dict[tuple[str, str], Trail] = {}
         self._tidied_ms = 0
 
-    def take(self, status: StatusView) -> None:
+    def take(self, status: ReplicationStatus) -> None:
         """Stores one reading."""
         for flow in status.flows:
             trail = self._flows.get(flow.name)
@@ -168,7 +168,7 @@ def _path(stretch: Sequence[tuple[int, float]], highest: float, number: int) -> 
     return f"M{points[0]}h2" if len(points) == 1 else "M" + "L".join(points)
 
 
-Readings = Callable[[], AsyncGenerator[StatusView, None]]
+Readings = Callable[[], AsyncGenerator[ReplicationStatus, None]]
 RETRY_S = 2.0
 _OLD_AFTER_MS = 15_000  # a cluster that does not answer delays a reading by seconds
 JOIN_S = 5.0
@@ -195,10 +195,10 @@ class Reading:
     """
 
     number: int
-    status: StatusView
+    status: ReplicationStatus
     verdicts: tuple[FailoverVerdict, ...]
-    known_flows: Mapping[str, LastKnown[FlowStatusView]] = field(default_factory=dict)
-    known_jobs: Mapping[tuple[str, str], LastKnown[JobStatusView]] = field(default_factory=dict)
+    known_flows: Mapping[str, LastKnown[FlowHealth]] = field(default_factory=dict)
+    known_jobs: Mapping[tuple[str, str], LastKnown[JobHealth]] = field(default_factory=dict)
     answered_ms: Mapping[str, int] = field(default_factory=dict)
 
 
@@ -305,7 +305,7 @@ class StatusFeed:
                 if self._stamp() != stamp:
                     return
 
-    def _took(self, status: StatusView) -> None:
+    def _took(self, status: ReplicationStatus) -> None:
         self.hour.take(status)
         self.reading = read_after(self.reading, status)
         self.trouble = None
@@ -322,7 +322,7 @@ class StatusFeed:
             self._viewers.call_soon_threadsafe(self.ring)
 
 
-def read_after(before: Reading | None, status: StatusView) -> Reading:
+def read_after(before: Reading | None, status: ReplicationStatus) -> Reading:
     """Returns the reading of a status, with what was last known before it."""
     answered = dict(before.answered_ms) if before is not None else {}
     answered |= {one.name: status.at_ms for one in status.clusters if one.answers}

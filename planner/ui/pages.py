@@ -24,15 +24,15 @@ from planner.render.reports.drill import rpo_text, rto_text
 from planner.render.reports.loss import verdict_text
 from planner.render.status import BAD, BUSY, GOOD, QUIET, WAITS, state_style, verdict_style
 from planner.ui.feed import HEIGHT, WIDTH, Chart, Hour, Reading
-from runtime.contract.views.status_view import (
+from runtime.contract.results.failover import Verdict
+from runtime.contract.results.status import (
     STATES,
-    FlowStatusView,
-    JobStatusView,
-    PartitionStatusView,
-    StatusView,
-    TopicStatusView,
+    FlowHealth,
+    JobHealth,
+    PartitionHealth,
+    ReplicationStatus,
+    TopicHealth,
 )
-from runtime.contract.views.verdict_view import Verdict
 
 Item = TypeVar("Item")
 ROWS = 100  # of one page of a list
@@ -75,10 +75,10 @@ class DrawnFlows:
     name: str
     source_cluster: str
     destination_cluster: str
-    flows: tuple[FlowStatusView, ...]
+    flows: tuple[FlowHealth, ...]
 
     @property
-    def worst(self) -> FlowStatusView:
+    def worst(self) -> FlowHealth:
         return min(self.flows, key=_flow_order)
 
     @property
@@ -100,19 +100,19 @@ class DrawnFlows:
         return sum(known) if len(known) == len(lags) else None
 
 
-def flows_worst_first(flows: Iterable[FlowStatusView]) -> list[FlowStatusView]:
+def flows_worst_first(flows: Iterable[FlowHealth]) -> list[FlowHealth]:
     return sorted(flows, key=_flow_order)
 
 
-def _flow_order(one: FlowStatusView) -> tuple[int, bool, int, str]:
+def _flow_order(one: FlowHealth) -> tuple[int, bool, int, str]:
     return (severity(one.state), one.rpo_met is not False, -(one.lag_ms or 0), one.name)
 
 
-def _topic_order(one: TopicStatusView) -> tuple[int, int, int, str]:
+def _topic_order(one: TopicHealth) -> tuple[int, int, int, str]:
     return (severity(one.state), -(one.lag_ms or 0), -(one.lag_records or 0), one.topic)
 
 
-def drawings(status: StatusView) -> list[tuple[str, Drawing[DrawnFlows]]]:
+def drawings(status: ReplicationStatus) -> list[tuple[str, Drawing[DrawnFlows]]]:
     """Returns the topology in two layouts. The page's style shows the one that fits."""
     names = [one.name for one in status.clusters]
     layouts: list[tuple[str, Measures, int]] = [
@@ -122,10 +122,10 @@ def drawings(status: StatusView) -> list[tuple[str, Drawing[DrawnFlows]]]:
     return [(css, draw(names, _arrows(status.flows, most), measures)) for css, measures, most in layouts]
 
 
-def _arrows(flows: Sequence[FlowStatusView], most: int) -> list[DrawnFlows]:
+def _arrows(flows: Sequence[FlowHealth], most: int) -> list[DrawnFlows]:
     if len(flows) <= most:
         return [DrawnFlows(one.name, one.source, one.destination, (one,)) for one in flows]
-    pairs: dict[tuple[str, str], list[FlowStatusView]] = {}
+    pairs: dict[tuple[str, str], list[FlowHealth]] = {}
     for one in flows:
         pairs.setdefault((one.source, one.destination), []).append(one)
     return [
@@ -155,7 +155,7 @@ def overview(reading: Reading, number: int, source: str, destination: str) -> di
     }
 
 
-def flow_named(status: StatusView, name: str) -> FlowStatusView:
+def flow_named(status: ReplicationStatus, name: str) -> FlowHealth:
     found = next((one for one in status.flows if one.name == name), None)
     if found is None:
         raise NotFound(f"There is no flow {name} in this topology.")
@@ -198,13 +198,13 @@ def topic_page(reading: Reading, hour: Hour, flow_name: str, topic: str, number:
     }
 
 
-def _partition_order(one: PartitionStatusView) -> tuple[int, int, int]:
+def _partition_order(one: PartitionHealth) -> tuple[int, int, int]:
     return (severity(one.state), -(one.lag_ms or 0), one.partition)
 
 
 def job_page(reading: Reading, name: str, destination: str) -> dict[str, Any]:
     """Returns a job. `destination` tells two jobs of the same name apart."""
-    found: list[JobStatusView] = [
+    found: list[JobHealth] = [
         one
         for one in reading.status.jobs
         if one.name == name and (not destination or one.destination == destination)
@@ -219,7 +219,7 @@ def job_page(reading: Reading, name: str, destination: str) -> dict[str, Any]:
     }
 
 
-def topics_found(status: StatusView, words: str) -> Rows[tuple[FlowStatusView, TopicStatusView]]:
+def topics_found(status: ReplicationStatus, words: str) -> Rows[tuple[FlowHealth, TopicHealth]]:
     """Returns topics with all the words in their name at either side; those that begin so first."""
     wanted = words.lower().split()
     if not wanted:

@@ -109,7 +109,7 @@ def import_clusters(request: ImportRequest, progress: ProgressHandler = silent) 
 
 def comment(diagnostic: Diagnostic) -> str:
     """Returns a diagnostic as a comment of the written topology."""
-    summary, hint = diagnostic.summary, diagnostic.way_out
+    summary, hint = diagnostic.summary, diagnostic.hint
     return f"{summary} — {hint}" if hint else summary
 
 
@@ -212,7 +212,7 @@ def connection(name: str, bootstrap: str, client_config: Path | None) -> Cluster
     reader = ShapeReader()
     reader.read(shape, node, "bootstrap")
     if reader.diagnostics:
-        raise Failure([error(problem.summary, problem.way_out) for problem in reader.diagnostics])
+        raise Failure([error(problem.summary, problem.hint) for problem in reader.diagnostics])
     if not _CLUSTER_NAME.fullmatch(name):
         raise Failure(error(f"{name!r} is no name for a cluster", "use letters, digits, _ and -"))
     return Cluster(name, ",".join(addresses), client=_client_settings(client_config))
@@ -311,6 +311,6 @@ def _reachable(observed: Observed) -> list[ObservedCluster]:
     silent = [cluster for cluster in observed.clusters.values() if isinstance(cluster, Unreachable)]
     if silent:
         raise Failure(
-            [error(f"{cluster.name} can't be read: {cluster.why}", cluster.way_out) for cluster in silent]
+            [error(f"{cluster.name} can't be read: {cluster.why}", cluster.hint) for cluster in silent]
         )
     return [cluster for cluster in observed.clusters.values() if isinstance(cluster, ObservedCluster)]

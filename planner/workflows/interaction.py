@@ -21,9 +21,9 @@ if TYPE_CHECKING:
     from planner.apply.executor import Interruption as Interruption
     from planner.state.lease import LeaseState
     from runtime.contract.records.job_status import PartitionStatus
-    from runtime.contract.views.groups_view import FlowLoss, GroupTopics
-    from runtime.contract.views.records_view import Salvage
-    from runtime.contract.views.status_view import PartitionWaits
+    from runtime.contract.results.groups import FlowLoss, GroupTopics
+    from runtime.contract.results.records import Salvage
+    from runtime.contract.results.status import PartitionWaits
 
 
 # Questions: each is asked before a change, and False changes nothing.

@@ -155,7 +155,7 @@ def _as_failure() -> Iterator[None]:
     try:
         yield
     except LabError as problem:
-        raise Failure(error(problem.what, problem.way_out, address=problem.where or None)) from problem
+        raise Failure(error(problem.what, problem.hint, address=problem.where or None)) from problem
 
 
 def specs(existing: Mapping[str, LabKafkaCluster], choices: LabChoices) -> list[LabClusterSpec]:

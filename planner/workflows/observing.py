@@ -56,10 +56,10 @@ from runtime.contract.client.settings import ClientSettingsError
 from runtime.contract.client.stores import is_store
 from runtime.contract.extras import Extra, is_missing, missing_extra
 from runtime.contract.records.job_status import PartitionState
+from runtime.contract.results.status import PartitionWaits, ReplicationStatus
 from runtime.contract.spec import jobspec
 from runtime.contract.spec.flow import RUNNING
 from runtime.contract.spec.jobspec import BadJobSpec, JobSpec
-from runtime.contract.views.status_view import PartitionWaits, StatusView
 
 if TYPE_CHECKING:
     from runtime.audit.status.facts import StatusRequest
@@ -96,7 +96,7 @@ def check_stores(topology: Topology) -> None:
             ClientSecrets(os.environ, (Path(folder),)).check_store(client)
         except ClientSettingsError as wrong:
             what = f'"{wrong.key}" of endpoint {name}: {wrong.why}'
-            problems.append(error(what, wrong.way_out, source=endpoint.source, code="secret"))
+            problems.append(error(what, wrong.hint, source=endpoint.source, code="secret"))
     if problems:
         raise Failure(problems)
 
@@ -377,7 +377,7 @@ async def _specs(endpoint: ClusterEndpoint, progress: ProgressHandler) -> dict[s
     except Failure as failure:
         unknown = f"it is not known whether a partition at {endpoint.cluster} waits for a decision"
         for one in failure.diagnostics:
-            progress(Noticed(warning(f"{unknown}: {one.summary}", one.way_out)))
+            progress(Noticed(warning(f"{unknown}: {one.summary}", one.hint)))
         return {}
 
 
@@ -429,7 +429,7 @@ async def _found(asked: "StatusRequest", within_s: float, wait_s: float) -> tupl
             await asyncio.sleep(_LOOK_S)
 
 
-def waits_of(status: StatusView) -> Iterator[PartitionWaits]:
+def waits_of(status: ReplicationStatus) -> Iterator[PartitionWaits]:
     """Yields the partitions that continue only when the topology or an operator says how."""
     for flow in status.flows:
         for one in flow.partitions:

@@ -42,11 +42,7 @@ from planner.workflows.requests import TryFlowRequest
 from planner.workflows.samples import sample_of
 from planner.workflows.topology import job_flow_of
 from runtime.contract.records.consumer_record import ConsumerRecord
-from runtime.contract.spec import naming
-from runtime.contract.spec.jobspec import ClusterSpec, JobSpec
-from runtime.contract.spec.route import Router
-from runtime.contract.spec.transform import TransformSpec
-from runtime.contract.views.transform_view import (
+from runtime.contract.results.transforms import (
     CheckRequest,
     TransformProblem,
     TrialReport,
@@ -54,6 +50,10 @@ from runtime.contract.views.transform_view import (
     decode_outcome,
     encode,
 )
+from runtime.contract.spec import naming
+from runtime.contract.spec.jobspec import ClusterSpec, JobSpec
+from runtime.contract.spec.route import Router
+from runtime.contract.spec.transform import TransformSpec
 
 
 def on_spark(
@@ -100,7 +100,7 @@ def on_spark(
         except LaunchError as failure:
             for line in failure.log:
                 progress(SparkOutput(f"  {line}"))
-            raise Failure(error(failure.what, failure.way_out)) from None
+            raise Failure(error(failure.what, failure.hint)) from None
         finally:
             progress(SparkEnded(command))
         return out.read_bytes()
@@ -157,7 +157,7 @@ def _deadline(transforms: Mapping[str, TransformSpec]) -> float:
     try:
         base = deadline_of(os.environ)
     except LaunchError as failure:
-        raise Failure(error(failure.what, failure.way_out)) from None
+        raise Failure(error(failure.what, failure.hint)) from None
     return base + _EXPRESSION_S * sum(len(one.expressions) for one in transforms.values())
 
 

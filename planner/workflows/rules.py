@@ -136,8 +136,8 @@ def _answers(rules: Sequence[Rule], tree: dict[str, Any] | None) -> Iterable[tup
 
 def _refuse_too_much(rules: Sequence[Rule]) -> None:
     if is_missing(Extra.POLICIES):
-        what, way_out = missing_extra(Extra.POLICIES, "a rule in CEL")
-        raise Failure(error(what, way_out, source=rules[0].source, code=CODE))
+        what, hint = missing_extra(Extra.POLICIES, "a rule in CEL")
+        raise Failure(error(what, hint, source=rules[0].source, code=CODE))
     if len(rules) > MOST_RULES:
         what = f"there are {len(rules)} rules, and at most {MOST_RULES} are judged"
         raise Failure(error(what, "join some with ||", source=rules[0].source, code=CODE))

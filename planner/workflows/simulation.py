@@ -21,8 +21,8 @@ from planner.workflows.observing import endpoints_of
 from planner.workflows.requests import SimulationRequest
 from runtime.audit.offsets.locate import TimedOffset, offsets_by_time
 from runtime.audit.status.reader import read_status
+from runtime.contract.results.status import FlowHealth, PartitionHealth
 from runtime.contract.spec.flow import RUNNING, AtOffsets, AtTimestamp, Latest
-from runtime.contract.views.status_view import FlowStatusView, PartitionStatusView
 
 ASSUMED_RATE = 50_000_000
 OUTAGE_MS = 6 * 3_600_000
@@ -53,7 +53,7 @@ def _unknown(flow: Flow, request: SimulationRequest, why: str) -> FlowForecast:
     )
 
 
-def _status(topology: Topology, timeout_ms: int) -> dict[str, FlowStatusView]:
+def _status(topology: Topology, timeout_ms: int) -> dict[str, FlowHealth]:
     view = run(read_status(status_request(topology), 0.0, timeout_ms / 1000))
     return {one.name: one for one in view.flows}
 
@@ -61,7 +61,7 @@ def _status(topology: Topology, timeout_ms: int) -> dict[str, FlowStatusView]:
 def _volumes(
     topology: Topology,
     flows: Mapping[str, Flow],
-    views: Mapping[str, FlowStatusView],
+    views: Mapping[str, FlowHealth],
     timeout_ms: int,
     unread: dict[str, str],
 ) -> dict[str, list[TopicVolume]]:
@@ -108,7 +108,7 @@ class _SourceReader:
         self._within_s = timeout_ms / 1000
         self._now_ms = int(time.time() * 1000)
 
-    def volumes(self, flow: Flow, view: FlowStatusView) -> Iterator[TopicVolume]:
+    def volumes(self, flow: Flow, view: FlowHealth) -> Iterator[TopicVolume]:
         """Yields the volume of each topic of a flow."""
         partitions = {(one.topic, one.partition): one for one in view.partitions}
         hour_ago = self._at_time(dict.fromkeys(partitions, self._now_ms - _HOUR_MS))
@@ -138,7 +138,7 @@ class _SourceReader:
             )
 
     def _starts(
-        self, flow: Flow, partitions: Mapping[tuple[str, int], PartitionStatusView]
+        self, flow: Flow, partitions: Mapping[tuple[str, int], PartitionHealth]
     ) -> dict[tuple[str, int], int]:
         """Returns the next offset that the flow copies of each partition, by the ledger or by `start`."""
         found = {place: one.position for place, one in partitions.items() if one.position is not None}
@@ -159,7 +159,7 @@ class _SourceReader:
                     found[place] = _start(one)
         return found
 
-    def _rate(self, one: PartitionStatusView, first: TimedOffset | None) -> float:
+    def _rate(self, one: PartitionHealth, first: TimedOffset | None) -> float:
         """Returns the records per second since `first`, the first record of the last hour."""
         if first is None:
             return 0.0
@@ -171,15 +171,15 @@ class _SourceReader:
         return answered(offsets_by_time(self._access, asked, self._within_s)) if asked else {}
 
 
-def _is_known(one: PartitionStatusView) -> bool:
+def _is_known(one: PartitionHealth) -> bool:
     return one.source_start is not None and one.source_end is not None
 
 
-def _start(one: PartitionStatusView) -> int:
+def _start(one: PartitionHealth) -> int:
     return one.source_start or 0
 
 
-def _end(one: PartitionStatusView) -> int:
+def _end(one: PartitionHealth) -> int:
     return one.source_end or 0
 
 

@@ -326,7 +326,7 @@ class _Explained:
 
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         if isinstance(error, ClientSettingsError):
-            what = f"{error.key}: {error.why}" + (f" ({error.way_out})" if error.way_out else "")
+            what = f"{error.key}: {error.why}" + (f" ({error.hint})" if error.hint else "")
             raise OSError(errno.EACCES, redacted(what), self._store.address) from None
         # obstore has built-in exceptions without a number for some errors.
         foreign = isinstance(error, BaseError | ValueError | NotImplementedError) or (

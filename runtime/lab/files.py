@@ -14,17 +14,17 @@ from pathlib import Path
 
 
 class LabError(Exception):
-    """The lab can't do what was requested; `way_out` is the hint for the user."""
+    """The lab can't do what was requested; `hint` is the hint for the user."""
 
-    def __init__(self, what: str, way_out: str = "", *, where: str = "") -> None:
+    def __init__(self, what: str, hint: str = "", *, where: str = "") -> None:
         super().__init__(what)
         self.what = what
-        self.way_out = way_out
+        self.hint = hint
         self.where = where
 
     def __str__(self) -> str:
         where = f"{self.where}: " if self.where else ""
-        tail = f" — {self.way_out}" if self.way_out else ""
+        tail = f" — {self.hint}" if self.hint else ""
         return f"{where}{self.what}{tail}"
 
 
@@ -90,7 +90,7 @@ def _holder(path: Path) -> str:
 
 
 @contextmanager
-def explained(folder: Path, way_out: str) -> Iterator[None]:
+def explained(folder: Path, hint: str) -> Iterator[None]:
     """Turns an error of the file system into a LabError of one sentence."""
     try:
         yield
@@ -99,4 +99,4 @@ def explained(folder: Path, way_out: str) -> Iterator[None]:
         if problem.errno == errno.ENOSPC:
             raise LabError(f"the disk is full: {place}", "free some space", where=str(folder)) from problem
         reason = problem.strerror or str(problem)
-        raise LabError(f"cannot be written to: {reason} ({place})", way_out, where=str(folder)) from problem
+        raise LabError(f"cannot be written to: {reason} ({place})", hint, where=str(folder)) from problem

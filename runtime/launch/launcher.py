@@ -54,12 +54,12 @@ class LaunchStatus:
 
 
 class LaunchError(Exception):
-    """A job was refused or did not start; `way_out` is the hint for the operator."""
+    """A job was refused or did not start; `hint` is the hint for the operator."""
 
-    def __init__(self, what: str, way_out: str = "", log: Sequence[str] = ()) -> None:
+    def __init__(self, what: str, hint: str = "", log: Sequence[str] = ()) -> None:
         super().__init__(what)
         self.what = what
-        self.way_out = way_out
+        self.hint = hint
         self.log = tuple(log)
 
 
@@ -112,12 +112,12 @@ def _check_allowed(spec: JobSpec, environ: Mapping[str, str]) -> None:
         try:
             secrets.check_all(cluster.bootstrap, cluster.client)
         except ClientSettingsError as wrong:
-            raise LaunchError(f"{name}: {wrong.key}: {wrong.why}", wrong.way_out) from None
+            raise LaunchError(f"{name}: {wrong.key}: {wrong.why}", wrong.hint) from None
     for name, client in sorted(spec.stores.items()):
         try:
             secrets.check_store(client)
         except ClientSettingsError as wrong:
-            raise LaunchError(f"{name}: {wrong.key}: {wrong.why}", wrong.way_out) from None
+            raise LaunchError(f"{name}: {wrong.key}: {wrong.why}", wrong.hint) from None
 
 
 def referenced_variables(spec: JobSpec) -> list[str]:

@@ -21,8 +21,8 @@ from pyspark.errors import PySparkException
 
 from runtime.audit.ledger import AuditFailure, as_audit_failure
 from runtime.audit.partition_logs import open_spec, settings_of
+from runtime.contract.results.records import ReplayedPartition
 from runtime.contract.spec.transform import TransformSpec
-from runtime.contract.views.records_view import ReplayedPartition
 from runtime.files.backup import Backup, TopicLineage, files_up_to, read_backup
 from runtime.files.manifest import EndpointUnavailable, ManifestProblem
 from runtime.ledger.positions import FlowNotEnded, leave_orphans

@@ -33,10 +33,10 @@ from runtime.contract.records.ledger import (
     uncopied_ranges,
 )
 from runtime.contract.records.provenance import ClusterPartition, ClusterTopic, FlowProducer
+from runtime.contract.results.records import ReplayedPartition
 from runtime.contract.spec.jobspec import FlowSpec
 from runtime.contract.spec.naming import is_other_topic
 from runtime.contract.spec.rename import Table
-from runtime.contract.views.records_view import ReplayedPartition
 from runtime.kafka.cluster import KafkaCluster
 from runtime.kafka.errors import BrokerError, ErrorCode, WireError
 from runtime.kafka.fetch import fetch_once

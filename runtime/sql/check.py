@@ -34,8 +34,7 @@ from pyspark.sql.types import (
 )
 
 from runtime.contract.records.consumer_record import ConsumerRecord
-from runtime.contract.spec.transform import FIELDS, VALUE, TransformSpec, fields_of
-from runtime.contract.views.transform_view import (
+from runtime.contract.results.transforms import (
     Decision,
     TransformProblem,
     TrialResult,
@@ -43,6 +42,7 @@ from runtime.contract.views.transform_view import (
     decode_request,
     encode_results,
 )
+from runtime.contract.spec.transform import FIELDS, VALUE, TransformSpec, fields_of
 from runtime.sql.formats.dispatch import change_problem
 from runtime.sql.formats.encoded import BadSchema
 from runtime.sql.functions import RefusedExpression

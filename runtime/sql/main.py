@@ -21,7 +21,7 @@ except ModuleNotFoundError:
 
 from pyspark import SparkConf, SparkContext  # noqa: E402
 
-from runtime.contract.views.transform_view import (  # noqa: E402
+from runtime.contract.results.transforms import (  # noqa: E402
     CheckRequest,
     SqlOutcome,
     TryRequest,

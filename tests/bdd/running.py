@@ -23,7 +23,7 @@ from planner.drill.operator import TopicOperator
 from planner.drill.replica import Replica
 from planner.drill.scenario_run import ScenarioRun
 from planner.workflows import ReplicationStatusRequest, status
-from runtime.contract.views.status_view import StatusView
+from runtime.contract.results.status import ReplicationStatus
 from runtime.lab.lab import Lab
 from tests.commands import repl
 from tests.labs import spec
@@ -85,7 +85,7 @@ class Town:
             text = text.replace(self.name(word), word)
         return text
 
-    def status(self) -> StatusView:
+    def status(self) -> ReplicationStatus:
         """What repl status reads; for a step whose subject is not that command."""
         return status(ReplicationStatusRequest(self.topology.file, over_ms=0))
 

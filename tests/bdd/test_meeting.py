@@ -9,7 +9,7 @@ import pytest
 from pytest_bdd import given, parsers, scenarios, then, when
 
 from planner.workflows import OffsetsRequest, offsets
-from runtime.contract.views.status_view import FlowStatusView
+from runtime.contract.results.status import FlowHealth
 from runtime.lab.lab import Lab
 from tests.bdd.console import read_on, read_rest
 from tests.bdd.running import SMALL, Town, eventually, fresh_names
@@ -105,7 +105,7 @@ def arrived(town: Town, word: str, *clusters: str) -> None:
     eventually(lambda: all(held(town, word, one) == wanted for one in clusters), about=f"all {word}")
 
 
-def flows(town: Town) -> dict[str, FlowStatusView]:
+def flows(town: Town) -> dict[str, FlowHealth]:
     return {one.name: one for one in town.status().flows}
 
 

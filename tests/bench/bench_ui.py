@@ -53,10 +53,10 @@ from runtime.contract.records.job_status import (
 )
 from runtime.contract.records.latency import TopicLatency
 from runtime.contract.records.ledger import Generation, PartitionKey
+from runtime.contract.results.status import ReplicationStatus
 from runtime.contract.spec.jobspec import Route
 from runtime.contract.spec.route import Router
 from runtime.contract.spec.selection import SelectionSpec
-from runtime.contract.views.status_view import StatusView
 from runtime.kafka.protocol.offsets import TopicPartition
 from tests.bench.results import keep
 
@@ -165,7 +165,7 @@ def served(partitions: int) -> None:
     """The server's process: it prints its port."""
     clusters = MadeUpClusters(partitions)
 
-    async def readings() -> AsyncGenerator[StatusView, None]:
+    async def readings() -> AsyncGenerator[ReplicationStatus, None]:
         before = clusters.look()
         while True:
             now = clusters.look()

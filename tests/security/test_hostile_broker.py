@@ -212,7 +212,7 @@ def planner_error(bootstrap: str, client: dict[str, str], timeout_s: float) -> s
     endpoint = ClusterEndpoint("dc1", bootstrap, client)
     found = observed({"dc1": endpoint}, options=ReadOptions(timeout_s)).clusters["dc1"]
     assert isinstance(found, Unreachable), found
-    return f"{found.why} {found.way_out}"
+    return f"{found.why} {found.hint}"
 
 
 def data_path_error(bootstrap: str, client: dict[str, str]) -> str:

@@ -71,7 +71,7 @@ def test_a_secret_is_an_error_at_its_place_that_does_not_show_it(key: str, tmp_p
     assert told.source is not None
     assert (told.source.line, told.source.column) == (9, 7 + len(key) + 2)
     assert f'"{key}" is a secret of Spark' in told.summary
-    assert "spark-defaults.conf" in told.way_out
+    assert "spark-defaults.conf" in told.hint
     assert CANARY not in str(told)
 
 
@@ -110,7 +110,7 @@ def test_no_spec_is_written_with_it(tmp_path: Path) -> None:
     with pytest.raises(LaunchError, match=r"spark\.authenticate\.secret"):
         manifest(spec_of(launcher="kubernetes", options={"image": "i"}, conf=spec.launch.conf))
 
-    assert CANARY not in f"{refused.value} {refused.value.way_out}"
+    assert CANARY not in f"{refused.value} {refused.value.hint}"
     assert list(folder.path.iterdir()) == []
 
 

@@ -15,8 +15,8 @@ from runtime.audit.verify.plan import VerificationFile, begin, grouped
 from runtime.audit.verify.results import report
 from runtime.audit.verify.task import verify_here
 from runtime.batch import Batch, PartitionLocation, records, walk
+from runtime.contract.results.records import VerificationReport
 from runtime.contract.spec.jobspec import JobSpec
-from runtime.contract.views.records_view import VerificationReport
 from tests.checker.reader import Log
 from tests.checker.shapes import digest
 

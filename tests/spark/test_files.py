@@ -19,9 +19,9 @@ from runtime.audit.ledger import ClusterAccess
 from runtime.audit.offsets.locate_file import LocateInFilesRequest, locate_in_files
 from runtime.contract.records.control import AcceptLoss
 from runtime.contract.records.job_status import JobStatus, PartitionState
+from runtime.contract.results.groups import LocateResult
 from runtime.contract.spec.files import CompactionSpec, FilesSpec
 from runtime.contract.spec.jobspec import FlowSpec, JobExit, JobSpec
-from runtime.contract.views.groups_view import LocateResult
 from runtime.files.backup import check_file, read_backup
 from runtime.files.compaction import read_index
 from runtime.files.manifest import ManifestFolder

@@ -323,7 +323,7 @@ def _log_excerpt(logged: Sequence[str]) -> str:
 
 
 def _launch_failure(failure: LaunchFailed) -> RequestResult:
-    text = failure.what + (f" — {failure.way_out}" if failure.way_out else "")
+    text = failure.what + (f" — {failure.hint}" if failure.hint else "")
     return failed(text + "".join(f"\n    {line}" for line in failure.log))
 
 

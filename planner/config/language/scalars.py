@@ -157,7 +157,7 @@ def check_name(shape: SettingsShape, name: str) -> None:
     if not name.startswith(shape.prefix):
         raise NotReadable(f'"{name}" does not begin with "{shape.prefix}"', "use the setting's whole name")
     if shape.client and (refused := refusal(name)) is not None:
-        raise NotReadable(f'"{name}" {refused.why}', refused.way_out)
+        raise NotReadable(f'"{name}" {refused.why}', refused.hint)
     if shape.store and name not in stores.KEYS:
         what = f'"{name}" is no setting of an object store'
         raise NotReadable(what, f"it takes {prose(stores.KEYS, 'and')}")

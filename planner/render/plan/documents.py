@@ -167,8 +167,8 @@ def _diagnostics(diagnostics: Iterable[Diagnostic]) -> list[str]:
     for one in sorted(diagnostics, key=lambda one: rank.index(one.severity)):
         where = one.source or one.address
         place = f"{code(str(where))}: " if where else ""
-        way_out = f" — {_text(one.way_out)}" if one.way_out else ""
-        blocks.append(f"- {mark[one.severity]} {place}{_text(one.summary)}{way_out}\n")
+        hint = f" — {_text(one.hint)}" if one.hint else ""
+        blocks.append(f"- {mark[one.severity]} {place}{_text(one.summary)}{hint}\n")
     return [*blocks, "\n"] if blocks else []
 
 

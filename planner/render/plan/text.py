@@ -123,8 +123,8 @@ def _diagnostic(one: Diagnostic) -> Iterator[Line]:
     style = YELLOW if one.severity is Severity.WARNING else CYAN
     where = f"{one.source}: " if one.source else f"{one.address}: " if one.address else ""
     yield f"{one.severity.value.capitalize()}: {where}{one.summary}", style
-    if one.way_out:
-        yield f"  {one.way_out}", ""
+    if one.hint:
+        yield f"  {one.hint}", ""
     yield "", ""
 
 

@@ -15,7 +15,7 @@ from planner.model.change import Action, Change
 from planner.model.plan import Plan
 from planner.model.step import ApplySummary, Result, StepOutcome
 from planner.plan.make import by_step
-from runtime.contract.views.status_view import PartitionWaits
+from runtime.contract.results.status import PartitionWaits
 
 EVENT_VERSION = 1
 

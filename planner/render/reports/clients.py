@@ -10,7 +10,7 @@ from rich.text import Text
 
 from planner.render.readable import UNKNOWN, count, per_second, plural, span
 from planner.render.table import Cell, Column, Row, table
-from runtime.contract.views.records_view import ClusterClients, ConsumerGroup, TopicClients, TopicProducer
+from runtime.contract.results.records import ClusterClients, ConsumerGroup, TopicClients, TopicProducer
 
 MOST_PRODUCERS = 10  # of one topic; all of them with --json
 LIMITS = (

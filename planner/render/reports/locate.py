@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import assert_never
 
-from runtime.contract.views.groups_view import LocatedRecord, LocateResult
+from runtime.contract.results.groups import LocatedRecord, LocateResult
 
 
 def sentence(located: LocatedRecord) -> str:

@@ -9,8 +9,8 @@ from rich.text import Text
 from planner.graph.messages import few
 from planner.render.readable import count, moment, plural, span
 from planner.render.table import Cell, Column, table
-from runtime.contract.views.groups_view import FlowLoss, GroupLoss, GroupTopics
-from runtime.contract.views.verdict_view import FailoverVerdict, Verdict
+from runtime.contract.results.failover import FailoverVerdict, Verdict
+from runtime.contract.results.groups import FlowLoss, GroupLoss, GroupTopics
 
 
 def flow_lines(losses: Sequence[FlowLoss], now_ms: int) -> Iterator[Text]:

@@ -8,7 +8,7 @@ from rich.text import Text
 
 from planner.render.readable import iso_time
 from planner.render.table import Cell, Column, table
-from runtime.contract.views.groups_view import BY_TIME, GroupOffsetsView, GroupOffsetView
+from runtime.contract.results.groups import BY_TIME, GroupOffset, GroupOffsets
 
 _STYLES = {
     "translated": "green",
@@ -31,7 +31,7 @@ _COLUMNS = (
 NO_MEMBERS = ("", "Empty", "Dead")
 
 
-def screen(seen: GroupOffsetsView, width: int | None) -> Iterator[Text]:
+def screen(seen: GroupOffsets, width: int | None) -> Iterator[Text]:
     """Yields the lines of the screen. Without a `width` it is as wide as needed."""
     yield Text(
         f"{seen.group} over {seen.flow}: {seen.source_cluster} → {seen.destination_cluster}", style="bold"
@@ -47,7 +47,7 @@ def screen(seen: GroupOffsetsView, width: int | None) -> Iterator[Text]:
     yield from table(_COLUMNS, [_row(partition) for partition in seen.partitions], width)
 
 
-def _there(seen: GroupOffsetsView) -> str:
+def _there(seen: GroupOffsets) -> str:
     if seen.source_answers:
         return _group(seen.state_there)
     return f"does not answer ({seen.source_why}); its offsets are from the checkpoints"
@@ -59,7 +59,7 @@ def _group(state: str) -> str:
     return "no member is connected" if state in NO_MEMBERS else f"members are connected ({state})"
 
 
-def _row(partition: GroupOffsetView) -> list[Cell | str]:
+def _row(partition: GroupOffset) -> list[Cell | str]:
     why = [partition.why] if partition.why else []
     if partition.clamped:
         why.append("clamped to what the destination still holds")

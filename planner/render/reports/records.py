@@ -17,7 +17,7 @@ from planner.render.readable import UNKNOWN, count, plural
 from planner.render.table import Cell, Column, Row, table
 from runtime.contract.records.consumer_record import ConsumerRecord
 from runtime.contract.records.provenance import HEADER
-from runtime.contract.views.records_view import (
+from runtime.contract.results.records import (
     ClusterContent,
     MirrorProgress,
     ProvenanceHop,

@@ -16,7 +16,7 @@ from rich.text import Text
 
 from planner.render.readable import iso_time, plural
 from planner.render.table import Cell, Column, Row, table
-from runtime.contract.views.records_view import (
+from runtime.contract.results.records import (
     ReplayedPartition,
     Salvage,
     SalvagedPartition,

@@ -9,7 +9,7 @@ from rich.text import Text
 
 from planner.render.readable import plural
 from planner.render.reports.records import DIM, SHORT, bytes_json, header_lines, place_and_time, shown
-from runtime.contract.views.transform_view import Decision, TrialReport, TrialResult
+from runtime.contract.results.transforms import Decision, TrialReport, TrialResult
 
 _STYLES: dict[Decision, str] = {
     "travels": "green",

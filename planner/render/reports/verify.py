@@ -11,7 +11,7 @@ from rich.text import Text
 
 from planner.render.readable import plural
 from planner.render.table import Cell, Column, Row, table
-from runtime.contract.views.records_view import Difference, VerificationReport, VerifiedPartition
+from runtime.contract.results.records import Difference, VerificationReport, VerifiedPartition
 
 SHOWN = 10  # differences of a partition
 _COLUMNS = (

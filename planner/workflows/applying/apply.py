@@ -46,8 +46,8 @@ from planner.workflows.plans import apply_plan, destroy_plan, see, with_waiting
 from planner.workflows.requests import ApplyRequest, ChangeRequest
 from planner.workflows.rules import verdicts_on
 from planner.workflows.topology import checked, folder_of, launcher_home
+from runtime.contract.results.status import PartitionWaits
 from runtime.contract.spec.jobspec import JobSpec, LaunchSpec
-from runtime.contract.views.status_view import PartitionWaits
 from runtime.launch.launcher import Launcher, LaunchError, LaunchState
 
 LAST_LINES = 15  # of the log of a job that does not start
@@ -101,8 +101,8 @@ def _refuse_another(saved: SavedPlan, expect: str) -> None:
     wanted = expect.strip().lower()
     if not _DIGEST.fullmatch(wanted):
         what = f"--expect {expect!r} is no digest of a plan"
-        way_out = f"write {PREFIX} and 64 hex digits, as repl plan printed them"
-        raise Failure(error(what, way_out, code="expect"))
+        hint = f"write {PREFIX} and 64 hex digits, as repl plan printed them"
+        raise Failure(error(what, hint, code="expect"))
     if wanted != saved.digest:
         raise Failure(
             error(
@@ -201,10 +201,8 @@ def _apply_saved(request: ApplyRequest, interaction: Interaction) -> ApplyResult
 
 def to_run_again(failure: Failure) -> Failure:
     """Returns the failure of a command that made its plan itself. Where that is stale, it can run again."""
-    way_out = "run it again: the plan is made anew"
-    told = (
-        replace(one, way_out=way_out) if one.exit is ExitCode.STALE else one for one in failure.diagnostics
-    )
+    hint = "run it again: the plan is made anew"
+    told = (replace(one, hint=hint) if one.exit is ExitCode.STALE else one for one in failure.diagnostics)
     return Failure(told, failure.exit_code)
 
 
@@ -348,4 +346,4 @@ def _as_launch_failed() -> Iterator[None]:
     try:
         yield
     except LaunchError as failure:
-        raise LaunchFailed(failure.what, failure.way_out, failure.log) from failure
+        raise LaunchFailed(failure.what, failure.hint, failure.log) from failure

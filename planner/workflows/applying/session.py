@@ -67,8 +67,8 @@ from planner.workflows.interaction import (
     traceback_reporter,
     without_signals,
 )
+from runtime.contract.results.status import PartitionWaits
 from runtime.contract.spec import naming
-from runtime.contract.views.status_view import PartitionWaits
 
 
 def lease_of(
@@ -193,7 +193,7 @@ def refuse_silent(found: Mapping[str, str | ObservedCluster | Unreachable]) -> N
         raise Failure(
             error(
                 f"{one.name} does not answer, and the plan changes it: {one.why}",
-                one.way_out or f"bring {one.name} back, then run this again",
+                one.hint or f"bring {one.name} back, then run this again",
             )
             for one in silent
         )

@@ -47,14 +47,14 @@ from runtime.audit.salvage import salvage as read_salvage
 from runtime.audit.verify.pieces import VerifyRequest, decode_outcome, encode_request
 from runtime.audit.verify.plan import VerificationFile
 from runtime.audit.verify.small import needs_spark, verify_small
-from runtime.contract.spec.flow import ENDED
-from runtime.contract.spec.jobspec import JobSpec
-from runtime.contract.views.records_view import (
+from runtime.contract.results.records import (
     ReplayedPartition,
     Salvage,
     SalvagedRecord,
     VerificationReport,
 )
+from runtime.contract.spec.flow import ENDED
+from runtime.contract.spec.jobspec import JobSpec
 from runtime.replay.request import ReplayOutcome, ReplayRequest
 
 _TASKS = 2  # on a cluster, for a job that has a slot for each core
@@ -99,7 +99,7 @@ def verify(request: VerifyFlowRequest, progress: ProgressHandler = silent) -> Ve
         answer = on_spark(main, encode_request(compared), "verify: ", progress, arguments, where)
     outcome = decode_outcome(answer)
     if outcome.verified is None:
-        raise Failure(error(f"{outcome.cluster}: {outcome.why}", outcome.way_out))
+        raise Failure(error(f"{outcome.cluster}: {outcome.why}", outcome.hint))
     return outcome.verified
 
 
@@ -245,7 +245,7 @@ def _replay_request(to: str | None, asked: SalvageRequest, seen: Salvage) -> Rep
     topics = sorted(named.union(quarantines_of(wanted, transform)))
     known = answered(targets(asked.destination, seen.destination, topics))
     misfits = unfit(wanted, to, known, transform)
-    problems = [error(f"{seen.destination}: {what}", way_out) for what, way_out in misfits.items()]
+    problems = [error(f"{seen.destination}: {what}", hint) for what, hint in misfits.items()]
     if problems:
         raise Failure(problems)
     return ReplayRequest(
@@ -310,8 +310,8 @@ def _job_spec(topology: Topology, flow: Flow, timeout_ms: int, progress: Progres
     seen = see(topology, timeout_ms, progress=progress)
     for name in (flow.source_cluster, flow.destination_cluster):
         match seen.observed.clusters[name]:
-            case Unreachable(why=why, way_out=way_out):
-                raise Failure(error(f"{name} can't be read, and both sides are needed: {why}", way_out))
+            case Unreachable(why=why, hint=hint):
+                raise Failure(error(f"{name} can't be read, and both sides are needed: {why}", hint))
     for job in seen.desired.jobs:
         if job.spec is not None and flow.name in job.flows:
             return job.spec

@@ -44,7 +44,7 @@ def histories(
     if not read and problems:
         raise Failure(problems)
     for problem in problems:
-        progress(Noticed(warning(problem.summary, problem.way_out)))
+        progress(Noticed(warning(problem.summary, problem.hint)))
     return merge(read)
 
 
@@ -56,7 +56,7 @@ async def _histories(
     problems: list[Diagnostic] = []
     for name, found in (await identities(clusters, endpoints)).items():
         if isinstance(found, Unreachable):
-            problems.append(error(f"{name} can't be read: {found.why}", found.way_out))
+            problems.append(error(f"{name} can't be read: {found.why}", found.hint))
             continue
         try:
             async with ClusterClient(endpoints[name]) as client:

@@ -46,8 +46,8 @@ from runtime.audit.read.records import (
     read_cluster,
     read_records,
 )
-from runtime.contract.views.groups_view import GroupLoss, GroupOffsetsView, LocatedRecord
-from runtime.contract.views.records_view import ClusterClients, ClusterContent, TopicRecords
+from runtime.contract.results.groups import GroupLoss, GroupOffsets, LocatedRecord
+from runtime.contract.results.records import ClusterClients, ClusterContent, TopicRecords
 from runtime.launch.launcher import LaunchError
 
 __all__ = [
@@ -87,7 +87,7 @@ def clients(request: ClusterRequest, over_ms: int = 0) -> ClusterClients:
     return answered(read_clients(_reading(request), request.topic, over_ms / 1000, request.timeout_ms / 1000))
 
 
-def offsets(request: OffsetsRequest) -> GroupOffsetsView:
+def offsets(request: OffsetsRequest) -> GroupOffsets:
     """Reads a group's offsets at the source, translated by the ledger to the destination."""
     topology = load(request.path, request.var_files)
     flow = flow_of(topology, request.flow)
@@ -237,7 +237,7 @@ def group_names(request: TopologyRequest) -> GroupNames:
         try:
             states[name] = answered(read_groups(access, request.timeout_ms / 1000))
         except Failure as failure:
-            missing += [warning(one.summary, one.way_out) for one in failure.diagnostics]
+            missing += [warning(one.summary, one.hint) for one in failure.diagnostics]
     return GroupNames(states, tuple(missing))
 
 
@@ -252,5 +252,5 @@ def job_log(request: JobLogRequest) -> JobLog:
         handle = launcher.find(request.job).handle
         lines = launcher.tail(request.job, request.lines)
     except LaunchError as wrong:
-        raise Failure(error(wrong.what, wrong.way_out)) from None
+        raise Failure(error(wrong.what, wrong.hint)) from None
     return JobLog(tuple(lines), handle.where if handle else "", handle.log if handle else "")

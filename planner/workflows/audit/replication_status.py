@@ -15,8 +15,8 @@ from planner.workflows.topology import checked
 from runtime.audit.status.facts import FlowStatusRequest, StatusRequest
 from runtime.audit.status.join import join
 from runtime.audit.status.reader import StatusReader, read_status
+from runtime.contract.results.status import ReplicationStatus
 from runtime.contract.spec.route import Router
-from runtime.contract.views.status_view import StatusView
 
 
 def status_request(topology: Topology, given_up: str | None = None) -> StatusRequest:
@@ -61,7 +61,7 @@ def _flow_request(flow: Flow, topology: Topology) -> FlowStatusRequest:
 _LATER_WITHIN_S = 3.0  # a cluster that is down must not delay what the others show
 
 
-def status(request: ReplicationStatusRequest) -> StatusView:
+def status(request: ReplicationStatusRequest) -> ReplicationStatus:
     """Reads the status once. It is right also when a job is dead or a datacenter is down."""
     topology = load(request.path, request.var_files)
     over_s, within_s = request.over_ms / 1000, request.timeout_ms / 1000
@@ -71,7 +71,7 @@ def status(request: ReplicationStatusRequest) -> StatusView:
 
 async def watch_status(
     request: TopologyRequest, every_ms: int, *, every_offset: bool = True
-) -> AsyncGenerator[StatusView, None]:
+) -> AsyncGenerator[ReplicationStatus, None]:
     """Yields the status again and again, each with the rates since the one before."""
     asked = status_request(load(request.path, request.var_files))
     within_s = request.timeout_ms / 1000

@@ -53,8 +53,8 @@ class RequestedBackup:
             raise self._unreadable(why, "give this user the right to read the folder") from None
         self._check(topics, until_ms)
 
-    def _unreadable(self, why: str, way_out: str) -> Failure:
-        return Failure(error(why, _REACH if self.endpoint.in_store else way_out))
+    def _unreadable(self, why: str, hint: str) -> Failure:
+        return Failure(error(why, _REACH if self.endpoint.in_store else hint))
 
     def _backup(self, flow: str | None) -> Backup:
         folder = plain_folder(self.endpoint.folder)
@@ -103,11 +103,9 @@ class RequestedBackup:
                 ),
                 default=-1,
             )
-            way_out = (
-                f"its first record is of {time_text(first)}" if first >= 0 else "it holds no records yet"
-            )
+            hint = f"its first record is of {time_text(first)}" if first >= 0 else "it holds no records yet"
             what = f"the backup {self.endpoint.name} holds no record up to {time_text(until_ms)}"
-            raise Failure(error(what, way_out))
+            raise Failure(error(what, hint))
 
 
 def time_text(at_ms: int) -> str:
@@ -118,5 +116,5 @@ def time_text(at_ms: int) -> str:
     return f"{text}.{at_ms % 1000:03d}Z" if at_ms % 1000 else f"{text}Z"
 
 
-def refused(what: str, way_out: str) -> Failure:
-    return Failure(error(what, way_out, code="restore", exit=ExitCode.REFUSED))
+def refused(what: str, hint: str) -> Failure:
+    return Failure(error(what, hint, code="restore", exit=ExitCode.REFUSED))

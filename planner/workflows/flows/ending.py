@@ -18,12 +18,12 @@ from runtime.contract.records.job_status import PartitionState
 
 if TYPE_CHECKING:
     from runtime.audit.offsets.offsets import RehearsalRequest
-    from runtime.contract.views.groups_view import GroupLoss, GroupTopics, UnreadReplay
-    from runtime.contract.views.status_view import (
-        FlowStatusView,
-        PartitionStatusView,
-        StatusView,
-        TopicStatusView,
+    from runtime.contract.results.groups import GroupLoss, GroupTopics, UnreadReplay
+    from runtime.contract.results.status import (
+        FlowHealth,
+        PartitionHealth,
+        ReplicationStatus,
+        TopicHealth,
     )
 
 
@@ -31,7 +31,7 @@ SILENT_MS = 10_000  # after this silence a cluster is unreachable
 _EVERY_S = 1.0
 _LAG_UNKNOWN = (PartitionState.RECREATED, PartitionState.DIVERGED)  # they belong to another log
 
-Chosen = Callable[["FlowStatusView"], "Sequence[TopicStatusView]"]
+Chosen = Callable[["FlowHealth"], "Sequence[TopicHealth]"]
 TimedOutFailure = Callable[[str, float, str], Failure]  # the flow, the seconds waited, what is left
 
 
@@ -103,7 +103,7 @@ async def _until_copied(
     chosen: Chosen | None,
     gives_up: _GivesUp,
     progress: ProgressHandler,
-    left: Callable[["Sequence[TopicStatusView]"], str] | None = None,
+    left: Callable[["Sequence[TopicHealth]"], str] | None = None,
 ) -> None:
     from planner.workflows.audit.replication_status import status_request
     from runtime.audit.status.join import join
@@ -150,11 +150,11 @@ class SourceSilence:
         return not answers and (self._answered_at is None or now_s - self._answered_at > SILENT_MS / 1000)
 
 
-def _up(status: "StatusView", flow: "FlowStatusView") -> bool:
+def _up(status: "ReplicationStatus", flow: "FlowHealth") -> bool:
     return any(job.up for job in status.jobs if job.name == flow.job and job.destination == flow.destination)
 
 
-def left_to_copy(topics: "Sequence[TopicStatusView]") -> str:
+def left_to_copy(topics: "Sequence[TopicHealth]") -> str:
     """Says what is not copied yet, the largest lag first. Partitions that wait for a decision come first."""
     return _unknown(topics) or _lags({one.topic: one.lag_records or 0 for one in topics})
 
@@ -168,13 +168,13 @@ class CopyGoal:
     def __init__(self) -> None:
         self._ends: dict[tuple[str, int], int] = {}
 
-    def left(self, topics: "Sequence[TopicStatusView]") -> str:
+    def left(self, topics: "Sequence[TopicHealth]") -> str:
         """Says which records below the goal are left to copy."""
         if unknown := _unknown(topics):
             return unknown
         return _lags({one.topic: sum(map(self._left_of, one.partitions)) for one in topics})
 
-    def _left_of(self, partition: "PartitionStatusView") -> int:
+    def _left_of(self, partition: "PartitionHealth") -> int:
         lag = partition.lag_records or 0
         if partition.source_end is None or partition.position is None:
             return lag
@@ -182,7 +182,7 @@ class CopyGoal:
         return min(lag, max(end - partition.position, 0))
 
 
-def _unknown(topics: "Sequence[TopicStatusView]") -> str:
+def _unknown(topics: "Sequence[TopicHealth]") -> str:
     """Says which partitions wait for a decision, or have a lag that is not known; "" where there is none."""
     stopped = [part for one in topics for part in one.partitions if part.state in _LAG_UNKNOWN]
     if stopped:
@@ -222,7 +222,7 @@ def report_subscriptions(
         groups = tuple(answered(_topics(topology, flows, timeout_ms / 1000)))
     except Failure as failure:
         for one in failure.diagnostics:
-            progress(Noticed(warning(one.summary, one.way_out)))
+            progress(Noticed(warning(one.summary, one.hint)))
         return ()
     progress(SubscriptionsRead(groups))
     return groups
@@ -245,7 +245,7 @@ def warn_of_unread_replays(
             unread = answered(_unread_replays(request, flow.reverse_of))
         except Failure as failure:
             for one in failure.diagnostics:
-                progress(Noticed(warning(one.summary, one.way_out)))
+                progress(Noticed(warning(one.summary, one.hint)))
             continue
         source, destination = flow.source_cluster, flow.destination_cluster
         for left in unread:

@@ -46,8 +46,8 @@ from planner.workflows.topology import checked, cluster_of
 from runtime.contract.spec.flow import RUNNING, FlowState
 
 if TYPE_CHECKING:
-    from runtime.contract.views.groups_view import FlowLoss, GroupLoss, GroupTopics
-    from runtime.contract.views.status_view import StatusView, TopicStatusView
+    from runtime.contract.results.groups import FlowLoss, GroupLoss, GroupTopics
+    from runtime.contract.results.status import ReplicationStatus, TopicHealth
 
 
 # How long the status is measured before a failover: a job that died with its cluster misses some heartbeats
@@ -96,7 +96,7 @@ def failover(request: FailoverRequest, interaction: Interaction = UNATTENDED) ->
 
 def rehearse_failover(request: FailoverRequest, progress: ProgressHandler = silent) -> FailoverRehearsal:
     """Returns what a failover would cost. It changes nothing."""
-    from runtime.contract.views.groups_view import GroupTopics
+    from runtime.contract.results.groups import GroupTopics
 
     topology = checked(request.path, request.var_files).topology
     flows = leaving(topology, request.cluster)
@@ -135,9 +135,9 @@ def _none(cluster: str, *, promoted: bool) -> Failure:
 
 def _cost(
     topology: Topology, flows: list[Flow], timeout_ms: int, progress: ProgressHandler
-) -> "tuple[StatusView, tuple[FlowLoss, ...]]":
+) -> "tuple[ReplicationStatus, tuple[FlowLoss, ...]]":
     """Before the failover, records that are still on their way count as lost."""
-    from runtime.contract.views.groups_view import loss_of
+    from runtime.contract.results.groups import loss_of
 
     cluster, names = flows[0].source_cluster, _not_yet(flows)
     status = _status(topology, cluster, timeout_ms, MEASURED_S)
@@ -149,12 +149,12 @@ def _cost(
 def _lost(
     topology: Topology,
     flows: list[Flow],
-    before: "StatusView",
+    before: "ReplicationStatus",
     timeout_ms: int,
     progress: ProgressHandler,
 ) -> "tuple[FlowLoss, ...]":
     """After the failover: what had not arrived when the last transaction ended."""
-    from runtime.contract.views.groups_view import loss_of, with_ends_of
+    from runtime.contract.results.groups import loss_of, with_ends_of
 
     after = _status(topology, flows[0].source_cluster, timeout_ms, 0)
     names, older = _not_yet(flows), {flow.name: flow for flow in before.flows}
@@ -172,7 +172,7 @@ def _not_yet(flows: list[Flow]) -> set[str]:
     return {flow.name for flow in flows if flow.state != "failed_over"}
 
 
-def _status(topology: Topology, given_up: str, timeout_ms: int, over_s: float) -> "StatusView":
+def _status(topology: Topology, given_up: str, timeout_ms: int, over_s: float) -> "ReplicationStatus":
     from planner.workflows.audit.replication_status import status_request
     from runtime.audit.status.reader import read_status
 
@@ -404,11 +404,11 @@ def _report_unsent(
         progress(UnsentRecordsFound(found[0].flow.source_cluster, tuple(unsent)))
 
 
-def _unsent(topics: "Sequence[TopicStatusView]") -> dict[str, int]:
+def _unsent(topics: "Sequence[TopicHealth]") -> dict[str, int]:
     return {topic.topic: records for topic in topics if (records := _unsent_of(topic))}
 
 
-def _unsent_of(topic: "TopicStatusView") -> int:
+def _unsent_of(topic: "TopicHealth") -> int:
     """Counts also what topics hold that were promoted on their own, whose lag is not counted any more."""
     beyond = (
         max(one.source_end - one.position, 0)

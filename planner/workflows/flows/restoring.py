@@ -72,7 +72,7 @@ def _observe(
     found = observed.clusters[cluster.name]
     if isinstance(found, Unreachable):
         raise Failure(
-            error(f"{cluster.name} can't be read: {found.why}", found.way_out or f"bring {cluster.name} back")
+            error(f"{cluster.name} can't be read: {found.why}", found.hint or f"bring {cluster.name} back")
         )
     return observed, found
 
@@ -144,13 +144,13 @@ class _Planned:
                     into, f"{name} can't be restored as {into}: {why}", "choose another --prefix or --rename"
                 )
 
-    def _refuse(self, topic: str, what: str, way_out: str) -> None:
+    def _refuse(self, topic: str, what: str, hint: str) -> None:
         address = str(topic_address(self._cluster.name, topic))
-        self._found.append(error(what, way_out, address=address, code="restore", exit=ExitCode.REFUSED))
+        self._found.append(error(what, hint, address=address, code="restore", exit=ExitCode.REFUSED))
 
-    def _warn(self, topic: str, what: str, way_out: str) -> None:
+    def _warn(self, topic: str, what: str, hint: str) -> None:
         address = str(topic_address(self._cluster.name, topic))
-        self._found.append(warning(what, way_out, address=address, code="restore"))
+        self._found.append(warning(what, hint, address=address, code="restore"))
 
     def _topic(self, name: str, existing: Mapping[str, TargetTopic]) -> RestoredTopic:
         into, lineage, cuts = self._names[name], self._read.topics[name], self._read.cuts[name]

@@ -40,13 +40,13 @@ from planner.workflows.plans import apply_plan, see
 from planner.workflows.requests import ChangeRequest, FlowRequest, PromoteRequest, ResumeRequest
 from planner.workflows.topology import checked, flow_of, job_flow_of
 from runtime.contract.records.job_status import PartitionState, PartitionStatus
+from runtime.contract.results.status import next_step
 from runtime.contract.spec.flow import RUNNING, FlowState
 from runtime.contract.spec.selection import NamePatterns
-from runtime.contract.views.status_view import next_step
 
 if TYPE_CHECKING:
-    from runtime.contract.views.groups_view import GroupTopics
-    from runtime.contract.views.status_view import FlowStatusView, TopicStatusView
+    from runtime.contract.results.groups import GroupTopics
+    from runtime.contract.results.status import FlowHealth, TopicHealth
 
 
 def apply_with_states(
@@ -196,7 +196,7 @@ def report_loss(stopped: StoppedPartitions, flow: Flow, interaction: Interaction
         raise Failure(others or nothing)
     interaction.progress(LossAccepted(flow.name, stopped.over_loss))
     for one in others:
-        interaction.progress(Noticed(warning(one.summary, one.way_out, address=one.address)))
+        interaction.progress(Noticed(warning(one.summary, one.hint, address=one.address)))
 
 
 def _others(stopped: Iterable[PartitionStatus], flow: Flow) -> list[Diagnostic]:
@@ -286,7 +286,7 @@ def _promote_topics(
     )
 
 
-def chosen_of(seen: "FlowStatusView", pattern: str) -> "list[TopicStatusView]":
+def chosen_of(seen: "FlowHealth", pattern: str) -> "list[TopicHealth]":
     """Returns the topics to promote. Failure where there are none, or where they are the whole flow."""
     match = NamePatterns([pattern]).match
     copied = [one for one in seen.topics if one.state != "promoted"]

@@ -35,8 +35,8 @@ from runtime.contract.records.offset_map import (
     UnmappedOffset,
 )
 from runtime.contract.records.provenance import ClusterPartition, FlowProducer
+from runtime.contract.results.groups import LocatedRecord, LocateResult
 from runtime.contract.spec.naming import is_other_topic
-from runtime.contract.views.groups_view import LocatedRecord, LocateResult
 from runtime.kafka.errors import BrokerError, ErrorCode
 from runtime.kafka.protocol.offsets import ListedOffset, TopicPartition
 from runtime.kafka.queries import list_offsets

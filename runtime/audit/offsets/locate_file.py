@@ -12,8 +12,8 @@ from runtime.audit.offsets.locate import first_as_late
 from runtime.audit.verify.file_plan import backup_of
 from runtime.audit.verify.file_records import StoredRecords
 from runtime.contract.records.manifest import DataFile
+from runtime.contract.results.groups import LocatedRecord, LocateResult
 from runtime.contract.spec.files import FilesSpec
-from runtime.contract.views.groups_view import LocatedRecord, LocateResult
 from runtime.files.backup import TopicLineage
 from runtime.files.manifest import EndpointUnavailable, ManifestFolder, as_unavailable
 

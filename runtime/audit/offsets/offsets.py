@@ -31,17 +31,17 @@ from runtime.contract.groups import (
 )
 from runtime.contract.records.group_records import Checkpoint, CheckpointKey, CheckpointState
 from runtime.contract.records.group_records import CheckpointState as State
-from runtime.contract.spec.naming import is_internal
-from runtime.contract.spec.route import Router
-from runtime.contract.spec.selection import NamePatterns
-from runtime.contract.views.groups_view import (
+from runtime.contract.results.groups import (
     BY_MAP,
     BY_TIME,
     GroupLoss,
-    GroupOffsetsView,
-    GroupOffsetView,
+    GroupOffset,
+    GroupOffsets,
     GroupTopics,
 )
+from runtime.contract.spec.naming import is_internal
+from runtime.contract.spec.route import Router
+from runtime.contract.spec.selection import NamePatterns
 from runtime.groups.translation import Checkpoints, ClusterRecords, GroupOffsetSides, PlacedOffset
 from runtime.kafka.cluster import KafkaCluster
 from runtime.kafka.protocol.offsets import TopicPartition
@@ -80,7 +80,7 @@ class _Side(Struct, frozen=True):
     why: str = ""
 
 
-async def group_offsets(asked: GroupOffsetsRequest) -> GroupOffsetsView:
+async def group_offsets(asked: GroupOffsetsRequest) -> GroupOffsets:
     """Returns a group's offsets at both sides, with their translation.
 
     Raises AuditFailure where the destination can't be read, UnexpectedClusterId for either side.
@@ -137,7 +137,7 @@ async def _translated(
     ledger: Ledger,
     at_source: _Side,
     at_destination: _Side,
-) -> GroupOffsetsView:
+) -> GroupOffsets:
     times = ConsumerTimeTable(asked.flow, source, destination) if asked.by_time else None
     sides = GroupOffsetSides(asked.flow, ClusterRecords(source), ClusterRecords(destination), times)
     offsets = {
@@ -154,7 +154,7 @@ async def _translated(
     ]
     known = {(row.destination_topic, row.partition) for row in rows}
     rows += [
-        GroupOffsetView(
+        GroupOffset(
             topic=topic,
             partition=at.partition,
             destination_topic=at.topic,
@@ -176,7 +176,7 @@ def _row(
     place: PlacedOffset,
     at_destination: Offsets,
     waiting: str,
-) -> GroupOffsetView:
+) -> GroupOffset:
     committed_at_destination = at_destination.get(place.at)
     translation, clamped, exact, by, why = None, False, True, "", ""
     last = sides.last(item)
@@ -198,7 +198,7 @@ def _row(
             state, why = State.UNMAPPED.value, reason
     if sides.is_ours(item, committed):
         state, why = State.OURS.value, "written at the source by a flow that comes from here"
-    return GroupOffsetView(
+    return GroupOffset(
         topic=item.topic,
         partition=item.partition,
         destination_topic=place.at.topic,
@@ -227,7 +227,7 @@ def _written(
 
 async def _from_checkpoints(
     asked: GroupOffsetsRequest, destination: KafkaCluster, at_source: _Side, at_destination: _Side
-) -> GroupOffsetsView:
+) -> GroupOffsets:
     """Returns the offsets of the newest checkpoints, for a source that does not answer."""
     checkpoints = Checkpoints(destination)
     await checkpoints.refresh()
@@ -239,8 +239,8 @@ async def _from_checkpoints(
     return _seen(asked, at_source, at_destination, rows)
 
 
-def _from_checkpoint(key: CheckpointKey, one: Checkpoint, at_destination: Offsets) -> GroupOffsetView:
-    return GroupOffsetView(
+def _from_checkpoint(key: CheckpointKey, one: Checkpoint, at_destination: Offsets) -> GroupOffset:
+    return GroupOffset(
         topic=key.topic,
         partition=key.partition,
         destination_topic=one.destination_topic,
@@ -264,9 +264,9 @@ def _source_topic(asked: GroupOffsetsRequest, name: str) -> str | None:
 
 
 def _seen(
-    asked: GroupOffsetsRequest, at_source: _Side, at_destination: _Side, rows: list[GroupOffsetView]
-) -> GroupOffsetsView:
-    return GroupOffsetsView(
+    asked: GroupOffsetsRequest, at_source: _Side, at_destination: _Side, rows: list[GroupOffset]
+) -> GroupOffsets:
+    return GroupOffsets(
         flow=asked.flow,
         group=asked.group,
         source_cluster=asked.source.name,
@@ -281,7 +281,7 @@ def _seen(
     )
 
 
-GroupOffsets = Mapping[GroupPartition, int]
+OffsetsByGroup = Mapping[GroupPartition, int]
 
 
 class RehearsalRequest(Struct, frozen=True):
@@ -395,7 +395,7 @@ async def _losses(
     source: KafkaCluster | None,
     destination: KafkaCluster,
     ledger: Ledger,
-    offsets: GroupOffsets,
+    offsets: OffsetsByGroup,
 ) -> list[GroupLoss]:
     times = ConsumerTimeTable(asked.flow, source, destination) if asked.by_time else None
     at_source = ClusterRecords(source) if source is not None else None
@@ -429,7 +429,7 @@ async def _losses(
     return [found[group] for group in groups]
 
 
-def _topics(asked: RehearsalRequest, offsets: GroupOffsets) -> dict[str, list[str]]:
+def _topics(asked: RehearsalRequest, offsets: OffsetsByGroup) -> dict[str, list[str]]:
     """Returns the topics that each group subscribes to at the destination."""
     found: dict[str, set[str]] = {}
     for item in offsets:

@@ -8,7 +8,7 @@ from runtime.audit.ledger import as_audit_failure, ledger_of, open_cluster
 from runtime.audit.offsets.offsets import RehearsalRequest, committed_offsets
 from runtime.contract.groups import GroupPartition, is_ours
 from runtime.contract.records.group_records import Checkpoint
-from runtime.contract.views.groups_view import UnreadReplay
+from runtime.contract.results.groups import UnreadReplay
 from runtime.groups.translation import Checkpoints
 
 

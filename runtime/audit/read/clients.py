@@ -15,8 +15,7 @@ from runtime.audit.read.records import ReadRecordsRequest
 from runtime.audit.status.facts import rate, sum_known, sum_rates
 from runtime.contract.client.secrets import redacted
 from runtime.contract.records.ledger import UnreadableRecord
-from runtime.contract.spec.route import is_reserved
-from runtime.contract.views.records_view import (
+from runtime.contract.results.records import (
     ClusterClients,
     ConsumerGroup,
     ConsumerPosition,
@@ -24,6 +23,7 @@ from runtime.contract.views.records_view import (
     TopicClients,
     TopicProducer,
 )
+from runtime.contract.spec.route import is_reserved
 from runtime.kafka.cluster import KafkaCluster
 from runtime.kafka.confluent import admin_client
 from runtime.kafka.errors import ErrorCode, WireError

@@ -32,7 +32,7 @@ from runtime.contract.records.consumer_record import ConsumerRecord
 from runtime.contract.records.ledger import UnreadableRecord
 from runtime.contract.records.offset_map import MappedOffset, OffsetMap
 from runtime.contract.records.provenance import FlowProducer, origins
-from runtime.contract.views.records_view import ProvenanceHop, TracedRecord
+from runtime.contract.results.records import ProvenanceHop, TracedRecord
 from runtime.kafka.cluster import KafkaCluster
 from runtime.kafka.errors import BrokerError, ErrorCode, WireError
 from runtime.kafka.protocol.offsets import TopicPartition

@@ -14,13 +14,13 @@ from runtime.audit.read.record_tracer import ClusterLedger, KnownCluster, Record
 from runtime.batch.failure import BatchFailure
 from runtime.contract.records.consumer_record import ConsumerRecord
 from runtime.contract.records.ledger import UnreadableRecord
-from runtime.contract.spec.route import is_reserved
-from runtime.contract.views.records_view import (
+from runtime.contract.results.records import (
     ClusterContent,
     MirrorProgress,
     TopicContent,
     TopicRecords,
 )
+from runtime.contract.spec.route import is_reserved
 from runtime.kafka.cluster import KafkaCluster
 from runtime.kafka.errors import BrokerError, ErrorCode, WireError
 from runtime.kafka.protocol.fetch import Isolation

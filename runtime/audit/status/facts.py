@@ -14,9 +14,9 @@ from msgspec import Struct
 from runtime.audit.ledger import ClusterAccess
 from runtime.contract.records.job_status import JobStatus, SlotReport, SourceEnds, StandbyStatus
 from runtime.contract.records.ledger import Generation, PartitionKey, Progress
+from runtime.contract.results.status import ClusterTraffic
 from runtime.contract.spec.route import Router
 from runtime.contract.spec.selected_topics import SelectedTopics
-from runtime.contract.views.status_view import ClusterTraffic
 from runtime.kafka.protocol.offsets import TopicPartition
 
 

@@ -28,19 +28,19 @@ from runtime.contract.records.job_status import PartitionState as S
 from runtime.contract.records.job_status import PartitionStatus, SlotStatus
 from runtime.contract.records.latency import TopicLatency, by_topic, quantile, summed
 from runtime.contract.records.ledger import PartitionKey
-from runtime.contract.spec import naming
-from runtime.contract.spec.naming import is_other_topic
-from runtime.contract.spec.selection import NamePatterns
-from runtime.contract.views.status_view import (
+from runtime.contract.results.status import (
     DOWN,
     STALLED,
     UNKNOWN,
-    FlowStatusView,
-    PartitionStatusView,
-    TopicLatencyView,
-    TopicStatusView,
+    FlowHealth,
+    LatencyFigures,
+    PartitionHealth,
+    TopicHealth,
     next_step,
 )
+from runtime.contract.spec import naming
+from runtime.contract.spec.naming import is_other_topic
+from runtime.contract.spec.selection import NamePatterns
 from runtime.kafka.protocol.offsets import TopicPartition
 
 # In order, the worst first: a topic, or a flow, has the worst state of its partitions.
@@ -153,7 +153,7 @@ class FlowFacts:
                 names[key.topic] = made.destination_topic
         return names
 
-    def status(self) -> FlowStatusView:
+    def status(self) -> FlowHealth:
         """Returns the status of the flow."""
         declared, job, generation = self.declared, self.job, self.generation
         stats = job.stats.get(declared.name, ()) if job.seen.up else ()
@@ -172,7 +172,7 @@ class FlowFacts:
         driver = job.flows.get(declared.name)
         source_id = self.source.id or (driver.source_cluster_id if driver is not None else "")
         state = worst(partition.state for partition in partitions) or self._state_without_partitions()
-        return FlowStatusView(
+        return FlowHealth(
             name=declared.name,
             source=declared.source_endpoint or declared.source,
             destination=declared.endpoint or declared.destination,
@@ -216,7 +216,7 @@ class FlowFacts:
             return self.generation.state
         return str(S.STARTING) if self.job.seen.up else DOWN
 
-    def _why(self, state: str, partitions: list[PartitionStatusView]) -> str:
+    def _why(self, state: str, partitions: list[PartitionHealth]) -> str:
         """Returns what hinders the flow, in one line: clusters first, its job, then its worst partition."""
         source, destination, job = self.source, self.destination, self.job
         reasons = []
@@ -253,14 +253,14 @@ class FlowFacts:
             return None
         return max(self.now_ms - beats.last_timestamp, 0)
 
-    def _topic(self, topic: str, begun: set[int], latency: TopicLatency | None) -> TopicStatusView:
+    def _topic(self, topic: str, begun: set[int], latency: TopicLatency | None) -> TopicHealth:
         listed = self.source.topics.get(topic) if self.source.topics is not None else None
         numbers = begun.union(range(listed.partitions if listed and not self.declared.source_endpoint else 0))
         partitions = [
             PartitionFacts(self, PartitionKey(self.declared.name, topic, number)).status()
             for number in sorted(numbers)
         ]
-        return TopicStatusView(
+        return TopicHealth(
             topic=topic,
             destination_topic=self.names[topic],
             state=worst(partition.state for partition in partitions) or str(S.STARTING),
@@ -272,7 +272,7 @@ class FlowFacts:
             time_to_loss_ms=self._time_to_loss(topic, partitions),
             latency=None
             if latency is None
-            else TopicLatencyView(
+            else LatencyFigures(
                 records=latency.records,
                 min_ms=latency.min_ms,
                 avg_ms=latency.average_ms,
@@ -282,7 +282,7 @@ class FlowFacts:
             ),
         )
 
-    def _time_to_loss(self, topic: str, partitions: list[PartitionStatusView]) -> int | None:
+    def _time_to_loss(self, topic: str, partitions: list[PartitionHealth]) -> int | None:
         """Returns the retention less the longest wait of a record; None for a flow that has ended."""
         retention = self.source.retention.get(topic)
         ended = self.handed_over or topic in self.promoted
@@ -385,7 +385,7 @@ class PartitionFacts:
             newest_copied_ms=progress.last_timestamp if progress is not None else None,
         )
 
-    def status(self) -> PartitionStatusView:
+    def status(self) -> PartitionHealth:
         """Returns the status of the partition."""
         flow, key, progress, report = self.flow, self.key, self.progress, self.report
         state, since_ms, why = self.state()
@@ -396,7 +396,7 @@ class PartitionFacts:
         caught_up_since_ms = report.caught_up_since_ms if report is not None and lag_records == 0 else 0
         before = flow.before.get(key)
         destination, at = flow.destination, self.at_destination
-        return PartitionStatusView(
+        return PartitionHealth(
             topic=key.topic,
             partition=key.partition,
             destination_topic=self.destination_topic,

@@ -18,12 +18,12 @@ from runtime.contract.records.job_status import (
 )
 from runtime.contract.records.latency import summed
 from runtime.contract.records.ledger import PartitionKey
-from runtime.contract.views.status_view import (
+from runtime.contract.results.status import (
     DOWN,
     UNKNOWN,
-    JobStatusView,
-    SlotStatusView,
-    StandbyStatusView,
+    JobHealth,
+    SlotHealth,
+    StandbyHealth,
 )
 
 STALE_MS = 10_000  # heartbeats come once a second
@@ -38,7 +38,7 @@ class JobReports(Struct, frozen=True):
     source ended, by flow.
     """
 
-    seen: JobStatusView
+    seen: JobHealth
     partitions: Mapping[PartitionKey, tuple[SlotStatus, PartitionStatus]] = field(default_factory=dict)
     stats: Mapping[str, Sequence[FlowStats]] = field(default_factory=dict)
     flows: Mapping[str, FlowView] = field(default_factory=dict)
@@ -81,9 +81,7 @@ def judge(
         if now is None:
             state, why = UNKNOWN, f"{destination} does not answer: whether the job runs is not known"
         return JobReports(
-            JobStatusView(
-                name=name, destination=destination, up=False, state=state, why=why, flows=list(flows)
-            )
+            JobHealth(name=name, destination=destination, up=False, state=state, why=why, flows=list(flows))
         )
     last = before.jobs.get(name) if before is not None else None
     moved = last is not None and (last.at_ms, last.driver) != (status.at_ms, status.driver)
@@ -97,7 +95,7 @@ def judge(
         for flow in report.status.flows:
             stats.setdefault(flow.flow, []).append(flow)
     return JobReports(
-        JobStatusView(
+        JobHealth(
             name=name,
             destination=destination,
             up=up,
@@ -175,14 +173,14 @@ def _recent(now: Mapping[int, SlotReport], before: Mapping[int, SlotReport]) -> 
     return recent
 
 
-def _slots(status: JobStatus, reports: Mapping[int, SlotReport]) -> list[SlotStatusView]:
+def _slots(status: JobStatus, reports: Mapping[int, SlotReport]) -> list[SlotHealth]:
     """Returns each slot as the driver sees it, with the figures of the slot's own report."""
     slots = []
     for slot in status.slots:
         report = reports.get(slot.slot)
         own = report.status if report is not None else None
         slots.append(
-            SlotStatusView(
+            SlotHealth(
                 slot=slot.slot,
                 state=slot.state,
                 since_ms=slot.since_ms or None,
@@ -199,11 +197,11 @@ def _slots(status: JobStatus, reports: Mapping[int, SlotReport]) -> list[SlotSta
     return slots
 
 
-def _standbys(job: str, now: LedgerFacts, before: LedgerFacts | None, now_ms: int) -> list[StandbyStatusView]:
+def _standbys(job: str, now: LedgerFacts, before: LedgerFacts | None, now_ms: int) -> list[StandbyHealth]:
     """Returns the standbys that report themselves. One that ended without a last report is left out."""
     last = before.standbys if before is not None else {}
     return [
-        StandbyStatusView(host=standby.host, process=standby.process, state=standby.state, why=standby.why)
+        StandbyHealth(host=standby.host, process=standby.process, state=standby.state, why=standby.why)
         for key, standby in sorted(now.standbys.items())
         if key[0] == job
         and (_fresh(standby.at_ms, now_ms) or (key in last and last[key].at_ms != standby.at_ms))

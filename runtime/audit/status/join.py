@@ -11,12 +11,14 @@ from runtime.audit.status.facts import (
 )
 from runtime.audit.status.flows import FlowFacts
 from runtime.audit.status.jobs import JobReports, judge
-from runtime.contract.views.status_view import ClusterStatusView, FlowStatusView, StatusView
+from runtime.contract.results.status import ClusterHealth, FlowHealth, ReplicationStatus
 
 _HOLDS = ("active", "paused")
 
 
-def join(request: StatusRequest, now: StatusSnapshot, before: StatusSnapshot | None = None) -> StatusView:
+def join(
+    request: StatusRequest, now: StatusSnapshot, before: StatusSnapshot | None = None
+) -> ReplicationStatus:
     """Derives the status. `before` is an earlier inspection, of which only the ledgers matter.
 
     Rates are computed from the changes since then, and a heartbeat that moved since then shows a live job.
@@ -27,7 +29,7 @@ def join(request: StatusRequest, now: StatusSnapshot, before: StatusSnapshot | N
         FlowFacts(request, flow, jobs[flow.destination, _holder(flow, now)], now, before).status()
         for flow in request.flows
     ]
-    return StatusView(
+    return ReplicationStatus(
         topology=request.topology,
         at_ms=now.at_ms,
         over_ms=now.ledgers_ms - before.ledgers_ms,
@@ -37,10 +39,10 @@ def join(request: StatusRequest, now: StatusSnapshot, before: StatusSnapshot | N
     )
 
 
-def _cluster(cluster: ClusterFacts, flows: list[FlowStatusView]) -> ClusterStatusView:
+def _cluster(cluster: ClusterFacts, flows: list[FlowHealth]) -> ClusterHealth:
     into = [flow for flow in flows if flow.destination == cluster.name]
     out = [flow for flow in flows if flow.source == cluster.name]
-    return ClusterStatusView(
+    return ClusterHealth(
         name=cluster.name,
         answers=cluster.answers,
         id=cluster.id,

@@ -37,7 +37,7 @@ from runtime.audit.status.retention import RetentionReader
 from runtime.audit.status.traffic import TrafficReader
 from runtime.batch.failure import BatchFailure
 from runtime.contract.records.ledger import PartitionKey, Progress, UnreadableRecord
-from runtime.contract.views.status_view import StatusView
+from runtime.contract.results.status import ReplicationStatus
 from runtime.kafka.cluster import KafkaCluster
 from runtime.kafka.errors import BrokerError, ErrorCode
 from runtime.kafka.protocol.fetch import Isolation
@@ -111,7 +111,7 @@ async def read_status(
     *,
     retention: bool = False,
     every_offset: bool = False,
-) -> StatusView:
+) -> ReplicationStatus:
     """Inspects all clusters, reads the ledgers twice, at least `over_s` apart, and derives the status.
 
     A job or a standby that seems dead is inspected once more before the status reports it as dead.

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 from msgspec import Struct
 
-from runtime.contract.views.status_view import ClusterTraffic
+from runtime.contract.results.status import ClusterTraffic
 from runtime.kafka.cluster import KafkaCluster
 from runtime.kafka.errors import ErrorCode, WireError
 from runtime.kafka.protocol.administration import DescribeLogDirsRequest

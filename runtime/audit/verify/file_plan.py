@@ -51,8 +51,8 @@ async def plan_stored(asked: VerifyRequest) -> list[PlannedPartition]:
         with as_audit_failure(flow.source):
             if backup.cluster_id != source.cluster_id:
                 what = f"{flow.name} holds records of the cluster {backup.cluster_id}"
-                way_out = f"{flow.source} is {source.cluster_id}: name the endpoint of this cluster"
-                raise AuditFailure(files.endpoint, what, way_out)
+                hint = f"{flow.source} is {source.cluster_id}: name the endpoint of this cluster"
+                raise AuditFailure(files.endpoint, what, hint)
             places = {TopicPartition(one.lineage.name, one.partition) for one in chosen}
             logs = await logs_of(source, flow.source, asked.source, places, asked.within_s)
     return [_Plan(asked, number, one, logs, committed).planned() for number, one in enumerate(chosen)]
@@ -66,11 +66,11 @@ def backup_of(files: FilesSpec, flow: str) -> Backup:
             folder.store.check()
         backup = read_backup(files.folder, flow, client=files.client)
     except ManifestProblem as problem:
-        way_out = "a manifest that can't be trusted is not compared"
-        raise AuditFailure(files.endpoint, str(problem), way_out) from None
+        hint = "a manifest that can't be trusted is not compared"
+        raise AuditFailure(files.endpoint, str(problem), hint) from None
     except EndpointUnavailable as problem:
-        way_out = "it is read on this machine; with --on-cluster on the machines of the job"
-        raise AuditFailure(files.endpoint, str(problem), way_out) from None
+        hint = "it is read on this machine; with --on-cluster on the machines of the job"
+        raise AuditFailure(files.endpoint, str(problem), hint) from None
     if not backup.lineages:
         raise NothingCopied(files.endpoint, flow)
     return backup

@@ -55,8 +55,8 @@ from runtime.audit.verify.pieces import (
 )
 from runtime.batch import Batch, BatchFailure, PartitionLocation, records
 from runtime.batch.layout import NO_PRODUCER
+from runtime.contract.results.records import UncomparableRange
 from runtime.contract.spec.files import LinesSpec
-from runtime.contract.views.records_view import UncomparableRange
 from runtime.kafka.cluster import KafkaCluster
 from runtime.kafka.errors import WireError
 from runtime.kafka.protocol.offsets import TopicPartition

@@ -98,8 +98,8 @@ def _looked(lines: LinesSpec, chosen: Mapping[PartitionKey, Progress]) -> Reconc
     try:
         listing = source.look()
     except EndpointUnavailable as problem:
-        way_out = "it is read on this machine, with --on-cluster on those of the job"
-        raise AuditFailure(lines.endpoint, str(problem), way_out) from None
+        hint = "it is read on this machine, with --on-cluster on those of the job"
+        raise AuditFailure(lines.endpoint, str(problem), hint) from None
     known = {
         key.topic: KnownFile(key.topic, one.position, one.source_topic_id, one.source_epoch)
         for key, one in chosen.items()

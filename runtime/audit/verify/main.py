@@ -82,13 +82,11 @@ def _outcome(
         begun = kept or begin(asked, book)
         pieces = _compared(asked, begun, book)
     except AuditFailure as failure:
-        return VerificationOutcome(cluster=failure.cluster, why=failure.why, way_out=failure.hint)
+        return VerificationOutcome(cluster=failure.cluster, why=failure.why, hint=failure.hint)
     except (Py4JError, PySparkException, RefusedExpression) as error:
         lines = [line.strip() for line in str(error).splitlines() if line.strip()]
         why = (lines or [type(error).__name__])[0][:500]
-        return VerificationOutcome(
-            cluster="Spark", why=why, way_out="with --resume it goes on where it stood"
-        )
+        return VerificationOutcome(cluster="Spark", why=why, hint="with --resume it goes on where it stood")
     return VerificationOutcome(verified=report(asked, begun, pieces, time.monotonic() - began))
 
 

@@ -19,8 +19,8 @@ from msgspec import Struct, field
 
 from runtime.contract.records.ledger import PartitionKey
 from runtime.contract.records.manifest import DataFile
+from runtime.contract.results.records import UncomparableRange, VerificationReport
 from runtime.contract.spec.jobspec import ClusterSpec, FlowSpec
-from runtime.contract.views.records_view import UncomparableRange, VerificationReport
 
 WINDOW = 512  # the distance over which a moved record is recognized
 RECENT = 8_192
@@ -417,7 +417,7 @@ class VerificationOutcome(msgspec.Struct, frozen=True, kw_only=True):
     verified: VerificationReport | None = None
     cluster: str = ""
     why: str = ""
-    way_out: str = ""
+    hint: str = ""
 
 
 encode_request = msgspec.json.encode

@@ -13,7 +13,7 @@ from runtime.audit.verify.pieces import (
     VerifyRequest,
 )
 from runtime.audit.verify.plan import SavedVerification
-from runtime.contract.views.records_view import (
+from runtime.contract.results.records import (
     Difference,
     UncomparableRange,
     VerificationReport,

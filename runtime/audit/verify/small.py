@@ -13,7 +13,7 @@ from runtime.audit.verify.pieces import VerificationPiece, VerifyRequest
 from runtime.audit.verify.plan import VerificationFile, begin, grouped, remaining, resumed
 from runtime.audit.verify.results import report
 from runtime.audit.verify.task import verify_here
-from runtime.contract.views.records_view import VerificationReport
+from runtime.contract.results.records import VerificationReport
 
 SMALL = 20_000  # offsets: this process compares them in less time than a Spark application needs to start
 PIECES = 500  # each piece costs a round trip to both clusters at least

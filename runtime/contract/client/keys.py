@@ -125,7 +125,7 @@ class SettingRefusal(NamedTuple):
     """Says why a setting is refused, as one clause, and what to do instead."""
 
     why: str
-    way_out: str
+    hint: str
 
 
 _PEM = SettingRefusal(
@@ -151,7 +151,7 @@ _BY_NAME = {
         "one cluster, where repl and its jobs run",
     ),
     "sasl.kerberos.kinit.cmd": SettingRefusal(
-        "would run a command, and a topology must not run code", _KERBEROS.way_out
+        "would run a command, and a topology must not run code", _KERBEROS.hint
     ),
     "sasl.jaas.config": SettingRefusal(
         "is not a setting of this client (librdkafka's names are used)", "use sasl.username and sasl.password"

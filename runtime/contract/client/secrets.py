@@ -314,7 +314,7 @@ class ClientSecrets:
         """
         refused = client_keys.refusal(key)
         if refused is not None:
-            raise ClientSettingsError(key, refused.why, refused.way_out)
+            raise ClientSettingsError(key, refused.why, refused.hint)
         match value:
             case str() if key in client_keys.LOCATIONS:
                 self._check_location(key, Path(value))

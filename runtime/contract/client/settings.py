@@ -28,11 +28,11 @@ class ClientSettingsError(ValueError):
     The error names the key, the reason and the remedy, never the value of a secret.
     """
 
-    def __init__(self, key: str, why: str, way_out: str = "") -> None:
-        super().__init__(f"client setting {key}: {why}" + (f" ({way_out})" if way_out else ""))
+    def __init__(self, key: str, why: str, hint: str = "") -> None:
+        super().__init__(f"client setting {key}: {why}" + (f" ({hint})" if hint else ""))
         self.key = key
         self.why = why
-        self.way_out = way_out
+        self.hint = hint
 
 
 class SecurityProtocol(Enum):
@@ -182,7 +182,7 @@ def speaks_bearer(resolved: Mapping[str, str]) -> bool:
 def _check_names(resolved: Mapping[str, str]) -> None:
     for name in resolved:
         if (refused := refusal(name)) is not None:
-            raise ClientSettingsError(name, refused.why, refused.way_out)
+            raise ClientSettingsError(name, refused.why, refused.hint)
 
 
 def wire_settings(

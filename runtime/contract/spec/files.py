@@ -168,26 +168,26 @@ def plain_folder(folder: str) -> str:
 
 def layout_problem(layout: str, form: Format) -> tuple[str, str] | None:
     """Returns what is wrong with a layout, and the way out. A layout without one stays inside the folder."""
-    way_out = "write it as {topic}/ or {topic}/date={date}/"
+    hint = "write it as {topic}/ or {topic}/date={date}/"
     folders = layout.removesuffix("/").split("/")
     if layout.startswith("/") or not all(folders):
-        return f'the layout "{layout}" is no relative path', way_out
+        return f'the layout "{layout}" is no relative path', hint
     for name in folders:
         if unknown := [one for one in _PART.findall(name) if one not in _PLACEHOLDERS]:
             known = ", ".join(f"{{{one}}}" for one in _PLACEHOLDERS)
             return f'the layout "{layout}" has {{{unknown[0]}}}', f"known are {known}"
         literal = _PART.sub("", name)
         if not _LITERAL.fullmatch(literal):
-            return f'the layout "{layout}" has a sign that is not allowed in names', way_out
+            return f'the layout "{layout}" has a sign that is not allowed in names', hint
         if name.startswith((".", "_")):
             return (
                 f'"{name}" in the layout "{layout}" begins with {name[0]}: readers ignore such names',
-                way_out,
+                hint,
             )
         if "{topic}" in name and (len(literal) > _MOST_BESIDE_TOPIC or len(_PART.findall(name)) > 1):
-            return f'"{name}" in the layout "{layout}" is too long for a long topic name', way_out
+            return f'"{name}" in the layout "{layout}" is too long for a long topic name', hint
     if layout.count("{topic}") != 1:
-        return f'the layout "{layout}" does not name {{topic}} once', way_out
+        return f'the layout "{layout}" does not name {{topic}} once', hint
     if form == "raw" and (named := next((one for one in _BY_TIME if f"{{{one}}}" in layout), None)):
         return (
             f'the layout "{layout}" has {{{named}}}, and raw files hold whole batches, which may span it',

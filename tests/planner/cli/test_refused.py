@@ -10,7 +10,7 @@ from planner.graph.routes import pending_failbacks
 from planner.model.diagnostic import ExitCode, Failure
 from planner.workflows.flows.failover import with_failback_flows
 from planner.workflows.flows.states import chosen_of
-from runtime.contract.views.status_view import FlowStatusView, TopicStatusView
+from runtime.contract.results.status import FlowHealth, TopicHealth
 from tests.fakes.tables import cases
 from tests.runtime.files.backups import ONE, WrittenBackup, text_of
 from tests.topologies import SHOP_HEAD, shop
@@ -139,14 +139,14 @@ def test_the_flow_of_a_failback_is_the_one_that_is_there_or_has_a_name_of_its_ow
 # Which topics a promotion is about.
 
 
-def flow_with(**states: str) -> FlowStatusView:
+def flow_with(**states: str) -> FlowHealth:
     topics = []
     for name, state in states.items():
-        values: dict[str, object] = dict.fromkeys(TopicStatusView.__struct_fields__)
+        values: dict[str, object] = dict.fromkeys(TopicHealth.__struct_fields__)
         name = name.replace("_", ".")
-        topics.append(TopicStatusView(**{**values, "topic": name, "destination_topic": name, "state": state}))  # type: ignore[arg-type]
-    values = dict.fromkeys(FlowStatusView.__struct_fields__)
-    return FlowStatusView(**{**values, "name": "there", "topics": topics})  # type: ignore[arg-type]
+        topics.append(TopicHealth(**{**values, "topic": name, "destination_topic": name, "state": state}))  # type: ignore[arg-type]
+    values = dict.fromkeys(FlowHealth.__struct_fields__)
+    return FlowHealth(**{**values, "name": "there", "topics": topics})  # type: ignore[arg-type]
 
 
 FLOW = flow_with(pay_eu="caught_up", pay_us="caught_up", orders="caught_up", old="promoted")

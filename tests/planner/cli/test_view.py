@@ -39,7 +39,7 @@ from planner.workflows.interaction import (
     UnsentRecordsFound,
 )
 from runtime.contract.records.job_status import PartitionState, PartitionStatus
-from runtime.contract.views.groups_view import GroupTopics
+from runtime.contract.results.groups import GroupTopics
 from tests.planner.cli.test_reading_bar import shown
 from tests.planner.render.scenes import everything, nothing
 
@@ -160,7 +160,7 @@ LOST = PartitionStatus("there", "orders", 0, PartitionState.DATA_LOSS, since_ms=
 
 
 @pytest.mark.parametrize(
-    ("question", "way_out"),
+    ("question", "hint"),
     [
         (ApprovePlan(everything()), "or apply a plan that was saved with repl plan --out"),
         (ApproveLoss("there", (LOST,)), "it continues without what orders-0 (data_loss) lost"),
@@ -168,14 +168,14 @@ LOST = PartitionStatus("there", "orders", 0, PartitionState.DATA_LOSS, since_ms=
     ],
 )
 def test_without_a_terminal_a_question_is_a_failure(
-    question: Question, way_out: str, monkeypatch: pytest.MonkeyPatch
+    question: Question, hint: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("sys.stdin.isatty", lambda: False, raising=False)
 
     with pytest.raises(Failure, match="there is no terminal to ask on, so nothing was changed") as failure:
         ask(question)
 
-    assert way_out in failure.value.diagnostics[0].way_out
+    assert hint in failure.value.diagnostics[0].hint
 
 
 # How an apply ends: complete is what is done and was read, nothing less.

@@ -38,7 +38,7 @@ def mistakes(folder: Path, text: str, *var_files: Path) -> list[str]:
         load(written(folder, CLUSTERS + textwrap.dedent(text)), var_files)
     except Failure as failure:
         found = [one for one in failure.diagnostics if one.severity is Severity.ERROR]
-        assert all(one.way_out for one in found)
+        assert all(one.hint for one in found)
         return [_short(one, LINES_BEFORE) for one in found]
     return []
 
@@ -72,7 +72,7 @@ def warnings(folder: Path, text: str, *var_files: Path) -> list[str]:
 
 def _short(one: object, lines_before: int) -> str:
     assert isinstance(one, Diagnostic)
-    tail = f" — {one.way_out}" if one.way_out else ""
+    tail = f" — {one.hint}" if one.hint else ""
     if one.source is None:
         return f"{one.summary}{tail}"
     return f"{one.source.line - lines_before}:{one.source.column}: {one.summary}{tail}"

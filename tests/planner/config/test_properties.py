@@ -44,7 +44,7 @@ def outcome(*contents: bytes) -> Topology | Failure:
 def refused(found: Topology | Failure) -> None:
     assert isinstance(found, Failure)
     assert found.diagnostics
-    assert all(one.summary and one.way_out for one in found.diagnostics)
+    assert all(one.summary and one.hint for one in found.diagnostics)
 
 
 @given(st.text() | st.text(alphabet="ab:-[]{}&*!|>'\"#%@`,?\t\n <{%}1~.\\"))

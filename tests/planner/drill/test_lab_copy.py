@@ -369,7 +369,7 @@ def test_a_version_or_a_number_that_the_lab_can_not_have_is_refused(
     with pytest.raises(Failure) as refused:
         topology(tmp_path, drill=drill)
     (one,) = refused.value.diagnostics
-    assert why in f"{one.summary} {one.way_out}"
+    assert why in f"{one.summary} {one.hint}"
     assert one.source is not None
 
 

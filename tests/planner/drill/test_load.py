@@ -135,7 +135,7 @@ def test_a_type_without_values_names_the_way_out(tmp_path: Path) -> None:
         load_in(tmp_path, in_format(format="json", schema="span INTERVAL"))
     (one,) = refused.value.diagnostics
     assert one.summary.endswith("for the values of people: a drill makes no values of the type INTERVAL")
-    assert "repl read paris people --export FILE" in one.way_out
+    assert "repl read paris people --export FILE" in one.hint
 
 
 def recorded(folder: Path, *lines: str) -> dict[str, str]:
@@ -178,7 +178,7 @@ def test_a_line_that_is_no_record_is_named(tmp_path: Path, line: str, why: str) 
     (one,) = refused.value.diagnostics
     assert why in one.summary
     assert str(one.source) == f"{tmp_path / 'people.jsonl'}:2:1"
-    assert "repl read" in one.way_out
+    assert "repl read" in one.hint
 
 
 @pytest.mark.parametrize(("there", "why"), [(True, "no record is in it"), (False, "No such file")])

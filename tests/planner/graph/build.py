@@ -136,7 +136,7 @@ def codes(desired: Desired | tuple[Any, ...]) -> list[str]:
 
 
 def said(desired: Desired, code: str) -> list[str]:
-    return [f"{one.summary} — {one.way_out}" for one in desired.diagnostics if one.code == code]
+    return [f"{one.summary} — {one.hint}" for one in desired.diagnostics if one.code == code]
 
 
 def selected(desired: Desired) -> Mapping[str, tuple[tuple[str, str], ...]]:

@@ -500,7 +500,7 @@ def test_each_says_where_and_what_to_do() -> None:
         "absent-topic",
         "identity-merge",
     ]
-    assert all(isinstance(one, Diagnostic) and one.way_out and one.source == place for one in diagnostics)
+    assert all(isinstance(one, Diagnostic) and one.hint and one.source == place for one in diagnostics)
 
 
 @pytest.mark.parametrize(("groups", "severity"), [(GroupsSpec(), Severity.WARNING), (NO_SYNC, Severity.NOTE)])
@@ -509,7 +509,7 @@ def test_an_identity_merge_has_no_exact_offsets(groups: GroupsSpec, severity: Se
         flow(Z, "a", groups=groups), flow("dc2>dc1", "a", groups=groups), dc1="a"
     ).diagnostics
     assert found_one.severity is severity
-    assert groups is NO_SYNC or "reads some records again and skips none" in found_one.way_out
+    assert groups is NO_SYNC or "reads some records again and skips none" in found_one.hint
 
 
 # Replicas of internal topics, and brokers that are away.
@@ -657,7 +657,7 @@ SPARK = "spark.authenticate"
 def test_a_job_whose_spark_ports_ask_for_no_secret(job: Job, lints: list[str]) -> None:
     diagnostics = list(jobs(topology(jobs={"j": job})))
     assert codes(tuple(diagnostics)) == lints
-    assert all(one.address == "job.j" and "docs/launch.md" in one.way_out for one in diagnostics)
+    assert all(one.address == "job.j" and "docs/launch.md" in one.hint for one in diagnostics)
 
 
 @pytest.mark.parametrize(("raw", "lints"), [([], []), ([flow("raw=dc1>dc2", job="j")], ["transform-slots"])])
@@ -817,7 +817,7 @@ def test_a_flow_says_what_the_versions_of_its_clusters_lack(source, destination,
             "broker 1 (a:9092) of dc2 lacks copy to (Kafka 2.5): no flow can write to it"
             " (offered in versions 0 to 3)"
         )
-        assert only.way_out == "upgrade dc2 to Kafka 2.5 or newer"
+        assert only.hint == "upgrade dc2 to Kafka 2.5 or newer"
 
 
 @cases(

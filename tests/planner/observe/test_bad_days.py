@@ -81,7 +81,7 @@ KEEP = "keep the connection open, and say nothing"
 def test_a_host_that_nobody_knows() -> None:
     found = unreachable(ClusterEndpoint("dc1", "no-such-host.invalid:9092"))
     assert found.why.startswith("the host name no-such-host.invalid is not known")
-    assert found.way_out == "look at the cluster's bootstrap"
+    assert found.hint == "look at the cluster's bootstrap"
 
 
 def test_a_bootstrap_that_is_none() -> None:
@@ -91,7 +91,7 @@ def test_a_bootstrap_that_is_none() -> None:
 def test_a_port_that_hangs_up_is_no_broker(listener: Listen) -> None:
     found = unreachable(listener(lambda connection: None))
     assert "closed the connection before answering" in found.why
-    assert found.way_out == "is it a Kafka broker?"
+    assert found.hint == "is it a Kafka broker?"
 
 
 def test_a_port_that_speaks_another_protocol(listener: Listen) -> None:
@@ -107,7 +107,7 @@ def test_a_port_that_keeps_silent_is_given_up_in_time(listener: Listen) -> None:
     found = unreachable(listener(lambda connection: KEEP), timeout_s=1.0)
     assert time.monotonic() - before < 9  # the time-out is 10 s where nobody names one
     assert "accepts connections but has not answered for 1 s" in found.why
-    assert "--timeout" in found.way_out
+    assert "--timeout" in found.hint
 
 
 def test_only_who_is_given_up_is_waited_for_less(listener: Listen) -> None:

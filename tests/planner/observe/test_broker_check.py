@@ -120,7 +120,7 @@ def test_an_unknown_setting_is_reported_once_with_the_nearest_name() -> None:
         'dc1, dc2: there is no topic setting "retention.byts" '
         "(topic.dc1.orders, topic.dc1.payments, topic.dc2.orders)"
     )
-    assert found.way_out == 'did you mean "retention.bytes"?'
+    assert found.hint == 'did you mean "retention.bytes"?'
     assert found.severity is Severity.ERROR
 
 

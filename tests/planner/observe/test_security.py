@@ -118,7 +118,7 @@ def test_client_quotas_and_scram_users_are_read(lab_sasl: Lab, fresh: Fresh) -> 
 
 
 @pytest.mark.parametrize(
-    ("settings", "why", "way_out"),
+    ("settings", "why", "hint"),
     [
         ({"sasl_password": "wrong"}, "refused the credentials of 'admin' (SCRAM-SHA-512", "sasl.password"),
         ({"sasl_mechanism": "PLAIN"}, "does not take PLAIN: it offers SCRAM-SHA-512", "sasl.mechanism"),
@@ -132,12 +132,10 @@ def test_client_quotas_and_scram_users_are_read(lab_sasl: Lab, fresh: Fresh) -> 
     ],
     ids=["password", "mechanism", "no-login", "tls", "kerberos"],
 )
-def test_a_wrong_login_is_told_apart(
-    lab_sasl: Lab, settings: Mapping[str, str], why: str, way_out: str
-) -> None:
+def test_a_wrong_login_is_told_apart(lab_sasl: Lab, settings: Mapping[str, str], why: str, hint: str) -> None:
     found = unreachable(changed(endpoint(lab_sasl, "dc1"), **settings))
     assert why in found.why
-    assert way_out in found.way_out
+    assert hint in found.hint
     assert "wrong" not in found.why  # the password itself is never repeated
 
 
@@ -151,7 +149,7 @@ def test_a_login_where_none_is_asked_for(lab: Lab) -> None:
     )
     found = unreachable(one)
     assert "asks for no SASL login" in found.why
-    assert "PLAINTEXT" in found.way_out
+    assert "PLAINTEXT" in found.hint
 
 
 def test_tls_with_a_client_certificate(lab_tls: Lab) -> None:
@@ -173,33 +171,33 @@ def test_certificates_may_be_given_as_text(lab_tls: Lab) -> None:
 def test_a_certificate_that_is_not_trusted(lab_tls: Lab) -> None:
     found = unreachable(changed(endpoint(lab_tls, "dc1"), "ssl.ca.location"))
     assert "is not trusted" in found.why
-    assert "ssl.ca.location" in found.way_out
+    assert "ssl.ca.location" in found.hint
 
 
 def test_a_broker_that_wants_a_client_certificate(lab_tls: Lab) -> None:
     without = changed(endpoint(lab_tls, "dc1"), "ssl.certificate.location", "ssl.key.location")
     found = unreachable(without)
     assert "wants a client certificate" in found.why
-    assert "ssl.certificate.location" in found.way_out
+    assert "ssl.certificate.location" in found.hint
 
 
 def test_plaintext_against_a_tls_port(lab_tls: Lab) -> None:
     found = unreachable(ClusterEndpoint("dc1", lab_tls.clusters["dc1"].bootstrap))
     assert "speaks TLS, and the client plaintext" in found.why
-    assert "SSL" in found.way_out
+    assert "SSL" in found.hint
 
 
 def test_tls_against_a_plaintext_port(lab: Lab) -> None:
     found = unreachable(changed(endpoint(lab, "dc1"), security_protocol="SSL"))
     assert "does not speak TLS: it answers in plaintext" in found.why
-    assert "PLAINTEXT" in found.way_out
+    assert "PLAINTEXT" in found.hint
 
 
 def test_a_file_of_tls_that_is_not_there(lab_tls: Lab) -> None:
     found = unreachable(changed(endpoint(lab_tls, "dc1"), ssl_ca_location="/no/such/ca.pem"))
     assert "TLS settings can't be used" in found.why
     assert "ssl.ca.location /no/such/ca.pem" in found.why
-    assert "ssl.*" in found.way_out
+    assert "ssl.*" in found.hint
 
 
 def test_topics_that_an_acl_hides_are_hidden_and_never_absent(lab_sasl: Lab, fresh: Fresh) -> None:

@@ -69,7 +69,7 @@ def test_the_broker_that_is_too_old_is_named_with_what_it_lacks() -> None:
         "broker 2 (b:2) of dc1 is too old: it lacks message format v2 (Kafka 0.11) "
         "and transactions (Kafka 0.11) and incremental config changes (Kafka 2.3)"
     )
-    assert "2.3" in only.way_out
+    assert "2.3" in only.hint
 
 
 def broker(**settings: str | None) -> dict[str, ConfigValue]:

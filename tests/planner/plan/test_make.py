@@ -306,7 +306,7 @@ def test_a_target_brings_what_it_needs(targets, addresses) -> None:
 )
 def test_a_target_that_names_nothing(target, summary, hint) -> None:
     made = plan_for(WANT, cluster(), DC2, shop=FLOWS, targets=[target])
-    assert (made.diagnostics[-1].summary, made.diagnostics[-1].way_out) == (summary, hint)
+    assert (made.diagnostics[-1].summary, made.diagnostics[-1].hint) == (summary, hint)
     assert made.errored
 
 

@@ -94,7 +94,7 @@ def test_each_rule_and_each_offset_of_an_unsigned_snapshot_is_shown_to_be_approv
     }
     assert plan(groups=(), acls=()).diagnostics == ()
     (only_groups,) = plan(acls=()).diagnostics
-    assert "ACL" not in only_groups.summary + only_groups.way_out
+    assert "ACL" not in only_groups.summary + only_groups.hint
 
 
 def test_a_saved_plan_is_the_same_plan(tmp_path: Path) -> None:

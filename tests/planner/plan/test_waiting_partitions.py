@@ -18,7 +18,7 @@ from planner.workflows.observing import waiting, waits_of
 from runtime.audit.status.facts import TopicFacts
 from runtime.audit.status.join import join
 from runtime.contract.records.job_status import PartitionState as S
-from runtime.contract.views.status_view import PartitionWaits, StatusView
+from runtime.contract.results.status import PartitionWaits, ReplicationStatus
 from tests.fakes.states import cluster, inputs, observed, topology
 from tests.planner.render.scenes import nothing
 from tests.runtime.audit.given import (
@@ -42,7 +42,7 @@ def waits(partition: int = 0) -> PartitionWaits:
     return PartitionWaits(flow="one", topic=TOPIC, partition=partition, state="recreated", why=WHY, next=NEXT)
 
 
-def seen(state: S, there: bytes | None = None, **here: Any) -> StatusView:
+def seen(state: S, there: bytes | None = None, **here: Any) -> ReplicationStatus:
     made = destination(topics={TOPIC: TopicFacts(there, 1)}) if there is not None else destination()
     written = ledger(progress(), job(), report(said(state, why="so it is")))
     return join(asked(), look(source(**here), made, written))
@@ -86,7 +86,7 @@ def test_a_plan_warns_once_for_a_flow_and_state() -> None:
 
     assert (one.severity, one.code, one.address) == (Severity.WARNING, WAITS, "flow.one")
     assert one.summary == f"orders-1, orders-0: recreated: {WHY}"
-    assert one.way_out == f"next: {NEXT}"
+    assert one.hint == f"next: {NEXT}"
 
 
 def test_a_plan_says_no_changes_only_where_nothing_waits() -> None:

@@ -27,16 +27,16 @@ from planner.render.reports import salvage as salvage_report
 from planner.render.reports import verify as verify_report
 from planner.render.reports.loss import flow_lines, subscription_lines
 from runtime.contract.records.consumer_record import ConsumerRecord
-from runtime.contract.views.groups_view import (
+from runtime.contract.results.groups import (
     FlowLoss,
-    GroupOffsetsView,
-    GroupOffsetView,
+    GroupOffset,
+    GroupOffsets,
     GroupTopics,
     LocatedRecord,
     LocateResult,
     PartitionUnheard,
 )
-from runtime.contract.views.records_view import (
+from runtime.contract.results.records import (
     ClusterClients,
     ClusterContent,
     ConsumerGroup,
@@ -363,10 +363,10 @@ def clients() -> dict[str, Shown]:
 def offsets() -> dict[str, Shown]:
     far = "the flow has not come that far"
     rows = [
-        view(GroupOffsetView, "orders", 0, "dc1.orders", 250, 204, 204, "translated", exact=False, by="time"),
-        view(GroupOffsetView, "orders", 1, "dc1.orders", 251, None, 180, "pending", why=far, as_of_ms=0),
+        view(GroupOffset, "orders", 0, "dc1.orders", 250, 204, 204, "translated", exact=False, by="time"),
+        view(GroupOffset, "orders", 1, "dc1.orders", 251, None, 180, "pending", why=far, as_of_ms=0),
     ]
-    seen = GroupOffsetsView(
+    seen = GroupOffsets(
         flow="dc1-to-dc2",
         group="billing",
         source_cluster="dc1",

@@ -18,8 +18,8 @@ from runtime.audit.status.jobs import doubtful
 from runtime.audit.status.join import join
 from runtime.contract.records.job_status import OpenTransaction, SlotView, StandbyStatus
 from runtime.contract.records.job_status import PartitionState as S
-from runtime.contract.views.status_view import StatusView
-from runtime.contract.views.verdict_view import verdicts
+from runtime.contract.results.failover import verdicts
+from runtime.contract.results.status import ReplicationStatus
 from runtime.slot.health.watch import explain
 from tests.fakes.golden import agreed
 from tests.runtime.audit.given import (
@@ -44,7 +44,7 @@ GOLDEN = Path(__file__).parent / "golden"
 COUNTS = [0, 10, 60, 25, 5, *([0] * 13)]
 
 
-def copying() -> StatusView:
+def copying() -> ReplicationStatus:
     word = report(said(S.COPYING, 12_000, 12_400), counts=COUNTS)
     first = ledger(progress(10_000), job(1_400), word)
     here = source(end=12_400, first_missing={KEY: NOW - 320})
@@ -54,11 +54,11 @@ def copying() -> StatusView:
     )
 
 
-def caught_up() -> StatusView:
+def caught_up() -> ReplicationStatus:
     return join(asked(), look(source(), destination(), ledger(progress(), job(), report(said(S.CAUGHT_UP)))))
 
 
-def needs_someone() -> StatusView:
+def needs_someone() -> ReplicationStatus:
     word = report(
         said(S.RECORD_TOO_LARGE, 90, why="the record at offset 90 has 2,000,000 bytes, dc2 takes 1,048,588")
     )
@@ -66,32 +66,32 @@ def needs_someone() -> StatusView:
     return join(asked(rpo_ms=5_000), look(here, destination(), ledger(progress(90), job(), word)))
 
 
-def mirror_made_again() -> StatusView:
+def mirror_made_again() -> ReplicationStatus:
     written = ledger(progress(100), job(), report(said(S.CAUGHT_UP)))
     there = destination(0, topics={TOPIC: TopicFacts(b"o" * 16, 1)})
     return join(asked(), look(source(), there, written))
 
 
-def job_down() -> StatusView:
+def job_down() -> ReplicationStatus:
     written = ledger(progress(90), job(60_000), report(said(S.COPYING, 90)))
     return join(asked(), look(source(first_missing={KEY: NOW - 58_000}), destination(), written))
 
 
-def source_down() -> StatusView:
+def source_down() -> ReplicationStatus:
     written = ledger(progress(90), job(), report(said(S.RETRYING, 90, 95, why="dc1: disconnected")))
     return join(asked(), look(SILENT, destination(), written))
 
 
-def destination_down() -> StatusView:
+def destination_down() -> ReplicationStatus:
     return join(asked(), look(source(), ClusterFacts("dc2", answers=False, why="no broker answers"), None))
 
 
-def foreign_writes() -> StatusView:
+def foreign_writes() -> ReplicationStatus:
     word = report(said(S.CAUGHT_UP, foreign_writes=True))
     return join(asked(), look(source(), destination(140), ledger(progress(), job(), word)))
 
 
-def blocked() -> StatusView:
+def blocked() -> ReplicationStatus:
     by = OpenTransaction(
         producer_id=4003,
         start_offset=90,
@@ -106,16 +106,16 @@ def blocked() -> StatusView:
     return join(asked(), look(source(end=90), destination(), ledger(progress(90), job(), word)))
 
 
-def stopped() -> StatusView:
+def stopped() -> ReplicationStatus:
     written = ledger(progress(90), job(60_000, state="stopped"), who=generation("stopped"))
     return join(asked(), look(source(first_missing={KEY: NOW - 3_000}), destination(), written))
 
 
-def never_ran() -> StatusView:
+def never_ran() -> ReplicationStatus:
     return join(asked(), look(source(), destination(topics={}), LedgerFacts()))
 
 
-def waits_for_a_core() -> StatusView:
+def waits_for_a_core() -> ReplicationStatus:
     slots = [
         SlotView(0, "running", NOW, 1, 1),
         SlotView(1, "unscheduled", NOW, 1, 1, "no free core"),
@@ -124,7 +124,7 @@ def waits_for_a_core() -> StatusView:
     return join(asked(), look(source(), destination(), ledger(progress(), made, report(said(S.CAUGHT_UP)))))
 
 
-SCENES: dict[str, Callable[[], StatusView]] = {
+SCENES: dict[str, Callable[[], ReplicationStatus]] = {
     one.__name__: one
     for one in (
         copying,
@@ -142,7 +142,7 @@ SCENES: dict[str, Callable[[], StatusView]] = {
     )
 }
 TRAILS = {"one": FlowHistory((None, 0.0, 500.0, 2_000.0), (0, 100, 400, 400))}
-SHAPES: dict[str, Callable[[StatusView], str]] = {
+SHAPES: dict[str, Callable[[ReplicationStatus], str]] = {
     "txt": lambda status: printed(status, None),
     "80.txt": lambda status: printed(status, 80),
     "40.txt": lambda status: printed(status, 40),
@@ -151,7 +151,11 @@ SHAPES: dict[str, Callable[[StatusView], str]] = {
 
 
 def printed(
-    status: StatusView, width: int | None, depth: DetailLevel = DetailLevel.TOPICS, *, trails: bool = False
+    status: ReplicationStatus,
+    width: int | None,
+    depth: DetailLevel = DetailLevel.TOPICS,
+    *,
+    trails: bool = False,
 ) -> str:
     console = Console(width=width or 1_000, color_system=None, highlight=False)
     with console.capture() as captured:

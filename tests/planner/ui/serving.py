@@ -20,15 +20,15 @@ from planner.ui.connections import LIMITS, ConnectionLimits
 from planner.ui.feed import StatusFeed, now_ms
 from planner.ui.server import ListenRequest, Server, listen
 from planner.workflows.requests import TopologyRequest
-from runtime.contract.views.status_view import StatusView
+from runtime.contract.results.status import ReplicationStatus
 from tests.commands import begin
 from tests.records import wait_for
 
 PATIENCE_S = 60.0
-Given = StatusView | Exception
+Given = ReplicationStatus | Exception
 
 
-def fresh(status: StatusView) -> StatusView:
+def fresh(status: ReplicationStatus) -> ReplicationStatus:
     """The same status, read now."""
     return replace(status, at_ms=now_ms())
 
@@ -41,7 +41,7 @@ class GivenReadings:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._queue: asyncio.Queue[Given] = asyncio.Queue()
 
-    async def __call__(self) -> AsyncGenerator[StatusView, None]:
+    async def __call__(self) -> AsyncGenerator[ReplicationStatus, None]:
         self._loop = asyncio.get_running_loop()
         first, self._first = self._first, []
         for one in first:

@@ -6,7 +6,7 @@ import pytest
 from playwright.sync_api import Browser
 
 from planner.ui.access import AccessPolicy
-from runtime.contract.views.status_view import StatusView
+from runtime.contract.results.status import ReplicationStatus
 from tests.browser import chromium, faults, serious, viewing
 from tests.planner.render import test_status as scenes
 from tests.planner.ui.serving import fresh, serving
@@ -33,7 +33,7 @@ def browser() -> Iterator[Browser]:
 
 
 @pytest.mark.parametrize("status", SCENES.values(), ids=SCENES)
-def test_pages_have_no_serious_fault(status: StatusView, browser: Browser) -> None:
+def test_pages_have_no_serious_fault(status: ReplicationStatus, browser: Browser) -> None:
     with (
         serving(fresh(scenes.caught_up()), status) as visited,
         viewing(browser, f"http://127.0.0.1:{visited.port}") as page,

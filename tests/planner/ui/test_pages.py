@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from planner.model.diagnostic import Failure, error
 from planner.ui.pages import MOST_ARROWS_DOWN
-from runtime.contract.views.status_view import ClusterTraffic, StatusView
+from runtime.contract.results.status import ClusterTraffic, ReplicationStatus
 from tests.fakes.tables import cases
 from tests.planner.render import test_status as scenes
 from tests.planner.ui.serving import Parsed, Visited, fresh, serving
@@ -23,7 +23,7 @@ pytestmark = pytest.mark.slow
 HOSTILE = "<script>alert(1)</script>\"'&\u202ex\nnext"
 
 
-def hostile() -> StatusView:
+def hostile() -> ReplicationStatus:
     """Every text that comes from a cluster or a file is hostile."""
     seen = scenes.needs_someone()
     flow = seen.flows[0]

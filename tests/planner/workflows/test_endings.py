@@ -121,7 +121,7 @@ def test_what_is_no_loss_is_refused_with_its_way_out(state: State, says: str) ->
     assert failure.value.exit_code == ExitCode.REFUSED
     (one,) = failure.value.diagnostics
     assert one.summary == f"orders-7, orders-8: {state} is no loss that can be accepted (orders-7: so it is)"
-    assert says in one.way_out
+    assert says in one.hint
 
 
 def test_each_state_is_a_warning_beside_what_continues() -> None:

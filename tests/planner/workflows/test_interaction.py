@@ -19,7 +19,7 @@ from planner.workflows.interaction import (
     ReadingStarted,
     approve_all,
 )
-from runtime.contract.views.status_view import PartitionWaits
+from runtime.contract.results.status import PartitionWaits
 from tests.commands import HERE
 from tests.planner.render.scenes import everything, nothing
 

@@ -105,7 +105,7 @@ def test_a_refusal_keeps_its_words() -> None:
     for ask in asked:
         with pytest.raises(LaunchFailed) as refused:
             ask()  # type: ignore[operator]
-        assert (refused.value.what, refused.value.way_out, refused.value.log) == (
+        assert (refused.value.what, refused.value.hint, refused.value.log) == (
             "no Java",
             "install it",
             ("its log",),

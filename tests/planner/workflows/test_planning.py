@@ -104,7 +104,7 @@ def test_a_command_that_made_a_stale_plan_itself_is_to_run_again() -> None:
 
     told = to_run_again(Failure([stale, refused]))
 
-    assert [one.way_out for one in told.diagnostics] == ["run it again: the plan is made anew", "look"]
+    assert [one.hint for one in told.diagnostics] == ["run it again: the plan is made anew", "look"]
     assert told.exit_code is ExitCode.REFUSED
 
 

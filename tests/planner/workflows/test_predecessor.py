@@ -76,7 +76,7 @@ def test_a_tool_that_runs_is_refused_and_with_force_warned_of() -> None:
     _, (refused,) = start_of(FLOW, running, TOOL)
     assert refused.exit is ExitCode.REFUSED
     assert "MirrorMaker 2 still runs: group A-mm2 at B has members" in refused.summary
-    assert "--force" in refused.way_out
+    assert "--force" in refused.hint
     start, (warned,) = start_of(FLOW, running, FORCED)
     assert start == AtOffsets({"orders": {0: 42}})
     assert "arrives twice" in str(warned)
@@ -89,7 +89,7 @@ def test_a_position_beyond_the_end_is_refused_and_with_force_begins_at_earliest(
     assert "orders-0 (500, the log ends at 20)" in refused.summary
     start, (warned,) = start_of(FLOW, recreated, FORCED)
     assert start == AtOffsets({"other": {1: 7}})
-    assert "begin at earliest" in warned.way_out
+    assert "begin at earliest" in warned.hint
     alone, _ = start_of(FLOW, PredecessorProgress((orders(500, end=20),)), FORCED)
     assert alone == Earliest()
 

@@ -216,4 +216,4 @@ def test_without_the_extra_one_sentence_says_what_to_type(on, monkeypatch) -> No
         judged(planned(rules=(rule("true"),)))
     (found,) = failed.value.diagnostics
     assert found.summary == "a rule in CEL needs the extra policies, which is not installed"
-    assert "'kafka-repl[policies]'" in found.way_out
+    assert "'kafka-repl[policies]'" in found.hint

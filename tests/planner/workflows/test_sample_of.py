@@ -6,7 +6,7 @@ from pathlib import Path
 from planner.render.reports.salvage import line
 from planner.workflows.samples import sample_of
 from runtime.contract.records.consumer_record import ConsumerRecord
-from runtime.contract.views.records_view import SalvagedRecord
+from runtime.contract.results.records import SalvagedRecord
 
 RECORD = ConsumerRecord(
     topic="customers",

@@ -24,7 +24,7 @@ from runtime.contract.records.consumer_record import ConsumerRecord
 from runtime.contract.records.group_records import Checkpoint, CheckpointState
 from runtime.contract.records.ledger import PartitionKey
 from runtime.contract.records.offset_map import OffsetMap, Run, Span, encode_runs
-from runtime.contract.views.records_view import GroupMember, TopicClients
+from runtime.contract.results.records import GroupMember, TopicClients
 from runtime.kafka.errors import AuthenticationFailed, BrokerError, Disconnected, ErrorCode
 from runtime.kafka.protocol.fetch import FetchResponse
 from runtime.kafka.protocol.offsets import TopicPartition

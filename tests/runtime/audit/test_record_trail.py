@@ -22,8 +22,8 @@ from runtime.contract.records.failback import PartitionBounds, failback_start
 from runtime.contract.records.ledger import ORPHANED, PartitionKey, Progress, Segment, orphan
 from runtime.contract.records.offset_map import OffsetMap, Run, append
 from runtime.contract.records.provenance import HEADER, ClusterTopic, FlowProducer, Origin, encode, origins
+from runtime.contract.results.records import ProvenanceHop, TracedRecord
 from runtime.contract.spec.rename import Table, Template
-from runtime.contract.views.records_view import ProvenanceHop, TracedRecord
 from tests.fakes.progress import map_of, progress
 from tests.fakes.verification import fetched
 

@@ -18,10 +18,10 @@ from runtime.audit.offsets.unread import unread_replays
 from runtime.contract.records.failback import FailbackStart, PartitionBounds, failback_start
 from runtime.contract.records.ledger import PartitionKey
 from runtime.contract.records.provenance import HEADER, decode
+from runtime.contract.results.records import ReplayedPartition
 from runtime.contract.spec.jobspec import Route
 from runtime.contract.spec.route import Router
 from runtime.contract.spec.selection import SelectionSpec
-from runtime.contract.views.records_view import ReplayedPartition
 from runtime.driver.flows.failback import read_opposite
 from runtime.ledger.positions import leave_orphans
 from runtime.replay.request import (

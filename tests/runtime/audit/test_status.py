@@ -24,7 +24,7 @@ from runtime.contract.records.job_status import PartitionState as S
 from runtime.contract.records.job_status import PartitionStatus, SourceEnds
 from runtime.contract.records.latency import LATENCY_BOUNDS_MS, TopicLatency, quantile, summed
 from runtime.contract.records.ledger import Gap, Generation, PartitionKey, Progress
-from runtime.contract.views.status_view import FlowStatusView, PartitionStatusView, StatusView
+from runtime.contract.results.status import FlowHealth, PartitionHealth, ReplicationStatus
 from runtime.kafka.protocol.offsets import TopicPartition
 from tests.runtime.audit.given import (
     AT,
@@ -74,16 +74,16 @@ def seen(
     here: ClusterFacts | None = None,
     there: ClusterFacts | None = None,
     **declared: Any,
-) -> StatusView:
+) -> ReplicationStatus:
     return join(asked(**declared), look(here or source(), there or destination(), written))
 
 
-def flow_of(status: StatusView) -> FlowStatusView:
+def flow_of(status: ReplicationStatus) -> FlowHealth:
     (flow,) = status.flows
     return flow
 
 
-def partition_of(status: StatusView) -> PartitionStatusView:
+def partition_of(status: ReplicationStatus) -> PartitionHealth:
     (partition,) = flow_of(status).partitions
     return partition
 
@@ -163,7 +163,9 @@ def promoted(state: str = "active", **topics: list[str]) -> LedgerFacts:
         (partial(seen, told(S.CAUGHT_UP, 100, made=PASSED_ON)), "caught_up", {"dropped": 7, "given_up": 4}),
     ],
 )
-def test_a_partition_is_shown(read: Callable[[], StatusView], state: str, expected: dict[str, Any]) -> None:
+def test_a_partition_is_shown(
+    read: Callable[[], ReplicationStatus], state: str, expected: dict[str, Any]
+) -> None:
     status = read()
     partition = partition_of(status)
     assert partition.state == state
@@ -245,7 +247,7 @@ PAYMENTS = replace(generation("failed_over"), promoted=("payments",))
         ),
     ],
 )
-def test_a_flow_is_shown(read: Callable[[], StatusView], expected: dict[str, Any]) -> None:
+def test_a_flow_is_shown(read: Callable[[], ReplicationStatus], expected: dict[str, Any]) -> None:
     status = read()
     flow = flow_of(status)
     assert {name: getattr(flow, name) for name in expected} == expected
@@ -259,7 +261,7 @@ def test_a_flow_is_shown(read: Callable[[], StatusView], expected: dict[str, Any
         (partial(seen, told(S.RETRYING), SILENT), "source dc1 does not answer: no bootstrap broker answers"),
     ],
 )
-def test_a_flow_says_why_it_is_not_copied(read: Callable[[], StatusView], why: str) -> None:
+def test_a_flow_says_why_it_is_not_copied(read: Callable[[], ReplicationStatus], why: str) -> None:
     status = read()
     assert why in flow_of(status).why
 
@@ -277,7 +279,7 @@ def test_a_flow_says_why_it_is_not_copied(read: Callable[[], StatusView], why: s
         ),
     ],
 )
-def test_jobs_are_shown(read: Callable[[], StatusView], jobs: list[tuple[str, str, bool]]) -> None:
+def test_jobs_are_shown(read: Callable[[], ReplicationStatus], jobs: list[tuple[str, str, bool]]) -> None:
     status = read()
     assert [(one.name, one.state, one.up) for one in status.jobs] == jobs
     assert status.jobs[0].heartbeat_age_ms == (400 if status.jobs[0].up else status.jobs[0].heartbeat_age_ms)

@@ -33,11 +33,11 @@ from runtime.audit.verify.task import PieceComparison, RunOffsetTranslator, Sour
 from runtime.contract.records.consumer_record import ConsumerRecord
 from runtime.contract.records.offset_map import Run, encode_runs
 from runtime.contract.records.provenance import HEADER, ClusterTopic, FlowProducer, Origin, encode
+from runtime.contract.results.records import Difference, UncomparableRange
 from runtime.contract.spec import naming
 from runtime.contract.spec.jobspec import ProvenanceMode
 from runtime.contract.spec.rename import Table, Template
 from runtime.contract.spec.transform import FormatSpec, TransformSpec
-from runtime.contract.views.records_view import Difference, UncomparableRange
 from tests.fakes.verification import FLOW, fetched, piece, planned, request, verified
 
 Told = list[tuple[str, int | None, int | None]]  # kind, source offset, destination offset

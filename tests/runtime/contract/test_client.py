@@ -71,7 +71,7 @@ def test_a_setting_that_is_not_listed_is_refused(names: str, why: str, hint: str
         found = refusal(name)
         assert found is not None
         assert why in found.why
-        assert hint in found.way_out
+        assert hint in found.hint
 
 
 def test_what_is_listed_is_taken_and_documented() -> None:

@@ -9,14 +9,14 @@ from msgspec.structs import replace
 
 from runtime.audit.status.join import join
 from runtime.contract.records.job_status import PartitionState as S
-from runtime.contract.views.groups_view import PartitionUnheard, loss_of, with_ends_of
-from runtime.contract.views.status_view import (
-    FlowStatusView,
-    PartitionStatusView,
-    StatusView,
-    TopicStatusView,
+from runtime.contract.results.failover import FailoverVerdict, Verdict, verdicts
+from runtime.contract.results.groups import PartitionUnheard, loss_of, with_ends_of
+from runtime.contract.results.status import (
+    FlowHealth,
+    PartitionHealth,
+    ReplicationStatus,
+    TopicHealth,
 )
-from runtime.contract.views.verdict_view import FailoverVerdict, Verdict, verdicts
 from tests.planner.render import test_status as scenes
 from tests.runtime.audit.given import asked, destination, job, ledger, look, progress, report, said, source
 
@@ -24,7 +24,7 @@ NOW = 100_000
 AGO = 90_000
 
 
-def partition(lag: int | None = None, **changes: Any) -> PartitionStatusView:
+def partition(lag: int | None = None, **changes: Any) -> PartitionHealth:
     """`heard` is when the source's end was last seen, `newest` the time of the newest record."""
     names = {
         "heard": "source_end_seen_ms",
@@ -33,7 +33,7 @@ def partition(lag: int | None = None, **changes: Any) -> PartitionStatusView:
         "end": "source_end",
     }
     values: dict[str, Any] = {
-        **dict.fromkeys(PartitionStatusView.__struct_fields__),
+        **dict.fromkeys(PartitionHealth.__struct_fields__),
         **dict.fromkeys(("partition", "records", "bytes", "dropped", "given_up"), 0),
         **dict.fromkeys(("needs_someone", "foreign_writes"), False),
         "topic": "a",
@@ -42,13 +42,13 @@ def partition(lag: int | None = None, **changes: Any) -> PartitionStatusView:
         "lag_records": lag,
         **{names.get(name, name): value for name, value in changes.items()},
     }
-    return PartitionStatusView(**values)
+    return PartitionHealth(**values)
 
 
-def flow(*partitions: PartitionStatusView, **changes: Any) -> FlowStatusView:
-    topic: dict[str, Any] = dict.fromkeys(TopicStatusView.__struct_fields__)
+def flow(*partitions: PartitionHealth, **changes: Any) -> FlowHealth:
+    topic: dict[str, Any] = dict.fromkeys(TopicHealth.__struct_fields__)
     topic |= {"topic": "a", "destination_topic": "a", "state": "down", "partitions": list(partitions)}
-    values: dict[str, Any] = dict.fromkeys(FlowStatusView.__struct_fields__)
+    values: dict[str, Any] = dict.fromkeys(FlowHealth.__struct_fields__)
     values |= {
         "name": "x",
         "source": "dc1",
@@ -56,7 +56,7 @@ def flow(*partitions: PartitionStatusView, **changes: Any) -> FlowStatusView:
         "state": "down",
         "destination_answers": True,
     }
-    return FlowStatusView(**{**values, "topics": [TopicStatusView(**topic)], **changes})
+    return FlowHealth(**{**values, "topics": [TopicHealth(**topic)], **changes})
 
 
 @pytest.mark.parametrize(
@@ -73,7 +73,7 @@ def flow(*partitions: PartitionStatusView, **changes: Any) -> FlowStatusView:
     ],
 )
 def test_the_loss_is_at_least_what_is_known(
-    partitions: list[PartitionStatusView],
+    partitions: list[PartitionHealth],
     records: int | None,
     ms: int | None,
     as_of: int | None,
@@ -124,8 +124,8 @@ def test_partitions_of_which_nothing_new_is_known_are_named() -> None:
     ],
 )
 def test_positions_of_after_count_against_the_ends_of_before(
-    before: PartitionStatusView,
-    after: PartitionStatusView,
+    before: PartitionHealth,
+    after: PartitionHealth,
     at_ms: int,
     expected: tuple[int | None, int | None, int | None, int],
 ) -> None:
@@ -137,13 +137,13 @@ def test_positions_of_after_count_against_the_ends_of_before(
 # Verdicts
 
 
-def only(status: StatusView) -> FailoverVerdict:
+def only(status: ReplicationStatus) -> FailoverVerdict:
     (found,) = verdicts(status)
     assert found.cluster == "dc1"
     return found
 
 
-def behind(lag_ms: int | None, rpo_ms: int | None) -> StatusView:
+def behind(lag_ms: int | None, rpo_ms: int | None) -> ReplicationStatus:
     """10 records are missing at the destination, the oldest of them for `lag_ms`."""
     told = ledger(progress(), job(), report(said(S.COPYING, 100, 110)))
     seen = join(asked(rpo_ms=rpo_ms), look(source(end=110), destination(), told))
@@ -208,7 +208,7 @@ ENDS_OF_BEFORE = "dc1 does not answer: its ends are those that the jobs saw last
     ],
 )
 def test_a_cluster_is_safe_to_lose_only_when_all_of_it_is_well_and_else_says_why(
-    read: Callable[[], StatusView], verdict: Verdict, records: Any, reason: str | None
+    read: Callable[[], ReplicationStatus], verdict: Verdict, records: Any, reason: str | None
 ) -> None:
     status = read()
     found = only(status)

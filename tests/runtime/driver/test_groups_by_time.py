@@ -9,13 +9,13 @@ from msgspec.structs import replace
 
 from runtime.audit.ledger import ClusterAccess
 from runtime.audit.offsets.offsets import GroupOffsetsRequest, group_offsets
+from runtime.contract.results.groups import GroupOffsets
 from runtime.contract.spec import naming
 from runtime.contract.spec.flow import AtOffsets, GroupsSpec
 from runtime.contract.spec.jobspec import FlowSpec, Route
 from runtime.contract.spec.rename import Template
 from runtime.contract.spec.route import Router
 from runtime.contract.spec.selection import SelectionSpec
-from runtime.contract.views.groups_view import GroupOffsetsView
 from runtime.driver.duties.group_offset_writer import GroupSyncCounts
 from tests.runtime.driver.groups_world import commit, committed, last_look, syncing
 from tests.runtime.slot.workload import LONG_AGO
@@ -72,7 +72,7 @@ def left(rows: Sequence[Row], offset: int) -> list[bytes | None]:
 
 def told(
     sides: dict[str, Side], flow: FlowSpec, group: str, source: str, within_s: float = 60
-) -> GroupOffsetsView:
+) -> GroupOffsets:
     route = Route(
         flow.name, "dc1", "dc2", SelectionSpec(tuple(flow.topics.include)), Template("copy.{topic}")
     )

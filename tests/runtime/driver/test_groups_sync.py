@@ -11,12 +11,12 @@ from msgspec.structs import replace
 
 from runtime.audit.ledger import ClusterAccess, UnexpectedClusterId
 from runtime.audit.offsets.offsets import GroupOffsetsRequest, group_offsets
+from runtime.contract.results.groups import GroupOffsets
 from runtime.contract.spec.flow import GroupsSpec, Latest, OriginCommitsSpec
 from runtime.contract.spec.jobspec import FlowSpec, Route
 from runtime.contract.spec.rename import Template
 from runtime.contract.spec.route import Router
 from runtime.contract.spec.selection import SelectionSpec
-from runtime.contract.views.groups_view import GroupOffsetsView
 from runtime.driver.duties.group_offset_writer import GroupSyncCounts
 from runtime.driver.duties.group_sync import CommittedOffsetsReader, CommittedOffsetsSnapshot, GroupSync
 from runtime.driver.leadership import DriverFenced
@@ -378,7 +378,7 @@ def _wave(name: str, number: int) -> list[dict[str, Any]]:
 
 def offsets_told(
     sides: Mapping[str, Side], flow: FlowSpec, source: ClusterAccess, within_s: float = 60
-) -> GroupOffsetsView:
+) -> GroupOffsets:
     """What `repl offsets` says of the group TOPIC-g, with this address of the source."""
     (topic,) = flow.topics.include
     route = Route(flow.name, "dc1", "dc2", SelectionSpec((topic,)), Template("copy.{topic}"))

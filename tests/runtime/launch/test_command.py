@@ -119,7 +119,7 @@ def test_a_standalone_cluster_has_a_secret_of_its_own(tmp_path: Path):
             (tmp_path / "spark-defaults.conf").write_text(text)
         with pytest.raises(LaunchError, match=r"spark\.authenticate\.secret is not in") as caught:
             check_secret(launch, SPARK, environ)
-        assert "SPARK_CONF_DIR" in caught.value.way_out
+        assert "SPARK_CONF_DIR" in caught.value.hint
     for text in (
         "spark.authenticate.secret x",
         "a b\n  spark.authenticate.secret = x",
@@ -135,7 +135,7 @@ def test_a_standalone_cluster_has_a_secret_of_its_own(tmp_path: Path):
 def test_an_unknown_option_is_refused(folder: JobFolder):
     with pytest.raises(LaunchError, match="no option colour") as caught:
         submission(spec_of(options={"colour": "red"}), folder, SPARK)
-    assert "python" in caught.value.way_out
+    assert "python" in caught.value.hint
 
 
 def test_settings_are_written_as_java_reads_them():
@@ -182,7 +182,7 @@ def test_java_is_new_enough_or_too_old(
         return
     with pytest.raises(LaunchError, match=problem) as caught:
         find_java(environ)
-    assert "openjdk-17" in caught.value.way_out
+    assert "openjdk-17" in caught.value.hint
 
 
 def test_no_java(tmp_path: Path):
@@ -200,11 +200,11 @@ def test_all_secrets_that_are_not_there_are_named_at_once(tmp_path: Path):
         check_references(spec, {})
     assert "dc1: sasl.password wants the environment variable NOT_SET" in caught.value.what
     assert f"dc2: ssl.key.pem wants the file {tmp_path / 'key'}" in caught.value.what
-    assert "set the variable where repl is called" in caught.value.way_out
-    assert "put the file there" in caught.value.way_out
+    assert "set the variable where repl is called" in caught.value.hint
+    assert "put the file there" in caught.value.hint
     with pytest.raises(LaunchError) as caught:
         check_references(spec, {"NOT_SET": "x"})
-    assert caught.value.way_out == "put the file there, readable by who calls repl"
+    assert caught.value.hint == "put the file there, readable by who calls repl"
     (tmp_path / "key").touch()
     check_references(spec, {"NOT_SET": "x"})
 
@@ -243,7 +243,7 @@ def test_a_job_whose_cluster_lacks_a_setting_is_not_launched(
     environ = {"PATH": str(java.parent), "SPARK_HOME": str(FakeSpark(tmp_path).home)}
     with pytest.raises(LaunchError, match=problem) as caught:
         SupervisedLauncher(tmp_path / "home", environ).launch(spec_of(**launch))
-    assert hint in caught.value.way_out
+    assert hint in caught.value.hint
     assert not (tmp_path / "home").exists()
 
 
@@ -251,7 +251,7 @@ def test_a_spec_that_holds_a_secret_of_spark_is_refused():
     refuse_secrets(spec_of(conf={"spark.executor.cores": "2"}))
     with pytest.raises(LaunchError, match=r"the secret spark\.x\.password$") as caught:
         refuse_secrets(spec_of(conf={"spark.executor.cores": "2", "spark.x.password": "hush"}))
-    assert "spark-defaults.conf" in caught.value.way_out
+    assert "spark-defaults.conf" in caught.value.hint
 
 
 def test_a_job_has_its_own_value_of_a_variable_and_no_key_of_the_operator():

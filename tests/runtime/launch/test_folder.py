@@ -32,7 +32,7 @@ def test_what_can_not_be_written_is_said(tmp_path: Path):
     (tmp_path / "home").write_text("a file where the folder should be")
     with pytest.raises(LaunchError, match="can't be made") as caught:
         JobFolder(tmp_path / "home", "dc2").make()
-    assert "REPL_HOME" in caught.value.way_out
+    assert "REPL_HOME" in caught.value.hint
     full = JobFolder(tmp_path, "dc2")
     full.make()
     full.spec.mkdir()

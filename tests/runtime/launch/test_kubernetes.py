@@ -99,7 +99,7 @@ def test_kubectl_is_asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     kubectl.answers("get", json.dumps({}))  # just made: the operator has not looked yet
     with pytest.raises(LaunchError, match="runs already") as caught:
         launcher.launch(SPEC)
-    assert f"kubectl delete sparkapplication {name} --namespace replication" in caught.value.way_out
+    assert f"kubectl delete sparkapplication {name} --namespace replication" in caught.value.hint
 
     launcher.update(SPEC)
     assert next(iter(yaml.safe_load_all(kubectl.applied)))["kind"] == "Secret"

@@ -13,7 +13,7 @@ from grafana_foundation_sdk.models.dashboard import Dashboard
 
 from planner.render.reports.drill import metrics
 from runtime.contract.records.job_status import PartitionState
-from runtime.contract.views.status_view import DOWN, STALLED, STATES, UNKNOWN, next_step
+from runtime.contract.results.status import DOWN, STALLED, STATES, UNKNOWN, next_step
 from runtime.metrics.endpoint import FAMILIES
 from tests.planner.render.test_reports import FOUND, report
 from tests.rights import rights

@@ -12,10 +12,10 @@ from runtime.audit.ledger import ClusterAccess
 from runtime.audit.status.facts import FlowStatusRequest, StatusRequest
 from runtime.audit.status.reader import read_status
 from runtime.contract.records.job_status import PartitionState as State
+from runtime.contract.results.status import PartitionHealth
 from runtime.contract.spec.jobspec import Route
 from runtime.contract.spec.route import Router
 from runtime.contract.spec.selection import SelectionSpec
-from runtime.contract.views.status_view import PartitionStatusView
 from runtime.lab.cluster import Listener
 from runtime.lab.lab import Lab
 from tests.conftest import MakeLab
@@ -298,7 +298,7 @@ def _truncated(lab: Lab, sides: dict[str, Side], fresh: Fresh, *, side: str, oth
         assert (partition.source_high_watermark == 350) is every_offset
 
 
-def _status(sides: dict[str, Side], flow: str, topic: str, *, every_offset: bool) -> PartitionStatusView:
+def _status(sides: dict[str, Side], flow: str, topic: str, *, every_offset: bool) -> PartitionHealth:
     """Returns the status of a topic's only partition."""
     asked = StatusRequest(
         topology="truncated",

@@ -10,13 +10,13 @@ import msgspec
 from msgspec.structs import replace
 
 from runtime.contract.records.job_status import PartitionState
-from runtime.contract.views.status_view import FlowStatusView, PartitionStatusView
+from runtime.contract.results.status import FlowHealth, PartitionHealth
 
 BY_MAP = "map"
 BY_TIME = "time"
 
 
-class GroupOffsetView(msgspec.Struct, frozen=True, kw_only=True):
+class GroupOffset(msgspec.Struct, frozen=True, kw_only=True):
     """Holds one partition of a group.
 
     `source` is the group's commit at the source, `translation` its translation to the destination now,
@@ -40,7 +40,7 @@ class GroupOffsetView(msgspec.Struct, frozen=True, kw_only=True):
     as_of_ms: int | None = None
 
 
-class GroupOffsetsView(msgspec.Struct, frozen=True, kw_only=True):
+class GroupOffsets(msgspec.Struct, frozen=True, kw_only=True):
     """Holds a group over one flow.
 
     `state_there`, `state_here`: of the group at the source and the destination, empty where it does not
@@ -57,7 +57,7 @@ class GroupOffsetsView(msgspec.Struct, frozen=True, kw_only=True):
     unsynced: str
     state_there: str
     state_here: str
-    partitions: list[GroupOffsetView]
+    partitions: list[GroupOffset]
 
 
 class LocateResult(StrEnum):
@@ -175,7 +175,7 @@ class GroupTopics(msgspec.Struct, frozen=True, kw_only=True):
     topics: list[str]
 
 
-def loss_of(flow: FlowStatusView, now_ms: int) -> FlowLoss:
+def loss_of(flow: FlowHealth, now_ms: int) -> FlowLoss:
     """Computes the records and the time that a failover of this flow loses."""
     known = [one for one in flow.partitions if one.lag_records is not None]
     as_of = max((_source_end_time(one, now_ms) for one in known), default=None)
@@ -201,7 +201,7 @@ def loss_of(flow: FlowStatusView, now_ms: int) -> FlowLoss:
     )
 
 
-def _unheard(one: PartitionStatusView, flow: FlowStatusView, as_of_ms: int | None = None) -> PartitionUnheard:
+def _unheard(one: PartitionHealth, flow: FlowHealth, as_of_ms: int | None = None) -> PartitionUnheard:
     if not flow.destination_answers:
         why = f"{flow.destination} does not answer"
     elif one.state in _ANOTHER_LOG or as_of_ms is not None:
@@ -213,7 +213,7 @@ def _unheard(one: PartitionStatusView, flow: FlowStatusView, as_of_ms: int | Non
     return PartitionUnheard(topic=one.topic, partition=one.partition, why=why, as_of_ms=as_of_ms)
 
 
-def with_ends_of(after: FlowStatusView, before: FlowStatusView, before_ms: int) -> FlowStatusView:
+def with_ends_of(after: FlowHealth, before: FlowHealth, before_ms: int) -> FlowHealth:
     """Returns the final positions of a flow, by end offsets of the source that were read before."""
     known = {(one.topic, one.partition): one for one in before.partitions if one.source_end is not None}
     topics = [
@@ -231,7 +231,7 @@ def with_ends_of(after: FlowStatusView, before: FlowStatusView, before_ms: int) 
     return replace(after, topics=topics, source_answers=False)
 
 
-def _against(one: PartitionStatusView, before: PartitionStatusView, before_ms: int) -> PartitionStatusView:
+def _against(one: PartitionHealth, before: PartitionHealth, before_ms: int) -> PartitionHealth:
     if one.state == PartitionState.PROMOTED:
         return one
     if before.state in _ANOTHER_LOG:
@@ -243,11 +243,11 @@ def _against(one: PartitionStatusView, before: PartitionStatusView, before_ms: i
     )
 
 
-def _source_end_time(one: PartitionStatusView, now_ms: int) -> int:
+def _source_end_time(one: PartitionHealth, now_ms: int) -> int:
     return one.source_end_seen_ms if one.source_end_seen_ms is not None else now_ms
 
 
-def _behind_ms(one: PartitionStatusView) -> int | None:
+def _behind_ms(one: PartitionHealth) -> int | None:
     """Returns how far the destination was behind when the source last answered."""
     if one.lag_ms is not None:
         return one.lag_ms

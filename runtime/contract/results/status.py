@@ -32,7 +32,7 @@ class ClusterTraffic(msgspec.Struct, frozen=True, kw_only=True):
     bytes_per_s: float | None
 
 
-class ClusterStatusView(msgspec.Struct, frozen=True, kw_only=True):
+class ClusterHealth(msgspec.Struct, frozen=True, kw_only=True):
     """Describes a cluster: whether it answers, and why not, and what moves there each second.
 
     `…_in_per_s` is what flows copy into it, and `…_out_per_s` what they copy from it; None where that is not
@@ -50,7 +50,7 @@ class ClusterStatusView(msgspec.Struct, frozen=True, kw_only=True):
     traffic: ClusterTraffic | None = None
 
 
-class SlotStatusView(msgspec.Struct, frozen=True, kw_only=True):
+class SlotHealth(msgspec.Struct, frozen=True, kw_only=True):
     """Describes a slot by the driver's view and the slot's newest report."""
 
     slot: int
@@ -66,7 +66,7 @@ class SlotStatusView(msgspec.Struct, frozen=True, kw_only=True):
     buffered_bytes: int | None = None
 
 
-class StandbyStatusView(msgspec.Struct, frozen=True, kw_only=True):
+class StandbyHealth(msgspec.Struct, frozen=True, kw_only=True):
     """Describes a standby of a job that reports itself.
 
     The state is watching, taking_over, running (the job runs on its machine) or failed (it cannot take over).
@@ -78,7 +78,7 @@ class StandbyStatusView(msgspec.Struct, frozen=True, kw_only=True):
     why: str = ""
 
 
-class JobStatusView(msgspec.Struct, frozen=True, kw_only=True):
+class JobHealth(msgspec.Struct, frozen=True, kw_only=True):
     """Describes a job. `up` is derived from its heartbeat alone. `generation` is the newest of its flows."""
 
     name: str
@@ -99,16 +99,16 @@ class JobStatusView(msgspec.Struct, frozen=True, kw_only=True):
     metrics: str = ""
     metrics_taken: int = 0
     flows: list[str] = []
-    slots: list[SlotStatusView] = []
+    slots: list[SlotHealth] = []
     standbys_declared: int = 0
-    standbys: list[StandbyStatusView] = []
+    standbys: list[StandbyHealth] = []
 
     @property
     def slots_running(self) -> int:
         return sum(slot.state == "running" for slot in self.slots)
 
 
-class PartitionStatusView(msgspec.Struct, frozen=True, kw_only=True):
+class PartitionHealth(msgspec.Struct, frozen=True, kw_only=True):
     """Describes a partition of a flow.
 
     `source_end` is the last stable offset. `source_end_seen_ms`: the source does not answer, and `source_end`
@@ -162,7 +162,7 @@ class PartitionWaits(msgspec.Struct, frozen=True, kw_only=True):
     next: str
 
 
-class TopicLatencyView(msgspec.Struct, frozen=True, kw_only=True):
+class LatencyFigures(msgspec.Struct, frozen=True, kw_only=True):
     """Describes how long the records of a topic took from their timestamps to their commits.
 
     They are the records that were committed in the last 30 to 60 seconds. Those of one batch count with the
@@ -177,7 +177,7 @@ class TopicLatencyView(msgspec.Struct, frozen=True, kw_only=True):
     p99_ms: float
 
 
-class TopicStatusView(msgspec.Struct, frozen=True, kw_only=True):
+class TopicHealth(msgspec.Struct, frozen=True, kw_only=True):
     """Describes a topic of a flow by its partitions together.
 
     `time_to_loss_ms`: how long until the source may delete records that are not copied, if nothing more were
@@ -192,12 +192,12 @@ class TopicStatusView(msgspec.Struct, frozen=True, kw_only=True):
     lag_ms: int | None
     records_per_s: float | None
     bytes_per_s: float | None
-    partitions: list[PartitionStatusView]
+    partitions: list[PartitionHealth]
     time_to_loss_ms: int | None = None
-    latency: TopicLatencyView | None = None
+    latency: LatencyFigures | None = None
 
 
-class FlowStatusView(msgspec.Struct, frozen=True, kw_only=True):
+class FlowHealth(msgspec.Struct, frozen=True, kw_only=True):
     """Describes a flow. `declared` is the state in the topology, `state` the one that the data shows.
 
     `link_age_ms` is the age of the newest heartbeat that the flow copied. `next` are the next steps of its
@@ -232,18 +232,18 @@ class FlowStatusView(msgspec.Struct, frozen=True, kw_only=True):
     stuck_lanes: list[str]
     link_age_ms: int | None
     states: dict[str, int]
-    topics: list[TopicStatusView]
+    topics: list[TopicHealth]
     next: list[str] = []
     time_to_loss_ms: int | None = None
     quarantined: int = 0
     tombstones: int = 0
 
     @property
-    def partitions(self) -> list[PartitionStatusView]:
+    def partitions(self) -> list[PartitionHealth]:
         return [one for topic in self.topics for one in topic.partitions]
 
 
-class StatusView(msgspec.Struct, frozen=True, kw_only=True):
+class ReplicationStatus(msgspec.Struct, frozen=True, kw_only=True):
     """Holds the status of a topology.
 
     `over_ms` is the time between the two inspections from which rates are computed, 0 where there was one.
@@ -252,9 +252,9 @@ class StatusView(msgspec.Struct, frozen=True, kw_only=True):
     topology: str
     at_ms: int
     over_ms: int
-    clusters: list[ClusterStatusView]
-    jobs: list[JobStatusView]
-    flows: list[FlowStatusView]
+    clusters: list[ClusterHealth]
+    jobs: list[JobHealth]
+    flows: list[FlowHealth]
 
 
 _GO_ON = "repl resume {flow} --accept-loss"

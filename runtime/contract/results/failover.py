@@ -11,15 +11,15 @@ from enum import StrEnum
 import msgspec
 
 from runtime.contract.records.job_status import PartitionState as S
-from runtime.contract.views.groups_view import FlowLoss, loss_of
-from runtime.contract.views.status_view import (
+from runtime.contract.results.groups import FlowLoss, loss_of
+from runtime.contract.results.status import (
     DOWN,
     STALLED,
     UNKNOWN,
-    FlowStatusView,
-    JobStatusView,
-    PartitionStatusView,
-    StatusView,
+    FlowHealth,
+    JobHealth,
+    PartitionHealth,
+    ReplicationStatus,
 )
 
 _MAY_FAIL_OVER = ("active", "paused")
@@ -65,7 +65,7 @@ class FailoverVerdict(msgspec.Struct, frozen=True, kw_only=True):
     because: list[str]
 
 
-def verdicts(status: StatusView) -> list[FailoverVerdict]:
+def verdicts(status: ReplicationStatus) -> list[FailoverVerdict]:
     """Returns the verdict of each cluster that flows copy from, the worst first.
 
     Flows into files are left out: nothing fails over to files.
@@ -82,8 +82,8 @@ def verdicts(status: StatusView) -> list[FailoverVerdict]:
 
 def _verdict(
     cluster: str,
-    flows: Sequence[FlowStatusView],
-    jobs: dict[tuple[str, str], JobStatusView],
+    flows: Sequence[FlowHealth],
+    jobs: dict[tuple[str, str], JobHealth],
     now_ms: int,
 ) -> FailoverVerdict:
     ending = [flow for flow in flows if flow.declared in _MAY_FAIL_OVER]
@@ -135,7 +135,7 @@ def _made(
     )
 
 
-def _judged(flows: Sequence[FlowStatusView], losses: Sequence[FlowLoss], *, answers: bool) -> Verdict:
+def _judged(flows: Sequence[FlowHealth], losses: Sequence[FlowLoss], *, answers: bool) -> Verdict:
     if any(not one.destination_answers or one.records is None or one.unheard for one in losses):
         return Verdict.UNKNOWN
     found = {_of_flow(flow, loss) for flow, loss in zip(flows, losses, strict=True)}
@@ -143,7 +143,7 @@ def _judged(flows: Sequence[FlowStatusView], losses: Sequence[FlowLoss], *, answ
     return next(one for one in Verdict if one in found)
 
 
-def _of_flow(flow: FlowStatusView, loss: FlowLoss) -> Verdict:
+def _of_flow(flow: FlowHealth, loss: FlowLoss) -> Verdict:
     if loss.records:
         if flow.rpo_ms is None or loss.ms is None:
             return Verdict.LOSES
@@ -153,7 +153,7 @@ def _of_flow(flow: FlowStatusView, loss: FlowLoss) -> Verdict:
     return Verdict.NOT_COPYING
 
 
-def _silent(flows: Sequence[FlowStatusView], losses: Sequence[FlowLoss]) -> Iterator[str]:
+def _silent(flows: Sequence[FlowHealth], losses: Sequence[FlowLoss]) -> Iterator[str]:
     """Yields the clusters that do not answer."""
     for name in sorted({flow.destination for flow in flows if not flow.destination_answers}):
         yield f"{name} does not answer: what has arrived there is not known"
@@ -180,7 +180,7 @@ def _unheard(losses: Sequence[FlowLoss]) -> Iterator[str]:
         yield f"{len(found) - _MOST} more flows have partitions of which nothing is known"
 
 
-def _jobs(flows: Sequence[FlowStatusView], jobs: dict[tuple[str, str], JobStatusView]) -> Iterator[str]:
+def _jobs(flows: Sequence[FlowHealth], jobs: dict[tuple[str, str], JobHealth]) -> Iterator[str]:
     """Yields the jobs that do not run: a failover starts them first."""
     names = sorted({(flow.job, flow.destination) for flow in flows if flow.destination_answers})
     for job in (jobs[key] for key in names if key in jobs):
@@ -188,7 +188,7 @@ def _jobs(flows: Sequence[FlowStatusView], jobs: dict[tuple[str, str], JobStatus
             yield f"job {job.name} is {job.state}" + (f": {job.why}" if job.why else "")
 
 
-def _stopped(flows: Sequence[FlowStatusView]) -> Iterator[str]:
+def _stopped(flows: Sequence[FlowHealth]) -> Iterator[str]:
     """Yields the states in which partitions are not copied, except those of a job that is down."""
     told = []
     for flow in flows:
@@ -205,7 +205,7 @@ def _stopped(flows: Sequence[FlowStatusView]) -> Iterator[str]:
         yield f"{len(told) - _MOST} more flows have partitions that are not copied"
 
 
-def _first(one: PartitionStatusView) -> str:
+def _first(one: PartitionHealth) -> str:
     return f"{one.topic}-{one.partition}" + (f" ({one.why})" if one.why else "")
 
 
@@ -213,7 +213,7 @@ def _partitions(number: int) -> str:
     return "1 partition is" if number == 1 else f"{number:,} partitions are"
 
 
-def _lag(flows: Sequence[FlowStatusView]) -> Iterator[str]:
+def _lag(flows: Sequence[FlowHealth]) -> Iterator[str]:
     """Yields the flows that are beyond their RPO, and those that are behind without a declared RPO."""
     late = [flow for flow in flows if flow.rpo_met is False]
     for flow in late[:_MOST]:
