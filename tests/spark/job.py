@@ -38,7 +38,7 @@ from runtime.lab.lab import Lab
 from runtime.launch.command import HEAP, MAIN, java_options
 from runtime.ledger.ledger import Ledger
 from runtime.ledger.offset_maps import OffsetMapReader
-from runtime.ledger.records import InternalTopicScan
+from runtime.ledger.records import CommittedValues, InternalTopicScan
 from tests.processes import below, parent_of, words_of
 from tests.records import wait_for
 
@@ -224,7 +224,7 @@ def statuses(spec: JobSpec) -> tuple[JobStatus | None, dict[int, SlotReport]]:
     """
     status: JobStatus | None = None
     slots: dict[int, SlotReport] = {}
-    for record_key, value in _newest(spec, naming.STATUS).items():
+    for record_key, value in _newest(spec).items():
         match job_status.decode_key(record_key):
             case JobKey(spec.job) if value:
                 status = job_status.decode_job(value)
@@ -235,7 +235,7 @@ def statuses(spec: JobSpec) -> tuple[JobStatus | None, dict[int, SlotReport]]:
 
 def remembered(spec: JobSpec) -> JobSpec:
     """What the job says that it runs by."""
-    return job_status.decode_spec(_newest(spec, naming.STATUS)[job_status.encode_key(SpecKey(spec.job))])
+    return job_status.decode_spec(_newest(spec)[job_status.encode_key(SpecKey(spec.job))])
 
 
 def generations(spec: JobSpec) -> dict[str, Generation]:
@@ -263,13 +263,17 @@ def offset_maps(spec: JobSpec, flow: str) -> dict[PartitionKey, OffsetMap]:
     return _at_destination(spec, read)
 
 
-def _newest(spec: JobSpec, topic: str) -> dict[bytes, bytes]:
-    """The newest committed value of each key."""
+_READ: dict[tuple[str, str], CommittedValues] = {}  # what was read of the status topic, by cluster and job
+
+
+def _newest(spec: JobSpec) -> dict[bytes, bytes]:
+    """The newest committed value of each key of the status topic. Each call reads only what is new."""
 
     async def read(cluster: KafkaCluster) -> dict[bytes, bytes]:
-        if (await cluster.topics([topic]))[topic].error:
+        if (await cluster.topics([naming.STATUS]))[naming.STATUS].error:
             return {}
-        scan = InternalTopicScan(cluster, topic, 0)
+        scan = InternalTopicScan(cluster, naming.STATUS, 0)
+        scan.fold = _READ.setdefault((spec.clusters[spec.destination].bootstrap, spec.job), scan.fold)
         await scan.refresh()
         return dict(scan.fold.items())
 

@@ -34,23 +34,41 @@ def running(job: Running, slots: int = 1) -> None:
     )
 
 
-def grows(job: Running) -> bool:
-    """Whether records are copied now."""
-    before = sum(one.records for one in job.partitions().values())
-    time.sleep(1.5)
-    return sum(one.records for one in job.partitions().values()) > before
+def copies(job: Running) -> None:
+    """Waits until records are copied now."""
+    last = records(job)
+
+    def grows() -> bool:
+        nonlocal last
+        before, last = last, records(job)
+        return last > before
+
+    wait_for(grows, _STARTS_S)
 
 
-def test_workers_and_drivers_die(lab: Lab, fresh: Callable[[str], str], tmp_path: Path):
+def records(job: Running) -> int:
+    return sum(partition.records for partition in job.partitions().values())
+
+
+def test_workers_and_drivers_die_and_a_driver_that_was_replaced_ends_for_good(
+    lab: Lab, fresh: Callable[[str], str], tmp_path: Path
+):
+    """Three lives of one job, with the same records all the time (R1, R2, R3, R10).
+
+    The first loses a worker, and then its JVM. The second stands still like a machine that hangs, is replaced
+    by the third, and wakes up. The third loses its driver.
+    """
     source, there = (dict(lab.clusters[name].client) for name in ("dc1", "dc2"))
-    topic = fresh("killed")
+    topic, flow = fresh("killed"), fresh("flow")
     create_topic(source, topic, 3, config=checker.TOPIC_CONFIG)
-    spec = spec_of(lab, fresh("job"), [flow_of(fresh("flow"), [topic])], slots=2)
+    spec = spec_of(lab, fresh("job"), [flow_of(flow, [topic])], slots=2)
+    jobs: list[Running] = []
     with checker.writing(source, topic, checker.Spec(records=10**9, rate=200, large_every=0)) as writing:
-        job = start_job(spec, tmp_path, "local[2,4]")  # this Spark repeats a task that failed
         try:
+            job = start_job(spec, tmp_path, "local[2,4]")  # this Spark repeats a task that failed
+            jobs.append(job)
             running(job, 2)
-            wait_for(lambda: grows(job), _STARTS_S)
+            copies(job)
 
             worker = psutil.Process(job.reports()[0].status.process)
             attempts = {slot: report.attempt for slot, report in job.reports().items()}
@@ -59,75 +77,50 @@ def test_workers_and_drivers_die(lab: Lab, fresh: Callable[[str], str], tmp_path
             assert job.reports()[1].attempt == attempts[1]  # the other slot went on
             # Fencing 3: what Spark repeats by itself carries a stale ticket and copies nothing.
             job.wait_for(lambda status: status.slots[0].why.startswith("retried"))
-            said = job.log.read_text(errors="replace")
-            for event in (
-                "driver_started",
-                "driver_leading",
-                "flow_started",
-                "flow_taken_over",
-                "slot_resubmitted",
-            ):
-                assert f" repl INFO {event} " in said, said[-5_000:]
-            assert " repl INFO slot_started " in said  # what a worker says is in the job's log, too
+            assert_logged(job)
 
             before = below(job.pid)
             job.kill()  # the JVM
             wait_for(lambda: gone(before))
 
-            job = start_job(spec, tmp_path)
-            running(job, 2)
-            wait_for(lambda: grows(job), _STARTS_S)
-            before = below(job.pid)
-            job.driver.kill()  # the Python driver
-            job.ended()
-            wait_for(lambda: gone(before))
-
-            job = start_job(spec, tmp_path)
-            running(job, 2)
-            wait_for(lambda: grows(job), _STARTS_S)
-            report = checker.compare(source, there, topic, written=writing.written, patience=120)
-            assert report.clean, report
-        finally:
-            job.kill()
-
-
-def test_a_driver_that_was_replaced_writes_nothing_more_and_ends_for_good(
-    lab: Lab, fresh: Callable[[str], str], tmp_path: Path
-):
-    """Stopped like a machine that hangs, replaced, and awake again: slots, Spark and driver (R3, R10)."""
-    source, there = (dict(lab.clusters[name].client) for name in ("dc1", "dc2"))
-    topic, flow = fresh("zombie"), fresh("flow")
-    create_topic(source, topic, 3, config=checker.TOPIC_CONFIG)
-    spec = spec_of(lab, fresh("job"), [flow_of(flow, [topic])])
-    jobs: list[Running] = []
-    with checker.writing(source, topic, checker.Spec(records=10**9, rate=200, large_every=0)) as writing:
-        try:
             old = start_job(spec, tmp_path)
             jobs.append(old)
-            running(old)
-            wait_for(lambda: grows(old), _STARTS_S)
+            running(old, 2)
+            copies(old)
             asleep = below(old.pid)
             freeze(asleep)
             number = generations(spec)[flow].number
 
             new = start_job(spec, tmp_path)
             jobs.append(new)
-            running(new)
+            running(new, 2)
             assert generations(spec)[flow].number > number
-            wait_for(lambda: grows(new), _STARTS_S)
+            copies(new)
 
             thaw(asleep)
             assert old.ended() == JobExit.FENCED, old.tail()
             wait_for(lambda: gone(asleep))
-            wait_for(lambda: grows(new), _STARTS_S)
+            copies(new)
             report = checker.compare(source, there, topic, written=writing.written, patience=120)
             assert report.clean, report
-            assert new.stop() == JobExit.STOPPED, new.tail()
+
+            before = below(new.pid)
+            new.driver.kill()  # the Python driver
+            new.ended()
+            wait_for(lambda: gone(before))
         finally:
             for job in jobs:
                 if job.process.poll() is None:
                     thaw(below(job.pid))
                 job.kill()
+
+
+def assert_logged(job: Running) -> None:
+    """What the workers log is in the job's log, too."""
+    log = job.log.read_text(errors="replace")
+    of_driver = ("driver_started", "driver_leading", "flow_started", "flow_taken_over", "slot_resubmitted")
+    for event in (*of_driver, "slot_started"):
+        assert f" repl INFO {event} " in log, log[-5_000:]
 
 
 @pytest.mark.long
@@ -149,13 +142,13 @@ def test_a_jvm_that_stands_still_takes_the_job_from_no_driver(
             before = job.wait_for(
                 lambda status: sorted(slot.state for slot in status.slots) == ["running", "unscheduled"]
             )
-            wait_for(lambda: grows(job), _STARTS_S)
+            copies(job)
             wait_for(lambda: len(job.partitions()) == 3, _STARTS_S)
             freeze(jvm)
             until_ms = int(time.time() * 1000) + leadership.TIMEOUT_MS + 5_000
             job.wait_for(lambda status: "JVM has not answered" in status.trouble, 60)
             job.wait_for(lambda status: status.at_ms > until_ms, 60)
-            assert grows(job)
+            copies(job)
             thaw(jvm)
             job.wait_for(lambda status: not status.trouble, 60)
             assert job.wait_for(lambda status: status.at_ms > until_ms).driver == before.driver
