@@ -187,7 +187,7 @@ class YamlText:
                     case yaml.ScalarEvent() | yaml.AliasEvent():
                         add(self._leaf(event))
                     case yaml.MappingStartEvent() | yaml.SequenceStartEvent():
-                        refuse_deeper(len(open_nodes), event, file)
+                        refuse_deeper(len(open_nodes) + 1, event, file)
                         node = self._collection(event)
                         add(node)
                         open_nodes.append(node)

@@ -90,7 +90,7 @@ def kind_of(node: Node) -> str:
 MAX_DEPTH = 50
 TOO_DEEP = (
     f"nested deeper than {MAX_DEPTH} levels",
-    "nothing in a topology is that deep: look for brackets that are never closed",
+    "nothing in a topology is that deep: look for brackets that are never closed, and for aliases in anchors",
 )
 # A part of the scanner's message, what is wrong, and how to correct it.
 SENTENCES: tuple[tuple[str, str, str], ...] = (
@@ -244,6 +244,7 @@ class _Open:
     column: int
     before: int  # nodes counted before it began
     items: list[Node] = field(default_factory=list)
+    height: int = 1  # levels of collections in it, itself among them and aliases expanded
 
 
 @contextmanager
@@ -259,8 +260,8 @@ def parsing(text: str, file: str) -> Iterator[Callable[[], Any]]:
 
 
 def refuse_deeper(depth: int, event: Any, file: str) -> None:
-    """Raises a Failure if a collection begins inside of MAX_DEPTH others."""
-    if depth >= MAX_DEPTH:
+    """Raises a Failure if there are more than MAX_DEPTH levels of collections."""
+    if depth > MAX_DEPTH:
         place = SourceLocation(file, event.start_mark.line + 1, event.start_mark.column + 1)
         raise Failure(error(*TOO_DEEP, source=place))
 
@@ -291,7 +292,8 @@ class _Builder:
         self.file = file
         self.done: list[Node] = []
         self.diagnostics: list[Diagnostic] = []
-        self.anchors: dict[str, tuple[Node, int] | None] = {}
+        # Each anchored node, how many nodes it is, and how many levels of collections it has.
+        self.anchors: dict[str, tuple[Node, int, int] | None] = {}
         self.stack: list[_Open] = []
         self.count = 0
 
@@ -303,8 +305,8 @@ class _Builder:
         node = Scalar(event.value, plain, self.file, mark.line + 1, mark.column + 1)
         self._count(1, mark)
         if event.anchor:
-            self.anchors[event.anchor] = (node, 1)
-        self._add(node)
+            self.anchors[event.anchor] = (node, 1, 0)
+        self._add(node, 0)
 
     def start(self, event: Any, is_mapping: bool) -> None:
         mark = event.start_mark
@@ -314,7 +316,7 @@ class _Builder:
             self.anchors[event.anchor] = None
         before = self.count
         self._count(1, mark)
-        refuse_deeper(len(self.stack), event, self.file)
+        refuse_deeper(len(self.stack) + 1, event, self.file)
         self.stack.append(
             _Open(is_mapping, bool(event.flow_style), event.anchor, mark.line + 1, mark.column + 1, before)
         )
@@ -327,8 +329,8 @@ class _Builder:
         else:
             node = Sequence(tuple(closed.items), self.file, closed.line, closed.column)
         if closed.anchor:
-            self.anchors[closed.anchor] = (node, self.count - closed.before)
-        self._add(node)
+            self.anchors[closed.anchor] = (node, self.count - closed.before, closed.height)
+        self._add(node, closed.height)
 
     def alias(self, event: Any) -> None:
         if event.anchor not in self.anchors:
@@ -344,12 +346,17 @@ class _Builder:
         if anchored is None:
             what = f'the alias "*{event.anchor}" stands inside its own anchor'
             raise Failure(error(what, "a topology can't contain itself", source=self._at(event.start_mark)))
-        node, weight = anchored
+        node, weight, height = anchored
         self._count(weight, event.start_mark)
-        self._add(node)
+        refuse_deeper(len(self.stack) + height, event, self.file)
+        self._add(node, height)
 
-    def _add(self, node: Node) -> None:
-        (self.stack[-1].items if self.stack else self.done).append(node)
+    def _add(self, node: Node, height: int) -> None:
+        if not self.stack:
+            self.done.append(node)
+            return
+        self.stack[-1].items.append(node)
+        self.stack[-1].height = max(self.stack[-1].height, height + 1)
 
     def _at(self, mark: Any) -> SourceLocation:
         return SourceLocation(self.file, mark.line + 1, mark.column + 1)

@@ -75,6 +75,12 @@ def test_deep_nesting_is_refused(opening: str, tmp_path: Path) -> None:
     assert "nested deeper than 50 levels" in found[0]
 
 
+def test_aliases_of_deep_anchors_are_refused(tmp_path: Path) -> None:
+    chain = [f"v{at}: &v{at} {'[' * 40}*v{at - 1}{']' * 40}" for at in range(1, 100)]
+    (found,) = mistakes_alone(tmp_path, "\n".join(["v0: &v0 [x]", *chain]))
+    assert found.startswith("3:49: nested deeper than 50 levels")
+
+
 def test_many_files_are_limited_together(tmp_path: Path) -> None:
     for name in "ab":
         (tmp_path / f"{name}.yaml").write_text(f"# {'x' * (20 * 2**20)}\n")
