@@ -21,7 +21,6 @@ from planner.diff.compared import (
     origin,
     unknown,
 )
-from planner.diff.record import flow_of, is_announced
 from planner.model.address import Address
 from planner.model.change import Action, Change, FieldChange
 from planner.model.desired import Desired, DesiredAcl
@@ -59,11 +58,11 @@ class ComparedAcls(ComparedKind):
         if rule is not None and entry.is_replaced:
             return _no_longer_replaced(entry, rule, cluster.acls)
         if rule is None or rule not in cluster.acls:
-            return Change(entry.address, Action.FORGET, NEVER_MADE if is_announced(entry) else GONE)
+            return Change(entry.address, Action.FORGET, NEVER_MADE if entry.is_announced else GONE)
         if not entry.created:
             return Change(entry.address, Action.FORGET, WAS_THERE)
         notes = (_ALLOWS,) if rule.permission == "DENY" else ()
-        flow = flow_of(entry)
+        flow = entry.flow
         reason = "leaves the topology" if flow is None else f"no longer mirrored by flow.{flow}"
         if entry.is_protection:
             reason = "what it protected is no mirror any more, or was promoted"
@@ -88,12 +87,12 @@ def _change(
     if acl.replaced:
         return _replaced(acl, entry, live=acl.rule in live)
     if acl.rule not in live:
-        known = entry is not None and not is_announced(entry)
+        known = entry is not None and not entry.is_announced
         gone = "; it was deleted outside the topology" if known else ""
         return Change(acl.address, Action.CREATE, origin(acl.origin) + gone, after=after)
     if entry is None:
         return Change(acl.address, Action.NO_OP, ADOPTED, before=after, after=after, adopted=True)
-    if is_announced(entry):
+    if entry.is_announced:
         field = FieldChange(("recorded", "spec"), "announced", "as it is", note="remembered at the cluster")
         why = "made by an apply that was cut short; only what is remembered of it changes"
         return Change(acl.address, Action.UPDATE, why, (field,), before=after, after=after)
@@ -145,6 +144,6 @@ def _drifted(entry: RegistryEntry, cluster: ObservedCluster) -> Change | None:
         if rule is None or rule not in cluster.acls:
             return Change(entry.address, Action.NO_OP, AS_APPLIED)
         return Change(entry.address, Action.CREATE, "made again outside the topology", after=dict(entry.spec))
-    if rule is None or rule in cluster.acls or is_announced(entry):
+    if rule is None or rule in cluster.acls or entry.is_announced:
         return Change(entry.address, Action.NO_OP, AS_APPLIED)
     return Change(entry.address, Action.DELETE, DELETED, before=dict(entry.spec))

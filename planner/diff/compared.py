@@ -5,7 +5,6 @@ from collections.abc import Mapping, Sequence
 
 from msgspec import Struct
 
-from planner.diff.record import flow_of
 from planner.model.address import Address
 from planner.model.change import Action, Change
 from planner.model.desired import Declared, Desired, DesiredFlow, MirroredBy, QuarantineOf
@@ -35,7 +34,7 @@ class Leaving(Struct, frozen=True):
 
     def flow_of(self, entry: RegistryEntry) -> DesiredFlow | None:
         """Returns the flow that made the object; None where none did, or it left the topology too."""
-        return self.flows.get(flow_of(entry) or "")
+        return self.flows.get(entry.flow or "")
 
     def stays_unknown(self, entry: RegistryEntry) -> bool:
         """Returns whether the source of the object's flow does not answer."""

@@ -27,7 +27,7 @@ from planner.diff.compared import (
     origin,
     unknown,
 )
-from planner.diff.record import flow_of, is_announced, origin_text
+from planner.diff.record import origin_text
 from planner.model.address import Address
 from planner.model.change import Action, Change, FieldChange
 from planner.model.desired import Declared, Desired, DesiredQuota, MirroredBy
@@ -103,7 +103,7 @@ def _compared(pair: QuotaPair, differing: Iterable[PathDifference]) -> Change:
     after = {**quota.entity.parts, **quota.values}
     unchanged = sum(key not in moved for key in quota.values)
     if not pair.live:
-        gone = entry is not None and not is_announced(entry)
+        gone = entry is not None and not entry.is_announced
         reason = origin(quota.origin) + ("; it was deleted outside the topology" if gone else "")
         # What was applied and is not desired is gone with the rest.
         return Change(quota.address, Action.CREATE, reason, tuple(fields), None, after)
@@ -129,7 +129,7 @@ def _note(pair: QuotaPair, key: str) -> str:
             case _:
                 return NOT_DECLARED
     same = pair.applied.get(key) == pair.quota.values[key]
-    return OUTSIDE if same and not (pair.entry is None or is_announced(pair.entry)) else ""
+    return OUTSIDE if same and not (pair.entry is None or pair.entry.is_announced) else ""
 
 
 def _recorded_fields(pair: QuotaPair, moved: set[str]) -> tuple[FieldChange, ...]:
@@ -137,7 +137,7 @@ def _recorded_fields(pair: QuotaPair, moved: set[str]) -> tuple[FieldChange, ...
     entry, quota = pair.entry, pair.quota
     if entry is None:
         return ()
-    if is_announced(entry):
+    if entry.is_announced:
         return (FieldChange(("recorded", "spec"), "announced", "as it is", note="remembered at the cluster"),)
     fields = [
         FieldChange(("recorded", key), pair.applied.get(key), quota.values.get(key), note=note)
@@ -154,7 +154,7 @@ def _reason(pair: QuotaPair, fields: Iterable[FieldChange], recorded: Iterable[F
     listed = tuple(fields)
     if pair.entry is None:
         return ADOPTED
-    if not listed and is_announced(pair.entry):
+    if not listed and pair.entry.is_announced:
         return f"made by an apply that was cut short; {REMEMBERED}"
     match pair.quota.origin:
         case MirroredBy():
@@ -173,13 +173,13 @@ def _removed(entry: RegistryEntry, cluster: ObservedCluster) -> Change:
     live = cluster.quotas.get(entity, {})
     fields = tuple(FieldChange((key,), live[key], None) for key in applied if key in live)
     if not fields:
-        return Change(entry.address, Action.FORGET, NEVER_MADE if is_announced(entry) else GONE)
+        return Change(entry.address, Action.FORGET, NEVER_MADE if entry.is_announced else GONE)
     if not entry.created:
         return Change(entry.address, Action.FORGET, WAS_THERE)
     notes = ["what it limited has no limit any more, unless another quota applies to it"]
     if others := sorted(live.keys() - applied.keys()):
         notes.append(f"limits that others set stay: {', '.join(others)}")
-    flow = flow_of(entry)
+    flow = entry.flow
     reason = "leaves the topology" if flow is None else f"no longer mirrored by flow.{flow}"
     before = {**entity.parts, **{one.key: one.old for one in fields}}
     return Change(entry.address, Action.DELETE, reason, fields, before=before, notes=tuple(notes))
@@ -187,7 +187,7 @@ def _removed(entry: RegistryEntry, cluster: ObservedCluster) -> Change:
 
 def _drifted(entry: RegistryEntry, cluster: ObservedCluster) -> Change:
     as_applied = Change(entry.address, Action.NO_OP, AS_APPLIED)
-    if (recorded := recorded_quota(entry.spec)) is None or is_announced(entry):
+    if (recorded := recorded_quota(entry.spec)) is None or entry.is_announced:
         return as_applied
     entity, applied = recorded
     live = cluster.quotas.get(entity, {})

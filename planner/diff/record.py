@@ -28,6 +28,7 @@ from planner.model.desired import (
     QuarantineOf,
 )
 from planner.model.observed import (
+    ANNOUNCED,
     BEFORE,
     CONFIG,
     DECLARED,
@@ -107,17 +108,9 @@ def quota_entry(quota: DesiredQuota, topology: str, *, created: bool) -> Registr
     )
 
 
-ANNOUNCED = "announced"
-
-
 def announced(entry: RegistryEntry) -> RegistryEntry:
     """Marks the entry of an object that is about to be created: an interrupted apply leaves it owned."""
     return replace(entry, spec={**entry.spec, ANNOUNCED: "true"})
-
-
-def is_announced(entry: RegistryEntry | None) -> bool:
-    """Returns whether the entry was written before its object was created, which may never have happened."""
-    return entry is not None and ANNOUNCED in entry.spec
 
 
 def origin_text(origin: Declared | MirroredBy | QuarantineOf | str) -> str:
@@ -130,11 +123,6 @@ def origin_text(origin: Declared | MirroredBy | QuarantineOf | str) -> str:
             return quarantine_origin(flow)
         case _:
             return origin
-
-
-def flow_of(entry: RegistryEntry) -> str | None:
-    """Returns the name of the flow that mirrors this object; None for a declared object."""
-    return entry.origin.removeprefix("flow.") if entry.origin.startswith("flow.") else None
 
 
 def replaces(change: Change) -> bool:

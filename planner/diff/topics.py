@@ -23,7 +23,7 @@ from planner.diff.compared import (
     origin,
     unknown,
 )
-from planner.diff.record import SOURCE_CLUSTER, SOURCE_TOPIC, flow_of, topic_spec
+from planner.diff.record import SOURCE_CLUSTER, SOURCE_TOPIC, topic_spec
 from planner.diff.typed_values import (
     PARTITIONS,
     REPLICATION,
@@ -108,7 +108,7 @@ class ComparedTopics(ComparedKind):
             return Change(entry.address, Action.FORGET, GONE)
         if entry.is_another(live.id):
             return Change(entry.address, Action.FORGET, "another topic has its name now, which is left alone")
-        flow_name = flow_of(entry)
+        flow_name = entry.flow
         if flow_name is None:
             if entry.on_remove is OnRemove.DELETE:
                 return _delete(
@@ -141,7 +141,7 @@ class ComparedTopics(ComparedKind):
                     Change(entry.address, Action.DELETE, DELETED, before=_applied_state(entry, None))
                 )
             else:
-                mirror = mirrors.get(entry.address) if flow_of(entry) else None
+                mirror = mirrors.get(entry.address) if entry.flow else None
                 topics.append(AppliedTopic(entry, live, mirror, *_applied_trees(entry, live)))
         differing = differences([(one.applied, one.found) for one in topics])
         changes += (_drift(one, found) for one, found in zip(topics, differing, strict=True))
@@ -395,7 +395,7 @@ def _goes(entry: RegistryEntry, observed: Observed) -> bool:
     """Returns whether this plan deletes the topic, which was declared with `on_remove: delete`."""
     cluster = observed.reachable(entry.address.cluster or "")
     live = cluster.topics.get(entry.address.name) if cluster is not None else None
-    asked = flow_of(entry) is None and entry.on_remove is OnRemove.DELETE
+    asked = entry.flow is None and entry.on_remove is OnRemove.DELETE
     return asked and live is not None and not entry.is_another(live.id)
 
 

@@ -3,6 +3,6 @@
 It also says what must be read for that, and checks the result (lints). It holds no Kafka client and no YAML.
 """
 
-from planner.graph.expansion import ClusterReadRequest, ReadRequest, expand, lint_offline, read_request_of
+from planner.graph.expansion import expand, lint_offline, read_requests
 
-__all__ = ["ClusterReadRequest", "ReadRequest", "expand", "lint_offline", "read_request_of"]
+__all__ = ["expand", "lint_offline", "read_requests"]

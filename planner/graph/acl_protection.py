@@ -133,9 +133,7 @@ class _ClusterProtection:
         declared ones, and replaced ones.
         """
         made = made_by_protection(self._own)
-        made |= {
-            entry.address.name for entry in self._own if entry.origin.startswith("flow.") and entry.created
-        }
+        made |= {entry.address.name for entry in self._own if entry.flow is not None and entry.created}
         live = {rule for rule in self._cluster.acls or () if rule.name not in made}
         replaced = {
             rule

@@ -89,7 +89,7 @@ def _own_rules(name: str, graph: ReplicationGraph, observed: Observed) -> set[Ac
         made = {
             entry.address.name
             for entry in cluster.owned
-            if entry.address.kind is Kind.ACL and entry.origin.startswith("flow.")
+            if entry.address.kind is Kind.ACL and entry.flow is not None
         } | made_by_protection(cluster.owned)
         live = {rule for rule in cluster.acls or () if rule.name not in made}
     return live | {acl.rule for acl in graph.topology.acls if acl.rule.cluster == name}
@@ -154,7 +154,7 @@ def kept_acls(graph: ReplicationGraph, observed: Observed) -> Iterator[DesiredAc
             entry.address.name
             for entry in destination.owned
             if entry.address.kind is Kind.ACL
-            and entry.origin == f"flow.{flow.name}"
+            and entry.flow == flow.name
             and entry.topology == graph.topology.name
         }
         mirrors = [

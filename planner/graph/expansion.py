@@ -4,10 +4,8 @@ Names are read first, then details of the topics that the topology is about. The
 effect.
 """
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import PurePath
-
-from msgspec import Struct
 
 from planner.graph.acls import acls_known, acls_of, kept_acls
 from planner.graph.jobs import flows_of, jobs_of
@@ -31,7 +29,13 @@ from planner.graph.topics import DesiredTopics, partitions_of, quarantine_nodes,
 from planner.model.address import Kind, flow_address, topic_address
 from planner.model.desired import Desired, DesiredAcl, MirroredBy
 from planner.model.diagnostic import Diagnostic
-from planner.model.observed import DECLARED, Observed, ObservedCluster
+from planner.model.observed import (
+    DECLARED,
+    ClusterDetailsRequest,
+    Observed,
+    ObservedCluster,
+    TopicConfigsRequest,
+)
 from planner.model.topology import OnRemove, Topology
 from runtime.contract.spec.route import is_reserved
 from runtime.contract.spec.topic_settings import ALWAYS
@@ -40,99 +44,58 @@ from runtime.contract.spec.topic_settings import ALWAYS
 EFFECTIVE = frozenset({*ALWAYS, "retention.ms", "retention.bytes", "min.insync.replicas"})
 
 
-class ClusterReadRequest(Struct, frozen=True):
-    """What to read of one cluster.
+def read_requests(topology: Topology, observed: Observed) -> dict[str, ClusterDetailsRequest]:
+    """Returns the details to read of each cluster, once its names and its registry are read.
 
-    `topics` are described; they are asked for by name, since a listing leaves out topics without the right to
-    describe them. Their explicitly set values are always read, the effective values of `keys` too, and all
-    values of the topics in `every_key`. `groups` are asked for their committed topics; `denied_groups` also
-    asks for the groups that the default denials keep out, `group_kinds` for share groups and streams groups.
+    Topics are asked for by name, since a listing leaves out topics without the right to describe them. What
+    leaves the topology is read too: a delete shows how many bytes and which readers are lost.
     """
-
-    topics: frozenset[str] = frozenset()
-    keys: frozenset[str] = EFFECTIVE
-    every_key: frozenset[str] = frozenset()
-    acls: bool = False
-    quotas: bool = False
-    scram_users: bool = False
-    groups: frozenset[str] = frozenset()
-    denied_groups: bool = False
-    group_kinds: bool = False
+    clusters = [cluster for name in sorted(topology.clusters) if (cluster := observed.reachable(name))]
+    names = {cluster.name: cluster.topics.keys() | cluster.hidden for cluster in clusters}
+    graph = replication_graph_of(topology, names)
+    return {cluster.name: _read_request(cluster, graph) for cluster in clusters}
 
 
-class ReadRequest(Struct, frozen=True):
-    """`clusters` are read first: names, registry and brokers. `details` then returns what else to read."""
-
-    topology: Topology
-
-    @property
-    def clusters(self) -> tuple[str, ...]:
-        return tuple(sorted(self.topology.clusters))
-
-    def details(self, names: Mapping[str, Collection[str]]) -> dict[str, ClusterReadRequest]:
-        """Returns the details to read of each cluster. `names` are the topics of the clusters that could be
-        read.
-        """
-        graph = replication_graph_of(self.topology, names)
-        return {name: _cluster(name, graph) for name in sorted(names) if name in self.topology.clusters}
-
-
-def read_request_of(topology: Topology) -> ReadRequest:
-    """Returns what has to be read for a topology."""
-    return ReadRequest(topology)
-
-
-def _cluster(name: str, graph: ReplicationGraph) -> ClusterReadRequest:
-    flows = graph.topology.flows.values()
-    topics = {topic.name for topic in graph.topology.topics if topic.cluster == name}
+def _read_request(cluster: ObservedCluster, graph: ReplicationGraph) -> ClusterDetailsRequest:
+    name, topology, flows = cluster.name, graph.topology, graph.topology.flows.values()
+    declared = [topic for topic in topology.topics if topic.cluster == name]
+    topics = {topic.name for topic in declared}
     every_key = set()
     for edge in (*graph.live.edges, *graph.declared.edges):
-        for node in (edge.source, edge.destination):
-            if node.cluster == name:
-                topics.add(node.topic)
-        quarantine = quarantine_nodes(graph, [edge])
-        topics.update(node.topic for node in quarantine if node.cluster == name)
+        nodes = (edge.source, edge.destination, *quarantine_nodes(graph, [edge]))
+        topics.update(node.topic for node in nodes if node.cluster == name)
         if edge.source.cluster == name and graph.flow(edge.flow).configs.sync == "all":
             every_key.add(edge.source.topic)
-    acls = any(acl.rule.cluster == name for acl in graph.topology.acls) or any(
-        (flow.acls_sync and name in (flow.source_cluster, flow.destination_cluster))
-        or (flow.protect == "acl" and flow.destination_cluster == name)
-        for flow in flows
+    own = [entry for entry in cluster.owned if entry.topology == topology.name]
+    owned_topics = {entry.address.name: entry for entry in own if entry.address.kind is Kind.TOPIC}
+    # A topic that is not declared any more leaves the topology, even if a flow still reads it.
+    stays = {topic.name for topic in declared}, {topic for topic in topics if not is_reserved(topic)}
+    leaving = frozenset(
+        topic for topic, entry in owned_topics.items() if topic not in stays[entry.flow is not None]
     )
-    declared = {key for topic in graph.topology.topics if topic.cluster == name for key in topic.config}
-    syncing = [
-        flow
-        for flow in graph.flows
-        if flow.source_cluster == name and flow.groups.sync and graph.copied.is_running(flow.name)
-    ]
-    return ClusterReadRequest(
-        topics=frozenset(topic for topic in topics if not is_reserved(topic)),
-        keys=EFFECTIVE | declared,
-        every_key=frozenset(every_key),
-        acls=acls,
-        quotas=any(quota.cluster == name for quota in graph.topology.quotas)
-        or any(
-            flow.quotas_sync and name in (flow.source_cluster, flow.destination_cluster) for flow in flows
-        ),
-        scram_users=any(
-            (flow.quotas_sync or flow.acls_sync) and name in (flow.source_cluster, flow.destination_cluster)
-            for flow in flows
-        ),
-        groups=frozenset(_groups(name, graph)),
-        denied_groups=any(flow.groups.default_exclude for flow in syncing),
-        group_kinds=bool(syncing),
+    keys = EFFECTIVE | {key for topic in declared for key in topic.config}
+    some = TopicConfigsRequest(keys, explicit=True)
+    every = TopicConfigsRequest(keys, explicit=True, effective=True)
+    mirrored = [flow for flow in flows if name in (flow.source_cluster, flow.destination_cluster)]
+    syncing = [flow for flow in graph.flows if flow.source_cluster == name and flow.groups.sync]
+    running = [flow for flow in syncing if graph.copied.is_running(flow.name)]
+    return ClusterDetailsRequest(
+        configs={topic: every if topic in every_key else some for topic in stays[1] | owned_topics.keys()},
+        acls=any(acl.rule.cluster == name for acl in topology.acls)
+        or any(flow.acls_sync for flow in mirrored)
+        or any(flow.protect == "acl" and flow.destination_cluster == name for flow in flows)
+        or any(entry.address.kind is Kind.ACL for entry in own),
+        quotas=any(quota.cluster == name for quota in topology.quotas)
+        or any(flow.quotas_sync for flow in mirrored)
+        or any(entry.address.kind is Kind.QUOTA for entry in own),
+        scram_users=any(flow.quotas_sync or flow.acls_sync for flow in mirrored),
+        sizes=leaving,
+        # A lint checks whether the named groups read what is copied.
+        groups=frozenset(group for flow in syncing for group in group_selector(flow).written_out),
+        every_group=bool(leaving),
+        denied_groups=any(flow.groups.default_exclude for flow in running),
+        group_kinds=bool(running),
     )
-
-
-def _groups(name: str, graph: ReplicationGraph) -> set[str]:
-    """Returns the groups that flows out of this cluster name. A lint checks whether they read
-    what is copied.
-    """
-    groups: set[str] = set()
-    for flow in graph.flows:
-        if flow.source_cluster == name and flow.groups.sync:
-            groups |= group_selector(flow).written_out
-    return groups
 
 
 _CURRENT_FOLDER = PurePath()
@@ -276,7 +239,7 @@ def _with_kept_acls(
         destination = observed.reachable(flow.destination_cluster)
         if destination is None or not graph.copied.is_running(flow.name) or acls_known(flow, observed):
             continue
-        made = {entry.address.name for entry in destination.owned if entry.origin == f"flow.{flow.name}"}
+        made = {entry.address.name for entry in destination.owned if entry.flow == flow.name}
         for rule in destination.acls or ():
             if rule.name in made:
                 origin = MirroredBy(flow.name, flow.source_cluster, rule.resource)

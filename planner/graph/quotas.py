@@ -125,7 +125,7 @@ def _own_limits(cluster: ObservedCluster | None, topology: Topology, name: str) 
     entries = _entries(cluster)
     for entity, live in cluster.quotas.items() if cluster is not None else ():
         entry = entries.get(entity.name)
-        if entry is not None and entry.origin.startswith("flow.") and entity not in declared:
+        if entry is not None and entry.flow is not None and entity not in declared:
             continue
         gone = entry is not None and entry.topology == topology.name and (entry.created or entity in declared)
         if left := _less(live, entry if gone else None):
@@ -139,7 +139,7 @@ def _left_over(cluster: ObservedCluster | None, topology: str) -> dict[QuotaEnti
     limits: dict[QuotaEntity, Limits] = {}
     for entity, live in cluster.quotas.items() if cluster is not None else ():
         entry = entries.get(entity.name)
-        if entry is None or entry.topology != topology or not entry.origin.startswith("flow."):
+        if entry is None or entry.topology != topology or entry.flow is None:
             continue
         if left := _less(live, entry if entry.created else None):
             limits[entity] = _known(left)

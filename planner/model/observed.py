@@ -22,6 +22,7 @@ BEFORE = "before."  # the value before a failback lifted the setting
 ID = "id"
 MIRRORED = "mirrored"  # the settings of a declared topic that a flow set, separated by commas
 REPLACED = "replaced"  # a rule that `protect: acl` has taken away, to be restored
+ANNOUNCED = "announced"  # an object that is about to be created, so that an interrupted apply leaves it owned
 DECLARED = "declared"  # the origin of a declared object; a mirror's is flow.<name>
 
 
@@ -64,9 +65,19 @@ class RegistryEntry:
         return bool(applied and topic_id) and applied != topic_id
 
     @property
+    def flow(self) -> str | None:
+        """Returns the name of the flow that mirrors this object; None for a declared object."""
+        return self.origin.removeprefix("flow.") if self.origin.startswith("flow.") else None
+
+    @property
     def is_protection(self) -> bool:
         """Returns whether the entry is of a rule that `protect: acl` made or replaced."""
         return self.origin.startswith(PROTECTION)
+
+    @property
+    def is_announced(self) -> bool:
+        """Returns whether the entry was written before its object, which an interrupted apply never made."""
+        return ANNOUNCED in self.spec
 
     @property
     def is_replaced(self) -> bool:

@@ -9,7 +9,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from decimal import Decimal, InvalidOperation
 
 from planner.diff.differ import owned_by_address
-from planner.diff.record import DestinationJobs, destination_jobs, flow_of, wanted_jobs
+from planner.diff.record import DestinationJobs, destination_jobs, wanted_jobs
 from planner.diff.values import readable
 from planner.graph.messages import few
 from planner.model.address import Address, Kind, job_address, topic_address
@@ -350,7 +350,7 @@ def _rules_of_ending_flows(
     for address, entry in owned_by_address(observed).items():
         if address.kind is not Kind.ACL:
             continue
-        if flow_of(entry) in ending_flows or (entry.is_protection and not entry.is_replaced):
+        if entry.flow in ending_flows or (entry.is_protection and not entry.is_replaced):
             yield address
 
 

@@ -10,7 +10,7 @@ from difflib import get_close_matches
 from itertools import groupby
 
 from planner.diff.differ import owned_by_address
-from planner.diff.record import JOB, SOURCE_CLUSTER, SOURCE_TOPIC, DestinationJobs, flow_of
+from planner.diff.record import JOB, SOURCE_CLUSTER, SOURCE_TOPIC, DestinationJobs
 from planner.graph.messages import few
 from planner.model.address import Address, Kind, flow_address, job_address, topic_address
 from planner.model.change import Action, Change
@@ -230,7 +230,7 @@ def _needs(
     for flow_name, address in _protections(desired, owned, topology):
         needs.setdefault(flow_address(flow_name), set()).add(address)
     for entry in owned.values():
-        flow = flow_of(entry)
+        flow = entry.flow
         if flow is not None and entry.topology == topology.name:
             needs.setdefault(flow_address(flow), set()).add(entry.address)
         if SOURCE_CLUSTER in entry.spec and entry.address.kind is Kind.TOPIC:

@@ -17,21 +17,17 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from planner.config.secrets import resolve_all
-from planner.diff.record import flow_of
-from planner.graph import ClusterReadRequest, read_request_of
+from planner.graph import read_requests
 from planner.graph.jobs import store_client
 from planner.graph.routes import opposite_of
 from planner.kafka import ClusterClient, ClusterEndpoint, run
-from planner.model.address import Kind, flow_address, job_address
+from planner.model.address import flow_address, job_address
 from planner.model.diagnostic import Diagnostic, Failure, error, warning
 from planner.model.observed import (
-    ClusterDetailsRequest,
     Observed,
     ObservedCluster,
     ObservedTopic,
-    RegistryEntry,
     Request,
-    TopicConfigsRequest,
 )
 from planner.model.plan import Plan, PlannedFlow
 from planner.model.topology import Cluster, Topology
@@ -183,9 +179,6 @@ def check_jobs(plan: Plan, trusted: Sequence[Path]) -> None:
         raise Failure(problems)
 
 
-_NOTHING = ClusterReadRequest()
-
-
 def observe(
     topology: Topology,
     timeout_ms: int,
@@ -201,7 +194,7 @@ def observe(
 
     def wanted(names: Observed) -> Request:
         nonlocal request
-        request = request_for(topology, names)
+        request = read_requests(topology, names)
         return request
 
     with _reading(progress) as callback:
@@ -288,54 +281,6 @@ def observe_for_import(
     with _reading(progress) as callback:
         options = ReadOptions(timeout_ms / 1000, progress=callback)
         return run(observe_clusters(clusters, endpoints, wanted, options))
-
-
-def request_for(topology: Topology, observed: Observed) -> Request:
-    """Returns what expanding asks for, and what is needed of owned objects that leave the topology."""
-    clusters = {name: one for name, one in observed.clusters.items() if isinstance(one, ObservedCluster)}
-    names = {name: cluster.topics.keys() | cluster.hidden for name, cluster in clusters.items()}
-    wanted = read_request_of(topology).details(names)
-    return {
-        name: _wanted(
-            wanted.get(name, _NOTHING),
-            _own(cluster, topology.name),
-            {topic.name for topic in topology.topics if topic.cluster == name},
-        )
-        for name, cluster in clusters.items()
-    }
-
-
-def _own(cluster: ObservedCluster, topology: str) -> list[RegistryEntry]:
-    return [entry for entry in cluster.owned if entry.topology == topology]
-
-
-def _wanted(
-    request: ClusterReadRequest, own: list[RegistryEntry], declared: Collection[str]
-) -> ClusterDetailsRequest:
-    some = TopicConfigsRequest(request.keys, explicit=True)
-    every = TopicConfigsRequest(request.keys, explicit=True, effective=True)
-    topics = [entry for entry in own if entry.address.kind is Kind.TOPIC]
-    owned = {entry.address.name for entry in topics}
-    # A topic that is not declared any more leaves the topology, even if a flow still reads it.
-    leaving = frozenset(
-        entry.address.name
-        for entry in topics
-        if entry.address.name not in (request.topics if flow_of(entry) is not None else declared)
-    )
-    configs: Mapping[str, TopicConfigsRequest] = {
-        topic: every if topic in request.every_key else some for topic in request.topics | owned
-    }
-    return ClusterDetailsRequest(
-        configs=configs,
-        acls=request.acls or any(entry.address.kind is Kind.ACL for entry in own),
-        quotas=request.quotas or any(entry.address.kind is Kind.QUOTA for entry in own),
-        scram_users=request.scram_users,
-        sizes=leaving,  # a delete shows how many bytes and which readers are lost
-        groups=request.groups,
-        every_group=bool(leaving),
-        denied_groups=request.denied_groups,
-        group_kinds=request.group_kinds,
-    )
 
 
 REPORTED_S = 10.0  # by then a job has committed a command that it received

@@ -3,7 +3,7 @@
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-from planner.diff.record import acl_entry, flow_of
+from planner.diff.record import acl_entry
 from planner.model.address import Address, flow_address
 from planner.model.change import Action, Change
 from planner.model.desired import DesiredAcl
@@ -84,7 +84,7 @@ class DeleteAcl(AclStep):
             return ()
         if entry.is_protection:
             return others.at(self.cluster, Milestone.FLOW_REGISTERED, Milestone.RIGHT_RESTORED)
-        released = f"own:{flow_address(flow)}" if (flow := flow_of(entry)) is not None else ""
+        released = f"own:{flow_address(flow)}" if (flow := entry.flow) is not None else ""
         return (released,) if released in others.ids else ()
 
     def precedes_job(self, clusters: Collection[str], destination: str, topics: Collection[Address]) -> bool:

@@ -5,7 +5,7 @@ import pstats
 
 import pytest
 
-from planner.graph import expand, lint_offline, read_request_of
+from planner.graph import expand, lint_offline, read_requests
 from planner.model.topology import Flow, Topology
 from runtime.contract.spec.rename import Template
 from tests.planner.graph.build import cluster, flow, observed, topic, topology
@@ -27,7 +27,7 @@ def calls(flows: tuple[Flow, ...], count: int) -> int:
     with cProfile.Profile() as profile:
         expand(of, over)
         lint_offline(of)
-        read_request_of(of).details(dict.fromkeys(("dc1", "dc2", "dc3"), names))
+        read_requests(of, over)
     return int(pstats.Stats(profile).total_calls)  # type: ignore[attr-defined]
 
 

@@ -2,41 +2,45 @@
 
 import pytest
 
-from planner.graph import ClusterReadRequest, read_request_of
+from planner.graph import read_requests
 from planner.graph.expansion import EFFECTIVE
-from planner.model.topology import Flow, Topic
+from planner.model.observed import ClusterDetailsRequest, TopicConfigsRequest
+from planner.model.topology import Flow, Topic, Topology
 from runtime.contract.spec.flow import ConfigsSpec, GroupsSpec
 from runtime.contract.spec.rename import Template
-from tests.planner.graph.build import flow, rule, topic, topology
+from tests.planner.graph.build import flow, rule, seen, topic, topology
 
 PREFIX = Template("{source}.{topic}")
-NAMES = {"dc1": ["a", "b", "__consumer_offsets"], "dc2": ["own", "dc1.a"], "dc3": ["x"]}
+NAMES = {"dc1": "a b __consumer_offsets", "dc2": "own dc1.a", "dc3": "x"}
 
 
-def test_every_cluster_is_asked_for_its_names_and_its_registry() -> None:
-    assert read_request_of(topology(topic("dc1/a"))).clusters == ("dc1", "dc2", "dc3")
+def requested(of: Topology, **clusters: object) -> dict[str, ClusterDetailsRequest]:
+    return read_requests(of, seen(**(clusters or NAMES)))
+
+
+def configs(*topics: str, more: frozenset[str] = frozenset()) -> dict[str, TopicConfigsRequest]:
+    return dict.fromkeys(topics, TopicConfigsRequest(EFFECTIVE | more, explicit=True))
 
 
 def test_both_ends_of_what_is_copied_and_what_is_declared_there_or_not() -> None:
     parts = (flow("dc1>dc2", (r"[ab]", "later"), rename=PREFIX), topic("dc3/new", vendor_key="1"))
-    details = read_request_of(topology(*parts)).details(NAMES)
-    assert details == {
-        "dc1": ClusterReadRequest(frozenset({"a", "b", "later"}), denied_groups=True, group_kinds=True),
-        "dc2": ClusterReadRequest(frozenset({"dc1.a", "dc1.b", "dc1.later"})),
-        "dc3": ClusterReadRequest(frozenset({"new"}), keys=EFFECTIVE | {"vendor.key"}),
+    assert requested(topology(*parts)) == {
+        "dc1": ClusterDetailsRequest(configs("a", "b", "later"), denied_groups=True, group_kinds=True),
+        "dc2": ClusterDetailsRequest(configs("dc1.a", "dc1.b", "dc1.later")),
+        "dc3": ClusterDetailsRequest(configs("new", more=frozenset({"vendor.key"}))),
     }
 
 
-def test_what_could_not_be_listed_is_not_asked_again_and_strangers_are_not_asked_at_all() -> None:
+def test_what_could_not_be_listed_is_not_asked_again() -> None:
     of = topology(flow("dc1>dc2", "a"), flow("dc2>dc3", "a"))
-    found = read_request_of(of).details({"dc1": ["a"], "elsewhere": ["a"]})
-    assert found == {"dc1": ClusterReadRequest(frozenset({"a"}), denied_groups=True, group_kinds=True)}
+    assert requested(of, dc1="a", dc2=None, dc3=None) == {
+        "dc1": ClusterDetailsRequest(configs("a"), denied_groups=True, group_kinds=True)
+    }
 
 
 def test_all_values_where_all_are_mirrored() -> None:
-    of = topology(flow("dc1>dc2", "a", configs=ConfigsSpec("all")))
-    details = read_request_of(of).details(NAMES)
-    assert [details[name].every_key for name in ("dc1", "dc2")] == [{"a"}, set()]
+    details = requested(topology(flow("dc1>dc2", "a", configs=ConfigsSpec("all"))))
+    assert [details[name].configs["a"].effective for name in ("dc1", "dc2")] == [True, False]
 
 
 @pytest.mark.parametrize(
@@ -49,7 +53,7 @@ def test_all_values_where_all_are_mirrored() -> None:
     ],
 )
 def test_acls_where_one_is_wanted(part: Flow | Topic, clusters: set[str]) -> None:
-    details = read_request_of(topology(part)).details(NAMES)
+    details = requested(topology(part))
     assert {name for name, one in details.items() if one.acls} == clusters
 
 
@@ -62,5 +66,5 @@ def test_acls_where_one_is_wanted(part: Flow | Topic, clusters: set[str]) -> Non
     ],
 )
 def test_groups_that_are_named(groups: GroupsSpec, names: set[str]) -> None:
-    details = read_request_of(topology(flow("dc1>dc2", "a", groups=groups))).details(NAMES)
+    details = requested(topology(flow("dc1>dc2", "a", groups=groups)))
     assert details["dc1"].groups == names

@@ -6,8 +6,7 @@ from typing import Final, Literal
 import pytest
 
 from planner.diff import diff
-from planner.graph import expand
-from planner.graph.expansion import read_request_of
+from planner.graph import expand, read_requests
 from planner.model.desired import Declared, DesiredTopic, MirroredBy, QuarantineOf
 from planner.model.observed import ConfigValue
 from planner.model.topology import OnRemove, Topic
@@ -250,8 +249,8 @@ def test_a_flow_that_quarantines_has_a_topic_for_it_beside_each_mirror() -> None
     reason = "takes the bad records of orders: on_bad_record of flow.dc1-dc2"
     assert changes["topic.dc2.orders.quarantine"].reason == reason
     assert {one.path[0] for one in changes["topic.dc2.old.quarantine"].fields} <= {"replication"}
-    details = read_request_of(of).details({"dc1": {"orders"}, "dc2": set()})
-    assert [name for name, one in details.items() if "orders.quarantine" in one.topics] == ["dc2"]
+    details = read_requests(of, seen(dc1="orders"))
+    assert [name for name, one in details.items() if "orders.quarantine" in one.configs] == ["dc2"]
 
 
 # Flows that ended, clusters that cannot be read.

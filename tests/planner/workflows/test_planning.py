@@ -8,6 +8,7 @@ import pytest
 from msgspec import structs
 
 from planner.diff.differ import declaring_nothing
+from planner.graph import read_requests
 from planner.kafka import run
 from planner.model.address import Address, Kind, topic_address
 from planner.model.diagnostic import ExitCode, Failure, error
@@ -21,7 +22,6 @@ from planner.plan.staleness import stale_diagnostic
 from planner.workflows.applying.apply import to_run_again
 from planner.workflows.audit.access import cluster_access
 from planner.workflows.audit.replication_status import status_request
-from planner.workflows.observing import request_for
 from planner.workflows.plans import PlanningInput, settled
 from tests.fakes.states import cluster, flow, live, observed, topology
 from tests.planner.plan.jobs import plan
@@ -37,7 +37,7 @@ def owned(name: str, topology_name: str = "shop") -> RegistryEntry:
 
 def test_a_declared_topic_is_read_whether_it_is_there_or_not() -> None:
     declared = declaring(Topic("orders", "dc1", config={"vendor.key": "1"}), Topic("new", "dc1"))
-    wanted = request_for(_with(declared, "dc1"), observed(cluster(live("orders"), live("other"))))["dc1"]
+    wanted = read_requests(_with(declared, "dc1"), observed(cluster(live("orders"), live("other"))))["dc1"]
     assert set(wanted.configs) == {"orders", "new"}
     assert wanted.configs["orders"].explicit
     assert "vendor.key" in wanted.configs["orders"].keys
@@ -46,7 +46,7 @@ def test_a_declared_topic_is_read_whether_it_is_there_or_not() -> None:
 
 def test_what_leaves_the_topology_is_read_with_what_goes_along() -> None:
     there = cluster(live("orders"), live("old"), owned=[owned("orders"), owned("old"), owned("x", "another")])
-    wanted = request_for(_with(declaring(Topic("orders", "dc1")), "dc1"), observed(there))["dc1"]
+    wanted = read_requests(_with(declaring(Topic("orders", "dc1")), "dc1"), observed(there))["dc1"]
     assert set(wanted.configs) == {"orders", "old"}
     assert isinstance(wanted.configs["old"], TopicConfigsRequest)
     assert wanted.sizes == {"old"}
@@ -60,7 +60,7 @@ def test_what_a_flow_reads_leaves_like_any_other_topic() -> None:
     gone = _with(declaring(flows=[reads]), "dc1", "dc2")
     kept = _with(declaring(Topic("orders", "dc1"), flows=[reads]), "dc1", "dc2")
 
-    assert [request_for(one, there)["dc1"].sizes for one in (kept, gone, declaring_nothing(kept))] == [
+    assert [read_requests(one, there)["dc1"].sizes for one in (kept, gone, declaring_nothing(kept))] == [
         frozenset(),
         {"orders"},
         {"orders"},
@@ -69,7 +69,7 @@ def test_what_a_flow_reads_leaves_like_any_other_topic() -> None:
 
 def test_acls_that_we_own_are_read_though_none_is_declared() -> None:
     entry = RegistryEntry(Address(Kind.ACL, "dc1", "allow.User:a.READ.topic.x"), "shop")
-    wanted = request_for(_with(declaring(), "dc1"), observed(cluster(owned=[entry])))["dc1"]
+    wanted = read_requests(_with(declaring(), "dc1"), observed(cluster(owned=[entry])))["dc1"]
     assert wanted.acls
 
 
