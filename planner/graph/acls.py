@@ -164,11 +164,6 @@ def kept_acls(graph: ReplicationGraph, observed: Observed) -> Iterator[DesiredAc
         ]
         for rule in destination.acls or ():
             denies_writes = rule.permission == "DENY" and rule.operation == "WRITE"
-            if rule.name in made and not denies_writes and any(_covers(rule, mirror) for mirror in mirrors):
+            if rule.name in made and not denies_writes and any(map(rule.covers, mirrors)):
                 origin = MirroredBy(flow.name, flow.source_cluster, rule.resource)
                 yield DesiredAcl(rule, origin, flow.source)
-
-
-def _covers(rule: AclRule, topic: str) -> bool:
-    """Returns whether the rule applies to the topic."""
-    return topic.startswith(rule.resource) if rule.pattern == "PREFIXED" else topic == rule.resource

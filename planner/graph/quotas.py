@@ -16,7 +16,6 @@ from planner.model.desired import Declared, DesiredQuota, MirroredBy
 from planner.model.diagnostic import Diagnostic, error, note
 from planner.model.observed import (
     FEATURE_QUOTAS,
-    LackingFeature,
     Observed,
     ObservedCluster,
     RegistryEntry,
@@ -37,7 +36,11 @@ class DesiredQuotas(Struct, frozen=True):
 def quotas_of(graph: ReplicationGraph, observed: Observed) -> DesiredQuotas:
     """Returns the desired quotas of all clusters, with what can't be mirrored or set, and why."""
     diagnostics = list(_too_old(graph, observed))
-    lacking = {name for name in observed.clusters if _lacks(observed.reachable(name)) is not None}
+    lacking = {
+        name
+        for name in observed.clusters
+        if (cluster := observed.reachable(name)) and cluster.lack(FEATURE_QUOTAS)
+    }
     flows = [
         flow
         for flow in graph.flows
@@ -204,16 +207,11 @@ def _kept(graph: ReplicationGraph, observed: Observed) -> Iterator[DesiredQuota]
                 yield DesiredQuota(destination.name, recorded[0], values, origin, flow.source)
 
 
-def _lacks(cluster: ObservedCluster | None) -> LackingFeature | None:
-    """Returns what the cluster's version lacks for quotas; None where it has them."""
-    lacking = cluster.lacking if cluster is not None else ()
-    return next((lack for lack in lacking if lack.feature.name == FEATURE_QUOTAS), None)
-
-
 def _too_old(graph: ReplicationGraph, observed: Observed) -> Iterator[Diagnostic]:
     """Yields an error for each cluster and flow whose quotas the version of a broker can't do."""
     for name in sorted(observed.clusters):
-        lacking = _lacks(observed.reachable(name))
+        cluster = observed.reachable(name)
+        lacking = cluster.lack(FEATURE_QUOTAS) if cluster is not None else None
         if lacking is None:
             continue
         without = f"broker {lacking.broker} of {name} lacks {FEATURE_QUOTAS} (Kafka {lacking.feature.since})"

@@ -245,11 +245,10 @@ class ObservedCluster:
     `acls` is None if there is no authorizer. `hidden` are topics that may not be described. `unreadable` says
     what could not be read and why: "acls", "defaults", "sizes", "groups", "quotas", "scram", and
     "topic.<name>" for a topic whose configs are hidden (it is in `hidden` too, though it is listed).
-    `defaults` are the cluster's values under the topic's names. `features` are the FEATURE_… that every
-    broker has. `group_topics` and `sizes` (bytes by topic) are None until a plan needs them.
-    `group_kinds` has the groups of kind SHARE and STREAMS, with the topics that each has a position in.
-    `lacking` names one broker for each feature that any broker lacks. `jobs` are all that ever reported
-    here. `generations` are those of flows without an owner, or with a reverse flow.
+    `defaults` are the cluster's values under the topic's names. `group_topics` and `sizes` (bytes by topic)
+    are None until a plan needs them. `group_kinds` has the groups of kind SHARE and STREAMS, with the topics
+    that each has a position in. `lacking` names one broker for each feature that any broker lacks. `jobs` are
+    all that ever reported here. `generations` are those of flows without an owner, or with a reverse flow.
     """
 
     name: str
@@ -263,7 +262,6 @@ class ObservedCluster:
     acls: tuple[AclRule, ...] | None = None
     hidden: frozenset[str] = frozenset()
     unreadable: Mapping[str, str] = field(default_factory=dict)
-    features: frozenset[str] = frozenset()
     lacking: tuple[LackingFeature, ...] = ()
     owned: tuple[RegistryEntry, ...] = ()
     sizes: Mapping[str, int] | None = None
@@ -274,17 +272,17 @@ class ObservedCluster:
     jobs: tuple[LiveJob, ...] = ()
     generations: Mapping[str, Generation] = field(default_factory=dict)
 
+    def lack(self, feature: str) -> LackingFeature | None:
+        """Returns which broker lacks one of the FEATURE_…; None if all have it."""
+        return next((lack for lack in self.lacking if lack.feature.name == feature), None)
+
     def job(self, name: str) -> LiveJob | None:
         """Returns the job of this name; None if it never reported here."""
         return next((one for one in self.jobs if one.name == name), None)
 
 
 # Features of a broker that this product uses, as ApiVersions shows them.
-FEATURE_RECORDS_V2 = "message format v2"
-FEATURE_TRANSACTIONS = "transactions"
-FEATURE_INCREMENTAL = "incremental config changes"
 FEATURE_REASSIGN = "reassignment of replicas"
-FEATURE_TOPIC_IDS = "topic ids"
 FEATURE_QUOTAS = "client quotas"
 FEATURE_SHARE = "start offsets of share groups"
 

@@ -1,26 +1,14 @@
-"""Connections to each broker of a cluster: their features, and what only all of them can tell.
-
-The features follow from the API versions. Groups and sizes need the answers of all brokers.
-"""
+"""Finds brokers that are too old, and reads what only all brokers together can tell: groups and sizes."""
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 
 from msgspec import Struct
 
 from planner.kafka.client import BrokerConnection
 from planner.kafka.failures import Unreadable, meaning
 from planner.model.diagnostic import Diagnostic, error
-from planner.model.observed import (
-    FEATURE_INCREMENTAL,
-    FEATURE_REASSIGN,
-    FEATURE_RECORDS_V2,
-    FEATURE_TOPIC_IDS,
-    FEATURE_TRANSACTIONS,
-    SHARE,
-    STREAMS,
-    ObservedTopic,
-)
+from planner.model.observed import SHARE, STREAMS, ObservedTopic
 from runtime.kafka.errors import ErrorCode
 from runtime.kafka.protocol.administration import DescribeLogDirsRequest
 from runtime.kafka.protocol.groups import (
@@ -34,21 +22,18 @@ from runtime.kafka.protocol.offsets import TopicPartition
 from runtime.kafka.protocol.request import Api
 from runtime.kafka.protocol.share_groups import DescribeShareOffsetsRequest
 
-PRODUCE, FETCH, METADATA = 0, 1, 3
+PRODUCE, FETCH = 0, 1
 INIT_PRODUCER_ID, ADD_PARTITIONS, END_TRANSACTION = 22, 24, 26
-INCREMENTAL_ALTER_CONFIGS, ALTER_REASSIGNMENTS = 44, 45
+INCREMENTAL_ALTER_CONFIGS = 44
 
 Versions = Mapping[int, tuple[int, int]]
 
-# feature → the API keys that it needs, each with the first version that has it
-_NEEDS: Mapping[str, Mapping[int, int]] = {
-    FEATURE_RECORDS_V2: {PRODUCE: 3, FETCH: 4},
-    FEATURE_TRANSACTIONS: {INIT_PRODUCER_ID: 0, ADD_PARTITIONS: 0, END_TRANSACTION: 0},
-    FEATURE_INCREMENTAL: {INCREMENTAL_ALTER_CONFIGS: 0},
-    FEATURE_REASSIGN: {ALTER_REASSIGNMENTS: 0},
-    FEATURE_TOPIC_IDS: {METADATA: 10},
+# what every plan needs of a broker, with the release that has it: the API keys, each with its first version
+_REQUIRED: Mapping[str, Mapping[int, int]] = {
+    "message format v2 (Kafka 0.11)": {PRODUCE: 3, FETCH: 4},
+    "transactions (Kafka 0.11)": {INIT_PRODUCER_ID: 0, ADD_PARTITIONS: 0, END_TRANSACTION: 0},
+    "incremental config changes (Kafka 2.3)": {INCREMENTAL_ALTER_CONFIGS: 0},
 }
-_SINCE = {FEATURE_RECORDS_V2: "0.11", FEATURE_TRANSACTIONS: "0.11", FEATURE_INCREMENTAL: "2.3"}
 
 
 class BrokerVersions(Struct, frozen=True):
@@ -58,36 +43,20 @@ class BrokerVersions(Struct, frozen=True):
     versions: Versions
 
 
-def features_of(versions: Versions) -> frozenset[str]:
-    """Returns the features that these API versions allow."""
-    return frozenset(
-        feature
-        for feature, needs in _NEEDS.items()
-        if all(versions.get(key, (0, -1))[1] >= version for key, version in needs.items())
-    )
-
-
-def common_features(brokers: Iterable[BrokerVersions]) -> frozenset[str]:
-    """Returns the features of all brokers: a request may go to any of them."""
-    each = [features_of(one.versions) for one in brokers]
-    return frozenset.intersection(*each) if each else frozenset()
-
-
-def too_old(cluster: str, brokers: Iterable[BrokerVersions]) -> list[Diagnostic]:
-    """Returns an error for each broker without a required feature."""
-    found = []
-    for one in brokers:
-        able = features_of(one.versions)
-        lacks = [f"{feature} (Kafka {since})" for feature, since in _SINCE.items() if feature not in able]
+def too_old(cluster: str, brokers: Iterable[BrokerVersions]) -> Iterator[Diagnostic]:
+    """Yields an error for each broker with which nothing can be planned."""
+    for broker in brokers:
+        lacks = [
+            feature
+            for feature, needs in _REQUIRED.items()
+            if any(broker.versions.get(key, (0, -1))[1] < version for key, version in needs.items())
+        ]
         if lacks:
-            found.append(
-                error(
-                    f"broker {one.broker} of {cluster} is too old: it lacks {' and '.join(lacks)}",
-                    "upgrade it to Kafka 2.3 or newer",
-                    code="broker-too-old",
-                )
+            yield error(
+                f"broker {broker.broker} of {cluster} is too old: it lacks {' and '.join(lacks)}",
+                "upgrade it to Kafka 2.3 or newer",
+                code="broker-too-old",
             )
-    return found
 
 
 _GROUPS_A_REQUEST = 500
@@ -102,7 +71,10 @@ async def read_groups(
     """
     found: dict[str, frozenset[str]] = {}
     for connection in connections:
-        groups = [name for name in await _groups_of_broker(connection) if wanted(name)]
+        listed = await _listed(connection)
+        groups = [
+            group.name for group in listed if group.protocol_type in ("consumer", "") and wanted(group.name)
+        ]
         newest = connection.versions.get(Api.OFFSET_FETCH, (0, 0))[1]
         most = _GROUPS_A_REQUEST if newest >= MANY_GROUPS else 1
         for start in range(0, len(groups), most):
@@ -115,7 +87,7 @@ async def read_group_kinds(connections: Iterable[BrokerConnection]) -> dict[str,
     found: dict[str, dict[str, frozenset[str]]] = {SHARE: {}, STREAMS: {}}
     for connection in connections:
         listed = await _listed(connection)
-        share, streams = ([one.name for one in listed if one.kind == kind] for kind in (SHARE, STREAMS))
+        share, streams = ([group.name for group in listed if group.kind == kind] for kind in (SHARE, STREAMS))
         for start in range(0, len(streams), _GROUPS_A_REQUEST):
             found[STREAMS] |= await _committed_topics(connection, streams[start : start + _GROUPS_A_REQUEST])
         for start in range(0, len(share), _GROUPS_A_REQUEST):
@@ -136,10 +108,6 @@ async def _started_topics(connection: BrokerConnection, groups: list[str]) -> di
             place.topic for place, start in offsets.items() if not isinstance(start, ErrorCode) and start >= 0
         )
     return found
-
-
-async def _groups_of_broker(connection: BrokerConnection) -> list[str]:
-    return [group.name for group in await _listed(connection) if group.protocol_type in ("consumer", "")]
 
 
 async def _listed(connection: BrokerConnection) -> tuple[ListedGroup, ...]:

@@ -19,16 +19,13 @@ from planner.model.address import Kind
 from planner.model.diagnostic import Diagnostic, Failure, warning
 from planner.model.observed import (
     ClusterDetailsRequest,
-    ConfigValue,
     LiveJob,
     ObservedCluster,
-    ObservedTopic,
     RegistryEntry,
     TopicConfigsRequest,
 )
 from planner.observe.brokers import (
     BrokerVersions,
-    common_features,
     read_group_kinds,
     read_groups,
     read_sizes,
@@ -130,7 +127,6 @@ class ClusterReader:
             default_partitions=defaults.partitions,
             default_replication=defaults.replication,
             hidden=frozenset(listing.hidden - {REGISTRY}),
-            features=common_features(versions),
             lacking=lacking(versions),
             owned=owned,
             jobs=await self._jobs(listing, unreadable),
@@ -209,8 +205,9 @@ class ClusterReader:
         for name in configs.gone:
             listing.topics.pop(name, None)
             listing.internal.pop(name, None)
-        for name, found in configs.found.items():
-            _set_config(listing.topics if name in listing.topics else listing.internal, name, found)
+        for name, config in configs.found.items():
+            topics = listing.topics if name in listing.topics else listing.internal
+            topics[name] = replace(topics[name], config=config)
         for name, why in configs.refused.items():
             unreadable[f"topic.{name}"] = why
             listing.hidden.add(name)
@@ -327,7 +324,3 @@ async def _readable(unreadable: dict[str, str], what: str, reading: Awaitable[Fo
     except Unreadable as failure:
         unreadable[what] = failure.explained
         return None
-
-
-def _set_config(topics: dict[str, ObservedTopic], name: str, config: Mapping[str, ConfigValue]) -> None:
-    topics[name] = replace(topics[name], config=config)

@@ -15,6 +15,7 @@ from planner.kafka.failures import ClusterFailure, TooOld, meaning
 from planner.kafka.principals import OPERATIONS
 from planner.model.observed import (
     FEATURE_QUOTAS,
+    FEATURE_REASSIGN,
     FEATURE_SHARE,
     BrokerFeature,
     BrokerReport,
@@ -28,7 +29,6 @@ from planner.model.topology import Topology
 from planner.observe.brokers import BrokerVersions, Versions
 from planner.observe.metadata import identify, list_topics
 from runtime.contract.spec import naming, topic_settings
-from runtime.contract.spec.route import CompiledRoute
 from runtime.kafka.errors import ErrorCode
 from runtime.kafka.protocol.administration import AlterClientQuotasRequest, DescribeClientQuotasRequest
 from runtime.kafka.protocol.fetch import FetchRequest
@@ -117,19 +117,17 @@ def uses_of(topology: Topology, cluster: str, topics: Iterable[str]) -> dict[str
             for flow in sources
         ):
             yield SOURCE
-        if any(_mirrors(router.routes[flow], copied, topic) for flow in mirrors):
-            yield MIRROR
+        for flow in mirrors:
+            route = router.routes[flow]
+            source = route.source_topic(topic)
+            if source is not None and route.answer(source).taken and copied.copies(flow, source):
+                yield MIRROR
+                break
         if topic in declared:
             yield DECLARED
 
     found = {topic: tuple(uses(topic)) for topic in sorted({*topics, *declared, *internal})}
     return {topic: used for topic, used in found.items() if used}
-
-
-def _mirrors(route: CompiledRoute, copied: CopiedTopics, topic: str) -> bool:
-    """Returns whether a flow fills the topic at its destination."""
-    source = route.source_topic(topic)
-    return source is not None and route.answer(source).taken and copied.copies(route.route.name, source)
 
 
 async def read_topic_rights(
@@ -232,7 +230,7 @@ BROKER_FEATURES: Mapping[BrokerFeature, tuple[type[Request[Any]] | ApiVersion, .
         DescribeShareOffsetsRequest,
         AlterShareOffsetsRequest,
     ),
-    BrokerFeature("reassignment of replicas", "2.4", otherwise="no plan moves replicas"): (
+    BrokerFeature(FEATURE_REASSIGN, "2.4", otherwise="no plan moves replicas"): (
         ApiVersion(Api.ALTER_PARTITION_REASSIGNMENTS, 0),
     ),
 }

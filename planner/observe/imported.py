@@ -1,7 +1,7 @@
 """Pure: makes a topology from what live clusters hold, and reports what was left out."""
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 
 from msgspec import Struct
 
@@ -61,10 +61,15 @@ def import_topology(
     for cluster in clusters:
         chosen = _selected_topics(cluster.topics, pattern)
         topics += (
-            _topic(cluster.name, cluster.topics[topic]) for topic in chosen if topic not in cluster.hidden
+            Topic(topic.name, cluster.name, topic.partitions, topic.usual_replication, _explicit(topic))
+            for topic in (cluster.topics[name] for name in chosen if name not in cluster.hidden)
         )
         acls += (Acl(rule) for rule in cluster.acls or () if rule.operation not in _UNKNOWN_OPERATIONS)
-        quotas += _quotas(cluster)
+        quotas += (
+            quota_of(cluster.name, entity, limits)
+            for entity, values in cluster.quotas.items()
+            if (limits := _declarable(entity, values))
+        )
         diagnostics += _left_out(cluster, pattern)
         known = declared[cluster.name]
         pinned[cluster.name] = Cluster(known.name, known.bootstrap, cluster.id or None, known.client)
@@ -79,13 +84,12 @@ def _selected_topics(names: Iterable[str], pattern: str | None) -> list[str]:
     return sorted(name for name in names if wanted.matches(name))
 
 
-def _topic(cluster: str, topic: ObservedTopic) -> Topic:
-    config = {
+def _explicit(topic: ObservedTopic) -> dict[str, str]:
+    return {
         key: value.value
         for key, value in sorted(topic.config.items())
         if value.source is ConfigSource.TOPIC and value.value is not None and key not in _TEMPORARY
     }
-    return Topic(topic.name, cluster, topic.partitions, topic.usual_replication, config)
 
 
 def _left_out(cluster: ObservedCluster, pattern: str | None) -> Iterable[Diagnostic]:
@@ -115,7 +119,8 @@ def _left_out(cluster: ObservedCluster, pattern: str | None) -> Iterable[Diagnos
         replicas = {len(partition) for partition in topic.replicas}
         if len(replicas) > 1:
             yield warning(
-                f"the partitions of {name}'s {topic.name} have {_counts(replicas)} replicas; "
+                f"the partitions of {name}'s {topic.name} have "
+                f"{' and '.join(map(str, sorted(replicas)))} replicas; "
                 f"{topic.usual_replication} is written",
                 "if they are being reassigned, wait until that ends and import again",
             )
@@ -134,12 +139,6 @@ def _declarable(entity: QuotaEntity, values: Mapping[str, float]) -> dict[str, f
     }
 
 
-def _quotas(cluster: ObservedCluster) -> Iterable[Quota]:
-    for entity, values in cluster.quotas.items():
-        if known := _declarable(entity, values):
-            yield quota_of(cluster.name, entity, known)
-
-
 def _principals(cluster: ObservedCluster) -> Iterable[Diagnostic]:
     """Lists the limits that a topology can't declare, and the SCRAM users, whose secrets Kafka keeps."""
     odd = [
@@ -155,21 +154,13 @@ def _principals(cluster: ObservedCluster) -> Iterable[Diagnostic]:
         )
     if cluster.scram_users:
         users = [f"{user.name} ({', '.join(user.mechanisms)})" for user in cluster.scram_users]
+        more = f"; and {len(users) - _LISTED} more" if len(users) > _LISTED else ""
+        plural = "s" if len(users) != 1 else ""
         yield note(
-            f"{cluster.name} has {_listed(users, 'SCRAM user')}",
+            f"{cluster.name} has {len(users)} SCRAM user{plural}: {'; '.join(users[:_LISTED])}{more}",
             "each needs a new secret at another cluster: Kafka never returns secrets",
         )
     if "quotas" in cluster.unreadable:
         yield note(f"the client quotas of {cluster.name} are left out: {cluster.unreadable['quotas']}")
     if "scram" in cluster.unreadable:
         yield note(f"the SCRAM users of {cluster.name} are not listed: {cluster.unreadable['scram']}")
-
-
-def _listed(names: Sequence[str], what: str) -> str:
-    """Returns `2 client quotas: a; b`."""
-    more = f"; and {len(names) - _LISTED} more" if len(names) > _LISTED else ""
-    return f"{len(names)} {what}{'s' if len(names) != 1 else ''}: {'; '.join(names[:_LISTED])}{more}"
-
-
-def _counts(numbers: Iterable[int]) -> str:
-    return " and ".join(str(number) for number in sorted(numbers))

@@ -24,7 +24,7 @@ async def read_jobs(
     async with LogReader(client, STATUS) as reader:
         table = JobStatusTable()
         table.update(await reader.read_to_end())
-        now = (now_ms or _now_ms)()
+        now = now_ms() if now_ms is not None else time.time_ns() // 1_000_000
         age = {name: abs(now - status.at_ms) for name, status in table.jobs.items() if _runs(status)}
         uncertain = {
             name: table.jobs[name].at_ms
@@ -69,10 +69,6 @@ def _generation(record: TopicRecord) -> tuple[str, ledger.Generation | None]:
     except ledger.UnreadableRecord:
         pass  # written by a newer release: it is not interpreted
     return "", None
-
-
-def _now_ms() -> int:
-    return time.time_ns() // 1_000_000
 
 
 def _runs(status: JobStatus) -> bool:

@@ -74,7 +74,9 @@ async def list_topics(client: ClusterClient) -> TopicListing:
 
 async def look_up(client: ClusterClient, names: Collection[str], listing: TopicListing) -> None:
     """Adds topics to the listing that are asked for by name."""
-    for batch in _batches(sorted(names)):
+    in_order = sorted(names)
+    for start in range(0, len(in_order), _BATCH):
+        batch = in_order[start : start + _BATCH]
         _add_topics((await client.ask(AnyMetadataRequest(batch))).topics, listing)
 
 
@@ -87,19 +89,11 @@ def _add_topics(topics: Iterable[TopicMetadata], listing: TopicListing) -> None:
             topic.error is not ErrorCode.UNKNOWN_TOPIC_OR_PARTITION and topic.partitions
         ):
             target = listing.internal if topic.internal or is_internal(topic.name) else listing.topics
-            target[topic.name] = _observed(topic, shared)
-
-
-def _observed(topic: TopicMetadata, shared: dict[tuple[int, ...], tuple[int, ...]]) -> ObservedTopic:
-    replicas = []
-    for _, partition in sorted(topic.partitions.items()):
-        replicas.append(shared.setdefault(partition.replicas, partition.replicas))
-    return ObservedTopic(topic.name, topic_id_text(topic.id), tuple(replicas))
-
-
-def _batches(names: list[str]) -> Iterator[list[str]]:
-    for start in range(0, len(names), _BATCH):
-        yield names[start : start + _BATCH]
+            replicas = (
+                shared.setdefault(partition.replicas, partition.replicas)
+                for _, partition in sorted(topic.partitions.items())
+            )
+            target[topic.name] = ObservedTopic(topic.name, topic_id_text(topic.id), tuple(replicas))
 
 
 _HOUR, _MINUTE = 3_600_000, 60_000

@@ -9,6 +9,7 @@ the ACLs. CREATE is not asked here: a plan is validated by the brokers (`verify_
 import asyncio
 import time
 from collections.abc import Awaitable, Callable, Iterable, Sequence
+from contextlib import suppress
 from functools import partial
 from typing import TypeVar
 
@@ -47,19 +48,16 @@ async def missing_rights(
         for group in groups:
             missing |= await _patiently(partial(_uncommitted, client, group, topics), timeout_s)
             missing |= await _patiently(partial(_group_rights, client, group), timeout_s)
-        rules = await _rules(client) if principal else None
+        rules = None  # without an authorizer, or without the right to see its rules
+        if principal:
+            with suppress(Unreadable):
+                rules = await read_acls(client)
     except ClusterFailure as failure:
         raise _silent(client, failure.why) from None
-    if rules is not None:
-        missing |= {
-            ("DELETE", "topic", topic)
-            for topic in topics
-            if delete_is_missing(
-                [rule for rule in rules if _is_about(rule, topic)],
-                principal,
-                writable=topic not in not_writable,
-            )
-        }
+    for topic in topics if rules is not None else ():
+        about = [rule for rule in rules or () if rule.covers(topic)]
+        if delete_is_missing(about, principal, writable=topic not in not_writable):
+            missing.add(("DELETE", "topic", topic))
     return [f"{operation} on {kind} {name}" for operation, kind, name in sorted(missing)]
 
 
@@ -162,21 +160,6 @@ def _not_in(rights: Operations | None, needed: Iterable[str]) -> list[str]:
         return []
     allowed = {OPERATIONS.get(number) for number in rights}
     return [operation for operation in needed if operation not in allowed]
-
-
-async def _rules(client: ClusterClient) -> tuple[AclRule, ...] | None:
-    """Returns the rules; None without an authorizer, or without the right to see its rules."""
-    try:
-        return await read_acls(client)
-    except Unreadable:
-        return None
-
-
-def _is_about(rule: AclRule, topic: str) -> bool:
-    if rule.resource_type != "TOPIC":
-        return False
-    prefixed = rule.pattern == "PREFIXED"
-    return topic.startswith(rule.resource) if prefixed else rule.resource in (topic, "*")
 
 
 def delete_is_missing(rules: Iterable[AclRule], principal: str, *, writable: bool) -> bool:

@@ -261,7 +261,7 @@ def impossible_replication(
         if cluster is None or not moves:
             continue
         brokers = len(cluster.brokers)
-        if change.action is Action.UPDATE and FEATURE_REASSIGN not in cluster.features:
+        if change.action is Action.UPDATE and cluster.lack(FEATURE_REASSIGN) is not None:
             yield error(
                 f"the brokers of {topic.cluster} can't reassign replicas, so the replication stays as it is",
                 "declare the replication that the topic has, or upgrade the brokers to Kafka 2.4 or newer",

@@ -10,7 +10,6 @@ from planner.model.address import topic_address
 from planner.model.change import Change
 from planner.model.desired import Declared, Desired, DesiredFlow, DesiredTopic, MirroredBy
 from planner.model.observed import (
-    FEATURE_REASSIGN,
     ConfigSource,
     ConfigValue,
     Observed,
@@ -56,7 +55,6 @@ def cluster(
     brokers: int = 3,
     owned: Sequence[RegistryEntry] = (),
     acls: Sequence[AclRule] | None = None,
-    features: frozenset[str] | None = None,
     **more: object,
 ) -> ObservedCluster:
     return ObservedCluster(
@@ -70,7 +68,6 @@ def cluster(
         default_replication=min(3, brokers),
         acls=None if acls is None else tuple(acls),
         owned=tuple(owned),
-        features=frozenset({FEATURE_REASSIGN}) if features is None else features,
         **more,  # type: ignore[arg-type]
     )
 

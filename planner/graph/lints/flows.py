@@ -292,9 +292,8 @@ def _lacks_share_offsets(flow: Flow, observed: Observed) -> str:
     """Returns which broker of the flow's clusters can't read or set start offsets; "" where all can."""
     for name in (flow.source_cluster, flow.destination_cluster):
         cluster = observed.reachable(name)
-        for lack in cluster.lacking if cluster is not None else ():
-            if lack.feature.name == FEATURE_SHARE:
-                return f"broker {lack.broker} of {name} can't tell or set them ({lack.why})"
+        if cluster is not None and (lack := cluster.lack(FEATURE_SHARE)):
+            return f"broker {lack.broker} of {name} can't tell or set them ({lack.why})"
     return ""
 
 

@@ -9,8 +9,7 @@ from confluent_kafka.admin import AdminClient
 from planner.kafka import ClusterClient, ClusterEndpoint
 from planner.model.diagnostic import ExitCode, Failure
 from planner.model.observed import (
-    FEATURE_TOPIC_IDS,
-    FEATURE_TRANSACTIONS,
+    FEATURE_SHARE,
     ClusterDetailsRequest,
     ConfigSource,
     Observed,
@@ -61,7 +60,7 @@ def test_names_tell_who_the_cluster_is_and_what_it_holds(lab: Lab, fresh: Fresh)
     assert cluster.topics[name].id == topic_id(described, name)
     assert cluster.default_partitions == 1
     assert cluster.defaults["retention.ms"] == "604800000"
-    assert {FEATURE_TRANSACTIONS, FEATURE_TOPIC_IDS} <= cluster.features
+    assert {lack.feature.name for lack in cluster.lacking} <= {FEATURE_SHARE}
     assert cluster.hidden == frozenset()
     assert found.diagnostics == ()
     assert found.reachable("dc2") is not None

@@ -3,8 +3,6 @@
 from planner.kafka import ClusterClient, ClusterEndpoint
 from planner.model.diagnostic import Failure, error
 from planner.model.observed import (
-    FEATURE_INCREMENTAL,
-    FEATURE_TRANSACTIONS,
     ClusterDetailsRequest,
     ConfigSource,
     Observed,
@@ -34,7 +32,6 @@ def test_the_oldest_that_will_do_is_read_in_its_own_versions() -> None:
         cluster = found.reachable("dc1")
     assert cluster is not None, found.clusters["dc1"]
     assert cluster.id == CLUSTER_ID
-    assert cluster.features >= {FEATURE_TRANSACTIONS, FEATURE_INCREMENTAL}
     orders = cluster.topics["orders"]
     assert (orders.id, orders.partitions, orders.replication) == ("", 1, 1)
     assert {key: (one.value, one.source) for key, one in orders.config.items()} == {

@@ -4,57 +4,22 @@ import pytest
 
 from planner.model.diagnostic import ExitCode, Severity
 from planner.model.observed import (
-    FEATURE_INCREMENTAL,
-    FEATURE_REASSIGN,
-    FEATURE_RECORDS_V2,
-    FEATURE_TOPIC_IDS,
-    FEATURE_TRANSACTIONS,
     ConfigSource,
     ConfigValue,
 )
 from planner.model.topology import Cluster
-from planner.observe.brokers import BrokerVersions, common_features, features_of, too_old
+from planner.observe.brokers import BrokerVersions, too_old
 from planner.observe.disk_space import BrokerSpace, too_little, unknown_space
 from planner.observe.metadata import defaults_of
 from planner.observe.observer import same_cluster, wrong_clusters
 
 # API key → highest version, as these releases of Kafka answer (of the keys that matter).
 KAFKA_0_10 = {0: 2, 1: 3, 3: 2}
-KAFKA_2_2 = {0: 7, 1: 10, 3: 7, 22: 1, 24: 1, 26: 1}
 KAFKA_2_3 = {0: 7, 1: 11, 3: 8, 22: 1, 24: 1, 26: 1, 44: 0}
-KAFKA_4_1 = {0: 13, 1: 18, 3: 13, 22: 6, 24: 5, 26: 5, 44: 1, 45: 1}
 
 
 def versions(highest: dict[int, int]) -> dict[int, tuple[int, int]]:
     return {key: (0, version) for key, version in highest.items()}
-
-
-@pytest.mark.parametrize(
-    ("release", "features"),
-    [
-        (KAFKA_0_10, set()),
-        (KAFKA_2_2, {FEATURE_RECORDS_V2, FEATURE_TRANSACTIONS}),
-        (KAFKA_2_3, {FEATURE_RECORDS_V2, FEATURE_TRANSACTIONS, FEATURE_INCREMENTAL}),
-        (
-            KAFKA_4_1,
-            {
-                FEATURE_RECORDS_V2,
-                FEATURE_TRANSACTIONS,
-                FEATURE_INCREMENTAL,
-                FEATURE_REASSIGN,
-                FEATURE_TOPIC_IDS,
-            },
-        ),
-    ],
-)
-def test_features_of_a_release(release: dict[int, int], features: set[str]) -> None:
-    assert features_of(versions(release)) == features
-
-
-def test_a_cluster_can_what_all_its_brokers_can() -> None:
-    brokers = [BrokerVersions("1 (a:1)", versions(KAFKA_4_1)), BrokerVersions("2 (b:2)", versions(KAFKA_2_2))]
-    assert common_features(brokers) == {FEATURE_RECORDS_V2, FEATURE_TRANSACTIONS}
-    assert common_features([]) == frozenset()
 
 
 def test_the_broker_that_is_too_old_is_named_with_what_it_lacks() -> None:
