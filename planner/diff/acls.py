@@ -19,9 +19,8 @@ from planner.diff.compared import (
     Owned,
     not_planned,
     origin,
-    unknown,
+    unreadable,
 )
-from planner.model.address import Address
 from planner.model.change import Action, Change, FieldChange
 from planner.model.desired import Desired, DesiredAcl
 from planner.model.observed import REPLACED, Observed, ObservedCluster, RegistryEntry, acl_rule, acl_spec
@@ -53,7 +52,7 @@ class ComparedAcls(ComparedKind):
         if leaving.stays_unknown(entry):
             return leaving.unknown(entry)
         if cluster.acls is None:
-            return _unreadable(entry.address, cluster)
+            return unreadable(entry.address, cluster, ACLS)
         rule = acl_rule(cluster.name, entry.spec)
         if rule is not None and entry.is_replaced:
             return _no_longer_replaced(entry, rule, cluster.acls)
@@ -81,7 +80,7 @@ def _change(
 ) -> Change:
     after: dict[str, object] = dict(acl_spec(acl.rule))
     if cluster.acls is None:
-        return _unreadable(acl.address, cluster) or Change(
+        return unreadable(acl.address, cluster, ACLS) or Change(
             acl.address, Action.NO_OP, f"{cluster.name} has no authorizer"
         )
     if acl.replaced:
@@ -121,13 +120,6 @@ def _replaced(acl: DesiredAcl, entry: RegistryEntry | None, *, live: bool) -> Ch
     )
 
 
-def _unreadable(address: Address, cluster: ObservedCluster) -> Change | None:
-    """Returns the change of an ACL that could not be read; None where the cluster has no authorizer."""
-    if ACLS not in cluster.unreadable:
-        return None
-    return unknown(address, cluster.unreadable[ACLS])
-
-
 def _no_longer_replaced(entry: RegistryEntry, rule: AclRule, acls: Sequence[AclRule]) -> Change:
     """Returns the change of a rule that `protect: acl` took away and no mirror needs replaced any more."""
     if rule in acls:
@@ -138,7 +130,7 @@ def _no_longer_replaced(entry: RegistryEntry, rule: AclRule, acls: Sequence[AclR
 
 def _drifted(entry: RegistryEntry, cluster: ObservedCluster) -> Change | None:
     if cluster.acls is None:
-        return _unreadable(entry.address, cluster)
+        return unreadable(entry.address, cluster, ACLS)
     rule = acl_rule(cluster.name, entry.spec)
     if entry.is_replaced:
         if rule is None or rule not in cluster.acls:

@@ -70,6 +70,12 @@ def unknown(address: Address, why: str) -> Change:
     return Change(address, Action.UNKNOWN, f"(unknown: {why})")
 
 
+def unreadable(address: Address, cluster: ObservedCluster, *parts: str) -> Change | None:
+    """Returns the change of an object that could not be read; None where all of these parts could."""
+    why = next((cluster.unreadable[part] for part in parts if part in cluster.unreadable), None)
+    return unknown(address, why) if why is not None else None
+
+
 def not_planned(address: Address, observed: Observed, owned: Owned, topology: str) -> Change | None:
     """Returns the change of an object whose cluster is silent, or that another topology owns."""
     if isinstance(observed.clusters.get(address.cluster or ""), Unreachable):

@@ -13,9 +13,12 @@ from planner.diff.compared import (
     ComparedKind,
     Owned,
     unknown,
+    unreadable,
 )
 from planner.diff.record import (
     JOB,
+    JOBS,
+    REGISTRY,
     STATE,
     DestinationJobs,
     blocked,
@@ -26,7 +29,6 @@ from planner.diff.record import (
     left_over,
     names_of,
     recorded_flow,
-    unreadable,
     wanted_jobs,
 )
 from planner.diff.typed_values import flow_values, new_flow_values, same_flow
@@ -53,7 +55,7 @@ class ComparedFlows(ComparedKind):
     def drifted(self, applied: Sequence[Applied], desired: Desired, observed: Observed) -> list[Change]:
         jobs = destination_jobs(observed) if applied else {}
         return [
-            unreadable(entry.address, cluster) or _drifted(entry, jobs[cluster.name])
+            unreadable(entry.address, cluster, JOBS, REGISTRY) or _drifted(entry, jobs[cluster.name])
             for entry, cluster in applied
         ]
 
@@ -87,16 +89,16 @@ def _flow_changes(desired: Desired, observed: Observed) -> list[Change]:
         unknown(flow_address(name), f"{flows[name].flow.source_cluster} unreachable") for name in unselected
     ]
     wanted: set[str] = set()
-    for job, destination in wanted_jobs(desired):
+    for job, spec in wanted_jobs(desired):
         wanted.update(job.flows)
-        if destination in found:
+        if spec.destination in found:
             changes += (
                 _flow_change(flow, job, found, desired.topology, flows.get(flow.name))
-                for flow in job.spec.flows  # type: ignore[union-attr]  # wanted_jobs leaves out those without
+                for flow in spec.flows
                 if flow.name not in unselected
             )
         else:
-            why = f"{destination} unreachable"
+            why = f"{spec.destination} unreachable"
             changes += (unknown(flow_address(name), why) for name in job.flows if name not in unselected)
     for address, known_jobs in left_over(Kind.FLOW, wanted, desired.topology, found):
         changes.append(_removed(known_jobs.entries[address], known_jobs))

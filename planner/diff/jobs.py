@@ -17,10 +17,13 @@ from planner.diff.compared import (
     ComparedKind,
     Owned,
     unknown,
+    unreadable,
 )
 from planner.diff.record import (
     DESTINATION,
+    JOBS,
     LAUNCH,
+    REGISTRY,
     STATE,
     DestinationJobs,
     blocked,
@@ -30,7 +33,6 @@ from planner.diff.record import (
     job_entry,
     left_over,
     names_of,
-    unreadable,
     wanted_jobs,
 )
 from planner.diff.typed_values import (
@@ -62,7 +64,8 @@ class ComparedJobs(ComparedKind):
 
     def drifted(self, applied: Sequence[Applied], desired: Desired, observed: Observed) -> list[Change]:
         return [
-            unreadable(entry.address, cluster) or _drifted(entry, cluster.job(entry.address.name))
+            unreadable(entry.address, cluster, JOBS, REGISTRY)
+            or _drifted(entry, cluster.job(entry.address.name))
             for entry, cluster in applied
         ]
 
@@ -80,38 +83,37 @@ def _job_changes(desired: Desired, observed: Observed) -> list[Change]:
     found = destination_jobs(observed)
     changes: list[Change] = []
     wanted: set[str] = set()
-    for job, destination in wanted_jobs(desired):
+    for job, spec in wanted_jobs(desired):
         wanted.add(job.job.name)
-        known_jobs = found.get(destination)
+        known_jobs = found.get(spec.destination)
         if known_jobs is None:
-            changes.append(unknown(job.address, f"{destination} unreachable"))
+            changes.append(unknown(job.address, f"{spec.destination} unreachable"))
         else:
-            before = elsewhere(job.address, destination, desired.topology, found)
-            change = blocked(job.address, known_jobs, desired.topology) or _change(job, known_jobs, before)
+            before = elsewhere(job.address, spec.destination, desired.topology, found)
+            change = blocked(job.address, known_jobs, desired.topology) or _change(
+                job, spec, known_jobs, before
+            )
             changes += (change,) if change is not None else ()
     for address, known_jobs in left_over(Kind.JOB, wanted, desired.topology, found):
         changes.append(_stopped(address.name, known_jobs, "no flow names it any more"))
     return changes
 
 
-def _change(job: DesiredJob, known_jobs: DestinationJobs, before: Sequence[DestinationJobs]) -> Change | None:
+def _change(
+    job: DesiredJob, spec: JobSpec, known_jobs: DestinationJobs, before: Sequence[DestinationJobs]
+) -> Change | None:
     name = job.job.name
     if not job.needed:
         held = known_jobs.job_entry(name) is not None or known_jobs.runs(name)
         places = (known_jobs, *before) if held else before
         ended = "all its flows are promoted or failed over"
         return _stopped(name, places[0], ended) if places else None
-    change = _wanted(job, known_jobs)
-    return _moved(change, job, known_jobs, before) if before else change
-
-
-def _wanted(job: DesiredJob, known_jobs: DestinationJobs) -> Change:
-    spec, name = job.spec, job.job.name
-    assert spec is not None
     entry, live = known_jobs.job_entry(name), known_jobs.job(name)
-    if live is None or not live.live:
-        return _started(job, spec, entry, live)
-    return _running(job, spec, entry, live)
+    runs = live is not None and live.live
+    change = (
+        _running(job, spec, entry, live) if live is not None and runs else _started(job, spec, entry, live)
+    )
+    return _moved(change, spec, known_jobs, before) if before else change
 
 
 def _started(job: DesiredJob, spec: JobSpec, entry: RegistryEntry | None, live: LiveJob | None) -> Change:
@@ -241,19 +243,15 @@ def _without_restart(before: JobSpec, after: JobSpec) -> str:
     return f"reconfigured without a restart{about}"
 
 
-def _moved(
-    change: Change, job: DesiredJob, here: DestinationJobs, before: Sequence[DestinationJobs]
-) -> Change:
+def _moved(change: Change, spec: JobSpec, here: DestinationJobs, before: Sequence[DestinationJobs]) -> Change:
     """Returns the change of a job that leaves other destinations, those of `before`.
 
     `change` is what happens to it at its new destination, `here`.
     """
-    spec, name = job.spec, job.job.name
-    assert spec is not None
-    there = next((one for one in before if one.runs(name)), None)
-    if here.runs(name) and there is None:
+    there = next((place for place in before if place.runs(spec.job)), None)
+    if here.runs(spec.job) and there is None:
         return forgotten_at_destination(change, before, spec.destination)
-    old = there.job(name) if there is not None else None
+    old = there.job(spec.job) if there is not None else None
     known = old.spec if old is not None else None
     fields = (
         FieldChange((DESTINATION,), names_of(before), spec.destination),

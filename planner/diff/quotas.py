@@ -25,10 +25,9 @@ from planner.diff.compared import (
     Owned,
     not_planned,
     origin,
-    unknown,
+    unreadable,
 )
 from planner.diff.record import origin_text
-from planner.model.address import Address
 from planner.model.change import Action, Change, FieldChange
 from planner.model.desired import Declared, Desired, DesiredQuota, MirroredBy
 from planner.model.observed import Observed, ObservedCluster, RegistryEntry, recorded_quota
@@ -65,7 +64,7 @@ class ComparedQuotas(ComparedKind):
             cluster, entry = observed.reachable(quota.cluster), owned.get(quota.address)
             change = not_planned(quota.address, observed, owned, desired.topology)
             if change is None and cluster is not None:
-                change = _unreadable(quota.address, cluster)
+                change = unreadable(quota.address, cluster, QUOTAS)
             if change is not None:
                 changes.append(change)
             elif cluster is not None:
@@ -80,18 +79,14 @@ class ComparedQuotas(ComparedKind):
         """Only a quota that the topology made is deleted, and of it only the limits that it set."""
         if leaving.stays_unknown(entry):
             return leaving.unknown(entry)
-        return _unreadable(entry.address, cluster) or _removed(entry, cluster)
+        return unreadable(entry.address, cluster, QUOTAS) or _removed(entry, cluster)
 
     def drifted(self, applied: Sequence[Applied], desired: Desired, observed: Observed) -> list[Change]:
         """A mirrored quota changes by a plan alone."""
-        return [_unreadable(entry.address, cluster) or _drifted(entry, cluster) for entry, cluster in applied]
-
-
-def _unreadable(address: Address, cluster: ObservedCluster) -> Change | None:
-    """Returns the change of a quota that could not be read."""
-    if QUOTAS not in cluster.unreadable:
-        return None
-    return unknown(address, cluster.unreadable[QUOTAS])
+        return [
+            unreadable(entry.address, cluster, QUOTAS) or _drifted(entry, cluster)
+            for entry, cluster in applied
+        ]
 
 
 def _compared(pair: QuotaPair, differing: Iterable[PathDifference]) -> Change:

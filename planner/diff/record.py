@@ -15,6 +15,7 @@ from typing import assert_never
 import msgspec
 from msgspec import Struct
 
+from planner.diff.compared import REMEMBERED, unreadable
 from planner.model.address import Address, Kind, flow_address, job_address
 from planner.model.change import Action, Change, FieldChange
 from planner.model.desired import (
@@ -123,16 +124,6 @@ def origin_text(origin: Declared | MirroredBy | QuarantineOf | str) -> str:
             return quarantine_origin(flow)
         case _:
             return origin
-
-
-def replaces(change: Change) -> bool:
-    """Returns whether the change takes a rule away that is to be restored later."""
-    return change.action is Action.DELETE and REPLACED in (change.after or {})
-
-
-def restores(change: Change) -> bool:
-    """Returns whether the change restores a rule that was replaced."""
-    return change.action is Action.CREATE and REPLACED in (change.before or {})
 
 
 JOB = "job"
@@ -250,6 +241,15 @@ class DestinationJobs(Struct, frozen=True):
         running = self.job(job)
         return running is not None and running.live
 
+    def foreign_owner(self, address: Address, topology: str) -> tuple[str, str] | None:
+        """Returns how another topology has this object, "owned by" or "run by", and its name."""
+        entry = self.entries.get(address)
+        if entry is not None and entry.topology != topology:
+            return "owned by", entry.topology
+        live = self.job(address.name) if address.kind is Kind.JOB else None
+        foreign = live is not None and live.live and live.topology != topology
+        return ("run by", live.topology) if live is not None and foreign else None
+
     @property
     def unreadable(self) -> str | None:
         """Why the jobs of this destination could not be read; None where they could."""
@@ -287,21 +287,9 @@ def left_over(
 
 def blocked(address: Address, known_jobs: DestinationJobs, topology: str) -> Change | None:
     """Returns the change of an object that another topology owns, or that could not be read; else None."""
-    entry = known_jobs.entries.get(address)
-    if entry is not None and entry.topology != topology:
-        return Change(address, Action.NO_OP, f"owned by topology {entry.topology!r}")
-    if known_jobs.unreadable:
-        return Change(address, Action.UNKNOWN, f"(unknown: {known_jobs.unreadable})")
-    live = known_jobs.job(address.name) if address.kind is Kind.JOB else None
-    if live is not None and live.live and live.topology != topology:
-        return Change(address, Action.NO_OP, f"run by topology {live.topology!r}")
-    return None
-
-
-def unreadable(address: Address, cluster: ObservedCluster) -> Change | None:
-    """Returns the change of a flow or a job whose destination's jobs or registry could not be read."""
-    why = cluster.unreadable.get(JOBS) or cluster.unreadable.get(REGISTRY)
-    return Change(address, Action.UNKNOWN, f"(unknown: {why})") if why else None
+    if foreign := known_jobs.foreign_owner(address, topology):
+        return Change(address, Action.NO_OP, f"{foreign[0]} topology {foreign[1]!r}")
+    return unreadable(address, known_jobs.cluster, JOBS, REGISTRY)
 
 
 def names_of(places: Iterable[DestinationJobs]) -> str:
@@ -316,13 +304,13 @@ def forgotten_at_destination(change: Change, before: Sequence[DestinationJobs], 
     return replace(
         change,
         action=Action.UPDATE if idle else change.action,
-        reason="only what is remembered of it changes" if idle else change.reason,
+        reason=REMEMBERED if idle else change.reason,
         fields=(*change.fields, field),
     )
 
 
-def wanted_jobs(desired: Desired) -> Iterator[tuple[DesiredJob, str]]:
-    """Yields each job with its destination. A job without a spec is reported as an error elsewhere."""
+def wanted_jobs(desired: Desired) -> Iterator[tuple[DesiredJob, JobSpec]]:
+    """Yields each job with its spec. A job without one is reported as an error elsewhere."""
     for job in desired.jobs:
         if job.spec is not None:
-            yield job, job.spec.destination
+            yield job, job.spec

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from planner.model.address import Address, Kind, job_address, topic_address
+from planner.model.address import Address, Kind, flow_address, job_address, topic_address
 from planner.model.diagnostic import Diagnostic, SourceLocation
 from planner.model.topology import AclRule, Flow, Job, OnRemove, QuotaEntity
 from runtime.contract.spec.flow import RUNNING
@@ -136,6 +136,11 @@ class DesiredJob:
     @property
     def address(self) -> Address:
         return job_address(self.job.name)
+
+    @property
+    def addresses(self) -> tuple[Address, ...]:
+        """Returns the addresses of the job and of its flows."""
+        return (self.address, *map(flow_address, self.flows))
 
     @property
     def needed(self) -> bool:

@@ -9,19 +9,20 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from decimal import Decimal, InvalidOperation
 
 from planner.diff.differ import owned_by_address
-from planner.diff.record import DestinationJobs, destination_jobs, wanted_jobs
+from planner.diff.record import destination_jobs, wanted_jobs
 from planner.diff.values import readable
 from planner.graph.messages import few
-from planner.model.address import Address, Kind, job_address, topic_address
+from planner.model.address import Address, Kind, topic_address
 from planner.model.change import SENSITIVE, Action, Change
 from planner.model.desired import Desired, DesiredJob, DesiredTopic
-from planner.model.diagnostic import Diagnostic, ExitCode, error
+from planner.model.diagnostic import Diagnostic, ExitCode, SourceLocation, error
 from planner.model.observed import FEATURE_REASSIGN, Observed, ObservedCluster
 from planner.model.plan import Mode
 from planner.model.topology import Cluster, Requirement, Topology
 from planner.plan.transitions import changes_of_silent_sources, promotions, transitions
 from runtime.contract.client.secrets import secret_settings
 from runtime.contract.spec.flow import ENDED
+from runtime.contract.spec.jobspec import JobSpec
 
 COMPARE: dict[str, Callable[[Decimal, Decimal], bool]] = {
     ">=": operator.ge,
@@ -104,23 +105,9 @@ def _number(subject: str, text: str) -> Decimal | None:
         return None
 
 
-def job_guards(desired: Desired, observed: Observed, changes: Sequence[Change]) -> Iterator[Diagnostic]:
-    """Yields the refusals for the jobs that this plan changes."""
-    addresses = {change.address for change in changes}
-    found = destination_jobs(observed)
-    for job, destination in wanted_jobs(desired):
-        if job.address in addresses:
-            yield from _secret_problems(job)
-            if destination in found:
-                yield from _owned_by_others(job, desired.topology, found[destination])
-
-
-def _secret_problems(job: DesiredJob) -> Iterator[Diagnostic]:
+def secret_problems(job: DesiredJob, spec: JobSpec) -> Iterator[Diagnostic]:
     """Refuses secrets in a job's spec: it is kept in a file, in a plan, and in topics."""
-    assert job.spec is not None
-    if not job.needed:
-        return
-    if settings := secret_settings(job.spec.launch.conf):
+    if settings := secret_settings(spec.launch.conf):
         yield error(
             f"{', '.join(settings)} holds a secret, and a job's settings are stored in the plan"
             " and in topics",
@@ -129,7 +116,7 @@ def _secret_problems(job: DesiredJob) -> Iterator[Diagnostic]:
             source=job.job.source or job.source,
             code="job-secret",
         )
-    for name, cluster in sorted(job.spec.clusters.items()):
+    for name, cluster in sorted(spec.clusters.items()):
         keys = [key for key, value in sorted(cluster.client.items()) if value == SENSITIVE]
         if keys:
             yield error(
@@ -141,29 +128,25 @@ def _secret_problems(job: DesiredJob) -> Iterator[Diagnostic]:
             )
 
 
-def _owned_by_others(job: DesiredJob, topology: str, known_jobs: DestinationJobs) -> Iterator[Diagnostic]:
-    """Refuses jobs and flows whose names another topology uses at the destination."""
-    live = known_jobs.job(job.job.name)
-    if live is not None and live.live and live.topology != topology:
-        yield _refused(job_address(live.name), live.topology, job, "run by")
-    elif (entry := known_jobs.job_entry(job.job.name)) is not None and entry.topology != topology:
-        yield _refused(entry.address, entry.topology, job, "owned by")
-    for name in job.flows:
-        entry = known_jobs.flow_entry(name)
-        if entry is not None and entry.topology != topology:
-            yield _refused(entry.address, entry.topology, job, "owned by")
+Place = tuple[str, Address, SourceLocation | None]  # a cluster, an object there, and where it is declared
 
 
-def _refused(address: Address, owner: str, job: DesiredJob, how: str) -> Diagnostic:
-    destination = job.spec.destination if job.spec is not None else ""
-    return error(
-        f"{how} the topology {owner!r} at {destination}",
-        f"give it another name here (a job: below jobs, and in its flows), or stop it in {owner!r} first",
-        address=str(address),
-        source=job.source,
-        code="owned",
-        exit=ExitCode.REFUSED,
-    )
+def owned_by_others(places: Iterable[Place], topology: str, observed: Observed) -> Iterator[Diagnostic]:
+    """Yields refusals of jobs and flows whose names another topology uses at the same cluster."""
+    jobs = destination_jobs(observed)
+    for cluster, address, source in dict.fromkeys(places):
+        foreign = jobs[cluster].foreign_owner(address, topology) if cluster in jobs else None
+        if foreign is not None:
+            how, owner = foreign
+            yield error(
+                f"{how} the topology {owner!r} at {cluster}",
+                "give it another name here (a job: below jobs, and in its flows),"
+                f" or stop it in {owner!r} first",
+                address=str(address),
+                source=source,
+                code="owned",
+                exit=ExitCode.REFUSED,
+            )
 
 
 DESTROYING = frozenset({Action.DELETE, Action.REPLACE})
@@ -182,17 +165,21 @@ def check(
         return pinned
     addresses = {change.address for change in changes}
     topics = tuple(one for one in desired.topics if one.address in addresses)
+    ended = frozenset(name for name, flow in topology.flows.items() if flow.state in ENDED)
     flows = (*changes, *changes_of_silent_sources(desired, observed, changes))
     complained = frozenset(one.address for one in desired.diagnostics if one.address is not None)
+    jobs = [(job, spec) for job, spec in wanted_jobs(desired) if job.address in addresses]
+    places = ((spec.destination, address, job.source) for job, spec in jobs for address in job.addresses)
     return (
         *ownership(desired.topology, observed, changes),
         *partition_decreases(topics, changes),
         *impossible_replication(topics, observed, changes, complained),
         *protection(observed, changes, topology),
-        *max_deletes(topology.policies.max_deletes, _ended(topology), observed, changes, mode),
+        *max_deletes(topology.policies.max_deletes, ended, observed, changes, mode),
         *transitions(flows, topology, observed),
         *promotions(flows, desired),
-        *job_guards(desired, observed, changes),
+        *(problem for job, spec in jobs if job.needed for problem in secret_problems(job, spec)),
+        *owned_by_others(places, topology.name, observed),
         *unmet_requirements(topology.policies.require, topics, observed),
     )
 
@@ -301,10 +288,6 @@ def protection(
                 code="protect",
                 exit=ExitCode.REFUSED,
             )
-
-
-def _ended(topology: Topology) -> frozenset[str]:
-    return frozenset(name for name, flow in topology.flows.items() if flow.state in ENDED)
 
 
 def max_deletes(

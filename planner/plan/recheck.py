@@ -6,15 +6,21 @@ plan was made, or another topology may own it by now.
 
 from collections.abc import Collection, Iterable, Iterator
 
-from planner.diff.record import DestinationJobs, destination_jobs
-from planner.model.address import Address, Kind
+from planner.model.address import Kind
 from planner.model.desired import Declared, DesiredTopic
-from planner.model.diagnostic import Diagnostic, ExitCode, error
+from planner.model.diagnostic import Diagnostic
 from planner.model.observed import Observed, RegistryEntry
 from planner.model.plan import Plan
 from planner.model.step import Step
 from planner.model.topology import Policies
-from planner.plan.guards import max_deletes, ownership, pinned_ids, protection, unmet_requirements
+from planner.plan.guards import (
+    max_deletes,
+    owned_by_others,
+    ownership,
+    pinned_ids,
+    protection,
+    unmet_requirements,
+)
 from planner.plan.steps.registry import Own
 from planner.plan.steps.topics import AlterConfigs
 from runtime.contract.spec.flow import ENDED
@@ -29,10 +35,11 @@ def recheck(plan: Plan, remaining: Collection[Step], observed: Observed) -> tupl
         return pinned
     touched = {step.address for step in remaining}
     changes = tuple(change for change in plan.changes if change.address in touched)
+    places = ((step.cluster, step.address, None) for step in remaining if step.address.cluster is None)
     ended = {flow.name for flow in plan.flows if flow.state in ENDED}
     return (
         *ownership(plan.topology, observed, changes),
-        *_owned_by_others(plan.topology, remaining, observed),
+        *owned_by_others(places, plan.topology, observed),
         *protection(observed, changes),
         *max_deletes(plan.policies.max_deletes, ended, observed, changes, plan.mode),
         *requirements(plan, remaining, observed),
@@ -69,31 +76,3 @@ def _topics_after(steps: Iterable[Step]) -> Iterator[DesiredTopic]:
 def _number(entry: RegistryEntry, key: str) -> int | None:
     text = entry.spec.get(key, "")
     return int(text) if text.isascii() and text.isdecimal() else None
-
-
-def _owned_by_others(topology: str, steps: Iterable[Step], observed: Observed) -> Iterator[Diagnostic]:
-    """Yields refusals of jobs and flows whose names another topology uses at the same cluster."""
-    found = destination_jobs(observed)
-    reported: set[tuple[Address, str]] = set()
-    for step in steps:
-        known_jobs = found.get(step.cluster)
-        if step.address.cluster is not None or known_jobs is None or (step.address, step.cluster) in reported:
-            continue
-        reported.add((step.address, step.cluster))
-        owner = _owner(step.address, known_jobs)
-        if owner not in (None, topology):
-            yield error(
-                f"owned by the topology {owner!r} at {step.cluster}",
-                f"stop it in {owner!r} first, or give it another name here",
-                address=str(step.address),
-                code="owned",
-                exit=ExitCode.REFUSED,
-            )
-
-
-def _owner(address: Address, known_jobs: DestinationJobs) -> str | None:
-    entry = known_jobs.entries.get(address)
-    if entry is not None:
-        return entry.topology
-    running = known_jobs.job(address.name) if address.kind is Kind.JOB else None
-    return running.topology if running is not None and running.live else None

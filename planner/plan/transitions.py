@@ -134,12 +134,12 @@ def changes_of_silent_sources(
     """
     unknown = {one.address for one in changes if one.action is Action.UNKNOWN}
     found = destination_jobs(observed)
-    for job, destination in wanted_jobs(desired):
-        for flow in job.spec.flows if job.spec is not None and destination in found else ():
-            address = flow_address(flow.name)
-            before = elsewhere(address, destination, desired.topology, found)
-            held = next((one for one in (found[destination], *before) if one.flow_entry(flow.name)), None)
-            known = (held or found[destination]).flow(flow.name, job.job.name)
+    for job, spec in wanted_jobs(desired):
+        for flow in spec.flows if spec.destination in found else ():
+            address, here = flow_address(flow.name), found[spec.destination]
+            before = elsewhere(address, spec.destination, desired.topology, found)
+            held = next((place for place in (here, *before) if place.flow_entry(flow.name)), None)
+            known = (held or here).flow(flow.name, job.job.name)
             if address in unknown and known is not None:
                 fields = changed_fields(flow_values(known[0]), flow_values(flow))
                 action = Action.REPLACE if held in before else Action.UPDATE

@@ -18,11 +18,12 @@ from planner.diff.record import (
     elsewhere,
     flow_entry,
     job_entry,
+    wanted_jobs,
 )
 from planner.diff.typed_values import launcher_values, new_job_values
 from planner.model.address import Address, Kind, flow_address, job_address, topic_address
 from planner.model.change import Action, Change, Value
-from planner.model.desired import Desired, DesiredFlow, DesiredJob
+from planner.model.desired import Desired, DesiredJob
 from planner.model.observed import LiveJob, Observed, ObservedCluster, RegistryEntry
 from planner.model.step import ApplyRecord, Milestone, Step, Undone
 from planner.plan.object_kind import ObjectKind, SeenObject, applied_differently, other_owner, other_value
@@ -155,12 +156,12 @@ class FlowKind(ObjectKind):
     def difference(
         self, then: SeenObject, now: SeenObject, keys: Collection[str], steps: Sequence[Step]
     ) -> str:
-        return other_owner(then, now) or _other_state(then.entry, now.entry) or applied_differently(then, now)
-
-
-def _other_state(then: RegistryEntry | None, now: RegistryEntry | None) -> str:
-    before, after = (None if entry is None else entry.spec.get(STATE) for entry in (then, now))
-    return "" if before == after else other_value(STATE, before or "not set", after or "not set")
+        before, after = (
+            (seen.entry.spec.get(STATE) if seen.entry is not None else None) or "not set"
+            for seen in (then, now)
+        )
+        other_state = "" if before == after else other_value(STATE, before, after)
+        return other_owner(then, now) or other_state or applied_differently(then, now)
 
 
 class JobKind(ObjectKind):
@@ -215,74 +216,231 @@ def launch_of(text: str) -> LaunchSpec | None:
         return None
 
 
-def jobs_to_stop(
-    by_address: Mapping[Address, Change], desired: Desired, found: Mapping[str, DestinationJobs]
-) -> tuple[list[StopJob], list[Step]]:
-    """Returns the stops and registry steps of jobs and flows that leave a destination.
-
-    Jobs that only move to another destination are among them.
-    """
-    wanted = _destinations(desired)
-    stops: list[StopJob] = []
+def job_steps(
+    changes: Sequence[Change], desired: Desired, observed: Observed, others: Sequence[Step]
+) -> tuple[Step, ...]:
+    """Returns the steps of all jobs. `others` are the steps of topics and ACLs, which go before a job."""
+    planner = _JobPlanner(changes, desired, observed, others)
+    steps: list[JobStep] = []
     registry_steps: list[Step] = []
-    named: set[Address] = set(wanted)
-    for cluster, known_jobs in found.items():
-        for address in known_jobs.held(desired.topology):
-            change = by_address.get(address)
-            if wanted.get(address) == cluster or change is None or change.action in IDLE:
+    for job, spec in planner.jobs:
+        own = list(planner.steps_of(job, spec))
+        steps += own
+        registry_steps += planner.registered(job, spec, tuple(step.id for step in own))
+    stops, disowned = planner.left_behind()
+    ordered = list(planner.in_reversal_order(list(planner.stops_before_starts(steps, stops))))
+    made = [*stops, *ordered, *registry_steps, *disowned]
+    known = {step.id for step in (*made, *others)}
+    return tuple(replace(step, needs=tuple(need for need in step.needs if need in known)) for step in made)
+
+
+class _JobPlanner:
+    """Makes the steps of jobs and flows from their changes, at the destinations that could be read."""
+
+    def __init__(
+        self, changes: Sequence[Change], desired: Desired, observed: Observed, others: Sequence[Step]
+    ) -> None:
+        self._changes = {change.address: change for change in changes}
+        self._others = others
+        self._topology = desired.topology
+        self._selected = {flow.flow.name: flow for flow in desired.flows}
+        self._at = destination_jobs(observed)
+        self._wanted = {
+            address: spec.destination for job, spec in wanted_jobs(desired) for address in job.addresses
+        }
+        self.jobs = [(job, spec) for job, spec in wanted_jobs(desired) if spec.destination in self._at]
+
+    def steps_of(self, job: DesiredJob, spec: JobSpec) -> Iterator[JobStep]:
+        """Yields the steps of one desired job."""
+        name, cluster, address = job.job.name, spec.destination, job.address
+        change, here = self._changes.get(address), self._at[spec.destination]
+        needs = self._needed_steps(spec)
+        topics = {flow.name: self._copied(flow.name) for flow in spec.flows if flow.state == "active"}
+
+        def run(kind: type[RunJob], by: JobSpec, *more: str) -> RunJob:
+            text = jobspec.encode(by).decode()
+            step_id = f"{kind.verb}:{address}"
+            return kind(step_id, address, cluster, name, text, topics, needs=(*needs, *more))
+
+        def stop(launch: str, *needs: str) -> StopJob:
+            return StopJob(f"stop:{address}", address, cluster, name, launch, needs=needs)
+
+        match change.action if change is not None else Action.NO_OP:
+            case Action.CREATE:
+                # Its registry entry goes first: an apply that is cut short then leaves no job that a later
+                # plan, or destroy, does not know.
+                yield run(LaunchJob, spec, f"own:{address}")
+            case Action.REPLACE:
+                if here.runs(name):  # a job that moves to this cluster has nothing to stop here
+                    yield stop(launch_that_runs(here, name), *needs)
+                yield run(LaunchJob, spec, f"stop:{address}")
+            case Action.UPDATE:
+                live = here.job(name)
+                if live is not None and live.spec != (sent := with_files_of(live.spec, spec)):
+                    yield run(ReconfigureJob, sent)
+            case Action.DELETE if here.job_entry(name) is not None or here.runs(name):
+                # The flows end in order, in the ledger, before the job stops: in the running job, or in a new
+                # job that does nothing else.
+                launch = launch_that_runs(here, name)
+                last: RunJob | None = None
+                if here.runs(name):
+                    last = run(ReconfigureJob, _as_running_job_knows(spec, here))
+                elif any(self._ends(flow) for flow in job.flows):
+                    last, launch = run(LaunchJob, spec), msgspec.json.encode(spec.launch).decode()
+                if last is not None:
+                    yield last
+                yield stop(launch, *((last.id,) if last is not None else ()))
+            case _:
+                pass
+
+    def registered(self, job: DesiredJob, spec: JobSpec, own: tuple[str, ...]) -> Iterator[Step]:
+        """Yields the steps that register or disown the job, and register its flows once the job has them.
+
+        `own` are the ids of the job's own steps.
+        """
+        change, cluster = self._changes.get(job.address), spec.destination
+        if change is not None and change.action is Action.DELETE:
+            if self._at[cluster].job_entry(job.job.name) is not None:
+                yield Disown(f"disown:{job.address}", job.address, cluster, self._topology, needs=own)
+        elif _is_planned(change):
+            entry = job_entry(spec, self._topology)
+            first = change is not None and change.action is Action.CREATE
+            yield Own(f"own:{job.address}", job.address, cluster, entry, needs=() if first else own)
+        for flow in spec.flows:
+            address = flow_address(flow.name)
+            if _is_planned(self._changes.get(address)):
+                entry = flow_entry(flow, job.job.name, self._topology)
+                yield Own(f"own:{address}", address, cluster, entry, needs=own)
+
+    def left_behind(self) -> tuple[list[StopJob], list[Step]]:
+        """Returns the stops and registry steps of jobs and flows that leave a destination.
+
+        Jobs that only move to another destination are among them.
+        """
+        stops: list[StopJob] = []
+        registry_steps: list[Step] = []
+        named: set[Address] = set(self._wanted)
+        for cluster, there in self._at.items():
+            for address in there.held(self._topology):
+                change = self._changes.get(address)
+                if self._wanted.get(address) == cluster or change is None or change.action in IDLE:
+                    continue
+                # The plain name belongs to the step where the object is desired, or to the first one.
+                name = f"{address}@{cluster}" if address in named else str(address)
+                named.add(address)
+                entry = there.entries.get(address)
+                job = job_address(entry.spec.get(JOB, "") if entry is not None else "")
+                # After these steps the flow's job no longer has it. They may not be planned.
+                needs: tuple[str, ...] = (f"reconfigure:{job}", f"stop:{job}", f"stop:{job}@{cluster}")
+                if address.kind is Kind.JOB and change.action is not Action.UPDATE:
+                    launch = launch_that_runs(there, address.name)
+                    stops.append(StopJob(f"stop:{name}", address, cluster, address.name, launch))
+                    needs = (f"stop:{name}",)
+                if entry is not None:
+                    # The object is registered somewhere at any moment.
+                    needs = (*needs, f"own:{address}")
+                    registry_steps.append(
+                        Disown(f"disown:{name}", address, cluster, self._topology, needs=needs)
+                    )
+        return stops, registry_steps
+
+    def stops_before_starts(self, steps: Sequence[JobStep], stops: Sequence[StopJob]) -> Iterator[JobStep]:
+        """Makes a flow leave its old job before another job takes it over (R3).
+
+        A job that moves ends at its old destination before it starts at the new one.
+        """
+        ends = {
+            (step.cluster, step.job): step for step in (*steps, *stops) if not isinstance(step, LaunchJob)
+        }
+        moving = {job.job.name: self._moved_from(job, spec) for job, spec in self.jobs}
+        for step in steps:
+            if isinstance(step, StopJob):
+                yield step
                 continue
-            # The plain name belongs to the step where the object is desired, or to the first one.
-            name = f"{address}@{cluster}" if address in named else str(address)
-            named.add(address)
-            needs = tuple(_steps_that_release(address, known_jobs))
-            if address.kind is Kind.JOB and change.action is not Action.UPDATE:
-                launch = launch_that_runs(known_jobs, address.name)
-                stops.append(StopJob(f"stop:{name}", address, cluster, address.name, launch))
-                needs = (f"stop:{name}",)
-            if address in known_jobs.entries:
-                # The object is registered somewhere at any moment.
-                needs = (*needs, f"own:{address}")
-                registry_steps.append(
-                    Disown(f"disown:{name}", address, cluster, desired.topology, needs=needs)
-                )
-    return stops, registry_steps
+            losing = [ends[old] for old in sorted(moving.get(step.job, ())) if old in ends]
+            # Of two jobs that hand flows to each other, neither can go first.
+            gives = any((step.cluster, step.job) in old for old in moving.values())
+            more = [end.id for end in losing if not (gives and _waits_for_own_job(end))]
+            yield replace(step, needs=(*step.needs, *more)) if more else step
+
+    def in_reversal_order(self, steps: Sequence[JobStep]) -> Iterator[JobStep]:
+        """Makes a job that starts a flow wait for the job that ends the opposite flow.
+
+        Jobs that wait for each other in a ring are reconfigured at the same time. That loses nothing: a
+        driver starts such a flow only after its opposite ended by the ledger.
+        """
+        by_job: dict[str, list[JobStep]] = {}
+        for step in steps:
+            by_job.setdefault(step.job, []).append(step)
+        owner = {step.id: step.job for step in steps}
+        order = self._reversal_order()
+        # For each job, the jobs whose steps its own steps need.
+        waits = {
+            job: {owner[need] for step in own for need in step.needs if need in owner} - {job}
+            for job, own in by_job.items()
+        }
+        for job, others in order.items():
+            waits.setdefault(job, set()).update(others)
+        for step in steps:
+            before = [job for job in sorted(order.get(step.job, ())) if not _reaches(job, step.job, waits)]
+            needs = [end.id for job in before for end in by_job.get(job, ())]
+            yield replace(step, needs=(*step.needs, *needs)) if needs else step
+
+    def _copied(self, name: str) -> int:
+        flow = self._selected.get(name)
+        return len(flow.topics) if flow is not None and flow.selection_known else 0
+
+    def _ends(self, flow: str) -> bool:
+        """Returns whether this plan promotes the flow or fails it over."""
+        change = self._changes.get(flow_address(flow))
+        return (
+            change is not None
+            and change.action is Action.UPDATE
+            and any(field.path == ("state",) and field.new not in RUNNING for field in change.fields)
+        )
+
+    def _needed_steps(self, spec: JobSpec) -> tuple[str, ...]:
+        """Returns the steps before a job: the topics at both ends of its flows, every ACL there, and the
+        rules that are replaced at the destination."""
+        addresses: set[Address] = set()
+        for flow in (self._selected[flow.name] for flow in spec.flows if flow.name in self._selected):
+            for source_topic, mirror in flow.topics:
+                addresses.add(topic_address(flow.flow.source_cluster, source_topic))
+                addresses.add(topic_address(flow.flow.destination_cluster, mirror))
+        return tuple(
+            step.id for step in self._others if step.precedes_job(spec.clusters, spec.destination, addresses)
+        )
+
+    def _moved_from(self, job: DesiredJob, spec: JobSpec) -> set[tuple[str, str]]:
+        """Returns the jobs that a job or its flows come from, with their destinations."""
+        name, destination = job.job.name, spec.destination
+        old = set()
+        for flow in job.flows:
+            known = self._at[destination].flow(flow, name)
+            if known is not None and known[1] != name:
+                old.add((destination, known[1]))
+            for place in elsewhere(flow_address(flow), destination, self._topology, self._at):
+                entry = place.flow_entry(flow)
+                old.add((place.cluster.name, entry.spec.get(JOB, name) if entry is not None else name))
+        places = elsewhere(job.address, destination, self._topology, self._at)
+        return old | {(place.cluster.name, name) for place in places}
+
+    def _reversal_order(self) -> dict[str, set[str]]:
+        """Returns, for each job, the jobs that end the opposite of a flow which starts in it."""
+        order: dict[str, set[str]] = {}
+        flows = {name: selected.flow for name, selected in self._selected.items()}
+        for flow in flows.values():
+            original = flows.get(flow.reverse_of or "")
+            if original is None or (flow.state in RUNNING) == (original.state in RUNNING):
+                continue
+            ends, comes = (original, flow) if flow.state in RUNNING else (flow, original)
+            if comes.job != ends.job:
+                order.setdefault(comes.job, set()).add(ends.job)
+        return order
 
 
-def _destinations(desired: Desired) -> dict[Address, str]:
-    found: dict[Address, str] = {}
-    for job in desired.jobs:
-        if job.spec is not None:
-            found[job.address] = job.spec.destination
-            found.update((flow_address(name), job.spec.destination) for name in job.flows)
-    return found
-
-
-def _steps_that_release(address: Address, known_jobs: DestinationJobs) -> Iterator[str]:
-    """Yields the ids of steps after which the flow's job no longer has it. They may not be planned."""
-    entry = known_jobs.entries.get(address)
-    job = entry.spec.get(JOB, "") if entry is not None else ""
-    old_job = job_address(job)
-    yield from (f"reconfigure:{old_job}", f"stop:{old_job}", f"stop:{old_job}@{known_jobs.cluster.name}")
-
-
-def stops_before_starts(
-    steps: Sequence[JobStep], stops: Sequence[StopJob], desired: Desired, found: Mapping[str, DestinationJobs]
-) -> Iterator[JobStep]:
-    """Makes a flow leave its old job before another job takes it over (R3).
-
-    A job that moves ends at its old destination before it starts at the new one.
-    """
-    ends = {(one.cluster, one.job): one for one in (*steps, *stops) if not isinstance(one, LaunchJob)}
-    moving = _jobs_moved_from(desired, found)
-    for step in steps:
-        if isinstance(step, StopJob):
-            yield step
-            continue
-        losing = [ends[old] for old in sorted(moving.get(step.job, ())) if old in ends]
-        # Of two jobs that hand flows to each other, neither can go first.
-        gives = any((step.cluster, step.job) in old for old in moving.values())
-        more = [one.id for one in losing if not (gives and _waits_for_own_job(one))]
-        yield replace(step, needs=(*step.needs, *more)) if more else step
+def _is_planned(change: Change | None) -> bool:
+    return change is not None and (change.action not in IDLE or change.adopted)
 
 
 def _waits_for_own_job(step: JobStep) -> bool:
@@ -292,258 +450,18 @@ def _waits_for_own_job(step: JobStep) -> bool:
     )
 
 
-def _jobs_moved_from(
-    desired: Desired, found: Mapping[str, DestinationJobs]
-) -> dict[str, set[tuple[str, str]]]:
-    """Returns, for each job, the jobs that it or its flows come from, with their destinations."""
-    moving: dict[str, set[tuple[str, str]]] = {}
-    for job in desired.jobs:
-        if job.spec is None or job.spec.destination not in found:
-            continue
-        name, destination = job.job.name, job.spec.destination
-        old = moving.setdefault(name, set())
-        for flow in job.flows:
-            known = found[destination].flow(flow, name)
-            if known is not None and known[1] != name:
-                old.add((destination, known[1]))
-            for place in elsewhere(flow_address(flow), destination, desired.topology, found):
-                entry = place.flow_entry(flow)
-                old.add((place.cluster.name, entry.spec.get(JOB, name) if entry is not None else name))
-        for place in elsewhere(job.address, destination, desired.topology, found):
-            old.add((place.cluster.name, name))
-    return moving
-
-
-def job_steps(
-    changes: Sequence[Change], desired: Desired, observed: Observed, others: Sequence[Step]
-) -> tuple[Step, ...]:
-    """Returns the steps of all jobs. `others` are the steps of topics and ACLs, which go before a job."""
-    found = destination_jobs(observed)
-    by_address = {change.address: change for change in changes}
-    steps: list[JobStep] = []
-    registry_steps: list[Step] = []
-    for job in desired.jobs:
-        change = by_address.get(job.address)
-        if job.spec is None or job.spec.destination not in found:
-            continue
-        own: list[JobStep] = []
-        if change is not None:
-            known_jobs = found[job.spec.destination]
-            own += _job_steps(job, job.spec, change, known_jobs, desired, others, by_address)
-            registry_steps += _job_registry_steps(job, job.spec, change, own, known_jobs, desired.topology)
-            own = _own_before_launch(own, registry_steps) if change.action is Action.CREATE else own
-        steps += own
-        registry_steps += _flow_registry_steps(job, job.spec, by_address, own, desired.topology)
-    stops, disowned = jobs_to_stop(by_address, desired, found)
-    ordered = list(stops_before_starts(steps, stops, desired, found))
-    made = [*stops, *_start_reversed_flows_last(ordered, desired), *registry_steps, *disowned]
-    known = {step.id for step in (*made, *others)}
-    return tuple(replace(step, needs=tuple(need for need in step.needs if need in known)) for step in made)
-
-
-def _job_steps(
-    job: DesiredJob,
-    spec: JobSpec,
-    change: Change,
-    known_jobs: DestinationJobs,
-    desired: Desired,
-    others: Sequence[Step],
-    flow_changes: Mapping[Address, Change],
-) -> Iterator[JobStep]:
-    """Yields the steps of one desired job."""
-    name, cluster, address = job.job.name, spec.destination, job.address
-    text = jobspec.encode(spec).decode()
-    needs = _needed_steps(spec, desired, others)
-    flows = {one.flow.name: one for one in desired.flows}
-    topics = {one.name: _copied(flows.get(one.name)) for one in spec.flows if one.state == "active"}
-    match change.action:
-        case Action.CREATE:
-            yield LaunchJob(f"launch:{address}", address, cluster, name, text, topics, needs=needs)
-        case Action.REPLACE:
-            # A job that moves to this cluster has nothing to stop here.
-            launch = launch_that_runs(known_jobs, name)
-            stop = StopJob(f"stop:{address}", address, cluster, name, launch, needs=needs)
-            yield from (stop,) if known_jobs.runs(name) else ()
-            after = (*needs, stop.id)
-            yield LaunchJob(f"launch:{address}", address, cluster, name, text, topics, needs=after)
-        case Action.UPDATE if _spec_changed(spec, known_jobs):
-            spec_text = _spec_to_send(spec, known_jobs)
-            yield ReconfigureJob(
-                f"reconfigure:{address}", address, cluster, name, spec_text, topics, needs=needs
-            )
-        case Action.DELETE if known_jobs.job_entry(name) is not None or known_jobs.runs(name):
-            # The flows end in order, in the ledger, before the job stops: in the running job, or in a new job
-            # that does nothing else.
-            last: tuple[JobStep, ...] = ()
-            if known_jobs.runs(name):
-                spec_text = jobspec.encode(_as_running_job_knows(spec, known_jobs)).decode()
-                last = (
-                    ReconfigureJob(
-                        f"reconfigure:{address}", address, cluster, name, spec_text, topics, needs=needs
-                    ),
-                )
-            elif any(_ends(flow_changes.get(flow_address(one))) for one in job.flows):
-                last = (LaunchJob(f"launch:{address}", address, cluster, name, text, topics, needs=needs),)
-            yield from last
-            launch = _launch_to_stop(last, spec, known_jobs, name)
-            ended = tuple(step.id for step in last)
-            yield StopJob(f"stop:{address}", address, cluster, name, launch, needs=ended)
-        case _:
-            pass
-
-
-def _as_running_job_knows(spec: JobSpec, known_jobs: DestinationJobs) -> JobSpec:
+def _as_running_job_knows(spec: JobSpec, here: DestinationJobs) -> JobSpec:
     """Returns the spec with the clusters of the running job, which is all that it takes over before it ends.
 
     The job never copied a flow from a cluster that it does not know, so such a flow needs no end.
     """
-    live = known_jobs.job(spec.job)
+    live = here.job(spec.job)
     if live is None or live.spec is None:
         return spec
     known = live.spec.clusters
     flows = [flow for flow in spec.flows if flow.source in known]
     clusters = {name: known[name] for name in spec.clusters if name in known}
     return msgspec.structs.replace(spec, flows=flows, clusters=clusters)
-
-
-def _ends(change: Change | None) -> bool:
-    """Returns whether this plan promotes the flow or fails it over."""
-    return (
-        change is not None
-        and change.action is Action.UPDATE
-        and any(one.path == ("state",) and one.new not in RUNNING for one in change.fields)
-    )
-
-
-def _launch_to_stop(before: Sequence[JobStep], spec: JobSpec, known_jobs: DestinationJobs, job: str) -> str:
-    """Returns how the job that is to be stopped was started."""
-    if any(isinstance(one, LaunchJob) for one in before):
-        return msgspec.json.encode(spec.launch).decode()
-    return launch_that_runs(known_jobs, job)
-
-
-def _spec_changed(spec: JobSpec, known_jobs: DestinationJobs) -> bool:
-    """Returns whether the running job has to be given a new spec."""
-    live = known_jobs.job(spec.job)
-    return live is not None and live.spec != with_files_of(live.spec, spec)
-
-
-def _spec_to_send(spec: JobSpec, known_jobs: DestinationJobs) -> str:
-    """Returns the spec for a running job: it keeps the paths that exist on its machine."""
-    live = known_jobs.job(spec.job)
-    return jobspec.encode(with_files_of(live.spec if live is not None else None, spec)).decode()
-
-
-def _copied(flow: DesiredFlow | None) -> int:
-    return len(flow.topics) if flow is not None and flow.selection_known else 0
-
-
-def _needed_steps(spec: JobSpec, desired: Desired, others: Sequence[Step]) -> tuple[str, ...]:
-    """Returns the steps before a job: the topics at both ends of its flows, every ACL there, and the
-    rules that are replaced at the destination."""
-    own = {flow.name for flow in spec.flows}
-    addresses: set[Address] = set()
-    for one in desired.flows:
-        if one.flow.name in own:
-            for source_topic, mirror in one.topics:
-                addresses.add(topic_address(one.flow.source_cluster, source_topic))
-                addresses.add(topic_address(one.flow.destination_cluster, mirror))
-    return tuple(step.id for step in others if step.precedes_job(spec.clusters, spec.destination, addresses))
-
-
-def _job_registry_steps(
-    job: DesiredJob,
-    spec: JobSpec,
-    change: Change,
-    own: Sequence[JobStep],
-    known_jobs: DestinationJobs,
-    topology: str,
-) -> Iterator[Step]:
-    """Yields the step that registers or disowns a job."""
-    needs = tuple(step.id for step in own if change.action is not Action.CREATE)
-    if change.action is Action.DELETE:
-        if known_jobs.job_entry(job.job.name) is not None:
-            yield Disown(f"disown:{job.address}", job.address, spec.destination, topology, needs=needs)
-    elif change.action not in IDLE or change.adopted:
-        entry = job_entry(spec, topology)
-        yield Own(f"own:{job.address}", job.address, spec.destination, entry, needs=needs)
-
-
-def _own_before_launch(steps: Sequence[JobStep], registry_steps: Sequence[Step]) -> list[JobStep]:
-    """Makes a launch wait for the job's registry entry.
-
-    An apply that is cut short then leaves no job that a later plan, or destroy, does not know.
-    """
-    known = {one.address: one.id for one in registry_steps if isinstance(one, Own)}
-    return [
-        replace(step, needs=(*step.needs, known[step.address]))
-        if isinstance(step, LaunchJob) and step.address in known
-        else step
-        for step in steps
-    ]
-
-
-def _flow_registry_steps(
-    job: DesiredJob,
-    spec: JobSpec,
-    by_address: Mapping[Address, Change],
-    own: Sequence[JobStep],
-    topology: str,
-) -> Iterator[Step]:
-    """Yields the steps that register flows, after their job has them."""
-    for flow in spec.flows:
-        address = flow_address(flow.name)
-        change = by_address.get(address)
-        if change is None or (change.action in IDLE and not change.adopted):
-            continue
-        entry = flow_entry(flow, job.job.name, topology)
-        needs = tuple(step.id for step in own)
-        yield Own(f"own:{address}", address, spec.destination, entry, needs=needs)
-
-
-def _start_reversed_flows_last(steps: Sequence[JobStep], desired: Desired) -> Iterable[JobStep]:
-    """Makes a job that starts a flow wait for the job that ends the opposite flow.
-
-    Jobs that wait for each other in a ring are reconfigured at the same time. That loses nothing: a driver
-    starts such a flow only after its opposite ended by the ledger.
-    """
-    by_job: dict[str, list[JobStep]] = {}
-    for step in steps:
-        by_job.setdefault(step.job, []).append(step)
-    reversal_order = _reversal_order(desired)
-    waits = _waiting_jobs(by_job)
-    for job, others in reversal_order.items():
-        waits.setdefault(job, set()).update(others)
-    for step in steps:
-        before = [
-            job for job in sorted(reversal_order.get(step.job, ())) if not _reaches(job, step.job, waits)
-        ]
-        needs = [one.id for job in before for one in by_job.get(job, ())]
-        yield replace(step, needs=(*step.needs, *needs)) if needs else step
-
-
-def _reversal_order(desired: Desired) -> dict[str, set[str]]:
-    """Returns, for each job, the jobs that end the opposite of a flow which starts in it."""
-    jobs = {name: job.job.name for job in desired.jobs for name in job.flows}
-    flows = {one.flow.name: one.flow for one in desired.flows}
-    reversal_order: dict[str, set[str]] = {}
-    for flow in flows.values():
-        original = flows.get(flow.reverse_of or "")
-        if original is None or (flow.state in RUNNING) == (original.state in RUNNING):
-            continue
-        ends, comes = (original, flow) if flow.state in RUNNING else (flow, original)
-        if jobs[comes.name] != jobs[ends.name]:
-            reversal_order.setdefault(jobs[comes.name], set()).add(jobs[ends.name])
-    return reversal_order
-
-
-def _waiting_jobs(by_job: Mapping[str, Sequence[JobStep]]) -> dict[str, set[str]]:
-    """Returns, for each job, the jobs whose steps its own steps need already."""
-    owner = {step.id: job for job, steps in by_job.items() for step in steps}
-    return {
-        job: {owner[need] for step in steps for need in step.needs if need in owner} - {job}
-        for job, steps in by_job.items()
-    }
 
 
 def _reaches(start: str, end: str, waits: Mapping[str, Iterable[str]]) -> bool:
