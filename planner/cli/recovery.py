@@ -45,14 +45,14 @@ def failover(
     if not rehearse:
         return failover(request, output.interaction()).applied.exit_code
     from planner.cli.console import print_lines
-    from planner.cli.view import emit_structs
+    from planner.cli.view import emit_each
     from planner.render.reports.loss import duration_line, group_lines
     from planner.workflows.interaction import SubscriptionsRead
 
     view = output.progress()
     rehearsal = rehearse_failover(request, view)
     if output.as_json:
-        emit_structs("group", rehearsal.groups)
+        emit_each("group", rehearsal.groups)
         return ExitCode.DONE
     click.echo("What becomes of the groups, by partitions:")
     print_lines(lambda width: group_lines(rehearsal.groups, width))

@@ -15,52 +15,35 @@ import click
 import msgspec
 
 from planner.cli.output import emit_event, print_lines, print_plan, say, show
-from planner.graph.messages import few
 from planner.model.diagnostic import ExitCode, Failure, Severity, error
 from planner.model.plan import Plan
-from planner.model.step import Result, StepsEnded, StepsSent
+from planner.model.step import Result, StepOutcome, StepsEnded, StepsSent
 from planner.render.plan.text import steps_text
-from planner.render.readable import one_line
 from planner.render.reports import applies
 from planner.workflows.interaction import (
     ApplyEnded,
     ApplyStarted,
-    ApproveLoss,
-    ApprovePlan,
-    ApproveReplay,
-    CopyAwaited,
-    CopyCompleted,
-    FailoverCost,
+    FlowLosses,
     Interaction,
-    LeaseAwaited,
-    LossAccepted,
     Noticed,
     PlanReady,
     ProgressEvent,
+    ProgressText,
     Question,
-    ReadingEnded,
-    ReadingProgressed,
-    ReadingStarted,
-    RecordsLost,
     ReplayReady,
-    SavedPlanReady,
-    SparkEnded,
-    SparkOutput,
-    SparkProgressed,
-    SparkStarted,
     StepWaits,
     SubscriptionsRead,
-    UnexpectedError,
     UnsentRecords,
-    UnsentRecordsFound,
+    WorkEnded,
+    WorkProgress,
     approve_all,
 )
 
 if TYPE_CHECKING:
+    from rich.text import Text
+
     from planner.cli.console import ProgressBars
     from planner.workflows.interaction import Interruption
-    from runtime.contract.records.job_status import PartitionStatus
-    from runtime.contract.results.groups import FlowLoss, GroupTopics
 
 
 _COLOURS = {
@@ -91,31 +74,12 @@ def interaction(view: "TerminalView", *, auto_approve: bool) -> Interaction:
 
 def ask(question: Question) -> bool:
     """Asks on the terminal. Only "yes" approves; without a terminal it is a Failure."""
-    text, hint = _question(question)
     if not sys.stdin.isatty():
-        raise Failure(error("there is no terminal to ask on, so nothing was changed", hint))
-    click.echo(f"\n{text}")
+        raise Failure(error("there is no terminal to ask on, so nothing was changed", question.hint))
+    click.echo(f"\n{question}")
     click.echo("  Only 'yes' will be accepted to approve.\n")
     answer: str = click.prompt("  Enter a value", default="", show_default=False, prompt_suffix=": ")
     return answer.strip() == "yes"
-
-
-def _question(question: Question) -> tuple[str, str]:
-    """Returns the question, and what to do where there is no terminal."""
-    match question:
-        case ApprovePlan(plan=plan):
-            return (
-                f"Do you want to perform these actions on {', '.join(sorted(plan.clusters))}?",
-                "add --auto-approve, or apply a plan that was saved with repl plan --out",
-            )
-        case ApproveLoss(flow=flow, lost=lost):
-            names = _partitions(lost)
-            return (
-                f"flow.{flow} has lost records ({names}). Do you want it to continue without them?",
-                f"add --auto-approve, and it continues without what {names} lost",
-            )
-        case ApproveReplay(destination=destination):
-            return f"Do you want to copy these records into {destination}?", "add --auto-approve"
 
 
 @contextmanager
@@ -172,230 +136,158 @@ class TerminalView:
         self._lock = threading.RLock()
         self._shown: frozenset[str] = frozenset()
         self._bars: ProgressBars | None = None  # on a terminal, while something is under way
-        self._under_way = 0
-        self._steps: tuple[int, int] = (0, 0)  # of the apply: how many ended, of how many
-        self._told_at = 0.0
+        self._subjects: set[str] = set()  # what is under way
+        self._steps_ended = 0
+        self._counted_at = 0.0
 
     def __call__(self, event: ProgressEvent) -> None:
         with self._lock:
             self._progress(event)
-            with self._bars.paused() if self._bars is not None and _prints(event) else nullcontext():
+            room = self._bars is not None and not isinstance(event, WorkProgress | StepWaits)
+            with self._bars.paused() if self._bars is not None and room else nullcontext():
                 self._print(event)
 
-    def _print(self, event: ProgressEvent) -> None:
-        match event:
-            case ReadingStarted() | ReadingProgressed() | ReadingEnded() | SparkStarted() | SparkEnded():
-                pass
-            case SparkProgressed():
-                self._tell_count(event)
-            case Noticed(diagnostic=found):
-                show([found])
-            case PlanReady(plan=plan):
-                self._plan(plan)
-            case SavedPlanReady(plan=plan):
-                if not self._as_json:
-                    print_lines(steps_text(plan))
-            case ApplyStarted() | StepsSent() | StepWaits() | StepsEnded() | ApplyEnded():
-                self._applying(event)
-            case FailoverCost() | RecordsLost() | SubscriptionsRead() | UnsentRecordsFound():
-                self._losses(event)
-            case ReplayReady():
-                self._replay(event)
-            case _:
-                click.echo(_line(event), err=True)
+    def close(self) -> None:
+        """Takes the bars off the screen."""
+        with self._lock:
+            self._subjects.clear()
+            if self._bars is not None:
+                self._bars.stop()
+                self._bars = None
 
     def _progress(self, event: ProgressEvent) -> None:
-        """Keeps the bars on stderr. rich is imported only where there is a terminal."""
+        """Keeps the bars on stderr."""
         match event:
-            case ReadingStarted() | SparkStarted() | ApplyStarted():
-                self._begin()
-            case ReadingEnded() | SparkEnded() | ApplyEnded():
-                self._end()
-        if self._bars is None:
-            return
-        match event:
-            case ReadingProgressed(cluster=cluster, what=what, done=done, total=total):
-                self._bars.progress(cluster, what, done, total)
-            case SparkStarted(command=command):
-                self._bars.progress(command, "Spark is starting", 0, 0)
-            case SparkProgressed(command=command, what=what, done=done, total=total, parts=parts):
-                self._bars.progress(command, f"{parts} {what}", done, total)
-            case SparkEnded(command=command):
-                self._bars.remove(command)
+            case WorkProgress(subject, what, done, total, parts):
+                self._bar(subject, f"{parts} {what}" if parts else what, done, total)
+            case WorkEnded(subject):
+                self._remove(subject)
             case ApplyStarted(plan=plan):
                 self._shown = applies.shown(plan)
-                self._steps = (0, len(self._shown))
-                self._bars.progress("apply", "steps", *self._steps)
-            case StepsEnded(outcomes=outcomes):
-                done, total = self._steps
-                self._steps = (done + sum(one.step.id in self._shown for one in outcomes), total)
-                self._bars.progress("apply", "steps", *self._steps)
-                for outcome in outcomes:
-                    self._bars.remove(str(outcome.step.address))
+                self._bar("apply", "steps", 0, len(self._shown))
             case StepWaits(step=step, what=what):
-                self._bars.progress(str(step.address), what, 0, 0)
+                self._bar(str(step.address), what, 0, 0)
+            case StepsEnded(outcomes=outcomes):
+                self._steps_ended += sum(outcome.step.id in self._shown for outcome in outcomes)
+                self._bar("apply", "steps", self._steps_ended, len(self._shown))
+                for outcome in outcomes:
+                    self._remove(str(outcome.step.address))
+            case ApplyEnded():
+                self.close()
 
-    def _begin(self) -> None:
-        self._under_way += 1
+    def _bar(self, subject: str, what: str, done: int, total: int) -> None:
+        """Shows how far something is. rich is imported only where there is a terminal."""
+        self._subjects.add(subject)
         if self._bars is None and (self._own_bars is not None or sys.stderr.isatty()):
             from planner.cli.console import ProgressBars
 
             self._bars = self._own_bars or ProgressBars()
             self._bars.start()
+        if self._bars is not None:
+            self._bars.progress(subject, what, done, total)
 
-    def _end(self) -> None:
-        self._under_way -= 1
-        if self._under_way <= 0:
+    def _remove(self, subject: str) -> None:
+        self._subjects.discard(subject)
+        if self._bars is not None:
+            self._bars.remove(subject)
+        if not self._subjects:
             self.close()
 
-    def close(self) -> None:
-        """Takes the bars off the screen."""
-        with self._lock:
-            self._under_way = 0
-            if self._bars is not None:
-                self._bars.stop()
-                self._bars = None
+    def _print(self, event: ProgressEvent) -> None:
+        match event:
+            case Noticed(diagnostic):
+                show([diagnostic])
+            case ProgressText(text):
+                say(text, err=True)
+            case WorkProgress(parts=parts) if parts and self._bars is None:
+                self._print_count(event)
+            case PlanReady(plan, approved):
+                self._plan(plan, approved=approved)
+            case FlowLosses() | SubscriptionsRead() | UnsentRecords() | ReplayReady():
+                self._records(event)
+            case StepsSent() | StepWaits() | StepsEnded() | ApplyEnded():
+                self._applying(event)
 
-    def _tell_count(self, event: SparkProgressed) -> None:
-        """Prints a count where no bar shows it: the first, one every ten seconds, and the last."""
+    def _print_count(self, event: WorkProgress) -> None:
+        """Prints the first count, one every ten seconds, and the last."""
         now = time.monotonic()
-        if self._bars is None and (event.done == event.total or now - self._told_at > _COUNT_EVERY_S):
-            self._told_at = now
+        if event.done == event.total or now - self._counted_at > _COUNT_EVERY_S:
+            self._counted_at = now
             click.echo(f"{event.what} {event.done:,} of {event.total:,} {event.parts}", err=True)
 
-    def _plan(self, plan: Plan) -> None:
-        """Before an apply: people see the plan, programs its diagnostics on stderr."""
-        if self._as_json:
-            show([one for one in plan.diagnostics if one.severity is not Severity.ERROR])
-        else:
-            print_plan(plan)
+    def _plan(self, plan: Plan, *, approved: bool) -> None:
+        """Before an apply: people see the plan, or the steps of an approved one, programs its warnings."""
+        if not self._as_json:
+            print_lines(steps_text(plan)) if approved else print_plan(plan)
+        elif not approved:
+            show([found for found in plan.diagnostics if found.severity is not Severity.ERROR])
 
-    def _applying(self, event: ApplyStarted | StepsSent | StepWaits | StepsEnded | ApplyEnded) -> None:
+    def _applying(self, event: StepsSent | StepWaits | StepsEnded | ApplyEnded) -> None:
         match event:
-            case ApplyStarted(plan=plan):
-                self._shown = applies.shown(plan)
             case StepsSent(steps=steps) if not self._as_json:
                 for step in steps:
                     if step.progress:
                         say(f"{step.address}: {step.progress} ...", err=True)
-            case StepWaits(step=step, what=what) if not self._as_json and self._bars is None:
+            case StepWaits(step, what) if not self._as_json and self._bars is None:
                 say(f"{step.address}: {what} ...", err=True)
-            case StepsEnded():
-                self._ended(event)
-            case ApplyEnded():
-                self._closing(event)
-            case _:
-                pass
+            case StepsEnded(outcomes=outcomes):
+                for outcome in outcomes:
+                    self._outcome(outcome)
+            case ApplyEnded(plan, summary, apply_id, waits) if self._as_json:
+                emit_event(applies.finished_event(plan, summary, apply_id, waits))
+            case ApplyEnded(plan, summary, _, waits):
+                again = shlex.join(["repl", *sys.argv[1:]])
+                complete = applies.complete(plan, summary, waits)
+                click.echo()
+                text = applies.closing(plan, summary, again, waits)
+                say(text, colour="green" if complete else "red", bold=complete)
 
-    def _ended(self, event: StepsEnded) -> None:
-        for outcome in event.outcomes:
-            if self._as_json:
-                emit_event(applies.event(outcome))
-            elif outcome.step.id in self._shown or outcome.result is Result.FAILED:
-                say(applies.line(outcome), err=True, colour=_COLOURS[outcome.result])
-
-    def _closing(self, event: ApplyEnded) -> None:
-        plan, summary, waits = event.plan, event.summary, event.waits
+    def _outcome(self, outcome: StepOutcome) -> None:
         if self._as_json:
-            emit_event(applies.finished_event(plan, summary, event.apply_id, waits))
-            return
-        text = applies.closing(plan, summary, shlex.join(["repl", *sys.argv[1:]]), waits)
-        complete = applies.complete(plan, summary, waits)
-        click.echo()
-        say(text, colour="green" if complete else "red", bold=complete)
+            emit_event(applies.event(outcome))
+        elif outcome.step.id in self._shown or outcome.result is Result.FAILED:
+            say(applies.line(outcome), err=True, colour=_COLOURS[outcome.result])
 
-    def _losses(self, event: FailoverCost | RecordsLost | SubscriptionsRead | UnsentRecordsFound) -> None:
+    def _records(self, event: FlowLosses | SubscriptionsRead | UnsentRecords | ReplayReady) -> None:
+        """Shows which records are lost, left or copied: each flow or group is a line, or an event."""
+        from planner.render.reports import loss, salvage
+
         match event:
-            case FailoverCost(cluster=cluster, losses=losses, at_ms=at_ms):
-                self._flow_losses(f"What the failover of {cluster} costs:", "loss", losses, at_ms)
-            case RecordsLost(losses=losses, at_ms=at_ms):
-                self._flow_losses("\nWhat did not arrive:", "lost", losses, at_ms)
-            case SubscriptionsRead(groups=groups):
-                if self._as_json:
-                    emit_structs("subscribe", groups)
-                else:
-                    print_subscriptions(groups)
-            case UnsentRecordsFound(cluster=cluster, flows=flows):
-                self._unsent(cluster, flows)
+            case FlowLosses(losses, at_ms, cluster):
+                title = f"What the failover of {cluster} costs:" if cluster else "\nWhat did not arrive:"
+                self._lines(
+                    "loss" if cluster else "lost", losses, title, loss.flow_lines(losses, at_ms), end="\n"
+                )
+            case SubscriptionsRead(groups):
+                title = "\nWhat the consumers of each group subscribe to at the destination:"
+                self._lines("subscribe", groups, title, loss.subscription_lines(groups))
+            case UnsentRecords(cluster, flows):
+                left = [
+                    {"flow": flow, "records": sum(topics.values()), "topics": topics}
+                    for flow, topics in flows.items()
+                ]
+                title = f"Records that {cluster} never sent, and that stay only there:"
+                self._lines("left", left, title, loss.unsent_lines(flows), end="\n")
+            case ReplayReady(salvaged, to) if not self._as_json:
+                from planner.cli.console import print_lines
 
-    def _flow_losses(self, title: str, event: str, losses: "Sequence[FlowLoss]", at_ms: int) -> None:
+                print_lines(lambda width: salvage.replay_plan(salvaged, to, width))
+
+    def _lines(
+        self, event: str, values: Sequence[object], title: str, lines: "Iterable[Text]", end: str = ""
+    ) -> None:
+        """Prints a title and lines for people, or each value as an event."""
         if self._as_json:
-            emit_structs(event, losses)
-        elif losses:
+            emit_each(event, values)
+        elif values:
             from planner.cli.console import print_lines
-            from planner.render.reports.loss import flow_lines
 
             click.echo(title)
-            print_lines(lambda _: flow_lines(losses, at_ms))
-            click.echo()
-
-    def _unsent(self, cluster: str, flows: Sequence[UnsentRecords]) -> None:
-        if self._as_json:
-            for one in flows:
-                body = {"flow": one.flow, "records": one.records, "topics": one.topics}
-                emit_event({"version": 1, "event": "left", **body})
-            return
-        click.echo(f"Records that {cluster} never sent, and that stay only there:")
-        for one in flows:
-            click.echo(f"  flow.{one.flow}  {_unsent_text(one)}")
-        click.echo()
-
-    def _replay(self, event: ReplayReady) -> None:
-        if not self._as_json:
-            from planner.cli.console import print_lines
-            from planner.render.reports.salvage import replay_plan
-
-            print_lines(lambda width: replay_plan(event.salvaged, event.to, width))
+            print_lines(lambda _: lines)
+            click.echo(end, nl=False)
 
 
-def _prints(event: ProgressEvent) -> bool:
-    """Returns whether an event may print lines, for which bars make room."""
-    return not isinstance(event, ReadingProgressed | SparkProgressed | StepWaits)
-
-
-def emit_structs(event: str, found: Iterable[msgspec.Struct]) -> None:
-    """Prints one JSON event for each."""
-    for one in found:
-        emit_event({"version": 1, "event": event, **msgspec.to_builtins(one)})
-
-
-def print_subscriptions(groups: "Sequence[GroupTopics]") -> None:
-    from planner.cli.console import print_lines
-    from planner.render.reports.loss import subscription_lines
-
-    if groups:
-        click.echo("\nWhat the consumers of each group subscribe to at the destination:")
-        print_lines(lambda _: subscription_lines(groups))
-
-
-def _line(
-    event: LeaseAwaited | UnexpectedError | LossAccepted | CopyAwaited | CopyCompleted | SparkOutput,
-) -> str:
-    match event:
-        case LeaseAwaited(cluster=cluster, held=held):
-            since = time.strftime("%H:%M:%S UTC", time.gmtime(held.since_ms / 1000))
-            holder = one_line(f"{held.holder.user}@{held.holder.host}, pid {held.holder.pid}")
-            return f"Waiting for another apply to {cluster}: {holder}, since {since} ..."
-        case UnexpectedError(traceback=text):
-            return text
-        case LossAccepted(flow=flow, partitions=partitions):
-            return f"flow.{flow}: continues behind the lost records: {_partitions(partitions)}"
-        case CopyAwaited(flow=flow, left=left):
-            return f"flow.{flow}: {left}"
-        case CopyCompleted(flow=flow):
-            return f"flow.{flow}: all records are copied back"
-        case SparkOutput(line=line):
-            return line
-
-
-def _partitions(found: "Iterable[PartitionStatus]") -> str:
-    return few([f"{one.topic}-{one.partition} ({one.state})" for one in found])
-
-
-def _unsent_text(one: UnsentRecords) -> str:
-    if not one.topics:
-        return "none: all of them had arrived"
-    most = sorted(one.topics.items(), key=lambda item: -item[1])
-    some = ", ".join(f"{topic} {records:,}" for topic, records in most[:3])
-    more = f", and {len(most) - 3} more topics" if len(most) > 3 else ""
-    return f"up to {one.records:,} records ({some}{more}); repl salvage {one.flow} shows them"
+def emit_each(event: str, values: "Iterable[object]") -> None:
+    """Prints one JSON event for each value."""
+    for value in values:
+        emit_event({"version": 1, "event": event, **msgspec.to_builtins(value)})

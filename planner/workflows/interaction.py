@@ -6,33 +6,37 @@ events to a `ProgressHandler`. Both are silent by default: nothing is approved a
 
 import os
 import traceback
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, ClassVar, Protocol
 
 from msgspec import Struct
 
+from planner.graph.messages import few
 from planner.model.diagnostic import Diagnostic, Failure, error
 from planner.model.plan import Plan
 from planner.model.step import NOTHING_DONE, ApplySummary, Step, StepsEnded, StepsSent
 
 if TYPE_CHECKING:
     from planner.apply.executor import Interruption as Interruption
-    from planner.state.lease import LeaseState
     from runtime.contract.records.job_status import PartitionStatus
     from runtime.contract.results.groups import FlowLoss, GroupTopics
     from runtime.contract.results.records import Salvage
     from runtime.contract.results.status import PartitionWaits
 
 
-# Questions: each is asked before a change, and False changes nothing.
+# Questions: each is asked before a change, and False changes nothing. Without a terminal, `hint` is the way.
 
 
 class ApprovePlan(Struct, frozen=True):
     """Asks whether the steps of a plan may be executed."""
 
+    hint: ClassVar[str] = "add --auto-approve, or apply a plan that was saved with repl plan --out"
     plan: Plan
+
+    def __str__(self) -> str:
+        return f"Do you want to perform these actions on {', '.join(sorted(self.plan.clusters))}?"
 
 
 class ApproveLoss(Struct, frozen=True):
@@ -41,14 +45,30 @@ class ApproveLoss(Struct, frozen=True):
     flow: str
     lost: tuple["PartitionStatus", ...]
 
+    def __str__(self) -> str:
+        lost = partitions_text(self.lost)
+        return f"flow.{self.flow} has lost records ({lost}). Do you want it to continue without them?"
+
+    @property
+    def hint(self) -> str:
+        return f"add --auto-approve, and it continues without what {partitions_text(self.lost)} lost"
+
 
 class ApproveReplay(Struct, frozen=True):
     """Asks whether salvaged records may be copied into the destination cluster."""
 
+    hint: ClassVar[str] = "add --auto-approve"
     destination: str
+
+    def __str__(self) -> str:
+        return f"Do you want to copy these records into {self.destination}?"
 
 
 Question = ApprovePlan | ApproveLoss | ApproveReplay
+
+
+def partitions_text(partitions: "Iterable[PartitionStatus]") -> str:
+    return few([f"{partition.topic}-{partition.partition} ({partition.state})" for partition in partitions])
 
 
 class Approval(Protocol):
@@ -76,40 +96,40 @@ class Noticed(Struct, frozen=True):
     diagnostic: Diagnostic
 
 
-class ReadingStarted(Struct, frozen=True):
-    """The clusters are being read."""
+class ProgressText(Struct, frozen=True):
+    """News in a line for people, such as which lease is waited for. Threads report it."""
+
+    text: str
 
 
-class ReadingProgressed(Struct, frozen=True):
-    """`done` of `total` parts of one cluster's reading are complete. Threads report it."""
+class WorkProgress(Struct, frozen=True):
+    """`done` of `total` parts of some work are complete; a total of 0 is not known. Threads report it.
 
-    cluster: str
+    `subject` is a cluster that is read, or the command that runs Spark. With `parts`, the count is news for a
+    log too: `compared 3 of 40 stretches`.
+    """
+
+    subject: str
     what: str
-    done: int
-    total: int
+    done: int = 0
+    total: int = 0
+    parts: str = ""
 
 
-class ReadingEnded(Struct, frozen=True):
-    """The clusters are read, or reading failed."""
+class WorkEnded(Struct, frozen=True):
+    """The work on this subject ended, one way or another."""
+
+    subject: str
 
 
 class PlanReady(Struct, frozen=True):
-    """A plan was made. The question follows, unless the plan has errors or no steps."""
+    """A plan was made, and the question follows, unless it has errors or no steps.
+
+    `approved`: it is a saved plan, whose steps follow without a question.
+    """
 
     plan: Plan
-
-
-class SavedPlanReady(Struct, frozen=True):
-    """A saved plan was opened and is about to be executed without a question."""
-
-    plan: Plan
-
-
-class LeaseAwaited(Struct, frozen=True):
-    """Another apply holds the lease of a cluster."""
-
-    cluster: str
-    held: "LeaseState"
+    approved: bool = False
 
 
 class ApplyStarted(Struct, frozen=True):
@@ -125,12 +145,6 @@ class StepWaits(Struct, frozen=True):
     what: str
 
 
-class UnexpectedError(Struct, frozen=True):
-    """The traceback of an exception that no handler expects, where it could not be written to a file."""
-
-    traceback: str
-
-
 class ApplyEnded(Struct, frozen=True):
     """An apply ended, one way or another. Of a plan without steps, `apply_id` is None.
 
@@ -143,39 +157,12 @@ class ApplyEnded(Struct, frozen=True):
     waits: "tuple[PartitionWaits, ...]" = ()
 
 
-class LossAccepted(Struct, frozen=True):
-    """These partitions of a flow continue behind the records that they lost."""
-
-    flow: str
-    partitions: tuple["PartitionStatus", ...]
-
-
-class CopyAwaited(Struct, frozen=True):
-    """`left` says what a flow has not copied yet."""
-
-    flow: str
-    left: str
-
-
-class CopyCompleted(Struct, frozen=True):
-    """A failback flow has copied everything."""
-
-    flow: str
-
-
-class FailoverCost(Struct, frozen=True):
-    """What the failover of a cluster would lose, as far as its source is known."""
-
-    cluster: str
-    losses: "tuple[FlowLoss, ...]"
-    at_ms: int
-
-
-class RecordsLost(Struct, frozen=True):
-    """What had not arrived when the flows ended."""
+class FlowLosses(Struct, frozen=True):
+    """What had not arrived when the flows ended; before that, what the failover of `cluster` would lose."""
 
     losses: "tuple[FlowLoss, ...]"
     at_ms: int
+    cluster: str = ""
 
 
 class SubscriptionsRead(Struct, frozen=True):
@@ -185,21 +172,10 @@ class SubscriptionsRead(Struct, frozen=True):
 
 
 class UnsentRecords(Struct, frozen=True):
-    """Records of one flow's source that never reached the destination, by topic."""
-
-    flow: str
-    topics: Mapping[str, int]
-
-    @property
-    def records(self) -> int:
-        return sum(self.topics.values())
-
-
-class UnsentRecordsFound(Struct, frozen=True):
-    """What a failback leaves at `cluster`: records that were never sent."""
+    """What a failback leaves at `cluster`: by flow and topic, records that never reached the destination."""
 
     cluster: str
-    flows: tuple[UnsentRecords, ...]
+    flows: Mapping[str, Mapping[str, int]]
 
 
 class ReplayReady(Struct, frozen=True):
@@ -209,60 +185,21 @@ class ReplayReady(Struct, frozen=True):
     to: str | None
 
 
-class SparkOutput(Struct, frozen=True):
-    """One line that a Spark application printed for people."""
-
-    line: str
-
-
-class SparkStarted(Struct, frozen=True):
-    """A Spark application is being started for this command, such as `verify`."""
-
-    command: str
-
-
-class SparkProgressed(Struct, frozen=True):
-    """A Spark application has done so many of its parts: `compared 3 of 40 stretches`."""
-
-    command: str
-    what: str
-    done: int
-    total: int
-    parts: str
-
-
-class SparkEnded(Struct, frozen=True):
-    """The Spark application of this command ended, one way or another."""
-
-    command: str
-
-
 ProgressEvent = (
     Noticed
-    | ReadingStarted
-    | ReadingProgressed
-    | ReadingEnded
+    | ProgressText
+    | WorkProgress
+    | WorkEnded
     | PlanReady
-    | SavedPlanReady
-    | LeaseAwaited
     | ApplyStarted
     | StepsSent
     | StepsEnded
     | StepWaits
-    | UnexpectedError
     | ApplyEnded
-    | LossAccepted
-    | CopyAwaited
-    | CopyCompleted
-    | FailoverCost
-    | RecordsLost
+    | FlowLosses
     | SubscriptionsRead
-    | UnsentRecordsFound
+    | UnsentRecords
     | ReplayReady
-    | SparkOutput
-    | SparkStarted
-    | SparkProgressed
-    | SparkEnded
 )
 
 
@@ -274,6 +211,19 @@ class ProgressHandler(Protocol):
 
 def silent(_event: ProgressEvent) -> None:
     """The default: shows nothing."""
+
+
+@contextmanager
+def under_way(progress: ProgressHandler, subjects: Iterable[str], what: str) -> Iterator[None]:
+    """Reports the beginning of work on these subjects, and its end."""
+    begun = list(subjects)
+    for subject in begun:
+        progress(WorkProgress(subject, what))
+    try:
+        yield
+    finally:
+        for subject in begun:
+            progress(WorkEnded(subject))
 
 
 Interrupts = Callable[["Interruption"], AbstractContextManager[None]]
@@ -299,10 +249,6 @@ class Interaction(Struct, frozen=True):
         """Raises Failure where the question is not approved."""
         if not self.approval(question):
             raise Failure(error("not approved, so nothing was changed"))
-
-    def notice(self, found: Sequence[Diagnostic]) -> None:
-        for one in found:
-            self.progress(Noticed(one))
 
 
 UNATTENDED = Interaction()

@@ -9,7 +9,7 @@ import asyncio
 import os
 import shlex
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path, PurePath
 from typing import TYPE_CHECKING
@@ -39,14 +39,7 @@ from planner.plan.steps.jobs import LaunchJob, ReconfigureJob
 from planner.plan.steps.restores import RestoreRecords
 from planner.state.internal_topics import read_registry
 from planner.workflows.audit.access import GIVEN_UP_S
-from planner.workflows.interaction import (
-    Noticed,
-    ProgressHandler,
-    ReadingEnded,
-    ReadingProgressed,
-    ReadingStarted,
-    silent,
-)
+from planner.workflows.interaction import Noticed, ProgressHandler, WorkProgress, silent, under_way
 from runtime.contract.client.secrets import ClientSecrets
 from runtime.contract.client.settings import ClientSettingsError
 from runtime.contract.client.stores import is_store
@@ -197,11 +190,11 @@ def observe(
         request = read_requests(topology, names)
         return request
 
-    with _reading(progress) as callback:
+    with under_way(progress, topology.clusters, "connecting"):
         options = ReadOptions(
             timeout_ms / 1000,
             {given_up: GIVEN_UP_S} if given_up is not None else {},
-            callback,
+            _reading(progress),
             read_registry,
             jobs_of=topology.name,
             flows=_flows_into(topology),
@@ -242,14 +235,8 @@ def _flows_into(topology: Topology) -> dict[str, set[str]]:
     return found
 
 
-@contextmanager
-def _reading(progress: ProgressHandler) -> Iterator[ProgressCallback]:
-    """Reports the start and the end of a reading, and in between how far each cluster is."""
-    progress(ReadingStarted())
-    try:
-        yield lambda cluster, what, done, total: progress(ReadingProgressed(cluster, what, done, total))
-    finally:
-        progress(ReadingEnded())
+def _reading(progress: ProgressHandler) -> ProgressCallback:
+    return lambda cluster, what, done, total: progress(WorkProgress(cluster, what, done, total))
 
 
 def observe_names(
@@ -257,8 +244,8 @@ def observe_names(
 ) -> Observed:
     """Reads which topics and brokers clusters have, and nothing about them."""
     endpoints = endpoints_of(clusters.values())
-    with _reading(progress) as callback:
-        options = ReadOptions(timeout_ms / 1000, progress=callback)
+    with under_way(progress, clusters, "connecting"):
+        options = ReadOptions(timeout_ms / 1000, progress=_reading(progress))
         return run(observe_clusters(clusters, endpoints, options=options))
 
 
@@ -278,8 +265,8 @@ def observe_for_import(
             if isinstance(cluster, ObservedCluster)
         }
 
-    with _reading(progress) as callback:
-        options = ReadOptions(timeout_ms / 1000, progress=callback)
+    with under_way(progress, clusters, "connecting"):
+        options = ReadOptions(timeout_ms / 1000, progress=_reading(progress))
         return run(observe_clusters(clusters, endpoints, wanted, options))
 
 

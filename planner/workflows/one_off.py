@@ -31,11 +31,10 @@ from planner.state import internal_topics
 from planner.workflows.interaction import (
     ProgressEvent,
     ProgressHandler,
-    SparkEnded,
-    SparkOutput,
-    SparkProgressed,
-    SparkStarted,
+    ProgressText,
+    WorkProgress,
     silent,
+    under_way,
 )
 from planner.workflows.observing import store_settings
 from planner.workflows.requests import TryFlowRequest
@@ -78,13 +77,15 @@ def on_spark(
     command = prefix.strip(": ")
 
     def said(line: str) -> None:
-        if found := _COUNT.fullmatch(line):
-            progress(SparkProgressed(command, found[1], int(found[2]), int(found[3]), found[4]))
+        if count := _COUNT.fullmatch(line):
+            progress(WorkProgress(command, count[1], int(count[2]), int(count[3]), count[4]))
         else:
-            progress(SparkOutput(line))
+            progress(ProgressText(line))
 
-    progress(SparkStarted(command))
-    with tempfile.TemporaryDirectory(prefix="repl-once-") as folder:
+    with (
+        tempfile.TemporaryDirectory(prefix="repl-once-") as folder,
+        under_way(progress, [command], "Spark is starting"),
+    ):
         asked, out = Path(folder) / "request.json", Path(folder) / "outcome.json"
         asked.write_bytes(request)
         try:
@@ -99,10 +100,8 @@ def on_spark(
             )
         except LaunchError as failure:
             for line in failure.log:
-                progress(SparkOutput(f"  {line}"))
+                progress(ProgressText(f"  {line}"))
             raise Failure(error(failure.what, failure.hint)) from None
-        finally:
-            progress(SparkEnded(command))
         return out.read_bytes()
 
 
@@ -346,9 +345,9 @@ class SparkRestorer:
         def progress(event: ProgressEvent) -> None:
             nonlocal restored
             self._progress(event)
-            if isinstance(event, SparkOutput) and event.line.endswith(RESTORED):
+            if isinstance(event, ProgressText) and event.text.endswith(RESTORED):
                 restored += 1
-                self._progress(SparkProgressed("restore", "restored", restored, partitions, "partitions"))
+                self._progress(WorkProgress("restore", "restored", restored, partitions, "partitions"))
 
         return progress
 

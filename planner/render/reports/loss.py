@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from rich.text import Text
 
@@ -117,6 +117,16 @@ def _group(one: GroupLoss) -> list[Cell | str]:
         Cell(str(one.kept), "yellow" if one.kept else ""),
         one.why,
     ]
+
+
+def unsent_lines(flows: Mapping[str, Mapping[str, int]]) -> Iterator[Text]:
+    """Yields a line for each flow: how many records of which topics never reached its destination."""
+    for flow, topics in flows.items():
+        most = sorted(topics.items(), key=lambda item: -item[1])
+        some = ", ".join(f"{topic} {records:,}" for topic, records in most[:3])
+        more = f", and {len(most) - 3} more topics" if len(most) > 3 else ""
+        records = f"up to {sum(topics.values()):,} records ({some}{more}); repl salvage {flow} shows them"
+        yield Text(f"  flow.{flow}  {records if topics else 'none: all of them had arrived'}")
 
 
 def subscription_lines(groups: Sequence[GroupTopics]) -> Iterator[Text]:

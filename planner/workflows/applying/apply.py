@@ -30,7 +30,6 @@ from planner.workflows.interaction import (
     Noticed,
     PlanReady,
     ProgressHandler,
-    SavedPlanReady,
     silent,
 )
 from planner.workflows.observing import (
@@ -87,7 +86,7 @@ def approved(path: Path, expect: str | None, progress: ProgressHandler = silent)
     _refuse_unsigned(saved, key_of(), progress)
     plan = saved.plan()
     if plan.applyable:
-        progress(SavedPlanReady(plan))
+        progress(PlanReady(plan, approved=True))
     return plan
 
 

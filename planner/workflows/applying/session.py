@@ -54,16 +54,15 @@ from planner.plan.staleness import compared_keys, no_longer_done, other_clusters
 from planner.state import internal_topics
 from planner.state.history import Journal, merge, read_history
 from planner.state.internal_topics import RegistryWriter, read_registry
-from planner.state.lease import TTL_MS, Lease, LeaseHolder
+from planner.state.lease import TTL_MS, Lease, LeaseHolder, LeaseState
 from planner.workflows.interaction import (
     ApplyEnded,
     ApplyStarted,
     Interrupts,
-    LeaseAwaited,
     Noticed,
     ProgressHandler,
+    ProgressText,
     StepWaits,
-    UnexpectedError,
     traceback_reporter,
     without_signals,
 )
@@ -89,8 +88,14 @@ def lease_of(
 async def acquired(lease: Lease, lock_timeout_ms: int, progress: ProgressHandler) -> Lease:
     """Acquires the lease. Failure where another holder keeps it beyond the lock timeout."""
     return await lease.acquire(
-        lock_timeout_ms / 1000, lambda held: progress(LeaseAwaited(lease.cluster, held))
+        lock_timeout_ms / 1000, lambda held: progress(ProgressText(wait_text(lease.cluster, held)))
     )
+
+
+def wait_text(cluster: str, held: LeaseState) -> str:
+    since = time.strftime("%H:%M:%S UTC", time.gmtime(held.since_ms / 1000))
+    holder = f"{held.holder.user}@{held.holder.host}, pid {held.holder.pid}"
+    return f"Waiting for another apply to {cluster}: {holder}, since {since} ..."
 
 
 @contextmanager
@@ -359,9 +364,7 @@ async def _execute(
     logs = {cluster: LogWriter(client) for cluster, client in clients.items()}
     journal = Journal(applied, logs)
     interruption = Interruption()
-    report = traceback_reporter(
-        session.errors, applied.id, lambda text: session.progress(UnexpectedError(text))
-    )
+    report = traceback_reporter(session.errors, applied.id, lambda text: session.progress(ProgressText(text)))
 
     def stop_reason(cluster: str) -> Callable[[], Awaitable[str | None]]:
         async def reason() -> str | None:

@@ -27,8 +27,8 @@ from planner.workflows.interaction import (
     Interaction,
     Noticed,
     ProgressHandler,
+    ProgressText,
     ReplayReady,
-    SparkOutput,
     silent,
 )
 from planner.workflows.observing import endpoints_of
@@ -107,12 +107,10 @@ def _without_spark(
     request: VerifyRequest, file: Path | None, progress: ProgressHandler, *, resume: bool
 ) -> VerificationReport | None:
     """Returns the report of a comparison that is small enough for this process."""
-
-    def said(line: str) -> None:
-        progress(SparkOutput(line))
-
     try:
-        return verify_small(request, VerificationFile(file), said, resume=resume)
+        return verify_small(
+            request, VerificationFile(file), lambda line: progress(ProgressText(line)), resume=resume
+        )
     except AuditFailure as failure:
         raise Failure(error(f"{failure.cluster}: {failure.why}", failure.hint)) from None
 

@@ -13,7 +13,7 @@ from planner.graph.messages import few
 from planner.model.diagnostic import Failure, error, warning
 from planner.model.topology import Flow, Topology
 from planner.plan.transitions import source_is_silent
-from planner.workflows.interaction import CopyAwaited, Noticed, ProgressHandler, SubscriptionsRead
+from planner.workflows.interaction import Noticed, ProgressHandler, ProgressText, SubscriptionsRead
 from runtime.contract.records.job_status import PartitionState
 
 if TYPE_CHECKING:
@@ -61,7 +61,7 @@ async def drained(
     """
 
     def silent(why: str) -> None:
-        progress(CopyAwaited(flow.name, why))
+        progress(ProgressText(f"flow.{flow.name}: {why}"))
         raise Failure(source_is_silent(flow))
 
     gives_up = _GivesUp(_not_promoted(chosen), lambda _: None, silent)
@@ -130,7 +130,7 @@ async def _until_copied(
                 gives_up.down(waits_for)
                 return
             if waits_for != shown:
-                progress(CopyAwaited(flow.name, waits_for))
+                progress(ProgressText(f"flow.{flow.name}: {waits_for}"))
                 shown = waits_for
             if loop.time() > deadline:
                 raise gives_up.late(flow.name, seconds, waits_for)

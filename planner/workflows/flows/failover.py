@@ -31,13 +31,11 @@ from planner.workflows.flows.ending import (
 from planner.workflows.flows.states import apply_edited, apply_with_states
 from planner.workflows.interaction import (
     UNATTENDED,
-    CopyCompleted,
-    FailoverCost,
+    FlowLosses,
     Interaction,
     ProgressHandler,
-    RecordsLost,
+    ProgressText,
     UnsentRecords,
-    UnsentRecordsFound,
     silent,
 )
 from planner.workflows.plans import see
@@ -142,7 +140,7 @@ def _cost(
     cluster, names = flows[0].source_cluster, _not_yet(flows)
     status = _status(topology, cluster, timeout_ms, MEASURED_S)
     losses = tuple(loss_of(flow, status.at_ms) for flow in status.flows if flow.name in names)
-    progress(FailoverCost(cluster, losses, status.at_ms))
+    progress(FlowLosses(losses, status.at_ms, cluster))
     return status, losses
 
 
@@ -163,7 +161,7 @@ def _lost(
         for flow in after.flows
         if flow.name in names
     )
-    progress(RecordsLost(lost, after.at_ms))
+    progress(FlowLosses(lost, after.at_ms))
     return lost
 
 
@@ -308,7 +306,7 @@ def _await_copies(request: FailbackRequest, found: Iterable[Failback], progress:
     seconds = request.copied_within_ms / 1000
     for one in found:
         asyncio.run(copied(topology, topology.flows[one.name], seconds, _timed_out, progress))
-        progress(CopyCompleted(one.name))
+        progress(ProgressText(f"flow.{one.name}: all records are copied back"))
 
 
 def switch_back(request: FailbackRequest, interaction: Interaction = UNATTENDED) -> FailbackResult:
@@ -398,14 +396,13 @@ def _report_unsent(
                     source=one.flow.source,
                 )
             )
-    new = [one for one in found if one.back is None or one.back.state != "active"]
-    unsent = [UnsentRecords(one.flow.name, _unsent(seen[one.flow.name].topics)) for one in new]
+    new = [one.flow.name for one in found if one.back is None or one.back.state != "active"]
+    unsent = {
+        name: {topic.topic: records for topic in seen[name].topics if (records := _unsent_of(topic))}
+        for name in new
+    }
     if unsent:
-        progress(UnsentRecordsFound(found[0].flow.source_cluster, tuple(unsent)))
-
-
-def _unsent(topics: "Sequence[TopicHealth]") -> dict[str, int]:
-    return {topic.topic: records for topic in topics if (records := _unsent_of(topic))}
+        progress(UnsentRecords(found[0].flow.source_cluster, unsent))
 
 
 def _unsent_of(topic: "TopicHealth") -> int:

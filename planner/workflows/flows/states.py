@@ -32,8 +32,9 @@ from planner.workflows.interaction import (
     UNATTENDED,
     ApproveLoss,
     Interaction,
-    LossAccepted,
     Noticed,
+    ProgressText,
+    partitions_text,
 )
 from planner.workflows.observing import endpoints_of
 from planner.workflows.plans import apply_plan, see
@@ -194,7 +195,8 @@ def report_loss(stopped: StoppedPartitions, flow: Flow, interaction: Interaction
             f"flow.{flow.name}: none of its partitions is stopped over lost records", "look at repl status"
         )
         raise Failure(others or nothing)
-    interaction.progress(LossAccepted(flow.name, stopped.over_loss))
+    lost = partitions_text(stopped.over_loss)
+    interaction.progress(ProgressText(f"flow.{flow.name}: continues behind the lost records: {lost}"))
     for one in others:
         interaction.progress(Noticed(warning(one.summary, one.hint, address=one.address)))
 

@@ -15,37 +15,29 @@ from planner.model.diagnostic import Failure, warning
 from planner.model.plan import Plan
 from planner.model.step import DONE, NOTHING_DONE, ApplySummary, Result, StepOutcome, StepsEnded
 from planner.render.reports import applies
-from planner.state.lease import LeaseHolder, LeaseState
 from planner.workflows.interaction import (
     ApplyEnded,
     ApplyStarted,
     ApproveLoss,
     ApprovePlan,
     ApproveReplay,
-    CopyAwaited,
-    CopyCompleted,
-    LeaseAwaited,
     Noticed,
     PlanReady,
     ProgressEvent,
+    ProgressText,
     Question,
-    SparkEnded,
-    SparkOutput,
-    SparkProgressed,
-    SparkStarted,
     StepWaits,
     SubscriptionsRead,
     UnsentRecords,
-    UnsentRecordsFound,
+    WorkEnded,
+    WorkProgress,
 )
 from runtime.contract.records.job_status import PartitionState, PartitionStatus
 from runtime.contract.results.groups import GroupTopics
 from tests.planner.cli.test_reading_bar import shown
 from tests.planner.render.scenes import everything, nothing
 
-UNSENT = UnsentRecordsFound(
-    "dc1", (UnsentRecords("there", {"orders": 7, "refunds": 1_200}), UnsentRecords("other", {}))
-)
+UNSENT = UnsentRecords("dc1", {"there": {"orders": 7, "refunds": 1_200}, "other": {}})
 BILLING = GroupTopics(flow="there", group="billing", cluster="dc2", topics=["dc1.orders"])
 GROUPS = SubscriptionsRead((BILLING,))
 
@@ -61,9 +53,10 @@ def printed(
 
 
 def test_counts_of_spark_are_few_lines_where_there_is_no_terminal(capsys: pytest.CaptureFixture[str]) -> None:
-    counts = [SparkProgressed("verify", "compared", number, 2_000, "stretches") for number in range(1, 2_001)]
+    begun = WorkProgress("verify", "Spark is starting")
+    counts = [WorkProgress("verify", "compared", number, 2_000, "stretches") for number in range(1, 2_001)]
 
-    out, err = printed([SparkStarted("verify"), *counts, SparkEnded("verify")], capsys, as_json=False)
+    out, err = printed([begun, *counts, WorkEnded("verify")], capsys, as_json=False)
 
     assert out == ""
     assert err == "compared 1 of 2,000 stretches\ncompared 2,000 of 2,000 stretches\n"
@@ -127,23 +120,19 @@ def test_programs_read_events(capsys: pytest.CaptureFixture[str]) -> None:
 
 @pytest.mark.parametrize("as_json", [True, False])
 def test_progress_is_on_stderr_for_both(as_json: bool, capsys: pytest.CaptureFixture[str]) -> None:
-    holder = LeaseHolder("id", "ada", "ops1", 7, "shop", "a plan")
     events: list[ProgressEvent] = [
         Noticed(warning("a cluster is slow", "wait")),
-        LeaseAwaited("dc1", LeaseState(holder, 0, 0, 30_000)),
-        CopyAwaited("there", "7 records are left to copy (orders 7)"),
-        CopyCompleted("there-back"),
-        SparkOutput("compared 10 records"),
+        ProgressText("flow.there: 7 records are left to copy (orders 7)"),
+        ProgressText("waiting for ada\nerror: forged"),
     ]
     out, err = printed(events, capsys, as_json=as_json)
 
     assert out == ""
     assert err.splitlines() == [
         "warning: a cluster is slow — wait",
-        "Waiting for another apply to dc1: ada@ops1, pid 7, since 00:00:00 UTC ...",
         "flow.there: 7 records are left to copy (orders 7)",
-        "flow.there-back: all records are copied back",
-        "compared 10 records",
+        "waiting for ada",
+        "  error: forged",
     ]
 
 

@@ -7,7 +7,7 @@ from planner.cli.view import TerminalView
 from planner.model.diagnostic import ExitCode, Failure
 from planner.workflows.flows.ending import SILENT_MS, CopyGoal, SourceSilence, left_to_copy
 from planner.workflows.flows.states import report_loss
-from planner.workflows.interaction import Interaction, LossAccepted, Noticed, ProgressEvent
+from planner.workflows.interaction import Interaction, Noticed, ProgressEvent, ProgressText
 from runtime.audit.status.facts import TopicFacts
 from runtime.audit.status.join import join
 from runtime.contract.records.job_status import PartitionState as S
@@ -129,7 +129,7 @@ def test_each_state_is_a_warning_beside_what_continues() -> None:
 
     accepted, *more = told(StoppedPartitions((LOST,), others))
 
-    assert accepted == LossAccepted("there", (LOST,))
+    assert accepted == ProgressText("flow.there: continues behind the lost records: orders-0 (data_loss)")
     warned = [str(one.diagnostic) for one in more if isinstance(one, Noticed)]
     assert ["orders-2: ledger_missing" in warned[0], "orders-1: record_corrupt" in warned[1]] == [True, True]
 

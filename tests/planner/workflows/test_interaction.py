@@ -8,7 +8,9 @@ import pytest
 
 from planner.model.diagnostic import ExitCode, Failure, note, warning
 from planner.model.step import NOTHING_DONE, ApplySummary, Result, StepOutcome
+from planner.state.lease import LeaseHolder, LeaseState
 from planner.workflows.applying.apply import ApplyResult
+from planner.workflows.applying.session import wait_text
 from planner.workflows.interaction import (
     UNATTENDED,
     ApproveReplay,
@@ -16,7 +18,7 @@ from planner.workflows.interaction import (
     Interaction,
     Noticed,
     ProgressEvent,
-    ReadingStarted,
+    ProgressText,
     approve_all,
 )
 from runtime.contract.results.status import PartitionWaits
@@ -38,12 +40,24 @@ def test_diagnostics_are_reported_and_kept_in_order() -> None:
     events: list[ProgressEvent] = []
     found = DiagnosticCollector(events.append)
 
-    found(ReadingStarted())
+    found(ProgressText("copied"))
     found.notice(note("first"))
     found(Noticed(warning("second")))
 
-    assert events == [ReadingStarted(), Noticed(note("first")), Noticed(warning("second"))]
+    assert events == [
+        ProgressText("copied"),
+        Noticed(note("first")),
+        Noticed(warning("second")),
+    ]
     assert found.found == (note("first"), warning("second"))
+
+
+def test_the_holder_of_a_lease_is_named() -> None:
+    holder = LeaseHolder("id", "ada", "ops1", 7, "shop", "a plan")
+
+    assert wait_text("dc1", LeaseState(holder, 0, 0, 30_000)) == (
+        "Waiting for another apply to dc1: ada@ops1, pid 7, since 00:00:00 UTC ..."
+    )
 
 
 def summary(result: Result, *, interrupted: bool = False) -> ApplySummary:
