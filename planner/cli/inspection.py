@@ -10,7 +10,7 @@ from msgspec import to_builtins
 from planner.cli.command import Output, command
 from planner.cli.output import new_file, say
 from planner.model.diagnostic import ExitCode
-from planner.workflows.options import DURATION, Option, TextFormat
+from planner.workflows.options import DURATION, MOMENT, Option, TextFormat
 from planner.workflows.requests import (
     ClusterRequest,
     LocateRecordRequest,
@@ -20,7 +20,7 @@ from planner.workflows.requests import (
 )
 
 if TYPE_CHECKING:
-    from planner.workflows.audit.reading import Start
+    from runtime.contract.spec.flow import AtTimestamp, Earliest, Latest
 
 Full = Annotated[bool, Option("--full", "Show long values in full.")]
 
@@ -44,25 +44,17 @@ def verify(request: VerifyFlowRequest, output: Output) -> int:
     return ExitCode.ERROR if verified.unread else ExitCode.DONE
 
 
-def start(text: str) -> "Start":
+def start(text: str) -> "Earliest | Latest | AtTimestamp | tuple[int, int]":
     """Returns where to read from: earliest, latest, PARTITION:OFFSET, or a time as in a topology."""
-    from planner.workflows.audit.reading import (
-        ReadFromEarliest,
-        ReadFromOffset,
-        ReadFromTimestamp,
-        ReadNewest,
-    )
-    from planner.workflows.options import MOMENT
+    from runtime.contract.spec.flow import AtTimestamp, Earliest, Latest
 
     partition, colon, offset = text.partition(":")
-    if text == "earliest":
-        return ReadFromEarliest()
-    if text == "latest":
-        return ReadNewest()
+    if text in ("earliest", "latest"):
+        return Earliest() if text == "earliest" else Latest()
     if colon and partition.isdecimal() and offset.isdecimal():
-        return ReadFromOffset(int(partition), int(offset))
+        return int(partition), int(offset)
     try:
-        return ReadFromTimestamp(MOMENT.read(text))
+        return AtTimestamp(MOMENT.read(text))
     except ValueError:
         raise ValueError("is none of earliest, latest, PARTITION:OFFSET, 2026-01-31T12:00:00Z") from None
 

@@ -26,7 +26,7 @@ from planner.drill.scenario_record import DrillAborted, DrillLoss, Progress, Sce
 from planner.model.diagnostic import Failure, error
 from planner.model.drill import LIVE, DrillReport, RecoveryTime, Scenario
 from planner.model.topology import Flow, Topology
-from planner.workflows.audit.reading import ReadFromOffset, offsets, records
+from planner.workflows.audit.reading import offsets, records
 from planner.workflows.audit.replication_status import status
 from planner.workflows.flows.failover import rehearse_failover
 from planner.workflows.requests import (
@@ -203,7 +203,7 @@ class _LiveLoss:
             topic=place.destination_topic,
         )
         # A position at the end has no record yet; that it can be read without an error is what counts.
-        read = records(request, ReadFromOffset(place.partition, offset), 1).records
+        read = records(request, (place.partition, offset), 1).records
         return all(traced.record.offset >= offset for traced in read)
 
     def _promise_heartbeats(self, first: dict[str, int]) -> None:

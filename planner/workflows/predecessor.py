@@ -10,16 +10,15 @@ from msgspec import Struct, structs
 
 from planner.config.connect import ConvertedTopology
 from planner.graph.messages import few
-from planner.graph.routes import router_of
 from planner.model.diagnostic import Diagnostic, ExitCode, Failure, Severity, error, note, warning
 from planner.model.topology import Flow, Topology
-from planner.workflows.audit.access import answered, cluster_access
+from planner.workflows.audit.access import answered, flow_accesses
 from runtime.audit.predecessor.progress import (
     ConnectOffsets,
     CopiedPartition,
     GroupCommits,
     PredecessorProgress,
-    PredecessorRequest,
+    StoredPositions,
     progress_of_all,
 )
 from runtime.contract.spec.flow import AtOffsets, Earliest, Latest, Start
@@ -34,7 +33,7 @@ class Predecessor(Struct, frozen=True):
     """
 
     tool: str
-    positions: Mapping[str, ConnectOffsets | GroupCommits]
+    positions: Mapping[str, StoredPositions]
     force: bool = False
 
 
@@ -86,25 +85,13 @@ def continue_flows(
 
     Failure: a cluster can't be read, the tool still runs (refused), or a flow has no position at all.
     """
-    router = router_of(topology)
-    access = cluster_access(topology.clusters.values())
     flows = dict(topology.flows)
-    requests = [
-        PredecessorRequest(
-            flow=name,
-            router=router,
-            source=access[flows[name].source_cluster],
-            destination=access[flows[name].destination_cluster],
-            positions=positions,
-            within_s=timeout_ms / 1000,
-        )
-        for name, positions in before.positions.items()
-    ]
+    accesses = flow_accesses(topology, [flows[name] for name in before.positions], timeout_ms / 1000)
+    all_progress = answered(progress_of_all(zip(accesses, before.positions.values(), strict=True)))
     diagnostics: list[Diagnostic] = []
-    for request, progress in zip(requests, answered(progress_of_all(requests)), strict=True):
-        flow = flows[request.flow]
-        start, remarks = start_of(flow, progress, before)
-        flows[request.flow] = structs.replace(flow, start=start)
+    for name, progress in zip(before.positions, all_progress, strict=True):
+        start, remarks = start_of(flows[name], progress, before)
+        flows[name] = structs.replace(flows[name], start=start)
         diagnostics += remarks
     if errors := [problem for problem in diagnostics if problem.severity is Severity.ERROR]:
         raise Failure(errors)

@@ -10,7 +10,7 @@ It writes nothing and never waits for an open transaction: an undecided record c
 from __future__ import annotations
 
 import math
-from collections.abc import AsyncIterator, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
 
@@ -22,6 +22,7 @@ from runtime.contract.records import provenance
 from runtime.contract.records.ledger import PartitionKey, Progress, UnreadableRecord
 from runtime.contract.records.provenance import FlowProducer
 from runtime.contract.spec import naming
+from runtime.contract.spec.route import Router
 from runtime.kafka.cluster import KafkaCluster
 from runtime.kafka.errors import AuthenticationFailed, BrokerError, ErrorCode, Unsupported, WireError
 from runtime.kafka.timing import in_time
@@ -94,6 +95,30 @@ class ClusterAccess:
     def within(self, seconds: float) -> float:
         """Returns the timeout, limited to `at_most_s`."""
         return min(seconds, self.at_most_s)
+
+
+def every_group(_group: str) -> bool:
+    return True
+
+
+class FlowAccess(Struct, frozen=True):
+    """Says how both clusters of a flow are reached, and which topics and groups it takes.
+
+    `router` knows the flows of the topology, `selects` the groups that the flow syncs. `by_time`: offsets
+    below the offset map are translated by record time.
+    """
+
+    flow: str
+    router: Router
+    source: ClusterAccess
+    destination: ClusterAccess
+    within_s: float = 10.0
+    by_time: bool = False
+    selects: Callable[[str], bool] = every_group
+
+    def destination_topic(self, topic: str) -> str | None:
+        """Returns the name at the destination of a topic that the flow takes; None for another topic."""
+        return self.router.destination_topic(self.flow, topic)
 
 
 class OpenLedger(Struct, frozen=True):

@@ -16,10 +16,10 @@ from msgspec.structs import replace
 from psutil import Process
 
 from runtime.audit.ledger import ClusterAccess
-from runtime.audit.offsets.locate_file import LocateInFilesRequest, locate_in_files
+from runtime.audit.offsets.locate_file import locate_in_files
 from runtime.contract.records.control import AcceptLoss
 from runtime.contract.records.job_status import JobStatus, PartitionState
-from runtime.contract.results.groups import LocateResult
+from runtime.contract.results.groups import LocatedRecord, LocateResult
 from runtime.contract.spec.files import CompactionSpec, FilesSpec
 from runtime.contract.spec.jobspec import FlowSpec, JobExit, JobSpec
 from runtime.files.backup import check_file, read_backup
@@ -116,13 +116,21 @@ def assert_located(spec: JobSpec, topic: str, folder: Path) -> None:
     for path in files_of(folder):
         partition, offset, *_ = lines_of(path)[-1]
         numbers = [one for one, line in enumerate(lines_of(path), 1) if line[1] == offset]
-        asked = LocateInFilesRequest(flow.name, topic, partition, offset, None, source, flow.files)
-        found = asyncio.run(locate_in_files(asked))
+        record = LocatedRecord(
+            flow=flow.name,
+            cluster="dc1",
+            topic=topic,
+            partition=partition,
+            offset=offset,
+            other_cluster=flow.files.endpoint,
+        )
+        found = asyncio.run(locate_in_files(record, source, flow.files))
         assert found.found is LocateResult.EXACT
         assert (found.file, found.record) == (str(path.relative_to(folder)), numbers[0])
-        moment = asyncio.run(locate_in_files(structs.replace(asked, offset=None, timestamp_ms=0)))
+        first = structs.replace(record, offset=None, timestamp_ms=0)
+        moment = asyncio.run(locate_in_files(first, source, flow.files))
         assert moment.record == 1
-    behind = asyncio.run(locate_in_files(structs.replace(asked, offset=1 << 40)))
+    behind = asyncio.run(locate_in_files(structs.replace(record, offset=1 << 40), source, flow.files))
     assert (behind.found, behind.file) == (LocateResult.NOT_YET, None)
 
 

@@ -1,14 +1,15 @@
 """How clusters are reached for requests, and how a failed request becomes a diagnostic."""
 
 import math
-from collections.abc import Coroutine, Iterable
+from collections.abc import Coroutine, Iterable, Sequence
 from typing import Any, TypeVar
 
 from planner.config.secrets import resolve_all
+from planner.graph.routes import group_selector, router_of
 from planner.kafka import run
 from planner.model.diagnostic import ExitCode, Failure, error
-from planner.model.topology import Cluster
-from runtime.audit.ledger import AuditFailure, ClusterAccess, UnexpectedClusterId
+from planner.model.topology import Cluster, Flow, Topology
+from runtime.audit.ledger import AuditFailure, ClusterAccess, FlowAccess, UnexpectedClusterId
 
 GIVEN_UP_S = 3.0  # how long a cluster is waited for that a failover abandons
 Answer = TypeVar("Answer")
@@ -41,3 +42,34 @@ def cluster_access(clusters: Iterable[Cluster], given_up: str | None = None) -> 
         )
         for one in listed
     }
+
+
+def flow_accesses(
+    topology: Topology, flows: Sequence[Flow], within_s: float, *, source_may_be_gone: bool = False
+) -> list[FlowAccess]:
+    """Returns how both sides of each flow are reached, and which groups it syncs.
+
+    Groups in which flows commit their own progress are left out: no consumer belongs to them.
+    """
+    router = router_of(topology)
+    own = {flow.origin_commits.group for flow in topology.flows.values() if flow.origin_commits}
+    own |= {f"repl.{name}" for name in topology.flows}
+
+    def access_of(flow: Flow) -> FlowAccess:
+        source, destination = flow.source_cluster, flow.destination_cluster
+        clusters = cluster_access(
+            (topology.clusters[name] for name in (source, destination)),
+            given_up=source if source_may_be_gone else None,
+        )
+        selector = group_selector(flow)
+        return FlowAccess(
+            flow=flow.name,
+            router=router,
+            source=clusters[source],
+            destination=clusters[destination],
+            within_s=within_s,
+            by_time=flow.groups.mode == "timestamp",
+            selects=lambda group: group not in own and selector.answer(group).taken,
+        )
+
+    return [access_of(flow) for flow in flows]

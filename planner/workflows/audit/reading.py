@@ -4,7 +4,6 @@ The commands are `repl read`, `clients`, `offsets`, `locate` and `doctor`. The p
 of a flow and for a job's log.
 """
 
-from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
@@ -12,13 +11,13 @@ from msgspec import Struct
 
 from planner.config import load
 from planner.graph.jobs import files_spec, launch_spec
-from planner.graph.routes import reason_not_synced, router_of
+from planner.graph.routes import reason_not_synced
 from planner.kafka import ClusterFailure, run_at
 from planner.model.diagnostic import Diagnostic, Failure, error, warning
 from planner.model.observed import ClusterReport
 from planner.model.topology import Flow, Job, Topology
 from planner.observe.doctor import examine
-from planner.workflows.audit.access import answered, cluster_access
+from planner.workflows.audit.access import answered, cluster_access, flow_accesses
 from planner.workflows.flows.ending import group_losses
 from planner.workflows.observing import check_stores, endpoints_of
 from planner.workflows.requests import (
@@ -30,18 +29,12 @@ from planner.workflows.requests import (
     TopologyRequest,
 )
 from planner.workflows.topology import checked, cluster_of, flow_of, launcher_home
-from runtime.audit.ledger import ClusterAccess
-from runtime.audit.offsets.locate import LocateRequest, locate
-from runtime.audit.offsets.locate_file import LocateInFilesRequest, locate_in_files
-from runtime.audit.offsets.offsets import GroupOffsetsRequest, group_offsets
+from runtime.audit.offsets.locate import locate
+from runtime.audit.offsets.locate_file import locate_in_files
+from runtime.audit.offsets.offsets import group_offsets
 from runtime.audit.read.clients import read_clients, read_groups
 from runtime.audit.read.record_tracer import KnownCluster
 from runtime.audit.read.records import (
-    ReadFromEarliest,
-    ReadFromOffset,
-    ReadFromTimestamp,
-    ReadNewest,
-    ReadRecordsRequest,
     Start,
     read_cluster,
     read_records,
@@ -50,33 +43,25 @@ from runtime.contract.results.groups import GroupLoss, GroupOffsets, LocatedReco
 from runtime.contract.results.records import ClusterClients, ClusterContent, TopicRecords
 from runtime.launch.launcher import LaunchError
 
-__all__ = [
-    "ClusterRequest",
-    "LocateRecordRequest",
-    "OffsetsRequest",
-    "ReadFromEarliest",
-    "ReadFromOffset",
-    "ReadFromTimestamp",
-    "ReadNewest",
-    "Start",
-    "clients",
-    "cluster_content",
-    "doctor",
-    "locate_record",
-    "offsets",
-    "records",
-]
-
 
 def cluster_content(request: ClusterRequest) -> ClusterContent:
     """Reads what a cluster holds, and how far each flow has copied into it."""
-    return answered(read_cluster(_reading(request), request.timeout_ms / 1000))
+    topology = load(request.path, request.var_files)
+    return answered(read_cluster(_known(topology, request.cluster), request.timeout_ms / 1000))
 
 
 def records(request: ClusterRequest, start: Start, limit: int) -> TopicRecords:
     """Reads committed records of a topic, each with its provenance."""
     assert request.topic is not None, "records are read of one topic"
-    return answered(read_records(_reading(request), request.topic, start, limit, request.timeout_ms / 1000))
+    topology = load(request.path, request.var_files)
+    known = _known(topology, request.cluster)
+    pinned = {cluster.id: name for name, cluster in topology.clusters.items() if cluster.id is not None}
+    others: dict[str, KnownCluster] = {}
+    for name in topology.clusters.keys() - {request.cluster}:
+        with suppress(Failure):  # a secret that is not here: this cluster would only add to the answer
+            others[name] = _known(topology, name)
+    within_s = request.timeout_ms / 1000
+    return answered(read_records(known, request.topic, start, limit, within_s, pinned, others))
 
 
 def clients(request: ClusterRequest, over_ms: int = 0) -> ClusterClients:
@@ -84,114 +69,63 @@ def clients(request: ClusterRequest, over_ms: int = 0) -> ClusterClients:
 
     `over_ms`: how far apart two readings are that give the rates; 0 reads once.
     """
-    return answered(read_clients(_reading(request), request.topic, over_ms / 1000, request.timeout_ms / 1000))
+    access = _known(load(request.path, request.var_files), request.cluster).reach
+    return answered(read_clients(access, request.topic, over_ms / 1000, request.timeout_ms / 1000))
+
+
+def _known(topology: Topology, name: str) -> KnownCluster:
+    """Returns how to reach a cluster, and the flows into it, each with the name of its source."""
+    access = cluster_access([cluster_of(topology, name)])[name]
+    flows = [flow for flow in topology.flows.values() if flow.destination_cluster == name]
+    return KnownCluster(access, {flow.name: flow.source_cluster for flow in flows})
 
 
 def offsets(request: OffsetsRequest) -> GroupOffsets:
     """Reads a group's offsets at the source, translated by the ledger to the destination."""
     topology = load(request.path, request.var_files)
     flow = flow_of(topology, request.flow)
-    source, destination = _sides(topology, flow)
-    return answered(
-        group_offsets(
-            GroupOffsetsRequest(
-                flow=flow.name,
-                group=request.group,
-                unsynced=reason_not_synced(flow, request.group),
-                by_time=flow.groups.mode == "timestamp",
-                router=router_of(topology),
-                source=source,
-                destination=destination,
-                within_s=request.timeout_ms / 1000,
-            )
-        )
-    )
+    (access,) = flow_accesses(topology, [flow], request.timeout_ms / 1000)
+    return answered(group_offsets(access, request.group, reason_not_synced(flow, request.group)))
 
 
 def locate_record(request: LocateRecordRequest) -> LocatedRecord:
     """Finds a record at the other side of a flow: at the destination, at the source, or in a file."""
     topology = load(request.path, request.var_files)
-    into = topology.file_flows.get(request.flow)
-    if into is not None and not into.from_files:
-        return _located_in_files(topology, into, request)
-    flow = flow_of(topology, request.flow)
-    source, destination = _sides(topology, flow)
-    return answered(
-        locate(
-            LocateRequest(
-                flow=flow.name,
-                topic=request.topic,
-                partition=request.partition,
-                offset=request.offset,
-                timestamp_ms=request.timestamp_ms,
-                reverse=request.reverse,
-                source=source,
-                destination=destination,
-                within_s=request.timeout_ms / 1000,
-            )
-        )
-    )
-
-
-def _located_in_files(topology: Topology, flow: Flow, request: LocateRecordRequest) -> LocatedRecord:
+    within_s = request.timeout_ms / 1000
+    into_files = topology.file_flows.get(request.flow)
+    if into_files is None or into_files.from_files:
+        flow = flow_of(topology, request.flow)
+        (access,) = flow_accesses(topology, [flow], within_s)
+        return answered(locate(access, _sought(request, flow)))
     if request.reverse:
-        what = f"the records in the files of {flow.destination_cluster} have their offsets at the source"
-        raise Failure(error(what, "leave --reverse out", source=flow.source))
-    check_stores(topology)
-    files = files_spec(flow, topology, Path.cwd())
-    assert files is not None, "the flow goes into files"
-    source = topology.clusters[flow.source_cluster]
-    return answered(
-        locate_in_files(
-            LocateInFilesRequest(
-                flow=flow.name,
-                topic=request.topic,
-                partition=request.partition,
-                offset=request.offset,
-                timestamp_ms=request.timestamp_ms,
-                source=cluster_access([source])[source.name],
-                files=files,
-                within_s=request.timeout_ms / 1000,
-            )
+        what = (
+            f"the records in the files of {into_files.destination_cluster} have their offsets at the source"
         )
+        raise Failure(error(what, "leave --reverse out", source=into_files.source))
+    check_stores(topology)
+    files = files_spec(into_files, topology, Path.cwd())
+    assert files is not None, "the flow goes into files"
+    source = topology.clusters[into_files.source_cluster]
+    access_of = cluster_access([source])
+    return answered(locate_in_files(_sought(request, into_files), access_of[source.name], files, within_s))
+
+
+def _sought(request: LocateRecordRequest, flow: Flow) -> LocatedRecord:
+    """Returns what the request says of the record, and of the flow that copied it."""
+    here, other = flow.source_cluster, flow.destination_cluster
+    if request.reverse:
+        here, other = other, here
+    return LocatedRecord(
+        flow=flow.name,
+        reverse=request.reverse,
+        cluster=here,
+        topic=request.topic,
+        partition=request.partition,
+        offset=request.offset,
+        timestamp_ms=request.timestamp_ms,
+        other_cluster=other,
+        other_topic=request.topic,
     )
-
-
-def _sides(topology: Topology, flow: Flow) -> tuple[ClusterAccess, ClusterAccess]:
-    """Returns the access to a flow's source and to its destination."""
-    names = (flow.source_cluster, flow.destination_cluster)
-    access = cluster_access(topology.clusters[name] for name in names)
-    return access[names[0]], access[names[1]]
-
-
-def _reading(request: ClusterRequest) -> ReadRecordsRequest:
-    topology = load(request.path, request.var_files)
-    cluster = cluster_of(topology, request.cluster)
-    pinned = {one.id: one.name for one in topology.clusters.values() if one.id is not None}
-    others = dict(_others(topology, cluster.name))
-    access = cluster_access([cluster])[cluster.name]
-    return ReadRecordsRequest(access, _flows_into(topology, cluster.name), pinned, others)
-
-
-def _flows_into(topology: Topology, name: str) -> dict[str, str]:
-    """Returns the flows into a cluster, each with the name of its source."""
-    return {
-        flow.name: flow.source_cluster for flow in topology.flows.values() if flow.destination_cluster == name
-    }
-
-
-def _others(topology: Topology, name: str) -> Iterator[tuple[str, KnownCluster]]:
-    """Yields the clusters that records may have come through.
-
-    One whose secrets are not available here is left out: it only adds to the answer.
-    """
-    for other in topology.clusters.values():
-        if other.name != name:
-            with suppress(Failure):
-                yield (
-                    other.name,
-                    KnownCluster(cluster_access([other])[other.name], _flows_into(topology, other.name)),
-                )
 
 
 def doctor(request: ClusterRequest) -> ClusterReport:

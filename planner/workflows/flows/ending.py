@@ -5,6 +5,7 @@ The status is read again and again. Of the groups it tells positions, and the to
 
 import asyncio
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from msgspec import Struct
@@ -13,12 +14,12 @@ from planner.graph.messages import few
 from planner.model.diagnostic import Failure, error, warning
 from planner.model.topology import Flow, Topology
 from planner.plan.transitions import source_is_silent
+from planner.workflows.audit.access import answered, flow_accesses
 from planner.workflows.interaction import Noticed, ProgressHandler, ProgressText, SubscriptionsRead
 from runtime.contract.records.job_status import PartitionState
 
 if TYPE_CHECKING:
-    from runtime.audit.offsets.offsets import RehearsalRequest
-    from runtime.contract.results.groups import GroupLoss, GroupTopics, UnreadReplay
+    from runtime.contract.results.groups import GroupLoss, GroupTopics
     from runtime.contract.results.status import (
         FlowHealth,
         PartitionHealth,
@@ -204,9 +205,15 @@ def _lags(lags: Mapping[str, int]) -> str:
 
 def group_losses(topology: Topology, flows: Sequence[Flow], within_s: float) -> "list[GroupLoss]":
     """Returns, for each group of the flows that still run, where it would continue."""
-    from planner.workflows.audit.access import answered
+    from runtime.audit.offsets.offsets import rehearse
 
-    return answered(_losses(topology, flows, within_s))
+    running = [flow for flow in flows if flow.state != "failed_over" and flow.groups.sync]
+    accesses = flow_accesses(topology, running, within_s, source_may_be_gone=True)
+
+    async def losses() -> "list[GroupLoss]":
+        return [loss for access in accesses for loss in await rehearse(access)]
+
+    return answered(losses())
 
 
 def report_subscriptions(
@@ -216,15 +223,18 @@ def report_subscriptions(
 
     The apply is done by then: what can't be read is a warning.
     """
-    from planner.workflows.audit.access import answered
+    from runtime.audit.offsets.offsets import subscriptions
 
-    try:
-        groups = tuple(answered(_topics(topology, flows, timeout_ms / 1000)))
-    except Failure as failure:
-        for one in failure.diagnostics:
-            progress(Noticed(warning(one.summary, one.hint)))
-        return ()
-    progress(SubscriptionsRead(groups))
+    syncing = [flow for flow in flows if flow.groups.sync]
+    accesses = flow_accesses(topology, syncing, timeout_ms / 1000, source_may_be_gone=True)
+
+    async def topics() -> "list[GroupTopics]":
+        return [group for access in accesses for group in await subscriptions(access)]
+
+    groups: tuple[GroupTopics, ...] = ()
+    with _warned(progress):
+        groups = tuple(answered(topics()))
+        progress(SubscriptionsRead(groups))
     return groups
 
 
@@ -236,93 +246,27 @@ def warn_of_unread_replays(
     The records were replayed by salvage. Where a flow's groups continue, they lie before the groups' offsets.
     What can't be read is a warning too.
     """
-    from planner.workflows.audit.access import answered
-
-    for flow, request in _requests(topology, flows, timeout_ms / 1000, source_may_be_gone=False):
-        if flow.reverse_of is None:
-            continue
-        try:
-            unread = answered(_unread_replays(request, flow.reverse_of))
-        except Failure as failure:
-            for one in failure.diagnostics:
-                progress(Noticed(warning(one.summary, one.hint)))
-            continue
-        source, destination = flow.source_cluster, flow.destination_cluster
-        for left in unread:
-            progress(
-                Noticed(
-                    warning(
-                        f"the group {left.group} has not read up to {left.records:,} records of {left.topic} "
-                        f"at {source} that salvage replayed: once it continues at {destination}, it never "
-                        "reads them",
-                        f"let its consumers read {left.topic} at {source} to the end first",
-                    )
-                )
-            )
-
-
-async def _unread_replays(request: "RehearsalRequest", replayed: str) -> "list[UnreadReplay]":
     from runtime.audit.offsets.unread import unread_replays
 
-    return await unread_replays(request, replayed)
+    reverse = [flow for flow in flows if flow.groups.sync and flow.reverse_of is not None]
+    for flow, access in zip(reverse, flow_accesses(topology, reverse, timeout_ms / 1000), strict=True):
+        source, destination = flow.source_cluster, flow.destination_cluster
+        with _warned(progress):
+            for left in answered(unread_replays(access, str(flow.reverse_of))):
+                what = (
+                    f"the group {left.group} has not read up to {left.records:,} records of {left.topic} "
+                    f"at {source} that salvage replayed: once it continues at {destination}, it never "
+                    "reads them"
+                )
+                hint = f"let its consumers read {left.topic} at {source} to the end first"
+                progress(Noticed(warning(what, hint)))
 
 
-async def _topics(topology: Topology, flows: Sequence[Flow], within_s: float) -> "list[GroupTopics]":
-    from runtime.audit.offsets.offsets import subscriptions
-
-    found = []
-    for _, request in _requests(topology, flows, within_s):
-        found += await subscriptions(request)
-    return found
-
-
-async def _losses(topology: Topology, flows: Sequence[Flow], within_s: float) -> "list[GroupLoss]":
-    from runtime.audit.offsets.offsets import rehearse
-
-    running = [flow for flow in flows if flow.state != "failed_over"]
-    found = []
-    for _, request in _requests(topology, running, within_s):
-        found += await rehearse(request)
-    return found
-
-
-def _requests(
-    topology: Topology, flows: Sequence[Flow], within_s: float, *, source_may_be_gone: bool = True
-) -> "Iterator[tuple[Flow, RehearsalRequest]]":
-    from planner.graph.routes import router_of
-    from planner.workflows.audit.access import cluster_access
-    from runtime.audit.offsets.offsets import RehearsalRequest
-
-    router = router_of(topology)
-    own = _own_groups(topology)
-    for flow in flows:
-        if not flow.groups.sync:
-            continue
-        names = (flow.source_cluster, flow.destination_cluster)
-        given_up = names[0] if source_may_be_gone else None
-        access = cluster_access((topology.clusters[name] for name in names), given_up=given_up)
-        yield (
-            flow,
-            RehearsalRequest(
-                flow=flow.name,
-                router=router,
-                source=access[names[0]],
-                destination=access[names[1]],
-                selects=_selects(flow, own),
-                by_time=flow.groups.mode == "timestamp",
-                within_s=within_s,
-            ),
-        )
-
-
-def _own_groups(topology: Topology) -> frozenset[str]:
-    """Returns the groups in which flows commit their own progress: no consumer belongs to them."""
-    named = {flow.origin_commits.group for flow in topology.flows.values() if flow.origin_commits}
-    return frozenset(named | {f"repl.{name}" for name in topology.flows})
-
-
-def _selects(flow: Flow, own: frozenset[str]) -> Callable[[str], bool]:
-    from runtime.contract.groups import group_selector
-
-    selector = group_selector(flow.groups)
-    return lambda group: group not in own and selector.answer(group).taken
+@contextmanager
+def _warned(progress: ProgressHandler) -> Iterator[None]:
+    """Reports a failure as warnings."""
+    try:
+        yield
+    except Failure as failure:
+        for problem in failure.diagnostics:
+            progress(Noticed(warning(problem.summary, problem.hint)))

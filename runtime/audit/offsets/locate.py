@@ -9,12 +9,12 @@ import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple, assert_never
 
-from msgspec import Struct
 from msgspec.structs import replace
 
 from runtime.audit.ledger import (
     AuditFailure,
     ClusterAccess,
+    FlowAccess,
     NothingCopied,
     OpenLedger,
     open_cluster,
@@ -142,124 +142,99 @@ class _Search:
         return original_of(record, self._owners, self._flow, self._mirror, self._place)
 
 
-class LocateRequest(Struct, frozen=True):
-    """Names the record to locate.
-
-    `topic` is the topic's name at the side of the record: the source, or with `reverse` the destination.
-    Either `offset` or `timestamp_ms` is given; the timestamp means the first record that is as late.
-    """
-
-    flow: str
-    topic: str
-    partition: int
-    offset: int | None
-    timestamp_ms: int | None
-    reverse: bool
-    source: ClusterAccess
-    destination: ClusterAccess
-    within_s: float = 10.0
-
-
-async def locate(asked: LocateRequest) -> LocatedRecord:
-    """Locates a record.
+async def locate(access: FlowAccess, record: LocatedRecord) -> LocatedRecord:
+    """Locates a record that is known at one side: `topic` and `partition`, and its offset or timestamp there.
 
     Raises AuditFailure where something can't be read, or the flow never copied the partition.
     """
-    offset = asked.offset
-    if asked.timestamp_ms is not None:
-        side = asked.destination if asked.reverse else asked.source
-        place = asked.topic, asked.partition
-        offset = await first_as_late(side, *place, asked.timestamp_ms, asked.within_s)
-    async with open_ledger(asked.destination, asked.within_s) as opened:
-        await opened.refresh(asked.flow)
-        progress = opened.ledger.all_progress(asked.flow)
-        for key, one in progress.items():
-            name = one.destination_topic if asked.reverse else key.topic
-            if name == asked.topic and key.partition == asked.partition:
+    if record.timestamp_ms is not None:
+        side = access.destination if record.reverse else access.source
+        record = await first_as_late(side, record, access.within_s)
+    async with open_ledger(access.destination, access.within_s) as opened:
+        await opened.refresh(access.flow)
+        copied = opened.ledger.all_progress(access.flow)
+        for key, progress in copied.items():
+            name = progress.destination_topic if record.reverse else key.topic
+            if name == record.topic and key.partition == record.partition:
                 offsets = opened.maps.get(key)
                 assert offsets is not None, "there is progress"
-                located = _located(asked, key, one.destination_topic, offset, offsets)
-                return await with_replays(opened, located, key, offsets, asked.within_s)
-        for key, orphans in opened.ledger.orphans(asked.flow).items():
-            elsewhere = {one.topic for _, one in orphans.replayed}
-            if asked.reverse and asked.topic in elsewhere and key.partition == asked.partition:
+                located = _located(record, key, progress.destination_topic, offsets)
+                return await with_replays(opened, located, key, offsets, access.within_s)
+        for key, orphans in opened.ledger.orphans(access.flow).items():
+            elsewhere = {replayed.topic for _, replayed in orphans.replayed}
+            if record.reverse and record.topic in elsewhere and key.partition == record.partition:
                 offsets = OffsetMap([])  # a replay into another topic is in no map
-                located = _located(asked, key, asked.topic, offset, offsets)
-                located = await with_replays(opened, located, key, offsets, asked.within_s)
+                located = _located(record, key, record.topic, offsets)
+                located = await with_replays(opened, located, key, offsets, access.within_s)
                 if located.found is LocateResult.REPLAYED:
                     return located
-    raise not_copied(asked, progress)
+    raise not_copied(access, record, copied)
 
 
-def not_copied(asked: LocateRequest, progress: Mapping[PartitionKey, Progress]) -> AuditFailure:
+def not_copied(
+    access: FlowAccess, record: LocatedRecord, copied: Mapping[PartitionKey, Progress]
+) -> AuditFailure:
     """Returns the error for a partition that the flow never copied: it copied other partitions, or none."""
-    cluster = asked.destination.name
-    if not progress:
-        return NothingCopied(cluster, asked.flow)
-    side = "into" if asked.reverse else "from"
-    names = {one.destination_topic if asked.reverse else key.topic for key, one in progress.items()}
-    hint = f"it copied {side} {', '.join(sorted(names)[:10])}"
-    others = {key.topic if asked.reverse else one.destination_topic for key, one in progress.items()}
-    if asked.topic in names:
-        hint = f"{asked.topic} has other partitions: repl status --all lists them"
-    elif asked.topic in others and asked.reverse:
+    cluster, topic = access.destination.name, record.topic
+    if not copied:
+        return NothingCopied(cluster, access.flow)
+    side = "into" if record.reverse else "from"
+    here = {to.destination_topic if record.reverse else key.topic for key, to in copied.items()}
+    there = {key.topic if record.reverse else to.destination_topic for key, to in copied.items()}
+    hint = f"it copied {side} {', '.join(sorted(here)[:10])}"
+    if topic in here:
+        hint = f"{topic} has other partitions: repl status --all lists them"
+    elif topic in there and record.reverse:
         hint = (
-            f"that is a topic's name at {asked.source.name}: leave --reverse out to ask about a record there"
+            f"that is a topic's name at {access.source.name}: leave --reverse out to ask about a record there"
         )
-    elif asked.topic in others:
+    elif topic in there:
         hint = f"that is a topic's name at {cluster}: add --reverse to ask about a record there"
-    return AuditFailure(cluster, f"{asked.flow} copied no {asked.topic}-{asked.partition}", hint)
+    return AuditFailure(cluster, f"{access.flow} copied no {topic}-{record.partition}", hint)
 
 
-async def first_as_late(
-    side: ClusterAccess, topic: str, partition: int, timestamp_ms: int, within_s: float
-) -> int | None:
-    """Returns the offset of the first record that is as late; None where there is none.
+async def first_as_late(side: ClusterAccess, record: LocatedRecord, within_s: float) -> LocatedRecord:
+    """Returns the record with the offset of the first one that is as late; None where there is none.
 
     Raises AuditFailure.
     """
-    at = TopicPartition(topic, partition)
+    assert record.timestamp_ms is not None
+    at = TopicPartition(record.topic, record.partition)
     async with open_cluster(side, within_s) as cluster:
-        answer = (await list_offsets(cluster, {at: timestamp_ms}, within=within_s))[at]
+        answer = (await list_offsets(cluster, {at: record.timestamp_ms}, within=within_s))[at]
         if answer is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
             why, hint = f"there is no {at.topic}-{at.partition}", f"repl read {side.name} lists its topics"
             raise AuditFailure(side.name, why, hint)
         if not isinstance(answer, ListedOffset):
             raise BrokerError(answer, f"{at.topic}-{at.partition}")
-    return answer.offset if answer.offset >= 0 else None
+    return replace(record, offset=answer.offset if answer.offset >= 0 else None)
 
 
 def _located(
-    asked: LocateRequest, key: PartitionKey, destination_topic: str, offset: int | None, offsets: OffsetMap
+    record: LocatedRecord, key: PartitionKey, destination_topic: str, offsets: OffsetMap
 ) -> LocatedRecord:
-    found, other = _answer(asked, offset, offsets)
-    return LocatedRecord(
-        flow=asked.flow,
-        reverse=asked.reverse,
-        cluster=asked.destination.name if asked.reverse else asked.source.name,
-        topic=asked.topic,
-        partition=asked.partition,
-        offset=offset,
-        timestamp_ms=asked.timestamp_ms,
-        other_cluster=asked.source.name if asked.reverse else asked.destination.name,
-        other_topic=key.topic if asked.reverse else destination_topic,
+    found, other = _answer(record, offsets)
+    return replace(
+        record,
+        other_topic=key.topic if record.reverse else destination_topic,
         found=found,
         other_offset=other,
         replicated_through=offsets.end,
-        low=offsets.destination_low if asked.reverse else offsets.low,
+        low=offsets.destination_low if record.reverse else offsets.low,
     )
 
 
-def _answer(asked: LocateRequest, offset: int | None, offsets: OffsetMap) -> tuple[LocateResult, int | None]:
+def _answer(record: LocatedRecord, offsets: OffsetMap) -> tuple[LocateResult, int | None]:
+    offset = record.offset
     if offset is None:
         return LocateResult.NO_RECORD, None
-    answer: Answer = offsets.origin(offset) if asked.reverse else offsets.translate(offset)
+    answer: Answer = offsets.origin(offset) if record.reverse else offsets.translate(offset)
     match answer:
         case MappedOffset(offset=other, exact=True):
             return LocateResult.EXACT, other
         case MappedOffset(offset=other):
             return LocateResult.NEXT, other
-        case EndOfOffsetMap() if offset == (offsets.destination_end if asked.reverse else offsets.end):
+        case EndOfOffsetMap() if offset == (offsets.destination_end if record.reverse else offsets.end):
             return LocateResult.NOT_YET, None
         case EndOfOffsetMap(offset=other):
             return LocateResult.END, other

@@ -7,7 +7,7 @@ flow's groups would continue after a failover, as the job would. Nothing is writ
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from contextlib import AsyncExitStack
 
 from msgspec import Struct, field
@@ -15,7 +15,7 @@ from msgspec.structs import replace
 
 from runtime.audit.ledger import (
     AuditFailure,
-    ClusterAccess,
+    FlowAccess,
     LedgerNotFound,
     UnexpectedClusterId,
     as_audit_failure,
@@ -40,7 +40,6 @@ from runtime.contract.results.groups import (
     GroupTopics,
 )
 from runtime.contract.spec.naming import is_internal
-from runtime.contract.spec.route import Router
 from runtime.contract.spec.selection import NamePatterns
 from runtime.groups.translation import Checkpoints, ClusterRecords, GroupOffsetSides, PlacedOffset
 from runtime.kafka.cluster import KafkaCluster
@@ -50,26 +49,11 @@ from runtime.ledger.consumer_times import ConsumerTimeTable
 from runtime.ledger.ledger import Ledger
 
 Offsets = Mapping[TopicPartition, int]
+OffsetsByGroup = Mapping[GroupPartition, int]
 
 WAITING = "waiting"  # translated, and not written yet
 UNSYNCED = "not_synced"  # translated, and not written
 ABSENT = "absent"  # nothing was committed at the source
-
-
-class GroupOffsetsRequest(Struct, frozen=True):
-    """Describes a request for a group's offsets.
-
-    `unsynced`: why the flow does not sync the group, where it does not.
-    """
-
-    flow: str
-    group: str
-    unsynced: str
-    router: Router
-    source: ClusterAccess
-    destination: ClusterAccess
-    by_time: bool = False
-    within_s: float = 10.0
 
 
 class _Side(Struct, frozen=True):
@@ -80,44 +64,74 @@ class _Side(Struct, frozen=True):
     why: str = ""
 
 
-async def group_offsets(asked: GroupOffsetsRequest) -> GroupOffsets:
+async def group_offsets(access: FlowAccess, group: str, unsynced: str = "") -> GroupOffsets:
     """Returns a group's offsets at both sides, with their translation.
+
+    `unsynced` says why the flow does not sync the group, where it does not.
 
     Raises AuditFailure where the destination can't be read, UnexpectedClusterId for either side.
     """
     async with AsyncExitStack() as stack:
-        destination = await stack.enter_async_context(open_cluster(asked.destination, asked.within_s))
+        destination = await stack.enter_async_context(open_cluster(access.destination, access.within_s))
         opened = await ledger_of(destination)
         if opened is None:
-            raise LedgerNotFound(asked.destination.name)
-        source, why = await _source(asked, stack)
+            raise LedgerNotFound(access.destination.name)
+        source, why = await _source(access, stack)
         at_source = _Side(why=why)
         if source is not None:
-            at_source = await _read_source(source, asked)
-        with as_audit_failure(asked.destination.name):
-            at_destination = await _read(destination, asked.group)
+            at_source = await _read_source(source, access, group)
+        with as_audit_failure(access.destination.name):
+            at_destination = await _read(destination, group)
             if source is not None and not at_source.why:
-                return await _translated(asked, source, destination, opened.ledger, at_source, at_destination)
-            return await _from_checkpoints(asked, destination, at_source, at_destination)
+                offsets = {
+                    GroupPartition(group, *at): offset
+                    for at, offset in at_source.offsets.items()
+                    if access.destination_topic(at.topic) is not None
+                }
+                waiting = UNSYNCED if unsynced else WAITING
+                rows = await _translated(
+                    access, source, destination, opened.ledger, offsets, at_destination.offsets, waiting
+                )
+            else:
+                checkpoints = Checkpoints(destination)
+                await checkpoints.refresh()
+                rows = [
+                    _from_checkpoint(key, checkpoint, at_destination.offsets)
+                    for key, checkpoint in checkpoints.of_flow(access.flow).items()
+                    if key.group == group
+                ]
+    return GroupOffsets(
+        flow=access.flow,
+        group=group,
+        source_cluster=access.source.name,
+        destination_cluster=access.destination.name,
+        source_answers=not at_source.why,
+        source_why=at_source.why,
+        synced=not unsynced,
+        unsynced=unsynced,
+        state_there=at_source.state,
+        state_here=at_destination.state,
+        partitions=sorted(rows, key=lambda row: (row.topic, row.partition)),
+    )
 
 
-async def _source(asked: GroupOffsetsRequest, stack: AsyncExitStack) -> tuple[KafkaCluster | None, str]:
+async def _source(access: FlowAccess, stack: AsyncExitStack) -> tuple[KafkaCluster | None, str]:
     try:
-        return await stack.enter_async_context(open_cluster(asked.source, asked.within_s)), ""
+        return await stack.enter_async_context(open_cluster(access.source, access.within_s)), ""
     except UnexpectedClusterId:
         raise
     except AuditFailure as failure:
         return None, failure.why
 
 
-async def _read_source(source: KafkaCluster, asked: GroupOffsetsRequest) -> _Side:
+async def _read_source(source: KafkaCluster, access: FlowAccess, group: str) -> _Side:
     try:
-        with as_audit_failure(asked.source.name):
-            return await asyncio.wait_for(_read(source, asked.group), asked.within_s)
+        with as_audit_failure(access.source.name):
+            return await asyncio.wait_for(_read(source, group), access.within_s)
     except AuditFailure as failure:
         return _Side(why=failure.why)
     except TimeoutError:
-        return _Side(why=f"no answer in {asked.within_s:g} s")
+        return _Side(why=f"no answer in {access.within_s:g} s")
 
 
 async def _read(cluster: KafkaCluster, group: str) -> _Side:
@@ -131,26 +145,20 @@ async def _read(cluster: KafkaCluster, group: str) -> _Side:
 
 
 async def _translated(
-    asked: GroupOffsetsRequest,
+    access: FlowAccess,
     source: KafkaCluster,
     destination: KafkaCluster,
     ledger: Ledger,
-    at_source: _Side,
-    at_destination: _Side,
-) -> GroupOffsets:
-    times = ConsumerTimeTable(asked.flow, source, destination) if asked.by_time else None
-    sides = GroupOffsetSides(asked.flow, ClusterRecords(source), ClusterRecords(destination), times)
-    offsets = {
-        GroupPartition(asked.group, *at): offset
-        for at, offset in at_source.offsets.items()
-        if asked.router.destination_topic(asked.flow, at.topic) is not None
-    }
-    await sides.refresh(asked.router, ledger, {item.topic for item in offsets})
+    offsets: OffsetsByGroup,
+    at_destination: Offsets,
+    waiting: str,
+) -> list[GroupOffset]:
+    times = ConsumerTimeTable(access.flow, source, destination) if access.by_time else None
+    sides = GroupOffsetSides(access.flow, ClusterRecords(source), ClusterRecords(destination), times)
+    await sides.refresh(access.router, ledger, {item.topic for item in offsets})
     placed = await sides.place(offsets)
-    waiting = UNSYNCED if asked.unsynced else WAITING
     rows = [
-        _row(sides, item, offsets[item], place, at_destination.offsets, waiting)
-        for item, place in placed.items()
+        _row(sides, item, offsets[item], place, at_destination, waiting) for item, place in placed.items()
     ]
     known = {(row.destination_topic, row.partition) for row in rows}
     rows += [
@@ -163,10 +171,10 @@ async def _translated(
             committed=offset,
             state=ABSENT,
         )
-        for at, offset in at_destination.offsets.items()
-        if at not in known and (topic := _source_topic(asked, at.topic)) is not None
+        for at, offset in at_destination.items()
+        if at not in known and (topic := _source_topic(access, at.topic)) is not None
     ]
-    return _seen(asked, at_source, at_destination, rows)
+    return rows
 
 
 def _row(
@@ -225,20 +233,6 @@ def _written(
     return waiting, ""
 
 
-async def _from_checkpoints(
-    asked: GroupOffsetsRequest, destination: KafkaCluster, at_source: _Side, at_destination: _Side
-) -> GroupOffsets:
-    """Returns the offsets of the newest checkpoints, for a source that does not answer."""
-    checkpoints = Checkpoints(destination)
-    await checkpoints.refresh()
-    rows = [
-        _from_checkpoint(key, one, at_destination.offsets)
-        for key, one in checkpoints.of_flow(asked.flow).items()
-        if key.group == asked.group
-    ]
-    return _seen(asked, at_source, at_destination, rows)
-
-
 def _from_checkpoint(key: CheckpointKey, one: Checkpoint, at_destination: Offsets) -> GroupOffset:
     return GroupOffset(
         topic=key.topic,
@@ -256,152 +250,116 @@ def _from_checkpoint(key: CheckpointKey, one: Checkpoint, at_destination: Offset
     )
 
 
-def _source_topic(asked: GroupOffsetsRequest, name: str) -> str | None:
-    topic = asked.router.routes[asked.flow].source_topic(name)
-    if topic is None or is_internal(topic) or asked.router.destination_topic(asked.flow, topic) != name:
+def _source_topic(access: FlowAccess, name: str) -> str | None:
+    topic = access.router.routes[access.flow].source_topic(name)
+    if topic is None or is_internal(topic) or access.destination_topic(topic) != name:
         return None
     return topic
 
 
-def _seen(
-    asked: GroupOffsetsRequest, at_source: _Side, at_destination: _Side, rows: list[GroupOffset]
-) -> GroupOffsets:
-    return GroupOffsets(
-        flow=asked.flow,
-        group=asked.group,
-        source_cluster=asked.source.name,
-        destination_cluster=asked.destination.name,
-        source_answers=not at_source.why,
-        source_why=at_source.why,
-        synced=not asked.unsynced,
-        unsynced=asked.unsynced,
-        state_there=at_source.state,
-        state_here=at_destination.state,
-        partitions=sorted(rows, key=lambda row: (row.topic, row.partition)),
-    )
-
-
-OffsetsByGroup = Mapping[GroupPartition, int]
-
-
-class RehearsalRequest(Struct, frozen=True):
-    """Describes a rehearsal.
-
-    `selects`: the groups that the flow syncs; `by_time`: offsets below the map are translated by record time.
-    """
-
-    flow: str
-    router: Router
-    source: ClusterAccess
-    destination: ClusterAccess
-    selects: Callable[[str], bool]
-    by_time: bool = False
-    within_s: float = 3.0
-
-
-async def rehearse(asked: RehearsalRequest) -> list[GroupLoss]:
+async def rehearse(access: FlowAccess) -> list[GroupLoss]:
     """Returns the loss of each group.
 
     Raises AuditFailure where the destination can't be read, UnexpectedClusterId for either.
     """
     async with AsyncExitStack() as stack:
-        destination = await stack.enter_async_context(open_cluster(asked.destination, asked.within_s))
-        with as_audit_failure(asked.destination.name):
+        destination = await stack.enter_async_context(open_cluster(access.destination, access.within_s))
+        with as_audit_failure(access.destination.name):
             opened = await ledger_of(destination)
             if opened is None:
                 return []
-            offsets = await _checkpoints(asked, destination)
-        source = await _answering_source(asked, stack)
-        at_source = await _committed_at_source(asked, source)
+            offsets = await _checkpoints(access, destination)
+        source = await _answering_source(access, stack)
+        at_source = await _committed_at_source(access, source)
         if at_source is None:
             source = None
-        with as_audit_failure(asked.destination.name):
-            return await _losses(asked, source, destination, opened.ledger, {**offsets, **(at_source or {})})
+        with as_audit_failure(access.destination.name):
+            return await _losses(access, source, destination, opened.ledger, {**offsets, **(at_source or {})})
 
 
-async def subscriptions(asked: RehearsalRequest) -> list[GroupTopics]:
+async def subscriptions(access: FlowAccess) -> list[GroupTopics]:
     """Returns by group the topics at the destination that replace its topics at the source, by the
     checkpoints.
 
     Raises AuditFailure where the destination can't be read.
     """
-    async with open_cluster(asked.destination, asked.within_s) as destination:
-        with as_audit_failure(asked.destination.name):
+    async with open_cluster(access.destination, access.within_s) as destination:
+        with as_audit_failure(access.destination.name):
             checkpoints = Checkpoints(destination)
             await checkpoints.refresh()
     topics: dict[str, set[str]] = {}
-    for key, one in checkpoints.of_flow(asked.flow).items():
-        if _is_synced(asked, key.group, key.topic):
+    for key, one in checkpoints.of_flow(access.flow).items():
+        if _is_synced(access, key.group, key.topic):
             topics.setdefault(key.group, set()).add(one.destination_topic)
-    cluster = asked.destination.name
+    cluster = access.destination.name
     return [
-        GroupTopics(flow=asked.flow, group=group, cluster=cluster, topics=sorted(names))
+        GroupTopics(flow=access.flow, group=group, cluster=cluster, topics=sorted(names))
         for group, names in sorted(topics.items())
     ]
 
 
-async def _answering_source(asked: RehearsalRequest, stack: AsyncExitStack) -> KafkaCluster | None:
+async def _answering_source(access: FlowAccess, stack: AsyncExitStack) -> KafkaCluster | None:
     try:
-        return await stack.enter_async_context(open_cluster(asked.source, asked.within_s))
+        return await stack.enter_async_context(open_cluster(access.source, access.within_s))
     except UnexpectedClusterId:
         raise
     except AuditFailure:
         return None
 
 
-async def _checkpoints(asked: RehearsalRequest, destination: KafkaCluster) -> dict[GroupPartition, int]:
+async def _checkpoints(access: FlowAccess, destination: KafkaCluster) -> dict[GroupPartition, int]:
     checkpoints = Checkpoints(destination)
     await checkpoints.refresh()
     return {
         GroupPartition(key.group, key.topic, key.partition): one.source
-        for key, one in checkpoints.of_flow(asked.flow).items()
-        if one.state is not CheckpointState.OURS and _is_synced(asked, key.group, key.topic)
+        for key, one in checkpoints.of_flow(access.flow).items()
+        if one.state is not CheckpointState.OURS and _is_synced(access, key.group, key.topic)
     }
 
 
 async def _committed_at_source(
-    asked: RehearsalRequest, source: KafkaCluster | None
+    access: FlowAccess, source: KafkaCluster | None
 ) -> dict[GroupPartition, int] | None:
     """Returns the offsets that groups committed at the source; None where it does not answer."""
     if source is None:
         return None
     try:
-        with as_audit_failure(asked.source.name):
-            async with asyncio.timeout(asked.source.within(asked.within_s)):
-                return await committed_offsets(asked, source)
+        with as_audit_failure(access.source.name):
+            async with asyncio.timeout(access.source.within(access.within_s)):
+                return await committed_offsets(access, source)
     except (AuditFailure, TimeoutError):
         return None
 
 
-async def committed_offsets(asked: RehearsalRequest, source: KafkaCluster) -> dict[GroupPartition, int]:
+async def committed_offsets(access: FlowAccess, source: KafkaCluster) -> dict[GroupPartition, int]:
     """Returns the offsets at the source of the groups and topics that the flow syncs. Raises WireError."""
     listed = await list_groups(source)
-    names = [group for group in listed.every if asked.selects(group)]
+    names = [group for group in listed.every if access.selects(group)]
     read = await committed_by(source, names, share=listed.share)
     return {
         GroupPartition(group, *at): one.offset
         for group, found in read.offsets.items()
         for at, one in found.items()
-        if _is_synced(asked, group, at.topic)
+        if _is_synced(access, group, at.topic)
     }
 
 
-def _is_synced(asked: RehearsalRequest, group: str, topic: str) -> bool:
-    return asked.selects(group) and asked.router.destination_topic(asked.flow, topic) is not None
+def _is_synced(access: FlowAccess, group: str, topic: str) -> bool:
+    return access.selects(group) and access.destination_topic(topic) is not None
 
 
 async def _losses(
-    asked: RehearsalRequest,
+    access: FlowAccess,
     source: KafkaCluster | None,
     destination: KafkaCluster,
     ledger: Ledger,
     offsets: OffsetsByGroup,
 ) -> list[GroupLoss]:
-    times = ConsumerTimeTable(asked.flow, source, destination) if asked.by_time else None
+    times = ConsumerTimeTable(access.flow, source, destination) if access.by_time else None
     at_source = ClusterRecords(source) if source is not None else None
-    sides = GroupOffsetSides(asked.flow, at_source, ClusterRecords(destination), times)
-    await sides.refresh(asked.router, ledger, {item.topic for item in offsets})
-    generation = ledger.generation(asked.flow)
+    sides = GroupOffsetSides(access.flow, at_source, ClusterRecords(destination), times)
+    await sides.refresh(access.router, ledger, {item.topic for item in offsets})
+    generation = ledger.generation(access.flow)
     promoted = NamePatterns(generation.promoted if generation is not None else ())
     offsets = {
         item: offset
@@ -409,7 +367,7 @@ async def _losses(
         if not promoted.match(item.topic) and not sides.is_ours(item, offset)
     }
     placed = await sides.place(offsets)
-    topics = _topics(asked, offsets)
+    topics = _topics(access, offsets)
     groups = sorted({item.group for item in offsets})
     known = await list_groups(destination)
     listed = known.every
@@ -417,11 +375,11 @@ async def _losses(
     found: dict[str, GroupLoss] = {}
     for item, place in placed.items():
         before = found.get(item.group) or GroupLoss(
-            flow=asked.flow, group=item.group, topics=topics[item.group]
+            flow=access.flow, group=item.group, topics=topics[item.group]
         )
         listed_group = listed.get(item.group)
         if listed_group is not None and listed_group.state not in NO_MEMBERS:
-            why = f"a member is connected at {asked.destination.name}"
+            why = f"a member is connected at {access.destination.name}"
             found[item.group] = replace(before, kept=before.kept + 1, why=why)
         else:
             at_destination = read.offsets.get(item.group, {})
@@ -429,11 +387,11 @@ async def _losses(
     return [found[group] for group in groups]
 
 
-def _topics(asked: RehearsalRequest, offsets: OffsetsByGroup) -> dict[str, list[str]]:
+def _topics(access: FlowAccess, offsets: OffsetsByGroup) -> dict[str, list[str]]:
     """Returns the topics that each group subscribes to at the destination."""
     found: dict[str, set[str]] = {}
     for item in offsets:
-        destination_topic = asked.router.destination_topic(asked.flow, item.topic)
+        destination_topic = access.destination_topic(item.topic)
         if destination_topic is not None:
             found.setdefault(item.group, set()).add(destination_topic)
     return {group: sorted(names) for group, names in found.items()}

@@ -4,22 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 
-from runtime.audit.ledger import as_audit_failure, ledger_of, open_cluster
-from runtime.audit.offsets.offsets import RehearsalRequest, committed_offsets
+from runtime.audit.ledger import FlowAccess, as_audit_failure, ledger_of, open_cluster
+from runtime.audit.offsets.offsets import committed_offsets
 from runtime.contract.groups import GroupPartition, is_ours
 from runtime.contract.records.group_records import Checkpoint
 from runtime.contract.results.groups import UnreadReplay
 from runtime.groups.translation import Checkpoints
 
 
-async def unread_replays(asked: RehearsalRequest, replayed: str) -> list[UnreadReplay]:
+async def unread_replays(access: FlowAccess, replayed: str) -> list[UnreadReplay]:
     """Returns which groups at the source have not read what salvage replayed there for the flow `replayed`.
 
-    `asked` describes its reverse flow, which does not copy these records: the flow's source has them at lower
-    offsets. Groups that only flows moved do not count. Raises AuditFailure where the source can't be read.
+    `access` is that of its reverse flow, which does not copy these records: the flow's source has them at
+    lower offsets. Groups that only flows moved do not count. Raises AuditFailure where the source can't be
+    read.
     """
-    async with open_cluster(asked.source, asked.within_s) as source:
-        with as_audit_failure(asked.source.name):
+    async with open_cluster(access.source, access.within_s) as source:
+        with as_audit_failure(access.source.name):
             opened = await ledger_of(source)
             if opened is None:
                 return []
@@ -27,12 +28,12 @@ async def unread_replays(asked: RehearsalRequest, replayed: str) -> list[UnreadR
             checkpoints = Checkpoints(source)
             await checkpoints.refresh()
             committed = moved_by_consumers(
-                await committed_offsets(asked, source), lambda item: checkpoints.at(*item)
+                await committed_offsets(access, source), lambda item: checkpoints.at(*item)
             )
     found: dict[tuple[str, str], int] = {}
     for key, orphans in opened.ledger.orphans(replayed).items():
         for _, one in orphans.replayed:
-            if asked.router.destination_topic(asked.flow, one.topic) != key.topic:
+            if access.destination_topic(one.topic) != key.topic:
                 continue  # a topic of its own, which is copied like any other
             for item, offset in committed.items():
                 if (item.topic, item.partition) == (one.topic, key.partition):

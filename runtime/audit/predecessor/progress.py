@@ -14,16 +14,16 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import Any
 
 from msgspec import Struct
 
-from runtime.audit.ledger import AuditFailure, ClusterAccess, as_audit_failure, open_cluster
+from runtime.audit.ledger import AuditFailure, FlowAccess, as_audit_failure, open_cluster
 from runtime.audit.predecessor.alignment import NamedCluster, StoredPosition, copied_through
 from runtime.batch import BatchFailure
 from runtime.contract.records.ledger import UnreadableRecord
-from runtime.contract.spec.route import RouteDecision, Router
+from runtime.contract.spec.route import RouteDecision
 from runtime.kafka.cluster import KafkaCluster
 from runtime.kafka.errors import BrokerError, ErrorCode
 from runtime.kafka.protocol.offsets import EARLIEST, LATEST, ListedOffset, TopicPartition
@@ -120,19 +120,7 @@ class GroupCommits(Struct, frozen=True):
     group: str
 
 
-class PredecessorRequest(Struct, frozen=True):
-    """A request for the positions of the tool that a flow replaces.
-
-    `watch_s` is the time between the two looks.
-    """
-
-    flow: str
-    router: Router
-    source: ClusterAccess
-    destination: ClusterAccess
-    positions: ConnectOffsets | GroupCommits
-    watch_s: float = 2.0
-    within_s: float = 10.0
+StoredPositions = ConnectOffsets | GroupCommits
 
 
 class CopiedPartition(Struct, frozen=True):
@@ -164,34 +152,41 @@ class PredecessorProgress(Struct, frozen=True):
     running: str = ""
 
 
-async def progress_of_all(asked: Sequence[PredecessorRequest]) -> list[PredecessorProgress]:
-    """Answers the requests in order, a few at a time. Raises AuditFailure."""
+async def progress_of_all(
+    flows: Iterable[tuple[FlowAccess, StoredPositions]], watch_s: float = 2.0
+) -> list[PredecessorProgress]:
+    """Reads the positions of every partition that the flows select, of a few flows at a time.
+
+    `watch_s` is the time between the two looks. Raises AuditFailure.
+    """
     turns = asyncio.Semaphore(_FLOWS_AT_ONCE)
 
-    async def one(request: PredecessorRequest) -> PredecessorProgress:
+    async def read(access: FlowAccess, positions: StoredPositions) -> PredecessorProgress:
         async with turns:
-            return await predecessor_progress(request)
+            return await _progress(access, positions, watch_s)
 
-    return await asyncio.gather(*map(one, asked))
+    return await asyncio.gather(*(read(*flow) for flow in flows))
 
 
-async def predecessor_progress(asked: PredecessorRequest) -> PredecessorProgress:
-    """Reads the positions of every partition that the flow selects. Raises AuditFailure."""
+async def _progress(access: FlowAccess, positions: StoredPositions, watch_s: float) -> PredecessorProgress:
     async with (
-        open_cluster(asked.source, asked.within_s) as source,
-        open_cluster(asked.destination, asked.within_s) as destination,
+        open_cluster(access.source, access.within_s) as source,
+        open_cluster(access.destination, access.within_s) as destination,
     ):
-        with as_audit_failure(asked.source.name):
-            partitions = await _selected(asked, source)
-        running = await _members(asked, source, destination)
-        read = await _reader(asked, source, destination)
-        mirrors = {at: TopicPartition(_mirror(asked, at.topic), at.partition) for at in partitions}
-        first = await _inspect(asked, read, destination, mirrors.values())
-        await asyncio.sleep(asked.watch_s)
-        last = await _inspect(asked, read, destination, mirrors.values())
-        with as_audit_failure(asked.source.name):
-            starts = await offsets_of(source, dict.fromkeys(partitions, EARLIEST), within=asked.within_s)
-            ends = await offsets_of(source, dict.fromkeys(partitions, LATEST), within=asked.within_s)
+        with as_audit_failure(access.source.name):
+            partitions = await _selected(access, source)
+        running = await _members(access, positions, source, destination)
+        read = await _reader(access, positions, source, destination)
+        mirrors = {
+            at: TopicPartition(access.destination_topic(at.topic) or at.topic, at.partition)
+            for at in partitions
+        }
+        first = await _inspect(access, read, destination, mirrors.values())
+        await asyncio.sleep(watch_s)
+        last = await _inspect(access, read, destination, mirrors.values())
+        with as_audit_failure(access.source.name):
+            starts = await offsets_of(source, dict.fromkeys(partitions, EARLIEST), within=access.within_s)
+            ends = await offsets_of(source, dict.fromkeys(partitions, LATEST), within=access.within_s)
         stored = {
             at: StoredPosition(
                 last.positions.get(at, starts[at]), starts[at], ends[at], mirror, *last.logs[mirror]
@@ -200,8 +195,8 @@ async def predecessor_progress(asked: PredecessorRequest) -> PredecessorProgress
             if mirror in last.logs and last.positions.get(at, starts[at]) < ends[at]
         }
         by_records = await copied_through(
-            NamedCluster(asked.source.name, source),
-            NamedCluster(asked.destination.name, destination),
+            NamedCluster(access.source.name, source),
+            NamedCluster(access.destination.name, destination),
             stored,
         )
     return PredecessorProgress(
@@ -216,87 +211,85 @@ async def predecessor_progress(asked: PredecessorRequest) -> PredecessorProgress
             )
             for at in partitions
         ),
-        running or _moved(first, last, asked),
+        running or _moved(first, last, access),
     )
 
 
-async def _selected(asked: PredecessorRequest, source: KafkaCluster) -> list[TopicPartition]:
+async def _selected(access: FlowAccess, source: KafkaCluster) -> list[TopicPartition]:
     """Returns every partition of the topics that the flow copies. Raises WireError."""
     topics = await source.all_topics()
     return [
         TopicPartition(name, partition)
         for name, topic in sorted(topics.items())
-        if asked.router.verdict(asked.flow, name) is RouteDecision.TAKEN
+        if access.router.verdict(access.flow, name) is RouteDecision.TAKEN
         for partition in sorted(topic.partitions)
     ]
 
 
-def _mirror(asked: PredecessorRequest, topic: str) -> str:
-    name = asked.router.destination_topic(asked.flow, topic)
-    assert name is not None, "the flow takes the topic"
-    return name
-
-
-async def _members(asked: PredecessorRequest, source: KafkaCluster, destination: KafkaCluster) -> str:
+async def _members(
+    access: FlowAccess, positions: StoredPositions, source: KafkaCluster, destination: KafkaCluster
+) -> str:
     """Returns a text where the tool's group has a member, else an empty one. Raises AuditFailure.
 
     Brokers before Kafka 2.6 do not tell the state of a group.
     """
-    group = asked.positions.group
-    at_source = isinstance(asked.positions, GroupCommits)
-    access, cluster = (asked.source, source) if at_source else (asked.destination, destination)
-    with as_audit_failure(access.name):
-        listed = await list_groups(cluster, asked.within_s)
+    group = positions.group
+    at_source = isinstance(positions, GroupCommits)
+    side, cluster = (access.source, source) if at_source else (access.destination, destination)
+    with as_audit_failure(side.name):
+        listed = await list_groups(cluster, access.within_s)
     found = listed.groups.get(group)
     if found is None and listed.missing:
         node, why = next(iter(listed.missing.items()))
         raise AuditFailure(
-            access.name,
+            side.name,
             f"broker {node} does not tell whether group {group} has members: {why}",
             "run this again when every broker answers",
         )
     if found is None or found.state in NO_MEMBERS:
         return ""
-    return f"group {group} at {access.name} has members (its state is {found.state})"
+    return f"group {group} at {side.name} has members (its state is {found.state})"
 
 
-async def _reader(asked: PredecessorRequest, source: KafkaCluster, destination: KafkaCluster) -> _Read:
+async def _reader(
+    access: FlowAccess, positions: StoredPositions, source: KafkaCluster, destination: KafkaCluster
+) -> _Read:
     """Returns how the positions are read, now and again. Raises AuditFailure."""
-    match asked.positions:
+    match positions:
         case GroupCommits(group=group):
-            return lambda: _committed(asked, source, group)
+            return lambda: _committed(access, source, group)
         case ConnectOffsets(topic=topic, alias=alias):
-            with as_audit_failure(asked.destination.name):
+            with as_audit_failure(access.destination.name):
                 try:
                     opened = await ConnectOffsetsTopic.open(destination, topic, alias)
                 except BrokerError as error:
                     if error.code is not ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
                         raise
                     raise AuditFailure(
-                        asked.destination.name,
+                        access.destination.name,
                         f"there is no topic {topic}, where MirrorMaker 2 keeps its positions",
                         "if its workers keep them in another topic, name it in the file by"
                         " offset.storage.topic",
                     ) from error
-            return lambda: _stored(asked, opened)
+            return lambda: _stored(access, opened)
 
 
-async def _stored(asked: PredecessorRequest, opened: ConnectOffsetsTopic) -> Positions:
-    with as_audit_failure(asked.destination.name):
+async def _stored(access: FlowAccess, opened: ConnectOffsetsTopic) -> Positions:
+    with as_audit_failure(access.destination.name):
         try:
             return await opened.read()
         except (UnreadableOffset, UnreadableRecord, BatchFailure) as failure:
             raise AuditFailure(
-                asked.destination.name, str(failure), "write start: {offsets: …} by hand"
+                access.destination.name, str(failure), "write start: {offsets: …} by hand"
             ) from failure
 
 
-async def _committed(asked: PredecessorRequest, source: KafkaCluster, group: str) -> Positions:
-    with as_audit_failure(asked.source.name):
-        read = await committed_by(source, [group], asked.within_s)
+async def _committed(access: FlowAccess, source: KafkaCluster, group: str) -> Positions:
+    with as_audit_failure(access.source.name):
+        read = await committed_by(source, [group], access.within_s)
     if group in read.failed:
         why = f"the offsets of group {group} can't be read: {read.failed[group]}"
-        raise AuditFailure(asked.source.name, why, "its principal needs DESCRIBE on the group")
+        raise AuditFailure(access.source.name, why, "its principal needs DESCRIBE on the group")
     return {at: one.offset for at, one in read.offsets.get(group, {}).items()}
 
 
@@ -308,15 +301,15 @@ class _Inspection(Struct, frozen=True):
 
 
 async def _inspect(
-    asked: PredecessorRequest, read: _Read, destination: KafkaCluster, mirrors: Iterable[TopicPartition]
+    access: FlowAccess, read: _Read, destination: KafkaCluster, mirrors: Iterable[TopicPartition]
 ) -> _Inspection:
     positions = await read()
     wanted = list(mirrors)
-    with as_audit_failure(asked.destination.name):
+    with as_audit_failure(access.destination.name):
         known = await destination.topics({at.topic for at in wanted}, fresh=True)
         existing = [at for at in wanted if at.topic in known and at.partition in known[at.topic].partitions]
-        ends = await list_offsets(destination, dict.fromkeys(existing, LATEST), within=asked.within_s)
-        starts = await list_offsets(destination, dict.fromkeys(existing, EARLIEST), within=asked.within_s)
+        ends = await list_offsets(destination, dict.fromkeys(existing, LATEST), within=access.within_s)
+        starts = await list_offsets(destination, dict.fromkeys(existing, EARLIEST), within=access.within_s)
     logs = {
         at: (start.offset, end.offset)
         for at in existing
@@ -325,7 +318,7 @@ async def _inspect(
     return _Inspection(positions, logs)
 
 
-def _moved(first: _Inspection, last: _Inspection, asked: PredecessorRequest) -> str:
+def _moved(first: _Inspection, last: _Inspection, access: FlowAccess) -> str:
     """Returns what moved between the two looks."""
     for at, position in last.positions.items():
         before = first.positions.get(at)
@@ -335,7 +328,7 @@ def _moved(first: _Inspection, last: _Inspection, asked: PredecessorRequest) -> 
         _, end_before = first.logs.get(at, (0, 0))
         if end_before != end:
             return (
-                f"{end - end_before} records arrived in {at.topic}-{at.partition} at {asked.destination.name}"
-                " meanwhile"
+                f"{end - end_before} records arrived in {at.topic}-{at.partition}"
+                f" at {access.destination.name} meanwhile"
             )
     return ""

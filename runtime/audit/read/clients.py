@@ -11,7 +11,6 @@ from confluent_kafka import KafkaException
 from msgspec import Struct, field
 
 from runtime.audit.ledger import ClusterAccess, as_audit_failure, open_cluster, producers_at
-from runtime.audit.read.records import ReadRecordsRequest
 from runtime.audit.status.facts import rate, sum_known, sum_rates
 from runtime.contract.client.secrets import redacted
 from runtime.contract.records.ledger import UnreadableRecord
@@ -209,13 +208,13 @@ Offsets = dict[str, dict[TopicPartition, int]]
 
 
 async def read_clients(
-    asked: ReadRecordsRequest, topic: str | None, over_s: float, within_s: float
+    reach: ClusterAccess, topic: str | None, over_s: float, within_s: float
 ) -> ClusterClients:
     """Reads the clients of all topics, or of one.
 
     Rates need two inspections, `over_s` apart. Raises AuditFailure.
     """
-    async with open_cluster(asked.reach, within_s) as cluster:
+    async with open_cluster(reach, within_s) as cluster:
         notes: list[str] = []
         topics = {
             name: len(known.partitions)
@@ -227,7 +226,7 @@ async def read_clients(
         began = time.monotonic()
         before = await _offsets(cluster, listed.groups, notes)
         elsewhere = asyncio.gather(
-            describe_groups(asked.reach, listed.groups, within_s),
+            describe_groups(reach, listed.groups, within_s),
             _active_producers(cluster, topics, notes, within_s),
             _transactional_ids(cluster, notes),
             _owners(cluster, notes),
@@ -251,7 +250,7 @@ async def read_clients(
             owners=owners,
         )
         return ClusterClients(
-            cluster=asked.reach.name,
+            cluster=reach.name,
             cluster_id=cluster.cluster_id,
             at_ms=int(time.time() * 1000),
             over_ms=elapsed_ms,

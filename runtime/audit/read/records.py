@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from typing import assert_never
 
-from msgspec import Struct, field
+from msgspec import Struct
 
 from runtime.audit.ledger import AuditFailure, ClusterAccess, ledger_of, open_cluster, unanswered
 from runtime.audit.partition_logs import fetch_records
@@ -20,6 +20,7 @@ from runtime.contract.results.records import (
     TopicContent,
     TopicRecords,
 )
+from runtime.contract.spec.flow import AtTimestamp, Earliest, Latest
 from runtime.contract.spec.route import is_reserved
 from runtime.kafka.cluster import KafkaCluster
 from runtime.kafka.errors import BrokerError, ErrorCode, WireError
@@ -33,41 +34,7 @@ _RANGE_GROWTH = (
 )
 
 
-class ReadFromEarliest(Struct, frozen=True):
-    """Reads from the log's start on."""
-
-
-class ReadNewest(Struct, frozen=True):
-    """Reads the newest records."""
-
-
-class ReadFromTimestamp(Struct, frozen=True):
-    """Reads from this time on."""
-
-    timestamp_ms: int
-
-
-class ReadFromOffset(Struct, frozen=True):
-    """Reads one partition, from this offset on."""
-
-    partition: int
-    offset: int
-
-
-Start = ReadFromEarliest | ReadNewest | ReadFromTimestamp | ReadFromOffset
-
-
-class ReadRecordsRequest(Struct, frozen=True):
-    """Describes the cluster to read: the flows into it with their sources' names, and the names of known
-    cluster ids.
-
-    `others`: the other clusters of the topology, by name, where records may have been before.
-    """
-
-    reach: ClusterAccess
-    flows: Mapping[str, str] = field(default_factory=dict)
-    names: Mapping[str, str] = field(default_factory=dict)
-    others: Mapping[str, KnownCluster] = field(default_factory=dict)
+Start = Earliest | Latest | AtTimestamp | tuple[int, int]  # or a partition, and the offset to begin at
 
 
 class _Log(Struct, frozen=True):
@@ -77,18 +44,27 @@ class _Log(Struct, frozen=True):
 
 
 async def read_records(
-    asked: ReadRecordsRequest, topic: str, start: Start, limit: int, within_s: float
+    known: KnownCluster,
+    topic: str,
+    start: Start,
+    limit: int,
+    within_s: float,
+    names: Mapping[str, str],
+    others: Mapping[str, KnownCluster],
 ) -> TopicRecords:
-    """Reads committed records. Raises AuditFailure."""
-    name = asked.reach.name
-    async with open_cluster(asked.reach, within_s) as cluster:
+    """Reads committed records, each with its origin. Raises AuditFailure.
+
+    `names` are those of known cluster ids. `others`: the other clusters of the topology, by name, where
+    records may have been before.
+    """
+    name = known.reach.name
+    async with open_cluster(known.reach, within_s) as cluster:
         logs = await _logs(cluster, name, topic, within_s)
         try:
             found = await _found(cluster, logs, start, limit, within_s)
         except BatchFailure as failure:
             raise AuditFailure(name, str(failure), "read another place of it: --from") from failure
-        first = ClusterLedger(cluster, KnownCluster(asked.reach, asked.flows), asked.names)
-        trace = RecordTracer(first, asked.others, within_s)
+        trace = RecordTracer(ClusterLedger(cluster, known, names), others, within_s)
         return TopicRecords(
             cluster=name,
             cluster_id=cluster.cluster_id,
@@ -117,7 +93,7 @@ async def read_newest(
                 break
             logs = await _logs(cluster, reach.name, topic, within_s)
             try:
-                newest = await _found(cluster, logs, ReadNewest(), share, within_s)
+                newest = await _found(cluster, logs, Latest(), share, within_s)
             except BatchFailure as failure:
                 raise AuditFailure(reach.name, str(failure), "read another place of it: repl read") from None
             found += newest
@@ -149,12 +125,12 @@ async def _found(
 ) -> list[ConsumerRecord]:
     """Returns the first, or the last, `limit` records of all partitions together, by time."""
     match start:
-        case ReadNewest():
+        case Latest():
             each = await asyncio.gather(*(_newest(cluster, log, limit) for log in logs))
             return _by_time(each)[-limit:]
-        case ReadFromEarliest():
+        case Earliest():
             begin = {log.at: log.start for log in logs}
-        case ReadFromTimestamp(timestamp_ms):
+        case AtTimestamp(timestamp_ms):
             places = dict.fromkeys((log.at for log in logs), timestamp_ms)
             answers = await list_offsets(cluster, places, Isolation.READ_COMMITTED, within_s)
             begin = {
@@ -162,7 +138,7 @@ async def _found(
                 for at, one in answers.items()
                 if isinstance(one, ListedOffset) and one.offset >= 0
             }
-        case ReadFromOffset(partition, offset):
+        case (partition, offset):
             begin = {log.at: max(offset, log.start) for log in logs if log.at.partition == partition}
         case _:
             assert_never(start)
@@ -195,23 +171,23 @@ def _by_time(each: Sequence[list[ConsumerRecord]]) -> list[ConsumerRecord]:
     return [row[-1] for row in sorted(found, key=lambda row: row[:-1])]
 
 
-async def read_cluster(asked: ReadRecordsRequest, within_s: float) -> ClusterContent:
+async def read_cluster(known: KnownCluster, within_s: float) -> ClusterContent:
     """Reads the topics and the flows' progress of a cluster. Raises AuditFailure."""
-    async with open_cluster(asked.reach, within_s) as cluster:
+    async with open_cluster(known.reach, within_s) as cluster:
         every = await cluster.all_topics()
         topics = {name: topic for name, topic in every.items() if not is_reserved(name)}
         offsets = await _offsets(cluster, topics, within_s)
         notes: list[str] = []
         copied: list[MirrorProgress] = []
         try:
-            copied = await _copied(cluster, asked)
+            copied = await _copied(cluster, known.flows)
         except (WireError, UnreadableRecord) as error:
             notes.append(f"the ledger can't be read, so what was copied is not known: {error}")
         into: dict[str, set[str]] = {}
         for one in copied:
             into.setdefault(one.destination_topic, set()).add(one.flow)
         return ClusterContent(
-            cluster=asked.reach.name,
+            cluster=known.reach.name,
             cluster_id=cluster.cluster_id,
             brokers=len(cluster.brokers),
             topics=[
@@ -250,12 +226,12 @@ async def _offsets(
     return found
 
 
-async def _copied(cluster: KafkaCluster, asked: ReadRecordsRequest) -> list[MirrorProgress]:
+async def _copied(cluster: KafkaCluster, flows: Mapping[str, str]) -> list[MirrorProgress]:
     opened = await ledger_of(cluster)
     if opened is None:
         return []
     found = []
-    for flow, source in sorted(asked.flows.items()):
+    for flow, source in sorted(flows.items()):
         await opened.ledger.refresh(flow)
         for key, one in sorted(opened.ledger.all_progress(flow).items()):
             found.append(

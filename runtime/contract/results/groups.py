@@ -80,20 +80,22 @@ class LocateResult(StrEnum):
 class LocatedRecord(msgspec.Struct, frozen=True, kw_only=True):
     """Holds a record at one side, `topic`-`partition` at `offset`, and its offset at the other side.
 
+    Before it is located, it says what is known of the record: its offset, or its timestamp.
+
     For a flow into files (`in_files`), `other_offset` is the source offset of the record that was found,
     `file` is its file, relative to the endpoint's folder, and `record` its number in the file, from 1 on.
     """
 
     flow: str
-    reverse: bool
+    reverse: bool = False
     cluster: str
     topic: str
     partition: int
-    offset: int | None
-    timestamp_ms: int | None
+    offset: int | None = None
+    timestamp_ms: int | None = None
     other_cluster: str
-    other_topic: str
-    found: LocateResult
+    other_topic: str = ""
+    found: LocateResult = LocateResult.NO_RECORD
     other_offset: int | None = None
     replicated_through: int | None = None
     low: int | None = None

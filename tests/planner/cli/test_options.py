@@ -11,7 +11,8 @@ from planner.cli.inspection import start
 from planner.model.diagnostic import Failure
 from planner.workflows.options import OFFSET_RANGE, PATTERN, PERCENT, RATE, TextFormat
 from planner.workflows.requests import ChangeRequest, ClusterRequest, ImportRequest, record_place
-from runtime.audit.read.records import ReadFromEarliest, ReadFromOffset, ReadFromTimestamp, ReadNewest, Start
+from runtime.audit.read.records import Start
+from runtime.contract.spec.flow import AtTimestamp, Earliest, Latest
 
 
 @command
@@ -141,10 +142,10 @@ def test_what_is_no_place_says_what_is(text: str) -> None:
 
 
 FROM: list[tuple[str, Start]] = [
-    ("earliest", ReadFromEarliest()),
-    ("latest", ReadNewest()),
-    ("3:4711", ReadFromOffset(3, 4711)),
-    ("2026-01-31T12:00:00Z", ReadFromTimestamp(1_769_860_800_000)),
+    ("earliest", Earliest()),
+    ("latest", Latest()),
+    ("3:4711", (3, 4711)),
+    ("2026-01-31T12:00:00Z", AtTimestamp(1_769_860_800_000)),
 ]
 
 

@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from runtime.audit.ledger import AuditFailure, ClusterAccess, as_audit_failure
-from runtime.audit.offsets.locate import LocateRequest, not_copied
+from runtime.audit.ledger import AuditFailure, ClusterAccess, FlowAccess, as_audit_failure
+from runtime.audit.offsets.locate import not_copied
 from runtime.audit.offsets.unread import moved_by_consumers
 from runtime.audit.partition_logs import CommittedRecordReader, OpenTransactionTimeout
 from runtime.audit.predecessor.alignment import TailSearch
@@ -24,7 +24,9 @@ from runtime.contract.records.consumer_record import ConsumerRecord
 from runtime.contract.records.group_records import Checkpoint, CheckpointState
 from runtime.contract.records.ledger import PartitionKey
 from runtime.contract.records.offset_map import OffsetMap, Run, Span, encode_runs
+from runtime.contract.results.groups import LocatedRecord
 from runtime.contract.results.records import GroupMember, TopicClients
+from runtime.contract.spec.route import Router
 from runtime.kafka.errors import AuthenticationFailed, BrokerError, Disconnected, ErrorCode
 from runtime.kafka.protocol.fetch import FetchResponse
 from runtime.kafka.protocol.offsets import TopicPartition
@@ -70,8 +72,16 @@ def test_a_record_of_a_partition_that_was_never_copied(
 ) -> None:
     sides = ClusterAccess("dc1", "a:1"), ClusterAccess("dc2", "b:1")
     copied = {PartitionKey("f", "orders", 0): progress(destination_topic="dc1.orders")} if topic else {}
-    asked = LocateRequest("f", topic or "orders", partition, 5, None, reverse, *sides)
-    failure = not_copied(asked, copied)
+    record = LocatedRecord(
+        flow="f",
+        reverse=reverse,
+        cluster="dc1",
+        topic=topic or "orders",
+        partition=partition,
+        offset=5,
+        other_cluster="dc2",
+    )
+    failure = not_copied(FlowAccess("f", Router([]), *sides), record, copied)
     assert why in failure.why
     assert hint in failure.hint
     assert failure.cluster == ("dc2" if not reverse else failure.cluster)

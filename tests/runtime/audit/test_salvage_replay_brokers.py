@@ -12,8 +12,7 @@ from typing import Any
 import pytest
 from confluent_kafka import Consumer, TopicPartition
 
-from runtime.audit.ledger import ClusterAccess
-from runtime.audit.offsets.offsets import RehearsalRequest
+from runtime.audit.ledger import ClusterAccess, FlowAccess
 from runtime.audit.offsets.unread import unread_replays
 from runtime.contract.records.failback import FailbackStart, PartitionBounds, failback_start
 from runtime.contract.records.ledger import PartitionKey
@@ -147,15 +146,13 @@ def commit(side: Side, group: str, topic: str, offset: int) -> None:
     consumer.close()
 
 
-def reverse_request(
-    sides: Mapping[str, Side], flow: str, reverse: str, topic: str, group: str
-) -> RehearsalRequest:
+def reverse_request(sides: Mapping[str, Side], flow: str, reverse: str, topic: str, group: str) -> FlowAccess:
     forth = SelectionSpec((topic,))
     routes = (
         Route(flow, "dc1", "dc2", forth),
         Route(reverse, "dc2", "dc1", SelectionSpec(()), undoes=forth),
     )
-    return RehearsalRequest(
+    return FlowAccess(
         flow=reverse,
         router=Router(routes),
         source=ClusterAccess("dc2", sides["dc2"].bootstrap),

@@ -13,8 +13,8 @@ import pyarrow as pa
 import pytest
 from msgspec.structs import replace
 
-from runtime.audit.ledger import AuditFailure, ClusterAccess
-from runtime.audit.offsets.locate_file import LocateInFilesRequest, _Place, _search
+from runtime.audit.ledger import AuditFailure
+from runtime.audit.offsets.locate_file import _Place, _search
 from runtime.audit.partition_logs import PartitionLogs
 from runtime.audit.verify.file_plan import _Plan, _StoredPartition, groups_of
 from runtime.audit.verify.file_records import FileDamage, FileRecord, StoredRecords, content_in_files
@@ -407,8 +407,7 @@ def test_a_machine_without_the_folder_says_so_in_place_of_damage(tmp_path: Path)
 
 def search(folder: Path, form: Format, files: list[DataFile], offset: int) -> _Place | None:
     spec = FilesSpec(endpoint="lake", folder=str(folder), format=form)
-    asked = LocateInFilesRequest("f", "orders", 0, offset, None, ClusterAccess("dc1", "b:1"), spec)
-    return _search(asked, files, offset)
+    return _search("f", spec, files, offset)
 
 
 @pytest.mark.parametrize("form", FORMATS)

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from runtime.audit.ledger import ClusterAccess
-from runtime.audit.offsets.offsets import GroupOffsetsRequest, group_offsets
+from runtime.audit.ledger import ClusterAccess, FlowAccess
+from runtime.audit.offsets.offsets import group_offsets
 from runtime.contract.results.groups import GroupOffsets
 from runtime.contract.spec import naming
 from runtime.contract.spec.flow import AtOffsets, GroupsSpec
@@ -77,10 +77,8 @@ def told(
         flow.name, "dc1", "dc2", SelectionSpec(tuple(flow.topics.include)), Template("copy.{topic}")
     )
     reaches = ClusterAccess("dc1", source), ClusterAccess("dc2", sides["dc2"].bootstrap)
-    asked = GroupOffsetsRequest(
-        flow.name, group, "", Router([route]), *reaches, by_time=True, within_s=within_s
-    )
-    return asyncio.run(group_offsets(asked))
+    access = FlowAccess(flow.name, Router([route]), *reaches, within_s, by_time=True)
+    return asyncio.run(group_offsets(access, group))
 
 
 def test_older_data_is_placed_by_record_time(sides: dict[str, Side], fresh: Fresh) -> None:

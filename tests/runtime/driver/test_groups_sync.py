@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from runtime.audit.ledger import ClusterAccess, UnexpectedClusterId
-from runtime.audit.offsets.offsets import GroupOffsetsRequest, group_offsets
+from runtime.audit.ledger import ClusterAccess, FlowAccess, UnexpectedClusterId
+from runtime.audit.offsets.offsets import group_offsets
 from runtime.contract.results.groups import GroupOffsets
 from runtime.contract.spec.flow import GroupsSpec, Latest, OriginCommitsSpec
 from runtime.contract.spec.jobspec import FlowSpec, Route
@@ -383,8 +383,8 @@ def offsets_told(
     (topic,) = flow.topics.include
     route = Route(flow.name, "dc1", "dc2", SelectionSpec((topic,)), Template("copy.{topic}"))
     here = ClusterAccess("dc2", sides["dc2"].bootstrap)
-    asked = GroupOffsetsRequest(flow.name, f"{topic}-g", "", Router([route]), source, here, within_s=within_s)
-    return asyncio.run(group_offsets(asked))
+    access = FlowAccess(flow.name, Router([route]), source, here, within_s)
+    return asyncio.run(group_offsets(access, f"{topic}-g"))
 
 
 def test_an_offset_before_a_marker_is_translated(sides: dict[str, Side], fresh: Fresh) -> None:
