@@ -346,6 +346,11 @@ def _flow(desired: DesiredFlow, topology: Topology, before: JobSpec | None, fold
     )
 
 
+def flow_spec(flow: Flow, topology: Topology, folder: PurePath) -> FlowSpec:
+    """Returns a flow as its job would run it, as far as the topology alone tells."""
+    return _flow(DesiredFlow(flow=flow, topics=()), topology, None, folder)
+
+
 def files_spec(flow: Flow, topology: Topology, folder: PurePath) -> FilesSpec | None:
     """Returns where and how a flow writes files; None for another flow."""
     declared = topology.file_flows.get(flow.name)

@@ -12,7 +12,6 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path, PurePath
-from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -49,9 +48,6 @@ from runtime.contract.results.status import PartitionWaits, ReplicationStatus
 from runtime.contract.spec import jobspec
 from runtime.contract.spec.flow import RUNNING
 from runtime.contract.spec.jobspec import BadJobSpec, JobSpec
-
-if TYPE_CHECKING:
-    from runtime.audit.status.facts import StatusRequest
 
 
 def endpoints_of(
@@ -294,9 +290,14 @@ def waiting(
     endpoints = endpoints_of(plan.connections[name] for name in destinations)
 
     async def waits() -> tuple[PartitionWaits, ...]:
-        specs = {name: await _specs(endpoints[name], progress) for name in destinations}
-        asked = _asked(plan, [one for one in flows if _has(specs[one.destination_cluster], one)], specs)
-        return await _found(asked, timeout_ms / 1000, wait_s) if asked.flows else ()
+        jobs = {name: await _specs(endpoints[name], progress) for name in destinations}
+        running = [
+            (spec, flow)
+            for flow in flows
+            if (spec := jobs[flow.destination_cluster].get(flow.job)) is not None
+            and any(copied.name == flow.name for copied in spec.flows)
+        ]
+        return await _waits(plan, running, timeout_ms / 1000, wait_s) if running else ()
 
     return run(waits())
 
@@ -321,43 +322,31 @@ def _asked_about(flow: PlannedFlow, plan: Plan) -> bool:
     return flow.state in RUNNING and reachable and chosen
 
 
-def _has(specs: Mapping[str, JobSpec], flow: PlannedFlow) -> bool:
-    spec = specs.get(flow.job)
-    return spec is not None and any(one.name == flow.name for one in spec.flows)
-
-
-def _asked(
-    plan: Plan, flows: Sequence[PlannedFlow], specs: Mapping[str, Mapping[str, JobSpec]]
-) -> "StatusRequest":
+async def _waits(
+    plan: Plan, running: Sequence[tuple[JobSpec, PlannedFlow]], within_s: float, wait_s: float
+) -> tuple[PartitionWaits, ...]:
+    """Returns the partitions that wait of these flows, each with the spec of its job."""
     from planner.workflows.audit.access import cluster_access
-    from runtime.audit.status.facts import FlowStatusRequest, StatusRequest
-    from runtime.contract.spec.route import Router, routes_of
-
-    clusters = {name for one in flows for name in (one.source_cluster, one.destination_cluster)}
-    told = [specs[one.destination_cluster][one.job] for one in flows]
-    routes = {route.name: route for spec in told for route in routes_of(spec)}
-    return StatusRequest(
-        topology=plan.topology,
-        clusters=cluster_access(plan.connections[name] for name in sorted(clusters)),
-        flows=[
-            FlowStatusRequest(one.name, one.source_cluster, one.destination_cluster, one.job, one.state)
-            for one in flows
-        ],
-        router=Router(routes.values()),
-    )
-
-
-async def _found(asked: "StatusRequest", within_s: float, wait_s: float) -> tuple[PartitionWaits, ...]:
+    from runtime.audit.status.facts import StatusRequest
     from runtime.audit.status.join import join
     from runtime.audit.status.reader import StatusReader
+    from runtime.contract.spec.route import Router, routes_of
 
+    clusters = {name for _, flow in running for name in (flow.source_cluster, flow.destination_cluster)}
+    request = StatusRequest(
+        topology=plan.topology,
+        clusters=cluster_access(plan.connections[name] for name in sorted(clusters)),
+        flows=[msgspec.structs.replace(job.flow(flow.name), state=flow.state) for job, flow in running],
+        router=Router({route.name: route for job, _ in running for route in routes_of(job)}.values()),
+        jobs={flow.name: flow.job for _, flow in running},
+    )
     loop = asyncio.get_running_loop()
     deadline = loop.time() + wait_s
-    async with StatusReader(asked, within_s, times=False) as reader:
+    async with StatusReader(request, within_s, times=False) as reader:
         while True:
-            found = tuple(waits_of(join(asked, await reader.read())))
-            if not found or loop.time() >= deadline:
-                return found
+            waits = tuple(waits_of(join(request, await reader.read())))
+            if not waits or loop.time() >= deadline:
+                return waits
             await asyncio.sleep(_LOOK_S)
 
 

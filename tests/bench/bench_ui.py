@@ -33,7 +33,6 @@ from planner.workflows.requests import TopologyRequest
 from runtime.audit.ledger import ClusterAccess
 from runtime.audit.status.facts import (
     ClusterFacts,
-    FlowStatusRequest,
     LedgerFacts,
     StatusRequest,
     StatusSnapshot,
@@ -54,7 +53,7 @@ from runtime.contract.records.job_status import (
 from runtime.contract.records.latency import TopicLatency
 from runtime.contract.records.ledger import Generation, PartitionKey
 from runtime.contract.results.status import ReplicationStatus
-from runtime.contract.spec.jobspec import Route
+from runtime.contract.spec.jobspec import FlowSpec, Route
 from runtime.contract.spec.route import Router
 from runtime.contract.spec.selection import SelectionSpec
 from runtime.kafka.protocol.offsets import TopicPartition
@@ -87,10 +86,11 @@ class MadeUpClusters:
     def __init__(self, partitions: int) -> None:
         self._random = random.Random(7)
         self.topics = [f"orders.{number:05}" for number in range(max(partitions // PARTITIONS, 1))]
-        flow = FlowStatusRequest(FLOW, "dc1", "dc2", "dc2", rpo_ms=5_000)
-        router = Router([Route(FLOW, "dc1", "dc2", SelectionSpec(("orders\\..*",)))])
+        topics = SelectionSpec(("orders\\..*",))
+        flow = FlowSpec(name=FLOW, source="dc1", destination="dc2", topics=topics, rpo_ms=5_000)
+        router = Router([Route(FLOW, "dc1", "dc2", topics)])
         access = {name: ClusterAccess(name, "") for name in ("dc1", "dc2")}
-        self.asked = StatusRequest("bench", access, [flow], router)
+        self.asked = StatusRequest("bench", access, [flow], router, {FLOW: "dc2"})
         self._position = 1_000
 
     def look(self) -> StatusSnapshot:

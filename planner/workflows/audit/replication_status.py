@@ -2,17 +2,19 @@
 
 import asyncio
 from collections.abc import AsyncGenerator, Hashable
+from pathlib import Path
 
 from planner.config import load
 from planner.config.files import topology_files
-from planner.graph.routes import file_route, opposite_of, router_of
+from planner.graph.jobs import flow_spec
+from planner.graph.routes import file_route, route_of
 from planner.kafka import run
 from planner.model.diagnostic import Failure
-from planner.model.topology import DEFAULT_EVERY_MS, DEFAULT_LOOK_MS, Flow, Topology
+from planner.model.topology import Topology
 from planner.workflows.audit.access import cluster_access
 from planner.workflows.requests import ReplicationStatusRequest, TopologyRequest
 from planner.workflows.topology import checked
-from runtime.audit.status.facts import FlowStatusRequest, StatusRequest
+from runtime.audit.status.facts import StatusRequest
 from runtime.audit.status.join import join
 from runtime.audit.status.reader import StatusReader, read_status
 from runtime.contract.results.status import ReplicationStatus
@@ -24,37 +26,15 @@ def status_request(topology: Topology, given_up: str | None = None) -> StatusReq
     flows = [flow for _, flow in sorted(topology.job_flows.items())]
     names = {name for flow in flows for name in (flow.source_cluster, flow.destination_cluster)}
     clusters = [topology.clusters[name] for name in sorted(names)]
+    routes = [route_of(flow, topology) for flow in topology.flows.values()]
+    routes += [file_route(flow) for flow in topology.file_flows.values()]
     return StatusRequest(
         topology=topology.name,
         clusters=cluster_access(clusters, given_up),
-        flows=[_flow_request(flow, topology) for flow in flows],
-        router=_status_router(topology),
+        flows=[flow_spec(flow, topology, Path.cwd()) for flow in flows],
+        router=Router(routes),
+        jobs={flow.name: flow.job for flow in flows},
         standbys={name: job.standby for name, job in topology.jobs.items() if job.standby},
-    )
-
-
-def _status_router(topology: Topology) -> Router:
-    """Returns a router that knows the flows with files too."""
-    routes = [one.route for one in router_of(topology).routes.values()]
-    return Router([*routes, *(file_route(flow) for flow in topology.file_flows.values())])
-
-
-def _flow_request(flow: Flow, topology: Topology) -> FlowStatusRequest:
-    opposite = opposite_of(flow, topology)
-    declared = topology.file_flows.get(flow.name)
-    usual_ms = DEFAULT_LOOK_MS if flow.from_files else DEFAULT_EVERY_MS
-    return FlowStatusRequest(
-        name=flow.name,
-        source=flow.source_cluster,
-        destination=flow.destination_cluster,
-        job=flow.job,
-        state=flow.state,
-        rpo_ms=flow.rpo_ms,
-        opposite=opposite.name if opposite is not None else None,
-        endpoint=declared.destination_cluster if declared is not None and not flow.from_files else "",
-        source_endpoint=declared.source_cluster if declared is not None and flow.from_files else "",
-        lines_topic=flow.topics.to or "",
-        every_ms=(flow.every_ms or usual_ms) if declared is not None else 0,
     )
 
 

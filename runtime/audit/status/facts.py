@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Literal
 
 from msgspec import Struct
 
@@ -15,50 +14,31 @@ from runtime.audit.ledger import ClusterAccess
 from runtime.contract.records.job_status import JobStatus, SlotReport, SourceEnds, StandbyStatus
 from runtime.contract.records.ledger import Generation, PartitionKey, Progress
 from runtime.contract.results.status import ClusterTraffic
+from runtime.contract.spec.jobspec import FlowSpec
 from runtime.contract.spec.route import Router
 from runtime.contract.spec.selected_topics import SelectedTopics
 from runtime.kafka.protocol.offsets import TopicPartition
-
-
-class FlowStatusRequest(Struct, frozen=True):
-    """Describes a flow of the topology.
-
-    `opposite` is the flow that copies in the opposite direction in its place. A flow into files has an
-    `endpoint`, and commits only every `every_ms`; its destination is the home cluster of its job. A flow from
-    files has a `source_endpoint`, its destination as source, and the `lines_topic` that takes all lines.
-    """
-
-    name: str
-    source: str
-    destination: str
-    job: str
-    state: str = "active"
-    rpo_ms: int | None = None
-    opposite: str | None = None
-    endpoint: str = ""
-    source_endpoint: str = ""
-    lines_topic: str = ""
-    every_ms: int = 0
-
-    @property
-    def files(self) -> Literal["", "into", "from"]:
-        """Returns whether the flow goes into files, or comes from them."""
-        return "into" if self.endpoint else "from" if self.source_endpoint else ""
 
 
 @dataclass(frozen=True, slots=True)
 class StatusRequest:
     """Describes the request for a topology's status. `router` decides which topics each flow takes.
 
-    `standbys`: how many standbys a job declares, by its name.
+    `jobs`: the job of each flow, by the flow's name. `standbys`: how many standbys each job declares.
     """
 
     topology: str
     clusters: Mapping[str, ClusterAccess]
-    flows: Sequence[FlowStatusRequest]
+    flows: Sequence[FlowSpec]
     router: Router
+    jobs: Mapping[str, str]
     standbys: Mapping[str, int] = field(default_factory=dict)
     _selected: SelectedTopics = field(default_factory=SelectedTopics, init=False, repr=False, compare=False)
+
+    _reversed_by: dict[str, str] = field(default_factory=dict, init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        self._reversed_by.update((flow.reverse_of, flow.name) for flow in self.flows if flow.reverse_of)
 
     @property
     def sources(self) -> list[str]:
@@ -68,11 +48,15 @@ class StatusRequest:
     def destinations(self) -> list[str]:
         return sorted({flow.destination for flow in self.flows})
 
-    def into(self, destination: str) -> list[FlowStatusRequest]:
+    def into(self, destination: str) -> list[FlowSpec]:
         """Returns the flows that write to a destination."""
         return [flow for flow in self.flows if flow.destination == destination]
 
-    def selected(self, flow: FlowStatusRequest, topics: Mapping[str, TopicFacts]) -> Mapping[str, str]:
+    def opposite(self, flow: FlowSpec) -> str | None:
+        """Returns the flow in the opposite direction: the original of a reverse flow, or its reverse flow."""
+        return flow.reverse_of or self._reversed_by.get(flow.name)
+
+    def selected(self, flow: FlowSpec, topics: Mapping[str, TopicFacts]) -> Mapping[str, str]:
         """Returns those of its source's topics that the flow takes, with their names at the destination.
 
         The result is valid until the next call. `topics` must not change after the call.

@@ -7,11 +7,10 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 from runtime.audit.status.facts import (
     ClusterFacts,
-    FlowStatusRequest,
     LedgerFacts,
     StatusRequest,
     StatusSnapshot,
@@ -39,6 +38,7 @@ from runtime.contract.results.status import (
     next_step,
 )
 from runtime.contract.spec import naming
+from runtime.contract.spec.jobspec import FlowSpec
 from runtime.contract.spec.naming import is_other_topic
 from runtime.contract.spec.selection import NamePatterns
 from runtime.kafka.protocol.offsets import TopicPartition
@@ -85,7 +85,7 @@ class FlowFacts:
     def __init__(
         self,
         request: StatusRequest,
-        declared: FlowStatusRequest,
+        declared: FlowSpec,
         job: JobReports,
         now: StatusSnapshot,
         before: StatusSnapshot,
@@ -94,27 +94,36 @@ class FlowFacts:
         self.destination_read = ledger is not None
         ledger = ledger or _NO_LEDGER
         earlier = before.ledgers.get(declared.destination, _NO_LEDGER)
-        self.declared, self.job = declared, job
+        self.declared, self.job, self.job_name = declared, job, request.jobs[declared.name]
         self.destination = now.clusters[declared.destination]
         self.progress = ledger.progress.get(declared.name, {})
         self.before = earlier.progress.get(declared.name, {})
         self.source = now.clusters[declared.source]
-        if declared.source_endpoint:
-            self.source = self._files()
+        if declared.lines is not None:
+            self.source = self._files(declared.lines.endpoint)
             files = self.source.topics or {key.topic for key in self.progress}
             self.progress = {key: made for key, made in self.progress.items() if key.topic in files}
         self.generation = ledger.generations.get(declared.name)
         self.names = self._names(request)
         patterns = NamePatterns(self.generation.promoted if self.generation is not None else ())
         self.promoted = frozenset(topic for topic in self.names if patterns.match(topic))
-        back = now.ledgers.get(declared.source, _NO_LEDGER).generations.get(declared.opposite or "")
+        back = now.ledgers.get(declared.source, _NO_LEDGER).generations.get(request.opposite(declared) or "")
         self.handed_over = (
             self.generation is not None and back is not None and handed_over(self.generation, back)
         )
         self.now_ms = now.at_ms
         self.elapsed_ms = (ledger.read_ms or now.ledgers_ms) - (earlier.read_ms or before.ledgers_ms)
 
-    def _files(self) -> ClusterFacts:
+    @property
+    def files(self) -> Literal["", "into", "from"]:
+        """Returns whether the flow goes into files, or comes from them."""
+        return "into" if self.declared.files else "from" if self.declared.lines else ""
+
+    @property
+    def commits_every_ms(self) -> int:
+        return self.declared.endpoint.every_ms if self.declared.endpoint is not None else 0
+
+    def _files(self, endpoint: str) -> ClusterFacts:
         """Returns the files that the flow reads, as its job last reported them: a file is a topic of bytes.
 
         While no job reads them, they are those that the ledger knows.
@@ -133,7 +142,7 @@ class FlowFacts:
         if job.seen.up and driver is not None:
             why = driver.why
         return ClusterFacts(
-            name=self.declared.source_endpoint,
+            name=endpoint,
             answers=not why,
             why=why,
             topics={at.topic: TopicFacts(ids.get(at, b""), at.partition + 1) for at in reports or ids},
@@ -144,9 +153,9 @@ class FlowFacts:
     def _names(self, request: StatusRequest) -> Mapping[str, str | None]:
         """Returns the topics that the flow takes or has copied, with their names at the destination."""
         flow = self.declared
-        if flow.source_endpoint:
+        if flow.lines is not None:
             topics = {*(self.source.topics or {}), *(key.topic for key in self.progress)}
-            return dict.fromkeys(topics, flow.lines_topic)
+            return dict.fromkeys(topics, flow.lines.topic)
         names: dict[str, str | None] = dict(request.selected(flow, self.source.topics or {}))
         for key, made in self.progress.items():
             if key.topic in names or request.router.destination_topic(flow.name, key.topic) is not None:
@@ -159,7 +168,7 @@ class FlowFacts:
         stats = job.stats.get(declared.name, ()) if job.seen.up else ()
         latencies_of = by_topic(latency for flow in stats for latency in flow.latencies)
         begun: dict[str, set[int]] = {}
-        for key in (*self.progress, *(job.partitions if declared.source_endpoint else ())):
+        for key in (*self.progress, *(job.partitions if declared.lines else ())):
             begun.setdefault(key.topic, set()).add(key.partition)
         topics = [
             self._topic(topic, begun.get(topic, set()), latencies_of.get(topic))
@@ -174,8 +183,8 @@ class FlowFacts:
         state = worst(partition.state for partition in partitions) or self._state_without_partitions()
         return FlowHealth(
             name=declared.name,
-            source=declared.source_endpoint or declared.source,
-            destination=declared.endpoint or declared.destination,
+            source=declared.lines.endpoint if declared.lines is not None else declared.source,
+            destination=declared.files.endpoint if declared.files is not None else declared.destination,
             job=job.seen.name,
             state=state,
             declared=declared.state,
@@ -233,11 +242,11 @@ class FlowFacts:
         held = self.generation
         if self.destination_read and held is not None and held.state not in ("stopped", self.declared.state):
             reasons.append(f"the topology says {self.declared.state}, it is {held.state}")
-        if self.destination_read and job.seen.name != self.declared.job:
-            reasons.append(f"job {job.seen.name} has it, not {self.declared.job}")
+        if self.destination_read and job.seen.name != self.job_name:
+            reasons.append(f"job {job.seen.name} has it, not {self.job_name}")
         if not reasons and source.answers and not self.names:
             empty = f"{source.name} holds no file"
-            reasons.append(empty if self.declared.source_endpoint else f"no topic at {source.name} matches")
+            reasons.append(empty if self.declared.lines else f"no topic at {source.name} matches")
         if not reasons:
             reasons += [
                 f"{partition.topic}-{partition.partition}: {partition.why}"
@@ -255,7 +264,7 @@ class FlowFacts:
 
     def _topic(self, topic: str, begun: set[int], latency: TopicLatency | None) -> TopicHealth:
         listed = self.source.topics.get(topic) if self.source.topics is not None else None
-        numbers = begun.union(range(listed.partitions if listed and not self.declared.source_endpoint else 0))
+        numbers = begun.union(range(listed.partitions if listed and self.declared.lines is None else 0))
         partitions = [
             PartitionFacts(self, PartitionKey(self.declared.name, topic, number)).status()
             for number in sorted(numbers)
@@ -428,7 +437,7 @@ class PartitionFacts:
             else None,
             bytes_per_s=rate(progress.bytes, before.bytes, flow.elapsed_ms) if progress and before else None,
             blocked_by=blocked_by,
-            next=blocked_by.abort_command if blocked_by else next_step(state, *key, flow.declared.files),
+            next=blocked_by.abort_command if blocked_by else next_step(state, *key, flow.files),
             quarantined=progress.quarantined if progress is not None else 0,
             tombstones=progress.tombstones if progress is not None else 0,
         )
@@ -514,7 +523,7 @@ class PartitionFacts:
         if lag_records:
             written_ms = self.progress.written_at if self.progress is not None else report.since_ms
             idle_ms = flow.now_ms - written_ms
-            longest_ms = STALLED_MS + 2 * flow.declared.every_ms  # a flow into files commits only so often
+            longest_ms = STALLED_MS + 2 * flow.commits_every_ms  # a flow into files commits only so often
             if idle_ms > longest_ms and (self.lag_ms or 0) > longest_ms:
                 why = f"the job says {report.state}, but nothing was committed for {duration(idle_ms)}"
                 return PartitionStateDetail(STALLED, flow.now_ms - idle_ms, why)

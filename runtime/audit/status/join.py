@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from runtime.audit.status.facts import (
     ClusterFacts,
-    FlowStatusRequest,
     StatusRequest,
     StatusSnapshot,
     sum_rates,
@@ -12,6 +11,7 @@ from runtime.audit.status.facts import (
 from runtime.audit.status.flows import FlowFacts
 from runtime.audit.status.jobs import JobReports, judge
 from runtime.contract.results.status import ClusterHealth, FlowHealth, ReplicationStatus
+from runtime.contract.spec.jobspec import FlowSpec
 
 _HOLDS = ("active", "paused")
 
@@ -26,7 +26,7 @@ def join(
     before = before if before is not None else now
     jobs = _jobs(request, now, before)
     flows = [
-        FlowFacts(request, flow, jobs[flow.destination, _holder(flow, now)], now, before).status()
+        FlowFacts(request, flow, jobs[flow.destination, _holder(request, flow, now)], now, before).status()
         for flow in request.flows
     ]
     return ReplicationStatus(
@@ -61,9 +61,9 @@ def _jobs(
     """Returns the jobs by destination and name: the topology's, and others that hold one of its flows."""
     flows: dict[tuple[str, str], list[str]] = {}
     for flow in request.flows:
-        flows.setdefault((flow.destination, flow.job), []).append(flow.name)
-        holder = _holder(flow, now)
-        if holder != flow.job:
+        flows.setdefault((flow.destination, request.jobs[flow.name]), []).append(flow.name)
+        holder = _holder(request, flow, now)
+        if holder != request.jobs[flow.name]:
             flows.setdefault((flow.destination, holder), []).append(flow.name)
     return {
         (destination, job): judge(
@@ -80,11 +80,13 @@ def _jobs(
     }
 
 
-def _holder(flow: FlowStatusRequest, now: StatusSnapshot) -> str:
+def _holder(request: StatusRequest, flow: FlowSpec, now: StatusSnapshot) -> str:
     """Returns the job that holds the flow by the ledger.
 
     A flow that the job released belongs to the topology's job again.
     """
     ledger = now.ledgers.get(flow.destination)
     generation = ledger.generations.get(flow.name) if ledger is not None else None
-    return generation.job if generation is not None and generation.state in _HOLDS else flow.job
+    return (
+        generation.job if generation is not None and generation.state in _HOLDS else request.jobs[flow.name]
+    )

@@ -10,7 +10,6 @@ from msgspec.structs import replace
 from runtime.audit.ledger import ClusterAccess
 from runtime.audit.status.facts import (
     ClusterFacts,
-    FlowStatusRequest,
     LedgerFacts,
     StatusRequest,
     StatusSnapshot,
@@ -29,7 +28,8 @@ from runtime.contract.records.job_status import (
 )
 from runtime.contract.records.latency import TopicLatency
 from runtime.contract.records.ledger import Generation, PartitionKey, Progress
-from runtime.contract.spec.jobspec import Route
+from runtime.contract.spec.files import FilesSpec
+from runtime.contract.spec.jobspec import FlowSpec, Route
 from runtime.contract.spec.route import Router
 from runtime.contract.spec.selection import SelectionSpec
 from runtime.kafka.protocol.offsets import TopicPartition
@@ -42,9 +42,15 @@ AT = TopicPartition(TOPIC, 0)
 
 
 def asked(**changes: Any) -> StatusRequest:
-    flow = FlowStatusRequest(FLOW, "dc1", "dc2", JOB, **changes)
-    router = Router([Route(FLOW, "dc1", "dc2", SelectionSpec((TOPIC, "payments")))])
-    return StatusRequest("shop", {name: ClusterAccess(name, "") for name in ("dc1", "dc2")}, [flow], router)
+    topics = SelectionSpec((TOPIC, "payments"))
+    flow = FlowSpec(name=FLOW, source="dc1", destination="dc2", topics=topics, **changes)
+    router = Router([Route(FLOW, "dc1", "dc2", topics)])
+    clusters = {name: ClusterAccess(name, "") for name in ("dc1", "dc2")}
+    return StatusRequest("shop", clusters, [flow], router, {FLOW: JOB})
+
+
+def lake(every_ms: int) -> FilesSpec:
+    return FilesSpec(endpoint="lake", folder="/lake", format="raw", every_ms=every_ms)
 
 
 def source(start: int = 0, end: int = 100, **changes: Any) -> ClusterFacts:

@@ -25,6 +25,7 @@ from runtime.contract.records.job_status import PartitionStatus, SourceEnds
 from runtime.contract.records.latency import LATENCY_BOUNDS_MS, TopicLatency, quantile, summed
 from runtime.contract.records.ledger import Gap, Generation, PartitionKey, Progress
 from runtime.contract.results.status import FlowHealth, PartitionHealth, ReplicationStatus
+from runtime.contract.spec.files import LinesSpec
 from runtime.kafka.protocol.offsets import TopicPartition
 from tests.runtime.audit.given import (
     AT,
@@ -39,6 +40,7 @@ from tests.runtime.audit.given import (
     destination,
     generation,
     job,
+    lake,
     ledger,
     look,
     progress,
@@ -135,8 +137,8 @@ def promoted(state: str = "active", **topics: list[str]) -> LedgerFacts:
         (partial(seen, told(job_state="stopped", age_ms=60_000, who=generation("stopped"))), "down", {}),
         (partial(seen, LedgerFacts()), "down", {"position": None, "lag_records": 100}),
         # A flow into files commits only so often.
-        (partial(seen, told(S.COPYING, made=OLD), endpoint="lake", every_ms=60_000), "copying", {}),
-        (partial(seen, told(S.COPYING, made=OLD), endpoint="lake", every_ms=20_000), "stalled", {}),
+        (partial(seen, told(S.COPYING, made=OLD), files=lake(60_000)), "copying", {}),
+        (partial(seen, told(S.COPYING, made=OLD), files=lake(20_000)), "stalled", {}),
         # A topic that was promoted on its own.
         (partial(seen, promoted(promoted=["ord.*"])), "promoted", {"lag_records": 0, "lag_ms": 0}),
         (partial(seen, promoted(promoting=["ord.*"])), "copying", {}),
@@ -240,7 +242,7 @@ PAYMENTS = replace(generation("failed_over"), promoted=("payments",))
         ),
         (partial(seen, told(S.COPYING), WAITED, rpo_ms=5_000), {"rpo_met": False}),
         (partial(seen, told(S.COPYING), WAITED, rpo_ms=8_000), {"rpo_met": True}),
-        (partial(seen, told(S.COPYING), endpoint="lake", every_ms=60_000), {"destination": "lake"}),
+        (partial(seen, told(S.COPYING), files=lake(60_000)), {"destination": "lake"}),
         (
             partial(seen, topics_of(CAUGHT_UP, "__repl.heartbeats", BEATS)),
             {"link_age_ms": 1_200, "states": {"caught_up": 1}},
@@ -319,11 +321,11 @@ def test_the_time_that_a_topic_keeps_its_records(policy: str, retention: str, ke
 
 def test_a_flow_from_files_shows_its_files_by_what_the_job_reports() -> None:
     """The topics of the cluster that takes the lines are none of its files."""
-    files: dict[str, Any] = {"source_endpoint": "inbox", "lines_topic": "lines"}
-    flow = flow_of(seen(told(S.COPYING, 100, 130), **files))
+    files = LinesSpec(endpoint="inbox", folder="/inbox", format="text", topic="lines")
+    flow = flow_of(seen(told(S.COPYING, 100, 130), lines=files))
     assert (flow.source, flow.state, flow.lag_records) == ("inbox", "copying", 30)
     assert [(one.topic, one.destination_topic) for one in flow.topics] == [(TOPIC, "lines")]
-    down = flow_of(seen(told(), **files))
+    down = flow_of(seen(told(), lines=files))
     assert (down.source_answers, down.topics[0].topic) == (True, TOPIC)
 
 
@@ -333,7 +335,7 @@ def test_records_at_the_source_of_a_flow_whose_failback_began_are_no_lag(after: 
     now = look(source(), destination(), told(who=generation("failed_over")))
     back = LedgerFacts(generations={"home": replace(generation(), after=after)})
     now = structs.replace(now, ledgers={**now.ledgers, "dc1": back})
-    flow = flow_of(join(asked(state="failed_over", opposite="home"), now))
+    flow = flow_of(join(asked(state="failed_over", reverse_of="home"), now))
     assert (flow.state, flow.lag_records) == ("failed_over", lag)
 
 

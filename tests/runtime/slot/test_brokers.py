@@ -9,11 +9,11 @@ from dataclasses import replace
 import pytest
 
 from runtime.audit.ledger import ClusterAccess
-from runtime.audit.status.facts import FlowStatusRequest, StatusRequest
+from runtime.audit.status.facts import StatusRequest
 from runtime.audit.status.reader import read_status
 from runtime.contract.records.job_status import PartitionState as State
 from runtime.contract.results.status import PartitionHealth
-from runtime.contract.spec.jobspec import Route
+from runtime.contract.spec.jobspec import FlowSpec, Route
 from runtime.contract.spec.route import Router
 from runtime.contract.spec.selection import SelectionSpec
 from runtime.lab.cluster import Listener
@@ -303,8 +303,9 @@ def _status(sides: dict[str, Side], flow: str, topic: str, *, every_offset: bool
     asked = StatusRequest(
         topology="truncated",
         clusters={name: ClusterAccess(name, side.bootstrap) for name, side in sides.items()},
-        flows=[FlowStatusRequest(flow, "dc1", "dc2", "copy")],
+        flows=[FlowSpec(name=flow, source="dc1", destination="dc2", topics=SelectionSpec((topic,)))],
         router=Router([Route(flow, "dc1", "dc2", SelectionSpec((topic,)))]),
+        jobs={flow: "copy"},
     )
     status = asyncio.run(read_status(asked, 0.0, every_offset=every_offset))
     ((partition,),) = [one.partitions for one in status.flows[0].topics]
