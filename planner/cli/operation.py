@@ -8,7 +8,7 @@ from typing import Annotated
 import click
 
 from planner.cli.command import FORMAT_VERSION, ApprovedOutput, Output, command
-from planner.cli.output import emit, emit_event
+from planner.cli.output import emit_event
 from planner.model.diagnostic import ExitCode
 from planner.workflows.options import DURATION, Option
 from planner.workflows.requests import (
@@ -54,18 +54,13 @@ def history(request: HistoryRequest, output: Output) -> int:
     from planner.workflows.audit.history import history
 
     applies = history(request, output.progress()).applies
-    if output.as_json:
-        emit(rendered.document(applies, with_steps=request.apply_id is not None))
-    elif request.apply_id is not None:
+    if request.apply_id is not None and not output.as_json:
         click.echo(rendered.one_text(applies[0]))
-    elif applies:
-        from planner.cli.console import print_table
-
-        print_table(
-            ("ID", "STARTED", "BY", "TOPOLOGY", "MODE", "RESULT", "STEPS", "COMMIT"), rendered.rows(applies)
-        )
     else:
-        click.echo("Nothing was applied yet.")
+        output.show(
+            lambda: rendered.document(applies, with_steps=request.apply_id is not None),
+            lambda width: rendered.screen(applies, width),
+        )
     return ExitCode.DONE
 
 

@@ -1,15 +1,16 @@
 """The output of `repl history`: the applies that the clusters remember, as text and as JSON. Pure."""
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
+
+from rich.text import Text
 
 from planner.model.address import Kind
 from planner.model.step import ApplyRecord, Step, StepResult
 from planner.plan.steps.registry import Own
 from planner.render.readable import iso_time, one_line
-
-FORMAT_VERSION = 1
+from planner.render.table import Column, table
 
 
 def ended(applied: ApplyRecord) -> str:
@@ -34,26 +35,38 @@ def flow_states(applied: ApplyRecord) -> dict[str, str]:
     }
 
 
-def rows(history: Sequence[ApplyRecord]) -> list[tuple[str, ...]]:
-    """Returns the newest apply first: id, time, user, topology, mode, result, steps and commit."""
-    return [
-        tuple(
-            map(
-                one_line,
-                (
-                    applied.id,
-                    iso_time(applied.started_ms),
-                    f"{applied.user}@{applied.host}",
-                    applied.topology,
-                    applied.mode,
-                    ended(applied),
-                    ", ".join(f"{number} {word}" for word, number in counts(applied).items()),
-                    (applied.git or "")[:12],
-                ),
-            )
+_COLUMNS = (
+    Column("ID"),
+    Column("STARTED"),
+    Column("BY"),
+    Column("TOPOLOGY", spare=2),
+    Column("MODE", spare=1),
+    Column("RESULT"),
+    Column("STEPS"),
+    Column("COMMIT", spare=3),
+)
+
+
+def screen(history: Sequence[ApplyRecord], width: int | None) -> Iterator[Text]:
+    """Yields a line for each apply, the newest first."""
+    if not history:
+        yield Text("Nothing was applied yet.")
+        return
+    newest = sorted(history, key=lambda applied: (applied.started_ms, applied.id), reverse=True)
+    rows = [
+        (
+            applied.id,
+            iso_time(applied.started_ms),
+            f"{applied.user}@{applied.host}",
+            applied.topology,
+            applied.mode,
+            ended(applied),
+            ", ".join(f"{number} {word}" for word, number in counts(applied).items()),
+            (applied.git or "")[:12],
         )
-        for applied in sorted(history, key=lambda applied: (applied.started_ms, applied.id), reverse=True)
+        for applied in newest
     ]
+    yield from table(_COLUMNS, rows, width)
 
 
 def one_text(applied: ApplyRecord) -> str:
@@ -85,10 +98,7 @@ def _steps(applied: ApplyRecord) -> list[str]:
 
 
 def document(history: Sequence[ApplyRecord], *, with_steps: bool) -> dict[str, Any]:
-    return {
-        "format_version": FORMAT_VERSION,
-        "applies": [_apply_json(applied, with_steps=with_steps) for applied in history],
-    }
+    return {"applies": [_apply_json(applied, with_steps=with_steps) for applied in history]}
 
 
 def _apply_json(applied: ApplyRecord, *, with_steps: bool) -> dict[str, Any]:
