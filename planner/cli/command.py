@@ -78,9 +78,14 @@ class Parameter(NamedTuple):
 
 
 def command(
-    function: Callable[..., int], *, name: str | None = None, without: tuple[str, ...] = ()
+    function: Callable[..., int],
+    *,
+    name: str | None = None,
+    without: tuple[str, ...] = (),
+    settings: Mapping[str, Any] | None = None,
 ) -> click.Command:
     """Returns the command of a function. `without` names fields of its requests that it does not offer.
+    `settings` are click's, of the command's context.
 
     Requests with the same field get the same value. The options of a command's own come first, then those
     that its request inherits.
@@ -110,6 +115,7 @@ def command(
         name or function.__name__.rstrip("_"),
         params=_parameters(by_name.values(), arguments),
         callback=run,
+        context_settings=dict(settings or {}),
         help=function.__doc__,
     )
 
@@ -212,7 +218,7 @@ def _argument(field: Parameter) -> click.Argument:
 def _option(field: Parameter, mark: Option) -> click.Option:
     names = [field.name, *mark.flag.split("/")]
     if field.type is bool:
-        return click.Option(names, is_flag=True, help=mark.help)
+        return click.Option(names, is_flag=True, hidden=mark.hidden, help=mark.help)
     default = None if field.default in (NODEFAULT, None, ()) else field.default
     if default is not None and mark.kind is not None:
         default = mark.kind.text(default)
@@ -228,6 +234,7 @@ def _option(field: Parameter, mark: Option) -> click.Option:
         metavar=mark.metavar,
         envvar=mark.variable,
         show_envvar=mark.variable is not None,
+        hidden=mark.hidden,
         help=mark.help,
     )
 

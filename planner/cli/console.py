@@ -7,14 +7,14 @@ import os
 import shutil
 import sys
 import threading
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from itertools import accumulate
 
 from rich.console import Console, ConsoleOptions, RenderableType
 from rich.progress import BarColumn, Progress, ProgressColumn, Task, TaskID, TextColumn, TimeElapsedColumn
 from rich.segment import Segment
-from rich.table import Column, Table
+from rich.table import Column
 from rich.text import Span, Text
 
 from planner.cli.output import reader_is_gone, unguarded
@@ -67,16 +67,6 @@ def print_lines(lines: Callable[[int | None], Iterable[Text]]) -> None:
         reader_is_gone()
 
 
-def print_table(heading: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
-    """Prints a table. The terminal wraps a row that is too wide: an id that is cut can't be copied."""
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    for name in heading:
-        table.add_column(name, no_wrap=True)
-    for row in rows:
-        table.add_row(*map(Text, row))
-    console(max(terminal_width() or 0, 160)).print(table, soft_wrap=True)
-
-
 def on_one_line(line: Text) -> Text:
     """Returns the line with everything unshowable escaped, line breaks too. Its styles stay in place."""
     plain = line.plain
@@ -104,8 +94,12 @@ class ProgressBars:
         self._state: dict[str, tuple[str, int, int]] = {}
         self._tasks: dict[str, TaskID] = {}
 
+    @property
+    def on_terminal(self) -> bool:
+        return self._console.is_terminal
+
     def start(self) -> None:
-        if self._console.is_terminal:
+        if self.on_terminal:
             self._timer = threading.Timer(self._delay_s, self._begin)
             self._timer.daemon = True
             self._timer.start()
@@ -173,7 +167,7 @@ class ProgressBars:
             self._tasks[name] = self._bar.add_task("", total=total or None)
         self._bar.update(
             self._tasks[name],
-            description=readable.one_line(f"{name}: {what}"),
+            description=readable.one_line(f"{name}: {what}" if what else name),
             completed=done,
             total=total or None,
         )

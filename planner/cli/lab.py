@@ -2,6 +2,7 @@
 
 import subprocess
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
@@ -47,49 +48,32 @@ def down(
     as_json: StatusAsJson = False,
 ) -> int:
     """Stop every broker of the lab."""
-    from planner.cli.lab_view import show
-    from planner.workflows.lab import lab_status, stop_lab
+    from planner.workflows.lab import stop_lab
 
     names = ", ".join(stop_lab(home, purge=purge))
-    if as_json:
-        show(lab_status(home), as_json)
-    elif names:
-        click.echo(
-            f"{names}: {'stopped, data removed' if purge else 'stopped; repl lab up starts again'}.", err=True
-        )
-    else:
-        click.echo(f"There is no lab in {home}.", err=True)
-    return 0
+    what = "stopped, data removed" if purge else "stopped; repl lab up starts again"
+    return _report(home, as_json, f"{names}: {what}." if names else f"There is no lab in {home}.")
 
 
 @command
 def status(home: Home = HOME, as_json: StatusAsJson = False) -> int:
     """What runs: name, cluster id, bootstrap, pids, state, memory."""
-    return _show(home, as_json)
-
-
-def _act(action: str, cluster: str, home: Path, as_json: bool, done: str) -> int:
-    from planner.cli.view import terminable
-    from planner.workflows.lab import LabAction, act_on_lab
-
-    with terminable():
-        act_on_lab(home, LabAction(action), cluster)
-    return _report(home, as_json, f"{cluster} {done}.")
-
-
-def _report(home: Path, as_json: bool, done: str) -> int:
-    """Prints what was done, or what runs now as JSON."""
-    if as_json:
-        return _show(home, as_json)
-    click.echo(done, err=True)
-    return 0
-
-
-def _show(home: Path, as_json: bool) -> int:
     from planner.cli.lab_view import show
     from planner.workflows.lab import lab_status
 
     show(lab_status(home), as_json)
+    return 0
+
+
+def _report(home: Path, as_json: bool, done: str) -> int:
+    """Prints what was done, or what runs now as JSON."""
+    from planner.cli.lab_view import show
+    from planner.workflows.lab import lab_status
+
+    if as_json:
+        show(lab_status(home), as_json)
+    else:
+        click.echo(done, err=True)
     return 0
 
 
@@ -105,58 +89,62 @@ def start(
 ) -> int:
     """Start a cluster, or one broker (dc1:2), on the data it left."""
     from planner.cli.view import terminable
-    from planner.workflows.lab import start_brokers
+    from planner.workflows.lab import open_lab
 
-    with terminable():
-        start_brokers(home, cluster, version)
+    with terminable(), open_lab(home) as opened:
+        opened.start(cluster, version=version)
     return _report(home, as_json, f"{cluster} answers again.")
 
 
-@command
-def kill(cluster: Broker, home: Home = HOME, as_json: StatusAsJson = False) -> int:
-    """SIGKILL, as a power cut would; data stays."""
-    return _act("kill", cluster, home, as_json, f"was killed; its data stays: repl lab start {cluster}")
+def _signal(name: str, about: str, done: str) -> click.Command:
+    """Returns the command that sends a signal to a cluster, or to one broker, by Lab's method of its name."""
+
+    def send(cluster: Broker, home: Home = HOME, as_json: StatusAsJson = False) -> int:
+        from planner.cli.view import terminable
+        from planner.workflows.lab import open_lab
+
+        with terminable(), open_lab(home) as opened:
+            getattr(opened, name)(cluster)
+        return _report(home, as_json, f"{cluster} {done.format(cluster=cluster)}.")
+
+    send.__doc__ = about
+    return command(send, name=name)
 
 
-@command
-def stop(cluster: Broker, home: Home = HOME, as_json: StatusAsJson = False) -> int:
-    """SIGTERM: what it leads is handed over; data stays."""
-    return _act("stop", cluster, home, as_json, f"was stopped: repl lab start {cluster}")
-
-
-@command
-def pause(cluster: Broker, home: Home = HOME, as_json: StatusAsJson = False) -> int:
-    """SIGSTOP: connections stay open, nothing answers."""
-    return _act("pause", cluster, home, as_json, f"is paused: repl lab unpause {cluster}")
-
-
-@command
-def unpause(cluster: Broker, home: Home = HOME, as_json: StatusAsJson = False) -> int:
-    """SIGCONT: continue after a pause."""
-    return _act("unpause", cluster, home, as_json, "continues")
-
-
-@lab.command(context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False})
-@click.option(
-    "--home",
-    type=click.Path(path_type=Path),
-    default=".lab",
-    envvar="REPL_LAB_HOME",
-    show_default=True,
-    show_envvar=True,
-    help="The folder the lab lives in.",
+kill = _signal(
+    "kill",
+    "SIGKILL, as a power cut would; data stays.",
+    "was killed; its data stays: repl lab start {cluster}",
 )
-@click.argument("cluster")
-@click.argument("tool", metavar="CLASS")
-@click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
-def tool(home: Path, cluster: str, tool: str, arguments: tuple[str, ...]) -> int:
+stop = _signal(
+    "stop",
+    "SIGTERM: what it leads is handed over; data stays.",
+    "was stopped: repl lab start {cluster}",
+)
+pause = _signal(
+    "pause",
+    "SIGSTOP: connections stay open, nothing answers.",
+    "is paused: repl lab unpause {cluster}",
+)
+unpause = _signal("unpause", "SIGCONT: continue after a pause.", "continues")
+
+
+@partial(command, settings={"ignore_unknown_options": True, "allow_interspersed_args": False})
+def tool(
+    cluster: Annotated[str, Argument()],
+    tool: Annotated[str, Argument("CLASS")],
+    arguments: Annotated[tuple[str, ...], Argument()],
+    home: Home = HOME,
+) -> int:
     """Run one of Kafka's own tools against a cluster.
 
     CLASS is TopicCommand, ConsoleProducer, ConsoleConsumer or another, with its package or without. The
     bootstrap is added; {client} in an argument becomes the file with the client settings."""
-    from planner.workflows.lab import tool_command
+    from planner.workflows.lab import open_lab
 
-    return subprocess.run(tool_command(home, cluster, tool, arguments), check=False).returncode
+    with open_lab(home) as opened:
+        words = opened.tool_command(cluster, tool, *arguments)
+    return subprocess.run(words, check=False).returncode
 
 
 @command
@@ -183,5 +171,5 @@ def load(
     return 1 if any(target.lost for target in wanted) else 0
 
 
-for _command in (up, down, status, start, kill, stop, pause, unpause, load):
+for _command in (up, down, status, start, kill, stop, pause, unpause, tool, load):
     lab.add_command(_command)

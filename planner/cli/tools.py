@@ -11,7 +11,7 @@ import click
 from planner.cli.command import Output, command
 from planner.cli.output import emit, say
 from planner.model.diagnostic import ExitCode
-from planner.workflows.options import Argument
+from planner.workflows.options import Argument, Option
 
 if TYPE_CHECKING:
     from planner.config.schema.explain import KeyEntry
@@ -101,15 +101,20 @@ def _tree(entry: "KeyEntry") -> dict[str, Any]:
     }
 
 
-@click.command()
-@click.option(
-    "--markdown",
-    type=click.Path(exists=True, file_okay=False, path_type=Path),
-    hidden=True,
-    help="Write the reference for people into a folder: docs/topology*.md.",
-)
-@click.option("--json", is_flag=True, expose_value=False, help="No effect: the output is always JSON.")
-def schema(markdown: Path | None) -> None:
+@command
+def schema(
+    markdown: Annotated[
+        Path | None,
+        Option(
+            "--markdown",
+            "Write the reference for people into a folder: docs/topology*.md.",
+            path="folder",
+            exists=True,
+            hidden=True,
+        ),
+    ] = None,
+    as_json: Annotated[bool, Option("--json", "No effect: the output is always JSON.")] = False,
+) -> int:
     """Print the JSON Schema (draft 2020-12) of the topology's language.
 
     An editor completes and checks topologies with it: repl schema > topology.schema.json
@@ -121,11 +126,11 @@ def schema(markdown: Path | None) -> None:
             (markdown / name).write_text(page, encoding="utf-8")
     else:
         emit(json_schema())
+    return ExitCode.DONE
 
 
-@click.command()
-@click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
-def completion(shell: str) -> None:
+@command
+def completion(shell: Annotated[str, Argument(choices=("bash", "zsh", "fish"))]) -> int:
     """Print the completion script of a SHELL, to be loaded at its start.
 
     \b
@@ -140,3 +145,4 @@ def completion(shell: str) -> None:
     completed = get_completion_class(shell)
     assert completed is not None
     click.echo(completed(root, {}, "repl", "_REPL_COMPLETE").source())
+    return ExitCode.DONE

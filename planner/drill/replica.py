@@ -33,10 +33,7 @@ from planner.workflows.lab import (
     ADMIN,
     LINK,
     Lab,
-    LabAction,
-    act_on_lab,
-    start_brokers,
-    start_clusters,
+    open_lab,
     stop_lab,
 )
 from planner.workflows.rules import POLICY
@@ -129,13 +126,15 @@ class Replica:
     def lose(self, cluster: str, brokers: Sequence[int] = ()) -> None:
         """Kills every broker of a cluster at once, or these."""
         for one in [f"{cluster}:{number}" for number in brokers] or [cluster]:
-            act_on_lab(self._lab, LabAction.KILL, one)
+            with open_lab(self._lab) as lab:
+                lab.kill(one)
 
     def bring_back(self, cluster: str) -> None:
         """Starts the brokers of a cluster on their data, restores its link, and returns when it answers."""
         if cluster in self._links:
             self._links[cluster].restore()
-        start_brokers(self._lab, cluster)
+        with open_lab(self._lab) as lab:
+            lab.start(cluster)
 
     def lose_machine(self) -> None:
         """Kills every job with its supervisor and removes their folder. Commands run elsewhere now."""
@@ -221,7 +220,9 @@ class Replica:
         counts = {one.name: one.brokers for one in lab_clusters(self._declared, needed)}
         self._links = {name: DrillLink(counts[name]) for name in sorted(self._needs.links)}
         links = {name: link.addresses for name, link in self._links.items()}
-        self._clusters = lab = start_clusters(self._lab, lab_clusters(self._declared, needed, links))
+        with open_lab(self._lab) as lab:
+            lab.up(lab_clusters(self._declared, needed, links))
+        self._clusters = lab
         for name, link in self._links.items():
             link.start(lab.clusters[name].listener(LINK))
         clusters = {

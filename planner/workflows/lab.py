@@ -6,7 +6,6 @@ Errors of the lab become Failure here. The names below `__all__` are what caller
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
-from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
@@ -38,7 +37,6 @@ __all__ = [
     "ClusterStatus",
     "KafkaVersion",
     "Lab",
-    "LabAction",
     "LabChoices",
     "LabClusterSpec",
     "LabState",
@@ -46,29 +44,17 @@ __all__ = [
     "Listener",
     "LoadTarget",
     "Security",
-    "act_on_lab",
     "generate_load",
     "lab_status",
+    "open_lab",
     "specs",
-    "start_brokers",
-    "start_clusters",
     "start_lab",
     "stop_lab",
-    "tool_command",
 ]
 
 DEFAULT_CLUSTERS = ("dc1", "dc2")
 LINK = "LINK"  # the listener behind a proxy: clients that come through it are referred to the proxy
 Report = Callable[[str, int, int], None]  # what is done, how much of it, of how much
-
-
-class LabAction(StrEnum):
-    """What can be done to a cluster of the lab, or to one of its brokers."""
-
-    KILL = "kill"
-    STOP = "stop"
-    PAUSE = "pause"
-    UNPAUSE = "unpause"
 
 
 def silent_report(_what: str, _done: int, _total: int) -> None:
@@ -80,24 +66,14 @@ _USUAL = LabChoices()
 
 def start_lab(home: Path, choices: LabChoices = _USUAL, report: Report = silent_report) -> Lab:
     """Brings clusters up, and returns when their brokers answer. What runs already is left alone."""
-    with _as_failure():
-        lab = Lab(home, report=report)
+    with open_lab(home, report) as lab:
         lab.up(specs(lab.clusters, choices))
-        return lab
-
-
-def start_clusters(home: Path, clusters: Sequence[LabClusterSpec]) -> Lab:
-    """Brings these clusters up, and returns when their brokers answer."""
-    with _as_failure():
-        lab = Lab(home)
-        lab.up(clusters)
         return lab
 
 
 def stop_lab(home: Path, *, purge: bool = False) -> tuple[str, ...]:
     """Stops every broker and returns the clusters' names. With `purge`, data and settings are removed."""
-    with _as_failure():
-        lab = Lab(home)
+    with open_lab(home) as lab:
         names = tuple(lab.clusters)
         lab.down(purge=purge)
         return names
@@ -105,44 +81,17 @@ def stop_lab(home: Path, *, purge: bool = False) -> tuple[str, ...]:
 
 def lab_status(home: Path) -> LabStatus:
     """Returns what runs: clusters with their brokers, addresses, states and memory."""
-    with _as_failure():
-        return Lab(home).status()
-
-
-def act_on_lab(home: Path, action: LabAction, address: str) -> None:
-    """Kills, stops, pauses or unpauses a cluster, or one broker: CLUSTER[:BROKER]."""
-    with _as_failure():
-        lab = Lab(home)
-        match action:
-            case LabAction.KILL:
-                lab.kill(address)
-            case LabAction.STOP:
-                lab.stop(address)
-            case LabAction.PAUSE:
-                lab.pause(address)
-            case LabAction.UNPAUSE:
-                lab.unpause(address)
-
-
-def start_brokers(home: Path, address: str, version: str | None = None) -> None:
-    """Starts a cluster, or one broker; with a version, with that version of Kafka from now on."""
-    with _as_failure():
-        Lab(home).start(address, version=version)
-
-
-def tool_command(home: Path, cluster: str, tool: str, arguments: Sequence[str]) -> Sequence[str]:
-    """Returns the command that runs one of Kafka's own tools against a cluster."""
-    with _as_failure():
-        return Lab(home).tool_command(cluster, tool, *arguments)
+    with open_lab(home) as lab:
+        return lab.status()
 
 
 def generate_load(
     home: Path, targets: Sequence[str], rate: float, seconds: float, report: Callable[[str], None]
 ) -> list[LoadTarget]:
     """Writes numbered records to CLUSTER:TOPIC targets at a steady rate. Ctrl-C ends it early."""
-    with _as_failure():
+    with open_lab(home) as lab:
         wanted = targets_of(targets)
-        writing = LoadGenerator(Lab(home), wanted, rate, report=report)
+        writing = LoadGenerator(lab, wanted, rate, report=report)
         try:
             writing.run(seconds)
         except KeyboardInterrupt:
@@ -151,9 +100,10 @@ def generate_load(
 
 
 @contextmanager
-def _as_failure() -> Iterator[None]:
+def open_lab(home: Path, report: Report = silent_report) -> Iterator[Lab]:
+    """Yields the lab in a folder. Its errors become Failure."""
     try:
-        yield
+        yield Lab(home, report=report)
     except LabError as problem:
         raise Failure(error(problem.what, problem.hint, address=problem.where or None)) from problem
 

@@ -44,13 +44,14 @@ class Argument(Value, frozen=True):
 class Option(Value, frozen=True):
     """An option of a command. A flag whose field is True by default turns it off.
 
-    `variable` is an environment variable with the value.
+    `variable` is an environment variable with the value. A `hidden` option is not in the help.
     """
 
     flag: str
     help: str
     metavar: str | None = None
     variable: str | None = None
+    hidden: bool = False
 
 
 class TopologyArgument(Struct, frozen=True):
