@@ -5,7 +5,7 @@ import base64
 import hashlib
 import re
 from collections import OrderedDict
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from functools import partial
 from pathlib import Path
@@ -28,17 +28,15 @@ from planner.render.reports import history as history_words
 from planner.render.status import document
 from planner.ui import pages
 from planner.ui.access import AccessPolicy, Gate, log_in, log_out
-from planner.ui.feed import StatusFeed, now_ms
+from planner.ui.feed import Reading, StatusFeed, now_ms
 from planner.ui.inquiries import Inquiries, Inquiry
-from planner.ui.pages import FOLDER, compile_templates, rendered
+from planner.ui.pages import FOLDER, Query, compile_templates, rendered
 from planner.workflows.audit.drills import DrillHistory, drill_history
 from planner.workflows.audit.history import history
 from planner.workflows.audit.reading import flow_groups, group_names, job_log, offsets
 from planner.workflows.plans import drift, plan
 from planner.workflows.requests import (
-    FlowGroupsRequest,
     HistoryRequest,
-    JobLogRequest,
     OffsetsRequest,
     PlanRequest,
     TopologyRequest,
@@ -120,156 +118,102 @@ def _site(request: Request) -> Site:
     return found
 
 
-def _number(request: Request) -> int:
-    text = request.query_params.get("page", "1")
-    return int(text) if text.isascii() and text.isdigit() and len(text) < 7 else 1
+Values = dict[str, Any]
+Page = Callable[[Site, Reading, Query], Awaitable[Callable[[], Values]]]
 
 
-def _of_reading(name: str, values: Callable[[Site, Request], dict[str, Any]]) -> Callable[[Request], Any]:
-    """Returns the route of a page that shows the last reading alone."""
+def _page(name: str, page: Page) -> Callable[[Request], Any]:
+    """Returns the route of a page. It shows a reading: before the first one there is none to show.
+
+    What a page asks is asked for each request; the values that it returns are computed once for all requests
+    of about the same time.
+    """
 
     async def route(request: Request) -> Response:
         site = _site(request)
-        if site.feed.reading is None:
+        reading = site.feed.reading
+        if reading is None:
             return site.page("waiting", request, dict)
-        return site.page(name, request, lambda: values(site, request))
+        return site.page(name, request, await page(site, reading, request.query_params))
 
     return route
 
 
-async def _overview(request: Request) -> Response:
-    site, asked = _site(request), request.query_params
-    reading = site.feed.reading
-    if reading is None:
-        return site.page("waiting", request, dict)
+async def _overview(site: Site, reading: Reading, query: Query) -> Callable[[], Values]:
     drills = await _drills(site)
-    return site.page(
-        "overview",
-        request,
-        lambda: {
-            **pages.overview(reading, _number(request), asked.get("from", ""), asked.get("to", "")),
-            "drills": drills.answer.value if drills.answer is not None else None,
-        },
+    return lambda: {**pages.overview(reading, query), "drills": drills.value}
+
+
+async def _flow(site: Site, reading: Reading, query: Query) -> Callable[[], Values]:
+    return lambda: pages.flow_page(reading, site.feed.hour, query)
+
+
+async def _topic(site: Site, reading: Reading, query: Query) -> Callable[[], Values]:
+    return lambda: pages.topic_page(reading, site.feed.hour, query)
+
+
+async def _job(site: Site, reading: Reading, query: Query) -> Callable[[], Values]:
+    values = pages.job_page(reading, query.get("name", ""), query.get("at", ""))
+    name = values["job"].name
+    log = await site.inquiries.asked(("log", name), partial(job_log, site.request, name), _LOG_S)
+    return lambda: {**values, "log": log}
+
+
+async def _groups(site: Site, reading: Reading, query: Query) -> Callable[[], Values]:
+    flow = pages.flow_named(reading.status, query.get("flow", ""))
+    inquiry = await site.inquiries.asked(
+        ("groups", flow.name), partial(flow_groups, site.request, flow.name), _GROUPS_S
     )
+    words = query.get("words", "")
+
+    def values() -> Values:
+        groups = [group for group in inquiry.value or () if pages.has_words(group.group, words)]
+        groups.sort(key=lambda group: (group.kept == 0, group.lost == 0, group.group))
+        return {"flow": flow, "inquiry": inquiry, "groups": pages.rows(groups, query), "words": words}
+
+    return values
+
+
+async def _group(site: Site, reading: Reading, query: Query) -> Callable[[], Values]:
+    name = query.get("name", "")
+    if not name:
+        raise pages.NotFound("Name a group: /group?name=…")
+    flows = [flow for flow in reading.status.flows if query.get("flow", flow.name) == flow.name]
+    chosen = pages.rows(flows, query, 8)
+    asked = (
+        site.inquiries.asked(
+            ("offsets", flow.name, name),
+            partial(offsets, OffsetsRequest(**site.about(flow=flow.name, group=name))),
+            _GROUP_S,
+        )
+        for flow in chosen.items
+    )
+    inquiries = list(zip(chosen.items, await asyncio.gather(*asked), strict=True))
+    return lambda: {"name": name, "flows": chosen, "inquiries": inquiries}
+
+
+async def _search(site: Site, reading: Reading, query: Query) -> Callable[[], Values]:
+    words = query.get("q", "")[:200]
+    inquiry = await site.inquiries.asked("group names", partial(group_names, site.request), 60.0)
+
+    def values() -> Values:
+        status = reading.status
+        known = inquiry.value.states if inquiry.value is not None else {}
+        groups = pages.names_found({name for names in known.values() for name in names}, words)
+        found = {
+            "flows": pages.names_found({flow.name for flow in status.flows}, words),
+            "jobs": pages.names_found({job.name for job in status.jobs}, words),
+            "topics": pages.topics_found(status, words),
+            "groups": groups,
+        }
+        at = {name: [cluster for cluster in known if name in known[cluster]] for name in groups.items}
+        return {"q": words, "found": found, "inquiry": inquiry, "clusters_of": at}
+
+    return values
 
 
 async def _drills(site: Site) -> Inquiry[DrillHistory]:
     return await site.inquiries.asked("drills", partial(drill_history, site.request, site.reports), _DRILLS_S)
-
-
-def _flow(site: Site, request: Request) -> dict[str, Any]:
-    reading, asked = site.feed.reading, request.query_params
-    assert reading is not None
-    return pages.flow_page(
-        reading,
-        site.feed.hour,
-        asked.get("name", ""),
-        asked.get("words", ""),
-        asked.get("state", ""),
-        _number(request),
-    )
-
-
-def _topic(site: Site, request: Request) -> dict[str, Any]:
-    reading, asked = site.feed.reading, request.query_params
-    assert reading is not None
-    return pages.topic_page(
-        reading, site.feed.hour, asked.get("flow", ""), asked.get("topic", ""), _number(request)
-    )
-
-
-async def _job(request: Request) -> Response:
-    site, asked = _site(request), request.query_params
-    reading = site.feed.reading
-    if reading is None:
-        return site.page("waiting", request, dict)
-    found = pages.job_page(reading, asked.get("name", ""), asked.get("at", ""))
-    name = found["job"].name
-    log = await site.inquiries.asked(
-        ("log", name), partial(job_log, JobLogRequest(**site.about(job=name))), _LOG_S
-    )
-    return site.page("job", request, lambda: {**found, "log": log})
-
-
-async def _groups(request: Request) -> Response:
-    site, asked = _site(request), request.query_params
-    reading = site.feed.reading
-    if reading is None:
-        return site.page("waiting", request, dict)
-    flow = pages.flow_named(reading.status, asked.get("flow", ""))
-    inquiry = await site.inquiries.asked(
-        ("groups", flow.name),
-        partial(flow_groups, FlowGroupsRequest(**site.about(flow=flow.name))),
-        _GROUPS_S,
-    )
-    words = asked.get("words", "")
-
-    def values() -> dict[str, Any]:
-        groups = inquiry.answer.value or () if inquiry.answer is not None else ()
-        wanted = words.lower().split()
-        chosen = [one for one in groups if all(word in one.group.lower() for word in wanted)]
-        chosen.sort(key=lambda one: (one.kept == 0, one.lost == 0, one.group))
-        return {
-            "flow": flow,
-            "inquiry": inquiry,
-            "groups": pages.rows(chosen, _number(request)),
-            "words": words,
-        }
-
-    return site.page("groups", request, values)
-
-
-async def _group(request: Request) -> Response:
-    site, asked = _site(request), request.query_params
-    reading = site.feed.reading
-    if reading is None:
-        return site.page("waiting", request, dict)
-    name = asked.get("name", "")
-    if not name:
-        raise pages.NotFound("Name a group: /group?name=…")
-    flows = [one for one in reading.status.flows if asked.get("flow", one.name) == one.name]
-    chosen = pages.rows(flows, _number(request), 8)
-    inquiries: list[tuple[Any, Inquiry[Any]]] = list(
-        zip(
-            chosen.items,
-            await asyncio.gather(
-                *(
-                    site.inquiries.asked(
-                        ("offsets", one.name, name),
-                        partial(offsets, OffsetsRequest(**site.about(flow=one.name, group=name))),
-                        _GROUP_S,
-                    )
-                    for one in chosen.items
-                )
-            ),
-            strict=True,
-        )
-    )
-    return site.page("group", request, lambda: {"name": name, "flows": chosen, "inquiries": inquiries})
-
-
-async def _search(request: Request) -> Response:
-    site = _site(request)
-    reading = site.feed.reading
-    if reading is None:
-        return site.page("waiting", request, dict)
-    words = request.query_params.get("q", "")[:200]
-    groups = await site.inquiries.asked("group names", partial(group_names, site.request), 60.0)
-
-    def values() -> dict[str, Any]:
-        status = reading.status
-        known = groups.answer.value.states if groups.answer is not None and groups.answer.value else {}
-        groups_found = pages.names_found(sorted({name for names in known.values() for name in names}), words)
-        found = {
-            "flows": pages.names_found((one.name for one in status.flows), words),
-            "jobs": pages.names_found(sorted({one.name for one in status.jobs}), words),
-            "topics": pages.topics_found(status, words),
-            "groups": groups_found,
-        }
-        at = {name: [cluster for cluster in known if name in known[cluster]] for name in groups_found.items}
-        return {"q": words, "found": found, "inquiry": groups, "clusters_of": at}
-
-    return site.page("search", request, values)
 
 
 _PLANS: dict[str, Callable[[TopologyRequest], Plan]] = {
@@ -284,15 +228,15 @@ async def _asked(site: Site, kind: str) -> Inquiry[Plan]:
 
 async def _plan(request: Request) -> Response:
     site = _site(request)
-    found = {kind: await _asked(site, kind) for kind in _PLANS}
+    inquiries = {kind: await _asked(site, kind) for kind in _PLANS}
 
-    def values() -> dict[str, Any]:
-        answers = {kind: one.answer.value if one.answer is not None else None for kind, one in found.items()}
+    def values() -> Values:
+        plans = {kind: inquiry.value for kind, inquiry in inquiries.items()}
         return {
-            "inquiries": found,
-            "summaries": {kind: summary_line(one) if one else "" for kind, one in answers.items()},
+            "inquiries": inquiries,
+            "summaries": {kind: summary_line(one) if one else "" for kind, one in plans.items()},
             "changes": {
-                kind: pages.rows(shown_changes(one) if one else (), 1) for kind, one in answers.items()
+                kind: pages.rows(shown_changes(plan) if plan else ()) for kind, plan in plans.items()
             },
             "words": WORDS,
         }
@@ -313,10 +257,10 @@ async def _plan_document(request: Request) -> Response:
     kind = request.query_params.get("kind", "plan")
     if kind not in _PLANS:
         raise pages.NotFound(f"There is no plan of the kind {kind}.")
-    found = await _asked(site, kind)
-    if found.answer is None or found.answer.value is None:
+    made = (await _asked(site, kind)).value
+    if made is None:
         return RedirectResponse("/plan", status_code=303)
-    page = html(found.answer.value)
+    page = html(made)
     script = _SCRIPT.search(page)
     assert script is not None, "the page of a plan has one script"
     digest = base64.b64encode(hashlib.sha256(script[1].encode()).digest()).decode()
@@ -331,26 +275,25 @@ async def _history(request: Request) -> Response:
     site = _site(request)
     asked = site.inquiries.asked("history", partial(history, HistoryRequest(**site.about())), _HISTORY_S)
     inquiry, drills = await asyncio.gather(asked, _drills(site))
-    found = drills.answer.value if drills.answer is not None else None
 
-    def values() -> dict[str, Any]:
-        applies = inquiry.answer.value.applies if inquiry.answer is not None and inquiry.answer.value else ()
-        newest = sorted(applies, key=lambda one: (one.started_ms, one.id), reverse=True)
+    def values() -> Values:
+        applies = inquiry.value.applies if inquiry.value is not None else ()
+        newest = sorted(applies, key=lambda applied: (applied.started_ms, applied.id), reverse=True)
         wanted = request.query_params.get("id", "")
-        one = next((each for each in newest if each.id == wanted), None) if wanted else None
+        one = next((applied for applied in newest if applied.id == wanted), None) if wanted else None
         if wanted and one is None and inquiry.answer is not None:
             raise pages.NotFound(f"No cluster remembers an apply {wanted}.")
         return {
             "inquiry": inquiry,
-            "applies": pages.rows(newest, _number(request)),
+            "applies": pages.rows(newest, request.query_params),
             "one": one,
             "one_text": history_words.one_text(one) if one is not None else "",
             "ended": history_words.ended,
             "counts": history_words.counts,
             "flow_states": history_words.flow_states,
             "asked_drills": drills,
-            "drills": found,
-            "drill_rows": pages.rows(found.drills if found is not None else (), 1),
+            "drills": drills.value,
+            "drill_rows": pages.rows(drills.value.drills if drills.value is not None else ()),
         }
 
     return site.page("history", request, values)
@@ -438,17 +381,17 @@ def application(site: Site) -> Starlette:
 
     app = Starlette(
         routes=[
-            Route("/", _overview),
-            Route("/flow", _of_reading("flow", _flow)),
-            Route("/topic", _of_reading("topic", _topic)),
-            Route("/job", _job),
-            Route("/groups", _groups),
-            Route("/group", _group),
+            Route("/", _page("overview", _overview)),
+            Route("/flow", _page("flow", _flow)),
+            Route("/topic", _page("topic", _topic)),
+            Route("/job", _page("job", _job)),
+            Route("/groups", _page("groups", _groups)),
+            Route("/group", _page("group", _group)),
+            Route("/search", _page("search", _search)),
             Route("/plan", _plan),
             Route("/plan/again", _plan_again, methods=["POST"]),
             Route("/plan/document", _plan_document),
             Route("/history", _history),
-            Route("/search", _search),
             Route("/status.json", _status_json),
             Route("/events", _events),
             Route("/healthz", _healthz),

@@ -48,6 +48,11 @@ class Inquiry(Generic[Value]):
         self.overdue = False
         self.answered = asyncio.Event()
 
+    @property
+    def value(self) -> Value | None:
+        """Returns the last answer; None where there is none, or it is a failure."""
+        return self.answer.value if self.answer is not None else None
+
 
 class Inquiries:
     """Keeps the questions by key; the least recently asked are forgotten.

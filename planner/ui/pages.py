@@ -61,10 +61,15 @@ class Rows(Generic[Item]):
     total: int
 
 
-def rows(items: Sequence[Item], number: int, size: int = ROWS) -> Rows[Item]:
-    """Returns one page of a list; a number that is too large means the last one."""
+Query = Mapping[str, str]  # the parameters of a URL
+NOTHING_ASKED: Query = {}
+
+
+def rows(items: Sequence[Item], query: Query = NOTHING_ASKED, size: int = ROWS) -> Rows[Item]:
+    """Returns the page of a list that is asked for; a number that is too large means the last one."""
     pages = max(-(-len(items) // size), 1)
-    number = min(max(number, 1), pages)
+    text = query.get("page", "1")
+    number = min(max(int(text) if text.isascii() and text.isdigit() and len(text) < 7 else 1, 1), pages)
     return Rows(items[(number - 1) * size : number * size], number, pages, len(items))
 
 
@@ -134,9 +139,9 @@ def _arrows(flows: Sequence[FlowHealth], most: int) -> list[DrawnFlows]:
     ]
 
 
-def overview(reading: Reading, number: int, source: str, destination: str) -> dict[str, Any]:
-    """Returns the overview's values; `source` and `destination` select flows where they are given."""
-    status = reading.status
+def overview(reading: Reading, query: Query) -> dict[str, Any]:
+    """Returns the overview's values; `from` and `to` select flows where they are given."""
+    status, source, destination = reading.status, query.get("from", ""), query.get("to", "")
     chosen = [
         one
         for one in status.flows
@@ -147,8 +152,8 @@ def overview(reading: Reading, number: int, source: str, destination: str) -> di
         "drawings": drawings(status),
         "verdict_of": {one.cluster: one for one in reading.verdicts},
         "cluster_of": {one.name: one for one in status.clusters},
-        "flows": rows(flows_worst_first(chosen), number),
-        "jobs": rows(jobs, 1),
+        "flows": rows(flows_worst_first(chosen), query),
+        "jobs": rows(jobs),
         "clusters": status.clusters,
         "source": source,
         "destination": destination,
@@ -162,28 +167,29 @@ def flow_named(status: ReplicationStatus, name: str) -> FlowHealth:
     return found
 
 
-def flow_page(reading: Reading, hour: Hour, name: str, words: str, state: str, number: int) -> dict[str, Any]:
+def flow_page(reading: Reading, hour: Hour, query: Query) -> dict[str, Any]:
     """Returns a flow and its topics: those with all `words` in their names, and in this `state`."""
+    name, words, state = query.get("name", ""), query.get("words", ""), query.get("state", "")
     flow = flow_named(reading.status, name)
-    wanted = words.lower().split()
     topics = [
         one
         for one in flow.topics
         if (not state or any(each.state == state for each in one.partitions) or one.state == state)
-        and all(word in one.topic.lower() for word in wanted)
+        and has_words(one.topic, words)
     ]
     return {
         "flow": flow,
         "known": reading.known_flows.get(name),
         "trail": hour.flow(name),
-        "topics": rows(sorted(topics, key=_topic_order), number),
+        "topics": rows(sorted(topics, key=_topic_order), query),
         "words": words,
         "state": state,
     }
 
 
-def topic_page(reading: Reading, hour: Hour, flow_name: str, topic: str, number: int) -> dict[str, Any]:
+def topic_page(reading: Reading, hour: Hour, query: Query) -> dict[str, Any]:
     """Returns a topic of a flow and its partitions."""
+    flow_name, topic = query.get("flow", ""), query.get("topic", "")
     flow = flow_named(reading.status, flow_name)
     found = next((one for one in flow.topics if one.topic == topic), None)
     if found is None:
@@ -193,7 +199,7 @@ def topic_page(reading: Reading, hour: Hour, flow_name: str, topic: str, number:
         "flow": flow,
         "topic": found,
         "trail": hour.topic(flow_name, topic),
-        "partitions": rows(order, number),
+        "partitions": rows(order, query),
         "known": reading.known_flows.get(flow_name),
     }
 
@@ -219,17 +225,21 @@ def job_page(reading: Reading, name: str, destination: str) -> dict[str, Any]:
     }
 
 
+def has_words(name: str, words: str) -> bool:
+    """Returns whether all the words are in a name, in upper or lower case."""
+    return all(word in name.lower() for word in words.lower().split())
+
+
 def topics_found(status: ReplicationStatus, words: str) -> Rows[tuple[FlowHealth, TopicHealth]]:
     """Returns topics with all the words in their name at either side; those that begin so first."""
     wanted = words.lower().split()
     if not wanted:
-        return rows([], 1)
+        return rows([])
     found = [
         (flow, topic)
         for flow in status.flows
         for topic in flow.topics
-        if all(word in topic.topic.lower() for word in wanted)
-        or all(word in (topic.destination_topic or "").lower() for word in wanted)
+        if has_words(topic.topic, words) or has_words(topic.destination_topic or "", words)
     ]
     found.sort(
         key=lambda pair: (
@@ -238,16 +248,17 @@ def topics_found(status: ReplicationStatus, words: str) -> Rows[tuple[FlowHealth
             pair[0].name,
         )
     )
-    return rows(found, 1, MOST_FOUND)
+    return rows(found, size=MOST_FOUND)
 
 
 def names_found(names: Iterable[str], words: str) -> Rows[str]:
     """Returns names with all the words; those that begin so first."""
     wanted = words.lower().split()
     if not wanted:
-        return rows([], 1)
-    found = [one for one in names if all(word in one.lower() for word in wanted)]
-    return rows(sorted(found, key=lambda one: (not one.lower().startswith(wanted[0]), one)), 1, MOST_FOUND)
+        return rows([])
+    found = [name for name in names if has_words(name, words)]
+    found.sort(key=lambda name: (not name.lower().startswith(wanted[0]), name))
+    return rows(found, size=MOST_FOUND)
 
 
 _UNKNOWN = Markup("–")

@@ -225,19 +225,6 @@ class StandbyRequest(TopologyRequest, frozen=True, kw_only=True):
     job: Annotated[str, Argument()]
 
 
-class FlowGroupsRequest(TopologyRequest, frozen=True, kw_only=True):
-    """A request for where each group of a flow would continue at its destination."""
-
-    flow: str
-
-
-class JobLogRequest(TopologyRequest, frozen=True, kw_only=True):
-    """A request for the last lines of a job's log, where this machine has it."""
-
-    job: str
-    lines: int = 100
-
-
 # Disaster recovery
 
 

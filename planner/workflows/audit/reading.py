@@ -22,8 +22,6 @@ from planner.workflows.flows.ending import group_losses
 from planner.workflows.observing import check_stores, endpoints_of
 from planner.workflows.requests import (
     ClusterRequest,
-    FlowGroupsRequest,
-    JobLogRequest,
     LocateRecordRequest,
     OffsetsRequest,
     TopologyRequest,
@@ -140,6 +138,9 @@ def doctor(request: ClusterRequest) -> ClusterReport:
         raise Failure(error(f"{request.cluster}: {failure.why}", failure.hint)) from None
 
 
+LOG_LINES = 100
+
+
 class JobLog(Struct, frozen=True):
     """The last lines of a job's log. `where` the job runs, and `log`, its file, are empty where not known."""
 
@@ -155,11 +156,10 @@ class GroupNames(Struct, frozen=True):
     diagnostics: tuple[Diagnostic, ...] = ()
 
 
-def flow_groups(request: FlowGroupsRequest) -> tuple[GroupLoss, ...]:
+def flow_groups(request: TopologyRequest, flow: str) -> tuple[GroupLoss, ...]:
     """Returns where each group that the flow syncs would continue at its destination. It changes nothing."""
     topology = checked(request.path, request.var_files).topology
-    flow = flow_of(topology, request.flow)
-    return tuple(group_losses(topology, [flow], request.timeout_ms / 1000))
+    return tuple(group_losses(topology, [flow_of(topology, flow)], request.timeout_ms / 1000))
 
 
 def group_names(request: TopologyRequest) -> GroupNames:
@@ -175,16 +175,16 @@ def group_names(request: TopologyRequest) -> GroupNames:
     return GroupNames(states, tuple(missing))
 
 
-def job_log(request: JobLogRequest) -> JobLog:
+def job_log(request: TopologyRequest, name: str) -> JobLog:
     """Returns the last lines of a job's log. Failure where the launcher has none to show from here."""
     from runtime.launch.choose import launcher_for  # the other questions need no launcher
 
     topology = checked(request.path, request.var_files).topology
-    job = topology.jobs.get(request.job, Job(request.job))
+    job = topology.jobs.get(name, Job(name))
     try:
         launcher = launcher_for(launch_spec(job), launcher_home(request.path) / "jobs")
-        handle = launcher.find(request.job).handle
-        lines = launcher.tail(request.job, request.lines)
+        handle = launcher.find(name).handle
+        lines = launcher.tail(name, LOG_LINES)
     except LaunchError as wrong:
         raise Failure(error(wrong.what, wrong.hint)) from None
     return JobLog(tuple(lines), handle.where if handle else "", handle.log if handle else "")
