@@ -4,11 +4,9 @@ The status is read again and again. Of the groups it tells positions, and the to
 """
 
 import asyncio
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
-
-from msgspec import Struct
+from typing import TYPE_CHECKING, NamedTuple
 
 from planner.graph.messages import few
 from planner.model.diagnostic import Failure, error, warning
@@ -23,7 +21,6 @@ if TYPE_CHECKING:
     from runtime.contract.results.status import (
         FlowHealth,
         PartitionHealth,
-        ReplicationStatus,
         TopicHealth,
     )
 
@@ -33,19 +30,6 @@ _EVERY_S = 1.0
 _LAG_UNKNOWN = (PartitionState.RECREATED, PartitionState.DIVERGED)  # they belong to another log
 
 Chosen = Callable[["FlowHealth"], "Sequence[TopicHealth]"]
-TimedOutFailure = Callable[[str, float, str], Failure]  # the flow, the seconds waited, what is left
-
-
-class _GivesUp(Struct, frozen=True):
-    """What happens at the timeout (`late`), while the job does not run (`down`, called with what is left),
-    and while the source does not answer (`silent`, called with the reason).
-
-    `down` and `silent` may return: the wait then ends without a failure, or goes on.
-    """
-
-    late: TimedOutFailure
-    down: Callable[[str], None]
-    silent: Callable[[str], None]
 
 
 async def drained(
@@ -61,56 +45,66 @@ async def drained(
     time is up. `chosen` may raise Failure too.
     """
 
-    def silent(why: str) -> None:
-        progress(ProgressText(f"flow.{flow.name}: {why}"))
-        raise Failure(source_is_silent(flow))
+    def left_of(health: "FlowHealth") -> str:
+        return left_to_copy(chosen(health) if chosen is not None else health.topics)
 
-    gives_up = _GivesUp(_not_promoted(chosen), lambda _: None, silent)
-    await _until_copied(topology, flow, seconds, chosen, gives_up, progress)
+    async for wait in _waits(topology, flow, seconds, left_of, progress):
+        if wait.source_is_silent:
+            progress(ProgressText(f"flow.{flow.name}: {wait.left}"))
+            raise Failure(source_is_silent(flow))
+        if not wait.job_runs:
+            return
+        if wait.timed_out:
+            what = f"flow.{flow.name} is" if chosen is None else f"topics of flow.{flow.name} are"
+            raise Failure(
+                error(
+                    f"{what} not promoted after {seconds:.0f} s, it goes on copying: {wait.left}",
+                    "are the producers stopped? then give it more time: --timeout",
+                )
+            )
 
 
-async def copied(
-    topology: Topology, flow: Flow, seconds: float, late: TimedOutFailure, progress: ProgressHandler
-) -> None:
-    """Waits until everything is copied that the source holds now. Producers may write on.
+async def copied(topology: Topology, flow: Flow, seconds: float, progress: ProgressHandler) -> None:
+    """Waits until everything is copied back that the source holds now. Producers may write on.
 
     The job must run, and a source that does not answer may come back.
     """
-
-    def down(left: str) -> None:
-        raise Failure(error(f"job.{flow.job} does not run any more: {left}", "run the same command again"))
-
-    gives_up = _GivesUp(late, down, lambda _: None)
-    await _until_copied(topology, flow, seconds, None, gives_up, progress, left=CopyGoal().left)
-
-
-def _not_promoted(chosen: Chosen | None) -> TimedOutFailure:
-    def late(flow: str, seconds: float, left: str) -> Failure:
-        what = f"flow.{flow} is" if chosen is None else f"topics of flow.{flow} are"
-        return Failure(
-            error(
-                f"{what} not promoted after {seconds:.0f} s, it goes on copying: {left}",
-                "are the producers stopped? then give it more time: --timeout",
+    goal = CopyGoal()
+    async for wait in _waits(topology, flow, seconds, lambda health: goal.left(health.topics), progress):
+        if not wait.job_runs:
+            what = f"job.{flow.job} does not run any more: {wait.left}"
+            raise Failure(error(what, "run the same command again"))
+        if wait.timed_out:
+            after = f"flow.{flow.name}: records are left to copy back after {seconds:.0f} s"
+            raise Failure(
+                error(
+                    f"{after}, it keeps copying: {wait.left}",
+                    "run the same command again to wait on, or look at repl status",
+                )
             )
-        )
-
-    return late
 
 
-async def _until_copied(
+class CopyWait(NamedTuple):
+    """What a flow has not copied yet, and what keeps it from that."""
+
+    left: str
+    source_is_silent: bool
+    job_runs: bool
+    timed_out: bool
+
+
+async def _waits(
     topology: Topology,
     flow: Flow,
     seconds: float,
-    chosen: Chosen | None,
-    gives_up: _GivesUp,
+    left_of: Callable[["FlowHealth"], str],
     progress: ProgressHandler,
-    left: Callable[["Sequence[TopicHealth]"], str] | None = None,
-) -> None:
+) -> AsyncIterator[CopyWait]:
+    """Yields what is left each second, until nothing is. What changed is reported."""
     from planner.workflows.audit.replication_status import status_request
     from runtime.audit.status.join import join
     from runtime.audit.status.reader import StatusReader
 
-    left_of = left_to_copy if left is None else left
     loop = asyncio.get_running_loop()
     deadline = loop.time() + seconds
     silence = SourceSilence()
@@ -120,21 +114,18 @@ async def _until_copied(
         while True:
             now = await reader.read()
             status = join(reader.request, now, before)
-            seen = next(one for one in status.flows if one.name == flow.name)
-            answers = seen.source_answers and seen.destination_answers
-            waits_for = left_of(chosen(seen) if chosen is not None else seen.topics) if answers else seen.why
-            if not waits_for:
+            health = next(health for health in status.flows if health.name == flow.name)
+            answers = health.source_answers and health.destination_answers
+            left = left_of(health) if answers else health.why
+            if not left:
                 return
-            if seen.destination_answers and silence.lasts(seen.source_answers, loop.time()):
-                gives_up.silent(waits_for)
-            if not _up(status, seen):
-                gives_up.down(waits_for)
-                return
-            if waits_for != shown:
-                progress(ProgressText(f"flow.{flow.name}: {waits_for}"))
-                shown = waits_for
-            if loop.time() > deadline:
-                raise gives_up.late(flow.name, seconds, waits_for)
+            silent = silence.lasts(health.source_answers, loop.time()) and health.destination_answers
+            place = (health.job, health.destination)
+            job_runs = any(job.up for job in status.jobs if (job.name, job.destination) == place)
+            if left != shown and job_runs and not silent:
+                progress(ProgressText(f"flow.{flow.name}: {left}"))
+                shown = left
+            yield CopyWait(left, silent, job_runs, loop.time() > deadline)
             before = now
             await asyncio.sleep(_EVERY_S)
 
@@ -149,10 +140,6 @@ class SourceSilence:
         if answers:
             self._answered_at = now_s
         return not answers and (self._answered_at is None or now_s - self._answered_at > SILENT_MS / 1000)
-
-
-def _up(status: "ReplicationStatus", flow: "FlowHealth") -> bool:
-    return any(job.up for job in status.jobs if job.name == flow.job and job.destination == flow.destination)
 
 
 def left_to_copy(topics: "Sequence[TopicHealth]") -> str:
@@ -173,7 +160,7 @@ class CopyGoal:
         """Says which records below the goal are left to copy."""
         if unknown := _unknown(topics):
             return unknown
-        return _lags({one.topic: sum(map(self._left_of, one.partitions)) for one in topics})
+        return _lags({topic.topic: sum(map(self._left_of, topic.partitions)) for topic in topics})
 
     def _left_of(self, partition: "PartitionHealth") -> int:
         lag = partition.lag_records or 0

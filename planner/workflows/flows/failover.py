@@ -6,18 +6,17 @@ the topology: it adds a flow in the reverse direction (NAME-back), or resumes it
 it and activates the original flow.
 """
 
-import asyncio
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
-from planner.config.edit import with_reverse_flow, with_state
-from planner.config.files import text_to_edit
+from planner.config.edit import with_reverse_flow
 from planner.graph.routes import Failback, pending_failbacks, resumed_failbacks, without_covered
 from planner.kafka import run
-from planner.model.diagnostic import ExitCode, Failure, SourceLocation, error
+from planner.model.diagnostic import ExitCode, Failure, error
 from planner.model.topology import Flow, Topology
 from planner.plan.transitions import may_follow
 from planner.workflows.applying.apply import ApplyResult
@@ -28,7 +27,7 @@ from planner.workflows.flows.ending import (
     report_subscriptions,
     warn_of_unread_replays,
 )
-from planner.workflows.flows.states import apply_edited, apply_with_states
+from planner.workflows.flows.states import apply_edited, apply_with_states, edit_flow, in_state
 from planner.workflows.interaction import (
     UNATTENDED,
     FlowLosses,
@@ -118,17 +117,14 @@ def leaving(topology: Topology, cluster: str) -> list[Flow]:
     cluster_of(topology, cluster)
     out = [flow for _, flow in sorted(topology.flows.items()) if flow.source_cluster == cluster]
     flows = [flow for flow in out if flow.state in _MAY_FAIL_OVER]
-    if not flows:
-        raise _none(cluster, promoted=bool(out))
-    return flows
-
-
-def _none(cluster: str, *, promoted: bool) -> Failure:
+    if flows:
+        return flows
     cannot = f"no flow out of {cluster} can fail over"
-    if not promoted:
-        return Failure(error(f"{cannot}: there are none", "look at repl status"))
-    may = may_follow("promoted")
-    return Failure(error(f"{cannot}: they are promoted already", may, exit=ExitCode.REFUSED))
+    if not out:
+        raise Failure(error(f"{cannot}: there are none", "look at repl status"))
+    raise Failure(
+        error(f"{cannot}: they are promoted already", may_follow("promoted"), exit=ExitCode.REFUSED)
+    )
 
 
 def _cost(
@@ -138,7 +134,7 @@ def _cost(
     from runtime.contract.results.groups import loss_of
 
     cluster, names = flows[0].source_cluster, _not_yet(flows)
-    status = _status(topology, cluster, timeout_ms, MEASURED_S)
+    status = _status(topology, timeout_ms, MEASURED_S, given_up=cluster)
     losses = tuple(loss_of(flow, status.at_ms) for flow in status.flows if flow.name in names)
     progress(FlowLosses(losses, status.at_ms, cluster))
     return status, losses
@@ -154,7 +150,7 @@ def _lost(
     """After the failover: what had not arrived when the last transaction ended."""
     from runtime.contract.results.groups import loss_of, with_ends_of
 
-    after = _status(topology, flows[0].source_cluster, timeout_ms, 0)
+    after = _status(topology, timeout_ms, given_up=flows[0].source_cluster)
     names, older = _not_yet(flows), {flow.name: flow for flow in before.flows}
     lost = tuple(
         loss_of(with_ends_of(flow, older[flow.name], before.at_ms), before.at_ms)
@@ -170,7 +166,9 @@ def _not_yet(flows: list[Flow]) -> set[str]:
     return {flow.name for flow in flows if flow.state != "failed_over"}
 
 
-def _status(topology: Topology, given_up: str, timeout_ms: int, over_s: float) -> "ReplicationStatus":
+def _status(
+    topology: Topology, timeout_ms: int, over_s: float = 0.0, given_up: str | None = None
+) -> "ReplicationStatus":
     from planner.workflows.audit.replication_status import status_request
     from runtime.audit.status.reader import read_status
 
@@ -200,55 +198,41 @@ def without_others(
 def with_failback_flows(topology: Topology, failbacks: Iterable[Failback]) -> dict[Path, str]:
     """Returns the edited text of each file, also of files that stay as they are."""
     after: dict[Path, str] = {}
-    for one in failbacks:
-        if one.back is None:
-            _free(one, topology)
-            _edit(after, one.flow.source, one.flow.name, _adding(one))
-        else:
-            _edit(after, one.back.source, one.back.name, _running(one.back.name, one.back.state))
+    for failback in failbacks:
+        beside = failback.back or failback.flow
+        if failback.back is None:
+            _refuse_taken(failback, topology)
+        edit_flow(
+            after,
+            beside,
+            partial(_with_failback, failback),
+            f"add a flow with reverse_of: {beside.name}, from and to swapped, by hand; then run this again",
+            f"nothing can be written beside flow {beside.name}",
+        )
     return after
 
 
-def _free(one: Failback, topology: Topology) -> None:
-    other = topology.flows.get(one.name)
-    if other is not None:
-        raise Failure(
-            error(
-                f"the reverse flow of {one.flow.name} would be {one.name}, and another flow has that name",
-                f"rename that flow, or write the reverse flow yourself, with reverse_of: {one.flow.name}",
-                source=other.source,
-            )
-        )
-
-
-def _adding(one: Failback) -> Callable[[str], str | None]:
-    return lambda text: with_reverse_flow(
-        text, one.flow.name, one.name, one.exclude, job=one.job, groups=not one.covered
+def _with_failback(failback: Failback, text: str) -> str | None:
+    """Returns the text with the reverse flow, or with the existing one active."""
+    flow, back = failback.flow, failback.back
+    if back is not None:
+        return in_state(back, "active", text)
+    return with_reverse_flow(
+        text, flow.name, failback.name, failback.exclude, job=failback.job, groups=not failback.covered
     )
 
 
-def _running(name: str, state: FlowState) -> Callable[[str], str | None]:
-    if state == "active":
-        return lambda text: text
-    return lambda text: with_state(text, name, "active")
-
-
-def _edit(
-    after: dict[Path, str], source: SourceLocation | None, name: str, edit: Callable[[str], str | None]
-) -> None:
-    if source is None:
-        raise Failure(error(f"flow.{name} is in no file"))
-    file = Path(source.file)
-    edited = edit(after[file] if file in after else text_to_edit(file))
-    if edited is None:
+def _refuse_taken(failback: Failback, topology: Topology) -> None:
+    other = topology.flows.get(failback.name)
+    if other is not None:
+        original = failback.flow.name
         raise Failure(
             error(
-                f"{source.file}: nothing can be written beside flow {name}",
-                f"add a flow with reverse_of: {name}, from and to swapped, by hand; then run this again",
-                source=source,
+                f"the reverse flow of {original} would be {failback.name}, and another flow has that name",
+                f"rename that flow, or write the reverse flow yourself, with reverse_of: {original}",
+                source=other.source,
             )
         )
-    after[file] = edited
 
 
 def check_failback_edit(topology: Topology, failbacks: Iterable[Failback]) -> None:
@@ -296,17 +280,13 @@ def failback(request: FailbackRequest, interaction: Interaction = UNATTENDED) ->
     if not applied.complete:
         return FailbackResult(applied, request.cluster, destination)
     if request.wait:
-        _await_copies(request, found, interaction.progress)
+        edited = checked(request.path, request.var_files).topology
+        for failback in found:
+            back = edited.flows[failback.name]
+            run(copied(edited, back, request.copied_within_ms / 1000, interaction.progress))
+            interaction.progress(ProgressText(f"flow.{back.name}: all records are copied back"))
     switch_follows = any(one.flow.reverse_of is None for one in found)
     return FailbackResult(applied, request.cluster, destination, switch_follows)
-
-
-def _await_copies(request: FailbackRequest, found: Iterable[Failback], progress: ProgressHandler) -> None:
-    topology = checked(request.path, request.var_files).topology
-    seconds = request.copied_within_ms / 1000
-    for one in found:
-        asyncio.run(copied(topology, topology.flows[one.name], seconds, _timed_out, progress))
-        progress(ProgressText(f"flow.{one.name}: all records are copied back"))
 
 
 def switch_back(request: FailbackRequest, interaction: Interaction = UNATTENDED) -> FailbackResult:
@@ -321,7 +301,7 @@ def switch_back(request: FailbackRequest, interaction: Interaction = UNATTENDED)
     for one in found:
         assert one.back is not None
         if one.back.state == "active":
-            asyncio.run(drained(topology, one.back, request.copied_within_ms / 1000, interaction.progress))
+            run(drained(topology, one.back, request.copied_within_ms / 1000, interaction.progress))
         states |= {one.back.name: "promoted", one.flow.name: "active"}
     backs = [one.back for one in found if one.back is not None]
     warn_of_unread_replays(topology, backs, request.timeout_ms, interaction.progress)
@@ -368,24 +348,11 @@ def _nothing_ended(topology: Topology, cluster: str) -> Failure:
     return Failure(error(why, may_follow("active"), exit=ExitCode.REFUSED))
 
 
-def _timed_out(name: str, seconds: float, left: str) -> Failure:
-    return Failure(
-        error(
-            f"flow.{name}: records are left to copy back after {seconds:.0f} s, it keeps copying: {left}",
-            "run the same command again to wait on, or look at repl status",
-        )
-    )
-
-
 def _report_unsent(
     topology: Topology, found: Sequence[Failback], request: FailbackRequest, progress: ProgressHandler
 ) -> None:
     """Reports what the old source holds and never sent. Failure where a cluster does not answer."""
-    from planner.workflows.audit.replication_status import status_request
-    from runtime.audit.status.reader import read_status
-
-    status = run(read_status(status_request(topology), 0, request.timeout_ms / 1000))
-    seen = {flow.name: flow for flow in status.flows}
+    seen = {flow.name: flow for flow in _status(topology, request.timeout_ms).flows}
     for one in found:
         flow = seen[one.flow.name]
         if not flow.source_answers or not flow.destination_answers:

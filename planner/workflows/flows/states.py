@@ -5,7 +5,6 @@ flow continues behind records that are lost; nothing else is passed over. `repl 
 switch-over of a flow, or of some of its topics.
 """
 
-import asyncio
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from itertools import groupby
@@ -18,11 +17,10 @@ from planner.apply.handlers.jobs import StoppedPartitions, accept_loss
 from planner.config.edit import with_promoted, with_state
 from planner.config.files import in_form_of, text_to_edit, write_edited
 from planner.graph.messages import few
-from planner.kafka import run_at
+from planner.kafka import run, run_at
 from planner.model.address import flow_address
 from planner.model.change import Action
-from planner.model.diagnostic import Diagnostic, ExitCode, Failure, SourceLocation, error, warning
-from planner.model.plan import Plan
+from planner.model.diagnostic import Diagnostic, ExitCode, Failure, error, warning
 from planner.model.topology import Flow, Topology
 from planner.plan import with_diagnostics
 from planner.plan.transitions import matches_nothing, may_follow
@@ -63,20 +61,41 @@ def apply_with_states(
     after: dict[Path, str] = {}
     for name, state in states.items():
         flow = job_flow_of(topology, name)
-        if flow.source is None:
-            raise Failure(error(f"flow.{name} is in no file"))
-        file = Path(flow.source.file)
-        text = after.get(file) or text_to_edit(file)
-        after[file] = text if flow.state == state else _edited(text, flow, state, flow.source)
-    return apply_edited(
-        after,
-        states,
-        request,
-        interaction,
-        lambda edited: _check_states(edited, states),
-        given_up=given_up,
-        must_copy=must_copy,
-    )
+        edit_flow(
+            after,
+            flow,
+            partial(in_state, flow, state),
+            f"write state: {state} there, then run repl apply",
+        )
+
+    def check(edited: Topology) -> None:
+        for name, state in states.items():
+            if edited.job_flows[name].state != state:
+                raise Failure(error(f"the state of flow {name} is set elsewhere", "edit it by hand"))
+
+    return apply_edited(after, states, request, interaction, check, given_up=given_up, must_copy=must_copy)
+
+
+def in_state(flow: Flow, state: FlowState, text: str) -> str | None:
+    """Returns the text of the flow's file with this state; None where the flow is not found."""
+    return text if flow.state == state else with_state(text, flow.name, state)
+
+
+def edit_flow(
+    after: dict[Path, str], flow: Flow, edit: Callable[[str], str | None], hint: str, what: str = ""
+) -> None:
+    """Edits the text of the file that declares a flow; `after` holds the edited files.
+
+    Failure says `what`, where `edit` finds no place, and what to write by hand.
+    """
+    if flow.source is None:
+        raise Failure(error(f"flow.{flow.name} is in no file"))
+    file = Path(flow.source.file)
+    edited = edit(after[file] if file in after else text_to_edit(file))
+    if edited is None:
+        what = what or f"the place where flow {flow.name} is written is not found"
+        raise Failure(error(f"{file}: {what}", hint, source=flow.source))
+    after[file] = edited
 
 
 def apply_edited(
@@ -103,38 +122,15 @@ def apply_edited(
     check(loaded.topology)
     seen = see(loaded.topology, request.timeout_ms, given_up, interaction.progress)
     plan = with_diagnostics(apply_plan(seen), loaded.warnings)
+    unknown = {change.address for change in plan.changes if change.action is Action.UNKNOWN}
+    can_apply = any(flow_address(name) not in unknown for name in flows)  # else the edit changes nothing
     return execute(
         plan,
         request,
         interaction,
         wait_for=set(flows) if must_copy else (),
-        write=partial(write_edited, before, changed) if changed and _known(plan, flows) else None,
+        write=partial(write_edited, before, changed) if changed and can_apply else None,
     )
-
-
-def _known(plan: Plan, flows: Iterable[str]) -> bool:
-    """Whether the destination of any flow could be read: otherwise the edit changes nothing."""
-    unknown = {one.address for one in plan.changes if one.action is Action.UNKNOWN}
-    return any(flow_address(name) not in unknown for name in flows)
-
-
-def _edited(text: str, flow: Flow, state: FlowState, source: SourceLocation) -> str:
-    after = with_state(text, flow.name, state)
-    if after is None:
-        raise Failure(
-            error(
-                f"{source.file}: the place where flow {flow.name} is written is not found",
-                f"write state: {state} there, then run repl apply",
-                source=source,
-            )
-        )
-    return after
-
-
-def _check_states(topology: Topology, states: Mapping[str, FlowState]) -> None:
-    for name, state in states.items():
-        if topology.job_flows[name].state != state:
-            raise Failure(error(f"the state of flow {name} is set elsewhere", "edit it by hand"))
 
 
 def wrong_state(flow: Flow, wanted: str) -> Failure:
@@ -187,7 +183,8 @@ def resume_over_loss(topology: Topology, flow: Flow, interaction: Interaction) -
 
 def report_loss(stopped: StoppedPartitions, flow: Flow, interaction: Interaction) -> None:
     """Reports what continues and what does not. Failure where nothing continues."""
-    others = [*_others(stopped.others, flow)]
+    by_state = groupby(sorted(stopped.others, key=_state), _state)
+    others = [_no_loss(state, list(partitions), flow) for state, partitions in by_state]
     if stopped.problem:
         raise Failure(error(f"flow.{flow.name}: {stopped.problem}", "look at repl status"))
     if not stopped.over_loss:
@@ -197,29 +194,24 @@ def report_loss(stopped: StoppedPartitions, flow: Flow, interaction: Interaction
         raise Failure(others or nothing)
     lost = partitions_text(stopped.over_loss)
     interaction.progress(ProgressText(f"flow.{flow.name}: continues behind the lost records: {lost}"))
-    for one in others:
-        interaction.progress(Noticed(warning(one.summary, one.hint, address=one.address)))
+    for other in others:
+        interaction.progress(Noticed(warning(other.summary, other.hint, address=other.address)))
 
 
-def _others(stopped: Iterable[PartitionStatus], flow: Flow) -> list[Diagnostic]:
-    """Returns one error for each state that is no loss."""
-    by_state = sorted(stopped, key=lambda one: one.state)
-    return [_other(state, list(found), flow) for state, found in groupby(by_state, lambda one: one.state)]
+def _state(partition: PartitionStatus) -> PartitionState:
+    return partition.state
 
 
-def _other(state: PartitionState, stopped: list[PartitionStatus], flow: Flow) -> Diagnostic:
+def _no_loss(state: PartitionState, stopped: list[PartitionStatus], flow: Flow) -> Diagnostic:
     first = stopped[0]
-    why = f" ({_name(first)}: {first.why})" if first.why else ""
+    names = [f"{partition.topic}-{partition.partition}" for partition in stopped]
+    why = f" ({names[0]}: {first.why})" if first.why else ""
     return error(
-        f"{few([_name(one) for one in stopped])}: {state} is no loss that can be accepted{why}",
+        f"{few(names)}: {state} is no loss that can be accepted{why}",
         next_step(state, flow.name, first.topic, first.partition, "from" if flow.from_files else ""),
         address=str(flow_address(flow.name)),
         exit=ExitCode.REFUSED,
     )
-
-
-def _name(one: PartitionStatus) -> str:
-    return f"{one.topic}-{one.partition}"
 
 
 _MAY_BE_PROMOTED = ("active", "paused", "promoted")
@@ -246,7 +238,7 @@ def promote(request: PromoteRequest, interaction: Interaction = UNATTENDED) -> P
     if flow.state not in _MAY_BE_PROMOTED:
         raise wrong_state(flow, "promoted")
     if flow.state == "active":
-        asyncio.run(drained(topology, flow, seconds, interaction.progress))
+        run(drained(topology, flow, seconds, interaction.progress))
     warn_of_unread_replays(topology, [flow], request.timeout_ms, interaction.progress)
     applied = apply_with_states({flow.name: "promoted"}, request, interaction)
     if not applied.complete:
@@ -276,16 +268,20 @@ def _promote_topics(
     if flow.state != "active":
         raise wrong_state(flow, "promoted by topics")
     if pattern not in flow.promoted:
-        asyncio.run(
-            drained(topology, flow, seconds, interaction.progress, lambda seen: chosen_of(seen, pattern))
-        )
-    return apply_edited(
-        _after(flow, pattern),
-        [flow.name],
-        request,
-        interaction,
-        lambda edited: _check_promoted(edited, flow, pattern),
+        run(drained(topology, flow, seconds, interaction.progress, lambda seen: chosen_of(seen, pattern)))
+    after: dict[Path, str] = {}
+    edit_flow(
+        after,
+        flow,
+        lambda text: text if pattern in flow.promoted else with_promoted(text, flow.name, pattern),
+        f"write {pattern!r} under its promoted, then run repl apply",
     )
+
+    def check(edited: Topology) -> None:
+        if pattern not in edited.flows[flow.name].promoted:
+            raise Failure(error(f"the key promoted of flow {flow.name} is set elsewhere", "edit it by hand"))
+
+    return apply_edited(after, [flow.name], request, interaction, check)
 
 
 def chosen_of(seen: "FlowHealth", pattern: str) -> "list[TopicHealth]":
@@ -311,25 +307,3 @@ def chosen_of(seen: "FlowHealth", pattern: str) -> "list[TopicHealth]":
             )
         )
     return chosen
-
-
-def _after(flow: Flow, pattern: str) -> dict[Path, str]:
-    if flow.source is None:
-        raise Failure(error(f"flow.{flow.name} is in no file"))
-    file = Path(flow.source.file)
-    text = text_to_edit(file)
-    after = text if pattern in flow.promoted else with_promoted(text, flow.name, pattern)
-    if after is None:
-        raise Failure(
-            error(
-                f"{file}: the place where flow {flow.name} is written is not found",
-                f"write {pattern!r} under its promoted, then run repl apply",
-                source=flow.source,
-            )
-        )
-    return {file: after}
-
-
-def _check_promoted(topology: Topology, flow: Flow, pattern: str) -> None:
-    if pattern not in topology.flows[flow.name].promoted:
-        raise Failure(error(f"the key promoted of flow {flow.name} is set elsewhere", "edit it by hand"))
