@@ -16,10 +16,11 @@ from planner.config.connect import (
     properties_of,
 )
 from planner.model.diagnostic import Failure, SourceLocation, error
-from planner.model.topology import Cluster, Flow, Internal, Job, Selection, Topology
+from planner.model.topology import Cluster, Flow, Job, Selection, Topology
 from runtime.contract.spec.flow import ConfigsSpec, Earliest, GroupsSpec, Latest, OriginCommitsSpec
 from runtime.contract.spec.rename import SAME_NAME, Rename, Template
 from runtime.contract.spec.selection import GROUP_DENIALS, TOPIC_DENIALS
+from runtime.contract.spec.topic_settings import InternalSpec
 
 _OWN_TOPICS = "the product makes its own topics by itself; internal: says how many copies they have"
 # The keys are without cluster or flow.
@@ -226,7 +227,7 @@ def convert(text: str, file: str, name: str) -> ConvertedTopology:
         clusters=clusters,
         flows=flows,
         jobs=_jobs(aliases, names, flows.values(), keys),
-        internal=Internal(_internal_replication(aliases, keys)),
+        internal=InternalSpec(replication=_internal_replication(aliases, keys)),
     )
     _explain_rest(aliases, keys)
     notes = tuple(sorted(keys.notes, key=lambda note: (note.line, note.key)))

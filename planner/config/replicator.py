@@ -19,9 +19,10 @@ from planner.config.connect import (
 )
 from planner.config.connectors import Connector, connectors_of
 from planner.model.diagnostic import Failure, SourceLocation, error
-from planner.model.topology import Cluster, Flow, Internal, Job, Provenance, Selection, Timestamps, Topology
+from planner.model.topology import Cluster, Flow, Job, Provenance, Selection, Topology
 from runtime.contract.spec.flow import ConfigsSpec, Earliest, GroupsSpec, Latest, OriginCommitsSpec
 from runtime.contract.spec.rename import SAME_NAME, Rename, Table, Template
+from runtime.contract.spec.topic_settings import InternalSpec, TimestampsSpec
 
 _BYTES = "records are copied byte for byte and never converted"
 # Client settings are without `src.kafka.` and `dest.kafka.`.
@@ -263,7 +264,7 @@ def convert(files: Iterable[tuple[str, str]], name: str) -> ConvertedTopology:
         clusters=clusters.by_name,
         flows=flows,
         jobs=jobs,
-        internal=Internal(timestamps=timestamps),
+        internal=InternalSpec(timestamps=timestamps),
     )
     # In the order of the files, and of the lines of each.
     in_order = (
@@ -272,16 +273,16 @@ def convert(files: Iterable[tuple[str, str]], name: str) -> ConvertedTopology:
     return ConvertedTopology(topology, tuple(note for notes in in_order for note in notes))
 
 
-def _timestamps(connectors: Sequence[PropertyKeys]) -> Timestamps:
+def _timestamps(connectors: Sequence[PropertyKeys]) -> TimestampsSpec:
     """Returns how the topic of consumer timestamps is made: of several connectors the largest numbers."""
     topic = "src.kafka.timestamps.topic"
     copies = [keys.number(f"{topic}.replication.factor") for keys in connectors]
     partitions = [keys.number(f"{topic}.num.partitions") for keys in connectors]
     retries = [keys.milliseconds("fetch.offset.retry.backoff.ms") for keys in connectors]
     expiries = [keys.milliseconds("fetch.offset.expiry.ms") for keys in connectors]
-    return Timestamps(
+    return TimestampsSpec(
         replication=max(filter(None, copies), default=None),
-        partitions=max(filter(None, partitions), default=Timestamps().partitions),
+        partitions=max(filter(None, partitions), default=TimestampsSpec().partitions),
         retry_ms=max(filter(None, retries), default=None),
         expiry_ms=max(filter(None, expiries), default=None),
     )

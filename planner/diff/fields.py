@@ -265,7 +265,7 @@ LAUNCH = (
     _field("options", FieldType.SETTINGS, "launch.options"),
     Field("copy", FieldType.COPY, _copy, None),
     _field("internal.replication"),
-    Field("internal.retention", FieldType.DURATION, lambda spec: spec.internal.retention_ms or None, NOT_SET),
+    _field("internal.retention", FieldType.DURATION, "internal.retention_ms"),
 )
 METRICS = (
     Field("metrics", FieldType.ENDPOINT, _endpoint, OFF),

@@ -31,6 +31,7 @@ from runtime.contract.spec.flow import (
 from runtime.contract.spec.jobspec import FlowSpec, JobSpec, LaunchSpec
 from runtime.contract.spec.rename import Match, Rename, Table, Template
 from runtime.contract.spec.selection import SelectionSpec
+from runtime.contract.spec.topic_settings import TimestampsSpec
 from runtime.contract.spec.transform import FormatSpec, TransformSpec
 
 PARTITIONS: Path = ("partitions",)
@@ -195,7 +196,7 @@ _BETWEEN_CLUSTERS = frozenset({"rename", "provenance", "configs.sync", "follow",
 _OF_TOPICS = frozenset({"topics.include", "topics.exclude", "topics.default_exclude", "start"})
 _USUAL_FLOW = FlowSpec(name="", source="", destination="", topics=SelectionSpec(include=()))
 _USUAL_JOB = JobSpec(job="", topology="", destination="", clusters={}, flows=[])
-_SHOWN_OF_JOB = ("launcher", "master", "memory", "slots", "metrics", "flows")
+_SHOWN_OF_JOB = ("launcher", "master", "memory", "slots", "internal.retention", "metrics", "flows")
 
 
 def new_flow_values(flow: FlowSpec) -> Values:
@@ -299,9 +300,9 @@ def _cluster(spec: jobspec.ClusterSpec) -> Values:
     return {"bootstrap": spec.bootstrap, "id": spec.id or None, **client}
 
 
-def _timestamps(timestamps: jobspec.TimestampsSpec) -> Values:
+def _timestamps(timestamps: TimestampsSpec) -> Values:
     """Returns the settings that are not the defaults."""
-    usual = msgspec.structs.asdict(jobspec.TimestampsSpec())
+    usual = msgspec.structs.asdict(TimestampsSpec())
     return {
         TIMESTAMPS + key: value
         for key, value in msgspec.structs.asdict(timestamps).items()

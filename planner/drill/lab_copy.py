@@ -144,7 +144,9 @@ def scaled_down(topology: Topology, by_registry: Collection[str] = ()) -> tuple[
             )
             for name, one in declared.items()
         },
-        internal=replace(topology.internal, replication=_replication(topology.internal.replication, brokers)),
+        internal=structs.replace(
+            topology.internal, replication=_replication(topology.internal.replication, brokers)
+        ),
         policies=replace(topology.policies, require=(), rules=()),
         # The samples were read: the copy is in another folder.
         drill=replace(topology.drill, samples=()),

@@ -37,7 +37,6 @@ from runtime.contract.spec.flow import RUNNING, FlowSettings
 from runtime.contract.spec.jobspec import (
     ClusterSpec,
     FlowSpec,
-    InternalSpec,
     JobSpec,
     LaunchSpec,
     ProtectionSpec,
@@ -255,7 +254,7 @@ def _spec(
         flows=[_flow(one, topology, before, folder) for one in flows],
         slots=0 if job.slots == "auto" else job.slots,
         launch=launch_spec(job),
-        internal=_spec_of(InternalSpec, topology.internal),
+        internal=topology.internal,
         routes=[route_of(flow, topology) for _, flow in sorted(topology.flows.items())],
         declared=_declared(destination, flows, topology, router),
         protection=_protection(topology.clusters.get(destination), flows),

@@ -19,9 +19,10 @@ from planner.model.observed import Observed
 from planner.model.plain import plain
 from planner.model.restore import RestoredBackup
 from planner.model.step import ApplyRecord, Step
-from planner.model.topology import Cluster, Internal, Policies, Topology
+from planner.model.topology import Cluster, Policies, Topology
 from runtime.contract.client.secrets import secret_settings
 from runtime.contract.extras import DISTRIBUTION
+from runtime.contract.spec.topic_settings import InternalSpec
 
 WAITS = "partition-waits"  # the code of a diagnostic: a partition of a flow waits for a decision
 
@@ -128,7 +129,7 @@ class Plan:
         return {name: declared[name] for name in self.clusters if name in declared}
 
     @property
-    def internal(self) -> Internal:
+    def internal(self) -> InternalSpec:
         """Returns the settings of the internal topics."""
         return self.inputs.topology.internal
 

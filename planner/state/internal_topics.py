@@ -17,12 +17,12 @@ from planner.kafka.log import READ_SECONDS, LogWriter, compacted, read, unusable
 from planner.model.address import Address
 from planner.model.diagnostic import Diagnostic, Failure, error
 from planner.model.observed import RegistryEntry
-from planner.model.topology import Internal, OnRemove
+from planner.model.topology import OnRemove
 from runtime.contract.records import record_values
 from runtime.contract.records.record_values import UnreadableValue
 from runtime.contract.spec import naming
 from runtime.contract.spec.naming import REGISTRY
-from runtime.contract.spec.topic_settings import at_destination
+from runtime.contract.spec.topic_settings import InternalSpec, at_destination
 from runtime.kafka.errors import ErrorCode
 from runtime.kafka.protocol.changes import CreateTopicsRequest, NewTopic
 from runtime.kafka.protocol.metadata import AnyMetadataRequest
@@ -137,7 +137,7 @@ _OF_A_DESTINATION = {one.name: one for one in at_destination()}
 _PARTITIONS = {name: one.partitions for name, one in _OF_A_DESTINATION.items()}
 
 
-def configs(topic: str, internal: Internal) -> dict[str, str]:
+def configs(topic: str, internal: InternalSpec) -> dict[str, str]:
     """Returns the settings that an internal topic needs."""
     match topic:
         case naming.REGISTRY:
@@ -152,11 +152,10 @@ def configs(topic: str, internal: Internal) -> dict[str, str]:
         case _ if topic in _OF_A_DESTINATION:
             return dict(_OF_A_DESTINATION[topic].config)
         case _:
-            kept = internal.retention_ms if internal.retention_ms is not None else 30 * DAY_MS
-            return {"cleanup.policy": "delete", "retention.ms": str(kept)}
+            return {"cleanup.policy": "delete", "retention.ms": str(internal.retention_ms)}
 
 
-async def ensure(client: ClusterClient, topics: Sequence[str], internal: Internal) -> None:
+async def ensure(client: ClusterClient, topics: Sequence[str], internal: InternalSpec) -> None:
     """Creates missing topics, as durable as the cluster allows, and waits until they can be written."""
     try:
         cluster = await client.ask(AnyMetadataRequest(topics))

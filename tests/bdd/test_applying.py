@@ -17,12 +17,12 @@ from planner.drill.operator import TopicOperator
 from planner.kafka import ClusterClient, run_at
 from planner.kafka.log import LogWriter
 from planner.model.address import topic_address
-from planner.model.topology import Internal
 from planner.state import internal_topics
 from planner.state.internal_topics import read_registry
 from planner.state.lease import LeaseHolder, LeaseVerb, encode_lease
 from planner.workflows import HistoryRequest, history
 from runtime.contract.spec.naming import LEASE
+from runtime.contract.spec.topic_settings import InternalSpec
 from runtime.lab.lab import Lab
 from tests.commands import begin, repl
 from tests.endpoints import endpoint
@@ -139,7 +139,7 @@ def _(story: Story, word: str, count: int) -> None:
 @given("another engineer is applying to dc1")
 def _(story: Story) -> None:
     place = endpoint(story.lab, "dc1")
-    run_at(place, lambda client: internal_topics.ensure(client, [LEASE], Internal()))
+    run_at(place, lambda client: internal_topics.ensure(client, [LEASE], InternalSpec()))
     holder = LeaseHolder(story.fresh("lease"), "ada", "ops1", 7, "another", "a plan")
 
     async def write(client: ClusterClient, verb: LeaseVerb) -> None:

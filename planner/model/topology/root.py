@@ -10,7 +10,7 @@ from planner.model.topology.endpoints import FileEndpoint, at_home
 from planner.model.topology.flows import Flow
 from planner.model.topology.jobs import Job
 from planner.model.topology.quotas import Quota
-from planner.model.topology.resources import CLUSTER_NAME, NAME, REPLICATION, Acl, AclEntry, Cluster, Topic
+from planner.model.topology.resources import CLUSTER_NAME, NAME, Acl, AclEntry, Cluster, Topic
 from runtime.contract.spec.shapes import (
     AnyShape,
     DurationShape,
@@ -24,6 +24,7 @@ from runtime.contract.spec.shapes import (
     defaults_of,
     record_of,
 )
+from runtime.contract.spec.topic_settings import InternalSpec
 
 KAFKA_VERSION = TextShape(
     "a version of Kafka from 2.4.0 on",
@@ -32,91 +33,6 @@ KAFKA_VERSION = TextShape(
 )
 
 API_VERSION = "repl/v1"
-DAY_MS = 86_400_000
-
-
-@dataclass(frozen=True, slots=True)
-class Timestamps:
-    """The topic of consumer timestamps. Keys about the topic itself apply when it is created.
-
-    None stands for the value of the other internal topics.
-    """
-
-    record: ClassVar = RecordName("timestamps", "timestamps")
-
-    retention_ms: Annotated[
-        int | None,
-        Key(
-            "How long a group that is gone from the source is kept.",
-            DurationShape(),
-            default_doc="that of internal",
-            example="90d",
-        ),
-    ] = None
-    replication: Annotated[
-        int | None,
-        Key("Copies of each of its partitions.", REPLICATION, default_doc="that of internal", example="3"),
-    ] = None
-    partitions: Annotated[int, Key("Its partitions.", IntegerShape(1, 1_000), example="8")] = 1
-    max_per_partition: Annotated[
-        int,
-        Key(
-            "How many commits of one group are kept for each partition it reads.",
-            IntegerShape(1, 10_000),
-            example="10",
-        ),
-    ] = 10
-    retry_ms: Annotated[
-        int | None,
-        Key(
-            "After how long a commit is looked up again whose record was not found at the source.",
-            DurationShape(),
-            default_doc="`5m`",
-            example="5m",
-        ),
-    ] = None
-    expiry_ms: Annotated[
-        int | None,
-        Key(
-            "How long such a commit is looked up. Afterwards it is not, until the group commits again.",
-            DurationShape(),
-            default_doc="as long as the commit stands",
-            example="1d",
-        ),
-    ] = None
-
-
-@dataclass(frozen=True, slots=True)
-class Internal:
-    """The product's own topics. New ones are created like this; existing ones stay as they are.
-
-    Without a replication, each topic has 3 copies, or as many as the cluster can hold. A retention
-    of None stands for the usual one, as in job specs of older releases.
-    """
-
-    record: ClassVar = RecordName("internal", "internal")
-
-    replication: Annotated[
-        int | None,
-        Key(
-            "Copies of each internal partition.",
-            REPLICATION,
-            default_doc="3, or what the cluster can",
-            example="3",
-        ),
-    ] = None
-    retention_ms: Annotated[
-        int | None,
-        Key(
-            "How long the journal of applies and consumer timestamps are kept.",
-            DurationShape(),
-            example="90d",
-        ),
-    ] = 30 * DAY_MS
-    timestamps: Annotated[
-        Timestamps,
-        Key("Consumer timestamps, for flows whose groups go by record time.", example="{retention: 90d}"),
-    ] = Timestamps()
 
 
 @dataclass(frozen=True, slots=True)
@@ -451,7 +367,9 @@ class Topology:
             example="{dc2: {slots: 4}}",
         ),
     ] = field(default_factory=dict)
-    internal: Annotated[Internal, Key("The product's own topics.", example="{replication: 3}")] = Internal()
+    internal: Annotated[InternalSpec, Key("The product's own topics.", example="{replication: 3}")] = field(
+        default_factory=InternalSpec
+    )
     policies: Annotated[Policies, Key("Limits that a plan must keep.", example="{max_deletes: 0}")] = (
         Policies()
     )

@@ -47,7 +47,6 @@ from planner.model.step import (
     StepsEnded,
     StepsSent,
 )
-from planner.model.topology import Internal
 from planner.observe import ReadOptions, identities, observe
 from planner.plan.recheck import recheck, required_keys
 from planner.plan.staleness import compared_keys, no_longer_done, other_clusters, read_request, stale
@@ -68,6 +67,7 @@ from planner.workflows.interaction import (
 )
 from runtime.contract.results.status import PartitionWaits
 from runtime.contract.spec import naming
+from runtime.contract.spec.topic_settings import InternalSpec
 
 
 def lease_of(
@@ -101,7 +101,7 @@ def wait_text(cluster: str, held: LeaseState) -> str:
 @contextmanager
 def leased(
     endpoint: ClusterEndpoint,
-    internal: Internal,
+    internal: InternalSpec,
     *,
     name: str,
     topology: str,

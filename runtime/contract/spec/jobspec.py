@@ -23,7 +23,8 @@ from runtime.contract.spec.files import FilesSpec, LinesSpec, folder_problem, la
 from runtime.contract.spec.flow import FlowSettings
 from runtime.contract.spec.rename import SAME_NAME, Match, Rename, pattern_problem
 from runtime.contract.spec.selection import NamePatterns, SelectionSpec
-from runtime.contract.spec.shapes import CENTURY_MS, LARGEST, Count, Duration, Interval, Several
+from runtime.contract.spec.shapes import CENTURY_MS, LARGEST, Count, Interval
+from runtime.contract.spec.topic_settings import InternalSpec
 
 VERSION = 1
 _PIECE_BYTES = 1 << 30  # the largest buffer of a slot that a setting may ask for
@@ -116,32 +117,6 @@ class Route(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaul
     rename: Rename = SAME_NAME
     undoes: SelectionSpec | None = None
     reverse_of: str | None = None
-
-
-class TimestampsSpec(
-    msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True
-):
-    """Configures the topic of consumer timestamps.
-
-    None stands for the value of the other internal topics. `max_per_partition` is the number of commits of
-    one group that are kept for each partition. A commit whose record was not found is looked up again after
-    `retry_ms`, five minutes where it is None, for `expiry_ms` in all; None has no end.
-    """
-
-    replication: Several | None = None
-    retention_ms: Duration | None = None
-    partitions: Several = 1
-    max_per_partition: Several = 10
-    retry_ms: Duration | None = None
-    expiry_ms: Duration | None = None
-
-
-class InternalSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
-    """Configures the product's own topics. None stands for the default value."""
-
-    replication: Several | None = None
-    retention_ms: Duration | None = None
-    timestamps: TimestampsSpec = TimestampsSpec()
 
 
 class CopySettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):

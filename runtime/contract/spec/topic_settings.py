@@ -5,13 +5,13 @@ settings of the internal topics keep the reads at the start of a job small.
 """
 
 from collections.abc import Collection, Iterable, Mapping
-from typing import Literal
+from typing import Annotated, ClassVar, Literal
 
-from msgspec import Struct, field
+from msgspec import Meta, Struct, field
 
 from runtime.contract.spec import naming
-from runtime.contract.spec.jobspec import InternalSpec
 from runtime.contract.spec.selection import NamePatterns
+from runtime.contract.spec.shapes import Duration, Key, RecordName, Replication
 
 # Mirrored even where they are inherited: with another value the destination would store records differently.
 ALWAYS = ("cleanup.policy", "compression.type", "max.message.bytes", "segment.bytes")
@@ -156,7 +156,74 @@ class MirrorRule:
 
 _MINUTE_MS = 60_000
 _DAY_MS = 24 * 60 * _MINUTE_MS
-DEFAULT_RETENTION_MS = 30 * _DAY_MS
+
+
+class TimestampsSpec(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
+    """The topic of consumer timestamps. Keys about the topic itself apply when it is created.
+
+    None stands for the value of the other internal topics.
+    """
+
+    record: ClassVar = RecordName("timestamps", "timestamps")
+
+    retention_ms: Annotated[
+        Duration | None,
+        Key(
+            "How long a group that is gone from the source is kept.",
+            default_doc="that of internal",
+            example="90d",
+        ),
+    ] = None
+    replication: Annotated[
+        Replication | None,
+        Key("Copies of each of its partitions.", default_doc="that of internal", example="3"),
+    ] = None
+    partitions: Annotated[
+        Annotated[int, Meta(ge=1, le=1_000)],
+        Key("Its partitions.", example="8"),
+    ] = 1
+    max_per_partition: Annotated[
+        Annotated[int, Meta(ge=1, le=10_000)],
+        Key("How many commits of one group are kept for each partition it reads.", example="10"),
+    ] = 10
+    retry_ms: Annotated[
+        Duration | None,
+        Key(
+            "After how long a commit is looked up again whose record was not found at the source.",
+            default_doc="`5m`",
+            example="5m",
+        ),
+    ] = None
+    expiry_ms: Annotated[
+        Duration | None,
+        Key(
+            "How long such a commit is looked up. Afterwards it is not, until the group commits again.",
+            default_doc="as long as the commit stands",
+            example="1d",
+        ),
+    ] = None
+
+
+class InternalSpec(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
+    """The product's own topics. New ones are created like this; existing ones stay as they are.
+
+    Without a replication, each topic has 3 copies, or as many as the cluster can hold.
+    """
+
+    record: ClassVar = RecordName("internal", "internal")
+
+    replication: Annotated[
+        Replication | None,
+        Key("Copies of each internal partition.", default_doc="3, or what the cluster can", example="3"),
+    ] = None
+    retention_ms: Annotated[
+        Duration,
+        Key("How long the journal of applies and consumer timestamps are kept.", example="90d"),
+    ] = 30 * _DAY_MS
+    timestamps: Annotated[
+        TimestampsSpec,
+        Key("Consumer timestamps, for flows whose groups go by record time.", example="{retention: 90d}"),
+    ] = TimestampsSpec()
 
 
 class InternalTopic(Struct, frozen=True):
@@ -219,7 +286,7 @@ def timestamps(internal: InternalSpec) -> InternalTopic:
     The timestamps of a group expire if it does not commit within the topic's retention.
     """
     kept = internal.timestamps
-    retention = kept.retention_ms or internal.retention_ms or DEFAULT_RETENTION_MS
+    retention = kept.retention_ms or internal.retention_ms
     config = _compacted(16 << 20, "0.3") | {
         "cleanup.policy": "compact,delete",
         "retention.ms": str(retention),
@@ -227,7 +294,6 @@ def timestamps(internal: InternalSpec) -> InternalTopic:
     return InternalTopic(naming.TIMESTAMPS, kept.partitions, config, kept.replication)
 
 
-def at_source(retention_ms: int | None = None) -> tuple[InternalTopic, ...]:
+def at_source() -> tuple[InternalTopic, ...]:
     """Returns the topics that a flow's heartbeats need at its source."""
-    retention = retention_ms if retention_ms is not None else DEFAULT_RETENTION_MS
-    return (InternalTopic(naming.HEARTBEATS, 1, _expiring(min(retention, _DAY_MS))),)
+    return (InternalTopic(naming.HEARTBEATS, 1, _expiring(_DAY_MS)),)

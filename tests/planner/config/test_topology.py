@@ -9,16 +9,15 @@ from planner.config import load
 from planner.model.topology import (
     AclRule,
     Flow,
-    Internal,
     Job,
     OnRemove,
     Policies,
     Requirement,
     SecretRef,
     Selection,
-    Timestamps,
 )
 from runtime.contract.spec.flow import ConfigsSpec, GroupsSpec, OriginCommitsSpec
+from runtime.contract.spec.topic_settings import InternalSpec, TimestampsSpec
 from tests.planner.config.given import loaded, mistakes
 
 EVERYTHING = Path("planner/config/schema/example.yaml")
@@ -58,8 +57,14 @@ def test_everything_once() -> None:
         ),
         ("dc2", "user/<default>/client-id/loader", {"controller_mutation_rate": 10}),
     ]
-    timestamps = Timestamps(90 * 86_400_000, None, 4, 20, 60_000, 86_400_000)
-    assert topology.internal == Internal(3, 30 * 86_400_000, timestamps)
+    timestamps = TimestampsSpec(
+        retention_ms=90 * 86_400_000,
+        partitions=4,
+        max_per_partition=20,
+        retry_ms=60_000,
+        expiry_ms=86_400_000,
+    )
+    assert topology.internal == InternalSpec(replication=3, timestamps=timestamps)
     assert topology.policies.max_deletes == 5
     assert dc1.labels == {"env": "prod", "region": "eu"}
     assert [(one.name, one.deny is None, str(one.source)) for one in topology.policies.rules] == [

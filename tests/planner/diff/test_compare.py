@@ -19,14 +19,13 @@ from runtime.contract.spec.jobspec import (
     ClusterSpec,
     CopySettings,
     FlowSpec,
-    InternalSpec,
     JobSpec,
     LaunchSpec,
     ProtectionSpec,
-    TimestampsSpec,
 )
 from runtime.contract.spec.rename import Template
 from runtime.contract.spec.selection import SelectionSpec
+from runtime.contract.spec.topic_settings import InternalSpec, TimestampsSpec
 from runtime.contract.spec.transform import TransformSpec
 
 

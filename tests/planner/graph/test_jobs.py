@@ -9,7 +9,7 @@ from planner.graph import expand
 from planner.model.desired import DesiredJob
 from planner.model.diagnostic import SourceLocation
 from planner.model.observed import Observed, ObservedCluster, Unreachable
-from planner.model.topology import Cluster, Internal, Job, SecretRef, Timestamps, Topology
+from planner.model.topology import Cluster, Job, SecretRef, Topology
 from runtime.contract.spec import jobspec
 from runtime.contract.spec.flow import (
     AtOffsets,
@@ -22,6 +22,7 @@ from runtime.contract.spec.flow import (
 from runtime.contract.spec.jobspec import JobSpec, Route
 from runtime.contract.spec.rename import Template
 from runtime.contract.spec.selection import SelectionSpec
+from runtime.contract.spec.topic_settings import InternalSpec, TimestampsSpec
 from tests.fakes.simulated import running
 from tests.planner.graph.build import flow, live, topic, topology
 
@@ -166,17 +167,12 @@ def test_only_the_declared_settings_that_a_flow_could_touch() -> None:
     assert spec(shop).declared == {"a": ["cleanup.policy", "retention.ms"]}
 
 
-def test_consumer_timestamps_are_kept_as_declared() -> None:
-    given = {"replication": 2, "retention_ms": 5, "partitions": 4, "max_per_partition": 20}
-    given |= {"retry_ms": 1_000, "expiry_ms": 9_000}
-    kept = Timestamps(**given)
-    shop = replace(topology(flow("dc1>dc2", "a")), internal=Internal(3, 7, kept))
-
-    assert spec(shop).internal == jobspec.InternalSpec(
-        replication=3,
-        retention_ms=7,
-        timestamps=jobspec.TimestampsSpec(**given),
+def test_internal_topics_are_as_declared() -> None:
+    internal = InternalSpec(
+        replication=3, retention_ms=7, timestamps=TimestampsSpec(replication=2, retry_ms=1_000)
     )
+
+    assert spec(replace(topology(flow("dc1>dc2", "a")), internal=internal)).internal == internal
 
 
 def test_how_it_is_launched() -> None:

@@ -18,7 +18,6 @@ from planner.model.topology import (
     FileEndpoint,
     FileFormat,
     Flow,
-    Internal,
     Job,
     SecretRef,
     Selection,
@@ -27,6 +26,7 @@ from planner.model.topology import (
 from runtime.contract.spec import naming
 from runtime.contract.spec.flow import ConfigsSpec, FlowState, GroupsSpec, Latest
 from runtime.contract.spec.rename import Match, Table, Template
+from runtime.contract.spec.topic_settings import InternalSpec
 from runtime.contract.spec.transform import FormatSpec, TransformSpec
 from tests.fakes.tables import cases
 from tests.planner.graph.build import (
@@ -519,8 +519,8 @@ def test_an_identity_merge_has_no_exact_offsets(groups: GroupsSpec, severity: Se
 def test_internal_topics_have_no_more_replicas_than_brokers(replication, lints) -> None:
     one_topic = flow(Z, "a", heartbeats_every_ms=None), topic("dc1/a", 1), rule("dc1 ALLOW User:app READ a")
     for part in one_topic:
-        assert codes(expand(topology(part, internal=Internal(replication)), THREE)) == lints
-    both = topology(flow(Z, "a"), internal=Internal(replication))
+        assert codes(expand(topology(part, internal=InternalSpec(replication=replication)), THREE)) == lints
+    both = topology(flow(Z, "a"), internal=InternalSpec(replication=replication))
     assert codes(expand(both, THREE)) == lints * 2  # heartbeats are written at the source
 
 
@@ -540,7 +540,9 @@ def test_a_broker_that_is_away_for_a_while(topics, internal, count) -> None:
     """Nothing of what is there already needs it."""
     dc1 = cluster("dc1", *topics, brokers=2, internal_topics=internal)
     dc2 = cluster("dc2", live("a", 1, 3), brokers=2, internal_topics=internal)
-    desired = expanded(topic("dc1/a", 1, 3), flow(Z, "a"), shop={"internal": Internal(3)}, dc1=dc1, dc2=dc2)
+    desired = expanded(
+        topic("dc1/a", 1, 3), flow(Z, "a"), shop={"internal": InternalSpec(replication=3)}, dc1=dc1, dc2=dc2
+    )
     assert codes(desired).count("replication-above-brokers") == count
 
 

@@ -23,7 +23,6 @@ from planner.model.topology import (
     FileEndpoint,
     FileFormat,
     Flow,
-    Internal,
     Job,
     Policies,
     Provenance,
@@ -32,7 +31,6 @@ from planner.model.topology import (
     Rule,
     SecretRef,
     Selection,
-    Timestamps,
     Topic,
     Topology,
 )
@@ -51,6 +49,7 @@ from runtime.contract.spec.flow import (
 )
 from runtime.contract.spec.rename import Match, Table, Template
 from runtime.contract.spec.shapes import RecordShape, record_of
+from runtime.contract.spec.topic_settings import InternalSpec, TimestampsSpec
 from runtime.contract.spec.transform import FormatSpec, TransformSpec
 
 HERE = Path(__file__).resolve().parents[3] / "plans" / "examples"
@@ -173,11 +172,11 @@ jobs = st.builds(
     options=st.dictionaries(st.sampled_from(["queue", "x y"]), st.sampled_from(["7", "a"])),
 )
 internals = st.builds(
-    Internal,
+    InternalSpec,
     replication=st.none() | st.just(3),
     retention_ms=intervals,
     timestamps=st.builds(
-        Timestamps,
+        TimestampsSpec,
         retention_ms=st.none() | intervals,
         replication=st.none() | st.just(2),
         partitions=st.sampled_from([1, 4]),
@@ -245,7 +244,7 @@ def without_places(value: Any) -> Any:
     ),
 )
 def test_a_topology_is_written_so_that_it_loads_as_the_same(
-    flow: Flow, job: Job | None, internal: Internal, limits: Policies, drill: Drill
+    flow: Flow, job: Job | None, internal: InternalSpec, limits: Policies, drill: Drill
 ) -> None:
     flow = structs.replace(flow, job="other" if job is not None else "dc2")
     topology = Topology(

@@ -8,10 +8,10 @@ import pytest
 
 from planner.kafka import ClusterEndpoint, run_at
 from planner.model.diagnostic import Failure
-from planner.model.topology import Internal
 from planner.state import internal_topics
 from planner.state.lease import Lease, LeaseHolder, LeaseState, LeaseVerb, current
 from runtime.contract.spec.naming import LEASE
+from runtime.contract.spec.topic_settings import InternalSpec
 from tests.endpoints import endpoint
 from tests.fakes.loops import in_loop
 
@@ -23,7 +23,7 @@ SHORT_MS = 3_000
 @pytest.fixture
 def place(lab) -> ClusterEndpoint:
     where = endpoint(lab, "dc1")
-    run_at(where, lambda client: internal_topics.ensure(client, [LEASE], Internal()))
+    run_at(where, lambda client: internal_topics.ensure(client, [LEASE], InternalSpec()))
     return where
 
 

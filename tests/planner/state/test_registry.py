@@ -8,7 +8,7 @@ from planner.model.address import topic_address
 from planner.model.diagnostic import Failure
 from planner.model.observed import RegistryEntry
 from planner.model.step import ApplyRecord, StepResult
-from planner.model.topology import Internal, OnRemove
+from planner.model.topology import OnRemove
 from planner.state import internal_topics
 from planner.state.history import Journal, merge, read_history
 from planner.state.internal_topics import (
@@ -20,6 +20,7 @@ from planner.state.internal_topics import (
     registry_key,
 )
 from runtime.contract.spec.naming import HISTORY, REGISTRY
+from runtime.contract.spec.topic_settings import InternalSpec
 from tests.endpoints import endpoint
 from tests.fakes.loops import in_loop
 from tests.labs import spec
@@ -51,7 +52,7 @@ async def test_written_overwritten_and_removed(lab, fresh):
     first, second = owned(fresh("first")), owned(fresh("second"))
     changed = owned(first.address.name, protect=True)
     async with ClusterClient(endpoint(lab, "dc1")) as client:
-        await internal_topics.ensure(client, [REGISTRY], Internal())
+        await internal_topics.ensure(client, [REGISTRY], InternalSpec())
         log = LogWriter(client)
         writer = RegistryWriter(log)
         await writer.write(own=[first, second])
@@ -70,7 +71,7 @@ async def test_a_journal_is_read_back_with_what_was_never_answered(lab, fresh):
     )
     async with ClusterClient(endpoint(lab, "dc1")) as dc1, ClusterClient(endpoint(lab, "dc2")) as dc2:
         for client in (dc1, dc2):
-            await internal_topics.ensure(client, [HISTORY], Internal())
+            await internal_topics.ensure(client, [HISTORY], InternalSpec())
         logs = {client.name: LogWriter(client) for client in (dc1, dc2)}
         journal = Journal(applied, logs)
         await journal.begin([])
@@ -95,4 +96,4 @@ async def test_a_journal_is_read_back_with_what_was_never_answered(lab, fresh):
 def test_a_cluster_that_is_gone_is_an_error_with_a_way_out():
     place = ClusterEndpoint("dc1", f"127.0.0.1:{free_port()}")
     with pytest.raises(Failure, match="cannot be used"):
-        run_at(place, lambda client: internal_topics.ensure(client, [REGISTRY], Internal()))
+        run_at(place, lambda client: internal_topics.ensure(client, [REGISTRY], InternalSpec()))

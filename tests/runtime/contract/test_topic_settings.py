@@ -2,13 +2,14 @@
 
 import pytest
 
-from runtime.contract.spec.jobspec import InternalSpec, TimestampsSpec
 from runtime.contract.spec.naming import LEDGER, OFFSET_MAP, PRODUCERS, TIMESTAMPS, is_internal
 from runtime.contract.spec.topic_settings import (
     BOUNDS,
     FOREVER_MS,
     ConfigUpdate,
+    InternalSpec,
     MirrorRule,
+    TimestampsSpec,
     TopicSettings,
     at_destination,
     supported,

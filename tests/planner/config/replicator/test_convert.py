@@ -10,10 +10,11 @@ from planner.config import load
 from planner.config.connect import ConvertedTopology
 from planner.config.replicator import convert
 from planner.model.diagnostic import Failure
-from planner.model.topology import Flow, SecretRef, Selection, Timestamps
+from planner.model.topology import Flow, SecretRef, Selection
 from planner.render.topology import topology_yaml
 from runtime.contract.spec.flow import ConfigsSpec, Earliest, Latest, OriginCommitsSpec
 from runtime.contract.spec.rename import SAME_NAME, Table, Template
+from runtime.contract.spec.topic_settings import TimestampsSpec
 
 EXAMPLE = Path(__file__).with_name("example.json")
 BASE = {
@@ -212,7 +213,7 @@ def test_a_second_connector_with_another_login_is_noted() -> None:
 
 def test_lookups_of_consumer_timestamps_keep_their_retry_and_expiry() -> None:
     found = with_keys({"fetch.offset.retry.backoff.ms": 500, "fetch.offset.expiry.ms": "600000"})
-    assert found.topology.internal.timestamps == Timestamps(retry_ms=500, expiry_ms=600_000)
+    assert found.topology.internal.timestamps == TimestampsSpec(retry_ms=500, expiry_ms=600_000)
     assert found.notes == ()
 
 
@@ -222,7 +223,7 @@ def test_consumer_timestamps_of_several_connectors_have_the_largest_numbers() ->
         BASE | {f"{topic}.replication.factor": 3},
         BASE | {f"{topic}.replication.factor": "2", f"{topic}.num.partitions": 8},
     )
-    assert found.topology.internal.timestamps == Timestamps(replication=3, partitions=8)
+    assert found.topology.internal.timestamps == TimestampsSpec(replication=3, partitions=8)
     assert found.notes == ()
 
 
