@@ -13,8 +13,8 @@ from typing import Any
 
 from msgspec import Struct
 
-from planner.diff.fields import FieldType, type_of
-from planner.diff.values import same_value
+from planner.diff.fields import type_of
+from planner.diff.values import PATTERNS, SETTING, FieldType, same_value
 from planner.model.change import SENSITIVE, FieldChange, Path, Value
 from planner.model.observed import BEFORE, CONFIG
 
@@ -107,8 +107,8 @@ def _same_patterns(_: Path, old: object, new: object) -> bool:
 
 
 COMPARATORS: Mapping[FieldType, Callable[[Path, object, object], bool]] = {
-    FieldType.SETTING: _same_setting,
-    FieldType.PATTERNS: _same_patterns,
+    SETTING: _same_setting,
+    PATTERNS: _same_patterns,
 }
 
 

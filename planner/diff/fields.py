@@ -1,17 +1,17 @@
 """Declares each field of a change once: its name in the topology, its type, and where a spec holds it.
 
-The type decides how two values are compared (planner.diff.compare) and how a value is shown
-(planner.diff.values). A field that is not declared here is compared and shown as it is.
+The type (planner.diff.values) decides how two values are compared (planner.diff.compare) and how a value is
+shown. A field that is not declared here is compared and shown as it is.
 """
 
 from collections.abc import Callable, Iterator, Mapping
-from enum import Enum, auto
 from operator import attrgetter
 from typing import Any, get_type_hints
 
 import msgspec
 from msgspec import Struct
 
+from planner.diff import values
 from planner.model.change import Path
 from planner.model.observed import BEFORE, CONFIG
 from planner.model.topology import BYTE_RATES, QUOTA_KEYS, Flow
@@ -29,40 +29,11 @@ from runtime.contract.spec.shapes import (
 )
 
 
-class FieldType(Enum):
-    """The type of a field's values. None is allowed in every type: the field is not set."""
-
-    PLAIN = auto()  # a word, a number or a flag
-    DURATION = auto()  # milliseconds
-    RATE = auto()  # bytes per second
-    PATTERNS = auto()  # a list without an order
-    SETTING = auto()  # the text of a Kafka topic setting, which the broker parses
-    REPLICATION = auto()  # one number, or the number of each partition where they differ
-    SETTINGS = auto()  # a mapping of Spark's or the launcher's settings
-    REFERENCE = auto()  # a client setting: text, {"env": VAR} or {"file": path}
-    RENAME = auto()  # template text, {"match": regex, "to": text} or {"table": names}
-    START = auto()  # a word, {"timestamp": ms} or {"offsets": by topic and partition}
-    ORIGIN_COMMITS = auto()  # {"group": name, "every": ms}
-    FILES = (
-        auto()
-    )  # {"folder": path, "format": word, "layout": text, "size": bytes, "every": ms, "snapshots": ms,
-    # "compact": {"every": ms, "below": bytes, "retention": ms}}; the last two are left out where not set, as
-    # is "client": settings of an object store, with references
-    TRANSFORM = auto()  # {"value": format, "where": text, "set": by field, "drop": fields, …}
-    GROUPS = auto()  # what a new flow does with consumer groups
-    TOPIC_NAMES = auto()  # a mapping of source topics to destination topics
-    LINES = auto()
-    ENDPOINT = auto()  # {"host": name, "port": number}; port 0 is chosen by the job
-    FLOW_STATES = auto()  # a mapping of flows to their states
-    SETTING_NAMES = auto()  # a mapping of topics to names of settings
-    COPY = auto()  # the copy settings that are not the defaults
-
-
 class Field(Struct, frozen=True):
     """Declares one field. `read` takes its value from the spec; `unset` is shown in place of None."""
 
     name: str
-    type: FieldType
+    type: values.FieldType
     read: Callable[[Any], object]
     unset: str | None
 
@@ -96,7 +67,7 @@ DERIVED: Mapping[str, DerivedFlag] = {
 
 
 def _field(
-    name: str, kind: FieldType = FieldType.PLAIN, attribute: str | None = None, unset: str = NOT_SET
+    name: str, kind: values.FieldType = values.PLAIN, attribute: str | None = None, unset: str = NOT_SET
 ) -> Field:
     return Field(name, kind, attrgetter(attribute or name), unset)
 
@@ -108,8 +79,8 @@ _FIRST = (
     *("source", "destination", "topics", "rename", "provenance", "native_only", "shared"),
     *("start", "restart_from", "state", "reverse_of", "promoted"),
 )
-_TYPE_OF_SHAPE = {DurationShape: FieldType.DURATION, RateShape: FieldType.RATE, ListShape: FieldType.PATTERNS}
-_TYPE_OF_CONVERTER = {"rename": FieldType.RENAME, "start": FieldType.START}
+_TYPE_OF_SHAPE = {DurationShape: values.DURATION, RateShape: values.RATE, ListShape: values.PATTERNS}
+_TYPE_OF_CONVERTER = {"rename": values.RENAME, "start": values.START}
 
 
 def _destination(flow: FlowSpec) -> str:
@@ -170,10 +141,10 @@ def _client(endpoint: FilesSpec | LinesSpec) -> dict[str, object]:
 
 # Fields that are not read from the attribute of their name.
 _READ: Mapping[str, Field] = {
-    "source": Field("from", FieldType.PLAIN, _source, NOT_SET),
-    "destination": Field("to", FieldType.PLAIN, _destination, NOT_SET),
-    "files": Field("files", FieldType.FILES, _files, NOT_SET),
-    "lines": Field("lines", FieldType.LINES, _lines, NOT_SET),
+    "source": Field("from", values.PLAIN, _source, NOT_SET),
+    "destination": Field("to", values.PLAIN, _destination, NOT_SET),
+    "files": Field("files", values.FILES, _files, NOT_SET),
+    "lines": Field("lines", values.LINES, _lines, NOT_SET),
 }
 
 
@@ -200,13 +171,13 @@ def _flow_fields() -> Iterator[Field]:
             yield _field(attribute)
 
 
-def _type(key: RecordKeyShape) -> FieldType:
+def _type(key: RecordKeyShape) -> values.FieldType:
     if isinstance(key.shape, OffOrShape):
-        return FieldType.ORIGIN_COMMITS
+        return values.ORIGIN_COMMITS
     if key.unset:
-        return FieldType.TRANSFORM
+        return values.TRANSFORM
     kind = _TYPE_OF_CONVERTER.get(key.converter) or _TYPE_OF_SHAPE.get(type(key.shape))
-    return kind or FieldType.PLAIN
+    return kind or values.PLAIN
 
 
 def _keys(
@@ -253,27 +224,25 @@ LAUNCHER = (
     _field("launcher"),
     _field("master"),
     _field("memory"),
-    _field("conf", FieldType.SETTINGS),
-    _field("options", FieldType.SETTINGS),
+    _field("conf", values.SETTINGS),
+    _field("options", values.SETTINGS),
 )
 LAUNCH = (
     _field("launcher", attribute="launch.launcher"),
     _field("master", attribute="launch.master"),
     _field("memory", attribute="launch.memory"),
-    Field("slots", FieldType.PLAIN, lambda spec: spec.slots or None, "auto"),
-    _field("conf", FieldType.SETTINGS, "launch.conf"),
-    _field("options", FieldType.SETTINGS, "launch.options"),
-    Field("copy", FieldType.COPY, _copy, None),
+    Field("slots", values.PLAIN, lambda spec: spec.slots or None, "auto"),
+    _field("conf", values.SETTINGS, "launch.conf"),
+    _field("options", values.SETTINGS, "launch.options"),
+    Field("copy", values.COPY, _copy, None),
     _field("internal.replication"),
-    _field("internal.retention", FieldType.DURATION, "internal.retention_ms"),
+    _field("internal.retention", values.DURATION, "internal.retention_ms"),
 )
 METRICS = (
-    Field("metrics", FieldType.ENDPOINT, _endpoint, OFF),
+    Field("metrics", values.ENDPOINT, _endpoint, OFF),
     _field("metrics.partitions", attribute="metrics_partitions"),
 )
-FLOWS = (
-    Field("flows", FieldType.FLOW_STATES, lambda spec: {one.name: one.state for one in spec.flows}, None),
-)
+FLOWS = (Field("flows", values.FLOW_STATES, lambda spec: {one.name: one.state for one in spec.flows}, None),)
 
 
 def _protection(spec: JobSpec) -> str | None:
@@ -286,16 +255,16 @@ def _protection(spec: JobSpec) -> str | None:
 
 
 DECLARED = (
-    _field("declared", FieldType.SETTING_NAMES),
-    Field("protect.principal", FieldType.PLAIN, _protection, NOT_SET),
+    _field("declared", values.SETTING_NAMES),
+    Field("protect.principal", values.PLAIN, _protection, NOT_SET),
 )
 
 # Fields of a topic, the flow's of the same name too, and those that sum up a new flow.
-_SHOWN: Mapping[str, FieldType] = {
-    "replication": FieldType.REPLICATION,
-    "groups": FieldType.GROUPS,
-    "topics": FieldType.TOPIC_NAMES,
-    **dict.fromkeys(BYTE_RATES, FieldType.RATE),
+_SHOWN: Mapping[str, values.FieldType] = {
+    "replication": values.REPLICATION,
+    "groups": values.GROUPS,
+    "topics": values.TOPIC_NAMES,
+    **dict.fromkeys(BYTE_RATES, values.RATE),
 }
 _DECLARED: Mapping[str, Field] = {
     one.name: one for one in (*FLOW, *LAUNCH, *METRICS, *FLOWS, *DECLARED) if one.name not in _SHOWN
@@ -304,23 +273,38 @@ CLUSTERS = "clusters."
 TIMESTAMPS = "internal.timestamps."
 
 
-def type_of(path: Path) -> FieldType:
+def type_of(path: Path) -> values.FieldType:
     """Returns the type of the field at this path of a change."""
     match path:
         case ("config", _):
-            return FieldType.SETTING
+            return values.SETTING
         case ("recorded", key) if key.startswith((CONFIG, BEFORE)):
-            return FieldType.SETTING
+            return values.SETTING
         case ("recorded", key) if key in BYTE_RATES:
-            return FieldType.RATE
+            return values.RATE
         case (name,) if name in _DECLARED:
             return _DECLARED[name].type
         case (name,) if name.startswith(CLUSTERS):
-            return FieldType.REFERENCE
+            return values.REFERENCE
         case (name,):
-            return _SHOWN.get(name, FieldType.PLAIN)
+            return _SHOWN.get(name, values.PLAIN)
         case _:
-            return FieldType.PLAIN
+            return values.PLAIN
+
+
+def displayed(path: Path, value: object) -> object:
+    """Returns the value of a field as it is shown: text, a list of texts, a number or a flag."""
+    return unset_word(path) if value is None else type_of(path).shown(value)
+
+
+def displayed_values(state: Mapping[str, object]) -> dict[str, object]:
+    """Returns the fields of a flow or a job as they are shown; `transform` and `files` where it has them."""
+    hidden = (values.TRANSFORM, values.FILES, values.LINES)
+    return {
+        name: displayed((name,), value)
+        for name, value in state.items()
+        if value is not None or type_of((name,)) not in hidden
+    }
 
 
 def unset_word(path: Path) -> str | None:

@@ -15,6 +15,7 @@ from planner.diff.compared import (
     unknown,
     unreadable,
 )
+from planner.diff.fields import displayed
 from planner.diff.record import (
     JOB,
     JOBS,
@@ -32,7 +33,6 @@ from planner.diff.record import (
     wanted_jobs,
 )
 from planner.diff.typed_values import flow_values, new_flow_values, same_flow
-from planner.diff.values import displayed
 from planner.graph.messages import few
 from planner.model.address import Kind, flow_address
 from planner.model.change import Action, Change, FieldChange, Value

@@ -13,7 +13,8 @@ from msgspec.structs import replace
 
 from planner.diff import fields
 from planner.diff.compare import Leaf, Secret, Tree, changed_fields
-from planner.diff.fields import ADDED, CLUSTERS, TIMESTAMPS, Field, FieldType
+from planner.diff.fields import ADDED, CLUSTERS, TIMESTAMPS, Field
+from planner.diff.values import SETTINGS
 from planner.model.change import SENSITIVE, Path, Value
 from planner.model.desired import Declared, DesiredTopic, MirroredBy, QuarantineOf
 from planner.model.observed import ConfigSource, ConfigValue, ObservedTopic, RegistryEntry
@@ -285,7 +286,7 @@ def _values(declared: Iterable[Field], spec: object) -> Values:
 
 def _value(declared: Field, spec: object) -> Value:
     value = declared.read(spec)
-    if declared.type is FieldType.SETTINGS and isinstance(value, Mapping):
+    if declared.type is SETTINGS and isinstance(value, Mapping):
         return {key: _setting(key, one) for key, one in sorted(value.items())}
     return _plain(value)
 

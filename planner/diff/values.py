@@ -1,18 +1,18 @@
 """Values of Kafka's settings and of fields: how the broker parses them, and how people read them.
 
-Renderers and notes show values by `displayed`: `50MB/s`, `earliest`, `not set`. Nothing is compared by these
-texts. A plan file may hold any value: one that does not have the parts that its field has is shown as JSON.
+Renderers and notes show values by `fields.displayed`: `50MB/s`, `earliest`, `not set`. Nothing is compared by
+these texts. A plan file may hold any value: one without the parts that its field has is shown as JSON.
 """
 
 import hashlib
 from collections.abc import Callable, Mapping, Sequence
 from decimal import Decimal, InvalidOperation
 from functools import lru_cache
+from typing import Any
 
 import msgspec
+from msgspec import Struct
 
-from planner.diff.fields import FieldType, type_of, unset_word
-from planner.model.change import Path
 from planner.model.setting_types import BOOLEANS, LISTS, NUMBERS
 from runtime.contract.spec.jobspec import METRICS_PORT
 
@@ -80,38 +80,6 @@ _OFFSETS_SHOWN = 20  # partitions of a start
 _RATES = (*SIZES[3:], *SIZES[:3])  # 64000000 is 64MB/s, though it is a whole number of KiB
 
 
-def displayed(path: Path, value: object) -> object:
-    """Returns the value of a field as it is shown: text, a list of texts, a number or a flag.
-
-    What is text already stays as it is: a Kafka setting, or any value in a plan file of an older release.
-    """
-    kind = type_of(path)
-    match value:
-        case None:
-            return unset_word(path)
-        case Mapping() if kind in _PARTS:
-            return _PARTS[kind](value)
-        case int() if kind is FieldType.DURATION:
-            return duration(value)
-        case int() if kind is FieldType.RATE:
-            return rate(value)
-        case [*factors] if kind is FieldType.REPLICATION:
-            numbers = [one for one in factors if isinstance(one, int)]
-            return replication(numbers) if numbers and len(numbers) == len(factors) else value
-        case _:
-            return value
-
-
-def displayed_values(values: Mapping[str, object]) -> dict[str, object]:
-    """Returns the fields of a flow or a job as they are shown; `transform` and `files` where it has them."""
-    return {
-        name: displayed((name,), value)
-        for name, value in values.items()
-        if value is not None
-        or type_of((name,)) not in (FieldType.TRANSFORM, FieldType.FILES, FieldType.LINES)
-    }
-
-
 def duration(ms: int) -> str:
     """Shows milliseconds as `5s` or `90m`, and as `1500ms` where no larger unit fits."""
     return next((f"{ms // size}{unit}" for unit, size in DURATIONS if ms and ms % size == 0), f"{ms}ms")
@@ -136,6 +104,11 @@ def _numbered(partitions: Sequence[int]) -> str:
     more = " …" if len(partitions) > _PARTITIONS_SHOWN else ""
     listed = ", ".join(map(str, partitions[:_PARTITIONS_SHOWN])) + more
     return f"partition {listed}" if len(partitions) == 1 else f"{len(partitions)} partitions ({listed})"
+
+
+def _factors(value: Sequence[object]) -> object:
+    numbers = [factor for factor in value if isinstance(factor, int)]
+    return replication(numbers) if numbers and len(numbers) == len(value) else value
 
 
 def _as_json(value: Parts) -> str:
@@ -314,19 +287,45 @@ def _copy(value: Parts) -> str:
     return _as_json(value) if value else "as released"
 
 
-_PARTS: Mapping[FieldType, Callable[[Parts], str | tuple[str, ...]]] = {
-    FieldType.SETTINGS: _settings,
-    FieldType.REFERENCE: _reference,
-    FieldType.RENAME: _rename,
-    FieldType.START: _start,
-    FieldType.ORIGIN_COMMITS: _origin_commits,
-    FieldType.FILES: _files,
-    FieldType.LINES: _lines,
-    FieldType.TRANSFORM: _transform,
-    FieldType.GROUPS: _groups,
-    FieldType.TOPIC_NAMES: _topic_names,
-    FieldType.ENDPOINT: _endpoint,
-    FieldType.FLOW_STATES: _flow_states,
-    FieldType.SETTING_NAMES: _setting_names,
-    FieldType.COPY: _copy,
-}
+def _as_it_is(value: object) -> object:
+    return value
+
+
+class FieldType(Struct, frozen=True, eq=False):
+    """The type of a field's values. None is allowed in every type: the field is not set.
+
+    A value of the class `of` is shown by `show`. Any other is shown as it is: what is text already, and a
+    value in a plan file that does not have the parts that its field has.
+    """
+
+    of: type | tuple[type, ...] = object
+    show: Callable[[Any], object] = _as_it_is
+
+    def shown(self, value: object) -> object:
+        """Returns the value as it is shown: text, a list of texts, a number or a flag."""
+        return self.show(value) if isinstance(value, self.of) else value
+
+
+PLAIN = FieldType()  # a word, a number or a flag
+DURATION = FieldType(int, duration)  # milliseconds
+RATE = FieldType(int, rate)  # bytes per second
+PATTERNS = FieldType()  # a list without an order
+SETTING = FieldType()  # the text of a Kafka topic setting, which the broker parses
+REPLICATION = FieldType((list, tuple), _factors)  # one number, or the number of each partition
+SETTINGS = FieldType(Mapping, _settings)  # of Spark or of the launcher
+REFERENCE = FieldType(Mapping, _reference)  # a client setting: text, {"env": VAR} or {"file": path}
+RENAME = FieldType(Mapping, _rename)  # template text, {"match": regex, "to": text} or {"table": names}
+START = FieldType(Mapping, _start)  # a word, {"timestamp": ms} or {"offsets": by topic and partition}
+ORIGIN_COMMITS = FieldType(Mapping, _origin_commits)  # {"group": name, "every": ms}
+# {"folder": path, "format": word, "layout": text, "size": bytes, "every": ms, "snapshots": ms,
+# "compact": {"every": ms, "below": bytes, "retention": ms}}; the last two are left out where not set, as is
+# "client": settings of an object store, with references
+FILES = FieldType(Mapping, _files)
+LINES = FieldType(Mapping, _lines)
+TRANSFORM = FieldType(Mapping, _transform)  # {"value": format, "where": text, "set": by field, …}
+GROUPS = FieldType(Mapping, _groups)  # what a new flow does with consumer groups
+TOPIC_NAMES = FieldType(Mapping, _topic_names)  # source topics to destination topics
+ENDPOINT = FieldType(Mapping, _endpoint)  # {"host": name, "port": number}; port 0 is chosen by the job
+FLOW_STATES = FieldType(Mapping, _flow_states)
+SETTING_NAMES = FieldType(Mapping, _setting_names)  # by topic
+COPY = FieldType(Mapping, _copy)  # the copy settings that are not the defaults

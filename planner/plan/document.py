@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from planner.diff.values import displayed, displayed_values
+from planner.diff.fields import displayed, displayed_values
 from planner.model.address import Kind
 from planner.model.change import SENSITIVE, Action, Change, FieldChange
 from planner.model.diagnostic import Diagnostic

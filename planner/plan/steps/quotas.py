@@ -3,8 +3,8 @@
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+from planner.diff.fields import displayed
 from planner.diff.record import quota_entry
-from planner.diff.values import displayed
 from planner.model.address import Address
 from planner.model.change import Action, Change, FieldChange
 from planner.model.desired import DesiredQuota

@@ -4,9 +4,10 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+from planner.diff.fields import displayed
 from planner.diff.record import topic_entry
 from planner.diff.typed_values import REPLICATION, explicit, given_back_after
-from planner.diff.values import displayed, readable, same_value
+from planner.diff.values import readable, same_value
 from planner.model.address import Address
 from planner.model.change import SENSITIVE, Action, Change, FieldChange
 from planner.model.desired import DesiredTopic

@@ -6,8 +6,8 @@ Identical changes are grouped: 214 topics that get the same retention are one th
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from planner.diff.fields import DERIVED
-from planner.diff.values import displayed, readable
+from planner.diff.fields import DERIVED, displayed
+from planner.diff.values import readable
 from planner.model.address import Kind
 from planner.model.change import Action, Change, FieldChange, Value
 from planner.model.plan import Mode, Plan

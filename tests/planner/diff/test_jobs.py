@@ -7,8 +7,8 @@ import pytest
 from msgspec import structs
 
 from planner.diff import diff, diff_destroy, drift
+from planner.diff.fields import displayed
 from planner.diff.record import flow_entry, job_entry
-from planner.diff.values import displayed
 from planner.graph import expand
 from planner.model.change import Action, Change
 from planner.model.observed import LiveJob, Observed, Unreachable

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from msgspec import structs
 
 from planner.diff import diff_destroy, drift
-from planner.diff.values import displayed
+from planner.diff.fields import displayed
 from planner.graph import expand
 from planner.model.address import group_address
 from planner.model.change import SENSITIVE, Action

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from planner.diff.fields import FLOW, LAUNCH, METRICS
-from planner.diff.values import bytes_as_text, displayed, normal, readable
+from planner.diff.fields import FLOW, LAUNCH, METRICS, displayed
+from planner.diff.values import bytes_as_text, normal, readable
 
 
 @pytest.mark.parametrize(

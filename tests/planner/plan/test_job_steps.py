@@ -7,7 +7,7 @@ from typing import Final
 import pytest
 from msgspec import structs
 
-from planner.diff.values import displayed
+from planner.diff.fields import displayed
 from planner.model.diagnostic import ExitCode
 from planner.model.plan import Plan
 from planner.model.topology import (
