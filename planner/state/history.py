@@ -1,7 +1,7 @@
 """The history of applies: the journal that an apply writes at its clusters, and what is read from it.
 
 An apply writes `started`, then its steps in chunks (`planned`), `sent` before and `ended` after each batch,
-and `finished`. An apply that was killed has no further events.
+and `finished`: each record has one of these keys. An apply that was killed has no further records.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -13,7 +13,7 @@ import msgspec
 from planner.kafka.client import ClusterClient
 from planner.kafka.log import LogWriter, read
 from planner.model.diagnostic import Diagnostic, warning
-from planner.model.plain import NotPlain
+from planner.model.plain import NotPlain, plain, value_of
 from planner.model.step import ApplyRecord, Step, StepResult
 from planner.plan.steps import noted, step_of
 from planner.state.internal_topics import decode, encode, shaped
@@ -26,67 +26,37 @@ RECORD_BYTES = 256 * 1024
 Unreadable = Callable[[UnreadableValue], None]  # called with each record that is skipped
 
 
-class _Started(msgspec.Struct, frozen=True):
-    topology: str
-    mode: str
-    plan: str
-    user: str
-    host: str
-    pid: int
-    git: str | None
-    clusters: dict[str, str]
-    total: int
-    at: int
+class _Event(msgspec.Struct, frozen=True):
+    """A record of the journal, which has one of these: an apply without its steps, or what became of them.
 
+    `finished` is the result and the time.
+    """
 
-class _Planned(msgspec.Struct, frozen=True):
-    steps: list[dict[str, Any]]
-
-
-class _Sent(msgspec.Struct, frozen=True):
-    steps: list[str]
-
-
-class _Ended(msgspec.Struct, frozen=True):
-    steps: dict[str, tuple[str, str, float]]
-
-
-class _Finished(msgspec.Struct, frozen=True):
-    result: str
-    at: int
+    started: dict[str, Any] | None = None
+    planned: tuple[dict[str, Any], ...] = ()
+    sent: tuple[str, ...] = ()
+    ended: dict[str, tuple[str, str, float]] = {}
+    finished: tuple[str, int] | None = None
 
 
 def started(applied: ApplyRecord) -> bytes:
-    return encode(
-        {
-            "event": "started",
-            "topology": applied.topology,
-            "mode": applied.mode,
-            "plan": applied.plan,
-            "user": applied.user,
-            "host": applied.host,
-            "pid": applied.pid,
-            "git": applied.git,
-            "clusters": dict(applied.clusters),
-            "total": applied.total,
-            "at": applied.started_ms,
-        }
-    )
+    return encode({"started": plain(applied, ApplyRecord)})
 
 
 def planned(steps: Iterable[Mapping[str, Any]]) -> Iterable[bytes]:
-    return (encode({"event": "planned", "steps": some}) for some in _pieces(steps))
+    return (encode({"planned": some}) for some in _pieces(steps))
 
 
 def sent(step_ids: Iterable[str]) -> Iterable[bytes]:
-    return (encode({"event": "sent", "steps": some}) for some in _pieces(step_ids))
+    return (encode({"sent": some}) for some in _pieces(step_ids))
 
 
 def ended(results: Mapping[str, StepResult]) -> Iterable[bytes]:
-    results_by_step = (
-        (step_id, [one.result, one.why, round(one.seconds, 3)]) for step_id, one in results.items()
+    listed = (
+        (step_id, [result.result, result.why, round(result.seconds, 3)])
+        for step_id, result in results.items()
     )
-    return (encode({"event": "ended", "steps": dict(some)}) for some in _pieces(results_by_step))
+    return (encode({"ended": dict(some)}) for some in _pieces(listed))
 
 
 def _pieces(items: Iterable[Any]) -> Iterable[list[Any]]:
@@ -105,7 +75,7 @@ def _pieces(items: Iterable[Any]) -> Iterable[list[Any]]:
 
 
 def finished(result: str, at_ms: int) -> bytes:
-    return encode({"event": "finished", "result": result, "at": at_ms})
+    return encode({"finished": [result, at_ms]})
 
 
 def fold(records: Iterable[tuple[bytes, bytes]], unreadable: Unreadable) -> tuple[ApplyRecord, ...]:
@@ -114,60 +84,31 @@ def fold(records: Iterable[tuple[bytes, bytes]], unreadable: Unreadable) -> tupl
     for key, value in records:
         apply_id = key.decode(errors="backslashreplace")
         try:
-            event = decode("the history", value)
-            if event.get("event") == "started":
-                applies[apply_id] = _begun(apply_id, shaped(event, _Started))
+            event = shaped(decode("the history", value), _Event)
+            if event.started is not None:
+                applied = value_of(event.started, ApplyRecord)
+                applies[apply_id] = replace(applied, id=apply_id, steps=(), outcomes={})
             elif apply_id in applies:
                 applies[apply_id] = _after(applies[apply_id], event)
         except UnreadableValue as wrong:
             unreadable(wrong)
+        except (NotPlain, RecursionError) as wrong:
+            unreadable(UnreadableValue(f"no apply and no step: {wrong}"))
     return tuple(applies.values())
 
 
-def _begun(apply_id: str, event: _Started) -> ApplyRecord:
-    return ApplyRecord(
-        id=apply_id,
-        topology=event.topology,
-        mode=event.mode,
-        plan=event.plan,
-        user=event.user,
-        host=event.host,
-        pid=event.pid,
-        git=event.git,
-        clusters=event.clusters,
-        total=event.total,
-        started_ms=event.at,
+def _after(applied: ApplyRecord, event: _Event) -> ApplyRecord:
+    """Returns the apply after one more event. Raises NotPlain for a step that can't be decoded."""
+    unanswered = dict.fromkeys(event.sent, StepResult("sent", "the answer was not noted"))
+    results = {step_id: StepResult(*result) for step_id, result in event.ended.items()}
+    result, finished_ms = event.finished or (applied.result, applied.finished_ms)
+    return replace(
+        applied,
+        steps=(*applied.steps, *map(step_of, event.planned)),
+        outcomes={**applied.outcomes, **unanswered, **results},
+        result=result,
+        finished_ms=finished_ms,
     )
-
-
-def _after(applied: ApplyRecord, event: Mapping[str, Any]) -> ApplyRecord:
-    """Returns the apply after one more event. Raises UnreadableValue."""
-    match event.get("event"):
-        case "planned":
-            steps = _steps(shaped(event, _Planned).steps)
-            return replace(applied, steps=(*applied.steps, *steps))
-        case "sent":
-            unanswered = dict.fromkeys(
-                shaped(event, _Sent).steps, StepResult("sent", "the answer was not noted")
-            )
-            return replace(applied, outcomes={**applied.outcomes, **unanswered})
-        case "ended":
-            results_by_step = shaped(event, _Ended).steps
-            results = {step_id: StepResult(*one) for step_id, one in results_by_step.items()}
-            return replace(applied, outcomes={**applied.outcomes, **results})
-        case "finished":
-            finished = shaped(event, _Finished)
-            return replace(applied, result=finished.result, finished_ms=finished.at)
-        case _:
-            return applied
-
-
-def _steps(bodies: Iterable[Mapping[str, Any]]) -> list[Step]:
-    """Returns the steps of an event. Raises UnreadableValue if one can't be decoded."""
-    try:
-        return [step_of(body) for body in bodies]
-    except (NotPlain, RecursionError) as wrong:
-        raise UnreadableValue(f"no step: {wrong}") from wrong
 
 
 WRITE_SECONDS = 60.0

@@ -95,16 +95,16 @@ def test_a_hostile_record_of_the_history_is_passed_over_and_reported() -> None:
     step = {"step": "create_topic", "address": 7}
     hostile = [
         *HOSTILE[:-3],
-        event(event="started"),
-        event(event="started", topology=7),
-        event(event="planned", steps="all"),
-        event(event="planned", steps=[step]),
-        event(event="planned", steps=[{"step": "dance"}]),
-        event(event="planned", steps=[{}]),
-        event(event="sent", steps=[7]),
-        event(event="ended", steps={"s": ["done"]}),
-        event(event="finished", result=7),
-        event(event=["finished"]),
+        event(started={}),
+        event(started={"topology": 7}),
+        event(planned="all"),
+        event(planned=[step]),
+        event(planned=[{"kind": "dance"}]),
+        event(planned=[{}]),
+        event(sent=[7]),
+        event(ended={"s": ["done"]}),
+        event(finished=["done", "now"]),
+        event(dances=7),
         event(),
     ]
     ignored = 3  # those without an event that is known: of a later release, say
