@@ -17,7 +17,7 @@ from planner.kafka.failures import ClusterFailure, RequestRefused
 from planner.kafka.log import LogWriter
 from planner.model.address import Address
 from planner.model.observed import RegistryEntry
-from planner.model.step import DONE, RequestResult, Result, Step, failed
+from planner.model.step import DONE, Result, Step, StepResult, failed
 from planner.plan.steps.restores import RestoreOffsets, RestoreRecords
 from runtime.contract.spec.jobspec import JobSpec, LaunchSpec
 from runtime.kafka.errors import ErrorCode
@@ -50,10 +50,10 @@ class RequestGuard:
 Sender = Callable[[Sequence[S]], Awaitable[Mapping[str, RequestRefused]]]
 
 # Classifies a final refusal: the cluster may be as wanted, since an earlier answer was lost, for example.
-RefusalClassifier = Callable[[S, RequestRefused], Awaitable[RequestResult]]
+RefusalClassifier = Callable[[S, RequestRefused], Awaitable[StepResult]]
 
 
-async def refusal_is_final(_step: Step, refused: RequestRefused) -> RequestResult:
+async def refusal_is_final(_step: Step, refused: RequestRefused) -> StepResult:
     """Fails the step: for requests that are idempotent by themselves."""
     return failed(refused.why)
 
@@ -64,18 +64,18 @@ async def send_with_retries(
     classify: RefusalClassifier[S],
     guard: RequestGuard,
     within: float = DEADLINE_SECONDS,
-) -> dict[str, RequestResult]:
+) -> dict[str, StepResult]:
     """Sends the batch and repeats what failed for a moment, with growing pauses.
 
     Returns a result for every step's id.
     """
     deadline = time.monotonic() + within
-    results: dict[str, RequestResult] = {}
+    results: dict[str, StepResult] = {}
     left = list(steps)
     pause = _FIRST_PAUSE
     while left:
         if (stop_reason := await guard.before_request()) is not None:
-            results.update({step.id: RequestResult(Result.NOT_STARTED, stop_reason) for step in left})
+            results.update({step.id: StepResult(Result.NOT_STARTED, stop_reason) for step in left})
             break
         failures: Mapping[str, ClusterFailure]
         try:
@@ -150,24 +150,20 @@ class BackupRestorer(Protocol):
 
     def records(
         self, endpoint: ClusterEndpoint, steps: Sequence[RestoreRecords]
-    ) -> dict[str, RequestResult]: ...
+    ) -> dict[str, StepResult]: ...
 
     def offsets(
         self, endpoint: ClusterEndpoint, steps: Sequence[RestoreOffsets]
-    ) -> dict[str, RequestResult]: ...
+    ) -> dict[str, StepResult]: ...
 
 
 class NoRestorer:
     """Refuses every restore, for applies without such steps."""
 
-    def records(
-        self, _endpoint: ClusterEndpoint, steps: Sequence[RestoreRecords]
-    ) -> dict[str, RequestResult]:
+    def records(self, _endpoint: ClusterEndpoint, steps: Sequence[RestoreRecords]) -> dict[str, StepResult]:
         return {step.id: failed("nothing here can restore a backup") for step in steps}
 
-    def offsets(
-        self, _endpoint: ClusterEndpoint, steps: Sequence[RestoreOffsets]
-    ) -> dict[str, RequestResult]:
+    def offsets(self, _endpoint: ClusterEndpoint, steps: Sequence[RestoreOffsets]) -> dict[str, StepResult]:
         return {step.id: failed("nothing here can restore a backup") for step in steps}
 
 

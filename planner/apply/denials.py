@@ -12,7 +12,7 @@ from dataclasses import replace
 
 from planner.apply.context import ApplyContext, JobLauncher, LaunchFailed
 from planner.kafka.log import JobStatusTable
-from planner.model.step import RequestResult, Result, Step
+from planner.model.step import Result, Step, StepResult
 from runtime.contract.records.job_status import PartitionState
 from runtime.contract.spec.jobspec import JobSpec
 
@@ -24,7 +24,7 @@ _MESSAGE = re.compile(r'(?:message|error)="((?:[^"\\]|\\.)*)"')  # of a line of 
 GiveUp = Callable[[], Awaitable[str | None]]
 
 
-def naming_right(step: Step, result: RequestResult) -> RequestResult:
+def naming_right(step: Step, result: StepResult) -> StepResult:
     """Returns the result; where a broker refused the step for want of a right, it names the right."""
     if result.result is not Result.FAILED or _DENIED not in result.why or not step.right:
         return result

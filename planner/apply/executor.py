@@ -17,10 +17,10 @@ from planner.model.diagnostic import Failure
 from planner.model.step import (
     ApplySummary,
     Event,
-    RequestResult,
     Result,
     Step,
     StepOutcome,
+    StepResult,
     StepsEnded,
     StepsSent,
     failed,
@@ -232,7 +232,7 @@ def _first_line(wrong: BaseException) -> str:
     return next((line for line in str(wrong).splitlines() if line.strip()), "no message")
 
 
-async def _run_handler(context: ApplyContext, batch: Sequence[Step]) -> dict[str, RequestResult]:
+async def _run_handler(context: ApplyContext, batch: Sequence[Step]) -> dict[str, StepResult]:
     """Returns the result of each step of the batch, by its id."""
     kind = type(batch[0])
     handler = HANDLERS.get(kind)

@@ -5,8 +5,6 @@ Only rules on topics are mirrored (`runtime.contract.spec.acls`), along chains o
 
 from collections.abc import Iterator, Mapping, Sequence
 
-from msgspec import Struct
-
 from planner.graph.acl_protection import made_by_protection, protection
 from planner.graph.messages import flow_diagnostic, listed
 from planner.graph.replication_graph import CopyEdge, ReplicationGraph
@@ -19,14 +17,7 @@ from planner.model.topology import AclRule, Flow
 from runtime.contract.spec.acls import AclMirror
 
 
-class DesiredAcls(Struct, frozen=True):
-    """The desired rules, and the diagnostics of making them."""
-
-    desired: tuple[DesiredAcl, ...]
-    diagnostics: tuple[Diagnostic, ...]
-
-
-def acls_of(graph: ReplicationGraph, observed: Observed) -> DesiredAcls:
+def acls_of(graph: ReplicationGraph, observed: Observed) -> tuple[list[DesiredAcl], list[Diagnostic]]:
     """Returns the desired ACLs of all clusters, with warnings about rules that can't be mirrored."""
     wanted = {acl.rule: DesiredAcl(acl.rule, Declared(), acl.source) for acl in graph.topology.acls}
     diagnostics: list[Diagnostic] = []
@@ -36,7 +27,7 @@ def acls_of(graph: ReplicationGraph, observed: Observed) -> DesiredAcls:
         wanted.setdefault(acl.rule, acl)
     for acl in protection(graph, observed, list(wanted), diagnostics):
         wanted.setdefault(acl.rule, acl)
-    return DesiredAcls(tuple(wanted[rule] for rule in sorted(wanted)), tuple(diagnostics))
+    return [wanted[rule] for rule in sorted(wanted)], diagnostics
 
 
 def acls_known(flow: Flow, observed: Observed) -> bool:

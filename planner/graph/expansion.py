@@ -121,14 +121,14 @@ def expand(topology: Topology, observed: Observed, folder: PurePath = _CURRENT_F
     merges = merges_of(edges, loops_found, _unfiltered(topology))
     provenance = provenance_of(graph)
     wanted = topics_of(graph, observed, provenance)
-    acls = acls_of(graph, observed)
-    quotas = quotas_of(graph, observed)
+    acls, about_acls = acls_of(graph, observed)
+    quotas, about_quotas = quotas_of(graph, observed)
     flows = flows_of(graph, observed, provenance, merges.native_only, loops_found)
     return Desired(
         topology=topology.name,
         topics=wanted.desired,
-        acls=_with_kept_acls(acls.desired, graph, observed),
-        quotas=quotas.desired,
+        acls=_with_kept_acls(acls, graph, observed),
+        quotas=tuple(quotas),
         flows=flows,
         jobs=jobs_of(topology, observed, flows, folder),
         unknown=_unknown(graph, observed),
@@ -136,8 +136,8 @@ def expand(topology: Topology, observed: Observed, folder: PurePath = _CURRENT_F
             [
                 *_without_clusters(graph, loops_found, merges),
                 *_with_clusters(graph, wanted, observed),
-                *acls.diagnostics,
-                *quotas.diagnostics,
+                *about_acls,
+                *about_quotas,
             ]
         ),
     )

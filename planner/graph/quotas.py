@@ -7,8 +7,6 @@ without a flow keeps them: no flow overwrites or removes a quota that it did not
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 
-from msgspec import Struct
-
 from planner.graph.messages import counted, few, flow_diagnostic
 from planner.graph.replication_graph import ReplicationGraph
 from planner.model.address import Kind
@@ -26,14 +24,7 @@ from planner.model.topology import QUOTA_KEYS, Flow, QuotaEntity, Topology
 Limits = Mapping[str, float]
 
 
-class DesiredQuotas(Struct, frozen=True):
-    """The desired quotas, and the diagnostics of making them."""
-
-    desired: tuple[DesiredQuota, ...]
-    diagnostics: tuple[Diagnostic, ...]
-
-
-def quotas_of(graph: ReplicationGraph, observed: Observed) -> DesiredQuotas:
+def quotas_of(graph: ReplicationGraph, observed: Observed) -> tuple[list[DesiredQuota], list[Diagnostic]]:
     """Returns the desired quotas of all clusters, with what can't be mirrored or set, and why."""
     diagnostics = list(_too_old(graph, observed))
     lacking = {
@@ -61,8 +52,7 @@ def quotas_of(graph: ReplicationGraph, observed: Observed) -> DesiredQuotas:
     for place, quota in kept.items():
         wanted.setdefault(place, quota)
     diagnostics += _without_secrets(graph, observed)
-    in_order = sorted(wanted.values(), key=lambda quota: quota.address)
-    return DesiredQuotas(tuple(in_order), tuple(diagnostics))
+    return sorted(wanted.values(), key=lambda quota: quota.address), diagnostics
 
 
 def quotas_unknown(flow: Flow, observed: Observed) -> str:
@@ -252,7 +242,7 @@ def _without_secrets(graph: ReplicationGraph, observed: Observed) -> Iterator[Di
             continue
         if not graph.copied.is_running(flow.name) or "scram" in {*source.unreadable, *destination.unreadable}:
             continue
-        users = {user.name for user in source.scram_users} - {user.name for user in destination.scram_users}
+        users = source.scram_users.keys() - destination.scram_users.keys()
         if users:
             yield flow_diagnostic(
                 note,

@@ -4,7 +4,6 @@ from collections.abc import Iterable, Mapping
 
 from planner.kafka.client import BrokerConnection, ClusterClient
 from planner.kafka.failures import TooOld, Unreadable, meaning
-from planner.model.observed import ScramUser
 from planner.model.topology import AclRule, QuotaEntity
 from planner.model.topology.quotas import DEFAULT_ENTITY, entity_of, number
 from runtime.kafka.errors import ErrorCode
@@ -134,8 +133,8 @@ def kafka_entity(entity: QuotaEntity) -> dict[str, str | None]:
     return {kind: None if name == DEFAULT_ENTITY else name for kind, name in entity.parts.items()}
 
 
-async def read_scram_users(client: ClusterClient) -> tuple[ScramUser, ...]:
-    """Returns the users with SCRAM credentials, sorted. Kafka never returns their secrets.
+async def read_scram_users(client: ClusterClient) -> dict[str, tuple[str, ...]]:
+    """Returns the mechanisms of each user with SCRAM credentials, sorted. Kafka never returns their secrets.
 
     Raises Unreadable without the right, and before Kafka 2.7.
     """
@@ -148,11 +147,8 @@ async def read_scram_users(client: ClusterClient) -> tuple[ScramUser, ...]:
             f"not authorized to describe the SCRAM users of {client.name} ({meaning(answer.error)})",
             "it needs DESCRIBE on the cluster",
         )
-    return tuple(
-        ScramUser(
-            user.name,
-            tuple(_MECHANISMS.get(kind, f"mechanism {kind}") for kind in sorted(user.iterations)),
-        )
+    return {
+        user.name: tuple(_MECHANISMS.get(kind, f"mechanism {kind}") for kind in sorted(user.iterations))
         for user in sorted(answer.users, key=lambda user: user.name)
         if user.error is ErrorCode.NONE
-    )
+    }

@@ -222,20 +222,15 @@ class BrokerFeature:
 
 
 @dataclass(frozen=True, slots=True)
-class LackingFeature:
-    """A feature that a broker lacks; `why` names the API with the versions offered and needed."""
+class FeatureReport:
+    """A feature, with a broker that lacks it: `why` names the API with the versions offered and needed.
+
+    Both are empty where every broker that answers has the feature.
+    """
 
     feature: BrokerFeature
-    broker: str
-    why: str
-
-
-@dataclass(frozen=True, slots=True)
-class ScramUser:
-    """A user that logs in with SCRAM, and the mechanisms of its secrets."""
-
-    name: str
-    mechanisms: tuple[str, ...]
+    broker: str = ""
+    why: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -247,7 +242,8 @@ class ObservedCluster:
     "topic.<name>" for a topic whose configs are hidden (it is in `hidden` too, though it is listed).
     `defaults` are the cluster's values under the topic's names. `group_topics` and `sizes` (bytes by topic)
     are None until a plan needs them. `group_kinds` has the groups of kind SHARE and STREAMS, with the topics
-    that each has a position in. `lacking` names one broker for each feature that any broker lacks. `jobs` are
+    that each has a position in. `lacking` names one broker for each feature that any broker lacks.
+    `scram_users` have the mechanisms of their secrets. `jobs` are
     all that ever reported here. `generations` are those of flows without an owner, or with a reverse flow.
     """
 
@@ -262,17 +258,17 @@ class ObservedCluster:
     acls: tuple[AclRule, ...] | None = None
     hidden: frozenset[str] = frozenset()
     unreadable: Mapping[str, str] = field(default_factory=dict)
-    lacking: tuple[LackingFeature, ...] = ()
+    lacking: tuple[FeatureReport, ...] = ()
     owned: tuple[RegistryEntry, ...] = ()
     sizes: Mapping[str, int] | None = None
     group_topics: Mapping[str, frozenset[str]] | None = None
     group_kinds: Mapping[str, Mapping[str, frozenset[str]]] = field(default_factory=dict)
     quotas: Mapping[QuotaEntity, Mapping[str, float]] = field(default_factory=dict)
-    scram_users: tuple[ScramUser, ...] = ()
+    scram_users: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     jobs: tuple[LiveJob, ...] = ()
     generations: Mapping[str, Generation] = field(default_factory=dict)
 
-    def lack(self, feature: str) -> LackingFeature | None:
+    def lack(self, feature: str) -> FeatureReport | None:
         """Returns which broker lacks one of the FEATURE_…; None if all have it."""
         return next((lack for lack in self.lacking if lack.feature.name == feature), None)
 
@@ -360,15 +356,6 @@ class BrokerReport:
     release: str = ""
     round_trip_ms: float | None = None
     versions: Mapping[int, tuple[int, int]] | None = None
-    why: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class FeatureReport:
-    """A feature, and why the cluster lacks it; empty where every broker that answers has it."""
-
-    feature: BrokerFeature
-    broker: str = ""
     why: str = ""
 
 

@@ -175,22 +175,24 @@ class Result(StrEnum):
     FAILED = "failed"
     SKIPPED = "skipped"  # a step that it needs failed
     NOT_STARTED = "not started"  # interrupted, or the lease was lost, before it was sent
+    SENT = "sent"  # in the history alone: a request whose answer was not recorded
 
 
 @dataclass(frozen=True, slots=True)
-class RequestResult:
-    """How one step's request ended."""
+class StepResult:
+    """How the request of a step ended, and in the history how long it took."""
 
     result: Result
     why: str = ""
+    seconds: float = 0.0
 
 
-DONE = RequestResult(Result.DONE)
+DONE = StepResult(Result.DONE)
 
 
-def failed(why: str) -> RequestResult:
+def failed(why: str) -> StepResult:
     """Returns a failed result."""
-    return RequestResult(Result.FAILED, why)
+    return StepResult(Result.FAILED, why)
 
 
 @dataclass(frozen=True, slots=True)
@@ -242,18 +244,6 @@ class ApplySummary:
 
 
 NOTHING_DONE = ApplySummary({}, interrupted=False, seconds=0.0)
-
-
-@dataclass(frozen=True, slots=True)
-class StepResult:
-    """A step in the history. `result` is done, failed, skipped, not started, or sent.
-
-    "sent" is a request whose answer was not recorded.
-    """
-
-    result: str
-    why: str = ""
-    seconds: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)

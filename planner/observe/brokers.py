@@ -3,8 +3,6 @@
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
 
-from msgspec import Struct
-
 from planner.kafka.client import BrokerConnection
 from planner.kafka.failures import Unreadable, meaning
 from planner.model.diagnostic import Diagnostic, error
@@ -36,24 +34,20 @@ _REQUIRED: Mapping[str, Mapping[int, int]] = {
 }
 
 
-class BrokerVersions(Struct, frozen=True):
-    """One broker's answer to ApiVersions."""
-
-    broker: str  # "2 (10.0.0.2:9092)"
-    versions: Versions
+BrokerVersions = Mapping[str, Versions]  # what each broker answers to ApiVersions, by "2 (10.0.0.2:9092)"
 
 
-def too_old(cluster: str, brokers: Iterable[BrokerVersions]) -> Iterator[Diagnostic]:
+def too_old(cluster: str, brokers: BrokerVersions) -> Iterator[Diagnostic]:
     """Yields an error for each broker with which nothing can be planned."""
-    for broker in brokers:
+    for broker, versions in brokers.items():
         lacks = [
             feature
             for feature, needs in _REQUIRED.items()
-            if any(broker.versions.get(key, (0, -1))[1] < version for key, version in needs.items())
+            if any(versions.get(key, (0, -1))[1] < version for key, version in needs.items())
         ]
         if lacks:
             yield error(
-                f"broker {broker.broker} of {cluster} is too old: it lacks {' and '.join(lacks)}",
+                f"broker {broker} of {cluster} is too old: it lacks {' and '.join(lacks)}",
                 "upgrade it to Kafka 2.3 or newer",
                 code="broker-too-old",
             )

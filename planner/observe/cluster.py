@@ -1,6 +1,6 @@
 """Reads one cluster: its identity, the names of its topics, then the details that a plan needs."""
 
-from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
 from dataclasses import replace
 from typing import Protocol, TypeVar
 
@@ -165,7 +165,7 @@ class ClusterReader:
         if wanted.quotas:
             quotas = await _readable(unreadable, "quotas", read_quotas(self._client)) or {}
         if wanted.scram_users:
-            users = await _readable(unreadable, "scram", read_scram_users(self._client)) or ()
+            users = await _readable(unreadable, "scram", read_scram_users(self._client)) or {}
         return replace(
             cluster,
             topics=listing.topics,
@@ -234,19 +234,19 @@ class ClusterReader:
     def _addresses(self) -> dict[int, str]:
         return {broker.id: f"{broker.id} ({broker.host}:{broker.port})" for broker in self._identity.brokers}
 
-    async def _versions(self) -> list[BrokerVersions]:
+    async def _versions(self) -> BrokerVersions:
         """What each broker that answers offers; where none does, the one at the bootstrap address."""
         addresses = self._addresses()
-        answering = [
-            BrokerVersions(addresses[broker], connection.versions)
+        answering = {
+            addresses[broker]: connection.versions
             for broker, connection in sorted(self._brokers.connections.items())
-        ]
+        }
         if answering:
             return answering
         connection = await self._client.connection()
-        return [BrokerVersions(connection.where, connection.versions)]
+        return {connection.where: connection.versions}
 
-    def _note_features(self, versions: Sequence[BrokerVersions]) -> None:
+    def _note_features(self, versions: BrokerVersions) -> None:
         """Reports brokers that are too old, and those that do not answer."""
         addresses = self._addresses()
         if self._brokers.connections:

@@ -21,7 +21,6 @@ from planner.model.observed import (
     BrokerReport,
     ClusterReport,
     FeatureReport,
-    LackingFeature,
     RightReport,
     TopicRightsReport,
 )
@@ -255,17 +254,21 @@ _RELEASES = (
 )
 
 
-def lacking(brokers: Iterable[BrokerVersions]) -> tuple[LackingFeature, ...]:
+def lacking(brokers: BrokerVersions) -> tuple[FeatureReport, ...]:
     """Returns the features that a broker lacks, each with the first such broker."""
-    listed = list(brokers)
-    found = []
+    return tuple(report for report in feature_reports(brokers) if report.why)
+
+
+def feature_reports(brokers: BrokerVersions) -> Iterator[FeatureReport]:
+    """Yields a report on each feature, with the first broker that lacks it."""
     for feature, needs in BROKER_FEATURES.items():
-        for one in listed:
-            why = next((why for need in needs if (why := _why_lacking(one.versions, need))), "")
-            if why:
-                found.append(LackingFeature(feature, one.broker, why))
-                break
-    return tuple(found)
+        reports = (
+            FeatureReport(feature, broker, why)
+            for broker, versions in brokers.items()
+            for need in needs
+            if (why := _why_lacking(versions, need))
+        )
+        yield next(reports, FeatureReport(feature))
 
 
 def release_of(versions: Versions) -> str:
@@ -331,7 +334,15 @@ async def examine(client: ClusterClient, timeout_s: float, topology: Topology) -
         client.name,
         identity.id,
         tuple(brokers),
-        tuple(_features(brokers)),
+        tuple(
+            feature_reports(
+                {
+                    f"{broker.node} ({broker.address})": broker.versions
+                    for broker in brokers
+                    if broker.versions is not None
+                }
+            )
+        ),
         await _rights(client),
         offset,
         why,
@@ -350,18 +361,6 @@ async def _broker(node: int, connection: BrokerConnection) -> BrokerReport:
         return BrokerReport(node, connection.where, why=failure.why)
     versions = dict(connection.versions)
     return BrokerReport(node, connection.where, release_of(versions), round(best * 1000, 2), versions)
-
-
-def _features(brokers: Iterable[BrokerReport]) -> Iterable[FeatureReport]:
-    offered = [
-        BrokerVersions(f"{one.node} ({one.address})", one.versions)
-        for one in brokers
-        if one.versions is not None
-    ]
-    missing = {one.feature: one for one in lacking(offered)}
-    for feature in BROKER_FEATURES:
-        one = missing.get(feature)
-        yield FeatureReport(feature) if one is None else FeatureReport(feature, one.broker, one.why)
 
 
 async def _clock_offset(client: ClusterClient) -> tuple[float | None, str]:

@@ -3,8 +3,6 @@
 import re
 from collections.abc import Iterable, Mapping
 
-from msgspec import Struct
-
 from planner.graph.messages import few
 from planner.model.diagnostic import Diagnostic, note, warning
 from planner.model.observed import (
@@ -27,13 +25,6 @@ _LISTED = 50  # names in one diagnostic
 _UNKNOWN_OPERATIONS = frozenset({"TWO_PHASE_COMMIT"})
 
 
-class ImportedTopology(Struct, frozen=True):
-    """The topology, and diagnostics about objects that were left out."""
-
-    topology: Topology
-    diagnostics: tuple[Diagnostic, ...]
-
-
 def import_request(cluster: ObservedCluster, pattern: str | None) -> ClusterDetailsRequest:
     """Returns what an import has to read of one cluster."""
     return ClusterDetailsRequest(
@@ -51,8 +42,11 @@ def import_topology(
     declared: Mapping[str, Cluster],
     clusters: Iterable[ObservedCluster],
     pattern: str | None = None,
-) -> ImportedTopology:
-    """Returns a topology with the explicitly set values only, so that planning it changes nothing."""
+) -> tuple[Topology, list[Diagnostic]]:
+    """Returns a topology with the explicitly set values only, so that planning it changes nothing.
+
+    The diagnostics are about objects that were left out.
+    """
     topics: list[Topic] = []
     acls: list[Acl] = []
     quotas: list[Quota] = []
@@ -73,8 +67,7 @@ def import_topology(
         diagnostics += _left_out(cluster, pattern)
         known = declared[cluster.name]
         pinned[cluster.name] = Cluster(known.name, known.bootstrap, cluster.id or None, known.client)
-    topology = Topology(name, pinned, tuple(topics), tuple(acls), tuple(quotas))
-    return ImportedTopology(topology, tuple(diagnostics))
+    return Topology(name, pinned, tuple(topics), tuple(acls), tuple(quotas)), diagnostics
 
 
 def _selected_topics(names: Iterable[str], pattern: str | None) -> list[str]:
@@ -153,7 +146,7 @@ def _principals(cluster: ObservedCluster) -> Iterable[Diagnostic]:
             "kafka-configs.sh sets them at another cluster",
         )
     if cluster.scram_users:
-        users = [f"{user.name} ({', '.join(user.mechanisms)})" for user in cluster.scram_users]
+        users = [f"{name} ({', '.join(mechanisms)})" for name, mechanisms in cluster.scram_users.items()]
         more = f"; and {len(users) - _LISTED} more" if len(users) > _LISTED else ""
         plural = "s" if len(users) != 1 else ""
         yield note(

@@ -12,9 +12,8 @@ from planner.model.change import Action
 from planner.model.desired import Desired
 from planner.model.plan import Mode, Plan, PlanInputs
 from planner.plan.make import adoption, make_plan
-from planner.plan.recheck import requirements
 from planner.plan.restore import restore_plan
-from planner.plan.rollback import roll_back
+from planner.plan.rollback import rollback_plan
 
 
 def remake(inputs: PlanInputs) -> Plan:
@@ -40,16 +39,6 @@ def _made(inputs: PlanInputs) -> Plan:
             plan = make_plan(inputs, replace(nothing, unknown=desired.unknown), unread)
             return replace(plan, changes=found)
         case Mode.ROLLBACK:
-            return _rollback(inputs)
+            return rollback_plan(inputs)
         case Mode.RESTORE:
             return restore_plan(inputs)
-
-
-def _rollback(inputs: PlanInputs) -> Plan:
-    """Guards it like any other plan: protection and policies hold for a rollback too."""
-    assert inputs.applied is not None
-    back = roll_back(inputs.applied, inputs.observed)
-    plan = make_plan(inputs, Desired(inputs.topology.name), back.changes)
-    plan = replace(plan, steps=back.steps)
-    unmet = requirements(plan, plan.steps, inputs.observed)
-    return replace(plan, diagnostics=(*plan.diagnostics, *back.diagnostics, *unmet))

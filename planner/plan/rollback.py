@@ -5,47 +5,56 @@ that apply left it: a later change is left alone. How a step is undone is said b
 """
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from planner.model.address import Address
 from planner.model.change import Change
+from planner.model.desired import Desired
 from planner.model.diagnostic import Diagnostic, warning
 from planner.model.observed import Observed
+from planner.model.plan import Plan, PlanInputs
 from planner.model.step import ApplyRecord, Step, Undone
+from planner.plan.make import make_plan
 from planner.plan.ordering import in_order
+from planner.plan.recheck import requirements
 from planner.plan.staleness import entries_by_place
 from planner.plan.steps.jobs import StopJob
 
 
-@dataclass(frozen=True, slots=True)
-class Rollback:
-    """The changes and steps of a rollback, and warnings about steps that can't be undone."""
+def rollback_plan(inputs: PlanInputs) -> Plan:
+    """Returns the plan that undoes an apply. It is guarded like any other: protection and policies hold."""
+    assert inputs.applied is not None
+    changes, steps, problems = undone(inputs.applied, inputs.observed)
+    plan = make_plan(inputs, Desired(inputs.topology.name), changes)
+    unmet = requirements(plan, steps, inputs.observed)
+    return replace(plan, steps=steps, diagnostics=(*plan.diagnostics, *problems, *unmet))
 
-    changes: tuple[Change, ...]
-    steps: tuple[Step, ...]
-    diagnostics: tuple[Diagnostic, ...]
 
-
-def roll_back(applied: ApplyRecord, observed: Observed) -> Rollback:
-    """Returns the changes and steps that undo an apply."""
+def undone(
+    applied: ApplyRecord, observed: Observed
+) -> tuple[tuple[Change, ...], tuple[Step, ...], list[Diagnostic]]:
+    """Returns the changes and steps that undo an apply, and warnings about steps that can't be undone."""
     changes: list[Change] = []
     steps: list[Step] = []
     problems: list[Diagnostic] = []
     entries = entries_by_place(observed)
     for step in _to_undo(applied):
         cluster = observed.reachable(step.cluster)
-        undone = (
+        undo = (
             Undone(why_not=f"{step.cluster} does not answer", hint="bring it back and plan again")
             if cluster is None
             else step.undo(cluster, entries.get((step.cluster, step.address)), applied)
         )
-        if undone.change is not None:
-            changes.append(undone.change)
-        steps += undone.steps
-        if undone.why_not:
-            summary = f"{step} is not undone: {undone.why_not}"
-            problems.append(warning(summary, undone.hint, address=str(step.address), code="not-undone"))
-    return Rollback(_one_change_per_object(changes), in_order(_stop_jobs_first(steps)), tuple(problems))
+        if undo.change is not None:
+            changes.append(undo.change)
+        steps += undo.steps
+        if undo.why_not:
+            summary = f"{step} is not undone: {undo.why_not}"
+            problems.append(warning(summary, undo.hint, address=str(step.address), code="not-undone"))
+    # Deletions and disowning wait until every job has stopped.
+    stops = tuple(step.id for step in steps if isinstance(step, StopJob))
+    waiting = [replace(step, needs=(*step.needs, *stops)) if step.after_jobs else step for step in steps]
+    return _one_change_per_object(changes), in_order(waiting), problems
 
 
 def _to_undo(applied: ApplyRecord) -> Iterator[Step]:
@@ -66,12 +75,6 @@ def _to_undo(applied: ApplyRecord) -> Iterator[Step]:
         with_rule = step.address in replaced and step.registers
         if not with_object and not with_rule:
             yield step
-
-
-def _stop_jobs_first(steps: Sequence[Step]) -> list[Step]:
-    """Makes deletions and disowning wait until every job has stopped."""
-    stops = tuple(step.id for step in steps if isinstance(step, StopJob))
-    return [replace(step, needs=(*step.needs, *stops)) if step.after_jobs else step for step in steps]
 
 
 def _one_change_per_object(changes: Sequence[Change]) -> tuple[Change, ...]:

@@ -14,7 +14,7 @@ from planner.kafka.client import ClusterClient
 from planner.kafka.log import LogWriter, read
 from planner.model.diagnostic import Diagnostic, warning
 from planner.model.plain import NotPlain, plain, value_of
-from planner.model.step import ApplyRecord, Step, StepResult
+from planner.model.step import ApplyRecord, Result, Step, StepResult
 from planner.plan.steps import noted, step_of
 from planner.state.internal_topics import decode, encode, shaped
 from runtime.contract.records.record_values import UnreadableValue
@@ -35,7 +35,7 @@ class _Event(msgspec.Struct, frozen=True):
     started: dict[str, Any] | None = None
     planned: tuple[dict[str, Any], ...] = ()
     sent: tuple[str, ...] = ()
-    ended: dict[str, tuple[str, str, float]] = {}
+    ended: dict[str, tuple[Result, str, float]] = {}
     finished: tuple[str, int] | None = None
 
 
@@ -99,7 +99,7 @@ def fold(records: Iterable[tuple[bytes, bytes]], unreadable: Unreadable) -> tupl
 
 def _after(applied: ApplyRecord, event: _Event) -> ApplyRecord:
     """Returns the apply after one more event. Raises NotPlain for a step that can't be decoded."""
-    unanswered = dict.fromkeys(event.sent, StepResult("sent", "the answer was not noted"))
+    unanswered = dict.fromkeys(event.sent, StepResult(Result.SENT, "the answer was not noted"))
     results = {step_id: StepResult(*result) for step_id, result in event.ended.items()}
     result, finished_ms = event.finished or (applied.result, applied.finished_ms)
     return replace(

@@ -83,13 +83,12 @@ def import_clusters(request: ImportRequest, progress: ProgressHandler = silent) 
         raise Failure(error(f"--topics {pattern!r} is no regex: it {wrong.what}", wrong.hint)) from None
     observed = observe_for_import(declared, pattern, request.timeout_ms, progress)
     name = request.name or f"imported-{'-'.join(declared)}"
-    result = import_topology(name, declared, _reachable(observed), pattern)
-    topology = result.topology
+    topology, left_out = import_topology(name, declared, _reachable(observed), pattern)
     clusters = " and ".join(declared)
     if not (topology.topics or topology.acls or topology.quotas):
         nothing = error(f"nothing to import: {clusters} holds no topic of yours", "look at --topics")
-        raise Failure([nothing, *result.diagnostics])
-    diagnostics = (*observed.diagnostics, *result.diagnostics)
+        raise Failure([nothing, *left_out])
+    diagnostics = (*observed.diagnostics, *left_out)
     topics, acls, quotas = len(topology.topics), len(topology.acls), len(topology.quotas)
     counts = f"{topics:,} topics and {acls:,} ACLs"
     if quotas:

@@ -24,7 +24,7 @@ from planner.model.address import flow_address
 from planner.model.diagnostic import Diagnostic, Failure, error
 from planner.model.observed import Observed
 from planner.model.plan import Plan
-from planner.model.step import DONE, RequestResult, failed
+from planner.model.step import DONE, StepResult, failed
 from planner.model.topology import FileFormat, Flow, Topology
 from planner.plan.steps.restores import RestoreOffsets, RestoreRecords
 from planner.state import internal_topics
@@ -275,11 +275,11 @@ class SparkRestorer:
         self._progress = progress
         self._one_at_a_time = threading.Lock()
 
-    def records(self, endpoint: ClusterEndpoint, steps: Sequence[RestoreRecords]) -> dict[str, RequestResult]:
+    def records(self, endpoint: ClusterEndpoint, steps: Sequence[RestoreRecords]) -> dict[str, StepResult]:
         """Restores the records of all these topics, and compares them with the backup."""
         topics = [naming.LEDGER, naming.OFFSET_MAP]
         run_at(endpoint, lambda client: internal_topics.ensure(client, topics, self._plan.internal))
-        found: dict[str, RequestResult] = {}
+        found: dict[str, StepResult] = {}
         of_state: dict[tuple[str, str, str, int, str], list[RestoreRecords]] = defaultdict(list)
         for step in steps:
             of_state[step.folder, step.client, step.flow, step.commit, step.digest].append(step)
@@ -288,9 +288,7 @@ class SparkRestorer:
                 found |= self._restored(endpoint, some)
         return found
 
-    def _restored(
-        self, endpoint: ClusterEndpoint, steps: Sequence[RestoreRecords]
-    ) -> dict[str, RequestResult]:
+    def _restored(self, endpoint: ClusterEndpoint, steps: Sequence[RestoreRecords]) -> dict[str, StepResult]:
         from runtime import replay as application
         from runtime.replay.restore_target import (
             SAID,
@@ -351,12 +349,12 @@ class SparkRestorer:
 
         return progress
 
-    def offsets(self, endpoint: ClusterEndpoint, steps: Sequence[RestoreOffsets]) -> dict[str, RequestResult]:
+    def offsets(self, endpoint: ClusterEndpoint, steps: Sequence[RestoreOffsets]) -> dict[str, StepResult]:
         """Commits the offsets of these groups, translated by the offset maps of the restored topics."""
         from runtime.audit.ledger import AuditFailure
         from runtime.replay.restore_target import WantedOffset, restore_offsets
 
-        found: dict[str, RequestResult] = {}
+        found: dict[str, StepResult] = {}
         for flow in sorted({step.flow for step in steps}):
             some = [step for step in steps if step.flow == flow]
             wanted = [

@@ -12,7 +12,7 @@ from planner.model.address import topic_address
 from planner.model.diagnostic import Failure
 from planner.model.observed import RegistryEntry
 from planner.model.plain import plain
-from planner.model.step import ApplyRecord, Step, StepResult
+from planner.model.step import ApplyRecord, Result, Step, StepResult
 from planner.plan.steps.topics import CreateTopic
 from planner.state import history
 from planner.state.internal_topics import UnknownVersion, decode_owned, encode, encode_owned, registry_key
@@ -112,7 +112,7 @@ def test_a_hostile_record_of_the_history_is_passed_over_and_reported() -> None:
         (b"a1", history.started(APPLIED)),
         *((b"a1", value) for value in hostile),
         (b"\xff", hostile[0]),
-        *((b"a1", value) for value in history.ended({"s": StepResult("done", "", 1.0)})),
+        *((b"a1", value) for value in history.ended({"s": StepResult(Result.DONE, "", 1.0)})),
         (b"a1", history.finished("done", 9)),
     ]
     skipped: list[UnreadableValue] = []
@@ -120,7 +120,7 @@ def test_a_hostile_record_of_the_history_is_passed_over_and_reported() -> None:
 
     (found,) = history.fold(records, skipped.append)
 
-    assert (found.result, found.outcomes) == ("done", {"s": StepResult("done", "", 1.0)})
+    assert (found.result, found.outcomes) == ("done", {"s": StepResult(Result.DONE, "", 1.0)})
     assert len(skipped) == len(hostile) + 1 - ignored
     assert time.process_time() - began < 5
 

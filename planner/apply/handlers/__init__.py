@@ -6,7 +6,7 @@ from typing import Any
 
 from planner.apply.context import ApplyContext
 from planner.apply.handlers import jobs, principals, register, topics
-from planner.model.step import RequestResult, Step
+from planner.model.step import Step, StepResult
 from planner.plan.steps.acls import CreateAcl, DeleteAcl
 from planner.plan.steps.jobs import LaunchJob, ReconfigureJob, StopJob
 from planner.plan.steps.quotas import AlterQuota
@@ -14,19 +14,15 @@ from planner.plan.steps.registry import Disown, Own
 from planner.plan.steps.restores import RestoreOffsets, RestoreRecords
 from planner.plan.steps.topics import AlterConfigs, CreateTopic, DeleteTopic, GrowPartitions, Reassign
 
-Handler = Callable[[ApplyContext, Sequence[Any]], Awaitable[dict[str, RequestResult]]]
+Handler = Callable[[ApplyContext, Sequence[Any]], Awaitable[dict[str, StepResult]]]
 
 
-async def _restore_records(
-    context: ApplyContext, steps: Sequence[RestoreRecords]
-) -> dict[str, RequestResult]:
+async def _restore_records(context: ApplyContext, steps: Sequence[RestoreRecords]) -> dict[str, StepResult]:
     """Runs Spark, which writes and compares the records of all these topics."""
     return await asyncio.to_thread(context.restorer.records, context.endpoint, steps)
 
 
-async def _restore_offsets(
-    context: ApplyContext, steps: Sequence[RestoreOffsets]
-) -> dict[str, RequestResult]:
+async def _restore_offsets(context: ApplyContext, steps: Sequence[RestoreOffsets]) -> dict[str, StepResult]:
     """Commits the offsets of these groups."""
     return await asyncio.to_thread(context.restorer.offsets, context.endpoint, steps)
 

@@ -29,7 +29,7 @@ from planner.apply.denials import (
 from planner.kafka.client import ClusterClient
 from planner.kafka.failures import ClusterFailure
 from planner.kafka.log import JobStatusTable, LogReader, LogWriter
-from planner.model.step import DONE, RequestResult, Result, failed
+from planner.model.step import DONE, Result, StepResult, failed
 from planner.plan.steps.jobs import LaunchJob, ReconfigureJob, StopJob
 from runtime.contract.records import control, job_status
 from runtime.contract.records.control import AcceptLoss, Command, Reconfigure
@@ -217,14 +217,14 @@ class _Launched(NamedTuple):
     driver_before: str
 
 
-async def launch(context: ApplyContext, steps: Sequence[LaunchJob]) -> dict[str, RequestResult]:
+async def launch(context: ApplyContext, steps: Sequence[LaunchJob]) -> dict[str, StepResult]:
     """Starts all jobs, then waits for each until it copies."""
-    results: dict[str, RequestResult] = {}
+    results: dict[str, StepResult] = {}
     started: list[_Launched] = []
     async with JobWatch(context.client) as watch:
         for step in steps:
             if (stop_reason := await context.guard.before_request()) is not None:
-                results[step.id] = RequestResult(Result.NOT_STARTED, stop_reason)
+                results[step.id] = StepResult(Result.NOT_STARTED, stop_reason)
                 continue
             spec = jobspec.decode(step.spec)
             before = watch.job(step.job)
@@ -252,7 +252,7 @@ async def _start(context: ApplyContext, launcher: JobLauncher, spec: JobSpec) ->
     return await asyncio.to_thread(launcher.launch, spec), logged
 
 
-async def _wait_until_copying(context: ApplyContext, watch: JobWatch, started: _Launched) -> RequestResult:
+async def _wait_until_copying(context: ApplyContext, watch: JobWatch, started: _Launched) -> StepResult:
     spec, driver_before = started.spec, started.driver_before
 
     def awaited() -> str:
@@ -322,17 +322,17 @@ def _log_excerpt(logged: Sequence[str]) -> str:
     return "; the last lines of its log:\n" + "\n".join(f"    {line}" for line in lines) if lines else ""
 
 
-def _launch_failure(failure: LaunchFailed) -> RequestResult:
+def _launch_failure(failure: LaunchFailed) -> StepResult:
     text = failure.what + (f" — {failure.hint}" if failure.hint else "")
     return failed(text + "".join(f"\n    {line}" for line in failure.log))
 
 
-async def reconfigure(context: ApplyContext, steps: Sequence[ReconfigureJob]) -> dict[str, RequestResult]:
+async def reconfigure(context: ApplyContext, steps: Sequence[ReconfigureJob]) -> dict[str, StepResult]:
     """Stores the new spec for the next start, then sends it to the running job.
 
     All jobs get their spec before the first is waited for: the flows of one may wait for those of another.
     """
-    results: dict[str, RequestResult] = {}
+    results: dict[str, StepResult] = {}
     sent: list[tuple[ReconfigureJob, Reconfigure]] = []
     async with JobWatch(context.client) as watch:
         for step in steps:
@@ -347,12 +347,10 @@ async def reconfigure(context: ApplyContext, steps: Sequence[ReconfigureJob]) ->
     return results
 
 
-async def _send_spec(
-    context: ApplyContext, step: ReconfigureJob, command: Reconfigure
-) -> RequestResult | None:
+async def _send_spec(context: ApplyContext, step: ReconfigureJob, command: Reconfigure) -> StepResult | None:
     """Sends one job its new spec; returns a result if that failed."""
     if (stop_reason := await context.guard.before_request()) is not None:
-        return RequestResult(Result.NOT_STARTED, stop_reason)
+        return StepResult(Result.NOT_STARTED, stop_reason)
     try:
         launcher = context.launchers(command.spec.launch)
         await asyncio.to_thread(launcher.update, command.spec)
@@ -366,7 +364,7 @@ async def _send_spec(
 
 async def _wait_until_applied(
     context: ApplyContext, watch: JobWatch, step: ReconfigureJob, command: Reconfigure
-) -> RequestResult:
+) -> StepResult:
     def awaited() -> str:
         if missing := not_acknowledged(watch.job(step.job), command):
             return missing
@@ -404,15 +402,15 @@ def _until_heartbeats_stop(context: ApplyContext, watch: JobWatch, job: str) -> 
     return give_up
 
 
-async def stop(context: ApplyContext, steps: Sequence[StopJob]) -> dict[str, RequestResult]:
+async def stop(context: ApplyContext, steps: Sequence[StopJob]) -> dict[str, StepResult]:
     """Stops jobs through the control topic, then by their launcher, which kills them after a time limit."""
     async with JobWatch(context.client) as watch:
         return {step.id: await _stop_job(context, watch, step) for step in steps}
 
 
-async def _stop_job(context: ApplyContext, watch: JobWatch, step: StopJob) -> RequestResult:
+async def _stop_job(context: ApplyContext, watch: JobWatch, step: StopJob) -> StepResult:
     if (stop_reason := await context.guard.before_request()) is not None:
-        return RequestResult(Result.NOT_STARTED, stop_reason)
+        return StepResult(Result.NOT_STARTED, stop_reason)
     if _is_running(watch, step.job) and await watch.has_heartbeat(step.job, context.timeouts.heartbeat_s):
         await send_command(context.log, step.job, control.StopJobCommand(id=new_id()))
         await watch.wait_until(

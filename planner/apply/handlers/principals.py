@@ -17,25 +17,25 @@ from planner.apply.context import (
 )
 from planner.kafka.failures import Closed, ClusterFailure, NoAnswer
 from planner.kafka.principals import read_quotas
-from planner.model.step import DONE, RequestResult, failed
+from planner.model.step import DONE, StepResult, failed
 from planner.plan.steps.acls import CreateAcl, DeleteAcl
 from planner.plan.steps.quotas import AlterQuota
 
 
 async def change_acls(
     context: ApplyContext, steps: Sequence[CreateAcl] | Sequence[DeleteAcl]
-) -> dict[str, RequestResult]:
+) -> dict[str, StepResult]:
     """Creates the rules, or deletes exactly these rules."""
     return await send_with_retries(steps, context.send, refusal_is_final, context.guard)
 
 
-async def alter_quota(context: ApplyContext, steps: Sequence[AlterQuota]) -> dict[str, RequestResult]:
+async def alter_quota(context: ApplyContext, steps: Sequence[AlterQuota]) -> dict[str, StepResult]:
     """Sets and removes limits, and verifies them at the brokers."""
     results = await send_with_retries(steps, context.send, refusal_is_final, context.guard)
     return results | await _await_shown(context, [step for step in steps if results[step.id] == DONE])
 
 
-async def _await_shown(context: ApplyContext, steps: Sequence[AlterQuota]) -> dict[str, RequestResult]:
+async def _await_shown(context: ApplyContext, steps: Sequence[AlterQuota]) -> dict[str, StepResult]:
     """Waits until every live broker shows the limits: each takes them over on its own.
 
     Returns the failures of the steps that a broker does not show by the deadline.

@@ -10,16 +10,16 @@ from planner.kafka.failures import ClusterFailure, RequestRefused
 from planner.kafka.topics import topic_id_text
 from planner.model.address import Address, Kind
 from planner.model.observed import ID, RegistryEntry
-from planner.model.step import DONE, RequestResult, Result, failed
+from planner.model.step import DONE, Result, StepResult, failed
 from planner.plan.steps.registry import Disown, Own
 from runtime.kafka.errors import ErrorCode
 from runtime.kafka.protocol.metadata import AnyMetadataRequest
 
 
-async def own(context: ApplyContext, steps: Sequence[Own]) -> dict[str, RequestResult]:
+async def own(context: ApplyContext, steps: Sequence[Own]) -> dict[str, StepResult]:
     """Registers objects. A topic that this plan created gets its id only now."""
     if (stop_reason := await context.guard.before_request()) is not None:
-        return {step.id: RequestResult(Result.NOT_STARTED, stop_reason) for step in steps}
+        return {step.id: StepResult(Result.NOT_STARTED, stop_reason) for step in steps}
     created = [step for step in steps if step.address.kind is Kind.TOPIC and ID not in step.entry.spec]
     ids, unread = await _await_topic_ids(context, {step.address.name for step in created})
     results = {
@@ -32,7 +32,7 @@ async def own(context: ApplyContext, steps: Sequence[Own]) -> dict[str, RequestR
     return {**results, **await _write(context, known, own=entries)}
 
 
-async def disown(context: ApplyContext, steps: Sequence[Disown]) -> dict[str, RequestResult]:
+async def disown(context: ApplyContext, steps: Sequence[Disown]) -> dict[str, StepResult]:
     """Removes registry entries."""
     return await _write(context, steps, disown=[step.address for step in steps])
 
@@ -85,9 +85,9 @@ async def _write(
     steps: Sequence[Own] | Sequence[Disown],
     own: Sequence[RegistryEntry] = (),
     disown: Sequence[Address] = (),
-) -> dict[str, RequestResult]:
+) -> dict[str, StepResult]:
     if (stop_reason := await context.guard.before_request()) is not None:
-        return {step.id: RequestResult(Result.NOT_STARTED, stop_reason) for step in steps}
+        return {step.id: StepResult(Result.NOT_STARTED, stop_reason) for step in steps}
     try:
         await context.registry.write(own=own, disown=disown)
     except ClusterFailure as failure:

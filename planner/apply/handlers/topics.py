@@ -23,19 +23,19 @@ from planner.kafka.client import BrokerConnection
 from planner.kafka.failures import ClusterFailure, RequestRefused
 from planner.kafka.topics import describe_topic, topic_id_text
 from planner.model.observed import ConfigSource, ConfigValue
-from planner.model.step import DONE, RequestResult, Result, failed
+from planner.model.step import DONE, Result, StepResult, failed
 from planner.plan.steps.topics import AlterConfigs, CreateTopic, DeleteTopic, GrowPartitions, Reassign
 from runtime.kafka.errors import ErrorCode
 from runtime.kafka.protocol.metadata import AnyMetadataRequest, TopicMetadata
 
 
-async def create(context: ApplyContext, steps: Sequence[CreateTopic]) -> dict[str, RequestResult]:
+async def create(context: ApplyContext, steps: Sequence[CreateTopic]) -> dict[str, StepResult]:
     """Creates the topics. A topic that exists as wanted is a success: an earlier answer may
     have been lost.
     """
     existed: set[str] = set()
 
-    async def classify(step: CreateTopic, refused: RequestRefused) -> RequestResult:
+    async def classify(step: CreateTopic, refused: RequestRefused) -> StepResult:
         if refused.code is ErrorCode.TOPIC_ALREADY_EXISTS:
             existed.add(step.id)
             return DONE  # replaced below, once it is visible and was compared
@@ -57,7 +57,7 @@ async def create(context: ApplyContext, steps: Sequence[CreateTopic]) -> dict[st
     return results
 
 
-async def _as_wanted(context: ApplyContext, step: CreateTopic) -> RequestResult:
+async def _as_wanted(context: ApplyContext, step: CreateTopic) -> StepResult:
     """Compares a topic that exists already with what its step would have created."""
     try:
         known = await _shown_topics(context, [step.topic])
@@ -88,10 +88,10 @@ def differences(
         yield f"{key} is {shown} instead of {readable(key, value)}"
 
 
-async def grow(context: ApplyContext, steps: Sequence[GrowPartitions]) -> dict[str, RequestResult]:
+async def grow(context: ApplyContext, steps: Sequence[GrowPartitions]) -> dict[str, StepResult]:
     """Adds partitions. A topic that has the wanted number already is a success."""
 
-    async def classify(step: GrowPartitions, refused: RequestRefused) -> RequestResult:
+    async def classify(step: GrowPartitions, refused: RequestRefused) -> StepResult:
         is_grown = refused.code is ErrorCode.INVALID_PARTITIONS and await _has_grown(context, step)
         return DONE if is_grown else failed(refused.why)
 
@@ -115,10 +115,10 @@ async def _has_grown(context: ApplyContext, step: GrowPartitions) -> bool:
     return topic is not None and len(topic.partitions) == step.new
 
 
-async def delete(context: ApplyContext, steps: Sequence[DeleteTopic]) -> dict[str, RequestResult]:
+async def delete(context: ApplyContext, steps: Sequence[DeleteTopic]) -> dict[str, StepResult]:
     """Deletes the topics with the planned ids, and no other topics of the same names."""
 
-    async def classify(_step: DeleteTopic, refused: RequestRefused) -> RequestResult:
+    async def classify(_step: DeleteTopic, refused: RequestRefused) -> StepResult:
         is_missing = refused.code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         return DONE if is_missing else failed(refused.why)
 
@@ -133,10 +133,10 @@ async def delete(context: ApplyContext, steps: Sequence[DeleteTopic]) -> dict[st
     return results
 
 
-async def _check_topic_ids(context: ApplyContext, steps: Sequence[DeleteTopic]) -> dict[str, RequestResult]:
+async def _check_topic_ids(context: ApplyContext, steps: Sequence[DeleteTopic]) -> dict[str, StepResult]:
     """Returns results for topics that must not be deleted any more or that are gone already."""
     known = await _shown_topics(context, [step.topic for step in steps])
-    results: dict[str, RequestResult] = {}
+    results: dict[str, StepResult] = {}
     for step in steps:
         topic = known.get(step.topic)
         if topic is None or topic.error is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
@@ -149,7 +149,7 @@ async def _check_topic_ids(context: ApplyContext, steps: Sequence[DeleteTopic]) 
     return results
 
 
-async def alter_configs(context: ApplyContext, steps: Sequence[AlterConfigs]) -> dict[str, RequestResult]:
+async def alter_configs(context: ApplyContext, steps: Sequence[AlterConfigs]) -> dict[str, StepResult]:
     """Alters the configs, and waits until every live broker shows the new values."""
     requests: list[Sequence[AlterConfigs]] = []
 
@@ -209,7 +209,7 @@ PROGRESS_SECONDS = 30.0
 _MOVE_PAUSE = 0.5
 
 
-async def reassign(context: ApplyContext, steps: Sequence[Reassign]) -> dict[str, RequestResult]:
+async def reassign(context: ApplyContext, steps: Sequence[Reassign]) -> dict[str, StepResult]:
     """Sends the reassignment and waits until it is done. Sending it twice is no error."""
     results = await send_with_retries(steps, context.send, refusal_is_final, context.guard)
     moving_steps = [step for step in steps if results[step.id] == DONE]
@@ -218,14 +218,14 @@ async def reassign(context: ApplyContext, steps: Sequence[Reassign]) -> dict[str
 
 async def await_moved(
     context: ApplyContext, steps: Sequence[Reassign], within_s: float = MOVE_SECONDS
-) -> dict[str, RequestResult]:
+) -> dict[str, StepResult]:
     """Waits until the replicas of all these topics are in sync where the plan wants them.
 
     A cluster that does not answer for a while ends nothing. The deadline moves on with every topic that is
     done, since brokers move topics one after the other.
     """
     left = {step.id: step for step in steps}
-    results: dict[str, RequestResult] = {}
+    results: dict[str, StepResult] = {}
     deadline = time.monotonic() + within_s
     shown_at = time.monotonic()
     silent = ""

@@ -14,7 +14,7 @@ from planner.graph.topics import DesiredTopics
 from planner.model.address import flow_address, job_address
 from planner.model.desired import Declared
 from planner.model.diagnostic import Diagnostic, ExitCode, error, note, warning
-from planner.model.observed import FEATURE_SHARE, SHARE, STREAMS, LackingFeature, Observed, ObservedCluster
+from planner.model.observed import FEATURE_SHARE, SHARE, STREAMS, FeatureReport, Observed, ObservedCluster
 from planner.model.topology import Flow, Job, Topology, at_home
 from runtime.contract.spec.flow import RUNNING
 from runtime.contract.spec.route import RouteDecision, is_reserved
@@ -363,7 +363,7 @@ def missing_features(graph: ReplicationGraph, observed: Observed) -> Iterator[Di
                     yield _lacking(flow, name, lack, consequence)
 
 
-def _lacking(flow: Flow, cluster: str, lack: LackingFeature, consequence: str) -> Diagnostic:
+def _lacking(flow: Flow, cluster: str, lack: FeatureReport, consequence: str) -> Diagnostic:
     needed = lack.feature.required
     return flow_diagnostic(
         error if needed else note,

@@ -38,8 +38,8 @@ def line(outcome: StepOutcome) -> str:
             return f"{step.address}: {word} failed after {outcome.seconds:.1f} s: {outcome.why}"
         case Result.SKIPPED:
             return f"{step.address}: {word} skipped {outcome.why}"
-        case Result.NOT_STARTED:
-            return f"{step.address}: {word} not started: {outcome.why}"
+        case Result.NOT_STARTED | Result.SENT:
+            return f"{step.address}: {word} {outcome.result}: {outcome.why}"
 
 
 def event(outcome: StepOutcome) -> dict[str, Any]:

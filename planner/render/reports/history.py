@@ -7,7 +7,7 @@ from typing import Any
 from rich.text import Text
 
 from planner.model.address import Kind
-from planner.model.step import ApplyRecord, Step, StepResult
+from planner.model.step import ApplyRecord, Result, Step, StepResult
 from planner.plan.steps.registry import Own
 from planner.render.readable import iso_time, one_line
 from planner.render.table import Column, table
@@ -20,9 +20,9 @@ def ended(applied: ApplyRecord) -> str:
 
 def counts(applied: ApplyRecord) -> dict[str, int]:
     """Returns the number of steps by result. A step without a record was not started."""
-    recorded = Counter(outcome.result for outcome in applied.outcomes.values())
+    recorded = Counter(outcome.result.value for outcome in applied.outcomes.values())
     if unknown := applied.total - sum(recorded.values()):
-        recorded["not started"] += unknown
+        recorded[Result.NOT_STARTED.value] += unknown
     return dict(sorted(recorded.items()))
 
 
@@ -123,11 +123,11 @@ def _apply_json(applied: ApplyRecord, *, with_steps: bool) -> dict[str, Any]:
 
 
 def _step(applied: ApplyRecord, step: Step) -> dict[str, Any]:
-    outcome = applied.outcomes.get(step.id, StepResult("not started"))
+    outcome = applied.outcomes.get(step.id, StepResult(Result.NOT_STARTED))
     return {
         "step": step.id,
         "address": str(step.address),
-        "result": outcome.result,
+        "result": outcome.result.value,
         "why": outcome.why,
         "seconds": outcome.seconds,
     }

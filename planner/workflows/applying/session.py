@@ -308,9 +308,7 @@ async def _earlier(
     together = same[0]
     for one in same[1:]:
         done = {
-            step_id: outcome
-            for step_id, outcome in one.outcomes.items()
-            if outcome.result == Result.DONE.value
+            step_id: outcome for step_id, outcome in one.outcomes.items() if outcome.result is Result.DONE
         }
         together = replace(one, outcomes={**one.outcomes, **together.outcomes, **done})
     return together
@@ -341,13 +339,13 @@ async def _still_true(
 
 def _done_before(before: ApplyRecord | None) -> frozenset[str]:
     outcomes = before.outcomes if before else {}
-    return frozenset(step_id for step_id, outcome in outcomes.items() if outcome.result == Result.DONE.value)
+    return frozenset(step_id for step_id, outcome in outcomes.items() if outcome.result is Result.DONE)
 
 
 def _sent_before(before: ApplyRecord | None) -> frozenset[str]:
     """Returns the steps that may have changed something, whatever is known of their answers."""
     outcomes = before.outcomes if before else {}
-    never = (Result.SKIPPED.value, Result.NOT_STARTED.value)
+    never = (Result.SKIPPED, Result.NOT_STARTED)
     return frozenset(step_id for step_id, outcome in outcomes.items() if outcome.result not in never)
 
 
@@ -438,7 +436,7 @@ async def _write_first(journal: Journal, session: ApplySession) -> None:
 
 
 def _step_result(outcome: StepOutcome) -> StepResult:
-    return StepResult(outcome.result.value, outcome.why, outcome.seconds)
+    return StepResult(outcome.result, outcome.why, outcome.seconds)
 
 
 async def _finish(journal: Journal, summary: ApplySummary, progress: ProgressHandler) -> None:

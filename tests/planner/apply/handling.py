@@ -3,7 +3,7 @@
 from planner.apply.context import ApplyContext, RequestGuard
 from planner.apply.handlers import HANDLERS
 from planner.kafka import run
-from planner.model.step import RequestResult, Step
+from planner.model.step import Step, StepResult
 
 
 def guard(*reasons: str | None) -> RequestGuard:
@@ -16,10 +16,10 @@ def guard(*reasons: str | None) -> RequestGuard:
     return RequestGuard(stop_reason)
 
 
-def carried_out(context: ApplyContext, *steps: Step) -> dict[str, RequestResult]:
+def carried_out(context: ApplyContext, *steps: Step) -> dict[str, StepResult]:
     """What the handler of these steps says of each."""
 
-    async def handled() -> dict[str, RequestResult]:
+    async def handled() -> dict[str, StepResult]:
         try:
             return await HANDLERS[type(steps[0])](context, steps)
         finally:

@@ -12,7 +12,7 @@ from planner.apply.handlers.jobs import Approve, JobWatch, StoppedPartitions, ac
 from planner.kafka import ClusterClient, run_at
 from planner.model.address import job_address
 from planner.model.diagnostic import Failure, error
-from planner.model.step import DONE, RequestResult, Result
+from planner.model.step import DONE, Result, StepResult
 from planner.observe.jobs import read_jobs
 from planner.plan.steps.jobs import LaunchJob, ReconfigureJob, StopJob
 from runtime.contract.records.job_status import JobStatus, PartitionState, PartitionStatus
@@ -71,7 +71,7 @@ class Here:
 
     def perform(
         self, step: LaunchJob | ReconfigureJob | StopJob, context: ApplyContext | None = None
-    ) -> RequestResult:
+    ) -> StepResult:
         return carried_out(context or self.context(), step)[step.id]
 
     def text(self, **changes: object) -> str:

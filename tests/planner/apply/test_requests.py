@@ -9,7 +9,7 @@ from planner.apply.denials import denial_in_log, lines_since, naming_right
 from planner.kafka import ClusterFailure, run
 from planner.kafka.failures import Closed, NoAnswer, Refused, RequestRefused
 from planner.model.address import topic_address
-from planner.model.step import DONE, RequestResult, Result, Step, failed
+from planner.model.step import DONE, Result, Step, StepResult, failed
 from planner.plan.steps.topics import AlterConfigs, CreateTopic, DeleteTopic, GrowPartitions, Reassign
 from runtime.kafka.errors import ErrorCode
 from tests.fakes.jobs import FakeJobs
@@ -50,7 +50,7 @@ def results(
     may: RequestGuard | None = None,
     classify=refusal_is_final,
     within: float = 60.0,
-) -> dict[str, RequestResult]:
+) -> dict[str, StepResult]:
     steps = [step(name) for name in names]
     return run(send_with_retries(steps, broker.send, classify, may or guard(), within))
 
@@ -72,7 +72,7 @@ def test_a_refusal_by_policy_is_final():
 def test_a_final_error_is_judged():
     broker = Broker(a=[ErrorCode.TOPIC_ALREADY_EXISTS])
 
-    async def as_wanted(_step: Step, _refused: RequestRefused) -> RequestResult:
+    async def as_wanted(_step: Step, _refused: RequestRefused) -> StepResult:
         return DONE
 
     assert results(broker, "a", classify=as_wanted) == {"a": DONE}
@@ -97,7 +97,7 @@ def test_a_refused_login_is_final():
 def test_a_barred_guard_lets_nothing_through():
     broker = Broker(a=[None])
     verdicts = results(broker, "a", may=guard("the lease is lost"))
-    assert verdicts == {"a": RequestResult(Result.NOT_STARTED, "the lease is lost")}
+    assert verdicts == {"a": StepResult(Result.NOT_STARTED, "the lease is lost")}
     assert broker.asked == []
 
 

@@ -9,7 +9,7 @@ from planner.kafka.principals import read_acls
 from planner.kafka.topics import describe_topic, topic_id_text
 from planner.model.address import Address, Kind, topic_address
 from planner.model.observed import ConfigSource, RegistryEntry
-from planner.model.step import DONE, RequestResult, Result, Step
+from planner.model.step import DONE, Result, Step, StepResult
 from planner.model.topology import AclRule
 from planner.plan.steps.acls import CreateAcl, DeleteAcl
 from planner.plan.steps.registry import Disown, Own
@@ -43,7 +43,7 @@ def context(lab) -> ApplyContext:
     return hands_of(lab)
 
 
-def perform(context: ApplyContext, *steps: Step) -> list[RequestResult]:
+def perform(context: ApplyContext, *steps: Step) -> list[StepResult]:
     results = carried_out(context, *steps)
     return [results[step.id] for step in steps]
 
@@ -160,7 +160,7 @@ def test_a_topic_is_deleted_only_if_it_is_the_one_that_was_planned(context, fres
 def test_nothing_is_sent_past_the_guard(lab, fresh):
     name = fresh("t")
     context = hands_of(lab, why="the lease is lost")
-    assert perform(context, create(name)) == [RequestResult(Result.NOT_STARTED, "the lease is lost")]
+    assert perform(context, create(name)) == [StepResult(Result.NOT_STARTED, "the lease is lost")]
     assert name not in topics(context)
 
 

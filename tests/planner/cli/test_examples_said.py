@@ -86,7 +86,7 @@ def test_a_migration_ends_without_the_old_cluster_and_takes_nothing_from_the_new
     new = seen.reachable("new")
     assert new is not None
     after.write_text(
-        topology_yaml(import_topology("migration", checked(file, ()).topology.clusters, [new]).topology)
+        topology_yaml(import_topology("migration", checked(file, ()).topology.clusters, [new])[0])
     )
     seen = Observed({"new": new})
     plan = planned(after, seen)

@@ -12,10 +12,9 @@ from planner.model.desired import Declared, Desired, DesiredQuota, MirroredBy
 from planner.model.observed import (
     FEATURE_QUOTAS,
     BrokerFeature,
-    LackingFeature,
+    FeatureReport,
     ObservedCluster,
     RegistryEntry,
-    ScramUser,
 )
 from planner.model.topology import Quota, QuotaEntity, Topology
 from runtime.contract.spec.flow import FlowState
@@ -130,9 +129,7 @@ def test_while_the_quotas_of_the_source_cannot_be_read_nothing_goes() -> None:
     assert desired.unknown == {"flow.dc1-dc2": "the client quotas of dc1 could not be read: no right"}
 
 
-OLD = LackingFeature(
-    BrokerFeature(FEATURE_QUOTAS, "2.6"), "1 (a:9092)", "DescribeClientQuotas is not offered"
-)
+OLD = FeatureReport(BrokerFeature(FEATURE_QUOTAS, "2.6"), "1 (a:9092)", "DescribeClientQuotas is not offered")
 
 
 def test_a_version_without_quotas_is_named_with_what_follows() -> None:
@@ -150,8 +147,8 @@ def test_a_version_without_quotas_is_named_with_what_follows() -> None:
 
 
 def test_users_without_a_secret_at_the_destination_are_named() -> None:
-    users = tuple(ScramUser(name, ("SCRAM-SHA-512",)) for name in ("app", "repl"))
-    here, there = at("dc1", {}, scram_users=users), at("dc2", {}, scram_users=users[1:])
+    users = dict.fromkeys(("app", "repl"), ("SCRAM-SHA-512",))
+    here, there = at("dc1", {}, scram_users=users), at("dc2", {}, scram_users={"repl": users["repl"]})
     desired = expand(mirrors("dc1>dc2"), observed(here, there))
     assert said(desired, "scram-users-missing") == [
         (

@@ -11,7 +11,7 @@ from planner.kafka.changes import change_request
 from planner.kafka.failures import RequestRefused, Unreadable
 from planner.kafka.principals import quotas_of
 from planner.model.address import Address, Kind, topic_address
-from planner.model.step import RequestResult, Result, Step
+from planner.model.step import Result, Step, StepResult
 from planner.model.topology import QuotaEntity
 from planner.plan.steps.quotas import AlterQuota
 from planner.plan.steps.topics import Reassign
@@ -148,7 +148,7 @@ class Registry:
         raise AssertionError("a handler of quotas registers nothing")
 
 
-def done(broker: HostileBroker, *stops: str | None) -> RequestResult:
+def done(broker: HostileBroker, *stops: str | None) -> StepResult:
     """What the handler says; `stops` are the answers of the guard, the last one stays."""
     context = ApplyContext(endpoint(broker), Registry(), guard(*stops), "digest", lambda: 0)
     return carried_out(context, STEP)[STEP.id]
@@ -175,9 +175,7 @@ def test_a_refused_limit_fails_its_step() -> None:
 
 def test_a_limit_that_no_broker_shows_is_told_when_the_apply_ends() -> None:
     with HostileBroker(answering(altered(), limits=(1.0,))) as broker:
-        assert done(broker, None, "interrupted") == RequestResult(
-            Result.FAILED, "broker 1 does not show it yet"
-        )
+        assert done(broker, None, "interrupted") == StepResult(Result.FAILED, "broker 1 does not show it yet")
 
 
 MOVE = Reassign(

@@ -2,7 +2,7 @@
 
 import pytest
 
-from planner.observe.brokers import BrokerVersions
+from planner.observe.brokers import Versions
 from planner.observe.doctor import BROKER_FEATURES, lacking, release_of
 from runtime.kafka.protocol.request import Api
 
@@ -26,8 +26,8 @@ KAFKA_2_5 = KAFKA_2_4 | {Api.INIT_PRODUCER_ID: 3, Api.OFFSET_FETCH: 7}
 NEWEST = dict.fromkeys(Api, 99)
 
 
-def broker(versions: dict[Api, int], name: str = "1 (a:9092)", oldest: int = 0) -> BrokerVersions:
-    return BrokerVersions(name, {api: (oldest, newest) for api, newest in versions.items()})
+def broker(versions: dict[Api, int], name: str = "1 (a:9092)", oldest: int = 0) -> dict[str, Versions]:
+    return {name: {api: (oldest, newest) for api, newest in versions.items()}}
 
 
 @pytest.mark.parametrize(
@@ -35,20 +35,20 @@ def broker(versions: dict[Api, int], name: str = "1 (a:9092)", oldest: int = 0) 
     [(KAFKA_2_4, ["copy to, exactly once"]), (KAFKA_2_5, []), (NEWEST, [])],
 )
 def test_what_a_flow_needs_and_a_release_lacks(versions: dict[Api, int], required: list[str]) -> None:
-    found = lacking([broker(versions)])
+    found = lacking(broker(versions))
     assert [one.feature.name for one in found if one.feature.required] == required
 
 
 def test_a_new_release_lacks_nothing_and_an_old_one_is_named_with_the_api() -> None:
-    assert lacking([broker(NEWEST)]) == ()
-    found = {one.feature.name: one for one in lacking([broker(NEWEST), broker(KAFKA_2_5, "2 (b:9092)")])}
+    assert lacking(broker(NEWEST)) == ()
+    found = {one.feature.name: one for one in lacking(broker(NEWEST) | broker(KAFKA_2_5, "2 (b:9092)"))}
     assert found["topic ids"].broker == "2 (b:9092)"
     assert found["topic ids"].why == "Metadata is offered in versions 0 to 9, needed is 10 or higher"
     assert found["names of open transactions"].why == "DescribeProducers is not offered"
 
 
 def test_a_release_that_dropped_our_versions_is_named_too() -> None:
-    newer = lacking([broker(dict.fromkeys(Api, 99), oldest=50)])
+    newer = lacking(broker(dict.fromkeys(Api, 99), oldest=50))
     assert {one.feature.name for one in newer if one.feature.required} == {
         feature.name for feature in BROKER_FEATURES if feature.required
     }
@@ -60,4 +60,4 @@ def test_a_release_that_dropped_our_versions_is_named_too() -> None:
     [({}, "older than 2.4"), (KAFKA_2_4, "2.4"), (KAFKA_2_5, "2.5"), (NEWEST, "4.4")],
 )
 def test_the_release_is_told_from_the_versions(versions: dict[Api, int], release: str) -> None:
-    assert release_of(broker(versions).versions) == release
+    assert release_of(broker(versions)["1 (a:9092)"]) == release

@@ -18,7 +18,6 @@ from planner.model.observed import (
     ClusterDetailsRequest,
     Observed,
     ObservedCluster,
-    ScramUser,
     TopicConfigsRequest,
     Unreachable,
 )
@@ -109,7 +108,7 @@ def test_client_quotas_and_scram_users_are_read(lab_sasl: Lab, fresh: Fresh) -> 
 
     def known() -> bool:
         found = cluster(observe(endpoint(lab_sasl, "dc1"), PRINCIPALS))
-        return quota in found.quotas.items() and ScramUser("app", ("SCRAM-SHA-512",)) in found.scram_users
+        return quota in found.quotas.items() and found.scram_users.get("app") == ("SCRAM-SHA-512",)
 
     wait_for(known)
     refused = cluster(observe(as_user(lab_sasl, "stranger"), PRINCIPALS))

@@ -8,7 +8,7 @@ from planner.model.observed import (
     ConfigValue,
 )
 from planner.model.topology import Cluster
-from planner.observe.brokers import BrokerVersions, too_old
+from planner.observe.brokers import too_old
 from planner.observe.disk_space import BrokerSpace, too_little, unknown_space
 from planner.observe.metadata import defaults_of
 from planner.observe.observer import same_cluster, wrong_clusters
@@ -23,10 +23,7 @@ def versions(highest: dict[int, int]) -> dict[int, tuple[int, int]]:
 
 
 def test_the_broker_that_is_too_old_is_named_with_what_it_lacks() -> None:
-    brokers = [
-        BrokerVersions("1 (a:1)", versions(KAFKA_2_3)),
-        BrokerVersions("2 (b:2)", versions(KAFKA_0_10)),
-    ]
+    brokers = {"1 (a:1)": versions(KAFKA_2_3), "2 (b:2)": versions(KAFKA_0_10)}
     (only,) = too_old("dc1", brokers)
     assert only.severity is Severity.ERROR
     assert only.exit is ExitCode.ERROR

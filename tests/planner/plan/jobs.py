@@ -11,10 +11,10 @@ from planner.model.desired import Desired
 from planner.model.diagnostic import ExitCode
 from planner.model.observed import Observed, ObservedCluster
 from planner.model.plan import Mode, Plan
-from planner.model.step import ApplyRecord, Step, StepResult
+from planner.model.step import ApplyRecord, Result, Step, StepResult
 from planner.model.topology import Topology
 from planner.plan.remake import remake
-from planner.plan.rollback import Rollback, roll_back
+from planner.plan.rollback import undone
 from tests.fakes.simulated import simulate
 from tests.fakes.states import cluster, inputs, live, made_plan, observed, topology
 
@@ -68,7 +68,7 @@ def dead(seen: Observed, *names: str) -> Observed:
     return seen
 
 
-def steps_of(made: Plan | Rollback, kind: type[S]) -> list[S]:
+def steps_of(made: Plan, kind: type[S]) -> list[S]:
     return [step for step in made.steps if isinstance(step, kind)]
 
 
@@ -97,7 +97,7 @@ def rests(shop: Topology, seen: Observed) -> bool:
 def record_of(steps: Iterable[Step], failed: Iterable[str] = ()) -> ApplyRecord:
     """The record of an apply that did these steps; `failed` are the ids of those that failed."""
     steps = tuple(steps)
-    outcomes = {step.id: StepResult("failed" if step.id in failed else "done") for step in steps}
+    outcomes = {step.id: StepResult(Result.FAILED if step.id in failed else Result.DONE) for step in steps}
     return ApplyRecord(
         "X1",
         "shop",
@@ -115,5 +115,7 @@ def record_of(steps: Iterable[Step], failed: Iterable[str] = ()) -> ApplyRecord:
     )
 
 
-def undo(seen: Observed, *steps: Step, failed: Iterable[str] = ()) -> Rollback:
-    return roll_back(record_of(steps, failed), seen)
+def undo(seen: Observed, *steps: Step, failed: Iterable[str] = ()) -> Plan:
+    """What undoes these steps, before any guard."""
+    changes, steps, problems = undone(record_of(steps, failed), seen)
+    return Plan(inputs(topology(), seen), changes, steps, tuple(problems))

@@ -9,7 +9,7 @@ from planner.model.address import Kind, topic_address
 from planner.model.change import Action, Change
 from planner.model.desired import Declared, DesiredAcl, MirroredBy
 from planner.model.diagnostic import ExitCode, Severity, SourceLocation, error, warning
-from planner.model.observed import FEATURE_REASSIGN, BrokerFeature, LackingFeature, RegistryEntry, Unreachable
+from planner.model.observed import FEATURE_REASSIGN, BrokerFeature, FeatureReport, RegistryEntry, Unreachable
 from planner.model.plan import Mode, Plan, PlannedFlow
 from planner.model.topology import Acl, Cluster, OnRemove, Policies, Requirement, Topic
 from planner.plan import with_diagnostics
@@ -151,7 +151,7 @@ DOOMED_AT = cluster(*(live(one.address.name) for one in DOOMED), owned=DOOMED)
 
 UNREASSIGNED = cluster(
     live("orders", 6, 3),
-    lacking=(LackingFeature(BrokerFeature(FEATURE_REASSIGN, "2.4"), "1 (a:9092)", "not offered"),),
+    lacking=(FeatureReport(BrokerFeature(FEATURE_REASSIGN, "2.4"), "1 (a:9092)", "not offered"),),
 )
 THEIRS = cluster(live("orders", 6), owned=[owned(wanted("orders", 1), topology="billing")])
 

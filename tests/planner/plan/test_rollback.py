@@ -8,8 +8,8 @@ import pytest
 from planner.model.address import Address, Kind, topic_address
 from planner.model.change import SENSITIVE, Action
 from planner.model.observed import Observed, RegistryEntry, Unreachable, quota_spec, recorded_quota
+from planner.model.plan import Plan
 from planner.model.topology import AclRule, QuotaEntity
-from planner.plan.rollback import Rollback
 from planner.plan.steps.acls import CreateAcl, DeleteAcl
 from planner.plan.steps.quotas import AlterQuota
 from planner.plan.steps.registry import Disown, Own
@@ -48,7 +48,7 @@ def entry(topic_id: str = "ID", **spec: str) -> RegistryEntry:
     return RegistryEntry(A, "shop", {"id": topic_id, **spec}, created=True)
 
 
-def said(result: Rollback) -> list[str]:
+def said(result: Plan) -> list[str]:
     return [one.summary for one in result.diagnostics]
 
 
@@ -119,7 +119,12 @@ def test_configs_go_back_to_what_they_were(seen, step, changed, unset, old) -> N
     assert moved == {key: (old[key], changed.get(key)) for key in old}
     stays = "retention.ms" not in old
     assert said(result) == ["configure topic.dc1.a is not undone: retention.ms: changed since"] * stays
-    assert undo(seen, step, failed=[step.id]) == Rollback((), (), ())  # only what was done is undone
+    nothing = undo(seen, step, failed=[step.id])
+    assert (nothing.changes, nothing.steps, nothing.diagnostics) == (
+        (),
+        (),
+        (),
+    )  # only what was done is undone
 
 
 def test_the_registry_goes_back_with_the_configs() -> None:

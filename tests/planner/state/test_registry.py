@@ -7,7 +7,7 @@ from planner.kafka.log import LogWriter
 from planner.model.address import topic_address
 from planner.model.diagnostic import Failure
 from planner.model.observed import RegistryEntry
-from planner.model.step import ApplyRecord, StepResult
+from planner.model.step import ApplyRecord, Result, StepResult
 from planner.model.topology import OnRemove
 from planner.state import internal_topics
 from planner.state.history import Journal, merge, read_history
@@ -76,14 +76,14 @@ async def test_a_journal_is_read_back_with_what_was_never_answered(lab, fresh):
         journal = Journal(applied, logs)
         await journal.begin([])
         await journal.sent("dc1", ["one"])
-        await journal.ended("dc1", {"one": StepResult("done", "", 0.5)})
+        await journal.ended("dc1", {"one": StepResult(Result.DONE, "", 0.5)})
         await journal.sent("dc2", ["two"])
         histories = [await read_history(client, print) for client in (dc1, dc2)]
         found = {one.id: one for one in merge(histories)}[applied.id]
         assert found.result is None
         assert found.outcomes == {
-            "one": StepResult("done", "", 0.5),
-            "two": StepResult("sent", "the answer was not noted"),
+            "one": StepResult(Result.DONE, "", 0.5),
+            "two": StepResult(Result.SENT, "the answer was not noted"),
         }
         await journal.finish("failed", 9_000)
         again = {one.id: one for one in await read_history(dc1, print)}
