@@ -255,8 +255,27 @@ class ApplyContext:
 
 
 PROPAGATION_SECONDS = 120.0
-FIRST_PAUSE = 0.05
-LONGEST_PAUSE = 1.0
+_FIRST_LOOK = 0.05
+_LONGEST_LOOK = 1.0
+
+
+async def wait_while_missing(
+    context: ApplyContext, missing: Callable[[], Awaitable[dict[str, str]]]
+) -> dict[str, str]:
+    """Asks what is missing until nothing is, and returns what still is when time is up, each with a reason.
+
+    The deadline moves on whenever less is missing: a busy cluster is not given up.
+    """
+    deadline, pause, least = 0.0, _FIRST_LOOK, -1
+    while waiting := await missing():
+        if least < 0 or len(waiting) < least:
+            deadline, least = time.monotonic() + PROPAGATION_SECONDS, len(waiting)
+        if time.monotonic() > deadline or await context.guard.stop_reason() is not None:
+            break
+        await asyncio.sleep(pause)
+        pause = min(pause * 2, _LONGEST_LOOK)
+    return waiting
+
 
 VisibilityCheck = Callable[[str, TopicMetadata | None], bool]
 
@@ -283,24 +302,12 @@ def is_gone(_name: str, topic: TopicMetadata | None) -> bool:
 async def wait_until_visible(
     context: ApplyContext, topics: Collection[str], is_visible: VisibilityCheck
 ) -> dict[str, str]:
-    """Waits until every live broker passes the check for every topic.
+    """Waits until every live broker passes the check for every topic. Returns those that did not pass."""
 
-    Returns the topics that did not pass by the deadline, each with a reason. The deadline moves on with every
-    topic that passes: a busy cluster is not given up.
-    """
-    deadline = time.monotonic() + PROPAGATION_SECONDS
-    pause = FIRST_PAUSE
-    left = len(topics)
-    while topics:
-        waiting = await _invisible_topics(context, topics, is_visible)
-        if not waiting or time.monotonic() > deadline or await context.guard.stop_reason() is not None:
-            return waiting
-        if len(waiting) < left:
-            left = len(waiting)
-            deadline = time.monotonic() + PROPAGATION_SECONDS
-        await asyncio.sleep(pause)
-        pause = min(pause * 2, LONGEST_PAUSE)
-    return {}
+    async def missing() -> dict[str, str]:
+        return await _invisible_topics(context, topics, is_visible) if topics else {}
+
+    return await wait_while_missing(context, missing)
 
 
 async def _invisible_topics(

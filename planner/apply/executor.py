@@ -55,19 +55,15 @@ class Schedule:
         """Records ended steps and returns the steps that are skipped because of them, with the reason."""
         skipped: list[StepOutcome] = []
         for outcome in outcomes:
-            if outcome.result is Result.DONE:
-                self._release_dependants(outcome.step.id)
-            else:
+            if outcome.result is not Result.DONE:
                 skipped += self._skip_dependants(outcome.step)
+                continue
+            for dependant in self._dependants[outcome.step.id]:
+                self._open[dependant].discard(outcome.step.id)
+                if not self._open[dependant] and dependant in self._waiting:
+                    self._waiting.discard(dependant)
+                    self._ready.append(dependant)
         return skipped
-
-    def _release_dependants(self, step_id: str) -> None:
-        for dependant in self._dependants[step_id]:
-            needs = self._open[dependant]
-            needs.discard(step_id)
-            if not needs and dependant in self._waiting:
-                self._waiting.discard(dependant)
-                self._ready.append(dependant)
 
     def _skip_dependants(self, cause: Step) -> list[StepOutcome]:
         skipped = []
@@ -190,7 +186,11 @@ class _Execution:
             try:
                 ended = await _run(self._contexts[cluster], batch, self._notify)
             except Exception as wrong:  # noqa: BLE001  an error of repl itself stops this batch alone
-                ended = await self._failed(batch, wrong)
+                first_line = next((line for line in str(wrong).splitlines() if line.strip()), "no message")
+                text = f"{type(wrong).__name__}: {first_line}"
+                why = f"an error in repl itself, {text}; {self._report(wrong)}"
+                ended = [StepOutcome(step, Result.FAILED, why) for step in batch]
+                await self._write_journal(cluster, ended)
         skipped = self._schedule.finish(ended)
         self._outcomes.update((outcome.step.id, outcome) for outcome in (*ended, *skipped))
         if skipped:
@@ -201,13 +201,6 @@ class _Execution:
         # A journal that cannot be written fails the batches too; no skipped step was sent.
         with suppress(ClusterFailure):
             await self._notify(StepsEnded(cluster, tuple(ended)))
-
-    async def _failed(self, batch: Sequence[Step], wrong: Exception) -> list[StepOutcome]:
-        text = f"{type(wrong).__name__}: {_first_line(wrong)}"
-        why = f"an error in repl itself, {text}; {self._report(wrong)}"
-        ended = [StepOutcome(step, Result.FAILED, why) for step in batch]
-        await self._write_journal(batch[0].cluster, ended)
-        return ended
 
 
 async def _run(context: ApplyContext, batch: Sequence[Step], notify: Observer) -> list[StepOutcome]:
@@ -226,10 +219,6 @@ async def _run(context: ApplyContext, batch: Sequence[Step], notify: Observer) -
         why = f"the journal of {cluster} was not written: {failure.explained}"
         return ended or [StepOutcome(step, Result.FAILED, why) for step in batch]
     return ended
-
-
-def _first_line(wrong: BaseException) -> str:
-    return next((line for line in str(wrong).splitlines() if line.strip()), "no message")
 
 
 async def _run_handler(context: ApplyContext, batch: Sequence[Step]) -> dict[str, StepResult]:

@@ -1,6 +1,6 @@
 """The request that carries out steps of one kind at a cluster, and what the brokers refused of it."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any, cast
 
 from planner.kafka.failures import RequestRefused
@@ -97,13 +97,12 @@ def _refusal(step: Any, number: int, response: Response) -> Refusal | None:
         case AlterClientQuotasResponse():
             return response.refused.get(frozenset(kafka_entity(step.entity).items()))
         case AlterReassignmentsResponse():
-            return response.refusal or _of_partitions(step, response.refused)
-
-
-def _of_partitions(step: Reassign, refused: Mapping[TopicPartition, Refusal]) -> Refusal | None:
-    """Returns the first refusal of a partition of the topic, with the partition named."""
-    for place, refusal in refused.items():
-        if place.topic == step.topic:
-            text = f"partition {place.partition} of {place.topic}: {refusal.message or ''}".rstrip(": ")
-            return Refusal(refusal.error, text)
-    return None
+            if response.refusal is not None:
+                return response.refusal
+            for place, refusal in response.refused.items():
+                if place.topic == step.topic:
+                    text = f"partition {place.partition} of {place.topic}: {refusal.message or ''}".rstrip(
+                        ": "
+                    )
+                    return Refusal(refusal.error, text)
+            return None

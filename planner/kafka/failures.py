@@ -148,7 +148,7 @@ Address = tuple[str, int]
 
 def no_tls(address: Address, where: str, settings: WireSettings, why: str) -> Closed | Refused:
     """Explains a failed TLS handshake: checks whether the port speaks plaintext Kafka."""
-    if _speaks_plaintext(address):
+    if _ask(address, OldApiVersionsRequest()) is not None:
         other = SecurityProtocol.SASL_PLAINTEXT if settings.security.sasl else SecurityProtocol.PLAINTEXT
         return Refused(
             f"{where} does not speak TLS: it answers in plaintext",
@@ -170,8 +170,9 @@ def no_plaintext(address: Address, where: str, settings: WireSettings, why: str)
 
 def no_login(address: Address, where: str, settings: WireSettings, why: str) -> Closed | Refused:
     """Explains a connection that closed after ApiVersions: checks whether the listener wants a login."""
-    if not settings.security.tls and (offered := _sasl_mechanisms(address)) is not None:
-        names = ", ".join(sorted(offered))
+    answer = _ask(address, SaslHandshakeRequest("repl")) if not settings.security.tls else None
+    if answer is not None and answer.error is not ErrorCode.ILLEGAL_SASL_STATE:
+        names = ", ".join(sorted(answer.mechanisms))
         return Refused(
             f"{where} wants a SASL login (it offers {names}), and the client has none",
             "set security.protocol to SASL_PLAINTEXT, with sasl.mechanism, sasl.username and sasl.password",
@@ -189,18 +190,6 @@ def accepts(address: Address, timeout_s: float = _TIMEOUT_S) -> bool:
     with contextlib.suppress(OSError, UnicodeError), socket.create_connection(address, timeout_s):
         return True
     return False
-
-
-def _speaks_plaintext(address: Address) -> bool:
-    return _ask(address, OldApiVersionsRequest()) is not None
-
-
-def _sasl_mechanisms(address: Address) -> list[str] | None:
-    """Returns the mechanisms of a listener that wants a login; None if it wants none."""
-    answer = _ask(address, SaslHandshakeRequest("repl"))
-    if answer is None or answer.error is ErrorCode.ILLEGAL_SASL_STATE:
-        return None
-    return list(answer.mechanisms)
 
 
 def _speaks_tls(address: Address) -> bool:
@@ -229,15 +218,10 @@ def _ask(address: Address, request: Request[R]) -> R | None:
         with dialled.makefile("rb") as answer:
             (size,) = _SIZE.unpack(answer.read(4).ljust(4, b"\0"))
             body = answer.read(size) if 0 < size <= _LONGEST_ANSWER else b""
-            return _read(request, version, body) if len(body) == size and size else None
-    return None
-
-
-def _read(request: Request[R], version: int, body: bytes) -> R | None:
-    reader = Reader(memoryview(body))
-    with contextlib.suppress(ValueError, struct.error, IndexError):
-        if reader.int32() == _CORRELATION:
-            return request.answer(version, reader)
+            reader = Reader(memoryview(body))
+            with contextlib.suppress(ValueError, struct.error, IndexError):
+                if len(body) == size and size and reader.int32() == _CORRELATION:
+                    return request.answer(version, reader)
     return None
 
 
@@ -278,7 +262,9 @@ def why_no_connection(failure: WireError, peer: Peer) -> ClusterFailure:
         case AuthenticationFailed():
             return _not_authenticated(failure, peer)
         case Unsupported():
-            return _unsupported_login(failure, peer)
+            if failure.api == Api.API_VERSIONS.name:
+                return Refused(f"{peer.where} refused to tell its API versions", "is it a Kafka broker?")
+            return Refused(f"{peer.where} is too old for this SASL login", "it is older than Kafka 1.0")
         case _:
             return Refused(str(failure))
 
@@ -308,12 +294,6 @@ def why_no_tls(failure: Unsupported) -> Refused:
     if isinstance(wrong, LoginError):
         return Refused(f"the TLS settings can't be used: {wrong.why}", wrong.hint)
     return Refused(str(failure))
-
-
-def _unsupported_login(failure: Unsupported, peer: Peer) -> Refused:
-    if failure.api == Api.API_VERSIONS.name:
-        return Refused(f"{peer.where} refused to tell its API versions", "is it a Kafka broker?")
-    return Refused(f"{peer.where} is too old for this SASL login", "it is older than Kafka 1.0")
 
 
 def _late_connection(failure: TimedOut, peer: Peer) -> ClusterFailure:
@@ -346,16 +326,11 @@ def _malformed(failure: Malformed, peer: Peer) -> Refused:
 
 
 def _no_connection(failure: ConnectionFailure, peer: Peer) -> ClusterFailure:
-    tls = peer.settings.security.tls
-    if failure.reached is Reached.NOTHING:
-        return _unreached(failure, peer)
-    if failure.reached is Reached.CONNECTED and not tls:
-        return no_plaintext(peer.address, peer.where, peer.settings, _reason(failure))
-    return Closed(f"{peer.where} closed the connection ({_reason(failure)})")
-
-
-def _unreached(failure: ConnectionFailure, peer: Peer) -> ClusterFailure:
     host = peer.address[0]
+    if failure.reached is Reached.CONNECTED and not peer.settings.security.tls:
+        return no_plaintext(peer.address, peer.where, peer.settings, _reason(failure))
+    if failure.reached is not Reached.NOTHING:
+        return Closed(f"{peer.where} closed the connection ({_reason(failure)})")
     match failure.__cause__:
         case socket.gaierror() as unknown:
             return NoConnection(f"the host name {host} is not known ({unknown.strerror})", _LOOK_AT_BOOTSTRAP)

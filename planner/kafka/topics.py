@@ -25,11 +25,11 @@ def topic_id_text(value: bytes) -> str:
 
 def config_decoder() -> Decoder[ConfigValue]:
     """Returns a decoder of values, which shares equal ones between topics."""
-    return Decoder(_config_value)
-
-
-def _config_value(text: str | None, source: int, sensitive: bool, read_only: bool) -> ConfigValue:
-    return ConfigValue(text, _SOURCES.get(source, ConfigSource.BROKER), sensitive, read_only)
+    return Decoder(
+        lambda text, source, sensitive, read_only: ConfigValue(
+            text, _SOURCES.get(source, ConfigSource.BROKER), sensitive, read_only
+        )
+    )
 
 
 def every_key(_key: str, _explicit: bool) -> bool:

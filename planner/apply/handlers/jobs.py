@@ -96,8 +96,13 @@ class JobWatch:
         self.table.update(await self._reader.read_more(_POLL_S))
 
     async def has_heartbeat(self, name: str, seconds: float) -> bool:
-        """Returns whether a new heartbeat arrives within some time. The job's clock does not matter."""
-        await self._catch_up()
+        """Returns whether a new heartbeat arrives within some time. The job's clock does not matter.
+
+        What was written before now is read first: a heartbeat in it does not show that the job lives.
+        """
+        caught_up = time.monotonic() + _CATCH_UP_S
+        while time.monotonic() < caught_up and (news := await self._reader.read_more(_POLL_S)):
+            self.table.update(news)
         before = self.job(name)
         deadline = time.monotonic() + seconds
         while time.monotonic() < deadline:
@@ -106,14 +111,6 @@ class JobWatch:
             if now is not None and (before is None or now.at_ms != before.at_ms) and now.state != "stopped":
                 return True
         return False
-
-    async def _catch_up(self) -> None:
-        """Reads what was written before now: a heartbeat in it does not show that the job lives."""
-        deadline = time.monotonic() + _CATCH_UP_S
-        while news := await self._reader.read_more(_POLL_S):
-            self.table.update(news)
-            if time.monotonic() > deadline:
-                return
 
 
 ACKNOWLEDGED_S = 60.0
@@ -281,7 +278,9 @@ async def _wait_until_copying(context: ApplyContext, watch: JobWatch, started: _
         return DONE
     if cannot_start(spec, watch.table, driver_before):
         return failed(f"it runs ({started.where}), but {why}")  # its log would only repeat this
-    return failed(f"it was launched ({started.where}), but {why}{_log_excerpt(await started.logged())}")
+    lines = [line for line in await started.logged() if line.strip()]
+    log = "; the last lines of its log:\n" + "\n".join(f"    {line}" for line in lines) if lines else ""
+    return failed(f"it was launched ({started.where}), but {why}{log}")
 
 
 def _while_failing(context: ApplyContext, watch: JobWatch, spec: JobSpec, driver_before: str) -> GiveUp:
@@ -315,11 +314,6 @@ def _until_process_ends(context: ApplyContext, launcher: JobLauncher, job: str) 
         return None
 
     return give_up
-
-
-def _log_excerpt(logged: Sequence[str]) -> str:
-    lines = [line for line in logged if line.strip()]
-    return "; the last lines of its log:\n" + "\n".join(f"    {line}" for line in lines) if lines else ""
 
 
 def _launch_failure(failure: LaunchFailed) -> StepResult:
@@ -420,7 +414,8 @@ async def _stop_job(context: ApplyContext, watch: JobWatch, step: StopJob) -> St
         )
     problem = ""
     try:
-        launcher = context.launchers(_launch_of(step))
+        launch = msgspec.json.decode(step.launch, type=LaunchSpec) if step.launch else LaunchSpec()
+        launcher = context.launchers(launch)
         await asyncio.to_thread(launcher.stop, step.job, context.timeouts.kill_after_s)
     except LaunchFailed as failure:
         problem = str(failure)
@@ -442,10 +437,6 @@ async def _stop_job(context: ApplyContext, watch: JobWatch, step: StopJob) -> St
 def _is_running(watch: JobWatch, job: str) -> bool:
     status = watch.job(job)
     return status is not None and status.state != "stopped"
-
-
-def _launch_of(step: StopJob) -> LaunchSpec:
-    return msgspec.json.decode(step.launch, type=LaunchSpec) if step.launch else LaunchSpec()
 
 
 async def _publish_stopped(context: ApplyContext, status: JobStatus) -> None:

@@ -3,18 +3,9 @@
 A quota is done when every live broker shows it.
 """
 
-import asyncio
-import time
 from collections.abc import Sequence
 
-from planner.apply.context import (
-    FIRST_PAUSE,
-    LONGEST_PAUSE,
-    PROPAGATION_SECONDS,
-    ApplyContext,
-    refusal_is_final,
-    send_with_retries,
-)
+from planner.apply.context import ApplyContext, refusal_is_final, send_with_retries, wait_while_missing
 from planner.kafka.failures import Closed, ClusterFailure, NoAnswer
 from planner.kafka.principals import read_quotas
 from planner.model.step import DONE, StepResult, failed
@@ -32,39 +23,23 @@ async def change_acls(
 async def alter_quota(context: ApplyContext, steps: Sequence[AlterQuota]) -> dict[str, StepResult]:
     """Sets and removes limits, and verifies them at the brokers."""
     results = await send_with_retries(steps, context.send, refusal_is_final, context.guard)
-    return results | await _await_shown(context, [step for step in steps if results[step.id] == DONE])
-
-
-async def _await_shown(context: ApplyContext, steps: Sequence[AlterQuota]) -> dict[str, StepResult]:
-    """Waits until every live broker shows the limits: each takes them over on its own.
-
-    Returns the failures of the steps that a broker does not show by the deadline.
-    """
-    deadline = time.monotonic() + PROPAGATION_SECONDS
-    pause = FIRST_PAUSE
-    while steps:
-        missing = await _not_shown(context, steps)
-        over = time.monotonic() > deadline or await context.guard.stop_reason() is not None
-        if not missing or over:
-            return {step_id: failed(why) for step_id, why in missing.items()}
-        await asyncio.sleep(pause)
-        pause = min(pause * 2, LONGEST_PAUSE)
-    return {}
+    set_steps = [step for step in steps if results[step.id] == DONE]
+    missing = await wait_while_missing(context, lambda: _not_shown(context, set_steps))
+    return results | {step_id: failed(why) for step_id, why in missing.items()}
 
 
 async def _not_shown(context: ApplyContext, steps: Sequence[AlterQuota]) -> dict[str, str]:
     """Returns the steps whose limits a live broker does not show, each with a reason."""
     missing: dict[str, str] = {}
     try:
-        for broker, connection in (await context.each_broker()).items():
+        for broker, connection in (await context.each_broker()).items() if steps else ():
             try:
                 quotas = await read_quotas(context.client, connection)
             except (Closed, NoAnswer):
                 continue  # a broker that is down reads the quotas when it starts again
             for step in steps:
-                wanted: dict[str, float | None] = {**step.set, **dict.fromkeys(step.unset)}
                 limits = quotas.get(step.entity, {})
-                if any(limits.get(key) != value for key, value in wanted.items()):
+                if any(limits.get(key) != value for key, value in step.wanted.items()):
                     missing[step.id] = f"broker {broker} does not show it yet"
     except ClusterFailure as failure:
         return {step.id: f"it was set, and can't be read again: {failure.why}" for step in steps}

@@ -1,11 +1,9 @@
 """Writes and removes registry entries, after the change that they describe."""
 
-import asyncio
-import time
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 
-from planner.apply.context import FIRST_PAUSE, LONGEST_PAUSE, PROPAGATION_SECONDS, ApplyContext
+from planner.apply.context import ApplyContext, wait_while_missing
 from planner.kafka.failures import ClusterFailure, RequestRefused
 from planner.kafka.topics import topic_id_text
 from planner.model.address import Address, Kind
@@ -28,7 +26,11 @@ async def own(context: ApplyContext, steps: Sequence[Own]) -> dict[str, StepResu
         if step.address.name in unread
     }
     known = [step for step in steps if step.id not in results]
-    entries = [_with_apply_facts(context, step.entry, ids) for step in known]
+    entries = []
+    for step in known:
+        is_new = step.address.kind is Kind.TOPIC and ids.get(step.address.name)
+        spec = {**step.entry.spec, ID: ids[step.address.name]} if is_new else step.entry.spec
+        entries.append(replace(step.entry, spec=spec, plan=context.plan_digest, at_ms=context.now_ms()))
     return {**results, **await _write(context, known, own=entries)}
 
 
@@ -47,37 +49,29 @@ async def _await_topic_ids(
     """
     ids: dict[str, str] = {}
     unread: dict[str, ClusterFailure] = {}
-    deadline = time.monotonic() + PROPAGATION_SECONDS
-    pause = FIRST_PAUSE
-    left: Collection[str] = topics
-    while left:
-        unread = {name: failure for name, failure in unread.items() if name not in left}
+    left = sorted(topics)
+
+    async def missing() -> dict[str, str]:
+        nonlocal left
+        for name in left:
+            unread.pop(name, None)
         try:
-            described = (await context.client.ask(AnyMetadataRequest(sorted(left)))).topics
+            described = (await context.client.ask(AnyMetadataRequest(left))).topics if left else ()
         except ClusterFailure as failure:
-            unread |= dict.fromkeys(left, failure)
+            unread.update(dict.fromkeys(left, failure))
         else:
-            ids |= {topic.name: topic_id_text(topic.id) for topic in described if not topic.error}
-            unread |= {topic.name: RequestRefused(topic.error) for topic in described if topic.error}
-        left = [name for name, failure in unread.items() if _may_appear(failure)]
-        if time.monotonic() > deadline or await context.guard.stop_reason() is not None:
-            break
-        if left:
-            await asyncio.sleep(pause)
-            pause = min(pause * 2, LONGEST_PAUSE)
+            ids.update({topic.name: topic_id_text(topic.id) for topic in described if not topic.error})
+            unread.update({topic.name: RequestRefused(topic.error) for topic in described if topic.error})
+        left = [name for name in left if name in unread and _may_appear(unread[name])]
+        return {name: unread[name].why for name in left}
+
+    await wait_while_missing(context, missing)
     return ids, {name: failure.why for name, failure in unread.items()}
 
 
 def _may_appear(failure: ClusterFailure) -> bool:
     is_missing = isinstance(failure, RequestRefused) and failure.code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     return is_missing or failure.transient
-
-
-def _with_apply_facts(context: ApplyContext, entry: RegistryEntry, ids: Mapping[str, str]) -> RegistryEntry:
-    """Returns the entry with the plan's digest, the time, and the id of a newly created topic."""
-    found = ids.get(entry.address.name) if entry.address.kind is Kind.TOPIC else None
-    spec = {**entry.spec, ID: found} if found else entry.spec
-    return replace(entry, spec=spec, plan=context.plan_digest, at_ms=context.now_ms())
 
 
 async def _write(

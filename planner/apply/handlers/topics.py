@@ -6,17 +6,17 @@ Each handler waits until every broker shows the result, or until the replicas ar
 import asyncio
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from functools import partial
 
 from planner.apply.context import (
-    FIRST_PAUSE,
-    LONGEST_PAUSE,
-    PROPAGATION_SECONDS,
     ApplyContext,
     has_leaders,
     is_gone,
     refusal_is_final,
     send_with_retries,
     wait_until_visible,
+    wait_while_missing,
 )
 from planner.diff.values import readable, same_value
 from planner.kafka.client import BrokerConnection
@@ -92,8 +92,12 @@ async def grow(context: ApplyContext, steps: Sequence[GrowPartitions]) -> dict[s
     """Adds partitions. A topic that has the wanted number already is a success."""
 
     async def classify(step: GrowPartitions, refused: RequestRefused) -> StepResult:
-        is_grown = refused.code is ErrorCode.INVALID_PARTITIONS and await _has_grown(context, step)
-        return DONE if is_grown else failed(refused.why)
+        if refused.code is ErrorCode.INVALID_PARTITIONS:
+            with suppress(ClusterFailure):
+                topic = (await _shown_topics(context, [step.topic])).get(step.topic)
+                if topic is not None and len(topic.partitions) == step.new:
+                    return DONE
+        return failed(refused.why)
 
     results = await send_with_retries(steps, context.send, classify, context.guard)
     grown = [step for step in steps if results[step.id].result is Result.DONE]
@@ -105,14 +109,6 @@ async def grow(context: ApplyContext, steps: Sequence[GrowPartitions]) -> dict[s
                 f"grown, but not at every broker yet: {waiting[step.topic]}; apply again"
             )
     return results
-
-
-async def _has_grown(context: ApplyContext, step: GrowPartitions) -> bool:
-    try:
-        topic = (await _shown_topics(context, [step.topic])).get(step.topic)
-    except ClusterFailure:
-        return False
-    return topic is not None and len(topic.partitions) == step.new
 
 
 async def delete(context: ApplyContext, steps: Sequence[DeleteTopic]) -> dict[str, StepResult]:
@@ -160,36 +156,25 @@ async def alter_configs(context: ApplyContext, steps: Sequence[AlterConfigs]) ->
     results = await send_with_retries(steps, send, refusal_is_final, context.guard)
     for request in requests:
         done = [step for step in request if results[step.id].result is Result.DONE]
-        if done and not await _wait_until_visible(context, done[-1]):
+        if done and await wait_while_missing(context, partial(_not_shown, context, done[-1])):
             results |= {
                 step.id: failed("set, but not every broker shows it yet; apply again") for step in done
             }
     return results
 
 
-async def _wait_until_visible(context: ApplyContext, step: AlterConfigs) -> bool:
-    """Waits until every live broker shows the new values.
+async def _not_shown(context: ApplyContext, step: AlterConfigs) -> dict[str, str]:
+    """Returns the step's topic where a live broker does not show the new values.
 
     The changes of one request are one batch in the brokers' metadata log, so one topic stands for all of
     them.
     """
-    deadline = time.monotonic() + PROPAGATION_SECONDS
-    pause = FIRST_PAUSE
-    while not await _all_brokers_show(context, step):
-        if time.monotonic() > deadline or await context.guard.stop_reason() is not None:
-            return False
-        await asyncio.sleep(pause)
-        pause = min(pause * 2, LONGEST_PAUSE)
-    return True
-
-
-async def _all_brokers_show(context: ApplyContext, step: AlterConfigs) -> bool:
     try:
         brokers = await context.each_broker()
         shown = await asyncio.gather(*(_broker_shows(step, broker) for broker in brokers.values()))
-    except ClusterFailure:
-        return False
-    return all(shown)
+    except ClusterFailure as failure:
+        return {step.topic: failure.why}
+    return {} if all(shown) else {step.topic: "a broker does not show it yet"}
 
 
 async def _broker_shows(step: AlterConfigs, broker: BrokerConnection) -> bool:
