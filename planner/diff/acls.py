@@ -24,7 +24,6 @@ from planner.diff.compared import (
 from planner.model.change import Action, Change, FieldChange
 from planner.model.desired import Desired, DesiredAcl
 from planner.model.observed import REPLACED, Observed, ObservedCluster, RegistryEntry, acl_rule, acl_spec
-from planner.model.topology import AclRule
 
 ACLS = "acls"  # the key of ObservedCluster.unreadable
 _ALLOWS = "what it denied is allowed again, if another rule allows it"
@@ -55,7 +54,11 @@ class ComparedAcls(ComparedKind):
             return unreadable(entry.address, cluster, ACLS)
         rule = acl_rule(cluster.name, entry.spec)
         if rule is not None and entry.is_replaced:
-            return _no_longer_replaced(entry, rule, cluster.acls)
+            if rule in cluster.acls:
+                return Change(entry.address, Action.FORGET, "it was replaced and is there again")
+            reason = "restored: it was replaced by protect: acl, and no mirror needs that any more"
+            after = dict(acl_spec(rule))
+            return Change(entry.address, Action.CREATE, reason, before=dict(entry.spec), after=after)
         if rule is None or rule not in cluster.acls:
             return Change(entry.address, Action.FORGET, NEVER_MADE if entry.is_announced else GONE)
         if not entry.created:
@@ -118,14 +121,6 @@ def _replaced(acl: DesiredAcl, entry: RegistryEntry | None, *, live: bool) -> Ch
     return Change(
         acl.address, Action.NO_OP, f"replaced: {origin(acl.origin)}", before=recorded, after=recorded
     )
-
-
-def _no_longer_replaced(entry: RegistryEntry, rule: AclRule, acls: Sequence[AclRule]) -> Change:
-    """Returns the change of a rule that `protect: acl` took away and no mirror needs replaced any more."""
-    if rule in acls:
-        return Change(entry.address, Action.FORGET, "it was replaced and is there again")
-    reason = "restored: it was replaced by protect: acl, and no mirror needs that any more"
-    return Change(entry.address, Action.CREATE, reason, before=dict(entry.spec), after=dict(acl_spec(rule)))
 
 
 def _drifted(entry: RegistryEntry, cluster: ObservedCluster) -> Change | None:

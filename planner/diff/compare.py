@@ -6,15 +6,16 @@ only the values that are not equal letter by letter; docs/internals/diff.md has 
 
 import importlib
 import sys
-from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import ModuleType
 from typing import Any
 
 from msgspec import Struct
 
+from planner.diff import values
 from planner.diff.fields import type_of
-from planner.diff.values import PATTERNS, SETTING, FieldType, same_value
+from planner.diff.values import same_value
 from planner.model.change import SENSITIVE, FieldChange, Path, Value
 from planner.model.observed import BEFORE, CONFIG
 
@@ -55,24 +56,24 @@ def differences(pairs: Sequence[tuple[Tree, Tree]]) -> list[tuple[PathDifference
     """Returns the differences of each pair (old, new), in the order of the new tree's paths."""
     found: list[list[PathDifference]] = [[] for _ in pairs]
     unequal = {
-        (number, path): PathDifference(path, *values)
+        (number, path): PathDifference(path, *both)
         for number, (old, new) in enumerate(pairs)
         if old != new
-        for path, values in _unequal(old, new)
+        for path in dict.fromkeys((*new, *old))
+        if (both := (old.get(path), new.get(path)))[0] != both[1]
     }
-    # Many objects may differ alike: the same old and new value at the same path is compared once.
+    # Many objects may differ alike: the same values at the same path are compared once. Mappings can't
+    # be looked up.
     first: dict[Hashable, Place] = {}
-    places = {place: first.setdefault(_alike(place, one), place) for place, one in unequal.items()}
+    places = {}
+    for place, pair in unequal.items():
+        has_mapping = isinstance(pair.old, Mapping) or isinstance(pair.new, Mapping)
+        places[place] = first.setdefault(place if has_mapping else pair, place)
     different = _deep_diff({place: unequal[place] for place in first.values()}) if unequal else {}
-    for place, one in places.items():
-        if one in different:
-            found[place[0]].append(different[one])
-    return [tuple(one) for one in found]
-
-
-def _alike(place: Place, one: PathDifference) -> Hashable:
-    """Returns the same key for all places with the same path and values; mappings are not looked up."""
-    return place if isinstance(one.old, Mapping) or isinstance(one.new, Mapping) else one
+    for place, alike in places.items():
+        if alike in different:
+            found[place[0]].append(different[alike])
+    return [tuple(of_pair) for of_pair in found]
 
 
 def changed_fields(old: Mapping[str, Value], new: Mapping[str, Value]) -> tuple[FieldChange, ...]:
@@ -85,31 +86,16 @@ def same(path: Path, old: object, new: object) -> bool:
     """Returns whether two values of a field mean the same. A list that was read from JSON equals a tuple."""
     if old is None or new is None:
         return old is new
-    comparator = COMPARATORS.get(type_of(path))
-    return comparator(path, old, new) if comparator is not None else _listed(old) == _listed(new)
-
-
-def _same_setting(path: Path, old: object, new: object) -> bool:
-    """Compares two texts as the broker parses them: numbers, flags, and lists without an order."""
-    key = path[-1].removeprefix(CONFIG).removeprefix(BEFORE)
-    return same_value(key, _text(old), _text(new))
-
-
-def _text(value: object) -> str:
-    return value.text if isinstance(value, Secret) else str(value)
-
-
-def _same_patterns(_: Path, old: object, new: object) -> bool:
-    """A name is selected if any pattern matches it, so neither order nor repetition has a meaning."""
-    if isinstance(old, list | tuple) and isinstance(new, list | tuple):
-        return set(map(str, old)) == set(map(str, new))
-    return old == new
-
-
-COMPARATORS: Mapping[FieldType, Callable[[Path, object, object], bool]] = {
-    SETTING: _same_setting,
-    PATTERNS: _same_patterns,
-}
+    match type_of(path):
+        case values.SETTING:  # two texts, as the broker parses them: numbers, flags, lists without an order
+            key = path[-1].removeprefix(CONFIG).removeprefix(BEFORE)
+            texts = (value.text if isinstance(value, Secret) else str(value) for value in (old, new))
+            return same_value(key, *texts)
+        case values.PATTERNS if isinstance(old, list | tuple) and isinstance(new, list | tuple):
+            # A name is selected if any pattern matches it, so neither order nor repetition has a meaning.
+            return set(map(str, old)) == set(map(str, new))
+        case _:
+            return _listed(old) == _listed(new)
 
 
 def _listed(value: object) -> object:
@@ -122,15 +108,8 @@ def _listed(value: object) -> object:
             return value
 
 
-def _tree(values: Mapping[str, Value]) -> Tree:
-    return {(name,): value for name, value in values.items()}
-
-
-def _unequal(old: Tree, new: Tree) -> Iterator[tuple[Path, tuple[Leaf, Leaf]]]:
-    for path in dict.fromkeys((*new, *old)):
-        values = old.get(path), new.get(path)
-        if values[0] != values[1]:
-            yield path, values
+def _tree(fields: Mapping[str, Value]) -> Tree:
+    return {(name,): value for name, value in fields.items()}
 
 
 def _deep_diff(unequal: Mapping[Place, PathDifference]) -> dict[Place, PathDifference]:
@@ -180,7 +159,7 @@ class _FieldOperator:
         return (
             isinstance(level.t1, parts)
             or isinstance(level.t2, parts)
-            or type_of(_place(level)[1]) in COMPARATORS
+            or type_of(_place(level)[1]) in (values.SETTING, values.PATTERNS)
         )
 
     def give_up_diffing(self, level: Any, diff_instance: Any) -> bool:

@@ -83,14 +83,6 @@ _TYPE_OF_SHAPE = {DurationShape: values.DURATION, RateShape: values.RATE, ListSh
 _TYPE_OF_CONVERTER = {"rename": values.RENAME, "start": values.START}
 
 
-def _destination(flow: FlowSpec) -> str:
-    return flow.files.endpoint if flow.files is not None else flow.destination
-
-
-def _source(flow: FlowSpec) -> str:
-    return flow.lines.endpoint if flow.lines is not None else flow.source
-
-
 def _lines(flow: FlowSpec) -> dict[str, object] | None:
     lines = flow.lines
     if lines is None:
@@ -141,8 +133,18 @@ def _client(endpoint: FilesSpec | LinesSpec) -> dict[str, object]:
 
 # Fields that are not read from the attribute of their name.
 _READ: Mapping[str, Field] = {
-    "source": Field("from", values.PLAIN, _source, NOT_SET),
-    "destination": Field("to", values.PLAIN, _destination, NOT_SET),
+    "source": Field(
+        "from",
+        values.PLAIN,
+        lambda flow: flow.lines.endpoint if flow.lines is not None else flow.source,
+        NOT_SET,
+    ),
+    "destination": Field(
+        "to",
+        values.PLAIN,
+        lambda flow: flow.files.endpoint if flow.files is not None else flow.destination,
+        NOT_SET,
+    ),
     "files": Field("files", values.FILES, _files, NOT_SET),
     "lines": Field("lines", values.LINES, _lines, NOT_SET),
 }
@@ -210,10 +212,6 @@ def _attributes(spec: type[msgspec.Struct]) -> Iterator[str]:
 FLOW = tuple(_flow_fields())
 
 
-def _endpoint(spec: JobSpec) -> dict[str, object] | None:
-    return None if spec.metrics_port is None else {"host": spec.metrics_host, "port": spec.metrics_port}
-
-
 def _copy(spec: JobSpec) -> dict[str, object]:
     usual = msgspec.structs.asdict(CopySettings())
     return {key: value for key, value in msgspec.structs.asdict(spec.copy).items() if value != usual[key]}
@@ -239,7 +237,14 @@ LAUNCH = (
     _field("internal.retention", values.DURATION, "internal.retention_ms"),
 )
 METRICS = (
-    Field("metrics", values.ENDPOINT, _endpoint, OFF),
+    Field(
+        "metrics",
+        values.ENDPOINT,
+        lambda spec: (
+            None if spec.metrics_port is None else {"host": spec.metrics_host, "port": spec.metrics_port}
+        ),
+        OFF,
+    ),
     _field("metrics.partitions", attribute="metrics_partitions"),
 )
 FLOWS = (Field("flows", values.FLOW_STATES, lambda spec: {one.name: one.state for one in spec.flows}, None),)

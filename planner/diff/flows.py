@@ -35,7 +35,7 @@ from planner.diff.record import (
 from planner.diff.typed_values import flow_values, new_flow_values, same_flow
 from planner.graph.messages import few
 from planner.model.address import Kind, flow_address
-from planner.model.change import Action, Change, FieldChange, Value
+from planner.model.change import Action, Change, FieldChange
 from planner.model.desired import Desired, DesiredFlow, DesiredJob
 from planner.model.observed import Observed, RegistryEntry
 from runtime.contract.spec.flow import ENDED, RUNNING, AtOffsets
@@ -138,10 +138,15 @@ def _compared(
         fields = (*fields, FieldChange(("job",), owner, job.job.name))
     if not fields:
         fields = _recorded(entry, flow_entry(flow, job.job.name, topology))
+    if fields:
+        moved = any(field.key == "state" for field in fields)
+        reason = "its state changes" if moved else "the topology changed"
+    else:
+        reason = ADOPTED if entry is None else "declared"
     return Change(
         address=address,
         action=Action.UPDATE if fields else Action.NO_OP,
-        reason=promoted_reason(fields, wanted) or _reason(fields, adopted=entry is None),
+        reason=promoted_reason(fields, wanted) or reason,
         fields=fields,
         before=dict(flow_values(before)),
         after=after,
@@ -161,6 +166,9 @@ def _moved(change: Change, flow: FlowSpec, job: str, before: Sequence[Destinatio
         fields = changed_fields(flow_values(known[0]), after)
         if known[1] != job:
             fields = (*fields, FieldChange(("job",), known[1], job))
+    start = displayed(("start",), after["start"])
+    begins = f"nothing of it is at {flow.destination}: it begins by its start, {start}"
+    more = () if change.notes else (begins,)  # a note about its ledger says where it resumes
     return replace(
         change,
         action=Action.REPLACE,
@@ -168,7 +176,7 @@ def _moved(change: Change, flow: FlowSpec, job: str, before: Sequence[Destinatio
         fields=fields,
         before=dict(flow_values(known[0])) if known is not None else {"to": old.cluster.name},
         unchanged=len(after) - len(fields) if known is not None else 0,
-        notes=(*change.notes, *_left_at_old_destinations(flow, known, before), *_begins(change, after, flow)),
+        notes=(*change.notes, *_left_at_old_destinations(flow, known, before), *more),
     )
 
 
@@ -185,29 +193,16 @@ def _left_at_old_destinations(
     )
 
 
-def _begins(change: Change, after: Mapping[str, Value], flow: FlowSpec) -> tuple[str, ...]:
-    """Returns the note about its start, unless a note about its ledger says where it resumes."""
-    if change.notes:
-        return ()
-    start = displayed(("start",), after["start"])
-    return (f"nothing of it is at {flow.destination}: it begins by its start, {start}",)
-
-
 def _new(flow: FlowSpec, job: DesiredJob, known_jobs: DestinationJobs, wanted: DesiredFlow | None) -> Change:
+    done = "copied" if flow.folder is None else "written" if flow.files is not None else "read"
     return Change(
         flow_address(flow.name),
         Action.CREATE,
-        f"{_done(flow)} by job.{job.job.name}",
+        f"{done} by job.{job.job.name}",
         _new_fields(flow, wanted),
         after=dict(flow_values(flow)),
         notes=_resuming(flow, known_jobs),
     )
-
-
-def _done(flow: FlowSpec) -> str:
-    if flow.folder is None:
-        return "copied"
-    return "written" if flow.files is not None else "read"
 
 
 _NEVER = frozenset({"origin_commits"})  # the language gives every flow one
@@ -258,15 +253,6 @@ def _recorded(entry: RegistryEntry | None, wanted: RegistryEntry) -> tuple[Field
     if alike and then is not None and now is not None and same_flow(then, now):
         return ()
     return (FieldChange(("recorded", "spec"), "as before", "as it runs", note="remembered at the cluster"),)
-
-
-def _reason(fields: Iterable[FieldChange], *, adopted: bool) -> str:
-    keys = [one.key for one in fields]
-    if "state" in keys:
-        return "its state changes"
-    if keys:
-        return "the topology changed"
-    return ADOPTED if adopted else "declared"
 
 
 def _notes(fields: Iterable[FieldChange], flow: FlowSpec) -> tuple[str, ...]:
@@ -390,14 +376,10 @@ def promoted_notes(fields: Collection[FieldChange], flow: DesiredFlow | None) ->
             f"what is left of them is copied first, {end}",
             "the flow's other topics go on being copied; one that appears later and matches is not",
         )
-    if flow.promoted and _runs_again(fields):
+    moved = next(((str(field.old), str(field.new)) for field in fields if field.path == ("state",)), None)
+    if flow.promoted and moved is not None and moved[0] in ENDED and moved[1] in RUNNING:
         return (
             f"stays promoted, and is not copied to {destination} again: {few(flow.promoted, _SHOWN)}",
             "to have that copied again, take it out of promoted with this very change; later it is refused",
         )
     return ()
-
-
-def _runs_again(fields: Iterable[FieldChange]) -> bool:
-    moved = next(((str(one.old), str(one.new)) for one in fields if one.path == ("state",)), None)
-    return moved is not None and moved[0] in ENDED and moved[1] in RUNNING

@@ -50,7 +50,7 @@ from planner.model.change import Action, Change, FieldChange, Value
 from planner.model.desired import Desired, DesiredJob
 from planner.model.observed import LiveJob, Observed, RegistryEntry
 from runtime.contract.spec import jobspec
-from runtime.contract.spec.jobspec import FlowSpec, JobSpec
+from runtime.contract.spec.jobspec import JobSpec
 from runtime.contract.spec.restarts import regrouped
 
 EXACTLY = "every partition resumes exactly where its ledger says"
@@ -216,13 +216,15 @@ def _fixed(before: JobSpec, after: JobSpec, name: str) -> str:
 def _named(forced: Sequence[FieldChange]) -> str:
     """Returns the names of these fields, each once. A cluster that is new to the job is named as a whole."""
     keys = [one.key for one in forced]
-    added = {one.key.removesuffix(".bootstrap") for one in forced if _is_added(one)}
+    added = {
+        name
+        for field in forced
+        if (name := field.key.removesuffix(".bootstrap")) != field.key
+        and field.key.startswith("clusters.")
+        and field.old is None
+    }
     shown = [next((name for name in added if key.startswith(f"{name}.")), key) for key in keys]
     return ", ".join(dict.fromkeys(shown))
-
-
-def _is_added(field: FieldChange) -> bool:
-    return field.key.startswith("clusters.") and field.key.endswith(".bootstrap") and field.old is None
 
 
 def _lag(live: LiveJob) -> str:
@@ -310,16 +312,13 @@ def with_files_of(running: JobSpec | None, wanted: JobSpec) -> JobSpec:
     known = {
         flow.endpoint.endpoint: flow.endpoint.client for flow in running.flows if flow.endpoint is not None
     }
-    flows = [_with_store_of(known, flow) for flow in wanted.flows]
+    flows = [
+        flow.with_endpoint(client=_files_of(known[at.endpoint], at.client))
+        if (at := flow.endpoint) is not None and at.endpoint in known
+        else flow
+        for flow in wanted.flows
+    ]
     return msgspec.structs.replace(wanted, clusters=clusters, flows=flows)
-
-
-def _with_store_of(running: Mapping[str, Mapping[str, jobspec.Setting]], wanted: FlowSpec) -> FlowSpec:
-    """Returns a flow with the paths of the running job in the settings of its object store."""
-    at = wanted.endpoint
-    if at is None or at.endpoint not in running:
-        return wanted
-    return wanted.with_endpoint(client=_files_of(running[at.endpoint], at.client))
 
 
 def _files_of(
@@ -335,10 +334,8 @@ def _same_file(one: jobspec.Setting, other: jobspec.Setting) -> bool:
     if not isinstance(one, dict) or not isinstance(other, dict) or not one.keys() == other.keys() == {"file"}:
         return False
     paths = one["file"], other["file"]
+    both_relative = all(jobspec.FROM_HERE in path for path in paths)
     # A job that an older release started has the path without its mark.
-    return PurePath(paths[0]) == PurePath(paths[1]) or _is_relative_and_same(*paths)
-
-
-def _is_relative_and_same(one: str, other: str) -> bool:
-    both_relative = jobspec.FROM_HERE in one and jobspec.FROM_HERE in other
-    return both_relative and jobspec.written_path(one) == jobspec.written_path(other)
+    return len(set(map(PurePath, paths))) == 1 or (
+        both_relative and len(set(map(jobspec.written_path, paths))) == 1
+    )

@@ -129,7 +129,7 @@ class ComparedTopics(ComparedKind):
 
         So a value has not drifted if the source has it, or is to have it by its declaration.
         """
-        mirrors = {one.address: MirrorDrift(one, _source_of(one, observed)) for one in desired.topics}
+        mirrors = {topic.address: topic for topic in desired.topics}
         changes: list[Change] = []
         topics: list[AppliedTopic] = []
         for entry, cluster in applied:
@@ -141,8 +141,9 @@ class ComparedTopics(ComparedKind):
                     Change(entry.address, Action.DELETE, DELETED, before=_applied_state(entry, None))
                 )
             else:
-                mirror = mirrors.get(entry.address) if entry.flow else None
-                topics.append(AppliedTopic(entry, live, mirror, *_applied_trees(entry, live)))
+                wanted = mirrors.get(entry.address) if entry.flow else None
+                source = _source_of(wanted, observed) if wanted is not None else None
+                topics.append(AppliedTopic(entry, live, wanted, source, *_applied_trees(entry, live)))
         differing = differences([(one.applied, one.found) for one in topics])
         changes += (_drift(one, found) for one, found in zip(topics, differing, strict=True))
         return changes
@@ -181,7 +182,20 @@ def _compared(
 ) -> Change:
     topic = pair.topic
     adopted = pair.entry is None
-    fields = [_field(pair, one) for one in differing]
+    fields = []
+    for difference in differing:
+        key = difference.path[-1]
+        if difference.path[0] == "config":
+            field = difference.change(_config_note(pair, key))
+            own = pair.live.config.get(key)
+            # The cluster's own value, where it was read.
+            of_cluster = pair.cluster.defaults.get(key)
+            inherited = own.value if own is not None and own.source is not ConfigSource.TOPIC else of_cluster
+            fields.append(field if field.sensitive else replace(field, inherited=inherited))
+        else:
+            applied = pair.entry.spec.get(key) if pair.entry is not None else None
+            outside = pair.entry is not None and applied == topic_spec(topic, None).get(key)
+            fields.append(difference.change(OUTSIDE if outside else ""))
     fields += [one.change(_recorded_note(one)) for one in recorded]
     before = _state(pair.old)
     after = _wanted_state(before, fields) if differing else before
@@ -199,30 +213,6 @@ def _compared(
         adopted=adopted,
         notes=_notes(pair, paths),
     )
-
-
-def _field(pair: TopicPair, difference: PathDifference) -> FieldChange:
-    match difference.path:
-        case ("config", key):
-            field = difference.change(_config_note(pair, key))
-            return field if field.sensitive else replace(field, inherited=_inherited(pair, key))
-        case path:
-            return difference.change(_outside(pair.entry, path[-1], pair.topic))
-
-
-def _inherited(pair: TopicPair, key: str) -> str | None:
-    """Returns the cluster's own value of the setting, where it was read."""
-    value = pair.live.config.get(key)
-    if value is not None and value.source is not ConfigSource.TOPIC:
-        return value.value
-    return pair.cluster.defaults.get(key)
-
-
-def _outside(entry: RegistryEntry | None, key: str, topic: DesiredTopic) -> str:
-    """Returns the note that a field changed outside the topology: what was applied is still desired."""
-    if entry is None:
-        return ""
-    return OUTSIDE if entry.spec.get(key) == topic_spec(topic, None).get(key) else ""
 
 
 def _config_note(pair: TopicPair, key: str) -> str:
@@ -298,13 +288,11 @@ def _recorded_keys(topic: DesiredTopic, keys: Iterable[str]) -> list[str]:
 
 def _recorded_tree(values: Mapping[str, str], live: ObservedTopic) -> Tree:
     return {
-        ("recorded", key): Secret(value) if value and is_sensitive(live, _setting_of(key)) else value or None
+        ("recorded", key): Secret(value)
+        if value and is_sensitive(live, key.removeprefix(CONFIG).removeprefix(BEFORE))
+        else value or None
         for key, value in sorted(values.items())
     }
-
-
-def _setting_of(key: str) -> str:
-    return key.removeprefix(CONFIG).removeprefix(BEFORE)
 
 
 def _recorded_note(difference: PathDifference) -> str:
@@ -391,14 +379,6 @@ def _mirror(
     return Change(entry.address, Action.FORGET, f"{source} was deleted; the mirror stays")
 
 
-def _goes(entry: RegistryEntry, observed: Observed) -> bool:
-    """Returns whether this plan deletes the topic, which was declared with `on_remove: delete`."""
-    cluster = observed.reachable(entry.address.cluster or "")
-    live = cluster.topics.get(entry.address.name) if cluster is not None else None
-    asked = entry.flow is None and entry.on_remove is OnRemove.DELETE
-    return asked and live is not None and not entry.is_another(live.id)
-
-
 def _source_is_gone(entry: RegistryEntry, leaving: Leaving, flow: Flow) -> bool:
     """Returns whether the source topic of a mirror is deleted, or is deleted by this plan."""
     name = entry.spec.get(SOURCE_TOPIC)
@@ -406,9 +386,10 @@ def _source_is_gone(entry: RegistryEntry, leaving: Leaving, flow: Flow) -> bool:
     if name is None or source is None or entry.spec.get(SOURCE_CLUSTER) != flow.source_cluster:
         return False
     address = topic_address(flow.source_cluster, name)
-    leaves = leaving.entries.get(address)
-    if leaves is not None and _goes(leaves, leaving.observed):
-        return True
+    leaves, live = leaving.entries.get(address), source.topics.get(name)
+    declared = leaves is not None and leaves.flow is None and leaves.on_remove is OnRemove.DELETE
+    if leaves is not None and declared and live is not None and not leaves.is_another(live.id):
+        return True  # this plan deletes it
     return name not in source.topics and name not in source.hidden
 
 
@@ -433,13 +414,6 @@ def _what_goes(name: str, cluster: ObservedCluster) -> tuple[str, ...]:
     return tuple(notes)
 
 
-class MirrorDrift(Struct, frozen=True):
-    """A mirror as its flow desires it, with the source topic whose settings the job copies."""
-
-    wanted: DesiredTopic
-    source: ObservedTopic | None
-
-
 def _source_of(topic: DesiredTopic, observed: Observed) -> ObservedTopic | None:
     match topic.origin:
         case MirroredBy(source_cluster=cluster, source_topic=name):
@@ -452,21 +426,26 @@ def _source_of(topic: DesiredTopic, observed: Observed) -> ObservedTopic | None:
 
 
 class AppliedTopic(Struct, frozen=True):
-    """A topic of the registry that exists, with the applied and the present values of its fields."""
+    """A topic of the registry that exists, with the applied and the present values of its fields.
+
+    A mirror is `wanted` by its flow, whose job copies the settings of the `source`.
+    """
 
     entry: RegistryEntry
     live: ObservedTopic
-    mirror: MirrorDrift | None
+    wanted: DesiredTopic | None
+    source: ObservedTopic | None
     applied: Tree
     found: Tree
 
 
 def _drift(topic: AppliedTopic, differing: Iterable[PathDifference]) -> Change:
     entry, live, found = topic.entry, topic.live, topic.found
+    shown = {key: value.value for key, value in live.config.items() if not value.sensitive}
     fields = tuple(
-        one.change(inherited=_effective(live, one.path[-1]))
-        for one in differing
-        if not _follows(one, topic.mirror)
+        difference.change(inherited=shown.get(difference.path[-1]))
+        for difference in differing
+        if not _follows(difference, topic.wanted, topic.source)
     )
     again = entry.is_another(live.id)
     action = Action.REPLACE if again else Action.UPDATE if fields else Action.NO_OP
@@ -480,7 +459,12 @@ def _drift(topic: AppliedTopic, differing: Iterable[PathDifference]) -> Change:
         after={
             key: without_secret(value)
             for key in entry.spec
-            if (value := found.get(_registry_path(key))) is not None
+            if (
+                value := found.get(
+                    config_path(key.removeprefix(CONFIG)) if key.startswith(CONFIG) else (key,)
+                )
+            )
+            is not None
         },
         unchanged=len(found) - len(fields),
     )
@@ -511,19 +495,13 @@ def _applied_state(entry: RegistryEntry, live: ObservedTopic | None) -> dict[str
     return {key: shown.get(key.removeprefix(CONFIG), value) for key, value in entry.spec.items()}
 
 
-def _registry_path(key: str) -> Path:
-    """Returns the path of a key of the registry."""
-    return config_path(key.removeprefix(CONFIG)) if key.startswith(CONFIG) else (key,)
-
-
-def _follows(one: PathDifference, mirror: MirrorDrift | None) -> bool:
+def _follows(one: PathDifference, wanted: DesiredTopic | None, source: ObservedTopic | None) -> bool:
     """Returns whether a mirror has a value that its source has or is to have.
 
     Since the mirror was promoted, nothing is asked of it and no value has drifted.
     """
-    if mirror is None:
+    if wanted is None:
         return False
-    wanted, source = mirror.wanted, mirror.source
     if wanted.partitions is None and not wanted.config:
         return True
     match one.path:
@@ -537,8 +515,3 @@ def _follows(one: PathDifference, mirror: MirrorDrift | None) -> bool:
             return one.new in {str(count) for count in counts}
         case _:
             return False
-
-
-def _effective(live: ObservedTopic, key: str) -> str | None:
-    value = live.config.get(key)
-    return None if value is None or value.sensitive else value.value

@@ -161,7 +161,14 @@ def reached_values(spec: JobSpec, names: Iterable[str] | None = None) -> Values:
     return {
         f"{CLUSTERS}{name}.{key}": value
         for name in sorted(wanted)
-        for key, value in _cluster(spec.clusters[name]).items()
+        for key, value in {
+            "bootstrap": spec.clusters[name].bootstrap,
+            "id": spec.clusters[name].id or None,
+            **{
+                f"client.{setting}": _setting(setting, given)
+                for setting, given in sorted(spec.clusters[name].client.items())
+            },
+        }.items()
     }
 
 
@@ -280,25 +287,20 @@ def _sorted(patterns: Iterable[str]) -> tuple[str, ...]:
 
 
 def _values(declared: Iterable[Field], spec: object) -> Values:
-    found = {one.name: _value(one, spec) for one in declared}
-    return {name: value for name, value in found.items() if name not in ADDED or value != ADDED[name]}
-
-
-def _value(declared: Field, spec: object) -> Value:
-    value = declared.read(spec)
-    if declared.type is SETTINGS and isinstance(value, Mapping):
-        return {key: _setting(key, one) for key, one in sorted(value.items())}
-    return _plain(value)
+    found: Values = {}
+    for field in declared:
+        value = field.read(spec)
+        if field.type is SETTINGS and isinstance(value, Mapping):
+            value = {key: _setting(key, setting) for key, setting in sorted(value.items())}
+        shown = _plain(value)
+        if field.name not in ADDED or shown != ADDED[field.name]:
+            found[field.name] = shown
+    return found
 
 
 def _setting(key: str, value: jobspec.Setting) -> str | dict[str, str]:
     """Returns a setting as it is, unless it is a secret that is written out."""
     return SENSITIVE if isinstance(value, str) and looks_secret(key) else value
-
-
-def _cluster(spec: jobspec.ClusterSpec) -> Values:
-    client = {f"client.{key}": _setting(key, value) for key, value in sorted(spec.client.items())}
-    return {"bootstrap": spec.bootstrap, "id": spec.id or None, **client}
 
 
 def _timestamps(timestamps: TimestampsSpec) -> Values:

@@ -97,13 +97,16 @@ def replication(factors: Sequence[int]) -> str:
     for number, factor in enumerate(factors):
         partitions.setdefault(factor, []).append(number)
     most, *others = sorted(partitions, key=lambda factor: (-len(partitions[factor]), -factor))
-    return ", and ".join([str(most), *(f"{one} for {_numbered(partitions[one])}" for one in sorted(others))])
-
-
-def _numbered(partitions: Sequence[int]) -> str:
-    more = " …" if len(partitions) > _PARTITIONS_SHOWN else ""
-    listed = ", ".join(map(str, partitions[:_PARTITIONS_SHOWN])) + more
-    return f"partition {listed}" if len(partitions) == 1 else f"{len(partitions)} partitions ({listed})"
+    texts = [str(most)]
+    for factor in sorted(others):
+        numbers = partitions[factor]
+        more = " …" if len(numbers) > _PARTITIONS_SHOWN else ""
+        listed = ", ".join(map(str, numbers[:_PARTITIONS_SHOWN])) + more
+        alone = len(numbers) == 1
+        texts.append(
+            f"{factor} for " + (f"partition {listed}" if alone else f"{len(numbers)} partitions ({listed})")
+        )
+    return ", and ".join(texts)
 
 
 def _factors(value: Sequence[object]) -> object:
@@ -113,10 +116,6 @@ def _factors(value: Sequence[object]) -> object:
 
 def _as_json(value: Parts) -> str:
     return msgspec.json.encode(value).decode()
-
-
-def _settings(value: Parts) -> tuple[str, ...]:
-    return tuple(f"{key}={one}" for key, one in sorted(value.items()))
 
 
 def _reference(value: Parts) -> str:
@@ -221,10 +220,6 @@ def _endpoint(value: Parts) -> str:
             return _as_json(value)
 
 
-def _flow_states(value: Parts) -> tuple[str, ...]:
-    return tuple(f"{flow} ({state})" for flow, state in value.items())
-
-
 def _setting_names(value: Parts) -> tuple[str, ...]:
     return tuple(
         f"{topic}: {', '.join(map(str, keys)) if isinstance(keys, list | tuple) else keys}"
@@ -283,10 +278,6 @@ def _bytes(size: object) -> object:
     return next((f"{size // of}{unit}" for unit, of in fits if size and size % of == 0), f"{size}B")
 
 
-def _copy(value: Parts) -> str:
-    return _as_json(value) if value else "as released"
-
-
 def _as_it_is(value: object) -> object:
     return value
 
@@ -312,7 +303,10 @@ RATE = FieldType(int, rate)  # bytes per second
 PATTERNS = FieldType()  # a list without an order
 SETTING = FieldType()  # the text of a Kafka topic setting, which the broker parses
 REPLICATION = FieldType((list, tuple), _factors)  # one number, or the number of each partition
-SETTINGS = FieldType(Mapping, _settings)  # of Spark or of the launcher
+# Settings of Spark or of the launcher.
+SETTINGS = FieldType(
+    Mapping, lambda value: tuple(f"{key}={setting}" for key, setting in sorted(value.items()))
+)
 REFERENCE = FieldType(Mapping, _reference)  # a client setting: text, {"env": VAR} or {"file": path}
 RENAME = FieldType(Mapping, _rename)  # template text, {"match": regex, "to": text} or {"table": names}
 START = FieldType(Mapping, _start)  # a word, {"timestamp": ms} or {"offsets": by topic and partition}
@@ -326,6 +320,7 @@ TRANSFORM = FieldType(Mapping, _transform)  # {"value": format, "where": text, "
 GROUPS = FieldType(Mapping, _groups)  # what a new flow does with consumer groups
 TOPIC_NAMES = FieldType(Mapping, _topic_names)  # source topics to destination topics
 ENDPOINT = FieldType(Mapping, _endpoint)  # {"host": name, "port": number}; port 0 is chosen by the job
-FLOW_STATES = FieldType(Mapping, _flow_states)
+FLOW_STATES = FieldType(Mapping, lambda value: tuple(f"{flow} ({state})" for flow, state in value.items()))
 SETTING_NAMES = FieldType(Mapping, _setting_names)  # by topic
-COPY = FieldType(Mapping, _copy)  # the copy settings that are not the defaults
+# The copy settings that are not the defaults.
+COPY = FieldType(Mapping, lambda value: _as_json(value) if value else "as released")

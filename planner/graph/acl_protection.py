@@ -20,12 +20,12 @@ from dataclasses import replace
 from msgspec import Struct, field
 
 from planner.graph.messages import counted, few, flow_diagnostic, listed
-from planner.graph.replication_graph import CopyEdge, ReplicationGraph, TopicNode, replication_loops
+from planner.graph.replication_graph import CopyEdge, ReplicationGraph, replication_loops
 from planner.model.address import Kind
 from planner.model.desired import DesiredAcl, MirroredBy
 from planner.model.diagnostic import Diagnostic, warning
 from planner.model.observed import Observed, ObservedCluster, RegistryEntry, acl_rule
-from planner.model.topology import AclRule, Cluster, Flow, OnRemove
+from planner.model.topology import AclRule, Cluster, Flow
 from runtime.contract.spec.acls import (
     EVERY_TOPIC,
     EVERYONE,
@@ -158,7 +158,9 @@ class _ClusterProtection:
             for rule in self._index.writing(topic):
                 if rule.principal != EVERYONE:
                     continue
-                stays = self._stays_because(rule)
+                owner = self._foreign.get(rule.name)
+                stays = f"owned by the topology {owner!r}" if owner is not None else ""
+                stays = "declared in this topology" if rule in self._declared else stays
                 for flow, _ in flows:
                     findings = self._found[flow.name][1]
                     if stays:
@@ -167,12 +169,6 @@ class _ClusterProtection:
                         findings.open_topics.add(topic)
                     else:
                         self._replaced.setdefault(rule, set()).add(flow.name)
-
-    def _stays_because(self, rule: AclRule) -> str:
-        if rule in self._declared:
-            return "declared in this topology"
-        owner = self._foreign.get(rule.name)
-        return f"owned by the topology {owner!r}" if owner is not None else ""
 
     def denials(self) -> Iterator[DesiredAcl]:
         """Yields the rules that deny named principals to write the mirrors."""
@@ -212,26 +208,13 @@ class _ClusterProtection:
 
     def _other_topics(self, rule: AclRule) -> list[str]:
         """Returns the topics under a rule that everyone may go on writing."""
-        cluster = self._cluster
-        made = {node.topic for node in self._graph.live.nodes if node.cluster == cluster.name}
-        every = ({*cluster.topics, *cluster.hidden} - self._topics_to_delete()) | made
+        name = self._cluster.name
+        made = {node.topic for node in self._graph.live.nodes if node.cluster == name}
         return sorted(
             topic
-            for topic in every
+            for topic in made.union(self._graph.names.get(name, ()))
             if rule.covers(topic) and topic not in self._mirrors and not is_reserved(topic)
         )
-
-    def _topics_to_delete(self) -> set[str]:
-        """Returns the topics with `on_remove: delete` that the topology no longer declares."""
-        return {
-            entry.address.name
-            for entry in self._cluster.owned
-            if entry.address.kind is Kind.TOPIC
-            and entry.topology == self._graph.topology.name
-            and entry.on_remove is OnRemove.DELETE
-            and not entry.protect
-            and TopicNode(self._cluster.name, entry.address.name) not in self._graph.declared_topics
-        }
 
     def rules_of_open_topics(self) -> Iterator[DesiredAcl]:
         """Yields the rules of mirrors that everyone may write because no rule speaks of them."""

@@ -92,16 +92,15 @@ class _Mirror:
     def __init__(self, flow: Flow, edges: Sequence[CopyEdge], graph: ReplicationGraph) -> None:
         self.flow = flow
         topics = [node.topic for node in graph.live.nodes if node.cluster == flow.source_cluster]
-        left = {topic for topic in topics if self._promoted(topic, graph)}
+        # Topics that were promoted on their own: their readers keep their mirrored rules.
+        left = {
+            topic
+            for topic in topics
+            if graph.copied.is_promoted(flow.name, topic)
+            and graph.router.destination_topic(flow.name, topic) is not None
+        }
         names = {edge.source.topic: edge.destination.topic for edge in edges}
         self._mirror = AclMirror(graph.router.routes[flow.name], names, topics, left)
-
-    def _promoted(self, topic: str, graph: ReplicationGraph) -> bool:
-        """Returns whether the topic was promoted on its own: its readers keep their mirrored rules."""
-        name = self.flow.name
-        return (
-            graph.copied.is_promoted(name, topic) and graph.router.destination_topic(name, topic) is not None
-        )
 
     def of(self, rule: AclRule) -> Iterator[DesiredAcl]:
         """Yields the destination's rules that follow from one rule at the source."""

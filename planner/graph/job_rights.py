@@ -106,24 +106,30 @@ def missing_rights(
 
 
 def _is_given(right: JobRight, rules: list[AclRule], principal: str, *, open_without_rules: bool) -> bool:
-    related = [rule for rule in rules if rule.resource_type == right.resource_type and _meets(rule, right)]
+    related = [
+        rule
+        for rule in rules
+        if rule.resource_type == right.resource_type
+        and (
+            right.resource == EVERY
+            or _is_whole(rule, right)
+            or (right.pattern == "PREFIXED" and rule.resource.startswith(right.resource))
+        )
+    ]
     if right.operation == "CREATE" and right.resource_type == "TOPIC":
         # Brokers take CREATE on the cluster, too.
         related += [rule for rule in rules if rule.resource_type == "CLUSTER" and rule.operation == "CREATE"]
     applying = [rule for rule in related if rule.principal in (principal, EVERYONE)]
-    denials = (rule for rule in applying if rule.permission == "DENY" and _is_whole(rule, right))
-    if any(_denies(rule, right) for rule in denials):
+    denying = (right.operation, "ALL")
+    allowing = (*denying, *_IMPLIED_BY.get(right.operation, ()))
+    if any(
+        rule.permission == "DENY" and rule.operation in denying and _is_whole(rule, right)
+        for rule in applying
+    ):
         return False
-    if any(rule.permission == "ALLOW" and _allows(rule, right) for rule in applying):
+    if any(rule.permission == "ALLOW" and rule.operation in allowing for rule in applying):
         return True
     return open_without_rules and not related
-
-
-def _meets(rule: AclRule, right: JobRight) -> bool:
-    """Returns whether the rule applies to the resource, or to one of them."""
-    if right.resource == EVERY or _is_whole(rule, right):
-        return True
-    return right.pattern == "PREFIXED" and rule.resource.startswith(right.resource)
 
 
 def _is_whole(rule: AclRule, right: JobRight) -> bool:
@@ -131,11 +137,3 @@ def _is_whole(rule: AclRule, right: JobRight) -> bool:
     if rule.pattern == "PREFIXED":
         return right.resource != EVERY and right.resource.startswith(rule.resource)
     return rule.resource == EVERY or (right.pattern == "LITERAL" and rule.resource == right.resource)
-
-
-def _denies(rule: AclRule, right: JobRight) -> bool:
-    return rule.operation in (right.operation, "ALL")
-
-
-def _allows(rule: AclRule, right: JobRight) -> bool:
-    return rule.operation in (right.operation, "ALL", *_IMPLIED_BY.get(right.operation, ()))

@@ -1,11 +1,11 @@
 """Texts of diagnostics that name many things at once: one message for a flow, not one for each topic."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from difflib import get_close_matches
-from typing import Protocol
+from functools import partial
 
 from planner.model.address import flow_address
-from planner.model.diagnostic import Diagnostic, SourceLocation
+from planner.model.diagnostic import Diagnostic, ExitCode, error
 from planner.model.topology import Flow
 
 SHOWN = 3
@@ -49,20 +49,13 @@ def nearest(text: str, names: Iterable[str]) -> str | None:
     return matches[0] if matches else None
 
 
-class DiagnosticBuilder(Protocol):
-    """One of `error`, `warning` and `note`."""
-
-    def __call__(
-        self,
-        summary: str,
-        hint: str = "",
-        *,
-        address: str | None,
-        source: SourceLocation | None,
-        code: str,
-    ) -> Diagnostic: ...
-
-
-def flow_diagnostic(build: DiagnosticBuilder, flow: Flow, summary: str, hint: str, code: str) -> Diagnostic:
-    """Builds a diagnostic at the flow's address and place in the file."""
+def flow_diagnostic(
+    build: Callable[..., Diagnostic], flow: Flow, summary: str, hint: str, code: str
+) -> Diagnostic:
+    """Builds an error, a warning or a note at the flow's address and place in the file."""
     return build(summary, hint, address=str(flow_address(flow.name)), source=flow.source, code=code)
+
+
+def flow_refused(flow: Flow, summary: str, hint: str, code: str) -> Diagnostic:
+    """Returns an error with exit code 3 about a flow."""
+    return flow_diagnostic(partial(error, exit=ExitCode.REFUSED), flow, summary, hint, code)

@@ -262,7 +262,7 @@ def replication_graph_of(
         TopicNode(cluster, name) for cluster in names for name in names[cluster] if not is_reserved(name)
     )
     live = build_copy_graph(router, flows, [*observed_nodes, *declared_topics], copies)
-    declared = build_copy_graph(router, flows, list(_written_out(router, flows)), copies, live.nodes)
+    declared = build_copy_graph(router, flows, _written_out(router, flows), copies, live.nodes)
     known = live.nodes | declared.nodes
     sampled = build_copy_graph(router, flows, list(_samples(topology, flows)), copies, known)
     return ReplicationGraph(
@@ -270,10 +270,12 @@ def replication_graph_of(
     )
 
 
-def _written_out(router: Router, flows: Iterable[Flow]) -> Iterator[TopicNode]:
-    for flow in flows:
-        for name in router.routes[flow.name].written_out:
-            yield TopicNode(flow.source_cluster, name)
+def _written_out(router: Router, flows: Iterable[Flow]) -> list[TopicNode]:
+    return [
+        TopicNode(flow.source_cluster, name)
+        for flow in flows
+        for name in router.routes[flow.name].written_out
+    ]
 
 
 def _samples(topology: Topology, flows: Iterable[Flow]) -> Iterator[TopicNode]:
@@ -397,11 +399,7 @@ def _reached_by_all(graph: ReplicationGraph) -> list[CopyEdge]:
     """Returns the copies of all flows as if every flow ran."""
     flows = graph.topology.flows.values()
     starts = {*graph.live.nodes, *graph.declared.nodes, *graph.sampled.nodes}
-    starts |= {
-        TopicNode(flow.source_cluster, topic)
-        for flow in flows
-        for topic in graph.router.routes[flow.name].written_out
-    }
+    starts.update(_written_out(graph.router, flows))
     return build_copy_graph(graph.router, flows, starts, lambda _flow, _topic: True).edges
 
 

@@ -192,13 +192,10 @@ class _TopicBuilder:
 
         A failback makes no mirror of a topic that exists already.
         """
-        return [edge for edge in self.into.get(node, ()) if not self._is_failback_copy(edge)]
-
-    def _is_failback_copy(self, edge: CopyEdge) -> bool:
-        """Returns whether the copy brings records back into a topic that exists already."""
-        return self.graph.flow(edge.flow).reverse_of is not None and self._exists_or_declared(
-            edge.destination
-        )
+        edges = self.into.get(node, [])
+        if not self._exists_or_declared(node):
+            return edges
+        return [edge for edge in edges if self.graph.flow(edge.flow).reverse_of is None]
 
     def _build_topic(self, node: TopicNode, parent: CopyEdge | None) -> None:
         """Builds one topic. `parent` is the copy whose source the settings follow; in a loop
@@ -221,7 +218,9 @@ class _TopicBuilder:
             {} if failback_edges else {key: value for key, value in before.items() if key not in config}
         )
         if topic is not None:
-            unset = self._applied_settings(node) - config.keys()  # removed by this plan
+            entry = self._entry(node)
+            applied = frozenset(entry.config) if entry is not None else frozenset[str]()
+            unset = applied - config.keys()  # removed by this plan
         unset |= frozenset(restored)
         if topic is not None or copies or failback_edges:
             made = (
@@ -255,18 +254,18 @@ class _TopicBuilder:
     def _limits_to_lift(
         self, node: TopicNode, failback_edges: list[CopyEdge], now: PlannedTopicSettings
     ) -> dict[str, str]:
-        largest = [self._largest_batch(edge) for edge in failback_edges if edge.source in self.settings]
+        limits = [
+            self.rules[edge.flow].mirrored(self.settings[edge.source]).get(LARGEST, "")
+            for edge in failback_edges
+            if edge.source in self.settings
+        ]
         declared = self.graph.declared_topics.get(node)
         return limits_to_lift(
             now,
-            max((size for size in largest if size is not None), default=None),
+            max((int(limit) for limit in limits if limit.isdecimal()), default=None),
             self._saved_values(node),
             declared.config.keys() if declared is not None else (),
         )
-
-    def _largest_batch(self, edge: CopyEdge) -> int | None:
-        value = self.rules[edge.flow].mirrored(self.settings[edge.source]).get(LARGEST, "")
-        return int(value) if value.isdecimal() else None
 
     def _saved_values(self, node: TopicNode) -> Mapping[str, str]:
         entry = self._entry(node)
@@ -300,11 +299,6 @@ class _TopicBuilder:
             and route.answer(source_topic).taken
             and not self.graph.copied.copies(flow.name, source_topic)
         )
-
-    def _applied_settings(self, node: TopicNode) -> frozenset[str]:
-        """Returns the settings of a declared topic that this topology applied, as the registry says."""
-        entry = self._entry(node)
-        return frozenset() if entry is None else frozenset(entry.config)
 
     def _declared(
         self, node: TopicNode, topic: Topic, config: Mapping[str, str], mirrored: frozenset[str]

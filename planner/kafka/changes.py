@@ -101,8 +101,6 @@ def _refusal(step: Any, number: int, response: Response) -> Refusal | None:
                 return response.refusal
             for place, refusal in response.refused.items():
                 if place.topic == step.topic:
-                    text = f"partition {place.partition} of {place.topic}: {refusal.message or ''}".rstrip(
-                        ": "
-                    )
-                    return Refusal(refusal.error, text)
+                    text = f"partition {place.partition} of {place.topic}: {refusal.message or ''}"
+                    return Refusal(refusal.error, text.rstrip(": "))
             return None

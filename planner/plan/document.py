@@ -63,7 +63,9 @@ def json_tree(plan: Plan) -> dict[str, Any]:
     """Returns the plan as a tree: `resource_changes`, or `resource_drift` where nothing will change."""
     changes = [_change(one) for one in plan.changes]
     drift = plan.mode is Mode.DRIFT
-    by_address = {one.address: one for one in plan.changes}
+    by_address = {change.address: change for change in plan.changes}
+    ends = (end for flow in plan.flows for end in (flow.source_cluster, flow.destination_cluster))
+    clusters = {*plan.connections, *plan.clusters, *plan.labels, *ends}  # whether or not they answered
     return {
         "format_version": FORMAT_VERSION,
         "topology": plan.topology,
@@ -76,7 +78,7 @@ def json_tree(plan: Plan) -> dict[str, Any]:
         "applyable": plan.applyable,
         "changed": plan.changed,
         "clusters": dict(plan.clusters),
-        "cluster_labels": {name: dict(plan.labels.get(name, {})) for name in sorted(_named_clusters(plan))},
+        "cluster_labels": {name: dict(plan.labels.get(name, {})) for name in sorted(clusters)},
         "targets": list(plan.targets),
         "resource_changes": [] if drift else changes,
         "resource_drift": changes if drift else [],
@@ -85,12 +87,6 @@ def json_tree(plan: Plan) -> dict[str, Any]:
         "diagnostics": [diagnostic_tree(one) for one in plan.diagnostics],
         "summary": asdict(ChangeSummary.of(plan.changes)),
     }
-
-
-def _named_clusters(plan: Plan) -> set[str]:
-    """Returns the clusters that the topology names, whether or not they answered."""
-    ends = (end for flow in plan.flows for end in (flow.source_cluster, flow.destination_cluster))
-    return {*plan.connections, *plan.clusters, *plan.labels, *ends}
 
 
 def _step(step: Step, change: Change | None) -> dict[str, Any]:
@@ -106,6 +102,9 @@ def _step(step: Step, change: Change | None) -> dict[str, Any]:
 
 def _change(change: Change) -> dict[str, Any]:
     address = change.address
+    # What a flow or a job will be as data, for rules: what `after` shows as text has parts here.
+    has_values = address.kind in (Kind.FLOW, Kind.JOB) and change.after is not None
+    values = {"values": plain(change.after)} if has_values else {}
     return {
         "address": str(address),
         "type": address.kind.value,
@@ -115,7 +114,7 @@ def _change(change: Change) -> dict[str, Any]:
             "actions": list(ACTIONS[change.action]),
             "before": _state(change.before),
             "after": _state(change.after),
-            **_data(change),
+            **values,
             "fields": [_field(one, change.action) for one in change.fields],
         },
         "reason": change.reason,
@@ -123,13 +122,6 @@ def _change(change: Change) -> dict[str, Any]:
         "unchanged": change.unchanged,
         "notes": list(change.notes),
     }
-
-
-def _data(change: Change) -> dict[str, Any]:
-    """Returns what a flow or a job will be as data, for rules: what `after` shows as text has parts here."""
-    if change.address.kind not in (Kind.FLOW, Kind.JOB) or change.after is None:
-        return {}
-    return {"values": plain(change.after)}
 
 
 def _state(values: Mapping[str, object] | None) -> Any:

@@ -179,7 +179,9 @@ def select(
         if address in known:
             wanted |= _with_needs(address, needs)
         else:
-            problems.append(_no_such(text, known))
+            near = get_close_matches(text, [str(address) for address in known], n=1)
+            hint = f"did you mean {near[0]}?" if near else "see the addresses in a plan without --target"
+            problems.append(error(f"--target {text} names nothing in this topology", hint, code="target"))
     kept = tuple(change for change in changes if change.address in wanted)
     if not problems:
         left_out = len(changes) - len(kept)
@@ -187,12 +189,6 @@ def select(
         summary = f"the plan is partial: {names} and what that needs; {left_out} other objects were left out"
         problems.append(note(summary, "plan without --target to see everything", code="partial"))
     return kept, tuple(problems)
-
-
-def _no_such(text: str, known: Iterable[Address]) -> Diagnostic:
-    near = get_close_matches(text, [str(address) for address in known], n=1)
-    hint = f"did you mean {near[0]}?" if near else "see the addresses in a plan without --target"
-    return error(f"--target {text} names nothing in this topology", hint, code="target")
 
 
 def _with_needs(address: Address, needs: Mapping[Address, frozenset[Address]]) -> set[Address]:
@@ -328,30 +324,26 @@ def _why(change: Change) -> str:
 
 
 def _flows(desired: Desired, topology: Topology) -> tuple[PlannedFlow, ...]:
-    selected = {one.flow.name: one for one in desired.flows}
-    return tuple(
-        PlannedFlow(
-            name=name,
-            source_cluster=flow.source_cluster,
-            destination_cluster=flow.destination_cluster,
-            state=flow.state,
-            job=flow.job,
-            endpoint=_endpoint(topology, name),
-            from_files=flow.from_files,
-            topics=len(one.topics)
-            if (one := selected.get(name)) is not None and one.selection_known
-            else None,
+    selected = {flow.flow.name: flow for flow in desired.flows}
+    flows = []
+    for name, flow in sorted(topology.job_flows.items()):
+        declared, copied = topology.file_flows.get(name), selected.get(name)
+        endpoint = ""
+        if declared is not None:
+            endpoint = declared.source_cluster if declared.from_files else declared.destination_cluster
+        flows.append(
+            PlannedFlow(
+                name=name,
+                source_cluster=flow.source_cluster,
+                destination_cluster=flow.destination_cluster,
+                state=flow.state,
+                job=flow.job,
+                endpoint=endpoint,
+                from_files=flow.from_files,
+                topics=len(copied.topics) if copied is not None and copied.selection_known else None,
+            )
         )
-        for name, flow in sorted(topology.job_flows.items())
-    )
-
-
-def _endpoint(topology: Topology, flow: str) -> str:
-    """Returns the endpoint of a flow; "" for a flow between clusters."""
-    declared = topology.file_flows.get(flow)
-    if declared is None:
-        return ""
-    return declared.source_cluster if declared.from_files else declared.destination_cluster
+    return tuple(flows)
 
 
 def adoption(plan: Plan, clusters: Collection[str]) -> Plan:
@@ -362,7 +354,11 @@ def adoption(plan: Plan, clusters: Collection[str]) -> Plan:
     registers it.
     """
     owns = {step.address: step for step in plan.steps if isinstance(step, Own) and step.cluster in clusters}
-    kept = tuple(change for change in plan.changes if _as_declared(change) and change.address in owns)
+    kept = tuple(
+        change
+        for change in plan.changes
+        if change.adopted and change.action is Action.NO_OP and change.address in owns
+    )
     addresses = {change.address for change in kept}
     steps = tuple(replace(step, needs=()) for address, step in owns.items() if address in addresses)
     others = len(owns) - len(steps)
@@ -384,7 +380,3 @@ def adoption(plan: Plan, clusters: Collection[str]) -> Plan:
         steps=steps,
         diagnostics=(*plan.diagnostics, *notes),
     )
-
-
-def _as_declared(change: Change) -> bool:
-    return change.adopted and change.action is Action.NO_OP

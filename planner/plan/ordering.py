@@ -37,13 +37,12 @@ def make_steps(
         elif cluster is not None and entry is not None:
             removal = kind.removal(change, entry, cluster)
             if removal or change.action is not Action.DELETE:
-                steps += (*removal, _disown(entry, cluster.name, removal))
+                needs = tuple(step.id for step in removal)
+                disown = Disown(
+                    f"disown:{entry.address}", entry.address, cluster.name, entry.topology, needs=needs
+                )
+                steps += (*removal, disown)
     return in_order(waiting_for_others([*steps, *job_steps(changes, desired, observed, steps)], owned))
-
-
-def _disown(entry: RegistryEntry, cluster: str, removal: Sequence[Step]) -> Disown:
-    needs = tuple(step.id for step in removal)
-    return Disown(f"disown:{entry.address}", entry.address, cluster, entry.topology, needs=needs)
 
 
 def waiting_for_others(steps: Sequence[Step], owned: Mapping[Address, RegistryEntry]) -> list[Step]:

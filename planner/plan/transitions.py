@@ -10,12 +10,12 @@ from planner.diff.compare import changed_fields
 from planner.diff.flows import gone_patterns, new_patterns
 from planner.diff.record import destination_jobs, elsewhere, wanted_jobs
 from planner.diff.typed_values import flow_values
-from planner.graph.messages import listed, nearest
+from planner.graph.messages import flow_diagnostic, flow_refused, listed, nearest
 from planner.graph.routes import opposite_of
 from planner.model.address import Kind, flow_address
 from planner.model.change import Action, Change
 from planner.model.desired import Desired, DesiredFlow
-from planner.model.diagnostic import Diagnostic, ExitCode, error
+from planner.model.diagnostic import Diagnostic, error
 from planner.model.observed import Observed
 from planner.model.topology import Flow, Topology
 from runtime.contract.records.failback import can_start_failback
@@ -31,11 +31,16 @@ NEXT = {
 
 def transitions(changes: Sequence[Change], topology: Topology, observed: Observed) -> Iterator[Diagnostic]:
     """Yields a refusal for each flow that can't change to its new state."""
-    states = dict(_states(changes))
+    states = {
+        change.address.name: cast(FlowState, change.before["state"])
+        for change in changes
+        if change.address.kind is Kind.FLOW and change.before is not None
+    }
     for change in changes:
         flow = topology.flows.get(change.address.name) if change.address.kind is Kind.FLOW else None
-        before = _before(change)
-        if flow is None or before is None:
+        moved = {field.path: field.old for field in change.fields}
+        before = cast(FlowState | None, moved.get(("state",)))
+        if flow is None or before is None or change.action not in (Action.UPDATE, Action.REPLACE):
             continue
         if change.action is Action.REPLACE:
             if before not in RUNNING or flow.state not in RUNNING:
@@ -43,48 +48,24 @@ def transitions(changes: Sequence[Change], topology: Topology, observed: Observe
             continue
         if before in RUNNING:
             continue
-        restarts = flow.restart_from is not None and any(
-            one.path == ("restart_from",) for one in change.fields
-        )
+        restarts = flow.restart_from is not None and ("restart_from",) in moved
         may_restart = restarts or _may_restart(flow, topology, states, observed)
         if flow.state != "active" or not may_restart:
-            yield error(
-                f"was {before}, and can't become {flow.state}",
-                _hint(before, flow),
-                address=str(change.address),
-                source=flow.source,
-                code="transition",
-                exit=ExitCode.REFUSED,
-            )
-
-
-def _before(change: Change) -> FlowState | None:
-    """Returns the flow's state before the change; None if the state does not change."""
-    if change.action not in (Action.UPDATE, Action.REPLACE):
-        return None
-    return next((cast(FlowState, one.old) for one in change.fields if one.path == ("state",)), None)
+            summary = f"was {before}, and can't become {flow.state}"
+            yield flow_refused(flow, summary, _hint(before, flow), "transition")
 
 
 def _ends_and_moves(change: Change, before: FlowState, flow: Flow) -> Diagnostic:
     """Refuses to end a flow and move it in one plan: the ledger of its end stays at the old destination."""
     old = next((str(one.old) for one in change.fields if one.path == ("to",)), "")
-    return error(
+    return flow_refused(
+        flow,
         f"was {before} at {old}, and can't become {flow.state} at {flow.destination_cluster}",
         f"give the flow to {flow.destination_cluster} a name of its own"
         if before not in RUNNING
         else f"let it end at {old} first: with to: {old} and state: {flow.state}",
-        address=str(change.address),
-        source=flow.source,
-        code="transition",
-        exit=ExitCode.REFUSED,
+        "transition",
     )
-
-
-def _states(changes: Iterable[Change]) -> Iterator[tuple[str, FlowState]]:
-    """Yields the flows with their present states."""
-    for change in changes:
-        if change.address.kind is Kind.FLOW and change.before is not None:
-            yield change.address.name, cast(FlowState, change.before["state"])
 
 
 def _may_restart(flow: Flow, topology: Topology, states: Mapping[str, FlowState], observed: Observed) -> bool:
@@ -175,7 +156,7 @@ def _restarts(flow: Flow, change: Change) -> bool:
 def _refuse_taken_back(flow: Flow, removed: Sequence[str]) -> Diagnostic:
     """Refuses to copy promoted topics again without a restart."""
     patterns = ", ".join(removed)
-    return _refused(
+    return flow_refused(
         flow,
         f"its topics {patterns} were promoted, and can't become active",
         f"write {patterns} under promoted (if this file is older than that change, update it);"
@@ -189,7 +170,7 @@ def _refuse_new(known: DesiredFlow, new: Sequence[str]) -> Iterator[Diagnostic]:
     """Yields refusals of newly promoted topics."""
     flow = known.flow
     if flow.state == "paused":
-        yield _refused(
+        yield flow_refused(
             flow,
             "it is paused, and a topic is promoted only after the flow has copied the rest of it",
             f"write state: active (repl resume {flow.name}) before that",
@@ -202,26 +183,18 @@ def _refuse_new(known: DesiredFlow, new: Sequence[str]) -> Iterator[Diagnostic]:
     copied = [topic for topic, _ in known.topics]
     for pattern in new:
         if not any(map(NamePatterns([pattern]).match, known.promoted)):
-            yield error(
-                f"promoted: {pattern!r} matches none of its topics",
-                matches_nothing(pattern, [*copied, *known.promoted]),
-                address=str(flow_address(flow.name)),
-                source=flow.source,
-                code="promotes-nothing",
-            )
+            summary = f"promoted: {pattern!r} matches none of its topics"
+            hint = matches_nothing(pattern, [*copied, *known.promoted])
+            yield flow_diagnostic(error, flow, summary, hint, "promotes-nothing")
     if not copied and known.promoted:
-        yield error(
-            f"promoted: {', '.join(new)} leaves no topic to copy",
-            f"promote the flow: repl promote {flow.name} (state: promoted)",
-            address=str(flow_address(flow.name)),
-            source=flow.source,
-            code="promotes-all",
-        )
+        summary = f"promoted: {', '.join(new)} leaves no topic to copy"
+        hint = f"promote the flow: repl promote {flow.name} (state: promoted)"
+        yield flow_diagnostic(error, flow, summary, hint, "promotes-all")
 
 
 def source_is_silent(flow: Flow) -> Diagnostic:
     """Refuses a promotion while the source does not answer."""
-    return _refused(
+    return flow_refused(
         flow,
         f"{flow.source_cluster} does not answer: the remaining records can't be copied",
         f"wait until it answers; or give it up: repl failover {flow.source_cluster}",
@@ -235,8 +208,3 @@ def matches_nothing(pattern: str, topics: Sequence[str]) -> str:
     if close is not None:
         return f"did you mean {close}?"
     return f"it copies {listed(topics)}" if topics else "it copies no topic yet"
-
-
-def _refused(flow: Flow, what: str, hint: str, code: str) -> Diagnostic:
-    address = str(flow_address(flow.name))
-    return error(what, hint, address=address, source=flow.source, code=code, exit=ExitCode.REFUSED)

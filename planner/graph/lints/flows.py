@@ -5,15 +5,15 @@ judge the transitions of states later. Flows into files: what a job can run, and
 """
 
 from bisect import bisect_left
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 
-from planner.graph.messages import counted, flow_diagnostic, listed, nearest
+from planner.graph.messages import counted, flow_diagnostic, flow_refused, listed, nearest
 from planner.graph.replication_graph import ReplicationGraph, TopicNode
 from planner.graph.routes import group_selector
 from planner.graph.topics import DesiredTopics
-from planner.model.address import flow_address, job_address
+from planner.model.address import job_address
 from planner.model.desired import Declared
-from planner.model.diagnostic import Diagnostic, ExitCode, error, note, warning
+from planner.model.diagnostic import Diagnostic, error, note, warning
 from planner.model.observed import FEATURE_SHARE, SHARE, STREAMS, FeatureReport, Observed, ObservedCluster
 from planner.model.topology import Flow, Job, Topology, at_home
 from runtime.contract.spec.flow import RUNNING
@@ -77,18 +77,18 @@ def states(topology: Topology) -> Iterator[Diagnostic]:
             continue
         original = topology.flows.get(flow.reverse_of)
         if original is None:
-            yield _refused(
+            yield flow_refused(
                 flow,
-                f"reverses {flow.reverse_of}, and there is no such flow",
+                f"flow.{flow.name} reverses {flow.reverse_of}, and there is no such flow",
                 "name in reverse_of the flow that it reverses, or remove this flow",
                 "reverse-unknown",
             )
             continue
         yield from _pair(flow, original)
         if flow.reverse_of in first:
-            yield _refused(
+            yield flow_refused(
                 flow,
-                f"reverses {flow.reverse_of}, as {first[flow.reverse_of]} does already",
+                f"flow.{flow.name} reverses {flow.reverse_of}, as {first[flow.reverse_of]} does already",
                 "keep one of them",
                 "reverse-twice",
             )
@@ -98,39 +98,29 @@ def states(topology: Topology) -> Iterator[Diagnostic]:
 def _pair(flow: Flow, original: Flow) -> Iterator[Diagnostic]:
     """Checks one reverse flow against its original."""
     if original.reverse_of is not None:
-        yield _refused(
+        yield flow_refused(
             flow,
-            f"reverses {original.name}, which is a reverse flow itself",
+            f"flow.{flow.name} reverses {original.name}, which is a reverse flow itself",
             f"to fail over again, set the state of {original.reverse_of}",
             "reverse-of-reverse",
         )
     ends = (original.destination_cluster, original.source_cluster)
     if (flow.source_cluster, flow.destination_cluster) != ends:
-        yield _refused(
+        yield flow_refused(
             flow,
-            f"does not reverse {original.name}: that goes from {ends[1]} to {ends[0]}",
+            f"flow.{flow.name} does not reverse {original.name}: that goes from {ends[1]} to {ends[0]}",
             f"write from: {ends[0]} and to: {ends[1]}",
             "reverse-ends",
         )
     if original.state in RUNNING and flow.state in RUNNING:
-        yield _refused(
+        yield flow_refused(
             flow,
-            f"reverses {original.name} while that is {original.state}: each would copy what the other wrote",
+            f"flow.{flow.name} reverses {original.name} while that is {original.state}: each would copy what"
+            " the other wrote",
             f"set {original.name} to promoted or failed_over, or, once all records are copied back, set"
             " this flow to promoted",
             "reverse-running",
         )
-
-
-def _refused(flow: Flow, what: str, hint: str, code: str) -> Diagnostic:
-    return error(
-        f"flow.{flow.name} {what}",
-        hint,
-        address=str(flow_address(flow.name)),
-        source=flow.source,
-        code=code,
-        exit=ExitCode.REFUSED,
-    )
 
 
 def selections(graph: ReplicationGraph) -> Iterator[Diagnostic]:
@@ -268,7 +258,15 @@ def share_groups(graph: ReplicationGraph, observed: Observed) -> Iterator[Diagno
     """Says what becomes of the positions of share groups when a flow ends."""
     for flow, groups in _of_kind(SHARE, graph, observed):
         which = f"of share group{'s' if len(groups) > 1 else ''} {listed(groups)}"
-        lacks = _lacks_share_offsets(flow, observed)
+        clusters = map(observed.reachable, (flow.source_cluster, flow.destination_cluster))
+        lacks = next(
+            (
+                f"broker {lack.broker} of {cluster.name} can't tell or set them ({lack.why})"
+                for cluster in clusters
+                if cluster is not None and (lack := cluster.lack(FEATURE_SHARE))
+            ),
+            "",
+        )
         if lacks:
             yield flow_diagnostic(
                 warning,
@@ -286,15 +284,6 @@ def share_groups(graph: ReplicationGraph, observed: Observed) -> Iterator[Diagno
                 "",
                 "share-groups",
             )
-
-
-def _lacks_share_offsets(flow: Flow, observed: Observed) -> str:
-    """Returns which broker of the flow's clusters can't read or set start offsets; "" where all can."""
-    for name in (flow.source_cluster, flow.destination_cluster):
-        cluster = observed.reachable(name)
-        if cluster is not None and (lack := cluster.lack(FEATURE_SHARE)):
-            return f"broker {lack.broker} of {name} can't tell or set them ({lack.why})"
-    return ""
 
 
 def streams_groups(graph: ReplicationGraph, observed: Observed) -> Iterator[Diagnostic]:
@@ -392,9 +381,13 @@ def missing_settings(
                 source=topic.source,
                 code="setting-unknown",
             )
+    edges = graph.live.by_flow()
     for flow in graph.flows:
         there = observed.reachable(flow.destination_cluster)
-        left_out = _settings_left_out(flow, wanted, there.defaults if there is not None else {}, graph)
+        sources = {edge.source for edge in edges.get(flow.name, ())}
+        settings = [wanted.settings[node] for node in sources if node in wanted.settings]
+        explicit = {key for topic in settings for key in topic.explicit} - NEVER
+        left_out = {key for key in explicit if lacks(there.defaults if there is not None else {}, key)}
         if left_out:
             yield flow_diagnostic(
                 note,
@@ -404,15 +397,6 @@ def missing_settings(
                 "",
                 code="setting-left-out",
             )
-
-
-def _settings_left_out(
-    flow: Flow, wanted: DesiredTopics, defaults: Mapping[str, str], graph: ReplicationGraph
-) -> set[str]:
-    sources = {edge.source for edge in graph.live.edges if edge.flow == flow.name}
-    settings = [wanted.settings[node] for node in sources if node in wanted.settings]
-    explicit = {key for topic in settings for key in topic.explicit}
-    return {key for key in explicit if lacks(defaults, key) and key not in NEVER}
 
 
 def endpoints(topology: Topology) -> Iterator[Diagnostic]:

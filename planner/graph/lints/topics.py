@@ -203,7 +203,10 @@ def min_insync(topics: DesiredTopics, graph: ReplicationGraph, observed: Observe
         node = TopicNode(topic.cluster, topic.name)
         settings = topics.settings.get(node, PlannedTopicSettings(topic.config))
         least = settings.effective(MIN_ISR) or ""
-        replicas = topic.replication or _replicas(node, observed)
+        cluster = observed.reachable(node.cluster)
+        live = cluster.topics.get(node.topic) if cluster is not None else None
+        default = cluster.default_replication if cluster is not None else None
+        replicas = topic.replication or (live.replication if live is not None else default)
         if replicas is None or not least.isdecimal() or int(least) <= replicas:
             continue
         declared = topic.replication is not None or MIN_ISR in topic.config
@@ -218,14 +221,6 @@ def min_insync(topics: DesiredTopics, graph: ReplicationGraph, observed: Observe
             source=topic.source,
             code="min-insync-above-replication",
         )
-
-
-def _replicas(node: TopicNode, observed: Observed) -> int | None:
-    cluster = observed.reachable(node.cluster)
-    if cluster is None:
-        return None
-    live = cluster.topics.get(node.topic)
-    return live.replication if live is not None else cluster.default_replication
 
 
 def declared_otherwise(topics: DesiredTopics, graph: ReplicationGraph) -> Iterator[Diagnostic]:

@@ -7,11 +7,11 @@ import re
 from collections.abc import Iterator, Sequence
 
 from planner.graph.jobs import topics_into_files
-from planner.graph.messages import counted, flow_diagnostic
+from planner.graph.messages import counted, flow_diagnostic, flow_refused
 from planner.graph.replication_graph import CopyEdge, ReplicationGraph, TopicNode
 from planner.graph.topics import DesiredTopics, quarantine_nodes
-from planner.model.address import flow_address, job_address
-from planner.model.diagnostic import Diagnostic, ExitCode, error, warning
+from planner.model.address import job_address
+from planner.model.diagnostic import Diagnostic, error, warning
 from planner.model.topology import Flow, Topology
 from runtime.contract.spec.naming import illegal_because
 
@@ -43,15 +43,13 @@ def changed_fields_of(flow: Flow) -> tuple[str, ...]:
 
 def _lossy_failback(flow: Flow, original: Flow) -> Diagnostic:
     fields = ", ".join(changed_fields_of(original))
-    return error(
+    return flow_refused(
+        flow,
         f"flow.{flow.name} reverses {original.name}, which sets or drops {fields}:"
         f" {original.source_cluster} would get records without the values that it had",
         f"remove flow.{flow.name} and go on at {original.destination_cluster}, or write at"
         f" {original.source_cluster} again from its own data",
-        address=str(flow_address(flow.name)),
-        source=flow.source,
-        code="failback-lossy",
-        exit=ExitCode.REFUSED,
+        "failback-lossy",
     )
 
 

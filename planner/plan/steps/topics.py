@@ -404,8 +404,15 @@ def _update(
 ) -> list[Step]:
     moving = {one.path for one in change.fields}
     alter = _alter(change, topic, entry)
-    reassign = _reassign(topic, live, cluster) if ("replication",) in moving else []
-    grow = _grow(topic, live) if ("partitions",) in moving else []
+    reassign: list[Reassign] = []
+    grow: list[GrowPartitions] = []
+    where = topic.address, topic.cluster, topic.name
+    if ("replication",) in moving:
+        replicas = wanted_replicas(live.replicas, topic.replication or 0, cluster.brokers)
+        if replicas is not None:
+            reassign = [Reassign(f"reassign:{topic.address}", *where, replicas, live.replicas)]
+    if ("partitions",) in moving and topic.partitions is not None and topic.partitions > live.partitions:
+        grow = [GrowPartitions(f"grow:{topic.address}", *where, live.partitions, topic.partitions)]
     if alter and reassign:
         if _replicas_first(topic, live):
             alter = [replace(alter[0], needs=(reassign[0].id,))]
@@ -429,23 +436,6 @@ def _replicas_first(topic: DesiredTopic, live: ObservedTopic) -> bool:
     return least.isdecimal() and int(least) > live.replication
 
 
-def _grow(topic: DesiredTopic, live: ObservedTopic) -> list[Step]:
-    if topic.partitions is None or topic.partitions <= live.partitions:
-        return []
-    step_id = f"grow:{topic.address}"
-    return [
-        GrowPartitions(step_id, topic.address, topic.cluster, topic.name, live.partitions, topic.partitions)
-    ]
-
-
-def _reassign(topic: DesiredTopic, live: ObservedTopic, cluster: ObservedCluster) -> list[Step]:
-    wanted = wanted_replicas(live.replicas, topic.replication or 0, cluster.brokers)
-    if wanted is None:
-        return []
-    step_id = f"reassign:{topic.address}"
-    return [Reassign(step_id, topic.address, topic.cluster, topic.name, wanted, live.replicas)]
-
-
 def _alter(change: Change, topic: DesiredTopic, entry: RegistryEntry | None) -> list[AlterConfigs]:
     """Returns one step for all settings. Its id says if it restores limits that a failback lifted."""
     configs = [one for one in change.fields if one.path[0] == "config"]
@@ -461,13 +451,9 @@ def _alter(change: Change, topic: DesiredTopic, entry: RegistryEntry | None) -> 
             topic=topic.name,
             set={one.key: values[one.key] for one in configs if one.new is not None},
             unset=tuple(one.key for one in configs if one.new is None),
-            old={one.key: _readable_old(one) for one in configs},
+            old={one.key: None if one.old is None or one.sensitive else str(one.old) for one in configs},
         )
     ]
-
-
-def _readable_old(one: FieldChange) -> str | None:
-    return None if one.old is None or one.sensitive else str(one.old)
 
 
 def wanted_replicas(
