@@ -4,49 +4,49 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from planner.kafka import ClusterClient, ClusterEndpoint, run_at
 from planner.kafka.failures import RequestRefused
 from runtime.contract.client.settings import wire_settings
 from runtime.kafka.cluster import KafkaCluster
 from runtime.kafka.errors import ErrorCode
-from runtime.kafka.protocol.administration import AlterReassignmentsRequest
+from runtime.kafka.protocol.administration import AlterReassignmentsRequest, Refusal
+from runtime.kafka.protocol.layout import indexes
 from runtime.kafka.protocol.metadata import MetadataRequest
 from runtime.kafka.protocol.offsets import TopicPartition
-from runtime.kafka.protocol.request import Api, Buffer, Reader, Writer
-
-_PREFERRED = 0
+from runtime.kafka.protocol.request import Api, Message, Request
 
 
-@dataclass(frozen=True, slots=True)
-class ElectLeadersResponse:
-    throttle_ms: int
-    error: ErrorCode
+class ElectLeadersRequest(Request[ErrorCode], frozen=True):
+    """The preferred replica of each partition is to lead. One that can't lead is left."""
 
-
-@dataclass(frozen=True, slots=True)
-class ElectLeadersRequest:
-    """ElectLeaders v2: the preferred replica of each partition is to lead. One that can't lead is left."""
-
-    API: ClassVar[Api] = Api.ELECT_LEADERS
+    MESSAGE: ClassVar[Message] = Message(
+        Api.ELECT_LEADERS,
+        2,
+        """
+        _preferred   int8    = 0
+        topics       []
+          name       string
+          indexes    []int32
+        timeout_ms   int32
+        """,
+        """
+        throttle_ms  int32
+        error        error
+        _topics      rest
+        """,
+    )
     VERSIONS: ClassVar[tuple[int, int]] = (2, 2)
-    FLEXIBLE: ClassVar[int] = 2
 
     partitions: Sequence[TopicPartition]
     timeout_ms: int
 
-    def body(self, version: int) -> list[Buffer]:
-        writer = Writer()
-        writer.int8(_PREFERRED)
-        writer.by_topic(self.partitions)
-        writer.int32(self.timeout_ms)
-        writer.no_tags()
-        return [writer.buffer]
+    def values(self, version: int) -> Any:
+        return indexes(self.partitions), self.timeout_ms
 
-    def answer(self, version: int, reader: Reader) -> ElectLeadersResponse:
-        return ElectLeadersResponse(reader.int32(), ErrorCode(reader.int16()))
+    def result(self, _throttle_ms: int, error: ErrorCode) -> ErrorCode:
+        return error
 
 
 def prefer(bootstrap: str, replicas: Mapping[TopicPartition, Sequence[int]], timeout_s: float) -> None:
@@ -60,10 +60,9 @@ def move_replicas(bootstrap: str, replicas: Mapping[TopicPartition, Sequence[int
 
     async def move(client: ClusterClient) -> None:
         request = AlterReassignmentsRequest(replicas, int(timeout_s * 1000))
-        response = await client.ask_controller(request)
-        for refusal in (response.refusal, *response.refused.values()):
-            if refusal is not None:
-                raise RequestRefused(refusal.error, refusal.message)
+        refused = await client.ask_controller(request)
+        for refusal in [refused] if isinstance(refused, Refusal) else refused.values():
+            raise RequestRefused(refusal.error, refusal.message)
 
     run_at(ClusterEndpoint("test", bootstrap), move, timeout_s)
 

@@ -1,6 +1,6 @@
 """The request that carries out steps of one kind at a cluster, and what the brokers refused of it."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, cast
 
 from planner.kafka.failures import RequestRefused
@@ -11,15 +11,12 @@ from planner.plan.steps.quotas import AlterQuota
 from planner.plan.steps.topics import AlterConfigs, CreateTopic, DeleteTopic, GrowPartitions, Reassign
 from runtime.kafka.protocol.administration import (
     AlterClientQuotasRequest,
-    AlterClientQuotasResponse,
     AlterReassignmentsRequest,
-    AlterReassignmentsResponse,
     QuotaAlteration,
     Refusal,
 )
 from runtime.kafka.protocol.changes import (
     BROKERS_DEFAULT,
-    AclsResponse,
     AlterConfigsRequest,
     ConfigAlteration,
     CreateAclsRequest,
@@ -28,17 +25,17 @@ from runtime.kafka.protocol.changes import (
     DeleteAclsRequest,
     DeleteTopicsRequest,
     NewTopic,
-    TopicsResponse,
 )
 from runtime.kafka.protocol.offsets import TopicPartition
 from runtime.kafka.protocol.request import Request
 
-Response = TopicsResponse | AclsResponse | AlterClientQuotasResponse | AlterReassignmentsResponse
+Refused = Sequence[Refusal | None] | Mapping[Any, Refusal] | Refusal
+"""What the brokers refused of a request, in the form of each request's result."""
 
 
 def change_request(
     steps: Sequence[Step], timeout_ms: int, *, validate_only: bool = False
-) -> Request[Response]:
+) -> Request[Refused]:
     """Returns the request for steps of one kind. With `validate_only` the brokers change nothing."""
     batch = cast(Sequence[Any], steps)
     match steps[0]:
@@ -79,28 +76,28 @@ def change_request(
             raise TypeError(f"no request of Kafka carries out {type(step).__name__}")
 
 
-def refusals_of(steps: Sequence[Step], response: Response) -> dict[str, RequestRefused]:
+def refusals_of(steps: Sequence[Step], refused: Refused) -> dict[str, RequestRefused]:
     """Returns the refusal of each step that was refused, by the step's id."""
     return {
         step.id: RequestRefused(refusal.error, refusal.message)
         for number, step in enumerate(steps)
-        if (refusal := _refusal(cast(Any, step), number, response)) is not None
+        if (refusal := _refusal(cast(Any, step), number, refused)) is not None
     }
 
 
-def _refusal(step: Any, number: int, response: Response) -> Refusal | None:
-    match response:
-        case TopicsResponse():
-            return response.refused.get(step.topic)
-        case AclsResponse():
-            return response.results[number] if number < len(response.results) else None
-        case AlterClientQuotasResponse():
-            return response.refused.get(frozenset(kafka_entity(step.entity).items()))
-        case AlterReassignmentsResponse():
-            if response.refusal is not None:
-                return response.refusal
-            for place, refusal in response.refused.items():
+def _refusal(step: Any, number: int, refused: Refused) -> Refusal | None:
+    match refused:
+        case Refusal():
+            return refused
+        case Mapping() if isinstance(step, AlterQuota):
+            return refused.get(frozenset(kafka_entity(step.entity).items()))
+        case Mapping() if isinstance(step, Reassign):
+            for place, refusal in refused.items():
                 if place.topic == step.topic:
                     text = f"partition {place.partition} of {place.topic}: {refusal.message or ''}"
                     return Refusal(refusal.error, text.rstrip(": "))
             return None
+        case Mapping():
+            return refused.get(step.topic)
+        case _:
+            return refused[number] if number < len(refused) else None

@@ -325,8 +325,7 @@ class ClusterClient:
 
     async def ask_coordinator(self, group: str, request: Request[R]) -> R:
         """Sends a request to the coordinator of a group."""
-        found = await self.ask(FindCoordinatorRequest(CoordinatorKind.GROUP, [group]))
-        coordinator = found.coordinators[0]
+        (coordinator,) = await self.ask(FindCoordinatorRequest(CoordinatorKind.GROUP, [group]))
         if coordinator.error:
             raise RequestRefused(coordinator.error, coordinator.message)
         connection = await self.dial((coordinator.host, coordinator.port), self._timeout_s)

@@ -34,7 +34,7 @@ from runtime.kafka.errors import (
     WireError,
 )
 from runtime.kafka.protocol.handshake import OldApiVersionsRequest, SaslHandshakeRequest
-from runtime.kafka.protocol.request import Api, Reader, Request, frame
+from runtime.kafka.protocol.request import Api, Request
 
 
 class ClusterFailure(Failure):
@@ -212,16 +212,15 @@ def _speaks_tls(address: Address) -> bool:
 def _ask(address: Address, request: Request[R]) -> R | None:
     """Sends one plaintext request in its oldest version; returns None if no readable answer comes."""
     version = request.VERSIONS[0]
-    sent = frame(request.API, version, _CORRELATION, "repl", False, request.body(version))
+    sent = request.frame(version, _CORRELATION, "repl")
     with contextlib.suppress(OSError), socket.create_connection(address, _TIMEOUT_S) as dialled:
         dialled.sendall(b"".join(sent))
         with dialled.makefile("rb") as answer:
             (size,) = _SIZE.unpack(answer.read(4).ljust(4, b"\0"))
             body = answer.read(size) if 0 < size <= _LONGEST_ANSWER else b""
-            reader = Reader(memoryview(body))
-            with contextlib.suppress(ValueError, struct.error, IndexError):
-                if len(body) == size and size and reader.int32() == _CORRELATION:
-                    return request.answer(version, reader)
+        if len(body) == size and body.startswith(_SIZE.pack(_CORRELATION)):
+            with contextlib.suppress(ValueError):
+                return request.answer(version, memoryview(body))[1]
     return None
 
 

@@ -154,8 +154,8 @@ class LogReader:
     async def _offset(self, leader: BrokerConnection, at: int) -> int:
         """Returns the log start offset, or the last stable offset."""
         question = {self._at: OffsetQuestion(at)}
-        response = await leader.call(ListOffsetsRequest(Isolation.READ_COMMITTED, question))
-        listed = response.answers.get(self._at, ErrorCode.UNKNOWN_SERVER_ERROR)
+        offsets = await leader.call(ListOffsetsRequest(Isolation.READ_COMMITTED, question))
+        listed = offsets.get(self._at, ErrorCode.UNKNOWN_SERVER_ERROR)
         if isinstance(listed, ErrorCode):
             raise RequestRefused(listed)
         return listed.offset
@@ -309,10 +309,10 @@ class LogWriter:
 
     async def _send(self, at: TopicPartition, batch: Batch) -> int:
         if self._identity is None:
-            producer = await self._client.ask(InitProducerIdRequest(None, 0))
-            if producer.error:
-                raise RequestRefused(producer.error)
-            self._identity = producer.identity
+            identity = await self._client.ask(InitProducerIdRequest(None, 0))
+            if isinstance(identity, ErrorCode):
+                raise RequestRefused(identity)
+            self._identity = identity
         leader = self._leaders.get(at)
         if leader is None or leader.closed:
             leader = self._leaders[at] = (await self._client.dial_leader(at))[0]

@@ -13,6 +13,7 @@ from runtime.kafka.protocol.administration import (
     DescribeClientQuotasRequest,
     DescribeScramRequest,
     QuotaEntry,
+    Refusal,
 )
 
 RESOURCE_TYPES = {
@@ -52,12 +53,12 @@ async def read_acls(client: ClusterClient) -> tuple[AclRule, ...] | None:
     """Returns the rules, sorted; None if the cluster has no authorizer. Rules of unknown kinds
     are left out.
     """
-    answer = await client.ask(DescribeAclsRequest())
-    if answer.error is ErrorCode.SECURITY_DISABLED:
-        return None
-    if answer.error:
+    bindings = await client.ask(DescribeAclsRequest())
+    if isinstance(bindings, Refusal):
+        if bindings.error is ErrorCode.SECURITY_DISABLED:
+            return None
         raise Unreadable(
-            f"not authorized to describe the ACLs of {client.name} ({meaning(answer.error)})",
+            f"not authorized to describe the ACLs of {client.name} ({meaning(bindings.error)})",
             "it needs DESCRIBE on the cluster",
         )
     return tuple(
@@ -72,7 +73,7 @@ async def read_acls(client: ClusterClient) -> tuple[AclRule, ...] | None:
                 OPERATIONS[binding.operation],
                 "DENY" if binding.permission == _DENY else "ALLOW",
             )
-            for binding in answer.bindings
+            for binding in bindings
             if binding.resource_type in RESOURCE_TYPES and binding.operation in OPERATIONS
         )
     )
@@ -100,15 +101,15 @@ async def read_quotas(
     """
     request = DescribeClientQuotasRequest()
     try:
-        answer = await (client.ask(request) if broker is None else broker.call(request))
+        entries = await (client.ask(request) if broker is None else broker.call(request))
     except TooOld as failure:
         raise Unreadable(f"{failure.where} does not list client quotas: it is older than Kafka 2.6") from None
-    if answer.error:
+    if isinstance(entries, Refusal):
         raise Unreadable(
-            f"not authorized to describe the client quotas of {client.name} ({meaning(answer.error)})",
+            f"not authorized to describe the client quotas of {client.name} ({meaning(entries.error)})",
             "it needs DESCRIBE_CONFIGS on the cluster",
         )
-    return quotas_of(answer.entries, client.name)
+    return quotas_of(entries, client.name)
 
 
 def quotas_of(entries: Iterable[QuotaEntry], cluster: str) -> dict[QuotaEntity, Limits]:
@@ -139,16 +140,16 @@ async def read_scram_users(client: ClusterClient) -> dict[str, tuple[str, ...]]:
     Raises Unreadable without the right, and before Kafka 2.7.
     """
     try:
-        answer = await client.ask(DescribeScramRequest())
+        users = await client.ask(DescribeScramRequest())
     except TooOld as failure:
         raise Unreadable(f"{failure.where} does not list SCRAM users: it is older than Kafka 2.7") from None
-    if answer.error:
+    if isinstance(users, Refusal):
         raise Unreadable(
-            f"not authorized to describe the SCRAM users of {client.name} ({meaning(answer.error)})",
+            f"not authorized to describe the SCRAM users of {client.name} ({meaning(users.error)})",
             "it needs DESCRIBE on the cluster",
         )
     return {
         user.name: tuple(_MECHANISMS.get(kind, f"mechanism {kind}") for kind in sorted(user.iterations))
-        for user in sorted(answer.users, key=lambda user: user.name)
+        for user in sorted(users, key=lambda user: user.name)
         if user.error is ErrorCode.NONE
     }

@@ -1,20 +1,22 @@
 """The ids and the configs of topics as a topology names them."""
 
 import base64
-from collections.abc import Mapping
+import functools
+from collections.abc import Iterable, Mapping
 
 from planner.kafka.client import BrokerConnection, ClusterClient
 from planner.kafka.failures import RequestRefused
 from planner.model.observed import ConfigSource, ConfigValue
 from runtime.contract.spec.naming import NO_TOPIC_ID
-from runtime.kafka.protocol.config_entries import (
+from runtime.kafka.protocol.configs import (
     DEFAULT,
     DYNAMIC_TOPIC,
     TOPIC,
-    Decoder,
+    ConfigEntry,
     DescribeConfigsRequest,
 )
 
+_MOST_VALUES = 100_000
 _SOURCES = {DYNAMIC_TOPIC: ConfigSource.TOPIC, DEFAULT: ConfigSource.DEFAULT}
 
 
@@ -23,24 +25,22 @@ def topic_id_text(value: bytes) -> str:
     return "" if value == NO_TOPIC_ID else base64.urlsafe_b64encode(value).rstrip(b"=").decode()
 
 
-def config_decoder() -> Decoder[ConfigValue]:
-    """Returns a decoder of values, which shares equal ones between topics."""
-    return Decoder(
-        lambda text, source, sensitive, read_only: ConfigValue(
-            text, _SOURCES.get(source, ConfigSource.BROKER), sensitive, read_only
-        )
-    )
+def config_values(entries: Iterable[ConfigEntry]) -> dict[str, ConfigValue]:
+    """Returns the values by their keys. Equal ones are one object."""
+    return {entry.key: _config_value(entry) for entry in entries}
 
 
-def every_key(_key: str, _explicit: bool) -> bool:
-    return True
+@functools.lru_cache(_MOST_VALUES)
+def _config_value(entry: ConfigEntry) -> ConfigValue:
+    source = _SOURCES.get(entry.source, ConfigSource.BROKER)
+    return ConfigValue(entry.value, source, entry.sensitive, entry.read_only)
 
 
 async def describe_topic(broker: ClusterClient | BrokerConnection, topic: str) -> Mapping[str, ConfigValue]:
     """Returns all configs of a topic, as any broker shows them, or as this one does."""
-    request = DescribeConfigsRequest(TOPIC, [topic], None, lambda _: every_key, config_decoder())
+    request = DescribeConfigsRequest(TOPIC, [topic])
     asking = broker.ask(request) if isinstance(broker, ClusterClient) else broker.call(request)
-    (described,) = (await asking).resources
+    (described,) = await asking
     if described.error:
         raise RequestRefused(described.error, described.message)
-    return described.config
+    return config_values(described.entries)

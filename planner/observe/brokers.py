@@ -1,7 +1,7 @@
 """Finds brokers that are too old, and reads what only all brokers together can tell: groups and sizes."""
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 from planner.kafka.client import BrokerConnection
 from planner.kafka.failures import Unreadable, meaning
@@ -12,9 +12,9 @@ from runtime.kafka.protocol.administration import DescribeLogDirsRequest
 from runtime.kafka.protocol.groups import (
     MANY_GROUPS,
     CommittedOffset,
-    FetchManyRequest,
     ListedGroup,
     ListGroupsRequest,
+    OffsetFetchRequest,
 )
 from runtime.kafka.protocol.offsets import TopicPartition
 from runtime.kafka.protocol.request import Api
@@ -95,7 +95,7 @@ async def _started_topics(connection: BrokerConnection, groups: list[str]) -> di
     if connection.versions.get(Api.DESCRIBE_SHARE_GROUP_OFFSETS, (0, -1))[1] < lowest:
         return dict.fromkeys(groups, frozenset())
     found = {}
-    for name, offsets in (await connection.call(DescribeShareOffsetsRequest(groups))).groups.items():
+    for name, offsets in (await connection.call(DescribeShareOffsetsRequest(groups))).items():
         if isinstance(offsets, ErrorCode):
             raise Unreadable(f"share group {name} can't be read ({meaning(offsets)})")
         found[name] = frozenset(
@@ -104,16 +104,16 @@ async def _started_topics(connection: BrokerConnection, groups: list[str]) -> di
     return found
 
 
-async def _listed(connection: BrokerConnection) -> tuple[ListedGroup, ...]:
-    answer = await connection.call(ListGroupsRequest())
-    if answer.error:
-        raise Unreadable(f"{connection.where} does not list its groups ({meaning(answer.error)})")
-    return answer.groups
+async def _listed(connection: BrokerConnection) -> Sequence[ListedGroup]:
+    groups = await connection.call(ListGroupsRequest())
+    if isinstance(groups, ErrorCode):
+        raise Unreadable(f"{connection.where} does not list its groups ({meaning(groups)})")
+    return groups
 
 
 async def _committed_topics(connection: BrokerConnection, groups: list[str]) -> dict[str, frozenset[str]]:
     found = {}
-    for name, offsets in (await connection.call(FetchManyRequest(groups))).groups.items():
+    for name, offsets in (await connection.call(OffsetFetchRequest(groups))).items():
         if isinstance(offsets, ErrorCode):
             raise Unreadable(f"group {name} can't be read ({meaning(offsets)})")
         found[name] = frozenset(
@@ -146,10 +146,10 @@ async def _replica_sizes(
         for name, topic in topics.items()
         for partition in range(topic.partitions)
     ]
-    answer = await connection.call(DescribeLogDirsRequest(asked))
-    if answer.error:
+    directories = await connection.call(DescribeLogDirsRequest(asked))
+    if isinstance(directories, ErrorCode):
         raise Unreadable(
-            f"not authorized to describe the log directories ({meaning(answer.error)})",
+            f"not authorized to describe the log directories ({meaning(directories)})",
             "it needs DESCRIBE on the cluster",
         )
-    return ((place.topic, place.partition, size) for place, size in answer.replicas)
+    return ((place.topic, place.partition, size) for place, size in directories.replicas)

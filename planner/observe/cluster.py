@@ -15,6 +15,7 @@ from planner.kafka.client import (
 )
 from planner.kafka.failures import ClusterFailure, Unreadable, meaning
 from planner.kafka.principals import read_acls, read_quotas, read_scram_users
+from planner.kafka.topics import config_values
 from planner.model.address import Kind
 from planner.model.diagnostic import Diagnostic, Failure, warning
 from planner.model.observed import (
@@ -229,7 +230,7 @@ class ClusterReader:
             why = meaning(described.error, described.message)
             unreadable["defaults"] = f"the brokers' settings can't be read ({why})"
             return _NO_DEFAULTS
-        return defaults_of(described.config)
+        return defaults_of(config_values(described.entries))
 
     def _addresses(self) -> dict[int, str]:
         return {broker.id: f"{broker.id} ({broker.host}:{broker.port})" for broker in self._identity.brokers}

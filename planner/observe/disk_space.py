@@ -8,6 +8,7 @@ from planner.kafka.client import BrokerConnection, ClusterClient
 from planner.kafka.failures import ClusterFailure
 from planner.model.diagnostic import Failure, error
 from planner.observe.metadata import identify
+from runtime.kafka.errors import ErrorCode
 from runtime.kafka.protocol.administration import DescribeLogDirsRequest
 
 
@@ -39,14 +40,14 @@ async def disk_space(client: ClusterClient, timeout_s: float) -> list[BrokerSpac
 
 async def _space(broker: int, connection: BrokerConnection) -> BrokerSpace:
     try:
-        answer = await connection.call(DescribeLogDirsRequest([]))
+        directories = await connection.call(DescribeLogDirsRequest([]))
     except ClusterFailure as failure:
         return BrokerSpace(broker, None, failure.why)
-    if answer.error:
+    if isinstance(directories, ErrorCode):
         return BrokerSpace(broker, None, "no right to DESCRIBE the cluster")
-    if not answer.usable_bytes:
+    if not directories.usable_bytes:
         return BrokerSpace(broker, None, "Kafka tells it since version 3.3")
-    return BrokerSpace(broker, min(answer.usable_bytes))
+    return BrokerSpace(broker, min(directories.usable_bytes))
 
 
 def too_little(cluster: str, brokers: Iterable[BrokerSpace], needed_bytes: int) -> list[str]:

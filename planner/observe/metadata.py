@@ -10,7 +10,7 @@ from msgspec import Struct, field
 
 from planner.kafka.client import BrokerConnection, ClusterClient
 from planner.kafka.failures import meaning
-from planner.kafka.topics import config_decoder, every_key, topic_id_text
+from planner.kafka.topics import config_values, topic_id_text
 from planner.model.observed import (
     ConfigValue,
     ObservedBroker,
@@ -19,12 +19,11 @@ from planner.model.observed import (
 )
 from runtime.contract.spec.naming import is_internal
 from runtime.kafka.errors import ErrorCode
-from runtime.kafka.protocol.config_entries import (
+from runtime.kafka.protocol.configs import (
     BROKER,
     TOPIC,
     DescribeConfigsRequest,
     Described,
-    Wants,
 )
 from runtime.kafka.protocol.metadata import AnyMetadataRequest, TopicMetadata
 
@@ -193,25 +192,22 @@ async def read_configs(
     client: ClusterClient, wanted: Mapping[str, TopicConfigsRequest], done: Done
 ) -> ObservedConfigs:
     """Reads the configs of all wanted topics and calls `done` with the number read so far."""
-    configs, decoder, count = ObservedConfigs(), config_decoder(), 0
+    configs, count = ObservedConfigs(), 0
     for keys, names in _grouped_by_request(wanted):
         size = _BATCH_OF_ALL if keys is None else _BATCH_OF_KEYS
         for start in range(0, len(names), size):
             batch = names[start : start + size]
-            request = DescribeConfigsRequest(
-                TOPIC, batch, keys, lambda name: _key_filter(wanted[name]), decoder
-            )
-            for described in (await client.ask(request)).resources:
-                _add_result(described, configs)
+            for described in await client.ask(DescribeConfigsRequest(TOPIC, batch, keys)):
+                if described.name in wanted:
+                    _add_result(described, wanted[described.name], configs)
             count += len(batch)
             done(count)
     return configs
 
 
-async def describe_broker(connection: BrokerConnection, broker_id: int) -> Described[ConfigValue]:
+async def describe_broker(connection: BrokerConnection, broker_id: int) -> Described:
     """Returns all settings of a broker. Only the broker itself returns them."""
-    request = DescribeConfigsRequest(BROKER, [str(broker_id)], None, lambda name: every_key, config_decoder())
-    (described,) = (await connection.call(request)).resources
+    (described,) = await connection.call(DescribeConfigsRequest(BROKER, [str(broker_id)]))
     return described
 
 
@@ -229,18 +225,13 @@ def _grouped_by_request(
     return ((keys, names) for keys, names in groups.items() if keys is None or keys)
 
 
-def _key_filter(want: TopicConfigsRequest) -> Wants:
-    if want.effective:
-        return every_key
-    keys = want.keys
-    if want.explicit:
-        return lambda key, explicit: explicit or key in keys
-    return lambda key, explicit: key in keys
-
-
-def _add_result(described: Described[ConfigValue], configs: ObservedConfigs) -> None:
+def _add_result(described: Described, want: TopicConfigsRequest, configs: ObservedConfigs) -> None:
     if not described.error:
-        configs.found[described.name] = described.config
+        configs.found[described.name] = config_values(
+            entry
+            for entry in described.entries
+            if want.effective or (want.explicit and entry.explicit) or entry.key in want.keys
+        )
     elif described.error is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
         configs.gone.add(described.name)
     elif described.error is ErrorCode.TOPIC_AUTHORIZATION_FAILED:

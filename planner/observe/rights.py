@@ -122,7 +122,7 @@ async def _uncommitted(client: ClusterClient, group: str, topics: Sequence[str])
     """Commits offset 0 of topics that do not exist: brokers store none of these, and tell READ on both."""
     offsets = {TopicPartition(topic, 0): CommittedOffset(0) for topic in topics}
     try:
-        errors = (await client.ask_coordinator(group, OffsetCommitRequest(group, offsets))).errors
+        errors = await client.ask_coordinator(group, OffsetCommitRequest(group, offsets))
     except RequestRefused as refused:
         if refused.code is ErrorCode.GROUP_AUTHORIZATION_FAILED:
             return {("READ", "group", group)}
@@ -144,7 +144,7 @@ async def _uncommitted(client: ClusterClient, group: str, topics: Sequence[str])
 async def _group_rights(client: ClusterClient, group: str) -> set[Missing]:
     """Returns what the broker does not allow on a group; it tells that of groups that do not exist too."""
     try:
-        rights = (await client.ask_coordinator(group, GroupRightsRequest([group]))).groups.get(group)
+        rights = (await client.ask_coordinator(group, GroupRightsRequest([group]))).get(group)
     except RequestRefused as refused:
         rights = refused.code
     if rights is ErrorCode.GROUP_AUTHORIZATION_FAILED:

@@ -190,7 +190,7 @@ async def _create(client: ClusterClient, topics: Sequence[NewTopic]) -> dict[str
     while True:
         over = time.monotonic() > deadline
         try:
-            refusals = (await client.ask_controller(request)).refused
+            refusals = await client.ask_controller(request)
         except ClusterFailure as failure:
             if over or not failure.transient:
                 raise

@@ -31,6 +31,7 @@ from runtime.kafka.protocol.last_decoded import LastDecoded
 from runtime.kafka.protocol.metadata import (
     NO_LEADER,
     Broker,
+    DecodedTopics,
     MetadataByIdRequest,
     MetadataRequest,
     MetadataResponse,
@@ -109,7 +110,7 @@ class KafkaCluster:
         self._dialer = Dialer(settings)
         self._links = Links(self._dialer, lambda node: self.brokers.get(node))
         self._topics = TopicCache(settings.metadata_max_age_s)
-        self.decoded: LastDecoded[tuple[TopicMetadata, ...]] = LastDecoded()
+        self.decoded: LastDecoded[DecodedTopics] = LastDecoded()
         # The requests that several callers share, by kind of the request, and broker where one is meant.
         self.gathered: dict[Hashable, Gathered[Any, Any, Any]] = {}
         # The locks of connections that have one request under way, by broker and purpose.
@@ -307,13 +308,13 @@ class KafkaCluster:
         """Asks in one request, or in one request for each where a broker is older than Kafka 3.0."""
         if len(keys) > 1:
             with suppress(Unsupported):
-                return (await self.ask_any(FindCoordinatorsRequest(kind, keys))).coordinators
+                return await self.ask_any(FindCoordinatorsRequest(kind, keys))
         left = iter(keys)
         found: list[FoundCoordinator] = []
 
         async def ask() -> None:
             for key in left:
-                found.extend((await self.ask_any(FindCoordinatorRequest(kind, [key]))).coordinators)
+                found.extend(await self.ask_any(FindCoordinatorRequest(kind, [key])))
 
         try:
             async with asyncio.TaskGroup() as lookups:

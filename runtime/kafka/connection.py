@@ -27,7 +27,7 @@ from runtime.kafka.errors import (
     WireError,
 )
 from runtime.kafka.protocol.metadata import MAX_BROKER_LIST_BYTES, MetadataRequest
-from runtime.kafka.protocol.request import INT32, SHORT_ANSWERS, Api, Reader, Request, frame
+from runtime.kafka.protocol.request import INT32, SHORT_ANSWERS, Api, Request
 
 SMALLEST = 64 * 1024
 PIECE = 1 << 20
@@ -197,14 +197,13 @@ class Connection(asyncio.BufferedProtocol):
         except Unsupported as error:
             return _failed(answer, error)
         correlation_id = self._correlation_id = (self._correlation_id + 1) & 0x7FFFFFFF
-        flexible = version >= request.FLEXIBLE
-        body = request.body(version)
+        frame = request.frame(version, correlation_id, self._client_id)
         limit = self._request_timeout if within is None else within
         timer = self._timer(correlation_id, limit)
         self._pending.append(_Pending(correlation_id, request, version, answer, limit, timer))
         self._idle.clear()
         self.last_used = self._loop.time()
-        transport.writelines(frame(request.API, version, correlation_id, self._client_id, flexible, body))
+        transport.writelines(frame)
         return answer
 
     async def call(self, request: Request[R], within: float | None = None) -> R:
@@ -222,15 +221,15 @@ class Connection(asyncio.BufferedProtocol):
     def version_of(self, request: Request[Any]) -> int:
         """Returns the highest version that both sides support."""
         lowest, highest = request.VERSIONS
-        offered = self.versions.get(request.API)
+        offered = self.versions.get(request.api)
         if offered is None:
-            raise Unsupported(request.API.name, f"{self.where} does not offer it")
+            raise Unsupported(request.api.name, f"{self.where} does not offer it")
         version = min(highest, offered[1])
         if version < max(lowest, offered[0]):
             why = (
                 f"{self.where} speaks versions {offered[0]} to {offered[1]}, needed are {lowest} to {highest}"
             )
-            raise Unsupported(request.API.name, why)
+            raise Unsupported(request.api.name, why)
         return version
 
     async def idle(self) -> None:
@@ -304,7 +303,7 @@ class Connection(asyncio.BufferedProtocol):
 
     def _limit(self) -> tuple[int, str]:
         """Returns the largest allowed size of the next response, and the setting or state that limits it."""
-        if not self._pending or self._pending[0].request.API in SHORT_ANSWERS:
+        if not self._pending or self._pending[0].request.api in SHORT_ANSWERS:
             # Before the login no other request is sent: an unauthenticated broker can make this client
             # allocate little memory.
             return min(MAX_BYTES_BEFORE_LOGIN, self._max_response_bytes), "such an answer has at most"
@@ -319,29 +318,22 @@ class Connection(asyncio.BufferedProtocol):
             return
         pending = self._pending[0]
         try:
-            value = self._read(pending, body)
+            (correlation_id,) = INT32.unpack_from(body)
+            if correlation_id != pending.correlation_id:
+                raise ValueError(f"it answers request {correlation_id}, not {pending.correlation_id}")
+            throttle_ms, value = pending.request.answer(pending.version, body)
         except (ValueError, struct.error, IndexError) as error:
-            name = f"{pending.request.API.name} v{pending.version}"
+            name = f"{pending.request.api.name} v{pending.version}"
             self._fail(Malformed(self.where, f"the answer to {name} can't be read: {error}", sent=True))
             return
         self._pending.popleft()
         pending.timer.cancel()
-        if value.throttle_ms > 0:
-            self._throttle(value.throttle_ms / 1000)
+        if throttle_ms > 0:
+            self._throttle(throttle_ms / 1000)
         if not pending.answer.done():
             pending.answer.set_result(value)
         if not self._pending:
             self._idle.set()
-
-    def _read(self, pending: _Pending, body: memoryview) -> Any:
-        reader = Reader(body)
-        correlation_id = reader.int32()
-        if correlation_id != pending.correlation_id:
-            raise ValueError(f"it answers request {correlation_id}, not {pending.correlation_id}")
-        request = pending.request
-        if request.API is not Api.API_VERSIONS and pending.version >= request.FLEXIBLE:
-            reader.skip_tags()
-        return request.answer(pending.version, reader)
 
     def _throttle(self, seconds: float) -> None:
         """Delays requests: until then the broker does not read what is in flight, either."""
@@ -358,7 +350,7 @@ class Connection(asyncio.BufferedProtocol):
         late = next((one for one in self._pending if one.correlation_id == correlation_id), None)
         if late is None:
             return
-        why = f"no answer to {late.request.API.name} in {wait:g} s"
+        why = f"no answer to {late.request.api.name} in {wait:g} s"
         _failed(late.answer, TimedOut(self.where, why, sent=True))
         self._fail(Disconnected(self.where, why, sent=True))
 

@@ -74,7 +74,7 @@ class Dialer:
             case _:
                 assert_never(settings.sasl)
         self._buffers = buffers or BufferPool()
-        self._versions: LastDecoded[ApiVersionsResponse] = LastDecoded()
+        self._versions: LastDecoded[tuple[int, ApiVersionsResponse]] = LastDecoded()
 
     async def dial(self, host: str, port: int, purpose: str, within: float | None = None) -> Connection:
         """Connects and logs in.

@@ -34,7 +34,7 @@ from runtime.kafka.protocol.fetch import (
     unknown_topic,
 )
 from runtime.kafka.protocol.last_decoded import LastDecoded
-from runtime.kafka.protocol.metadata import MetadataRequest, TopicMetadata
+from runtime.kafka.protocol.metadata import DecodedTopics, MetadataRequest, TopicMetadata
 from runtime.kafka.protocol.offsets import TopicPartition
 from runtime.kafka.protocol.request import Request
 from runtime.kafka.timing import in_time
@@ -117,7 +117,7 @@ class Caller(Protocol):
     def settings(self) -> WireSettings: ...
 
     @property
-    def decoded(self) -> LastDecoded[tuple[TopicMetadata, ...]]: ...
+    def decoded(self) -> LastDecoded[DecodedTopics]: ...
 
     def topic_by_id(self, topic_id: bytes) -> TopicMetadata | None: ...
 

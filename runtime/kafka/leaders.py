@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Hashable, Iterable, Mapping
-from typing import Generic, NamedTuple, Protocol, TypeVar
+from typing import Generic, NamedTuple, TypeVar
 
 from msgspec import Struct
 
@@ -17,7 +17,6 @@ from runtime.kafka.timing import Gathered, in_time, jittered
 
 Q = TypeVar("Q")
 A = TypeVar("A")
-A_co = TypeVar("A_co", covariant=True)
 
 DEFAULT_S = 10.0
 _TOGETHER = 10_000  # partitions of several callers in one request
@@ -47,9 +46,7 @@ def group_by_leader(
     return groups
 
 
-class Answers(Protocol[A_co]):
-    @property
-    def answers(self) -> Mapping[TopicPartition, A_co | ErrorCode]: ...
+Answers = Mapping[TopicPartition, A | ErrorCode]
 
 
 async def by_leader(
@@ -139,5 +136,4 @@ async def _ask(
         return dict.fromkeys(asked, ErrorCode.NETWORK_EXCEPTION)
     except Unsupported:
         return dict.fromkeys(asked, ErrorCode.UNSUPPORTED_VERSION)
-    answers: Mapping[TopicPartition, A | ErrorCode] = response.answers
-    return {at: answers.get(at, ErrorCode.UNKNOWN_SERVER_ERROR) for at in asked}
+    return {at: response.get(at, ErrorCode.UNKNOWN_SERVER_ERROR) for at in asked}

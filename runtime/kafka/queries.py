@@ -7,7 +7,7 @@ are read and committed in few requests.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Protocol, TypeVar
 
 from msgspec import Struct, field
@@ -19,7 +19,6 @@ from runtime.kafka.protocol.fetch import EpochEnd, Isolation
 from runtime.kafka.protocol.groups import (
     MANY_GROUPS,
     CommittedOffset,
-    FetchManyRequest,
     ListedGroup,
     ListGroupsRequest,
     OffsetCommitRequest,
@@ -40,7 +39,7 @@ from runtime.kafka.protocol.share_groups import (
     AlterShareOffsetsRequest,
     DescribeShareOffsetsRequest,
 )
-from runtime.kafka.protocol.transactions import ActiveProducer, CoordinatorKind, DescribeProducersRequest
+from runtime.kafka.protocol.transactions import CoordinatorKind, DescribeProducersRequest, Producers
 from runtime.kafka.timing import in_time, jittered
 
 R = TypeVar("R")
@@ -109,11 +108,23 @@ async def epoch_ends(
 
 async def active_producers(
     cluster: KafkaCluster, partitions: list[TopicPartition], within: float = DEFAULT_S
-) -> dict[TopicPartition, tuple[ActiveProducer, ...] | ErrorCode]:
+) -> dict[TopicPartition, Producers | ErrorCode]:
     """Returns each partition's producers and when their open transactions started, to find hung ones."""
     asked = dict.fromkeys(partitions, None)
     kind = DescribeProducersRequest
     return await by_leader(cluster, asked, lambda some: DescribeProducersRequest(list(some)), kind, within)
+
+
+def error_of(result: object) -> ErrorCode:
+    """Returns the error of a coordinator's result, or of what it was refused for: one of many partitions.
+
+    The others of these have OPERATION_NOT_ATTEMPTED.
+    """
+    if isinstance(result, ErrorCode):
+        return result
+    values = result.values() if isinstance(result, Mapping) else ()
+    codes = {code for code in values if isinstance(code, ErrorCode) and code}
+    return next(iter(codes - {ErrorCode.OPERATION_NOT_ATTEMPTED} or codes), ErrorCode.NONE)
 
 
 async def coordinated(
@@ -121,13 +132,12 @@ async def coordinated(
     kind: CoordinatorKind,
     key: str,
     request: Request[R],
-    error: Callable[[R], ErrorCode],
     *,
     within: float,
     resend: bool,
     purpose: str = CONTROL,
 ) -> R:
-    """Sends a request to the coordinator and returns its response.
+    """Sends a request to the coordinator and returns its result.
 
     Temporary errors (the coordinator moves, loads, or still writes the last markers) are retried until the
     time is over; then the last response is returned. Without `resend`, a request whose response was lost is
@@ -160,7 +170,7 @@ async def coordinated(
             pause = max(pause, 0.02)
         else:
             arrived = True
-            code = error(response)
+            code = error_of(response)
             if code in _MOVED:
                 cluster.forget_coordinator(kind, key)
             normal = code in _MOVED or code is _LOADING or code is _CONCURRENT
@@ -176,16 +186,8 @@ async def offset_commit(
 ) -> dict[TopicPartition, ErrorCode]:
     """Commits without being a member of the group, and without leader epochs."""
     request = OffsetCommitRequest(group, {key: CommittedOffset(offset) for key, offset in offsets.items()})
-    response = await coordinated(
-        cluster,
-        CoordinatorKind.GROUP,
-        group,
-        request,
-        lambda answer: next(iter(answer.errors.values()), ErrorCode.NONE),
-        within=within,
-        resend=True,
-    )
-    return dict(response.errors)
+    errors = await coordinated(cluster, CoordinatorKind.GROUP, group, request, within=within, resend=True)
+    return dict(errors)
 
 
 async def offset_fetch(
@@ -194,18 +196,11 @@ async def offset_fetch(
     partitions: list[TopicPartition] | None = None,
     within: float = DEFAULT_S,
 ) -> dict[TopicPartition, CommittedOffset | ErrorCode]:
-    response = await coordinated(
-        cluster,
-        CoordinatorKind.GROUP,
-        group,
-        OffsetFetchRequest(group, partitions),
-        lambda answer: answer.error,
-        within=within,
-        resend=True,
-    )
-    if response.error:
-        raise BrokerError(response.error, f"the offsets of group {group}")
-    return dict(response.offsets)
+    request = OffsetFetchRequest([group], partitions)
+    groups = await coordinated(cluster, CoordinatorKind.GROUP, group, request, within=within, resend=True)
+    if isinstance(offsets := groups[group], ErrorCode):
+        raise BrokerError(offsets, f"the offsets of group {group}")
+    return dict(offsets)
 
 
 T = TypeVar("T")
@@ -255,10 +250,10 @@ async def list_groups(cluster: KafkaCluster, within: float = _WITHIN_S) -> Liste
             found.missing[node] = str(answer)
         elif isinstance(answer, BaseException):
             raise answer
-        elif answer.error:
-            found.missing[node] = answer.error.name
+        elif isinstance(answer, ErrorCode):
+            found.missing[node] = answer.name
         else:
-            for one in answer.groups:
+            for one in answer:
                 (found.share if one.kind == SHARE else found.groups)[one.name] = one
                 cluster.know_coordinator(CoordinatorKind.GROUP, one.name, node)
     if nodes and len(found.missing) == len(nodes):
@@ -350,13 +345,13 @@ async def _ask_for_groups(
 ) -> Mapping[str, Offsets | ErrorCode]:
     """Reads all groups in one request, or in one request each where the broker is older than Kafka 3.0."""
     connection = await cluster.connection(node, PURPOSE, within)
-    if connection.version_of(FetchManyRequest(groups)) >= MANY_GROUPS:
-        return (await connection.call(FetchManyRequest(groups), within)).groups
+    if connection.version_of(OffsetFetchRequest(groups)) >= MANY_GROUPS:
+        return await connection.call(OffsetFetchRequest(groups), within)
     await connection.ready()
-    started = [connection.start(FetchManyRequest([group]), within) for group in groups]
+    started = [connection.start(OffsetFetchRequest([group]), within) for group in groups]
     found: dict[str, Offsets | ErrorCode] = {}
     for response in await asyncio.gather(*started):
-        found.update(response.groups)
+        found.update(response)
     return found
 
 
@@ -366,11 +361,11 @@ async def _ask_for_share_groups(
     """Reads the start offsets of share groups; a group that does not exist has none."""
     connection = await cluster.connection(node, PURPOSE, within)
     try:
-        response = await connection.call(DescribeShareOffsetsRequest(groups), within)
+        described = await connection.call(DescribeShareOffsetsRequest(groups), within)
     except Unsupported:
         return dict.fromkeys(groups, ErrorCode.UNSUPPORTED_VERSION)
     answers: dict[str, Offsets | ErrorCode] = {}
-    for group, found in response.groups.items():
+    for group, found in described.items():
         if isinstance(found, ErrorCode):
             answers[group] = {} if found is ErrorCode.GROUP_ID_NOT_FOUND else found
         else:
@@ -427,34 +422,31 @@ async def _commit(cluster: KafkaCluster, group: str, offsets: Committed, purpose
     if any(one.of_share_group for one in offsets.values()):
         return await _alter(cluster, group, {at: one.offset for at, one in offsets.items()}, purpose)
     written = {at: CommittedOffset(one.offset, -1, one.metadata) for at, one in offsets.items()}
-    response = await coordinated(
+    return await coordinated(
         cluster,
         CoordinatorKind.GROUP,
         group,
         OffsetCommitRequest(group, written),
-        lambda answer: next(iter(answer.errors.values()), ErrorCode.NONE),
         within=_WITHIN_S,
         resend=True,
         purpose=purpose,
     )
-    return response.errors
 
 
 async def _alter(
     cluster: KafkaCluster, group: str, offsets: Mapping[TopicPartition, int], purpose: str
 ) -> Outcome:
     """Sets the start offsets of a share group."""
-    response = await coordinated(
+    altered = await coordinated(
         cluster,
         CoordinatorKind.GROUP,
         group,
         AlterShareOffsetsRequest(group, offsets),
-        lambda answer: answer.error,
         within=_WITHIN_S,
         resend=True,
         purpose=purpose,
     )
-    return response.errors if not response.error else dict.fromkeys(offsets, response.error)
+    return dict.fromkeys(offsets, altered) if isinstance(altered, ErrorCode) else altered
 
 
 def _parts(items: Sequence[T]) -> list[Sequence[T]]:

@@ -16,14 +16,13 @@ from runtime.kafka.protocol.request import Request
 from runtime.kafka.protocol.transactions import (
     NO_IDENTITY,
     AddPartitionsRequest,
-    AddPartitionsResponse,
     CoordinatorKind,
     EndTransactionRequest,
     InitProducerIdRequest,
     ProducerIdentity,
     RenewProducerIdRequest,
 )
-from runtime.kafka.queries import Coordinated, coordinated
+from runtime.kafka.queries import Coordinated, coordinated, error_of
 from runtime.kafka.timing import in_time
 
 DEFAULT_S = 30.0
@@ -50,20 +49,20 @@ async def init_producer_id(
     the result is the same. Without a `purpose`, it uses the connection of the id's transactions.
     """
     known = identity != NO_IDENTITY
-    response = await coordinated(
+    renewed = await coordinated(
         cluster,
         CoordinatorKind.TRANSACTION,
         transactional_id,
         RenewProducerIdRequest(transactional_id, transaction_timeout_ms, identity)
         if known
         else InitProducerIdRequest(transactional_id, transaction_timeout_ms),
-        lambda answer: answer.error,
         within=within,
         resend=True,
         purpose=purpose or _purpose(transactional_id),
     )
-    _check(response.error, f"{'renewing' if known else 'initialising'} {transactional_id}")
-    return response.identity
+    if isinstance(renewed, ErrorCode):
+        raise BrokerError(renewed, f"{'renewing' if known else 'initialising'} {transactional_id}")
+    return renewed
 
 
 async def add_partitions(
@@ -78,19 +77,17 @@ async def add_partitions(
     It is sent again after a lost response within the same transaction, with the same result. Raises
     PartitionsRefused.
     """
-    response = await coordinated(
+    errors = await coordinated(
         cluster,
         CoordinatorKind.TRANSACTION,
         transactional_id,
         AddPartitionsRequest(transactional_id, identity, partitions),
-        _first_error,
         within=within,
         resend=True,
         purpose=_purpose(transactional_id),
     )
-    error = _first_error(response)
-    if error:
-        blamed = [at for at, code in response.errors.items() if code is error]
+    if error := error_of(errors):
+        blamed = [at for at, code in errors.items() if code is error]
         names = ", ".join(f"{topic}-{index}" for topic, index in blamed[:5])
         raise PartitionsRefused(error, f"adding {names} to the transaction of {transactional_id}", blamed)
 
@@ -112,17 +109,18 @@ async def end_transaction(
     carries it out. Then `init_producer_id` must succeed, and after that the ledger tells. Until then nothing
     of the transaction may be written again (fencing 5).
     """
-    response = await coordinated(
+    error = await coordinated(
         cluster,
         CoordinatorKind.TRANSACTION,
         transactional_id,
         EndTransactionRequest(transactional_id, identity, commit),
-        lambda answer: answer.error,
         within=within,
         resend=False,
         purpose=_purpose(transactional_id),
     )
-    _check(response.error, f"{'committing' if commit else 'aborting'} the transaction of {transactional_id}")
+    if error:
+        doing = "committing" if commit else "aborting"
+        raise BrokerError(error, f"{doing} the transaction of {transactional_id}")
 
 
 _NONE_OPEN = frozenset({ErrorCode.INVALID_TXN_STATE, ErrorCode.INVALID_PRODUCER_ID_MAPPING})
@@ -199,14 +197,3 @@ class _InTurn:
 def _purpose(transactional_id: str) -> str:
     """Names a separate connection: a coordinator answers a connection's requests one by one."""
     return f"transaction {transactional_id}"
-
-
-def _first_error(response: AddPartitionsResponse) -> ErrorCode:
-    """Returns the error of the refused partition; the others have OPERATION_NOT_ATTEMPTED."""
-    codes = {code for code in response.errors.values() if code}
-    return next(iter(codes - {ErrorCode.OPERATION_NOT_ATTEMPTED} or codes), ErrorCode.NONE)
-
-
-def _check(code: ErrorCode, where: str) -> None:
-    if code:
-        raise BrokerError(code, where)

@@ -9,7 +9,7 @@ from typing import Any
 from runtime.kafka.errors import ErrorCode
 from runtime.kafka.protocol.fetch import FetchedPartition, FetchRequest, FetchResponse
 from runtime.kafka.protocol.metadata import Partition, TopicMetadata
-from runtime.kafka.protocol.offsets import ListedOffset, ListOffsetsRequest, ListOffsetsResponse
+from runtime.kafka.protocol.offsets import ListedOffset, ListOffsetsRequest
 from runtime.kafka.records import InternalRecord, build, plain
 from tests.runtime.batch.forge import batch_bytes, control_batch, record
 
@@ -48,7 +48,7 @@ class InternalTopics:
     async def call(self, node: int, request: Any, purpose: str, within: float | None) -> Any:
         if isinstance(request, ListOffsetsRequest):
             ends = {at: self._end(at.topic) for at in request.questions}
-            return ListOffsetsResponse(0, {at: ListedOffset(end, -1, 5) for at, end in ends.items()})
+            return {at: ListedOffset(end, -1, 5) for at, end in ends.items()}
         assert isinstance(request, FetchRequest)
         ((topic_id, _),) = request.partitions
         topic = next(name for name in self._records if self._id(name) == topic_id)

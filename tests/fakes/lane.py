@@ -15,14 +15,10 @@ from runtime.kafka.protocol.metadata import Partition
 from runtime.kafka.protocol.offsets import TopicPartition
 from runtime.kafka.protocol.produce import ProducedPartition, ProduceRequest, ProduceResponse
 from runtime.kafka.protocol.transactions import (
-    NO_IDENTITY,
     AddPartitionsRequest,
-    AddPartitionsResponse,
     CoordinatorKind,
     EndTransactionRequest,
-    EndTransactionResponse,
     InitProducerIdRequest,
-    InitProducerIdResponse,
     ProducerIdentity,
     RenewProducerIdRequest,
 )
@@ -150,9 +146,9 @@ class Destination:
                     fenced = request.identity.epoch < epochs[name] or name in self.open
                     error = ErrorCode.PRODUCER_FENCED if fenced else error
                 if error:
-                    return InitProducerIdResponse(0, error, NO_IDENTITY)
+                    return error
                 epochs[name] += 1
-                return InitProducerIdResponse(0, error, ProducerIdentity(7, epochs[name]))
+                return ProducerIdentity(7, epochs[name])
             case AddPartitionsRequest():
                 self.open.add(request.transactional_id)
                 self.added.set()
@@ -160,22 +156,21 @@ class Destination:
                 if self.hold:
                     await self.answer.wait()
                     self.answer.clear()
-                refused = {("orders", 0): self.add_error} if self.add_error else {}
-                return AddPartitionsResponse(0, refused)
+                return {("orders", 0): self.add_error} if self.add_error else {}
             case EndTransactionRequest(commit=False):
                 self.open.discard(request.transactional_id)
-                return EndTransactionResponse(0, ErrorCode.NONE)
+                return ErrorCode.NONE
             case EndTransactionRequest():
                 self.ends += 1
                 match self.end_errors and self.end_errors.pop(0):
                     case WireError() as failure:
                         raise failure
                     case ErrorCode() as code:
-                        return EndTransactionResponse(0, code)
+                        return code
                 self.open.discard(request.transactional_id)
                 for link in self.links.values():
                     link.end_offset += 1
-                return EndTransactionResponse(0, ErrorCode.NONE)
+                return ErrorCode.NONE
         raise AssertionError(request)
 
 

@@ -11,7 +11,7 @@ from runtime.contract.records.ledger import UnreadableRecord
 from runtime.kafka.errors import Disconnected, ErrorCode
 from runtime.kafka.protocol.fetch import FetchedPartition, FetchFrom, FetchRequest, FetchResponse
 from runtime.kafka.protocol.metadata import NO_LEADER, Partition, TopicMetadata
-from runtime.kafka.protocol.offsets import EARLIEST, ListedOffset, ListOffsetsRequest, ListOffsetsResponse
+from runtime.kafka.protocol.offsets import EARLIEST, ListedOffset, ListOffsetsRequest
 from runtime.kafka.protocol.offsets import TopicPartition as At
 
 HERE = PartitionLocation("a log", 0)
@@ -78,7 +78,7 @@ class PartitionLogs:
                 at: self.logs[at].start if one.at == EARLIEST else self.logs[at].next_offset
                 for at, one in request.questions.items()
             }
-            return ListOffsetsResponse(0, {at: ListedOffset(end, -1, 5) for at, end in ends.items()})
+            return {at: ListedOffset(end, -1, 5) for at, end in ends.items()}
         assert isinstance(request, FetchRequest)
         self.asked.append(request)
         room, whole, answers = request.max_bytes, True, []

@@ -8,7 +8,7 @@ from typing import Any
 from runtime.kafka.cluster import CONTROL, KafkaCluster
 from runtime.kafka.connection import Connection
 from runtime.kafka.errors import Disconnected, ErrorCode
-from runtime.kafka.protocol.transactions import EndTransactionRequest, EndTransactionResponse
+from runtime.kafka.protocol.transactions import EndTransactionRequest
 
 LATE_S = 0.5
 
@@ -24,7 +24,7 @@ class LateMarkers(KafkaCluster):
     async def call(self, node: int, request: Any, *more: Any, **options: Any) -> Any:
         if isinstance(request, EndTransactionRequest) and request.commit:
             self._ending = asyncio.create_task(self._end_later(node, request, *more, **options))
-            return EndTransactionResponse(0, ErrorCode.NONE)
+            return ErrorCode.NONE
         if getattr(request, "transactional_id", None) is not None and self._ending is not None:
             await self._ending
         return await super().call(node, request, *more, **options)

@@ -28,7 +28,7 @@ from runtime.kafka.confluent import admin_client
 from runtime.kafka.errors import ErrorCode, WireError
 from runtime.kafka.protocol.fetch import Isolation
 from runtime.kafka.protocol.offsets import LATEST, ListedOffset, TopicPartition
-from runtime.kafka.protocol.transactions import ActiveProducer, ListTransactionsRequest
+from runtime.kafka.protocol.transactions import ActiveProducer, ListTransactionsRequest, Producers
 from runtime.kafka.queries import active_producers, committed_by, list_groups, list_offsets
 
 _GROUPS_PER_REQUEST = 100
@@ -111,7 +111,7 @@ class ClientFacts(Struct, frozen=True):
     offsets: Mapping[str, Mapping[TopicPartition, int]]
     before: Mapping[str, Mapping[TopicPartition, int]] = field(default_factory=dict)
     elapsed_ms: int = 0
-    producers: Mapping[TopicPartition, tuple[ActiveProducer, ...]] = field(default_factory=dict)
+    producers: Mapping[TopicPartition, Producers] = field(default_factory=dict)
     transactional_ids: Mapping[int, str] = field(default_factory=dict)
     owners: Mapping[int, str] = field(default_factory=dict)
 
@@ -284,7 +284,7 @@ async def _ends(
 
 async def _active_producers(
     cluster: KafkaCluster, topics: Mapping[str, int], notes: list[str], within_s: float
-) -> dict[TopicPartition, tuple[ActiveProducer, ...]]:
+) -> dict[TopicPartition, Producers]:
     places = _places(topics)
     if not places:
         return {}
@@ -299,13 +299,14 @@ async def _transactional_ids(cluster: KafkaCluster, notes: list[str]) -> dict[in
     ids: dict[int, str] = {}
     for node in list(cluster.brokers):
         try:
-            answer = await cluster.call(node, ListTransactionsRequest())
+            listed = await cluster.call(node, ListTransactionsRequest())
         except WireError as error:
             notes.append(f"the transactional ids of broker {node} are not known: {error}")
             continue
-        ids.update(
-            (transaction.producer_id, transaction.transactional_id) for transaction in answer.transactions
-        )
+        if isinstance(listed, ErrorCode):
+            notes.append(f"the transactional ids of broker {node} are not known: {listed.name}")
+            continue
+        ids.update((transaction.producer_id, transaction.transactional_id) for transaction in listed)
     return ids
 
 

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from runtime.kafka.cluster import KafkaCluster
 from runtime.kafka.errors import ErrorCode, WireError
-from runtime.kafka.protocol.config_entries import TOPIC, Decoder, DescribeConfigsRequest, Described
+from runtime.kafka.protocol.configs import TOPIC, DescribeConfigsRequest, Described
 
 AGAIN_S = 300.0  # settings change rarely, and a reading comes every two seconds
 _AT_ONCE = 500  # topics in one request
@@ -44,17 +44,19 @@ class RetentionReader:
         try:
             async with asyncio.timeout(within_s):
                 for some in _parts(missing):
-                    for one in (await cluster.ask_any(_request(some))).resources:
-                        self._take(one)
+                    request = DescribeConfigsRequest(TOPIC, some, (_RETENTION, _POLICY))
+                    for topic in await cluster.ask_any(request):
+                        self._take(topic)
                     self._asked |= set(some)
         except (WireError, TimeoutError):
             self._asked |= set(missing)
         return {topic: self._known[topic] for topic in wanted if topic in self._known}
 
-    def _take(self, one: Described[str]) -> None:
-        self._known.pop(one.name, None)
-        if one.error is ErrorCode.NONE and _RETENTION in one.config:
-            self._known[one.name] = kept_ms(one.config)
+    def _take(self, topic: Described) -> None:
+        self._known.pop(topic.name, None)
+        config = {entry.key: entry.value or "" for entry in topic.entries}
+        if topic.error is ErrorCode.NONE and _RETENTION in config:
+            self._known[topic.name] = kept_ms(config)
 
 
 def kept_ms(config: Mapping[str, str]) -> int | None:
@@ -68,11 +70,3 @@ def kept_ms(config: Mapping[str, str]) -> int | None:
 def _parts(topics: Sequence[str]) -> Iterator[Sequence[str]]:
     for start in range(0, len(topics), _AT_ONCE):
         yield topics[start : start + _AT_ONCE]
-
-
-def _request(topics: Sequence[str]) -> DescribeConfigsRequest[str]:
-    decoder = Decoder(lambda text, _source, _sensitive, _read_only: text or "")
-    wants = (_RETENTION, _POLICY)
-    return DescribeConfigsRequest(
-        TOPIC, topics, wants, lambda _name: lambda key, _explicit: key in wants, decoder
-    )

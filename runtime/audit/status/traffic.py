@@ -106,10 +106,10 @@ async def _sizes(
     answers = await asyncio.gather(
         *(cluster.call(node, DescribeLogDirsRequest(some)) for node, some in by_node.items())
     )
-    if any(answer.error is not ErrorCode.NONE for answer in answers):
-        return None
     sizes: dict[TopicPartition, int] = {}
-    for answer in answers:
-        for key, size in answer.replicas:
+    for directories in answers:
+        if isinstance(directories, ErrorCode):
+            return None
+        for key, size in directories.replicas:
             sizes[key] = max(size, sizes.get(key, 0))  # a replica that moves between disks occurs twice
     return sizes if sizes or not leaders else None

@@ -21,7 +21,7 @@ from runtime.files.manifest import EndpointUnavailable, ManifestTaken
 from runtime.files.snapshots import SnapshotFolder
 from runtime.kafka.cluster import KafkaCluster
 from runtime.kafka.errors import ErrorCode, WireError
-from runtime.kafka.protocol.config_entries import TOPIC, Decoder, DescribeConfigsRequest
+from runtime.kafka.protocol.configs import TOPIC, DescribeConfigsRequest
 from runtime.kafka.protocol.metadata import TopicMetadata
 from runtime.kafka.queries import committed_by, list_groups
 from runtime.slot.log import log_event
@@ -156,24 +156,20 @@ async def _configs(
     """Returns the values that are set on each topic itself. Raises WireError."""
     found: dict[str, dict[str, str]] = {}
     for some in _parts(topics):
-        for one in (await cluster.ask_any(_request(some))).resources:
-            if one.error is ErrorCode.NONE:
-                found[one.name] = {
-                    key: value for key, value in sorted(one.config.items()) if value is not None
+        for topic in await cluster.ask_any(DescribeConfigsRequest(TOPIC, some)):
+            if topic.error is ErrorCode.NONE:
+                explicit = {entry.key: entry.value for entry in topic.entries if entry.explicit}
+                found[topic.name] = {
+                    key: value for key, value in sorted(explicit.items()) if value is not None
                 }
             else:
-                unread["configs"] = f"{one.name}: {one.error.name}"
+                unread["configs"] = f"{topic.name}: {topic.error.name}"
     return found
 
 
 def _parts(topics: Sequence[str]) -> Iterator[Sequence[str]]:
     for start in range(0, len(topics), _AT_ONCE):
         yield topics[start : start + _AT_ONCE]
-
-
-def _request(topics: Sequence[str]) -> DescribeConfigsRequest[str | None]:
-    decoder = Decoder[str | None](lambda text, _source, _sensitive, _read_only: text)
-    return DescribeConfigsRequest(TOPIC, topics, None, lambda _name: lambda _key, explicit: explicit, decoder)
 
 
 def _topic(one: TopicMetadata, config: dict[str, str]) -> SnapshotTopic:

@@ -46,7 +46,8 @@ from runtime.driver.slots.channel import post
 from runtime.kafka.cluster import KafkaCluster
 from runtime.kafka.confluent import acl_parts
 from runtime.kafka.errors import ErrorCode, WireError
-from runtime.kafka.protocol.config_entries import DYNAMIC_TOPIC, TOPIC, Decoder, DescribeConfigsRequest, Wants
+from runtime.kafka.protocol.configs import TOPIC, DescribeConfigsRequest
+from runtime.kafka.protocol.configs import ConfigEntry as ReadEntry
 from runtime.kafka.records import InternalRecord
 from runtime.kafka.timing import Gathered
 
@@ -194,7 +195,6 @@ class TopicAdmin:
     def __init__(self, client: AdminClient, cluster: KafkaCluster) -> None:
         self._client = client
         self._cluster = cluster
-        self._decoder = Decoder[_SettingValue](lambda text, source, _sensitive, _read_only: (text, source))
         self._creations = Gathered(self._create_together, _PER_REQUEST)
         self._readings: Gathered[str, None, dict[str, TopicSettings]] = Gathered(
             self._read_together, _PER_REQUEST, resend=True
@@ -232,10 +232,9 @@ class TopicAdmin:
     async def _read_together(self, topics: Iterable[str]) -> dict[str, TopicSettings]:
         found: dict[str, TopicSettings] = {}
         for some in _groups(sorted(topics)):
-            request = DescribeConfigsRequest(TOPIC, some, None, _every_key, self._decoder)
-            for one in (await self._cluster.ask_any(request)).resources:
-                if one.error is ErrorCode.NONE:
-                    found[one.name] = _settings(one.config)
+            for topic in await self._cluster.ask_any(DescribeConfigsRequest(TOPIC, some)):
+                if topic.error is ErrorCode.NONE:
+                    found[topic.name] = _settings(topic.entries)
         return found
 
     async def edit(self, edits: Mapping[str, ConfigUpdate]) -> dict[str, str]:
@@ -266,16 +265,12 @@ def _config_entry(key: str, value: str | None, how: AlterConfigOpType) -> Config
     return ConfigEntry(key, value, incremental_operation=how)
 
 
-def _every_key(_topic: str) -> Wants:
-    return lambda _key, _explicit: True
-
-
-def _settings(entries: Mapping[str, _SettingValue]) -> TopicSettings:
+def _settings(entries: Iterable[ReadEntry]) -> TopicSettings:
     explicit: dict[str, str] = {}
     inherited: dict[str, str] = {}
-    for key, (text, source) in entries.items():
-        if text is not None:
-            (explicit if source == DYNAMIC_TOPIC else inherited)[key] = text
+    for entry in entries:
+        if entry.value is not None:
+            (explicit if entry.explicit else inherited)[entry.key] = entry.value
     return TopicSettings(explicit, inherited)
 
 

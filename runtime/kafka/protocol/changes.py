@@ -1,28 +1,27 @@
-"""This module encodes the requests that change topics and ACL rules.
+"""The requests that change topics and ACL rules.
 
-These are CreateTopics v2 to v7, DeleteTopics v1 to v5, CreatePartitions v0 to v3, IncrementalAlterConfigs v0
-and v1, and CreateAcls and DeleteAcls v1 to v3. A broker takes the first four where it is the controller, or
-forwards them in KRaft mode. Each answers for every object by itself: some may be refused and the others done.
+A broker takes those for topics where it is the controller, or forwards them in KRaft mode. Each answers for
+every object by itself: some may be refused and the others done.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from typing import ClassVar
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar
 
 from msgspec import Struct, field
+from msgspec.structs import astuple
 
-from runtime.kafka.protocol.administration import AclBinding, Refusal, refusal
-from runtime.kafka.protocol.config_entries import TOPIC
-from runtime.kafka.protocol.request import Api, Buffer, Reader, Writer, reader_of, writer_of
+from runtime.kafka.protocol.administration import AclBinding, Refusal
+from runtime.kafka.protocol.configs import TOPIC
+from runtime.kafka.protocol.request import Api, Message, Request, Rows
 
 BROKERS_DEFAULT = -1
 """A number that the brokers choose, since Kafka 2.4."""
 
 _SET, _DELETE = 0, 1
-_TOPIC_ID = 7  # the versions of CreateTopics that brought some of its fields
-_DETAILS = 5
-_MESSAGE = 5  # of DeleteTopics
+RefusedTopics = Mapping[str, Refusal]
+"""The topics that were refused; the others are changed."""
 
 
 class NewTopic(Struct, frozen=True):
@@ -34,131 +33,116 @@ class NewTopic(Struct, frozen=True):
     config: Mapping[str, str] = field(default_factory=dict)
 
 
-class TopicsResponse(Struct, frozen=True):
-    """The `refused` of this response maps a topic to the reason; the others are changed."""
-
-    throttle_ms: int
-    refused: Mapping[str, Refusal]
+class _ChangesTopics(Request[RefusedTopics], frozen=True):
+    def result(self, _throttle_ms: int, topics: Rows) -> RefusedTopics:
+        return {name: Refusal(error, message) for name, error, message in topics if error}
 
 
-class CreateTopicsRequest(Struct, frozen=True):
+class CreateTopicsRequest(_ChangesTopics, frozen=True):
     """This request creates topics, or only checks that it could."""
 
-    API: ClassVar[Api] = Api.CREATE_TOPICS
+    MESSAGE: ClassVar[Message] = Message(
+        Api.CREATE_TOPICS,
+        5,
+        """
+        topics              []
+          name              string
+          partitions        int32
+          replication       int16
+          _assignments      []string  = ()
+          config            []
+            key             string
+            value           string?
+        timeout_ms          int32
+        validate_only       bool
+        """,
+        """
+        throttle_ms         int32
+        topics              []
+          name              string
+          _id               uuid     7+
+          error             error
+          message           string?
+          _partitions       int32    5+
+          _replication      int16    5+
+          _config           []       5+
+            _key            string
+            _value          string
+            _read_only      bool
+            _source         int8
+            _sensitive      bool
+        """,
+    )
     VERSIONS: ClassVar[tuple[int, int]] = (2, 7)
-    FLEXIBLE: ClassVar[int] = 5
 
     topics: Sequence[NewTopic]
     timeout_ms: int
     validate_only: bool = False
 
-    def body(self, version: int) -> list[Buffer]:
-        writer = writer_of(version, self.FLEXIBLE)
-        writer.count(len(self.topics))
-        for topic in self.topics:
-            writer.compact_string(topic.name)
-            writer.int32(topic.partitions)
-            writer.int16(topic.replication)
-            writer.count(0)  # the brokers choose the replicas
-            writer.count(len(topic.config))
-            for key, value in topic.config.items():
-                writer.compact_string(key)
-                writer.compact_string(value)
-                writer.no_tags()
-            writer.no_tags()
-        writer.int32(self.timeout_ms)
-        writer.boolean(self.validate_only)
-        writer.no_tags()
-        return [writer.buffer]
-
-    def answer(self, version: int, reader: Reader) -> TopicsResponse:
-        reader = reader_of(reader, version, self.FLEXIBLE)
-        throttle_ms = reader.int32()
-        refused: dict[str, Refusal] = {}
-        for _ in range(reader.count()):
-            name = reader.compact_string()
-            if version >= _TOPIC_ID:
-                reader.uuid()
-            _note(refused, name, reader)
-            if version >= _DETAILS:
-                reader.int32()  # partitions
-                reader.int16()  # replication
-                for _ in range(reader.count()):
-                    reader.compact_string()
-                    reader.nullable_string()
-                    reader.boolean()  # read-only
-                    reader.int8()  # source
-                    reader.boolean()  # sensitive
-                    reader.skip_tags()
-            reader.skip_tags()
-        return TopicsResponse(throttle_ms, refused)
+    def values(self, version: int) -> Any:
+        topics = [
+            (topic.name, topic.partitions, topic.replication, topic.config.items()) for topic in self.topics
+        ]
+        return topics, self.timeout_ms, self.validate_only
 
 
-class DeleteTopicsRequest(Struct, frozen=True):
+class DeleteTopicsRequest(_ChangesTopics, frozen=True):
     """This request deletes topics by name."""
 
-    API: ClassVar[Api] = Api.DELETE_TOPICS
+    MESSAGE: ClassVar[Message] = Message(
+        Api.DELETE_TOPICS,
+        4,
+        """
+        names               []string
+        timeout_ms          int32
+        """,
+        """
+        throttle_ms         int32
+        topics              []
+          name              string
+          error             error
+          message           string?  5+
+        """,
+    )
     VERSIONS: ClassVar[tuple[int, int]] = (1, 5)
-    FLEXIBLE: ClassVar[int] = 4
 
     names: Sequence[str]
     timeout_ms: int
 
-    def body(self, version: int) -> list[Buffer]:
-        writer = writer_of(version, self.FLEXIBLE)
-        writer.count(len(self.names))
-        for name in self.names:
-            writer.compact_string(name)
-        writer.int32(self.timeout_ms)
-        writer.no_tags()
-        return [writer.buffer]
-
-    def answer(self, version: int, reader: Reader) -> TopicsResponse:
-        reader = reader_of(reader, version, self.FLEXIBLE)
-        throttle_ms = reader.int32()
-        refused: dict[str, Refusal] = {}
-        for _ in range(reader.count()):
-            name = reader.compact_string()
-            if version >= _MESSAGE:
-                _note(refused, name, reader)
-            elif error := reader.error_code():
-                refused[name] = Refusal(error, None)
-            reader.skip_tags()
-        return TopicsResponse(throttle_ms, refused)
+    def values(self, version: int) -> Any:
+        return self.names, self.timeout_ms
 
 
-class CreatePartitionsRequest(Struct, frozen=True):
+class CreatePartitionsRequest(_ChangesTopics, frozen=True):
     """This request raises the numbers of partitions, or only checks that it could."""
 
-    API: ClassVar[Api] = Api.CREATE_PARTITIONS
+    MESSAGE: ClassVar[Message] = Message(
+        Api.CREATE_PARTITIONS,
+        2,
+        """
+        topics              []
+          name              string
+          count             int32
+          _assignments      []string  = None
+        timeout_ms          int32
+        validate_only       bool
+        """,
+        """
+        throttle_ms         int32
+        topics              []
+          name              string
+          error             error
+          message           string?
+        """,
+    )
     VERSIONS: ClassVar[tuple[int, int]] = (0, 3)
-    FLEXIBLE: ClassVar[int] = 2
 
     partitions: Mapping[str, int]
     timeout_ms: int
     validate_only: bool = False
 
-    def body(self, version: int) -> list[Buffer]:
-        writer = writer_of(version, self.FLEXIBLE)
-        writer.count(len(self.partitions))
-        for topic, count in self.partitions.items():
-            writer.compact_string(topic)
-            writer.int32(count)
-            writer.count(None)  # the brokers choose the replicas
-            writer.no_tags()
-        writer.int32(self.timeout_ms)
-        writer.boolean(self.validate_only)
-        writer.no_tags()
-        return [writer.buffer]
-
-    def answer(self, version: int, reader: Reader) -> TopicsResponse:
-        reader = reader_of(reader, version, self.FLEXIBLE)
-        throttle_ms = reader.int32()
-        refused: dict[str, Refusal] = {}
-        for _ in range(reader.count()):
-            _note(refused, reader.compact_string(), reader)
-            reader.skip_tags()
-        return TopicsResponse(throttle_ms, refused)
+    def values(self, version: int) -> Any:
+        return self.partitions.items(), self.timeout_ms, self.validate_only
 
 
 class ConfigAlteration(Struct, frozen=True):
@@ -169,127 +153,136 @@ class ConfigAlteration(Struct, frozen=True):
     remove: Sequence[str] = ()
 
 
-class AlterConfigsRequest(Struct, frozen=True):
+class AlterConfigsRequest(Request[RefusedTopics], frozen=True):
     """This request alters the configs of topics, or only checks that it could. It may be sent again."""
 
-    API: ClassVar[Api] = Api.INCREMENTAL_ALTER_CONFIGS
+    MESSAGE: ClassVar[Message] = Message(
+        Api.INCREMENTAL_ALTER_CONFIGS,
+        1,
+        """
+        resources           []
+          kind              int8
+          name              string
+          config            []
+            key             string
+            operation       int8
+            value           string?
+        validate_only       bool
+        """,
+        """
+        throttle_ms         int32
+        resources           []
+          error             error
+          message           string?
+          _kind             int8
+          name              string
+        """,
+    )
     VERSIONS: ClassVar[tuple[int, int]] = (0, 1)
-    FLEXIBLE: ClassVar[int] = 1
 
     alterations: Sequence[ConfigAlteration]
     validate_only: bool = False
 
-    def body(self, version: int) -> list[Buffer]:
-        writer = writer_of(version, self.FLEXIBLE)
-        writer.count(len(self.alterations))
-        for alteration in self.alterations:
-            writer.int8(TOPIC)
-            writer.compact_string(alteration.topic)
-            writer.count(len(alteration.set) + len(alteration.remove))
-            for key, value in (*alteration.set.items(), *((key, None) for key in alteration.remove)):
-                writer.compact_string(key)
-                writer.int8(_DELETE if value is None else _SET)
-                writer.compact_string(value)
-                writer.no_tags()
-            writer.no_tags()
-        writer.boolean(self.validate_only)
-        writer.no_tags()
-        return [writer.buffer]
+    def values(self, version: int) -> Any:
+        resources = [
+            (
+                TOPIC,
+                altered.topic,
+                [
+                    *((key, _SET, value) for key, value in altered.set.items()),
+                    *((key, _DELETE, None) for key in altered.remove),
+                ],
+            )
+            for altered in self.alterations
+        ]
+        return resources, self.validate_only
 
-    def answer(self, version: int, reader: Reader) -> TopicsResponse:
-        reader = reader_of(reader, version, self.FLEXIBLE)
-        throttle_ms = reader.int32()
-        refused: dict[str, Refusal] = {}
-        for _ in range(reader.count()):
-            why = refusal(reader)
-            reader.int8()
-            name = reader.compact_string()
-            reader.skip_tags()
-            if why is not None:
-                refused[name] = why
-        return TopicsResponse(throttle_ms, refused)
+    def result(self, _throttle_ms: int, resources: Rows) -> RefusedTopics:
+        return {name: Refusal(error, message) for error, message, name in resources if error}
 
 
-class AclsResponse(Struct, frozen=True):
-    """The `results` of this response are in the order of the request; None stands for one that is done."""
-
-    throttle_ms: int
-    results: tuple[Refusal | None, ...]
+RefusedRules = Sequence[Refusal | None]
+"""In the order of the request; None stands for a rule that is done."""
 
 
-class CreateAclsRequest(Struct, frozen=True):
+class CreateAclsRequest(Request[RefusedRules], frozen=True):
     """This request creates rules. A rule that exists is done."""
 
-    API: ClassVar[Api] = Api.CREATE_ACLS
+    MESSAGE: ClassVar[Message] = Message(
+        Api.CREATE_ACLS,
+        2,
+        """
+        bindings            []
+          resource_type     int8
+          resource          string
+          pattern           int8
+          principal         string
+          host              string
+          operation         int8
+          permission        int8
+        """,
+        """
+        throttle_ms         int32
+        results             []
+          error             error
+          message           string?
+        """,
+    )
     VERSIONS: ClassVar[tuple[int, int]] = (1, 3)
-    FLEXIBLE: ClassVar[int] = 2
 
     bindings: Sequence[AclBinding]
 
-    def body(self, version: int) -> list[Buffer]:
-        return [_with_bindings(writer_of(version, self.FLEXIBLE), self.bindings).buffer]
+    def values(self, version: int) -> Rows:
+        return [astuple(binding) for binding in self.bindings]
 
-    def answer(self, version: int, reader: Reader) -> AclsResponse:
-        reader = reader_of(reader, version, self.FLEXIBLE)
-        throttle_ms = reader.int32()
-        results = []
-        for _ in range(reader.count()):
-            results.append(refusal(reader))
-            reader.skip_tags()
-        return AclsResponse(throttle_ms, tuple(results))
+    def result(self, _throttle_ms: int, results: Rows) -> RefusedRules:
+        return [Refusal(error, message) if error else None for error, message in results]
 
 
-class DeleteAclsRequest(Struct, frozen=True):
+class DeleteAclsRequest(Request[RefusedRules], frozen=True):
     """This request deletes exactly these rules. A rule that does not exist is done."""
 
-    API: ClassVar[Api] = Api.DELETE_ACLS
+    MESSAGE: ClassVar[Message] = Message(
+        Api.DELETE_ACLS,
+        2,
+        """
+        filters             []
+          resource_type     int8
+          resource          string
+          pattern           int8
+          principal         string
+          host              string
+          operation         int8
+          permission        int8
+        """,
+        """
+        throttle_ms         int32
+        results             []
+          error             error
+          message           string?
+          matching          []
+            error           error
+            message         string?
+            _resource_type  int8
+            _resource       string
+            _pattern        int8
+            _principal      string
+            _host           string
+            _operation      int8
+            _permission     int8
+        """,
+    )
     VERSIONS: ClassVar[tuple[int, int]] = (1, 3)
-    FLEXIBLE: ClassVar[int] = 2
 
     bindings: Sequence[AclBinding]
 
-    def body(self, version: int) -> list[Buffer]:
-        return [_with_bindings(writer_of(version, self.FLEXIBLE), self.bindings).buffer]
+    def values(self, version: int) -> Rows:
+        return [astuple(binding) for binding in self.bindings]
 
-    def answer(self, version: int, reader: Reader) -> AclsResponse:
-        reader = reader_of(reader, version, self.FLEXIBLE)
-        throttle_ms = reader.int32()
-        results = []
-        for _ in range(reader.count()):
-            why = refusal(reader)
-            for _ in range(reader.count()):
-                why = refusal(reader) or why
-                reader.int8()
-                reader.compact_string()
-                reader.int8()
-                reader.compact_string()
-                reader.compact_string()
-                reader.int8()
-                reader.int8()
-                reader.skip_tags()
-            reader.skip_tags()
-            results.append(why)
-        return AclsResponse(throttle_ms, tuple(results))
-
-
-def _with_bindings(writer: Writer, bindings: Iterable[AclBinding]) -> Writer:
-    listed = list(bindings)
-    writer.count(len(listed))
-    for binding in listed:
-        writer.int8(binding.resource_type)
-        writer.compact_string(binding.resource)
-        writer.int8(binding.pattern)
-        writer.compact_string(binding.principal)
-        writer.compact_string(binding.host)
-        writer.int8(binding.operation)
-        writer.int8(binding.permission)
-        writer.no_tags()
-    writer.no_tags()
-    return writer
-
-
-def _note(refused: dict[str, Refusal], name: str, reader: Reader) -> None:
-    """Reads an error and its text, and keeps them if the object was refused."""
-    why = refusal(reader)
-    if why is not None:
-        refused[name] = why
+    def result(self, _throttle_ms: int, results: Rows) -> RefusedRules:
+        refused: list[Refusal | None] = []
+        for error, message, matching in results:
+            failures = [(error, message), *matching]
+            last = next((failure for failure in reversed(failures) if failure[0]), None)
+            refused.append(None if last is None else Refusal(*last))
+        return refused

@@ -1,41 +1,23 @@
-"""This module encodes Fetch v11 to v17: incremental sessions, leader epochs, and from v13 on topic ids.
+"""Fetch: incremental sessions, leader epochs, and from version 13 on topic ids. No record is copied.
 
-No record is copied.
-
-Callers name topics by id. Before v13 the request names them by name, from `FetchRequest.topics`, and the
-response is converted back to ids. Last fetched epochs are sent from v12 on.
+Callers name topics by id. Before version 13 the request names them by name, from `FetchRequest.topics`, and
+the response is converted back to ids. Last fetched epochs are sent from version 12 on.
 """
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Mapping, Sequence
 from enum import IntEnum
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from msgspec import Struct, field
 
 from runtime.contract.spec.naming import NO_TOPIC_ID, is_from_kafka
 from runtime.kafka.errors import ErrorCode
-from runtime.kafka.protocol.request import (
-    Api,
-    Buffer,
-    FixedReader,
-    Reader,
-    Truncated,
-    Writer,
-    reader_of,
-    uvarint,
-    writer_of,
-)
+from runtime.kafka.protocol.layout import indexes
+from runtime.kafka.protocol.request import Api, Message, Request
 
 _BY_ID = 13
-_PARTITION = struct.Struct(">iiqiqi")
-_OLD_PARTITION = struct.Struct(">iiqqi")
-_ANSWERED = struct.Struct(">ihqqq")
-_ABORTED = struct.Struct(">qq")
-_EPOCH_END = struct.Struct(">iq")
-_LEADER = struct.Struct(">ii")
 _EMPTY = memoryview(bytearray())
 
 NO_SESSION = 0
@@ -108,17 +90,70 @@ class FetchedTopic(Struct, frozen=True):
     id: bytes
 
 
-class FetchRequest(Struct, frozen=True):
+class FetchRequest(Request[FetchResponse], frozen=True):
     """A FetchRequest lists the partitions in the order in which the broker fills the response.
 
-    `topics` describes the topics of the session by the caller's ids. From v13 on, an id that is missing there
-    is sent unchanged; before, such a partition is left out of the request, and is answered with
+    `topics` describes the topics of the session by the caller's ids. From version 13 on, an id that is
+    missing there is sent unchanged; before, such a partition is left out of the request, and is answered with
     UNKNOWN_TOPIC_ID.
     """
 
-    API: ClassVar[Api] = Api.FETCH
+    MESSAGE: ClassVar[Message] = Message(
+        Api.FETCH,
+        12,
+        """
+        _replica_id             int32    -14  = -1
+        max_wait_ms             int32
+        min_bytes               int32
+        max_bytes               int32
+        isolation               int8
+        session_id              int32
+        session_epoch           int32
+        topics                  []
+          name                  string   -12
+          id                    uuid     13+
+          partitions            []
+            index               int32
+            current_epoch       int32
+            offset              int64
+            last_fetched_epoch  int32    12+
+            _log_start_offset   int64    = -1
+            max_bytes           int32
+        forgotten               []
+          name                  string   -12
+          id                    uuid     13+
+          indexes               []int32
+        rack                    string
+        """,
+        """
+        throttle_ms             int32
+        error                   error
+        session_id              int32
+        topics                  []
+          name                  string   -12
+          id                    uuid     13+
+          partitions            []
+            index               int32
+            error               error
+            high_watermark      int64
+            last_stable_offset  int64
+            log_start_offset    int64
+            aborted             []
+              producer_id       int64
+              first_offset      int64
+            preferred_replica   int32
+            records             records
+            tag 0 diverging     {} -> EpochEnd
+              epoch             int32
+              end_offset        int64
+            tag 1 leader        {} -> LeaderHint
+              node_id           int32
+              epoch             int32
+        """,
+        EpochEnd,
+        LeaderHint,
+    )
     VERSIONS: ClassVar[tuple[int, int]] = (11, 17)
-    FLEXIBLE: ClassVar[int] = 12
 
     max_wait_ms: int
     min_bytes: int
@@ -131,185 +166,68 @@ class FetchRequest(Struct, frozen=True):
     rack: str = ""
     topics: Mapping[bytes, FetchedTopic] = field(default_factory=dict)
 
-    def body(self, version: int) -> list[Buffer]:
-        if version < _BY_ID:
-            return self._body_by_name(version)
-        writer = self._lead(version)
-        ids = {known: topic.id for known, topic in self.topics.items() if is_from_kafka(topic.id)}
-        _write_wanted(writer.buffer, self.partitions, ids)
-        _write_forgotten(writer.buffer, self.forgotten, ids)
-        writer.compact_string(self.rack)
-        writer.no_tags()
-        return [writer.buffer]
-
-    def _lead(self, version: int) -> Writer:
-        """Returns a writer with the fields before the partitions."""
-        writer = writer_of(version, self.FLEXIBLE)
-        if version < 15:
-            writer.int32(-1)
-        writer.int32(self.max_wait_ms)
-        writer.int32(self.min_bytes)
-        writer.int32(self.max_bytes)
-        writer.int8(self.isolation)
-        writer.int32(self.session_id)
-        writer.int32(self.session_epoch)
-        return writer
-
-    def _body_by_name(self, version: int) -> list[Buffer]:
-        writer = self._lead(version)
-        runs: list[tuple[bytes, list[tuple[int, FetchFrom]]]] = []
+    def values(self, version: int) -> Any:
+        topics: list[tuple[str, bytes, list[tuple[int, ...]]]] = []
+        before = None
         for (topic_id, partition), start in self.partitions.items():
-            if topic_id not in self.topics:
-                continue
-            if not runs or runs[-1][0] != topic_id:
-                runs.append((topic_id, []))
-            runs[-1][1].append((partition, start))
-        writer.count(len(runs))
-        for topic_id, wanted in runs:
-            writer.compact_string(self.topics[topic_id].name)
-            writer.count(len(wanted))
-            for partition, start in wanted:
-                if version >= self.FLEXIBLE:
-                    epochs = (start.leader_epoch, start.offset, start.last_fetched_epoch)
-                    writer.raw(_PARTITION.pack(partition, *epochs, -1, start.max_bytes))
-                else:
-                    position = (start.leader_epoch, start.offset)
-                    writer.raw(_OLD_PARTITION.pack(partition, *position, -1, start.max_bytes))
-                writer.no_tags()
-            writer.no_tags()
-        writer.by_topic(
-            (self.topics[topic_id].name, index)
-            for topic_id, index in self.forgotten
-            if topic_id in self.topics
-        )
-        writer.compact_string(self.rack)
-        writer.no_tags()
-        return [writer.buffer]
+            if topic_id != before:  # neighbours of one topic share its item, so a topic may occur again
+                before = topic_id
+                item = self._named(topic_id, version)
+                rows: list[tuple[int, ...]] = []
+                if item is not None:
+                    topics.append((*item, rows))
+            rows.append(
+                (partition, start.leader_epoch, start.offset, start.last_fetched_epoch, start.max_bytes)
+            )
+        forgotten = [
+            (*item, partitions)
+            for topic_id, partitions in indexes(self.forgotten)
+            if (item := self._named(topic_id, version)) is not None
+        ]
+        limits = self.max_wait_ms, self.min_bytes, self.max_bytes
+        return *limits, self.isolation, self.session_id, self.session_epoch, topics, forgotten, self.rack
 
-    def answer(self, version: int, reader: Reader) -> FetchResponse:
-        if version < _BY_ID:
-            return self._answer_by_name(reader_of(reader, version, self.FLEXIBLE))
-        known = {
-            topic.id: topic_id
+    def _named(self, topic_id: bytes, version: int) -> tuple[str, bytes] | None:
+        """Returns the name and the cluster's id of a topic; None if it can't be named in this version."""
+        topic = self.topics.get(topic_id)
+        if topic is None:
+            return ("", topic_id) if version >= _BY_ID else None
+        return topic.name, topic.id if is_from_kafka(topic.id) else topic_id
+
+    def answer(self, version: int, response: memoryview) -> tuple[int, FetchResponse]:
+        values, _ = self.MESSAGE.response.decode(version, response, self._begin(version, response))
+        throttle_ms, error, session_id, topics = values
+        by_name = version < _BY_ID
+        known: dict[str | bytes, bytes] = {
+            topic.name if by_name else topic.id: topic_id
             for topic_id, topic in self.topics.items()
-            if topic.id != topic_id and is_from_kafka(topic.id)
+            if by_name or (topic.id != topic_id and is_from_kafka(topic.id))
         }
-        throttle_ms = reader.int32()
-        error = reader.error_code()
-        session_id = reader.int32()
         partitions: list[FetchedPartition] = []
-        for _ in range(reader.count()):
-            topic_id = reader.uuid()
-            topic_id = known.get(topic_id, topic_id)
-            partitions += [_partition(reader, topic_id) for _ in range(reader.count())]
-            reader.skip_tags()
-        reader.skip_tags()
-        return FetchResponse(throttle_ms, error, session_id, tuple(partitions))
-
-    def _answer_by_name(self, reader: Reader) -> FetchResponse:
-        ids = {topic.name: topic_id for topic_id, topic in self.topics.items()}
-        throttle_ms = reader.int32()
-        error = reader.error_code()
-        session_id = reader.int32()
-        partitions: list[FetchedPartition] = []
-        for _ in range(reader.count()):
+        for name, cluster_id, rows in topics:
             # a session may hold partitions that were forgotten
-            topic_id = ids.get(reader.compact_string(), NO_TOPIC_ID)
-            partitions += [_partition(reader, topic_id) for _ in range(reader.count())]
-            reader.skip_tags()
-        reader.skip_tags()
-        if not error:
-            unknown = [key for key in self.partitions if key[0] not in self.topics]
-            partitions += [unknown_topic(*key) for key in unknown]
-        return FetchResponse(throttle_ms, error, session_id, tuple(partitions), by_name=True)
+            topic_id = known.get(name, NO_TOPIC_ID) if by_name else known.get(cluster_id, cluster_id)
+            for index, failure, high, stable, start, aborted, replica, records, diverging, leader in rows:
+                partitions.append(
+                    FetchedPartition(
+                        topic_id,
+                        index,
+                        failure,
+                        high,
+                        stable,
+                        start,
+                        tuple(aborted),
+                        replica,
+                        records,
+                        diverging,
+                        leader,
+                    )
+                )
+        if by_name and not error:
+            partitions += [unknown_topic(*key) for key in self.partitions if key[0] not in self.topics]
+        return throttle_ms, FetchResponse(throttle_ms, error, session_id, tuple(partitions), by_name)
 
 
 def unknown_topic(topic_id: bytes, partition: int) -> FetchedPartition:
     """Returns the response for a partition of a topic that no longer exists."""
     return FetchedPartition(topic_id, partition, ErrorCode.UNKNOWN_TOPIC_ID, -1, -1, -1, (), -1, _EMPTY)
-
-
-def _write_wanted(
-    out: bytearray, partitions: Mapping[tuple[bytes, int], FetchFrom], ids: Mapping[bytes, bytes]
-) -> None:
-    """Writes the partitions in their order.
-
-    Neighbours of one topic share its entry, so a topic may occur again.
-    """
-    runs: list[tuple[bytes, list[bytes]]] = []
-    for (topic_id, partition), start in partitions.items():
-        if not runs or runs[-1][0] != topic_id:
-            runs.append((topic_id, []))
-        runs[-1][1].append(
-            _PARTITION.pack(
-                partition, start.leader_epoch, start.offset, start.last_fetched_epoch, -1, start.max_bytes
-            )
-        )
-    out += uvarint(len(runs) + 1)
-    for topic_id, packed in runs:
-        out += ids.get(topic_id, topic_id)
-        out += uvarint(len(packed) + 1)
-        out += b"\0".join(packed)
-        out += b"\0\0"
-
-
-def _write_forgotten(
-    out: bytearray, forgotten: Sequence[tuple[bytes, int]], ids: Mapping[bytes, bytes]
-) -> None:
-    by_topic: dict[bytes, list[int]] = {}
-    for topic_id, partition in forgotten:
-        by_topic.setdefault(topic_id, []).append(partition)
-    out += uvarint(len(by_topic) + 1)
-    for topic_id, indexes in by_topic.items():
-        out += ids.get(topic_id, topic_id)
-        out += uvarint(len(indexes) + 1)
-        out += struct.pack(f">{len(indexes)}i", *indexes)
-        out += b"\0"
-
-
-def _partition(reader: Reader, topic_id: bytes) -> FetchedPartition:
-    index, error, high_watermark, stable, log_start = _ANSWERED.unpack(reader.take(_ANSWERED.size))
-    aborted = _aborted(reader)
-    preferred = reader.int32()
-    size = reader.bytes_size()
-    records = reader.take(size) if size > 0 else _EMPTY
-    diverging, leader = _partition_tags(reader)
-    return FetchedPartition(
-        topic_id,
-        index,
-        ErrorCode(error),
-        high_watermark,
-        stable,
-        log_start,
-        aborted,
-        preferred,
-        records,
-        diverging,
-        leader,
-    )
-
-
-def _aborted(reader: Reader) -> tuple[tuple[int, int], ...]:
-    found = []
-    for _ in range(reader.count()):
-        found.append(_ABORTED.unpack(reader.take(_ABORTED.size)))
-        reader.skip_tags()
-    return tuple(found)
-
-
-def _partition_tags(reader: Reader) -> tuple[EpochEnd | None, LeaderHint | None]:
-    if isinstance(reader, FixedReader):
-        return None, None
-    buffer, position = reader.buffer, reader.position
-    if position >= len(buffer):
-        raise Truncated("a partition without its tagged fields")
-    if buffer[position] == 0:
-        reader.position = position + 1
-        return None, None
-    tags = reader.tags()
-    diverging = leader = None
-    if 0 in tags:
-        diverging = EpochEnd(*_EPOCH_END.unpack(tags[0].take(_EPOCH_END.size)))
-    if 1 in tags:
-        leader = LeaderHint(*_LEADER.unpack(tags[1].take(_LEADER.size)))
-    return diverging, leader

@@ -1,21 +1,19 @@
-"""This module encodes the requests for consumer groups: ListGroups, OffsetCommit, OffsetFetch, and rights."""
+"""Consumer groups: ListGroups, OffsetCommit, OffsetFetch, and the rights of DescribeGroups."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from msgspec import Struct
 
 from runtime.kafka.errors import ErrorCode
+from runtime.kafka.protocol.layout import grouped, indexes
 from runtime.kafka.protocol.metadata import Operations, operations
-from runtime.kafka.protocol.offsets import TopicPartition, write_by_topic
-from runtime.kafka.protocol.request import Api, Buffer, Reader, Writer, reader_of, writer_of
+from runtime.kafka.protocol.offsets import TopicPartition
+from runtime.kafka.protocol.request import Api, Message, Request, Rows
 
-# The versions of OffsetFetch that brought some of its fields.
-MANY_GROUPS = 8
-REQUIRE_STABLE = 7
-_STATIC_MEMBERS = 4  # of DescribeGroups
+MANY_GROUPS = 8  # the version of OffsetFetch that names several groups
 
 
 class CommittedOffset(Struct, frozen=True):
@@ -31,114 +29,127 @@ class CommittedOffset(Struct, frozen=True):
     of_share_group: bool = False
 
 
-class OffsetCommitResponse(Struct, frozen=True):
-    throttle_ms: int
-    errors: Mapping[TopicPartition, ErrorCode]
+Offsets = Mapping[TopicPartition, CommittedOffset | ErrorCode]
 
 
-class OffsetCommitRequest(Struct, frozen=True):
+class OffsetCommitRequest(Request[Mapping[TopicPartition, ErrorCode]], frozen=True):
     """This request commits without group membership; the broker refuses it while the group has members."""
 
-    API: ClassVar[Api] = Api.OFFSET_COMMIT
+    MESSAGE: ClassVar[Message] = Message(
+        Api.OFFSET_COMMIT,
+        8,
+        """
+        group            string
+        _generation      int32    = -1
+        _member_id       string   = ""
+        _instance_id     string?  = None
+        topics           []
+          name           string
+          partitions     []
+            index        int32
+            offset       int64
+            leader_epoch int32
+            metadata     string?
+        """,
+        """
+        throttle_ms      int32
+        topics           []
+          name           string
+          partitions     []
+            index        int32
+            error        error
+        """,
+    )
     VERSIONS: ClassVar[tuple[int, int]] = (8, 9)
-    FLEXIBLE: ClassVar[int] = 8
 
     group: str
     offsets: Mapping[TopicPartition, CommittedOffset]
 
-    def body(self, version: int) -> list[Buffer]:
-        writer = Writer()
-        writer.compact_string(self.group)
-        writer.int32(-1)
-        writer.compact_string("")
-        writer.compact_string(None)
+    def values(self, version: int) -> Any:
+        return self.group, grouped(
+            (at, (committed.offset, committed.leader_epoch, committed.metadata))
+            for at, committed in self.offsets.items()
+        )
 
-        def committed(offset: CommittedOffset) -> None:
-            writer.int64(offset.offset)
-            writer.int32(offset.leader_epoch)
-            writer.compact_string(offset.metadata)
-
-        write_by_topic(writer, self.offsets, committed)
-        writer.no_tags()
-        return [writer.buffer]
-
-    def answer(self, version: int, reader: Reader) -> OffsetCommitResponse:
-        throttle_ms = reader.int32()
-        errors: dict[TopicPartition, ErrorCode] = {}
-        for _ in range(reader.count()):
-            topic = reader.compact_string()
-            for _ in range(reader.count()):
-                partition = reader.int32()
-                errors[TopicPartition(topic, partition)] = reader.error_code()
-                reader.skip_tags()
-            reader.skip_tags()
-        return OffsetCommitResponse(throttle_ms, errors)
+    def result(self, _throttle_ms: int, topics: Rows) -> Mapping[TopicPartition, ErrorCode]:
+        return {
+            TopicPartition(topic, index): error for topic, partitions in topics for index, error in partitions
+        }
 
 
-class OffsetFetchResponse(Struct, frozen=True):
-    throttle_ms: int
-    error: ErrorCode
-    offsets: Mapping[TopicPartition, CommittedOffset | ErrorCode]
+OFFSET_FETCH = Message(
+    Api.OFFSET_FETCH,
+    6,
+    """
+    group              string   -7
+    topics             []       -7
+      name             string
+      indexes          []int32
+    groups             []       8+
+      group            string
+      _member_id       string?  9+  = None
+      _member_epoch    int32    9+  = -1
+      topics           []
+        name           string
+        indexes        []int32
+    _require_stable    bool     7+  = False
+    """,
+    """
+    throttle_ms        int32
+    topics             []       -7  = None
+      name             string
+      partitions       []
+        index          int32
+        offset         int64
+        leader_epoch   int32
+        metadata       string?
+        error          error
+    error              error    -7
+    groups             []       8+
+      group            string
+      topics           []
+        name           string
+        partitions     []
+          index        int32
+          offset       int64
+          leader_epoch int32
+          metadata     string?
+          error        error
+      error            error
+    """,
+)
 
 
-class OffsetFetchRequest(Struct, frozen=True):
-    """With `partitions` of None this request reads every committed offset of the group."""
+class OffsetFetchRequest(Request[Mapping[str, Offsets | ErrorCode]], frozen=True):
+    """This request reads the committed offsets of groups from the broker that coordinates them.
 
-    API: ClassVar[Api] = Api.OFFSET_FETCH
+    With `partitions` of None it reads every offset. Several groups in one request need version 8 (Kafka 3.0).
+    """
+
+    MESSAGE: ClassVar[Message] = OFFSET_FETCH
     VERSIONS: ClassVar[tuple[int, int]] = (6, 9)
-    FLEXIBLE: ClassVar[int] = 6
 
-    group: str
+    groups: Sequence[str]
     partitions: Sequence[TopicPartition] | None = None
 
-    def body(self, version: int) -> list[Buffer]:
-        writer = Writer()
-        if version >= MANY_GROUPS:
-            writer.count(1)
-        writer.compact_string(self.group)
-        if version >= 9:
-            writer.compact_string(None)
-            writer.int32(-1)
-        if self.partitions is None:
-            writer.count(None)
-        else:
-            writer.by_topic(self.partitions)
-        if version >= MANY_GROUPS:
-            writer.no_tags()
-        if version >= REQUIRE_STABLE:
-            writer.boolean(False)
-        writer.no_tags()
-        return [writer.buffer]
+    def values(self, version: int) -> Any:
+        topics = None if self.partitions is None else indexes(self.partitions)
+        return self.groups[0], topics, [(group, topics) for group in self.groups]
 
-    def answer(self, version: int, reader: Reader) -> OffsetFetchResponse:
-        throttle_ms = reader.int32()
-        offsets: dict[TopicPartition, CommittedOffset | ErrorCode] = {}
-        error = ErrorCode.NONE
-        if version < MANY_GROUPS:
-            read_group(reader, offsets)
-            return OffsetFetchResponse(throttle_ms, reader.error_code(), offsets)
-        for _ in range(reader.count()):
-            reader.compact_string()
-            read_group(reader, offsets)
-            error = reader.error_code()
-            reader.skip_tags()
-        return OffsetFetchResponse(throttle_ms, error, offsets)
-
-
-def read_group(reader: Reader, offsets: dict[TopicPartition, CommittedOffset | ErrorCode]) -> None:
-    """Reads the topics of one group in a response."""
-    for _ in range(reader.count()):
-        topic = reader.compact_string()
-        for _ in range(reader.count()):
-            partition = reader.int32()
-            committed = CommittedOffset(reader.int64(), reader.int32(), reader.nullable_string())
-            error = reader.error_code()
-            reader.skip_tags()
-            offsets[TopicPartition(topic, partition)] = error or committed
-        reader.skip_tags()
-
-
-Offsets = Mapping[TopicPartition, CommittedOffset | ErrorCode]
+    def result(
+        self, _throttle_ms: int, topics: Rows | None, error: ErrorCode, groups: Rows
+    ) -> Mapping[str, Offsets | ErrorCode]:
+        if topics is not None:  # a version for one group
+            groups = [(self.groups[0], topics, error)]
+        return {
+            group: failure
+            or {
+                TopicPartition(topic, index): refused or CommittedOffset(offset, epoch, metadata)
+                for topic, partitions in of_group
+                for index, offset, epoch, metadata, refused in partitions
+            }
+            for group, of_group, failure in groups
+        }
 
 
 class ListedGroup(Struct, frozen=True):
@@ -153,145 +164,76 @@ class ListedGroup(Struct, frozen=True):
     kind: str = ""
 
 
-class ListGroupsResponse(Struct, frozen=True):
-    throttle_ms: int
-    error: ErrorCode
-    groups: tuple[ListedGroup, ...]
-
-
-class ListGroupsRequest(Struct, frozen=True):
+class ListGroupsRequest(Request[Sequence[ListedGroup] | ErrorCode], frozen=True):
     """This request lists the groups that the broker coordinates, of every state and kind."""
 
-    API: ClassVar[Api] = Api.LIST_GROUPS
-    VERSIONS: ClassVar[tuple[int, int]] = (0, 5)
-    FLEXIBLE: ClassVar[int] = 3
-
-    def body(self, version: int) -> list[Buffer]:
-        writer = writer_of(version, self.FLEXIBLE)
-        if version >= 4:
-            writer.count(0)
-        if version >= 5:
-            writer.count(0)
-        writer.no_tags()
-        return [writer.buffer]
-
-    def answer(self, version: int, reader: Reader) -> ListGroupsResponse:
-        reader = reader_of(reader, version, self.FLEXIBLE)
-        throttle_ms = reader.int32() if version >= 1 else 0
-        error = reader.error_code()
-        groups = reader.array(lambda: _listed(reader, version))
-        return ListGroupsResponse(throttle_ms, error, tuple(groups))
-
-
-def _listed(reader: Reader, version: int) -> ListedGroup:
-    group = ListedGroup(
-        reader.compact_string(),
-        reader.compact_string(),
-        reader.compact_string() if version >= 4 else "",
-        reader.compact_string() if version >= 5 else "",
+    MESSAGE: ClassVar[Message] = Message(
+        Api.LIST_GROUPS,
+        3,
+        """
+        _states          []string  4+  = ()
+        _types           []string  5+  = ()
+        """,
+        """
+        throttle_ms      int32     1+
+        error            error
+        groups           [] -> ListedGroup
+          name           string
+          protocol_type  string
+          state          string    4+
+          kind           string    5+
+        """,
+        ListedGroup,
     )
-    reader.skip_tags()
-    return group
+    VERSIONS: ClassVar[tuple[int, int]] = (0, 5)
+
+    def values(self, version: int) -> None:
+        return None
+
+    def result(
+        self, _throttle_ms: int, error: ErrorCode, groups: list[ListedGroup]
+    ) -> Sequence[ListedGroup] | ErrorCode:
+        return error or groups
 
 
-class FetchManyResponse(Struct, frozen=True):
-    throttle_ms: int
-    groups: Mapping[str, Offsets | ErrorCode]
+class GroupRightsRequest(Request[Mapping[str, Operations | ErrorCode | None]], frozen=True):
+    """This request is DescribeGroups. It reads what the principal may do with groups.
 
-
-class FetchManyRequest(Struct, frozen=True):
-    """This request reads every committed offset of these groups from the broker that coordinates them.
-
-    Many groups in one request need version 8 (Kafka 3.0).
+    The result is None for a group whose rights the broker does not return. The groups need not exist:
+    version 6 answers GROUP_ID_NOT_FOUND for those in place of the rights.
     """
 
-    API: ClassVar[Api] = Api.OFFSET_FETCH
-    VERSIONS: ClassVar[tuple[int, int]] = (6, 9)
-    FLEXIBLE: ClassVar[int] = 6
-
-    groups: Sequence[str]
-
-    def body(self, version: int) -> list[Buffer]:
-        if version < MANY_GROUPS:
-            (group,) = self.groups
-            return OffsetFetchRequest(group).body(version)
-        writer = Writer()
-        writer.count(len(self.groups))
-        for group in self.groups:
-            writer.compact_string(group)
-            if version >= 9:
-                writer.compact_string(None)
-                writer.int32(-1)
-            writer.count(None)
-            writer.no_tags()
-        writer.boolean(False)
-        writer.no_tags()
-        return [writer.buffer]
-
-    def answer(self, version: int, reader: Reader) -> FetchManyResponse:
-        if version < MANY_GROUPS:
-            (group,) = self.groups
-            one = OffsetFetchRequest(group).answer(version, reader)
-            return FetchManyResponse(one.throttle_ms, {group: one.error or one.offsets})
-        throttle_ms = reader.int32()
-        found: dict[str, Offsets | ErrorCode] = {}
-        for _ in range(reader.count()):
-            name = reader.compact_string()
-            offsets: dict[TopicPartition, CommittedOffset | ErrorCode] = {}
-            read_group(reader, offsets)
-            error = reader.error_code()
-            reader.skip_tags()
-            found[name] = error or offsets
-        return FetchManyResponse(throttle_ms, found)
-
-
-class GroupRightsResponse(Struct, frozen=True):
-    """The `groups` of this response have the rights on each group; None if the broker returns none."""
-
-    throttle_ms: int
-    groups: Mapping[str, Operations | ErrorCode | None]
-
-
-class GroupRightsRequest(Struct, frozen=True):
-    """This request is DescribeGroups v3 to v5. It reads what the principal may do with groups.
-
-    The groups need not exist: version 6 answers GROUP_ID_NOT_FOUND for those in place of the rights.
-    """
-
-    API: ClassVar[Api] = Api.DESCRIBE_GROUPS
+    MESSAGE: ClassVar[Message] = Message(
+        Api.DESCRIBE_GROUPS,
+        5,
+        """
+        groups             []string
+        _include_rights    bool      = True
+        """,
+        """
+        throttle_ms        int32
+        groups             []
+          error            error
+          name             string
+          _state           string
+          _protocol_type   string
+          _protocol        string
+          _members         []
+            _member_id     string
+            _instance_id   string?   4+
+            _client_id     string
+            _host          string
+            _metadata      bytes
+            _assignment    bytes
+          rights           int32
+        """,
+    )
     VERSIONS: ClassVar[tuple[int, int]] = (3, 5)
-    FLEXIBLE: ClassVar[int] = 5
 
     groups: Sequence[str]
 
-    def body(self, version: int) -> list[Buffer]:
-        writer = writer_of(version, self.FLEXIBLE)
-        writer.count(len(self.groups))
-        for group in self.groups:
-            writer.compact_string(group)
-        writer.boolean(True)
-        writer.no_tags()
-        return [writer.buffer]
+    def values(self, version: int) -> Sequence[str]:
+        return self.groups
 
-    def answer(self, version: int, reader: Reader) -> GroupRightsResponse:
-        reader = reader_of(reader, version, self.FLEXIBLE)
-        throttle_ms = reader.int32()
-        groups: dict[str, Operations | ErrorCode | None] = {}
-        for _ in range(reader.count()):
-            error = reader.error_code()
-            name = reader.compact_string()
-            for _ in range(3):  # state, type and protocol
-                reader.compact_string()
-            for _ in range(reader.count()):
-                reader.compact_string()  # id of the member
-                if version >= _STATIC_MEMBERS:
-                    reader.nullable_string()
-                reader.compact_string()  # client id
-                reader.compact_string()  # host
-                reader.take(max(0, reader.bytes_size()))  # metadata
-                reader.take(max(0, reader.bytes_size()))  # assignment
-                reader.skip_tags()
-            rights = operations(reader.int32())
-            reader.skip_tags()
-            groups[name] = error or rights
-        return GroupRightsResponse(throttle_ms, groups)
+    def result(self, _throttle_ms: int, groups: Rows) -> Mapping[str, Operations | ErrorCode | None]:
+        return {name: error or operations(rights) for error, name, rights in groups}

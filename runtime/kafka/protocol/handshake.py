@@ -1,18 +1,39 @@
-"""This module encodes the first requests of a connection: ApiVersions, SaslHandshake, SaslAuthenticate."""
+"""The first messages of a connection: ApiVersions, SaslHandshake, SaslAuthenticate."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from functools import partial
 from typing import ClassVar
 
 from msgspec import Struct
 
 from runtime.kafka.errors import ErrorCode
 from runtime.kafka.protocol.last_decoded import LastDecoded
-from runtime.kafka.protocol.request import Api, Buffer, FixedReader, Reader, Writer, reader_of, writer_of
+from runtime.kafka.protocol.layout import Layout
+from runtime.kafka.protocol.request import Api, Message, Request, Rows
 
-NEVER = 1 << 15
+API_VERSIONS = Message(
+    Api.API_VERSIONS,
+    flexible=3,
+    request="""
+        software_name     string  3+
+        software_version  string  3+
+    """,
+    response="""
+        error        error
+        api_keys     []
+          key        int16
+          lowest     int16
+          highest    int16
+        throttle_ms  int32  1+
+        tag 2 features []
+          name       string
+          level      int16
+          _min_level int16
+    """,
+)
+_REFUSED = Layout("error error", flexible=1 << 15)
 
 
 class ApiVersionsResponse(Struct, frozen=True):
@@ -24,113 +45,76 @@ class ApiVersionsResponse(Struct, frozen=True):
     error: ErrorCode
     versions: Mapping[int, tuple[int, int]]
     features: Mapping[str, int]
-    throttle_ms: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class ApiVersionsRequest:
+class ApiVersionsRequest(Request[ApiVersionsResponse], frozen=True):
     """This request has version 3 only; a broker without it answers with error 35 in the form of version 0.
 
-    `decoded` keeps the response for the next connection: brokers of one version send the same bytes.
+    A response with an error may end after the error. `decoded` keeps the response for the next connection:
+    brokers of one version send the same bytes.
     """
 
-    API: ClassVar[Api] = Api.API_VERSIONS
+    MESSAGE: ClassVar[Message] = API_VERSIONS
     VERSIONS: ClassVar[tuple[int, int]] = (3, 3)
-    FLEXIBLE: ClassVar[int] = 3
 
-    software_name: str
-    software_version: str
-    decoded: LastDecoded[ApiVersionsResponse] | None = field(default=None, repr=False, compare=False)
+    software_name: str = ""
+    software_version: str = ""
+    decoded: LastDecoded[tuple[int, ApiVersionsResponse]] | None = None
 
-    def body(self, version: int) -> list[Buffer]:
-        writer = Writer()
-        writer.compact_string(self.software_name)
-        writer.compact_string(self.software_version)
-        writer.no_tags()
-        return [writer.buffer]
+    def values(self, version: int) -> tuple[str, str]:
+        return self.software_name, self.software_version
 
-    def answer(self, version: int, reader: Reader) -> ApiVersionsResponse:
-        if self.decoded is None:
-            return self._decode(reader)
-        encoded = reader.buffer[reader.position :]
-        return self.decoded.value(version, encoded, lambda: self._decode(reader))
-
-    def _decode(self, reader: Reader) -> ApiVersionsResponse:
-        error = reader.error_code()
-        if error is ErrorCode.UNSUPPORTED_VERSION:
-            return ApiVersionsResponse(error, {}, {})
-        versions = {}
-        for _ in range(reader.count()):
-            api = reader.int16()
-            versions[api] = (reader.int16(), reader.int16())
-            reader.skip_tags()
-        throttle_ms = reader.int32()
-        tags = reader.tags()
-        return ApiVersionsResponse(error, versions, _features(tags[2]) if 2 in tags else {}, throttle_ms)
-
-
-class OldApiVersionsRequest(Struct, frozen=True):
-    """This request has version 0, which every broker answers.
-
-    A response with an error may end after the error.
-    """
-
-    API: ClassVar[Api] = Api.API_VERSIONS
-    VERSIONS: ClassVar[tuple[int, int]] = (0, 0)
-    FLEXIBLE: ClassVar[int] = NEVER
-
-    def body(self, version: int) -> list[Buffer]:
-        return []
-
-    def answer(self, version: int, reader: Reader) -> ApiVersionsResponse:
-        fixed = FixedReader(reader.buffer, reader.position)
-        error = ErrorCode(fixed.int16())
+    def answer(self, version: int, response: memoryview) -> tuple[int, ApiVersionsResponse]:
+        begin = self._begin(version, response)
+        error, _ = _REFUSED.decode(version, response, begin)
         if error:
-            return ApiVersionsResponse(error, {}, {})
-        versions = {}
-        for _ in range(fixed.count()):
-            api = fixed.int16()
-            versions[api] = (fixed.int16(), fixed.int16())
-        return ApiVersionsResponse(error, versions, {})
+            return 0, ApiVersionsResponse(error, {}, {})
+        if self.decoded is None:
+            return super().answer(version, response)
+        decode = partial(super().answer, version, response)
+        return self.decoded.value(version, response[begin:], decode)
+
+    def result(
+        self, error: ErrorCode, api_keys: Rows, _throttle_ms: int, features: Rows | None
+    ) -> ApiVersionsResponse:
+        versions = {key: (lowest, highest) for key, lowest, highest in api_keys}
+        return ApiVersionsResponse(error, versions, dict(features or ()))
 
 
-def _features(reader: Reader) -> dict[str, int]:
-    features = {}
-    for _ in range(reader.count()):
-        name = reader.compact_string()
-        features[name] = reader.int16()
-        reader.int16()
-        reader.skip_tags()
-    return features
+class OldApiVersionsRequest(ApiVersionsRequest, frozen=True):
+    """This request has version 0, which every broker answers."""
+
+    VERSIONS: ClassVar[tuple[int, int]] = (0, 0)
 
 
 class SaslHandshakeResponse(Struct, frozen=True):
-    throttle_ms: ClassVar[int] = 0
-
     error: ErrorCode
     mechanisms: tuple[str, ...]
 
 
-class SaslHandshakeRequest(Struct, frozen=True):
-    API: ClassVar[Api] = Api.SASL_HANDSHAKE
+class SaslHandshakeRequest(Request[SaslHandshakeResponse], frozen=True):
+    MESSAGE: ClassVar[Message] = Message(
+        Api.SASL_HANDSHAKE,
+        flexible=1 << 15,
+        request="mechanism string",
+        response="""
+            error       error
+            mechanisms  []string
+        """,
+    )
     VERSIONS: ClassVar[tuple[int, int]] = (1, 1)
-    FLEXIBLE: ClassVar[int] = NEVER
 
     mechanism: str
 
-    def body(self, version: int) -> list[Buffer]:
-        writer = Writer()
-        writer.string(self.mechanism)
-        return [writer.buffer]
+    def values(self, version: int) -> str:
+        return self.mechanism
 
-    def answer(self, version: int, reader: Reader) -> SaslHandshakeResponse:
-        error = reader.error_code()
-        mechanisms = [reader.string() or "" for _ in range(reader.int32())]
+    def result(self, error: ErrorCode, mechanisms: Rows) -> SaslHandshakeResponse:
         return SaslHandshakeResponse(error, tuple(mechanisms))
 
 
 class SaslAuthenticateResponse(Struct, frozen=True):
-    throttle_ms: ClassVar[int] = 0
+    """The `session_lifetime_ms` of this response is 0 if the session does not expire."""
 
     error: ErrorCode
     message: str | None
@@ -138,27 +122,29 @@ class SaslAuthenticateResponse(Struct, frozen=True):
     session_lifetime_ms: int
 
 
-class SaslAuthenticateRequest(Struct, frozen=True):
-    API: ClassVar[Api] = Api.SASL_AUTHENTICATE
+class SaslAuthenticateRequest(Request[SaslAuthenticateResponse], frozen=True):
+    MESSAGE: ClassVar[Message] = Message(
+        Api.SASL_AUTHENTICATE,
+        flexible=2,
+        request="auth_bytes bytes",
+        response="""
+            error        error
+            message      string?
+            auth_bytes   bytes
+            lifetime_ms  int64  1+
+        """,
+    )
     VERSIONS: ClassVar[tuple[int, int]] = (0, 2)
-    FLEXIBLE: ClassVar[int] = 2
 
     auth_bytes: bytes
 
     def __repr__(self) -> str:
         return "SaslAuthenticateRequest(auth_bytes=<secret>)"
 
-    def body(self, version: int) -> list[Buffer]:
-        writer = writer_of(version, self.FLEXIBLE)
-        writer.compact_bytes(self.auth_bytes)
-        writer.no_tags()
-        return [writer.buffer]
+    def values(self, version: int) -> bytes:
+        return self.auth_bytes
 
-    def answer(self, version: int, reader: Reader) -> SaslAuthenticateResponse:
-        reader = reader_of(reader, version, self.FLEXIBLE)
-        error = reader.error_code()
-        message = reader.nullable_string()
-        auth_bytes = reader.compact_bytes()
-        lifetime = reader.int64() if version >= 1 else 0
-        reader.skip_tags()
-        return SaslAuthenticateResponse(error, message, auth_bytes, lifetime)
+    def result(
+        self, error: ErrorCode, message: str | None, auth_bytes: bytes, lifetime_ms: int
+    ) -> SaslAuthenticateResponse:
+        return SaslAuthenticateResponse(error, message, auth_bytes, lifetime_ms)

@@ -1,27 +1,20 @@
-"""This module encodes ListOffsets and OffsetForLeaderEpoch: offsets of partitions by time or by epoch."""
+"""ListOffsets and OffsetForLeaderEpoch: offsets of partitions by time or by epoch."""
 
 from __future__ import annotations
 
-import itertools
-import struct
-from collections.abc import Callable, Mapping
-from typing import ClassVar, NamedTuple, TypeVar
+from collections.abc import Mapping
+from typing import Any, ClassVar, NamedTuple
 
 from msgspec import Struct
 
 from runtime.kafka.errors import ErrorCode
 from runtime.kafka.protocol.fetch import EpochEnd, Isolation
-from runtime.kafka.protocol.request import Api, Buffer, Reader, Writer, reader_of, writer_of
+from runtime.kafka.protocol.layout import grouped
+from runtime.kafka.protocol.request import Api, Message, Request, Rows
 
 LATEST = -1
 EARLIEST = -2
 MAX_TIMESTAMP = -3
-
-Q = TypeVar("Q")
-_OFFSET_QUESTION = struct.Struct(">iq")  # the current epoch, and the time
-_LISTED_OFFSET = struct.Struct(">ihqqi")  # partition, error, timestamp, offset, epoch
-_EPOCH_QUESTION = struct.Struct(">ii")  # the current epoch, and the requested one
-_EPOCH_END = struct.Struct(">hiiq")  # error, partition, epoch, end offset
 
 
 class TopicPartition(NamedTuple):
@@ -47,46 +40,49 @@ class ListedOffset(NamedTuple):
     leader_epoch: int
 
 
-class ListOffsetsResponse(Struct, frozen=True):
-    throttle_ms: int
-    answers: Mapping[TopicPartition, ListedOffset | ErrorCode]
-
-
-class ListOffsetsRequest(Struct, frozen=True):
+class ListOffsetsRequest(Request[Mapping[TopicPartition, ListedOffset | ErrorCode]], frozen=True):
     """With READ_COMMITTED, the latest offset of this request is the last stable one."""
 
-    API: ClassVar[Api] = Api.LIST_OFFSETS
+    MESSAGE: ClassVar[Message] = Message(
+        Api.LIST_OFFSETS,
+        6,
+        """
+        _replica_id      int32  = -1
+        isolation        int8
+        topics           []
+          name           string
+          partitions     []
+            index        int32
+            current_epoch int32
+            timestamp    int64
+        """,
+        """
+        throttle_ms      int32
+        topics           []
+          name           string
+          partitions     []
+            index        int32
+            error        error
+            timestamp    int64
+            offset       int64
+            leader_epoch int32
+        """,
+    )
     VERSIONS: ClassVar[tuple[int, int]] = (5, 8)
-    FLEXIBLE: ClassVar[int] = 6
 
     isolation: Isolation
     questions: Mapping[TopicPartition, OffsetQuestion]
 
-    def body(self, version: int) -> list[Buffer]:
-        writer = writer_of(version, self.FLEXIBLE)
-        writer.int32(-1)
-        writer.int8(self.isolation)
+    def values(self, version: int) -> Any:
+        asked = ((at, (question.current_epoch, question.at)) for at, question in self.questions.items())
+        return self.isolation, grouped(asked)
 
-        def question(at: OffsetQuestion) -> None:
-            writer.fields(_OFFSET_QUESTION, at.current_epoch, at.at)
-
-        write_by_topic(writer, self.questions, question)
-        writer.no_tags()
-        return [writer.buffer]
-
-    def answer(self, version: int, reader: Reader) -> ListOffsetsResponse:
-        reader = reader_of(reader, version, self.FLEXIBLE)
-        throttle_ms = reader.int32()
-        answers: dict[TopicPartition, ListedOffset | ErrorCode] = {}
-        for _ in range(reader.count()):
-            topic = reader.compact_string()
-            for _ in range(reader.count()):
-                partition, code, timestamp, offset, epoch = reader.fields(_LISTED_OFFSET)
-                reader.skip_tags()
-                listed = ErrorCode(code) if code else ListedOffset(offset, timestamp, epoch)
-                answers[TopicPartition(topic, partition)] = listed
-            reader.skip_tags()
-        return ListOffsetsResponse(throttle_ms, answers)
+    def result(self, _throttle_ms: int, topics: Rows) -> Mapping[TopicPartition, ListedOffset | ErrorCode]:
+        return {
+            TopicPartition(topic, index): error or ListedOffset(offset, timestamp, epoch)
+            for topic, partitions in topics
+            for index, error, timestamp, offset, epoch in partitions
+        }
 
 
 class EpochQuestion(Struct, frozen=True):
@@ -96,61 +92,47 @@ class EpochQuestion(Struct, frozen=True):
     current_epoch: int = -1
 
 
-class EpochEndsResponse(Struct, frozen=True):
-    throttle_ms: int
-    answers: Mapping[TopicPartition, EpochEnd | ErrorCode]
-
-
-class EpochEndsRequest(Struct, frozen=True):
+class EpochEndsRequest(Request[Mapping[TopicPartition, EpochEnd | ErrorCode]], frozen=True):
     """This request is OffsetForLeaderEpoch.
 
     An end offset of -1 means that the broker does not know the epoch.
     """
 
-    API: ClassVar[Api] = Api.OFFSET_FOR_LEADER_EPOCH
+    MESSAGE: ClassVar[Message] = Message(
+        Api.OFFSET_FOR_LEADER_EPOCH,
+        4,
+        """
+        _replica_id       int32  = -1
+        topics            []
+          name            string
+          partitions      []
+            index         int32
+            current_epoch int32
+            leader_epoch  int32
+        """,
+        """
+        throttle_ms       int32
+        topics            []
+          name            string
+          partitions      []
+            error         error
+            index         int32
+            epoch         int32
+            end_offset    int64
+        """,
+    )
     VERSIONS: ClassVar[tuple[int, int]] = (3, 4)
-    FLEXIBLE: ClassVar[int] = 4
 
     questions: Mapping[TopicPartition, EpochQuestion]
 
-    def body(self, version: int) -> list[Buffer]:
-        writer = writer_of(version, self.FLEXIBLE)
-        writer.int32(-1)
+    def values(self, version: int) -> Any:
+        return grouped(
+            (at, (epoch.current_epoch, epoch.leader_epoch)) for at, epoch in self.questions.items()
+        )
 
-        def question(epoch: EpochQuestion) -> None:
-            writer.fields(_EPOCH_QUESTION, epoch.current_epoch, epoch.leader_epoch)
-
-        write_by_topic(writer, self.questions, question)
-        writer.no_tags()
-        return [writer.buffer]
-
-    def answer(self, version: int, reader: Reader) -> EpochEndsResponse:
-        reader = reader_of(reader, version, self.FLEXIBLE)
-        throttle_ms = reader.int32()
-        answers: dict[TopicPartition, EpochEnd | ErrorCode] = {}
-        for _ in range(reader.count()):
-            topic = reader.compact_string()
-            for _ in range(reader.count()):
-                code, partition, epoch, end = reader.fields(_EPOCH_END)
-                reader.skip_tags()
-                found = ErrorCode(code) if code else EpochEnd(epoch, end)
-                answers[TopicPartition(topic, partition)] = found
-            reader.skip_tags()
-        return EpochEndsResponse(throttle_ms, answers)
-
-
-def write_by_topic(
-    writer: Writer, questions: Mapping[TopicPartition, Q], question: Callable[[Q], None]
-) -> None:
-    """Writes topics with their partitions; each partition's index is followed by its question."""
-    ordered = sorted(questions, key=lambda key: key.topic)
-    topics = [(topic, list(keys)) for topic, keys in itertools.groupby(ordered, key=lambda key: key.topic)]
-    writer.count(len(topics))
-    for topic, keys in topics:
-        writer.compact_string(topic)
-        writer.count(len(keys))
-        for key in keys:
-            writer.int32(key.partition)
-            question(questions[key])
-            writer.no_tags()
-        writer.no_tags()
+    def result(self, _throttle_ms: int, topics: Rows) -> Mapping[TopicPartition, EpochEnd | ErrorCode]:
+        return {
+            TopicPartition(topic, index): error or EpochEnd(epoch, end_offset)
+            for topic, partitions in topics
+            for error, index, epoch, end_offset in partitions
+        }

@@ -1,4 +1,4 @@
-"""This module encodes the requests for the positions of share groups (KIP-932), since Kafka 4.2.
+"""The positions of share groups (KIP-932), since Kafka 4.2.
 
 Kafka 4.1 offers version 0 of both, and refuses them unless an operator switched the preview on.
 
@@ -9,108 +9,112 @@ records before it are acknowledged or archived. Records behind it may be acknowl
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import ClassVar
-
-from msgspec import Struct
+from typing import Any, ClassVar
 
 from runtime.kafka.errors import ErrorCode
-from runtime.kafka.protocol.offsets import TopicPartition, write_by_topic
-from runtime.kafka.protocol.request import Api, Buffer, Reader, Writer
+from runtime.kafka.protocol.layout import grouped
+from runtime.kafka.protocol.offsets import TopicPartition
+from runtime.kafka.protocol.request import Api, Message, Request, Rows
 
 StartOffsets = Mapping[TopicPartition, int | ErrorCode]
 
 
-class DescribeShareOffsetsResponse(Struct, frozen=True):
-    throttle_ms: int
-    groups: Mapping[str, StartOffsets | ErrorCode]
-
-
-class DescribeShareOffsetsRequest(Struct, frozen=True):
+class DescribeShareOffsetsRequest(Request[Mapping[str, StartOffsets | ErrorCode]], frozen=True):
     """This request reads the start offsets of groups from their coordinator.
 
     A start offset of -1 says that no consumer of the group has fetched from the partition yet.
     """
 
-    API: ClassVar[Api] = Api.DESCRIBE_SHARE_GROUP_OFFSETS
+    MESSAGE: ClassVar[Message] = Message(
+        Api.DESCRIBE_SHARE_GROUP_OFFSETS,
+        0,
+        """
+        groups            []
+          group           string
+          topics          []
+            name          string
+            indexes       []int32
+        """,
+        """
+        throttle_ms       int32
+        groups            []
+          group           string
+          topics          []
+            name          string
+            _id           uuid
+            partitions    []
+              index       int32
+              start       int64
+              _epoch      int32
+              _lag        int64
+              error       error
+              _message    string?
+          error           error
+          _message        string?
+        """,
+    )
     VERSIONS: ClassVar[tuple[int, int]] = (1, 1)
-    FLEXIBLE: ClassVar[int] = 0
 
     groups: Sequence[str]
 
-    def body(self, version: int) -> list[Buffer]:
-        writer = Writer()
-        writer.count(len(self.groups))
-        for group in self.groups:
-            writer.compact_string(group)
-            writer.count(None)  # every topic of the group
-            writer.no_tags()
-        writer.no_tags()
-        return [writer.buffer]
+    def values(self, version: int) -> Rows:
+        return [(group, None) for group in self.groups]  # every topic of the group
 
-    def answer(self, version: int, reader: Reader) -> DescribeShareOffsetsResponse:
-        throttle_ms = reader.int32()
-        groups: dict[str, StartOffsets | ErrorCode] = {}
-        for _ in range(reader.count()):
-            group = reader.compact_string()
-            offsets: dict[TopicPartition, int | ErrorCode] = {}
-            for _ in range(reader.count()):
-                topic = reader.compact_string()
-                reader.uuid()
-                for _ in range(reader.count()):
-                    partition, start = reader.int32(), reader.int64()
-                    reader.int32()  # leader epoch
-                    reader.int64()  # lag
-                    error = reader.error_code()
-                    reader.nullable_string()
-                    reader.skip_tags()
-                    offsets[TopicPartition(topic, partition)] = error or start
-                reader.skip_tags()
-            error = reader.error_code()
-            reader.nullable_string()
-            reader.skip_tags()
-            groups[group] = error or offsets
-        return DescribeShareOffsetsResponse(throttle_ms, groups)
+    def result(self, _throttle_ms: int, groups: Rows) -> Mapping[str, StartOffsets | ErrorCode]:
+        return {
+            group: error
+            or {
+                TopicPartition(topic, index): failure or start
+                for topic, partitions in topics
+                for index, start, failure in partitions
+            }
+            for group, topics, error in groups
+        }
 
 
-class AlterShareOffsetsResponse(Struct, frozen=True):
-    throttle_ms: int
-    error: ErrorCode
-    errors: Mapping[TopicPartition, ErrorCode]
-
-
-class AlterShareOffsetsRequest(Struct, frozen=True):
+class AlterShareOffsetsRequest(Request[Mapping[TopicPartition, ErrorCode] | ErrorCode], frozen=True):
     """This request sets start offsets, and creates the group where there is none.
 
     The broker refuses it while the group has members.
     """
 
-    API: ClassVar[Api] = Api.ALTER_SHARE_GROUP_OFFSETS
+    MESSAGE: ClassVar[Message] = Message(
+        Api.ALTER_SHARE_GROUP_OFFSETS,
+        0,
+        """
+        group             string
+        topics            []
+          name            string
+          partitions      []
+            index         int32
+            start         int64
+        """,
+        """
+        throttle_ms       int32
+        error             error
+        _message          string?
+        topics            []
+          name            string
+          _id             uuid
+          partitions      []
+            index         int32
+            error         error
+            _message      string?
+        """,
+    )
     VERSIONS: ClassVar[tuple[int, int]] = (0, 0)
-    FLEXIBLE: ClassVar[int] = 0
 
     group: str
     offsets: Mapping[TopicPartition, int]
 
-    def body(self, version: int) -> list[Buffer]:
-        writer = Writer()
-        writer.compact_string(self.group)
-        write_by_topic(writer, self.offsets, writer.int64)
-        writer.no_tags()
-        return [writer.buffer]
+    def values(self, version: int) -> Any:
+        return self.group, grouped((at, (offset,)) for at, offset in self.offsets.items())
 
-    def answer(self, version: int, reader: Reader) -> AlterShareOffsetsResponse:
-        throttle_ms = reader.int32()
-        error = reader.error_code()
-        reader.nullable_string()
-        errors: dict[TopicPartition, ErrorCode] = {}
-        for _ in range(reader.count()):
-            topic = reader.compact_string()
-            reader.uuid()
-            for _ in range(reader.count()):
-                partition = reader.int32()
-                errors[TopicPartition(topic, partition)] = reader.error_code()
-                reader.nullable_string()
-                reader.skip_tags()
-            reader.skip_tags()
-        reader.skip_tags()
-        return AlterShareOffsetsResponse(throttle_ms, error, errors)
+    def result(
+        self, _throttle_ms: int, error: ErrorCode, topics: Rows
+    ) -> Mapping[TopicPartition, ErrorCode] | ErrorCode:
+        return error or {
+            TopicPartition(topic, index): failure
+            for topic, partitions in topics
+            for index, failure in partitions
+        }

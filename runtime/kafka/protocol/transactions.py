@@ -1,4 +1,4 @@
-"""This module encodes the requests of a transaction, and those that find open transactions.
+"""The requests of a transaction, and those that find open transactions.
 
 A transaction uses the coordinator's requests in the classic protocol. See docs/internals/kafka-client.md.
 """
@@ -7,17 +7,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from enum import IntEnum
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from msgspec import Struct
 
 from runtime.kafka.errors import ErrorCode
+from runtime.kafka.protocol.layout import indexes
 from runtime.kafka.protocol.metadata import check_address
 from runtime.kafka.protocol.offsets import TopicPartition
-from runtime.kafka.protocol.request import Api, Buffer, Reader, Writer, reader_of, writer_of
-
-_MANY_KEYS = 4
-_WITH_IDENTITY = 3
+from runtime.kafka.protocol.request import Api, Message, Request, Rows
 
 
 class CoordinatorKind(IntEnum):
@@ -34,69 +32,64 @@ class FoundCoordinator(Struct, frozen=True):
     message: str | None
 
 
-class FindCoordinatorResponse(Struct, frozen=True):
-    throttle_ms: int
-    coordinators: tuple[FoundCoordinator, ...]
-
-
-class FindCoordinatorRequest(Struct, frozen=True):
+class FindCoordinatorRequest(Request[Sequence[FoundCoordinator]], frozen=True):
     """This request finds the coordinator of one key."""
 
-    API: ClassVar[Api] = Api.FIND_COORDINATOR
+    MESSAGE: ClassVar[Message] = Message(
+        Api.FIND_COORDINATOR,
+        3,
+        """
+        key           string  -3
+        kind          int8
+        keys          []string  4+
+        """,
+        """
+        throttle_ms   int32
+        error         error    -3
+        message       string?  -3
+        node_id       int32    -3
+        host          string   -3
+        port          int32    -3
+        coordinators  []       4+  = None  -> FoundCoordinator
+          key         string
+          node_id     int32
+          host        string
+          port        int32
+          error       error
+          message     string?
+        """,
+        FoundCoordinator,
+    )
     VERSIONS: ClassVar[tuple[int, int]] = (2, 5)
-    FLEXIBLE: ClassVar[int] = 3
 
     kind: CoordinatorKind
     keys: Sequence[str]
 
-    def body(self, version: int) -> list[Buffer]:
-        writer = writer_of(version, self.FLEXIBLE)
-        if version < _MANY_KEYS:
-            (key,) = self.keys
-            writer.compact_string(key)
-            writer.int8(self.kind)
-        else:
-            writer.int8(self.kind)
-            writer.count(len(self.keys))
-            for key in self.keys:
-                writer.compact_string(key)
-        writer.no_tags()
-        return [writer.buffer]
+    def values(self, version: int) -> Any:
+        return self.keys[0], self.kind, self.keys
 
-    def answer(self, version: int, reader: Reader) -> FindCoordinatorResponse:
-        reader = reader_of(reader, version, self.FLEXIBLE)
-        throttle_ms = reader.int32()
-        if version >= _MANY_KEYS:
-            return FindCoordinatorResponse(throttle_ms, tuple(reader.array(lambda: _found(reader))))
-        error, message = reader.error_code(), reader.nullable_string()
-        node, host, port = reader.int32(), reader.compact_string(), reader.int32()
-        found = _checked(FoundCoordinator(self.keys[0], node, host, port, error, message))
-        return FindCoordinatorResponse(throttle_ms, (found,))
+    def result(
+        self,
+        _throttle_ms: int,
+        error: ErrorCode,
+        message: str | None,
+        node_id: int,
+        host: str,
+        port: int,
+        coordinators: Sequence[FoundCoordinator] | None,
+    ) -> Sequence[FoundCoordinator]:
+        if coordinators is None:  # a version for one key
+            coordinators = [FoundCoordinator(self.keys[0], node_id, host, port, error, message)]
+        for coordinator in coordinators:
+            if not coordinator.error:
+                check_address(coordinator.node_id, coordinator.host, coordinator.port)
+        return coordinators
 
 
 class FindCoordinatorsRequest(FindCoordinatorRequest, frozen=True):
     """This request finds the coordinators of many keys; brokers from Kafka 3.0 on support it."""
 
     VERSIONS: ClassVar[tuple[int, int]] = (4, 5)
-
-
-def _found(reader: Reader) -> FoundCoordinator:
-    found = FoundCoordinator(
-        reader.compact_string(),
-        reader.int32(),
-        reader.compact_string(),
-        reader.int32(),
-        reader.error_code(),
-        reader.nullable_string(),
-    )
-    reader.skip_tags()
-    return _checked(found)
-
-
-def _checked(found: FoundCoordinator) -> FoundCoordinator:
-    if not found.error:
-        check_address(found.node_id, found.host, found.port)
-    return found
 
 
 class ProducerIdentity(Struct, frozen=True):
@@ -106,43 +99,45 @@ class ProducerIdentity(Struct, frozen=True):
     epoch: int
 
 
-class InitProducerIdResponse(Struct, frozen=True):
-    throttle_ms: int
-    error: ErrorCode
-    identity: ProducerIdentity
-
-
 NO_IDENTITY = ProducerIdentity(-1, -1)
 
 
-class InitProducerIdRequest(Struct, frozen=True):
+class InitProducerIdRequest(Request[ProducerIdentity | ErrorCode], frozen=True):
     """This request gets a producer id. It raises the epoch of the transactional id.
 
     Earlier producers of the transactional id are fenced by that. Version 2 cannot carry an identity.
     """
 
-    API: ClassVar[Api] = Api.INIT_PRODUCER_ID
+    MESSAGE: ClassVar[Message] = Message(
+        Api.INIT_PRODUCER_ID,
+        2,
+        """
+        transactional_id  string?
+        timeout_ms        int32
+        producer_id       int64    3+
+        epoch             int16    3+
+        """,
+        """
+        throttle_ms       int32
+        error             error
+        producer_id       int64
+        epoch             int16
+        """,
+    )
     VERSIONS: ClassVar[tuple[int, int]] = (2, 5)
-    FLEXIBLE: ClassVar[int] = 2
 
     transactional_id: str | None
     transaction_timeout_ms: int
     identity: ProducerIdentity = NO_IDENTITY
 
-    def body(self, version: int) -> list[Buffer]:
-        writer = Writer()
-        writer.compact_string(self.transactional_id)
-        writer.int32(self.transaction_timeout_ms)
-        if version >= _WITH_IDENTITY:
-            writer.int64(self.identity.producer_id)
-            writer.int16(self.identity.epoch)
-        writer.no_tags()
-        return [writer.buffer]
+    def values(self, version: int) -> Any:
+        identity = self.identity
+        return self.transactional_id, self.transaction_timeout_ms, identity.producer_id, identity.epoch
 
-    def answer(self, version: int, reader: Reader) -> InitProducerIdResponse:
-        throttle_ms = reader.int32()
-        error = reader.error_code()
-        return InitProducerIdResponse(throttle_ms, error, ProducerIdentity(reader.int64(), reader.int16()))
+    def result(
+        self, _throttle_ms: int, error: ErrorCode, producer_id: int, epoch: int
+    ) -> ProducerIdentity | ErrorCode:
+        return error or ProducerIdentity(producer_id, epoch)
 
 
 class RenewProducerIdRequest(InitProducerIdRequest, frozen=True):
@@ -152,73 +147,74 @@ class RenewProducerIdRequest(InitProducerIdRequest, frozen=True):
     from version 4 on. Brokers from Kafka 2.5 on support it.
     """
 
-    VERSIONS: ClassVar[tuple[int, int]] = (_WITH_IDENTITY, 5)
+    VERSIONS: ClassVar[tuple[int, int]] = (3, 5)
 
 
-class AddPartitionsResponse(Struct, frozen=True):
-    throttle_ms: int
-    errors: Mapping[tuple[str, int], ErrorCode]
-
-
-class AddPartitionsRequest(Struct, frozen=True):
+class AddPartitionsRequest(Request[Mapping[TopicPartition, ErrorCode]], frozen=True):
     """This request has versions up to 3: later versions are for brokers among themselves."""
 
-    API: ClassVar[Api] = Api.ADD_PARTITIONS_TO_TXN
+    MESSAGE: ClassVar[Message] = Message(
+        Api.ADD_PARTITIONS_TO_TXN,
+        3,
+        """
+        transactional_id  string
+        producer_id       int64
+        epoch             int16
+        topics            []
+          name            string
+          indexes         []int32
+        """,
+        """
+        throttle_ms       int32
+        topics            []
+          name            string
+          partitions      []
+            index         int32
+            error         error
+        """,
+    )
     VERSIONS: ClassVar[tuple[int, int]] = (0, 3)
-    FLEXIBLE: ClassVar[int] = 3
 
     transactional_id: str
     identity: ProducerIdentity
     partitions: Sequence[tuple[str, int]]
 
-    def body(self, version: int) -> list[Buffer]:
-        writer = writer_of(version, self.FLEXIBLE)
-        writer.compact_string(self.transactional_id)
-        writer.int64(self.identity.producer_id)
-        writer.int16(self.identity.epoch)
-        writer.by_topic(self.partitions)
-        writer.no_tags()
-        return [writer.buffer]
+    def values(self, version: int) -> Any:
+        identity = self.identity
+        return self.transactional_id, identity.producer_id, identity.epoch, indexes(self.partitions)
 
-    def answer(self, version: int, reader: Reader) -> AddPartitionsResponse:
-        reader = reader_of(reader, version, self.FLEXIBLE)
-        throttle_ms = reader.int32()
-        errors: dict[tuple[str, int], ErrorCode] = {}
-        for _ in range(reader.count()):
-            topic = reader.compact_string()
-            for _ in range(reader.count()):
-                partition = reader.int32()
-                errors[topic, partition] = reader.error_code()
-                reader.skip_tags()
-            reader.skip_tags()
-        return AddPartitionsResponse(throttle_ms, errors)
+    def result(self, _throttle_ms: int, topics: Rows) -> Mapping[TopicPartition, ErrorCode]:
+        return {
+            TopicPartition(topic, index): error for topic, partitions in topics for index, error in partitions
+        }
 
 
-class EndTransactionResponse(Struct, frozen=True):
-    throttle_ms: int
-    error: ErrorCode
-
-
-class EndTransactionRequest(Struct, frozen=True):
-    API: ClassVar[Api] = Api.END_TXN
+class EndTransactionRequest(Request[ErrorCode], frozen=True):
+    MESSAGE: ClassVar[Message] = Message(
+        Api.END_TXN,
+        3,
+        """
+        transactional_id  string
+        producer_id       int64
+        epoch             int16
+        commit            bool
+        """,
+        """
+        throttle_ms       int32
+        error             error
+        """,
+    )
     VERSIONS: ClassVar[tuple[int, int]] = (1, 4)
-    FLEXIBLE: ClassVar[int] = 3
 
     transactional_id: str
     identity: ProducerIdentity
     commit: bool
 
-    def body(self, version: int) -> list[Buffer]:
-        writer = writer_of(version, self.FLEXIBLE)
-        writer.compact_string(self.transactional_id)
-        writer.int64(self.identity.producer_id)
-        writer.int16(self.identity.epoch)
-        writer.boolean(self.commit)
-        writer.no_tags()
-        return [writer.buffer]
+    def values(self, version: int) -> Any:
+        return self.transactional_id, self.identity.producer_id, self.identity.epoch, self.commit
 
-    def answer(self, version: int, reader: Reader) -> EndTransactionResponse:
-        return EndTransactionResponse(reader.int32(), reader.error_code())
+    def result(self, _throttle_ms: int, error: ErrorCode) -> ErrorCode:
+        return error
 
 
 class ActiveProducer(Struct, frozen=True):
@@ -232,46 +228,49 @@ class ActiveProducer(Struct, frozen=True):
     transaction_start: int
 
 
-class DescribeProducersResponse(Struct, frozen=True):
-    throttle_ms: int
-    answers: Mapping[TopicPartition, tuple[ActiveProducer, ...] | ErrorCode]
+Producers = Sequence[ActiveProducer]
 
 
-class DescribeProducersRequest(Struct, frozen=True):
-    API: ClassVar[Api] = Api.DESCRIBE_PRODUCERS
+class DescribeProducersRequest(Request[Mapping[TopicPartition, Producers | ErrorCode]], frozen=True):
+    MESSAGE: ClassVar[Message] = Message(
+        Api.DESCRIBE_PRODUCERS,
+        0,
+        """
+        topics                 []
+          name                 string
+          indexes              []int32
+        """,
+        """
+        throttle_ms            int32
+        topics                 []
+          name                 string
+          partitions           []
+            index              int32
+            error              error
+            _message           string?
+            producers          [] -> ActiveProducer
+              producer_id      int64
+              epoch            int32
+              last_sequence    int32
+              last_timestamp   int64
+              coordinator_epoch int32
+              transaction_start int64
+        """,
+        ActiveProducer,
+    )
     VERSIONS: ClassVar[tuple[int, int]] = (0, 0)
-    FLEXIBLE: ClassVar[int] = 0
 
     partitions: Sequence[TopicPartition]
 
-    def body(self, version: int) -> list[Buffer]:
-        writer = Writer()
-        writer.by_topic(self.partitions)
-        writer.no_tags()
-        return [writer.buffer]
+    def values(self, version: int) -> Rows:
+        return indexes(self.partitions)
 
-    def answer(self, version: int, reader: Reader) -> DescribeProducersResponse:
-        throttle_ms = reader.int32()
-        found: dict[TopicPartition, tuple[ActiveProducer, ...] | ErrorCode] = {}
-        for _ in range(reader.count()):
-            topic = reader.compact_string()
-            for _ in range(reader.count()):
-                partition = reader.int32()
-                error = reader.error_code()
-                reader.nullable_string()
-                producers = tuple(reader.array(lambda: _producer(reader)))
-                reader.skip_tags()
-                found[TopicPartition(topic, partition)] = error or producers
-            reader.skip_tags()
-        return DescribeProducersResponse(throttle_ms, found)
-
-
-def _producer(reader: Reader) -> ActiveProducer:
-    producer = ActiveProducer(
-        reader.int64(), reader.int32(), reader.int32(), reader.int64(), reader.int32(), reader.int64()
-    )
-    reader.skip_tags()
-    return producer
+    def result(self, _throttle_ms: int, topics: Rows) -> Mapping[TopicPartition, Producers | ErrorCode]:
+        return {
+            TopicPartition(topic, index): error or producers
+            for topic, partitions in topics
+            for index, error, producers in partitions
+        }
 
 
 class TransactionState(Struct, frozen=True):
@@ -280,8 +279,6 @@ class TransactionState(Struct, frozen=True):
     `state` is Kafka's term: Empty, Ongoing, PrepareCommit, …
     """
 
-    transactional_id: str
-    error: ErrorCode
     state: str
     timeout_ms: int
     start_ms: int
@@ -290,43 +287,46 @@ class TransactionState(Struct, frozen=True):
     partitions: tuple[TopicPartition, ...]
 
 
-class DescribeTransactionsResponse(Struct, frozen=True):
-    throttle_ms: int
-    states: tuple[TransactionState, ...]
-
-
-class DescribeTransactionsRequest(Struct, frozen=True):
-    API: ClassVar[Api] = Api.DESCRIBE_TRANSACTIONS
+class DescribeTransactionsRequest(Request[Mapping[str, TransactionState | ErrorCode]], frozen=True):
+    MESSAGE: ClassVar[Message] = Message(
+        Api.DESCRIBE_TRANSACTIONS,
+        0,
+        "        transactional_ids  []string",
+        """
+        throttle_ms         int32
+        states              []
+          error             error
+          transactional_id  string
+          state             string
+          timeout_ms        int32
+          start_ms          int64
+          producer_id       int64
+          epoch             int16
+          topics            []
+            name            string
+            indexes         []int32
+        """,
+    )
     VERSIONS: ClassVar[tuple[int, int]] = (0, 0)
-    FLEXIBLE: ClassVar[int] = 0
 
     transactional_ids: Sequence[str]
 
-    def body(self, version: int) -> list[Buffer]:
-        writer = Writer()
-        writer.count(len(self.transactional_ids))
-        for transactional_id in self.transactional_ids:
-            writer.compact_string(transactional_id)
-        writer.no_tags()
-        return [writer.buffer]
+    def values(self, version: int) -> Sequence[str]:
+        return self.transactional_ids
 
-    def answer(self, version: int, reader: Reader) -> DescribeTransactionsResponse:
-        return DescribeTransactionsResponse(reader.int32(), tuple(reader.array(lambda: _state(reader))))
-
-
-def _state(reader: Reader) -> TransactionState:
-    error = reader.error_code()
-    transactional_id, state = reader.compact_string(), reader.compact_string()
-    timeout_ms, start_ms, producer_id, epoch = reader.int32(), reader.int64(), reader.int64(), reader.int16()
-    partitions: list[TopicPartition] = []
-    for _ in range(reader.count()):
-        topic = reader.compact_string()
-        partitions += [TopicPartition(topic, index) for index in reader.int32s()]
-        reader.skip_tags()
-    reader.skip_tags()
-    return TransactionState(
-        transactional_id, error, state, timeout_ms, start_ms, producer_id, epoch, tuple(partitions)
-    )
+    def result(self, _throttle_ms: int, states: Rows) -> Mapping[str, TransactionState | ErrorCode]:
+        return {
+            name: error
+            or TransactionState(
+                state,
+                timeout_ms,
+                start_ms,
+                producer_id,
+                epoch,
+                tuple(TopicPartition(topic, index) for topic, partitions in topics for index in partitions),
+            )
+            for error, name, state, timeout_ms, start_ms, producer_id, epoch, topics in states
+        }
 
 
 class ListedTransaction(Struct, frozen=True):
@@ -335,39 +335,36 @@ class ListedTransaction(Struct, frozen=True):
     state: str
 
 
-class ListTransactionsResponse(Struct, frozen=True):
-    throttle_ms: int
-    error: ErrorCode
-    transactions: tuple[ListedTransaction, ...]
-
-
-class ListTransactionsRequest(Struct, frozen=True):
+class ListTransactionsRequest(Request[Sequence[ListedTransaction] | ErrorCode], frozen=True):
     """Each broker lists the transactions that it coordinates; empty filters select all of them."""
 
-    API: ClassVar[Api] = Api.LIST_TRANSACTIONS
+    MESSAGE: ClassVar[Message] = Message(
+        Api.LIST_TRANSACTIONS,
+        0,
+        """
+        states              []string
+        producer_ids        []int64
+        """,
+        """
+        throttle_ms         int32
+        error               error
+        _unknown_states     []string
+        transactions        [] -> ListedTransaction
+          transactional_id  string
+          producer_id       int64
+          state             string
+        """,
+        ListedTransaction,
+    )
     VERSIONS: ClassVar[tuple[int, int]] = (0, 0)
-    FLEXIBLE: ClassVar[int] = 0
 
     states: Sequence[str] = ()
     producer_ids: Sequence[int] = ()
 
-    def body(self, version: int) -> list[Buffer]:
-        writer = Writer()
-        writer.count(len(self.states))
-        for state in self.states:
-            writer.compact_string(state)
-        writer.count(len(self.producer_ids))
-        for producer_id in self.producer_ids:
-            writer.int64(producer_id)
-        writer.no_tags()
-        return [writer.buffer]
+    def values(self, version: int) -> Any:
+        return self.states, self.producer_ids
 
-    def answer(self, version: int, reader: Reader) -> ListTransactionsResponse:
-        throttle_ms = reader.int32()
-        error = reader.error_code()
-        reader.array(reader.compact_string)  # filters the broker does not know
-        found = []
-        for _ in range(reader.count()):
-            found.append(ListedTransaction(reader.compact_string(), reader.int64(), reader.compact_string()))
-            reader.skip_tags()
-        return ListTransactionsResponse(throttle_ms, error, tuple(found))
+    def result(
+        self, _throttle_ms: int, error: ErrorCode, transactions: list[ListedTransaction]
+    ) -> Sequence[ListedTransaction] | ErrorCode:
+        return error or transactions

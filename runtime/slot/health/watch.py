@@ -146,25 +146,25 @@ async def _list_ids(cluster: KafkaCluster, producer_ids: Iterable[int]) -> _List
         return _Listed(ids, "")
     for node in list(cluster.brokers):
         try:
-            answer = await cluster.call(node, ListTransactionsRequest((), wanted), within=_WITHIN_S)
+            listed = await cluster.call(node, ListTransactionsRequest((), wanted), within=_WITHIN_S)
         except WireError as error:
             failed.append(str(error))
             continue
-        if answer.error is not ErrorCode.NONE:
-            failed.append(f"broker {node}: {answer.error.name}")
-        ids.update((one.producer_id, one.transactional_id) for one in answer.transactions)
+        if isinstance(listed, ErrorCode):
+            failed.append(f"broker {node}: {listed.name}")
+        else:
+            ids.update((transaction.producer_id, transaction.transactional_id) for transaction in listed)
     return _Listed(ids, f"not every coordinator could be asked: {'; '.join(failed)}" if failed else "")
 
 
 async def _state(cluster: KafkaCluster, transactional_id: str) -> TransactionState | str:
     """Returns the state of a transaction from its coordinator, or the reason why it is not known."""
     try:
-        response = await coordinated(
+        states = await coordinated(
             cluster,
             CoordinatorKind.TRANSACTION,
             transactional_id,
             DescribeTransactionsRequest([transactional_id]),
-            lambda answer: answer.states[0].error if answer.states else ErrorCode.UNKNOWN_SERVER_ERROR,
             within=_WITHIN_S,
             resend=True,
         )
@@ -172,10 +172,8 @@ async def _state(cluster: KafkaCluster, transactional_id: str) -> TransactionSta
         return _why_not(error.code)
     except WireError as error:
         return f"its coordinator can't be asked: {error}"
-    if not response.states:
-        return _why_not(ErrorCode.UNKNOWN_SERVER_ERROR)
-    (state,) = response.states
-    return _why_not(state.error) if state.error else state
+    state = states.get(transactional_id, ErrorCode.UNKNOWN_SERVER_ERROR)
+    return _why_not(state) if isinstance(state, ErrorCode) else state
 
 
 async def _why_unnamed(cluster: KafkaCluster) -> str:

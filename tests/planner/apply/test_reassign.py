@@ -42,7 +42,7 @@ class Cluster:
         line = self.script.pop(0) if len(self.script) > 1 else self.script[0]
         if isinstance(line, ClusterFailure):
             raise line
-        return MetadataResponse(0, (), "id", 1, (topic(line),))
+        return MetadataResponse((), "id", 1, (topic(line),))
 
 
 @dataclass

@@ -95,8 +95,8 @@ def test_what_the_brokers_take_is_no_refusal() -> None:
     assert b"producer_byte_rate" + struct.pack(">d", 1e7) + b"\0" in asked.body
     assert b"request_percentage" + struct.pack(">d", 0) + b"\1" in asked.body
     assert asked.body.endswith(b"\0\0")
-    checked = change_request([STEP], 1_000, validate_only=True).body(1)
-    assert bytes(checked[0]).endswith(b"\1\0")
+    checked = change_request([STEP], 1_000, validate_only=True).frame(1, 0, "repl")
+    assert b"".join(checked).endswith(b"\1\0")
 
 
 @pytest.mark.parametrize(

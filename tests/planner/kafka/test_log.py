@@ -16,11 +16,10 @@ from runtime.kafka.errors import ErrorCode
 from runtime.kafka.protocol.offsets import (
     ListedOffset,
     ListOffsetsRequest,
-    ListOffsetsResponse,
     TopicPartition,
 )
 from runtime.kafka.protocol.produce import ProducedPartition, ProduceRequest, ProduceResponse
-from runtime.kafka.protocol.transactions import InitProducerIdResponse, ProducerIdentity
+from runtime.kafka.protocol.transactions import ProducerIdentity
 from tests.fakes.loops import in_loop
 
 AT = TopicPartition("__repl.status", 0)
@@ -46,9 +45,9 @@ class Brokers:
             raise self._dials.pop(0)
         return self, NO_TOPIC_ID
 
-    async def ask(self, _request: object) -> InitProducerIdResponse:
+    async def ask(self, _request: object) -> ProducerIdentity:
         self._identities += 1
-        return InitProducerIdResponse(0, ErrorCode.NONE, ProducerIdentity(self._identities, 0))
+        return ProducerIdentity(self._identities, 0)
 
     async def call(self, request: object) -> Any:
         if isinstance(request, ProduceRequest):
@@ -59,7 +58,7 @@ class Brokers:
         if isinstance(line, ClusterFailure):
             raise line
         if isinstance(request, ListOffsetsRequest):
-            return ListOffsetsResponse(0, {AT: line or ListedOffset(0, -1, 0)})
+            return {AT: line or ListedOffset(0, -1, 0)}
         produced = ProducedPartition(*AT, line or ErrorCode.NONE, 0, 1_000, 0)
         return ProduceResponse(0, (produced,))
 

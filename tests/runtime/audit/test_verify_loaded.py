@@ -59,7 +59,6 @@ from runtime.kafka.protocol.fetch import FetchedPartition, FetchResponse
 from runtime.kafka.protocol.offsets import (
     ListedOffset,
     ListOffsetsRequest,
-    ListOffsetsResponse,
     TopicPartition,
 )
 from runtime.slot.budget import TokenBucket
@@ -277,7 +276,7 @@ class TopicOf(OneBroker):
 
     async def call(self, node: int, request: Any, purpose: str, within: float | None) -> Any:
         if isinstance(request, ListOffsetsRequest):
-            return ListOffsetsResponse(0, {AT: ListedOffset(self.begin, -1, 5)})
+            return {AT: ListedOffset(self.begin, -1, 5)}
         (asked,) = request.partitions.values()
         error = ErrorCode.OFFSET_OUT_OF_RANGE if asked.offset < self.begin else ErrorCode.NONE
         ends = [begin for begin, _ in self.batches[1:]] + [self.high]

@@ -16,13 +16,11 @@ from runtime.kafka.errors import BrokerError, ErrorCode
 from runtime.kafka.protocol.groups import (
     MANY_GROUPS,
     CommittedOffset,
-    FetchManyRequest,
-    FetchManyResponse,
     ListedGroup,
     ListGroupsRequest,
-    ListGroupsResponse,
     OffsetCommitRequest,
-    OffsetCommitResponse,
+    OffsetFetchRequest,
+    Offsets,
 )
 from runtime.kafka.protocol.offsets import TopicPartition
 from runtime.kafka.protocol.produce import ProducedPartition, ProduceRequest, ProduceResponse
@@ -52,15 +50,15 @@ class Destination(InternalTopics):
     def know_coordinator(self, kind: CoordinatorKind, key: str, node: int) -> None: ...
 
     async def connection(self, node: int, purpose: str, within: float) -> Any:
-        async def call(request: FetchManyRequest, within: float) -> FetchManyResponse:
-            return FetchManyResponse(0, {group: {} for group in request.groups})
+        async def call(request: OffsetFetchRequest, within: float) -> dict[str, Offsets]:
+            return {group: {} for group in request.groups}
 
         return SimpleNamespace(version_of=lambda _: MANY_GROUPS, call=call)
 
     async def call(self, node: int, request: Any, purpose: str, within: float | None) -> Any:
         match request:
             case ListGroupsRequest():
-                return ListGroupsResponse(0, ErrorCode.NONE, (ListedGroup("billing", "", self._state),))
+                return [ListedGroup("billing", "", self._state)]
             case ProduceRequest():
                 self.done.append("checkpoint")
                 (one,) = request.partitions
@@ -68,7 +66,7 @@ class Destination(InternalTopics):
                 return ProduceResponse(0, (produced,))
             case OffsetCommitRequest():
                 self.done.append(dict(request.offsets))
-                return OffsetCommitResponse(0, dict.fromkeys(request.offsets, ErrorCode.NONE))
+                return dict.fromkeys(request.offsets, ErrorCode.NONE)
         return await super().call(node, request, purpose, within)
 
     async def ensure(self) -> None:

@@ -1,8 +1,7 @@
 """Share groups and streams groups move with a flow, on real brokers."""
 
 import asyncio
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, ClassVar
 
 import pytest
@@ -12,8 +11,9 @@ from runtime.contract.spec.jobspec import FlowSpec
 from runtime.kafka.cluster import KafkaCluster
 from runtime.kafka.errors import ErrorCode
 from runtime.kafka.protocol.groups import CommittedOffset
+from runtime.kafka.protocol.layout import Layout
 from runtime.kafka.protocol.offsets import TopicPartition
-from runtime.kafka.protocol.request import Api, Buffer, Reader, Writer
+from runtime.kafka.protocol.request import Message, Request
 from runtime.kafka.protocol.transactions import CoordinatorKind
 from runtime.kafka.queries import commit_many, committed_by, coordinated, list_groups
 from runtime.lab.lab import Lab
@@ -115,61 +115,85 @@ def test_the_last_translation_knows_share_groups_without_the_source(
     assert left(sides["dc2"], there, start(sides["dc2"], group, there)) == []
 
 
-@dataclass(frozen=True)
-class StreamsAnswer:
-    throttle_ms: int
-    error: ErrorCode
-    message: str | None
+class StreamsHeartbeat(Request[ErrorCode], frozen=True):
+    """StreamsGroupHeartbeat: a member with one subtopology joins with epoch 0 and leaves with -1."""
 
-
-@dataclass(frozen=True)
-class StreamsHeartbeat:
-    """StreamsGroupHeartbeat v0: a member with one subtopology joins with epoch 0 and leaves with -1."""
-
-    API: ClassVar[Api] = 88  # type: ignore[assignment]  # the product itself never sends it
+    MESSAGE: ClassVar[Message] = Message(
+        88,  # type: ignore[arg-type]  # the product itself never sends it
+        0,
+        """
+        group               string
+        member              string
+        epoch               int32
+        _endpoint_epoch     int32    = 0
+        _instance           string?  = None
+        _rack               string?  = None
+        rebalance_ms        int32
+        rest                rest
+        """,
+        """
+        throttle_ms         int32
+        error               error
+        _message            string?
+        _members            rest
+        """,
+    )
     VERSIONS: ClassVar[tuple[int, int]] = (0, 0)
-    FLEXIBLE: ClassVar[int] = 0
+    JOINING: ClassVar[Layout] = Layout(
+        """
+        _has_topology       int8     = 1
+        _topology_epoch     int32    = 0
+        subtopologies       []
+          name              string
+          topics            []string
+          _patterns         []string = ()
+          _changelog        []string = ()
+          _sinks            []string = ()
+          _sources          []string = ()
+          _copartitions     []string = ()
+        _no_tags            int8     = 0
+        _active             []string = ()
+        _standby            []string = ()
+        _warmup             []string = ()
+        _process            string   = "process"
+        _endpoint           int8     = -1
+        _client_tags        []string = ()
+        _task_offsets       []string = None
+        _task_end_offsets   []string = None
+        _shutdown           bool     = False
+        """,
+        0,
+    )
+    LEAVING: ClassVar[Layout] = Layout(
+        """
+        _no_topology        int8     = -1
+        _active             []string = None
+        _standby            []string = None
+        _warmup             []string = None
+        _process            string?  = None
+        _endpoint           int8     = -1
+        _client_tags        []string = None
+        _task_offsets       []string = None
+        _task_end_offsets   []string = None
+        _shutdown           bool     = False
+        """,
+        0,
+    )
 
     group: str
     member: str
     epoch: int
     topic: str
 
-    def body(self, version: int) -> Sequence[Buffer]:
-        writer = Writer()
-        writer.compact_string(self.group)
-        writer.compact_string(self.member)
-        writer.int32(self.epoch)
-        writer.int32(0)  # endpoint epoch
-        writer.compact_string(None)
-        writer.compact_string(None)
-        writer.int32(1500 if self.epoch == 0 else -1)
-        if self.epoch == 0:
-            writer.int8(1)  # the topology is there
-            writer.int32(0)
-            writer.count(1)
-            writer.compact_string("0")
-            writer.count(1)
-            writer.compact_string(self.topic)
-            for _ in range(5):
-                writer.count(0)
-            writer.no_tags()
-            writer.no_tags()
+    def values(self, version: int) -> Any:
+        if self.epoch:
+            (rest,) = self.LEAVING.encode(version, None)
         else:
-            writer.int8(-1)
-        for _ in range(3):
-            writer.count(0 if self.epoch == 0 else None)
-        writer.compact_string("process" if self.epoch == 0 else None)
-        writer.int8(-1)  # user endpoint
-        writer.count(0 if self.epoch == 0 else None)
-        writer.count(None)
-        writer.count(None)
-        writer.boolean(False)
-        writer.no_tags()
-        return [writer.buffer]
+            (rest,) = self.JOINING.encode(version, [("0", [self.topic])])
+        return self.group, self.member, self.epoch, -1 if self.epoch else 1500, rest
 
-    def answer(self, version: int, reader: Reader) -> StreamsAnswer:
-        return StreamsAnswer(reader.int32(), reader.error_code(), reader.nullable_string())
+    def result(self, _throttle_ms: int, error: ErrorCode) -> ErrorCode:
+        return error
 
 
 def streams_member(side: Side, group: str, topic: str, *epochs: int) -> str:
@@ -178,12 +202,10 @@ def streams_member(side: Side, group: str, topic: str, *epochs: int) -> str:
     async def work() -> str:
         async with await KafkaCluster.open(wire_settings(side.bootstrap, {})) as cluster:
             for epoch in epochs:
-                beat: Any = StreamsHeartbeat(group, f"{group}-member", epoch, topic)
+                beat = StreamsHeartbeat(group, f"{group}-member", epoch, topic)
                 kind = CoordinatorKind.GROUP
-                answer = await coordinated(
-                    cluster, kind, group, beat, lambda one: one.error, within=10, resend=True
-                )
-                assert answer.error is ErrorCode.NONE, answer
+                error = await coordinated(cluster, kind, group, beat, within=10, resend=True)
+                assert error is ErrorCode.NONE
             return (await list_groups(cluster)).groups[group].kind
 
     return asyncio.run(work())

@@ -25,7 +25,7 @@ from runtime.driver.slots.supervisor import SlotSupervisor
 from runtime.driver.task import SlotResult, SlotStartRequest, run_with_channel
 from runtime.kafka.errors import ErrorCode
 from runtime.kafka.protocol.metadata import Partition, TopicMetadata
-from runtime.kafka.protocol.offsets import ListedOffset, ListOffsetsRequest, ListOffsetsResponse
+from runtime.kafka.protocol.offsets import ListedOffset, ListOffsetsRequest
 from runtime.kafka.timing import BackgroundTasks
 from runtime.slot import log
 from runtime.slot.slot import SlotEnd, Stopped
@@ -52,7 +52,7 @@ class Destination:
 
     async def call(self, node: int, request: Any, purpose: str, within: float | None) -> Any:
         assert isinstance(request, ListOffsetsRequest)
-        return ListOffsetsResponse(0, {at("__repl.control"): ListedOffset(0, -1, 5)})
+        return {at("__repl.control"): ListedOffset(0, -1, 5)}
 
 
 FLOW = AssignedFlow(flow_spec("flow"), 1)

@@ -12,8 +12,8 @@ from runtime.contract.spec.jobspec import CopySettings
 from runtime.driver.flows.flow import retry_pause
 from runtime.driver.flows.start import FlowContext, take_over
 from runtime.kafka.cluster import CONTROL, KafkaCluster
-from runtime.kafka.errors import BrokerError, ErrorCode
-from runtime.kafka.protocol.transactions import CoordinatorKind, InitProducerIdResponse, ProducerIdentity
+from runtime.kafka.errors import BrokerError
+from runtime.kafka.protocol.transactions import CoordinatorKind, ProducerIdentity
 from runtime.kafka.records import InternalRecord
 from runtime.ledger.ledger import Ledger
 from tests.fakes.internal_topics import InternalTopics
@@ -38,7 +38,7 @@ class Destination(KafkaCluster):
 
     async def call(self, node: int, request: Any, purpose: str = CONTROL, within: float | None = None) -> Any:
         self.done.append(request.transactional_id)
-        return InitProducerIdResponse(0, ErrorCode.NONE, ProducerIdentity(1, 1))
+        return ProducerIdentity(1, 1)
 
     async def commit(self, values: Mapping[GenerationKey, Generation]) -> None:
         (written,) = values.values()

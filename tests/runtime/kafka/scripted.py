@@ -11,7 +11,9 @@ from dataclasses import dataclass, field
 from runtime.contract.client.settings import WireSettings
 from runtime.kafka.connection import Connection
 from runtime.kafka.dial import Dialer
-from runtime.kafka.protocol.request import Api, Writer
+from runtime.kafka.protocol.handshake import API_VERSIONS
+from runtime.kafka.protocol.request import Api
+from tests.runtime.kafka.protocol.golden import response
 
 EVERYTHING = {int(api): (0, 20) for api in Api}
 
@@ -57,17 +59,8 @@ def framed(correlation_id: int, body: bytes, *, flexible: bool = True) -> bytes:
 
 
 def api_versions(versions: dict[int, tuple[int, int]], error: int = 0) -> bytes:
-    writer = Writer()
-    writer.int16(error)
-    writer.count(len(versions))
-    for api, (lowest, highest) in versions.items():
-        writer.int16(api)
-        writer.int16(lowest)
-        writer.int16(highest)
-        writer.no_tags()
-    writer.int32(0)
-    writer.no_tags()
-    return bytes(writer.buffer)
+    ranges = [(api, *offered) for api, offered in versions.items()]
+    return response(API_VERSIONS, 3, error, ranges, 0)
 
 
 @asynccontextmanager

@@ -16,15 +16,14 @@ from runtime.kafka.connection import BufferPool, GrowingBuffers
 from runtime.kafka.dial import Dialer
 from runtime.kafka.errors import Disconnected, ErrorCode, Malformed, TimedOut, Unsupported
 from runtime.kafka.protocol.fetch import FetchRequest, Isolation
-from runtime.kafka.protocol.groups import ListGroupsRequest
-from runtime.kafka.protocol.request import Api, Writer
+from runtime.kafka.protocol.groups import ListedGroup, ListGroupsRequest
+from runtime.kafka.protocol.request import Api
 from runtime.kafka.protocol.transactions import (
     EndTransactionRequest,
-    EndTransactionResponse,
     ProducerIdentity,
 )
 from tests.fakes.loops import in_uvloop
-from tests.runtime.kafka.protocol.golden import GOLDEN
+from tests.runtime.kafka.protocol.golden import GOLDEN, response
 from tests.runtime.kafka.scripted import Talk, broker, framed, talking_to
 
 END = EndTransactionRequest("tx", ProducerIdentity(1, 2), commit=True)
@@ -41,15 +40,7 @@ def run(work: Coroutine[Any, Any, None]) -> None:
 
 
 def groups_named(name: str) -> bytes:
-    writer = Writer()
-    writer.int32(0)
-    writer.int16(0)
-    writer.count(1)
-    for text in (name, "consumer", "Empty", "classic"):
-        writer.compact_string(text)
-    writer.no_tags()
-    writer.no_tags()
-    return bytes(writer.buffer)
+    return response(ListGroupsRequest.MESSAGE, 5, 0, 0, [(name, "consumer", "Empty", "classic")])
 
 
 @in_uvloop
@@ -62,7 +53,7 @@ async def test_requests_in_flight_are_answered_in_order() -> None:
     async with talking_to(script) as connection:
         answers = [connection.start(END) for _ in range(5)]
         assert connection.in_flight == 5
-        assert [int((await answer).error) for answer in answers] == [0, 1, 2, 3, 4]
+        assert [int(await answer) for answer in answers] == [0, 1, 2, 3, 4]
         assert connection.in_flight == 0
 
 
@@ -80,7 +71,7 @@ async def test_an_answer_may_come_in_any_pieces(piece: int) -> None:
     async with talking_to(script) as connection:
         fetched, over = connection.start(FETCH), connection.start(END)
         assert [one.high_watermark for one in (await fetched).partitions] == [100, 50, -1]
-        assert await over == EndTransactionResponse(0, ErrorCode.CONCURRENT_TRANSACTIONS)
+        assert await over == ErrorCode.CONCURRENT_TRANSACTIONS
 
 
 def test_the_highest_version_that_both_speak_is_used() -> None:
@@ -222,7 +213,7 @@ async def test_a_cancelled_request_does_not_disturb_the_next() -> None:
         first, second = connection.start(END), connection.start(END)
         first.cancel()
         go.set()
-        assert int((await second).error) == 2
+        assert int(await second) == 2
 
 
 @in_uvloop
@@ -271,7 +262,9 @@ async def test_a_long_answer_is_read_whole(buffers: BufferPool) -> None:
 
     async with broker(script) as port:
         connection = await Dialer(WireSettings(()), buffers=buffers).dial("127.0.0.1", port, "test")
-        assert (await connection.call(ListGroupsRequest())).groups[0].name == name
+        assert await connection.call(ListGroupsRequest()) == [
+            ListedGroup(name, "consumer", "Empty", "classic")
+        ]
         await connection.close()
 
 

@@ -14,8 +14,10 @@ import pytest
 from runtime.contract.client.settings import WireSettings
 from runtime.kafka.cluster import AT_ONCE, ATTEMPT_S, SILENCE_S, KafkaCluster, first_answer
 from runtime.kafka.errors import AuthenticationFailed, Disconnected, WireError
-from runtime.kafka.protocol.request import Api, Writer
+from runtime.kafka.protocol.metadata import METADATA
+from runtime.kafka.protocol.request import Api
 from tests.fakes.loops import in_loop
+from tests.runtime.kafka.protocol.golden import response
 from tests.runtime.kafka.scripted import Talk, broker
 
 SILENCE = 0.02
@@ -113,20 +115,9 @@ class Brokers:
         return talk
 
     def metadata(self) -> bytes:
-        writer = Writer()
-        writer.int32(0)
-        writer.count(len(self.ports))
-        for node, port in self.ports.items():
-            writer.int32(node)
-            writer.compact_string("127.0.0.1")
-            writer.int32(port)
-            writer.compact_string(None)
-            writer.no_tags()
-        writer.compact_string("cluster")
-        writer.int32(1)
-        writer.count(0)
-        writer.no_tags()
-        return bytes(writer.buffer)
+        brokers = [(node, "127.0.0.1", port, None) for node, port in self.ports.items()]
+        no_topics = b"\1\0"
+        return response(METADATA, 12, 0, brokers, "cluster", 1, no_topics)
 
     def serving(self, work: Callable[[WireSettings], Coroutine[Any, Any, None]]) -> None:
         async def use() -> None:

@@ -135,7 +135,7 @@ def test_positions_are_answered_for_each_partition(lab: Lab, fresh: Fresh) -> No
             assert await epoch_ends(cluster, {first: EpochQuestion(0)}) == {first: EpochEnd(0, 4)}
             unknown = {second: EpochQuestion(9, current_epoch=9)}  # which may only be on its way
             assert await epoch_ends(cluster, unknown, within=2) == {second: ErrorCode.UNKNOWN_LEADER_EPOCH}
-            assert await active_producers(cluster, [first]) == {first: ()}
+            assert await active_producers(cluster, [first]) == {first: []}
 
     run(look())
 

@@ -95,8 +95,10 @@ def test_an_open_transaction_holds_back_readers_and_is_named(lab: Lab, fresh: Fr
             assert (open_one.producer_id, open_one.transaction_start) == (identity.producer_id, 1)
             coordinator = await cluster.coordinator(CoordinatorKind.TRANSACTION, me)
             listing = await cluster.call(coordinator, ListTransactionsRequest(["Ongoing"]))
-            assert me in [one.transactional_id for one in listing.transactions]
-            (state,) = (await cluster.call(coordinator, DescribeTransactionsRequest([me]))).states
+            assert not isinstance(listing, ErrorCode)
+            assert me in [transaction.transactional_id for transaction in listing]
+            state = (await cluster.call(coordinator, DescribeTransactionsRequest([me])))[me]
+            assert not isinstance(state, ErrorCode)
             assert (state.state, state.partitions) == ("Ongoing", (here,))
 
             session = FetchSession(cluster, 1, FetchLimits(max_wait_ms=100))

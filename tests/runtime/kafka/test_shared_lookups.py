@@ -2,7 +2,7 @@
 
 import asyncio
 import gc
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from typing import Any
 
 import pytest
@@ -24,7 +24,6 @@ from runtime.kafka.protocol.offsets import (
     LATEST,
     ListedOffset,
     ListOffsetsRequest,
-    ListOffsetsResponse,
     TopicPartition,
 )
 from runtime.kafka.protocol.transactions import (
@@ -38,13 +37,6 @@ from tests.fakes.permits import Permits, settled
 
 NODE = 1
 TRANSACTION = CoordinatorKind.TRANSACTION
-
-
-class Answer:
-    """The response to a question about coordinators."""
-
-    def __init__(self, coordinators: Sequence[FoundCoordinator]) -> None:
-        self.coordinators = coordinators
 
 
 class HeldCluster(KafkaCluster):
@@ -72,10 +64,10 @@ class HeldCluster(KafkaCluster):
             raise self.failures.pop()
         if isinstance(request, MetadataRequest):
             topics = tuple(_topic(name) for name in names)
-            response = MetadataResponse(0, (Broker(NODE, "localhost", 1),), "cluster", NODE, topics)
+            response = MetadataResponse((Broker(NODE, "localhost", 1),), "cluster", NODE, topics)
             self._learn(response, "localhost:1")
             return response
-        return Answer([_coordinator(name) for name in names])
+        return [_coordinator(name) for name in names]
 
 
 def _topic(name: str) -> TopicMetadata:
@@ -242,8 +234,7 @@ class HeldPartitions(HeldCluster):
         await self.permits.acquire()
         if self.failures:
             raise self.failures.pop()
-        listed = {at: ListedOffset(at.partition, -1, 0) for at in request.questions}
-        return ListOffsetsResponse(0, listed)
+        return {at: ListedOffset(at.partition, -1, 0) for at in request.questions}
 
     def partitions(self) -> list[list[int]]:
         """Those of each request so far."""

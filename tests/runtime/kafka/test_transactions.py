@@ -13,12 +13,9 @@ import pytest
 from runtime.kafka.errors import BrokerError, Disconnected, ErrorCode, PartitionsRefused, TimedOut
 from runtime.kafka.protocol.transactions import (
     AddPartitionsRequest,
-    AddPartitionsResponse,
     CoordinatorKind,
     EndTransactionRequest,
-    EndTransactionResponse,
     InitProducerIdRequest,
-    InitProducerIdResponse,
     ProducerIdentity,
 )
 from runtime.kafka.transactions import add_partitions, end_transaction, init_producer_id
@@ -56,14 +53,14 @@ class Coordinators:
             case _ if isinstance(answer, Exception):
                 raise answer
             case InitProducerIdRequest():
-                return InitProducerIdResponse(0, answer, IDENTITY)
+                return answer or IDENTITY
             case AddPartitionsRequest():
                 blamed = (
                     {} if answer in (OK, BUSY, MOVED) else {("ledger", 0): ErrorCode.OPERATION_NOT_ATTEMPTED}
                 )
-                return AddPartitionsResponse(0, {**blamed, ("orders", 0): answer})
+                return {**blamed, ("orders", 0): answer}
             case EndTransactionRequest():
-                return EndTransactionResponse(0, answer)
+                return answer
 
 
 def answering(*answers: ErrorCode | Exception) -> Coordinators:

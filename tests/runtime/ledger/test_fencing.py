@@ -8,9 +8,7 @@ from runtime.contract.client.settings import wire_settings
 from runtime.kafka.cluster import CONTROL, KafkaCluster
 from runtime.kafka.errors import BrokerError, ErrorCode, TimedOut
 from runtime.kafka.protocol.transactions import (
-    NO_IDENTITY,
     CoordinatorKind,
-    InitProducerIdResponse,
     ProducerIdentity,
 )
 from runtime.ledger.transaction_writer import fence
@@ -54,9 +52,9 @@ class Coordinators(KafkaCluster):
         if request.transactional_id == self._hangs:
             raise TimedOut(f"broker {node}", "no answer", sent=True)
         if request.transactional_id in self._stuck:
-            return InitProducerIdResponse(0, ErrorCode.CONCURRENT_TRANSACTIONS, NO_IDENTITY)
+            return ErrorCode.CONCURRENT_TRANSACTIONS
         self.initialised.append(request.transactional_id)
-        return InitProducerIdResponse(0, ErrorCode.NONE, ProducerIdentity(1, 1))
+        return ProducerIdentity(1, 1)
 
 
 @in_loop

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
+from typing import Any
 
 import pytest
 
@@ -10,10 +11,12 @@ from runtime.batch.stamp import StampedBatch, stamp
 from runtime.kafka.cluster import KafkaCluster
 from runtime.kafka.errors import BrokerError, ErrorCode
 from runtime.kafka.protocol.offsets import TopicPartition
-from runtime.kafka.protocol.request import Api, Writer
+from runtime.kafka.protocol.produce import ProduceRequest
+from runtime.kafka.protocol.request import Api
 from runtime.lab.lab import Lab
 from runtime.ledger.transaction_writer import TransactionWriter, send_over
 from tests.records import create_topic, read
+from tests.runtime.kafka.protocol.golden import response
 from tests.runtime.kafka.real import HERE, batch, run, settings_of
 from tests.runtime.kafka.scripted import Talk, talking_to
 
@@ -32,21 +35,8 @@ def stamped(count: int, size: int = 1) -> list[StampedBatch]:
 
 def produced(error: int, base_offset: int) -> bytes:
     """The body of a response for one partition."""
-    writer = Writer()
-    writer.count(1)
-    writer.compact_string(AT.topic)
-    writer.count(1)
-    writer.int32(AT.partition)
-    writer.int16(error)
-    for one in (base_offset, -1, 0):  # the append time and the log start offset
-        writer.int64(one)
-    writer.count(0)
-    writer.compact_string(None)
-    writer.no_tags()
-    writer.no_tags()
-    writer.int32(0)
-    writer.no_tags()
-    return bytes(writer.buffer)
+    partition: tuple[Any, ...] = (AT.partition, error, base_offset, -1, 0, [], None)
+    return response(ProduceRequest.MESSAGE, 11, [(AT.topic, [partition])], 0)
 
 
 def answering(codes: Sequence[int], together: int) -> Callable[[Talk], Awaitable[None]]:

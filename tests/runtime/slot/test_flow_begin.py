@@ -18,7 +18,6 @@ from runtime.kafka.protocol.produce import ProducedPartition, ProduceRequest, Pr
 from runtime.kafka.protocol.transactions import (
     CoordinatorKind,
     InitProducerIdRequest,
-    InitProducerIdResponse,
     ProducerIdentity,
 )
 from runtime.kafka.records import InternalRecord
@@ -57,7 +56,7 @@ class TakenOver(InternalTopics):
                 self.initialised.append(str(request.transactional_id))
                 if len(self.initialised) == 4:
                     self.grow(naming.LEDGER, stored(replace(OURS, number=4, driver="another")))
-                return InitProducerIdResponse(0, ErrorCode.NONE, ProducerIdentity(7, 1))
+                return ProducerIdentity(7, 1)
             case ProduceRequest():
                 taken = (
                     ProducedPartition(one.topic, one.partition, ErrorCode.NONE, 0, -1, 0)

@@ -20,7 +20,7 @@ from runtime.kafka.cluster import KafkaCluster
 from runtime.kafka.errors import ErrorCode
 from runtime.kafka.protocol.metadata import Partition
 from runtime.kafka.protocol.produce import ProducedPartition, ProduceRequest, ProduceResponse
-from runtime.kafka.protocol.transactions import AddPartitionsRequest, AddPartitionsResponse, ProducerIdentity
+from runtime.kafka.protocol.transactions import AddPartitionsRequest, ProducerIdentity
 from runtime.slot.budget import ByteBudget, ResponseMemory
 from runtime.slot.errors import ErrorAction, decide
 from runtime.slot.partition import Cursor, PartitionCopy, QueuedQuarantine
@@ -58,7 +58,7 @@ class Quarantine(Destination):
         match request:
             case AddPartitionsRequest(partitions=wanted):
                 self.asked += [(topic, number) for topic, number in wanted]
-                return AddPartitionsResponse(0, dict(self.refused))
+                return dict(self.refused)
             case ProduceRequest(partitions=[part]):
                 return ProduceResponse(
                     0, (ProducedPartition(part.topic, part.partition, self.produce_error, 5, -1, 0),)

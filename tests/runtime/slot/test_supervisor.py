@@ -14,10 +14,8 @@ from runtime.kafka.protocol.fetch import EpochEnd
 from runtime.kafka.protocol.metadata import Partition, TopicMetadata
 from runtime.kafka.protocol.offsets import (
     EpochEndsRequest,
-    EpochEndsResponse,
     ListedOffset,
     ListOffsetsRequest,
-    ListOffsetsResponse,
     TopicPartition,
 )
 from runtime.slot.health.supervisor import PartitionSupervisor, Replaced, Resumed, SupervisorEvent
@@ -56,9 +54,9 @@ class Side:
                 asyncio.get_running_loop().call_soon(self.answered)
                 if self.silent.is_set() and any(at.partition == 1 for at in questions):
                     await asyncio.Event().wait()
-                return ListOffsetsResponse(0, {at: ListedOffset(self.end, -1, 5) for at in questions})
+                return {at: ListedOffset(self.end, -1, 5) for at in questions}
             case EpochEndsRequest(questions=questions):
-                return EpochEndsResponse(0, {at: EpochEnd(5, self.end) for at in questions})
+                return {at: EpochEnd(5, self.end) for at in questions}
         raise AssertionError(request)
 
 

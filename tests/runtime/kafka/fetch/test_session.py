@@ -22,7 +22,7 @@ from runtime.kafka.protocol.fetch import (
     FetchResponse,
 )
 from runtime.kafka.protocol.last_decoded import LastDecoded
-from runtime.kafka.protocol.metadata import MetadataRequest, MetadataResponse, TopicMetadata
+from runtime.kafka.protocol.metadata import DecodedTopics, MetadataRequest, MetadataResponse, TopicMetadata
 from tests.fakes.loops import in_loop
 
 A, B, C = b"A" * 16, b"B" * 16, b"C" * 16
@@ -39,7 +39,7 @@ class Broker:
     settings: WireSettings = field(default_factory=lambda: wire_settings("one:9092", {"client.rack": "r1"}))
     names: dict[bytes, str] = field(default_factory=lambda: {A: "a", B: "b"})
     recreated: bool = False
-    decoded: LastDecoded[tuple[TopicMetadata, ...]] = field(default_factory=LastDecoded)
+    decoded: LastDecoded[DecodedTopics] = field(default_factory=LastDecoded)
 
     def topic_by_id(self, topic_id: bytes) -> TopicMetadata | None:
         name = self.names.get(topic_id)
@@ -49,7 +49,7 @@ class Broker:
         if isinstance(request, MetadataRequest):
             ids = {C if self.recreated and one == A else one: name for one, name in self.names.items()}
             topics = (TopicMetadata(name, one, OK, False, {}) for one, name in ids.items())
-            return MetadataResponse(0, (), "", 1, tuple(topics))
+            return MetadataResponse((), "", 1, tuple(topics))
         self.asked.append(request)
         answer = self.answers.pop(0) if self.answers else fetched()
         if isinstance(answer, Exception):

@@ -3,79 +3,125 @@
 from __future__ import annotations
 
 from functools import partial
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from runtime.kafka.protocol.last_decoded import LastDecoded
-from runtime.kafka.protocol.metadata import MetadataRequest, TopicMetadata
-from runtime.kafka.protocol.request import Reader, Truncated, Writer
+from runtime.kafka.protocol.layout import Layout, Truncated, read_uvarint, uvarint
+from runtime.kafka.protocol.metadata import DecodedTopics, MetadataRequest
 from tests.runtime.kafka.protocol.golden import read
 
-INT32 = st.integers(-(2**31), 2**31 - 1)
+TABLE = """
+    flag       bool
+    number     int32
+    text       string?
+    plain      string
+    data       bytes
+    numbers    []int64
+    words      []string
+    rows       []
+      key      string
+      id       uuid    1+
+      values   []int16 1+
+    tag 0 more {}
+      low      int32
+      high     int32
+    """
+VALUES = st.tuples(
+    st.booleans(),
+    st.integers(-(2**31), 2**31 - 1),
+    st.none() | st.text(max_size=300),
+    st.text(max_size=20),
+    st.binary(max_size=300),
+    st.lists(st.integers(-(2**63), 2**63 - 1), max_size=20).map(tuple),
+    st.lists(st.text(max_size=5), max_size=5),
+    st.lists(
+        st.tuples(
+            st.text(max_size=5),
+            st.binary(min_size=16, max_size=16),
+            st.lists(st.integers(-9, 9), max_size=9).map(tuple),
+        )
+    ),
+)
 
 
-def reading(writer: Writer) -> Reader:
-    return Reader(memoryview(writer.buffer))
+@pytest.mark.parametrize("flexible", [0, 2], ids=["compact", "fixed"])
+@given(VALUES, st.integers(0, 1))
+def test_what_is_written_is_read(flexible: int, values: tuple[Any, ...], version: int) -> None:
+    layout = Layout(TABLE, flexible)
+    encoded = b"".join(layout.encode(version, values))
+
+    decoded, end = layout.decode(version, memoryview(encoded))
+
+    rows = values[-1] if version else [(key, bytes(16), ()) for key, _, _ in values[-1]]
+    assert decoded == (*values[:-1], rows, None)
+    assert end == len(encoded)
 
 
-@given(st.integers(0, 2**32 - 1))
+@given(st.integers(0, 2**28 - 1))
 def test_unsigned_varints(value: int) -> None:
-    writer = Writer()
-    writer.uvarint(value)
+    encoded = uvarint(value)
 
-    assert len(writer.buffer) == max(1, -(-value.bit_length() // 7))
-    assert reading(writer).uvarint() == value
+    assert len(encoded) == max(1, -(-value.bit_length() // 7))
+    assert read_uvarint(encoded, 0) == (value, len(encoded))
 
 
 @pytest.mark.parametrize("data", [b"", b"\x80", b"\xff\xff\xff\xff\xff\x01"], ids=["none", "cut", "endless"])
 def test_a_varint_that_does_not_end_is_refused(data: bytes) -> None:
     with pytest.raises(Truncated):
-        Reader(memoryview(data)).uvarint()
-
-
-@given(st.none() | st.text(max_size=300), st.lists(INT32), st.booleans(), st.binary(max_size=300))
-def test_what_is_written_is_read(text: str | None, numbers: list[int], flag: bool, data: bytes) -> None:
-    writer = Writer()
-    writer.string(text)
-    writer.compact_string(text)
-    writer.int32s(numbers)
-    writer.boolean(flag)
-    writer.compact_bytes(data)
-    writer.old_bytes(data)
-
-    reader = reading(writer)
-
-    assert (reader.string(), reader.nullable_string()) == (text, text)
-    assert (list(reader.int32s()), reader.boolean()) == (numbers, flag)
-    assert (reader.compact_bytes(), reader.old_bytes()) == (data, data)
-    assert reader.position == len(writer.buffer)
+        Layout("text string", 0).decode(0, memoryview(data))
 
 
 @given(st.lists(st.tuples(st.integers(0, 1000), st.binary(max_size=40)), max_size=5))
 def test_tagged_fields_are_found_or_skipped(tags: list[tuple[int, bytes]]) -> None:
-    writer = Writer()
-    writer.uvarint(len(tags))
-    for tag, data in tags:
-        writer.uvarint(tag)
-        writer.uvarint(len(data))
-        writer.raw(data)
-    reader, skipping = reading(writer), reading(writer)
+    tags = [(tag, data) for tag, data in tags if tag != 7] + [(7, bytes((0, 0, 0, 9, 0)))]
+    encoded = uvarint(len(tags)) + b"".join(uvarint(tag) + uvarint(len(data)) + data for tag, data in tags)
 
-    found = reader.tags()
-    skipping.skip_tags()
-
-    assert {tag: bytes(part.buffer) for tag, part in found.items()} == dict(tags)
-    assert reader.position == skipping.position == len(writer.buffer)
+    table = "tag 7 leader {}\n  node int32\ntag 1001 other {}\n  node int32"
+    assert Layout(table, 0).decode(0, memoryview(encoded)) == ((9, None), len(encoded))
+    assert Layout("", 0).decode(0, memoryview(encoded)) == ((), len(encoded))
 
 
-def test_an_array_longer_than_its_bytes_is_refused_before_it_is_read() -> None:
-    writer = Writer()
-    writer.count(1 << 27)
+def test_a_tag_shorter_than_its_structure_is_refused() -> None:
+    with pytest.raises(Truncated, match="longer than it says"):
+        Layout("tag 0 leader {}\n  node int32", 0).decode(0, memoryview(b"\1\0\4\0\0\0\1\0\0"))
 
-    with pytest.raises(Truncated, match="an array of 134217728 items in 0 bytes"):
-        reading(writer).count()
+
+@pytest.mark.parametrize(
+    ("table", "says"),
+    [
+        ("rows []\n  key string", "an array of 134217727 items in 0 bytes"),
+        ("rows [9]\n  key string", "an array of 134217727 items"),
+        ("text string", "134217727 bytes wanted"),
+    ],
+)
+def test_a_length_beyond_the_bytes_is_refused_before_it_is_read(table: str, says: str) -> None:
+    with pytest.raises(Truncated, match=says):
+        Layout(table, 0).decode(0, memoryview(uvarint(1 << 27)))
+
+
+def test_more_items_than_a_table_allows_are_refused() -> None:
+    with pytest.raises(ValueError, match="it lists 12 rows; at most 9 are expected"):
+        Layout("rows [9]\n  key string", 0).decode(0, memoryview(uvarint(13) + bytes(40)))
+
+
+def test_items_that_repeat_are_the_same_objects() -> None:
+    layout = Layout("topics []\n  entries [] repeated\n    key string\n    value string", 0)
+    encoded = layout.encode(0, [[("a", "1"), ("b", "2")], [("a", "1"), ("b", "3")], [("a", "1"), ("b", "3")]])
+
+    first, second, third = layout.decode(0, memoryview(b"".join(encoded)))[0]
+
+    assert (first, second, third) == ([("a", "1"), ("b", "2")], [("a", "1"), ("b", "3")], second)
+    assert first[0] is second[0] is third[0]
+    assert second[1] is third[1]
+
+
+def test_a_line_that_is_no_field_is_refused() -> None:
+    with pytest.raises(ValueError, match="has the line 'name strin g'"):
+        Layout("name strin g", 0)
 
 
 # What was decoded last is used again for the same bytes, within a limit
@@ -109,7 +155,7 @@ def test_equal_bytes_are_decoded_once():
 
 
 def test_topics_that_a_broker_repeats_are_the_same_objects():
-    kept: LastDecoded[tuple[TopicMetadata, ...]] = LastDecoded()
+    kept: LastDecoded[DecodedTopics] = LastDecoded()
     request = MetadataRequest(["orders"], decoded=kept)
     first, second = (read(request, "MetadataResponse", 12) for _ in range(2))
     assert first == second == read(MetadataRequest(["orders"]), "MetadataResponse", 12)
