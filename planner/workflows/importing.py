@@ -18,7 +18,7 @@ from planner.config.hints import did_you_mean
 from planner.config.language.reader import ShapeReader
 from planner.config.yaml_tree import documents
 from planner.model.diagnostic import Diagnostic, Failure, SourceLocation, error, note, warning
-from planner.model.observed import Observed, ObservedCluster, Unreachable
+from planner.model.observed import Observed, ObservedCluster, Request, Unreachable
 from planner.model.topology import Cluster, Flow, Selection, Topology
 from planner.workflows.applying.apply import ApplyResult, execute
 from planner.workflows.interaction import UNATTENDED, Interaction, ProgressHandler, silent
@@ -72,8 +72,8 @@ def import_clusters(request: ImportRequest, progress: ProgressHandler = silent) 
 
     Only what is set explicitly is part of it. Secrets never are, only references to them.
     """
-    from planner.observe.imported import import_topology
-    from planner.workflows.observing import observe_for_import
+    from planner.observe.imported import import_request, import_topology
+    from planner.workflows.observing import read_clusters
 
     declared = declared_clusters(request)
     pattern = request.pattern
@@ -81,7 +81,15 @@ def import_clusters(request: ImportRequest, progress: ProgressHandler = silent) 
         regex(pattern or "")
     except UnreadableRegex as wrong:
         raise Failure(error(f"--topics {pattern!r} is no regex: it {wrong.what}", wrong.hint)) from None
-    observed = observe_for_import(declared, pattern, request.timeout_ms, progress)
+
+    def wanted(names: Observed) -> Request:
+        return {
+            name: import_request(cluster, pattern)
+            for name, cluster in names.clusters.items()
+            if isinstance(cluster, ObservedCluster)
+        }
+
+    observed = read_clusters(declared, request.timeout_ms, wanted, progress)
     name = request.name or f"imported-{'-'.join(declared)}"
     topology, left_out = import_topology(name, declared, _reachable(observed), pattern)
     clusters = " and ".join(declared)
@@ -219,9 +227,9 @@ def connection(name: str, bootstrap: str, client_config: Path | None) -> Cluster
 
 def read_names(cluster: Cluster, timeout_ms: int, progress: ProgressHandler = silent) -> ObservedCluster:
     """Returns the brokers and topics of a cluster. Failure: it can't be read."""
-    from planner.workflows.observing import observe_names
+    from planner.workflows.observing import read_clusters
 
-    return _reachable(observe_names({cluster.name: cluster}, timeout_ms, progress))[0]
+    return _reachable(read_clusters({cluster.name: cluster}, timeout_ms, progress=progress))[0]
 
 
 def own_topics(cluster: ObservedCluster) -> list[str]:

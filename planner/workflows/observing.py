@@ -8,6 +8,7 @@ did not answer, or whose job never ran, are left out.
 import asyncio
 import os
 import shlex
+from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
@@ -30,9 +31,8 @@ from planner.model.observed import (
 )
 from planner.model.plan import Plan, PlannedFlow
 from planner.model.topology import Cluster, Topology
-from planner.observe import ProgressCallback, ReadOptions, named_topics
+from planner.observe import ReadOptions, named_topics
 from planner.observe import observe as observe_clusters
-from planner.observe.imported import import_request
 from planner.observe.jobs import read_specs
 from planner.plan.steps.jobs import LaunchJob, ReconfigureJob
 from planner.plan.steps.restores import RestoreRecords
@@ -168,6 +168,31 @@ def check_jobs(plan: Plan, trusted: Sequence[Path]) -> None:
         raise Failure(problems)
 
 
+NO_OPTIONS = ReadOptions()
+
+
+def read_clusters(
+    clusters: Mapping[str, Cluster],
+    timeout_ms: int,
+    wanted: Callable[[Observed], Request] = lambda _: {},
+    progress: ProgressHandler = silent,
+    options: ReadOptions = NO_OPTIONS,
+    named: Mapping[str, Collection[str]] | None = None,
+) -> Observed:
+    """Reads the names of these clusters, and then the details that are `wanted`.
+
+    Failure: a secret is missing, or a cluster is not the pinned one.
+    """
+    endpoints = endpoints_of(clusters.values())
+    reading = msgspec.structs.replace(
+        options,
+        timeout_s=timeout_ms / 1000,
+        progress=lambda cluster, what, done, total: progress(WorkProgress(cluster, what, done, total)),
+    )
+    with under_way(progress, clusters, "connecting"):
+        return run(observe_clusters(clusters, endpoints, wanted, reading, named))
+
+
 def observe(
     topology: Topology,
     timeout_ms: int,
@@ -176,9 +201,9 @@ def observe(
 ) -> Observed:
     """Reads every cluster. One that is silent for `timeout_ms` is Unreachable, `given_up` after 3 s.
 
-    Failure: a secret is missing, or a cluster is not the pinned one.
+    Only what a plan reads is returned: of topics that it is not about, their names. Names alone matter where
+    a pattern selects nothing, and where a rule covers other topics. Failure as of `read_clusters`.
     """
-    endpoints = endpoints_of(topology.clusters.values())
     request: Request = {}
 
     def wanted(names: Observed) -> Request:
@@ -186,84 +211,26 @@ def observe(
         request = read_requests(topology, names)
         return request
 
-    with under_way(progress, topology.clusters, "connecting"):
-        options = ReadOptions(
-            timeout_ms / 1000,
-            {given_up: GIVEN_UP_S} if given_up is not None else {},
-            _reading(progress),
-            read_registry,
-            jobs_of=topology.name,
-            flows=_flows_into(topology),
-            failing_back=[name for name, flow in topology.flows.items() if opposite_of(flow, topology)],
-        )
-        observed = run(
-            observe_clusters(topology.clusters, endpoints, wanted, options, named_topics(topology))
-        )
-    return _slice_of(observed, request)
-
-
-def _slice_of(observed: Observed, request: Request) -> Observed:
-    """Returns only what a plan reads: of topics that it is not about, their names.
-
-    Names alone matter where a pattern selects nothing, and where a rule covers other topics.
-    """
-    return Observed(
-        {
-            name: replace(
-                one,
-                topics={
-                    topic: live if topic in request[name].configs else ObservedTopic(topic, "", ())
-                    for topic, live in one.topics.items()
-                },
-            )
-            if isinstance(one, ObservedCluster) and name in request
-            else one
-            for name, one in observed.clusters.items()
-        },
-        observed.diagnostics,
-    )
-
-
-def _flows_into(topology: Topology) -> dict[str, set[str]]:
-    found: dict[str, set[str]] = {}
+    flows: dict[str, set[str]] = defaultdict(set)
     for flow in topology.job_flows.values():
-        found.setdefault(flow.destination_cluster, set()).add(flow.name)
-    return found
-
-
-def _reading(progress: ProgressHandler) -> ProgressCallback:
-    return lambda cluster, what, done, total: progress(WorkProgress(cluster, what, done, total))
-
-
-def observe_names(
-    clusters: Mapping[str, Cluster], timeout_ms: int, progress: ProgressHandler = silent
-) -> Observed:
-    """Reads which topics and brokers clusters have, and nothing about them."""
-    endpoints = endpoints_of(clusters.values())
-    with under_way(progress, clusters, "connecting"):
-        options = ReadOptions(timeout_ms / 1000, progress=_reading(progress))
-        return run(observe_clusters(clusters, endpoints, options=options))
-
-
-def observe_for_import(
-    clusters: Mapping[str, Cluster],
-    pattern: str | None,
-    timeout_ms: int,
-    progress: ProgressHandler = silent,
-) -> Observed:
-    """Reads what is set explicitly on the topics that match, and the ACLs, whatever topology owns them."""
-    endpoints = endpoints_of(clusters.values())
-
-    def wanted(names: Observed) -> Request:
-        return {
-            name: import_request(cluster, pattern)
-            for name, cluster in names.clusters.items()
-            if isinstance(cluster, ObservedCluster)
-        }
-
-    with under_way(progress, clusters, "connecting"):
-        options = ReadOptions(timeout_ms / 1000, progress=_reading(progress))
-        return run(observe_clusters(clusters, endpoints, wanted, options))
+        flows[flow.destination_cluster].add(flow.name)
+    options = ReadOptions(
+        shorter_timeouts_s={given_up: GIVEN_UP_S} if given_up is not None else {},
+        read_registry=read_registry,
+        jobs_of=topology.name,
+        flows=flows,
+        failing_back=[name for name, flow in topology.flows.items() if opposite_of(flow, topology)],
+    )
+    observed = read_clusters(topology.clusters, timeout_ms, wanted, progress, options, named_topics(topology))
+    clusters = dict(observed.clusters)
+    for name, cluster in observed.clusters.items():
+        if isinstance(cluster, ObservedCluster) and name in request:
+            topics = {
+                topic: live if topic in request[name].configs else ObservedTopic(topic, "", ())
+                for topic, live in cluster.topics.items()
+            }
+            clusters[name] = replace(cluster, topics=topics)
+    return Observed(clusters, observed.diagnostics)
 
 
 REPORTED_S = 10.0  # by then a job has committed a command that it received
@@ -283,10 +250,18 @@ def waiting(
 
     `only` names the flows to read; None is every flow of the plan.
     """
-    flows = [one for one in plan.flows if _asked_about(one, plan) and (only is None or one.name in only)]
+    chosen = {change.address for change in plan.changes} if plan.targets else None
+    flows = [
+        flow
+        for flow in plan.flows
+        if flow.state in RUNNING
+        and {flow.source_cluster, flow.destination_cluster} <= plan.connections.keys()
+        and (chosen is None or flow_address(flow.name) in chosen)
+        and (only is None or flow.name in only)
+    ]
     if not flows:
         return ()
-    destinations = sorted({one.destination_cluster for one in flows})
+    destinations = sorted({flow.destination_cluster for flow in flows})
     endpoints = endpoints_of(plan.connections[name] for name in destinations)
 
     async def waits() -> tuple[PartitionWaits, ...]:
@@ -312,14 +287,6 @@ async def _specs(endpoint: ClusterEndpoint, progress: ProgressHandler) -> dict[s
         for one in failure.diagnostics:
             progress(Noticed(warning(f"{unknown}: {one.summary}", one.hint)))
         return {}
-
-
-def _asked_about(flow: PlannedFlow, plan: Plan) -> bool:
-    """Whether the flow copies, both its clusters are reachable, and the plan's targets include it."""
-    reachable = {flow.source_cluster, flow.destination_cluster} <= plan.connections.keys()
-    address = flow_address(flow.name)
-    chosen = not plan.targets or any(one.address == address for one in plan.changes)
-    return flow.state in RUNNING and reachable and chosen
 
 
 async def _waits(

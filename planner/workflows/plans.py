@@ -24,7 +24,6 @@ from planner.model.restore import RestoredBackup
 from planner.model.step import ApplyRecord
 from planner.model.topology import Topology
 from planner.observe import ReadOptions
-from planner.observe import observe as observe_clusters
 from planner.plan import with_diagnostics
 from planner.plan.recheck import required_keys
 from planner.plan.remake import remake
@@ -32,7 +31,7 @@ from planner.plan.staleness import compared_keys, read_request
 from planner.state.internal_topics import read_registry
 from planner.workflows.audit.history import find, histories
 from planner.workflows.interaction import ProgressHandler, silent
-from planner.workflows.observing import check_stores, endpoints_of, missing_here, observe
+from planner.workflows.observing import check_stores, endpoints_of, missing_here, observe, read_clusters
 from planner.workflows.one_off import check_transforms
 from planner.workflows.requests import PlanRequest, TopologyRequest
 from planner.workflows.rules import check_rules, operator_rules
@@ -247,12 +246,11 @@ def rollback_plan(
     topology: Topology, apply_id: str, timeout_ms: int, progress: ProgressHandler = silent
 ) -> Plan:
     """Returns the plan that takes back an apply. Failure: the id fits no apply, or several."""
-    endpoints = endpoints_of(topology.clusters.values())
-    applied = find(histories(topology.clusters, endpoints, progress), apply_id)
+    applied = find(histories(topology.clusters, progress), apply_id)
     keys = compared_keys(applied.steps)
     wanted = read_request({name for name, _ in keys}, keys, required_keys(topology.policies))
-    options = ReadOptions(timeout_ms / 1000, read_registry=read_registry, jobs_of=topology.name)
-    observed = run(observe_clusters(topology.clusters, endpoints, lambda _: wanted, options))
+    options = ReadOptions(read_registry=read_registry, jobs_of=topology.name)
+    observed = read_clusters(topology.clusters, timeout_ms, lambda _: wanted, progress, options)
     return remake(inputs_now(Mode.ROLLBACK, topology, observed, applied=applied))
 
 

@@ -14,10 +14,9 @@ from planner.model.diagnostic import Failure
 from planner.model.forecast import FlowForecast, Simulation, TopicVolume, forecast
 from planner.model.observed import ClusterDetailsRequest, ObservedCluster, TopicConfigsRequest
 from planner.model.topology import Flow, Topology
-from planner.observe import ReadOptions, observe
 from planner.workflows.audit.access import answered, cluster_access
 from planner.workflows.audit.replication_status import status_request
-from planner.workflows.observing import endpoints_of
+from planner.workflows.observing import read_clusters
 from planner.workflows.requests import SimulationRequest
 from runtime.audit.offsets.locate import TimedOffset, offsets_by_time
 from runtime.audit.status.reader import read_status
@@ -69,7 +68,14 @@ def _volumes(
     wanted: dict[str, set[str]] = defaultdict(set)
     for name, flow in flows.items():
         wanted[flow.source_cluster] |= {one.topic for one in views[name].topics}
-    observed = _observed(topology, wanted, timeout_ms)
+    request = {
+        source: ClusterDetailsRequest(
+            configs={topic: TopicConfigsRequest(_KEYS) for topic in topics}, sizes=frozenset(topics)
+        )
+        for source, topics in wanted.items()
+    }
+    sources = {source: topology.clusters[source] for source in wanted}
+    observed = read_clusters(sources, timeout_ms, lambda _: request).clusters
     found: dict[str, list[TopicVolume]] = {}
     for source in sorted(wanted):
         cluster = observed.get(source)
@@ -83,20 +89,6 @@ def _volumes(
         except Failure as failure:
             unread[source] = failure.diagnostics[0].summary
     return found
-
-
-def _observed(
-    topology: Topology, wanted: Mapping[str, set[str]], timeout_ms: int
-) -> Mapping[str, ObservedCluster | object]:
-    clusters = {name: topology.clusters[name] for name in wanted}
-    request = {
-        name: ClusterDetailsRequest(
-            configs={topic: TopicConfigsRequest(_KEYS) for topic in topics}, sizes=frozenset(topics)
-        )
-        for name, topics in wanted.items()
-    }
-    options = ReadOptions(timeout_ms / 1000)
-    return run(observe(clusters, endpoints_of(clusters.values()), lambda _: request, options)).clusters
 
 
 class _SourceReader:

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from msgspec import Struct
 
 from planner.config import load
-from planner.kafka import ClusterClient, ClusterEndpoint, run
+from planner.kafka import ClusterClient, run
 from planner.model.diagnostic import Diagnostic, Failure, error, warning
 from planner.model.observed import Unreachable
 from planner.model.step import ApplyRecord
@@ -28,42 +28,35 @@ def history(request: HistoryRequest, progress: ProgressHandler = silent) -> Hist
     """Reads which applies wrote to the clusters. A cluster that does not answer is left out and named."""
     topology = load(request.path, request.var_files)
     found = DiagnosticCollector(progress)
-    applies = histories(topology.clusters, endpoints_of(topology.clusters.values()), found)
+    applies = histories(topology.clusters, found)
     if request.apply_id is not None:
         applies = (find(applies, request.apply_id),)
     return HistoryResult(applies, found.found)
 
 
-def histories(
-    clusters: Mapping[str, Cluster],
-    endpoints: Mapping[str, ClusterEndpoint],
-    progress: ProgressHandler = silent,
-) -> tuple[ApplyRecord, ...]:
+def histories(clusters: Mapping[str, Cluster], progress: ProgressHandler = silent) -> tuple[ApplyRecord, ...]:
     """Returns the joined histories. Failure where no cluster could be read."""
-    read, problems = run(_histories(clusters, endpoints, progress))
+    endpoints = endpoints_of(clusters.values())
+    read: list[tuple[ApplyRecord, ...]] = []
+    problems: list[Diagnostic] = []
+
+    async def read_each() -> None:
+        for name, found in (await identities(clusters, endpoints)).items():
+            if isinstance(found, Unreachable):
+                problems.append(error(f"{name} can't be read: {found.why}", found.hint))
+                continue
+            try:
+                async with ClusterClient(endpoints[name]) as client:
+                    read.append(await read_history(client, lambda notice: progress(Noticed(notice))))
+            except Failure as failure:
+                problems.extend(failure.diagnostics)
+
+    run(read_each())
     if not read and problems:
         raise Failure(problems)
     for problem in problems:
         progress(Noticed(warning(problem.summary, problem.hint)))
     return merge(read)
-
-
-async def _histories(
-    clusters: Mapping[str, Cluster], endpoints: Mapping[str, ClusterEndpoint], progress: ProgressHandler
-) -> tuple[list[tuple[ApplyRecord, ...]], list[Diagnostic]]:
-    """Returns the history of each cluster that can be read, and an error for each other one."""
-    histories = []
-    problems: list[Diagnostic] = []
-    for name, found in (await identities(clusters, endpoints)).items():
-        if isinstance(found, Unreachable):
-            problems.append(error(f"{name} can't be read: {found.why}", found.hint))
-            continue
-        try:
-            async with ClusterClient(endpoints[name]) as client:
-                histories.append(await read_history(client, lambda notice: progress(Noticed(notice))))
-        except Failure as failure:
-            problems += failure.diagnostics
-    return histories, problems
 
 
 def find(history: tuple[ApplyRecord, ...], apply_id: str) -> ApplyRecord:

@@ -10,14 +10,13 @@ import msgspec
 
 from planner.graph.jobs import destination_spec
 from planner.graph.messages import few
-from planner.kafka import run
 from planner.model.address import topic_address
 from planner.model.diagnostic import Diagnostic, ExitCode, Failure, error, note, warning
 from planner.model.observed import ClusterDetailsRequest, Observed, ObservedCluster, Unreachable
 from planner.model.plan import Mode, Plan
 from planner.model.restore import BackedUpOffset, BackupState, RestoredBackup, RestoredGroup, RestoredTopic
 from planner.model.topology import AclRule, Cluster, Topology
-from planner.observe import ReadOptions, observe
+from planner.observe import ReadOptions
 from planner.plan.remake import remake
 from planner.plan.restore import HELD, WITHOUT_RETENTION, fitting
 from planner.plan.steps.topics import CreateTopic
@@ -26,7 +25,7 @@ from planner.workflows.applying.apply import ApplyResult, execute
 from planner.workflows.audit.access import answered
 from planner.workflows.flows.backups import RequestedBackup, time_text
 from planner.workflows.interaction import UNATTENDED, Interaction, ProgressHandler, silent
-from planner.workflows.observing import check_stores, endpoints_of
+from planner.workflows.observing import check_stores, read_clusters
 from planner.workflows.plans import inputs_now, verified
 from planner.workflows.requests import RestoreBackupRequest
 from planner.workflows.topology import checked, cluster_of, endpoint_of
@@ -58,23 +57,14 @@ def plan_restore(request: RestoreBackupRequest, progress: ProgressHandler = sile
     check_stores(topology)
     endpoint, cluster = endpoint_of(topology, request.endpoint), cluster_of(topology, request.to)
     found = RequestedBackup(endpoint, request.flow, request.topics, request.until_ms)
-    observed, live = _observe(cluster, request, progress)
-    made = _Planned(topology, cluster, request, found, observed, live)
-    return made.plan()
-
-
-def _observe(
-    cluster: Cluster, request: RestoreBackupRequest, _progress: ProgressHandler
-) -> tuple[Observed, ObservedCluster]:
     wanted = {cluster.name: ClusterDetailsRequest(acls=True)} if request.acls else {}
-    options = ReadOptions(request.timeout_ms / 1000, read_registry=read_registry)
-    observed = run(observe({cluster.name: cluster}, endpoints_of([cluster]), lambda _: wanted, options))
-    found = observed.clusters[cluster.name]
-    if isinstance(found, Unreachable):
-        raise Failure(
-            error(f"{cluster.name} can't be read: {found.why}", found.hint or f"bring {cluster.name} back")
-        )
-    return observed, found
+    options = ReadOptions(read_registry=read_registry)
+    observed = read_clusters({cluster.name: cluster}, request.timeout_ms, lambda _: wanted, progress, options)
+    live = observed.clusters[cluster.name]
+    if isinstance(live, Unreachable):
+        hint = live.hint or f"bring {cluster.name} back"
+        raise Failure(error(f"{cluster.name} can't be read: {live.why}", hint))
+    return _Planned(topology, cluster, request, found, observed, live).plan()
 
 
 class _Planned:
