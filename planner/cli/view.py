@@ -233,13 +233,11 @@ class TerminalView:
             case StepsEnded(outcomes=outcomes):
                 for outcome in outcomes:
                     self._outcome(outcome)
-            case ApplyEnded(plan, summary, apply_id, waits) if self._as_json:
-                emit_event(applies.finished_event(plan, summary, apply_id, waits))
-            case ApplyEnded(plan, summary, _, waits):
-                again = shlex.join(["repl", *sys.argv[1:]])
-                complete = applies.complete(plan, summary, waits)
+            case ApplyEnded() if self._as_json:
+                emit_event(applies.finished_event(event))
+            case ApplyEnded(complete=complete):
                 click.echo()
-                text = applies.closing(plan, summary, again, waits)
+                text = applies.closing(event, shlex.join(["repl", *sys.argv[1:]]))
                 say(text, colour="green" if complete else "red", bold=complete)
 
     def _outcome(self, outcome: StepOutcome) -> None:

@@ -18,10 +18,11 @@ from planner.model.diagnostic import Diagnostic, Severity
 from planner.model.observed import Observed
 from planner.model.plain import plain
 from planner.model.restore import RestoredBackup
-from planner.model.step import ApplyRecord, Step
+from planner.model.step import NOTHING_DONE, ApplyRecord, ApplySummary, Step
 from planner.model.topology import Cluster, Policies, Topology
 from runtime.contract.client.secrets import secret_settings
 from runtime.contract.extras import DISTRIBUTION
+from runtime.contract.results.status import PartitionWaits
 from runtime.contract.spec.topic_settings import InternalSpec
 
 WAITS = "partition-waits"  # the code of a diagnostic: a partition of a flow waits for a decision
@@ -169,6 +170,24 @@ class Plan:
         return any(
             change.adopted or change.action not in (Action.NO_OP, Action.UNKNOWN) for change in self.changes
         )
+
+
+@dataclass(frozen=True, slots=True)
+class ApplyEnded:
+    """How the apply of a plan ended. Of a plan without steps, `apply_id` is None: no history records it.
+
+    `waits` are partitions that wait for a decision: no apply lets them continue.
+    """
+
+    plan: Plan
+    summary: ApplySummary = NOTHING_DONE
+    apply_id: str | None = None
+    waits: tuple[PartitionWaits, ...] = ()
+
+    @property
+    def complete(self) -> bool:
+        """Returns whether every step is done, everything could be read, and no partition waits."""
+        return self.summary.complete and self.plan.complete and not self.waits
 
 
 PREFIX = "sha256:"

@@ -15,15 +15,15 @@ from msgspec import Struct
 
 from planner.graph.messages import few
 from planner.model.diagnostic import Diagnostic, Failure, error
+from planner.model.plan import ApplyEnded as ApplyEnded
 from planner.model.plan import Plan
-from planner.model.step import NOTHING_DONE, ApplySummary, Step, StepsEnded, StepsSent
+from planner.model.step import Step, StepsEnded, StepsSent
 
 if TYPE_CHECKING:
     from planner.apply.executor import Interruption as Interruption
     from runtime.contract.records.job_status import PartitionStatus
     from runtime.contract.results.groups import FlowLoss, GroupTopics
     from runtime.contract.results.records import Salvage
-    from runtime.contract.results.status import PartitionWaits
 
 
 # Questions: each is asked before a change, and False changes nothing. Without a terminal, `hint` is the way.
@@ -143,18 +143,6 @@ class StepWaits(Struct, frozen=True):
 
     step: Step
     what: str
-
-
-class ApplyEnded(Struct, frozen=True):
-    """An apply ended, one way or another. Of a plan without steps, `apply_id` is None.
-
-    `waits` are partitions that no apply lets continue.
-    """
-
-    plan: Plan
-    summary: ApplySummary = NOTHING_DONE
-    apply_id: str | None = None
-    waits: "tuple[PartitionWaits, ...]" = ()
 
 
 class FlowLosses(Struct, frozen=True):

@@ -17,6 +17,7 @@ from planner.state import planfile
 from planner.state.planfile import KEY, KEY_FILE, key_of
 from planner.workflows.applying import apply as applying
 from planner.workflows.applying.apply import ApplyResult
+from planner.workflows.applying.session import ApplySession
 from tests.fakes.states import with_inputs
 from tests.security.plans import changed, honest, shop, state
 
@@ -98,12 +99,12 @@ def test_a_warning_of_the_operators_rules_leaves_the_plan_that_was_approved(
     file, seal = saved(tmp_path)
     digests: list[str] = []
 
-    def carry_out(plan: Plan, _session: object) -> None:
-        digests.append(digest(plan))
+    def carry_out(session: ApplySession) -> None:
+        digests.append(digest(session.plan))
         raise Failure(error("no cluster is here"))
 
     monkeypatch.setenv("DC1_PASSWORD", "secret")
-    monkeypatch.setattr(applying, "carry_out", carry_out)
+    monkeypatch.setattr(ApplySession, "carry_out", carry_out)
     assert run(["apply", str(file), "--expect", seal, "--policy", str(policy)]) == 1
     assert "the day is late (rule late)" in capsys.readouterr().err
     assert digests == [seal]

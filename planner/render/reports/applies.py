@@ -11,9 +11,9 @@ import msgspec
 
 from planner.graph.messages import few
 from planner.model.address import Address, flow_address
-from planner.model.change import Action, Change
-from planner.model.plan import Plan
-from planner.model.step import ApplySummary, Result, StepOutcome
+from planner.model.change import Action
+from planner.model.plan import ApplyEnded, Plan
+from planner.model.step import Result, StepOutcome
 from planner.plan.make import by_step
 from runtime.contract.results.status import PartitionWaits
 
@@ -56,32 +56,21 @@ def event(outcome: StepOutcome) -> dict[str, Any]:
     }
 
 
-def complete(plan: Plan, summary: ApplySummary, waits: Sequence[PartitionWaits] = ()) -> bool:
-    """Returns whether every step is done, everything could be read, and no partition waits."""
-    return summary.complete and plan.complete and not waits
-
-
-def finished_event(
-    plan: Plan, summary: ApplySummary, apply_id: str | None, waits: Sequence[PartitionWaits] = ()
-) -> dict[str, Any]:
+def finished_event(ended: ApplyEnded) -> dict[str, Any]:
     """Returns the JSON event of the apply's end."""
-    counts = counted(plan, summary)
+    summary, counts = ended.summary, counted(ended)
     results = Counter(outcome.result.value.replace(" ", "_") for outcome in summary.outcomes.values())
     return {
         "version": EVENT_VERSION,
         "event": "finished",
-        "id": apply_id,
-        "complete": complete(plan, summary, waits),
+        "id": ended.apply_id,
+        "complete": ended.complete,
         "interrupted": summary.interrupted,
-        "resources": {
-            "added": counts["added"],
-            "changed": counts["changed"],
-            "destroyed": counts["destroyed"],
-        },
+        "resources": {word: counts[word] for word in ("added", "changed", "destroyed")},
         "steps": dict(sorted(results.items())),
         "requests": summary.requests,
         "seconds": round(summary.seconds, 3),
-        "waiting": [msgspec.to_builtins(one) for one in waits],
+        "waiting": [msgspec.to_builtins(partition) for partition in ended.waits],
     }
 
 
@@ -93,36 +82,28 @@ _COUNTED_AS = {
 }
 
 
-def counted(plan: Plan, summary: ApplySummary) -> Mapping[str, int]:
+def counted(ended: ApplyEnded) -> Mapping[str, int]:
     """Returns the number of objects whose every step is done, by what happened to them."""
-    done = _done(summary.outcomes.values())
+    done: dict[Address, bool] = {}
+    for outcome in ended.summary.outcomes.values():
+        address = outcome.step.address
+        done[address] = done.get(address, True) and outcome.result is Result.DONE
     counts: Counter[str] = Counter()
-    for change in plan.changes:
+    for change in ended.plan.changes:
         if not done.get(change.address, False):
             continue
-        counts.update(_words(change))
+        if change.action is Action.REPLACE:
+            counts.update(("added", "destroyed"))
+        elif change.action in _COUNTED_AS:
+            counts[_COUNTED_AS[change.action]] += 1
+        elif change.adopted:
+            counts["adopted"] += 1
     return counts
 
 
-def _words(change: Change) -> tuple[str, ...]:
-    if change.action is Action.REPLACE:
-        return ("added", "destroyed")
-    if change.action in _COUNTED_AS:
-        return (_COUNTED_AS[change.action],)
-    return ("adopted",) if change.adopted else ()
-
-
-def _done(outcomes: Iterable[StepOutcome]) -> dict[Address, bool]:
-    done: dict[Address, bool] = {}
-    for outcome in outcomes:
-        address = outcome.step.address
-        done[address] = done.get(address, True) and outcome.result is Result.DONE
-    return done
-
-
-def closing(plan: Plan, summary: ApplySummary, command: str, waits: Sequence[PartitionWaits] = ()) -> str:
+def closing(ended: ApplyEnded, command: str) -> str:
     """Returns the last screen: what was done, what was not and why, and the command that finishes it."""
-    counts = counted(plan, summary)
+    summary, counts = ended.summary, counted(ended)
     resources = (
         f"Resources: {counts['added']} added, {counts['changed']} changed, {counts['destroyed']} destroyed."
     )
@@ -131,7 +112,7 @@ def closing(plan: Plan, summary: ApplySummary, command: str, waits: Sequence[Par
         for word, text in (("adopted", "managed from now on"), ("forgotten", "forgotten"))
         if counts[word]
     )
-    if complete(plan, summary, waits):
+    if ended.complete:
         return f"Apply complete! {resources}{more}"
     lines = [
         "Apply interrupted." if summary.interrupted else "Apply not complete.",
@@ -144,8 +125,8 @@ def closing(plan: Plan, summary: ApplySummary, command: str, waits: Sequence[Par
         ("Not started", Result.NOT_STARTED),
     ):
         lines += _listed(title, summary.of(result))
-    lines += _waiting(waits)
-    if not complete(plan, summary):
+    lines += _waiting(ended.waits)
+    if not (summary.complete and ended.plan.complete):
         lines += ["", f"What is done stays done. To finish the rest: {command}"]
     return "\n".join(lines)
 

@@ -7,7 +7,7 @@ Jobs are started by the launchers of this machine, each in the folder for its jo
 import re
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from msgspec import Struct
@@ -15,15 +15,13 @@ from msgspec import Struct
 from planner.apply.context import JobLauncher, Launchers, LaunchFailed
 from planner.diff.differ import declaring_nothing
 from planner.model.diagnostic import Diagnostic, ExitCode, Failure, Severity, error, note, worst
-from planner.model.plan import PREFIX, Plan
-from planner.model.step import ApplySummary
+from planner.model.plan import PREFIX, ApplyEnded, Plan
 from planner.plan import with_diagnostics
 from planner.state import planfile
 from planner.state.planfile import KEY, KEY_FILE, SavedPlan, Signature, key_of
-from planner.workflows.applying.session import ApplySession, PlanRecheck, carry_out
+from planner.workflows.applying.session import ApplySession
 from planner.workflows.interaction import (
     UNATTENDED,
-    ApplyEnded,
     ApprovePlan,
     DiagnosticCollector,
     Interaction,
@@ -45,7 +43,6 @@ from planner.workflows.plans import apply_plan, destroy_plan, see, with_waiting
 from planner.workflows.requests import ApplyRequest, ChangeRequest
 from planner.workflows.rules import verdicts_on
 from planner.workflows.topology import checked, folder_of, launcher_home
-from runtime.contract.results.status import PartitionWaits
 from runtime.contract.spec.jobspec import JobSpec, LaunchSpec
 from runtime.launch.launcher import Launcher, LaunchError, LaunchState
 
@@ -142,22 +139,11 @@ def _refused(saved: SavedPlan, what: str) -> Failure:
     )
 
 
-class ApplyResult(Struct, frozen=True):
-    """How an apply ended. Of a plan without steps, `apply_id` is None: no history records it.
+@dataclass(frozen=True, slots=True)
+class ApplyResult(ApplyEnded):
+    """How an apply ended, with the diagnostics that it reported."""
 
-    `waits` are partitions that wait for a decision: no apply lets them continue.
-    """
-
-    plan: Plan
-    summary: ApplySummary
-    apply_id: str | None = None
-    waits: tuple[PartitionWaits, ...] = ()
     diagnostics: tuple[Diagnostic, ...] = ()
-
-    @property
-    def complete(self) -> bool:
-        """Every step is done, everything could be read, and no partition waits for a decision."""
-        return self.summary.complete and self.plan.complete and not self.waits
 
     @property
     def exit_code(self) -> ExitCode:
@@ -193,9 +179,7 @@ def _apply_saved(request: ApplyRequest, interaction: Interaction) -> ApplyResult
     plan = with_diagnostics(plan, missing_here(plan, error))
     trusted = (request.path.resolve().parent, Path.cwd())
     result = execute(plan, request, interaction, approved=True, trusted=trusted, wait_for=None)
-    return ApplyResult(
-        plan, result.summary, result.apply_id, result.waits, (*found.found, *result.diagnostics)
-    )
+    return replace(result, diagnostics=(*found.found, *result.diagnostics))
 
 
 def to_run_again(failure: Failure) -> Failure:
@@ -256,8 +240,9 @@ def execute(
     home = home_of(plan, request.path)
     wait_s = REPORTED_S if request.wait else 0.0
     session = ApplySession(
+        plan=plan,
         endpoints=endpoints,
-        recheck=PlanRecheck(endpoints, request.timeout_ms),
+        timeout_ms=request.timeout_ms,
         lock_timeout_ms=request.lock_timeout_ms,
         progress=found,
         interrupts=interaction.interrupts,
@@ -270,7 +255,7 @@ def execute(
         waiting=lambda done: waiting(done, request.timeout_ms, wait_s, wait_for, found),
     )
     try:
-        return _ended(carry_out(plan, session), found)
+        return _ended(session.carry_out(), found)
     except Failure as failure:
         raise failure if trusted is not None else to_run_again(failure) from None
 

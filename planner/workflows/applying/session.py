@@ -11,13 +11,11 @@ import subprocess
 import threading
 import time
 import uuid
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import AsyncExitStack, contextmanager, suppress
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-
-from msgspec import Struct, field
 
 from planner.apply import execute
 from planner.apply.context import (
@@ -33,7 +31,7 @@ from planner.kafka import ClusterClient, ClusterEndpoint, ClusterFailure, run
 from planner.kafka.log import LogWriter
 from planner.model.diagnostic import Failure, error, note, warning
 from planner.model.observed import Observed, ObservedCluster, Unreachable
-from planner.model.plan import Plan, digest
+from planner.model.plan import ApplyEnded, Plan, digest
 from planner.model.step import (
     DONE,
     NOTHING_DONE,
@@ -55,7 +53,6 @@ from planner.state.history import Journal, merge, read_history
 from planner.state.internal_topics import RegistryWriter, read_registry
 from planner.state.lease import TTL_MS, Lease, LeaseHolder, LeaseState
 from planner.workflows.interaction import (
-    ApplyEnded,
     ApplyStarted,
     Interrupts,
     Noticed,
@@ -166,31 +163,6 @@ def _git(folder: Path, *arguments: str) -> str:
     return done.stdout.strip()
 
 
-class PlanRecheck(Struct, frozen=True):
-    """Reads what a plan depends on. `timeout_ms`: how long a cluster may keep silent."""
-
-    endpoints: Mapping[str, ClusterEndpoint]
-    timeout_ms: int
-
-    async def refuse_others(self, plan: Plan, written: Iterable[str]) -> None:
-        """Failure where a cluster that the plan changes is another one than is meant, or does not answer."""
-        clusters = {name: plan.connections[name] for name in written}
-        found = await identities(clusters, self.endpoints, ReadOptions(self.timeout_ms / 1000))
-        refuse_silent(found)
-        others = other_clusters(plan, {name: one for name, one in found.items() if isinstance(one, str)})
-        if others:
-            raise Failure(others)
-
-    async def again(self, plan: Plan, written: Iterable[str]) -> Observed:
-        """Reads what the plan was made from and policies name. Failure where a changed cluster is silent."""
-        keys = compared_keys(plan.steps, plan.changes)
-        wanted = read_request(plan.connections, keys, required_keys(plan.policies))
-        options = ReadOptions(self.timeout_ms / 1000, read_registry=read_registry, jobs_of=plan.topology)
-        observed = await observe(plan.connections, self.endpoints, lambda _: wanted, options)
-        refuse_silent({name: observed.clusters[name] for name in written})
-        return observed
-
-
 def refuse_silent(found: Mapping[str, str | ObservedCluster | Unreachable]) -> None:
     """Failure where a cluster that the plan changes does not answer."""
     silent = [one for one in found.values() if isinstance(one, Unreachable)]
@@ -207,242 +179,250 @@ def refuse_silent(found: Mapping[str, str | ObservedCluster | Unreachable]) -> N
 INTERNAL = (naming.REGISTRY, naming.LEASE, naming.HISTORY)
 
 
-class ApplySession(Struct, frozen=True):
-    """What one execution of a plan needs besides the plan."""
+@dataclass(kw_only=True)
+class ApplySession:
+    """One execution of a plan: exactly its steps, under the leases of the clusters that they change.
 
+    `timeout_ms`: how long a cluster may keep silent. `folder` is the topology's, whose commit the history
+    records, `errors` that of tracebacks. `write` writes what the plan was made from, before the first step.
+    `waiting` returns the partitions that no apply continues.
+    """
+
+    plan: Plan
     endpoints: Mapping[str, ClusterEndpoint]
-    recheck: PlanRecheck
+    timeout_ms: int
     lock_timeout_ms: int
     progress: ProgressHandler
-    folder: Path  # the topology's, whose commit the history records
+    folder: Path
     interrupts: Interrupts = without_signals
     lease_ttl_ms: int = TTL_MS
     launchers: Launchers = no_launchers
     restorer: BackupRestorer = field(default_factory=NoRestorer)
     wait: bool = True
-    errors: Path | None = None  # the folder of tracebacks
-    write: Callable[[], None] | None = None  # writes what the plan was made from, before the first step
-    waiting: Callable[[Plan], Sequence[PartitionWaits]] = lambda _: ()  # partitions that no apply continues
+    errors: Path | None = None
+    write: Callable[[], None] | None = None
+    waiting: Callable[[Plan], Sequence[PartitionWaits]] = lambda _: ()
 
+    def __post_init__(self) -> None:
+        self._written = sorted({step.cluster for step in self.plan.steps})
+        self._earlier: Mapping[str, StepResult] = {}  # the outcomes of earlier applies of this plan
+        self._applied = self._record()
 
-def carry_out(plan: Plan, session: ApplySession) -> ApplyEnded:
-    """Executes exactly the plan's steps, under the leases of the clusters that they change.
+    def carry_out(self) -> ApplyEnded:
+        """Executes the steps.
 
-    Failure: the plan does not hold any more, a lease is held by another apply, or the journal can't be
-    written.
-    """
-    summary, apply_id = run(_carry_out(plan, session))
-    waits = session.waiting(plan) if summary.complete else ()
-    return ApplyEnded(plan, summary, apply_id, tuple(waits))
+        Failure: the plan does not hold any more, a lease is held by another apply, or the journal can't be
+        written.
+        """
+        summary, apply_id = run(self._under_leases())
+        waits = self.waiting(self.plan) if summary.complete else ()
+        return ApplyEnded(self.plan, summary, apply_id, tuple(waits))
 
+    async def _under_leases(self) -> tuple[ApplySummary, str | None]:
+        """Returns how the apply ended, and its id.
 
-async def _carry_out(plan: Plan, session: ApplySession) -> tuple[ApplySummary, str | None]:
-    """Returns how the apply ended, and its id.
+        The id is None where an earlier apply did every step: then nothing is to do, and no history records
+        it.
+        """
+        await self._refuse_others()  # a saved plan's address may lead elsewhere by now
+        async with AsyncExitStack() as held:
+            clients = {
+                cluster: await held.enter_async_context(ClusterClient(self.endpoints[cluster]))
+                for cluster in self._written
+            }
+            for client in clients.values():
+                await internal_topics.ensure(client, INTERNAL, self.plan.internal)
+            leases: dict[str, Lease] = {}
+            for cluster in self._written:
+                lease = lease_of(
+                    self.endpoints[cluster],
+                    name=self._applied.id,
+                    topology=self._applied.topology,
+                    plan=self._applied.plan,
+                    ttl_ms=self.lease_ttl_ms,
+                )
+                await acquired(lease, self.lock_timeout_ms, self.progress)
+                leases[cluster] = await held.enter_async_context(lease)
+            # waiting for the leases is no part of the apply
+            self._applied = replace(self._applied, started_ms=_now_ms())
+            before = await self._read_earlier(clients)
+            remaining = await self._still_true()
+            if before is not None and not remaining:
+                done = note(f"all {len(self.plan.steps)} steps of this plan were done by the apply {before}")
+                self.progress(Noticed(done))
+                return NOTHING_DONE, None
+            return await self._execute(remaining, clients, leases), self._applied.id
 
-    The id is None where an earlier apply did every step: then nothing is to do, and no history records it.
-    """
-    written = sorted({step.cluster for step in plan.steps})
-    applied = _applied(plan, written, session)
-    await session.recheck.refuse_others(plan, written)  # a saved plan's address may lead elsewhere by now
-    async with AsyncExitStack() as held:
-        clients = {
-            cluster: await held.enter_async_context(ClusterClient(session.endpoints[cluster]))
-            for cluster in written
-        }
-        for client in clients.values():
-            await internal_topics.ensure(client, INTERNAL, plan.internal)
-        leases: dict[str, Lease] = {}
-        for cluster in written:
-            lease = lease_of(
-                session.endpoints[cluster],
-                name=applied.id,
-                topology=applied.topology,
-                plan=applied.plan,
-                ttl_ms=session.lease_ttl_ms,
+    def _record(self) -> ApplyRecord:
+        now_ms = _now_ms()
+        stamp = time.strftime("%Y%m%dT%H%M%S", time.gmtime(now_ms / 1000))
+        return ApplyRecord(
+            id=f"{stamp}-{uuid.uuid4().hex[:6]}",
+            topology=self.plan.topology,
+            mode=self.plan.mode.value,
+            plan=digest(self.plan),
+            user=user(),
+            host=socket.gethostname(),
+            pid=os.getpid(),
+            git=git_commit(self.folder, edited=self.write is not None),
+            clusters={cluster: self.plan.clusters[cluster] for cluster in self._written},
+            total=len(self.plan.steps),
+            started_ms=now_ms,
+        )
+
+    async def _refuse_others(self) -> None:
+        """Failure where a cluster that the plan changes is another one than is meant, or does not answer."""
+        clusters = {name: self.plan.connections[name] for name in self._written}
+        found = await identities(clusters, self.endpoints, ReadOptions(self.timeout_ms / 1000))
+        refuse_silent(found)
+        ids = {name: identity for name, identity in found.items() if isinstance(identity, str)}
+        if others := other_clusters(self.plan, ids):
+            raise Failure(others)
+
+    async def _read_earlier(self, clients: Mapping[str, ClusterClient]) -> str | None:
+        """Reads what earlier applies of this plan did, whether or not they were complete.
+
+        Returns the id of the last one; None where there is none.
+        """
+        histories = [
+            await read_history(client, lambda notice: self.progress(Noticed(notice)))
+            for client in clients.values()
+        ]
+        same = [applied for applied in merge(histories) if applied.plan == self._applied.plan]
+        outcomes: dict[str, StepResult] = {}
+        for applied in same:
+            done = {step: outcome for step, outcome in applied.outcomes.items() if _is_done(outcome)}
+            outcomes = {**applied.outcomes, **outcomes, **done}
+        self._earlier = outcomes
+        return same[-1].id if same else None
+
+    async def _still_true(self) -> tuple[Step, ...]:
+        """Returns the steps that are left. What an earlier apply of the plan did does not make it stale while
+        it is still so.
+        """
+        plan, done = self.plan, self._done_before()
+        never = (Result.SKIPPED, Result.NOT_STARTED)
+        sent = {step for step, outcome in self._earlier.items() if outcome.result not in never}
+        touched = {step.address for step in plan.steps if step.id in sent}
+        remaining = tuple(step for step in plan.steps if step.id not in done)
+        observed = await self._observed()
+        problems = recheck(plan, remaining, observed) or (
+            *stale(plan, observed, touched),
+            *no_longer_done(plan.steps, done, observed),
+        )
+        if problems:
+            raise Failure(problems)
+        if done and len(done) < len(plan.steps):
+            earlier = f"{len(done)} of {len(plan.steps)} steps of this plan were done by an earlier apply"
+            self.progress(Noticed(note(earlier)))
+        return remaining
+
+    async def _observed(self) -> Observed:
+        """Reads what the plan was made from and policies name. Failure where a changed cluster is silent."""
+        plan = self.plan
+        keys = compared_keys(plan.steps, plan.changes)
+        wanted = read_request(plan.connections, keys, required_keys(plan.policies))
+        options = ReadOptions(self.timeout_ms / 1000, read_registry=read_registry, jobs_of=plan.topology)
+        observed = await observe(plan.connections, self.endpoints, lambda _: wanted, options)
+        refuse_silent({name: observed.clusters[name] for name in self._written})
+        return observed
+
+    def _done_before(self) -> frozenset[str]:
+        return frozenset(step for step, outcome in self._earlier.items() if _is_done(outcome))
+
+    async def _execute(
+        self, remaining: Sequence[Step], clients: Mapping[str, ClusterClient], leases: Mapping[str, Lease]
+    ) -> ApplySummary:
+        logs = {cluster: LogWriter(client) for cluster, client in clients.items()}
+        journal = Journal(self._applied, logs)
+        interruption = Interruption()
+
+        def stop_reason(cluster: str) -> Callable[[], Awaitable[str | None]]:
+            async def reason() -> str | None:
+                return interruption.reason() or await leases[cluster].lost(interruption.reason)
+
+            return reason
+
+        contexts = {
+            cluster: ApplyContext(
+                endpoint=self.endpoints[cluster],
+                registry=RegistryWriter(logs[cluster]),
+                guard=RequestGuard(stop_reason(cluster)),
+                plan_digest=self._applied.plan,
+                now_ms=_now_ms,
+                launchers=self.launchers,
+                restorer=self.restorer,
+                wait=self.wait,
+                on_wait=lambda step, what: self.progress(StepWaits(step, what)),
             )
-            await acquired(lease, session.lock_timeout_ms, session.progress)
-            leases[cluster] = await held.enter_async_context(lease)
-        applied = replace(applied, started_ms=_now_ms())  # waiting for the leases is no part of the apply
-        before = await _earlier(plan, session, clients)
-        remaining = await _still_true(plan, session, written, before)
-        if before is not None and not remaining:
-            done = note(f"all {len(plan.steps)} steps of this plan were done by the apply {before.id}")
-            session.progress(Noticed(done))
-            return NOTHING_DONE, None
-        return await _execute(plan, remaining, before, applied, session, clients, leases), applied.id
+            for cluster in leases
+        }
+
+        async def notify(event: Event) -> None:
+            match event:
+                case StepsSent():
+                    await journal.sent(event.cluster, [step.id for step in event.steps])
+                case StepsEnded():
+                    results = {
+                        outcome.step.id: StepResult(outcome.result, outcome.why, outcome.seconds)
+                        for outcome in event.outcomes
+                    }
+                    await journal.ended(event.cluster, results)
+            self.progress(event)
+
+        report = traceback_reporter(
+            self.errors, self._applied.id, lambda text: self.progress(ProgressText(text))
+        )
+        try:
+            with self.interrupts(interruption):
+                await self._begin(journal)
+                self.progress(ApplyStarted(self.plan))
+                summary = await execute(remaining, contexts, notify, interruption, report)
+                done = self._done_before()
+                left_out = {
+                    step.id: StepOutcome(step, DONE.result) for step in self.plan.steps if step.id in done
+                }
+                summary = replace(summary, outcomes={**left_out, **summary.outcomes})
+                await self._finish(journal, summary)
+        finally:
+            for log in logs.values():
+                log.close()
+            for context in contexts.values():
+                context.close()
+        return summary
+
+    async def _begin(self, journal: Journal) -> None:
+        """Begins the journal, and writes the topology's files. Failure: then nothing is applied."""
+        try:
+            await journal.begin(self.plan.steps)
+        except ClusterFailure as failure:
+            raise Failure(
+                error(
+                    f"the journal of this apply cannot be written, so nothing was changed: {failure.why}",
+                    f"the topic {naming.HISTORY} needs a leader and enough replicas in sync; then apply"
+                    " again",
+                )
+            ) from failure
+        try:
+            if self.write is not None:
+                self.write()
+        except Failure:
+            with suppress(ClusterFailure):
+                await journal.finish("failed", _now_ms())
+            raise
+
+    async def _finish(self, journal: Journal, summary: ApplySummary) -> None:
+        result = "done" if summary.complete else "interrupted" if summary.interrupted else "failed"
+        try:
+            await journal.finish(result, _now_ms())
+        except ClusterFailure as failure:
+            unwritten = f"how the apply ended could not be written to its history: {failure.why}"
+            self.progress(Noticed(warning(unwritten)))
 
 
-def _applied(plan: Plan, written: Sequence[str], session: ApplySession) -> ApplyRecord:
-    now_ms = _now_ms()
-    stamp = time.strftime("%Y%m%dT%H%M%S", time.gmtime(now_ms / 1000))
-    return ApplyRecord(
-        id=f"{stamp}-{uuid.uuid4().hex[:6]}",
-        topology=plan.topology,
-        mode=plan.mode.value,
-        plan=digest(plan),
-        user=user(),
-        host=socket.gethostname(),
-        pid=os.getpid(),
-        git=git_commit(session.folder, edited=session.write is not None),
-        clusters={cluster: plan.clusters[cluster] for cluster in written},
-        total=len(plan.steps),
-        started_ms=now_ms,
-    )
+def _is_done(outcome: StepResult) -> bool:
+    return outcome.result is Result.DONE
 
 
 def _now_ms() -> int:
     return time.time_ns() // 1_000_000
-
-
-async def _earlier(
-    plan: Plan, session: ApplySession, clients: Mapping[str, ClusterClient]
-) -> ApplyRecord | None:
-    """Returns what earlier applies of this plan did, whether or not they were complete."""
-    histories = [
-        await read_history(client, lambda notice: session.progress(Noticed(notice)))
-        for client in clients.values()
-    ]
-    same = [one for one in merge(histories) if one.plan == digest(plan)]
-    if not same:
-        return None
-    together = same[0]
-    for one in same[1:]:
-        done = {
-            step_id: outcome for step_id, outcome in one.outcomes.items() if outcome.result is Result.DONE
-        }
-        together = replace(one, outcomes={**one.outcomes, **together.outcomes, **done})
-    return together
-
-
-async def _still_true(
-    plan: Plan, session: ApplySession, written: Sequence[str], before: ApplyRecord | None
-) -> tuple[Step, ...]:
-    """Returns the steps that are left. What an earlier apply of the plan did does not make it stale while it
-    is still so.
-    """
-    done = _done_before(before)
-    sent = _sent_before(before)
-    touched = {step.address for step in plan.steps if step.id in sent}
-    remaining = tuple(step for step in plan.steps if step.id not in done)
-    observed = await session.recheck.again(plan, written)
-    problems = recheck(plan, remaining, observed) or (
-        *stale(plan, observed, touched),
-        *no_longer_done(plan.steps, done, observed),
-    )
-    if problems:
-        raise Failure(problems)
-    if done and len(done) < len(plan.steps):
-        earlier = note(f"{len(done)} of {len(plan.steps)} steps of this plan were done by an earlier apply")
-        session.progress(Noticed(earlier))
-    return remaining
-
-
-def _done_before(before: ApplyRecord | None) -> frozenset[str]:
-    outcomes = before.outcomes if before else {}
-    return frozenset(step_id for step_id, outcome in outcomes.items() if outcome.result is Result.DONE)
-
-
-def _sent_before(before: ApplyRecord | None) -> frozenset[str]:
-    """Returns the steps that may have changed something, whatever is known of their answers."""
-    outcomes = before.outcomes if before else {}
-    never = (Result.SKIPPED, Result.NOT_STARTED)
-    return frozenset(step_id for step_id, outcome in outcomes.items() if outcome.result not in never)
-
-
-async def _execute(
-    plan: Plan,
-    remaining: Sequence[Step],
-    before: ApplyRecord | None,
-    applied: ApplyRecord,
-    session: ApplySession,
-    clients: Mapping[str, ClusterClient],
-    leases: Mapping[str, Lease],
-) -> ApplySummary:
-    done = _done_before(before)
-    logs = {cluster: LogWriter(client) for cluster, client in clients.items()}
-    journal = Journal(applied, logs)
-    interruption = Interruption()
-    report = traceback_reporter(session.errors, applied.id, lambda text: session.progress(ProgressText(text)))
-
-    def stop_reason(cluster: str) -> Callable[[], Awaitable[str | None]]:
-        async def reason() -> str | None:
-            return interruption.reason() or await leases[cluster].lost(interruption.reason)
-
-        return reason
-
-    contexts = {
-        cluster: ApplyContext(
-            endpoint=session.endpoints[cluster],
-            registry=RegistryWriter(logs[cluster]),
-            guard=RequestGuard(stop_reason(cluster)),
-            plan_digest=applied.plan,
-            now_ms=_now_ms,
-            launchers=session.launchers,
-            restorer=session.restorer,
-            wait=session.wait,
-            on_wait=lambda step, what: session.progress(StepWaits(step, what)),
-        )
-        for cluster in leases
-    }
-
-    async def notify(event: Event) -> None:
-        match event:
-            case StepsSent():
-                await journal.sent(event.cluster, [step.id for step in event.steps])
-                session.progress(event)
-            case StepsEnded():
-                await journal.ended(event.cluster, {one.step.id: _step_result(one) for one in event.outcomes})
-                session.progress(event)
-
-    try:
-        with session.interrupts(interruption):
-            await _begin(journal, plan)
-            await _write_first(journal, session)
-            session.progress(ApplyStarted(plan))
-            summary = await execute(remaining, contexts, notify, interruption, report)
-            left_out = {step.id: StepOutcome(step, DONE.result) for step in plan.steps if step.id in done}
-            summary = replace(summary, outcomes={**left_out, **summary.outcomes})
-            await _finish(journal, summary, session.progress)
-    finally:
-        for log in logs.values():
-            log.close()
-        for context in contexts.values():
-            context.close()
-    return summary
-
-
-async def _begin(journal: Journal, plan: Plan) -> None:
-    try:
-        await journal.begin(plan.steps)
-    except ClusterFailure as failure:
-        raise Failure(
-            error(
-                f"the journal of this apply cannot be written, so nothing was changed: {failure.why}",
-                f"the topic {naming.HISTORY} needs a leader and enough replicas in sync; then apply again",
-            )
-        ) from failure
-
-
-async def _write_first(journal: Journal, session: ApplySession) -> None:
-    """Writes the topology's files before the first step. If they can't be written, nothing is applied."""
-    if session.write is None:
-        return
-    try:
-        session.write()
-    except Failure:
-        with suppress(ClusterFailure):
-            await journal.finish("failed", _now_ms())
-        raise
-
-
-def _step_result(outcome: StepOutcome) -> StepResult:
-    return StepResult(outcome.result, outcome.why, outcome.seconds)
-
-
-async def _finish(journal: Journal, summary: ApplySummary, progress: ProgressHandler) -> None:
-    result = "done" if summary.complete else "interrupted" if summary.interrupted else "failed"
-    try:
-        await journal.finish(result, _now_ms())
-    except ClusterFailure as failure:
-        unwritten = f"how the apply ended could not be written to its history: {failure.why}"
-        progress(Noticed(warning(unwritten)))

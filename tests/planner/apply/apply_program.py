@@ -16,7 +16,7 @@ from planner.model.diagnostic import Failure
 from planner.model.step import StepsEnded
 from planner.state import planfile
 from planner.workflows.applying.apply import ApplyResult
-from planner.workflows.applying.session import ApplySession, PlanRecheck, carry_out
+from planner.workflows.applying.session import ApplySession
 from planner.workflows.interaction import ProgressEvent
 from planner.workflows.observing import endpoints_of
 from planner.workflows.plans import apply_plan, see
@@ -53,11 +53,11 @@ class Signalling(TerminalView):
 def main(path: Path, lease_ms: int, number: signal.Signals | None, after: str) -> int:
     known = planfile.is_plan_file(path)
     plan = planfile.read(path) if known else apply_plan(see(checked(path, ()).topology, TIMEOUT_MS))
-    endpoints = endpoints_of(plan.connections.values())
     view = Signalling(number, after)
     session = ApplySession(
-        endpoints=endpoints,
-        recheck=PlanRecheck(endpoints, TIMEOUT_MS),
+        plan=plan,
+        endpoints=endpoints_of(plan.connections.values()),
+        timeout_ms=TIMEOUT_MS,
         lock_timeout_ms=60_000,
         progress=view,
         interrupts=interruptible,
@@ -65,7 +65,7 @@ def main(path: Path, lease_ms: int, number: signal.Signals | None, after: str) -
         lease_ttl_ms=lease_ms,
     )
     try:
-        ended = carry_out(plan, session)
+        ended = session.carry_out()
         view(ended)
         return int(ApplyResult(plan, ended.summary, ended.apply_id, ended.waits).exit_code)
     except Failure as failure:
