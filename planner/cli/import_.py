@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import click
 
 from planner.cli.command import ApprovedOutput, Output, command
-from planner.cli.output import diagnostic_trees, show
+from planner.cli.output import show
 from planner.model.diagnostic import ExitCode, Failure, error
 from planner.workflows.options import Option
 from planner.workflows.requests import AdoptRequest, ChangeRequest, ImportRequest, TakeOver
@@ -114,6 +114,7 @@ def import_(
 
 
 def _write(imported: "ImportedCopy", file: Path | None, output: Output) -> int:
+    from planner.render.plan.json import diagnostic_trees
     from planner.render.topology import secret_notes, topology_yaml
     from planner.workflows.importing import comment
 

@@ -108,25 +108,6 @@ def write_report(file: Path, text: str) -> None:
         raise Failure(error(f"{file}: the report can't be written: {why}", "name another file")) from None
 
 
-def diagnostic_trees(found: Iterable[Diagnostic]) -> list[dict[str, Any]]:
-    """Returns diagnostics as `--json` prints them in every command."""
-    return [
-        {
-            "severity": one.severity.value,
-            "summary": one.summary,
-            "way_out": one.hint,
-            "code": one.code,
-            "address": one.address,
-            "source": (
-                {"file": one.source.file, "line": one.source.line, "column": one.source.column}
-                if one.source
-                else None
-            ),
-        }
-        for one in found
-    ]
-
-
 def reader_is_gone() -> None:
     """Sends the rest of stdout to nowhere: the reader went away (repl … | head)."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -9,7 +9,7 @@ import click
 from msgspec.structs import replace
 
 from planner.cli.command import FORMAT_VERSION, ApprovedOutput, Output, command, given
-from planner.cli.output import diagnostic_trees, emit, print_lines
+from planner.cli.output import emit, print_lines
 from planner.cli.output import show as print_diagnostics
 from planner.cli.plan_output import PlanOutput, SavedPlanOutput, exit_code
 from planner.model.diagnostic import Diagnostic, ExitCode, Failure, Severity
@@ -166,6 +166,8 @@ def _counts(topology: "Topology") -> dict[str, int]:
 
 
 def _counted_diagnostics(diagnostics: Sequence[Diagnostic]) -> dict[str, object]:
+    from planner.render.plan.json import diagnostic_trees
+
     return {
         "errors": sum(found.severity is Severity.ERROR for found in diagnostics),
         "warnings": sum(found.severity is Severity.WARNING for found in diagnostics),

@@ -1,5 +1,6 @@
 """The plan as JSON text."""
 
+from collections.abc import Iterable
 from dataclasses import asdict
 from typing import Any
 
@@ -35,5 +36,10 @@ def failure_tree(diagnostics: tuple[Diagnostic, ...]) -> dict[str, Any]:
         "applyable": False,
         "changed": False,
         "resource_changes": [],
-        "diagnostics": [diagnostic_tree(one) for one in diagnostics],
+        "diagnostics": diagnostic_trees(diagnostics),
     }
+
+
+def diagnostic_trees(diagnostics: Iterable[Diagnostic]) -> list[dict[str, Any]]:
+    """Returns diagnostics as `--json` prints them in every command."""
+    return [diagnostic_tree(diagnostic) for diagnostic in diagnostics]
