@@ -5,10 +5,11 @@ drawing of the topology, the changes, and a search. Both, and the terminal, show
 """
 
 import re
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import jinja2
 from markupsafe import Markup
@@ -20,7 +21,16 @@ from planner.model.forecast import FlowForecast, Simulation
 from planner.model.plan import Mode, Plan, PlannedFlow, digest
 from planner.plan.document import ChangeSummary
 from planner.render.drawing import ACROSS_THE_SCREEN, DOWN_THE_SCREEN, Drawing, Measures, draw
-from planner.render.plan.words import WORDS, ChangeGroup, grouped, shown_changes, summary_line, verb
+from planner.render.plan.words import (
+    WORDS,
+    Group,
+    group_title,
+    grouped,
+    moved,
+    shown_changes,
+    summary_line,
+    verb,
+)
 from planner.render.readable import UNKNOWN, count, octets, one_line, per_second, plural, span
 from planner.render.table import Column, table
 
@@ -177,24 +187,26 @@ def _blocks(plan: Plan) -> list[str]:
     blocks: list[str] = []
     last: Action | None = None
     for group in grouped(shown_changes(plan)):
-        if group.action is not last:
-            words = WORDS[group.action]
+        action = group[0].action
+        if action is not last:
+            words = WORDS[action]
             title = (words.drifted if plan.mode is Mode.DRIFT else "") or words.title
             blocks.append(f"{_TITLE}{title}\n")
-            last = group.action
+            last = action
         blocks.append(_block(group, plan.mode))
     return blocks
 
 
-def _block(group: ChangeGroup, mode: Mode) -> str:
-    moved = ", ".join(f"{code(name)} {_text(value)}" for name, value in group.moved())
-    title = code(group.title) if len(group.changes) == 1 else f"**{_text(group.title)}**"
-    about = f": {_cut_text(moved)}" if moved else ""
-    happens = verb(group.action, mode)
-    why = f" — {_text(group.reason)}" if group.reason and group.reason != happens else ""
-    lines = [f"- `{WORDS[group.action].symbol}` {title}{about}{why}"]
-    lines += [f"  - ⚠️ {_text(note)}" for note in group.notes]
-    if len(group.changes) > 1:
+def _block(group: Group, mode: Mode) -> str:
+    change = group[0]
+    fields = ", ".join(f"{code(name)} {_text(value)}" for name, value in moved(change))
+    title = code(group_title(group)) if len(group) == 1 else f"**{_text(group_title(group))}**"
+    about = f": {_cut_text(fields)}" if fields else ""
+    happens = verb(change.action, mode)
+    why = f" — {_text(change.reason)}" if change.reason and change.reason != happens else ""
+    lines = [f"- `{WORDS[change.action].symbol}` {title}{about}{why}"]
+    lines += [f"  - ⚠️ {_text(note)}" for note in change.notes]
+    if len(group) > 1:
         lines.append(f"  <details><summary>which</summary>\n\n  {_names(group)}\n  </details>")
     return "\n".join(lines) + "\n"
 
@@ -214,17 +226,17 @@ def _simulation(simulation: Simulation) -> list[str]:
     ]
 
 
-def _names(group: ChangeGroup) -> str:
+def _names(group: Group) -> str:
     """Returns as many names as fit, and a count of the others."""
     shown: list[str] = []
     length = 0
-    for change in group.changes:
+    for change in group:
         name = code(change.address.name)
         length += len(name) + 2
         if length > NAMES_SHARE:
             break
         shown.append(name)
-    left = len(group.changes) - len(shown)
+    left = len(group) - len(shown)
     return ", ".join(shown) + (f" and {left:,} more" if left else "")
 
 
@@ -322,24 +334,6 @@ def _cut_text(text: str) -> str:
 TEMPLATES = Path(__file__).parent / "templates"
 
 
-@dataclass(frozen=True, slots=True)
-class ChangeFilter:
-    """A button above the changes: one action and its number of objects."""
-
-    name: str
-    symbol: str
-    count: int
-
-
-@dataclass(frozen=True, slots=True)
-class ClusterView:
-    """What a cluster's box shows."""
-
-    id: str
-    why_silent: str
-    counts: tuple[tuple[str, str, int], ...]  # css name, symbol, how many
-
-
 def html(plan: Plan, simulation: Simulation | None = None) -> str:
     """Returns the page."""
     environment = jinja2.Environment(
@@ -357,7 +351,7 @@ def html(plan: Plan, simulation: Simulation | None = None) -> str:
         title=summary_line(plan),
         digest="" if plan.mode is Mode.DRIFT else digest(plan),
         summary=ChangeSummary.of(plan.changes),
-        filters=_filters(plan),
+        filters=_counts(Counter(change.action for change in changes)),
         groups=grouped(changes),
         drawings=_drawings(plan),
         clusters=_clusters(plan),
@@ -369,7 +363,9 @@ def html(plan: Plan, simulation: Simulation | None = None) -> str:
         cells=simulation_cells,
         remarks=simulation_remarks,
         words=WORDS,
-        verb=lambda group: verb(group.action, plan.mode),
+        verb=lambda change: verb(change.action, plan.mode),
+        title_of=group_title,
+        moved_of=moved,
         unchanged=sum(1 for one in plan.changes if one.action is Action.NO_OP and not one.adopted),
     )
 
@@ -381,12 +377,10 @@ def _showable(value: object) -> object:
     return one_line(value) if isinstance(value, str) else value
 
 
-def _filters(plan: Plan) -> list[ChangeFilter]:
-    counted = Counter(one.action for one in shown_changes(plan))
+def _counts(counted: Counter[Action]) -> list[tuple[str, str, int]]:
+    """Returns the label, the symbol and the number of changes of each action."""
     return [
-        ChangeFilter(words.label, words.symbol, counted[action])
-        for action, words in WORDS.items()
-        if counted[action]
+        (words.label, words.symbol, counted[action]) for action, words in WORDS.items() if counted[action]
     ]
 
 
@@ -413,27 +407,19 @@ def _silent(plan: Plan) -> dict[str, str]:
     return {name: why for name, why in plan.unknown.items() if "." not in name}
 
 
-def _clusters(plan: Plan) -> dict[str, ClusterView]:
-    counted: dict[str, Counter[Action]] = {}
-    for one in shown_changes(plan):
-        if one.address.cluster is not None and one.action is not Action.UNKNOWN:
-            counted.setdefault(one.address.cluster, Counter())[one.action] += 1
+def _clusters(plan: Plan) -> dict[str, dict[str, Any]]:
+    """Returns what the box of each cluster shows."""
+    counted: dict[str, Counter[Action]] = defaultdict(Counter)
+    for change in shown_changes(plan):
+        if change.address.cluster is not None and change.action is not Action.UNKNOWN:
+            counted[change.address.cluster][change.action] += 1
     silent = _silent(plan)
-    names = {
-        *plan.connections,
-        *plan.clusters,
-        *silent,
-        *(end for flow in _drawn_flows(plan) for end in (flow.source_cluster, flow.destination_cluster)),
-    }
+    ends = {end for flow in _drawn_flows(plan) for end in (flow.source_cluster, flow.destination_cluster)}
     return {
-        name: ClusterView(
-            id=plan.clusters.get(name, ""),
-            why_silent=silent.get(name, ""),
-            counts=tuple(
-                (words.label, words.symbol, counted[name][action])
-                for action, words in WORDS.items()
-                if counted.get(name, Counter())[action]
-            ),
-        )
-        for name in sorted(names)
+        name: {
+            "id": plan.clusters.get(name, ""),
+            "why_silent": silent.get(name, ""),
+            "counts": _counts(counted[name]),
+        }
+        for name in sorted({*plan.connections, *plan.clusters, *silent, *ends})
     }

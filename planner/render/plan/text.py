@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from textwrap import wrap
 
 from planner.model.change import Action, Change, FieldChange
-from planner.model.diagnostic import Diagnostic, Severity
+from planner.model.diagnostic import Severity
 from planner.model.plan import Mode, Plan
 from planner.render.plan.words import (
     CYAN,
@@ -58,11 +58,23 @@ def _lines(plan: Plan) -> Iterator[Line]:
         yield from _change(change, plan.mode)
         yield "", ""
     yield from _unknown([one for one in changes if one.action is Action.UNKNOWN])
-    for one in plan.diagnostics:
-        if one.severity is not Severity.ERROR:
-            yield from _diagnostic(one)
+    errors = 0
+    for diagnostic in plan.diagnostics:
+        if diagnostic.severity is Severity.ERROR:
+            errors += 1
+            continue
+        style = YELLOW if diagnostic.severity is Severity.WARNING else CYAN
+        place = diagnostic.source or diagnostic.address
+        where = f"{place}: " if place else ""
+        yield f"{diagnostic.severity.value.capitalize()}: {where}{diagnostic.summary}", style
+        if diagnostic.hint:
+            yield f"  {diagnostic.hint}", ""
+        yield "", ""
     yield summary_line(plan), BOLD
-    yield from _state(plan)
+    if plan.unknown:
+        yield f"This plan is not complete: {', '.join(plan.unknown)} could not be read.", YELLOW
+    if errors:
+        yield f"This plan can't be applied: {plural(errors, 'error')}.", RED
 
 
 def _heading(plan: Plan) -> str:
@@ -117,24 +129,6 @@ def _unknown(changes: list[Change]) -> Iterator[Line]:
         if len(alike) > UNKNOWN_SHOWN:
             yield f"  ? {len(alike) - UNKNOWN_SHOWN:,} more {reason}", CYAN
         yield "", ""
-
-
-def _diagnostic(one: Diagnostic) -> Iterator[Line]:
-    style = YELLOW if one.severity is Severity.WARNING else CYAN
-    where = f"{one.source}: " if one.source else f"{one.address}: " if one.address else ""
-    yield f"{one.severity.value.capitalize()}: {where}{one.summary}", style
-    if one.hint:
-        yield f"  {one.hint}", ""
-    yield "", ""
-
-
-def _state(plan: Plan) -> Iterator[Line]:
-    """Yields why the plan is not complete or can't be applied."""
-    if plan.unknown:
-        yield f"This plan is not complete: {', '.join(plan.unknown)} could not be read.", YELLOW
-    errors = sum(1 for one in plan.diagnostics if one.severity is Severity.ERROR)
-    if errors:
-        yield f"This plan can't be applied: {plural(errors, 'error')}.", RED
 
 
 def _broken(line: str, width: int | None) -> list[str]:

@@ -3,12 +3,11 @@
 Identical changes are grouped: 214 topics that get the same retention are one thing to review.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from planner.diff.fields import DERIVED, displayed
 from planner.diff.values import readable
-from planner.model.address import Kind
 from planner.model.change import Action, Change, FieldChange, Value
 from planner.model.plan import Mode, Plan
 from planner.plan.document import ChangeSummary
@@ -189,57 +188,41 @@ def moves(field: FieldChange) -> bool:
 ARROW = "→"
 
 
-@dataclass(frozen=True, slots=True)
-class ChangeGroup:
-    """Changes with the same action, kind, cluster, fields and reason."""
-
-    action: Action
-    kind: Kind
-    cluster: str | None
-    reason: str
-    fields: tuple[FieldChange, ...]
-    notes: tuple[str, ...]
-    changes: tuple[Change, ...]
-
-    @property
-    def title(self) -> str:
-        """Returns the address of a single change, or a count such as `214 topics of dc2`."""
-        if len(self.changes) == 1:
-            return str(self.changes[0].address)
-        where = f" of {self.cluster}" if self.cluster is not None else ""
-        return plural(len(self.changes), self.kind.value) + where
-
-    def moved(self) -> list[tuple[str, str]]:
-        """Returns each field's name with its value in words: `1d → 3d`."""
-        return [(field_name(one), self._value(one)) for one in self.fields]
-
-    def _value(self, field: FieldChange) -> str:
-        if self.action is Action.CREATE:
-            return created_text(field)
-        if not moves(field):
-            return value_text(field, field.new if field.new is not None else field.old)
-        return f"{value_text(field, field.old)} {ARROW} {value_text(field, field.new)}"
+Group = Sequence[Change]  # changes with the same action, kind, cluster, fields and reason
 
 
-def grouped(changes: Iterable[Change]) -> list[ChangeGroup]:
+def group_title(group: Group) -> str:
+    """Returns the address of a single change, or a count such as `214 topics of dc2`."""
+    address = group[0].address
+    if len(group) == 1:
+        return str(address)
+    where = f" of {address.cluster}" if address.cluster is not None else ""
+    return plural(len(group), address.kind.value) + where
+
+
+def moved(change: Change) -> list[tuple[str, str]]:
+    """Returns each field's name with its value in words: `1d → 3d`."""
+    return [(field_name(field), _moved_text(field, change.action)) for field in change.fields]
+
+
+def _moved_text(field: FieldChange, action: Action) -> str:
+    if action is Action.CREATE:
+        return created_text(field)
+    if not moves(field):
+        return value_text(field, field.new if field.new is not None else field.old)
+    return f"{value_text(field, field.old)} {ARROW} {value_text(field, field.new)}"
+
+
+def grouped(changes: Iterable[Change]) -> list[Group]:
     """Returns the groups: destructive ones first, then the largest, then by address."""
     alike: dict[tuple[object, ...], list[Change]] = {}
-    for one in changes:
+    for change in changes:
         # Destroyed objects are never grouped: each has its own data to lose.
-        own = one.address if one.action in (Action.DELETE, Action.REPLACE) else None
-        fields = tuple(map(repr, one.fields))  # a value may be a mapping
-        key = (one.action, one.address.kind, one.address.cluster, one.reason, fields, one.notes, own)
-        alike.setdefault(key, []).append(one)
-    groups = [
-        ChangeGroup(
-            one[0].action,
-            one[0].address.kind,
-            one[0].address.cluster,
-            one[0].reason,
-            one[0].fields,
-            one[0].notes,
-            tuple(one),
-        )
-        for one in alike.values()
-    ]
-    return sorted(groups, key=lambda one: (WORDS[one.action].rank, -len(one.changes), one.changes[0].address))
+        own = change.address if change.action in (Action.DELETE, Action.REPLACE) else None
+        fields = tuple(map(repr, change.fields))  # a value may be a mapping
+        kind, cluster = change.address.kind, change.address.cluster
+        key = (change.action, kind, cluster, change.reason, fields, change.notes, own)
+        alike.setdefault(key, []).append(change)
+    return sorted(
+        alike.values(), key=lambda group: (WORDS[group[0].action].rank, -len(group), group[0].address)
+    )

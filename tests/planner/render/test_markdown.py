@@ -91,7 +91,7 @@ def test_destroyed_objects_are_never_heaped_together() -> None:
     gone = [Change(topic_address("dc1", name), Action.DELETE, "why") for name in "ab"]
     kept = [Change(topic_address("dc1", name), Action.FORGET, "why") for name in "ab"]
 
-    assert [len(group.changes) for group in grouped([*kept, *gone])] == [1, 1, 2]
+    assert [len(group) for group in grouped([*kept, *gone])] == [1, 1, 2]
 
 
 def test_a_failure_has_the_shape_of_a_plan() -> None:
