@@ -12,13 +12,14 @@ from dataclasses import dataclass, field
 from typing import Protocol, TypeVar
 
 from planner.kafka.changes import change_request, refusals_of
-from planner.kafka.client import BrokerConnection, ClusterClient, ClusterEndpoint
+from planner.kafka.client import BrokerConnection, ClusterClient
 from planner.kafka.failures import ClusterFailure, RequestRefused
 from planner.kafka.log import LogWriter
 from planner.model.address import Address
 from planner.model.observed import RegistryEntry
 from planner.model.step import DONE, Result, Step, StepResult, failed
 from planner.plan.steps.restores import RestoreOffsets, RestoreRecords
+from runtime.contract.client.endpoint import ClusterEndpoint
 from runtime.contract.spec.jobspec import JobSpec, LaunchSpec
 from runtime.kafka.errors import ErrorCode
 from runtime.kafka.protocol.metadata import AnyMetadataRequest, TopicMetadata

@@ -4,7 +4,8 @@
 `librdkafka` makes confluent-kafka clients: for records that people, drills and tests write and read.
 """
 
-from planner.kafka.client import ClusterClient, ClusterEndpoint, run, run_at
+from planner.kafka.client import ClusterClient, run, run_at
 from planner.kafka.failures import ClusterFailure
+from runtime.contract.client.endpoint import ClusterEndpoint
 
 __all__ = ["ClusterClient", "ClusterEndpoint", "ClusterFailure", "run", "run_at"]

@@ -26,6 +26,7 @@ from planner.kafka.failures import (
     why_no_connection,
     why_no_tls,
 )
+from runtime.contract.client.endpoint import ClusterEndpoint
 from runtime.contract.client.settings import ClientSettingsError, WireSettings, wire_settings
 from runtime.kafka.connection import Connection, GrowingBuffers
 from runtime.kafka.dial import Dialer
@@ -79,20 +80,6 @@ async def for_each(work: Mapping[str, Coroutine[Any, Any, T]]) -> dict[str, T]:
     except BaseExceptionGroup as failed:
         raise failed.exceptions[0] from None
     return {name: task.result() for name, task in tasks.items()}
-
-
-@dataclass(frozen=True, slots=True)
-class ClusterEndpoint:
-    """How to reach a cluster, with resolved settings.
-
-    `settings` may hold secrets, so they never appear in the representation. `token_command` is the operator's
-    command that prints OAUTHBEARER tokens.
-    """
-
-    cluster: str
-    bootstrap: str
-    settings: Mapping[str, str] = field(default_factory=dict, repr=False)
-    token_command: str | None = field(default=None, repr=False)
 
 
 class BrokerConnection:

@@ -10,8 +10,8 @@ from typing import Any, TypeVar
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer
 from confluent_kafka.admin import AdminClient
 
-from planner.kafka.client import ClusterEndpoint
 from planner.model.diagnostic import Failure, error
+from runtime.contract.client.endpoint import ClusterEndpoint
 from runtime.contract.client.secrets import redacted, without_quoted_value
 from runtime.contract.client.settings import ClientSettingsError
 from runtime.kafka.confluent import client_config

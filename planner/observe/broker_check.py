@@ -14,11 +14,12 @@ from msgspec import Struct
 
 from planner.graph.messages import few
 from planner.kafka.changes import change_request, refusals_of
-from planner.kafka.client import ClusterClient, ClusterEndpoint, for_each
+from planner.kafka.client import ClusterClient, for_each
 from planner.kafka.failures import ClusterFailure, RequestRefused
 from planner.model.diagnostic import Diagnostic, error, warning
 from planner.model.setting_types import TOPIC_SETTINGS
 from planner.model.step import Step
+from runtime.contract.client.endpoint import ClusterEndpoint
 from runtime.kafka.errors import ErrorCode
 
 RECORDS_A_REQUEST = 9_000  # metadata records; brokers refuse a request that makes more than 10,000

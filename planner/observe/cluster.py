@@ -11,7 +11,6 @@ from planner.kafka.client import (
     BrokerConnection,
     BrokerConnections,
     ClusterClient,
-    ClusterEndpoint,
 )
 from planner.kafka.failures import ClusterFailure, Unreadable, meaning
 from planner.kafka.principals import read_acls, read_quotas, read_scram_users
@@ -45,6 +44,7 @@ from planner.observe.metadata import (
     look_up,
     read_configs,
 )
+from runtime.contract.client.endpoint import ClusterEndpoint
 from runtime.contract.records.ledger import Generation
 from runtime.contract.spec.naming import LEDGER, REGISTRY, STATUS
 from runtime.contract.spec.selection import GROUP_DENIALS, NamePatterns
@@ -72,13 +72,12 @@ _NO_DEFAULTS = BrokerDefaults({}, None, None)
 class ReadOptions(Struct, frozen=True):
     """How clusters are read, and what is read beside their topics.
 
-    A cluster that sends nothing for `timeout_s` counts as unreachable; `shorter_timeouts_s` has shorter times
-    for some clusters. `jobs_of` is the topology whose jobs are read, `flows` are those of each destination.
-    For flows in `failing_back` the ledger is read, whichever job owns them.
+    A cluster that sends nothing for `timeout_s` counts as unreachable. `jobs_of` is the topology whose jobs
+    are read, `flows` are those of each destination. For flows in `failing_back` the ledger is read, whichever
+    job owns them.
     """
 
     timeout_s: float = TIMEOUT_S
-    shorter_timeouts_s: Mapping[str, float] = field(default_factory=dict)
     progress: ProgressCallback = no_progress
     read_registry: ReadRegistry | None = None
     jobs_of: str | None = None
@@ -92,8 +91,7 @@ class ClusterReader:
     def __init__(self, endpoint: ClusterEndpoint, options: ReadOptions) -> None:
         self.name = endpoint.cluster
         self.diagnostics: list[Diagnostic] = []
-        shorter_s = options.shorter_timeouts_s.get(self.name, options.timeout_s)
-        self._client = ClusterClient(endpoint, min(options.timeout_s, shorter_s))
+        self._client = ClusterClient(endpoint, endpoint.within(options.timeout_s))
         self._options = options
         self._identity = ClusterIdentity("", ())
         self._brokers = BrokerConnections()

@@ -7,11 +7,12 @@ from collections import defaultdict
 from collections.abc import Awaitable, Callable, Collection, Mapping
 from typing import TypeVar
 
-from planner.kafka.client import ClusterEndpoint, for_each
+from planner.kafka.client import for_each
 from planner.model.diagnostic import Diagnostic, ExitCode, Failure, error, warning
 from planner.model.observed import Observed, ObservedCluster, Request, Unreachable
 from planner.model.topology import Cluster, Topology
 from planner.observe.cluster import ClusterReader, ReadOptions
+from runtime.contract.client.endpoint import ClusterEndpoint
 from runtime.contract.spec.selection import NamePatterns
 
 Result = TypeVar("Result")

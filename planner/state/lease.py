@@ -26,11 +26,12 @@ from typing import Annotated, Self
 
 import msgspec
 
-from planner.kafka.client import ClusterClient, ClusterEndpoint
+from planner.kafka.client import ClusterClient
 from planner.kafka.failures import ClusterFailure
 from planner.kafka.log import LogWriter, read
 from planner.model.diagnostic import Diagnostic, Failure, error
 from planner.state.internal_topics import decode, encode, shaped
+from runtime.contract.client.endpoint import ClusterEndpoint
 from runtime.contract.records.record_values import UnreadableValue
 from runtime.contract.spec.naming import LEASE
 

@@ -6,6 +6,7 @@ did not answer, or whose job never ran, are left out.
 """
 
 import asyncio
+import math
 import os
 import shlex
 from collections import defaultdict
@@ -37,7 +38,6 @@ from planner.observe.jobs import read_specs
 from planner.plan.steps.jobs import LaunchJob, ReconfigureJob
 from planner.plan.steps.restores import RestoreRecords
 from planner.state.internal_topics import read_registry
-from planner.workflows.audit.access import GIVEN_UP_S
 from planner.workflows.interaction import Noticed, ProgressHandler, WorkProgress, silent, under_way
 from runtime.contract.client.secrets import ClientSecrets
 from runtime.contract.client.settings import ClientSettingsError
@@ -49,21 +49,29 @@ from runtime.contract.spec import jobspec
 from runtime.contract.spec.flow import RUNNING
 from runtime.contract.spec.jobspec import BadJobSpec, JobSpec
 
+GIVEN_UP_S = 3.0  # how long a cluster is waited for that a failover abandons
+
 
 def endpoints_of(
-    clusters: Iterable[Cluster], trusted: Sequence[Path] | None = None
+    clusters: Iterable[Cluster], trusted: Sequence[Path] | None = None, given_up: str | None = None
 ) -> dict[str, ClusterEndpoint]:
     """Returns how each cluster is reached. Failure names every secret that is missing, of all clusters.
 
-    `trusted` is for clusters that a plan file names: see `resolve`.
+    `trusted` is for clusters that a plan file names: see `resolve`. `given_up` is a cluster that a failover
+    abandons: it is waited for only briefly.
     """
     listed = list(clusters)
     resolved = resolve_all(listed, trusted)
     return {
-        one.name: ClusterEndpoint(
-            one.name, one.bootstrap, resolved[one.name].settings, resolved[one.name].token_command
+        cluster.name: ClusterEndpoint(
+            cluster.name,
+            cluster.bootstrap,
+            resolved[cluster.name].settings,
+            resolved[cluster.name].token_command,
+            cluster.id,
+            GIVEN_UP_S if cluster.name == given_up else math.inf,
         )
-        for one in listed
+        for cluster in listed
     }
 
 
@@ -178,12 +186,13 @@ def read_clusters(
     progress: ProgressHandler = silent,
     options: ReadOptions = NO_OPTIONS,
     named: Mapping[str, Collection[str]] | None = None,
+    given_up: str | None = None,
 ) -> Observed:
     """Reads the names of these clusters, and then the details that are `wanted`.
 
     Failure: a secret is missing, or a cluster is not the pinned one.
     """
-    endpoints = endpoints_of(clusters.values())
+    endpoints = endpoints_of(clusters.values(), given_up=given_up)
     reading = msgspec.structs.replace(
         options,
         timeout_s=timeout_ms / 1000,
@@ -215,13 +224,14 @@ def observe(
     for flow in topology.job_flows.values():
         flows[flow.destination_cluster].add(flow.name)
     options = ReadOptions(
-        shorter_timeouts_s={given_up: GIVEN_UP_S} if given_up is not None else {},
         read_registry=read_registry,
         jobs_of=topology.name,
         flows=flows,
         failing_back=[name for name, flow in topology.flows.items() if opposite_of(flow, topology)],
     )
-    observed = read_clusters(topology.clusters, timeout_ms, wanted, progress, options, named_topics(topology))
+    observed = read_clusters(
+        topology.clusters, timeout_ms, wanted, progress, options, named_topics(topology), given_up
+    )
     clusters = dict(observed.clusters)
     for name, cluster in observed.clusters.items():
         if isinstance(cluster, ObservedCluster) and name in request:
@@ -293,7 +303,6 @@ async def _waits(
     plan: Plan, running: Sequence[tuple[JobSpec, PlannedFlow]], within_s: float, wait_s: float
 ) -> tuple[PartitionWaits, ...]:
     """Returns the partitions that wait of these flows, each with the spec of its job."""
-    from planner.workflows.audit.access import cluster_access
     from runtime.audit.status.facts import StatusRequest
     from runtime.audit.status.join import join
     from runtime.audit.status.reader import StatusReader
@@ -302,7 +311,7 @@ async def _waits(
     clusters = {name for _, flow in running for name in (flow.source_cluster, flow.destination_cluster)}
     request = StatusRequest(
         topology=plan.topology,
-        clusters=cluster_access(plan.connections[name] for name in sorted(clusters)),
+        clusters=endpoints_of(plan.connections[name] for name in sorted(clusters)),
         flows=[msgspec.structs.replace(job.flow(flow.name), state=flow.state) for job, flow in running],
         router=Router({route.name: route for job, _ in running for route in routes_of(job)}.values()),
         jobs={flow.name: flow.job for _, flow in running},

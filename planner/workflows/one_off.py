@@ -36,7 +36,7 @@ from planner.workflows.interaction import (
     silent,
     under_way,
 )
-from planner.workflows.observing import store_settings
+from planner.workflows.observing import endpoints_of, store_settings
 from planner.workflows.requests import TryFlowRequest
 from planner.workflows.samples import sample_of
 from planner.workflows.topology import job_flow_of
@@ -245,12 +245,12 @@ def try_transform(request: TryFlowRequest, progress: ProgressHandler = silent) -
 
 
 def _newest(topology: Topology, flow: Flow, request: TryFlowRequest) -> list[ConsumerRecord]:
-    from planner.workflows.audit.access import answered, cluster_access  # a plan loads this module
+    from planner.workflows.audit.access import answered  # a plan loads this module
     from runtime.audit.read.records import read_newest
 
     into_files = topology.file_flows.get(flow.name)
     router = Router([file_route(into_files)]) if into_files is not None else router_of(topology)
-    reach = cluster_access([topology.clusters[flow.source_cluster]])[flow.source_cluster]
+    reach = endpoints_of([topology.clusters[flow.source_cluster]])[flow.source_cluster]
     return answered(
         read_newest(
             reach,

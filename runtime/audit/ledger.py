@@ -9,14 +9,13 @@ It writes nothing and never waits for an open transaction: an undecided record c
 
 from __future__ import annotations
 
-import math
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager
-from dataclasses import dataclass, field
 
 from msgspec import Struct
 
 from runtime.contract.client import settings as client
+from runtime.contract.client.endpoint import ClusterEndpoint
 from runtime.contract.client.settings import ClientSettingsError
 from runtime.contract.records import provenance
 from runtime.contract.records.ledger import PartitionKey, Progress, UnreadableRecord
@@ -77,26 +76,6 @@ class UnreadableLedger(AuditFailure):
         super().__init__(cluster, why, "ask with the version of repl that its jobs run")
 
 
-@dataclass(frozen=True, slots=True)
-class ClusterAccess:
-    """Says how a cluster is reached. `settings` are resolved and hold secrets: they are never shown.
-
-    `token_command` is the operator's. `id`: a cluster with another id is refused. `at_most_s` bounds the
-    timeout: a failover abandons this cluster anyway.
-    """
-
-    name: str
-    bootstrap: str
-    settings: Mapping[str, str] = field(default_factory=dict, repr=False)
-    id: str | None = None
-    at_most_s: float = math.inf
-    token_command: str | None = field(default=None, repr=False)
-
-    def within(self, seconds: float) -> float:
-        """Returns the timeout, limited to `at_most_s`."""
-        return min(seconds, self.at_most_s)
-
-
 def every_group(_group: str) -> bool:
     return True
 
@@ -110,8 +89,8 @@ class FlowAccess(Struct, frozen=True):
 
     flow: str
     router: Router
-    source: ClusterAccess
-    destination: ClusterAccess
+    source: ClusterEndpoint
+    destination: ClusterEndpoint
     within_s: float = 10.0
     by_time: bool = False
     selects: Callable[[str], bool] = every_group
@@ -161,30 +140,30 @@ def _hint(cluster: str, error: WireError | ClientSettingsError | TopicReplaced) 
 
 
 @asynccontextmanager
-async def open_cluster(reach: ClusterAccess, within: float = OPEN_WITHIN_S) -> AsyncIterator[KafkaCluster]:
+async def open_cluster(reach: ClusterEndpoint, within: float = OPEN_WITHIN_S) -> AsyncIterator[KafkaCluster]:
     """Opens a cluster.
 
     Raises AuditFailure, also for errors inside the block, and UnexpectedClusterId for another cluster id.
     """
     cluster = await connect(reach, reach.within(within))
-    with as_audit_failure(reach.name):
+    with as_audit_failure(reach.cluster):
         async with cluster:
             yield cluster
 
 
-async def connect(reach: ClusterAccess, within: float) -> KafkaCluster:
+async def connect(reach: ClusterEndpoint, within: float) -> KafkaCluster:
     """Connects to a cluster. Raises AuditFailure, and UnexpectedClusterId for another cluster id."""
-    with as_audit_failure(reach.name):
+    with as_audit_failure(reach.cluster):
         settings = client.wire_settings(reach.bootstrap, reach.settings, reach.token_command)
-        cluster = await in_time(KafkaCluster.open(settings), within, f"opening {reach.name}")
+        cluster = await in_time(KafkaCluster.open(settings), within, f"opening {reach.cluster}")
     if reach.id is not None and cluster.cluster_id != reach.id:
         await cluster.close()
-        raise UnexpectedClusterId(reach.name, cluster.cluster_id, reach.id)
+        raise UnexpectedClusterId(reach.cluster, cluster.cluster_id, reach.id)
     return cluster
 
 
 @asynccontextmanager
-async def open_ledger(reach: ClusterAccess, within: float = OPEN_WITHIN_S) -> AsyncIterator[OpenLedger]:
+async def open_ledger(reach: ClusterEndpoint, within: float = OPEN_WITHIN_S) -> AsyncIterator[OpenLedger]:
     """Opens a cluster's ledger.
 
     Raises LedgerNotFound where no job ever copied into it, AuditFailure where it can't be read.
@@ -192,7 +171,7 @@ async def open_ledger(reach: ClusterAccess, within: float = OPEN_WITHIN_S) -> As
     async with open_cluster(reach, within) as cluster:
         opened = await ledger_of(cluster)
         if opened is None:
-            raise LedgerNotFound(reach.name)
+            raise LedgerNotFound(reach.cluster)
         yield opened
 
 

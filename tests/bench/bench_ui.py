@@ -30,7 +30,6 @@ from planner.ui.app import Site
 from planner.ui.feed import StatusFeed, now_ms
 from planner.ui.server import ListenRequest, listen, serve
 from planner.workflows.requests import TopologyRequest
-from runtime.audit.ledger import ClusterAccess
 from runtime.audit.status.facts import (
     ClusterFacts,
     LedgerFacts,
@@ -39,6 +38,7 @@ from runtime.audit.status.facts import (
     TopicFacts,
 )
 from runtime.audit.status.join import join
+from runtime.contract.client.endpoint import ClusterEndpoint
 from runtime.contract.records.advance import first_progress
 from runtime.contract.records.job_status import (
     FlowStats,
@@ -89,7 +89,7 @@ class MadeUpClusters:
         topics = SelectionSpec(("orders\\..*",))
         flow = FlowSpec(name=FLOW, source="dc1", destination="dc2", topics=topics, rpo_ms=5_000)
         router = Router([Route(FLOW, "dc1", "dc2", topics)])
-        access = {name: ClusterAccess(name, "") for name in ("dc1", "dc2")}
+        access = {name: ClusterEndpoint(name, "") for name in ("dc1", "dc2")}
         self.asked = StatusRequest("bench", access, [flow], router, {FLOW: "dc2"})
         self._position = 1_000
 

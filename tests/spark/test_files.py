@@ -15,8 +15,8 @@ from msgspec import structs
 from msgspec.structs import replace
 from psutil import Process
 
-from runtime.audit.ledger import ClusterAccess
 from runtime.audit.offsets.locate_file import locate_in_files
+from runtime.contract.client.endpoint import ClusterEndpoint
 from runtime.contract.records.control import AcceptLoss
 from runtime.contract.records.job_status import JobStatus, PartitionState
 from runtime.contract.results.groups import LocatedRecord, LocateResult
@@ -112,7 +112,7 @@ def assert_located(spec: JobSpec, topic: str, folder: Path) -> None:
     """`repl locate` names the file of a record and its number there, as a reader of the file finds it."""
     (flow,) = spec.flows
     assert flow.files is not None
-    source = ClusterAccess("dc1", spec.clusters["dc1"].bootstrap)
+    source = ClusterEndpoint("dc1", spec.clusters["dc1"].bootstrap)
     for path in files_of(folder):
         partition, offset, *_ = lines_of(path)[-1]
         numbers = [one for one, line in enumerate(lines_of(path), 1) if line[1] == offset]

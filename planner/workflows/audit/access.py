@@ -1,17 +1,15 @@
 """How clusters are reached for requests, and how a failed request becomes a diagnostic."""
 
-import math
-from collections.abc import Coroutine, Iterable, Sequence
+from collections.abc import Coroutine, Sequence
 from typing import Any, TypeVar
 
-from planner.config.secrets import resolve_all
 from planner.graph.routes import group_selector, router_of
 from planner.kafka import run
 from planner.model.diagnostic import ExitCode, Failure, error
-from planner.model.topology import Cluster, Flow, Topology
-from runtime.audit.ledger import AuditFailure, ClusterAccess, FlowAccess, UnexpectedClusterId
+from planner.model.topology import Flow, Topology
+from planner.workflows.observing import endpoints_of
+from runtime.audit.ledger import AuditFailure, FlowAccess, UnexpectedClusterId
 
-GIVEN_UP_S = 3.0  # how long a cluster is waited for that a failover abandons
 Answer = TypeVar("Answer")
 
 
@@ -22,26 +20,6 @@ def answered(question: Coroutine[Any, Any, Answer]) -> Answer:
     except AuditFailure as failure:
         code = ExitCode.REFUSED if isinstance(failure, UnexpectedClusterId) else ExitCode.ERROR
         raise Failure(error(str(failure), failure.hint, exit=code)) from None
-
-
-def cluster_access(clusters: Iterable[Cluster], given_up: str | None = None) -> dict[str, ClusterAccess]:
-    """Returns how each cluster is reached, secrets resolved. Failure names every secret that is missing.
-
-    `given_up` is a cluster that a failover abandons: it is waited for only briefly.
-    """
-    listed = list(clusters)
-    resolved = resolve_all(listed)
-    return {
-        one.name: ClusterAccess(
-            one.name,
-            one.bootstrap,
-            resolved[one.name].settings,
-            id=one.id,
-            at_most_s=GIVEN_UP_S if one.name == given_up else math.inf,
-            token_command=resolved[one.name].token_command,
-        )
-        for one in listed
-    }
 
 
 def flow_accesses(
@@ -57,7 +35,7 @@ def flow_accesses(
 
     def access_of(flow: Flow) -> FlowAccess:
         source, destination = flow.source_cluster, flow.destination_cluster
-        clusters = cluster_access(
+        clusters = endpoints_of(
             (topology.clusters[name] for name in (source, destination)),
             given_up=source if source_may_be_gone else None,
         )

@@ -17,7 +17,7 @@ from planner.model.diagnostic import Diagnostic, Failure, error, warning
 from planner.model.observed import ClusterReport
 from planner.model.topology import Flow, Job, Topology
 from planner.observe.doctor import examine
-from planner.workflows.audit.access import answered, cluster_access, flow_accesses
+from planner.workflows.audit.access import answered, flow_accesses
 from planner.workflows.flows.ending import group_losses
 from planner.workflows.observing import check_stores, endpoints_of
 from planner.workflows.requests import (
@@ -73,7 +73,7 @@ def clients(request: ClusterRequest, over_ms: int = 0) -> ClusterClients:
 
 def _known(topology: Topology, name: str) -> KnownCluster:
     """Returns how to reach a cluster, and the flows into it, each with the name of its source."""
-    access = cluster_access([cluster_of(topology, name)])[name]
+    access = endpoints_of([cluster_of(topology, name)])[name]
     flows = [flow for flow in topology.flows.values() if flow.destination_cluster == name]
     return KnownCluster(access, {flow.name: flow.source_cluster for flow in flows})
 
@@ -104,7 +104,7 @@ def locate_record(request: LocateRecordRequest) -> LocatedRecord:
     files = files_spec(into_files, topology, Path.cwd())
     assert files is not None, "the flow goes into files"
     source = topology.clusters[into_files.source_cluster]
-    access_of = cluster_access([source])
+    access_of = endpoints_of([source])
     return answered(locate_in_files(_sought(request, into_files), access_of[source.name], files, within_s))
 
 
@@ -167,7 +167,7 @@ def group_names(request: TopologyRequest) -> GroupNames:
     topology = checked(request.path, request.var_files).topology
     states: dict[str, dict[str, str]] = {}
     missing: list[Diagnostic] = []
-    for name, access in cluster_access(topology.clusters.values()).items():
+    for name, access in endpoints_of(topology.clusters.values()).items():
         try:
             states[name] = answered(read_groups(access, request.timeout_ms / 1000))
         except Failure as failure:

@@ -11,7 +11,7 @@ from planner.graph.routes import file_route, route_of
 from planner.kafka import run
 from planner.model.diagnostic import Failure
 from planner.model.topology import Topology
-from planner.workflows.audit.access import cluster_access
+from planner.workflows.observing import endpoints_of
 from planner.workflows.requests import ReplicationStatusRequest, TopologyRequest
 from planner.workflows.topology import checked
 from runtime.audit.status.facts import StatusRequest
@@ -30,7 +30,7 @@ def status_request(topology: Topology, given_up: str | None = None) -> StatusReq
     routes += [file_route(flow) for flow in topology.file_flows.values()]
     return StatusRequest(
         topology=topology.name,
-        clusters=cluster_access(clusters, given_up),
+        clusters=endpoints_of(clusters, given_up=given_up),
         flows=[flow_spec(flow, topology, Path.cwd()) for flow in flows],
         router=Router(routes),
         jobs={flow.name: flow.job for flow in flows},
@@ -70,7 +70,7 @@ async def watch_status(
 def watched_topology(request: TopologyRequest) -> Topology:
     """Returns the topology whose status can be followed. Failure holds its errors, and missing secrets."""
     topology = checked(request.path, request.var_files).topology
-    cluster_access(topology.clusters.values())
+    endpoints_of(topology.clusters.values())
     return topology
 
 

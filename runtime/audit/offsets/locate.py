@@ -13,7 +13,6 @@ from msgspec.structs import replace
 
 from runtime.audit.ledger import (
     AuditFailure,
-    ClusterAccess,
     FlowAccess,
     NothingCopied,
     OpenLedger,
@@ -24,6 +23,7 @@ from runtime.audit.ledger import (
 from runtime.audit.partition_logs import fetch_places, find_record
 from runtime.audit.verify.provenance import original_of
 from runtime.batch import BatchFailure
+from runtime.contract.client.endpoint import ClusterEndpoint
 from runtime.contract.records.consumer_record import ConsumerRecord
 from runtime.contract.records.ledger import NO_ORPHANS, PartitionKey, Progress, Replayed
 from runtime.contract.records.offset_map import (
@@ -175,7 +175,7 @@ def not_copied(
     access: FlowAccess, record: LocatedRecord, copied: Mapping[PartitionKey, Progress]
 ) -> AuditFailure:
     """Returns the error for a partition that the flow never copied: it copied other partitions, or none."""
-    cluster, topic = access.destination.name, record.topic
+    cluster, topic = access.destination.cluster, record.topic
     if not copied:
         return NothingCopied(cluster, access.flow)
     side = "into" if record.reverse else "from"
@@ -185,15 +185,14 @@ def not_copied(
     if topic in here:
         hint = f"{topic} has other partitions: repl status --all lists them"
     elif topic in there and record.reverse:
-        hint = (
-            f"that is a topic's name at {access.source.name}: leave --reverse out to ask about a record there"
-        )
+        there_is = f"that is a topic's name at {access.source.cluster}"
+        hint = f"{there_is}: leave --reverse out to ask about a record there"
     elif topic in there:
         hint = f"that is a topic's name at {cluster}: add --reverse to ask about a record there"
     return AuditFailure(cluster, f"{access.flow} copied no {topic}-{record.partition}", hint)
 
 
-async def first_as_late(side: ClusterAccess, record: LocatedRecord, within_s: float) -> LocatedRecord:
+async def first_as_late(side: ClusterEndpoint, record: LocatedRecord, within_s: float) -> LocatedRecord:
     """Returns the record with the offset of the first one that is as late; None where there is none.
 
     Raises AuditFailure.
@@ -203,8 +202,8 @@ async def first_as_late(side: ClusterAccess, record: LocatedRecord, within_s: fl
     async with open_cluster(side, within_s) as cluster:
         answer = (await list_offsets(cluster, {at: record.timestamp_ms}, within=within_s))[at]
         if answer is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
-            why, hint = f"there is no {at.topic}-{at.partition}", f"repl read {side.name} lists its topics"
-            raise AuditFailure(side.name, why, hint)
+            why, hint = f"there is no {at.topic}-{at.partition}", f"repl read {side.cluster} lists its topics"
+            raise AuditFailure(side.cluster, why, hint)
         if not isinstance(answer, ListedOffset):
             raise BrokerError(answer, f"{at.topic}-{at.partition}")
     return replace(record, offset=answer.offset if answer.offset >= 0 else None)
@@ -254,7 +253,7 @@ class TimedOffset(NamedTuple):
 
 
 async def offsets_by_time(
-    reach: ClusterAccess, timestamps_ms: Mapping[tuple[str, int], int], within_s: float
+    reach: ClusterEndpoint, timestamps_ms: Mapping[tuple[str, int], int], within_s: float
 ) -> dict[tuple[str, int], TimedOffset | None]:
     """Returns the first record at or after each timestamp, by topic and partition; None if there is none.
 

@@ -7,10 +7,11 @@ from typing import NamedTuple
 
 from msgspec.structs import replace
 
-from runtime.audit.ledger import AuditFailure, ClusterAccess, UnexpectedClusterId
+from runtime.audit.ledger import AuditFailure, UnexpectedClusterId
 from runtime.audit.offsets.locate import first_as_late
 from runtime.audit.verify.file_plan import backup_of
 from runtime.audit.verify.file_records import StoredRecords
+from runtime.contract.client.endpoint import ClusterEndpoint
 from runtime.contract.records.manifest import DataFile
 from runtime.contract.results.groups import LocatedRecord, LocateResult
 from runtime.contract.spec.files import FilesSpec
@@ -27,7 +28,7 @@ class _Place(NamedTuple):
 
 
 async def locate_in_files(
-    record: LocatedRecord, source: ClusterAccess, files: FilesSpec, within_s: float = 10.0
+    record: LocatedRecord, source: ClusterEndpoint, files: FilesSpec, within_s: float = 10.0
 ) -> LocatedRecord:
     """Locates a record of the source. The newest topic of that name counts, where it was made again.
 
@@ -39,7 +40,7 @@ async def locate_in_files(
     return await asyncio.to_thread(_located, record, source, files)
 
 
-def _located(record: LocatedRecord, source: ClusterAccess, files: FilesSpec) -> LocatedRecord:
+def _located(record: LocatedRecord, source: ClusterEndpoint, files: FilesSpec) -> LocatedRecord:
     lineage = _lineage_of(record, source, files)
     low, end = lineage.begins[record.partition], lineage.positions[record.partition].position
     place: _Place | None = None
@@ -67,10 +68,10 @@ def _located(record: LocatedRecord, source: ClusterAccess, files: FilesSpec) -> 
     )
 
 
-def _lineage_of(record: LocatedRecord, source: ClusterAccess, files: FilesSpec) -> TopicLineage:
+def _lineage_of(record: LocatedRecord, source: ClusterEndpoint, files: FilesSpec) -> TopicLineage:
     backup = backup_of(files, record.flow)
     if source.id is not None and source.id != backup.cluster_id:
-        raise UnexpectedClusterId(source.name, backup.cluster_id, source.id)
+        raise UnexpectedClusterId(source.cluster, backup.cluster_id, source.id)
     known = backup.topics()
     lineage = known.get(record.topic)
     if lineage is not None and record.partition in lineage.positions:

@@ -75,12 +75,12 @@ async def group_offsets(access: FlowAccess, group: str, unsynced: str = "") -> G
         destination = await stack.enter_async_context(open_cluster(access.destination, access.within_s))
         opened = await ledger_of(destination)
         if opened is None:
-            raise LedgerNotFound(access.destination.name)
+            raise LedgerNotFound(access.destination.cluster)
         source, why = await _source(access, stack)
         at_source = _Side(why=why)
         if source is not None:
             at_source = await _read_source(source, access, group)
-        with as_audit_failure(access.destination.name):
+        with as_audit_failure(access.destination.cluster):
             at_destination = await _read(destination, group)
             if source is not None and not at_source.why:
                 offsets = {
@@ -103,8 +103,8 @@ async def group_offsets(access: FlowAccess, group: str, unsynced: str = "") -> G
     return GroupOffsets(
         flow=access.flow,
         group=group,
-        source_cluster=access.source.name,
-        destination_cluster=access.destination.name,
+        source_cluster=access.source.cluster,
+        destination_cluster=access.destination.cluster,
         source_answers=not at_source.why,
         source_why=at_source.why,
         synced=not unsynced,
@@ -126,7 +126,7 @@ async def _source(access: FlowAccess, stack: AsyncExitStack) -> tuple[KafkaClust
 
 async def _read_source(source: KafkaCluster, access: FlowAccess, group: str) -> _Side:
     try:
-        with as_audit_failure(access.source.name):
+        with as_audit_failure(access.source.cluster):
             return await asyncio.wait_for(_read(source, group), access.within_s)
     except AuditFailure as failure:
         return _Side(why=failure.why)
@@ -264,7 +264,7 @@ async def rehearse(access: FlowAccess) -> list[GroupLoss]:
     """
     async with AsyncExitStack() as stack:
         destination = await stack.enter_async_context(open_cluster(access.destination, access.within_s))
-        with as_audit_failure(access.destination.name):
+        with as_audit_failure(access.destination.cluster):
             opened = await ledger_of(destination)
             if opened is None:
                 return []
@@ -273,7 +273,7 @@ async def rehearse(access: FlowAccess) -> list[GroupLoss]:
         at_source = await _committed_at_source(access, source)
         if at_source is None:
             source = None
-        with as_audit_failure(access.destination.name):
+        with as_audit_failure(access.destination.cluster):
             return await _losses(access, source, destination, opened.ledger, {**offsets, **(at_source or {})})
 
 
@@ -284,14 +284,14 @@ async def subscriptions(access: FlowAccess) -> list[GroupTopics]:
     Raises AuditFailure where the destination can't be read.
     """
     async with open_cluster(access.destination, access.within_s) as destination:
-        with as_audit_failure(access.destination.name):
+        with as_audit_failure(access.destination.cluster):
             checkpoints = Checkpoints(destination)
             await checkpoints.refresh()
     topics: dict[str, set[str]] = {}
     for key, one in checkpoints.of_flow(access.flow).items():
         if _is_synced(access, key.group, key.topic):
             topics.setdefault(key.group, set()).add(one.destination_topic)
-    cluster = access.destination.name
+    cluster = access.destination.cluster
     return [
         GroupTopics(flow=access.flow, group=group, cluster=cluster, topics=sorted(names))
         for group, names in sorted(topics.items())
@@ -324,7 +324,7 @@ async def _committed_at_source(
     if source is None:
         return None
     try:
-        with as_audit_failure(access.source.name):
+        with as_audit_failure(access.source.cluster):
             async with asyncio.timeout(access.source.within(access.within_s)):
                 return await committed_offsets(access, source)
     except (AuditFailure, TimeoutError):
@@ -379,7 +379,7 @@ async def _losses(
         )
         listed_group = listed.get(item.group)
         if listed_group is not None and listed_group.state not in NO_MEMBERS:
-            why = f"a member is connected at {access.destination.name}"
+            why = f"a member is connected at {access.destination.cluster}"
             found[item.group] = replace(before, kept=before.kept + 1, why=why)
         else:
             at_destination = read.offsets.get(item.group, {})

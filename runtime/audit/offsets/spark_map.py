@@ -15,7 +15,8 @@ from msgspec.structs import replace
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import IntegerType, LongType, StringType, StructField, StructType
 
-from runtime.audit.ledger import ClusterAccess, open_ledger
+from runtime.audit.ledger import open_ledger
+from runtime.contract.client.endpoint import ClusterEndpoint
 from runtime.contract.client.keys import TOKEN_COMMAND_VARIABLE
 from runtime.contract.records.offset_map import Span
 
@@ -44,7 +45,7 @@ def offset_map(
     at the destination. `bootstrap` and `client` settings are those of the destination. Source offsets in no
     row were not copied. Raises AuditFailure.
     """
-    reach = ClusterAccess(
+    reach = ClusterEndpoint(
         bootstrap, bootstrap, client or {}, token_command=os.environ.get(TOKEN_COMMAND_VARIABLE)
     )
     with ThreadPoolExecutor(1) as executor:  # in a notebook, this thread runs an event loop already
@@ -54,7 +55,7 @@ def offset_map(
     return spark.createDataFrame(rows, SCHEMA)
 
 
-async def _stretches(reach: ClusterAccess, flow: str) -> list[Stretch]:
+async def _stretches(reach: ClusterEndpoint, flow: str) -> list[Stretch]:
     async with open_ledger(reach) as opened:
         await opened.refresh(flow)
         progress = opened.ledger.all_progress(flow)

@@ -20,7 +20,7 @@ async def unread_replays(access: FlowAccess, replayed: str) -> list[UnreadReplay
     read.
     """
     async with open_cluster(access.source, access.within_s) as source:
-        with as_audit_failure(access.source.name):
+        with as_audit_failure(access.source.cluster):
             opened = await ledger_of(source)
             if opened is None:
                 return []

@@ -173,7 +173,7 @@ async def _progress(access: FlowAccess, positions: StoredPositions, watch_s: flo
         open_cluster(access.source, access.within_s) as source,
         open_cluster(access.destination, access.within_s) as destination,
     ):
-        with as_audit_failure(access.source.name):
+        with as_audit_failure(access.source.cluster):
             partitions = await _selected(access, source)
         running = await _members(access, positions, source, destination)
         read = await _reader(access, positions, source, destination)
@@ -184,7 +184,7 @@ async def _progress(access: FlowAccess, positions: StoredPositions, watch_s: flo
         first = await _inspect(access, read, destination, mirrors.values())
         await asyncio.sleep(watch_s)
         last = await _inspect(access, read, destination, mirrors.values())
-        with as_audit_failure(access.source.name):
+        with as_audit_failure(access.source.cluster):
             starts = await offsets_of(source, dict.fromkeys(partitions, EARLIEST), within=access.within_s)
             ends = await offsets_of(source, dict.fromkeys(partitions, LATEST), within=access.within_s)
         stored = {
@@ -195,8 +195,8 @@ async def _progress(access: FlowAccess, positions: StoredPositions, watch_s: flo
             if mirror in last.logs and last.positions.get(at, starts[at]) < ends[at]
         }
         by_records = await copied_through(
-            NamedCluster(access.source.name, source),
-            NamedCluster(access.destination.name, destination),
+            NamedCluster(access.source.cluster, source),
+            NamedCluster(access.destination.cluster, destination),
             stored,
         )
     return PredecessorProgress(
@@ -236,19 +236,19 @@ async def _members(
     group = positions.group
     at_source = isinstance(positions, GroupCommits)
     side, cluster = (access.source, source) if at_source else (access.destination, destination)
-    with as_audit_failure(side.name):
+    with as_audit_failure(side.cluster):
         listed = await list_groups(cluster, access.within_s)
     found = listed.groups.get(group)
     if found is None and listed.missing:
         node, why = next(iter(listed.missing.items()))
         raise AuditFailure(
-            side.name,
+            side.cluster,
             f"broker {node} does not tell whether group {group} has members: {why}",
             "run this again when every broker answers",
         )
     if found is None or found.state in NO_MEMBERS:
         return ""
-    return f"group {group} at {side.name} has members (its state is {found.state})"
+    return f"group {group} at {side.cluster} has members (its state is {found.state})"
 
 
 async def _reader(
@@ -259,14 +259,14 @@ async def _reader(
         case GroupCommits(group=group):
             return lambda: _committed(access, source, group)
         case ConnectOffsets(topic=topic, alias=alias):
-            with as_audit_failure(access.destination.name):
+            with as_audit_failure(access.destination.cluster):
                 try:
                     opened = await ConnectOffsetsTopic.open(destination, topic, alias)
                 except BrokerError as error:
                     if error.code is not ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
                         raise
                     raise AuditFailure(
-                        access.destination.name,
+                        access.destination.cluster,
                         f"there is no topic {topic}, where MirrorMaker 2 keeps its positions",
                         "if its workers keep them in another topic, name it in the file by"
                         " offset.storage.topic",
@@ -275,21 +275,21 @@ async def _reader(
 
 
 async def _stored(access: FlowAccess, opened: ConnectOffsetsTopic) -> Positions:
-    with as_audit_failure(access.destination.name):
+    with as_audit_failure(access.destination.cluster):
         try:
             return await opened.read()
         except (UnreadableOffset, UnreadableRecord, BatchFailure) as failure:
             raise AuditFailure(
-                access.destination.name, str(failure), "write start: {offsets: …} by hand"
+                access.destination.cluster, str(failure), "write start: {offsets: …} by hand"
             ) from failure
 
 
 async def _committed(access: FlowAccess, source: KafkaCluster, group: str) -> Positions:
-    with as_audit_failure(access.source.name):
+    with as_audit_failure(access.source.cluster):
         read = await committed_by(source, [group], access.within_s)
     if group in read.failed:
         why = f"the offsets of group {group} can't be read: {read.failed[group]}"
-        raise AuditFailure(access.source.name, why, "its principal needs DESCRIBE on the group")
+        raise AuditFailure(access.source.cluster, why, "its principal needs DESCRIBE on the group")
     return {at: one.offset for at, one in read.offsets.get(group, {}).items()}
 
 
@@ -305,7 +305,7 @@ async def _inspect(
 ) -> _Inspection:
     positions = await read()
     wanted = list(mirrors)
-    with as_audit_failure(access.destination.name):
+    with as_audit_failure(access.destination.cluster):
         known = await destination.topics({at.topic for at in wanted}, fresh=True)
         existing = [at for at in wanted if at.topic in known and at.partition in known[at.topic].partitions]
         ends = await list_offsets(destination, dict.fromkeys(existing, LATEST), within=access.within_s)
@@ -329,6 +329,6 @@ def _moved(first: _Inspection, last: _Inspection, access: FlowAccess) -> str:
         if end_before != end:
             return (
                 f"{end - end_before} records arrived in {at.topic}-{at.partition}"
-                f" at {access.destination.name} meanwhile"
+                f" at {access.destination.cluster} meanwhile"
             )
     return ""

@@ -10,8 +10,9 @@ from typing import Any
 from confluent_kafka import KafkaException
 from msgspec import Struct, field
 
-from runtime.audit.ledger import ClusterAccess, as_audit_failure, open_cluster, producers_at
+from runtime.audit.ledger import as_audit_failure, open_cluster, producers_at
 from runtime.audit.status.facts import rate, sum_known, sum_rates
+from runtime.contract.client.endpoint import ClusterEndpoint
 from runtime.contract.client.secrets import redacted
 from runtime.contract.records.ledger import UnreadableRecord
 from runtime.contract.results.records import (
@@ -41,7 +42,7 @@ class GroupDescription(Struct, frozen=True):
     members: Mapping[str, Sequence[GroupMember]] = field(default_factory=dict)
 
 
-async def read_groups(reach: ClusterAccess, within_s: float) -> dict[str, str]:
+async def read_groups(reach: ClusterEndpoint, within_s: float) -> dict[str, str]:
     """Returns the groups of a cluster with Kafka's state of each. Raises AuditFailure."""
     async with open_cluster(reach, within_s) as cluster:
         listed = (await list_groups(cluster, within_s)).groups
@@ -49,7 +50,7 @@ async def read_groups(reach: ClusterAccess, within_s: float) -> dict[str, str]:
 
 
 async def describe_groups(
-    reach: ClusterAccess, names: Iterable[str], within_s: float
+    reach: ClusterEndpoint, names: Iterable[str], within_s: float
 ) -> tuple[dict[str, GroupDescription], dict[str, str]]:
     """Describes the groups with these names, and says of which it could not, and why.
 
@@ -59,13 +60,13 @@ async def describe_groups(
 
 
 def _describe(
-    reach: ClusterAccess, names: list[str], within_s: float
+    reach: ClusterEndpoint, names: list[str], within_s: float
 ) -> tuple[dict[str, GroupDescription], dict[str, str]]:
     described: dict[str, GroupDescription] = {}
     failed: dict[str, str] = {}
     if not names:
         return described, failed
-    with as_audit_failure(reach.name):
+    with as_audit_failure(reach.cluster):
         client = admin_client(reach.bootstrap, reach.settings, reach.token_command)
     for start in range(0, len(names), _GROUPS_PER_REQUEST):
         some = names[start : start + _GROUPS_PER_REQUEST]
@@ -208,7 +209,7 @@ Offsets = dict[str, dict[TopicPartition, int]]
 
 
 async def read_clients(
-    reach: ClusterAccess, topic: str | None, over_s: float, within_s: float
+    reach: ClusterEndpoint, topic: str | None, over_s: float, within_s: float
 ) -> ClusterClients:
     """Reads the clients of all topics, or of one.
 
@@ -250,7 +251,7 @@ async def read_clients(
             owners=owners,
         )
         return ClusterClients(
-            cluster=reach.name,
+            cluster=reach.cluster,
             cluster_id=cluster.cluster_id,
             at_ms=int(time.time() * 1000),
             over_ms=elapsed_ms,

@@ -19,7 +19,6 @@ from msgspec import Struct, field
 
 from runtime.audit.ledger import (
     AuditFailure,
-    ClusterAccess,
     OpenLedger,
     as_audit_failure,
     ledger_of,
@@ -28,6 +27,7 @@ from runtime.audit.ledger import (
 )
 from runtime.audit.partition_logs import fetch_places
 from runtime.batch import BatchFailure
+from runtime.contract.client.endpoint import ClusterEndpoint
 from runtime.contract.records.consumer_record import ConsumerRecord
 from runtime.contract.records.ledger import UnreadableRecord
 from runtime.contract.records.offset_map import MappedOffset, OffsetMap
@@ -212,7 +212,7 @@ class KnownCluster(Struct, frozen=True):
     names.
     """
 
-    reach: ClusterAccess
+    reach: ClusterEndpoint
     flows: Mapping[str, str] = field(default_factory=dict)
 
 
@@ -223,7 +223,7 @@ class ClusterLedger:
 
     def __init__(self, cluster: KafkaCluster, known: KnownCluster, names: Mapping[str, str]) -> None:
         self.cluster = cluster
-        self.name = known.reach.name
+        self.name = known.reach.cluster
         self._by_flow: dict[str, str] = {}
         self._by_owner: dict[str, str] = {}
         given = {**names, cluster.cluster_id: self.name}
@@ -369,7 +369,7 @@ class RecordTracer:
         return self._ledgers[cluster_id]
 
     async def _opened(self, known: KnownCluster, cluster_id: str) -> ClusterLedger | None:
-        name = known.reach.name
+        name = known.reach.cluster
         try:
             cluster = await self._stack.enter_async_context(open_cluster(known.reach, self._within_s))
             if cluster.cluster_id != cluster_id:

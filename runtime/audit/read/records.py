@@ -8,10 +8,11 @@ from typing import assert_never
 
 from msgspec import Struct
 
-from runtime.audit.ledger import AuditFailure, ClusterAccess, ledger_of, open_cluster, unanswered
+from runtime.audit.ledger import AuditFailure, ledger_of, open_cluster, unanswered
 from runtime.audit.partition_logs import fetch_records
 from runtime.audit.read.record_tracer import ClusterLedger, KnownCluster, RecordTracer
 from runtime.batch.failure import BatchFailure
+from runtime.contract.client.endpoint import ClusterEndpoint
 from runtime.contract.records.consumer_record import ConsumerRecord
 from runtime.contract.records.ledger import UnreadableRecord
 from runtime.contract.results.records import (
@@ -57,7 +58,7 @@ async def read_records(
     `names` are those of known cluster ids. `others`: the other clusters of the topology, by name, where
     records may have been before.
     """
-    name = known.reach.name
+    name = known.reach.cluster
     async with open_cluster(known.reach, within_s) as cluster:
         logs = await _logs(cluster, name, topic, within_s)
         try:
@@ -76,7 +77,7 @@ async def read_records(
 
 
 async def read_newest(
-    reach: ClusterAccess, takes: Callable[[str], bool], limit: int, within_s: float
+    reach: ClusterEndpoint, takes: Callable[[str], bool], limit: int, within_s: float
 ) -> list[ConsumerRecord]:
     """Returns the newest committed records of the topics that are taken, `limit` in all.
 
@@ -85,17 +86,19 @@ async def read_newest(
     async with open_cluster(reach, within_s) as cluster:
         topics = sorted(name for name in await cluster.all_topics() if takes(name))
         if not topics:
-            raise AuditFailure(reach.name, "no topic is taken", "correct topics.include")
+            raise AuditFailure(reach.cluster, "no topic is taken", "correct topics.include")
         found: list[ConsumerRecord] = []
         for at, topic in enumerate(topics):
             share = -(-(limit - len(found)) // (len(topics) - at))
             if share <= 0:
                 break
-            logs = await _logs(cluster, reach.name, topic, within_s)
+            logs = await _logs(cluster, reach.cluster, topic, within_s)
             try:
                 newest = await _found(cluster, logs, Latest(), share, within_s)
             except BatchFailure as failure:
-                raise AuditFailure(reach.name, str(failure), "read another place of it: repl read") from None
+                raise AuditFailure(
+                    reach.cluster, str(failure), "read another place of it: repl read"
+                ) from None
             found += newest
         return found
 
@@ -187,7 +190,7 @@ async def read_cluster(known: KnownCluster, within_s: float) -> ClusterContent:
         for one in copied:
             into.setdefault(one.destination_topic, set()).add(one.flow)
         return ClusterContent(
-            cluster=known.reach.name,
+            cluster=known.reach.cluster,
             cluster_id=cluster.cluster_id,
             brokers=len(cluster.brokers),
             topics=[

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 
 from msgspec import Struct
 
-from runtime.audit.ledger import ClusterAccess
+from runtime.contract.client.endpoint import ClusterEndpoint
 from runtime.contract.records.job_status import JobStatus, SlotReport, SourceEnds, StandbyStatus
 from runtime.contract.records.ledger import Generation, PartitionKey, Progress
 from runtime.contract.results.status import ClusterTraffic
@@ -28,7 +28,7 @@ class StatusRequest:
     """
 
     topology: str
-    clusters: Mapping[str, ClusterAccess]
+    clusters: Mapping[str, ClusterEndpoint]
     flows: Sequence[FlowSpec]
     router: Router
     jobs: Mapping[str, str]

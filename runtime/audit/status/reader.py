@@ -14,14 +14,7 @@ from functools import partial
 from types import TracebackType
 from typing import Self
 
-from runtime.audit.ledger import (
-    OPEN_WITHIN_S,
-    AuditFailure,
-    ClusterAccess,
-    as_audit_failure,
-    connect,
-    unanswered,
-)
+from runtime.audit.ledger import OPEN_WITHIN_S, AuditFailure, as_audit_failure, connect, unanswered
 from runtime.audit.status.facts import (
     ClusterFacts,
     LedgerFacts,
@@ -36,6 +29,7 @@ from runtime.audit.status.ledger_reader import StatusLedgerReader, moment_of_now
 from runtime.audit.status.retention import RetentionReader
 from runtime.audit.status.traffic import TrafficReader
 from runtime.batch.failure import BatchFailure
+from runtime.contract.client.endpoint import ClusterEndpoint
 from runtime.contract.records.ledger import PartitionKey, Progress, UnreadableRecord
 from runtime.contract.results.status import ReplicationStatus
 from runtime.kafka.cluster import KafkaCluster
@@ -55,7 +49,7 @@ class ReconnectingCluster:
     Call `cluster` for each use, `drop` after a failure, and `close` at the end.
     """
 
-    def __init__(self, reach: ClusterAccess) -> None:
+    def __init__(self, reach: ClusterEndpoint) -> None:
         self.reach = reach
         self._cluster: KafkaCluster | None = None
         self._opening: asyncio.Task[KafkaCluster] | None = None
@@ -74,7 +68,7 @@ class ReconnectingCluster:
         done, _ = await asyncio.wait([self._opening], timeout=_RETRY_WITHIN_S if self._why else within)
         if not done:
             self._why = self._why or f"no answer within {within:g} s"
-            raise AuditFailure(self.reach.name, self._why, unanswered(self.reach.name))
+            raise AuditFailure(self.reach.cluster, self._why, unanswered(self.reach.cluster))
         opening, self._opening = self._opening, None
         try:
             self._cluster = opening.result()
@@ -135,7 +129,7 @@ class _ClusterInspection:
     """
 
     def __init__(self, site: ReconnectingCluster, within_s: float, *, every_offset: bool) -> None:
-        self.name = site.reach.name
+        self.name = site.reach.cluster
         self.facts = ClusterFacts(self.name, answers=False)
         self.sources: set[TopicPartition] = set()
         self.mirrors: set[TopicPartition] = set()

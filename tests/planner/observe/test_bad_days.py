@@ -6,7 +6,7 @@ import signal
 import socket
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 
 import pytest
@@ -32,11 +32,9 @@ from tests.records import create_topic, wait_for
 def read(
     *endpoints: ClusterEndpoint,
     timeout_s: float = 10.0,
-    shorter_timeouts_s: Mapping[str, float] | None = None,
     wanted: Callable[[Observed], Request] = names_only,
 ) -> Observed:
-    options = ReadOptions(timeout_s, shorter_timeouts_s or {})
-    return observed({one.cluster: one for one in endpoints}, wanted, options)
+    return observed({one.cluster: one for one in endpoints}, wanted, ReadOptions(timeout_s))
 
 
 def unreachable(one: ClusterEndpoint, timeout_s: float = 10.0) -> Unreachable:
@@ -112,7 +110,8 @@ def test_a_port_that_keeps_silent_is_given_up_in_time(listener: Listen) -> None:
 
 def test_only_who_is_given_up_is_waited_for_less(listener: Listen) -> None:
     dc1, dc2 = (replace(listener(lambda connection: KEEP), cluster=name) for name in ("dc1", "dc2"))
-    found = read(dc1, dc2, timeout_s=1.0, shorter_timeouts_s={"dc1": 0.25, "dc2": 60.0}).clusters
+    given_up, patient = replace(dc1, at_most_s=0.25), replace(dc2, at_most_s=60.0)
+    found = read(given_up, patient, timeout_s=1.0).clusters
     whys = [one.why for one in found.values() if isinstance(one, Unreachable)]
     # "has not answered for 1 s", or on a busy machine "did not answer a connection attempt within 1 s"
     sooner, waited = (float(why.removesuffix(" s").rsplit(" ", 1)[-1]) for why in whys)

@@ -20,8 +20,8 @@ from planner.observe.broker_check import BROKER_OUTDATED
 from planner.plan import with_diagnostics
 from planner.plan.staleness import stale_diagnostic
 from planner.workflows.applying.apply import to_run_again
-from planner.workflows.audit.access import cluster_access
 from planner.workflows.audit.replication_status import status_request
+from planner.workflows.observing import endpoints_of
 from planner.workflows.plans import PlanningInput, settled
 from tests.fakes.states import cluster, flow, live, observed, topology
 from tests.planner.plan.jobs import plan
@@ -95,7 +95,7 @@ def test_only_who_is_given_up_is_waited_for_less() -> None:
 
 
 def test_the_pin_goes_with_the_address() -> None:
-    assert {name: one.id for name, one in cluster_access(PINNED).items()} == {"dc1": "AAA", "dc2": None}
+    assert {name: one.id for name, one in endpoints_of(PINNED).items()} == {"dc1": "AAA", "dc2": None}
 
 
 def test_a_command_that_made_a_stale_plan_itself_is_to_run_again() -> None:

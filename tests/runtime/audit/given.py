@@ -7,7 +7,6 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from runtime.audit.ledger import ClusterAccess
 from runtime.audit.status.facts import (
     ClusterFacts,
     LedgerFacts,
@@ -15,6 +14,7 @@ from runtime.audit.status.facts import (
     StatusSnapshot,
     TopicFacts,
 )
+from runtime.contract.client.endpoint import ClusterEndpoint
 from runtime.contract.records.advance import first_progress
 from runtime.contract.records.job_status import (
     FlowStats,
@@ -45,7 +45,7 @@ def asked(**changes: Any) -> StatusRequest:
     topics = SelectionSpec((TOPIC, "payments"))
     flow = FlowSpec(name=FLOW, source="dc1", destination="dc2", topics=topics, **changes)
     router = Router([Route(FLOW, "dc1", "dc2", topics)])
-    clusters = {name: ClusterAccess(name, "") for name in ("dc1", "dc2")}
+    clusters = {name: ClusterEndpoint(name, "") for name in ("dc1", "dc2")}
     return StatusRequest("shop", clusters, [flow], router, {FLOW: JOB})
 
 

@@ -11,13 +11,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from runtime.audit.ledger import AuditFailure, ClusterAccess, FlowAccess, as_audit_failure
+from runtime.audit.ledger import AuditFailure, FlowAccess, as_audit_failure
 from runtime.audit.offsets.locate import not_copied
 from runtime.audit.offsets.unread import moved_by_consumers
 from runtime.audit.partition_logs import CommittedRecordReader, OpenTransactionTimeout
 from runtime.audit.predecessor.alignment import TailSearch
 from runtime.audit.predecessor.progress import UnreadableOffset, next_offsets
 from runtime.audit.read.clients import ClientFacts, GroupDescription, topic_views
+from runtime.contract.client.endpoint import ClusterEndpoint
 from runtime.contract.client.settings import ClientSettingsError
 from runtime.contract.groups import GroupPartition
 from runtime.contract.records.consumer_record import ConsumerRecord
@@ -70,7 +71,7 @@ def test_each_failure_has_its_own_hint(error: Exception, hint: str) -> None:
 def test_a_record_of_a_partition_that_was_never_copied(
     topic: str | None, partition: int, reverse: bool, why: str, hint: str
 ) -> None:
-    sides = ClusterAccess("dc1", "a:1"), ClusterAccess("dc2", "b:1")
+    sides = ClusterEndpoint("dc1", "a:1"), ClusterEndpoint("dc2", "b:1")
     copied = {PartitionKey("f", "orders", 0): progress(destination_topic="dc1.orders")} if topic else {}
     record = LocatedRecord(
         flow="f",

@@ -12,8 +12,9 @@ from typing import Any
 import pytest
 from confluent_kafka import Consumer, TopicPartition
 
-from runtime.audit.ledger import ClusterAccess, FlowAccess
+from runtime.audit.ledger import FlowAccess
 from runtime.audit.offsets.unread import unread_replays
+from runtime.contract.client.endpoint import ClusterEndpoint
 from runtime.contract.records.failback import FailbackStart, PartitionBounds, failback_start
 from runtime.contract.records.ledger import PartitionKey
 from runtime.contract.records.provenance import HEADER, decode
@@ -155,8 +156,8 @@ def reverse_request(sides: Mapping[str, Side], flow: str, reverse: str, topic: s
     return FlowAccess(
         flow=reverse,
         router=Router(routes),
-        source=ClusterAccess("dc2", sides["dc2"].bootstrap),
-        destination=ClusterAccess("dc1", sides["dc1"].bootstrap),
+        source=ClusterEndpoint("dc2", sides["dc2"].bootstrap),
+        destination=ClusterEndpoint("dc1", sides["dc1"].bootstrap),
         selects=lambda name: name == group,
         within_s=30.0,
     )

@@ -7,8 +7,9 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from runtime.audit.ledger import ClusterAccess, FlowAccess
+from runtime.audit.ledger import FlowAccess
 from runtime.audit.offsets.offsets import group_offsets
+from runtime.contract.client.endpoint import ClusterEndpoint
 from runtime.contract.results.groups import GroupOffsets
 from runtime.contract.spec import naming
 from runtime.contract.spec.flow import AtOffsets, GroupsSpec
@@ -76,7 +77,7 @@ def told(
     route = Route(
         flow.name, "dc1", "dc2", SelectionSpec(tuple(flow.topics.include)), Template("copy.{topic}")
     )
-    reaches = ClusterAccess("dc1", source), ClusterAccess("dc2", sides["dc2"].bootstrap)
+    reaches = ClusterEndpoint("dc1", source), ClusterEndpoint("dc2", sides["dc2"].bootstrap)
     access = FlowAccess(flow.name, Router([route]), *reaches, within_s, by_time=True)
     return asyncio.run(group_offsets(access, group))
 

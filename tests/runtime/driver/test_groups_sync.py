@@ -9,8 +9,9 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from runtime.audit.ledger import ClusterAccess, FlowAccess, UnexpectedClusterId
+from runtime.audit.ledger import FlowAccess, UnexpectedClusterId
 from runtime.audit.offsets.offsets import group_offsets
+from runtime.contract.client.endpoint import ClusterEndpoint
 from runtime.contract.results.groups import GroupOffsets
 from runtime.contract.spec.flow import GroupsSpec, Latest, OriginCommitsSpec
 from runtime.contract.spec.jobspec import FlowSpec, Route
@@ -377,12 +378,12 @@ def _wave(name: str, number: int) -> list[dict[str, Any]]:
 
 
 def offsets_told(
-    sides: Mapping[str, Side], flow: FlowSpec, source: ClusterAccess, within_s: float = 60
+    sides: Mapping[str, Side], flow: FlowSpec, source: ClusterEndpoint, within_s: float = 60
 ) -> GroupOffsets:
     """What `repl offsets` says of the group TOPIC-g, with this address of the source."""
     (topic,) = flow.topics.include
     route = Route(flow.name, "dc1", "dc2", SelectionSpec((topic,)), Template("copy.{topic}"))
-    here = ClusterAccess("dc2", sides["dc2"].bootstrap)
+    here = ClusterEndpoint("dc2", sides["dc2"].bootstrap)
     access = FlowAccess(flow.name, Router([route]), source, here, within_s)
     return asyncio.run(group_offsets(access, f"{topic}-g"))
 
@@ -399,7 +400,7 @@ def test_an_offset_before_a_marker_is_translated(sides: dict[str, Side], fresh: 
     look(sides, flow)
     sides["dc1"].write(topic, numbered(5, 20))
     copied(sides, fresh, flow)
-    alive = ClusterAccess("dc1", sides["dc1"].bootstrap)
+    alive = ClusterEndpoint("dc1", sides["dc1"].bootstrap)
     (row,) = offsets_told(sides, flow, alive).partitions
     assert (row.source, row.translation, row.committed, row.state) == (20, 21, 20, "translated")
     commit(sides["dc1"], f"{topic}-g", {(topic, 0): 21})
@@ -418,7 +419,7 @@ def test_offsets_are_told_with_and_without_the_source(sides: dict[str, Side], fr
     commit(sides["dc1"], f"{topic}-g", {(topic, 0): 12})
     commit(sides["dc2"], f"{topic}-g", {(there[0], 1): 0})
     told = partial(offsets_told, sides, flow)
-    alive, dead = ClusterAccess("dc1", sides["dc1"].bootstrap), ClusterAccess("dc1", "127.0.0.1:1")
+    alive, dead = ClusterEndpoint("dc1", sides["dc1"].bootstrap), ClusterEndpoint("dc1", "127.0.0.1:1")
     waiting, absent = told(alive).partitions
     assert (waiting.source, waiting.translation, waiting.committed, waiting.state) == (
         12,
@@ -436,7 +437,7 @@ def test_offsets_are_told_with_and_without_the_source(sides: dict[str, Side], fr
     assert (row.source, row.translation, row.committed, row.state) == (12, 12, 12, "translated")
     assert row.as_of_ms is not None
     with pytest.raises(UnexpectedClusterId, match="the topology means another"):
-        told(ClusterAccess("dc1", sides["dc1"].bootstrap, id="another"))
+        told(ClusterEndpoint("dc1", sides["dc1"].bootstrap, id="another"))
 
 
 def test_a_thousand_groups(sides: dict[str, Side], fresh: Fresh) -> None:

@@ -8,9 +8,9 @@ from dataclasses import replace
 
 import pytest
 
-from runtime.audit.ledger import ClusterAccess
 from runtime.audit.status.facts import StatusRequest
 from runtime.audit.status.reader import read_status
+from runtime.contract.client.endpoint import ClusterEndpoint
 from runtime.contract.records.job_status import PartitionState as State
 from runtime.contract.results.status import PartitionHealth
 from runtime.contract.spec.jobspec import FlowSpec, Route
@@ -302,7 +302,7 @@ def _status(sides: dict[str, Side], flow: str, topic: str, *, every_offset: bool
     """Returns the status of a topic's only partition."""
     asked = StatusRequest(
         topology="truncated",
-        clusters={name: ClusterAccess(name, side.bootstrap) for name, side in sides.items()},
+        clusters={name: ClusterEndpoint(name, side.bootstrap) for name, side in sides.items()},
         flows=[FlowSpec(name=flow, source="dc1", destination="dc2", topics=SelectionSpec((topic,)))],
         router=Router([Route(flow, "dc1", "dc2", SelectionSpec((topic,)))]),
         jobs={flow: "copy"},
