@@ -110,7 +110,11 @@ def open_lab(home: Path, report: Report = silent_report) -> Iterator[Lab]:
 
 def specs(existing: Mapping[str, LabKafkaCluster], choices: LabChoices) -> list[LabClusterSpec]:
     """Returns what each cluster shall be. One that exists keeps what no choice names."""
-    names = _names(choices.clusters) or tuple(existing) or DEFAULT_CLUSTERS
+    names = tuple(existing) or DEFAULT_CLUSTERS
+    if choices.clusters is not None:
+        names = tuple(dict.fromkeys(name.strip() for name in choices.clusters.split(",") if name.strip()))
+        if not names:
+            raise LabError("--clusters names no cluster", "for example --clusters dc1,dc2")
     chosen: dict[str, Any] = {}
     if choices.brokers is not None:
         chosen["brokers"] = choices.brokers
@@ -130,18 +134,12 @@ def specs(existing: Mapping[str, LabKafkaCluster], choices: LabChoices) -> list[
             own["version"] = versions[name]
         if name in existing:
             return replace(existing[name].spec, **own)
-        return LabClusterSpec(name, port=None if choices.ports == "auto" else _next(free), **own)
+        port = None
+        if choices.ports != "auto" and (port := next(free, None)) is None:
+            raise LabError("there are no more fixed ports for another cluster", "use --ports auto")
+        return LabClusterSpec(name, port=port, **own)
 
     return [spec(name) for name in names]
-
-
-def _names(clusters: str | None) -> tuple[str, ...]:
-    if clusters is None:
-        return ()
-    names = tuple(dict.fromkeys(name.strip() for name in clusters.split(",") if name.strip()))
-    if not names:
-        raise LabError("--clusters names no cluster", "for example --clusters dc1,dc2")
-    return names
 
 
 def _versions(version: str | None, names: Sequence[str]) -> dict[str, str]:
@@ -160,13 +158,6 @@ def _versions(version: str | None, names: Sequence[str]) -> dict[str, str]:
             )
         found[cluster] = chosen
     return found
-
-
-def _next(free: Any) -> int:
-    port = next(free, None)
-    if port is None:
-        raise LabError("there are no more fixed ports for another cluster", "use --ports auto")
-    return int(port)
 
 
 def _properties(settings: Sequence[str], names: Sequence[str]) -> dict[str, dict[str, str]]:

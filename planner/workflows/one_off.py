@@ -43,6 +43,7 @@ from planner.workflows.topology import job_flow_of
 from runtime.contract.records.consumer_record import ConsumerRecord
 from runtime.contract.results.transforms import (
     CheckRequest,
+    SqlOutcome,
     TransformProblem,
     TrialReport,
     TryRequest,
@@ -109,7 +110,7 @@ _COUNT = re.compile(r"(\w+) (\d+) of (\d+) (\w+)")
 
 
 _CODE = "transform"
-_EXPRESSION_S = 1.0  # what each expression adds to the deadline of a check
+_EXPRESSION_S = 1.0
 _checked: set[str] = set()  # what this process has checked
 
 
@@ -130,41 +131,37 @@ def check_transforms(
     }
     if not wanted:
         return
-    from runtime import sql
-
-    main = Path(sql.__file__).with_name("main.py")
     files = {name: form for name in wanted if (form := _file_format(topology, name)) is not None}
-    answer = on_spark(
-        main,
-        encode(CheckRequest(wanted, files)),
-        "sql: ",
-        progress,
-        deadline_s=_deadline(wanted),
-        variables=(),
-    )
-    problems = decode_outcome(answer).problems
-    if problems:
-        raise Failure(tuple(diagnostics_of(problems, topology)))
+    _evaluated(CheckRequest(wanted, files), wanted, topology, progress)
     _checked.update(repr((spec, files.get(name))) for name, spec in wanted.items())
 
 
-def _deadline(transforms: Mapping[str, TransformSpec]) -> float:
-    """Returns how long Spark may take for transforms: most of the time is that of its start. Or Failure."""
+def _evaluated(
+    request: CheckRequest | TryRequest,
+    transforms: Mapping[str, TransformSpec],
+    topology: Topology,
+    progress: ProgressHandler,
+    variables: Collection[str] = (),
+) -> SqlOutcome:
+    """Lets Spark evaluate transforms, by flow. Failure: it refuses one of them, or can't be started.
+
+    Most of the time is that of Spark's start; each expression adds a second to the deadline.
+    """
+    from runtime import sql
     from runtime.launch.command import deadline_of
     from runtime.launch.launcher import LaunchError
 
     try:
-        base = deadline_of(os.environ)
+        deadline_s = deadline_of(os.environ)
     except LaunchError as failure:
         raise Failure(error(failure.what, failure.hint)) from None
-    return base + _EXPRESSION_S * sum(len(one.expressions) for one in transforms.values())
-
-
-def _references(transform: TransformSpec) -> set[str]:
-    """Returns the environment variables that the registry of a transform names."""
-    registries = [form.registry for form in (transform.value, transform.key) if form.registry is not None]
-    settings = [value for one in registries for value in one.client.values()]
-    return {value["env"] for value in settings if isinstance(value, dict) and "env" in value}
+    deadline_s += _EXPRESSION_S * sum(len(transform.expressions) for transform in transforms.values())
+    main = Path(sql.__file__).with_name("main.py")
+    answer = on_spark(main, encode(request), "sql: ", progress, deadline_s=deadline_s, variables=variables)
+    outcome = decode_outcome(answer)
+    if outcome.problems:
+        raise Failure(tuple(diagnostics_of(outcome.problems, topology)))
+    return outcome
 
 
 def _file_format(topology: Topology, flow: str) -> Literal["json", "parquet"] | None:
@@ -227,20 +224,12 @@ def try_transform(request: TryFlowRequest, progress: ProgressHandler = silent) -
         records, source = _newest(topology, flow, request), flow.source_cluster
     if not records:
         return TrialReport(flow=flow.name, source=source, transform=transform, results=[])
-    from runtime import sql
-
-    main = Path(sql.__file__).with_name("main.py")
-    answer = on_spark(
-        main,
-        encode(TryRequest(flow.name, transform, records)),
-        "sql: ",
-        progress,
-        deadline_s=_deadline({flow.name: transform}),
-        variables=_references(transform),
+    registries = [form.registry for form in (transform.value, transform.key) if form.registry is not None]
+    settings = [value for registry in registries for value in registry.client.values()]
+    variables = {value["env"] for value in settings if isinstance(value, dict) and "env" in value}
+    outcome = _evaluated(
+        TryRequest(flow.name, transform, records), {flow.name: transform}, topology, progress, variables
     )
-    outcome = decode_outcome(answer)
-    if outcome.problems:
-        raise Failure(tuple(diagnostics_of(outcome.problems, topology)))
     return TrialReport(flow=flow.name, source=source, transform=transform, results=outcome.results)
 
 

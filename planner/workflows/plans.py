@@ -175,7 +175,15 @@ def apply_plan(seen: PlanningInput, targets: Sequence[str] = (), adopt: Sequence
 
     `adopt`: the plan only registers what is as declared at these clusters.
     """
-    return settled(seen, lambda one: _planned(one, tuple(targets), tuple(adopt)), PlanningInput.again)
+
+    def plan_of(seen: PlanningInput) -> Plan:
+        inputs = inputs_now(
+            Mode.APPLY, seen.topology, seen.observed, targets=tuple(targets), adopt=tuple(adopt)
+        )
+        plan = remake(inputs)
+        return plan if plan.errored else verified(plan, seen.timeout_ms)
+
+    return settled(seen, plan_of, PlanningInput.again)
 
 
 def with_waiting(plan: Plan, seen: PlanningInput) -> Plan:
@@ -199,26 +207,19 @@ def settled(
 
     This happens while topics of an apply that was killed are still being created.
     """
+    from planner.observe.broker_check import BROKER_OUTDATED
+
     deadline = time.monotonic() + within_s
     pause = _FIRST_PAUSE
     plan = plan_of(seen)
-    while _is_outdated(plan) and time.monotonic() + pause < deadline:
+    while any(problem.code == BROKER_OUTDATED for problem in plan.diagnostics):
+        if time.monotonic() + pause >= deadline:
+            break
         time.sleep(pause)
         pause = min(pause * 2, _LONGEST_PAUSE)
         seen = again(seen)
         plan = plan_of(seen)
     return plan
-
-
-def _is_outdated(plan: Plan) -> bool:
-    from planner.observe.broker_check import BROKER_OUTDATED
-
-    return any(one.code == BROKER_OUTDATED for one in plan.diagnostics)
-
-
-def _planned(seen: PlanningInput, targets: tuple[str, ...], adopt: tuple[str, ...]) -> Plan:
-    plan = remake(inputs_now(Mode.APPLY, seen.topology, seen.observed, targets=targets, adopt=adopt))
-    return plan if plan.errored else verified(plan, seen.timeout_ms)
 
 
 def verified(plan: Plan, timeout_ms: int) -> Plan:

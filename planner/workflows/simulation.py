@@ -33,28 +33,25 @@ def simulate(request: SimulationRequest) -> Simulation:
     """Forecasts every running flow. Failure: the topology has errors, or a secret is missing."""
     topology = load(request.path, request.var_files)
     flows = {name: flow for name, flow in sorted(topology.flows.items()) if flow.state in RUNNING}
-    views = _status(topology, request.timeout_ms)
+    status = run(read_status(status_request(topology), 0.0, request.timeout_ms / 1000))
+    views = {health.name: health for health in status.flows}
     unread: dict[str, str] = {}
     volumes = _volumes(topology, flows, views, request.timeout_ms, unread)
     return Simulation(
         tuple(
             forecast(flow, volumes[name], request.rate, request.outage_ms)
             if name in volumes
-            else _unknown(flow, request, unread.get(flow.source_cluster, "it could not be read"))
+            else FlowForecast(
+                name,
+                flow.source_cluster,
+                flow.destination_cluster,
+                request.rate,
+                request.outage_ms,
+                why=unread.get(flow.source_cluster, "it could not be read"),
+            )
             for name, flow in flows.items()
         )
     )
-
-
-def _unknown(flow: Flow, request: SimulationRequest, why: str) -> FlowForecast:
-    return FlowForecast(
-        flow.name, flow.source_cluster, flow.destination_cluster, request.rate, request.outage_ms, why=why
-    )
-
-
-def _status(topology: Topology, timeout_ms: int) -> dict[str, FlowHealth]:
-    view = run(read_status(status_request(topology), 0.0, timeout_ms / 1000))
-    return {one.name: one for one in view.flows}
 
 
 def _volumes(

@@ -31,17 +31,17 @@ def standby(request: StandbyRequest, say: Callable[[str], None]) -> None:
         spec=lambda running: _spec(request, running),
         say=say,
     )
+
+    async def until_stopped(standby: Standby) -> None:
+        stopping = asyncio.Event()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            asyncio.get_running_loop().add_signal_handler(number, stopping.set)
+        await standby.run(stopping)
+
     try:
-        asyncio.run(_until_stopped(Standby(asked)))
+        asyncio.run(until_stopped(Standby(asked)))
     except StandbyRefused as refused:
         raise Failure(error(str(refused))) from None
-
-
-async def _until_stopped(standby: Standby) -> None:
-    stopping = asyncio.Event()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        asyncio.get_running_loop().add_signal_handler(number, stopping.set)
-    await standby.run(stopping)
 
 
 def _destination(topology: Topology, name: str) -> str:

@@ -265,12 +265,10 @@ def _ended(ended: ApplyEnded, found: DiagnosticCollector) -> ApplyResult:
     found(ended)
     plan = ended.plan
     if ended.summary.complete and not ended.waits:
-        found.notice(*(_left_out(what, why) for what, why in sorted(plan.unknown.items())))
+        for what, why in sorted(plan.unknown.items()):
+            left_out = f"{what} was left out, because it could not be read: {why}"
+            found.notice(error(left_out, "correct that and apply again"))
     return ApplyResult(plan, ended.summary, ended.apply_id, ended.waits, found.found)
-
-
-def _left_out(what: str, why: str) -> Diagnostic:
-    return error(f"{what} was left out, because it could not be read: {why}", "correct that and apply again")
 
 
 def home_of(plan: Plan, path: Path) -> Path:

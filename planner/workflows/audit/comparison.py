@@ -141,7 +141,9 @@ def verification_file(
     """
     from runtime.launch.folder import hold
 
-    file = launcher_home(path) / "verify" / f"{quote(request.flow.name, safe='')}-{_digest(request)}.jsonl"
+    content = encode_request(replace(request, rate=None, within_s=0.0))
+    name = f"{quote(request.flow.name, safe='')}-{hashlib.sha256(content).hexdigest()[:12]}.jsonl"
+    file = launcher_home(path) / "verify" / name
     try:
         file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         lock = hold(file.with_suffix(".lock"))
@@ -164,11 +166,6 @@ def verification_file(
     finally:
         file.with_suffix(".lock").unlink(missing_ok=True)
         os.close(lock)
-
-
-def _digest(request: VerifyRequest) -> str:
-    asked = encode_request(replace(request, rate=None, within_s=0.0))
-    return hashlib.sha256(asked).hexdigest()[:12]
 
 
 Take = Callable[[SalvagedRecord], None]

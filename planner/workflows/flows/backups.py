@@ -10,7 +10,7 @@ from planner.model.topology import FileEndpoint, FileFormat
 from runtime.batch import BatchFailure
 from runtime.contract.spec.files import plain_folder
 from runtime.contract.spec.selection import regex
-from runtime.files.backup import Backup, DamagedFile, PartitionCut, TopicLineage, cut, flows_in, read_backup
+from runtime.files.backup import Backup, DamagedFile, cut, flows_in, read_backup
 from runtime.files.manifest import EndpointUnavailable, ManifestFolder, ManifestProblem
 from runtime.files.open_store import opened
 from runtime.files.snapshots import SnapshotFolder
@@ -38,7 +38,11 @@ class RequestedBackup:
             wanted = regex(topics)
             lineages = self.backup.topics(until_ms)
             self.topics = {name: one for name, one in lineages.items() if wanted.matches(name)}
-            self.cuts = {name: self._cuts(one, until_ms) for name, one in self.topics.items()}
+            manifests = ManifestFolder(endpoint.folder, self.backup.flow, self.client)
+            self.cuts = {
+                name: {number: cut(manifests, one, number, until_ms) for number in sorted(one.positions)}
+                for name, one in self.topics.items()
+            }
             self.known = {
                 name: snapshots.describing(name, one.topic_id, until_ms) for name, one in self.topics.items()
             }
@@ -78,12 +82,6 @@ class RequestedBackup:
                 "name another flow with --flow",
             )
         return backup
-
-    def _cuts(self, lineage: TopicLineage, until_ms: int | None) -> dict[int, PartitionCut]:
-        folder = ManifestFolder(self.endpoint.folder, self.backup.flow, self.client)
-        return {
-            partition: cut(folder, lineage, partition, until_ms) for partition in sorted(lineage.positions)
-        }
 
     def _check(self, topics: str, until_ms: int | None) -> None:
         """Failure where nothing would be restored."""
