@@ -2,9 +2,9 @@
 
 import re
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, TypeVar
+from typing import TYPE_CHECKING, Annotated
 
 import click
 
@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from planner.model.topology import Cluster
 
 _SHOWN = 5
-Answer = TypeVar("Answer")
 
 
 @command
@@ -55,7 +54,7 @@ def _of_clusters(file: Path, timeout_ms: int) -> str | None:
     """Returns a topology of the clusters that a person names; None where no cluster is named."""
     from planner.render.topology import secret_notes, topology_yaml
     from planner.workflows.importing import comment, proposed_directions, proposed_topology
-    from planner.workflows.topology import SCHEMA
+    from planner.workflows.topology import SCHEMA, STARTER
 
     click.echo("Which Kafka clusters are copied? They are only read now. An empty answer ends the list;")
     click.echo("without any, a commented starter is written.\n")
@@ -73,12 +72,17 @@ def _of_clusters(file: Path, timeout_ms: int) -> str | None:
         raise Failure(error("a flow needs two clusters, so nothing was written", hint))
     proposed = ", ".join(f"{source}>{destination}" for source, destination in proposed_directions(found))
     click.echo()
-    directions = _asked(
-        "What is copied where, as FROM>TO with commas between",
-        lambda answer: _directions(answer, list(declared)),
-        default=proposed,
-    )
-    topology = proposed_topology(_name_of(file), declared, found, directions)
+    while True:
+        try:
+            answer = _prompt("What is copied where, as FROM>TO with commas between", proposed)
+            directions = _directions(answer, list(declared))
+            break
+        except Failure as failure:
+            show(failure.diagnostics)
+    # the file's name, or its folder's where the file has the usual name
+    stem = file.absolute().parent.name if file.name == STARTER else file.stem
+    name = re.sub(r"[^A-Za-z0-9._-]", "-", stem).strip("-._") or "my-topology"
+    topology = proposed_topology(name, declared, found, directions)
     notes = [one for cluster in declared.values() for one in secret_notes(cluster)]
     show(notes)
     header = (
@@ -129,15 +133,6 @@ def _prompt(question: str, default: str = "") -> str:
     return answer.strip()
 
 
-def _asked(question: str, read: Callable[[str], Answer], default: str) -> Answer:
-    """Asks until the answer can be read."""
-    while True:
-        try:
-            return read(_prompt(question, default))
-        except Failure as failure:
-            show(failure.diagnostics)
-
-
 def _directions(answer: str, clusters: Sequence[str]) -> list[tuple[str, str]]:
     from planner.config.hints import did_you_mean
 
@@ -152,11 +147,3 @@ def _directions(answer: str, clusters: Sequence[str]) -> list[tuple[str, str]]:
         if (words[0], words[1]) not in directions:
             directions.append((words[0], words[1]))
     return directions
-
-
-def _name_of(file: Path) -> str:
-    """Returns a name for the topology: the file's, or its folder's where the file has the usual name."""
-    from planner.workflows.topology import STARTER
-
-    stem = file.absolute().parent.name if file.name == STARTER else file.stem
-    return re.sub(r"[^A-Za-z0-9._-]", "-", stem).strip("-._") or "my-topology"

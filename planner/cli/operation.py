@@ -126,12 +126,11 @@ def ui(
     They are read-only, and read the clusters as status, plan, history and offsets do. Ctrl-C ends it.
     Exit code: 1 where the topology has errors, the port is taken or a token is missing, 130 interrupted.
     """
-    from planner.ui.server import ListenRequest, access_policy, listen, serve, site_of, url_of
+    from planner.ui.server import access_policy, listen, serve, site_of, url_of
 
-    where = ListenRequest(address, port, token_file, hosts)
-    policy = access_policy(where)
+    policy = access_policy(address, token_file, hosts)
     site = site_of(request, policy, every, lambda text: click.echo(text, err=True), reports)
-    listening = listen(where)
+    listening = listen(port, address)
     url = url_of(listening)
     if output.as_json:
         emit_event({"format_version": FORMAT_VERSION, "url": url, "token": policy.token is not None})

@@ -114,7 +114,7 @@ def reader_is_gone() -> None:
 
 
 @contextmanager
-def new_file(file: Path) -> Iterator[Callable[[str], None]]:
+def new_file(file: Path) -> Iterator[Callable[[str], object]]:
     """Yields the function that writes to a new file. In the end the whole file exists, or none.
 
     Only its owner may read it: it holds records. Failure where the file is there already, or can't be
@@ -127,7 +127,7 @@ def new_file(file: Path) -> Iterator[Callable[[str], None]]:
             "w", encoding="utf-8", dir=file.absolute().parent, prefix=f".{file.name}.", delete=False
         ) as begun:
             try:
-                yield lambda text: _write(begun.write, text)
+                yield begun.write
                 begun.flush()
                 os.fsync(begun.fileno())
                 os.link(begun.name, file)  # unlike a rename, it never replaces another file
@@ -137,10 +137,6 @@ def new_file(file: Path) -> Iterator[Callable[[str], None]]:
         raise Failure(
             error(f"{file} can't be written: {problem.strerror or problem}", "name another")
         ) from None
-
-
-def _write(write: Callable[[str], int], text: str) -> None:
-    write(text)
 
 
 def print_plan(plan: "Plan") -> None:

@@ -1,7 +1,6 @@
 """The commands of disaster recovery: a lost cluster, its return, and records that were left or backed up."""
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -126,27 +125,31 @@ def salvage(
         raise click.UsageError("--to goes with --replay")
     if replay and export is not None:
         raise click.UsageError("--export and --replay are two commands")
-    return _replay(copied, output) if replay else _salvage(left, output, export)
-
-
-def _replay(request: ReplaySalvageRequest, output: ApprovedOutput) -> int:
+    if not replay:
+        return _salvage(left, output, export)
     from planner.render.reports.salvage import replay_document, replay_screen
     from planner.workflows.audit.comparison import replay_salvage
 
-    result = replay_salvage(request, output.interaction())
+    result = replay_salvage(copied, output.interaction())
     if output.as_json or result.parts:
         output.show(
-            lambda: replay_document(result.salvaged, request.to, result.parts),
+            lambda: replay_document(result.salvaged, copied.to, result.parts),
             lambda width: replay_screen(result.parts, width),
         )
     return ExitCode.DONE if result.complete else ExitCode.ERROR
 
 
 def _salvage(request: SalvageFlowRequest, output: ApprovedOutput, export: Path | None) -> int:
-    from planner.render.reports.salvage import document, screen
+    from planner.render.reports.salvage import document, line, screen
     from planner.workflows.audit.comparison import salvage
 
-    with _exported(export) as take:
+    file = nullcontext(None) if export is None else new_file(export)
+    with file as write:
+
+        def take(record: "SalvagedRecord") -> None:
+            if write is not None:
+                write(line(record))
+
         seen = salvage(request, take, output.progress())
         if seen.unread and export is not None:
             why = next(f"{one.topic}-{one.partition}: {one.unread}" for one in seen.partitions if one.unread)
@@ -157,19 +160,6 @@ def _salvage(request: SalvageFlowRequest, output: ApprovedOutput, export: Path |
     if export is not None:
         click.echo(f"{seen.records:,} records written to {export}", err=True)
     return ExitCode.ERROR if seen.unread else ExitCode.DONE
-
-
-@contextmanager
-def _exported(file: Path | None) -> "Iterator[Callable[[SalvagedRecord], None]]":
-    """Writes each record as a line. In the end the whole file exists, or none."""
-    from planner.render.reports.salvage import line
-    from planner.workflows.audit.comparison import ignore_record
-
-    if file is None:
-        yield ignore_record
-        return
-    with new_file(file) as write:
-        yield lambda record: write(line(record))
 
 
 @command

@@ -77,16 +77,14 @@ class BoundedConnection(H11Protocol):
 
     def _follow(self) -> None:
         """Enters the phase that the connection is in now."""
-        phase = self._phase_now()
+        if self.conn.their_state is h11.SEND_BODY:
+            phase = Phase.BODY
+        elif self.cycle is not None and not self.cycle.response_complete:
+            phase = Phase.ANSWERING
+        else:
+            phase = Phase.HEAD if self.cycle is None or self.conn.trailing_data[0] else Phase.IDLE
         if phase is not self.phase:
             self._enter(phase)
-
-    def _phase_now(self) -> Phase:
-        if self.conn.their_state is h11.SEND_BODY:
-            return Phase.BODY
-        if self.cycle is not None and not self.cycle.response_complete:
-            return Phase.ANSWERING
-        return Phase.HEAD if self.cycle is None or self.conn.trailing_data[0] else Phase.IDLE
 
     def _enter(self, phase: Phase) -> None:
         self._stop_timer()

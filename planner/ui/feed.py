@@ -53,16 +53,15 @@ class Series:
     def until(self, now_ms: int) -> Values:
         """Returns the buckets of the hour before `now_ms`, the oldest first; None where nothing is known."""
         last = now_ms // BUCKET_MS
-        return [self._at(bucket) for bucket in range(last - BUCKETS + 1, last + 1)]
+        values: Values = []
+        for bucket in range(last - BUCKETS + 1, last + 1):
+            is_kept = self._newest - BUCKETS < bucket <= self._newest
+            value = self._values[bucket % BUCKETS] if is_kept else _NONE
+            values.append(None if math.isnan(value) else value)
+        return values
 
     def is_older_than_an_hour(self, now_ms: int) -> bool:
         return now_ms // BUCKET_MS - self._newest >= BUCKETS
-
-    def _at(self, bucket: int) -> float | None:
-        if not self._newest - BUCKETS < bucket <= self._newest:
-            return None
-        value = self._values[bucket % BUCKETS]
-        return None if math.isnan(value) else value
 
 
 class Trail:
@@ -77,6 +76,9 @@ class Trail:
         self.bytes_per_s = Series() if latency else None
         self.latency_p50_ms = Series() if latency else None
         self.latency_p99_ms = Series() if latency else None
+
+    def is_kept(self, now_ms: int) -> bool:
+        return not self.lag_records.is_older_than_an_hour(now_ms)
 
     def put(self, at_ms: int, one: FlowHealth | TopicHealth) -> None:
         self.lag_records.put(at_ms, one.lag_records)
@@ -119,14 +121,8 @@ class Hour:
 
     def _tidy(self, now_ms: int) -> None:
         """Forgets flows and topics that were not read for an hour."""
-        for flow in [
-            key for key, one in self._flows.items() if one.lag_records.is_older_than_an_hour(now_ms)
-        ]:
-            del self._flows[flow]
-        for key in [
-            key for key, one in self._topics.items() if one.lag_records.is_older_than_an_hour(now_ms)
-        ]:
-            del self._topics[key]
+        self._flows = {key: trail for key, trail in self._flows.items() if trail.is_kept(now_ms)}
+        self._topics = {key: trail for key, trail in self._topics.items() if trail.is_kept(now_ms)}
 
     def flow(self, name: str) -> Trail | None:
         return self._flows.get(name)
@@ -277,12 +273,12 @@ class StatusFeed:
     # Called in the feed's own thread:
 
     def _run(self) -> None:
-        asyncio.run(self._main())
+        async def main() -> None:
+            self._loop = asyncio.get_running_loop()
+            self._task = asyncio.ensure_future(self._follow())
+            await asyncio.wait([self._task])
 
-    async def _main(self) -> None:
-        self._loop = asyncio.get_running_loop()
-        self._task = asyncio.ensure_future(self._follow())
-        await asyncio.wait([self._task])
+        asyncio.run(main())
 
     async def _follow(self) -> None:
         while True:
@@ -301,15 +297,12 @@ class StatusFeed:
         stamp = self._stamp()
         async with aclosing(self._readings()) as readings:
             async for status in readings:
-                self._took(status)
+                self.hour.take(status)
+                self.reading = read_after(self.reading, status)
+                self.trouble = None
+                self._publish()
                 if self._stamp() != stamp:
                     return
-
-    def _took(self, status: ReplicationStatus) -> None:
-        self.hour.take(status)
-        self.reading = read_after(self.reading, status)
-        self.trouble = None
-        self._publish()
 
     def _failed(self, why: Sequence[Diagnostic]) -> None:
         since = self.trouble.since_ms if self.trouble is not None else now_ms()

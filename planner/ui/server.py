@@ -5,7 +5,6 @@ import errno
 import os
 import socket
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any, cast
@@ -26,42 +25,36 @@ from planner.workflows.topology import launcher_home
 _BACKLOG = 128
 _END_WITHIN_S = 3
 _HEADER_BYTES = 32_768
+LOOPBACK = "127.0.0.1"
 
 
-@dataclass(frozen=True, slots=True)
-class ListenRequest:
-    """Where the server listens. `hosts` are further names that browsers may call it by."""
+def access_policy(
+    address: str = LOOPBACK, token_file: Path | None = None, hosts: Sequence[str] = ()
+) -> AccessPolicy:
+    """Returns the access policy of a server at this address. `hosts` are names that browsers may call it by.
 
-    address: str = "127.0.0.1"
-    port: int = 8080
-    token_file: Path | None = None
-    hosts: Sequence[str] = ()
-
-
-def access_policy(request: ListenRequest) -> AccessPolicy:
-    """Returns the access policy. Failure if other machines could reach the pages without a token."""
-    token = read_token(request.token_file) if request.token_file is not None else None
-    if token is None and not is_loopback(request.address):
+    Failure if other machines could reach the pages without a token.
+    """
+    token = read_token(token_file) if token_file is not None else None
+    if token is None and not is_loopback(address):
         raise Failure(
             error(
-                f"{request.address} can be reached from other machines, so the pages need a token",
+                f"{address} can be reached from other machines, so the pages need a token",
                 "add --token-file FILE, and put TLS in front of the server: token and pages travel in"
                 " clear text; or listen on 127.0.0.1 and reach it through ssh -L",
             )
         )
-    own = {socket.gethostname().lower(), *(one.lower() for one in request.hosts)}
+    own = {socket.gethostname().lower(), *(host.lower() for host in hosts)}
     return AccessPolicy(token, tuple(sorted(own)))
 
 
-def listen(request: ListenRequest) -> socket.socket:
+def listen(port: int, address: str = LOOPBACK) -> socket.socket:
     """Returns the listening socket. Failure says what is wrong with the address or the port."""
     try:
-        found = socket.getaddrinfo(request.address, request.port, type=socket.SOCK_STREAM)
+        found = socket.getaddrinfo(address, port, type=socket.SOCK_STREAM)
     except (OSError, UnicodeError) as wrong:
         why = getattr(wrong, "strerror", None) or str(wrong)
-        raise Failure(
-            error(f"--address {request.address}: {why}", "name an address of this machine")
-        ) from None
+        raise Failure(error(f"--address {address}: {why}", "name an address of this machine")) from None
     family, kind, protocol, _, where = found[0]
     made = socket.socket(family, kind, protocol)
     made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -70,22 +63,20 @@ def listen(request: ListenRequest) -> socket.socket:
         made.listen(_BACKLOG)
     except OSError as wrong:
         made.close()
-        raise Failure(_refused(request, wrong)) from None
+        raise Failure(_refused(port, address, wrong)) from None
     made.setblocking(False)
     return made
 
 
-def _refused(request: ListenRequest, wrong: OSError) -> Diagnostic:
-    where = f"{request.address}:{request.port}"
+def _refused(port: int, address: str, wrong: OSError) -> Diagnostic:
+    where = f"{address}:{port}"
     if wrong.errno == errno.EADDRINUSE:
         free = "name another: --port 8081, or --port 0 for one that is free"
         return error(f"{where} is taken: another process listens there", free)
     if wrong.errno == errno.EACCES:
         return error(f"{where}: this user may not listen there", "name a port above 1023: --port 8080")
     if wrong.errno == errno.EADDRNOTAVAIL:
-        return error(
-            f"{request.address} is no address of this machine", "leave out --address to use 127.0.0.1"
-        )
+        return error(f"{address} is no address of this machine", "leave out --address to use 127.0.0.1")
     return error(f"{where}: {wrong.strerror}", "name another --address or --port")
 
 

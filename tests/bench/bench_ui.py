@@ -28,7 +28,7 @@ from msgspec.structs import replace
 from planner.ui.access import AccessPolicy
 from planner.ui.app import Site
 from planner.ui.feed import StatusFeed, now_ms
-from planner.ui.server import ListenRequest, listen, serve
+from planner.ui.server import listen, serve
 from planner.workflows.requests import TopologyRequest
 from runtime.audit.status.facts import (
     ClusterFacts,
@@ -177,7 +177,7 @@ def served(partitions: int) -> None:
             await asyncio.sleep(EVERY_S)
 
     site = Site(TopologyRequest(Path("bench.yaml")), StatusFeed(readings), AccessPolicy())
-    listening = listen(ListenRequest(port=0))
+    listening = listen(0)
     print(f"port {listening.getsockname()[1]}", flush=True)
     serve(site, listening)
 

@@ -18,7 +18,7 @@ from planner.ui.access import AccessPolicy
 from planner.ui.app import Site, application
 from planner.ui.connections import LIMITS, ConnectionLimits
 from planner.ui.feed import StatusFeed, now_ms
-from planner.ui.server import ListenRequest, Server, listen
+from planner.ui.server import Server, listen
 from planner.workflows.requests import TopologyRequest
 from runtime.contract.results.status import ReplicationStatus
 from tests.commands import begin
@@ -149,7 +149,7 @@ def serving(
     readings = GivenReadings(*first)
     feed = StatusFeed(readings)
     site = Site(TopologyRequest(path, timeout_ms=1_000), feed, policy or AccessPolicy())
-    listening = listen(ListenRequest(port=0))
+    listening = listen(0)
     server = Server(application(site), site.end, limits)
     visited = Visited(readings, site, server, listening.getsockname()[1])
 

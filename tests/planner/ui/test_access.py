@@ -6,7 +6,7 @@ import pytest
 
 from planner.model.diagnostic import Failure
 from planner.ui.access import AccessPolicy, is_loopback, read_token
-from planner.ui.server import ListenRequest, access_policy, listen, url_of
+from planner.ui.server import access_policy, listen, url_of
 from tests.planner.render import test_status as scenes
 from tests.planner.ui.serving import fresh, serving
 
@@ -26,15 +26,15 @@ def token_file(tmp_path: Path) -> Path:
 @pytest.mark.parametrize("address", ["0.0.0.0", "::", "192.0.2.1", "repl.example.com"])
 def test_other_machines_need_a_token(address, token_file) -> None:
     with pytest.raises(Failure, match="need a token — add --token-file FILE, and put TLS in front"):
-        access_policy(ListenRequest(address))
+        access_policy(address)
 
-    assert access_policy(ListenRequest(address, token_file=token_file)).token == TOKEN
+    assert access_policy(address, token_file=token_file).token == TOKEN
 
 
 @pytest.mark.parametrize("address", ["127.0.0.1", "127.9.9.9", "::1", "localhost"])
 def test_loopback_needs_none(address) -> None:
     assert is_loopback(address)
-    assert access_policy(ListenRequest(address)).token is None
+    assert access_policy(address).token is None
 
 
 @pytest.mark.parametrize(
@@ -59,12 +59,12 @@ def test_a_policy_does_not_show_its_token() -> None:
 
 
 def test_a_taken_port_is_said_with_the_way_out() -> None:
-    taken = listen(ListenRequest(port=0))
+    taken = listen(0)
     try:
         port = taken.getsockname()[1]
         assert url_of(taken) == f"http://127.0.0.1:{port}/"
         with pytest.raises(Failure, match=f"127.0.0.1:{port} is taken: .* — name another: --port 8081"):
-            listen(ListenRequest(port=port))
+            listen(port)
     finally:
         taken.close()
 
@@ -75,7 +75,7 @@ def test_a_taken_port_is_said_with_the_way_out() -> None:
 )
 def test_a_wrong_address_is_said(address, said) -> None:
     with pytest.raises(Failure, match=said):
-        listen(ListenRequest(address, 0))
+        listen(0, address)
 
 
 @pytest.mark.parametrize(
