@@ -1,5 +1,6 @@
 """The commands that plan and apply a topology, and those that check and write one."""
 
+from collections import Counter
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
@@ -8,11 +9,12 @@ from typing import TYPE_CHECKING, Annotated
 import click
 from msgspec.structs import replace
 
-from planner.cli.command import FORMAT_VERSION, ApprovedOutput, Output, command, given
-from planner.cli.output import emit, print_lines
+from planner.cli.command import ApprovedOutput, Output, command, given
+from planner.cli.output import print_lines
 from planner.cli.output import show as print_diagnostics
 from planner.cli.plan_output import PlanOutput, SavedPlanOutput, exit_code
 from planner.model.diagnostic import Diagnostic, ExitCode, Failure, Severity
+from planner.render.readable import plural
 from planner.workflows.options import Argument, Option, Policies, TopologyArgument
 from planner.workflows.requests import (
     ApplyRequest,
@@ -24,7 +26,6 @@ from planner.workflows.requests import (
 
 if TYPE_CHECKING:
     from planner.model.forecast import Simulation
-    from planner.model.topology import Topology
 
 
 @command
@@ -122,40 +123,25 @@ def validate(request: TopologyRequest, output: Output, policies: Policies = ()) 
     """
     from planner.workflows.plans import validate
 
+    def found(diagnostics: Sequence[Diagnostic]) -> dict[str, object]:
+        from planner.render.plan.json import diagnostic_trees
+
+        severities = Counter(diagnostic.severity for diagnostic in diagnostics)
+        return {
+            "errors": severities[Severity.ERROR],
+            "warnings": severities[Severity.WARNING],
+            "diagnostics": diagnostic_trees(diagnostics),
+        }
+
     try:
         loaded = validate(replace(request, policies=policies))
     except Failure as failure:
         if not output.as_json:
             raise
-        emit({"format_version": FORMAT_VERSION, "valid": False, **_counted_diagnostics(failure.diagnostics)})
+        output.emit({"valid": False, **found(failure.diagnostics)})
         return failure.exit_code
-    counts = _counts(loaded.topology)
-    if output.as_json:
-        emit(
-            {
-                "format_version": FORMAT_VERSION,
-                "valid": True,
-                "topology": loaded.topology.name,
-                "digest": loaded.topology.digest,
-                "files": [str(file) for file in loaded.files],
-                "counts": counts,
-                **_counted_diagnostics(loaded.warnings),
-            }
-        )
-        return ExitCode.DONE
-    print_diagnostics(loaded.warnings)
-    words = {"acls": "ACLs"}
-    parts = [
-        f"{count:,} {words.get(name, name) if count != 1 else words.get(name, name).removesuffix('s')}"
-        for name, count in counts.items()
-        if count or name not in ("acls", "quotas")
-    ]
-    click.echo(f"Valid: {', '.join(parts)}.")
-    return ExitCode.DONE
-
-
-def _counts(topology: "Topology") -> dict[str, int]:
-    return {
+    topology = loaded.topology
+    counts = {
         "clusters": len(topology.clusters),
         "topics": len(topology.topics),
         "acls": len(topology.acls),
@@ -163,16 +149,26 @@ def _counts(topology: "Topology") -> dict[str, int]:
         "flows": len(topology.job_flows),
         "jobs": len(topology.jobs),
     }
-
-
-def _counted_diagnostics(diagnostics: Sequence[Diagnostic]) -> dict[str, object]:
-    from planner.render.plan.json import diagnostic_trees
-
-    return {
-        "errors": sum(found.severity is Severity.ERROR for found in diagnostics),
-        "warnings": sum(found.severity is Severity.WARNING for found in diagnostics),
-        "diagnostics": diagnostic_trees(diagnostics),
-    }
+    if output.as_json:
+        output.emit(
+            {
+                "valid": True,
+                "topology": topology.name,
+                "digest": topology.digest,
+                "files": [str(file) for file in loaded.files],
+                "counts": counts,
+                **found(loaded.warnings),
+            }
+        )
+        return ExitCode.DONE
+    print_diagnostics(loaded.warnings)
+    parts = [
+        plural(count, ("ACL" if name == "acls" else name.removesuffix("s")))
+        for name, count in counts.items()
+        if count or name not in ("acls", "quotas")
+    ]
+    click.echo(f"Valid: {', '.join(parts)}.")
+    return ExitCode.DONE
 
 
 @command
@@ -192,7 +188,7 @@ def fmt(
 
     changed = format_files(path, write=not check)
     if output.as_json:
-        emit({"format_version": FORMAT_VERSION, "check": check, "files": [str(file) for file in changed]})
+        output.emit({"check": check, "files": [str(file) for file in changed]})
     else:
         for file in changed:
             click.echo(file)

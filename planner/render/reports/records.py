@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import base64
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
-import msgspec
+from msgspec import to_builtins
 from rich.text import Text
 
 from planner.render.readable import UNKNOWN, count, plural
@@ -125,33 +125,20 @@ def document(seen: TopicRecords) -> dict[str, Any]:
         "cluster_id": seen.cluster_id,
         "topic": seen.topic,
         "partitions": seen.partitions,
-        "records": [_record_json(traced) for traced in seen.records],
+        "records": [{**content_json(traced.record), **_provenance(traced)} for traced in seen.records],
         "notes": seen.notes,
     }
+
+
+def _provenance(traced: TracedRecord) -> dict[str, Any]:
+    return {name: to_builtins(getattr(traced, name)) for name in traced.__struct_fields__ if name != "record"}
 
 
 def export_lines(seen: TopicRecords) -> Iterator[str]:
     """Yields each record as a line of JSON. The file is a sample: it has no provenance."""
     for traced in seen.records:
-        line = {"cluster": seen.cluster, "topic": seen.topic, **_content_json(traced.record)}
+        line = {"cluster": seen.cluster, "topic": seen.topic, **content_json(traced.record)}
         yield json.dumps(line, ensure_ascii=False) + "\n"
-
-
-def _content_json(record: ConsumerRecord) -> dict[str, Any]:
-    return {
-        "partition": record.partition,
-        "offset": record.offset,
-        "timestamp_ms": record.timestamp_ms,
-        "key": bytes_json(record.key),
-        "value": bytes_json(record.value),
-        "headers": [{"name": name, "value": bytes_json(value)} for name, value in record.headers],
-    }
-
-
-def _record_json(traced: TracedRecord) -> dict[str, Any]:
-    provenance = msgspec.to_builtins(traced)
-    del provenance["record"]
-    return {**_content_json(traced.record), **provenance}
 
 
 def bytes_json(value: bytes | None) -> dict[str, str] | None:
@@ -161,6 +148,20 @@ def bytes_json(value: bytes | None) -> dict[str, str] | None:
         return {"text": value.decode()}
     except UnicodeDecodeError:
         return {"base64": base64.b64encode(value).decode()}
+
+
+def content_json(
+    record: ConsumerRecord, tree: Callable[[bytes | None], dict[str, str] | None] = bytes_json
+) -> dict[str, Any]:
+    """Returns one record of a topic; `tree` says how bytes are written."""
+    return {
+        "partition": record.partition,
+        "offset": record.offset,
+        "timestamp_ms": record.timestamp_ms,
+        "key": tree(record.key),
+        "value": tree(record.value),
+        "headers": [{"name": name, "value": tree(value)} for name, value in record.headers],
+    }
 
 
 _TOPICS = (

@@ -15,6 +15,7 @@ import msgspec
 from rich.text import Text
 
 from planner.render.readable import iso_time, plural
+from planner.render.reports.records import content_json
 from planner.render.table import Cell, Column, Row, table
 from runtime.contract.results.records import (
     ReplayedPartition,
@@ -76,12 +77,7 @@ def record_json(salvaged: SalvagedRecord) -> dict[str, Any]:
         "cluster": salvaged.cluster,
         "cluster_id": salvaged.cluster_id,
         "topic": record.topic,
-        "partition": record.partition,
-        "offset": record.offset,
-        "timestamp_ms": record.timestamp_ms,
-        "key": _content(record.key),
-        "value": _content(record.value),
-        "headers": [{"name": name, "value": _content(value)} for name, value in record.headers],
+        **content_json(record, _content),
         "came_from": [
             {"cluster_id": cluster, "topic": topic, "partition": partition, "offset": offset}
             for cluster, topic, partition, offset in salvaged.came_from
