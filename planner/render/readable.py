@@ -116,15 +116,14 @@ def sparkline(values: Sequence[float | None], width: int = 20) -> str:
     """Returns a sparkline, the newest value at the right; a space where the value is unknown."""
     shown = list(values)[-width:]
     top = max((one for one in shown if one is not None), default=0)
-    return "".join(_bar(one, top) for one in shown).rjust(width)
-
-
-def _bar(value: float | None, top: float) -> str:
-    if value is None:
-        return " "
-    if top <= 0 or value <= 0:
-        return _BARS[0]
-    return _BARS[min(int(value / top * len(_BARS)), len(_BARS) - 1)]
+    bars = ""
+    for value in shown:
+        if value is None:
+            bars += " "
+        else:
+            height = int(value / top * len(_BARS)) if top > 0 and value > 0 else 0
+            bars += _BARS[min(height, len(_BARS) - 1)]
+    return bars.rjust(width)
 
 
 def plural(number: int, word: str) -> str:

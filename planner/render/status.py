@@ -72,6 +72,9 @@ JOBS = (
 def job_row(job: JobHealth) -> Row:
     """Returns a job's row."""
     up = job.up and job.started_ms is not None and job.heartbeat_ms is not None
+    heartbeat = "–" if job.state == UNKNOWN else "never"
+    if job.heartbeat_age_ms is not None:
+        heartbeat = f"{span(job.heartbeat_age_ms)} ago"
     return (
         Cell(job.name, "bold"),
         Cell(job.state, state_style(job.state)),
@@ -79,14 +82,8 @@ def job_row(job: JobHealth) -> Row:
         f"{job.slots_running if job.up else 0}/{len(job.slots)}" if job.slots else "–",
         count(job.generation),
         span(job.heartbeat_ms - job.started_ms) if up and job.heartbeat_ms and job.started_ms else "–",
-        _heartbeat(job),
+        heartbeat,
     )
-
-
-def _heartbeat(job: JobHealth) -> str:
-    if job.heartbeat_age_ms is not None:
-        return f"{span(job.heartbeat_age_ms)} ago"
-    return "–" if job.state == UNKNOWN else "never"
 
 
 FLOWS = (
@@ -258,7 +255,10 @@ def screen(
     With `trails`, as `--watch` shows it, it leads with what a failover of each cluster would lose.
     """
     if trails is not None:
-        yield from _failovers(status)
+        for failover in verdicts(status):
+            text = verdict_text(failover, status.at_ms), verdict_style(failover.verdict)
+            yield Text.assemble((f"Fail over {failover.cluster}: ", "bold"), text)
+        yield Text()
     yield _headline(status)
     for one in status.clusters:
         if not one.answers:
@@ -290,13 +290,6 @@ _SAFETY = {
 def verdict_style(verdict: Verdict) -> str:
     """Returns the style of a verdict: GOOD, WAITS or QUIET. An unlisted verdict is BAD."""
     return _SAFETY.get(verdict, BAD)
-
-
-def _failovers(status: ReplicationStatus) -> Iterator[Text]:
-    for failover in verdicts(status):
-        text = verdict_text(failover, status.at_ms), verdict_style(failover.verdict)
-        yield Text.assemble((f"Fail over {failover.cluster}: ", "bold"), text)
-    yield Text()
 
 
 def _headline(status: ReplicationStatus) -> Text:
@@ -362,9 +355,13 @@ def _remarks(status: ReplicationStatus) -> Iterator[Text]:
     for flow in status.flows:
         parts = [one for one in flow.why.split("; ") if one and one not in said]
         remarks += [(f"flow {flow.name}", "; ".join(parts))] if parts else []
-        notes = (
-            *_old_end(flow, status.at_ms),
-            *_foreign(flow),
+        notes: list[str] = []
+        if seen := [one.source_end_seen_ms for one in flow.partitions if one.source_end_seen_ms is not None]:
+            when = f"{span(max(status.at_ms - max(seen), 0))} ago"
+            notes.append(f"the lag counts to {flow.source}'s end as last seen, {when}; there may be more")
+        if foreign := sorted({one.destination_topic or "" for one in flow.partitions if one.foreign_writes}):
+            notes.append(f"others write to its mirror topics (foreign_writes): {', '.join(foreign)}")
+        notes += (
             *_blocked(flow),
             *_quarantined(flow),
             *flow.notes,
@@ -408,20 +405,6 @@ def _quarantined(flow: FlowHealth) -> Iterator[str]:
         if count and topic.destination_topic is not None:
             where = quarantine_topic(topic.destination_topic)
             yield f"{plural(count, 'bad record')} of {topic.topic} went to {where} at {flow.destination}"
-
-
-def _old_end(flow: FlowHealth, now_ms: int) -> list[str]:
-    """Returns how long ago the end of a source was seen that does not answer now."""
-    seen = [one.source_end_seen_ms for one in flow.partitions if one.source_end_seen_ms is not None]
-    if not seen:
-        return []
-    when = span(max(now_ms - max(seen), 0))
-    return [f"the lag counts to {flow.source}'s end as last seen, {when} ago; there may be more"]
-
-
-def _foreign(flow: FlowHealth) -> list[str]:
-    topics = sorted({one.destination_topic or "" for one in flow.partitions if one.foreign_writes})
-    return [f"others write to its mirror topics (foreign_writes): {', '.join(topics)}"] if topics else []
 
 
 def _blocked(flow: FlowHealth) -> list[str]:

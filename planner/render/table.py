@@ -38,7 +38,13 @@ def table(columns: Sequence[Column], rows: Sequence[Row], width: int | None) -> 
 
     If even the columns that are never dropped do not fit, each row becomes a few lines.
     """
-    cells = [[_cell(one) for one in row] for row in rows]
+    cells = [  # with safe text, before widths are counted
+        [
+            Cell(one_line(cell)) if isinstance(cell, str) else Cell(one_line(cell.text), cell.style)
+            for cell in row
+        ]
+        for row in rows
+    ]
     widths = [
         max([cell_len(column.name), *(cell_len(row[at].text) for row in cells)])
         for at, column in enumerate(columns)
@@ -50,11 +56,6 @@ def table(columns: Sequence[Column], rows: Sequence[Row], width: int | None) -> 
     yield _line([Cell(columns[at].name, "bold") for at in kept], columns, widths, kept)
     for row in cells:
         yield _line([row[at] for at in kept], columns, widths, kept)
-
-
-def _cell(one: Cell | str) -> Cell:
-    """Returns the cell with safe text, before widths are counted."""
-    return Cell(one_line(one)) if isinstance(one, str) else Cell(one_line(one.text), one.style)
 
 
 def _fitting(columns: Sequence[Column], widths: Sequence[int], width: int | None) -> list[int] | None:

@@ -29,7 +29,6 @@ from runtime.contract.results.status import (
     STATES,
     FlowHealth,
     JobHealth,
-    PartitionHealth,
     ReplicationStatus,
     TopicHealth,
 )
@@ -113,10 +112,6 @@ def _flow_order(one: FlowHealth) -> tuple[int, bool, int, str]:
     return (severity(one.state), one.rpo_met is not False, -(one.lag_ms or 0), one.name)
 
 
-def _topic_order(one: TopicHealth) -> tuple[int, int, int, str]:
-    return (severity(one.state), -(one.lag_ms or 0), -(one.lag_records or 0), one.topic)
-
-
 def drawings(status: ReplicationStatus) -> list[tuple[str, Drawing[DrawnFlows]]]:
     """Returns the topology in two layouts. The page's style shows the one that fits."""
     names = [one.name for one in status.clusters]
@@ -177,11 +172,12 @@ def flow_page(reading: Reading, hour: Hour, query: Query) -> dict[str, Any]:
         if (not state or any(each.state == state for each in one.partitions) or one.state == state)
         and has_words(one.topic, words)
     ]
+    topics.sort(key=lambda one: (severity(one.state), -(one.lag_ms or 0), -(one.lag_records or 0), one.topic))
     return {
         "flow": flow,
         "known": reading.known_flows.get(name),
         "trail": hour.flow(name),
-        "topics": rows(sorted(topics, key=_topic_order), query),
+        "topics": rows(topics, query),
         "words": words,
         "state": state,
     }
@@ -194,7 +190,7 @@ def topic_page(reading: Reading, hour: Hour, query: Query) -> dict[str, Any]:
     found = next((one for one in flow.topics if one.topic == topic), None)
     if found is None:
         raise NotFound(f"The flow {flow_name} has no topic {topic}.")
-    order = sorted(found.partitions, key=_partition_order)
+    order = sorted(found.partitions, key=lambda one: (severity(one.state), -(one.lag_ms or 0), one.partition))
     return {
         "flow": flow,
         "topic": found,
@@ -202,10 +198,6 @@ def topic_page(reading: Reading, hour: Hour, query: Query) -> dict[str, Any]:
         "partitions": rows(order, query),
         "known": reading.known_flows.get(flow_name),
     }
-
-
-def _partition_order(one: PartitionHealth) -> tuple[int, int, int]:
-    return (severity(one.state), -(one.lag_ms or 0), one.partition)
 
 
 def job_page(reading: Reading, name: str, destination: str) -> dict[str, Any]:

@@ -20,7 +20,7 @@ from planner.model.diagnostic import Diagnostic, Severity
 from planner.model.forecast import FlowForecast, Simulation
 from planner.model.plan import Mode, Plan, PlannedFlow, digest
 from planner.plan.document import ChangeSummary
-from planner.render.drawing import ACROSS_THE_SCREEN, DOWN_THE_SCREEN, Drawing, Measures, draw
+from planner.render.drawing import ACROSS_THE_SCREEN, DOWN_THE_SCREEN, Measures, draw
 from planner.render.plan.words import (
     WORDS,
     Group,
@@ -143,7 +143,10 @@ _UNFOLDED = frozenset({WORDS[Action.DELETE].title, WORDS[Action.REPLACE].title})
 def markdown(plan: Plan, limit: int = LIMIT, simulation: Simulation | None = None) -> str:
     """Returns at most `limit` characters. The middle is cut, never the summary."""
     head, blocks = _head(plan), _blocks(plan)
-    tail = f"\n<sub>{_tail(plan)}</sub>\n"
+    clusters = ", ".join(f"{_text(name)} {code(cluster_id)}" for name, cluster_id in plan.clusters.items())
+    planned = f"planned {_text(plan.created_at)}" + (f" against {clusters}" if clusters else "")
+    approved = "" if plan.mode is Mode.DRIFT else f" · Plan digest: {code(digest(plan))}"
+    tail = f"\n<sub>{planned}{approved}</sub>\n"
     if simulation is not None:
         tail = _cut(_simulation(simulation), HEAD_SHARE, "repl plan --simulate") + tail
     folds = sum(block.startswith(_TITLE) for block in blocks) * len(_FOLD.format("10,000"))
@@ -240,12 +243,6 @@ def _names(group: Group) -> str:
     return ", ".join(shown) + (f" and {left:,} more" if left else "")
 
 
-def _tail(plan: Plan) -> str:
-    clusters = ", ".join(f"{_text(name)} {code(cluster_id)}" for name, cluster_id in plan.clusters.items())
-    planned = f"planned {_text(plan.created_at)}" + (f" against {clusters}" if clusters else "")
-    return planned if plan.mode is Mode.DRIFT else f"{planned} · Plan digest: {code(digest(plan))}"
-
-
 def _cut(blocks: Sequence[str], room: int, whole: str = "repl show PLANFILE") -> str:
     """Returns all blocks, or the first and last ones with a count of those left out between.
 
@@ -316,11 +313,9 @@ def _text(text: str) -> str:
     A backslash keeps a character from being markup. It does not keep GitHub from linking an address, a
     mention, an issue or a commit. Such a word becomes a code span, in which nothing is linked.
     """
-    return " ".join(code(word) if _LINKED.search(word) else _plain(word) for word in _flat(text).split(" "))
-
-
-def _plain(word: str) -> str:
-    return _MARKUP.sub(r"\\\1", word)
+    return " ".join(
+        code(word) if _LINKED.search(word) else _MARKUP.sub(r"\\\1", word) for word in _flat(text).split(" ")
+    )
 
 
 def _flat(text: str) -> str:
@@ -332,6 +327,8 @@ def _cut_text(text: str) -> str:
 
 
 TEMPLATES = Path(__file__).parent / "templates"
+# The page's style shows the layout that fits.
+_LAYOUTS: Sequence[tuple[str, Measures]] = (("wide", ACROSS_THE_SCREEN), ("tall", DOWN_THE_SCREEN))
 
 
 def html(plan: Plan, simulation: Simulation | None = None) -> str:
@@ -344,7 +341,7 @@ def html(plan: Plan, simulation: Simulation | None = None) -> str:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    changes = shown_changes(plan)
+    changes, clusters = shown_changes(plan), _clusters(plan)
     rank = list(Severity)
     return environment.get_template("plan.html.j2").render(
         plan=plan,
@@ -353,8 +350,8 @@ def html(plan: Plan, simulation: Simulation | None = None) -> str:
         summary=ChangeSummary.of(plan.changes),
         filters=_counts(Counter(change.action for change in changes)),
         groups=grouped(changes),
-        drawings=_drawings(plan),
-        clusters=_clusters(plan),
+        drawings=[(css, draw(clusters, _drawn_flows(plan), measures)) for css, measures in _LAYOUTS],
+        clusters=clusters,
         diagnostics=sorted(plan.diagnostics, key=lambda one: rank.index(one.severity)),
         errors=sum(1 for one in plan.diagnostics if one.severity is Severity.ERROR),
         simulation=simulation,
@@ -382,14 +379,6 @@ def _counts(counted: Counter[Action]) -> list[tuple[str, str, int]]:
     return [
         (words.label, words.symbol, counted[action]) for action, words in WORDS.items() if counted[action]
     ]
-
-
-def _drawings(plan: Plan) -> list[tuple[str, Drawing[PlannedFlow]]]:
-    """Returns the topology in two layouts. The page's style shows the one that fits."""
-    names = {*plan.connections, *plan.clusters, *_silent(plan)}
-    layouts: list[tuple[str, Measures]] = [("wide", ACROSS_THE_SCREEN), ("tall", DOWN_THE_SCREEN)]
-    flows = _drawn_flows(plan)
-    return [(css, draw(names, flows, measures)) for css, measures in layouts]
 
 
 def _drawn_flows(plan: Plan) -> list[PlannedFlow]:

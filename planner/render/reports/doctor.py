@@ -11,8 +11,6 @@ from planner.model.observed import (
     BrokerReport,
     ClusterReport,
     FeatureReport,
-    RightReport,
-    TopicRightsReport,
 )
 from planner.render.readable import plural
 from planner.render.table import Cell, Column, Row, table
@@ -40,7 +38,9 @@ def screen(report: ClusterReport, width: int | None) -> Iterator[Text]:
     yield Text()
     yield from table(_FEATURES, [_feature(one) for one in report.features], width)
     yield Text()
-    yield from table(_RIGHTS, [_right(one) for one in report.rights], width)
+    allowed = {True: Cell("yes", "green"), False: Cell("no", "yellow"), None: Cell("?", "dim")}
+    rights = [(right.operation, allowed[right.allowed], right.used_to) for right in report.rights]
+    yield from table(_RIGHTS, rights, width)
     yield Text()
     yield from _topic_rights(report, width)
     if report.clock_offset_ms is None:
@@ -62,21 +62,21 @@ def _topic_rights(report: ClusterReport, width: int | None) -> Iterator[Text]:
     lacking = [one for one in report.topic_rights if one.missing is None or one.missing]
     able = len(report.topic_rights) - len(lacking)
     yield Text(f"Rights on the topics that flows use: all on {able:,} of {len(report.topic_rights):,}")
-    rows = [row for one in lacking[:_TOPICS_SHOWN] for row in _lacking(one)]
+    rows: list[Row] = []
+    for one in lacking[:_TOPICS_SHOWN]:
+        uses = ", ".join(one.uses)
+        if one.missing is None:
+            rows.append((one.topic, uses, Cell("?", "dim"), one.why))
+            continue
+        rows += [
+            (one.topic, uses, Cell(operation, "yellow"), used_to)
+            for operation, used_to in one.missing.items()
+        ]
     if rows:
         yield from table(_TOPICS, rows, width)
     if len(lacking) > _TOPICS_SHOWN:
         yield Text(f"… and {plural(len(lacking) - _TOPICS_SHOWN, 'topic')} more: --json shows all")
     yield Text()
-
-
-def _lacking(one: TopicRightsReport) -> Iterator[Row]:
-    uses = ", ".join(one.uses)
-    if one.missing is None:
-        yield one.topic, uses, Cell("?", "dim"), one.why
-        return
-    for operation, used_to in one.missing.items():
-        yield one.topic, uses, Cell(operation, "yellow"), used_to
 
 
 def _broker(one: BrokerReport) -> Row:
@@ -93,11 +93,6 @@ def _feature(one: FeatureReport) -> Row:
     without = "; ".join(part for part in parts if part)
     style = "red" if feature.required else "yellow"
     return feature.name, feature.since, Cell("no", style), without, f"broker {one.broker}: {one.why}"
-
-
-def _right(one: RightReport) -> Row:
-    known = {True: Cell("yes", "green"), False: Cell("no", "yellow"), None: Cell("?", "dim")}
-    return one.operation, known[one.allowed], one.used_to
 
 
 def as_json(report: ClusterReport) -> dict[str, Any]:

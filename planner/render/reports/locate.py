@@ -35,7 +35,9 @@ def sentence(located: LocatedRecord) -> str:
                 f"{located.other_offset} of {other_place} or later."
             )
         case LocateResult.NOT_YET:
-            return f"not yet: {record} is not copied; {_through(located)}."
+            side = located.other_cluster if located.reverse else located.cluster
+            through = f"replicated up to offset {located.replicated_through} at {side}"
+            return f"not yet: {record} is not copied; {located.flow} has {through}."
         case LocateResult.UNMAPPED if located.in_files:
             return f"unmapped: {record} is before the start of {located.flow}, which began at {located.low}."
         case LocateResult.UNMAPPED:
@@ -65,8 +67,3 @@ def _replayed(located: LocatedRecord, other_place: str) -> str:
     if located.other_offset is None:
         return f"into {other_place}; a longer --timeout finds the offset there."
     return f"to offset {located.other_offset} of {other_place}."
-
-
-def _through(located: LocatedRecord) -> str:
-    side = located.other_cluster if located.reverse else located.cluster
-    return f"{located.flow} has replicated up to offset {located.replicated_through} at {side}"

@@ -31,16 +31,13 @@ def _cost(one: FlowLoss, now_ms: int) -> str:
     behind = f"{plural(one.records, 'record')}, {span(one.ms) if one.ms is not None else 'some time'}"
     if one.source_answers and not one.unheard:
         return f"{behind} behind now: {one.source} answers"
+    unheard = ""
+    if one.unheard:
+        named = few([f"{each.topic}-{each.partition} ({each.why})" for each in one.unheard_partitions])
+        unheard = f"; of {count(one.unheard)} of {plural(one.partitions, 'partition')} nothing is known"
+        unheard += f": {named}" if named else ""
     since = f" ({span(max(now_ms - one.as_of_ms, 0))} ago)"
-    return f"at least {behind}, as of {moment(one.as_of_ms)}{since}{_unheard(one)}{_older(one)}"
-
-
-def _unheard(one: FlowLoss) -> str:
-    if not one.unheard:
-        return ""
-    of = f"of {count(one.unheard)} of {plural(one.partitions, 'partition')} nothing is known"
-    named = few([f"{each.topic}-{each.partition} ({each.why})" for each in one.unheard_partitions])
-    return f"; {of}: {named}" if named else f"; {of}"
+    return f"at least {behind}, as of {moment(one.as_of_ms)}{since}{unheard}{_older(one)}"
 
 
 def _older(one: FlowLoss) -> str:

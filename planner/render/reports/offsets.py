@@ -36,7 +36,8 @@ def screen(seen: GroupOffsets, width: int | None) -> Iterator[Text]:
     yield Text(
         f"{seen.group} over {seen.flow}: {seen.source_cluster} → {seen.destination_cluster}", style="bold"
     )
-    yield Text(f"  at {seen.source_cluster}: {_there(seen)}")
+    there = f"does not answer ({seen.source_why}); its offsets are from the checkpoints"
+    yield Text(f"  at {seen.source_cluster}: {_group(seen.state_there) if seen.source_answers else there}")
     yield Text(f"  at {seen.destination_cluster}: {_group(seen.state_here)}")
     if seen.unsynced:
         yield Text(f"  {seen.unsynced}: nothing is written at {seen.destination_cluster}")
@@ -45,12 +46,6 @@ def screen(seen: GroupOffsets, width: int | None) -> Iterator[Text]:
         yield Text("It committed nothing on the flow's topics.")
         return
     yield from table(_COLUMNS, [_row(partition) for partition in seen.partitions], width)
-
-
-def _there(seen: GroupOffsets) -> str:
-    if seen.source_answers:
-        return _group(seen.state_there)
-    return f"does not answer ({seen.source_why}); its offsets are from the checkpoints"
 
 
 def _group(state: str) -> str:
