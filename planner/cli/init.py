@@ -41,10 +41,10 @@ def init(
     text = _of_clusters(file, timeout_ms) if asks else None
     written = write_new(file, text or starter())
     if output.as_json:
-        output.emit({"files": [str(one) for one in written]})
+        output.emit({"files": [str(path) for path in written]})
         return ExitCode.DONE
     where = "" if place == Path() else f" {place}"
-    beside = " and ".join(str(one) for one in written)
+    beside = " and ".join(str(path) for path in written)
     edit = "" if text else "edit it, then "
     click.echo(f"Wrote {beside}. Next: {edit}repl validate{where} and repl plan{where}.")
     return ExitCode.DONE
@@ -91,7 +91,7 @@ def _of_clusters(file: Path, timeout_ms: int) -> str | None:
         "flow creates its mirror topics. To manage topics here too: repl import CLUSTER. repl explain KEY",
         "explains a key.",
     )
-    return topology_yaml(topology, header, [comment(one) for one in notes])
+    return topology_yaml(topology, header, [comment(note) for note in notes])
 
 
 def _cluster(

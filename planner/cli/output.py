@@ -84,9 +84,9 @@ def say(
 
 def show(diagnostics: Sequence[Diagnostic]) -> None:
     """Prints diagnostics to stderr, each with its severity."""
-    for one in diagnostics:
-        severity = one.severity.value
-        say(str(one), label=f"{severity}:", colour=_SEVERITY_COLOURS[severity], bold=True, err=True)
+    for diagnostic in diagnostics:
+        severity = diagnostic.severity.value
+        say(str(diagnostic), label=f"{severity}:", colour=_SEVERITY_COLOURS[severity], bold=True, err=True)
 
 
 def emit(document: Mapping[str, Any]) -> None:

@@ -152,7 +152,11 @@ def _salvage(request: SalvageFlowRequest, output: ApprovedOutput, export: Path |
 
         seen = salvage(request, take, output.progress())
         if seen.unread and export is not None:
-            why = next(f"{one.topic}-{one.partition}: {one.unread}" for one in seen.partitions if one.unread)
+            why = next(
+                f"{partition.topic}-{partition.partition}: {partition.unread}"
+                for partition in seen.partitions
+                if partition.unread
+            )
             raise Failure(
                 error(f"{export} was not written: {why}", "without --export, what was read is shown")
             )

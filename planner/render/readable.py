@@ -33,7 +33,9 @@ def lines(text: str) -> str:
 def indented(text: str) -> str:
     """Returns the same with indented further lines, so that none looks like a separate message."""
     first, *others = lines(text).split("\n")
-    return "\n".join([first, *(one if one[:1].isspace() or not one else f"  {one}" for one in others)])
+    return "\n".join(
+        [first, *(other if other[:1].isspace() or not other else f"  {other}" for other in others)]
+    )
 
 
 def _escape(found: re.Match[str]) -> str:

@@ -117,7 +117,7 @@ def flow_row(flow: FlowHealth, trails: Mapping[str, FlowHistory] | None) -> Row:
         f"{flow.source} → {flow.destination}",
         count(len(flow.topics)),
         count(len(flow.partitions)),
-        _lag(flow.lag_records, any(one.source_end_seen_ms for one in flow.partitions)),
+        _lag(flow.lag_records, any(partition.source_end_seen_ms for partition in flow.partitions)),
         Cell(span(flow.lag_ms), BAD if late else ""),
         per_second(flow.records_per_s),
         f"{octets(flow.bytes_per_s)}/s" if flow.bytes_per_s is not None else "–",
@@ -156,19 +156,19 @@ TOPICS = (
 def topic_rows(status: ReplicationStatus) -> Iterator[Row]:
     """Yields a row for each topic."""
     for flow in status.flows:
-        for one in flow.topics:
+        for topic in flow.topics:
             yield (
-                Cell(one.topic, "bold"),
+                Cell(topic.topic, "bold"),
                 flow.name,
-                one.destination_topic or "–",
-                Cell(one.state, state_style(one.state)),
-                count(len(one.partitions)),
-                _lag(one.lag_records, any(each.source_end_seen_ms for each in one.partitions)),
-                span(one.lag_ms),
-                per_second(one.records_per_s),
-                f"{octets(one.bytes_per_s)}/s" if one.bytes_per_s is not None else "–",
-                latency(one.latency.p50_ms if one.latency is not None else None),
-                latency(one.latency.p99_ms if one.latency is not None else None),
+                topic.destination_topic or "–",
+                Cell(topic.state, state_style(topic.state)),
+                count(len(topic.partitions)),
+                _lag(topic.lag_records, any(each.source_end_seen_ms for each in topic.partitions)),
+                span(topic.lag_ms),
+                per_second(topic.records_per_s),
+                f"{octets(topic.bytes_per_s)}/s" if topic.bytes_per_s is not None else "–",
+                latency(topic.latency.p50_ms if topic.latency is not None else None),
+                latency(topic.latency.p99_ms if topic.latency is not None else None),
             )
 
 
@@ -190,19 +190,24 @@ PARTITIONS = (
 def partition_rows(status: ReplicationStatus) -> Iterator[Row]:
     """Yields a row for each partition."""
     for flow in status.flows:
-        for one in flow.partitions:
+        for partition in flow.partitions:
             yield (
-                Cell(f"{one.topic}-{one.partition}", "bold"),
+                Cell(f"{partition.topic}-{partition.partition}", "bold"),
                 flow.name,
-                Cell(one.state + (" + foreign_writes" if one.foreign_writes else ""), state_style(one.state)),
-                span(status.at_ms - one.since_ms) if one.since_ms is not None else "–",
-                count(one.slot),
-                _range(one.source_start, one.source_end),
-                count(one.position),
-                _range(one.destination_start, one.destination_end),
-                _lag(one.lag_records, one.source_end_seen_ms is not None),
-                span(one.lag_ms),
-                f"{span(max(status.at_ms - one.last_commit_ms, 0))} ago" if one.last_commit_ms else "–",
+                Cell(
+                    partition.state + (" + foreign_writes" if partition.foreign_writes else ""),
+                    state_style(partition.state),
+                ),
+                span(status.at_ms - partition.since_ms) if partition.since_ms is not None else "–",
+                count(partition.slot),
+                _range(partition.source_start, partition.source_end),
+                count(partition.position),
+                _range(partition.destination_start, partition.destination_end),
+                _lag(partition.lag_records, partition.source_end_seen_ms is not None),
+                span(partition.lag_ms),
+                f"{span(max(status.at_ms - partition.last_commit_ms, 0))} ago"
+                if partition.last_commit_ms
+                else "–",
             )
 
 
@@ -260,13 +265,13 @@ def screen(
             yield Text.assemble((f"Fail over {failover.cluster}: ", "bold"), text)
         yield Text()
     yield _headline(status)
-    for one in status.clusters:
-        if not one.answers:
-            yield Text.assemble((f"Cluster {one.name} does not answer: ", BAD), one.why)
+    for cluster in status.clusters:
+        if not cluster.answers:
+            yield Text.assemble((f"Cluster {cluster.name} does not answer: ", BAD), cluster.why)
     yield Text()
-    yield from table(JOBS, [job_row(one) for one in status.jobs], width)
+    yield from table(JOBS, [job_row(job) for job in status.jobs], width)
     yield Text()
-    yield from table(flow_columns(trails), [flow_row(one, trails) for one in status.flows], width)
+    yield from table(flow_columns(trails), [flow_row(flow, trails) for flow in status.flows], width)
     yield from _remarks(status)
     yield from _worries(status, width)
     yield from _next(status)
@@ -294,9 +299,9 @@ def verdict_style(verdict: Verdict) -> str:
 
 def _headline(status: ReplicationStatus) -> Text:
     """Returns everything in one line: whether an operator has to act."""
-    idle = Counter(one.state for one in status.jobs if not one.up)
+    idle = Counter(job.state for job in status.jobs if not job.up)
     worries = len(_needing(status))
-    late = sum(one.rpo_met is False for one in status.flows)
+    late = sum(flow.rpo_met is False for flow in status.flows)
     how = ", ".join(f"{number} {state}" for state, number in sorted(idle.items()))
     parts = [
         plural(len(status.flows), "flow"),
@@ -314,20 +319,20 @@ def _headline(status: ReplicationStatus) -> Text:
 
 
 def _behind(status: ReplicationStatus) -> list[str]:
-    records = sum(one.lag_records or 0 for one in status.flows)
-    partitions = [one for flow in status.flows for one in flow.partitions]
-    old = any(one.source_end_seen_ms or one.lag_records is None for one in partitions)
+    records = sum(flow.lag_records or 0 for flow in status.flows)
+    partitions = [partition for flow in status.flows for partition in flow.partitions]
+    old = any(partition.source_end_seen_ms or partition.lag_records is None for partition in partitions)
     if not records:
-        known = status.flows and all(one.lag_records == 0 for one in status.flows)
-        stopped = any(one.needs_someone for one in partitions)
+        known = status.flows and all(flow.lag_records == 0 for flow in status.flows)
+        stopped = any(partition.needs_someone for partition in partitions)
         return ["nothing behind"] if known and not old and not stopped else []
-    longest = max((one.lag_ms for one in status.flows if one.lag_ms is not None), default=None)
+    longest = max((flow.lag_ms for flow in status.flows if flow.lag_ms is not None), default=None)
     far = f" and {span(longest)}" if longest else ""
     behind = f"{'at least ' if old else ''}{plural(records, 'record')}{far} behind"
     held = sum(
-        one.source_end - one.source_start
-        for one in partitions
-        if one.source_end is not None and one.source_start is not None
+        partition.source_end - partition.source_start
+        for partition in partitions
+        if partition.source_end is not None and partition.source_start is not None
     )
     copied = 1 - records / held if records < held else 0.0
     return [f"{behind} ({copied:.0%} copied)" if records >= _MANY and copied < _ALMOST else behind]
@@ -338,7 +343,11 @@ _MANY, _ALMOST = 100_000, 0.95  # records behind, and share of what the sources 
 
 def _remarks(status: ReplicationStatus) -> Iterator[Text]:
     """Yields what holds up jobs and flows, and what could not be done, each once."""
-    said = {f"{side} {one.name} does not answer: {one.why}" for one in status.clusters for side in _SIDES}
+    said = {
+        f"{side} {cluster.name} does not answer: {cluster.why}"
+        for cluster in status.clusters
+        for side in _SIDES
+    }
     said |= {f"{one.topic}-{one.partition}: {one.why}" for _, one in _needing(status)}
     remarks = []
     for job in status.jobs:
@@ -356,10 +365,16 @@ def _remarks(status: ReplicationStatus) -> Iterator[Text]:
         parts = [one for one in flow.why.split("; ") if one and one not in said]
         remarks += [(f"flow {flow.name}", "; ".join(parts))] if parts else []
         notes: list[str] = []
-        if seen := [one.source_end_seen_ms for one in flow.partitions if one.source_end_seen_ms is not None]:
+        if seen := [
+            partition.source_end_seen_ms
+            for partition in flow.partitions
+            if partition.source_end_seen_ms is not None
+        ]:
             when = f"{span(max(status.at_ms - max(seen), 0))} ago"
             notes.append(f"the lag counts to {flow.source}'s end as last seen, {when}; there may be more")
-        if foreign := sorted({one.destination_topic or "" for one in flow.partitions if one.foreign_writes}):
+        if foreign := sorted(
+            {partition.destination_topic or "" for partition in flow.partitions if partition.foreign_writes}
+        ):
             notes.append(f"others write to its mirror topics (foreign_writes): {', '.join(foreign)}")
         notes += (
             *_blocked(flow),
@@ -380,11 +395,12 @@ def _standbys(job: JobHealth) -> Iterator[str]:
         return
     if job.up:
         yield f"it runs as pid {job.process} on {job.host}"
-    for one in job.standbys:
-        yield f"standby on {one.host} (pid {one.process}): {_STANDBY.get(one.state, one.state)}" + (
-            f": {one.why}" if one.why else ""
+    for standby in job.standbys:
+        yield (
+            f"standby on {standby.host} (pid {standby.process}): {_STANDBY.get(standby.state, standby.state)}"
+            + (f": {standby.why}" if standby.why else "")
         )
-    ready = sum(one.state in ("watching", "taking_over") for one in job.standbys)
+    ready = sum(standby.state in ("watching", "taking_over") for standby in job.standbys)
     if ready < job.standbys_declared and job.state != UNKNOWN:
         declared = plural(job.standbys_declared, "standby")
         yield f"{ready} of {declared} ready: run repl standby {job.name} on another machine"
@@ -401,7 +417,7 @@ _STANDBY = {
 def _quarantined(flow: FlowHealth) -> Iterator[str]:
     """Yields how many bad records of each topic lie in its quarantine topic."""
     for topic in flow.topics:
-        count = sum(one.quarantined for one in topic.partitions)
+        count = sum(partition.quarantined for partition in topic.partitions)
         if count and topic.destination_topic is not None:
             where = quarantine_topic(topic.destination_topic)
             yield f"{plural(count, 'bad record')} of {topic.topic} went to {where} at {flow.destination}"
@@ -410,9 +426,9 @@ def _quarantined(flow: FlowHealth) -> Iterator[str]:
 def _blocked(flow: FlowHealth) -> list[str]:
     """Returns one partition for each transaction that blocks readers, with the command that ends it."""
     first: dict[int, PartitionHealth] = {}
-    for one in flow.partitions:
-        if one.blocked_by is not None:
-            first.setdefault(one.blocked_by.producer_id, one)
+    for partition in flow.partitions:
+        if partition.blocked_by is not None:
+            first.setdefault(partition.blocked_by.producer_id, partition)
     told = (f"{one.topic}-{one.partition}: {one.why}" for one in first.values())
     return [words for words in told if words not in flow.why][:MOST_WORRIES]
 
@@ -448,11 +464,11 @@ def _next(status: ReplicationStatus) -> Iterator[Text]:
     """Yields each next step once, on its own line: a narrow terminal cuts no command."""
     waits: dict[str, dict[str, None]] = {}
     for flow in status.flows:
-        for one in flow.partitions:
-            if one.next and (one.needs_someone or one.state in _HELD):
-                down = one.state == DOWN
-                name = f"job {flow.job}" if down else f"{one.topic}-{one.partition}"
-                waits.setdefault(one.next, {})[f"{name} ({one.state})"] = None
+        for partition in flow.partitions:
+            if partition.next and (partition.needs_someone or partition.state in _HELD):
+                down = partition.state == DOWN
+                name = f"job {flow.job}" if down else f"{partition.topic}-{partition.partition}"
+                waits.setdefault(partition.next, {})[f"{name} ({partition.state})"] = None
     if waits:
         yield Text()
     for step, names in waits.items():
@@ -475,8 +491,8 @@ def _needing(status: ReplicationStatus) -> list[tuple[str, PartitionHealth]]:
     The state of the job is shown once instead.
     """
     return [
-        (flow.name, one)
+        (flow.name, partition)
         for flow in status.flows
-        for one in flow.partitions
-        if one.needs_someone and one.state not in (DOWN, UNKNOWN)
+        for partition in flow.partitions
+        if partition.needs_someone and partition.state not in (DOWN, UNKNOWN)
     ]

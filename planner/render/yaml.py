@@ -305,11 +305,11 @@ def _start(start: Start) -> Value:
 
 
 def _requirements(require: tuple[Requirement, ...]) -> Value:
-    return {one.subject: f"{one.operator}{one.value}" for one in require}
+    return {requirement.subject: f"{requirement.operator}{requirement.value}" for requirement in require}
 
 
 def _samples(samples: tuple[DrillSample, ...]) -> Value:
-    return {one.topics: one.file for one in samples}
+    return {sample.topics: sample.file for sample in samples}
 
 
 def _bootstrap(addresses: str) -> Value:

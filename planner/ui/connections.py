@@ -100,10 +100,10 @@ class BoundedConnection(H11Protocol):
     def _make_room(self) -> None:
         """Closes the connection that has waited longest for a request: this one, where no other waits."""
         waiting = [
-            one
-            for one in self.connections
-            if isinstance(one, BoundedConnection)
-            and one.phase is not Phase.ANSWERING
-            and not one.transport.is_closing()
+            connection
+            for connection in self.connections
+            if isinstance(connection, BoundedConnection)
+            and connection.phase is not Phase.ANSWERING
+            and not connection.transport.is_closing()
         ]
         min(waiting, key=lambda one: one.since).transport.abort()

@@ -318,27 +318,29 @@ class StatusFeed:
 def read_after(before: Reading | None, status: ReplicationStatus) -> Reading:
     """Returns the reading of a status, with what was last known before it."""
     answered = dict(before.answered_ms) if before is not None else {}
-    answered |= {one.name: status.at_ms for one in status.clusters if one.answers}
+    answered |= {cluster.name: status.at_ms for cluster in status.clusters if cluster.answers}
     flows = dict(before.known_flows) if before is not None else {}
     flows |= {
-        one.name: LastKnown(status.at_ms, one)
-        for one in status.flows
-        if one.destination_answers and one.source_answers
+        flow.name: LastKnown(status.at_ms, flow)
+        for flow in status.flows
+        if flow.destination_answers and flow.source_answers
     }
-    silent = {one.destination for one in status.flows if not one.destination_answers}
+    silent = {flow.destination for flow in status.flows if not flow.destination_answers}
     jobs = dict(before.known_jobs) if before is not None else {}
     jobs |= {
-        (one.name, one.destination): LastKnown(status.at_ms, one)
-        for one in status.jobs
-        if one.destination not in silent
+        (job.name, job.destination): LastKnown(status.at_ms, job)
+        for job in status.jobs
+        if job.destination not in silent
     }
-    names = {one.name for one in status.flows}
-    held = {(one.name, one.destination) for one in status.jobs}
+    names = {flow.name for flow in status.flows}
+    held = {(job.name, job.destination) for job in status.jobs}
     return Reading(
         number=before.number + 1 if before is not None else 1,
         status=status,
         verdicts=tuple(verdicts(status)),
         known_flows={name: one for name, one in flows.items() if name in names},
         known_jobs={key: one for key, one in jobs.items() if key in held},
-        answered_ms={one.name: answered[one.name] for one in status.clusters if one.name in answered},
+        answered_ms={
+            cluster.name: answered[cluster.name] for cluster in status.clusters if cluster.name in answered
+        },
     )

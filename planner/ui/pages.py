@@ -87,19 +87,19 @@ class DrawnFlows:
 
     @property
     def records_per_s(self) -> float | None:
-        known = [one.records_per_s for one in self.flows if one.records_per_s is not None]
+        known = [flow.records_per_s for flow in self.flows if flow.records_per_s is not None]
         return sum(known) if known else None
 
     @property
     def lag_ms(self) -> int | None:
         """Returns the longest lag; None where that of any flow is unknown."""
-        lags = [one.lag_ms for one in self.flows]
+        lags = [flow.lag_ms for flow in self.flows]
         known = [one for one in lags if one is not None]
         return max(known, default=None) if len(known) == len(lags) else None
 
     @property
     def lag_records(self) -> int | None:
-        lags = [one.lag_records for one in self.flows]
+        lags = [flow.lag_records for flow in self.flows]
         known = [one for one in lags if one is not None]
         return sum(known) if len(known) == len(lags) else None
 
@@ -114,7 +114,7 @@ def _flow_order(one: FlowHealth) -> tuple[int, bool, int, str]:
 
 def drawings(status: ReplicationStatus) -> list[tuple[str, Drawing[DrawnFlows]]]:
     """Returns the topology in two layouts. The page's style shows the one that fits."""
-    names = [one.name for one in status.clusters]
+    names = [cluster.name for cluster in status.clusters]
     layouts: list[tuple[str, Measures, int]] = [
         ("wide", ACROSS_THE_SCREEN, MOST_ARROWS),
         ("tall", DOWN_THE_SCREEN, MOST_ARROWS_DOWN),
@@ -124,10 +124,10 @@ def drawings(status: ReplicationStatus) -> list[tuple[str, Drawing[DrawnFlows]]]
 
 def _arrows(flows: Sequence[FlowHealth], most: int) -> list[DrawnFlows]:
     if len(flows) <= most:
-        return [DrawnFlows(one.name, one.source, one.destination, (one,)) for one in flows]
+        return [DrawnFlows(flow.name, flow.source, flow.destination, (flow,)) for flow in flows]
     pairs: dict[tuple[str, str], list[FlowHealth]] = {}
-    for one in flows:
-        pairs.setdefault((one.source, one.destination), []).append(one)
+    for flow in flows:
+        pairs.setdefault((flow.source, flow.destination), []).append(flow)
     return [
         DrawnFlows(some[0].name if len(some) == 1 else f"{len(some)} flows", *pair, tuple(some))
         for pair, some in sorted(pairs.items())
@@ -138,15 +138,15 @@ def overview(reading: Reading, query: Query) -> dict[str, Any]:
     """Returns the overview's values; `from` and `to` select flows where they are given."""
     status, source, destination = reading.status, query.get("from", ""), query.get("to", "")
     chosen = [
-        one
-        for one in status.flows
-        if (not source or one.source == source) and (not destination or one.destination == destination)
+        flow
+        for flow in status.flows
+        if (not source or flow.source == source) and (not destination or flow.destination == destination)
     ]
     jobs = sorted(status.jobs, key=lambda one: (severity(one.state), one.name))
     return {
         "drawings": drawings(status),
-        "verdict_of": {one.cluster: one for one in reading.verdicts},
-        "cluster_of": {one.name: one for one in status.clusters},
+        "verdict_of": {verdict.cluster: verdict for verdict in reading.verdicts},
+        "cluster_of": {cluster.name: cluster for cluster in status.clusters},
         "flows": rows(flows_worst_first(chosen), query),
         "jobs": rows(jobs),
         "clusters": status.clusters,
@@ -156,7 +156,7 @@ def overview(reading: Reading, query: Query) -> dict[str, Any]:
 
 
 def flow_named(status: ReplicationStatus, name: str) -> FlowHealth:
-    found = next((one for one in status.flows if one.name == name), None)
+    found = next((flow for flow in status.flows if flow.name == name), None)
     if found is None:
         raise NotFound(f"There is no flow {name} in this topology.")
     return found
@@ -167,10 +167,10 @@ def flow_page(reading: Reading, hour: Hour, query: Query) -> dict[str, Any]:
     name, words, state = query.get("name", ""), query.get("words", ""), query.get("state", "")
     flow = flow_named(reading.status, name)
     topics = [
-        one
-        for one in flow.topics
-        if (not state or any(each.state == state for each in one.partitions) or one.state == state)
-        and has_words(one.topic, words)
+        topic
+        for topic in flow.topics
+        if (not state or any(each.state == state for each in topic.partitions) or topic.state == state)
+        and has_words(topic.topic, words)
     ]
     topics.sort(key=lambda one: (severity(one.state), -(one.lag_ms or 0), -(one.lag_records or 0), one.topic))
     return {
@@ -203,9 +203,9 @@ def topic_page(reading: Reading, hour: Hour, query: Query) -> dict[str, Any]:
 def job_page(reading: Reading, name: str, destination: str) -> dict[str, Any]:
     """Returns a job. `destination` tells two jobs of the same name apart."""
     found: list[JobHealth] = [
-        one
-        for one in reading.status.jobs
-        if one.name == name and (not destination or one.destination == destination)
+        job
+        for job in reading.status.jobs
+        if job.name == name and (not destination or job.destination == destination)
     ]
     if not found:
         raise NotFound(f"There is no job {name} in this topology.")
@@ -213,7 +213,7 @@ def job_page(reading: Reading, name: str, destination: str) -> dict[str, Any]:
     return {
         "job": job,
         "known": reading.known_jobs.get((job.name, job.destination)),
-        "flows": flows_worst_first(one for one in reading.status.flows if one.name in job.flows),
+        "flows": flows_worst_first(flow for flow in reading.status.flows if flow.name in job.flows),
     }
 
 

@@ -126,7 +126,7 @@ def specs(existing: Mapping[str, LabKafkaCluster], choices: LabChoices) -> list[
         chosen["users"] = tuple(dict.fromkeys(choices.users))
     properties = _properties(choices.settings, names)
     versions = _versions(choices.version, names)
-    free = iter(default_ports(one.spec.port for one in existing.values() if one.spec.port))
+    free = iter(default_ports(cluster.spec.port for cluster in existing.values() if cluster.spec.port))
 
     def spec(name: str) -> LabClusterSpec:
         own = chosen | ({"properties": properties[name]} if properties[name] else {})

@@ -294,8 +294,8 @@ async def _specs(endpoint: ClusterEndpoint, progress: ProgressHandler) -> dict[s
             return await read_specs(client)
     except Failure as failure:
         unknown = f"it is not known whether a partition at {endpoint.cluster} waits for a decision"
-        for one in failure.diagnostics:
-            progress(Noticed(warning(f"{unknown}: {one.summary}", one.hint)))
+        for diagnostic in failure.diagnostics:
+            progress(Noticed(warning(f"{unknown}: {diagnostic.summary}", diagnostic.hint)))
         return {}
 
 
@@ -329,13 +329,13 @@ async def _waits(
 def waits_of(status: ReplicationStatus) -> Iterator[PartitionWaits]:
     """Yields the partitions that continue only when the topology or an operator says how."""
     for flow in status.flows:
-        for one in flow.partitions:
-            if one.state in _WAITS:
+        for partition in flow.partitions:
+            if partition.state in _WAITS:
                 yield PartitionWaits(
                     flow=flow.name,
-                    topic=one.topic,
-                    partition=one.partition,
-                    state=one.state,
-                    why=one.why,
-                    next=one.next,
+                    topic=partition.topic,
+                    partition=partition.partition,
+                    state=partition.state,
+                    why=partition.why,
+                    next=partition.next,
                 )

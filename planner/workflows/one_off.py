@@ -179,7 +179,9 @@ def _runs(flow: str, transform: TransformSpec, observed: Observed | None) -> boo
     for name in observed.clusters:
         cluster = observed.reachable(name)
         for job in cluster.jobs if cluster is not None else ():
-            running = {one.name: one.transform for one in job.spec.flows} if job.spec is not None else {}
+            running = (
+                {copied.name: copied.transform for copied in job.spec.flows} if job.spec is not None else {}
+            )
             if running.get(flow) == transform:
                 return True
     return False
@@ -187,13 +189,13 @@ def _runs(flow: str, transform: TransformSpec, observed: Observed | None) -> boo
 
 def diagnostics_of(problems: list[TransformProblem], topology: Topology) -> Iterator[Diagnostic]:
     """Yields an error for each problem, at the flow that has it."""
-    for one in problems:
-        flow = topology.job_flows[one.flow]
-        place = f" (line {one.line}, column {one.column})" if one.line else ""
+    for problem in problems:
+        flow = topology.job_flows[problem.flow]
+        place = f" (line {problem.line}, column {problem.column})" if problem.line else ""
         yield error(
-            f"{one.part}{place}: {one.why}",
+            f"{problem.part}{place}: {problem.why}",
             "columns are key, value, headers, topic, partition, offset, timestamp and timestamp_type",
-            address=str(flow_address(one.flow)),
+            address=str(flow_address(problem.flow)),
             source=flow.source,
             code=_CODE,
         )
@@ -311,7 +313,7 @@ class SparkRestorer:
         try:
             text = on_spark(main, encode_request(request), SAID, progress, ["--restore"])
         except Failure as failure:
-            why = "; ".join(one.summary for one in failure.diagnostics)
+            why = "; ".join(diagnostic.summary for diagnostic in failure.diagnostics)
             return {step.id: failed(f"{why}; {_AGAIN}") for step in steps}
         outcome = decode_outcome(text)
         if outcome.unusable:
@@ -349,13 +351,13 @@ class SparkRestorer:
             wanted = [
                 WantedOffset(
                     group=step.group,
-                    topic=one.topic,
-                    partition=one.partition,
-                    offset=one.offset,
-                    metadata=one.metadata,
+                    topic=offset.topic,
+                    partition=offset.partition,
+                    offset=offset.offset,
+                    metadata=offset.metadata,
                 )
                 for step in some
-                for one in step.offsets
+                for offset in step.offsets
             ]
             try:
                 problems = asyncio.run(restore_offsets(self._spec(endpoint), endpoint.cluster, flow, wanted))

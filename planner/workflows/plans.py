@@ -188,8 +188,10 @@ def apply_plan(seen: PlanningInput, targets: Sequence[str] = (), adopt: Sequence
 
 def with_waiting(plan: Plan, seen: PlanningInput) -> Plan:
     """Returns the plan with warnings of partitions that wait for a decision."""
-    clusters = [one for one in seen.observed.clusters.values() if isinstance(one, ObservedCluster)]
-    if plan.errored or not any(one.jobs for one in clusters):
+    clusters = [
+        cluster for cluster in seen.observed.clusters.values() if isinstance(cluster, ObservedCluster)
+    ]
+    if plan.errored or not any(cluster.jobs for cluster in clusters):
         return plan
     from planner.plan.make import warnings_of
     from planner.workflows.observing import waiting

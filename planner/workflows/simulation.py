@@ -64,7 +64,7 @@ def _volumes(
     """Returns the volumes of each flow whose source can be read; `unread` receives why a source can't be."""
     wanted: dict[str, set[str]] = defaultdict(set)
     for name, flow in flows.items():
-        wanted[flow.source_cluster] |= {one.topic for one in views[name].topics}
+        wanted[flow.source_cluster] |= {topic.topic for topic in views[name].topics}
     request = {
         source: ClusterDetailsRequest(
             configs={topic: TopicConfigsRequest(_KEYS) for topic in topics}, sizes=frozenset(topics)
@@ -99,11 +99,11 @@ class _SourceReader:
 
     def volumes(self, flow: Flow, view: FlowHealth) -> Iterator[TopicVolume]:
         """Yields the volume of each topic of a flow."""
-        partitions = {(one.topic, one.partition): one for one in view.partitions}
+        partitions = {(partition.topic, partition.partition): partition for partition in view.partitions}
         hour_ago = self._at_time(dict.fromkeys(partitions, self._now_ms - _HOUR_MS))
         starts = self._starts(flow, partitions)
         for topic in view.topics:
-            places = [(topic.topic, one.partition) for one in topic.partitions]
+            places = [(topic.topic, partition.partition) for partition in topic.partitions]
             known = [partitions[place] for place in places if _is_known(partitions[place])]
             live = self._cluster.topics.get(topic.topic)
             config = {} if live is None else live.config

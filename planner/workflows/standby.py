@@ -69,7 +69,7 @@ def _spec(request: StandbyRequest, running: JobSpec) -> JobSpec:
             )
         return standby_spec(running, topology, Path.cwd())
     except Failure as failure:
-        raise StandbyRefused("; ".join(str(one) for one in failure.diagnostics)) from failure
+        raise StandbyRefused("; ".join(str(diagnostic) for diagnostic in failure.diagnostics)) from failure
     except KeyError as missing:
         raise StandbyRefused(
             f"the running job reaches the cluster {missing}, which this topology does not declare — bring the"

@@ -44,7 +44,7 @@ def simulation_heading(simulation: Simulation) -> str:
 
 def simulation_assumption(simulation: Simulation) -> str:
     """Returns what was assumed: the rate, and how long the link is down."""
-    rates = {one.rate for one in simulation.flows}
+    rates = {flow.rate for flow in simulation.flows}
     each = f"{octets(max(rates, default=0))}/s a flow"
     bounded = ", less where its rate_limit is lower" if len(rates) > 1 else ""
     return f"{each}{bounded}; the link down for {_outage(simulation)}"
@@ -85,19 +85,19 @@ def simulation_cells(one: FlowForecast) -> list[str]:
 def simulation_remarks(simulation: Simulation) -> list[str]:
     """Returns what needs attention, one sentence a flow."""
     found = []
-    for one in simulation.flows:
-        if one.why:
-            found.append(f"flow.{one.flow}: nothing is known of it, because {one.why}")
-        if one.keeps_up is False:
+    for flow in simulation.flows:
+        if flow.why:
+            found.append(f"flow.{flow.flow}: nothing is known of it, because {flow.why}")
+        if flow.keeps_up is False:
             found.append(
-                f"flow.{one.flow}: {one.source} is written at {octets(one.bytes_per_s)}/s, faster than it"
-                f" copies ({octets(one.rate)}/s): the flow never catches up"
+                f"flow.{flow.flow}: {flow.source} is written at {octets(flow.bytes_per_s)}/s, faster than it"
+                f" copies ({octets(flow.rate)}/s): the flow never catches up"
             )
-        if one.lost_records:
+        if flow.lost_records:
             found.append(
-                f"flow.{one.flow}: an outage of {span(one.outage_ms)} loses about"
-                f" {plural(one.lost_records, 'record')}: {one.source} deletes records of {one.loss_topic}"
-                f" after {span(one.loss_ms)}; a longer retention.ms or retention.bytes keeps them"
+                f"flow.{flow.flow}: an outage of {span(flow.outage_ms)} loses about"
+                f" {plural(flow.lost_records, 'record')}: {flow.source} deletes records of {flow.loss_topic}"
+                f" after {span(flow.loss_ms)}; a longer retention.ms or retention.bytes keeps them"
             )
     return found
 
@@ -107,7 +107,7 @@ def simulation_text(simulation: Simulation, width: int | None) -> Iterator[Text]
     yield Text(simulation_heading(simulation), "bold")
     yield Text()
     yield from table(
-        simulation_columns(simulation), [simulation_cells(one) for one in simulation.flows], width
+        simulation_columns(simulation), [simulation_cells(flow) for flow in simulation.flows], width
     )
     notes = simulation_remarks(simulation)
     if notes:
@@ -116,7 +116,7 @@ def simulation_text(simulation: Simulation, width: int | None) -> Iterator[Text]
 
 
 def _outage(simulation: Simulation) -> str:
-    return span(max((one.outage_ms for one in simulation.flows), default=0))
+    return span(max((flow.outage_ms for flow in simulation.flows), default=0))
 
 
 def _both(records: str, octets_: float | None, suffix: str = "") -> str:
@@ -156,14 +156,14 @@ def markdown(plan: Plan, limit: int = LIMIT, simulation: Simulation | None = Non
 
 def failed(diagnostics: Sequence[Diagnostic]) -> str:
     """Returns the comment for a plan that could not be made, with as many errors as fit."""
-    errors = sum(one.severity is Severity.ERROR for one in diagnostics)
+    errors = sum(diagnostic.severity is Severity.ERROR for diagnostic in diagnostics)
     head = f"### No plan could be made: {plural(errors, 'error')}\n\n"
     return head + _cut(_diagnostics(diagnostics), LIMIT - len(head), "repl plan")
 
 
 def _head(plan: Plan) -> str:
     lines = [f"### {_text(plan.topology)}: {_text(summary_line(plan))}", ""]
-    errors = [one for one in plan.diagnostics if one.severity is Severity.ERROR]
+    errors = [diagnostic for diagnostic in plan.diagnostics if diagnostic.severity is Severity.ERROR]
     if errors:
         lines += [f"**This plan can't be applied: {plural(len(errors), 'error')}.**", ""]
     if plan.unknown:
@@ -221,8 +221,8 @@ def _simulation(simulation: Simulation) -> list[str]:
         "| " + " | ".join(one.name.capitalize() for one in named) + " |\n",
         "| " + " | ".join("---:" if one.right else "---" for one in named) + " |\n",
         *(
-            "| " + " | ".join(_text(cell) for cell in simulation_cells(one)) + " |\n"
-            for one in simulation.flows
+            "| " + " | ".join(_text(cell) for cell in simulation_cells(flow)) + " |\n"
+            for flow in simulation.flows
         ),
         "\n",
         *(f"- ⚠️ {_text(one)}\n" for one in simulation_remarks(simulation)),
@@ -353,7 +353,7 @@ def html(plan: Plan, simulation: Simulation | None = None) -> str:
         drawings=[(css, draw(clusters, _drawn_flows(plan), measures)) for css, measures in _LAYOUTS],
         clusters=clusters,
         diagnostics=sorted(plan.diagnostics, key=lambda one: rank.index(one.severity)),
-        errors=sum(1 for one in plan.diagnostics if one.severity is Severity.ERROR),
+        errors=sum(1 for diagnostic in plan.diagnostics if diagnostic.severity is Severity.ERROR),
         simulation=simulation,
         assumed=simulation_assumption,
         columns=simulation_columns,
@@ -363,7 +363,7 @@ def html(plan: Plan, simulation: Simulation | None = None) -> str:
         verb=lambda change: verb(change.action, plan.mode),
         title_of=group_title,
         moved_of=moved,
-        unchanged=sum(1 for one in plan.changes if one.action is Action.NO_OP and not one.adopted),
+        unchanged=sum(1 for change in plan.changes if change.action is Action.NO_OP and not change.adopted),
     )
 
 
@@ -384,10 +384,10 @@ def _counts(counted: Counter[Action]) -> list[tuple[str, str, int]]:
 def _drawn_flows(plan: Plan) -> list[PlannedFlow]:
     """Returns the flows with their files as source or destination: files are an end of their own."""
     return [
-        replace(one, source_cluster=one.endpoint)
-        if one.from_files
-        else replace(one, destination_cluster=one.endpoint or one.destination_cluster)
-        for one in plan.flows
+        replace(flow, source_cluster=flow.endpoint)
+        if flow.from_files
+        else replace(flow, destination_cluster=flow.endpoint or flow.destination_cluster)
+        for flow in plan.flows
     ]
 
 

@@ -54,10 +54,10 @@ def _lines(plan: Plan) -> Iterator[Line]:
         if legend and plan.mode is not Mode.DRIFT:
             yield f"({', '.join(legend)})", DIM
         yield "", ""
-    for change in (one for one in changes if one.action is not Action.UNKNOWN):
+    for change in (change for change in changes if change.action is not Action.UNKNOWN):
         yield from _change(change, plan.mode)
         yield "", ""
-    yield from _unknown([one for one in changes if one.action is Action.UNKNOWN])
+    yield from _unknown([change for change in changes if change.action is Action.UNKNOWN])
     errors = 0
     for diagnostic in plan.diagnostics:
         if diagnostic.severity is Severity.ERROR:
@@ -121,8 +121,8 @@ def _field(field: FieldChange, action: Action) -> Line:
 
 def _unknown(changes: list[Change]) -> Iterator[Line]:
     by_reason: dict[str, list[Change]] = {}
-    for one in changes:
-        by_reason.setdefault(one.reason, []).append(one)
+    for change in changes:
+        by_reason.setdefault(change.reason, []).append(change)
     for reason, alike in by_reason.items():
         for one in alike[:UNKNOWN_SHOWN]:
             yield f"  ? {one.address} {reason}", CYAN
@@ -178,4 +178,8 @@ def _steps(plan: Plan) -> Iterator[str]:
 
 def _hidden(change: Change | None) -> frozenset[str]:
     """Returns the settings whose values the broker never returns."""
-    return frozenset(one.key for one in change.fields if one.sensitive) if change is not None else frozenset()
+    return (
+        frozenset(field.key for field in change.fields if field.sensitive)
+        if change is not None
+        else frozenset()
+    )

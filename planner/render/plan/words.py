@@ -115,7 +115,7 @@ def verb(action: Action, mode: Mode) -> str:
 
 def shown_changes(plan: Plan) -> tuple[Change, ...]:
     """Returns the changes without objects that stay as they are."""
-    return tuple(one for one in plan.changes if one.action is not Action.NO_OP or one.adopted)
+    return tuple(change for change in plan.changes if change.action is not Action.NO_OP or change.adopted)
 
 
 def summary_line(plan: Plan) -> str:

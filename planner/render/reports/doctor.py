@@ -34,9 +34,9 @@ _RIGHTS = (Column("RIGHT ON THE CLUSTER"), Column(""), Column("NEEDED TO"))
 def screen(report: ClusterReport, width: int | None) -> Iterator[Text]:
     yield Text.assemble((report.name, "bold"), f": cluster id {report.cluster_id}")
     yield Text()
-    yield from table(_BROKERS, [_broker(one) for one in report.brokers], width)
+    yield from table(_BROKERS, [_broker(broker) for broker in report.brokers], width)
     yield Text()
-    yield from table(_FEATURES, [_feature(one) for one in report.features], width)
+    yield from table(_FEATURES, [_feature(feature) for feature in report.features], width)
     yield Text()
     allowed = {True: Cell("yes", "green"), False: Cell("no", "yellow"), None: Cell("?", "dim")}
     rights = [(right.operation, allowed[right.allowed], right.used_to) for right in report.rights]
@@ -59,7 +59,7 @@ def _topic_rights(report: ClusterReport, width: int | None) -> Iterator[Text]:
     """Yields how many topics have all rights that flows need, and a row for each right that is missing."""
     if not report.topic_rights:
         return
-    lacking = [one for one in report.topic_rights if one.missing is None or one.missing]
+    lacking = [topic for topic in report.topic_rights if topic.missing is None or topic.missing]
     able = len(report.topic_rights) - len(lacking)
     yield Text(f"Rights on the topics that flows use: all on {able:,} of {len(report.topic_rights):,}")
     rows: list[Row] = []
@@ -101,43 +101,43 @@ def as_json(report: ClusterReport) -> dict[str, Any]:
         "cluster_id": report.cluster_id,
         "brokers": [
             {
-                "node": one.node,
-                "address": one.address,
-                "release": one.release or None,
-                "round_trip_ms": one.round_trip_ms,
+                "node": broker.node,
+                "address": broker.address,
+                "release": broker.release or None,
+                "round_trip_ms": broker.round_trip_ms,
                 "versions": None
-                if one.versions is None
-                else {str(api): list(span) for api, span in sorted(one.versions.items())},
-                "why": one.why or None,
+                if broker.versions is None
+                else {str(api): list(span) for api, span in sorted(broker.versions.items())},
+                "why": broker.why or None,
             }
-            for one in report.brokers
+            for broker in report.brokers
         ],
         "features": [
             {
-                "name": one.feature.name,
-                "since": one.feature.since,
-                "supported": not one.why,
-                "required": one.feature.required,
-                "as_source": one.feature.as_source or None,
-                "as_destination": one.feature.as_destination or None,
-                "otherwise": one.feature.otherwise or None,
-                "broker": one.broker or None,
-                "why": one.why or None,
+                "name": feature.feature.name,
+                "since": feature.feature.since,
+                "supported": not feature.why,
+                "required": feature.feature.required,
+                "as_source": feature.feature.as_source or None,
+                "as_destination": feature.feature.as_destination or None,
+                "otherwise": feature.feature.otherwise or None,
+                "broker": feature.broker or None,
+                "why": feature.why or None,
             }
-            for one in report.features
+            for feature in report.features
         ],
         "rights": [
-            {"operation": one.operation, "allowed": one.allowed, "needed_to": one.used_to}
-            for one in report.rights
+            {"operation": right.operation, "allowed": right.allowed, "needed_to": right.used_to}
+            for right in report.rights
         ],
         "topic_rights": [
             {
-                "topic": one.topic,
-                "uses": list(one.uses),
-                "missing": None if one.missing is None else dict(one.missing),
-                "why": one.why or None,
+                "topic": topic.topic,
+                "uses": list(topic.uses),
+                "missing": None if topic.missing is None else dict(topic.missing),
+                "why": topic.why or None,
             }
-            for one in report.topic_rights
+            for topic in report.topic_rights
         ],
         "clock_offset_ms": report.clock_offset_ms,
         "clock_why": report.clock_why or None,

@@ -15,11 +15,11 @@ from runtime.contract.results.groups import FlowLoss, GroupLoss, GroupTopics
 
 def flow_lines(losses: Sequence[FlowLoss], now_ms: int) -> Iterator[Text]:
     """Yields a line for each flow: the records and the time that it is behind."""
-    longest = max((len(one.flow) for one in losses), default=0)
-    for one in losses:
-        style = "" if one.records == 0 else "yellow"
+    longest = max((len(loss.flow) for loss in losses), default=0)
+    for loss in losses:
+        style = "" if loss.records == 0 else "yellow"
         yield Text.assemble(
-            ("  flow.", ""), (f"{one.flow:<{longest}}", "bold"), ("  ", ""), (_cost(one, now_ms), style)
+            ("  flow.", ""), (f"{loss.flow:<{longest}}", "bold"), ("  ", ""), (_cost(loss, now_ms), style)
         )
 
 
@@ -100,7 +100,7 @@ def group_lines(groups: Sequence[GroupLoss], width: int | None) -> Iterator[Text
     if not groups:
         yield Text("  No group committed anything on their topics.")
         return
-    yield from table(_GROUPS, [_group(one) for one in groups], width)
+    yield from table(_GROUPS, [_group(group) for group in groups], width)
 
 
 def _group(one: GroupLoss) -> list[Cell | str]:

@@ -185,7 +185,10 @@ def _apply_saved(request: ApplyRequest, interaction: Interaction) -> ApplyResult
 def to_run_again(failure: Failure) -> Failure:
     """Returns the failure of a command that made its plan itself. Where that is stale, it can run again."""
     hint = "run it again: the plan is made anew"
-    told = (replace(one, hint=hint) if one.exit is ExitCode.STALE else one for one in failure.diagnostics)
+    told = (
+        replace(diagnostic, hint=hint) if diagnostic.exit is ExitCode.STALE else diagnostic
+        for diagnostic in failure.diagnostics
+    )
     return Failure(told, failure.exit_code)
 
 
@@ -221,7 +224,7 @@ def execute(
     if not approved:
         plan = with_diagnostics(plan, verdicts)
         interaction.progress(PlanReady(plan))
-    new = [one for one in verdicts if one not in plan.diagnostics]
+    new = [verdict for verdict in verdicts if verdict not in plan.diagnostics]
     errors = [one for one in (*plan.diagnostics, *new) if one.severity is Severity.ERROR]
     if errors:
         raise Failure(errors, worst(errors))
@@ -273,7 +276,7 @@ def _ended(ended: ApplyEnded, found: DiagnosticCollector) -> ApplyResult:
 
 def home_of(plan: Plan, path: Path) -> Path:
     """Returns the folder of this machine's jobs: beside the topology, wherever its plan was saved."""
-    files = [one.source.file for one in plan.connections.values() if one.source is not None]
+    files = [cluster.source.file for cluster in plan.connections.values() if cluster.source is not None]
     return launcher_home(Path(files[0]) if files and Path(files[0]).exists() else path) / "jobs"
 
 

@@ -171,7 +171,7 @@ def group_names(request: TopologyRequest) -> GroupNames:
         try:
             states[name] = answered(read_groups(access, request.timeout_ms / 1000))
         except Failure as failure:
-            missing += [warning(one.summary, one.hint) for one in failure.diagnostics]
+            missing += [warning(diagnostic.summary, diagnostic.hint) for diagnostic in failure.diagnostics]
     return GroupNames(states, tuple(missing))
 
 

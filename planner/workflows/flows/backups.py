@@ -90,7 +90,7 @@ class RequestedBackup:
             what = f"the backup {self.endpoint.name} holds no topic that matches {topics}"
             raise Failure(error(what, f"its topics: {names}"))
         if until_ms is not None and not any(
-            one.records for cuts in self.cuts.values() for one in cuts.values()
+            cut_.records for cuts in self.cuts.values() for cut_ in cuts.values()
         ):
             first = min(
                 (

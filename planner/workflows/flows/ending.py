@@ -144,7 +144,7 @@ class SourceSilence:
 
 def left_to_copy(topics: "Sequence[TopicHealth]") -> str:
     """Says what is not copied yet, the largest lag first. Partitions that wait for a decision come first."""
-    return _unknown(topics) or _lags({one.topic: one.lag_records or 0 for one in topics})
+    return _unknown(topics) or _lags({topic.topic: topic.lag_records or 0 for topic in topics})
 
 
 class CopyGoal:
@@ -172,12 +172,12 @@ class CopyGoal:
 
 def _unknown(topics: "Sequence[TopicHealth]") -> str:
     """Says which partitions wait for a decision, or have a lag that is not known; "" where there is none."""
-    stopped = [part for one in topics for part in one.partitions if part.state in _LAG_UNKNOWN]
+    stopped = [part for topic in topics for part in topic.partitions if part.state in _LAG_UNKNOWN]
     if stopped:
         first = stopped[0]
-        named = few([f"{one.topic}-{one.partition}" for one in stopped])
+        named = few([f"{partition.topic}-{partition.partition}" for partition in stopped])
         return f"{named}: {first.state}, {first.why}. Next: {first.next}"
-    unknown = sorted(one.topic for one in topics if one.lag_records is None)
+    unknown = sorted(topic.topic for topic in topics if topic.lag_records is None)
     return f"the lag of {', '.join(unknown[:3])} is not known yet" if unknown else ""
 
 

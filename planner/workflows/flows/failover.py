@@ -105,8 +105,10 @@ def rehearse_failover(request: FailoverRequest, progress: ProgressHandler = sile
         losses,
         tuple(groups),
         tuple(
-            GroupTopics(flow=one.flow, group=one.group, cluster=destinations[one.flow], topics=one.topics)
-            for one in groups
+            GroupTopics(
+                flow=group.flow, group=group.group, cluster=destinations[group.flow], topics=group.topics
+            )
+            for group in groups
         ),
         tuple((job.name, job.up) for job in status.jobs if job.name in names),
     )
@@ -180,7 +182,7 @@ def without_others(
 ) -> list[Failback]:
     """Leaves out of new reverse flows the topics that other flows copy back already."""
     listed = list(coming)
-    if all(one.back is not None for one in listed):
+    if all(failback.back is not None for failback in listed):
         return listed
     observed = see(topology, timeout_ms, progress=progress).observed
     names = {
@@ -188,10 +190,12 @@ def without_others(
         for name in observed.clusters
     }
     return [
-        without_covered(one, topology, names[one.flow.source_cluster], names[one.flow.destination_cluster])
-        if one.back is None
-        else one
-        for one in listed
+        without_covered(
+            failback, topology, names[failback.flow.source_cluster], names[failback.flow.destination_cluster]
+        )
+        if failback.back is None
+        else failback
+        for failback in listed
     ]
 
 
@@ -237,10 +241,10 @@ def _refuse_taken(failback: Failback, topology: Topology) -> None:
 
 def check_failback_edit(topology: Topology, failbacks: Iterable[Failback]) -> None:
     """Failure where the edit has not the intended effect."""
-    for one in failbacks:
-        back = topology.flows.get(one.name)
+    for failback in failbacks:
+        back = topology.flows.get(failback.name)
         if back is None or back.state != "active":
-            raise Failure(error(f"the state of flow {one.name} is set elsewhere", "edit it by hand"))
+            raise Failure(error(f"the state of flow {failback.name} is set elsewhere", "edit it by hand"))
 
 
 class FailbackResult(Struct, frozen=True):
@@ -375,8 +379,8 @@ def _report_unsent(
 def _unsent_of(topic: "TopicHealth") -> int:
     """Counts also what topics hold that were promoted on their own, whose lag is not counted any more."""
     beyond = (
-        max(one.source_end - one.position, 0)
-        for one in topic.partitions
-        if one.source_end is not None and one.position is not None
+        max(partition.source_end - partition.position, 0)
+        for partition in topic.partitions
+        if partition.source_end is not None and partition.position is not None
     )
     return max(topic.lag_records or 0, sum(beyond))

@@ -117,7 +117,7 @@ class _Planned:
 
     def _verified(self, plan: Plan, topics: Iterable[RestoredTopic]) -> Plan:
         """Returns the plan with the broker's objections to the topics as they are in the end."""
-        own = {one.name: dict(one.config) for one in topics}
+        own = {topic.name: dict(topic.config) for topic in topics}
         creates = tuple(
             replace(step, config=own[step.topic]) for step in plan.steps if isinstance(step, CreateTopic)
         )
@@ -180,7 +180,7 @@ class _Planned:
             replication=replication,
             config=config,
             ends=ends,
-            records=sum(one.records for one in cuts.values()),
+            records=sum(partition.records for partition in cuts.values()),
             exists=live is not None,
             notes=tuple(notes),
         )
@@ -246,7 +246,7 @@ class _Planned:
         if "delete" not in config.get("cleanup.policy", self._live.defaults.get("cleanup.policy", "delete")):
             return
         kept = config.get("retention.ms", self._live.defaults.get("retention.ms", "-1"))
-        newest = [one.last_timestamp for one in cuts if one.last_timestamp >= 0]
+        newest = [partition.last_timestamp for partition in cuts if partition.last_timestamp >= 0]
         now_ms = int(datetime.now(UTC).timestamp() * 1000)
         lasts_ms = int(kept) if kept.isdecimal() and len(kept) < 20 else None  # a broker judges other texts
         if newest and lasts_ms is not None and min(newest) < now_ms - lasts_ms:
@@ -275,11 +275,13 @@ class _Planned:
                 continue
             self._check_unread(snapshot)
             ends = self._read.cuts[name]
-            for one in snapshot.offsets:
-                if one.topic != name or not wanted.matches(one.group) or one.partition not in ends:
+            for offset in snapshot.offsets:
+                if offset.topic != name or not wanted.matches(offset.group) or offset.partition not in ends:
                     continue
-                offsets[one.group].append(BackedUpOffset(into, one.partition, one.offset, one.metadata))
-                taken[one.group] = max(taken.get(one.group, 0), snapshot.at_ms)
+                offsets[offset.group].append(
+                    BackedUpOffset(into, offset.partition, offset.offset, offset.metadata)
+                )
+                taken[offset.group] = max(taken.get(offset.group, 0), snapshot.at_ms)
         if late:
             what = f"no snapshot is as old as {self._until}: no group gets offsets in {few(sorted(late))}"
             self._found.append(

@@ -287,7 +287,7 @@ def _promote_topics(
 def chosen_of(seen: "FlowHealth", pattern: str) -> "list[TopicHealth]":
     """Returns the topics to promote. Failure where there are none, or where they are the whole flow."""
     match = NamePatterns([pattern]).match
-    copied = [one for one in seen.topics if one.state != "promoted"]
+    copied = [topic for topic in seen.topics if topic.state != "promoted"]
     chosen = [one for one in copied if match(one.topic)]
     if chosen and len(chosen) == len(copied):
         raise Failure(
@@ -297,7 +297,7 @@ def chosen_of(seen: "FlowHealth", pattern: str) -> "list[TopicHealth]":
             )
         )
     if not chosen:
-        promoted = [one.topic for one in seen.topics if match(one.topic)]
+        promoted = [topic.topic for topic in seen.topics if match(topic.topic)]
         raise Failure(
             error(f"{', '.join(promoted[:3])} of flow.{seen.name} was promoted before")
             if promoted
