@@ -5,9 +5,8 @@ The text has a headline, jobs, flows, remarks, and what needs a decision.
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections import Counter, deque
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from enum import IntEnum
 from typing import Any
 
@@ -50,12 +49,19 @@ _STYLES = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class FlowHistory:
-    """What earlier readings showed of a flow, the newest last."""
+READINGS = 20  # of a history
 
-    rates: Sequence[float | None] = ()
-    lags: Sequence[float | None] = ()
+
+class FlowHistory:
+    """The last rates and lags of a flow that were read, the newest last."""
+
+    def __init__(self, rates: Iterable[float | None] = (), lags: Iterable[float | None] = ()) -> None:
+        self.rates = deque(rates, maxlen=READINGS)
+        self.lags = deque(lags, maxlen=READINGS)
+
+    def put(self, flow: FlowHealth) -> None:
+        self.rates.append(flow.records_per_s)
+        self.lags.append(flow.lag_records)
 
 
 JOBS = (

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from planner.cli.status import FlowHistories
+from planner.render.status import FlowHistory
 from runtime.audit.status.join import join
 from tests.commands import repl
 from tests.runtime.audit.given import NOW, asked, destination, ledger, look, progress, source
@@ -67,13 +67,14 @@ def test_a_place_that_can_not_be_read_is_an_error(topology: Path):
 
 
 def test_a_watch_remembers_the_last_rates_and_lags():
-    trails = FlowHistories()
+    history = FlowHistory()
     before = look(source(), destination(), ledger(progress(0)), NOW - 1_000)
     for position in range(10, 310, 10):
         now = look(source(end=500), destination(500), ledger(progress(position)))
-        taken = trails.take(join(asked(), now, before))
-    assert len(taken["one"].rates) == 20
-    assert (taken["one"].rates[-1], taken["one"].lags[-1]) == (300, 200)
+        (flow,) = join(asked(), now, before).flows
+        history.put(flow)
+    assert len(history.rates) == 20
+    assert (history.rates[-1], history.lags[-1]) == (300, 200)
 
 
 def test_a_flow_that_is_not_there_names_those_that_are() -> None:
