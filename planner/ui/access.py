@@ -107,19 +107,15 @@ class AccessPolicy:
         kind, _, given = headers.get("authorization", "").partition(" ")
         if kind.lower() == "bearer" and self.accepts(given.strip()):
             return True
-        return hmac.compare_digest(_cookie(headers).encode(), self.session().encode())
+        try:
+            cookie = SimpleCookie(headers.get("cookie", "")).get(COOKIE)
+        except CookieError:
+            return False
+        return cookie is not None and hmac.compare_digest(cookie.value.encode(), self.session().encode())
 
     def accepts(self, token: str) -> bool:
         assert self.token is not None
         return hmac.compare_digest(token.encode(), self.token.encode())
-
-
-def _cookie(headers: Headers) -> str:
-    try:
-        found = SimpleCookie(headers.get("cookie", "")).get(COOKIE)
-    except CookieError:
-        return ""
-    return found.value if found is not None else ""
 
 
 class Gate:
@@ -156,7 +152,9 @@ class Gate:
             return PlainTextResponse("These pages are read-only.\n", 405, {"allow": "GET, HEAD"})
         if _is_followed_link(scope["method"], headers):
             return HTMLResponse(_LINKED.format(escape(_target(scope))), 403)
-        if not _is_own(headers) or (scope["method"] == "POST" and not _from_here(headers, host)):
+        # Programs send no Origin, and no cookie.
+        own_form = "origin" not in headers or urlsplit(headers["origin"]).netloc == host
+        if not _is_own(headers) or (scope["method"] == "POST" and not own_form):
             return PlainTextResponse("The request comes from another site.\n", status_code=403)
         if self._policy.knows(headers) or scope["path"].startswith(OPEN_PATHS):
             return None
@@ -189,12 +187,6 @@ def _target(scope: Scope) -> str:
     query: bytes = scope["query_string"]
     target = b"/" + raw.lstrip(b"/\\") + (b"?" + query if query else b"")
     return target.decode("ascii", "replace")
-
-
-def _from_here(headers: Headers, host: str) -> bool:
-    """Returns whether a form was sent from one of these pages. Programs send no Origin, and no cookie."""
-    origin = headers.get("origin")
-    return origin is None or urlsplit(origin).netloc == host
 
 
 async def log_in(request: Request, policy: AccessPolicy) -> Response | None:

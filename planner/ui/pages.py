@@ -24,7 +24,6 @@ from planner.render.reports.drill import rpo_text, rto_text
 from planner.render.reports.loss import verdict_text
 from planner.render.status import BAD, BUSY, GOOD, QUIET, WAITS, state_style, verdict_style
 from planner.ui.feed import HEIGHT, WIDTH, Chart, Hour, Reading
-from runtime.contract.results.failover import Verdict
 from runtime.contract.results.status import (
     STATES,
     FlowHealth,
@@ -178,7 +177,7 @@ def flow_page(reading: Reading, hour: Hour, query: Query) -> dict[str, Any]:
         "known": reading.known_flows.get(name),
         "trail": hour.flow(name),
         "topics": rows(topics, query),
-        "words": words,
+        "words": lambda state: state.replace("_", " "),  # `caught up`
         "state": state,
     }
 
@@ -265,25 +264,6 @@ _GROUP_CSS = {
 }
 
 
-def state_css(state: str) -> str:
-    """Returns the class of a state: good, busy, waits, bad or quiet."""
-    return _CSS[state_style(state)]
-
-
-def verdict_css(verdict: Verdict) -> str:
-    return _CSS[verdict_style(verdict)]
-
-
-def words(state: str) -> str:
-    """Returns `caught up` for `caught_up`."""
-    return state.replace("_", " ")
-
-
-def meaning(state: str) -> str:
-    """Returns what a state of a partition means; empty for other states."""
-    return STATES[state].means if state in STATES else ""
-
-
 def clock(ms: int | None) -> Markup:
     """Returns a time element, in UTC; ui.js writes the viewer's time into it."""
     if ms is None:
@@ -312,11 +292,6 @@ def drill_figures(report: DrillReport) -> str:
         if value is not None
     ]
     return f" with {' and '.join(known)}" if known else ""
-
-
-def rate(value: float | None) -> str:
-    """Returns bytes per second."""
-    return f"{readable.octets(value)}/s" if value is not None else readable.UNKNOWN
 
 
 def whole(value: float | None) -> str:
@@ -363,13 +338,13 @@ def _environment() -> jinja2.Environment:
         "per_second": readable.per_second,
         "span": readable.span,
         "latency": readable.latency,
-        "byte_rate": rate,
+        "byte_rate": lambda value: readable.UNKNOWN if value is None else f"{readable.octets(value)}/s",
         "whole": whole,
         "clock": clock,
-        "words": words,
-        "meaning": meaning,
-        "css": state_css,
-        "verdict_css": verdict_css,
+        "words": lambda state: state.replace("_", " "),  # `caught up`
+        "meaning": lambda state: STATES[state].means if state in STATES else "",
+        "css": lambda state: _CSS[state_style(state)],
+        "verdict_css": lambda verdict: _CSS[verdict_style(verdict)],
         "group_css": lambda state: _GROUP_CSS.get(state, "quiet"),
         "short": short,
         "rto": rto_text,

@@ -50,7 +50,6 @@ async def drained(
 
     async for wait in _waits(topology, flow, seconds, left_of, progress):
         if wait.source_is_silent:
-            progress(ProgressText(f"flow.{flow.name}: {wait.left}"))
             raise Failure(source_is_silent(flow))
         if not wait.job_runs:
             return
@@ -122,7 +121,7 @@ async def _waits(
             silent = silence.lasts(health.source_answers, loop.time()) and health.destination_answers
             place = (health.job, health.destination)
             job_runs = any(job.up for job in status.jobs if (job.name, job.destination) == place)
-            if left != shown and job_runs and not silent:
+            if left != shown and job_runs:
                 progress(ProgressText(f"flow.{flow.name}: {left}"))
                 shown = left
             yield CopyWait(left, silent, job_runs, loop.time() > deadline)
