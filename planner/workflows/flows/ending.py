@@ -4,8 +4,8 @@ The status is read again and again. Of the groups it tells positions, and the to
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import AsyncGenerator, Callable, Iterator, Mapping, Sequence
+from contextlib import aclosing, contextmanager
 from typing import TYPE_CHECKING, NamedTuple
 
 from planner.graph.messages import few
@@ -48,19 +48,20 @@ async def drained(
     def left_of(health: "FlowHealth") -> str:
         return left_to_copy(chosen(health) if chosen is not None else health.topics)
 
-    async for wait in _waits(topology, flow, seconds, left_of, progress):
-        if wait.source_is_silent:
-            raise Failure(source_is_silent(flow))
-        if not wait.job_runs:
-            return
-        if wait.timed_out:
-            what = f"flow.{flow.name} is" if chosen is None else f"topics of flow.{flow.name} are"
-            raise Failure(
-                error(
-                    f"{what} not promoted after {seconds:.0f} s, it goes on copying: {wait.left}",
-                    "are the producers stopped? then give it more time: --timeout",
+    async with aclosing(_waits(topology, flow, seconds, left_of, progress)) as waits:
+        async for wait in waits:
+            if wait.source_is_silent:
+                raise Failure(source_is_silent(flow))
+            if not wait.job_runs:
+                return
+            if wait.timed_out:
+                what = f"flow.{flow.name} is" if chosen is None else f"topics of flow.{flow.name} are"
+                raise Failure(
+                    error(
+                        f"{what} not promoted after {seconds:.0f} s, it goes on copying: {wait.left}",
+                        "are the producers stopped? then give it more time: --timeout",
+                    )
                 )
-            )
 
 
 async def copied(topology: Topology, flow: Flow, seconds: float, progress: ProgressHandler) -> None:
@@ -69,18 +70,23 @@ async def copied(topology: Topology, flow: Flow, seconds: float, progress: Progr
     The job must run, and a source that does not answer may come back.
     """
     goal = CopyGoal()
-    async for wait in _waits(topology, flow, seconds, lambda health: goal.left(health.topics), progress):
-        if not wait.job_runs:
-            what = f"job.{flow.job} does not run any more: {wait.left}"
-            raise Failure(error(what, "run the same command again"))
-        if wait.timed_out:
-            after = f"flow.{flow.name}: records are left to copy back after {seconds:.0f} s"
-            raise Failure(
-                error(
-                    f"{after}, it keeps copying: {wait.left}",
-                    "run the same command again to wait on, or look at repl status",
+
+    def left_of(health: "FlowHealth") -> str:
+        return goal.left(health.topics)
+
+    async with aclosing(_waits(topology, flow, seconds, left_of, progress)) as waits:
+        async for wait in waits:
+            if not wait.job_runs:
+                what = f"job.{flow.job} does not run any more: {wait.left}"
+                raise Failure(error(what, "run the same command again"))
+            if wait.timed_out:
+                after = f"flow.{flow.name}: records are left to copy back after {seconds:.0f} s"
+                raise Failure(
+                    error(
+                        f"{after}, it keeps copying: {wait.left}",
+                        "run the same command again to wait on, or look at repl status",
+                    )
                 )
-            )
 
 
 class CopyWait(NamedTuple):
@@ -98,7 +104,7 @@ async def _waits(
     seconds: float,
     left_of: Callable[["FlowHealth"], str],
     progress: ProgressHandler,
-) -> AsyncIterator[CopyWait]:
+) -> AsyncGenerator[CopyWait, None]:
     """Yields what is left each second, until nothing is. What changed is reported."""
     from planner.workflows.audit.replication_status import status_request
     from runtime.audit.status.join import join
@@ -118,7 +124,7 @@ async def _waits(
             left = left_of(health) if answers else health.why
             if not left:
                 return
-            silent = silence.lasts(health.source_answers, loop.time()) and health.destination_answers
+            silent = health.destination_answers and silence.lasts(health.source_answers, loop.time())
             place = (health.job, health.destination)
             job_runs = any(job.up for job in status.jobs if (job.name, job.destination) == place)
             if left != shown and job_runs:
