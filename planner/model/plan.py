@@ -19,7 +19,7 @@ from planner.model.observed import Observed
 from planner.model.plain import plain
 from planner.model.restore import RestoredBackup
 from planner.model.step import NOTHING_DONE, ApplyRecord, ApplySummary, Step
-from planner.model.topology import Cluster, Policies, Topology
+from planner.model.topology import Cluster, Flow, Policies, Topology
 from runtime.contract.client.secrets import secret_settings
 from runtime.contract.extras import DISTRIBUTION
 from runtime.contract.results.status import PartitionWaits
@@ -36,24 +36,6 @@ class Mode(StrEnum):
     ROLLBACK = "rollback"
     DRIFT = "drift"
     RESTORE = "restore"
-
-
-@dataclass(frozen=True, slots=True)
-class PlannedFlow:
-    """A flow as the plan saw it, for drawings and lists. `topics` is None if it is unknown.
-
-    A flow with files has an `endpoint`, which it reads with `from_files`. Both of its clusters are the one at
-    which its job is at home.
-    """
-
-    name: str
-    source_cluster: str
-    destination_cluster: str
-    state: str
-    job: str
-    topics: int | None = None
-    endpoint: str = ""
-    from_files: bool = False
 
 
 @cache
@@ -87,14 +69,23 @@ class PlanInputs:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """A plan has three properties, not one status: `complete` (all could be read), `errored`, `applyable`."""
+    """A plan has three properties, not one status: `complete` (all could be read), `errored`, `applyable`.
+
+    `flows` has the number of topics that each flow takes; None where it is unknown.
+    """
 
     inputs: PlanInputs = field(repr=False)
     changes: tuple[Change, ...] = ()
     steps: tuple[Step, ...] = ()
     diagnostics: tuple[Diagnostic, ...] = ()
     unknown: Mapping[str, str] = field(default_factory=dict)
-    flows: tuple[PlannedFlow, ...] = ()
+    flows: Mapping[str, int | None] = field(default_factory=dict)
+
+    @property
+    def job_flows(self) -> list[Flow]:
+        """Returns the flows of the plan as jobs run them."""
+        declared = self.inputs.topology.job_flows
+        return [declared[name] for name in self.flows]
 
     @property
     def topology(self) -> str:

@@ -17,7 +17,7 @@ from planner.model.change import Action, Change
 from planner.model.desired import Declared, Desired, DesiredAcl, DesiredQuota, MirroredBy, QuarantineOf
 from planner.model.diagnostic import Diagnostic, error, note, warning
 from planner.model.observed import Observed, RegistryEntry, Unreachable
-from planner.model.plan import WAITS, Plan, PlanInputs, PlannedFlow
+from planner.model.plan import WAITS, Plan, PlanInputs
 from planner.model.topology import Cluster, Topology
 from planner.plan.guards import check, destroyed_topics
 from planner.plan.ordering import make_steps
@@ -323,27 +323,10 @@ def _why(change: Change) -> str:
     return change.reason.removeprefix("(unknown: ").removesuffix(")")
 
 
-def _flows(desired: Desired, topology: Topology) -> tuple[PlannedFlow, ...]:
-    selected = {flow.flow.name: flow for flow in desired.flows}
-    flows = []
-    for name, flow in sorted(topology.job_flows.items()):
-        declared, copied = topology.file_flows.get(name), selected.get(name)
-        endpoint = ""
-        if declared is not None:
-            endpoint = declared.source_cluster if declared.from_files else declared.destination_cluster
-        flows.append(
-            PlannedFlow(
-                name=name,
-                source_cluster=flow.source_cluster,
-                destination_cluster=flow.destination_cluster,
-                state=flow.state,
-                job=flow.job,
-                endpoint=endpoint,
-                from_files=flow.from_files,
-                topics=len(copied.topics) if copied is not None and copied.selection_known else None,
-            )
-        )
-    return tuple(flows)
+def _flows(desired: Desired, topology: Topology) -> dict[str, int | None]:
+    """Returns how many topics each flow takes; None where its source could not be read."""
+    taken = {flow.flow.name: len(flow.topics) for flow in desired.flows if flow.selection_known}
+    return {name: taken.get(name) for name in sorted(topology.job_flows)}
 
 
 def adoption(plan: Plan, clusters: Collection[str]) -> Plan:

@@ -36,7 +36,7 @@ def recheck(plan: Plan, remaining: Collection[Step], observed: Observed) -> tupl
     touched = {step.address for step in remaining}
     changes = tuple(change for change in plan.changes if change.address in touched)
     places = ((step.cluster, step.address, None) for step in remaining if step.address.cluster is None)
-    ended = {flow.name for flow in plan.flows if flow.state in ENDED}
+    ended = {flow.name for flow in plan.job_flows if flow.state in ENDED}
     return (
         *ownership(plan.topology, observed, changes),
         *owned_by_others(places, plan.topology, observed),

@@ -30,8 +30,8 @@ from planner.model.observed import (
     ObservedTopic,
     Request,
 )
-from planner.model.plan import Plan, PlannedFlow
-from planner.model.topology import Cluster, Topology
+from planner.model.plan import Plan
+from planner.model.topology import Cluster, Flow, Topology
 from planner.observe import ReadOptions, named_topics
 from planner.observe import observe as observe_clusters
 from planner.observe.jobs import read_specs
@@ -263,7 +263,7 @@ def waiting(
     chosen = {change.address for change in plan.changes} if plan.targets else None
     flows = [
         flow
-        for flow in plan.flows
+        for flow in plan.job_flows
         if flow.state in RUNNING
         and {flow.source_cluster, flow.destination_cluster} <= plan.connections.keys()
         and (chosen is None or flow_address(flow.name) in chosen)
@@ -300,7 +300,7 @@ async def _specs(endpoint: ClusterEndpoint, progress: ProgressHandler) -> dict[s
 
 
 async def _waits(
-    plan: Plan, running: Sequence[tuple[JobSpec, PlannedFlow]], within_s: float, wait_s: float
+    plan: Plan, running: Sequence[tuple[JobSpec, Flow]], within_s: float, wait_s: float
 ) -> tuple[PartitionWaits, ...]:
     """Returns the partitions that wait of these flows, each with the spec of its job."""
     from runtime.audit.status.facts import StatusRequest

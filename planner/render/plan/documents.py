@@ -7,7 +7,6 @@ drawing of the topology, the changes, and a search. Both, and the terminal, show
 import re
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +17,8 @@ from rich.text import Text
 from planner.model.change import Action
 from planner.model.diagnostic import Diagnostic, Severity
 from planner.model.forecast import FlowForecast, Simulation
-from planner.model.plan import Mode, Plan, PlannedFlow, digest
+from planner.model.plan import Mode, Plan, digest
+from planner.model.topology import Flow
 from planner.plan.document import ChangeSummary
 from planner.render.drawing import ACROSS_THE_SCREEN, DOWN_THE_SCREEN, Measures, draw
 from planner.render.plan.words import (
@@ -381,14 +381,10 @@ def _counts(counted: Counter[Action]) -> list[tuple[str, str, int]]:
     ]
 
 
-def _drawn_flows(plan: Plan) -> list[PlannedFlow]:
-    """Returns the flows with their files as source or destination: files are an end of their own."""
-    return [
-        replace(flow, source_cluster=flow.endpoint)
-        if flow.from_files
-        else replace(flow, destination_cluster=flow.endpoint or flow.destination_cluster)
-        for flow in plan.flows
-    ]
+def _drawn_flows(plan: Plan) -> list[Flow]:
+    """Returns the flows as they are declared: files are an end of their own."""
+    declared = plan.inputs.topology.file_flows
+    return [declared.get(flow.name, flow) for flow in plan.job_flows]
 
 
 def _silent(plan: Plan) -> dict[str, str]:

@@ -8,7 +8,7 @@ import pytest
 
 from planner.cli.view import TerminalView
 from planner.model.diagnostic import Failure, Severity, error
-from planner.model.plan import WAITS, Plan, PlannedFlow
+from planner.model.plan import WAITS, Plan
 from planner.model.topology import Cluster
 from planner.plan import with_diagnostics
 from planner.plan.make import warnings_of
@@ -19,7 +19,7 @@ from runtime.audit.status.facts import TopicFacts
 from runtime.audit.status.join import join
 from runtime.contract.records.job_status import PartitionState as S
 from runtime.contract.results.status import PartitionWaits, ReplicationStatus
-from tests.fakes.states import cluster, inputs, observed, topology
+from tests.fakes.states import cluster, flow, inputs, observed, topology
 from tests.planner.render.scenes import nothing
 from tests.runtime.audit.given import (
     TOPIC,
@@ -71,9 +71,9 @@ def test_a_status_topic_that_cannot_be_read_is_a_warning(monkeypatch: pytest.Mon
         raise Failure(error("__repl.status at dc2 cannot be used: no right"))
 
     monkeypatch.setattr("planner.workflows.observing.read_specs", unreadable)
-    flow = PlannedFlow("one", "dc1", "dc2", "active", "dc2")
-    shop = topology(clusters=[Cluster(name, "127.0.0.1:9") for name in ("dc1", "dc2")])
-    plan = Plan(inputs(shop, observed(cluster(), cluster(name="dc2"))), flows=(flow,))
+    clusters = [Cluster(name, "127.0.0.1:9") for name in ("dc1", "dc2")]
+    shop = topology(flow("one"), clusters=clusters)
+    plan = Plan(inputs(shop, observed(cluster(), cluster(name="dc2"))), flows={"one": 1})
 
     found = DiagnosticCollector(silent)
     assert waiting(plan, 1, progress=found) == ()

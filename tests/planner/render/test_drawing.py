@@ -6,12 +6,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from planner.model.plan import PlannedFlow
+from planner.model.topology import Flow, Selection
 from planner.render.drawing import ACROSS_THE_SCREEN, DOWN_THE_SCREEN, draw, layers_of
 
 
-def flow(source: str, destination: str, number: int = 0) -> PlannedFlow:
-    return PlannedFlow(f"{source}-{destination}-{number}", source, destination, "active", destination, 1)
+def flow(source: str, destination: str, number: int = 0) -> Flow:
+    topics = Selection(("orders",))
+    return Flow(
+        name=f"{source}-{destination}-{number}",
+        source_cluster=source,
+        destination_cluster=destination,
+        topics=topics,
+    )
 
 
 @pytest.mark.parametrize(

@@ -242,7 +242,7 @@ def test_special_pages() -> None:
     assert re.search(r'class="box silent" data-cluster="dc1"', html(silent()))
     assert "topics unknown" in html(silent())
     assert "was deleted and made again" in html(drifted())
-    assert "<svg" not in html(with_inputs(replace(nothing(), flows=()), observed=observed()))
+    assert "<svg" not in html(with_inputs(replace(nothing(), flows={}), observed=observed()))
     assert "This plan is partial" in html(with_inputs(everything(), targets=("flow.dc1-to-dc2",)))
 
 
