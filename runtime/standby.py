@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from runtime.contract.client.settings import ClientSettingsError
+from runtime.contract.launching import LaunchError, LaunchState
 from runtime.contract.records import job_status
 from runtime.contract.records.job_status import (
     JobKey,
@@ -41,7 +42,6 @@ from runtime.kafka.protocol.offsets import TopicPartition
 from runtime.kafka.records import InternalRecord, batches_of, plain
 from runtime.launch import folder as folders
 from runtime.launch.folder import JobFolder
-from runtime.launch.launcher import LaunchError, LaunchState
 from runtime.launch.supervision.supervised import SupervisedLauncher
 from runtime.ledger.records import READ_FAILURES, InternalTopicScan
 from runtime.ledger.transaction_writer import send

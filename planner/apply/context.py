@@ -20,7 +20,8 @@ from planner.model.observed import RegistryEntry
 from planner.model.step import DONE, Result, Step, StepResult, failed
 from planner.plan.steps.restores import RestoreOffsets, RestoreRecords
 from runtime.contract.client.endpoint import ClusterEndpoint
-from runtime.contract.spec.jobspec import JobSpec, LaunchSpec
+from runtime.contract.launching import Launcher, LaunchError
+from runtime.contract.spec.jobspec import LaunchSpec
 from runtime.kafka.errors import ErrorCode
 from runtime.kafka.protocol.metadata import AnyMetadataRequest, TopicMetadata
 
@@ -104,46 +105,12 @@ async def send_with_retries(
     return results
 
 
-class LaunchFailed(Exception):
-    """A job could not be started, updated or stopped. `log` holds the last lines of its own log."""
-
-    def __init__(self, what: str, hint: str = "", log: Sequence[str] = ()) -> None:
-        super().__init__(what)
-        self.what = what
-        self.hint = hint
-        self.log = tuple(log)
+Launchers = Callable[[LaunchSpec], Launcher]
 
 
-class JobLauncher(Protocol):
-    """Starts and stops jobs. Every method blocks, and may raise LaunchFailed."""
-
-    def launch(self, spec: JobSpec) -> str:
-        """Starts the job in the background and returns where it runs, for the user."""
-        ...
-
-    def update(self, spec: JobSpec) -> None:
-        """Stores the spec for the next start. The running job is not changed."""
-        ...
-
-    def runs(self, job: str) -> bool | None:
-        """Returns whether the job's processes or its application exist; None if that is unknown."""
-        ...
-
-    def stop(self, job: str, grace_s: float) -> None:
-        """Asks the job to stop, waits, then kills it. A job that is gone already is a success."""
-        ...
-
-    def tail(self, job: str) -> Sequence[str]:
-        """Returns the last lines of the job's log."""
-        ...
-
-
-Launchers = Callable[[LaunchSpec], JobLauncher]
-
-
-def no_launchers(launch: LaunchSpec) -> JobLauncher:
+def no_launchers(launch: LaunchSpec) -> Launcher:
     """Refuses every launch, for applies that start no job."""
-    raise LaunchFailed(f"nothing here can start a job with launcher {launch.launcher}")
+    raise LaunchError(f"nothing here can start a job with launcher {launch.launcher}")
 
 
 class BackupRestorer(Protocol):

@@ -10,9 +10,10 @@ from collections.abc import Awaitable, Callable, Collection
 from contextlib import suppress
 from dataclasses import replace
 
-from planner.apply.context import ApplyContext, JobLauncher, LaunchFailed
+from planner.apply.context import ApplyContext
 from planner.kafka.log import JobStatusTable
 from planner.model.step import Result, Step, StepResult
+from runtime.contract.launching import Launcher, LaunchError
 from runtime.contract.records.job_status import PartitionState
 from runtime.contract.spec.jobspec import JobSpec
 
@@ -91,9 +92,10 @@ def _hint(spec: JobSpec, why: str) -> str:
 
 
 LogLines = Callable[[], Awaitable[list[str]]]
+LAST_LINES = 15  # of the log of a job that does not start
 
 
-async def lines_since(launcher: JobLauncher, job: str) -> LogLines:
+async def lines_since(launcher: Launcher, job: str) -> LogLines:
     """Returns a function that reads the lines which the job has logged since this call.
 
     A driver that ran before may have been denied a right that was granted since.
@@ -106,9 +108,9 @@ async def lines_since(launcher: JobLauncher, job: str) -> LogLines:
     return lines
 
 
-async def _tail(launcher: JobLauncher, job: str) -> Collection[str]:
-    with suppress(LaunchFailed):
-        return await asyncio.to_thread(launcher.tail, job)
+async def _tail(launcher: Launcher, job: str) -> Collection[str]:
+    with suppress(LaunchError):
+        return await asyncio.to_thread(launcher.tail, job, LAST_LINES)
     return ()
 
 

@@ -18,7 +18,6 @@ from pathlib import Path
 from confluent_kafka import ConsumerGroupTopicPartitions, KafkaError, KafkaException
 from msgspec import structs
 
-from planner.apply.context import LaunchFailed
 from planner.diff.differ import declaring_nothing
 from planner.graph.routes import route_of
 from planner.kafka import ClusterClient, ClusterEndpoint, ClusterFailure, run_at
@@ -38,6 +37,7 @@ from planner.workflows.observing import endpoints_of, observe
 from planner.workflows.plans import apply_plan, destroy_plan, see
 from planner.workflows.requests import ChangeRequest
 from planner.workflows.topology import launcher_home
+from runtime.contract.launching import LaunchError
 from runtime.contract.records import job_status, ledger, provenance
 from runtime.contract.records.group_records import decode_checkpoint_key
 from runtime.contract.records.ledger import UnreadableRecord
@@ -334,9 +334,9 @@ class ScratchRemoval:
         launcher = launchers(self._home)(LaunchSpec())
         try:
             for job in sorted(jobs):
-                if (self._home / job).exists() and launcher.runs(job):
+                if (self._home / job).exists() and launcher.find(job).runs:
                     launcher.stop(job, _REQUEST_S)
-        except LaunchFailed as failure:
+        except LaunchError as failure:
             raise Failure(error(f"a job of the drill is left: {failure.what}", failure.hint)) from None
 
 

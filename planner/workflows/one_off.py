@@ -72,8 +72,8 @@ def on_spark(
     of the environment. Failure when the application can't be started, dies, or has not ended after
     `deadline_s`. Those that read the records of whole topics have no deadline.
     """
+    from runtime.contract.launching import LaunchError
     from runtime.launch.command import run_once
-    from runtime.launch.launcher import LaunchError
 
     command = prefix.strip(": ")
 
@@ -148,8 +148,8 @@ def _evaluated(
     Most of the time is that of Spark's start; each expression adds a second to the deadline.
     """
     from runtime import sql
+    from runtime.contract.launching import LaunchError
     from runtime.launch.command import deadline_of
-    from runtime.launch.launcher import LaunchError
 
     try:
         deadline_s = deadline_of(os.environ)

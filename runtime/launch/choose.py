@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import assert_never
 
+from runtime.contract.launching import Launcher
 from runtime.contract.spec.jobspec import LaunchSpec
 from runtime.launch.kubernetes import KubernetesLauncher
-from runtime.launch.launcher import Launcher
 from runtime.launch.supervision.supervised import SupervisedLauncher
 
 

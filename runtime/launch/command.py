@@ -25,9 +25,10 @@ from pathlib import Path
 
 import runtime
 from runtime.contract.extras import Extra, is_missing, missing_extra
+from runtime.contract.launching import LaunchError
 from runtime.contract.spec.jobspec import JobSpec, LaunchSpec
 from runtime.launch.folder import JobFolder, write
-from runtime.launch.launcher import LaunchError, without_operator_keys
+from runtime.launch.launcher import without_operator_keys
 
 OLDEST = 17
 _HINT = "install it (Debian: apt-get install openjdk-17-jre-headless) or set JAVA_HOME"

@@ -15,9 +15,10 @@ from urllib.parse import quote
 
 import msgspec
 
+from runtime.contract.launching import LaunchError
 from runtime.contract.spec import jobspec
 from runtime.contract.spec.jobspec import JobSpec
-from runtime.launch.launcher import LaunchError, refuse_secrets
+from runtime.launch.launcher import refuse_secrets
 from runtime.launch.processes import ProcessIdentity
 
 _POLL_S = 0.05

@@ -18,17 +18,11 @@ from typing import Any
 
 import jinja2
 
+from runtime.contract.launching import LaunchError, LaunchHandle, LaunchState, LaunchStatus
 from runtime.contract.spec import jobspec
 from runtime.contract.spec.jobspec import JobSpec, LaunchSpec
 from runtime.launch.command import CLOSED, HEAP, QUIET, SECURED, heartbeats
-from runtime.launch.launcher import (
-    LaunchError,
-    LaunchHandle,
-    LaunchState,
-    LaunchStatus,
-    referenced_variables,
-    refuse_secrets,
-)
+from runtime.launch.launcher import referenced_variables, refuse_secrets
 
 SPARK_VERSION = "4.3.0"  # of the image that this release builds; the planner itself has no Spark
 OPTIONS = {

@@ -1,5 +1,4 @@
-"""This module states what every launcher offers: one Spark application per job, found by name from any
-terminal.
+"""This module checks what every launcher checks before it starts a job.
 
 A launcher manages processes and Spark clusters. Commands reach a job through the control topic, and its
 actual progress is read from the status topic and the ledger.
@@ -12,83 +11,13 @@ passes on to the job and to every restart, or in files that are read where they 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from enum import StrEnum
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Protocol
 
 from runtime.contract.client.secrets import JOB_VARIABLES, OPERATOR_KEYS, ClientSecrets, secret_settings
 from runtime.contract.client.settings import ClientSettingsError
+from runtime.contract.launching import LaunchError
 from runtime.contract.spec.jobspec import JobSpec
-
-
-class LaunchState(StrEnum):
-    """These are the states of a job as its launcher sees it."""
-
-    RUNNING = "running"  # its processes, or its application at the master, exist
-    RESTARTING = "restarting"  # it crashed; its supervisor starts it again
-    ENDED = "ended"  # it ran here and has ended
-    UNKNOWN = "unknown"  # never started from here, or the state can't be requested
-
-
-@dataclass(frozen=True, slots=True)
-class LaunchHandle:
-    """A LaunchHandle tells an operator where a job runs.
-
-    `where` is the place (`pid 4711 on host-1`), and `log` names where its log is.
-    """
-
-    job: str
-    where: str
-    log: str
-
-
-@dataclass(frozen=True, slots=True)
-class LaunchStatus:
-    """A LaunchStatus value is the state of a job as its launcher sees it."""
-
-    state: LaunchState
-    handle: LaunchHandle | None = None
-    why: str = ""
-
-
-class LaunchError(Exception):
-    """A job was refused or did not start; `hint` is the hint for the operator."""
-
-    def __init__(self, what: str, hint: str = "", log: Sequence[str] = ()) -> None:
-        super().__init__(what)
-        self.what = what
-        self.hint = hint
-        self.log = tuple(log)
-
-
-class Launcher(Protocol):
-    """A Launcher starts, finds and stops jobs."""
-
-    def launch(self, spec: JobSpec) -> LaunchHandle:
-        """Starts the job, detached.
-
-        A running instance is an error: it must be stopped first. Raises LaunchError.
-        """
-        ...
-
-    def update(self, spec: JobSpec) -> None:
-        """Writes the spec that the next start uses, where it is kept; the running job is not changed."""
-        ...
-
-    def find(self, job: str) -> LaunchStatus: ...
-
-    def stop(self, job: str, grace_s: float) -> None:
-        """Requests a stop, waits up to `grace_s`, then kills the job.
-
-        A job that is gone already is a success.
-        """
-        ...
-
-    def tail(self, job: str, lines: int = 20) -> list[str]:
-        """Returns the last lines of the job's log."""
-        ...
 
 
 def references(spec: JobSpec) -> Iterator[tuple[str, str, str]]:

@@ -1,6 +1,6 @@
 """Jobs without Spark: they tell of themselves and do as they are told, and copy nothing.
 
-Behind the seam `planner.apply.context.JobLauncher`. One lives in a thread; what it says goes through the
+Behind the seam `runtime.contract.launching.Launcher`. One lives in a thread; what it says goes through the
 real status and control topics.
 """
 
@@ -15,9 +15,9 @@ from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 from msgspec.structs import replace
 
-from planner.apply.context import LaunchFailed
 from planner.kafka import ClusterClient, ClusterEndpoint, run, run_at
 from planner.kafka.log import LogReader, LogWriter
+from runtime.contract.launching import LaunchError, LaunchHandle, LaunchState, LaunchStatus
 from runtime.contract.records import control, job_status
 from runtime.contract.records.job_status import (
     FlowView,
@@ -68,32 +68,33 @@ class FakeJobs:
             gone = [(job_status.encode_key(key), None) for key in keys]
             run_at(place, partial(_append, records=gone))
 
-    def launch(self, spec: JobSpec) -> str:
+    def launch(self, spec: JobSpec) -> LaunchHandle:
         self.calls.append(f"launch {spec.job}")
         if self.refuses:
-            raise LaunchFailed(self.refuses, "look at it", ["a line of its log"])
+            raise LaunchError(self.refuses, "look at it", ["a line of its log"])
         if not self.silent and not self.mute:
             job = FakeJob(endpoint_of(spec), spec, deaf=self.deaf, why=self.why)
             self.running[spec.job] = job
             self.told.append((spec.job, endpoint_of(spec)))
             job.start()
-        return "a thread"
+        return LaunchHandle(spec.job, "a thread", "")
 
     def update(self, spec: JobSpec) -> None:
         self.calls.append(f"update {spec.job}")
         self.updated[spec.job] = time.monotonic()
 
-    def runs(self, job: str) -> bool | None:
-        return self.mute or (job in self.running and self.running[job].is_alive())
+    def find(self, job: str) -> LaunchStatus:
+        runs = self.mute or (job in self.running and self.running[job].is_alive())
+        return LaunchStatus(LaunchState.RUNNING if runs else LaunchState.ENDED)
 
     def stop(self, job: str, _grace_s: float) -> None:
         self.calls.append(f"stop {job}")
         if job in self.running:
             self.running.pop(job).kill()
 
-    def tail(self, _job: str) -> Sequence[str]:
+    def tail(self, _job: str, lines: int = 20) -> list[str]:
         launched = any(call.startswith("launch") for call in self.calls)
-        return (*self.older, *self.log) if launched else self.older
+        return [*self.older, *(self.log if launched else ())][-lines:]
 
     def kill(self) -> None:
         """All of them, without a goodbye."""

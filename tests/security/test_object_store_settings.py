@@ -15,12 +15,13 @@ from planner.plan.steps.restores import RestoreRecords
 from planner.workflows.observing import check_jobs
 from runtime.contract.client.secrets import ClientSecrets
 from runtime.contract.client.settings import ClientSettingsError
+from runtime.contract.launching import LaunchError
 from runtime.contract.spec import jobspec
 from runtime.contract.spec.files import FilesSpec, LinesSpec
 from runtime.contract.spec.jobspec import BadJobSpec, ClusterSpec, FlowSpec, JobSpec
 from runtime.contract.spec.restarts import regrouped
 from runtime.contract.spec.selection import SelectionSpec
-from runtime.launch.launcher import LaunchError, check_references, referenced_variables
+from runtime.launch.launcher import check_references, referenced_variables
 from tests.fakes.states import inputs, observed, topology
 
 CLIENT: dict[str, Any] = {

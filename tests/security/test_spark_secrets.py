@@ -12,9 +12,9 @@ from planner.model.topology import Job
 from planner.render.plan.json import json_text
 from planner.state import planfile
 from runtime.contract.client.secrets import secret_settings
+from runtime.contract.launching import LaunchError
 from runtime.launch.folder import JobFolder
 from runtime.launch.kubernetes import manifest
-from runtime.launch.launcher import LaunchError
 from runtime.launch.supervision.supervised import SupervisedLauncher
 from tests.fakes.states import flow, topology
 from tests.planner.plan.jobs import plan

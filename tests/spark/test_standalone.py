@@ -16,10 +16,10 @@ import psutil
 import pytest
 from msgspec.structs import replace
 
+from runtime.contract.launching import LaunchState
 from runtime.contract.spec import naming
 from runtime.contract.spec.jobspec import ClusterSpec, JobSpec, LaunchSpec
 from runtime.lab.lab import Lab
-from runtime.launch.launcher import LaunchState
 from runtime.launch.supervision.supervised import SupervisedLauncher
 from tests import checker
 from tests.commands import repl

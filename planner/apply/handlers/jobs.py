@@ -14,7 +14,7 @@ from typing import NamedTuple, Self
 
 import msgspec
 
-from planner.apply.context import ApplyContext, JobLauncher, LaunchFailed
+from planner.apply.context import ApplyContext
 from planner.apply.copying import cannot_start, not_copying, start_progress
 from planner.apply.denials import (
     GiveUp,
@@ -31,6 +31,7 @@ from planner.kafka.failures import ClusterFailure
 from planner.kafka.log import JobStatusTable, LogReader, LogWriter
 from planner.model.step import DONE, Result, StepResult, failed
 from planner.plan.steps.jobs import LaunchJob, ReconfigureJob, StopJob
+from runtime.contract.launching import Launcher, LaunchError
 from runtime.contract.records import control, job_status
 from runtime.contract.records.control import AcceptLoss, Command, Reconfigure
 from runtime.contract.records.job_status import JobKey, JobStatus, PartitionStatus
@@ -208,7 +209,7 @@ class _Launched(NamedTuple):
 
     step: LaunchJob
     spec: JobSpec
-    launcher: JobLauncher
+    launcher: Launcher
     where: str
     logged: LogLines
     driver_before: str
@@ -228,7 +229,7 @@ async def launch(context: ApplyContext, steps: Sequence[LaunchJob]) -> dict[str,
             try:
                 launcher = context.launchers(spec.launch)
                 where, logged = await _start(context, launcher, spec)
-            except LaunchFailed as failure:
+            except LaunchError as failure:
                 results[step.id] = _launch_failure(failure)
                 continue
             driver_before = before.driver if before is not None else ""
@@ -238,15 +239,15 @@ async def launch(context: ApplyContext, steps: Sequence[LaunchJob]) -> dict[str,
     return results
 
 
-async def _start(context: ApplyContext, launcher: JobLauncher, spec: JobSpec) -> tuple[str, LogLines]:
+async def _start(context: ApplyContext, launcher: Launcher, spec: JobSpec) -> tuple[str, LogLines]:
     """Stops what an interrupted apply left of the job, and starts it.
 
     Returns where it runs, and a function that reads what it has logged since.
     """
-    if await asyncio.to_thread(launcher.runs, spec.job):
+    if (await asyncio.to_thread(launcher.find, spec.job)).runs:
         await asyncio.to_thread(launcher.stop, spec.job, context.timeouts.kill_after_s)
     logged = await lines_since(launcher, spec.job)
-    return await asyncio.to_thread(launcher.launch, spec), logged
+    return str(await asyncio.to_thread(launcher.launch, spec)), logged
 
 
 async def _wait_until_copying(context: ApplyContext, watch: JobWatch, started: _Launched) -> StepResult:
@@ -298,7 +299,7 @@ def _while_failing(context: ApplyContext, watch: JobWatch, spec: JobSpec, driver
     return give_up
 
 
-def _until_process_ends(context: ApplyContext, launcher: JobLauncher, job: str) -> GiveUp:
+def _until_process_ends(context: ApplyContext, launcher: Launcher, job: str) -> GiveUp:
     """Returns a check that ends the wait when the job's process has ended for good."""
     checked_at = time.monotonic()
 
@@ -308,15 +309,15 @@ def _until_process_ends(context: ApplyContext, launcher: JobLauncher, job: str) 
             return f"it was not waited for: {stop_reason}"
         if time.monotonic() - checked_at > _CHECK_PROCESS_S:
             checked_at = time.monotonic()
-            with suppress(LaunchFailed):
-                if await asyncio.to_thread(launcher.runs, job) is False:
+            with suppress(LaunchError):
+                if (await asyncio.to_thread(launcher.find, job)).runs is False:
                     return "it ended"
         return None
 
     return give_up
 
 
-def _launch_failure(failure: LaunchFailed) -> StepResult:
+def _launch_failure(failure: LaunchError) -> StepResult:
     text = failure.what + (f" — {failure.hint}" if failure.hint else "")
     return failed(text + "".join(f"\n    {line}" for line in failure.log))
 
@@ -349,7 +350,7 @@ async def _send_spec(context: ApplyContext, step: ReconfigureJob, command: Recon
         launcher = context.launchers(command.spec.launch)
         await asyncio.to_thread(launcher.update, command.spec)
         await send_command(context.log, step.job, command)
-    except LaunchFailed as failure:
+    except LaunchError as failure:
         return _launch_failure(failure)
     except ClusterFailure as failure:
         return failed(f"the command could not be sent: {failure.why}")
@@ -417,7 +418,7 @@ async def _stop_job(context: ApplyContext, watch: JobWatch, step: StopJob) -> St
         launch = msgspec.json.decode(step.launch, type=LaunchSpec) if step.launch else LaunchSpec()
         launcher = context.launchers(launch)
         await asyncio.to_thread(launcher.stop, step.job, context.timeouts.kill_after_s)
-    except LaunchFailed as failure:
+    except LaunchError as failure:
         problem = str(failure)
     status = watch.job(step.job)
     if not _is_running(watch, step.job):

@@ -5,14 +5,13 @@ Jobs are started by the launchers of this machine, each in the folder for its jo
 """
 
 import re
-from collections.abc import Callable, Collection, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from msgspec import Struct
 
-from planner.apply.context import JobLauncher, Launchers, LaunchFailed
+from planner.apply.context import Launchers
 from planner.diff.differ import declaring_nothing
 from planner.model.diagnostic import Diagnostic, ExitCode, Failure, Severity, error, note, worst
 from planner.model.plan import PREFIX, ApplyEnded, Plan
@@ -43,10 +42,9 @@ from planner.workflows.plans import apply_plan, destroy_plan, see, with_waiting
 from planner.workflows.requests import ApplyRequest, ChangeRequest
 from planner.workflows.rules import verdicts_on
 from planner.workflows.topology import checked, folder_of, launcher_home
-from runtime.contract.spec.jobspec import JobSpec, LaunchSpec
-from runtime.launch.launcher import Launcher, LaunchError, LaunchState
+from runtime.contract.launching import Launcher
+from runtime.contract.spec.jobspec import LaunchSpec
 
-LAST_LINES = 15  # of the log of a job that does not start
 _DIGEST = re.compile(rf"{PREFIX}[0-9a-f]{{64}}")
 
 
@@ -281,54 +279,11 @@ def home_of(plan: Plan, path: Path) -> Path:
 
 
 def launchers(home: Path) -> Launchers:
-    """Returns what chooses the launcher of a job. Its errors become LaunchFailed."""
+    """Returns what chooses the launcher of a job."""
 
-    def choose(launch: LaunchSpec) -> JobLauncher:
+    def choose(launch: LaunchSpec) -> Launcher:
         from runtime.launch.choose import launcher_for  # most applies start no job
 
-        with _as_launch_failed():
-            return LauncherAdapter(launcher_for(launch, home))
+        return launcher_for(launch, home)
 
     return choose
-
-
-class LauncherAdapter:
-    """Adapts a launcher of the runtime to what an apply calls."""
-
-    def __init__(self, launcher: Launcher) -> None:
-        self._launcher = launcher
-
-    def launch(self, spec: JobSpec) -> str:
-        with _as_launch_failed():
-            handle = self._launcher.launch(spec)
-        return f"{handle.where}, its log is {handle.log}" if handle.log else handle.where
-
-    def update(self, spec: JobSpec) -> None:
-        with _as_launch_failed():
-            self._launcher.update(spec)
-
-    def runs(self, job: str) -> bool | None:
-        with _as_launch_failed():
-            match self._launcher.find(job).state:
-                case LaunchState.RUNNING | LaunchState.RESTARTING:
-                    return True
-                case LaunchState.ENDED:
-                    return False
-                case LaunchState.UNKNOWN:
-                    return None
-
-    def stop(self, job: str, grace_s: float) -> None:
-        with _as_launch_failed():
-            self._launcher.stop(job, grace_s)
-
-    def tail(self, job: str) -> Sequence[str]:
-        with _as_launch_failed():
-            return self._launcher.tail(job, LAST_LINES)
-
-
-@contextmanager
-def _as_launch_failed() -> Iterator[None]:
-    try:
-        yield
-    except LaunchError as failure:
-        raise LaunchFailed(failure.what, failure.hint, failure.log) from failure

@@ -37,9 +37,9 @@ from runtime.audit.read.records import (
     read_cluster,
     read_records,
 )
+from runtime.contract.launching import LaunchError
 from runtime.contract.results.groups import GroupLoss, GroupOffsets, LocatedRecord
 from runtime.contract.results.records import ClusterClients, ClusterContent, TopicRecords
-from runtime.launch.launcher import LaunchError
 
 
 def cluster_content(request: ClusterRequest) -> ClusterContent:

@@ -15,18 +15,12 @@ import time
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from runtime.contract.launching import LaunchError, LaunchHandle, LaunchState, LaunchStatus
 from runtime.contract.spec.jobspec import JobSpec, LaunchSpec
 from runtime.launch import processes
 from runtime.launch.command import ROOT, check_secret, find_java, spark_home, submission
 from runtime.launch.folder import JobFolder, Supervision, hold, log_excerpt, log_size, log_tail
-from runtime.launch.launcher import (
-    LaunchError,
-    LaunchHandle,
-    LaunchState,
-    LaunchStatus,
-    check_references,
-    job_environment,
-)
+from runtime.launch.launcher import check_references, job_environment
 from runtime.launch.supervision.supervisor import marked
 
 _POLL_S = 0.05

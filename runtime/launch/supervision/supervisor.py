@@ -26,12 +26,12 @@ from pathlib import Path
 
 import msgspec
 
+from runtime.contract.launching import LaunchError
 from runtime.contract.spec.jobspec import BadJobSpec, JobExit
 from runtime.launch import folder as folders
 from runtime.launch import processes
 from runtime.launch.command import MAIN, MARK, check_secret, package, properties_file, spark_home, submission
 from runtime.launch.folder import JobFolder, LogFile, Phase, Supervision
-from runtime.launch.launcher import LaunchError
 from runtime.launch.processes import ProcessIdentity
 
 _PR_SET_PDEATHSIG = 1

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
+from runtime.contract.launching import LaunchError
 from runtime.contract.spec.transform import TransformSpec
 from runtime.launch.command import (
     HEARTBEATS,
@@ -18,7 +19,7 @@ from runtime.launch.command import (
     submission,
 )
 from runtime.launch.folder import JobFolder
-from runtime.launch.launcher import LaunchError, check_references, job_environment, refuse_secrets
+from runtime.launch.launcher import check_references, job_environment, refuse_secrets
 from runtime.launch.supervision.supervised import SupervisedLauncher
 from tests.fakes.spark import FakeSpark
 from tests.runtime.launch.specs import spec_of

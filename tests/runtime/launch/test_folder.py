@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
+from runtime.contract.launching import LaunchError
 from runtime.launch.folder import JobFolder, LogFile, Supervision, hold, log_tail
-from runtime.launch.launcher import LaunchError
 from runtime.launch.supervision.supervisor import LONGEST_S, STEADY_S, Backoff
 from tests.runtime.launch.specs import spec_of
 

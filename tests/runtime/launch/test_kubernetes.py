@@ -9,10 +9,10 @@ import jsonschema
 import pytest
 import yaml
 
+from runtime.contract.launching import LaunchError, LaunchState
 from runtime.contract.spec import jobspec
 from runtime.launch.choose import launcher_for
 from runtime.launch.kubernetes import SPARK_VERSION, manifest, name_of
-from runtime.launch.launcher import LaunchError, LaunchState
 from tests.fakes.kubectl import FakeKubectl
 from tests.runtime.launch.spark_application import SECRET, SPARK_APPLICATION
 from tests.runtime.launch.specs import spec_of

@@ -13,13 +13,13 @@ from pathlib import Path
 import psutil
 import pytest
 
+from runtime.contract.launching import LaunchError, LaunchState
 from runtime.contract.records.job_status import JobStatus, SlotReport
 from runtime.contract.spec.jobspec import JobSpec, LaunchSpec
 from runtime.lab.lab import Lab
 from runtime.launch.choose import launcher_for
 from runtime.launch.command import MAIN
 from runtime.launch.folder import JobFolder
-from runtime.launch.launcher import LaunchError, LaunchState
 from runtime.launch.supervision.supervisor import marked
 from tests import checker
 from tests.processes import lives, parent_of, words_of

@@ -10,8 +10,8 @@ from pathlib import Path
 import psutil
 import pytest
 
+from runtime.contract.launching import LaunchError
 from runtime.launch.command import deadline_of, run_once
-from runtime.launch.launcher import LaunchError
 from tests.fakes.spark import FakeSpark
 
 pytestmark = pytest.mark.slow

@@ -11,9 +11,9 @@ from pathlib import Path
 import psutil
 import pytest
 
+from runtime.contract.launching import LaunchError, LaunchState
 from runtime.launch import processes
 from runtime.launch.folder import JobFolder, Supervision
-from runtime.launch.launcher import LaunchError, LaunchState
 from runtime.launch.processes import ProcessIdentity
 from runtime.launch.supervision.supervised import SupervisedLauncher
 from runtime.launch.supervision.supervisor import marked
@@ -162,7 +162,7 @@ def test_of_two_launches_at_once_one_is_refused(launcher: SupervisedLauncher, tm
     program = (
         "import sys; from pathlib import Path\n"
         "from runtime.launch.supervision.supervised import SupervisedLauncher\n"
-        "from runtime.launch.launcher import LaunchError\n"
+        "from runtime.contract.launching import LaunchError\n"
         "from tests.runtime.launch.test_supervisor import SPEC\n"
         "try: SupervisedLauncher(Path(sys.argv[1])).launch(SPEC)\n"
         "except LaunchError as error: print(error)\n"

@@ -11,6 +11,7 @@ import pytest
 
 from planner.kafka import ClusterEndpoint
 from runtime.contract.client.settings import wire_settings
+from runtime.contract.launching import LaunchState
 from runtime.contract.records import job_status
 from runtime.contract.records.job_status import JobKey, JobState, JobStatus, SpecKey
 from runtime.contract.spec import naming
@@ -19,7 +20,6 @@ from runtime.driver.slots.channel import post
 from runtime.kafka.cluster import KafkaCluster
 from runtime.kafka.records import InternalRecord
 from runtime.lab.lab import Lab
-from runtime.launch.launcher import LaunchState
 from runtime.launch.supervision.supervised import SupervisedLauncher
 from runtime.standby import Standby, StandbyJob, StandbyRefused
 from tests.fakes.jobs import ensure_topics

@@ -1,0 +1,85 @@
+"""What every launcher offers: one Spark application per job, found by name from any terminal."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Protocol
+
+from runtime.contract.spec.jobspec import JobSpec
+
+
+class LaunchState(StrEnum):
+    """These are the states of a job as its launcher sees it."""
+
+    RUNNING = "running"  # its processes, or its application at the master, exist
+    RESTARTING = "restarting"  # it crashed; its supervisor starts it again
+    ENDED = "ended"  # it ran here and has ended
+    UNKNOWN = "unknown"  # never started from here, or the state can't be requested
+
+
+@dataclass(frozen=True, slots=True)
+class LaunchHandle:
+    """A LaunchHandle tells an operator where a job runs.
+
+    `where` is the place (`pid 4711 on host-1`), and `log` names where its log is.
+    """
+
+    job: str
+    where: str
+    log: str
+
+    def __str__(self) -> str:
+        return f"{self.where}, its log is {self.log}" if self.log else self.where
+
+
+@dataclass(frozen=True, slots=True)
+class LaunchStatus:
+    """A LaunchStatus value is the state of a job as its launcher sees it."""
+
+    state: LaunchState
+    handle: LaunchHandle | None = None
+    why: str = ""
+
+    @property
+    def runs(self) -> bool | None:
+        """Returns whether the job's processes or its application exist; None if that is unknown."""
+        if self.state is LaunchState.UNKNOWN:
+            return None
+        return self.state is not LaunchState.ENDED
+
+
+class LaunchError(Exception):
+    """A job was refused or did not start; `hint` is for the operator, `log` has the last lines of its log."""
+
+    def __init__(self, what: str, hint: str = "", log: Sequence[str] = ()) -> None:
+        super().__init__(what)
+        self.what = what
+        self.hint = hint
+        self.log = tuple(log)
+
+
+class Launcher(Protocol):
+    """A Launcher starts, finds and stops jobs. Every method blocks, and may raise LaunchError."""
+
+    def launch(self, spec: JobSpec) -> LaunchHandle:
+        """Starts the job, detached. A running instance is an error: it must be stopped first."""
+        ...
+
+    def update(self, spec: JobSpec) -> None:
+        """Writes the spec that the next start uses, where it is kept; the running job is not changed."""
+        ...
+
+    def find(self, job: str) -> LaunchStatus: ...
+
+    def stop(self, job: str, grace_s: float) -> None:
+        """Requests a stop, waits up to `grace_s`, then kills the job.
+
+        A job that is gone already is a success.
+        """
+        ...
+
+    def tail(self, job: str, lines: int = 20) -> list[str]:
+        """Returns the last lines of the job's log."""
+        ...
