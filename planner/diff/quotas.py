@@ -69,7 +69,7 @@ class ComparedQuotas(ComparedKind):
                 changes.append(change)
             elif cluster is not None:
                 recorded = recorded_quota(entry.spec) if entry is not None else None
-                live = cluster.quotas.get(quota.entity, {})
+                live = cluster.quotas.get(quota.entity.name, {})
                 pairs.append(QuotaPair(quota, live, entry, recorded[1] if recorded is not None else {}))
         differing = differences([pair.trees for pair in pairs])
         changes += (_compared(pair, found) for pair, found in zip(pairs, differing, strict=True))
@@ -165,7 +165,7 @@ def _reason(pair: QuotaPair, fields: Iterable[FieldChange], recorded: Iterable[F
 def _removed(entry: RegistryEntry, cluster: ObservedCluster) -> Change:
     recorded = recorded_quota(entry.spec)
     entity, applied = recorded if recorded is not None else (QuotaEntity(), {})
-    live = cluster.quotas.get(entity, {})
+    live = cluster.quotas.get(entity.name, {})
     fields = tuple(FieldChange((key,), live[key], None) for key in applied if key in live)
     if not fields:
         return Change(entry.address, Action.FORGET, NEVER_MADE if entry.is_announced else GONE)
@@ -185,7 +185,7 @@ def _drifted(entry: RegistryEntry, cluster: ObservedCluster) -> Change:
     if (recorded := recorded_quota(entry.spec)) is None or entry.is_announced:
         return as_applied
     entity, applied = recorded
-    live = cluster.quotas.get(entity, {})
+    live = cluster.quotas.get(entity.name, {})
     before = {**entity.parts, **applied}
     if not applied.keys() & live.keys():
         return Change(entry.address, Action.DELETE, DELETED, before=before)

@@ -13,7 +13,7 @@ from dataclasses import replace
 from typing import assert_never
 
 import msgspec
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from planner.diff.compared import REMEMBERED, unreadable
 from planner.model.address import Address, Kind, flow_address, job_address
@@ -111,7 +111,7 @@ def quota_entry(quota: DesiredQuota, topology: str, *, created: bool) -> Registr
 
 def announced(entry: RegistryEntry) -> RegistryEntry:
     """Marks the entry of an object that is about to be created: an interrupted apply leaves it owned."""
-    return replace(entry, spec={**entry.spec, ANNOUNCED: "true"})
+    return structs.replace(entry, spec={**entry.spec, ANNOUNCED: "true"})
 
 
 def origin_text(origin: Declared | MirroredBy | QuarantineOf | str) -> str:

@@ -116,8 +116,8 @@ def _own_limits(cluster: ObservedCluster | None, topology: Topology, name: str) 
     declared = {quota.entity: quota for quota in topology.quotas if quota.cluster == name}
     own: dict[QuotaEntity, Limits] = {}
     entries = _entries(cluster)
-    for entity, live in cluster.quotas.items() if cluster is not None else ():
-        entry = entries.get(entity.name)
+    for name, live in cluster.quotas.items() if cluster is not None else ():
+        entry, entity = entries.get(name), QuotaEntity.named(name)
         if entry is not None and entry.flow is not None and entity not in declared:
             continue
         gone = entry is not None and entry.topology == topology.name and (entry.created or entity in declared)
@@ -130,8 +130,8 @@ def _left_over(cluster: ObservedCluster | None, topology: str) -> dict[QuotaEnti
     """Returns the limits of entities with a quota of a flow, as they are once that quota is removed."""
     entries = _entries(cluster)
     limits: dict[QuotaEntity, Limits] = {}
-    for entity, live in cluster.quotas.items() if cluster is not None else ():
-        entry = entries.get(entity.name)
+    for name, live in cluster.quotas.items() if cluster is not None else ():
+        entry, entity = entries.get(name), QuotaEntity.named(name)
         if entry is None or entry.topology != topology or entry.flow is None:
             continue
         if left := _less(live, entry if entry.created else None):
@@ -191,7 +191,7 @@ def _kept(graph: ReplicationGraph, observed: Observed) -> Iterator[DesiredQuota]
                 graph.topology.name,
             ):
                 continue
-            live = destination.quotas.get(recorded[0], {})
+            live = destination.quotas.get(recorded[0].name, {})
             if values := {key: live[key] for key in recorded[1] if key in live}:
                 origin = MirroredBy(flow.name, flow.source_cluster)
                 yield DesiredQuota(destination.name, recorded[0], values, origin, flow.source)

@@ -1,6 +1,5 @@
 """Addresses: how a plan, an error and `--target` name one object."""
 
-from dataclasses import dataclass
 from enum import StrEnum
 
 
@@ -16,21 +15,27 @@ class Kind(StrEnum):
 IN_A_CLUSTER = frozenset({Kind.TOPIC, Kind.ACL, Kind.QUOTA, Kind.GROUP})
 
 
-@dataclass(frozen=True, slots=True, order=True)
-class Address:
-    """The address of one object.
+class Address(str):
+    """The address of one object, as people write it.
 
     The forms are `topic.<cluster>.<name>`, `acl.<cluster>.<…>`, `quota.<cluster>.<…>`, `flow.<name>`,
     `job.<name>` and `group.<cluster>.<name>`. A cluster's name has no dot, so the rest of the text is the
     name, dots included.
     """
 
+    __slots__ = ("cluster", "kind", "name")
     kind: Kind
     cluster: str | None
     name: str
 
-    def __str__(self) -> str:
-        return ".".join(part for part in (self.kind.value, self.cluster, self.name) if part is not None)
+    def __new__(cls, kind: Kind, cluster: str | None, name: str) -> "Address":
+        text = f"{kind.value}.{name}" if cluster is None else f"{kind.value}.{cluster}.{name}"
+        address = super().__new__(cls, text)
+        address.kind, address.cluster, address.name = kind, cluster, name
+        return address
+
+    def __getnewargs__(self) -> tuple[Kind, str | None, str]:  # type: ignore[override]  # what __new__ takes
+        return self.kind, self.cluster, self.name
 
     @staticmethod
     def parse(text: str) -> "Address":

@@ -6,11 +6,14 @@ what `repl doctor` found out about a cluster.
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, fields
 from enum import StrEnum
+
+from msgspec import Struct, field
 
 from planner.model.address import Address
 from planner.model.diagnostic import Diagnostic
+from planner.model.plain import KIND, kind_name
 from planner.model.topology import QUOTA_KEYS, AclRule, OnRemove, QuotaEntity
 from planner.model.topology.quotas import ENTITY_TYPES, entity_of, number, number_text
 from runtime.contract.records.ledger import Generation
@@ -26,8 +29,7 @@ ANNOUNCED = "announced"  # an object that is about to be created, so that an int
 DECLARED = "declared"  # the origin of a declared object; a mirror's is flow.<name>
 
 
-@dataclass(frozen=True, slots=True)
-class RegistryEntry:
+class RegistryEntry(Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
     """One entry. `spec` is what was applied (configs, partitions, …). It also remembers the protection."""
 
     address: Address
@@ -119,8 +121,7 @@ class ConfigSource(StrEnum):
     DEFAULT = "default"
 
 
-@dataclass(frozen=True, slots=True)
-class ConfigValue:
+class ConfigValue(Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
     """A setting's value, and where it comes from. A sensitive value is never readable."""
 
     value: str | None
@@ -135,8 +136,7 @@ def replication_factors(replicas: Sequence[Sequence[int]]) -> int | tuple[int, .
     return factors if len(set(factors)) > 1 else max(factors, default=0)
 
 
-@dataclass(frozen=True, slots=True)
-class ObservedTopic:
+class ObservedTopic(Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
     """A live topic. `config` always has the explicitly set values, and effective values where asked for."""
 
     name: str
@@ -165,8 +165,7 @@ class ObservedTopic:
         return replication_factors(self.replicas)
 
 
-@dataclass(frozen=True, slots=True)
-class ObservedBroker:
+class ObservedBroker(Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
     """A live broker."""
 
     id: int
@@ -178,8 +177,7 @@ class ObservedBroker:
 FRESH_MS = 10_000  # a heartbeat comes every second; an older one does not show that the job lives
 
 
-@dataclass(frozen=True, slots=True)
-class LiveJob:
+class LiveJob(Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
     """A job as its destination's status topic shows it. `lag` is in records, by flow, as last reported.
 
     `live`: its heartbeat is fresh and its state is not "stopped". `spec` is None if the job never reported
@@ -203,8 +201,7 @@ class LiveJob:
         return next((flow for flow in flows if flow.name == name), None)
 
 
-@dataclass(frozen=True, slots=True)
-class BrokerFeature:
+class BrokerFeature(Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
     """A feature that came with a version of Kafka, and what a flow does without it.
 
     `as_source` and `as_destination` are empty where a flow from or to the cluster does not use it. Without a
@@ -221,8 +218,7 @@ class BrokerFeature:
     otherwise: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class FeatureReport:
+class FeatureReport(Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
     """A feature, with a broker that lacks it: `why` names the API with the versions offered and needed.
 
     Both are empty where every broker that answers has the feature.
@@ -233,8 +229,9 @@ class FeatureReport:
     why: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class ObservedCluster:
+class ObservedCluster(
+    Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True, tag_field=KIND, tag=kind_name
+):
     """A cluster that could be read.
 
     `acls` is None if there is no authorizer. `hidden` are topics that may not be described. `unreadable` says
@@ -243,7 +240,8 @@ class ObservedCluster:
     `defaults` are the cluster's values under the topic's names. `group_topics` and `sizes` (bytes by topic)
     are None until a plan needs them. `group_kinds` has the groups of kind SHARE and STREAMS, with the topics
     that each has a position in. `lacking` names one broker for each feature that any broker lacks.
-    `scram_users` have the mechanisms of their secrets. `jobs` are
+    `scram_users` have the mechanisms of their secrets,
+    `quotas` the limits by the name of their entity. `jobs` are
     all that ever reported here. `generations` are those of flows without an owner, or with a reverse flow.
     """
 
@@ -263,7 +261,7 @@ class ObservedCluster:
     sizes: Mapping[str, int] | None = None
     group_topics: Mapping[str, frozenset[str]] | None = None
     group_kinds: Mapping[str, Mapping[str, frozenset[str]]] = field(default_factory=dict)
-    quotas: Mapping[QuotaEntity, Mapping[str, float]] = field(default_factory=dict)
+    quotas: Mapping[str, Mapping[str, int | float]] = field(default_factory=dict)
     scram_users: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     jobs: tuple[LiveJob, ...] = ()
     generations: Mapping[str, Generation] = field(default_factory=dict)
@@ -286,8 +284,9 @@ FEATURE_SHARE = "start offsets of share groups"
 SHARE, STREAMS = "share", "streams"
 
 
-@dataclass(frozen=True, slots=True)
-class Unreachable:
+class Unreachable(
+    Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True, tag_field=KIND, tag=kind_name
+):
     """A cluster that could not be read: its part of the plan is unknown, never empty."""
 
     name: str
@@ -295,8 +294,7 @@ class Unreachable:
     hint: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class Observed:
+class Observed(Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
     """All clusters. `diagnostics` are about the clusters themselves, such as brokers that are too old."""
 
     clusters: Mapping[str, ObservedCluster | Unreachable]
@@ -311,8 +309,7 @@ class Observed:
                 return None
 
 
-@dataclass(frozen=True, slots=True)
-class TopicConfigsRequest:
+class TopicConfigsRequest(Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
     """What to read of one topic: the effective values of `keys`; with `explicit`, also all values set on it.
 
     `effective` reads every value. Reading `keys` alone is far cheaper.
@@ -323,8 +320,7 @@ class TopicConfigsRequest:
     effective: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class ClusterDetailsRequest:
+class ClusterDetailsRequest(Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
     """What to read of one cluster beside its topics' names, ids, partitions and replicas.
 
     `configs` by topic: each is asked for by name, so that a topic without the right to describe it is
@@ -347,8 +343,7 @@ class ClusterDetailsRequest:
 Request = Mapping[str, ClusterDetailsRequest]
 
 
-@dataclass(frozen=True, slots=True)
-class BrokerReport:
+class BrokerReport(Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
     """One broker. `why` says why it does not answer; `release` is told from its API versions."""
 
     node: int
@@ -359,8 +354,7 @@ class BrokerReport:
     why: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class RightReport:
+class RightReport(Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
     """A right of the principal on the cluster; `allowed` is None where the broker does not tell."""
 
     operation: str
@@ -368,8 +362,7 @@ class RightReport:
     used_to: str
 
 
-@dataclass(frozen=True, slots=True)
-class TopicRightsReport:
+class TopicRightsReport(Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
     """The rights of the principal on a topic that flows use.
 
     `missing` maps each operation that is not allowed to what it is needed for; it is None where the broker
@@ -382,8 +375,7 @@ class TopicRightsReport:
     why: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class ClusterReport:
+class ClusterReport(Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
     """A cluster as `repl doctor` shows it. The clock's offset is the cluster's time minus this machine's."""
 
     name: str

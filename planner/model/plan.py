@@ -16,7 +16,7 @@ from typing import Any
 from planner.model.change import SENSITIVE, Action, Change
 from planner.model.diagnostic import Diagnostic, Severity
 from planner.model.observed import Observed
-from planner.model.plain import plain
+from planner.model.plain import masked, plain
 from planner.model.restore import RestoredBackup
 from planner.model.step import NOTHING_DONE, ApplyRecord, ApplySummary, Step
 from planner.model.topology import Cluster, Flow, Policies, Topology
@@ -191,11 +191,22 @@ def digest(plan: Plan) -> str:
 
 def body_of(inputs: PlanInputs) -> dict[str, Any]:
     """Returns the inputs as the plain tree of a plan file. Secrets that are written out are masked."""
-    body = plain(inputs)
-    assert isinstance(body, dict)
-    for job in body["topology"].get("jobs", {}).values():
+    body: dict[str, Any] = plain(inputs)
+    topology = body["topology"]
+    for part in {"clusters", "endpoints", "flows", "file_flows"} & topology.keys():
+        topology[part] = masked(topology[part])
+    for job in topology.get("jobs", {}).values():
         conf = job.get("conf", {})
         conf.update(dict.fromkeys(secret_settings(conf), SENSITIVE))
+    for cluster in body["observed"]["clusters"].values():
+        if "jobs" in cluster:
+            cluster["jobs"] = masked(cluster["jobs"])
+        if "hidden" in cluster:
+            cluster["hidden"].sort()
+        # The names that each group has read are sets: they have no order.
+        for groups in (cluster.get("group_topics") or {}, *cluster.get("group_kinds", {}).values()):
+            for names in groups.values():
+                names.sort()
     return body
 
 

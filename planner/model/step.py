@@ -4,15 +4,18 @@ The kinds of steps are in `planner.plan.steps`, each with everything that is par
 values for the journal, the terminal, the exit code and the history.
 """
 
-from abc import ABC, abstractmethod
+from abc import ABCMeta, abstractmethod
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import Enum, StrEnum, auto
-from typing import ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from msgspec import Struct, StructMeta
 
 from planner.model.address import Address
 from planner.model.change import Change, Value
 from planner.model.observed import ObservedCluster, RegistryEntry
+from planner.model.plain import KIND, kind_name
 
 # Prefix of the id of a step that restores what a flow took away: limits after a failback, rights to write.
 RESTORE = "restore:"
@@ -28,9 +31,25 @@ class Milestone(Enum):
     JOB_LAUNCHED = auto()
 
 
-@dataclass(frozen=True, slots=True)
-class Step(ABC):
-    """One change of one object at one cluster. `needs` are the ids of the steps that go before it.
+class StepMeta(StructMeta, ABCMeta):
+    """Makes a step a struct of which only complete kinds have values."""
+
+
+class OrderedStep(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """`needs` are the ids of the steps that go before a step."""
+
+    needs: tuple[str, ...] = ()
+
+
+class Step(
+    OrderedStep,
+    frozen=True,
+    forbid_unknown_fields=True,
+    tag_field=KIND,
+    tag=kind_name,
+    metaclass=StepMeta,
+):
+    """One change of one object at one cluster.
 
     A kind of step is a subclass. What it does not say of itself has the meaning of these defaults.
     """
@@ -48,7 +67,6 @@ class Step(ABC):
     id: str
     address: Address
     cluster: str
-    needs: tuple[str, ...] = field(default=(), kw_only=True)
 
     def __str__(self) -> str:
         """Returns the step for users: `create topic.dc2.orders`."""
@@ -140,6 +158,15 @@ class Step(ABC):
     @abstractmethod
     def undo(self, now: ObservedCluster, entry: RegistryEntry | None, applied: "ApplyRecord") -> "Undone":
         """Returns what undoes the step, which the apply did, where its object is still as it left it."""
+
+
+if TYPE_CHECKING:
+    AnyStep = Step
+
+
+def declare_kinds(kinds: Any) -> None:
+    """Says of which classes the steps of a record are, for its reader."""
+    globals()["AnyStep"] = kinds
 
 
 @dataclass(frozen=True, slots=True)
@@ -263,7 +290,7 @@ class ApplyRecord:
     started_ms: int
     finished_ms: int | None = None
     result: str | None = None
-    steps: tuple[Step, ...] = ()
+    steps: "tuple[AnyStep, ...]" = ()
     outcomes: Mapping[str, StepResult] = field(default_factory=dict)
 
     @property

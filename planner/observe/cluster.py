@@ -1,10 +1,10 @@
 """Reads one cluster: its identity, the names of its topics, then the details that a plan needs."""
 
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
-from dataclasses import replace
 from typing import Protocol, TypeVar
 
 from msgspec import Struct, field
+from msgspec.structs import replace
 
 from planner.kafka.client import (
     TIMEOUT_S,
@@ -162,7 +162,8 @@ class ClusterReader:
             kinds = await self._ask_all_brokers(unreadable, "groups", read_group_kinds) or {}
         quotas, users = cluster.quotas, cluster.scram_users
         if wanted.quotas:
-            quotas = await _readable(unreadable, "quotas", read_quotas(self._client)) or {}
+            limits = await _readable(unreadable, "quotas", read_quotas(self._client)) or {}
+            quotas = {entity.name: values for entity, values in limits.items()}
         if wanted.scram_users:
             users = await _readable(unreadable, "scram", read_scram_users(self._client)) or {}
         return replace(

@@ -61,7 +61,8 @@ def import_topology(
         acls += (Acl(rule) for rule in cluster.acls or () if rule.operation not in _UNKNOWN_OPERATIONS)
         quotas += (
             quota_of(cluster.name, entity, limits)
-            for entity, values in cluster.quotas.items()
+            for name, values in cluster.quotas.items()
+            for entity in [QuotaEntity.named(name)]
             if (limits := _declarable(entity, values))
         )
         diagnostics += _left_out(cluster, pattern)
@@ -136,7 +137,8 @@ def _principals(cluster: ObservedCluster) -> Iterable[Diagnostic]:
     """Lists the limits that a topology can't declare, and the SCRAM users, whose secrets Kafka keeps."""
     odd = [
         f"{entity}: {key}={value:.15g}"
-        for entity, values in cluster.quotas.items()
+        for name, values in cluster.quotas.items()
+        for entity in [QuotaEntity.named(name)]
         for key, value in values.items()
         if key not in _declarable(entity, values)
     ]

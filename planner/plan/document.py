@@ -10,7 +10,7 @@ from planner.model.address import Kind
 from planner.model.change import SENSITIVE, Action, Change, FieldChange
 from planner.model.diagnostic import Diagnostic
 from planner.model.observed import CONFIG
-from planner.model.plain import kind_name, plain
+from planner.model.plain import KIND, plain
 from planner.model.plan import Mode, Plan, digest
 from planner.model.step import Step
 
@@ -91,7 +91,9 @@ def json_tree(plan: Plan) -> dict[str, Any]:
 
 def _step(step: Step, change: Change | None) -> dict[str, Any]:
     """Returns a step with the reason of its change. Sensitive values are masked."""
-    tree: dict[str, Any] = {"step": kind_name(type(step)), **plain(step)}
+    parts = plain(step)
+    first = {name: parts.pop(name) for name in ("id", "address", "cluster", "needs") if name in parts}
+    tree: dict[str, Any] = {"step": parts.pop(KIND), **first, **parts}
     if change is None:
         return tree
     hidden = {one.key.removeprefix(CONFIG) for one in change.fields if one.sensitive}

@@ -9,6 +9,8 @@ from dataclasses import replace
 from difflib import get_close_matches
 from itertools import groupby
 
+from msgspec import structs
+
 from planner.diff.differ import owned_by_address
 from planner.diff.record import JOB, SOURCE_CLUSTER, SOURCE_TOPIC, DestinationJobs
 from planner.graph.messages import few
@@ -343,7 +345,7 @@ def adoption(plan: Plan, clusters: Collection[str]) -> Plan:
         if change.adopted and change.action is Action.NO_OP and change.address in owns
     )
     addresses = {change.address for change in kept}
-    steps = tuple(replace(step, needs=()) for address, step in owns.items() if address in addresses)
+    steps = tuple(structs.replace(step, needs=()) for address, step in owns.items() if address in addresses)
     others = len(owns) - len(steps)
     notes = (
         (

@@ -7,6 +7,8 @@ that apply left it: a later change is left alone. How a step is undone is said b
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
+from msgspec import structs
+
 from planner.model.address import Address
 from planner.model.change import Change
 from planner.model.desired import Desired
@@ -53,7 +55,9 @@ def undone(
             problems.append(warning(summary, undo.hint, address=str(step.address), code="not-undone"))
     # Deletions and disowning wait until every job has stopped.
     stops = tuple(step.id for step in steps if isinstance(step, StopJob))
-    waiting = [replace(step, needs=(*step.needs, *stops)) if step.after_jobs else step for step in steps]
+    waiting = [
+        structs.replace(step, needs=(*step.needs, *stops)) if step.after_jobs else step for step in steps
+    ]
     return _one_change_per_object(changes), in_order(waiting), problems
 
 

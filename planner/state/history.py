@@ -40,7 +40,7 @@ class _Event(msgspec.Struct, frozen=True):
 
 
 def started(applied: ApplyRecord) -> bytes:
-    return encode({"started": plain(applied, ApplyRecord)})
+    return encode({"started": plain(applied)})
 
 
 def planned(steps: Iterable[Mapping[str, Any]]) -> Iterable[bytes]:

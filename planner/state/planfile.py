@@ -223,6 +223,8 @@ def load(path: Path) -> SavedPlan:
         inputs = value_of(body, PlanInputs)
     except NotPlain as wrong:
         raise _failure(f"{path} can't be read as a plan: {wrong}", AGAIN) from None
+    if canonical(body_of(inputs)) != content:
+        raise _failure(f"{path} can't be read as a plan: it holds what no plan of this release has", AGAIN)
     return SavedPlan(path, inputs, seal, signature, content)
 
 

@@ -12,10 +12,10 @@ import shlex
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import replace
 from pathlib import Path, PurePath
 
 import msgspec
+from msgspec import structs
 
 from planner.config.secrets import resolve_all
 from planner.graph import read_requests
@@ -239,7 +239,7 @@ def observe(
                 topic: live if topic in request[name].configs else ObservedTopic(topic, "", ())
                 for topic, live in cluster.topics.items()
             }
-            clusters[name] = replace(cluster, topics=topics)
+            clusters[name] = structs.replace(cluster, topics=topics)
     return Observed(clusters, observed.diagnostics)
 
 

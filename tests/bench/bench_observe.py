@@ -12,7 +12,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic
@@ -29,6 +29,7 @@ from planner.model.topology import Cluster
 from planner.observe import ReadOptions, observe
 from runtime.lab.cluster import LabClusterSpec
 from runtime.lab.lab import Lab
+from tests.fakes.replacing import replace
 
 PARTITIONS = 2
 BATCH = 1_000

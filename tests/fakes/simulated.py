@@ -5,7 +5,7 @@ registry entry, and a step whose object is not as planned is a failed assertion.
 """
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from planner.model.address import Address, Kind
 from planner.model.observed import (
@@ -18,7 +18,7 @@ from planner.model.observed import (
     RegistryEntry,
 )
 from planner.model.step import Step
-from planner.model.topology import AclRule, QuotaEntity
+from planner.model.topology import AclRule
 from planner.plan.steps.acls import CreateAcl, DeleteAcl
 from planner.plan.steps.jobs import LaunchJob, ReconfigureJob, StopJob
 from planner.plan.steps.quotas import AlterQuota
@@ -26,6 +26,7 @@ from planner.plan.steps.registry import Disown, Own
 from planner.plan.steps.topics import AlterConfigs, CreateTopic, DeleteTopic, GrowPartitions, Reassign
 from runtime.contract.spec import jobspec
 from runtime.contract.spec.jobspec import JobSpec
+from tests.fakes.replacing import replace
 
 
 @dataclass
@@ -37,7 +38,7 @@ class SimulatedCluster:
     acls: set[AclRule] | None
     owned: dict[Address, RegistryEntry]
     jobs: dict[str, LiveJob]
-    quotas: dict[QuotaEntity, Mapping[str, float]]
+    quotas: dict[str, Mapping[str, float]]
 
     @staticmethod
     def of(seen: ObservedCluster) -> "SimulatedCluster":
@@ -85,11 +86,11 @@ class SimulatedCluster:
                 assert self.acls is not None, step.id
                 self.acls.remove(step.rule)
             case AlterQuota():
-                limits = dict(self.quotas.get(step.entity, {}))
+                limits = dict(self.quotas.get(step.entity.name, {}))
                 assert {key: limits.get(key) for key in step.old} == step.old, step.id
                 assert step.old.keys() == {*step.set, *step.unset} != set(), step.id
                 kept = {key: value for key, value in limits.items() if key not in step.unset}
-                self.quotas[step.entity] = {**kept, **step.set}
+                self.quotas[step.entity.name] = {**kept, **step.set}
             case Own():
                 self.owned[step.address] = self._stamped(step.entry)
             case Disown():
@@ -127,7 +128,7 @@ def running(spec: JobSpec, *, driver: str = "a", live: bool = True, **more: obje
     """A job as its destination tells of it."""
     state = "running" if live else "stopped"
     job = LiveJob(spec.job, spec.destination, spec.topology, driver, state, 1_767_225_600_000, live, spec)
-    return replace(job, **more)  # type: ignore[arg-type]
+    return replace(job, **more)
 
 
 def _altered(

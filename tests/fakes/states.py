@@ -1,7 +1,6 @@
 """Short words for the values that tests of the pure core are full of."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 
 from msgspec import structs
 
@@ -22,6 +21,7 @@ from planner.model.observed import (
 from planner.model.plan import Mode, Plan, PlanInputs, release
 from planner.model.topology import AclRule, Cluster, Flow, Policies, Selection, Topology
 from planner.plan.make import make_plan
+from tests.fakes.replacing import replace
 
 SHOP = "shop"
 NO_POLICIES = Policies()
@@ -127,24 +127,24 @@ def owned(topic: DesiredTopic, *, topic_id: str = "", topology: str = SHOP, **mo
         origin,
         created=True,
     )
-    return replace(entry, **more)  # type: ignore[arg-type]
+    return replace(entry, **more)
 
 
 def acl(
     operation: str = "READ", *, principal: str = "User:app", permission: str = "ALLOW", **more: str
 ) -> AclRule:
     rule = AclRule("dc1", "TOPIC", "orders", "LITERAL", principal, "*", operation, "ALLOW")
-    return replace(rule, permission=permission, **more)  # type: ignore[arg-type]
+    return replace(rule, permission=permission, **more)
 
 
 def inputs(shop: Topology, seen: Observed, **more: object) -> PlanInputs:
     now = PlanInputs(release=release(), mode=Mode.APPLY, topology=shop, observed=seen)
-    return replace(now, **more)  # type: ignore[arg-type]
+    return replace(now, **more)
 
 
 def with_inputs(plan: Plan, **more: object) -> Plan:
     """The same changes and steps, of other inputs."""
-    return replace(plan, inputs=replace(plan.inputs, **more))  # type: ignore[arg-type]
+    return replace(plan, inputs=replace(plan.inputs, **more))
 
 
 def made_plan(

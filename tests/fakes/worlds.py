@@ -1,7 +1,5 @@
 """Random topologies and random states of two clusters, for property tests (hypothesis)."""
 
-from dataclasses import replace
-
 from hypothesis import strategies as st
 from hypothesis.vendor import pretty
 from msgspec import structs
@@ -24,6 +22,7 @@ from planner.model.topology import (
 from planner.model.topology.quotas import quota_of
 from runtime.contract.spec.flow import ConfigsSpec
 from runtime.contract.spec.rename import Template
+from tests.fakes.replacing import replace
 from tests.fakes.states import SHOP, acl, cluster, flow, topology
 
 NAMES = ("a", "b", "c", "d.x")
@@ -53,7 +52,11 @@ limits = st.fixed_dictionaries(
 some_limits = limits.filter(bool)
 ENTITIES = (QuotaEntity("a"), QuotaEntity("<default>", "x"), QuotaEntity(client_id="a/b"))
 entities = st.sampled_from(ENTITIES)
-live_quotas = st.dictionaries(entities, some_limits | st.just({"vendor_rate": 1}), max_size=2)
+live_quotas = st.dictionaries(
+    st.sampled_from([entity.name for entity in ENTITIES]),
+    some_limits | st.just({"vendor_rate": 1}),
+    max_size=2,
+)
 configs = st.fixed_dictionaries({}, optional={key: st.sampled_from(values) for key, values in VALUES.items()})
 names = st.sampled_from(NAMES)
 topic_ids = st.sampled_from(["1", "2"])

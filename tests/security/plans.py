@@ -1,6 +1,5 @@
 """A plan with many kinds of steps, for tests that forge its file."""
 
-from dataclasses import replace
 from functools import cache
 
 from msgspec import structs
@@ -13,7 +12,6 @@ from planner.model.topology import (
     Job,
     OnRemove,
     Quota,
-    QuotaEntity,
     SecretRef,
     Selection,
     Setting,
@@ -21,10 +19,11 @@ from planner.model.topology import (
     Topology,
 )
 from planner.plan.remake import remake
+from tests.fakes.replacing import replace
 from tests.fakes.simulated import simulate
 from tests.fakes.states import acl, cluster, flow, inputs, live, observed, owned, topology, wanted
 
-LIMITS = {QuotaEntity("limited"): {"producer_byte_rate": 1_000_000, "consumer_byte_rate": 1}}
+LIMITS = {"user/limited": {"producer_byte_rate": 1_000_000, "consumer_byte_rate": 1}}
 CLIENT: dict[str, Setting] = {
     "security.protocol": "SASL_SSL",
     "sasl.password": SecretRef("env", "DC1_PASSWORD"),
@@ -86,4 +85,4 @@ def honest() -> Plan:
 
 def changed(plan: Plan, **changes: object) -> Plan:
     """The plan of the same inputs, but for the topology's values that are changed."""
-    return remake(replace(plan.inputs, topology=replace(plan.inputs.topology, **changes)))  # type: ignore[arg-type]
+    return remake(replace(plan.inputs, topology=replace(plan.inputs.topology, **changes)))

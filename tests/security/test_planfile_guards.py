@@ -1,7 +1,6 @@
 """The guards hold for a saved plan as they held when it was made, or as a file says that they are."""
 
 from collections.abc import Callable
-from dataclasses import replace
 
 import pytest
 
@@ -10,6 +9,7 @@ from planner.model.observed import Observed, RegistryEntry
 from planner.model.topology import Cluster, Policies, Requirement, Topic
 from planner.plan.recheck import recheck
 from planner.plan.remake import remake
+from tests.fakes.replacing import replace
 from tests.fakes.states import cluster, flow, inputs, live, observed, topology
 from tests.planner.plan.jobs import applied, dead
 from tests.planner.plan.jobs import plan as plan_of

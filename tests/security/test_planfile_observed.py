@@ -1,7 +1,6 @@
 """What a plan file says that the clusters hold is read again: another state is stale, or refused."""
 
 from collections.abc import Callable
-from dataclasses import replace
 
 import pytest
 from msgspec import structs
@@ -16,11 +15,12 @@ from planner.model.observed import (
     RegistryEntry,
 )
 from planner.model.plan import Plan
-from planner.model.topology import Job, OnRemove, QuotaEntity, Selection
+from planner.model.topology import Job, OnRemove, Selection
 from planner.plan.recheck import recheck
 from planner.plan.remake import remake
 from planner.plan.staleness import stale
 from planner.render.plan.text import text
+from tests.fakes.replacing import replace
 from tests.fakes.states import acl, flow, inputs, live, owned, topology, wanted
 from tests.planner.plan.jobs import applied
 from tests.security.plans import honest, state
@@ -39,7 +39,7 @@ def edited(cluster: str, edit: Edit, plan: Plan) -> Plan:
 def topic(name: str, **changes: object) -> Edit:
     return lambda one: replace(
         one,
-        topics={**one.topics, name: replace(one.topics[name], **changes)},  # type: ignore[arg-type]
+        topics={**one.topics, name: replace(one.topics[name], **changes)},
     )
 
 
@@ -84,7 +84,7 @@ FORGED: dict[str, tuple[str, Edit]] = {
     "a rule that is there": ("dc1", lambda one: replace(one, acls=(*(one.acls or ()), acl()))),
     "other limits": (
         "dc1",
-        lambda one: replace(one, quotas={**one.quotas, QuotaEntity("limited"): {"producer_byte_rate": 5}}),
+        lambda one: replace(one, quotas={**one.quotas, "user/limited": {"producer_byte_rate": 5}}),
     ),
     "another cluster": ("dc1", lambda one: replace(one, id="evil")),
     "another driver of a job": (

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import subprocess
 from collections.abc import Mapping
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -19,6 +18,7 @@ from runtime.kafka.cluster import KafkaCluster
 from runtime.kafka.errors import WireError
 from runtime.lab.lab import Lab
 from tests.endpoints import endpoint, observed
+from tests.fakes.replacing import replace
 
 pytestmark = pytest.mark.integration
 

@@ -12,7 +12,7 @@ from planner.model.address import topic_address
 from planner.model.diagnostic import Failure
 from planner.model.observed import RegistryEntry
 from planner.model.plain import plain
-from planner.model.step import ApplyRecord, Result, Step, StepResult
+from planner.model.step import ApplyRecord, Result, StepResult
 from planner.plan.steps.topics import CreateTopic
 from planner.state import history
 from planner.state.internal_topics import UnknownVersion, decode_owned, encode, encode_owned, registry_key
@@ -130,7 +130,7 @@ def test_steps_of_the_history_are_read() -> None:
     skipped: list[UnreadableValue] = []
     records = [
         (b"a1", history.started(APPLIED)),
-        *((b"a1", one) for one in history.planned([plain(made, Step)])),
+        *((b"a1", one) for one in history.planned([plain(made)])),
     ]
 
     (found,) = history.fold(records, skipped.append)

@@ -1,6 +1,5 @@
 """A job's settings hold no secret of Spark: not in the YAML, not in a plan, not in a job spec."""
 
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -16,6 +15,7 @@ from runtime.contract.launching import LaunchError
 from runtime.launch.folder import JobFolder
 from runtime.launch.kubernetes import manifest
 from runtime.launch.supervision.supervised import SupervisedLauncher
+from tests.fakes.replacing import replace
 from tests.fakes.states import flow, topology
 from tests.planner.plan.jobs import plan
 from tests.runtime.launch.specs import spec_of

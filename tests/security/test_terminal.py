@@ -6,7 +6,6 @@ import json
 import re
 import subprocess
 import sys
-from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
 
@@ -29,6 +28,7 @@ from planner.render.plan.documents import failed, html, markdown
 from planner.render.plan.text import text
 from planner.render.table import Cell, Column, table
 from planner.render.yaml import scalar
+from tests.fakes.replacing import replace
 from tests.fakes.states import cluster, observed, with_inputs
 from tests.planner.cli.test_reading_bar import reading, shown
 from tests.planner.render.scenes import everything

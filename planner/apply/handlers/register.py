@@ -1,7 +1,8 @@
 """Writes and removes registry entries, after the change that they describe."""
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from planner.apply.context import ApplyContext, wait_while_missing
 from planner.kafka.failures import ClusterFailure, RequestRefused

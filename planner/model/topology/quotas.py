@@ -10,6 +10,8 @@ from dataclasses import dataclass
 from decimal import Decimal
 from typing import Annotated, ClassVar
 
+from msgspec import Struct
+
 from planner.model.diagnostic import SourceLocation
 from planner.model.topology.resources import CLUSTER_REFERENCES
 from runtime.contract.spec.shapes import IntegerShape, Key, NumberShape, RateShape, RecordName, TextShape
@@ -24,8 +26,7 @@ FRACTIONS = ("request_percentage", "controller_mutation_rate")  # Kafka takes wh
 NO_LIMIT = "no limit"
 
 
-@dataclass(frozen=True, slots=True)
-class QuotaEntity:
+class QuotaEntity(Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
     """Whom a quota limits. None is a part that the entity does not have, `<default>` its default."""
 
     user: str | None = None
@@ -42,6 +43,13 @@ class QuotaEntity:
     def name(self) -> str:
         """Returns the part of its address behind the cluster: `user/app/client-id/loader`."""
         return "/".join(f"{kind}/{_escaped(name)}" for kind, name in self.parts.items())
+
+    @staticmethod
+    def named(name: str) -> "QuotaEntity":
+        """Returns the entity with this name."""
+        words = [word.replace("%2F", "/").replace("%25", "%") for word in name.split("/")]
+        parts = dict(zip(words[::2], words[1::2], strict=True))
+        return QuotaEntity(parts.get(USER), parts.get(CLIENT_ID), parts.get(IP))
 
     def __str__(self) -> str:
         return ", ".join(f"{kind} {name}" for kind, name in self.parts.items())
@@ -122,7 +130,7 @@ class Quota:
         Key("What it may read from each broker.", RateShape(), example="20MB/s"),
     ] = None
     request_percentage: Annotated[
-        float | None,
+        int | float | None,
         Key(
             "The share of a broker's request and network threads that it may use; 100 is one whole thread.",
             NumberShape(),
@@ -130,7 +138,7 @@ class Quota:
         ),
     ] = None
     controller_mutation_rate: Annotated[
-        float | None,
+        int | float | None,
         Key(
             "How many partitions it may create or delete per second (Kafka 2.7).",
             NumberShape(),

@@ -1,7 +1,6 @@
 """ACL rules: what follows from a change, and the steps: create and delete."""
 
 from collections.abc import Collection, Iterable, Iterator, Sequence
-from dataclasses import dataclass
 
 from planner.diff.record import acl_entry
 from planner.model.address import Address, flow_address
@@ -14,8 +13,7 @@ from planner.plan.object_kind import ObjectKind, SeenObject, appeared, other_own
 from planner.plan.steps.registry import Disown, Own, registered
 
 
-@dataclass(frozen=True, slots=True)
-class AclStep(Step):
+class AclStep(Step, frozen=True):
     """A step about one rule."""
 
     rule: AclRule
@@ -28,8 +26,7 @@ class AclStep(Step):
         return "ALTER on the cluster"
 
 
-@dataclass(frozen=True, slots=True)
-class CreateAcl(AclStep):
+class CreateAcl(AclStep, frozen=True):
     """Creates an ACL rule."""
 
     verb = "create"
@@ -65,8 +62,7 @@ class CreateAcl(AclStep):
         return Undone(change, (delete, Disown.after(delete, applied.topology)))
 
 
-@dataclass(frozen=True, slots=True)
-class DeleteAcl(AclStep):
+class DeleteAcl(AclStep, frozen=True):
     """Deletes an ACL rule."""
 
     verb = "delete"

@@ -4,9 +4,10 @@ Jobs that are no longer desired at a destination are stopped, and their flows ar
 """
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
 
 import msgspec
+from msgspec import field
+from msgspec.structs import replace
 
 from planner.diff.jobs import with_files_of
 from planner.diff.record import (
@@ -35,8 +36,7 @@ from runtime.contract.spec.jobspec import JobSpec, LaunchSpec
 IDLE = (Action.NO_OP, Action.UNKNOWN)
 
 
-@dataclass(frozen=True, slots=True)
-class JobStep(Step):
+class JobStep(Step, frozen=True):
     """A step about one job."""
 
     job: str
@@ -52,8 +52,7 @@ class JobStep(Step):
         )
 
 
-@dataclass(frozen=True, slots=True)
-class RunJob(JobStep):
+class RunJob(JobStep, frozen=True):
     """A step after which a job runs by `spec`, which is its job spec as JSON text.
 
     `topics`: how many topics the plan knows, by flow. The job copies when it has found as many.
@@ -95,8 +94,7 @@ class RunJob(JobStep):
             yield "was reconfigured since"
 
 
-@dataclass(frozen=True, slots=True)
-class LaunchJob(RunJob):
+class LaunchJob(RunJob, frozen=True):
     """Starts a job that is not running."""
 
     verb = "launch"
@@ -117,8 +115,7 @@ class LaunchJob(RunJob):
         return Undone(Change(self.address, Action.DELETE, applied.undoing), (stop,))
 
 
-@dataclass(frozen=True, slots=True)
-class ReconfigureJob(RunJob):
+class ReconfigureJob(RunJob, frozen=True):
     """Sends a running job its new spec through its control topic."""
 
     verb = "reconfigure"
@@ -126,8 +123,7 @@ class ReconfigureJob(RunJob):
     in_progress = "updating"
 
 
-@dataclass(frozen=True, slots=True)
-class StopJob(JobStep):
+class StopJob(JobStep, frozen=True):
     """Stops a job. `launch` is how it was started, as JSON text: the same launcher stops it."""
 
     verb = "stop"

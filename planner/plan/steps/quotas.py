@@ -1,7 +1,9 @@
 """Client quotas: what follows from a change, and the step that alters them."""
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+
+from msgspec import field
+from msgspec.structs import replace
 
 from planner.diff.fields import displayed
 from planner.diff.record import quota_entry
@@ -16,8 +18,7 @@ from planner.plan.object_kind import ObjectKind, SeenObject, appeared, other_own
 from planner.plan.steps.registry import Disown, Own, registered
 
 
-@dataclass(frozen=True, slots=True)
-class AlterQuota(Step):
+class AlterQuota(Step, frozen=True):
     """Sets these limits of an entity and removes those in `unset`; other limits of it stay as they are."""
 
     verb = "configure"
@@ -25,9 +26,9 @@ class AlterQuota(Step):
     checked = True
 
     entity: QuotaEntity
-    set: Mapping[str, float] = field(default_factory=dict)
+    set: Mapping[str, int | float] = field(default_factory=dict)
     unset: tuple[str, ...] = ()
-    old: Mapping[str, float | None] = field(default_factory=dict)  # the values before, for a rollback
+    old: Mapping[str, int | float | None] = field(default_factory=dict)  # the values before, for a rollback
 
     def details(self, hidden: Collection[str]) -> Iterator[str]:
         yield ", ".join(f"{key}={displayed((key,), value)}" for key, value in sorted(self.set.items()))
@@ -38,7 +39,7 @@ class AlterQuota(Step):
         return frozenset({*self.set, *self.unset})
 
     @property
-    def wanted(self) -> Mapping[str, float | None]:
+    def wanted(self) -> Mapping[str, int | float | None]:
         """Returns each limit after the step; None is no limit."""
         return {**self.set, **dict.fromkeys(self.unset)}
 
@@ -129,10 +130,9 @@ class QuotaKind(ObjectKind):
         return ""
 
 
-def limits_of(address: Address, cluster: ObservedCluster) -> Mapping[str, float]:
+def limits_of(address: Address, cluster: ObservedCluster) -> Mapping[str, int | float]:
     """Returns the live limits of the entity with this address."""
-    named = (values for entity, values in cluster.quotas.items() if entity.name == address.name)
-    return next(named, {})
+    return cluster.quotas.get(address.name, {})
 
 
 def _limits(change: Change) -> list[FieldChange]:

@@ -1,7 +1,8 @@
 """The steps that write what the registry remembers of an object of any kind."""
 
 from collections.abc import Collection, Iterator, Mapping
-from dataclasses import dataclass, replace
+
+from msgspec.structs import replace
 
 from planner.diff.record import announced, recorded_flow
 from planner.diff.typed_values import new_flow_values
@@ -14,8 +15,7 @@ from planner.model.topology import OnRemove
 NOT_READABLE = "(not readable)"
 
 
-@dataclass(frozen=True, slots=True)
-class Own(Step):
+class Own(Step, frozen=True):
     """Writes the registry entry of an object: after its create or change, or alone when it is adopted.
 
     Three values are known only then and are filled in by the handler: `plan` (the digest of the plan),
@@ -89,8 +89,7 @@ class Own(Step):
         return Undone(Change(self.address, Action.DELETE, applied.undoing), (disown,))
 
 
-@dataclass(frozen=True, slots=True)
-class Disown(Step):
+class Disown(Step, frozen=True):
     """Removes the registry entry: after a delete, or alone when an object is forgotten."""
 
     verb = "forget"

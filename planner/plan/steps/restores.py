@@ -1,15 +1,13 @@
 """The steps that bring a backup back: its records, and the offsets of consumer groups."""
 
 from collections.abc import Collection, Iterator
-from dataclasses import dataclass
 
 from planner.model.observed import ObservedCluster, RegistryEntry
 from planner.model.restore import BackedUpOffset
 from planner.model.step import ApplyRecord, Step, Undone
 
 
-@dataclass(frozen=True, slots=True)
-class RestoreStep(Step):
+class RestoreStep(Step, frozen=True):
     """A step that writes what a backup holds. It is neither compared afterwards nor undone."""
 
     verb = "restore"
@@ -27,8 +25,7 @@ class RestoreStep(Step):
         )
 
 
-@dataclass(frozen=True, slots=True)
-class RestoreRecords(RestoreStep):
+class RestoreRecords(RestoreStep, frozen=True):
     """Writes the records of a backup's topic into `topic`, and compares them in the end.
 
     `commit` and `digest` name the state of the flow's manifest in `folder`. `ends` has, for each partition,
@@ -61,8 +58,7 @@ class RestoreRecords(RestoreStep):
         yield f"before the offsets {', '.join(map(str, self.ends))}"
 
 
-@dataclass(frozen=True, slots=True)
-class RestoreOffsets(RestoreStep):
+class RestoreOffsets(RestoreStep, frozen=True):
     """Commits the offsets of a consumer group, translated by the offset map of the restored topics."""
 
     group: str

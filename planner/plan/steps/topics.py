@@ -2,7 +2,9 @@
 
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+
+from msgspec import field
+from msgspec.structs import replace
 
 from planner.diff.fields import displayed
 from planner.diff.record import topic_entry
@@ -28,8 +30,7 @@ from planner.plan.steps.registry import Disown, Own
 UNDECLARED_PARTITIONS = 10  # assumed for a topic without a number, for the size of a request
 
 
-@dataclass(frozen=True, slots=True)
-class TopicStep(Step):
+class TopicStep(Step, frozen=True):
     """A step about one topic."""
 
     topic: str
@@ -48,8 +49,7 @@ class TopicStep(Step):
         yield from ()
 
 
-@dataclass(frozen=True, slots=True)
-class CreateTopic(TopicStep):
+class CreateTopic(TopicStep, frozen=True):
     """Creates a topic. A number that is None is left to the cluster."""
 
     verb = "create"
@@ -113,8 +113,7 @@ class CreateTopic(TopicStep):
         return Undone(change, (delete, Disown.after(delete, entry.topology)))
 
 
-@dataclass(frozen=True, slots=True)
-class GrowPartitions(TopicStep):
+class GrowPartitions(TopicStep, frozen=True):
     """Adds partitions to a topic."""
 
     verb = "grow"
@@ -148,8 +147,7 @@ class GrowPartitions(TopicStep):
         )
 
 
-@dataclass(frozen=True, slots=True)
-class AlterConfigs(TopicStep):
+class AlterConfigs(TopicStep, frozen=True):
     """Changes only these keys: `set` to a value, `unset` back to the cluster's value."""
 
     verb = "configure"
@@ -222,8 +220,7 @@ class AlterConfigs(TopicStep):
         return Undone(Change(self.address, Action.UPDATE, applied.undoing, fields), steps, why_not)
 
 
-@dataclass(frozen=True, slots=True)
-class Reassign(TopicStep):
+class Reassign(TopicStep, frozen=True):
     """Changes the replication factor: has the wanted replicas of every partition."""
 
     verb = "reassign"
@@ -255,8 +252,7 @@ class Reassign(TopicStep):
         return Undone(Change(self.address, Action.UPDATE, applied.undoing, fields), (back,))
 
 
-@dataclass(frozen=True, slots=True)
-class DeleteTopic(TopicStep):
+class DeleteTopic(TopicStep, frozen=True):
     """Deletes the topic with the planned `topic_id`, never another topic of the same name."""
 
     verb = "delete"

@@ -7,6 +7,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 import msgspec
+from msgspec import structs
 
 from planner.graph.jobs import destination_spec
 from planner.graph.messages import few
@@ -119,7 +120,9 @@ class _Planned:
         """Returns the plan with the broker's objections to the topics as they are in the end."""
         own = {topic.name: dict(topic.config) for topic in topics}
         creates = tuple(
-            replace(step, config=own[step.topic]) for step in plan.steps if isinstance(step, CreateTopic)
+            structs.replace(step, config=own[step.topic])
+            for step in plan.steps
+            if isinstance(step, CreateTopic)
         )
         judged = verified(replace(plan, steps=creates), self._request.timeout_ms)
         return replace(judged, steps=plan.steps)

@@ -8,7 +8,6 @@ import signal
 import socket
 import subprocess
 import sys
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -20,6 +19,7 @@ from planner.model.plan import Mode, Plan
 from planner.model.topology import Topic
 from planner.plan import with_diagnostics
 from planner.state import planfile
+from tests.fakes.replacing import replace
 from tests.fakes.states import with_inputs
 from tests.planner.render.scenes import drifted, errored, everything, nothing, silent
 from tests.security.plans import changed, honest

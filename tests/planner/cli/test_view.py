@@ -3,7 +3,6 @@
 import io
 import json
 from collections.abc import Sequence
-from dataclasses import replace
 
 import pytest
 from rich.console import Console
@@ -34,6 +33,7 @@ from planner.workflows.interaction import (
 )
 from runtime.contract.records.job_status import PartitionState, PartitionStatus
 from runtime.contract.results.groups import GroupTopics
+from tests.fakes.replacing import replace
 from tests.planner.cli.test_reading_bar import shown
 from tests.planner.render.scenes import everything, nothing
 

@@ -34,7 +34,7 @@ def test_a_quota_is_made_at_each_cluster_with_its_limits_in_kafkas_units(tmp_pat
 )
 def test_two_entities_never_have_one_address(entity: QuotaEntity, name: str) -> None:
     assert entity.name == name
-    assert entity_of(entity.parts) == entity
+    assert entity_of(entity.parts) == QuotaEntity.named(name) == entity
 
 
 def test_an_entity_that_the_language_does_not_have_is_none() -> None:

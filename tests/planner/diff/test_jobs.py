@@ -1,6 +1,5 @@
 """Jobs and flows: wanted × running → what is started, told, started over, stopped, or left alone."""
 
-from dataclasses import replace
 from pathlib import PurePath
 
 import pytest
@@ -19,6 +18,7 @@ from runtime.contract.spec import jobspec
 from runtime.contract.spec.flow import AtOffsets, Earliest, GroupsSpec
 from runtime.contract.spec.jobspec import JobSpec
 from runtime.contract.spec.rename import Match, Table, Template
+from tests.fakes.replacing import replace
 from tests.fakes.simulated import running, simulate
 from tests.fakes.states import SHOP, cluster, flow, inputs, live, observed, topology
 from tests.fakes.tables import cases

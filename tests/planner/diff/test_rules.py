@@ -1,7 +1,5 @@
 """ACLs and quotas: there or not there; whose they are decides what happens when they leave the topology."""
 
-from dataclasses import replace
-
 import pytest
 
 from planner.diff.record import acl_entry, announced, quota_entry
@@ -10,6 +8,7 @@ from planner.model.desired import Declared, DesiredAcl, DesiredQuota, MirroredBy
 from planner.model.observed import acl_rule, acl_spec, quota_spec, recorded_quota
 from planner.model.topology import QuotaEntity
 from planner.render.plan.words import value_text
+from tests.fakes.replacing import replace
 from tests.fakes.states import SHOP, acl, cluster, desired, flow, selecting
 from tests.fakes.tables import cases
 from tests.planner.diff.said import brief, drifted, planned
@@ -111,7 +110,7 @@ OF_FLOW = quota_entry(quota(origin=MIRRORED), SHOP, created=True)
 
 
 def at(values=None, entry=None):
-    return cluster(quotas={APP: values} if values else {}, owned=[entry] if entry else [])
+    return cluster(quotas={APP.name: values} if values else {}, owned=[entry] if entry else [])
 
 
 def change(seen, *quotas: DesiredQuota, known: bool = True) -> Change:
@@ -228,7 +227,7 @@ def test_a_quota_that_leaves_the_topology(have, says) -> None:
     assert summary(found) == says
     assert found.action is not Action.DELETE or moved(found) == BOTH_GONE
     others = "limits that others set stay: consumer_byte_rate"
-    assert (others in found.notes) is (have.quotas.get(APP) == MORE)
+    assert (others in found.notes) is (have.quotas.get(APP.name) == MORE)
 
 
 @cases(

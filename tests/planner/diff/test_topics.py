@@ -1,7 +1,5 @@
 """Topics: what is compared, what leaves the topology, what drifted, and what is said about it."""
 
-from dataclasses import replace
-
 from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import structs
@@ -13,6 +11,7 @@ from planner.model.address import group_address
 from planner.model.change import SENSITIVE, Action
 from planner.model.observed import ConfigSource, ConfigValue, RegistryEntry, Unreachable
 from planner.model.topology import OnRemove, Topic
+from tests.fakes.replacing import replace
 from tests.fakes.states import (
     SHOP,
     cluster,

@@ -2,7 +2,6 @@
 
 import datetime
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from typing import Literal
 
@@ -39,6 +38,7 @@ from runtime.contract.records.provenance import FlowProducer, encode_producer, e
 from runtime.contract.spec import naming
 from runtime.contract.spec.rename import Template
 from tests.commands import repl
+from tests.fakes.replacing import replace
 
 AT = datetime.datetime(2026, 11, 23, 5, 45, tzinfo=datetime.UTC)
 RUN = ScratchRun("20261123T054500Z-0a1b2c3d")

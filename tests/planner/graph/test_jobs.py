@@ -1,6 +1,5 @@
 """The spec of each job: what the topology says, what it came to, and references instead of secrets."""
 
-from dataclasses import replace
 from pathlib import PurePath
 
 import pytest
@@ -23,6 +22,7 @@ from runtime.contract.spec.jobspec import JobSpec, Route
 from runtime.contract.spec.rename import Template
 from runtime.contract.spec.selection import SelectionSpec
 from runtime.contract.spec.topic_settings import InternalSpec, TimestampsSpec
+from tests.fakes.replacing import replace
 from tests.fakes.simulated import running
 from tests.planner.graph.build import flow, live, topic, topology
 

@@ -1,6 +1,5 @@
 """For any topology and any clusters: order means nothing, and what was applied is wanted again."""
 
-from dataclasses import replace
 from typing import get_args
 
 from hypothesis import given
@@ -13,6 +12,7 @@ from planner.model.observed import ConfigSource, ConfigValue, Observed, Observed
 from planner.model.topology import AclRule, Flow, Provenance, Selection, Topology
 from runtime.contract.spec.flow import ConfigsSpec, GroupsSpec
 from runtime.contract.spec.rename import Table, Template
+from tests.fakes.replacing import replace
 from tests.planner.graph.build import (
     DEFAULTS,
     acl_entry,

@@ -1,7 +1,6 @@
 """Quotas: declared, and mirrored with `quotas: {sync: true}`; whose they are decides what stays."""
 
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -18,6 +17,7 @@ from planner.model.observed import (
 )
 from planner.model.topology import Quota, QuotaEntity, Topology
 from runtime.contract.spec.flow import FlowState
+from tests.fakes.replacing import replace
 from tests.planner.graph.build import cluster, codes, flow, observed, said, topology
 
 Limits = Mapping[str, float]
@@ -34,7 +34,9 @@ def mirrors(ends: str, **more: Any) -> Topology:
 def at(
     name: str, quotas: Mapping[QuotaEntity, Limits], *owned: RegistryEntry, **more: Any
 ) -> ObservedCluster:
-    return cluster(name, "orders", quotas=quotas, owned=owned, **more)
+    return cluster(
+        name, "orders", quotas={entity.name: limits for entity, limits in quotas.items()}, owned=owned, **more
+    )
 
 
 def made(by: str, where: str, entity: QuotaEntity = APP, values: Limits = ONE) -> RegistryEntry:

@@ -1,6 +1,5 @@
 """Which topics the clusters should hold, with what, and what each flow takes, in every state."""
 
-from dataclasses import replace
 from typing import Final, Literal
 
 import pytest
@@ -13,6 +12,7 @@ from planner.model.topology import OnRemove, Topic
 from runtime.contract.spec.flow import ConfigsSpec, FlowState
 from runtime.contract.spec.rename import Match, Table, Template
 from runtime.contract.spec.transform import TransformSpec
+from tests.fakes.replacing import replace
 from tests.fakes.tables import cases
 from tests.planner.graph.build import (
     BOUNDS,

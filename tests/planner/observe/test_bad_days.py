@@ -7,7 +7,6 @@ import socket
 import threading
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 
 import pytest
 
@@ -25,6 +24,7 @@ from planner.observe.observer import names_only
 from runtime.lab.lab import Lab, LabState
 from tests.conftest import MakeLab
 from tests.endpoints import endpoint, observed
+from tests.fakes.replacing import replace
 from tests.labs import spec
 from tests.records import create_topic, wait_for
 

@@ -1,7 +1,6 @@
 """The brokers check a plan without changing anything; who may not alter is warned, not refused."""
 
 from collections.abc import Callable
-from dataclasses import replace
 
 import pytest
 from confluent_kafka.admin import AdminClient
@@ -23,6 +22,7 @@ from planner.plan.steps.topics import AlterConfigs, CreateTopic, GrowPartitions
 from runtime.kafka.errors import ErrorCode
 from runtime.lab.lab import Lab
 from tests.endpoints import endpoint
+from tests.fakes.replacing import replace
 from tests.records import create_topic
 
 Fresh = Callable[[str], str]

@@ -1,7 +1,6 @@
 """What a live cluster holds → a topology that says the same, and what is left out of it, aloud."""
 
 from collections.abc import Mapping
-from dataclasses import replace
 
 import pytest
 
@@ -9,6 +8,7 @@ from planner.model.observed import ConfigSource, ConfigValue, ObservedCluster
 from planner.model.topology import AclRule, Cluster, QuotaEntity
 from planner.observe.imported import import_request, import_topology
 from planner.render.topology import topology_yaml
+from tests.fakes.replacing import replace
 from tests.fakes.states import cluster, live, uneven
 
 DC1, DC2 = Cluster("dc1", "a:9092"), Cluster("dc2", "b:9092")
@@ -113,16 +113,18 @@ def test_bindings_join_and_those_without_a_word_are_said() -> None:
 def test_a_value_that_the_broker_keeps_to_itself_is_not_written() -> None:
     topic = live("orders")
     kept = {"vendor.secret": ConfigValue(None, ConfigSource.TOPIC, sensitive=True)}
-    from dataclasses import replace
 
     assert "vendor.secret" not in text_of(cluster(replace(topic, config=kept)))
 
 
 def test_client_quotas_are_written() -> None:
-    quotas: dict[QuotaEntity, Mapping[str, float]] = {
-        QuotaEntity("<default>"): {"request_percentage": 12.5},
-        QuotaEntity("app", "loader"): {"producer_byte_rate": 1_048_576, "consumer_byte_rate": 20_000_000},
-        QuotaEntity(ip="10.0.0.7"): {"connection_creation_rate": 5},
+    quotas: dict[str, Mapping[str, float]] = {
+        QuotaEntity("<default>").name: {"request_percentage": 12.5},
+        QuotaEntity("app", "loader").name: {
+            "producer_byte_rate": 1_048_576,
+            "consumer_byte_rate": 20_000_000,
+        },
+        QuotaEntity(ip="10.0.0.7").name: {"connection_creation_rate": 5},
     }
     text = text_of(replace(cluster(live("orders")), quotas=quotas))
     assert text.partition("quotas:\n")[2].rstrip().splitlines() == [
@@ -136,9 +138,9 @@ def test_client_quotas_are_written() -> None:
 
 
 def test_limits_that_a_topology_cannot_declare_are_left_out_and_told() -> None:
-    quotas: dict[QuotaEntity, Mapping[str, float]] = {
-        QuotaEntity("app"): {"producer_byte_rate": 0.5, "request_percentage": 5, "vendor_rate": 1},
-        QuotaEntity("User:app"): {"producer_byte_rate": 5},
+    quotas: dict[str, Mapping[str, float]] = {
+        QuotaEntity("app").name: {"producer_byte_rate": 0.5, "request_percentage": 5, "vendor_rate": 1},
+        QuotaEntity("User:app").name: {"producer_byte_rate": 5},
     }
     held = replace(cluster(live("orders")), quotas=quotas)
     assert "  - {cluster: dc1, user: app, request_percentage: 5}\n" in text_of(held)

@@ -1,7 +1,6 @@
 """Credentials, TLS and rights that are not as they should be: each is told apart, with its way out."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 
 import pytest
 from confluent_kafka.admin import (
@@ -25,6 +24,7 @@ from planner.model.topology import AclRule, QuotaEntity
 from runtime.lab.lab import Lab
 from tests.endpoints import endpoint
 from tests.endpoints import observed as observed_at
+from tests.fakes.replacing import replace
 from tests.records import create_topic, wait_for
 
 pytestmark = pytest.mark.integration
@@ -98,7 +98,7 @@ PRINCIPALS = ClusterDetailsRequest(quotas=True, scram_users=True)
 
 def test_client_quotas_and_scram_users_are_read(lab_sasl: Lab, fresh: Fresh) -> None:
     user = fresh("loader")
-    quota = QuotaEntity(user, "<default>"), {"producer_byte_rate": 1048576}
+    quota = QuotaEntity(user, "<default>").name, {"producer_byte_rate": 1048576}
     lab_sasl.tool(
         "dc1",
         "kafka.admin.ConfigCommand",

@@ -1,7 +1,6 @@
 """Plans over the values of `tests.fakes.states`: make one, apply it, change what it finds, read it."""
 
 from collections.abc import Iterable
-from dataclasses import replace
 from typing import TypeVar
 
 from planner.diff import diff, diff_destroy, drift
@@ -15,6 +14,7 @@ from planner.model.step import ApplyRecord, Result, Step, StepResult
 from planner.model.topology import Topology
 from planner.plan.remake import remake
 from planner.plan.rollback import undone
+from tests.fakes.replacing import replace
 from tests.fakes.simulated import simulate
 from tests.fakes.states import cluster, inputs, live, made_plan, observed, topology
 
@@ -52,12 +52,12 @@ def there(seen: Observed, name: str = "dc2") -> ObservedCluster:
 
 def at(seen: Observed, name: str = "dc2", **changed: object) -> Observed:
     """The same, where this cluster is changed so."""
-    return Observed({**seen.clusters, name: replace(there(seen, name), **changed)})  # type: ignore[arg-type]
+    return Observed({**seen.clusters, name: replace(there(seen, name), **changed)})
 
 
 def jobs_as(seen: Observed, name: str = "dc2", **changed: object) -> Observed:
     """The same, where every job of the cluster is changed so."""
-    jobs = tuple(replace(job, **changed) for job in there(seen, name).jobs)  # type: ignore[arg-type]
+    jobs = tuple(replace(job, **changed) for job in there(seen, name).jobs)
     return at(seen, name, jobs=jobs)
 
 

@@ -1,7 +1,5 @@
 """A rule for everyone that `protect: acl` replaces: in which order, what is remembered, how it comes back."""
 
-from dataclasses import replace
-
 import pytest
 from msgspec import structs
 
@@ -14,6 +12,7 @@ from planner.plan.staleness import no_longer_done
 from planner.plan.steps.acls import CreateAcl, DeleteAcl
 from planner.plan.steps.jobs import LaunchJob
 from runtime.contract.spec.flow import FlowState
+from tests.fakes.replacing import replace
 from tests.fakes.simulated import simulate
 from tests.fakes.states import cluster, flow, live, observed, topology
 from tests.planner.plan.jobs import applied, at, plan, rests, steps_of, there, touched, undo

@@ -1,7 +1,6 @@
 """For any topology and any state of the clusters: plan, apply, plan again, and nothing is left to do."""
 
 import json
-from dataclasses import replace
 from random import Random
 from typing import Any
 
@@ -17,6 +16,7 @@ from planner.model.plan import PlanInputs, body_of
 from planner.model.topology import Topology
 from planner.plan.remake import remake
 from planner.plan.staleness import no_longer_done
+from tests.fakes.replacing import replace
 from tests.fakes.simulated import simulate
 from tests.fakes.states import topology
 from tests.fakes.worlds import states, topologies

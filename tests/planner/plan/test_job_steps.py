@@ -1,7 +1,6 @@
 """Flows and jobs as steps: in which order, what they carry, what they say of files, who refuses them."""
 
 import functools
-from dataclasses import replace
 from typing import Final
 
 import pytest
@@ -29,6 +28,7 @@ from planner.render.plan.json import json_text
 from runtime.contract.spec import jobspec
 from runtime.contract.spec.jobspec import JobSpec
 from runtime.contract.spec.transform import TransformSpec
+from tests.fakes.replacing import replace
 from tests.fakes.simulated import simulate
 from tests.fakes.states import cluster, flow, live, observed, topology
 from tests.fakes.tables import cases
@@ -216,7 +216,7 @@ PARQUET = replace(LAKE, format=FileFormat.PARQUET)
 
 def files(into: Flow = INTO, endpoint: FileEndpoint = LAKE, **more: object) -> Topology:
     shop = replace(topology(X), file_flows={into.name: into}, endpoints={endpoint.name: endpoint})
-    return replace(shop, **more)  # type: ignore[arg-type]
+    return replace(shop, **more)
 
 
 def test_the_job_of_a_flow_into_files_is_launched_at_its_source() -> None:

@@ -1,7 +1,5 @@
 """The plan as a whole: its facts, what its guards refuse, what it says besides, what --target leaves."""
 
-from dataclasses import replace
-
 import pytest
 
 from planner.diff.record import acl_entry
@@ -16,6 +14,7 @@ from planner.plan import with_diagnostics
 from planner.plan.make import adoption, expected_dead
 from planner.plan.steps.registry import Own
 from planner.plan.steps.topics import AlterConfigs
+from tests.fakes.replacing import replace
 from tests.fakes.states import (
     SHOP,
     acl,

@@ -1,6 +1,5 @@
 """A job or a flow that goes to another destination: it ends there, then begins here, wherever that is cut."""
 
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -16,6 +15,7 @@ from planner.plan.steps.jobs import LaunchJob, StopJob
 from planner.render.plan.text import text
 from runtime.contract.records.ledger import Generation
 from runtime.contract.spec.flow import FlowState
+from tests.fakes.replacing import replace
 from tests.fakes.simulated import simulate
 from tests.fakes.states import cluster, flow, live, observed, topology
 from tests.fakes.tables import cases

@@ -1,6 +1,5 @@
 """The plan of a restore: records first, then the settings and the offsets of groups."""
 
-from dataclasses import replace
 from pathlib import Path
 
 from planner.model.address import topic_address
@@ -17,6 +16,7 @@ from planner.render.plan.documents import markdown
 from planner.render.plan.json import json_text
 from planner.render.plan.text import steps_text, text
 from planner.state import planfile
+from tests.fakes.replacing import replace
 from tests.fakes.states import cluster, inputs, observed, topology
 
 STATE = BackupState("archive", "/mnt/archive", "to-archive", 7, "ab" * 32, "2026-01-31T12:00:00Z")

@@ -1,6 +1,5 @@
 """Undoing an apply: the inverse of each kind of step, and what is said where there is none."""
 
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -14,6 +13,7 @@ from planner.plan.steps.acls import CreateAcl, DeleteAcl
 from planner.plan.steps.quotas import AlterQuota
 from planner.plan.steps.registry import Disown, Own
 from planner.plan.steps.topics import AlterConfigs, CreateTopic, DeleteTopic, GrowPartitions, Reassign
+from tests.fakes.replacing import replace
 from tests.fakes.simulated import simulate
 from tests.fakes.states import cluster, flow, live, observed, topology
 from tests.fakes.tables import cases
@@ -202,7 +202,7 @@ removed = AlterQuota("delete", QUOTA, "dc1", LOADER, {}, tuple(AFTER), AFTER)
 
 def quotas(values, entry=None) -> Observed:
     remembered = [RegistryEntry(QUOTA, "shop", quota_spec(LOADER, entry), created=True)] if entry else []
-    return observed(cluster(owned=remembered, quotas={LOADER: values} if values else {}))
+    return observed(cluster(owned=remembered, quotas={LOADER.name: values} if values else {}))
 
 
 @cases(
@@ -223,7 +223,7 @@ def test_quotas_go_back_and_are_remembered_so(seen, step, action, after) -> None
     result = undo(seen, step)
     assert [one.action for one in result.changes] == [action]
     at = there(simulate(result.steps, seen), "dc1")
-    assert at.quotas == ({LOADER: after} if after else {})
+    assert at.quotas == ({LOADER.name: after} if after else {})
     if action is Action.DELETE:
         assert at.owned == ()
     if after is BEFORE:

@@ -1,7 +1,5 @@
 """What makes a saved plan stale, and the finished steps of an apply that was cut short: nothing unrelated."""
 
-from dataclasses import replace
-
 import pytest
 
 from planner.diff.record import acl_entry, announced
@@ -15,6 +13,7 @@ from planner.plan.staleness import no_longer_done
 from planner.plan.steps.acls import CreateAcl
 from planner.plan.steps.jobs import StopJob
 from planner.plan.steps.registry import Own
+from tests.fakes.replacing import replace
 from tests.fakes.simulated import simulate
 from tests.fakes.states import SHOP, acl, cluster, desired, flow, live, observed, owned, topology, wanted
 from tests.fakes.tables import cases

@@ -1,7 +1,6 @@
 """Changes become steps, in the order in which they must happen, and move as few replicas as can be."""
 
 import itertools
-from dataclasses import replace
 
 import pytest
 from hypothesis import given
@@ -16,6 +15,7 @@ from planner.model.topology import OnRemove
 from planner.plan.ordering import make_steps
 from planner.plan.steps.registry import Own
 from planner.plan.steps.topics import AlterConfigs, CreateTopic, GrowPartitions, Reassign, wanted_replicas
+from tests.fakes.replacing import replace
 from tests.fakes.simulated import simulate
 from tests.fakes.states import (
     SHOP,

@@ -1,7 +1,6 @@
 """A plan and an apply name what waits for a decision, and the next step for it."""
 
 import json
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -19,6 +18,7 @@ from runtime.audit.status.facts import TopicFacts
 from runtime.audit.status.join import join
 from runtime.contract.records.job_status import PartitionState as S
 from runtime.contract.results.status import PartitionWaits, ReplicationStatus
+from tests.fakes.replacing import replace
 from tests.fakes.states import cluster, flow, inputs, observed, topology
 from tests.planner.render.scenes import nothing
 from tests.runtime.audit.given import (

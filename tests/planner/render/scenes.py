@@ -1,7 +1,6 @@
 """Plans that show everything a renderer must show."""
 
 from collections.abc import Mapping
-from dataclasses import replace
 from functools import cache
 
 from msgspec import structs
@@ -14,6 +13,7 @@ from planner.model.observed import ConfigValue, Observed, Unreachable
 from planner.model.plan import Mode, Plan
 from planner.model.topology import Job, OnRemove, QuotaEntity, Selection
 from planner.plan import with_diagnostics
+from tests.fakes.replacing import replace
 from tests.fakes.states import (
     SHOP,
     acl,
@@ -86,7 +86,7 @@ def everything() -> Plan:
             ),
         ],
         acls=[acl("WRITE")],
-        quotas=QUOTAS,
+        quotas={entity.name: limits for entity, limits in QUOTAS.items()},
         sizes={"old": 1_200_000_000},
         group_topics={"billing": frozenset({"old"})},
         hidden=frozenset({"vault"}),
@@ -174,7 +174,7 @@ def drifted() -> Plan:
         acl_entry(DesiredAcl(rule, Declared()), SHOP, created=True),
         quota_entry(DesiredQuota("dc1", QuotaEntity("loader"), LIMITS, Declared()), SHOP, created=True),
     ]
-    limits = {QuotaEntity("loader"): {**LIMITS, "producer_byte_rate": 1_000}}
+    limits = {"user/loader": {**LIMITS, "producer_byte_rate": 1_000}}
     at = cluster(
         live("orders", 6, retention_ms=DAY),
         live("again", topic_id="x"),

@@ -1,7 +1,6 @@
 """A plan in words, as text, as a comment and as a page: bounded, and whatever is in a name is no markup."""
 
 import re
-from dataclasses import replace
 from html.parser import HTMLParser
 
 import pytest
@@ -23,6 +22,7 @@ from planner.render.plan.words import (
     value_text,
     verb,
 )
+from tests.fakes.replacing import replace
 from tests.fakes.states import cluster, desired, live, observed, owned, wanted, with_inputs
 from tests.fakes.tables import cases
 from tests.planner.render.scenes import SCENES, drifted, everything, jobs, many, nothing, planned, silent

@@ -2,7 +2,6 @@
 
 import json
 from collections.abc import Callable, Iterable
-from dataclasses import replace as changed
 from pathlib import Path
 from typing import Any, TypeVar
 from xml.etree import ElementTree
@@ -59,6 +58,7 @@ from runtime.contract.results.records import (
     VerifiedPartition,
 )
 from tests.fakes.golden import agreed
+from tests.fakes.replacing import replace as changed
 
 GOLDEN = Path(__file__).parent / "golden"
 NOW = 1_800_000_000_000

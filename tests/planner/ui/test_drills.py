@@ -1,7 +1,6 @@
 """What the overview and the history page tell of the stored drills, and of what an apply did to flows."""
 
 import json
-from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -16,6 +15,7 @@ from planner.render.reports.drill import as_json
 from planner.render.reports.history import flow_states
 from planner.workflows.audit.drills import drill_history, reports_folder
 from planner.workflows.requests import TopologyRequest
+from tests.fakes.replacing import replace
 from tests.fakes.tables import cases
 from tests.planner.render import test_status as scenes
 from tests.planner.ui.serving import Parsed, fresh, serving

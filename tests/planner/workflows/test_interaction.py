@@ -2,7 +2,6 @@
 
 import subprocess
 import sys
-from dataclasses import replace
 
 import pytest
 
@@ -23,6 +22,7 @@ from planner.workflows.interaction import (
 )
 from runtime.contract.results.status import PartitionWaits
 from tests.commands import HERE
+from tests.fakes.replacing import replace
 from tests.planner.render.scenes import everything, nothing
 
 COMPLETE = replace(nothing(), unknown={})

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 import pytest
 from msgspec import structs
@@ -23,6 +23,7 @@ from planner.workflows.applying.apply import to_run_again
 from planner.workflows.audit.replication_status import status_request
 from planner.workflows.observing import endpoints_of
 from planner.workflows.plans import PlanningInput, settled
+from tests.fakes.replacing import replace
 from tests.fakes.states import cluster, flow, live, observed, topology
 from tests.planner.plan.jobs import plan
 

@@ -1,7 +1,6 @@
 """Rules in CEL: what they see, what they refuse, and that no expression hangs or fills the machine."""
 
 import time
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +17,7 @@ from planner.state import planfile
 from planner.workflows import rules
 from planner.workflows.rules import check_rules, judged
 from runtime.contract.spec.transform import TransformSpec
+from tests.fakes.replacing import replace
 from tests.fakes.states import cluster, flow, inputs, observed, topology
 from tests.planner.config.given import written
 from tests.planner.plan.jobs import applied
