@@ -104,7 +104,12 @@ class _SourceReader:
         starts = self._starts(flow, partitions)
         for topic in view.topics:
             places = [(topic.topic, partition.partition) for partition in topic.partitions]
-            known = [partitions[place] for place in places if _is_known(partitions[place])]
+            known = [
+                partition
+                for place in places
+                if (partition := partitions[place]).source_start is not None
+                and partition.source_end is not None
+            ]
             live = self._cluster.topics.get(topic.topic)
             config = {} if live is None else live.config
             policy, retention_ms, retention_bytes = (
@@ -158,10 +163,6 @@ class _SourceReader:
 
     def _at_time(self, asked: Mapping[tuple[str, int], int]) -> dict[tuple[str, int], TimedOffset | None]:
         return answered(offsets_by_time(self._access, asked, self._within_s)) if asked else {}
-
-
-def _is_known(one: PartitionHealth) -> bool:
-    return one.source_start is not None and one.source_end is not None
 
 
 def _start(one: PartitionHealth) -> int:

@@ -167,19 +167,13 @@ def _steps(plan: Plan) -> Iterator[str]:
         yield f"  at {name}: {address}, cluster id {plan.clusters.get(name, '')}"
     changes = {change.address: change for change in plan.changes}
     for step in plan.steps:
-        details = "; ".join(filter(None, step.details(_hidden(changes.get(step.address)))))
+        change = changes.get(step.address)
+        # The broker never returns the values of these settings.
+        hidden = frozenset(field.key for field in change.fields if field.sensitive) if change else frozenset()
+        details = "; ".join(filter(None, step.details(hidden)))
         elsewhere = f" at {step.cluster}" if step.address.cluster is None else ""
         yield f"  {step}{elsewhere}" + (f": {details}" if details else "")
         for name, value in step.values().items():
             field = FieldChange((name,), None, value)
             yield f"      {field_name(field)}: {value_text(field, value)}"
     yield ""
-
-
-def _hidden(change: Change | None) -> frozenset[str]:
-    """Returns the settings whose values the broker never returns."""
-    return (
-        frozenset(field.key for field in change.fields if field.sensitive)
-        if change is not None
-        else frozenset()
-    )

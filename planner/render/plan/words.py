@@ -202,15 +202,16 @@ def group_title(group: Group) -> str:
 
 def moved(change: Change) -> list[tuple[str, str]]:
     """Returns each field's name with its value in words: `1d → 3d`."""
-    return [(field_name(field), _moved_text(field, change.action)) for field in change.fields]
-
-
-def _moved_text(field: FieldChange, action: Action) -> str:
-    if action is Action.CREATE:
-        return created_text(field)
-    if not moves(field):
-        return value_text(field, field.new if field.new is not None else field.old)
-    return f"{value_text(field, field.old)} {ARROW} {value_text(field, field.new)}"
+    texts = []
+    for field in change.fields:
+        if change.action is Action.CREATE:
+            text = created_text(field)
+        elif moves(field):
+            text = f"{value_text(field, field.old)} {ARROW} {value_text(field, field.new)}"
+        else:
+            text = value_text(field, field.new if field.new is not None else field.old)
+        texts.append((field_name(field), text))
+    return texts
 
 
 def grouped(changes: Iterable[Change]) -> list[Group]:
