@@ -42,7 +42,7 @@ from planner.model.drill import CanaryFigures, Scenario
 from planner.model.topology import Flow, Topology
 from planner.observe.disk_space import disk_space, too_little, unknown_space
 from planner.observe.rights import missing_on_existing, missing_rights
-from planner.workflows.observing import endpoints_of
+from planner.workflows.audit.access import endpoints_of
 from planner.workflows.requests import ChangeRequest
 
 CANARIES = 200

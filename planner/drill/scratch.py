@@ -32,8 +32,9 @@ from planner.plan.steps.registry import Disown
 from planner.plan.steps.topics import DeleteTopic
 from planner.state.internal_topics import read_registry
 from planner.workflows.applying.apply import ApplyResult, execute, launchers
+from planner.workflows.audit.access import endpoints_of
 from planner.workflows.interaction import UNATTENDED
-from planner.workflows.observing import endpoints_of, observe
+from planner.workflows.observing import observe
 from planner.workflows.plans import apply_plan, destroy_plan, see
 from planner.workflows.requests import ChangeRequest
 from planner.workflows.topology import launcher_home

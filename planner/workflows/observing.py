@@ -6,18 +6,16 @@ did not answer, or whose job never ran, are left out.
 """
 
 import asyncio
-import math
 import os
 import shlex
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path, PurePath
 
 import msgspec
 from msgspec import structs
 
-from planner.config.secrets import resolve_all
 from planner.graph import read_requests
 from planner.graph.jobs import store_client
 from planner.graph.routes import opposite_of
@@ -38,6 +36,7 @@ from planner.observe.jobs import read_specs
 from planner.plan.steps.jobs import LaunchJob, ReconfigureJob
 from planner.plan.steps.restores import RestoreRecords
 from planner.state.internal_topics import read_registry
+from planner.workflows.audit.access import endpoints_of
 from planner.workflows.interaction import Noticed, ProgressHandler, WorkProgress, silent, under_way
 from runtime.contract.client.secrets import ClientSecrets
 from runtime.contract.client.settings import ClientSettingsError
@@ -48,31 +47,6 @@ from runtime.contract.results.status import PartitionWaits, ReplicationStatus
 from runtime.contract.spec import jobspec
 from runtime.contract.spec.flow import RUNNING
 from runtime.contract.spec.jobspec import BadJobSpec, JobSpec
-
-GIVEN_UP_S = 3.0  # how long a cluster is waited for that a failover abandons
-
-
-def endpoints_of(
-    clusters: Iterable[Cluster], trusted: Sequence[Path] | None = None, given_up: str | None = None
-) -> dict[str, ClusterEndpoint]:
-    """Returns how each cluster is reached. Failure names every secret that is missing, of all clusters.
-
-    `trusted` is for clusters that a plan file names: see `resolve`. `given_up` is a cluster that a failover
-    abandons: it is waited for only briefly.
-    """
-    listed = list(clusters)
-    resolved = resolve_all(listed, trusted)
-    return {
-        cluster.name: ClusterEndpoint(
-            cluster.name,
-            cluster.bootstrap,
-            resolved[cluster.name].settings,
-            resolved[cluster.name].token_command,
-            cluster.id,
-            GIVEN_UP_S if cluster.name == given_up else math.inf,
-        )
-        for cluster in listed
-    }
 
 
 def check_stores(topology: Topology) -> None:

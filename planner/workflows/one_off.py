@@ -28,6 +28,7 @@ from planner.model.step import DONE, StepResult, failed
 from planner.model.topology import FileFormat, Flow, Topology
 from planner.plan.steps.restores import RestoreOffsets, RestoreRecords
 from planner.state import internal_topics
+from planner.workflows.audit.access import endpoints_of
 from planner.workflows.interaction import (
     ProgressEvent,
     ProgressHandler,
@@ -36,7 +37,7 @@ from planner.workflows.interaction import (
     silent,
     under_way,
 )
-from planner.workflows.observing import endpoints_of, store_settings
+from planner.workflows.observing import store_settings
 from planner.workflows.requests import TryFlowRequest
 from planner.workflows.samples import sample_of
 from planner.workflows.topology import job_flow_of

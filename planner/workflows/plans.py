@@ -29,9 +29,10 @@ from planner.plan.recheck import required_keys
 from planner.plan.remake import remake
 from planner.plan.staleness import compared_keys, read_request
 from planner.state.internal_topics import read_registry
+from planner.workflows.audit.access import endpoints_of
 from planner.workflows.audit.history import find, histories
 from planner.workflows.interaction import ProgressHandler, silent
-from planner.workflows.observing import check_stores, endpoints_of, missing_here, observe, read_clusters
+from planner.workflows.observing import check_stores, missing_here, observe, read_clusters
 from planner.workflows.one_off import check_transforms
 from planner.workflows.requests import PlanRequest, TopologyRequest
 from planner.workflows.rules import check_rules, operator_rules

@@ -14,9 +14,9 @@ from planner.model.diagnostic import Failure
 from planner.model.forecast import FlowForecast, Simulation, TopicVolume, forecast
 from planner.model.observed import ClusterDetailsRequest, ObservedCluster, TopicConfigsRequest
 from planner.model.topology import Flow, Topology
-from planner.workflows.audit.access import answered
+from planner.workflows.audit.access import answered, endpoints_of
 from planner.workflows.audit.replication_status import status_request
-from planner.workflows.observing import endpoints_of, read_clusters
+from planner.workflows.observing import read_clusters
 from planner.workflows.requests import SimulationRequest
 from runtime.audit.offsets.locate import TimedOffset, offsets_by_time
 from runtime.audit.status.reader import read_status

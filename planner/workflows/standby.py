@@ -8,7 +8,7 @@ from pathlib import Path
 from planner.graph.jobs import destination_spec, standby_spec
 from planner.model.diagnostic import Failure, error
 from planner.model.topology import Job, Topology
-from planner.workflows.observing import endpoints_of
+from planner.workflows.audit.access import endpoints_of
 from planner.workflows.requests import StandbyRequest
 from planner.workflows.topology import checked, launcher_home
 from runtime.contract.spec.jobspec import JobSpec

@@ -13,7 +13,7 @@ from planner.kafka import ClusterEndpoint
 from planner.kafka.librdkafka import admin, consumer, producer
 from planner.model.diagnostic import ExitCode, Failure
 from planner.model.topology import Cluster
-from planner.workflows.observing import endpoints_of
+from planner.workflows.audit.access import endpoints_of
 from runtime.contract.client.secrets import ClientSecrets
 from runtime.contract.client.settings import ClientSettingsError
 from runtime.contract.spec.jobspec import ClusterSpec

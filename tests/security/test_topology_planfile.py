@@ -11,7 +11,8 @@ from planner.model.diagnostic import Failure, SourceLocation
 from planner.model.plan import Plan
 from planner.model.topology import Cluster, SecretRef
 from planner.plan.steps.jobs import LaunchJob
-from planner.workflows.observing import check_jobs, endpoints_of
+from planner.workflows.audit.access import endpoints_of
+from planner.workflows.observing import check_jobs
 from runtime.contract.spec import jobspec
 from runtime.contract.spec.jobspec import ClusterSpec, JobSpec, Setting
 from tests.fakes.states import inputs, observed, topology

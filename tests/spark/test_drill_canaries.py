@@ -20,7 +20,7 @@ from planner.kafka import ClusterEndpoint, run_at
 from planner.kafka.log import compacted, read
 from planner.model.diagnostic import ExitCode, Failure
 from planner.observe.disk_space import disk_space
-from planner.workflows.observing import endpoints_of
+from planner.workflows.audit.access import endpoints_of
 from planner.workflows.topology import kill_all_below
 from runtime.contract.spec import naming
 from runtime.lab.lab import Lab

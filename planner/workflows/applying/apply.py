@@ -19,6 +19,7 @@ from planner.plan import with_diagnostics
 from planner.state import planfile
 from planner.state.planfile import KEY, KEY_FILE, SavedPlan, Signature, key_of
 from planner.workflows.applying.session import ApplySession
+from planner.workflows.audit.access import endpoints_of
 from planner.workflows.interaction import (
     UNATTENDED,
     ApprovePlan,
@@ -29,14 +30,7 @@ from planner.workflows.interaction import (
     ProgressHandler,
     silent,
 )
-from planner.workflows.observing import (
-    REPORTED_S,
-    check_jobs,
-    endpoints_of,
-    missing_here,
-    observe,
-    waiting,
-)
+from planner.workflows.observing import REPORTED_S, check_jobs, missing_here, observe, waiting
 from planner.workflows.one_off import SparkRestorer
 from planner.workflows.plans import apply_plan, destroy_plan, see, with_waiting
 from planner.workflows.requests import ApplyRequest, ChangeRequest

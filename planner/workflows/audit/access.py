@@ -1,16 +1,43 @@
 """How clusters are reached for requests, and how a failed request becomes a diagnostic."""
 
-from collections.abc import Coroutine, Sequence
+import math
+from collections.abc import Coroutine, Iterable, Sequence
+from pathlib import Path
 from typing import Any, TypeVar
 
+from planner.config.secrets import resolve_all
 from planner.graph.routes import group_selector, router_of
 from planner.kafka import run
 from planner.model.diagnostic import ExitCode, Failure, error
-from planner.model.topology import Flow, Topology
-from planner.workflows.observing import endpoints_of
+from planner.model.topology import Cluster, Flow, Topology
 from runtime.audit.ledger import AuditFailure, FlowAccess, UnexpectedClusterId
+from runtime.contract.client.endpoint import ClusterEndpoint
 
+GIVEN_UP_S = 3.0  # how long a cluster is waited for that a failover abandons
 Answer = TypeVar("Answer")
+
+
+def endpoints_of(
+    clusters: Iterable[Cluster], trusted: Sequence[Path] | None = None, given_up: str | None = None
+) -> dict[str, ClusterEndpoint]:
+    """Returns how each cluster is reached. Failure names every secret that is missing, of all clusters.
+
+    `trusted` is for clusters that a plan file names: see `resolve`. `given_up` is a cluster that a failover
+    abandons: it is waited for only briefly.
+    """
+    listed = list(clusters)
+    resolved = resolve_all(listed, trusted)
+    return {
+        cluster.name: ClusterEndpoint(
+            cluster.name,
+            cluster.bootstrap,
+            resolved[cluster.name].settings,
+            resolved[cluster.name].token_command,
+            cluster.id,
+            GIVEN_UP_S if cluster.name == given_up else math.inf,
+        )
+        for cluster in listed
+    }
 
 
 def answered(question: Coroutine[Any, Any, Answer]) -> Answer:

@@ -20,7 +20,7 @@ from planner.model.diagnostic import ExitCode, Failure, error, note, warning
 from planner.model.observed import Unreachable
 from planner.model.topology import Flow, Topology
 from planner.workflows.applying.session import leased
-from planner.workflows.audit.access import answered
+from planner.workflows.audit.access import answered, endpoints_of
 from planner.workflows.interaction import (
     UNATTENDED,
     ApproveReplay,
@@ -31,7 +31,6 @@ from planner.workflows.interaction import (
     ReplayReady,
     silent,
 )
-from planner.workflows.observing import endpoints_of
 from planner.workflows.one_off import check_transforms, on_spark
 from planner.workflows.plans import see
 from planner.workflows.requests import (

@@ -12,8 +12,8 @@ from planner.model.step import ApplyRecord
 from planner.model.topology import Cluster
 from planner.observe import identities
 from planner.state.history import merge, read_history
+from planner.workflows.audit.access import endpoints_of
 from planner.workflows.interaction import DiagnosticCollector, Noticed, ProgressHandler, silent
-from planner.workflows.observing import endpoints_of
 from planner.workflows.requests import HistoryRequest
 
 

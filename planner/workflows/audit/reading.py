@@ -17,9 +17,9 @@ from planner.model.diagnostic import Diagnostic, Failure, error, warning
 from planner.model.observed import ClusterReport
 from planner.model.topology import Flow, Job, Topology
 from planner.observe.doctor import examine
-from planner.workflows.audit.access import answered, flow_accesses
+from planner.workflows.audit.access import answered, endpoints_of, flow_accesses
 from planner.workflows.flows.ending import group_losses
-from planner.workflows.observing import check_stores, endpoints_of
+from planner.workflows.observing import check_stores
 from planner.workflows.requests import (
     ClusterRequest,
     LocateRecordRequest,

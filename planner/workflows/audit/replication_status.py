@@ -11,7 +11,7 @@ from planner.graph.routes import file_route, route_of
 from planner.kafka import run
 from planner.model.diagnostic import Failure
 from planner.model.topology import Topology
-from planner.workflows.observing import endpoints_of
+from planner.workflows.audit.access import endpoints_of
 from planner.workflows.requests import ReplicationStatusRequest, TopologyRequest
 from planner.workflows.topology import checked
 from runtime.audit.status.facts import StatusRequest

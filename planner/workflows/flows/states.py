@@ -25,6 +25,7 @@ from planner.model.topology import Flow, Topology
 from planner.plan import with_diagnostics
 from planner.plan.transitions import matches_nothing, may_follow
 from planner.workflows.applying.apply import ApplyResult, execute
+from planner.workflows.audit.access import endpoints_of
 from planner.workflows.flows.ending import drained, report_subscriptions, warn_of_unread_replays
 from planner.workflows.interaction import (
     UNATTENDED,
@@ -34,7 +35,6 @@ from planner.workflows.interaction import (
     ProgressText,
     partitions_text,
 )
-from planner.workflows.observing import endpoints_of
 from planner.workflows.plans import apply_plan, see
 from planner.workflows.requests import ChangeRequest, FlowRequest, PromoteRequest, ResumeRequest
 from planner.workflows.topology import checked, flow_of, job_flow_of

@@ -17,8 +17,8 @@ from planner.model.step import StepsEnded
 from planner.state import planfile
 from planner.workflows.applying.apply import ApplyResult
 from planner.workflows.applying.session import ApplySession
+from planner.workflows.audit.access import endpoints_of
 from planner.workflows.interaction import ProgressEvent
-from planner.workflows.observing import endpoints_of
 from planner.workflows.plans import apply_plan, see
 from planner.workflows.topology import checked
 

@@ -20,8 +20,8 @@ from planner.observe.broker_check import BROKER_OUTDATED
 from planner.plan import with_diagnostics
 from planner.plan.staleness import stale_diagnostic
 from planner.workflows.applying.apply import to_run_again
+from planner.workflows.audit.access import endpoints_of
 from planner.workflows.audit.replication_status import status_request
-from planner.workflows.observing import endpoints_of
 from planner.workflows.plans import PlanningInput, settled
 from tests.fakes.replacing import replace
 from tests.fakes.states import cluster, flow, live, observed, topology
