@@ -4,12 +4,13 @@ from collections.abc import Mapping, Sequence
 from typing import Any, cast
 
 from planner.kafka.failures import RequestRefused
-from planner.kafka.principals import binding_of, kafka_entity
+from planner.kafka.principals import kafka_entity
 from planner.model.step import Step
 from planner.plan.steps.acls import CreateAcl, DeleteAcl
 from planner.plan.steps.quotas import AlterQuota
 from planner.plan.steps.topics import AlterConfigs, CreateTopic, DeleteTopic, GrowPartitions, Reassign
 from runtime.kafka.protocol.administration import (
+    AclBinding,
     AlterClientQuotasRequest,
     AlterReassignmentsRequest,
     QuotaAlteration,
@@ -62,9 +63,9 @@ def change_request(
         case DeleteTopic():
             return DeleteTopicsRequest([step.topic for step in batch], timeout_ms)
         case CreateAcl():
-            return CreateAclsRequest([binding_of(step.rule) for step in batch])
+            return CreateAclsRequest([AclBinding.of(step.rule) for step in batch])
         case DeleteAcl():
-            return DeleteAclsRequest([binding_of(step.rule) for step in batch])
+            return DeleteAclsRequest([AclBinding.of(step.rule) for step in batch])
         case Reassign():
             replicas = {
                 TopicPartition(step.topic, partition): brokers

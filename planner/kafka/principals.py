@@ -8,7 +8,6 @@ from planner.model.topology import AclRule, QuotaEntity
 from planner.model.topology.quotas import DEFAULT_ENTITY, entity_of, number
 from runtime.kafka.errors import ErrorCode
 from runtime.kafka.protocol.administration import (
-    AclBinding,
     DescribeAclsRequest,
     DescribeClientQuotasRequest,
     DescribeScramRequest,
@@ -16,34 +15,6 @@ from runtime.kafka.protocol.administration import (
     Refusal,
 )
 
-RESOURCE_TYPES = {
-    2: "TOPIC",
-    3: "GROUP",
-    4: "CLUSTER",
-    5: "TRANSACTIONAL_ID",
-    6: "DELEGATION_TOKEN",
-    7: "USER",
-}
-OPERATIONS = {
-    2: "ALL",
-    3: "READ",
-    4: "WRITE",
-    5: "CREATE",
-    6: "DELETE",
-    7: "ALTER",
-    8: "DESCRIBE",
-    9: "CLUSTER_ACTION",
-    10: "DESCRIBE_CONFIGS",
-    11: "ALTER_CONFIGS",
-    12: "IDEMPOTENT_WRITE",
-    13: "CREATE_TOKENS",
-    14: "DESCRIBE_TOKENS",
-    15: "TWO_PHASE_COMMIT",
-}
-_LITERAL, _PREFIXED = 3, 4
-_DENY, _ALLOW = 2, 3
-_TYPE_NUMBERS = {name: number for number, name in RESOURCE_TYPES.items()}
-_OPERATION_NUMBERS = {name: number for number, name in OPERATIONS.items()}
 _MECHANISMS = {1: "SCRAM-SHA-256", 2: "SCRAM-SHA-512"}
 
 Limits = Mapping[str, float]
@@ -61,35 +32,8 @@ async def read_acls(client: ClusterClient) -> tuple[AclRule, ...] | None:
             f"not authorized to describe the ACLs of {client.name} ({meaning(bindings.error)})",
             "it needs DESCRIBE on the cluster",
         )
-    return tuple(
-        sorted(
-            AclRule(
-                client.name,
-                RESOURCE_TYPES[binding.resource_type],
-                binding.resource,
-                "PREFIXED" if binding.pattern == _PREFIXED else "LITERAL",
-                binding.principal,
-                binding.host,
-                OPERATIONS[binding.operation],
-                "DENY" if binding.permission == _DENY else "ALLOW",
-            )
-            for binding in bindings
-            if binding.resource_type in RESOURCE_TYPES and binding.operation in OPERATIONS
-        )
-    )
-
-
-def binding_of(rule: AclRule) -> AclBinding:
-    """Returns a rule in Kafka's numbers."""
-    return AclBinding(
-        _TYPE_NUMBERS[rule.resource_type],
-        rule.resource,
-        _PREFIXED if rule.pattern == "PREFIXED" else _LITERAL,
-        rule.principal,
-        rule.host,
-        _OPERATION_NUMBERS[rule.operation],
-        _DENY if rule.permission == "DENY" else _ALLOW,
-    )
+    rules = (binding.rule(client.name) for binding in bindings)
+    return tuple(sorted(rule for rule in rules if rule is not None))
 
 
 async def read_quotas(

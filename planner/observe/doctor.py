@@ -12,7 +12,6 @@ from typing import Any, NamedTuple
 from planner.graph.routes import CopiedTopics, router_of
 from planner.kafka.client import BrokerConnection, ClusterClient
 from planner.kafka.failures import ClusterFailure, TooOld, meaning
-from planner.kafka.principals import OPERATIONS
 from planner.model.observed import (
     FEATURE_QUOTAS,
     FEATURE_REASSIGN,
@@ -29,7 +28,11 @@ from planner.observe.brokers import BrokerVersions, Versions
 from planner.observe.metadata import identify, list_topics
 from runtime.contract.spec import naming, topic_settings
 from runtime.kafka.errors import ErrorCode
-from runtime.kafka.protocol.administration import AlterClientQuotasRequest, DescribeClientQuotasRequest
+from runtime.kafka.protocol.administration import (
+    OPERATIONS,
+    AlterClientQuotasRequest,
+    DescribeClientQuotasRequest,
+)
 from runtime.kafka.protocol.fetch import FetchRequest
 from runtime.kafka.protocol.groups import ListGroupsRequest, OffsetCommitRequest, OffsetFetchRequest
 from runtime.kafka.protocol.metadata import (

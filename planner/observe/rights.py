@@ -15,10 +15,11 @@ from typing import TypeVar
 
 from planner.kafka.client import ClusterClient
 from planner.kafka.failures import ClusterFailure, RequestRefused, Unreadable
-from planner.kafka.principals import OPERATIONS, read_acls
+from planner.kafka.principals import read_acls
 from planner.model.diagnostic import Failure, error
 from planner.model.topology import AclRule
 from runtime.kafka.errors import ErrorCode
+from runtime.kafka.protocol.administration import OPERATIONS
 from runtime.kafka.protocol.groups import CommittedOffset, GroupRightsRequest, OffsetCommitRequest
 from runtime.kafka.protocol.metadata import AnyMetadataRequest, Operations
 from runtime.kafka.protocol.offsets import TopicPartition

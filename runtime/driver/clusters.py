@@ -11,16 +11,16 @@ from collections.abc import Collection, Mapping, Sequence
 
 from msgspec import Struct, field
 
-from runtime.contract.client.secrets import ClientSecrets
 from runtime.contract.records import job_status
 from runtime.contract.records.job_status import JobKey, JobStatus, UnreadableStatus
 from runtime.contract.spec import naming, topic_settings
+from runtime.contract.spec.acls import AclRule
 from runtime.contract.spec.jobspec import ClusterSpec, JobSpec
 from runtime.contract.spec.topic_settings import InternalTopic
-from runtime.driver.topics.admin import AclAdmin, TopicAdmin, TopicToCreate
+from runtime.driver.topics.admin import TopicAdmin, topic_rules
 from runtime.kafka.cluster import KafkaCluster, UnknownCluster, named, opened
-from runtime.kafka.confluent import admin_client
 from runtime.kafka.errors import BrokerError, ErrorCode, WireError
+from runtime.kafka.protocol.changes import NewTopic
 from runtime.kafka.protocol.metadata import TopicMetadata
 from runtime.kafka.timing import Shared
 from runtime.ledger.ledger import Ledger
@@ -46,7 +46,6 @@ class _ClusterEntry(Struct, eq=False):
     opening: asyncio.Lock = field(default_factory=asyncio.Lock)
     cluster: KafkaCluster | None = None
     admin: TopicAdmin | None = None
-    acls: AclAdmin | None = None
     listing: _Listing | None = None
     reading: Shared[_Listing] = field(default_factory=Shared)
 
@@ -89,31 +88,22 @@ class DriverClusters:
             return entry.cluster
 
     async def admin(self, name: str) -> TopicAdmin:
-        """Returns the admin client of a cluster after its cluster id was checked.
+        """Returns what changes the topics of a cluster after its cluster id was checked.
 
         Raises WireError, ClientSettingsError.
         """
-        admin, _ = await self._admins(name)
-        return admin
-
-    async def acls(self, name: str) -> AclAdmin:
-        """Returns what reads and changes the ACLs of a cluster.
-
-        Raises WireError, ClientSettingsError.
-        """
-        _, acls = await self._admins(name)
-        return acls
-
-    async def _admins(self, name: str) -> tuple[TopicAdmin, AclAdmin]:
         entry = self._entry(name)
         cluster = await self._cluster(name, entry)
-        if entry.admin is None or entry.acls is None:
-            secrets = ClientSecrets(self._environ)
-            settings = secrets.resolve(entry.spec.bootstrap, entry.spec.client)
-            command = secrets.token_command(name)
-            client = await asyncio.to_thread(admin_client, entry.spec.bootstrap, settings, command)
-            entry.admin, entry.acls = TopicAdmin(client, cluster), AclAdmin(name, client)
-        return entry.admin, entry.acls
+        if entry.admin is None:
+            entry.admin = TopicAdmin(cluster)
+        return entry.admin
+
+    async def topic_rules(self, name: str) -> set[AclRule] | None:
+        """Returns all rules on topics of a cluster, or None where it has no authorizer.
+
+        Raises WireError, ClientSettingsError.
+        """
+        return await topic_rules(name, await self.cluster(name))
 
     async def listing(self, name: str) -> dict[str, TopicMetadata]:
         """Returns all topics of a cluster, at most half a second old. Concurrent callers share one request.
@@ -228,10 +218,10 @@ async def ensure(clusters: DriverClusters, name: str, topics: Sequence[InternalT
     await await_leaders(cluster, {one.name: one.partitions for one in missing})
 
 
-def _topic_to_create(one: InternalTopic, replicas: int) -> TopicToCreate:
+def _topic_to_create(one: InternalTopic, replicas: int) -> NewTopic:
     """Returns the request for a topic whose minimum in-sync replicas are all replicas but one."""
     config = {**one.config, "min.insync.replicas": str(max(1, replicas - 1))}
-    return TopicToCreate(one.name, one.partitions, config, replicas)
+    return NewTopic(one.name, one.partitions, replicas, config)
 
 
 async def await_leaders(cluster: KafkaCluster, partitions: Mapping[str, int]) -> None:

@@ -91,6 +91,7 @@ async def first_answer(
 
 R = TypeVar("R")
 CONTROL = "control"
+CHANGES = "changes"  # of topics and ACL rules, which may take seconds
 _KEYS_TOGETHER = 1_000  # of several callers, in one request
 _LOOKUPS_AT_ONCE = 8
 _WATCHED_S = 15.0  # a topic that nobody looked at for so long is not asked for again
@@ -180,6 +181,11 @@ class KafkaCluster:
     ) -> R:
         connection = await self.connection(node, purpose, within)
         return await connection.call(request, within)
+
+    async def ask_controller(self, request: Request[R], within: float | None = None) -> R:
+        """Sends a change once to the controller, or in KRaft mode to a broker that forwards it."""
+        controller = (await self.ask_any(MetadataRequest(()))).controller
+        return await self.call(controller, request, CHANGES, within)
 
     async def topics(self, names: Iterable[str], fresh: bool = False) -> dict[str, TopicMetadata]:
         """Returns topics by name; a topic that does not exist, or that may not be described, has its error.

@@ -161,7 +161,7 @@ class ClusterRulesReader:
         return found
 
     async def _found(self, name: str) -> ClusterRules | None:
-        live = await (await self._clusters.acls(name)).rules()
+        live = await self._clusters.topic_rules(name)
         if live is None:
             return None
         cluster = await self._clusters.cluster(name)
@@ -220,11 +220,10 @@ class AclSync:
         if not changes.create and not changes.delete:
             return []
         cluster = await shared.clusters.cluster(spec.destination)
-        admin = await shared.clusters.acls(spec.destination)
         await shared.leadership.ensure()
         origins = dict.fromkeys(sorted(changes.create), flow_origin(spec.name))
-        refused = await make_rules(admin, cluster, self._topology, origins) if origins else {}
-        refused |= await remove_rules(admin, cluster, changes.delete) if changes.delete else {}
+        refused = await make_rules(cluster, self._topology, origins) if origins else {}
+        refused |= await remove_rules(cluster, changes.delete) if changes.delete else {}
         log_event(
             "acls_synced",
             key=spec.name,

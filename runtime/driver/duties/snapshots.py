@@ -106,7 +106,7 @@ class SnapshotDuty:
     async def _acls(self, topics: Collection[str], unread: dict[str, str]) -> list[SnapshotAcl] | None:
         """Returns the rules that apply to any of the topics; None where the cluster has no authorizer."""
         try:
-            rules = await (await self._clusters.acls(self._source)).rules()
+            rules = await self._clusters.topic_rules(self._source)
         except WireError as error:
             unread["acls"] = str(error)
             return None

@@ -1,6 +1,4 @@
-"""This module administers topics and their ACL rules with confluent-kafka. Its blocking calls run in threads.
-
-Settings of topics, which flows read every few seconds, come over the driver's own connections.
+"""This module administers topics and their ACL rules over the driver's own connections.
 
 Topics are created, grown and changed; ACL rules on them are read, made and removed. The mirror topics and
 rules that the job makes are entered into the registry of the destination. The entries have the planner's own
@@ -9,32 +7,14 @@ format, so the planner owns what the job makes.
 
 from __future__ import annotations
 
-import asyncio
 import time
 from base64 import urlsafe_b64encode
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict
-from typing import Any, Literal, NamedTuple, TypeVar
+from typing import Literal, NamedTuple, TypeVar
 
 import msgspec
-from confluent_kafka import KafkaError, KafkaException
-from confluent_kafka.admin import (
-    AclBinding,
-    AclBindingFilter,
-    AclOperation,
-    AclPermissionType,
-    AdminClient,
-    AlterConfigOpType,
-    ConfigEntry,
-    ConfigResource,
-    NewPartitions,
-    NewTopic,
-    ResourcePatternType,
-    ResourceType,
-)
-from msgspec import Struct
 
-from runtime.contract.client.secrets import redacted
 from runtime.contract.records import record_values
 from runtime.contract.records.record_values import UnreadableValue
 from runtime.contract.spec import naming
@@ -44,10 +24,21 @@ from runtime.contract.spec.naming import REGISTRY, is_from_kafka
 from runtime.contract.spec.topic_settings import ConfigUpdate, TopicSettings
 from runtime.driver.slots.channel import post
 from runtime.kafka.cluster import KafkaCluster
-from runtime.kafka.confluent import acl_parts
-from runtime.kafka.errors import ErrorCode, WireError
-from runtime.kafka.protocol.configs import TOPIC, DescribeConfigsRequest
-from runtime.kafka.protocol.configs import ConfigEntry as ReadEntry
+from runtime.kafka.errors import ConnectionFailure, ErrorCode, WireError
+from runtime.kafka.protocol.administration import AclBinding, DescribeAclsRequest, Refusal
+from runtime.kafka.protocol.changes import (
+    AlterConfigsRequest,
+    ConfigAlteration,
+    CreateAclsRequest,
+    CreatePartitionsRequest,
+    CreateTopicsRequest,
+    DeleteAclsRequest,
+    NewTopic,
+    RefusedRules,
+    RefusedTopics,
+)
+from runtime.kafka.protocol.configs import TOPIC, ConfigEntry, DescribeConfigsRequest
+from runtime.kafka.protocol.request import Request
 from runtime.kafka.records import InternalRecord
 from runtime.kafka.timing import Gathered
 
@@ -169,20 +160,9 @@ def owned_acl(cluster: str, key: bytes, value: bytes) -> OwnedAcl | None:
 
 T = TypeVar("T")
 
-_SettingValue = tuple[str | None, int]  # the text of a value, and its source
-
 _TIMEOUT_S = 20.0
+_TIMEOUT_MS = int(_TIMEOUT_S * 1000)
 _PER_REQUEST = 200  # topics in one request
-BROKERS_DEFAULT = -1  # replicas of a topic that is created with the cluster's own replication
-
-
-class TopicToCreate(Struct, frozen=True):
-    """This value requests a topic."""
-
-    name: str
-    partitions: int
-    config: Mapping[str, str]
-    replication: int = BROKERS_DEFAULT
 
 
 class TopicAdmin:
@@ -192,36 +172,51 @@ class TopicAdmin:
     read settings, at the same time share a request.
     """
 
-    def __init__(self, client: AdminClient, cluster: KafkaCluster) -> None:
-        self._client = client
+    def __init__(self, cluster: KafkaCluster) -> None:
         self._cluster = cluster
         self._creations = Gathered(self._create_together, _PER_REQUEST)
         self._readings: Gathered[str, None, dict[str, TopicSettings]] = Gathered(
             self._read_together, _PER_REQUEST, resend=True
         )
 
-    async def create(self, topics: Sequence[TopicToCreate]) -> dict[str, str]:
+    async def create(self, topics: Sequence[NewTopic]) -> dict[str, str]:
         """Creates topics. An existing topic counts as created. Raises WireError where it was interrupted."""
-        failed = await self._creations.ask({one.name: one for one in topics})
-        return {one.name: failed[one.name] for one in topics if one.name in failed}
+        failed = await self._creations.ask({topic.name: topic for topic in topics})
+        return {topic.name: failed[topic.name] for topic in topics if topic.name in failed}
 
-    async def _create_together(self, topics: Mapping[str, TopicToCreate]) -> dict[str, str]:
-        wanted = [
-            NewTopic(one.name, one.partitions, one.replication, config=dict(one.config))
-            for one in topics.values()
-        ]
+    async def _create_together(self, topics: Mapping[str, NewTopic]) -> dict[str, str]:
         failed: dict[str, str] = {}
-        for some in _groups(wanted):
-            failed |= await asyncio.to_thread(self._create, some)
+        for some in _groups(list(topics)):
+            wanted = [topics[name] for name in some]
+            failed |= await self._change(CreateTopicsRequest(wanted, _TIMEOUT_MS), some)
         return failed
 
     async def grow(self, partitions: Mapping[str, int]) -> dict[str, str]:
         """Raises the partition counts of topics."""
-        wanted = [NewPartitions(name, count) for name, count in partitions.items()]
         failed: dict[str, str] = {}
-        for some in _groups(wanted):
-            failed |= await asyncio.to_thread(self._grow, some)
+        for some in _groups(list(partitions)):
+            counts = {name: partitions[name] for name in some}
+            failed |= await self._change(CreatePartitionsRequest(counts, _TIMEOUT_MS), some)
         return failed
+
+    async def edit(self, edits: Mapping[str, ConfigUpdate]) -> dict[str, str]:
+        """Changes the settings of topics."""
+        failed: dict[str, str] = {}
+        for some in _groups(sorted(edits)):
+            updates = [ConfigAlteration(name, edits[name].set, sorted(edits[name].unset)) for name in some]
+            failed |= await self._change(AlterConfigsRequest(updates), some)
+        return failed
+
+    async def _change(self, request: Request[RefusedTopics], topics: Sequence[str]) -> dict[str, str]:
+        try:
+            refused = await self._cluster.ask_controller(request, _TIMEOUT_S)
+        except ConnectionFailure as failure:
+            return dict.fromkeys(topics, str(failure))
+        return {
+            topic: refusal.text
+            for topic, refusal in refused.items()
+            if refusal.error is not ErrorCode.TOPIC_ALREADY_EXISTS
+        }
 
     async def settings(self, topics: Iterable[str]) -> dict[str, TopicSettings]:
         """Returns the settings of those topics whose settings may be read. Raises WireError."""
@@ -237,35 +232,8 @@ class TopicAdmin:
                     found[topic.name] = _settings(topic.entries)
         return found
 
-    async def edit(self, edits: Mapping[str, ConfigUpdate]) -> dict[str, str]:
-        """Changes the settings of topics."""
-        failed: dict[str, str] = {}
-        for some in _groups(sorted(edits)):
-            failed |= await asyncio.to_thread(self._edit, {name: edits[name] for name in some})
-        return failed
 
-    def _create(self, topics: list[NewTopic]) -> dict[str, str]:
-        futures = self._client.create_topics(topics, operation_timeout=_TIMEOUT_S, request_timeout=_TIMEOUT_S)
-        return _failures(futures, but=KafkaError.TOPIC_ALREADY_EXISTS)
-
-    def _grow(self, partitions: list[NewPartitions]) -> dict[str, str]:
-        return _failures(self._client.create_partitions(partitions, request_timeout=_TIMEOUT_S))
-
-    def _edit(self, edits: Mapping[str, ConfigUpdate]) -> dict[str, str]:
-        resources = []
-        for name, edit in edits.items():
-            changes = [_config_entry(key, value, AlterConfigOpType.SET) for key, value in edit.set.items()]
-            changes += [_config_entry(key, None, AlterConfigOpType.DELETE) for key in sorted(edit.unset)]
-            resources.append(ConfigResource(ResourceType.TOPIC, name, incremental_configs=changes))
-        futures = self._client.incremental_alter_configs(resources, request_timeout=_TIMEOUT_S)
-        return _failures({resource.name: future for resource, future in futures.items()})
-
-
-def _config_entry(key: str, value: str | None, how: AlterConfigOpType) -> ConfigEntry:
-    return ConfigEntry(key, value, incremental_operation=how)
-
-
-def _settings(entries: Iterable[ReadEntry]) -> TopicSettings:
+def _settings(entries: Iterable[ConfigEntry]) -> TopicSettings:
     explicit: dict[str, str] = {}
     inherited: dict[str, str] = {}
     for entry in entries:
@@ -274,101 +242,46 @@ def _settings(entries: Iterable[ReadEntry]) -> TopicSettings:
     return TopicSettings(explicit, inherited)
 
 
-def _failures(futures: Mapping[T, Any], but: int | None = None) -> dict[T, str]:
-    """Returns the refusals by topic or rule, except those with the error code `but`."""
-    failed: dict[T, str] = {}
-    for one, future in futures.items():
-        try:
-            future.result(_TIMEOUT_S + 5)
-        except KafkaException as failure:
-            error = failure.args[0]
-            if but is None or error.code() != but:
-                failed[one] = redacted(error.str())
-        except TimeoutError:
-            failed[one] = "no answer in time"
-    return failed
-
-
 def _groups(items: Sequence[T]) -> list[list[T]]:
     return [list(items[start : start + _PER_REQUEST]) for start in range(0, len(items), _PER_REQUEST)]
 
 
-_EVERY_TOPIC_RULE: tuple[Any, ...] = (
-    ResourceType.TOPIC,
-    None,
-    ResourcePatternType.ANY,
-    None,
-    None,
-    AclOperation.ANY,
-    AclPermissionType.ANY,
-)
+_TOPIC_RESOURCE = 2
 
 
-class AclAdmin:
-    """An AclAdmin reads and changes the rules on topics of one cluster."""
-
-    def __init__(self, name: str, client: AdminClient) -> None:
-        self._name = name
-        self._client = client
-
-    async def rules(self) -> set[AclRule] | None:
-        """Returns all rules on topics, or None where the cluster has no authorizer. Raises WireError."""
-        return await asyncio.to_thread(self._describe)
-
-    async def create(self, rules: Iterable[AclRule]) -> dict[AclRule, str]:
-        """Makes rules. Returns refusals as texts by rule."""
-        wanted = {AclBinding(*acl_parts(rule)): rule for rule in rules}
-        return await asyncio.to_thread(self._create, wanted)
-
-    async def delete(self, rules: Iterable[AclRule]) -> dict[AclRule, str]:
-        """Removes rules. Returns refusals as texts by rule."""
-        wanted = {AclBindingFilter(*acl_parts(rule)): rule for rule in rules}
-        return await asyncio.to_thread(self._delete, wanted)
-
-    def _describe(self) -> set[AclRule] | None:
-        answer = self._client.describe_acls(AclBindingFilter(*_EVERY_TOPIC_RULE), request_timeout=_TIMEOUT_S)
-        try:
-            found = answer.result(_TIMEOUT_S + 5)
-        except KafkaException as failure:
-            error = failure.args[0]
-            if error.code() == KafkaError.SECURITY_DISABLED:
-                return None
-            raise WireError(f"the ACLs of {self._name} can't be read: {redacted(error.str())}") from failure
-        except TimeoutError as late:
-            raise WireError(f"the ACLs of {self._name} can't be read: no answer in time") from late
-        return {_rule(self._name, one) for one in found}
-
-    def _create(self, wanted: Mapping[AclBinding, AclRule]) -> dict[AclRule, str]:
-        futures = self._client.create_acls(list(wanted), request_timeout=_TIMEOUT_S)
-        return {wanted[one]: why for one, why in _failures(futures).items()}
-
-    def _delete(self, wanted: Mapping[AclBindingFilter, AclRule]) -> dict[AclRule, str]:
-        futures = self._client.delete_acls(list(wanted), request_timeout=_TIMEOUT_S)
-        return {wanted[one]: why for one, why in _failures(futures).items()}
+async def topic_rules(name: str, cluster: KafkaCluster) -> set[AclRule] | None:
+    """Returns all rules on topics, or None where the cluster has no authorizer. Raises WireError."""
+    bindings = await cluster.ask_any(DescribeAclsRequest(_TOPIC_RESOURCE))
+    if isinstance(bindings, Refusal):
+        if bindings.error is ErrorCode.SECURITY_DISABLED:
+            return None
+        raise WireError(f"the ACLs of {name} can't be read: {bindings.text}")
+    rules = (binding.rule(name) for binding in bindings)
+    return {rule for rule in rules if rule is not None}
 
 
-def _rule(cluster: str, one: AclBinding) -> AclRule:
-    return AclRule(
-        cluster,
-        ResourceType(one.restype).name,
-        one.name,
-        "PREFIXED" if one.resource_pattern_type is ResourcePatternType.PREFIXED else "LITERAL",
-        one.principal,
-        one.host,
-        AclOperation(one.operation).name,
-        "DENY" if one.permission_type is AclPermissionType.DENY else "ALLOW",
-    )
+async def _change_rules(
+    cluster: KafkaCluster, request: Request[RefusedRules], rules: Sequence[AclRule]
+) -> dict[AclRule, str]:
+    """Returns refusals as texts by rule, of a request for exactly these rules."""
+    try:
+        refusals = await cluster.ask_controller(request, _TIMEOUT_S)
+    except ConnectionFailure as failure:
+        return dict.fromkeys(rules, str(failure))
+    return {rule: refusal.text for rule, refusal in zip(rules, refusals, strict=False) if refusal is not None}
 
 
 async def make_rules(
-    admin: AclAdmin, cluster: KafkaCluster, topology: str, rules: Mapping[AclRule, str]
+    cluster: KafkaCluster, topology: str, rules: Mapping[AclRule, str]
 ) -> dict[AclRule, str]:
     """Makes rules, each with its origin, and registers them, so that the planner owns them.
 
     Returns refusals as texts by rule. Raises WireError.
     """
     await _register(cluster, {rule: _entry_of(rule, topology, rules[rule], announced=True) for rule in rules})
-    refused = await admin.create(rules)
+    listed = sorted(rules)
+    request = CreateAclsRequest([AclBinding.of(rule) for rule in listed])
+    refused = await _change_rules(cluster, request, listed)
     made = {
         rule: None if rule in refused else _entry_of(rule, topology, rules[rule], announced=False)
         for rule in rules
@@ -377,11 +290,11 @@ async def make_rules(
     return refused
 
 
-async def remove_rules(
-    admin: AclAdmin, cluster: KafkaCluster, rules: Collection[AclRule]
-) -> dict[AclRule, str]:
+async def remove_rules(cluster: KafkaCluster, rules: Collection[AclRule]) -> dict[AclRule, str]:
     """Removes rules and their registry entries. Returns refusals as texts by rule. Raises WireError."""
-    refused = await admin.delete(rules)
+    listed = sorted(rules)
+    request = DeleteAclsRequest([AclBinding.of(rule) for rule in listed])
+    refused = await _change_rules(cluster, request, listed)
     await _register(cluster, {rule: None for rule in rules if rule not in refused})
     return refused
 
@@ -401,7 +314,7 @@ async def register_topics(
     flow: FlowSpec,
     topology: str,
     origin: str,
-    made: Collection[TopicToCreate],
+    made: Collection[NewTopic],
     sources: Mapping[str, str] | None = None,
 ) -> None:
     """Enters topics into the destination's registry, if the planner has created it: it owns them then.

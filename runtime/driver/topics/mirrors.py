@@ -38,9 +38,7 @@ from runtime.contract.spec.topic_settings import MirrorRule, TopicSettings, supp
 from runtime.driver.clusters import DriverClusters, await_leaders
 from runtime.driver.leadership import Leadership
 from runtime.driver.topics.admin import (
-    BROKERS_DEFAULT,
     TopicAdmin,
-    TopicToCreate,
     has_registry,
     make_rules,
     register_topics,
@@ -48,6 +46,7 @@ from runtime.driver.topics.admin import (
 from runtime.driver.topics.quarantine import QuarantineTopics
 from runtime.kafka.cluster import KafkaCluster
 from runtime.kafka.errors import WireError
+from runtime.kafka.protocol.changes import BROKERS_DEFAULT, NewTopic
 
 
 class ProtectingRules(Struct, frozen=True):
@@ -111,15 +110,14 @@ class MirrorProtection:
         destination = self._flow.destination
         cluster = await self._clusters.cluster(destination)
         registered = await has_registry(cluster)
-        admin = await self._clusters.acls(destination)
-        rules = await admin.rules()
+        rules = await self._clusters.topic_rules(destination)
         if rules is None or not registered:
             return {}
         found = protecting_rules(self._flow, known, rules, topics)
         refused: dict[AclRule, str] = {}
         if found.wanted:
             await self._leadership.ensure()
-            refused = await make_rules(admin, cluster, self._topology, found.wanted)
+            refused = await make_rules(cluster, self._topology, found.wanted)
         return {**found.unprotected, **{rule.resource: why for rule, why in refused.items()}}
 
 
@@ -294,14 +292,14 @@ class MirrorTopicManager:
                     f"the settings of {one.topic} can't be read at the source"
                 )
         wanted = [
-            TopicToCreate(
-                one.destination_topic,
-                one.partitions,
-                self._rule.wanted(source_settings[one.topic]),
+            NewTopic(
+                planned.destination_topic,
+                planned.partitions,
                 self._flow.replication or BROKERS_DEFAULT,
+                self._rule.wanted(source_settings[planned.topic]),
             )
-            for one in create
-            if one.topic in source_settings
+            for planned in create
+            if planned.topic in source_settings
         ]
         if not wanted:
             return

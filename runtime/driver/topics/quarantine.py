@@ -17,11 +17,10 @@ from runtime.contract.spec.transform import quarantine_origin, quarantine_settin
 from runtime.driver.clusters import DriverClusters, await_leaders
 from runtime.driver.leadership import Leadership
 from runtime.driver.topics.admin import (
-    BROKERS_DEFAULT,
-    TopicToCreate,
     register_topics,
 )
 from runtime.kafka.errors import ErrorCode
+from runtime.kafka.protocol.changes import BROKERS_DEFAULT, NewTopic
 from runtime.slot.log import log_event
 
 _REREAD_S = 60.0
@@ -70,11 +69,11 @@ class QuarantineTopics:
         cluster = await self._clusters.cluster(self._flow.destination)
         topics = await cluster.topics([quarantine_topic(mirror) for mirror in partitions], fresh=True)
         missing = [
-            TopicToCreate(
+            NewTopic(
                 name,
                 count,
-                supported(quarantine_settings(mirrors[mirror].effective("max.message.bytes")), known),
                 self._flow.replication or BROKERS_DEFAULT,
+                supported(quarantine_settings(mirrors[mirror].effective("max.message.bytes")), known),
             )
             for mirror, count in partitions.items()
             if mirror in mirrors
@@ -90,7 +89,7 @@ class QuarantineTopics:
         if names:
             self._settings |= await (await self._clusters.admin(self._flow.destination)).settings(names)
 
-    async def _create(self, missing: Sequence[TopicToCreate]) -> dict[str, str]:
+    async def _create(self, missing: Sequence[NewTopic]) -> dict[str, str]:
         """Creates topics and returns the refusals."""
         admin = await self._clusters.admin(self._flow.destination)
         await self._leadership.ensure()

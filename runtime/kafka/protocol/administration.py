@@ -6,14 +6,44 @@ The numbers for types and operations of ACL rules are Kafka's.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
 from msgspec import Struct, field
 
+from runtime.contract.spec.acls import AclRule
 from runtime.kafka.errors import ErrorCode
 from runtime.kafka.protocol.layout import grouped, indexes
 from runtime.kafka.protocol.offsets import TopicPartition
 from runtime.kafka.protocol.request import Api, Message, Request, Rows
+
+RESOURCE_TYPES = {
+    2: "TOPIC",
+    3: "GROUP",
+    4: "CLUSTER",
+    5: "TRANSACTIONAL_ID",
+    6: "DELEGATION_TOKEN",
+    7: "USER",
+}
+OPERATIONS = {
+    2: "ALL",
+    3: "READ",
+    4: "WRITE",
+    5: "CREATE",
+    6: "DELETE",
+    7: "ALTER",
+    8: "DESCRIBE",
+    9: "CLUSTER_ACTION",
+    10: "DESCRIBE_CONFIGS",
+    11: "ALTER_CONFIGS",
+    12: "IDEMPOTENT_WRITE",
+    13: "CREATE_TOKENS",
+    14: "DESCRIBE_TOKENS",
+    15: "TWO_PHASE_COMMIT",
+}
+_LITERAL, _PREFIXED = 3, 4
+_DENY, _ALLOW = 2, 3
+_TYPE_NUMBERS = {name: number for number, name in RESOURCE_TYPES.items()}
+_OPERATION_NUMBERS = {name: number for number, name in OPERATIONS.items()}
 
 
 class Refusal(Struct, frozen=True):
@@ -21,6 +51,10 @@ class Refusal(Struct, frozen=True):
 
     error: ErrorCode
     message: str | None
+
+    @property
+    def text(self) -> str:
+        return self.message or self.error.name
 
 
 class AclBinding(Struct, frozen=True):
@@ -34,15 +68,42 @@ class AclBinding(Struct, frozen=True):
     operation: int
     permission: int
 
+    @classmethod
+    def of(cls, rule: AclRule) -> Self:
+        return cls(
+            _TYPE_NUMBERS[rule.resource_type],
+            rule.resource,
+            _PREFIXED if rule.pattern == "PREFIXED" else _LITERAL,
+            rule.principal,
+            rule.host,
+            _OPERATION_NUMBERS[rule.operation],
+            _DENY if rule.permission == "DENY" else _ALLOW,
+        )
+
+    def rule(self, cluster: str) -> AclRule | None:
+        """Returns the rule by Kafka's names; None if its kind is not known."""
+        if self.resource_type not in RESOURCE_TYPES or self.operation not in OPERATIONS:
+            return None
+        return AclRule(
+            cluster,
+            RESOURCE_TYPES[self.resource_type],
+            self.resource,
+            "PREFIXED" if self.pattern == _PREFIXED else "LITERAL",
+            self.principal,
+            self.host,
+            OPERATIONS[self.operation],
+            "DENY" if self.permission == _DENY else "ALLOW",
+        )
+
 
 class DescribeAclsRequest(Request[Sequence[AclBinding] | Refusal], frozen=True):
-    """This request reads every binding. In its filter, 1 stands for any."""
+    """This request reads the bindings of one type of resource. In its filter, 1 stands for any."""
 
     MESSAGE: ClassVar[Message] = Message(
         Api.DESCRIBE_ACLS,
         2,
         """
-        _resource_type    int8     = 1
+        resource_type     int8
         _resource         string?  = None
         _pattern          int8     = 1
         _principal        string?  = None
@@ -67,8 +128,10 @@ class DescribeAclsRequest(Request[Sequence[AclBinding] | Refusal], frozen=True):
     )
     VERSIONS: ClassVar[tuple[int, int]] = (1, 3)
 
-    def values(self, version: int) -> None:
-        return None
+    resource_type: int = 1
+
+    def values(self, version: int) -> int:
+        return self.resource_type
 
     def result(
         self, _throttle_ms: int, error: ErrorCode, message: str | None, resources: Rows

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
 from functools import partial
 from types import SimpleNamespace
 from typing import Any
@@ -200,9 +199,6 @@ class CountedClusters:
         self.reads: Counter[str] = Counter()
         self._fails = fails
 
-    async def acls(self, name: str) -> CountedAcls:
-        return CountedAcls(self, name)
-
     async def cluster(self, _: str) -> CountedClusters:
         return self
 
@@ -211,22 +207,13 @@ class CountedClusters:
             one: TopicMetadata(one, b"", ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, False, {}) for one in names
         }
 
-    async def read(self, name: str) -> set[AclRule]:
+    async def topic_rules(self, name: str) -> set[AclRule]:
         self.reads[name] += 1
         await asyncio.sleep(0.02)  # of a broker
         if self._fails:
             self._fails -= 1
             raise WireError(f"the ACLs of {name} can't be read: denied")
         return {READ1}
-
-
-@dataclass
-class CountedAcls:
-    clusters: CountedClusters
-    name: str
-
-    async def rules(self) -> set[AclRule]:
-        return await self.clusters.read(self.name)
 
 
 EVERY_S = 0.1
