@@ -7,24 +7,22 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import AsyncIterator, Callable, Collection, Container, Iterable, Mapping
+from collections.abc import AsyncIterator, Callable, Collection, Container, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 
-from confluent_kafka import KafkaException
-from confluent_kafka.admin import AdminClient, ConfigResource, ResourceType
 from msgspec import Struct
 
 from runtime.audit.ledger import AuditFailure, UnexpectedClusterId, as_audit_failure
 from runtime.batch import AbortedTransactions, Batch, PartitionLocation, RecordSet, records, walk
 from runtime.batch.layout import LOG_APPEND_TIME, NO_PRODUCER
 from runtime.contract.client import settings as client
-from runtime.contract.client.secrets import ClientSecrets, redacted
+from runtime.contract.client.secrets import ClientSecrets
 from runtime.contract.records.consumer_record import ConsumerRecord
 from runtime.contract.spec.jobspec import ClusterSpec
 from runtime.kafka.cluster import KafkaCluster
-from runtime.kafka.confluent import admin_client
 from runtime.kafka.errors import BrokerError, ConnectionFailure, ErrorCode, WireError
 from runtime.kafka.fetch import fetch_once
+from runtime.kafka.protocol.configs import TOPIC, DescribeConfigsRequest
 from runtime.kafka.protocol.fetch import FetchedPartition, Isolation
 from runtime.kafka.protocol.offsets import EARLIEST, LATEST, ListedOffset, TopicPartition
 from runtime.kafka.queries import list_offsets, log_start
@@ -152,7 +150,6 @@ def _records(member: RecordSet, where: PartitionLocation, start: int, end: int) 
 
 
 _CONFIGS_HINT = "its brokers must answer, and its principal needs DESCRIBE_CONFIGS (docs/operations.md)"
-_CONFIGS_TIMEOUT_S = 30.0
 _FETCH_BYTES = 2 << 20
 _PAUSE_S = 0.1
 _SETTLE_S = 2.0  # a new leader's high watermark lags for a short time
@@ -187,52 +184,36 @@ async def open_spec(spec: ClusterSpec, name: str) -> AsyncIterator[KafkaCluster]
 
 
 async def logs_of(
-    cluster: KafkaCluster, name: str, spec: ClusterSpec, places: Collection[TopicPartition], within_s: float
+    cluster: KafkaCluster, name: str, places: Collection[TopicPartition], within_s: float
 ) -> PartitionLogs:
-    """Reads the logs of the given partitions. Raises WireError."""
+    """Reads the logs of the given partitions. Raises WireError, AuditFailure."""
     names = {at.topic for at in places}
     topics = await cluster.topics(names, fresh=True)
     existing = [at for at in places if not topics[at.topic].error]
-    starts, ends, compacted = await asyncio.gather(
+    starts, ends, settings = await asyncio.gather(
         list_offsets(cluster, dict.fromkeys(existing, EARLIEST), within=within_s),
         list_offsets(cluster, dict.fromkeys(existing, LATEST), Isolation.READ_COMMITTED, within_s),
-        asyncio.to_thread(_compacted, spec, name, sorted({at.topic for at in existing})),
+        settings_of(cluster, name, sorted({at.topic for at in existing})),
     )
     return PartitionLogs(
         ids={name: topic.id for name, topic in topics.items() if not topic.error},
         starts={at: one.offset for at, one in starts.items() if isinstance(one, ListedOffset)},
         ends={at: one.offset for at, one in ends.items() if isinstance(one, ListedOffset)},
-        compacted=compacted,
+        compacted=frozenset(topic for topic, one in settings.items() if "compact" in one["cleanup.policy"]),
     )
 
 
-def _admin(spec: ClusterSpec, name: str) -> AdminClient:
-    secrets = ClientSecrets(os.environ)
-    settings = secrets.resolve(spec.bootstrap, spec.client)
-    return admin_client(spec.bootstrap, settings, secrets.token_command(name))
-
-
-def settings_of(spec: ClusterSpec, name: str, topics: Iterable[str]) -> dict[str, dict[str, str]]:
-    """Returns the effective settings of existing topics, by name. Raises AuditFailure."""
-    resources = [ConfigResource(ResourceType.TOPIC, topic) for topic in topics]
-    if not resources:
+async def settings_of(cluster: KafkaCluster, name: str, topics: Sequence[str]) -> dict[str, dict[str, str]]:
+    """Returns the effective settings of existing topics, by name. Raises WireError, AuditFailure."""
+    if not topics:
         return {}
-    with as_audit_failure(name):
-        admin = _admin(spec, name)
-    found = {}
-    for resource, future in admin.describe_configs(resources, request_timeout=_CONFIGS_TIMEOUT_S).items():
-        try:
-            entries = future.result(_CONFIGS_TIMEOUT_S)
-        except KafkaException as error:
-            why = f"the settings of {resource.name} can't be read: {redacted(error.args[0].str())}"
-            raise AuditFailure(name, why, _CONFIGS_HINT) from error
-        found[str(resource.name)] = {key: str(entry.value) for key, entry in entries.items()}
-    return found
-
-
-def _compacted(spec: ClusterSpec, name: str, topics: Iterable[str]) -> frozenset[str]:
-    settings = settings_of(spec, name, topics)
-    return frozenset(topic for topic, one in settings.items() if "compact" in one["cleanup.policy"])
+    settings: dict[str, dict[str, str]] = {}
+    for topic in await cluster.ask_any(DescribeConfigsRequest(TOPIC, topics)):
+        if topic.error is not ErrorCode.NONE:
+            why = f"the settings of {topic.name} can't be read: {topic.message or topic.error.name}"
+            raise AuditFailure(name, why, _CONFIGS_HINT)
+        settings[topic.name] = {entry.key: str(entry.value) for entry in topic.entries}
+    return settings
 
 
 class RecordsExpired(Exception):

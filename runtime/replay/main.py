@@ -164,9 +164,14 @@ def _restore_outcome(request: RestoreRequest) -> RestoreOutcome:
         return RestoreOutcome(unusable="Spark", why=_cause(error))
 
 
+async def _settings(request: RestoreRequest) -> dict[str, dict[str, str]]:
+    async with open_spec(request.cluster, request.name) as cluster:
+        return await settings_of(cluster, request.name, [topic.into for topic in request.topics])
+
+
 def _restore_parts(request: RestoreRequest, backup: Backup) -> list[RestorePartition]:
     """Returns the partitions, the largest first. Raises ManifestProblem, AuditFailure."""
-    settings = settings_of(request.cluster, request.name, [one.into for one in request.topics])
+    settings = asyncio.run(_settings(request))
     parts = []
     for one in request.topics:
         lineage = _lineage(backup, one.topic, one.topic_id)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -94,8 +93,8 @@ async def targets(destination: ClusterSpec, name: str, topics: Sequence[str]) ->
     """Returns the topics that exist at the destination. Raises AuditFailure."""
     async with open_spec(destination, name) as cluster:
         known = await cluster.topics(topics, fresh=True)
-    existing = {topic: one for topic, one in known.items() if one.error is ErrorCode.NONE}
-    settings = await asyncio.to_thread(settings_of, destination, name, sorted(existing))
+        existing = {topic: one for topic, one in known.items() if one.error is ErrorCode.NONE}
+        settings = await settings_of(cluster, name, sorted(existing))
     return {
         topic: ReplayTarget(
             len(one.partitions),

@@ -54,7 +54,7 @@ async def plan_stored(asked: VerifyRequest) -> list[PlannedPartition]:
                 hint = f"{flow.source} is {source.cluster_id}: name the endpoint of this cluster"
                 raise AuditFailure(files.endpoint, what, hint)
             places = {TopicPartition(one.lineage.name, one.partition) for one in chosen}
-            logs = await logs_of(source, flow.source, asked.source, places, asked.within_s)
+            logs = await logs_of(source, flow.source, places, asked.within_s)
     return [_Plan(asked, number, one, logs, committed).planned() for number, one in enumerate(chosen)]
 
 

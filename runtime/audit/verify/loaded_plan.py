@@ -54,7 +54,7 @@ async def plan_loaded(asked: VerifyRequest) -> list[PlannedPartition]:
         chosen = _chosen(asked, lines, progress)
         places = {TopicPartition(lines.topic, key.partition) for key in chosen}
         with as_audit_failure(flow.destination):
-            logs = await logs_of(cluster, flow.destination, asked.destination, places, asked.within_s)
+            logs = await logs_of(cluster, flow.destination, places, asked.within_s)
     found = await asyncio.to_thread(_looked, lines, chosen)
     ends: dict[int, int] = {}
     for key, one in progress.items():

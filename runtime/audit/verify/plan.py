@@ -92,14 +92,12 @@ async def read_ledger(asked: VerifyRequest) -> FlowLedgerSnapshot:
             raise LedgerNotFound(flow.destination)
         keys = _chosen(asked, await progress_at(flow.destination, opened, flow.name))
         copies = [TopicPartition(one.destination_topic, key.partition) for key, one in keys.items()]
-        destination_logs = await logs_of(
-            destination, flow.destination, asked.destination, copies, asked.within_s
-        )
+        destination_logs = await logs_of(destination, flow.destination, copies, asked.within_s)
         progress = await progress_at(flow.destination, opened, flow.name)
         maps, orphans = opened.maps.all(flow.name), opened.ledger.orphans(flow.name)
         with as_audit_failure(flow.source):
             originals = [TopicPartition(key.topic, key.partition) for key in keys]
-            source_logs = await logs_of(source, flow.source, asked.source, originals, asked.within_s)
+            source_logs = await logs_of(source, flow.source, originals, asked.within_s)
             own = await _left_by_the_opposite(asked, source, progress)
     return FlowLedgerSnapshot(
         {key: progress[key] for key in keys}, maps, orphans, own, source_logs, destination_logs
