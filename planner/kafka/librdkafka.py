@@ -4,6 +4,8 @@ The control plane itself asks and changes clusters with `planner.kafka.client`. 
 are discarded; callers report the errors with `explain`.
 """
 
+import logging
+import time
 from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
@@ -13,9 +15,18 @@ from confluent_kafka.admin import AdminClient
 from planner.model.diagnostic import Failure, error
 from runtime.contract.client.endpoint import ClusterEndpoint
 from runtime.contract.client.secrets import redacted, without_quoted_value
-from runtime.contract.client.settings import ClientSettingsError
-from runtime.kafka.confluent import client_config
+from runtime.contract.client.settings import (
+    ClientSettingsError,
+    TokenCommand,
+    confluent_config,
+    speaks_bearer,
+)
+from runtime.kafka.auth.oauthbearer import fetch_token
 
+# librdkafka writes its log lines to stderr unless a logger takes them.
+_SILENT = logging.getLogger("repl.librdkafka")
+_SILENT.addHandler(logging.NullHandler())
+_SILENT.propagate = False
 Client = TypeVar("Client", AdminClient, Producer, Consumer)
 
 
@@ -25,9 +36,20 @@ def client_settings(endpoint: ClusterEndpoint) -> dict[str, Any]:
     Failure for settings that are refused; the message quotes no value.
     """
     try:
-        return client_config(endpoint.bootstrap, endpoint.settings, endpoint.token_command)
+        settings = confluent_config(endpoint.bootstrap, endpoint.settings)
     except ClientSettingsError as wrong:
         raise _failure(endpoint, f"{wrong.key}: {wrong.why}", wrong.hint) from None
+    settings |= {"client.id": settings.get("client.id", "repl"), "logger": _SILENT}
+    command = endpoint.token_command
+    if command is not None and speaks_bearer(endpoint.settings):
+        settings["oauth_cb"] = lambda _: _token(command)
+    return settings
+
+
+def _token(command: str) -> tuple[str, float]:
+    """Returns a token for librdkafka, and the time when it expires."""
+    token = fetch_token(TokenCommand(command))
+    return token.text, time.time() + token.lifetime_s
 
 
 def _client(

@@ -20,7 +20,7 @@ from planner.model.diagnostic import Failure, error
 from planner.model.topology import AclRule
 from runtime.kafka.errors import ErrorCode
 from runtime.kafka.protocol.administration import OPERATIONS
-from runtime.kafka.protocol.groups import CommittedOffset, GroupRightsRequest, OffsetCommitRequest
+from runtime.kafka.protocol.groups import CommittedOffset, DescribeGroupsRequest, OffsetCommitRequest
 from runtime.kafka.protocol.metadata import AnyMetadataRequest, Operations
 from runtime.kafka.protocol.offsets import TopicPartition
 from runtime.kafka.protocol.produce import ProducePartition, ProduceRequest
@@ -145,14 +145,14 @@ async def _uncommitted(client: ClusterClient, group: str, topics: Sequence[str])
 async def _group_rights(client: ClusterClient, group: str) -> set[Missing]:
     """Returns what the broker does not allow on a group; it tells that of groups that do not exist too."""
     try:
-        rights = (await client.ask_coordinator(group, GroupRightsRequest([group]))).get(group)
+        described = (await client.ask_coordinator(group, DescribeGroupsRequest([group])))[group]
     except RequestRefused as refused:
-        rights = refused.code
-    if rights is ErrorCode.GROUP_AUTHORIZATION_FAILED:
+        described = refused.code
+    if described is ErrorCode.GROUP_AUTHORIZATION_FAILED:
         return {(operation, "group", group) for operation in _GROUP_USED}
-    if isinstance(rights, ErrorCode):
-        raise RequestRefused(rights)
-    return {(operation, "group", group) for operation in _not_in(rights, _GROUP_USED)}
+    if isinstance(described, ErrorCode):
+        raise RequestRefused(described)
+    return {(operation, "group", group) for operation in _not_in(described.rights, _GROUP_USED)}
 
 
 def _not_in(rights: Operations | None, needed: Iterable[str]) -> list[str]:

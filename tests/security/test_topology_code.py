@@ -15,9 +15,8 @@ from planner.model.diagnostic import ExitCode, Failure
 from planner.model.topology import Cluster
 from planner.workflows.audit.access import endpoints_of
 from runtime.contract.client.secrets import ClientSecrets
-from runtime.contract.client.settings import ClientSettingsError
+from runtime.contract.client.settings import ClientSettingsError, wire_settings
 from runtime.contract.spec.jobspec import ClusterSpec
-from runtime.kafka.confluent import admin_client
 
 pytestmark = pytest.mark.slow
 
@@ -101,7 +100,7 @@ def test_a_job_refuses_it_in_a_spec_or_a_record(key: str, hostile: dict[str, str
     with pytest.raises(ClientSettingsError, match=key):
         ClientSecrets({}).resolve(spec.bootstrap, spec.client)
     with pytest.raises(ClientSettingsError, match=key):
-        admin_client(spec.bootstrap, {key: hostile[key]}, None)
+        wire_settings(spec.bootstrap, {key: hostile[key]})
 
 
 def test_the_operators_command_runs_and_no_other(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -120,6 +119,3 @@ def test_the_operators_command_is_run_by_every_client(tmp_path: Path) -> None:
         client: Any = make(ClusterEndpoint("dc1", SILENT, settings, f"sh -c 'touch {mark}; echo token'"))
         while not mark.exists():
             client.poll(0.05)
-    mark = tmp_path / "runtime"
-    admin_client(SILENT, settings, f"sh -c 'touch {mark}; echo token'")
-    assert mark.exists()

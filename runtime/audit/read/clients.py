@@ -4,16 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from collections.abc import Mapping
 
-from confluent_kafka import KafkaException
 from msgspec import Struct, field
 
-from runtime.audit.ledger import as_audit_failure, open_cluster, producers_at
+from runtime.audit.ledger import open_cluster, producers_at
 from runtime.audit.status.facts import rate, sum_known, sum_rates
 from runtime.contract.client.endpoint import ClusterEndpoint
-from runtime.contract.client.secrets import redacted
 from runtime.contract.records.ledger import UnreadableRecord
 from runtime.contract.results.records import (
     ClusterClients,
@@ -25,21 +22,24 @@ from runtime.contract.results.records import (
 )
 from runtime.contract.spec.route import is_reserved
 from runtime.kafka.cluster import KafkaCluster
-from runtime.kafka.confluent import admin_client
-from runtime.kafka.errors import ErrorCode, WireError
+from runtime.kafka.errors import BrokerError, ErrorCode, WireError
 from runtime.kafka.protocol.fetch import Isolation
+from runtime.kafka.protocol.groups import (
+    DescribeConsumerGroupsRequest,
+    DescribeGroupsRequest,
+    GroupState,
+    ListedGroup,
+)
 from runtime.kafka.protocol.offsets import LATEST, ListedOffset, TopicPartition
-from runtime.kafka.protocol.transactions import ActiveProducer, ListTransactionsRequest, Producers
+from runtime.kafka.protocol.transactions import (
+    ActiveProducer,
+    CoordinatorKind,
+    ListTransactionsRequest,
+    Producers,
+)
 from runtime.kafka.queries import active_producers, committed_by, list_groups, list_offsets
 
 _GROUPS_PER_REQUEST = 100
-
-
-class GroupDescription(Struct, frozen=True):
-    """Describes a group: Kafka's name of its state (Stable, Empty, …), and by topic the members of it."""
-
-    state: str
-    members: Mapping[str, Sequence[GroupMember]] = field(default_factory=dict)
 
 
 async def read_groups(reach: ClusterEndpoint, within_s: float) -> dict[str, str]:
@@ -50,53 +50,33 @@ async def read_groups(reach: ClusterEndpoint, within_s: float) -> dict[str, str]
 
 
 async def describe_groups(
-    reach: ClusterEndpoint, names: Iterable[str], within_s: float
-) -> tuple[dict[str, GroupDescription], dict[str, str]]:
-    """Describes the groups with these names, and says of which it could not, and why.
-
-    It runs in a thread of its own because librdkafka blocks.
-    """
-    return await asyncio.to_thread(_describe, reach, sorted(names), within_s)
-
-
-def _describe(
-    reach: ClusterEndpoint, names: list[str], within_s: float
-) -> tuple[dict[str, GroupDescription], dict[str, str]]:
-    described: dict[str, GroupDescription] = {}
+    cluster: KafkaCluster, groups: Mapping[str, ListedGroup], within_s: float
+) -> tuple[dict[str, GroupState], dict[str, str]]:
+    """Describes these groups, and says of which it could not, and why."""
+    described: dict[str, GroupState] = {}
     failed: dict[str, str] = {}
-    if not names:
-        return described, failed
-    with as_audit_failure(reach.cluster):
-        client = admin_client(reach.bootstrap, reach.settings, reach.token_command)
-    for start in range(0, len(names), _GROUPS_PER_REQUEST):
-        some = names[start : start + _GROUPS_PER_REQUEST]
-        futures = client.describe_consumer_groups(some, request_timeout=within_s)
-        for name, future in futures.items():
+    requests: dict[tuple[int, bool], list[str]] = {}
+    for name, node in (await cluster.coordinators(CoordinatorKind.GROUP, groups)).items():
+        if isinstance(node, BrokerError):
+            failed[name] = str(node)
+        else:
+            requests.setdefault((node, groups[name].kind == "consumer"), []).append(name)
+    for (node, is_consumer), names in requests.items():
+        for start in range(0, len(names), _GROUPS_PER_REQUEST):
+            some = names[start : start + _GROUPS_PER_REQUEST]
+            request = DescribeConsumerGroupsRequest(some) if is_consumer else DescribeGroupsRequest(some)
             try:
-                described[name] = _described(future.result(within_s + 5))
-            except (KafkaException, TimeoutError) as failure:
-                failed[name] = redacted(str(failure.args[0])) if failure.args else "no answer in time"
+                answers = await cluster.call(node, request, within=within_s)
+            except WireError as failure:
+                failed |= dict.fromkeys(some, str(failure))
+                continue
+            for name in some:
+                state = answers.get(name, ErrorCode.UNKNOWN_SERVER_ERROR)
+                if isinstance(state, ErrorCode):
+                    failed[name] = state.name
+                else:
+                    described[name] = state
     return described, failed
-
-
-def _described(description: Any) -> GroupDescription:
-    """Returns librdkafka's description of a group, with a member's partitions under each of its topics."""
-    state = "".join(part.capitalize() for part in description.state.name.split("_"))
-    members: dict[str, list[GroupMember]] = {}
-    for member in description.members:
-        partitions: dict[str, list[int]] = {}
-        for at in member.assignment.topic_partitions if member.assignment is not None else ():
-            partitions.setdefault(at.topic, []).append(at.partition)
-        for topic, numbers in partitions.items():
-            members.setdefault(topic, []).append(
-                GroupMember(
-                    client_id=member.client_id,
-                    host=member.host.removeprefix("/"),
-                    member_id=member.member_id,
-                    partitions=sorted(numbers),
-                )
-            )
-    return GroupDescription(state, members)
 
 
 class ClientFacts(Struct, frozen=True):
@@ -108,7 +88,7 @@ class ClientFacts(Struct, frozen=True):
 
     topics: Mapping[str, int]
     ends: Mapping[TopicPartition, int]
-    groups: Mapping[str, GroupDescription]
+    groups: Mapping[str, GroupState]
     offsets: Mapping[str, Mapping[TopicPartition, int]]
     before: Mapping[str, Mapping[TopicPartition, int]] = field(default_factory=dict)
     elapsed_ms: int = 0
@@ -138,14 +118,23 @@ def _readers(facts: ClientFacts) -> dict[str, set[str]]:
         for at in offsets:
             readers.setdefault(at.topic, set()).add(group)
     for group, described in facts.groups.items():
-        for topic in described.members:
+        for topic in (topic for member in described.members for topic in member.assigned):
             readers.setdefault(topic, set()).add(group)
     return readers
 
 
 def _consumer(facts: ClientFacts, group: str, topic: str) -> ConsumerGroup:
-    described = facts.groups.get(group, GroupDescription("Unknown"))
-    members = described.members.get(topic, ())
+    described = facts.groups.get(group, GroupState("Unknown", ()))
+    members = [
+        GroupMember(
+            client_id=member.client_id,
+            host=member.host.removeprefix("/"),
+            member_id=member.member_id,
+            partitions=sorted(member.assigned[topic]),
+        )
+        for member in described.members
+        if topic in member.assigned
+    ]
     committed = {at.partition for at in facts.offsets.get(group, {}) if at.topic == topic}
     numbers = committed | {number for member in members for number in member.partitions}
     partitions = [_committed(facts, group, TopicPartition(topic, number)) for number in sorted(numbers)]
@@ -227,7 +216,7 @@ async def read_clients(
         began = time.monotonic()
         before = await _offsets(cluster, listed.groups, notes)
         elsewhere = asyncio.gather(
-            describe_groups(reach, listed.groups, within_s),
+            describe_groups(cluster, listed.groups, within_s),
             _active_producers(cluster, topics, notes, within_s),
             _transactional_ids(cluster, notes),
             _owners(cluster, notes),

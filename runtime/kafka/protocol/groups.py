@@ -1,4 +1,4 @@
-"""Consumer groups: ListGroups, OffsetCommit, OffsetFetch, and the rights of DescribeGroups."""
+"""Consumer groups: their list, their committed offsets, and their members."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 from msgspec import Struct
 
 from runtime.kafka.errors import ErrorCode
-from runtime.kafka.protocol.layout import grouped, indexes
+from runtime.kafka.protocol.layout import Layout, grouped, indexes
 from runtime.kafka.protocol.metadata import Operations, operations
 from runtime.kafka.protocol.offsets import TopicPartition
 from runtime.kafka.protocol.request import Api, Message, Request, Rows
@@ -196,11 +196,52 @@ class ListGroupsRequest(Request[Sequence[ListedGroup] | ErrorCode], frozen=True)
         return error or groups
 
 
-class GroupRightsRequest(Request[Mapping[str, Operations | ErrorCode | None]], frozen=True):
-    """This request is DescribeGroups. It reads what the principal may do with groups.
+class MemberState(Struct, frozen=True):
+    """A MemberState is a member of a group, with its partitions by topic."""
 
-    The result is None for a group whose rights the broker does not return. The groups need not exist:
-    version 6 answers GROUP_ID_NOT_FOUND for those in place of the rights.
+    member_id: str
+    client_id: str
+    host: str
+    assigned: Mapping[str, Sequence[int]]
+
+
+class GroupState(Struct, frozen=True):
+    """The `state` of a GroupState is Kafka's name: Stable, Empty, …
+
+    `rights` is None where the broker returns none.
+    """
+
+    state: str
+    members: Sequence[MemberState]
+    rights: Operations | None = None
+
+
+_ASSIGNMENT = Layout(  # what the leader of a group of the classic protocol sends to its members
+    """
+    _version         int16
+    topics           []
+      name           string
+      indexes        []int32
+    """,
+    flexible=1 << 15,
+)
+
+
+def _assigned(protocol_type: str, assignment: bytes) -> Mapping[str, Sequence[int]]:
+    """Returns the partitions of a member, by topic; none from bytes that can't be read."""
+    if protocol_type != "consumer" or not assignment:
+        return {}
+    try:
+        topics, _ = _ASSIGNMENT.decode(0, memoryview(assignment))
+    except ValueError:
+        return {}
+    return dict(topics)
+
+
+class DescribeGroupsRequest(Request[Mapping[str, GroupState | ErrorCode]], frozen=True):
+    """This request reads groups of the classic protocol, and what the principal may do with groups.
+
+    The groups need not exist: version 6 answers GROUP_ID_NOT_FOUND for those in place of the rights.
     """
 
     MESSAGE: ClassVar[Message] = Message(
@@ -215,16 +256,16 @@ class GroupRightsRequest(Request[Mapping[str, Operations | ErrorCode | None]], f
         groups             []
           error            error
           name             string
-          _state           string
-          _protocol_type   string
+          state            string
+          protocol_type    string
           _protocol        string
-          _members         []
-            _member_id     string
+          members          []
+            member_id      string
             _instance_id   string?   4+
-            _client_id     string
-            _host          string
+            client_id      string
+            host           string
             _metadata      bytes
-            _assignment    bytes
+            assignment     bytes
           rights           int32
         """,
     )
@@ -235,5 +276,80 @@ class GroupRightsRequest(Request[Mapping[str, Operations | ErrorCode | None]], f
     def values(self, version: int) -> Sequence[str]:
         return self.groups
 
-    def result(self, _throttle_ms: int, groups: Rows) -> Mapping[str, Operations | ErrorCode | None]:
-        return {name: error or operations(rights) for error, name, rights in groups}
+    def result(self, _throttle_ms: int, groups: Rows) -> Mapping[str, GroupState | ErrorCode]:
+        return {
+            name: error
+            or GroupState(
+                state,
+                [
+                    MemberState(member_id, client_id, host, _assigned(protocol_type, assignment))
+                    for member_id, client_id, host, assignment in members
+                ],
+                operations(rights),
+            )
+            for error, name, state, protocol_type, members, rights in groups
+        }
+
+
+class DescribeConsumerGroupsRequest(Request[Mapping[str, GroupState | ErrorCode]], frozen=True):
+    """This request reads groups of the consumer protocol (KIP-848), since Kafka 3.7."""
+
+    MESSAGE: ClassVar[Message] = Message(
+        Api.CONSUMER_GROUP_DESCRIBE,
+        0,
+        """
+        groups               []string
+        _include_rights      bool      = False
+        """,
+        """
+        throttle_ms          int32
+        groups               []
+          error              error
+          _message           string
+          name               string
+          state              string
+          _epoch             int32
+          _assignment_epoch  int32
+          _assignor          string
+          members            []
+            member_id        string
+            _instance_id     string
+            _rack            string
+            _epoch           int32
+            client_id        string
+            host             string
+            _topics          []string
+            _topic_regex     string
+            assignment       {}
+              topics         []
+                _id          uuid
+                name         string
+                indexes      []int32
+            _target          {}
+              _topics        []
+                _id          uuid
+                _name        string
+                _indexes     []int32
+            _member_type     int8      1+
+          _rights            int32
+        """,
+    )
+    VERSIONS: ClassVar[tuple[int, int]] = (0, 1)
+
+    groups: Sequence[str]
+
+    def values(self, version: int) -> Sequence[str]:
+        return self.groups
+
+    def result(self, _throttle_ms: int, groups: Rows) -> Mapping[str, GroupState | ErrorCode]:
+        return {
+            name: error
+            or GroupState(
+                state,
+                [
+                    MemberState(member_id, client_id, host, dict(assigned))
+                    for member_id, client_id, host, assigned in members
+                ],
+            )
+            for error, name, state, members in groups
+        }

@@ -247,6 +247,8 @@ class _Encoder(_Compiler):
     def _varying(self, item: _Field, value: str) -> None:
         if item.array:
             self._array(item, value)
+        elif not item.kind:
+            self._structure(item.children, value)
         elif item.kind == "string":
             text = self.new("text")
             null = "out.append(0)" if self.flexible else r"out += b'\xff\xff'"
@@ -312,7 +314,10 @@ class _Decoder(_Compiler):
                 self._fixed(run, names)
             else:
                 name = self.new(run[0].name)
-                self._varying(run[0], name)
+                if run[0].kind or run[0].array:
+                    self._varying(run[0], name)
+                else:
+                    self.line(f"{name} = {self._structure(run[0].children, run[0].into)}")
                 if not run[0].silent:
                     names[run[0].name] = name
         if self.flexible and not any(item.kind == "rest" for item in fields):

@@ -235,18 +235,21 @@ def test_a_cluster_tells_what_it_holds_and_how_far_flows_have_come(world: World)
     assert any(one is not None and time.time() * 1000 - one < 600_000 for one in newest)
 
 
-def test_a_live_producer_and_a_group_with_its_members_are_found(world: World):
+def test_a_live_producer_and_groups_with_their_members_are_found(world: World):
+    """Groups of both protocols: the classic one, and that of KIP-848."""
     client = world.client("dc1")
-    consumer = Consumer(
-        {**client, "group.id": "billing", "client.id": "billing-7", "auto.offset.reset": "earliest"}
-    )
-    consumer.subscribe(["orders"])
-    seen = 0
-    deadline = time.monotonic() + 120
-    while seen < 300:
-        assert time.monotonic() < deadline
-        seen += len(consumer.consume(500, 1.0))
-    consumer.commit(asynchronous=False)
+    consumers = []
+    for name, protocol in (("billing", "classic"), ("shipping", "consumer")):
+        settings = {"group.id": name, "client.id": f"{name}-7", "group.protocol": protocol}
+        consumer = Consumer({**client, **settings, "auto.offset.reset": "earliest"})
+        consumers.append(consumer)
+        consumer.subscribe(["orders"])
+        seen = 0
+        deadline = time.monotonic() + 120
+        while seen < 300:
+            assert time.monotonic() < deadline
+            seen += len(consumer.consume(500, 1.0))
+        consumer.commit(asynchronous=False)
     producer = Producer({**client, "transactional.id": "till-1"})
     producer.init_transactions(60)
     producer.begin_transaction()
@@ -256,12 +259,13 @@ def test_a_live_producer_and_a_group_with_its_members_are_found(world: World):
         found = world.asked("clients", "dc1")
     finally:
         producer.abort_transaction(60)
-        consumer.close()
+        for consumer in consumers:
+            consumer.close()
     orders = next(one for one in found["topics"] if one["topic"] == "orders")
-    (group,) = orders["consumers"]
-    (member,) = group["members"]
-    assert (group["group"], group["state"], group["lag"]) == ("billing", "Stable", 0)
-    assert (member["client_id"], member["partitions"]) == ("billing-7", [0, 1, 2])
+    for group, name in zip(orders["consumers"], ("billing", "shipping"), strict=True):
+        (member,) = group["members"]
+        assert (group["group"], group["state"], group["lag"]) == (name, "Stable", 0)
+        assert (member["client_id"], member["partitions"]) == (f"{name}-7", [0, 1, 2])
     (till,) = [one for one in orders["producers"] if one["transactional_id"] == "till-1"]
     assert (till["partitions"], list(till["open_since"])) == ([1], ["1"])
     there = next(one for one in world.asked("clients", "dc2")["topics"] if one["topic"] == "orders")

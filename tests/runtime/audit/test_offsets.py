@@ -17,7 +17,7 @@ from runtime.audit.offsets.unread import moved_by_consumers
 from runtime.audit.partition_logs import CommittedRecordReader, OpenTransactionTimeout
 from runtime.audit.predecessor.alignment import TailSearch
 from runtime.audit.predecessor.progress import UnreadableOffset, next_offsets
-from runtime.audit.read.clients import ClientFacts, GroupDescription, topic_views
+from runtime.audit.read.clients import ClientFacts, topic_views
 from runtime.contract.client.endpoint import ClusterEndpoint
 from runtime.contract.client.settings import ClientSettingsError
 from runtime.contract.groups import GroupPartition
@@ -26,10 +26,11 @@ from runtime.contract.records.group_records import Checkpoint, CheckpointState
 from runtime.contract.records.ledger import PartitionKey
 from runtime.contract.records.offset_map import OffsetMap, Run, Span, encode_runs
 from runtime.contract.results.groups import LocatedRecord
-from runtime.contract.results.records import GroupMember, TopicClients
+from runtime.contract.results.records import TopicClients
 from runtime.contract.spec.route import Router
 from runtime.kafka.errors import AuthenticationFailed, BrokerError, Disconnected, ErrorCode
 from runtime.kafka.protocol.fetch import FetchResponse
+from runtime.kafka.protocol.groups import GroupState, MemberState
 from runtime.kafka.protocol.offsets import TopicPartition
 from runtime.kafka.protocol.transactions import ActiveProducer
 from runtime.slot.budget import TokenBucket
@@ -191,8 +192,7 @@ def test_different_records_are_always_found(count: int, data: st.DataObject) -> 
 
 # Consumers and producers of a topic, from what brokers told
 
-APP = GroupMember(client_id="app-1", host="10.0.0.3", member_id="m", partitions=[0])
-STABLE = GroupDescription("Stable", {"orders": [APP]})
+STABLE = GroupState("Stable", [MemberState("m", "app-1", "10.0.0.3", {"orders": [0]})])
 
 
 def clients(**changes: Any) -> TopicClients:
@@ -211,7 +211,7 @@ def clients(**changes: Any) -> TopicClients:
     [
         ({}, "Stable", ["app-1"], 40, None),
         ({"offsets": {}}, "Stable", ["app-1"], None, None),  # members that committed nothing yet
-        ({"groups": {"billing": GroupDescription("Empty")}}, "Empty", [], 40, None),
+        ({"groups": {"billing": GroupState("Empty", [])}}, "Empty", [], 40, None),
         (
             {"before": {"billing": {ORDERS[0]: 50, ORDERS[1]: 90}}, "elapsed_ms": 10_000},
             "Stable",

@@ -395,8 +395,20 @@ public class Golden {
             print("GroupRightsResponse", new DescribeGroupsResponseData().setThrottleTimeMs(3).setGroups(List.of(
                 new DescribeGroupsResponseData.DescribedGroup().setGroupId("g").setGroupState("Stable").setProtocolType("consumer").setProtocolData("range")
                     .setMembers(List.of(new DescribeGroupsResponseData.DescribedGroupMember().setMemberId("m").setGroupInstanceId(version < 4 ? null : "i").setClientId("c")
-                        .setClientHost("/h").setMemberMetadata(new byte[] {1, 2}).setMemberAssignment(new byte[] {3}))).setAuthorizedOperations(1 << 3 | 1 << 8),
+                        .setClientHost("/h").setMemberMetadata(new byte[] {1, 2}).setMemberAssignment(new byte[] {0, 0, 0, 0, 0, 1, 0, 1, 111, 0, 0, 0, 1, 0, 0, 0, 7, -1, -1, -1, -1}))).setAuthorizedOperations(1 << 3 | 1 << 8),
                 new DescribeGroupsResponseData.DescribedGroup().setGroupId("h").setErrorCode((short) 30))), version);
+        }
+        print("DescribeConsumerGroupsRequest", new ConsumerGroupDescribeRequestData().setGroupIds(List.of("g", "h")), 0, 1);
+        for (short version = 0; version <= 1; version++) {
+            print("DescribeConsumerGroupsResponse", new ConsumerGroupDescribeResponseData().setThrottleTimeMs(3).setGroups(List.of(
+                new ConsumerGroupDescribeResponseData.DescribedGroup().setGroupId("g").setGroupState("Stable").setGroupEpoch(4).setAssignmentEpoch(4).setAssignorName("uniform")
+                    .setMembers(List.of(new ConsumerGroupDescribeResponseData.Member().setMemberId("m").setInstanceId("i").setRackId(null).setMemberEpoch(4).setClientId("c").setClientHost("/h")
+                        .setSubscribedTopicNames(List.of("orders")).setSubscribedTopicRegex(null)
+                        .setAssignment(new ConsumerGroupDescribeResponseData.Assignment().setTopicPartitions(List.of(
+                            new ConsumerGroupDescribeResponseData.TopicPartitions().setTopicId(ONE).setTopicName("orders").setPartitions(List.of(0, 3)))))
+                        .setTargetAssignment(new ConsumerGroupDescribeResponseData.Assignment().setTopicPartitions(List.of(
+                            new ConsumerGroupDescribeResponseData.TopicPartitions().setTopicId(ONE).setTopicName("orders").setPartitions(List.of(0))))))),
+                new ConsumerGroupDescribeResponseData.DescribedGroup().setGroupId("h").setErrorCode((short) 69).setErrorMessage("no"))), version);
         }
         print("RightsRequest", new MetadataRequestData().setAllowAutoTopicCreation(false).setIncludeTopicAuthorizedOperations(true).setTopics(List.of(
             new MetadataRequestData.MetadataRequestTopic().setName("orders"))), 11, 12);

@@ -54,9 +54,12 @@ from runtime.kafka.protocol.fetch import (
 )
 from runtime.kafka.protocol.groups import (
     CommittedOffset,
-    GroupRightsRequest,
+    DescribeConsumerGroupsRequest,
+    DescribeGroupsRequest,
+    GroupState,
     ListedGroup,
     ListGroupsRequest,
+    MemberState,
     OffsetCommitRequest,
     OffsetFetchRequest,
 )
@@ -229,7 +232,8 @@ REQUESTS: list[tuple[str, Request[Any]]] = [
     ),
     ("CreateAclsRequest", CreateAclsRequest([BINDING])),
     ("DeleteAclsRequest", DeleteAclsRequest([BINDING])),
-    ("GroupRightsRequest", GroupRightsRequest(["g", "h"])),
+    ("GroupRightsRequest", DescribeGroupsRequest(["g", "h"])),
+    ("DescribeConsumerGroupsRequest", DescribeConsumerGroupsRequest(["g", "h"])),
     ("RightsRequest", AnyMetadataRequest(["orders"], rights=True)),
     ("ClusterRightsRequest", ClusterRightsRequest()),
 ]
@@ -319,8 +323,19 @@ ANSWERS: list[tuple[str, Request[Any], object]] = [
     ),
     (
         "GroupRightsResponse",
-        GroupRightsRequest([]),
-        {"g": frozenset({3, 8}), "h": ErrorCode.GROUP_AUTHORIZATION_FAILED},
+        DescribeGroupsRequest([]),
+        {
+            "g": GroupState("Stable", [MemberState("m", "c", "/h", {"o": (7,)})], frozenset({3, 8})),
+            "h": ErrorCode.GROUP_AUTHORIZATION_FAILED,
+        },
+    ),
+    (
+        "DescribeConsumerGroupsResponse",
+        DescribeConsumerGroupsRequest([]),
+        {
+            "g": GroupState("Stable", [MemberState("m", "c", "/h", {"orders": (0, 3)})]),
+            "h": ErrorCode.GROUP_ID_NOT_FOUND,
+        },
     ),
     (
         "ClusterRightsResponse",
