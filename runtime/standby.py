@@ -35,7 +35,8 @@ from runtime.contract.records.job_status import (
 )
 from runtime.contract.records.record_values import UnreadableValue
 from runtime.contract.spec import naming
-from runtime.contract.spec.jobspec import ClusterSpec, JobSpec
+from runtime.contract.spec.cluster import ClusterSpec
+from runtime.contract.spec.jobspec import JobSpec
 from runtime.kafka.cluster import KafkaCluster, named, opened
 from runtime.kafka.errors import WireError
 from runtime.kafka.protocol.offsets import TopicPartition

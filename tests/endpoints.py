@@ -23,5 +23,8 @@ def observed(
     **options: Any,
 ) -> Observed:
     """What `observe` returns for these clusters; `more` and `options` are its arguments."""
-    clusters = {name: Cluster(name, one.bootstrap, (pins or {}).get(name)) for name, one in endpoints.items()}
+    clusters = {
+        name: Cluster(name, bootstrap=one.bootstrap, id=(pins or {}).get(name))
+        for name, one in endpoints.items()
+    }
     return run(observe(clusters, endpoints, *more, **options))

@@ -21,7 +21,7 @@ from planner.model.step import DONE, Result, Step, StepResult, failed
 from planner.plan.steps.restores import RestoreOffsets, RestoreRecords
 from runtime.contract.client.endpoint import ClusterEndpoint
 from runtime.contract.launching import Launcher, LaunchError
-from runtime.contract.spec.jobspec import LaunchSpec
+from runtime.contract.spec.launch import LaunchSpec
 from runtime.kafka.errors import ErrorCode
 from runtime.kafka.protocol.metadata import AnyMetadataRequest, TopicMetadata
 

@@ -8,8 +8,9 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
-from planner.model.topology import SecretRef, Setting, Topology, secret_variable
+from planner.model.topology import Topology, secret_variable
 from runtime.contract.client.keys import CREDENTIALS
+from runtime.contract.client.stores import Setting
 from runtime.contract.spec.selection import UnreadableRegex, regex, written_out
 
 _ESCAPES = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}
@@ -381,13 +382,13 @@ def _value(cluster: str, key: str, value: str) -> Setting:
         return value
     name = reference["where"].rpartition(":")[2]
     own = reference["provider"] == "env" and _ENV_NAME.fullmatch(name)
-    return SecretRef("env", name if own else secret_variable(cluster, key))
+    return {"env": name if own else secret_variable(cluster, key)}
 
 
-def _secret(cluster: str, key: str, value: str, keys: PropertyKeys, name: str) -> SecretRef:
+def _secret(cluster: str, key: str, value: str, keys: PropertyKeys, name: str) -> Setting:
     """Returns the variable to set for a secret, and notes that the secret is not copied."""
     referred = _value(cluster, key, value)
-    if not isinstance(referred, SecretRef):
-        referred = SecretRef("env", secret_variable(cluster, key))
-    keys.note(name, f"its secret is not copied: set the environment variable {referred.name}", loss=False)
+    if isinstance(referred, str):
+        referred = {"env": secret_variable(cluster, key)}
+    keys.note(name, f"its secret is not copied: set the environment variable {referred['env']}", loss=False)
     return referred

@@ -57,19 +57,9 @@ def shortened(text: str) -> str:
 def describe(shape: Shape) -> str:
     """Returns the words for what a shape takes."""
     match shape:
-        case (
-            shapes.TextShape()
-            | shapes.AnyShape()
-            | shapes.TopicNameShape()
-            | shapes.BooleanShape()
-            | shapes.NumberShape()
-            | shapes.DurationShape()
-            | shapes.RateShape()
-            | shapes.TimestampShape()
-            | shapes.RegexShape()
-            | shapes.SettingsShape()
-            | shapes.AlternativesShape()
-        ):
+        case shapes.ValueShape():
+            return shape.value
+        case shapes.TextShape() | shapes.SettingsShape() | shapes.AlternativesShape():
             return shape.expected
         case shapes.ChoiceShape():
             return prose(shape.words)

@@ -252,7 +252,7 @@ def _cluster(alias: str, name: str, keys: PropertyKeys, file: str) -> Cluster:
             settings[key] = name_in_file
             keys.used.update(candidate for candidate in candidates if candidate in keys.by_name)
     addresses = ",".join(part.strip() for part in bootstrap.split(",") if part.strip())
-    return Cluster(name, addresses, client=client_of(name, keys, settings))
+    return Cluster(name, bootstrap=addresses, client=client_of(name, keys, settings))
 
 
 def _jobs(

@@ -218,7 +218,7 @@ class _Clusters:
         name = same.name if same is not None else _unique(_host_label(addresses[0], end), self.by_name)
         client = client_of(name, keys, _client_keys(keys, end))
         if same is None:
-            self.by_name[name] = Cluster(name, ",".join(addresses), client=client)
+            self.by_name[name] = Cluster(name, bootstrap=",".join(addresses), client=client)
         elif client != same.client:
             keys.note(
                 _BOOTSTRAP[end],

@@ -6,7 +6,7 @@ from pathlib import PurePath
 
 from planner.config.language.reader import ParsedRecord
 from planner.model.diagnostic import Diagnostic, SourceLocation, error
-from planner.model.topology import SecretRef, looks_secret
+from planner.model.topology import looks_secret
 from runtime.contract.client.keys import token_endpoint_problem
 from runtime.contract.spec.transform import VALUE, FormatSpec, overlapping
 
@@ -114,12 +114,12 @@ def _registry_problems(name: str, form: FormatSpec, written: object) -> Iterable
                 f"{name}: {key} is no setting of a registry",
                 f"it takes {', '.join(_REGISTRY_KEYS)}",
             )
-        elif isinstance(value, SecretRef) and value.kind == "file":
+        elif isinstance(value, dict) and "file" in value:
             what, hint = (
                 f"{name}: {key} of the registry is a file",
                 f"refer to a variable: {key}: {{env: VARIABLE}}",
             )
-        elif looks_secret(key) and not isinstance(value, SecretRef):
+        elif looks_secret(key) and isinstance(value, str):
             what = f"{name}: {key} of the registry stands in the topology as plain text"
             hint = f"refer to it: {key}: {{env: VARIABLE}}"
         elif key.endswith(".location") and not PurePath(str(value)).is_absolute():

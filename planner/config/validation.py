@@ -16,7 +16,6 @@ from planner.model.topology import (
     RESOURCES,
     AclRule,
     QuotaEntity,
-    SecretRef,
     looks_secret,
 )
 from planner.model.topology.quotas import OF_ADDRESSES, OF_USERS
@@ -76,7 +75,7 @@ def _clusters(parts: TopologyParts) -> Iterable[Diagnostic]:
                     what = f'"{address.strip()}" has no port that can exist'
                     yield error(what, "ports go from 1 to 65535", source=cluster.place("bootstrap"))
         for key, value in (cluster.get("client") or {}).items():
-            if looks_secret(key) and not isinstance(value, SecretRef):
+            if looks_secret(key) and isinstance(value, str):
                 yield warning(
                     f'"{key}" of cluster {name} stands in the topology as plain text',
                     f"refer to it: {key}: {{env: VARIABLE}} or {{file: path}}",

@@ -240,9 +240,11 @@ class YamlText:
             for comment in _COMMENT.finditer(self.text, at, max(at, start)):
                 offset = comment.start()
                 own_line = not self.text[self._lines[self._line(offset)] : offset].strip()
+                # A text with an unusual line end in it, such as U+2028, is printed on one line.
+                printed_from = self.text.rfind("\n", 0, offset) + 1
                 yield Comment(
                     offset,
-                    self.column(offset),
+                    self.column(offset) if own_line else offset - printed_from,
                     comment[0].rstrip(),
                     own_line,
                     own_line and self._blank_before(offset),

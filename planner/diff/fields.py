@@ -19,12 +19,12 @@ from planner.model.topology.quotas import NO_LIMIT
 from runtime.contract.spec.files import FilesSpec, LinesSpec
 from runtime.contract.spec.jobspec import CopySettings, FlowSpec, JobSpec
 from runtime.contract.spec.shapes import (
-    DurationShape,
+    Key,
     ListShape,
     OffOrShape,
-    RateShape,
-    RecordKeyShape,
     RecordShape,
+    Shape,
+    ValueShape,
     record_of,
 )
 
@@ -79,7 +79,10 @@ _FIRST = (
     *("source", "destination", "topics", "rename", "provenance", "native_only", "shared"),
     *("start", "restart_from", "state", "reverse_of", "promoted"),
 )
-_TYPE_OF_SHAPE = {DurationShape: values.DURATION, RateShape: values.RATE, ListShape: values.PATTERNS}
+_TYPE_OF_SHAPE: Mapping[Shape, values.FieldType] = {
+    ValueShape.DURATION: values.DURATION,
+    ValueShape.RATE: values.RATE,
+}
 _TYPE_OF_CONVERTER = {"rename": values.RENAME, "start": values.START}
 
 
@@ -173,18 +176,18 @@ def _flow_fields() -> Iterator[Field]:
             yield _field(attribute)
 
 
-def _type(key: RecordKeyShape) -> values.FieldType:
+def _type(key: Key) -> values.FieldType:
     if isinstance(key.shape, OffOrShape):
         return values.ORIGIN_COMMITS
     if key.unset:
         return values.TRANSFORM
-    kind = _TYPE_OF_CONVERTER.get(key.converter) or _TYPE_OF_SHAPE.get(type(key.shape))
+    if isinstance(key.shape, ListShape):
+        return values.PATTERNS
+    kind = _TYPE_OF_CONVERTER.get(key.converter) or _TYPE_OF_SHAPE.get(key.shape)
     return kind or values.PLAIN
 
 
-def _keys(
-    record: RecordShape, name: str = "", attribute: str = ""
-) -> Iterator[tuple[str, str, RecordKeyShape, bool]]:
+def _keys(record: RecordShape, name: str = "", attribute: str = "") -> Iterator[tuple[str, str, Key, bool]]:
     """Yields each key of a record with its attribute, its dotted name, and whether it may be `off`."""
     for key in record.keys:
         inner = attribute + key.field
@@ -240,12 +243,10 @@ METRICS = (
     Field(
         "metrics",
         values.ENDPOINT,
-        lambda spec: (
-            None if spec.metrics_port is None else {"host": spec.metrics_host, "port": spec.metrics_port}
-        ),
+        lambda spec: None if spec.metrics is None else {"host": spec.metrics.host, "port": spec.metrics.port},
         OFF,
     ),
-    _field("metrics.partitions", attribute="metrics_partitions"),
+    Field("metrics.partitions", values.PLAIN, lambda spec: spec.metrics_limit, NOT_SET),
 )
 FLOWS = (Field("flows", values.FLOW_STATES, lambda spec: {one.name: one.state for one in spec.flows}, None),)
 

@@ -49,6 +49,7 @@ from planner.model.address import Kind, job_address
 from planner.model.change import Action, Change, FieldChange, Value
 from planner.model.desired import Desired, DesiredJob
 from planner.model.observed import LiveJob, Observed, RegistryEntry
+from runtime.contract.client.stores import Setting
 from runtime.contract.spec import jobspec
 from runtime.contract.spec.jobspec import JobSpec
 from runtime.contract.spec.restarts import regrouped
@@ -321,16 +322,14 @@ def with_files_of(running: JobSpec | None, wanted: JobSpec) -> JobSpec:
     return msgspec.structs.replace(wanted, clusters=clusters, flows=flows)
 
 
-def _files_of(
-    running: Mapping[str, jobspec.Setting], wanted: Mapping[str, jobspec.Setting]
-) -> dict[str, jobspec.Setting]:
+def _files_of(running: Mapping[str, Setting], wanted: Mapping[str, Setting]) -> dict[str, Setting]:
     return {
         key: running[key] if key in running and _same_file(running[key], value) else value
         for key, value in wanted.items()
     }
 
 
-def _same_file(one: jobspec.Setting, other: jobspec.Setting) -> bool:
+def _same_file(one: Setting, other: Setting) -> bool:
     if not isinstance(one, dict) or not isinstance(other, dict) or not one.keys() == other.keys() == {"file"}:
         return False
     paths = one["file"], other["file"]

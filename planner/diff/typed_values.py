@@ -19,7 +19,7 @@ from planner.model.change import SENSITIVE, Path, Value
 from planner.model.desired import Declared, DesiredTopic, MirroredBy, QuarantineOf
 from planner.model.observed import ConfigSource, ConfigValue, ObservedTopic, RegistryEntry
 from planner.model.topology import looks_secret
-from runtime.contract.spec import jobspec
+from runtime.contract.client.stores import Setting
 from runtime.contract.spec.flow import (
     AtOffsets,
     AtTimestamp,
@@ -29,7 +29,8 @@ from runtime.contract.spec.flow import (
     OriginCommitsSpec,
     Start,
 )
-from runtime.contract.spec.jobspec import FlowSpec, JobSpec, LaunchSpec
+from runtime.contract.spec.jobspec import FlowSpec, JobSpec
+from runtime.contract.spec.launch import LaunchSpec
 from runtime.contract.spec.rename import Match, Rename, Table, Template
 from runtime.contract.spec.selection import SelectionSpec
 from runtime.contract.spec.topic_settings import TimestampsSpec
@@ -298,9 +299,11 @@ def _values(declared: Iterable[Field], spec: object) -> Values:
     return found
 
 
-def _setting(key: str, value: jobspec.Setting) -> str | dict[str, str]:
+def _setting(key: str, value: Setting) -> str | Mapping[str, object]:
     """Returns a setting as it is, unless it is a secret that is written out."""
-    return SENSITIVE if isinstance(value, str) and looks_secret(key) else value
+    if isinstance(value, str):
+        return SENSITIVE if looks_secret(key) else value
+    return {str(kind): name for kind, name in value.items()}
 
 
 def _timestamps(timestamps: TimestampsSpec) -> Values:

@@ -14,7 +14,7 @@ import msgspec
 from msgspec import Struct
 
 from planner.model.setting_types import BOOLEANS, LISTS, NUMBERS
-from runtime.contract.spec.jobspec import METRICS_PORT
+from runtime.contract.spec.launch import METRICS_PORT
 
 Normal = str | Decimal | bool | tuple[str, ...] | None
 

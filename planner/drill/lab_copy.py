@@ -20,8 +20,6 @@ from planner.model.topology import (
     Flow,
     Job,
     JobRightsMode,
-    SecretRef,
-    Setting,
     Topic,
     Topology,
     secret_variable,
@@ -38,6 +36,7 @@ from planner.workflows.lab import (
     Security,
 )
 from runtime.contract.client.keys import CREDENTIALS, LOCATIONS
+from runtime.contract.client.stores import Setting
 from runtime.contract.spec.transform import TransformSpec
 
 OTHER = "drill-other"  # a login that is not the job's
@@ -132,7 +131,7 @@ def scaled_down(topology: Topology, by_registry: Collection[str] = ()) -> tuple[
         flows={name: _flow(one, brokers, by_registry) for name, one in topology.flows.items()},
         file_flows={name: _flow(one, brokers, by_registry) for name, one in topology.file_flows.items()},
         jobs={
-            name: replace(
+            name: structs.replace(
                 one,
                 launcher="local",
                 master=f"local[{_cores(topology, name)}]",
@@ -140,7 +139,7 @@ def scaled_down(topology: Topology, by_registry: Collection[str] = ()) -> tuple[
                 standby=0,
                 conf={},
                 options={},
-                metrics_port=None,
+                metrics=None,
             )
             for name, one in declared.items()
         },
@@ -168,7 +167,8 @@ def with_own_folders(topology: Topology, folder: Path) -> Topology:
     A drill must not write to the files of production.
     """
     endpoints = {
-        name: replace(one, folder=str(folder / name), client={}) for name, one in topology.endpoints.items()
+        name: structs.replace(one, folder=str(folder / name), client={})
+        for name, one in topology.endpoints.items()
     }
     return replace(topology, endpoints=endpoints)
 
@@ -251,7 +251,7 @@ def client_of(cluster: Cluster, lab: Mapping[str, str | dict[str, str]]) -> dict
     }
     ways = {key: value for key, value in lab.items() if isinstance(value, str) and key not in _LOGIN}
     variables = login_variables(cluster.name, lab)
-    return own | ways | {_LOGIN[key]: SecretRef("env", name) for key, name in variables.items()}
+    return own | ways | {_LOGIN[key]: {"env": name} for key, name in variables.items()}
 
 
 def login_variables(cluster: str, lab: Collection[str]) -> dict[str, str]:
@@ -281,7 +281,7 @@ def _joined(reasons: list[str]) -> str:
 
 def _cluster(cluster: Cluster, topology: Topology) -> Cluster:
     job = job_logins(topology).get(cluster.name)
-    return replace(cluster, id=None, client={}, principal=None if job is None else job.principal)
+    return structs.replace(cluster, id=None, client={}, principal=None if job is None else job.principal)
 
 
 def _acl(acl: Acl, logins: Mapping[str, JobLogin]) -> Acl:

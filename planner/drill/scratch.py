@@ -44,7 +44,7 @@ from runtime.contract.records.group_records import decode_checkpoint_key
 from runtime.contract.records.ledger import UnreadableRecord
 from runtime.contract.spec import naming
 from runtime.contract.spec.flow import RUNNING, ConfigsSpec, Earliest, GroupsSpec
-from runtime.contract.spec.jobspec import LaunchSpec
+from runtime.contract.spec.launch import LaunchSpec
 from runtime.contract.spec.rename import SAME_NAME
 from runtime.contract.spec.route import CompiledRoute
 from runtime.kafka.protocol.metadata import AnyMetadataRequest
@@ -125,7 +125,7 @@ def scratch_topology(topology: Topology, run: ScratchRun) -> Topology:
         for cluster in (flow.source_cluster, flow.destination_cluster)
     )
     jobs = {
-        run.job(name): Job(run.job(name), slots=1, memory=_MEMORY, metrics_port=None)
+        run.job(name): Job(run.job(name), slots=1, memory=_MEMORY, metrics=None)
         for name in sorted({flow.destination_cluster for flow in flows})
     }
     return replace(

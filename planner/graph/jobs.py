@@ -4,10 +4,8 @@ A desired flow says what it takes now, and by which provenance filter.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from enum import StrEnum
-from functools import cache
 from pathlib import PurePath
-from typing import Any, TypeVar, get_args
+from typing import Any
 
 import msgspec
 
@@ -17,32 +15,23 @@ from planner.graph.routes import file_route, route_of
 from planner.graph.topics import existing_mirrors
 from planner.model.change import SENSITIVE
 from planner.model.desired import DesiredFlow, DesiredJob
-from planner.model.diagnostic import SourceLocation
 from planner.model.observed import Observed
 from planner.model.topology import (
-    DEFAULT_EVERY_MS,
-    DEFAULT_LOOK_MS,
     Cluster,
     FileEndpoint,
     Flow,
     Job,
-    SecretRef,
     Topology,
     looks_secret,
 )
 from runtime.contract.client.secrets import secret_settings
+from runtime.contract.client.stores import Setting
 from runtime.contract.spec import jobspec
-from runtime.contract.spec.files import CompactionSpec, FilesSpec, LinesSpec, plain_folder
+from runtime.contract.spec.cluster import ClusterSpec
+from runtime.contract.spec.files import EndpointSpec, FilesSpec, LinesSpec, plain_folder
 from runtime.contract.spec.flow import RUNNING, FlowSettings
-from runtime.contract.spec.jobspec import (
-    ClusterSpec,
-    FlowSpec,
-    JobSpec,
-    LaunchSpec,
-    ProtectionSpec,
-    ProvenanceMode,
-    Setting,
-)
+from runtime.contract.spec.jobspec import FlowSpec, JobSpec, ProtectionSpec, ProvenanceMode
+from runtime.contract.spec.launch import LaunchSpec
 from runtime.contract.spec.route import RouteDecision, Router
 from runtime.contract.spec.selection import SelectionResult
 
@@ -202,9 +191,7 @@ def standby_spec(running: JobSpec, topology: Topology, folder: PurePath) -> JobS
             for name in sorted(running.clusters)
         },
         launch=launch_spec(job),
-        metrics_host=job.metrics_host,
-        metrics_port=job.metrics_port,
-        metrics_partitions=job.metrics_partitions,
+        metrics=job.metrics,
         flows=[_with_declared_folder(flow, topology, folder) for flow in running.flows],
     )
 
@@ -215,7 +202,7 @@ def _with_declared_folder(flow: FlowSpec, topology: Topology, base: PurePath) ->
         return flow
     endpoint = topology.endpoints[flow.endpoint.endpoint]
     below = {"recursive": endpoint.recursive} if flow.lines is not None else {}
-    folder, client = plain_folder(endpoint.folder), store_client(endpoint, base)
+    folder, client = plain_folder(endpoint.folder), client_settings(endpoint, base)
     return flow.with_endpoint(folder=folder, client=client, **below)
 
 
@@ -240,9 +227,7 @@ def _spec(
     if any(one.flow.destination_cluster != destination for one in flows):
         return None
     before = _running(job.name, destination, observed)
-    return _spec_of(
-        JobSpec,
-        job,
+    return JobSpec(
         job=job.name,
         topology=topology.name,
         destination=destination,
@@ -254,6 +239,7 @@ def _spec(
         flows=[_flow(one, topology, before, folder) for one in flows],
         slots=0 if job.slots == "auto" else job.slots,
         launch=launch_spec(job),
+        metrics=job.metrics,
         internal=topology.internal,
         routes=[route_of(flow, topology) for _, flow in sorted(topology.flows.items())],
         declared=_declared(destination, flows, topology, router),
@@ -280,12 +266,9 @@ def _running(job: str, destination: str, observed: Observed) -> JobSpec | None:
 def launch_spec(job: Job) -> LaunchSpec:
     """Returns how the job is launched. A secret among its settings is masked, and the plan refuses it."""
     secrets = frozenset(secret_settings(job.conf))
-    return _spec_of(
-        LaunchSpec,
-        job,
-        conf={key: SENSITIVE if key in secrets else value for key, value in sorted(job.conf.items())},
-        options=dict(sorted(job.options.items())),
-    )
+    settings = {name: getattr(job, name) for name in LaunchSpec.__struct_fields__}
+    conf = {key: SENSITIVE if key in secrets else value for key, value in sorted(job.conf.items())}
+    return LaunchSpec(**settings | {"conf": conf})
 
 
 def _cluster(cluster: Cluster, observed: Observed, before: JobSpec | None, folder: PurePath) -> ClusterSpec:
@@ -296,32 +279,22 @@ def _cluster(cluster: Cluster, observed: Observed, before: JobSpec | None, folde
     live = observed.reachable(cluster.name)
     known = before.clusters.get(cluster.name) if before is not None else None
     found = live.id if live is not None else cluster.id or (known.id if known is not None else None)
-    return ClusterSpec(
-        bootstrap=cluster.bootstrap,
-        id=found or None,
-        client={
-            key: _setting(key, value, cluster.source, folder) for key, value in sorted(cluster.client.items())
-        },
-    )
+    return ClusterSpec(bootstrap=cluster.bootstrap, id=found or None, client=client_settings(cluster, folder))
 
 
-def store_client(endpoint: FileEndpoint, folder: PurePath) -> dict[str, Setting]:
-    """Returns how a job reaches the object store of an endpoint."""
-    client = sorted(endpoint.client.items())
-    return {key: _setting(key, value, endpoint.source, folder) for key, value in client}
-
-
-def _setting(key: str, value: str | SecretRef, source: SourceLocation | None, folder: PurePath) -> Setting:
-    """Returns a client setting. A secret that is written out is masked, and the plan refuses it."""
-    match value:
-        case str():
-            return SENSITIVE if looks_secret(key) else value
-        case SecretRef(kind="env", name=name):
-            return {"env": name}
-        case SecretRef(name=name):
-            place = PurePath(source.file).parent if source is not None else PurePath()
-            absolute = PurePath(name).is_absolute()
-            return {"file": name if absolute else f"{folder / place}{jobspec.FROM_HERE}{name}"}
+def client_settings(declared: Cluster | FileEndpoint, folder: PurePath) -> dict[str, Setting]:
+    """Returns how a job reaches a cluster or an object store. A relative path starts at the YAML file."""
+    place = PurePath(declared.source.file).parent if declared.source is not None else PurePath()
+    settings: dict[str, Setting] = {}
+    for key, value in sorted(declared.client.items()):
+        match value:
+            case {"file": str(name)} if not PurePath(name).is_absolute():
+                settings[key] = {"file": f"{folder / place}{jobspec.FROM_HERE}{name}"}
+            case str() if looks_secret(key):  # the plan refuses it
+                settings[key] = SENSITIVE
+            case _:
+                settings[key] = value
+    return settings
 
 
 def _flow(desired: DesiredFlow, topology: Topology, before: JobSpec | None, folder: PurePath) -> FlowSpec:
@@ -355,81 +328,23 @@ def files_spec(flow: Flow, topology: Topology, folder: PurePath) -> FilesSpec | 
     declared = topology.file_flows.get(flow.name)
     if declared is None or declared.from_files:
         return None
-    endpoint = topology.endpoints[declared.destination_cluster]
-    return FilesSpec(
-        endpoint=endpoint.name,
-        folder=plain_folder(endpoint.folder),
-        client=store_client(endpoint, folder),
-        format=endpoint.written_format,
-        layout=endpoint.layout,
-        size_bytes=endpoint.size_bytes,
-        every_ms=flow.every_ms or DEFAULT_EVERY_MS,
-        snapshots_ms=endpoint.snapshots_every_ms,
-        compact=_spec_of(CompactionSpec, endpoint.compact) if endpoint.compact is not None else None,
-    )
+    return FilesSpec(**_endpoint(topology.endpoints[declared.destination_cluster], flow, folder))
 
 
 def _lines(flow: Flow, topology: Topology, folder: PurePath) -> LinesSpec | None:
     """Returns where and how a flow reads files; None for another flow."""
     declared = topology.file_flows.get(flow.name)
-    if declared is None or declared.topics.to is None:
+    if declared is None or not declared.from_files:
         return None
-    endpoint = topology.endpoints[declared.source_cluster]
-    return LinesSpec(
-        endpoint=endpoint.name,
-        folder=plain_folder(endpoint.folder),
-        client=store_client(endpoint, folder),
-        format=endpoint.read_format,
-        topic=declared.topics.to,
-        every_ms=flow.every_ms or DEFAULT_LOOK_MS,
-        recursive=endpoint.recursive,
-    )
+    endpoint = _endpoint(topology.endpoints[declared.source_cluster], flow, folder)
+    return LinesSpec(**endpoint, topic=declared.topics.to or "")
 
 
-S = TypeVar("S", bound=msgspec.Struct)
-
-
-def _spec_of(spec: type[S], declared: object, /, **given: Any) -> S:
-    """Returns a part of the job spec with the values of the fields of the same name, and those given.
-
-    So a key of the topology reaches the job as soon as the job spec has a field of its name.
-    """
-    copied = {
-        name: _copied(getattr(declared, name), inner)
-        for name, inner in _fields_of(spec)
-        if name not in given and hasattr(declared, name)
-    }
-    return spec(**copied, **given)
-
-
-@cache
-def _fields_of(spec: type[msgspec.Struct]) -> tuple[tuple[str, type[msgspec.Struct] | None], ...]:
-    """Returns the names of a spec's fields, each with the spec that its value is, if any."""
-    found = []
-    for one in msgspec.structs.fields(spec):
-        kinds = get_args(one.type) or (one.type,)
-        found.append((one.name, next((kind for kind in kinds if _is_spec(kind)), None)))
-    return tuple(found)
-
-
-def _is_spec(kind: object) -> bool:
-    return isinstance(kind, type) and issubclass(kind, msgspec.Struct)
-
-
-def _copied(value: Any, spec: type[msgspec.Struct] | None) -> Any:
-    match value:
-        case StrEnum():
-            return value.value
-        case SecretRef(kind=kind, name=name):
-            return {kind: name}
-        case Mapping():
-            return {key: _copied(one, None) for key, one in value.items()}
-        case tuple():
-            return list(value)
-        case _ if spec is not None and value is not None:
-            return _spec_of(spec, value)
-        case _:
-            return value
+def _endpoint(endpoint: FileEndpoint, flow: Flow, folder: PurePath) -> dict[str, Any]:
+    """Returns an endpoint as the job of a flow has it."""
+    settings = {name: getattr(endpoint, name) for name in EndpointSpec.__struct_fields__}
+    own = {"folder": plain_folder(endpoint.folder), "client": client_settings(endpoint, folder)}
+    return settings | own | {"endpoint": endpoint.name, "every_ms": flow.interval_ms}
 
 
 def _declared(

@@ -67,7 +67,9 @@ def import_topology(
         )
         diagnostics += _left_out(cluster, pattern)
         known = declared[cluster.name]
-        pinned[cluster.name] = Cluster(known.name, known.bootstrap, cluster.id or None, known.client)
+        pinned[cluster.name] = Cluster(
+            known.name, bootstrap=known.bootstrap, id=cluster.id or None, client=known.client
+        )
     return Topology(name, pinned, tuple(topics), tuple(acls), tuple(quotas)), diagnostics
 
 

@@ -12,13 +12,21 @@ from datetime import UTC, datetime
 from typing import Any, assert_never
 
 from planner.diff.values import in_units, rate
-from planner.model.topology import DrillSample, Requirement, SecretRef, Setting, looks_secret, secret_variable
+from planner.model.topology import DrillSample, Requirement, looks_secret, secret_variable
 from planner.model.topology.quotas import number_text
 from planner.render.readable import UNSHOWABLE
+from runtime.contract.client.stores import Setting
 from runtime.contract.spec import shapes
 from runtime.contract.spec.flow import Earliest, Latest, Start
 from runtime.contract.spec.rename import Match, Rename, Table, Template
-from runtime.contract.spec.shapes import RecordKeyShape, RecordShape, Shape, defaults_of_fields, record_of
+from runtime.contract.spec.shapes import (
+    Key,
+    RecordShape,
+    Shape,
+    ValueShape,
+    defaults_of_fields,
+    record_of,
+)
 
 WIDTH = 110
 
@@ -208,7 +216,7 @@ def _values(record: RecordShape, declared: Any, usual: Any) -> dict[str, Value]:
     return found
 
 
-def _section(key: RecordKeyShape, declared: Any, usual: Any) -> Value | None:
+def _section(key: Key, declared: Any, usual: Any) -> Value | None:
     """Returns a section: off where its first field is None, None if no key differs."""
     if isinstance(key.shape, shapes.OffOrShape):
         if getattr(declared, key.shape.shape.keys[0].field) is None:
@@ -218,7 +226,7 @@ def _section(key: RecordKeyShape, declared: Any, usual: Any) -> Value | None:
     return _values(key.shape, declared, usual) or None
 
 
-def _value(key: RecordKeyShape, value: Any, usual: Any, declared: Any) -> Value:
+def _value(key: Key, value: Any, usual: Any, declared: Any) -> Value:
     if key.converter:
         return CONVERTERS[key.converter](value)
     match key.shape:
@@ -236,13 +244,13 @@ def _value(key: RecordKeyShape, value: Any, usual: Any, declared: Any) -> Value:
 
 def _plain(shape: Shape, value: Any) -> Value:
     match shape:
-        case shapes.DurationShape():
+        case ValueShape.DURATION:
             return duration(value)
-        case shapes.RateShape():
+        case ValueShape.RATE:
             return UnquotedText(rate(value).replace(" ", ""))
-        case shapes.NumberShape():
+        case ValueShape.NUMBER:
             return UnquotedText(number_text(value))
-        case shapes.TimestampShape():
+        case ValueShape.TIMESTAMP:
             when = datetime.fromtimestamp(value / 1000, UTC)
             return UnquotedText(when.isoformat(timespec="milliseconds").replace("+00:00", "Z"))
         case shapes.ChoiceShape():
@@ -263,7 +271,10 @@ def _settings(
 ) -> Value:
     """Returns the settings that differ. Literal secrets never come out."""
     if shape.client or shape.store:
-        return {key: _client_setting(declared.name, key, value) for key, value in settings.items()}
+        return {
+            key: _client_setting(getattr(declared, "name", "registry"), key, value)
+            for key, value in settings.items()
+        }
     return {
         key: setting(str(value) if shape.public else in_units(key, str(value)))
         for key, value in sorted(settings.items())
@@ -274,12 +285,18 @@ def _settings(
 def _client_setting(cluster: str, key: str, value: Setting) -> Value:
     """Returns a client setting; a literal secret becomes a reference to an environment variable."""
     match value:
-        case SecretRef(kind=kind, name=name):
-            return {kind: name}
+        case dict():
+            return {str(kind): name for kind, name in value.items()}
         case str() if looks_secret(key):
             return {"env": secret_variable(cluster, key)}
         case str():
             return setting(value)
+
+
+def spark_size(size: int) -> str:
+    """Returns a size in bytes as Spark writes it: 128m."""
+    unit = next(shift for shift in (40, 30, 20, 10) if size % (1 << shift) == 0)
+    return f"{size >> unit}{'kmgt'[unit // 10 - 1]}"
 
 
 def _rename(rename: Rename) -> Value:
@@ -318,9 +335,9 @@ def _bootstrap(addresses: str) -> Value:
 
 CONVERTERS: Mapping[str, Callable[[Any], Value]] = {
     "bootstrap": _bootstrap,
-    "references": lambda settings: settings,  # a secret among them is refused
     "rename": _rename,
     "requirements": _requirements,
+    "size": spark_size,
     "rules": lambda rules: [values_of(one) for one in rules],
     "samples": _samples,
     "schema": lambda text: text,  # of a file, its content

@@ -10,7 +10,7 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from planner.config import load
 from planner.config.connect import ConvertedTopology
@@ -222,7 +222,7 @@ def connection(name: str, bootstrap: str, client_config: Path | None) -> Cluster
         raise Failure([error(problem.summary, problem.hint) for problem in reader.diagnostics])
     if not _CLUSTER_NAME.fullmatch(name):
         raise Failure(error(f"{name!r} is no name for a cluster", "use letters, digits, _ and -"))
-    return Cluster(name, ",".join(addresses), client=_client_settings(client_config))
+    return Cluster(name, bootstrap=",".join(addresses), client=_client_settings(client_config))
 
 
 def read_names(cluster: Cluster, timeout_ms: int, progress: ProgressHandler = silent) -> ObservedCluster:
@@ -279,7 +279,7 @@ def proposed_topology(
         rename = Template("{source}.{topic}") if prefixed else SAME_NAME
         commits = OriginCommitsSpec(f"repl.{flow}")
         flows[flow] = Flow(flow, source, destination, selection, rename=rename, origin_commits=commits)
-    pinned = {key: replace(cluster, id=observed[key].id or None) for key, cluster in declared.items()}
+    pinned = {key: structs.replace(cluster, id=observed[key].id or None) for key, cluster in declared.items()}
     return Topology(name, pinned, flows=flows)
 
 

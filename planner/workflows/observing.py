@@ -17,7 +17,7 @@ import msgspec
 from msgspec import structs
 
 from planner.graph import read_requests
-from planner.graph.jobs import store_client
+from planner.graph.jobs import client_settings
 from planner.graph.routes import opposite_of
 from planner.kafka import ClusterClient, ClusterEndpoint, run
 from planner.model.address import flow_address, job_address
@@ -40,7 +40,7 @@ from planner.workflows.audit.access import endpoints_of
 from planner.workflows.interaction import Noticed, ProgressHandler, WorkProgress, silent, under_way
 from runtime.contract.client.secrets import ClientSecrets
 from runtime.contract.client.settings import ClientSettingsError
-from runtime.contract.client.stores import is_store
+from runtime.contract.client.stores import Setting, is_store
 from runtime.contract.extras import Extra, is_missing, missing_extra
 from runtime.contract.records.job_status import PartitionState
 from runtime.contract.results.status import PartitionWaits, ReplicationStatus
@@ -58,7 +58,7 @@ def check_stores(topology: Topology) -> None:
         if not endpoint.in_store:
             continue
         folder = PurePath(endpoint.source.file).parent if endpoint.source is not None else PurePath()
-        client = store_client(endpoint, Path.cwd())
+        client = client_settings(endpoint, Path.cwd())
         try:
             ClientSecrets(os.environ, (Path(folder),)).check_store(client)
         except ClientSettingsError as wrong:
@@ -118,10 +118,10 @@ def _launched_here(plan: Plan) -> Iterator[JobSpec]:
                     yield spec
 
 
-def store_settings(text: str) -> dict[str, jobspec.Setting]:
+def store_settings(text: str) -> dict[str, Setting]:
     """Returns the settings of a store's client in a step. Raises ClientSettingsError."""
     try:
-        return msgspec.json.decode(text, type=dict[str, jobspec.Setting])
+        return msgspec.json.decode(text, type=dict[str, Setting])
     except (msgspec.DecodeError, RecursionError):
         raise ClientSettingsError("client", "can't be read", "plan again") from None
 

@@ -25,7 +25,7 @@ from planner.model.diagnostic import Diagnostic, Failure, error
 from planner.model.observed import Observed
 from planner.model.plan import Plan
 from planner.model.step import DONE, StepResult, failed
-from planner.model.topology import FileFormat, Flow, Topology
+from planner.model.topology import Flow, Topology
 from planner.plan.steps.restores import RestoreOffsets, RestoreRecords
 from planner.state import internal_topics
 from planner.workflows.audit.access import endpoints_of
@@ -52,7 +52,8 @@ from runtime.contract.results.transforms import (
     encode,
 )
 from runtime.contract.spec import naming
-from runtime.contract.spec.jobspec import ClusterSpec, JobSpec
+from runtime.contract.spec.cluster import ClusterSpec
+from runtime.contract.spec.jobspec import JobSpec
 from runtime.contract.spec.route import Router
 from runtime.contract.spec.transform import TransformSpec
 
@@ -169,8 +170,7 @@ def _file_format(topology: Topology, flow: str) -> Literal["json", "parquet"] | 
     """Returns the format of the files in which a flow writes decoded values; None for another flow."""
     declared = topology.file_flows.get(flow)
     endpoint = topology.endpoints.get(declared.destination_cluster) if declared is not None else None
-    form = endpoint.format if endpoint is not None else None
-    return "json" if form is FileFormat.JSON else "parquet" if form is FileFormat.PARQUET else None
+    return endpoint.format if endpoint is not None and endpoint.format in ("json", "parquet") else None
 
 
 def _runs(flow: str, transform: TransformSpec, observed: Observed | None) -> bool:

@@ -30,7 +30,8 @@ from runtime.contract.records.ledger import (
 from runtime.contract.records.offset_map import OffsetMap
 from runtime.contract.records.provenance import ClusterTopic, origins
 from runtime.contract.results.records import Salvage, SalvagedPartition, SalvagedRecord
-from runtime.contract.spec.jobspec import ClusterSpec, FlowSpec
+from runtime.contract.spec.cluster import ClusterSpec
+from runtime.contract.spec.jobspec import FlowSpec
 from runtime.contract.spec.naming import is_other_topic
 from runtime.contract.spec.route import Router, is_reserved
 from runtime.kafka.cluster import KafkaCluster

@@ -12,10 +12,12 @@ from collections.abc import Collection, Mapping, Sequence
 from msgspec import Struct, field
 
 from runtime.contract.records import job_status
-from runtime.contract.records.job_status import JobKey, JobStatus, UnreadableStatus
+from runtime.contract.records.job_status import JobKey, JobStatus
+from runtime.contract.records.record_values import UnreadableValue
 from runtime.contract.spec import naming, topic_settings
 from runtime.contract.spec.acls import AclRule
-from runtime.contract.spec.jobspec import ClusterSpec, JobSpec
+from runtime.contract.spec.cluster import ClusterSpec
+from runtime.contract.spec.jobspec import JobSpec
 from runtime.contract.spec.topic_settings import InternalTopic
 from runtime.driver.topics.admin import TopicAdmin, topic_rules
 from runtime.kafka.cluster import KafkaCluster, UnknownCluster, named, opened
@@ -250,6 +252,6 @@ def _decode_status(scan: InternalTopicScan, job: str) -> JobStatus | None:
     value = scan.fold.get(job_status.encode_key(JobKey(job)))
     try:
         return job_status.decode_job(value) if value is not None else None
-    except UnreadableStatus as error:
+    except UnreadableValue as error:
         log_driver_message(f"the last heartbeat of {job} was skipped: {error}")
         return None

@@ -14,6 +14,7 @@ from typing import Any
 
 from runtime.contract.records import control, job_status
 from runtime.contract.records.job_status import JobState, JobStatus, SlotReport, SpecKey
+from runtime.contract.records.record_values import UnreadableValue
 from runtime.contract.spec import naming
 from runtime.contract.spec.jobspec import JobExit, JobSpec
 from runtime.contract.spec.restarts import not_started_with, regrouped
@@ -331,7 +332,7 @@ class JobRunner:
             if record.key == mine and record.value is not None:
                 try:
                     command = control.decode_command(record.value)
-                except control.UnreadableControl as error:
+                except UnreadableValue as error:
                     self._skipped.add(record.offset, str(error))
                     continue
                 commands.accept(command)

@@ -13,7 +13,8 @@ from collections.abc import Callable, Iterable, Mapping
 from prometheus_client import ProcessCollector
 
 from runtime.contract.records.job_status import JobStatus, SlotReport
-from runtime.contract.spec.jobspec import METRICS_PORT, JobSpec
+from runtime.contract.spec.jobspec import JobSpec
+from runtime.contract.spec.launch import METRICS_PORT
 from runtime.driver.flows.flow import DriverFlow
 from runtime.kafka.protocol.metadata import NO_LEADER, TopicMetadata
 from runtime.metrics.endpoint import JobCollector, MetricsEndpoint
@@ -41,7 +42,7 @@ class JobMetrics:
         self._retry_s = again_s
         self._newest: JobSnapshot | None = None
         self._endpoint: MetricsEndpoint | None = None
-        self._address: tuple[str, int | None] = ("", None)
+        self._address: tuple[str, int] | None = None
 
     @property
     def port(self) -> int | None:
@@ -51,17 +52,17 @@ class JobMetrics:
     @property
     def address(self) -> str:
         """The host and port that the endpoint listens on, or an empty text while it does not listen."""
-        return "" if self.port is None else f"{self._address[0]}:{self.port}"
+        return "" if self.port is None or self._address is None else f"{self._address[0]}:{self.port}"
 
     @property
     def taken(self) -> int:
         """The usual port, if it was wanted and another one had to be taken, or 0."""
-        other = self._address[1] == 0 and self.port not in (None, METRICS_PORT)
+        other = self._address is not None and self._address[1] == 0 and self.port not in (None, METRICS_PORT)
         return METRICS_PORT if other else 0
 
     def record_report(self, report: SlotReport) -> None:
         """Takes the report of a slot, if the job serves metrics."""
-        if self._spec().metrics_port is not None:
+        if self._spec().metrics is not None:
             self.slot_metrics.record_report(report)
 
     async def run(self) -> None:
@@ -75,24 +76,23 @@ class JobMetrics:
 
     async def _refresh(self) -> float:
         """Refreshes the snapshot once and returns the pause before the next refresh, in seconds."""
-        spec = self._spec()
-        wanted = (spec.metrics_host, spec.metrics_port)
+        metrics = self._spec().metrics
+        wanted = (metrics.host, metrics.port) if metrics is not None else None
         if wanted != self._address:
             self._close()
             self._address = wanted
             self.trouble = ""
-        if spec.metrics_port is None:
+        if metrics is None:
             return _EVERY_S
         try:
             self._newest = self._make()
             self.slot_metrics.retain_only([key for flow in self._newest.flows for key in flow.partitions])
             if self._endpoint is None:
-                self._endpoint = await asyncio.to_thread(
-                    self._open_endpoint, spec.metrics_host, spec.metrics_port
-                )
+                self._endpoint = await asyncio.to_thread(self._open_endpoint, metrics.host, metrics.port)
         except OSError as error:
-            port = spec.metrics_port or METRICS_PORT
-            self.trouble = f"metrics can't be served at {spec.metrics_host}:{port}: {error}"
+            self.trouble = (
+                f"metrics can't be served at {metrics.host}:{metrics.port or METRICS_PORT}: {error}"
+            )
             return self._retry_s
         except Exception as error:  # noqa: BLE001 - a failure of the metrics must not stop the copying
             self.trouble = f"metrics: {type(error).__name__}: {error}"

@@ -26,7 +26,8 @@ from typing import Any, TypeVar
 from msgspec.structs import replace
 
 from runtime.contract.records import job_status
-from runtime.contract.records.job_status import JobKey, JobStatus, UnreadableStatus
+from runtime.contract.records.job_status import JobKey, JobStatus
+from runtime.contract.records.record_values import UnreadableValue
 from runtime.contract.spec import jobspec, naming
 from runtime.contract.spec.jobspec import JobExit, JobSpec
 from runtime.kafka.cluster import KafkaCluster
@@ -71,7 +72,7 @@ def _status(scan: InternalTopicScan, job: str) -> JobStatus | None:
     value = scan.fold.get(job_status.encode_key(JobKey(job)))
     try:
         return job_status.decode_job(value) if value is not None else None
-    except UnreadableStatus:
+    except UnreadableValue:
         return None
 
 

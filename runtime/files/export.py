@@ -26,8 +26,8 @@ from runtime.batch import (
     walk,
 )
 from runtime.contract.records.manifest import DataFile
+from runtime.contract.spec.cluster import ClusterSpec
 from runtime.contract.spec.files import FilesSpec
-from runtime.contract.spec.jobspec import ClusterSpec
 from runtime.contract.spec.transform import TransformSpec
 from runtime.files.formats import PartitionFiles
 from runtime.files.manifest import EndpointUnavailable, ManifestFolder, ManifestProblem, as_unavailable

@@ -24,9 +24,10 @@ from runtime.contract.groups import (
     position,
 )
 from runtime.contract.records import group_records
-from runtime.contract.records.group_records import Checkpoint, CheckpointKey, UnreadableCheckpoint
+from runtime.contract.records.group_records import Checkpoint, GroupKey
 from runtime.contract.records.ledger import PartitionKey, Progress
 from runtime.contract.records.offset_map import OffsetMap
+from runtime.contract.records.record_values import UnreadableValue
 from runtime.contract.spec import naming
 from runtime.contract.spec.naming import is_other_topic
 from runtime.contract.spec.route import Router
@@ -53,10 +54,10 @@ class Checkpoints:
     def __init__(self, cluster: KafkaCluster) -> None:
         self._cluster = cluster
         self._scan: InternalTopicScan | None = None
-        self._by_flow: dict[str, dict[CheckpointKey, Checkpoint]] = {}
+        self._by_flow: dict[str, dict[GroupKey, Checkpoint]] = {}
         # A flow may copy two topics into the same destination topic one after the other, so that several keys
         # share a place.
-        self._by_place: dict[Place, tuple[CheckpointKey, ...]] = {}
+        self._by_place: dict[Place, tuple[GroupKey, ...]] = {}
 
     async def refresh(self) -> None:
         """Reads the checkpoints that were written since the last call. Raises WireError.
@@ -84,11 +85,11 @@ class Checkpoints:
                 self._scan = InternalTopicScan(self._cluster, naming.CHECKPOINTS, 0)
         return self._scan
 
-    def get(self, key: CheckpointKey) -> Checkpoint | None:
+    def get(self, key: GroupKey) -> Checkpoint | None:
         """Returns the newest checkpoint of a key."""
         return self._by_flow.get(key.flow, {}).get(key)
 
-    def of_flow(self, flow: str) -> dict[CheckpointKey, Checkpoint]:
+    def of_flow(self, flow: str) -> dict[GroupKey, Checkpoint]:
         """Returns the newest checkpoints of a flow."""
         return dict(self._by_flow.get(flow, {}))
 
@@ -107,14 +108,14 @@ class Checkpoints:
             self._leave(_place(key, older), key)
         try:
             checkpoint = group_records.decode_checkpoint(value) if value is not None else None
-        except UnreadableCheckpoint:
+        except UnreadableValue:
             return
         if checkpoint is not None:
             mine[key] = checkpoint
             place = _place(key, checkpoint)
             self._by_place[place] = (*self._by_place.get(place, ()), key)
 
-    def _leave(self, place: Place, key: CheckpointKey) -> None:
+    def _leave(self, place: Place, key: GroupKey) -> None:
         """Removes a key from a place, and the place where no key is left."""
         left = tuple(other for other in self._by_place[place] if other != key)
         if left:
@@ -123,7 +124,7 @@ class Checkpoints:
             del self._by_place[place]
 
 
-def _place(key: CheckpointKey, checkpoint: Checkpoint) -> Place:
+def _place(key: GroupKey, checkpoint: Checkpoint) -> Place:
     return key.group, checkpoint.destination_topic, key.partition
 
 
@@ -320,7 +321,7 @@ class GroupOffsetSides:
 
     def last(self, item: GroupPartition) -> Checkpoint | None:
         """Returns the flow's last checkpoint of the item."""
-        return self._destination_checkpoints.get(CheckpointKey(self._flow, *item))
+        return self._destination_checkpoints.get(GroupKey(self._flow, *item))
 
     def wrote(self, group: str, at: TopicPartition) -> frozenset[int]:
         """Returns the offsets that this product may have committed at the destination, by any flow."""

@@ -15,7 +15,7 @@ from msgspec.structs import replace
 from runtime.contract.client import settings as client
 from runtime.contract.client.secrets import ClientSecrets
 from runtime.contract.client.settings import WireSettings
-from runtime.contract.spec.jobspec import ClusterSpec
+from runtime.contract.spec.cluster import ClusterSpec
 from runtime.kafka.connection import Connection
 from runtime.kafka.dial import Dialer, Links
 from runtime.kafka.errors import (

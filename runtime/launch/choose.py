@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import assert_never
 
 from runtime.contract.launching import Launcher
-from runtime.contract.spec.jobspec import LaunchSpec
+from runtime.contract.spec.launch import LaunchSpec
 from runtime.launch.kubernetes import KubernetesLauncher
 from runtime.launch.supervision.supervised import SupervisedLauncher
 

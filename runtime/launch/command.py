@@ -26,7 +26,8 @@ from pathlib import Path
 import runtime
 from runtime.contract.extras import Extra, is_missing, missing_extra
 from runtime.contract.launching import LaunchError
-from runtime.contract.spec.jobspec import JobSpec, LaunchSpec
+from runtime.contract.spec.jobspec import JobSpec
+from runtime.contract.spec.launch import LaunchSpec
 from runtime.launch.folder import JobFolder, write
 from runtime.launch.launcher import without_operator_keys
 

@@ -20,7 +20,8 @@ import jinja2
 
 from runtime.contract.launching import LaunchError, LaunchHandle, LaunchState, LaunchStatus
 from runtime.contract.spec import jobspec
-from runtime.contract.spec.jobspec import JobSpec, LaunchSpec
+from runtime.contract.spec.jobspec import JobSpec
+from runtime.contract.spec.launch import LaunchSpec
 from runtime.launch.command import CLOSED, HEAP, QUIET, SECURED, heartbeats
 from runtime.launch.launcher import referenced_variables, refuse_secrets
 

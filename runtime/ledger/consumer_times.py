@@ -18,10 +18,10 @@ from runtime.contract.records import group_records
 from runtime.contract.records.group_records import (
     NO_TIME,
     ConsumerTimes,
+    GroupKey,
     OffsetTimestamp,
-    TimesKey,
-    UnreadableTimes,
 )
+from runtime.contract.records.record_values import UnreadableValue
 from runtime.contract.spec import naming
 from runtime.kafka.cluster import KafkaCluster
 from runtime.kafka.errors import BrokerError, ErrorCode, WireError
@@ -86,9 +86,9 @@ class LookupRetries:
     def __init__(self, retry_ms: int | None = None, expiry_ms: int | None = None) -> None:
         self._retry_ms = _RETRY_MS if retry_ms is None else retry_ms
         self._expiry_ms = expiry_ms
-        self._failed: dict[TimesKey, _FailedLookup] = {}
+        self._failed: dict[GroupKey, _FailedLookup] = {}
 
-    def is_due(self, key: TimesKey, offset: int, now_ms: int) -> bool:
+    def is_due(self, key: GroupKey, offset: int, now_ms: int) -> bool:
         """Returns whether the commit may be looked up now."""
         failed = self._failed.get(key)
         if failed is None or failed.offset != offset:
@@ -97,7 +97,7 @@ class LookupRetries:
             return False
         return now_ms >= failed.last_ms + self._retry_ms
 
-    def note_failure(self, key: TimesKey, offset: int, now_ms: int) -> None:
+    def note_failure(self, key: GroupKey, offset: int, now_ms: int) -> None:
         """Notes that no record was found for the commit."""
         before = self._failed.get(key)
         first_ms = before.first_ms if before is not None and before.offset == offset else now_ms
@@ -129,8 +129,8 @@ class ConsumerTimeTable:
         self._destination = destination
         self._most = most
         self._scans: dict[int, InternalTopicScan] = {}
-        self._known: dict[TimesKey, ConsumerTimes] = {}
-        self._unsaved: set[TimesKey] = set()
+        self._known: dict[GroupKey, ConsumerTimes] = {}
+        self._unsaved: set[GroupKey] = set()
         self._retries = retries or LookupRetries()
 
     async def refresh(self) -> None:
@@ -238,7 +238,7 @@ class ConsumerTimeTable:
         try:
             if value is not None:
                 self._known[key] = group_records.decode_times(value)
-        except UnreadableTimes:
+        except UnreadableValue:
             return
 
     def _add(self, item: GroupPartition, moment: OffsetTimestamp) -> None:
@@ -248,8 +248,8 @@ class ConsumerTimeTable:
         self._known[key] = before.later(moment, self._most, _now_ms())
         self._unsaved.add(key)
 
-    def _key(self, item: GroupPartition) -> TimesKey:
-        return TimesKey(self._flow, *item)
+    def _key(self, item: GroupPartition) -> GroupKey:
+        return GroupKey(self._flow, *item)
 
 
 async def _request_all(

@@ -57,7 +57,7 @@ class JobCollector(Collector):
         now_s = self._clock()
         now_ms = int(now_s * 1000)
         partition_states = flow_families.partition_samples(picture, page)
-        by_topic = len(partition_states) > picture.spec.metrics_partitions
+        by_topic = len(partition_states) > picture.spec.metrics_limit
         yield from job_families.job_metrics(picture, self._ticks())
         yield from job_families.cluster_metrics(picture)
         yield from flow_families.flow_metrics(picture, page, partition_states)

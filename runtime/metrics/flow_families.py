@@ -373,13 +373,13 @@ _STATISTICS: Mapping[str, Callable[[TopicLatency], float]] = {
 
 
 def topic_metrics(picture: JobSnapshot) -> Iterator[Metric]:
-    """Yields the metrics of topics, added up by flow when there are more topics than `metrics_partitions`."""
+    """Yields the metrics of topics, added up by flow when there are more topics than `metrics_limit`."""
     running = {view.slot for view in picture.status.slots if view.state == "running"}
     stats = [
         flow for slot, report in picture.reports.items() if slot in running for flow in report.status.flows
     ]
     merged = merged_by(((slot.flow, latency.topic), latency) for slot in stats for latency in slot.latencies)
-    if len(merged) > picture.spec.metrics_partitions:
+    if len(merged) > picture.spec.metrics_limit:
         merged = merged_by(((flow, ""), latency) for (flow, _), latency in merged.items())
     yield TOPIC_LATENCY.of(
         ((*key, name), value(latency) / 1000)
@@ -425,13 +425,13 @@ GROUP_FAMILIES = (TRANSLATED, CLAMPED, REFUSED, PENDING, PENDING_SECONDS, LATENC
 
 def group_metrics(picture: JobSnapshot, now_s: float) -> Iterator[Metric]:
     """Yields the metrics of all groups, added up by flow when there are more groups than
-    `metrics_partitions`.
+    `metrics_limit`.
     """
 
     def pending_s(group: GroupSnapshot) -> float:
         return max(now_s - group.pending_since, 0.0) if group.pending_since is not None else 0.0
 
-    by_flow = len(picture.groups) > picture.spec.metrics_partitions
+    by_flow = len(picture.groups) > picture.spec.metrics_limit
     values: tuple[tuple[MetricFamily, Callable[[GroupSnapshot], float | None], Merge], ...] = (
         (TRANSLATED, lambda group: group.translated, sum),
         (CLAMPED, lambda group: group.clamped, sum),

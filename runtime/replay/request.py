@@ -10,7 +10,8 @@ import msgspec
 from runtime.audit.partition_logs import open_spec, settings_of
 from runtime.contract.records.ledger import PartitionKey
 from runtime.contract.results.records import ReplayedPartition, SalvagedPartition
-from runtime.contract.spec.jobspec import ClusterSpec, FlowSpec
+from runtime.contract.spec.cluster import ClusterSpec
+from runtime.contract.spec.jobspec import FlowSpec
 from runtime.contract.spec.route import is_reserved
 from runtime.contract.spec.transform import TransformSpec, quarantine_topic
 from runtime.kafka.errors import ErrorCode

@@ -17,7 +17,7 @@ from runtime.contract.records.control import AssignedFlow, AssignedPartition
 from runtime.contract.records.job_status import PartitionState as State
 from runtime.contract.records.job_status import PartitionStatus
 from runtime.contract.records.ledger import PartitionKey
-from runtime.contract.spec.jobspec import ClusterSpec
+from runtime.contract.spec.cluster import ClusterSpec
 from runtime.kafka.cluster import KafkaCluster, UnknownCluster
 from runtime.kafka.errors import WireError
 from runtime.kafka.timing import wait_at_most

@@ -16,7 +16,7 @@ from runtime.contract.records.control import AssignedPartition, Assignment, Slot
 from runtime.contract.records.job_status import PartitionState, PartitionStatus, SlotStatus
 from runtime.contract.records.ledger import PartitionKey
 from runtime.contract.spec import naming
-from runtime.contract.spec.jobspec import ClusterSpec
+from runtime.contract.spec.cluster import ClusterSpec
 from runtime.kafka.cluster import KafkaCluster, WrongCluster, named, opened
 from runtime.kafka.errors import WireError
 from runtime.kafka.timing import callback_failures, wait_at_most

@@ -25,8 +25,8 @@ from msgspec.structs import replace
 
 from runtime.contract.client.settings import wire_settings
 from runtime.contract.spec import files, naming
+from runtime.contract.spec.cluster import ClusterSpec
 from runtime.contract.spec.files import FilesSpec
-from runtime.contract.spec.jobspec import ClusterSpec
 from runtime.contract.spec.topic_settings import at_destination
 from runtime.files.backup import read_backup
 from runtime.files.export import ExportPartition, ExportTicket, decode_result, encode_ticket, export

@@ -106,7 +106,7 @@ def measured(lab: Lab, size: int, rounds: int) -> Iterator[Row]:
 
 def here(lab: Lab, what: str, size: int, want: TopicConfigsRequest | None) -> Row:
     endpoints = {name: ClusterEndpoint(name, one.bootstrap) for name, one in lab.clusters.items()}
-    clusters = {name: Cluster(name, one.bootstrap) for name, one in endpoints.items()}
+    clusters = {name: Cluster(name, bootstrap=one.bootstrap) for name, one in endpoints.items()}
     began: list[float] = []
 
     def wanted(names: Observed) -> Request:

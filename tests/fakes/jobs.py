@@ -33,7 +33,8 @@ from runtime.contract.records.job_status import (
 )
 from runtime.contract.spec import naming
 from runtime.contract.spec.flow import RUNNING
-from runtime.contract.spec.jobspec import JobSpec, LaunchSpec
+from runtime.contract.spec.jobspec import JobSpec
+from runtime.contract.spec.launch import LaunchSpec
 from runtime.contract.spec.topic_settings import at_destination
 
 BEAT_S = 0.5

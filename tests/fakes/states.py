@@ -105,7 +105,7 @@ def desired(*topics: DesiredTopic, **more: object) -> Desired:
 
 
 def topology(*flows: Flow, policies: Policies = NO_POLICIES, clusters: Sequence[Cluster] = ()) -> Topology:
-    named = clusters or (Cluster("dc1", "dc1:9092"), Cluster("dc2", "dc2:9092"))
+    named = clusters or (Cluster("dc1", bootstrap="dc1:9092"), Cluster("dc2", bootstrap="dc2:9092"))
     return Topology(
         SHOP,
         {one.name: one for one in named},

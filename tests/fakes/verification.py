@@ -10,8 +10,9 @@ from runtime.audit.verify.pieces import PlannedPartition, VerificationPiece, Ver
 from runtime.contract.records.consumer_record import ConsumerRecord
 from runtime.contract.records.ledger import PartitionKey
 from runtime.contract.records.provenance import HEADER, Origin, encode
+from runtime.contract.spec.cluster import ClusterSpec
 from runtime.contract.spec.files import LinesSpec
-from runtime.contract.spec.jobspec import ClusterSpec, FlowSpec
+from runtime.contract.spec.jobspec import FlowSpec
 from runtime.contract.spec.selection import SelectionSpec
 
 FLOW = FlowSpec(name="f", source="dc1", destination="dc2", topics=SelectionSpec(include=("t",)))

@@ -173,7 +173,7 @@ def topologies(draw: st.DrawFn) -> Topology:
     whole = topology(*flows, policies=Policies(max_deletes=100))
     opened = draw(st.booleans())
     clusters = {
-        name: replace(one, principal="User:job", allow_everyone_if_no_acl_found=opened)
+        name: structs.replace(one, principal="User:job", allow_everyone_if_no_acl_found=opened)
         for name, one in whole.clusters.items()
     }
     acls = tuple(Acl(rule) for rule in rules)

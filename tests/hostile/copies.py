@@ -17,8 +17,9 @@ import uvloop
 
 from runtime.contract.records.control import AssignedPartition, Assignment, SlotSpec
 from runtime.contract.records.ledger import PartitionKey
+from runtime.contract.spec.cluster import ClusterSpec
 from runtime.contract.spec.files import LinesSpec
-from runtime.contract.spec.jobspec import ClusterSpec, FlowSpec
+from runtime.contract.spec.jobspec import FlowSpec
 from runtime.files.backup import read_backup
 from runtime.files.source.load import LoadFile, LoadTicket, decode_result, encode_ticket, load
 from runtime.kafka.errors import WireError

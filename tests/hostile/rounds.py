@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from msgspec.structs import replace
 
-from runtime.contract.spec.jobspec import ClusterSpec
+from runtime.contract.spec.cluster import ClusterSpec
 from runtime.lab.cluster import LabClusterSpec, Listener
 from runtime.lab.lab import Lab
 from tests import checker

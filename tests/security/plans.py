@@ -12,13 +12,12 @@ from planner.model.topology import (
     Job,
     OnRemove,
     Quota,
-    SecretRef,
     Selection,
-    Setting,
     Topic,
     Topology,
 )
 from planner.plan.remake import remake
+from runtime.contract.client.stores import Setting
 from tests.fakes.replacing import replace
 from tests.fakes.simulated import simulate
 from tests.fakes.states import acl, cluster, flow, inputs, live, observed, owned, topology, wanted
@@ -26,7 +25,7 @@ from tests.fakes.states import acl, cluster, flow, inputs, live, observed, owned
 LIMITS = {"user/limited": {"producer_byte_rate": 1_000_000, "consumer_byte_rate": 1}}
 CLIENT: dict[str, Setting] = {
     "security.protocol": "SASL_SSL",
-    "sasl.password": SecretRef("env", "DC1_PASSWORD"),
+    "sasl.password": {"env": "DC1_PASSWORD"},
 }
 X = flow("x", topics=Selection((".*",), ("only2",)))
 Y = flow("y", job="other", topics=Selection(("only2",)))
@@ -34,7 +33,11 @@ Y = flow("y", job="other", topics=Selection(("only2",)))
 
 def shop(*, jobs: dict[str, Job] | None = None) -> Topology:
     back = structs.replace(Y, source_cluster="dc2", destination_cluster="dc1")
-    made = topology(X, back, clusters=[Cluster("dc1", "dc1:9092", client=CLIENT), Cluster("dc2", "dc2:9092")])
+    made = topology(
+        X,
+        back,
+        clusters=[Cluster("dc1", bootstrap="dc1:9092", client=CLIENT), Cluster("dc2", bootstrap="dc2:9092")],
+    )
     topics = (
         Topic("new", "dc1", 12, 3, {"retention.ms": "1"}, protect=True),
         Topic("grown", "dc1", 12, 3, {"retention.ms": "7"}),

@@ -17,8 +17,9 @@ from runtime.contract.client.secrets import ClientSecrets
 from runtime.contract.client.settings import ClientSettingsError
 from runtime.contract.launching import LaunchError
 from runtime.contract.spec import jobspec
+from runtime.contract.spec.cluster import ClusterSpec
 from runtime.contract.spec.files import FilesSpec, LinesSpec
-from runtime.contract.spec.jobspec import BadJobSpec, ClusterSpec, FlowSpec, JobSpec
+from runtime.contract.spec.jobspec import BadJobSpec, FlowSpec, JobSpec
 from runtime.contract.spec.restarts import regrouped
 from runtime.contract.spec.selection import SelectionSpec
 from runtime.launch.launcher import check_references, referenced_variables

@@ -62,7 +62,7 @@ def test_the_expected_plan_is_applied(tmp_path: Path, executed: list[Plan]) -> N
         with_inputs(honest(), created_at="2026-01-02T00:00:00Z"),
         changed(honest(), topics=honest().inputs.topology.topics[:-1]),
         changed(honest(), policies=Policies(max_deletes=100)),
-        changed(honest(), clusters={**shop().clusters, "dc2": Cluster("dc2", "evil:9092")}),
+        changed(honest(), clusters={**shop().clusters, "dc2": Cluster("dc2", bootstrap="evil:9092")}),
         with_inputs(honest(), observed=Observed({**state().clusters, "dc2": Unreachable("dc2", "silent")})),
         with_inputs(honest(), folder="/tmp/evil"),
     ],

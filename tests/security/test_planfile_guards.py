@@ -111,7 +111,7 @@ def test_what_another_topology_owns_now(name: str) -> None:
 
 def test_another_cluster_than_the_pinned_one() -> None:
     plan = honest()
-    pinned = Cluster("dc1", "dc1:9092", id="another")
+    pinned = Cluster("dc1", bootstrap="dc1:9092", id="another")
     plan = changed(plan, clusters={**plan.inputs.topology.clusters, "dc1": pinned})
 
     assert codes(recheck(plan, plan.steps, state())) == [("pinned-id", ExitCode.REFUSED)]

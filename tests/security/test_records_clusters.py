@@ -5,7 +5,8 @@ from msgspec.structs import replace
 
 from planner.diff.compare import changed_fields
 from planner.diff.typed_values import reached_values
-from runtime.contract.spec.jobspec import ClusterSpec, FlowSpec, JobSpec
+from runtime.contract.spec.cluster import ClusterSpec
+from runtime.contract.spec.jobspec import FlowSpec, JobSpec
 from runtime.contract.spec.restarts import not_started_with
 from runtime.contract.spec.selection import SelectionSpec
 

@@ -24,22 +24,19 @@ from runtime.contract.records import (
     record_values,
 )
 from runtime.contract.records import offset_map as offsetmap
-from runtime.contract.records.control import Assignment, UnreadableControl
+from runtime.contract.records.control import Assignment
 from runtime.contract.records.group_records import (
     Checkpoint,
     CheckpointState,
     ConsumerTimes,
     OffsetTimestamp,
-    UnreadableCheckpoint,
-    UnreadableTimes,
 )
-from runtime.contract.records.heartbeat import Heartbeat, UnreadableHeartbeat
+from runtime.contract.records.heartbeat import Heartbeat
 from runtime.contract.records.job_status import (
     JobStatus,
     SlotReport,
     SlotStatus,
     SourceEnds,
-    UnreadableStatus,
 )
 from runtime.contract.records.ledger import (
     Generation,
@@ -52,7 +49,8 @@ from runtime.contract.records.ledger import (
 from runtime.contract.records.provenance import FlowProducer
 from runtime.contract.records.record_values import UnreadableValue
 from runtime.contract.spec import jobspec
-from runtime.contract.spec.jobspec import ClusterSpec, FlowSpec, JobSpec
+from runtime.contract.spec.cluster import ClusterSpec
+from runtime.contract.spec.jobspec import FlowSpec, JobSpec
 from runtime.contract.spec.rename import Template
 from runtime.contract.spec.selection import SelectionSpec
 
@@ -80,41 +78,41 @@ class Codec:
 
 
 CODECS = [
-    Codec("stop", control.decode_command, UnreadableControl, control.encode(control.StopJobCommand("1"))),
-    Codec("edit", control.decode_command, UnreadableControl, control.encode(control.Reconfigure("1", SPEC))),
-    Codec("word", control.decode_slot_message, UnreadableControl, control.encode(control.StopSlot("d"))),
+    Codec("stop", control.decode_command, UnreadableValue, control.encode(control.StopJobCommand("1"))),
+    Codec("edit", control.decode_command, UnreadableValue, control.encode(control.Reconfigure("1", SPEC))),
+    Codec("word", control.decode_slot_message, UnreadableValue, control.encode(control.StopSlot("d"))),
     Codec("assignment", control.decode_assignment, UnreadableValue, control.encode_assignment(Assignment(1))),
     Codec(
         "job",
         job_status.decode_job,
-        UnreadableStatus,
+        UnreadableValue,
         job_status.encode(JobStatus("j", "t", "d", "running", 1, 1)),
     ),
     Codec(
         "slot",
         job_status.decode_slot,
-        UnreadableStatus,
+        UnreadableValue,
         job_status.encode(SlotReport("d", 1, SlotStatus(0, 1, 1))),
     ),
-    Codec("ends", job_status.decode_ends, UnreadableStatus, job_status.encode(SourceEnds(1, {"x": {0: 1}}))),
-    Codec("spec", job_status.decode_spec, UnreadableStatus, job_status.encode(SPEC)),
+    Codec("ends", job_status.decode_ends, UnreadableValue, job_status.encode(SourceEnds(1, {"x": {0: 1}}))),
+    Codec("spec", job_status.decode_spec, UnreadableValue, job_status.encode(SPEC)),
     Codec(
         "slot status",
         job_status.decode_slot_status,
         UnreadableValue,
         job_status.encode_slot_status(SlotStatus(0, 1, 1)),
     ),
-    Codec("heartbeat", heartbeat.decode, UnreadableHeartbeat, heartbeat.encode(Heartbeat("f", "j", "id", 7))),
+    Codec("heartbeat", heartbeat.decode, UnreadableValue, heartbeat.encode(Heartbeat("f", "j", "id", 7))),
     Codec(
         "checkpoint",
         group_records.decode_checkpoint,
-        UnreadableCheckpoint,
+        UnreadableValue,
         group_records.encode_checkpoint(Checkpoint(1, 2, 3, CheckpointState.OURS, "x")),
     ),
     Codec(
         "times",
         group_records.decode_times,
-        UnreadableTimes,
+        UnreadableValue,
         group_records.encode_times(ConsumerTimes((OffsetTimestamp(1, 2),), 3)),
     ),
     Codec(
@@ -308,7 +306,7 @@ def told(**changes: object) -> bytes:
         {"routes": [{"name": "r", "source": "a", "destination": "b", "topics": {"include": ["("]}}]},
         {"slots": -1},
         {"slots": 10**9},
-        {"metrics_port": 70_000},
+        {"metrics": {"port": 70_000}},
         {"copy": {"lanes": 10**9}},
         {"copy": {"fetch_bytes": 1 << 40}},
         {"internal": {"timestamps": {"partitions": 0}}},
@@ -317,7 +315,7 @@ def told(**changes: object) -> bytes:
 )
 def test_an_edit_is_held_to_all_that_a_spec_file_is(changes: dict[str, object]) -> None:
     value = told(**changes)
-    with pytest.raises(UnreadableControl):
+    with pytest.raises(UnreadableValue):
         control.decode_command(value)
     text = json.dumps(json.loads(value[1:])["spec"]).encode()
     with pytest.raises(jobspec.BadJobSpec):

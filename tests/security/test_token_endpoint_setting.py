@@ -56,7 +56,7 @@ def test_validate_takes_https_and_what_the_operator_allows(
 
 
 def test_the_planner_checks_it_before_it_connects() -> None:
-    clear, safe = (Cluster("dc1", "a:1", client={KEY: url}) for url in (CLEAR, SAFE))
+    clear, safe = (Cluster("dc1", bootstrap="a:1", client={KEY: url}) for url in (CLEAR, SAFE))
 
     with pytest.raises(Failure) as failure:
         planner_resolve(clear, environment={})

@@ -16,7 +16,7 @@ from planner.model.topology import Cluster
 from planner.workflows.audit.access import endpoints_of
 from runtime.contract.client.secrets import ClientSecrets
 from runtime.contract.client.settings import ClientSettingsError, wire_settings
-from runtime.contract.spec.jobspec import ClusterSpec
+from runtime.contract.spec.cluster import ClusterSpec
 
 pytestmark = pytest.mark.slow
 
@@ -83,7 +83,7 @@ def test_a_cluster_out_of_a_plan_file_is_refused_before_a_client_is_made(
     key: str, hostile: dict[str, str]
 ) -> None:
     with pytest.raises(Failure, match=key):
-        endpoints_of([Cluster("dc1", SILENT, client={key: hostile[key]})])
+        endpoints_of([Cluster("dc1", bootstrap=SILENT, client={key: hostile[key]})])
 
 
 @pytest.mark.parametrize("key", HOSTILE)
@@ -105,7 +105,7 @@ def test_a_job_refuses_it_in_a_spec_or_a_record(key: str, hostile: dict[str, str
 
 def test_the_operators_command_runs_and_no_other(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("REPL_OAUTHBEARER_TOKEN_COMMAND_DC1", "get-token")
-    clusters = [Cluster(name, SILENT) for name in ("dc1", "dc2")]
+    clusters = [Cluster(name, bootstrap=SILENT) for name in ("dc1", "dc2")]
 
     assert [one.token_command for one in endpoints_of(clusters).values()] == ["get-token", None]
 

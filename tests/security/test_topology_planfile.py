@@ -9,12 +9,14 @@ import pytest
 from planner.model.address import job_address
 from planner.model.diagnostic import Failure, SourceLocation
 from planner.model.plan import Plan
-from planner.model.topology import Cluster, SecretRef
+from planner.model.topology import Cluster
 from planner.plan.steps.jobs import LaunchJob
 from planner.workflows.audit.access import endpoints_of
 from planner.workflows.observing import check_jobs
+from runtime.contract.client.stores import Setting
 from runtime.contract.spec import jobspec
-from runtime.contract.spec.jobspec import ClusterSpec, JobSpec, Setting
+from runtime.contract.spec.cluster import ClusterSpec
+from runtime.contract.spec.jobspec import JobSpec
 from tests.fakes.states import inputs, observed, topology
 
 SILENT = "127.0.0.1:1"
@@ -30,8 +32,10 @@ def home(tmp_path: Path) -> Path:
 
 
 def cluster(source: Path) -> Cluster:
-    client = {"sasl.password": SecretRef("file", "id_rsa")}
-    return Cluster("dc1", SILENT, client=client, source=SourceLocation(str(source / "t.yaml"), 1, 1))
+    client: dict[str, Setting] = {"sasl.password": {"file": "id_rsa"}}
+    return Cluster(
+        "dc1", bootstrap=SILENT, client=client, source=SourceLocation(str(source / "t.yaml"), 1, 1)
+    )
 
 
 def plan(client: dict[str, Setting], bootstrap: str = SILENT) -> Plan:

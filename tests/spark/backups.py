@@ -13,8 +13,9 @@ from msgspec.structs import replace
 
 from runtime.contract.client.settings import wire_settings
 from runtime.contract.records.manifest import Commit, FilePosition, ManifestOwner, Snapshot
+from runtime.contract.spec.cluster import ClusterSpec
 from runtime.contract.spec.files import CompactionSpec, FilesSpec
-from runtime.contract.spec.jobspec import ClusterSpec, FlowSpec
+from runtime.contract.spec.jobspec import FlowSpec
 from runtime.driver.application import RoundWork
 from runtime.driver.clusters import DriverClusters
 from runtime.driver.duties.compaction import CompactionDuty

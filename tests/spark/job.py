@@ -31,7 +31,8 @@ from runtime.contract.records.job_status import (
 from runtime.contract.records.ledger import Generation, PartitionKey
 from runtime.contract.records.offset_map import OffsetMap
 from runtime.contract.spec import jobspec, naming
-from runtime.contract.spec.jobspec import ClusterSpec, CopySettings, FlowSpec, JobSpec
+from runtime.contract.spec.cluster import ClusterSpec
+from runtime.contract.spec.jobspec import CopySettings, FlowSpec, JobSpec
 from runtime.contract.spec.selection import SelectionSpec
 from runtime.kafka.cluster import KafkaCluster
 from runtime.lab.lab import Lab
@@ -61,7 +62,7 @@ def spec_of(
     settings: dict[str, Any] = {
         "copy": CopySettings(retry_ms=50, retry_max_ms=1_000, transaction_timeout_ms=10_000),
         "slots": 1,
-        "metrics_port": None,
+        "metrics": None,
         **changes,
     }
     return JobSpec(

@@ -17,6 +17,7 @@ from runtime.contract.records.control import AcceptLoss
 from runtime.contract.records.job_status import JobStatus, PartitionStatus
 from runtime.contract.records.job_status import PartitionState as S
 from runtime.contract.spec.jobspec import FlowSpec, JobExit, JobSpec
+from runtime.contract.spec.launch import MetricsSpec
 from runtime.lab.lab import Lab
 from tests.commands import repl
 from tests.records import create_topic, wait_for
@@ -131,7 +132,7 @@ def test_every_line_and_row_of_a_bucket_arrives_once_whatever_happens_to_it(
     """The bucket is made late, a task dies in a transaction, the job is killed, objects change (R1, R4)."""
     text, documents, table = (inboxes[form] for form in FORMS)
     spec = spec_of(
-        lab, fresh("job"), [one.flow for one in inboxes.values()], destination="dc1", metrics_port=0
+        lab, fresh("job"), [one.flow for one in inboxes.values()], destination="dc1", metrics=MetricsSpec()
     )
 
     def started(**environ: str) -> Running:

@@ -23,6 +23,7 @@ from runtime.contract.records.job_status import PartitionStatus
 from runtime.contract.records.ledger import PartitionKey
 from runtime.contract.spec.files import FilesSpec, LinesSpec
 from runtime.contract.spec.jobspec import FlowSpec, JobExit, JobSpec
+from runtime.contract.spec.launch import MetricsSpec
 from runtime.lab.lab import Lab
 from tests import checker
 from tests.checker.reader import read as consume
@@ -49,7 +50,7 @@ def from_files(name: str, topic: str, folder: Path, form: Any = "text", **change
 
 
 def job_of(lab: Lab, job: str, flow: FlowSpec) -> JobSpec:
-    return spec_of(lab, job, [flow], destination="dc1", metrics_port=0)
+    return spec_of(lab, job, [flow], destination="dc1", metrics=MetricsSpec())
 
 
 def append(path: Path, lines: Iterable[str]) -> None:

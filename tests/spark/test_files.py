@@ -22,6 +22,7 @@ from runtime.contract.records.job_status import JobStatus, PartitionState
 from runtime.contract.results.groups import LocatedRecord, LocateResult
 from runtime.contract.spec.files import CompactionSpec, FilesSpec
 from runtime.contract.spec.jobspec import FlowSpec, JobExit, JobSpec
+from runtime.contract.spec.launch import MetricsSpec
 from runtime.files.backup import check_file, read_backup
 from runtime.files.compaction import read_index
 from runtime.files.manifest import ManifestFolder
@@ -50,7 +51,7 @@ def into_files(name: str, include: list[str], folder: Path, form: Any, **changes
 
 
 def job_of(lab: Lab, job: str, flows: list[FlowSpec]) -> JobSpec:
-    return spec_of(lab, job, flows, destination="dc1", slots=2, metrics_port=0)
+    return spec_of(lab, job, flows, destination="dc1", slots=2, metrics=MetricsSpec())
 
 
 def grown(job: Running, folder: Path, before: int) -> None:

@@ -23,8 +23,9 @@ from msgspec.structs import replace
 from runtime.contract.records import control, heartbeat
 from runtime.contract.records.job_status import PartitionState
 from runtime.contract.records.ledger import PartitionKey
+from runtime.contract.spec.cluster import ClusterSpec
 from runtime.contract.spec.flow import AtOffsets, OriginCommitsSpec
-from runtime.contract.spec.jobspec import ClusterSpec, FlowSpec
+from runtime.contract.spec.jobspec import FlowSpec
 from runtime.lab.lab import Lab
 from tests import checker
 from tests.processes import below, lives, share_of

@@ -13,7 +13,7 @@ from confluent_kafka import Consumer, TopicPartition
 from msgspec.structs import replace
 
 from runtime.contract.records.control import Reconfigure
-from runtime.contract.spec.jobspec import METRICS_PORT
+from runtime.contract.spec.launch import METRICS_PORT, MetricsSpec
 from runtime.lab.lab import Lab
 from tests.ports import free_port
 from tests.processes import kill_together
@@ -69,7 +69,7 @@ def job(
     group.commit(offsets=[TopicPartition(TOPIC, 0, 1)], asynchronous=False)
     group.close()
     flow = flow_of("metered", [TOPIC], heartbeats_every_ms=500, rpo_ms=60_000, rate_limit=50_000_000)
-    spec = spec_of(lab, "metered", [flow], slots=2, metrics_port=free_port())
+    spec = spec_of(lab, "metered", [flow], slots=2, metrics=MetricsSpec(port=free_port()))
     behind = replace(spec.clusters["dc2"], bootstrap=door.address)
     spec = replace(spec, clusters={**spec.clusters, "dc2": behind})
     running = start_job(spec, tmp_path_factory.mktemp("job"))
@@ -82,7 +82,7 @@ def job(
 @pytest.fixture(scope="module")
 def prometheus(job: Running, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Prometheus]:
     folder = tmp_path_factory.mktemp("prometheus")
-    running = Prometheus(folder, free_port(), [f"127.0.0.1:{job.spec.metrics_port}"], ALERTS)
+    running = Prometheus(folder, free_port(), [f"127.0.0.1:{port_of(job)}"], ALERTS)
     try:
         running.await_up()
         yield running
@@ -91,8 +91,8 @@ def prometheus(job: Running, tmp_path_factory: pytest.TempPathFactory) -> Iterat
 
 
 def port_of(job: Running) -> int:
-    assert job.spec.metrics_port is not None
-    return job.spec.metrics_port
+    assert job.spec.metrics is not None
+    return job.spec.metrics.port
 
 
 def test_it_is_alive_at_once_and_ready_when_it_copies(job: Running, door: Door):
@@ -163,7 +163,7 @@ def test_a_port_that_is_taken_is_said_and_tried_again(job: Running):
     former = port_of(job)
     taken = free_port()
     with socket.create_server(("127.0.0.1", taken)):
-        job.tell(Reconfigure("another port", replace(job.spec, metrics_port=taken)))
+        job.tell(Reconfigure("another port", replace(job.spec, metrics=MetricsSpec(port=taken))))
         status = job.wait_for(lambda status: str(taken) in status.trouble)
         assert status.state == "running"
         assert get(former, "/healthz")[0] == 0
@@ -175,7 +175,7 @@ def test_without_a_declared_port_the_status_says_which_one_is_taken(job: Running
     with ExitStack() as held:
         with suppress(OSError):  # another process may have the usual port already
             held.enter_context(socket.create_server(("127.0.0.1", METRICS_PORT)))
-        job.tell(Reconfigure("no port", replace(job.spec, metrics_port=0)))
+        job.tell(Reconfigure("no port", replace(job.spec, metrics=MetricsSpec())))
         status = job.wait_for(lambda status: bool(status.metrics_taken))
         assert (status.metrics_taken, status.trouble) == (METRICS_PORT, "")
         port = int(status.metrics.removeprefix("127.0.0.1:"))

@@ -8,7 +8,7 @@ import pytest
 from confluent_kafka.admin import AdminClient
 from msgspec.structs import replace
 
-from runtime.contract.spec.jobspec import ClusterSpec
+from runtime.contract.spec.cluster import ClusterSpec
 from runtime.lab.lab import Lab
 from tests.records import PATIENCE_S, create_topic, read, wait_for, write
 from tests.spark.job import flow_of, spec_of, start_job

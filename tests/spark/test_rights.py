@@ -22,8 +22,8 @@ from confluent_kafka.admin import (
 from msgspec.structs import replace
 
 from runtime.contract.records.job_status import PartitionState
+from runtime.contract.spec.cluster import ClusterSpec
 from runtime.contract.spec.flow import GroupsSpec, OriginCommitsSpec
-from runtime.contract.spec.jobspec import ClusterSpec
 from runtime.lab.lab import Lab
 from tests.commands import repl
 from tests.records import create_topic, read, wait_for, write

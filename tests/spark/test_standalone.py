@@ -18,7 +18,9 @@ from msgspec.structs import replace
 
 from runtime.contract.launching import LaunchState
 from runtime.contract.spec import naming
-from runtime.contract.spec.jobspec import ClusterSpec, JobSpec, LaunchSpec
+from runtime.contract.spec.cluster import ClusterSpec
+from runtime.contract.spec.jobspec import JobSpec
+from runtime.contract.spec.launch import LaunchSpec
 from runtime.lab.lab import Lab
 from runtime.launch.supervision.supervised import SupervisedLauncher
 from tests import checker

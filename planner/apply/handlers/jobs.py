@@ -36,7 +36,8 @@ from runtime.contract.records import control, job_status
 from runtime.contract.records.control import AcceptLoss, Command, Reconfigure
 from runtime.contract.records.job_status import JobKey, JobStatus, PartitionStatus
 from runtime.contract.spec import jobspec
-from runtime.contract.spec.jobspec import JobSpec, LaunchSpec
+from runtime.contract.spec.jobspec import JobSpec
+from runtime.contract.spec.launch import LaunchSpec
 from runtime.contract.spec.naming import CONTROL, STATUS
 
 _POLL_S = 0.25

@@ -21,7 +21,7 @@ from msgspec import structs
 
 from planner.config.files import read_bytes, read_text
 from planner.config.language.reader import NamedReference, ParsedRecord, ShapeReader
-from planner.config.language.scalars import value_as_text
+from planner.config.language.scalars import spark_bytes, value_as_text
 from planner.config.yaml_tree import Node, Scalar, Sequence
 from planner.model.diagnostic import Failure, SourceLocation, error
 from planner.model.topology import (
@@ -30,20 +30,20 @@ from planner.model.topology import (
     Cluster,
     DrillSample,
     FileEndpoint,
-    FileFormat,
     Job,
     Quota,
     Requirement,
     Rule,
-    SecretRef,
     Topic,
     Topology,
     looks_secret,
 )
+from runtime.contract.client.secrets import SENSITIVE
+from runtime.contract.client.stores import Setting
 from runtime.contract.spec import shapes
 from runtime.contract.spec.flow import Earliest, Latest, Start
 from runtime.contract.spec.rename import Rename, Table, Template
-from runtime.contract.spec.shapes import OffOrShape, Plain, RecordKeyShape, defaults_of_fields, record_of
+from runtime.contract.spec.shapes import Key, OffOrShape, Plain, defaults_of_fields, record_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,8 +110,8 @@ def _with_named_source(flow: ParsedRecord, endpoints: dict[str, Any]) -> ParsedR
     folder = values.get("file")
     if isinstance(folder, str) and (folder == "." or folder.startswith("./")):
         values["file"] = str((Path(source.place("file").file).parent / folder).resolve())
-    if "format" in values or "format" not in source.places:
-        values["format"] = FileFormat(values.get("format", "text"))
+    if "format" not in source.places:
+        values["format"] = "text"
     places = {**source.places, "name": source.source}
     endpoints.setdefault(name, ParsedRecord(record_of(FileEndpoint), source.source, values, places))
     reference = NamedReference(name, source.source)
@@ -187,7 +187,7 @@ def completed(fields: ParsedRecord) -> ParsedRecord:
     return result
 
 
-def _fill(fields: ParsedRecord, key: RecordKeyShape) -> None:
+def _fill(fields: ParsedRecord, key: Key) -> None:
     shape = key.shape.shape if isinstance(key.shape, shapes.OffOrShape) else key.shape
     if key.default is not shapes.ABSENT:
         fields.values[key.name] = default_value(key)
@@ -196,7 +196,7 @@ def _fill(fields: ParsedRecord, key: RecordKeyShape) -> None:
 
 
 @cache
-def default_value(key: RecordKeyShape) -> Any:
+def default_value(key: Key) -> Any:
     """Returns the default of a key as the reader reads it."""
     assert not isinstance(key.default, shapes.Absent)
     reader = ShapeReader()
@@ -296,14 +296,6 @@ def _start(value: Any) -> Start:
     return start
 
 
-def _references(settings: Mapping[str, str | SecretRef]) -> dict[str, str | dict[str, str]]:
-    """Returns client settings as a job reads them."""
-    return {
-        key: {value.kind: value.name} if isinstance(value, SecretRef) else value
-        for key, value in settings.items()
-    }
-
-
 def _schema(value: Any) -> str | None:
     """Returns the text of a schema. A file must lie beside the topology: no other file is read.
 
@@ -349,12 +341,12 @@ def _rules(written: Iterable[ParsedRecord]) -> tuple[Rule, ...]:
 
 CONVERTERS: Mapping[str, Callable[[Any], Any]] = {
     "bootstrap": _bootstrap,
-    "references": _references,
     "rename": rename_of,
     "requirements": _requirements,
     "rules": _rules,
     "samples": _samples,
     "schema": _schema,
+    "size": spark_bytes,
     "start": _start,
 }
 
@@ -376,7 +368,7 @@ def _arguments(fields: ParsedRecord) -> dict[str, Any]:
     return found
 
 
-def _section(key: RecordKeyShape, value: ParsedRecord | None) -> dict[str, Any]:
+def _section(key: Key, value: ParsedRecord | None) -> dict[str, Any]:
     """Returns the fields of a section. One that is off has None as its first field."""
     if value is not None:
         return _arguments(value)
@@ -384,7 +376,7 @@ def _section(key: RecordKeyShape, value: ParsedRecord | None) -> dict[str, Any]:
     return {key.shape.shape.keys[0].field: None}
 
 
-def _converted(key: RecordKeyShape, value: Any) -> Any:
+def _converted(key: Key, value: Any) -> Any:
     if key.converter:
         return CONVERTERS[key.converter](value)
     match value:
@@ -432,7 +424,5 @@ def _is_place(name: str, value: object) -> bool:
     return name == "source" and (value is None or isinstance(value, SourceLocation))
 
 
-def _plain_setting(key: str, value: str | SecretRef) -> Any:
-    if isinstance(value, SecretRef):
-        return {value.kind: value.name}
-    return "(sensitive value)" if looks_secret(key) else value
+def _plain_setting(key: str, value: Setting) -> Setting:
+    return SENSITIVE if isinstance(value, str) and looks_secret(key) else value

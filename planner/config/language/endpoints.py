@@ -2,21 +2,19 @@
 
 from collections.abc import Iterable
 from pathlib import PurePath
+from typing import get_args
 
 from planner.config.hints import prose
 from planner.config.language.build import TopologyParts
 from planner.config.language.reader import INVALID, ParsedRecord
+from planner.config.language.scalars import spark_bytes
 from planner.model.diagnostic import Diagnostic, SourceLocation, error
 from planner.model.topology import (
     FILE_FLOW_KEYS,
     LINES_FLOW_KEYS,
-    SOURCE_FORMATS,
-    FileFormat,
-    SecretRef,
-    bytes_of,
 )
 from runtime.contract.client.stores import LOCATIONS, MOST_BYTES, SECRETS, client_problem, is_store
-from runtime.contract.spec.files import folder_problem, layout_problem, plain_folder
+from runtime.contract.spec.files import SourceFormat, folder_problem, layout_problem, plain_folder
 from runtime.contract.spec.flow import RUNNING
 
 ENDPOINT_CODE = "endpoint"
@@ -52,7 +50,7 @@ def check_endpoints(parts: TopologyParts) -> Iterable[Diagnostic]:
         size = endpoint.get("size")
         yield from _size(name, endpoint, folder)
         snapshots = endpoint.get("snapshots") if "snapshots" in endpoint.places else None
-        if snapshots is not None and (form is None or form.value != "raw"):
+        if snapshots is not None and (form is None or form != "raw"):
             what = f"endpoint {name}: only the format raw has snapshots"
             yield error(
                 what,
@@ -65,7 +63,7 @@ def check_endpoints(parts: TopologyParts) -> Iterable[Diagnostic]:
             yield error(what, "write snapshots: 10m", source=endpoint.place("snapshots"), code=ENDPOINT_CODE)
         if isinstance(compact := endpoint.get("compact"), ParsedRecord):
             yield from _compaction(name, compact, size)
-        if form is not None and layout is not None and (problem := layout_problem(layout, form.value)):
+        if form is not None and layout is not None and (problem := layout_problem(layout, form)):
             where = endpoint.place("layout") if "layout" in endpoint.places else endpoint.place("file")
             yield error(f"endpoint {name}: {problem[0]}", problem[1], source=where, code=ENDPOINT_CODE)
 
@@ -86,7 +84,7 @@ def _client(name: str, endpoint: ParsedRecord, folder: str) -> Iterable[Diagnost
         what = f"endpoint {name}: client.{problem[0]} {problem[1]}"
         yield error(what, problem[2], source=place, code=ENDPOINT_CODE)
     for key, value in client.items():
-        if key in SECRETS and not isinstance(value, SecretRef):
+        if key in SECRETS and isinstance(value, str):
             what = f"endpoint {name}: client.{key} stands in the topology as plain text"
             hint = f"refer to it: {key}: {{env: VARIABLE}} or {{file: path}}"
             yield error(what, hint, source=place, code=ENDPOINT_CODE)
@@ -99,7 +97,7 @@ def _size(name: str, endpoint: ParsedRecord, folder: str | None) -> Iterable[Dia
     """Yields an error for a size that files can't have."""
     size = endpoint.get("size")
     in_store = folder is not None and is_store(folder)
-    if size is None or _SIZES[0] <= bytes_of(size) <= (MOST_BYTES if in_store else _SIZES[-1]):
+    if size is None or _SIZES[0] <= spark_bytes(size) <= (MOST_BYTES if in_store else _SIZES[-1]):
         return
     most = "4g in an object store, which copies a file at once" if in_store else "1t"
     what = f"endpoint {name}: size is from 64k to {most}"
@@ -108,11 +106,11 @@ def _size(name: str, endpoint: ParsedRecord, folder: str | None) -> Iterable[Dia
 
 def _compaction(name: str, compact: ParsedRecord, size: str | None) -> Iterable[Diagnostic]:
     """Yields an error for each value with which no file would be merged, or all of them all the time."""
-    below, most = compact.get("below"), bytes_of(size) if size is not None else None
-    if below is not None and bytes_of(below) not in _SIZES:
+    below, most = compact.get("below"), spark_bytes(size) if size is not None else None
+    if below is not None and spark_bytes(below) not in _SIZES:
         what = f"endpoint {name}: compact.below is from 64k to 1t"
         yield error(what, "write below: 16m", source=compact.place("below"), code=ENDPOINT_CODE)
-    elif below is not None and most is not None and bytes_of(below) > most:
+    elif below is not None and most is not None and spark_bytes(below) > most:
         what = f"endpoint {name}: compact.below is {below}, and files are closed at {size}"
         hint = "write a smaller below, or a larger size"
         yield error(what, hint, source=compact.place("below"), code=ENDPOINT_CODE)
@@ -145,16 +143,16 @@ def _file_flow(flow: ParsedRecord, parts: TopologyParts) -> Iterable[Diagnostic]
         what = f"endpoint {flow['to'].text} is written, and recursive is about files that are read"
         yield error(what, "remove recursive", source=endpoint.place("recursive"), code=ENDPOINT_CODE)
     form = endpoint.get("format")
-    if form is FileFormat.TEXT:
+    if form == "text":
         what = f"flows read the format text, and flow {flow.get('name') or '?'} writes"
         yield error(what, "write json, parquet or raw", source=endpoint.place("format"), code=ENDPOINT_CODE)
     if isinstance(transform := flow.get("transform"), ParsedRecord):
         yield from _file_transform(flow.get("name") or "?", transform, form)
 
 
-def _file_transform(name: str, transform: ParsedRecord, form: FileFormat | None) -> Iterable[Diagnostic]:
+def _file_transform(name: str, transform: ParsedRecord, form: str | None) -> Iterable[Diagnostic]:
     """Yields what the transform of a flow into files may not be."""
-    if form is FileFormat.RAW:
+    if form == "raw":
         yield error(
             f"flow {name} writes raw files, which hold record batches byte for byte, and has a transform",
             "write format: json or format: parquet, or remove transform",
@@ -177,9 +175,9 @@ def _lines_flow(flow: ParsedRecord, parts: TopologyParts) -> Iterable[Diagnostic
     source, topics = flow["from"], flow.get("topics")
     if (endpoint := parts.endpoints[source.text]) is not INVALID:
         form = endpoint.get("format")
-        if form is not None and form not in SOURCE_FORMATS:
+        if form is not None and form not in get_args(SourceFormat):
             place = endpoint.place("format") if "format" in endpoint.places else endpoint.place("file")
-            what = f"flow {name} reads lines or rows, and the files of {source.text} are {form.value}"
+            what = f"flow {name} reads lines or rows, and the files of {source.text} are {form}"
             yield error(what, "write format: text, json or parquet", source=place, code=ENDPOINT_CODE)
         for key in ("layout", "size", "snapshots", "compact"):
             if key in endpoint.places:

@@ -4,7 +4,7 @@ import re
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import Any, Final, assert_never
+from typing import Any, Final
 
 from planner.config.bounds import refuse_more_mistakes
 from planner.config.hints import describe, did_you_mean, nearest, prose, shown
@@ -15,7 +15,7 @@ from planner.model.diagnostic import Diagnostic, SourceLocation, error
 from runtime.contract.spec import shapes
 from runtime.contract.spec.naming import illegal_because, is_internal
 from runtime.contract.spec.selection import LONGEST, UnreadableRegex, regex, written_out
-from runtime.contract.spec.shapes import RecordShape, ScalarShape, Shape
+from runtime.contract.spec.shapes import RecordShape, Shape, ValueShape
 
 
 class Invalid(Enum):
@@ -136,37 +136,35 @@ class ShapeReader:
                 return self._record(shape.shape, node, of, "off, or ")
             case shapes.AlternativesShape():
                 return self._alternative(shape, node, of)
-            case shapes.AnyShape():
+            case ValueShape.ANY:
                 return node
             case _:
                 return self._scalar(shape, node, of)
 
-    def _scalar(self, shape: ScalarShape, node: Node, of: str) -> Any:
+    def _scalar(self, shape: Shape, node: Node, of: str) -> Any:
         if not isinstance(node, Scalar) or node.is_null:
             return self._unexpected(shape, node, of)
         match shape:
             case shapes.TextShape():
                 return self._text(shape, node, of)
-            case shapes.TopicNameShape():
-                return self._topic_name(node)
             case shapes.ChoiceShape():
                 return self._choice(shape, node, of)
-            case shapes.BooleanShape():
-                return self._boolean(shape, node, of)
             case shapes.IntegerShape():
                 return self._integer(shape, node, of)
-            case shapes.NumberShape():
-                return self._number(shape, node, of)
-            case shapes.DurationShape():
+            case ValueShape.TOPIC_NAME:
+                return self._topic_name(node)
+            case ValueShape.BOOLEAN:
+                return self._boolean(node, of)
+            case ValueShape.NUMBER:
+                return self._number(node, of)
+            case ValueShape.DURATION:
                 return self._positive(scalars.duration, node, of)
-            case shapes.RateShape():
+            case ValueShape.RATE:
                 return self._positive(scalars.rate, node, of)
-            case shapes.TimestampShape():
+            case ValueShape.TIMESTAMP:
                 return self._parsed(scalars.moment, node, of)
-            case shapes.RegexShape():
-                return self._regex(node, of)
             case _:
-                assert_never(shape)
+                return self._regex(node, of)
 
     def _unexpected(self, shape: Shape, node: Node, of: str, more: str = "") -> Invalid:
         if isinstance(node, Scalar) and node.is_null:
@@ -202,12 +200,12 @@ class ShapeReader:
         hint = did_you_mean(node.text, shape.words) or f"it takes {describe(shape)}"
         return self.wrong(node.source, f'"{of}" is {shown(node)}, none of {prose(shape.words)}', hint)
 
-    def _boolean(self, shape: shapes.BooleanShape, node: Scalar, of: str) -> bool | Invalid:
+    def _boolean(self, node: Scalar, of: str) -> bool | Invalid:
         if node.text in TRUE or node.text in FALSE:
             if node.plain:
                 return node.text in TRUE
             return self._quoted(node, of, "true or false")
-        return self._unexpected(shape, node, of)
+        return self._unexpected(ValueShape.BOOLEAN, node, of)
 
     def _quoted(self, node: Scalar, of: str, taken: str) -> Invalid:
         what = f'"{of}" is the text {shown(node)}'
@@ -226,10 +224,10 @@ class ShapeReader:
             return self.wrong(node.source, f'"{of}" is {number}', f"it takes {describe(shape)}")
         return number
 
-    def _number(self, shape: shapes.NumberShape, node: Scalar, of: str) -> float | Invalid:
+    def _number(self, node: Scalar, of: str) -> float | Invalid:
         number = scalars.decimal(node.text)
         if number is None:
-            return self._unexpected(shape, node, of)
+            return self._unexpected(ValueShape.NUMBER, node, of)
         if not node.plain:
             return self._quoted(node, of, "a number")
         return number or self.wrong(node.source, f'"{of}" is {shown(node)}', "it takes more than zero")

@@ -13,12 +13,14 @@ from typing import Final
 
 from planner.config.hints import prose, shown
 from planner.config.yaml_tree import Mapping, Node, Scalar, Sequence, kind_of
+from planner.model.diagnostic import SourceLocation
 from planner.model.setting_types import BOOLEANS, NUMBERS
-from planner.model.topology import SecretRef, Setting, looks_secret
+from planner.model.topology import looks_secret
 from planner.model.topology.quotas import number
 from runtime.contract.client import stores
 from runtime.contract.client.keys import CREDENTIALS, refusal
 from runtime.contract.client.secrets import secret_settings
+from runtime.contract.client.stores import Reference, Setting
 from runtime.contract.spec.shapes import SettingsShape
 
 MILLISECONDS: Final = MappingProxyType(
@@ -128,9 +130,22 @@ def _quantity(text: str, units: MappingProxyType[str, int], what: str, example: 
     return int(amount)
 
 
+def spark_bytes(text: str) -> int:
+    """Returns a size in bytes, from text that Spark reads, such as 128m or 1g."""
+    number = text.rstrip("bB")
+    return int(number[:-1]) << {"k": 10, "m": 20, "g": 30, "t": 40}[number[-1].lower()]
+
+
 NUMBER = re.compile(r"-?\d+(_\d+)*")
 # YAML's other words for true and false, which are read for Kafka's own booleans.
 WORDS = {"yes": "true", "on": "true", "true": "true", "no": "false", "off": "false", "false": "false"}
+
+
+class PlacedReference(Reference):
+    """A reference to a secret, with its place in the YAML."""
+
+    __slots__ = ("source",)
+    source: SourceLocation
 
 
 def setting_value(shape: SettingsShape, name: str, node: Node) -> Setting:
@@ -163,7 +178,7 @@ def check_name(shape: SettingsShape, name: str) -> None:
         raise NotReadable(what, f"it takes {prose(stores.KEYS, 'and')}")
 
 
-def _reference(shape: SettingsShape, name: str, node: Mapping) -> SecretRef:
+def _reference(shape: SettingsShape, name: str, node: Mapping) -> Setting:
     if not (shape.client or shape.store):
         raise NotReadable(f'"{name}" is a map', "it takes text, a number, a duration or a size")
     keys = [key.text for key, _ in node.pairs]
@@ -183,7 +198,9 @@ def _reference(shape: SettingsShape, name: str, node: Mapping) -> SecretRef:
         raise NotReadable(
             f'"env" of "{name}" is not the name of an environment variable', "use letters, digits and _"
         )
-    return SecretRef("env" if kind == "env" else "file", value.text, value.source)
+    reference = PlacedReference({"env" if kind == "env" else "file": value.text})
+    reference.source = value.source
+    return reference
 
 
 def _text(name: str, node: Node) -> str:

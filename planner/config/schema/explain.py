@@ -9,7 +9,7 @@ from planner.config.hints import did_you_mean, nearest
 from planner.config.schema.publish import inside, without_links
 from planner.model.diagnostic import Failure, error
 from planner.model.topology import Topology
-from runtime.contract.spec.shapes import MapShape, RecordKeyShape, RecordShape, Shape, record_of
+from runtime.contract.spec.shapes import Key, MapShape, RecordShape, Shape, record_of
 
 _DEFAULTS = "defaults."
 
@@ -18,7 +18,7 @@ class KeyEntry(NamedTuple):
     """A key of the language at its place: `flows.topics.include`."""
 
     path: str
-    key: RecordKeyShape
+    key: Key
 
     @property
     def doc(self) -> str:
@@ -94,15 +94,15 @@ def all_keys() -> tuple[KeyEntry, ...]:
     return tuple(walk(top_keys()))
 
 
-def _by_name(shape: Shape) -> dict[str, RecordKeyShape]:
+def _by_name(shape: Shape) -> dict[str, Key]:
     return {key.name: key for key in _keys(shape)}
 
 
-def _keys(shape: Shape) -> tuple[RecordKeyShape, ...]:
+def _keys(shape: Shape) -> tuple[Key, ...]:
     """Returns the keys that a value of this shape may have, of all its alternatives."""
     if isinstance(shape, RecordShape):
         return shape.keys
-    found: dict[str, RecordKeyShape] = {}
+    found: dict[str, Key] = {}
     for one in inside(shape):
         for key in _keys(one):
             found.setdefault(key.name, key)

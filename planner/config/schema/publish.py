@@ -5,7 +5,7 @@ Editors complete and check topologies by the schema.
 
 import re
 from importlib.resources import files
-from typing import Any, assert_never
+from typing import Any
 
 from planner.config.hints import describe
 from planner.config.language.scalars import BYTES, MILLISECONDS
@@ -15,18 +15,18 @@ from planner.model.topology import Topology
 from runtime.contract.client import stores
 from runtime.contract.client.keys import ALLOWED, CREDENTIALS
 from runtime.contract.spec import shapes
-from runtime.contract.spec.shapes import Plain, RecordKeyShape, RecordShape, Shape, record_of
+from runtime.contract.spec.shapes import Key, Plain, RecordShape, Shape, ValueShape, record_of
 
 Schema = dict[str, Any]
 DRAFT = "https://json-schema.org/draft/2020-12/schema"
 QUANTITY = r"^\d+(\.\d+)? ?({})$"
 VALUE: Schema = {"type": ["string", "number", "boolean"]}
-_DEFINITION_OF: dict[type[Shape], str] = {
-    shapes.TopicNameShape: "topic-name",
-    shapes.DurationShape: "duration",
-    shapes.RateShape: "rate",
-    shapes.TimestampShape: "moment",
-    shapes.RegexShape: "regex",
+_DEFINITION_OF: dict[Shape, str] = {
+    ValueShape.TOPIC_NAME: "topic-name",
+    ValueShape.DURATION: "duration",
+    ValueShape.RATE: "rate",
+    ValueShape.TIMESTAMP: "moment",
+    ValueShape.REGEX: "regex",
 }
 
 
@@ -95,7 +95,7 @@ def _record(record: RecordShape, definitions: dict[str, Schema]) -> Schema:
     return schema
 
 
-def _key(key: RecordKeyShape, definitions: dict[str, Schema]) -> Schema:
+def _key(key: Key, definitions: dict[str, Schema]) -> Schema:
     schema: Schema = {"description": f"{without_links(key.doc)} Takes {describe(key.shape)}."}
     if key.default is not shapes.ABSENT:
         schema["default"] = _plain(key.default)
@@ -121,7 +121,7 @@ def example_value(text: str) -> Any:
 def _computable(shape: Shape, definitions: dict[str, Schema]) -> Schema:
     """Returns the schema of a value, or of an expression in its place."""
     schema = _of(shape, definitions)
-    if schema == {"type": "string"} or isinstance(shape, shapes.AnyShape | shapes.RecordShape):
+    if schema == {"type": "string"} or shape is ValueShape.ANY or isinstance(shape, RecordShape):
         return schema
     return {"anyOf": [schema, {"$ref": "#/$defs/expression"}]}
 
@@ -149,33 +149,25 @@ def _of(shape: Shape, definitions: dict[str, Schema]) -> Schema:
             return _scalar(shape)
 
 
-def _scalar(shape: shapes.ScalarShape | shapes.AnyShape | shapes.SettingsShape) -> Schema:
+def _scalar(shape: Shape) -> Schema:
     """Returns the schema of a shape that holds no other shapes."""
     match shape:
         case shapes.TextShape():
             return {"type": "string"} | ({"pattern": f"^(?:{shape.pattern})$"} if shape.pattern else {})
-        case shapes.AnyShape():
+        case ValueShape.ANY:
             return {}
         case shapes.ChoiceShape():
             return {"enum": _words(shape)}
-        case shapes.BooleanShape():
+        case ValueShape.BOOLEAN:
             return {"type": "boolean"}
         case shapes.IntegerShape():
             return {"type": "integer", "minimum": shape.least, "maximum": shape.most}
-        case shapes.NumberShape():
+        case ValueShape.NUMBER:
             return {"type": "number", "exclusiveMinimum": 0}
         case shapes.SettingsShape():
             return _settings(shape)
-        case (
-            shapes.TopicNameShape()
-            | shapes.DurationShape()
-            | shapes.RateShape()
-            | shapes.TimestampShape()
-            | shapes.RegexShape()
-        ):
-            return _named(_DEFINITION_OF[type(shape)])
         case _:
-            assert_never(shape)
+            return _named(_DEFINITION_OF[shape])
 
 
 def _words(shape: shapes.ChoiceShape) -> list[Any]:
@@ -222,11 +214,9 @@ def _map(shape: shapes.MapShape, definitions: dict[str, Schema]) -> Schema:
     table: Schema = {"type": "object", "additionalProperties": _computable(shape.value, definitions)}
     if isinstance(shape.key, shapes.IntegerShape):
         table["propertyNames"] = {"pattern": r"^\d+$"}
-    elif isinstance(shape.key, shapes.TopicNameShape):
-        table["propertyNames"] = _named("topic-name")
-    elif isinstance(shape.key, shapes.RegexShape):
-        table["propertyNames"] = _named("regex")
-    elif shape.key.pattern:
+    elif shape.key in _DEFINITION_OF:
+        table["propertyNames"] = _named(_DEFINITION_OF[shape.key])
+    elif isinstance(shape.key, shapes.TextShape) and shape.key.pattern:
         table["propertyNames"] = {"pattern": f"^(?:{shape.key.pattern})$"}
     if shape.least:
         table["minProperties"] = shape.least
@@ -312,7 +302,7 @@ def _title(record: RecordShape) -> str:
     return f"`{record.name}`"
 
 
-def _row(key: RecordKeyShape) -> str:
+def _row(key: Key) -> str:
     name = f"`{key.name}`" + (" (required)" if key.required else "")
     example = f" Example: `{key.example}`." if key.example else ""
     cells = (name, _takes(key.shape), _default(key), key.doc + example)
@@ -345,14 +335,14 @@ def _linked(shape: Shape) -> str | None:
     return None
 
 
-def _default(key: RecordKeyShape) -> str:
+def _default(key: Key) -> str:
     text = default_text(key)
     if key.default is not shapes.ABSENT:
         return f"`{text}`"
     return text or ("" if key.required else "see there")
 
 
-def default_text(key: RecordKeyShape) -> str:
+def default_text(key: Key) -> str:
     """Returns a key's default as YAML writes it, or words for it; nothing for a required key."""
     if key.default is not shapes.ABSENT:
         return _plain_text(key.default)

@@ -3,9 +3,9 @@
 from collections.abc import Iterator
 
 from planner.model.diagnostic import Diagnostic, note, warning
-from planner.model.topology import Cluster, FileEndpoint, Setting, Topology
+from planner.model.topology import Cluster, FileEndpoint, Topology
 from runtime.contract.client.settings import ClientSettingsError, parse_bootstrap, wire_settings
-from runtime.contract.client.stores import host_of
+from runtime.contract.client.stores import Setting, host_of
 
 CLEAR_TEXT = "credentials-in-clear-text"
 UNCHECKED = "certificate-not-checked"

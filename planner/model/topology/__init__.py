@@ -10,16 +10,10 @@ Durations are milliseconds, sizes are bytes, rates are bytes per second.
 """
 
 from planner.model.topology.endpoints import (
-    DEFAULT_EVERY_MS,
-    DEFAULT_LOOK_MS,
     FILE_FLOW_KEYS,
     LINES_FLOW_KEYS,
-    SOURCE_FORMATS,
-    Compaction,
     FileEndpoint,
-    FileFormat,
     at_home,
-    bytes_of,
 )
 from planner.model.topology.flows import Flow, Provenance, Selection
 from planner.model.topology.jobs import (
@@ -37,8 +31,6 @@ from planner.model.topology.resources import (
     AclEntry,
     Cluster,
     OnRemove,
-    SecretRef,
-    Setting,
     Topic,
     secret_variable,
 )
@@ -60,24 +52,19 @@ from runtime.contract.spec.acls import AclRule
 __all__ = [
     "API_VERSION",
     "BYTE_RATES",
-    "DEFAULT_EVERY_MS",
-    "DEFAULT_LOOK_MS",
     "FILE_FLOW_KEYS",
     "LINES_FLOW_KEYS",
     "QUOTA_KEYS",
     "RESOURCES",
     "SECRET_WORDS",
-    "SOURCE_FORMATS",
     "Acl",
     "AclEntry",
     "AclRule",
     "Cluster",
-    "Compaction",
     "Defaults",
     "Drill",
     "DrillSample",
     "FileEndpoint",
-    "FileFormat",
     "Flow",
     "Job",
     "JobRightsMode",
@@ -89,13 +76,10 @@ __all__ = [
     "QuotaEntity",
     "Requirement",
     "Rule",
-    "SecretRef",
     "Selection",
-    "Setting",
     "Topic",
     "Topology",
     "at_home",
-    "bytes_of",
     "looks_secret",
     "secret_variable",
 ]

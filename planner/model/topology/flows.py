@@ -9,9 +9,10 @@ from msgspec import Meta, structs
 
 from planner.model.diagnostic import SourceLocation
 from planner.model.topology.resources import CLUSTER_REFERENCE, NAME, SOURCE_REFERENCE
+from runtime.contract.spec.files import LOOK_MS, ROUND_MS
 from runtime.contract.spec.flow import FlowSettings
 from runtime.contract.spec.selection import SelectionSpec
-from runtime.contract.spec.shapes import Interval, Key, RecordName, Regex, Section, TextShape, TopicNameShape
+from runtime.contract.spec.shapes import Interval, Key, RecordName, Regex, Section, TextShape, ValueShape
 
 
 class Selection(SelectionSpec, frozen=True):
@@ -36,7 +37,7 @@ class Selection(SelectionSpec, frozen=True):
         Key(
             "The topic that takes the lines or rows of files, in place of `include`. Only a flow from files"
             " has it.",
-            TopicNameShape(),
+            ValueShape.TOPIC_NAME,
             example="inbox",
         ),
     ] = None
@@ -129,6 +130,11 @@ class Flow(FlowSettings, frozen=True):
     def from_files(self) -> bool:
         """Whether the flow reads files."""
         return self.topics.to is not None
+
+    @property
+    def interval_ms(self) -> int:
+        """How often a flow into files writes them, or a flow from files reads the folder."""
+        return self.every_ms or (LOOK_MS if self.from_files else ROUND_MS)
 
     @property
     def quarantines(self) -> bool:

@@ -14,7 +14,7 @@ from msgspec import Struct
 
 from planner.model.diagnostic import SourceLocation
 from planner.model.topology.resources import CLUSTER_REFERENCES
-from runtime.contract.spec.shapes import IntegerShape, Key, NumberShape, RateShape, RecordName, TextShape
+from runtime.contract.spec.shapes import IntegerShape, Key, RecordName, TextShape, ValueShape
 
 DEFAULT_ENTITY = "<default>"
 ENTITY_TYPES = USER, CLIENT_ID, IP = "user", "client-id", "ip"
@@ -123,17 +123,17 @@ class Quota:
     ] = None
     producer_byte_rate: Annotated[
         int | None,
-        Key("What it may write to each broker.", RateShape(), example="10MB/s"),
+        Key("What it may write to each broker.", ValueShape.RATE, example="10MB/s"),
     ] = None
     consumer_byte_rate: Annotated[
         int | None,
-        Key("What it may read from each broker.", RateShape(), example="20MB/s"),
+        Key("What it may read from each broker.", ValueShape.RATE, example="20MB/s"),
     ] = None
     request_percentage: Annotated[
         int | float | None,
         Key(
             "The share of a broker's request and network threads that it may use; 100 is one whole thread.",
-            NumberShape(),
+            ValueShape.NUMBER,
             example="50",
         ),
     ] = None
@@ -141,7 +141,7 @@ class Quota:
         int | float | None,
         Key(
             "How many partitions it may create or delete per second (Kafka 2.7).",
-            NumberShape(),
+            ValueShape.NUMBER,
             example="10",
         ),
     ] = None

@@ -11,20 +11,19 @@ from typing import Annotated, ClassVar, Literal
 
 from planner.model.diagnostic import SourceLocation
 from runtime.contract.spec.acls import AclRule
+from runtime.contract.spec.cluster import ClusterSpec
 from runtime.contract.spec.shapes import (
     AlternativesShape,
-    BooleanShape,
     ChoiceShape,
     IntegerShape,
     Key,
     ListShape,
     MapShape,
-    RecordKeyShape,
     RecordName,
     RecordShape,
     SettingsShape,
     TextShape,
-    TopicNameShape,
+    ValueShape,
 )
 
 NAME = TextShape(
@@ -45,35 +44,35 @@ SOURCE_REFERENCE = AlternativesShape(
             "lines-source",
             "the files that a flow reads",
             (
-                RecordKeyShape(
-                    "file",
-                    TextShape("the path of a folder, or s3a://bucket/prefix"),
+                Key(
                     "The folder, or `s3a://bucket/prefix` of an object store. A path that begins with `./`"
                     " starts at the folder of the topology.",
+                    TextShape("the path of a folder, or s3a://bucket/prefix"),
+                    name="file",
                     example="./inbox",
                     required=True,
                     field="file",
                 ),
-                RecordKeyShape(
-                    "format",
-                    ChoiceShape(("text", "json", "parquet")),
+                Key(
                     "Each line is a record: any UTF-8 text, or a JSON value. Of `parquet`, each row is one.",
+                    ChoiceShape(("text", "json", "parquet")),
+                    name="format",
                     default="text",
                     example="text",
                     field="format",
                 ),
-                RecordKeyShape(
-                    "recursive",
-                    BooleanShape(),
+                Key(
                     "Whether files in folders below it are read, too.",
+                    ValueShape.BOOLEAN,
+                    name="recursive",
                     default="false",
                     example="true",
                     field="recursive",
                 ),
-                RecordKeyShape(
-                    "client",
-                    SettingsShape(store=True, expected="a map of settings"),
+                Key(
                     "How an object store is reached: the keys of `client` of an endpoint.",
+                    SettingsShape(store=True, expected="a map of settings"),
+                    name="client",
                     example="{region: eu-central-1, access.key: {env: S3_KEY}, secret.key: {env: S3_SECRET}}",
                     field="client",
                 ),
@@ -85,19 +84,6 @@ SOURCE_REFERENCE = AlternativesShape(
 CLUSTER_REFERENCES = ListShape(CLUSTER_REFERENCE, lone=True, least=1)
 REPLICATION = IntegerShape(1, 32_767)
 PRINCIPAL = TextShape("a principal", r"[A-Za-z]+:.+", 'write its type too, for example "User:app"')
-HOST_PORT = r"(?:[A-Za-z0-9._-]+|\[[0-9A-Fa-f:.]+\]):\d{1,5}"
-
-
-@dataclass(frozen=True, slots=True)
-class SecretRef:
-    """`{env: VAR}` or `{file: path}`: resolved only at the edge that opens a connection, never shown."""
-
-    kind: Literal["env", "file"]
-    name: str
-    source: SourceLocation | None = field(default=None, compare=False)
-
-
-Setting = str | SecretRef
 
 
 def secret_variable(cluster: str, key: str) -> str:
@@ -106,47 +92,10 @@ def secret_variable(cluster: str, key: str) -> str:
     return text if not text[0].isdigit() else f"_{text}"
 
 
-@dataclass(frozen=True, slots=True)
-class Cluster:
+class Cluster(ClusterSpec, frozen=True):
     """One Kafka cluster."""
 
-    record: ClassVar = RecordName("cluster", "a cluster")
-
     name: str
-    bootstrap: Annotated[
-        str,
-        Key(
-            "Brokers to connect to first, `host:port`, separated by commas.",
-            ListShape(
-                TextShape(
-                    "a broker's host:port",
-                    rf"\s*{HOST_PORT}\s*(?:,\s*{HOST_PORT}\s*)*",
-                    "write it as kafka1.example.org:9092",
-                ),
-                lone=True,
-                least=1,
-            ),
-            example="127.0.0.1:19092",
-            converter="bootstrap",
-        ),
-    ]
-    id: Annotated[
-        str | None,
-        Key(
-            "Pins the cluster: any other one is refused.",
-            TextShape("a cluster id"),
-            example="5L6g3nShT-eMCtK--X86sw",
-        ),
-    ] = None
-    client: Annotated[
-        Mapping[str, Setting],
-        Key(
-            "How to connect, by librdkafka's names; [operations.md](operations.md) lists which are taken. "
-            "Credentials may be `{env: VARIABLE}` or `{file: path}`.",
-            SettingsShape(client=True, expected="a map of librdkafka's settings"),
-            example="{security.protocol: SASL_SSL, sasl.password: {env: DC1_PASSWORD}}",
-        ),
-    ] = field(default_factory=dict, repr=False)  # may hold a literal password
     labels: Annotated[
         Mapping[str, str],
         Key(
@@ -154,7 +103,7 @@ class Cluster:
             MapShape(NAME, TextShape("a word"), "label"),
             example="{env: prod, region: eu}",
         ),
-    ] = field(default_factory=dict)
+    ] = {}
     principal: Annotated[
         str | None,
         Key(
@@ -175,6 +124,9 @@ class Cluster:
     ] = False
     source: SourceLocation | None = None
 
+    def __repr__(self) -> str:
+        return f"Cluster({self.name!r}, bootstrap={self.bootstrap!r})"  # the settings may hold a password
+
 
 class OnRemove(StrEnum):
     KEEP = "keep"
@@ -190,7 +142,7 @@ class Topic:
 
     record: ClassVar = RecordName("topic", "a topic")
 
-    name: Annotated[str, Key("Its name.", TopicNameShape(), example="orders")]
+    name: Annotated[str, Key("Its name.", ValueShape.TOPIC_NAME, example="orders")]
     cluster: Annotated[
         str,
         Key(

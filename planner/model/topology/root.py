@@ -12,15 +12,13 @@ from planner.model.topology.jobs import Job
 from planner.model.topology.quotas import Quota
 from planner.model.topology.resources import CLUSTER_NAME, NAME, Acl, AclEntry, Cluster, Topic
 from runtime.contract.spec.shapes import (
-    AnyShape,
-    DurationShape,
     IntegerShape,
     Key,
     ListShape,
     MapShape,
     RecordName,
-    RegexShape,
     TextShape,
+    ValueShape,
     defaults_of,
     record_of,
 )
@@ -157,7 +155,7 @@ class Drill:
         int | None,
         Key(
             "How often a drill must succeed; its metrics carry it for the alert.",
-            DurationShape(),
+            ValueShape.DURATION,
             default_doc="unset",
             example="7d",
         ),
@@ -166,7 +164,7 @@ class Drill:
         int | None,
         Key(
             "The longest time from the loss of a cluster until consumers read on.",
-            DurationShape(),
+            ValueShape.DURATION,
             default_doc="no limit",
             example="60s",
         ),
@@ -184,7 +182,7 @@ class Drill:
         int,
         Key(
             "How long producers write, in the standard drill, before a cluster is killed.",
-            DurationShape(),
+            ValueShape.DURATION,
             example="30s",
         ),
     ] = 10_000
@@ -200,7 +198,7 @@ class Drill:
         Key(
             "Recorded records that a drill on lab clusters writes, by topic or regex: files that"
             " `repl read --export` made, in the folder of the file that names them, or below.",
-            MapShape(RegexShape("a topic or a regex"), TextShape("a path", placed=True), "topic"),
+            MapShape(ValueShape.REGEX, TextShape("a path", placed=True), "topic"),
             default_doc="unset",
             example="{orders: samples/orders.jsonl}",
             converter="samples",
@@ -301,7 +299,7 @@ class Topology:
             Mapping[str, Any],
             Key(
                 "Variables for `{{ … }}`; without a value they must come from --var-file.",
-                MapShape(TextShape("a variable"), AnyShape(), "variable"),
+                MapShape(TextShape("a variable"), ValueShape.ANY, "variable"),
                 default_doc="empty",
                 example="{retention: 7d}",
             ),

@@ -31,7 +31,8 @@ from planner.plan.object_kind import ObjectKind, SeenObject, applied_differently
 from planner.plan.steps.registry import NOT_READABLE, Disown, Own
 from runtime.contract.spec import jobspec
 from runtime.contract.spec.flow import RUNNING
-from runtime.contract.spec.jobspec import JobSpec, LaunchSpec
+from runtime.contract.spec.jobspec import JobSpec
+from runtime.contract.spec.launch import LaunchSpec
 
 IDLE = (Action.NO_OP, Action.UNKNOWN)
 

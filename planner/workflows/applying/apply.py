@@ -37,7 +37,7 @@ from planner.workflows.requests import ApplyRequest, ChangeRequest
 from planner.workflows.rules import verdicts_on
 from planner.workflows.topology import checked, folder_of, launcher_home
 from runtime.contract.launching import Launcher
-from runtime.contract.spec.jobspec import LaunchSpec
+from runtime.contract.spec.launch import LaunchSpec
 
 _DIGEST = re.compile(rf"{PREFIX}[0-9a-f]{{64}}")
 

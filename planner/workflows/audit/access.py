@@ -1,11 +1,11 @@
 """How clusters are reached for requests, and how a failed request becomes a diagnostic."""
 
-import math
 from collections.abc import Coroutine, Iterable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar
 
-from planner.config.secrets import resolve_all
+from planner.config.secrets import resolved_endpoints
 from planner.graph.routes import group_selector, router_of
 from planner.kafka import run
 from planner.model.diagnostic import ExitCode, Failure, error
@@ -25,19 +25,10 @@ def endpoints_of(
     `trusted` is for clusters that a plan file names: see `resolve`. `given_up` is a cluster that a failover
     abandons: it is waited for only briefly.
     """
-    listed = list(clusters)
-    resolved = resolve_all(listed, trusted)
-    return {
-        cluster.name: ClusterEndpoint(
-            cluster.name,
-            cluster.bootstrap,
-            resolved[cluster.name].settings,
-            resolved[cluster.name].token_command,
-            cluster.id,
-            GIVEN_UP_S if cluster.name == given_up else math.inf,
-        )
-        for cluster in listed
-    }
+    endpoints = resolved_endpoints(clusters, trusted)
+    if given_up in endpoints:
+        endpoints[given_up] = replace(endpoints[given_up], at_most_s=GIVEN_UP_S)
+    return endpoints
 
 
 def answered(question: Coroutine[Any, Any, Answer]) -> Answer:

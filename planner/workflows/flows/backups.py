@@ -3,10 +3,10 @@
 from datetime import UTC, datetime
 from pathlib import Path
 
-from planner.graph.jobs import store_client
+from planner.graph.jobs import client_settings
 from planner.graph.messages import few
 from planner.model.diagnostic import ExitCode, Failure, error
-from planner.model.topology import FileEndpoint, FileFormat
+from planner.model.topology import FileEndpoint
 from runtime.batch import BatchFailure
 from runtime.contract.spec.files import plain_folder
 from runtime.contract.spec.selection import regex
@@ -25,10 +25,10 @@ class RequestedBackup:
 
     def __init__(self, endpoint: FileEndpoint, flow: str | None, topics: str, until_ms: int | None) -> None:
         self.endpoint = endpoint
-        self.client = store_client(endpoint, Path.cwd())
-        if endpoint.format is not FileFormat.RAW:
+        self.client = client_settings(endpoint, Path.cwd())
+        if endpoint.format != "raw":
             raise refused(
-                f"the endpoint {endpoint.name} holds {endpoint.format.value} files, and only raw files are a"
+                f"the endpoint {endpoint.name} holds {endpoint.format} files, and only raw files are a"
                 " backup",
                 "name an endpoint of the format raw",
             )

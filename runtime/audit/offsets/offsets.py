@@ -29,7 +29,7 @@ from runtime.contract.groups import (
     UntranslatableOffset,
     final_position,
 )
-from runtime.contract.records.group_records import Checkpoint, CheckpointKey, CheckpointState
+from runtime.contract.records.group_records import Checkpoint, CheckpointState, GroupKey
 from runtime.contract.records.group_records import CheckpointState as State
 from runtime.contract.results.groups import (
     BY_MAP,
@@ -233,7 +233,7 @@ def _written(
     return waiting, ""
 
 
-def _from_checkpoint(key: CheckpointKey, one: Checkpoint, at_destination: Offsets) -> GroupOffset:
+def _from_checkpoint(key: GroupKey, one: Checkpoint, at_destination: Offsets) -> GroupOffset:
     return GroupOffset(
         topic=key.topic,
         partition=key.partition,

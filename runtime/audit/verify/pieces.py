@@ -20,7 +20,8 @@ from msgspec import Struct, field
 from runtime.contract.records.ledger import PartitionKey
 from runtime.contract.records.manifest import DataFile
 from runtime.contract.results.records import UncomparableRange, VerificationReport
-from runtime.contract.spec.jobspec import ClusterSpec, FlowSpec
+from runtime.contract.spec.cluster import ClusterSpec
+from runtime.contract.spec.jobspec import FlowSpec
 
 WINDOW = 512  # the distance over which a moved record is recognized
 RECENT = 8_192

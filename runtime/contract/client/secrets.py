@@ -31,6 +31,7 @@ from runtime.contract.client import keys as client_keys
 from runtime.contract.client import stores
 from runtime.contract.client.keys import token_endpoint_problem
 from runtime.contract.client.settings import ClientSettingsError, parse_bootstrap
+from runtime.contract.client.stores import Setting
 
 PLAN_KEY = "REPL_PLAN_KEY"  # the key that plans are signed with; no job inherits it
 PLAN_KEY_FILE = "REPL_PLAN_KEY_FILE"
@@ -228,7 +229,7 @@ def _folded(host: str) -> str:
     return host.lower().removesuffix(".")
 
 
-Value = str | int | float | bool | Mapping[str, str]
+Value = Setting | int | float | bool | Mapping[str, str]
 
 
 class ClientSecrets:

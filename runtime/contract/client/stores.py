@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from typing import Final
+from typing import Annotated, Final, Literal
 
-from msgspec import Struct
+from msgspec import Meta, Struct
 
 REGION: Final = "region"
 ENDPOINT: Final = "endpoint"
@@ -25,7 +25,9 @@ SECRETS: Final = frozenset({SECRET_KEY, SESSION_TOKEN})
 LOCATIONS: Final = frozenset({CA_LOCATION})
 KEYS: Final = (REGION, ENDPOINT, ACCESS_KEY, SECRET_KEY, SESSION_TOKEN, CA_LOCATION)
 
-Setting = str | dict[str, str]  # text, {"env": VAR} or {"file": path}
+# A setting of a client is text, or a reference: {"env": VARIABLE} or {"file": path}.
+Reference = dict[Literal["env", "file"], str]
+Setting = str | Annotated[Reference, Meta(min_length=1, max_length=1)]
 
 MOST_BYTES: Final = 4 << 30  # of an object: a store copies at most 5 GB at once
 _SCHEMES: Final = ("s3a://", "s3://")

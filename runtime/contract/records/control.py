@@ -11,9 +11,10 @@ import msgspec
 
 from runtime.contract.records import record_values
 from runtime.contract.records.ledger import PartitionKey
-from runtime.contract.records.record_values import UnreadableValue
+from runtime.contract.records.record_values import RecordCodec, UnreadableValue
 from runtime.contract.spec import jobspec
-from runtime.contract.spec.jobspec import BadJobSpec, ClusterSpec, CopySettings, FlowSpec, JobSpec
+from runtime.contract.spec.cluster import ClusterSpec
+from runtime.contract.spec.jobspec import BadJobSpec, CopySettings, FlowSpec, JobSpec
 from runtime.contract.spec.transform import TransformSpec
 
 
@@ -119,7 +120,6 @@ def decode_assignment(text: bytes) -> Assignment:
     return record_values.decode(_assignment, text)
 
 
-_VERSION = b"\x01"
 _COMPRESS_FROM_BYTES = 1_000
 
 
@@ -174,10 +174,6 @@ class StopSlot(msgspec.Struct, frozen=True, tag="stop_slot"):
 SlotMessage = Assign | StopSlot
 
 
-class UnreadableControl(UnreadableValue):
-    """A control record that this version can't read: the job's status reports it."""
-
-
 def command_key(job: str) -> bytes:
     """Returns the key of commands to a job."""
     return msgspec.json.encode(["job", job])
@@ -188,39 +184,23 @@ def slot_key(job: str, slot: int) -> bytes:
     return msgspec.json.encode(["slot", job, slot])
 
 
+_command = RecordCodec[Command]("control", Command, packed_from=_COMPRESS_FROM_BYTES)
+_slot_message = RecordCodec[SlotMessage]("control", SlotMessage, packed_from=_COMPRESS_FROM_BYTES)
+decode_slot_message = _slot_message.decode
+
+
 def encode(message: Command | SlotMessage) -> bytes:
-    text = msgspec.json.encode(message)
-    return _VERSION + (text if len(text) < _COMPRESS_FROM_BYTES else record_values.compress(text))
-
-
-_command = msgspec.json.Decoder(Command)
-_slot_message = msgspec.json.Decoder(SlotMessage)
+    if isinstance(message, SlotMessage):
+        return _slot_message.encode(message)
+    return _command.encode(message)
 
 
 def decode_command(value: bytes) -> Command:
-    """Decodes a command.
-
-    Raises UnreadableControl. A spec in a command must pass the same checks as one in a file.
-    """
+    """Decodes a command. Raises UnreadableValue, also for a spec that no job could start with."""
+    command = _command.decode(value)
     try:
-        command: Command = record_values.decode(_command, _text(value))
         if isinstance(command, Reconfigure):
             jobspec.check(command.spec)
-    except (UnreadableValue, BadJobSpec) as error:
-        raise UnreadableControl(f"control: {error}") from error
+    except BadJobSpec as error:
+        raise UnreadableValue(f"control: {error}") from error
     return command
-
-
-def decode_slot_message(value: bytes) -> SlotMessage:
-    """Decodes a message to a slot. Raises UnreadableControl."""
-    try:
-        message: SlotMessage = record_values.decode(_slot_message, _text(value))
-    except UnreadableValue as error:
-        raise UnreadableControl(f"control: {error}") from error
-    return message
-
-
-def _text(value: bytes) -> bytes:
-    if value[:1] != _VERSION:
-        raise UnreadableValue(f"version {value[:1].hex() or 'none'}, this runtime reads 01")
-    return value[1:] if value[1:2] == b"{" else record_values.decompress(value[1:])

@@ -17,9 +17,7 @@ from typing import NamedTuple
 import msgspec
 
 from runtime.contract.records import record_values
-from runtime.contract.records.record_values import UnreadableValue
-
-_CHECKPOINT_VERSION = b"\x01"
+from runtime.contract.records.record_values import RecordCodec
 
 
 class CheckpointState(StrEnum):
@@ -37,8 +35,8 @@ class CheckpointState(StrEnum):
     OURS = "ours"
 
 
-class CheckpointKey(NamedTuple):
-    """Identifies the checkpoint of one group in one partition, by the topic's name at the source."""
+class GroupKey(NamedTuple):
+    """Identifies one group in one partition of a flow, by the topic's name at the source."""
 
     flow: str
     group: str
@@ -78,51 +76,22 @@ class Checkpoint(msgspec.Struct, frozen=True, array_like=True):
         return frozenset(offset for offset in (self.written, self.before) if offset >= 0)
 
 
-class UnreadableCheckpoint(UnreadableValue):
-    """The checkpoint has a version that this runtime does not know."""
-
-
-def encode_checkpoint_key(key: CheckpointKey) -> bytes:
+def encode_checkpoint_key(key: GroupKey) -> bytes:
     return msgspec.json.encode(["checkpoint", *key])
 
 
-def decode_checkpoint_key(key: bytes | None) -> CheckpointKey | None:
+def decode_checkpoint_key(key: bytes | None) -> GroupKey | None:
     """Decodes a key. Returns None for a key of a newer version: readers ignore unknown keys."""
     match record_values.key_parts(key):
         case ["checkpoint", str(flow), str(group), str(topic), int(partition)]:
-            return CheckpointKey(flow, group, topic, partition)
+            return GroupKey(flow, group, topic, partition)
     return None
 
 
-def encode_checkpoint(checkpoint: Checkpoint) -> bytes:
-    return _CHECKPOINT_VERSION + msgspec.msgpack.encode(checkpoint)
+_checkpoint = RecordCodec[Checkpoint]("checkpoint", Checkpoint, as_msgpack=True)
+encode_checkpoint, decode_checkpoint = _checkpoint.encode, _checkpoint.decode
 
-
-_checkpoint_decoder = msgspec.msgpack.Decoder(Checkpoint)
-
-
-def decode_checkpoint(value: bytes) -> Checkpoint:
-    if value[:1] != _CHECKPOINT_VERSION:
-        raise UnreadableCheckpoint(
-            f"checkpoint of version {value[:1].hex() or 'none'}, this runtime reads 01"
-        )
-    try:
-        return record_values.decode(_checkpoint_decoder, value[1:])
-    except UnreadableValue as error:
-        raise UnreadableCheckpoint(f"checkpoint: {error}") from error
-
-
-_TIMES_VERSION = b"\x01"
 NO_TIME = -1  # the record has no timestamp
-
-
-class TimesKey(NamedTuple):
-    """Identifies the record times of one group in one partition, by the topic's name at the source."""
-
-    flow: str
-    group: str
-    topic: str
-    partition: int
 
 
 class OffsetTimestamp(msgspec.Struct, frozen=True, array_like=True):
@@ -155,39 +124,22 @@ class ConsumerTimes(msgspec.Struct, frozen=True, array_like=True):
         return ConsumerTimes((*kept, moment)[-most:], now_ms)
 
 
-class UnreadableTimes(UnreadableValue):
-    """The record has a version or a form that this runtime can't read."""
-
-
-def partition_of(key: TimesKey, partitions: int) -> int:
+def partition_of(key: GroupKey, partitions: int) -> int:
     """Returns the partition of the timestamps topic that holds this key."""
     return zlib.crc32(encode_times_key(key)) % max(partitions, 1)
 
 
-def encode_times_key(key: TimesKey) -> bytes:
+def encode_times_key(key: GroupKey) -> bytes:
     return msgspec.json.encode(["timestamp", *key])
 
 
-def decode_times_key(key: bytes | None) -> TimesKey | None:
+def decode_times_key(key: bytes | None) -> GroupKey | None:
     """Decodes a key. Returns None for a key of a newer version: readers ignore unknown keys."""
     match record_values.key_parts(key):
         case ["timestamp", str(flow), str(group), str(topic), int(partition)]:
-            return TimesKey(flow, group, topic, partition)
+            return GroupKey(flow, group, topic, partition)
     return None
 
 
-def encode_times(times: ConsumerTimes) -> bytes:
-    return _TIMES_VERSION + msgspec.msgpack.encode(times)
-
-
-_times_decoder = msgspec.msgpack.Decoder(ConsumerTimes)
-
-
-def decode_times(value: bytes) -> ConsumerTimes:
-    if value[:1] != _TIMES_VERSION:
-        found = value[:1].hex() or "none"
-        raise UnreadableTimes(f"consumer timestamps of version {found}, this runtime reads 01")
-    try:
-        return record_values.decode(_times_decoder, value[1:])
-    except UnreadableValue as error:
-        raise UnreadableTimes(f"consumer timestamps: {error}") from error
+_times = RecordCodec[ConsumerTimes]("consumer timestamps", ConsumerTimes, as_msgpack=True)
+encode_times, decode_times = _times.encode, _times.decode

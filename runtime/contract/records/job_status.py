@@ -17,7 +17,7 @@ import msgspec
 
 from runtime.contract.records import record_values
 from runtime.contract.records.latency import TopicLatency
-from runtime.contract.records.record_values import MsgspecDecoder, UnreadableValue
+from runtime.contract.records.record_values import RecordCodec, UnreadableValue
 from runtime.contract.spec import jobspec
 from runtime.contract.spec.jobspec import BadJobSpec, JobSpec
 
@@ -190,20 +190,9 @@ class SlotStatus(msgspec.Struct, frozen=True, omit_defaults=True):
     partitions: list[PartitionStatus] = []
 
 
-def encode_slot_status(status: SlotStatus) -> bytes:
-    return b"\x01" + msgspec.json.encode(status)
+_slot_status = RecordCodec[SlotStatus]("status", SlotStatus)
+encode_slot_status, decode_slot_status = _slot_status.encode, _slot_status.decode
 
-
-def decode_slot_status(value: bytes) -> SlotStatus:
-    if value[:1] != b"\x01":
-        raise UnreadableValue(f"status of version {value[:1].hex() or 'none'}, this runtime reads 01")
-    return record_values.decode(_slot_status, value[1:])
-
-
-_slot_status = msgspec.json.Decoder(SlotStatus)
-
-
-_VERSION = b"\x01"
 _T = TypeVar("_T")
 
 JobState = Literal["starting", "running", "stopping", "stopped"]
@@ -313,33 +302,33 @@ class StandbyStatus(msgspec.Struct, frozen=True, omit_defaults=True):
     why: str = ""
 
 
-class JobKey(msgspec.Struct, frozen=True):
+class JobKey(msgspec.Struct, frozen=True, array_like=True, tag="job"):
     """Identifies the status of a job."""
 
     job: str
 
 
-class SpecKey(msgspec.Struct, frozen=True):
+class SpecKey(msgspec.Struct, frozen=True, array_like=True, tag="spec"):
     """Identifies the spec that a job runs."""
 
     job: str
 
 
-class SlotKey(msgspec.Struct, frozen=True):
+class SlotKey(msgspec.Struct, frozen=True, array_like=True, tag="slot"):
     """Identifies the report of a slot."""
 
     job: str
     slot: int
 
 
-class EndsKey(msgspec.Struct, frozen=True):
+class EndsKey(msgspec.Struct, frozen=True, array_like=True, tag="ends"):
     """Identifies the source's end offsets of a paused flow."""
 
     job: str
     flow: str
 
 
-class StandbyKey(msgspec.Struct, frozen=True):
+class StandbyKey(msgspec.Struct, frozen=True, array_like=True, tag="standby"):
     """Identifies the report of a standby."""
 
     job: str
@@ -347,89 +336,43 @@ class StandbyKey(msgspec.Struct, frozen=True):
 
 
 StatusKey = JobKey | SpecKey | SlotKey | EndsKey | StandbyKey
+_key: msgspec.json.Decoder[StatusKey] = msgspec.json.Decoder(StatusKey)
 
 
 def encode_key(key: StatusKey) -> bytes:
-    match key:
-        case JobKey(job):
-            return msgspec.json.encode(["job", job])
-        case SpecKey(job):
-            return msgspec.json.encode(["spec", job])
-        case SlotKey(job, slot):
-            return msgspec.json.encode(["slot", job, slot])
-        case EndsKey(job, flow):
-            return msgspec.json.encode(["ends", job, flow])
-        case StandbyKey(job, standby):
-            return msgspec.json.encode(["standby", job, standby])
+    return msgspec.json.encode(key)
 
 
 def decode_key(key: bytes | None) -> StatusKey | None:
     """Decodes a key. Returns None for a key of a newer version: readers ignore unknown keys."""
-    match record_values.key_parts(key):
-        case ["job", str(job)]:
-            return JobKey(job)
-        case ["spec", str(job)]:
-            return SpecKey(job)
-        case ["slot", str(job), int(slot)]:
-            return SlotKey(job, slot)
-        case ["ends", str(job), str(flow)]:
-            return EndsKey(job, flow)
-        case ["standby", str(job), str(standby)]:
-            return StandbyKey(job, standby)
-    return None
+    try:
+        return record_values.decode(_key, key or b"")
+    except UnreadableValue:
+        return None
+
+
+def _codec(kind: type[_T]) -> RecordCodec[_T]:
+    """Returns the codec of a value, which is compressed: a slot of 1,000 partitions reports each second."""
+    return RecordCodec("status", kind, packed_from=0)
+
+
+_spec = _codec(JobSpec)
+_value = _codec(object)
+decode_job = _codec(JobStatus).decode
+decode_slot = _codec(SlotReport).decode
+decode_ends = _codec(SourceEnds).decode
+decode_standby = _codec(StandbyStatus).decode
 
 
 def encode(value: JobStatus | SlotReport | JobSpec | SourceEnds | StandbyStatus) -> bytes:
-    """Encodes and compresses a value: a slot with a thousand partitions sends a long report every second."""
-    return _VERSION + record_values.compress(msgspec.json.encode(value))
-
-
-class UnreadableStatus(UnreadableValue):
-    """A status record that this version can't read."""
-
-
-_job = msgspec.json.Decoder(JobStatus)
-_slot = msgspec.json.Decoder(SlotReport)
-_ends = msgspec.json.Decoder(SourceEnds)
-_standby = msgspec.json.Decoder(StandbyStatus)
-
-
-def decode_job(value: bytes) -> JobStatus:
-    """Decodes a job's status. Raises UnreadableStatus."""
-    return _read(_job, value)
-
-
-def decode_slot(value: bytes) -> SlotReport:
-    """Decodes a slot's report. Raises UnreadableStatus."""
-    return _read(_slot, value)
-
-
-def decode_ends(value: bytes) -> SourceEnds:
-    """Decodes the ends of a paused flow's source. Raises UnreadableStatus."""
-    return _read(_ends, value)
-
-
-def decode_standby(value: bytes) -> StandbyStatus:
-    """Decodes a standby's report. Raises UnreadableStatus."""
-    return _read(_standby, value)
+    return _value.encode(value)
 
 
 def decode_spec(value: bytes) -> JobSpec:
-    """Decodes a job's spec. Raises UnreadableStatus, also for a spec that no job could start with."""
+    """Decodes a job's spec. Raises UnreadableValue, also for a spec that no job could start with."""
+    spec = _spec.decode(value)
     try:
-        return jobspec.decode(_text(value))
-    except (UnreadableValue, BadJobSpec) as error:
-        raise UnreadableStatus(f"status: {error}") from error
-
-
-def _read(decoder: MsgspecDecoder[_T], value: bytes) -> _T:
-    try:
-        return record_values.decode(decoder, _text(value))
-    except UnreadableValue as error:
-        raise UnreadableStatus(f"status: {error}") from error
-
-
-def _text(value: bytes) -> bytes:
-    if value[:1] != _VERSION:
-        raise UnreadableValue(f"version {value[:1].hex() or 'none'}, this runtime reads 01")
-    return record_values.decompress(value[1:])
+        jobspec.check(spec)
+    except BadJobSpec as error:
+        raise UnreadableValue(f"status: {error}") from error
+    return spec

@@ -19,10 +19,9 @@ from msgspec.structs import replace
 
 from runtime.contract.records import record_values
 from runtime.contract.records.offset_map import OffsetMap, Span
-from runtime.contract.records.record_values import MsgspecDecoder, UnreadableValue
+from runtime.contract.records.record_values import RecordCodec, UnreadableValue
 from runtime.contract.spec.naming import is_other_topic
 
-_VERSION = b"\x01"
 _T = TypeVar("_T")
 
 
@@ -292,45 +291,19 @@ def _key_of(parts: object) -> LedgerKey | None:
 
 
 def encode_value(value: LedgerValue) -> bytes:
-    if isinstance(value, Generation):
-        return _VERSION + msgspec.json.encode(value)
-    return _VERSION + msgspec.msgpack.encode(value)
+    encode = msgspec.json.encode if isinstance(value, Generation) else msgspec.msgpack.encode
+    return record_values.VERSION + encode(value)
 
 
-_progress = msgspec.msgpack.Decoder(Progress)
-_segment = msgspec.msgpack.Decoder(Segment)
-_generation = msgspec.json.Decoder(Generation)
-_orphaned = msgspec.msgpack.Decoder(Orphaned)
-_replayed = msgspec.msgpack.Decoder(Replayed)
+def _codec(kind: type[_T]) -> RecordCodec[_T]:
+    return RecordCodec("ledger", kind, as_msgpack=kind is not Generation, error=UnreadableRecord)
 
 
-def decode_progress(value: bytes) -> Progress:
-    return _read(_progress, value)
-
-
-def decode_segment(value: bytes) -> Segment:
-    return _read(_segment, value)
-
-
-def decode_generation(value: bytes) -> Generation:
-    return _read(_generation, value)
-
-
-def decode_orphaned(value: bytes) -> Orphaned:
-    return _read(_orphaned, value)
-
-
-def decode_replayed(value: bytes) -> Replayed:
-    return _read(_replayed, value)
-
-
-def _read(decoder: MsgspecDecoder[_T], value: bytes) -> _T:
-    if value[:1] != _VERSION:
-        raise UnreadableRecord(f"ledger: value of version {value[:1].hex() or 'none'}, this runtime reads 01")
-    try:
-        return record_values.decode(decoder, value[1:])
-    except UnreadableValue as error:
-        raise UnreadableRecord(f"ledger: {error}") from error
+decode_progress = _codec(Progress).decode
+decode_segment = _codec(Segment).decode
+decode_generation = _codec(Generation).decode
+decode_orphaned = _codec(Orphaned).decode
+decode_replayed = _codec(Replayed).decode
 
 
 BEYOND = "not copied"

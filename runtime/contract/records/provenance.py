@@ -19,7 +19,7 @@ import msgspec
 
 from runtime.contract.records import record_values
 from runtime.contract.records.ledger import UnreadableRecord
-from runtime.contract.records.record_values import UnreadableValue
+from runtime.contract.records.record_values import RecordCodec
 from runtime.contract.spec import rename
 from runtime.contract.spec.rename import Rename
 
@@ -117,9 +117,6 @@ def origins(headers: Iterable[tuple[str, bytes | None]] | None) -> Sequence[Orig
     return tuple(origin for origin in found if origin is not None)
 
 
-_PRODUCER_VERSION = b"\x01"
-
-
 class FlowProducer(msgspec.Struct, frozen=True):
     """Names the flow that a producer id writes for, and where that flow's records come from.
 
@@ -161,19 +158,5 @@ def decode_producer_key(key: bytes | None) -> int:
     raise UnreadableRecord(f"producers: unknown key {key!r}")
 
 
-def encode_producer(producer: FlowProducer) -> bytes:
-    return _PRODUCER_VERSION + msgspec.json.encode(producer)
-
-
-def decode_producer(value: bytes) -> FlowProducer:
-    if value[:1] != _PRODUCER_VERSION:
-        raise UnreadableRecord(
-            f"producers: value of version {value[:1].hex() or 'none'}, this runtime reads 01"
-        )
-    try:
-        return record_values.decode(_producer, value[1:])
-    except UnreadableValue as error:
-        raise UnreadableRecord(f"producers: {error}") from error
-
-
-_producer = msgspec.json.Decoder(FlowProducer)
+_producer = RecordCodec[FlowProducer]("producers", FlowProducer, error=UnreadableRecord)
+encode_producer, decode_producer = _producer.encode, _producer.decode

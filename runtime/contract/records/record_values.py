@@ -2,16 +2,17 @@
 
 Any client with the right to write the topic may have written a record. Text that is cut off, too long, too
 deeply nested or of another shape is an `UnreadableValue`, and so is compressed text that unpacks past
-`MAX_TEXT_BYTES`. Each codec has an error of its own that is derived from it.
+`MAX_TEXT_BYTES`.
 """
 
 import zlib
-from typing import Any, Final, Protocol, TypeVar
+from typing import Any, Final, Generic, Protocol, TypeVar
 
 import msgspec
 
 # Brokers take records of 1 MB by default, and what the product writes packs by 10 to 20.
 MAX_TEXT_BYTES: Final = 32 << 20
+VERSION: Final = b"\x01"  # of every record of this release
 _SHOWN_CHARACTERS: Final = 300
 
 _T_co = TypeVar("_T_co", covariant=True)
@@ -59,6 +60,47 @@ def decompress(packed: bytes) -> bytes:
     if not unpacker.eof:
         raise UnreadableValue("it does not unpack: it is cut off")
     return text
+
+
+class RecordCodec(Generic[_T]):
+    """Encodes and decodes the values of one kind of record: a version byte, then JSON or MessagePack.
+
+    JSON of at least `packed_from` bytes is compressed. `what` begins the text of an error, which is an
+    `error`.
+    """
+
+    def __init__(
+        self,
+        what: str,
+        kind: Any,
+        *,
+        as_msgpack: bool = False,
+        packed_from: int | None = None,
+        error: type[UnreadableValue] = UnreadableValue,
+    ) -> None:
+        self._what = what
+        self._encode = msgspec.msgpack.encode if as_msgpack else msgspec.json.encode
+        self._decoder: MsgspecDecoder[_T] = (msgspec.msgpack if as_msgpack else msgspec.json).Decoder(kind)
+        self._packed_from = packed_from
+        self._error = error
+
+    def encode(self, value: _T) -> bytes:
+        """Returns the bytes of a record's value."""
+        text = self._encode(value)
+        packs = self._packed_from is not None and len(text) >= self._packed_from
+        return VERSION + (compress(text) if packs else text)
+
+    def decode(self, value: bytes) -> _T:
+        """Returns the value of a record. Raises the codec's error."""
+        if value[:1] != VERSION:
+            found = value[:1].hex() or "none"
+            raise self._error(f"{self._what}: value of version {found}, this runtime reads 01")
+        text = value[1:]
+        try:
+            packed = self._packed_from is not None and text[:1] not in (b"{", b"[")
+            return decode(self._decoder, decompress(text) if packed else text)
+        except UnreadableValue as error:
+            raise self._error(f"{self._what}: {error}") from error
 
 
 def key_parts(key: bytes | None) -> list[Any] | None:

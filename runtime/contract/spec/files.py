@@ -6,10 +6,11 @@ A layout such as `{topic}/date={date}/` names the folder of a record below the e
 """
 
 import re
+from collections.abc import Mapping
 from datetime import UTC, datetime
-from typing import Annotated, Final, Literal
+from typing import Annotated, ClassVar, Final, Literal
 
-import msgspec
+from msgspec import Meta, Struct
 
 from runtime.contract.client.stores import (
     SECRETS,
@@ -19,16 +20,17 @@ from runtime.contract.client.stores import (
     is_store,
     store_address,
 )
+from runtime.contract.spec.shapes import Key, RecordName, SettingsShape, TextShape, ValueShape
 
 Format = Literal["json", "parquet", "raw"]
 LineFormat = Literal["text", "json"]
 SourceFormat = Literal["text", "json", "parquet"]
 
+ROUND_MS: Final = 60_000  # how often a flow into files begins a round
+LOOK_MS: Final = 1_000  # how often a flow from files reads the folder
 OWN_FOLDER: Final = "_repl"  # holds the manifests and the files that are not committed yet
 STAGING_FOLDER: Final = "staging"  # of a flow's own folder: files that no commit names yet
 EXTENSIONS: Final = {"json": "jsonl", "parquet": "parquet", "raw": "log"}
-DEFAULT_LAYOUT: Final = "{topic}/"
-DEFAULT_SNAPSHOTS_MS: Final = 600_000
 SUPPORTED: Final = (
     "supported are a bucket of a store that speaks S3 (s3a://bucket/prefix, s3://bucket/prefix) and a folder"
     " on every machine of the job (/mnt/archive)"
@@ -39,63 +41,156 @@ _PART: Final = re.compile(r"\{(\w*)\}")
 _LITERAL: Final = re.compile(r"[A-Za-z0-9._=+@-]*")
 _MOST_BESIDE_TOPIC: Final = 6  # a name has at most 255 bytes, and a topic's at most 249
 _MOST_MS: Final = 253_402_300_800_000  # the year 10000
-_MOST_RETENTION_MS: Final = 30 * 86_400_000
+_DAY_MS: Final = 86_400_000
+_MOST_RETENTION_MS: Final = 30 * _DAY_MS
 UNKNOWN_TIME: Final = "unknown"
 _MOST_NAME: Final = 4_096  # bytes of a path
 _MOST_PART: Final = 255  # bytes of a name in a folder
 _SHOWN: Final = 100  # characters of a name
 
 
-class CompactionSpec(
-    msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True
-):
-    """Describes how small files are merged: every `every_ms`, those below `below_bytes`, up to a file's size.
+_SIZE: Final = TextShape("a size as Spark writes it", r"\d+[kmgtKMGT][bB]?", "write it as 128m or 1g")
 
-    The files that a merged one replaces can still be read for `retention_ms`.
+
+class CompactionSpec(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
+    """How small files of one partition in one folder are merged into larger ones."""
+
+    record: ClassVar = RecordName("compact", "the merge of small files")
+
+    every_ms: Annotated[
+        Annotated[int, Meta(ge=100, le=_MOST_RETENTION_MS)],
+        Key("How often small files are merged.", ValueShape.DURATION, example="1h"),
+    ] = 3_600_000
+    below_bytes: Annotated[
+        Annotated[int, Meta(ge=1 << 10, le=1 << 40)],
+        Key(
+            "Files smaller than this are merged, up to the `size` of a file.",
+            _SIZE,
+            name="below",
+            default="16m",
+            example="16m",
+            converter="size",
+        ),
+    ] = 16 << 20
+    retention_ms: Annotated[
+        Annotated[int, Meta(ge=100, le=_MOST_RETENTION_MS)],
+        Key(
+            "How long the files that a merged one replaces can still be read, under `_repl`.",
+            ValueShape.DURATION,
+            example="1d",
+        ),
+    ] = 86_400_000
+
+
+class EndpointSpec(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
+    """Where the files of a flow are, and what they are like.
+
+    The folder has one path on every machine that runs the job, or is the prefix of a bucket, which `client`
+    says how to reach.
     """
 
-    every_ms: Annotated[int, msgspec.Meta(ge=100, le=_MOST_RETENTION_MS)] = 3_600_000
-    below_bytes: Annotated[int, msgspec.Meta(ge=1 << 10, le=1 << 40)] = 16 << 20
-    retention_ms: Annotated[int, msgspec.Meta(ge=100, le=_MOST_RETENTION_MS)] = 86_400_000
+    record: ClassVar = RecordName("endpoint", "an endpoint")
+
+    folder: Annotated[
+        Annotated[str, Meta(max_length=4_096)],
+        Key(
+            "The absolute path of a folder, which must exist on every machine of the job, or"
+            " `s3a://bucket/prefix` of an object store, whose bucket must exist.",
+            TextShape("the path of a folder, or s3a://bucket/prefix"),
+            name="file",
+            example="/data/lake",
+        ),
+    ]
+    format: Annotated[
+        Literal["json", "parquet", "raw", "text"],
+        Key(
+            "`json` is a line for each record, `raw` holds record batches byte for byte, with offsets. Lines"
+            " of `text` and `json` and rows of `parquet` can be read.",
+            example="parquet",
+        ),
+    ] = "parquet"
+    recursive: Annotated[
+        bool,
+        Key(
+            "Whether files in folders below the endpoint's folder are read, too. Only flows from files have"
+            " it.",
+            example="true",
+        ),
+    ] = False
+    layout: Annotated[
+        Annotated[str, Meta(max_length=1_024)],
+        Key(
+            "The folder of a file, with `{topic}` once, and `{partition}`, `{date}` and `{hour}` (UTC)."
+            " Files of the format raw have no dates.",
+            TextShape("a layout"),
+            default_doc="`{topic}/`",
+            example='"{topic}/date={date}/"',
+        ),
+    ] = "{topic}/"
+    size_bytes: Annotated[
+        Annotated[int, Meta(ge=1 << 16, le=1 << 40)],
+        Key(
+            "A file that has reached this size is closed; all are closed at the end of each round.",
+            _SIZE,
+            name="size",
+            default="128m",
+            example="256m",
+            converter="size",
+        ),
+    ] = 128 << 20
+    snapshots_ms: Annotated[
+        Annotated[int, Meta(ge=100, le=_DAY_MS)],
+        Key(
+            "How often a snapshot of topic configs, ACLs and group offsets is kept. Only the format raw"
+            " has them.",
+            ValueShape.DURATION,
+            example="10m",
+        ),
+    ] = 600_000
+    compact: Annotated[
+        CompactionSpec | None,
+        Key(
+            "Merges small files, a pass after a round. A plain listing of the folder may show a record twice"
+            " for a moment.",
+            example="{every: 1h, below: 16m}",
+            unset=True,
+        ),
+    ] = None
+    client: Annotated[
+        Mapping[str, Setting],
+        Key(
+            "How an object store is reached: `region`, `endpoint` (AWS without it), `access.key`,"
+            " `secret.key`, `session.token`, `ssl.ca.location`. Secrets are `{env: VARIABLE}` or"
+            " `{file: path}`. Without keys, the machine's own credentials are used.",
+            SettingsShape(store=True, expected="a map of settings"),
+            example="{region: eu-central-1, access.key: {env: S3_KEY}, secret.key: {env: S3_SECRET}}",
+        ),
+    ] = {}
+
+    @property
+    def in_store(self) -> bool:
+        """Whether the files are in an object store."""
+        return is_store(self.folder)
 
 
-class FilesSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
-    """Describes how a flow writes files.
-
-    `endpoint` is the endpoint's name in the topology, `folder` its absolute path on every machine that runs
-    the job, or its address in an object store, which `client` says how to reach. A file is closed when it has
-    `size_bytes`, and at the end of each round; a round begins every `every_ms`.
-    Beside raw files, a snapshot of topics, ACLs and groups is taken every `snapshots_ms`. Small files stay as
-    they are without `compact`.
-    """
+class FilesSpec(EndpointSpec, frozen=True, kw_only=True):
+    """The endpoint that a flow writes to: its name, and how often a round of files begins."""
 
     endpoint: str
-    folder: Annotated[str, msgspec.Meta(pattern="^(/|s3a?://)", max_length=4_096)]
-    client: dict[str, Setting] = {}
     format: Format
-    layout: Annotated[str, msgspec.Meta(max_length=1_024)] = DEFAULT_LAYOUT
-    size_bytes: Annotated[int, msgspec.Meta(ge=1 << 16, le=1 << 40)] = 128 << 20
-    every_ms: Annotated[int, msgspec.Meta(ge=100, le=86_400_000)] = 60_000
-    snapshots_ms: Annotated[int, msgspec.Meta(ge=100, le=86_400_000)] = DEFAULT_SNAPSHOTS_MS
-    compact: CompactionSpec | None = None
+    every_ms: Annotated[int, Meta(ge=100, le=_DAY_MS)] = ROUND_MS
 
 
-class LinesSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
-    """Describes how a flow reads the lines of the files in a folder, or the rows of Parquet files.
+class LinesSpec(EndpointSpec, frozen=True, kw_only=True):
+    """The endpoint that a flow reads: its name, and how often the folder is read again.
 
-    `endpoint` is the endpoint's name in the topology, `folder` its absolute path on every machine that runs
-    the job, or its address in an object store, which `client` says how to reach. Each complete line or row
-    becomes a record of `topic`; a line of the format `json` must hold a JSON value. The folder is looked at
-    every `every_ms`, with `recursive` its sub-folders, too.
+    Each complete line or row becomes a record of `topic`; a line of the format `json` must hold a JSON value.
     """
 
     endpoint: str
-    folder: Annotated[str, msgspec.Meta(pattern="^(/|s3a?://)", max_length=4_096)]
-    client: dict[str, Setting] = {}
     format: SourceFormat
-    topic: Annotated[str, msgspec.Meta(pattern=r"^[a-zA-Z0-9._-]{1,249}$")]
-    every_ms: Annotated[int, msgspec.Meta(ge=100, le=86_400_000)] = 1_000
-    recursive: bool = False
+    topic: Annotated[str, Meta(pattern=r"^[a-zA-Z0-9._-]{1,249}$")]
+    every_ms: Annotated[int, Meta(ge=100, le=_DAY_MS)] = LOOK_MS
 
 
 def name_problem(name: str) -> str | None:
@@ -151,7 +246,7 @@ def folder_problem(folder: str) -> tuple[str, str] | None:
     return None
 
 
-def store_problem(files: FilesSpec | LinesSpec) -> str | None:
+def store_problem(files: EndpointSpec) -> str | None:
     """Returns what is wrong with the settings of the store that a flow writes to or reads."""
     if not is_store(files.folder):
         return f"{files.folder} is a folder, and has no client" if files.client else None

@@ -27,7 +27,7 @@ from runtime.contract.spec.shapes import (
     Section,
     TextShape,
     Timestamp,
-    TopicNameShape,
+    ValueShape,
     record_of,
 )
 from runtime.contract.spec.transform import TransformSpec
@@ -70,7 +70,7 @@ class AtOffsets(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=T
             "By source topic and partition, which may stand in quotes; what is not named starts at earliest,"
             " and with `restart_from` stays where it is.",
             MapShape(
-                TopicNameShape(),
+                ValueShape.TOPIC_NAME,
                 MapShape(IntegerShape(quoted=True), IntegerShape(0, 2**63 - 1), "partition", least=1),
                 "topic",
                 least=1,

@@ -10,17 +10,19 @@ another checkout compare it with its topology.
 """
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from enum import IntEnum
 from typing import Annotated, Any, Literal, Self
 
 import msgspec
 
-from runtime.contract.client.stores import is_store
+from runtime.contract.client.stores import Setting, is_store
 from runtime.contract.records import record_values
 from runtime.contract.records.record_values import UnreadableValue
+from runtime.contract.spec.cluster import ClusterSpec
 from runtime.contract.spec.files import FilesSpec, LinesSpec, folder_problem, layout_problem, store_problem
 from runtime.contract.spec.flow import FlowSettings
+from runtime.contract.spec.launch import LaunchSpec, MetricsSpec
 from runtime.contract.spec.rename import SAME_NAME, Match, Rename, pattern_problem
 from runtime.contract.spec.selection import NamePatterns, SelectionSpec
 from runtime.contract.spec.shapes import CENTURY_MS, LARGEST, Count, Interval
@@ -29,7 +31,6 @@ from runtime.contract.spec.topic_settings import InternalSpec
 VERSION = 1
 _PIECE_BYTES = 1 << 30  # the largest buffer of a slot that a setting may ask for
 
-Setting = str | dict[str, str]  # text, or {"env": VAR}, or {"file": path}
 ProvenanceMode = Literal["off", "batch", "headers"]
 
 Size = Annotated[int, msgspec.Meta(ge=1, le=LARGEST)]
@@ -43,17 +44,6 @@ def written_path(path: str) -> str:
     """Returns a file reference as the topology writes it; the whole path where that was absolute."""
     _, mark, written = path.partition(FROM_HERE)
     return written if mark else path
-
-
-class ClusterSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
-    """Says how a cluster is reached.
-
-    `id` pins it: a job refuses to use a cluster with another id at this address.
-    """
-
-    bootstrap: str
-    id: str | None = None
-    client: dict[str, Setting] = {}
 
 
 class FlowSpec(FlowSettings, frozen=True):
@@ -94,7 +84,7 @@ class FlowSpec(FlowSettings, frozen=True):
         return self.endpoint.folder if self.endpoint is not None else None
 
     @property
-    def reached(self) -> tuple[str | None, dict[str, Setting], bool]:
+    def reached(self) -> tuple[str | None, Mapping[str, Setting], bool]:
         """The folder of a flow with files, how the store that it is in is reached, and whether its
         sub-folders are read.
         """
@@ -145,20 +135,6 @@ class CopySettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     stop_retry_ms: Interval = 60_000
 
 
-class LaunchSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
-    """Says where and how the Spark application runs.
-
-    A difference here takes effect only when the job is restarted. `memory` is that of one slot and of the
-    driver, in Spark's notation; `options` are the launcher's own.
-    """
-
-    launcher: Literal["local", "standalone", "yarn", "kubernetes"] = "local"
-    master: str = "local[2]"
-    memory: str = "1g"
-    conf: dict[str, str] = {}
-    options: dict[str, str] = {}
-
-
 class ProtectionSpec(
     msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True
 ):
@@ -172,9 +148,6 @@ class ProtectionSpec(
     open_without_rules: bool = False
 
 
-METRICS_PORT = 9404
-
-
 class JobSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
     """Describes a job: all its flows write to `destination`.
 
@@ -182,8 +155,7 @@ class JobSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     because the topics of one flow depend on the others; it is empty when the job's own flows are all there
     are. `declared` holds topics of the destination with the settings that the topology declares itself, which
     no flow may change. `protection` is set where a flow has `protect: acl` and the principal of the job is
-    known. `metrics_port` is 0 where the topology declares no port: the job takes METRICS_PORT, or the next
-    free one. With more partitions than `metrics_partitions`, metrics are summed by topic.
+    known. `metrics` is None where they are off.
     """
 
     version: int = VERSION
@@ -199,16 +171,19 @@ class JobSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     routes: list[Route] = []
     declared: dict[str, list[str]] = {}
     protection: ProtectionSpec | None = None
-    metrics_host: str = "127.0.0.1"
-    metrics_port: Annotated[int, msgspec.Meta(ge=0, le=65_535)] | None = 0
-    metrics_partitions: Count = 2_000
+    metrics: MetricsSpec | None = MetricsSpec()
+
+    @property
+    def metrics_limit(self) -> int:
+        """With more partitions, topics or groups than this, their metrics are summed."""
+        return (self.metrics or MetricsSpec()).partitions
 
     def flow(self, name: str) -> FlowSpec:
         """Returns the flow of this name."""
         return next(flow for flow in self.flows if flow.name == name)
 
     @property
-    def stores(self) -> dict[str, dict[str, Setting]]:
+    def stores(self) -> dict[str, Mapping[str, Setting]]:
         """The settings of the object stores that flows write to or read, by endpoint."""
         endpoints = [flow.endpoint for flow in self.flows if flow.endpoint is not None]
         return {one.endpoint: one.client for one in endpoints if is_store(one.folder)}

@@ -30,7 +30,7 @@ from runtime.contract.spec.shapes import (
     MapShape,
     RecordName,
     TextShape,
-    TopicNameShape,
+    ValueShape,
     record_of,
 )
 from runtime.contract.spec.shapes import Regex as RegexText
@@ -285,7 +285,7 @@ RENAME: Final = AlternativesShape(
     (
         TextShape("a template"),
         record_of(Match),
-        MapShape(TopicNameShape(), TopicNameShape(), "topic", least=1),
+        MapShape(ValueShape.TOPIC_NAME, ValueShape.TOPIC_NAME, "topic", least=1),
     ),
     '"{topic}" with text around it, {match: …, to: …} or a map of names',
 )

@@ -5,7 +5,8 @@ A spec may reach a running job by a record. No record decides which clusters and
 
 from collections.abc import Mapping
 
-from runtime.contract.spec.jobspec import ClusterSpec, JobSpec
+from runtime.contract.spec.cluster import ClusterSpec
+from runtime.contract.spec.jobspec import JobSpec
 
 
 def not_started_with(known: Mapping[str, ClusterSpec], spec: JobSpec) -> list[str]:

@@ -32,6 +32,19 @@ LARGEST = 2**63 - 1
 CENTURY_MS = 100 * 365 * 24 * 3_600_000
 
 
+class ValueShape(Enum):
+    """The shapes of single values that need no more than a name. The value says what such a key takes."""
+
+    TOPIC_NAME = "a topic's name"
+    BOOLEAN = "true or false"
+    NUMBER = "a number above 0 such as 50 or 12.5"  # it may have a fraction
+    DURATION = "a duration such as 500ms, 30s or 7d"
+    RATE = "a rate such as 50MB/s"
+    TIMESTAMP = "a time with its zone such as 2026-01-01T00:00:00Z, or milliseconds since 1970"
+    REGEX = "a regular expression for whole names"
+    ANY = "any value"  # it is not checked
+
+
 @dataclass(frozen=True, slots=True)
 class TextShape:
     """Text as written, which `pattern` matches as a whole. `placed` keeps its place, for references."""
@@ -40,18 +53,6 @@ class TextShape:
     pattern: str | None = None
     hint: str = ""
     placed: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class AnyShape:
-    """Any value. It is not checked."""
-
-    expected: str = "any value"
-
-
-@dataclass(frozen=True, slots=True)
-class TopicNameShape:
-    expected: str = "a topic's name"
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,44 +68,12 @@ class ChoiceShape:
 
 
 @dataclass(frozen=True, slots=True)
-class BooleanShape:
-    expected: str = "true or false"
-
-
-@dataclass(frozen=True, slots=True)
 class IntegerShape:
     """A whole number. With `quoted` it may stand in quotes, as every key of JSON does."""
 
     least: int = 0
     most: int = 2**31 - 1
     quoted: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class NumberShape:
-    """A number above zero, which may have a fraction."""
-
-    expected: str = "a number above 0 such as 50 or 12.5"
-
-
-@dataclass(frozen=True, slots=True)
-class DurationShape:
-    expected: str = "a duration such as 500ms, 30s or 7d"
-
-
-@dataclass(frozen=True, slots=True)
-class RateShape:
-    expected: str = "a rate such as 50MB/s"
-
-
-@dataclass(frozen=True, slots=True)
-class TimestampShape:
-    expected: str = "a time with its zone such as 2026-01-01T00:00:00Z, or milliseconds since 1970"
-
-
-@dataclass(frozen=True, slots=True)
-class RegexShape:
-    expected: str = "a regular expression for whole names"
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,36 +105,10 @@ class ListShape:
 class MapShape:
     """A map whose keys are names that the user chooses."""
 
-    key: "TextShape | TopicNameShape | IntegerShape | RegexShape"
+    key: "TextShape | IntegerShape | ValueShape"
     value: "Shape"
     named: str
     least: int = 0
-
-
-@dataclass(frozen=True, slots=True)
-class RecordKeyShape:
-    """Describes one key of a record.
-
-    `default` is the default as YAML writes it; `default_doc` describes a default that is no plain value.
-    `required` keys may be missing where the key `unless` is there.
-    `field` is the attribute of the record's dataclass that takes the value. It is empty for a section, whose
-    own keys name their fields, and for a key that the topology does not keep. A dotted field belongs to an
-    inner dataclass.
-    """
-
-    name: str
-    shape: "Shape"
-    doc: str
-    default: Plain = ABSENT
-    default_doc: str = ""
-    example: str = ""
-    required: bool = False
-    field: str = ""
-    converter: str = ""
-    each: bool = False
-    inherited: bool = False
-    unset: bool = False
-    unless: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,10 +120,10 @@ class RecordShape:
 
     name: str
     titled: str
-    keys: tuple[RecordKeyShape, ...]
+    keys: tuple["Key", ...]
     doc: str = ""
     declared_by: type | None = None
-    by_name: dict[str, RecordKeyShape] = field(init=False, compare=False, hash=False, repr=False)
+    by_name: dict[str, "Key"] = field(init=False, compare=False, hash=False, repr=False)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "by_name", {key.name: key for key in self.keys})
@@ -201,21 +144,11 @@ class OffOrShape:
     shape: "RecordShape"
 
 
-ScalarShape = (
-    TextShape
-    | TopicNameShape
-    | ChoiceShape
-    | BooleanShape
-    | IntegerShape
-    | NumberShape
-    | DurationShape
-    | RateShape
-    | TimestampShape
-    | RegexShape
-)
 Shape = (
-    ScalarShape
-    | AnyShape
+    ValueShape
+    | TextShape
+    | ChoiceShape
+    | IntegerShape
     | SettingsShape
     | ListShape
     | MapShape
@@ -259,11 +192,14 @@ class Section:
     inherited: bool = False
 
 
+FROM_TYPE: Final = TextShape("as the field's type says")
+
+
 @dataclass(frozen=True, slots=True)
 class Key:
-    """Declares a field as a key of the YAML.
+    """Declares a field as a key of the YAML. In a record, it is complete: with what follows from the field.
 
-    shape: how the value is written; it follows from the field's type where that says enough.
+    shape: how the value is written; FROM_TYPE where the field's type says enough.
     name: the key; without one it is the field's name, less `_ms`.
     default: the default as YAML writes it, where it does not follow from the field's default.
     default_doc: the words for a default that is no plain value.
@@ -275,10 +211,12 @@ class Key:
     unset: without the key there is no record, not one of defaults.
     unless: the key may be missing where this one is there.
     after: the inherited key that this one follows; without it, the key follows all inherited ones.
+    field: the field that takes the value; empty for a section, whose own keys name their fields, and for a
+        key that the topology does not keep.
     """
 
     doc: str
-    shape: Shape | None = None
+    shape: Shape = FROM_TYPE
     _: KW_ONLY
     example: str
     name: str = ""
@@ -292,6 +230,7 @@ class Key:
     unset: bool = False
     unless: str = ""
     after: str = ""
+    field: str = ""
 
 
 # The limits of numbers and texts wherever they are read from: the YAML, a job spec, a command, a record.
@@ -299,11 +238,11 @@ Count = Annotated[int, Meta(ge=0, le=1_000_000)]
 Several = Annotated[int, Meta(ge=1, le=1_000_000)]
 Replication = Annotated[int, Meta(ge=1, le=32_767)]
 Offset = Annotated[int, Meta(ge=0, le=LARGEST)]
-Duration = Annotated[int, Meta(ge=0, le=LARGEST), DurationShape()]
-Interval = Annotated[int, Meta(ge=1, le=CENTURY_MS), DurationShape()]
-Rate = Annotated[int, Meta(ge=1, le=LARGEST), RateShape()]
-Timestamp = Annotated[int, Meta(ge=0, le=LARGEST), TimestampShape()]
-Regex = Annotated[str, Meta(max_length=65_536), RegexShape()]
+Duration = Annotated[int, Meta(ge=0, le=LARGEST), ValueShape.DURATION]
+Interval = Annotated[int, Meta(ge=1, le=CENTURY_MS), ValueShape.DURATION]
+Rate = Annotated[int, Meta(ge=1, le=LARGEST), ValueShape.RATE]
+Timestamp = Annotated[int, Meta(ge=0, le=LARGEST), ValueShape.TIMESTAMP]
+Regex = Annotated[str, Meta(max_length=65_536), ValueShape.REGEX]
 
 
 @cache
@@ -325,7 +264,7 @@ def _doc(record: RecordName, declared: type) -> str:
     return record.doc or " ".join(first.split())
 
 
-def _keys(declared: type) -> Iterator[RecordKeyShape]:
+def _keys(declared: type) -> Iterator[Key]:
     """Yields the keys: required ones first, then those of base classes, then its own."""
     hints = _ordered(declared)
     defaults = defaults_of_fields(declared)
@@ -367,16 +306,14 @@ def _declares(declared: type, name: str) -> bool:
     return not any(name in getattr(base, "__annotations__", {}) for base in declared.__mro__[1:])
 
 
-def _section(section: Section, keys: list[RecordKeyShape]) -> RecordKeyShape:
+def _section(section: Section, keys: list[Key]) -> Key:
     record = RecordShape(section.record.name, section.record.titled, tuple(keys), section.record.doc)
     shape = OffOrShape(record) if section.off else record
-    return RecordKeyShape(
-        section.key, shape, section.doc, example=section.example, inherited=section.inherited
-    )
+    return Key(section.doc, shape, name=section.key, example=section.example, inherited=section.inherited)
 
 
-def _key(field: str, kind: Any, note: Key, default: Any) -> RecordKeyShape:
-    shape = note.shape or _shape(kind)
+def _key(field: str, kind: Any, note: Key, default: Any) -> Key:
+    shape = _shape(kind) if note.shape is FROM_TYPE else note.shape
     if note.unset and isinstance(shape, OffOrShape):
         shape = shape.shape
     is_record = isinstance(shape, RecordShape | OffOrShape)
@@ -386,20 +323,14 @@ def _key(field: str, kind: Any, note: Key, default: Any) -> RecordKeyShape:
     plain, described = note.default, note.default_doc
     if not (required or is_record or described) and plain is ABSENT:
         plain, described = _shown(shape, default)
-    return RecordKeyShape(
+    return dataclasses.replace(
+        note,
         name=note.name or field.removesuffix(UNIT),
         shape=shape,
-        doc=note.doc,
         default=plain,
         default_doc=described,
-        example=note.example,
         required=required,
         field=field if default is not NOT_KEPT else "",
-        converter=note.converter,
-        each=note.each,
-        inherited=note.inherited,
-        unset=note.unset,
-        unless=note.unless,
     )
 
 
@@ -427,7 +358,7 @@ def _shown(shape: Shape, default: Any) -> tuple[Plain, str]:
         return ABSENT, "empty"
     if isinstance(default, StrEnum):
         return default.value, ""
-    if isinstance(shape, DurationShape):
+    if shape is ValueShape.DURATION:
         return next(f"{default // size}{unit}" for size, unit in _UNITS if default % size == 0), ""
     return default, ""
 
@@ -457,7 +388,7 @@ def _shape(kind: Any) -> Shape:
     if origin is tuple:
         return _list_of(_shape(arguments[0]))
     if kind is bool:
-        return BooleanShape()
+        return ValueShape.BOOLEAN
     if kind is str:
         return TextShape()
     if issubclass(kind, StrEnum):

@@ -14,6 +14,7 @@ from typing import Annotated, ClassVar, Literal
 
 from msgspec import Struct
 
+from runtime.contract.client.stores import Setting
 from runtime.contract.spec.shapes import (
     AlternativesShape,
     Key,
@@ -25,8 +26,6 @@ from runtime.contract.spec.shapes import (
 )
 
 VALUE = "value"
-
-Setting = str | dict[str, str]  # text, or {"env": VAR}
 
 
 class SchemaFile(Struct, frozen=True, kw_only=True):
@@ -75,7 +74,6 @@ class RegistrySpec(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
             " `{env: VARIABLE}`, resolved where the job runs.",
             SettingsShape(client=True, expected="a map of settings"),
             example="{sasl.username: repl, sasl.password: {env: REGISTRY_PASSWORD}}",
-            converter="references",
         ),
     ] = {}
 

@@ -25,7 +25,7 @@ from runtime.contract.groups import (
     decide,
 )
 from runtime.contract.records import group_records
-from runtime.contract.records.group_records import Checkpoint, CheckpointKey
+from runtime.contract.records.group_records import Checkpoint, GroupKey
 from runtime.contract.records.group_records import CheckpointState as State
 from runtime.contract.spec import naming
 from runtime.contract.spec.jobspec import FlowSpec
@@ -403,7 +403,7 @@ class GroupOffsetWriter:
     async def _post(self, checkpoints: Mapping[GroupPartition, Checkpoint]) -> None:
         records = [
             InternalRecord(
-                group_records.encode_checkpoint_key(CheckpointKey(self._flow.name, *item)),
+                group_records.encode_checkpoint_key(GroupKey(self._flow.name, *item)),
                 group_records.encode_checkpoint(one),
             )
             for item, one in checkpoints.items()

@@ -20,9 +20,9 @@ from runtime.contract.records.job_status import (
     SlotReport,
     SlotStatus,
     SlotView,
-    UnreadableStatus,
 )
 from runtime.contract.records.ledger import PartitionKey
+from runtime.contract.records.record_values import UnreadableValue
 from runtime.contract.spec import naming
 from runtime.contract.spec.flow import ConfigsSpec, Earliest, GroupsSpec
 from runtime.contract.spec.jobspec import FlowSpec
@@ -157,7 +157,7 @@ class SlotManager:
         """Processes the report of a slot; a report that can't be read is skipped."""
         try:
             report = job_status.decode_slot(value)
-        except UnreadableStatus as error:
+        except UnreadableValue as error:
             self.skipped.add(offset, str(error))
             return
         if report.driver != self._context.driver or not 0 <= slot < len(self.supervisors):

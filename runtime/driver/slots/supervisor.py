@@ -16,7 +16,8 @@ from runtime.contract.records import control
 from runtime.contract.records.control import Assignment, SlotSpec, encode_assignment, transactional_ids
 from runtime.contract.records.job_status import SlotReport, SlotState, SlotView
 from runtime.contract.spec import naming
-from runtime.contract.spec.jobspec import ClusterSpec, CopySettings
+from runtime.contract.spec.cluster import ClusterSpec
+from runtime.contract.spec.jobspec import CopySettings
 from runtime.driver.application import SparkSlotRunner
 from runtime.driver.leadership import Leadership
 from runtime.driver.process import JvmSilent

@@ -22,8 +22,8 @@ from runtime.batch import Batch, Codec, PartitionLocation, RewriteReason, Rewrit
 from runtime.batch.rewrite import fitting
 from runtime.contract.records.advance import first_progress
 from runtime.contract.records.ledger import LedgerKey, LedgerValue, PartitionKey, Progress, ProgressKey
+from runtime.contract.spec.cluster import ClusterSpec
 from runtime.contract.spec.files import LinesSpec
-from runtime.contract.spec.jobspec import ClusterSpec
 from runtime.files.manifest import EndpointUnavailable
 from runtime.files.source.file_source import FileSource
 from runtime.files.source.known_files import NO_FINGERPRINT

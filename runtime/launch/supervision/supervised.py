@@ -16,7 +16,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from runtime.contract.launching import LaunchError, LaunchHandle, LaunchState, LaunchStatus
-from runtime.contract.spec.jobspec import JobSpec, LaunchSpec
+from runtime.contract.spec.jobspec import JobSpec
+from runtime.contract.spec.launch import LaunchSpec
 from runtime.launch import processes
 from runtime.launch.command import ROOT, check_secret, find_java, spark_home, submission
 from runtime.launch.folder import JobFolder, Supervision, hold, log_excerpt, log_size, log_tail

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from runtime.contract.spec.jobspec import ClusterSpec, CopySettings, FlowSpec, JobSpec, encode
+from runtime.contract.spec.cluster import ClusterSpec
+from runtime.contract.spec.jobspec import CopySettings, FlowSpec, JobSpec, encode
 from tests.bench.copy.processes import Running
 from tests.bench.copy.run import Run
 from tests.bench.copy.slots import flow_of
@@ -50,7 +51,7 @@ class Job:
             flows=self.flows(run),
             slots=slots,
             copy=self._copy,
-            metrics_port=None,
+            metrics=None,
         )
         file = run.folder / f"{run.tag}.json"
         file.write_bytes(encode(spec))

@@ -24,7 +24,8 @@ from runtime.contract.records.job_status import (
     SpecKey,
     StatusKey,
 )
-from runtime.contract.spec.jobspec import ClusterSpec, FlowSpec, JobSpec
+from runtime.contract.spec.cluster import ClusterSpec
+from runtime.contract.spec.jobspec import FlowSpec, JobSpec
 from runtime.contract.spec.selection import SelectionSpec
 
 FLOW = FlowSpec(name="x", source="dc1", destination="dc2", topics=SelectionSpec(include=("a",)))

@@ -17,7 +17,8 @@ from planner.observe.jobs import read_jobs
 from planner.plan.steps.jobs import LaunchJob, ReconfigureJob, StopJob
 from runtime.contract.records.job_status import JobStatus, PartitionState, PartitionStatus
 from runtime.contract.spec import jobspec
-from runtime.contract.spec.jobspec import ClusterSpec, FlowSpec, JobSpec
+from runtime.contract.spec.cluster import ClusterSpec
+from runtime.contract.spec.jobspec import FlowSpec, JobSpec
 from runtime.contract.spec.selection import SelectionSpec
 from runtime.lab.lab import Lab
 from tests.endpoints import endpoint

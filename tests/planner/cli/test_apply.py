@@ -11,6 +11,7 @@ from contextlib import suppress
 from dataclasses import replace
 
 import pytest
+from msgspec import structs
 
 from planner.kafka import log, run_at
 from planner.model.plan import Plan
@@ -110,7 +111,7 @@ def test_an_address_that_leads_elsewhere_since_the_plan_is_not_written_to(
     saved = tmp_path / "plan.bin"
     assert repl("plan", str(topology.write()), "--out", str(saved)).returncode == 0
     inputs = planfile.read(saved).inputs
-    moved = replace(inputs.topology.clusters["dc1"], bootstrap=lab.clusters["dc2"].bootstrap)
+    moved = structs.replace(inputs.topology.clusters["dc1"], bootstrap=lab.clusters["dc2"].bootstrap)
     elsewhere = replace(inputs.topology, clusters={**inputs.topology.clusters, "dc1": moved})
     planfile.write(Plan(replace(inputs, topology=elsewhere)), saved)
 

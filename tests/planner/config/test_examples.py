@@ -69,5 +69,5 @@ def test_an_example_runs_in_the_lab(name: str) -> None:
     assert {cluster.bootstrap for cluster in topology.clusters.values()} <= LAB
     assert topology.name == name
     assert all(topic.replication in (None, 1) for topic in topology.topics)
-    ports = [job.metrics_port for job in topology.jobs.values()]
+    ports = [job.metrics.port for job in topology.jobs.values() if job.metrics is not None]
     assert len(ports) == len(set(ports)), "jobs on one machine need ports of their own"

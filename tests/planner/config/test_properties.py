@@ -16,10 +16,10 @@ from planner.config.schema import starter
 from planner.model.diagnostic import Failure
 from planner.model.topology import Topology
 from runtime.contract.spec.shapes import (
+    Key,
     ListShape,
     MapShape,
     OffOrShape,
-    RecordKeyShape,
     RecordShape,
     Shape,
     record_of,
@@ -71,7 +71,7 @@ def test_any_damage_to_a_topology_is_a_failure_or_harmless(data: st.DataObject) 
 WORDS = sorted(set(TOPOLOGY.by_name) | {"{{ x }}", "off", "dc1", "dc2", "7d", "a(", "{topic}", "yes"})
 
 
-def keys_of(shape: Shape) -> list[RecordKeyShape]:
+def keys_of(shape: Shape) -> list[Key]:
     match shape:
         case RecordShape():
             return list(shape.keys)

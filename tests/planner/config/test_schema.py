@@ -18,7 +18,7 @@ from planner.config.schema.publish import _records, example_value
 from planner.config.variables import python_value
 from planner.config.yaml_tree import documents
 from planner.model.topology import Topology
-from runtime.contract.spec.shapes import ABSENT, RecordKeyShape, RecordShape, record_of
+from runtime.contract.spec.shapes import ABSENT, Key, RecordShape, record_of
 
 TOPOLOGY = record_of(Topology)
 HERE = Path("planner/config/schema")
@@ -37,7 +37,7 @@ def refusals(value: object) -> list[str]:
     return [one.message for one in Draft202012Validator(schema()).iter_errors(value)]
 
 
-def refusals_of(record: RecordShape, key: RecordKeyShape, value: object) -> list[str]:
+def refusals_of(record: RecordShape, key: Key, value: object) -> list[str]:
     home = schema() if record is TOPOLOGY else schema()["$defs"][record.name]
     part = {**home["properties"][key.name], "$defs": schema()["$defs"]}
     return [one.message for one in Draft202012Validator(part).iter_errors(value)]

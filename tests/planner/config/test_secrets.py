@@ -7,10 +7,9 @@ from pathlib import Path
 import pytest
 
 from planner.config import load
-from planner.config.secrets import masked, resolve
+from planner.config.secrets import resolve
 from planner.model.diagnostic import Failure
-from planner.model.topology import Cluster, SecretRef
-from runtime.contract.client.secrets import SENSITIVE
+from planner.model.topology import Cluster
 from tests.planner.config.given import mistakes_alone, warnings, written
 
 CANARY = "hunter2"
@@ -27,8 +26,8 @@ def test_references_stay_references(tmp_path: Path) -> None:
         tmp_path, "{sasl.password: {env: P}, ssl.key.pem: {file: key.pem}, sasl.username: u}"
     ).client
     assert client == {
-        "sasl.password": SecretRef("env", "P"),
-        "ssl.key.pem": SecretRef("file", "key.pem"),
+        "sasl.password": {"env": "P"},
+        "ssl.key.pem": {"file": "key.pem"},
         "sasl.username": "u",
     }
 
@@ -83,11 +82,6 @@ def test_a_literal_secret_is_a_warning_that_does_not_show_it(tmp_path: Path) -> 
 def test_a_literal_secret_is_in_no_picture_of_the_cluster(tmp_path: Path) -> None:
     read = cluster(tmp_path, f"{{sasl.password: {CANARY}, ssl.key.pem: {{env: KEY}}, sasl.username: u}}")
     assert CANARY not in repr(read)
-    assert masked(read.client) == {
-        "sasl.password": SENSITIVE,
-        "ssl.key.pem": "{env: KEY}",
-        "sasl.username": "u",
-    }
 
 
 def test_a_literal_secret_leaves_the_digest_alone(tmp_path: Path) -> None:

@@ -13,7 +13,6 @@ from planner.model.topology import (
     OnRemove,
     Policies,
     Requirement,
-    SecretRef,
     Selection,
 )
 from runtime.contract.spec.flow import ConfigsSpec, GroupsSpec, OriginCommitsSpec
@@ -31,7 +30,7 @@ def test_everything_once() -> None:
         ["dc1", "dc2"],
         "5L6g3nShT-eMCtK--X86sw",
     )
-    assert dc1.client["sasl.password"] == SecretRef("env", "DC1_PASSWORD")
+    assert dc1.client["sasl.password"] == {"env": "DC1_PASSWORD"}
     assert topology.clusters["dc2"].bootstrap == "127.0.0.1:29092,127.0.0.1:29093"
     assert [
         (one.cluster, one.name, one.partitions, one.protect, one.on_remove) for one in topology.topics
@@ -114,16 +113,14 @@ def test_a_job_says_what_it_wants(tmp_path: Path) -> None:
     (job,) = loaded(tmp_path, text).jobs.values()
     assert job == Job(
         "dc2",
-        "yarn",
-        "yarn",
-        4,
-        "2g",
-        None,
-        "127.0.0.1",
-        2_000,
-        {"spark.a": "1", "spark.b": "on"},
-        {"queue": "q"},
-        job.source,
+        launcher="yarn",
+        master="yarn",
+        slots=4,
+        memory="2g",
+        metrics=None,
+        conf={"spark.a": "1", "spark.b": "on"},
+        options={"queue": "q"},
+        source=job.source,
     )
 
 

@@ -5,7 +5,8 @@ from typing import Literal
 
 import pytest
 
-from runtime.contract.spec.transform import FormatSpec, RegistrySpec, Setting, TransformSpec
+from runtime.contract.client.stores import Setting
+from runtime.contract.spec.transform import FormatSpec, RegistrySpec, TransformSpec
 from tests.planner.config.given import loaded
 
 FLOW = """\

@@ -13,16 +13,11 @@ from hypothesis import strategies as st
 from planner.diff.compare import PathDifference, Secret, Tree, changed_fields, differences, same
 from planner.diff.typed_values import flow_values, job_values, same_flow, same_job
 from planner.model.change import SENSITIVE, FieldChange
+from runtime.contract.spec.cluster import ClusterSpec
 from runtime.contract.spec.files import CompactionSpec, FilesSpec, LinesSpec
 from runtime.contract.spec.flow import AtOffsets, AtTimestamp, ConfigsSpec, GroupsSpec, OriginCommitsSpec
-from runtime.contract.spec.jobspec import (
-    ClusterSpec,
-    CopySettings,
-    FlowSpec,
-    JobSpec,
-    LaunchSpec,
-    ProtectionSpec,
-)
+from runtime.contract.spec.jobspec import CopySettings, FlowSpec, JobSpec, ProtectionSpec
+from runtime.contract.spec.launch import LaunchSpec, MetricsSpec
 from runtime.contract.spec.rename import Template
 from runtime.contract.spec.selection import SelectionSpec
 from runtime.contract.spec.topic_settings import InternalSpec, TimestampsSpec
@@ -152,9 +147,7 @@ OTHER_JOB = job(
     internal=InternalSpec(replication=3, retention_ms=1, timestamps=TimestampsSpec(partitions=2)),
     declared={"a": ["retention.ms"]},
     protection=ProtectionSpec(principal="User:repl"),
-    metrics_host="::",
-    metrics_port=1,
-    metrics_partitions=1,
+    metrics=MetricsSpec(host="::", port=1, partitions=1),
 )
 
 

@@ -11,12 +11,14 @@ from planner.diff.record import flow_entry, job_entry
 from planner.graph import expand
 from planner.model.change import Action, Change
 from planner.model.observed import LiveJob, Observed, Unreachable
-from planner.model.topology import Cluster, Job, SecretRef, Selection, Topology
+from planner.model.topology import Cluster, Job, Selection, Topology
 from planner.plan.remake import remake
 from planner.plan.steps.jobs import LaunchJob, ReconfigureJob
+from runtime.contract.client.stores import Setting
 from runtime.contract.spec import jobspec
 from runtime.contract.spec.flow import AtOffsets, Earliest, GroupsSpec
 from runtime.contract.spec.jobspec import JobSpec
+from runtime.contract.spec.launch import MetricsSpec
 from runtime.contract.spec.rename import Match, Table, Template
 from tests.fakes.replacing import replace
 from tests.fakes.simulated import running, simulate
@@ -31,7 +33,7 @@ PAUSED = structs.replace(ORDERS, state="paused")
 OVER = structs.replace(ORDERS, state="failed_over")
 PROMOTED = structs.replace(ORDERS, state="promoted")
 NOTHING = observed(cluster(live("a")), cluster(name="dc2"))
-DC1, DC2, DC3 = (Cluster(name, f"{name}:9092") for name in ("dc1", "dc2", "dc3"))
+DC1, DC2, DC3 = (Cluster(name, bootstrap=f"{name}:9092") for name in ("dc1", "dc2", "dc3"))
 
 
 def spec(shop: Topology) -> JobSpec:
@@ -61,8 +63,8 @@ def with_clusters(dc1: Cluster = DC1, dc2: Cluster = DC2, *more: Cluster) -> Top
     return topology(ORDERS, clusters=(dc1, dc2, *more))
 
 
-def client(at: Cluster, **keys: str | SecretRef) -> Cluster:
-    return replace(at, client={key.replace("_", "."): value for key, value in keys.items()})
+def client(at: Cluster, **keys: Setting) -> Cluster:
+    return structs.replace(at, client={key.replace("_", "."): value for key, value in keys.items()})
 
 
 def changes(shop: Topology, seen: Observed) -> dict[str, Change]:
@@ -167,17 +169,17 @@ def test_destroy_stops_and_forgets_all() -> None:
         # A running job trusts no record that says how a cluster is reached.
         "the source": (
             with_clusters(),
-            with_clusters(replace(DC1, bootstrap="moved:9092")),
+            with_clusters(structs.replace(DC1, bootstrap="moved:9092")),
             {"clusters.dc1.bootstrap": ("dc1:9092", "moved:9092")},
         ),
         "the destination": (
             with_clusters(),
-            with_clusters(dc2=replace(DC2, bootstrap="moved:9092")),
+            with_clusters(dc2=structs.replace(DC2, bootstrap="moved:9092")),
             {"clusters.dc2.bootstrap": ("dc2:9092", "moved:9092")},
         ),
         "a reference": (
-            with_clusters(client(DC1, sasl_password=SecretRef("env", "A"))),
-            with_clusters(client(DC1, sasl_password=SecretRef("env", "B"))),
+            with_clusters(client(DC1, sasl_password={"env": "A"})),
+            with_clusters(client(DC1, sasl_password={"env": "B"})),
             {"clusters.dc1.client.sasl.password": ({"env": "A"}, {"env": "B"})},
         ),
         "a client key": (
@@ -197,7 +199,7 @@ def test_what_a_running_job_can_not_take_over_starts_it_again(before, after, fie
 
 
 def test_a_flow_from_a_cluster_that_the_job_does_not_know_starts_it_again() -> None:
-    clusters = (DC1, DC2, client(DC3, sasl_password=SecretRef("env", "DC3")))
+    clusters = (DC1, DC2, client(DC3, sasl_password={"env": "DC3"}))
     both = topology(ORDERS, flow("third", source_cluster="dc3"), clusters=clusters)
     comes = changes(both, applied(ONE))["job.dc2"]
     assert comes.action is Action.REPLACE
@@ -230,17 +232,17 @@ def selecting(*include: str, exclude: tuple[str, ...] = (), default: bool = True
 @cases(
     "before after address field notes",
     {
-        "metrics off": (ONE, with_job(metrics_port=None), "job.dc2", f"metrics: {HOST} -> None", None),
+        "metrics off": (ONE, with_job(metrics=None), "job.dc2", f"metrics: {HOST} -> None", None),
         "metrics elsewhere": (
             ONE,
-            with_job(metrics_host="::", metrics_port=9),
+            with_job(metrics=MetricsSpec(host="::", port=9)),
             "job.dc2",
             f"metrics: {HOST} -> { ({'host': '::', 'port': 9}) }",
             None,
         ),
         "metrics of partitions": (
             ONE,
-            with_job(metrics_partitions=0),
+            with_job(metrics=MetricsSpec(partitions=0)),
             "job.dc2",
             "metrics.partitions: 2000 -> 0",
             None,
@@ -325,7 +327,7 @@ def test_drift_of_a_job(seen, drifted) -> None:
 
 
 def checkout(ca: str = "ca.pem", folder: str = "/home/ada", *, rate_limit: int | None = None, **job: object):
-    clusters = [client(one, ssl_ca_location=SecretRef("file", ca)) for one in (DC1, DC2)]
+    clusters = [client(one, ssl_ca_location={"file": ca}) for one in (DC1, DC2)]
     shop = topology(structs.replace(ORDERS, rate_limit=rate_limit), clusters=clusters)
     return replace(shop, jobs={"dc2": Job("dc2", **job)}), PurePath(folder)  # type: ignore[arg-type]
 

@@ -22,7 +22,7 @@ from planner.drill.lab_copy import (
     with_own_folders,
 )
 from planner.model.diagnostic import Failure
-from planner.model.topology import SecretRef, Topology
+from planner.model.topology import Topology
 from planner.model.topology.root import KAFKA_VERSION as VERSION_SHAPE
 from planner.render.topology import topology_yaml
 from runtime.lab.cluster import KAFKA_VERSION, OLDEST, SCRAM, Security
@@ -301,7 +301,7 @@ def test_settings_that_are_no_address_and_no_login_stay(tmp_path: Path) -> None:
         "client.id": "shop",
         "socket.timeout.ms": "9000",
         "security.protocol": "SSL",
-        "ssl.key.pem": SecretRef("env", "REPL_DRILL_PARIS_SSL_KEY_PEM"),
+        "ssl.key.pem": {"env": "REPL_DRILL_PARIS_SSL_KEY_PEM"},
     }
     assert login_variables("paris", lab) == {"ssl.key.location": "REPL_DRILL_PARIS_SSL_KEY_PEM"}
 

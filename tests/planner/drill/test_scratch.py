@@ -31,7 +31,7 @@ from planner.observe.rights import delete_is_missing
 from planner.plan.steps.jobs import StopJob
 from planner.plan.steps.topics import CreateTopic, DeleteTopic
 from runtime.contract.records import job_status, ledger
-from runtime.contract.records.group_records import CheckpointKey, encode_checkpoint_key
+from runtime.contract.records.group_records import GroupKey, encode_checkpoint_key
 from runtime.contract.records.job_status import JobKey, SlotKey
 from runtime.contract.records.ledger import GenerationKey, PartitionKey, ProgressKey, SegmentKey
 from runtime.contract.records.provenance import FlowProducer, encode_producer, encode_producer_key
@@ -183,7 +183,7 @@ def ledger_keys(flow: str) -> list[bytes]:
 
 
 def checkpoint_keys(flow: str) -> list[bytes]:
-    return [encode_checkpoint_key(CheckpointKey(flow, "billing", "orders", 0))]
+    return [encode_checkpoint_key(GroupKey(flow, "billing", "orders", 0))]
 
 
 def status_keys(job: str) -> list[bytes]:

@@ -64,7 +64,9 @@ def topic(place: str, partitions: int | None = None, replication: int | None = N
 
 
 def topology(*parts: Flow | Topic | AclRule, **more: Any) -> Topology:
-    more.setdefault("clusters", {name: Cluster(name, f"{name}:9092") for name in ("dc1", "dc2", "dc3")})
+    more.setdefault(
+        "clusters", {name: Cluster(name, bootstrap=f"{name}:9092") for name in ("dc1", "dc2", "dc3")}
+    )
     return Topology(
         "t",
         topics=tuple(part for part in parts if isinstance(part, Topic)),

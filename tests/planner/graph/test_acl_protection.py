@@ -8,7 +8,7 @@ from planner.graph import expand
 from planner.model.address import Address, Kind
 from planner.model.desired import Desired
 from planner.model.observed import REPLACED, ObservedCluster, RegistryEntry, acl_spec
-from planner.model.topology import AclRule, Cluster, Flow, SecretRef
+from planner.model.topology import AclRule, Cluster, Flow
 from tests.planner.graph.build import cluster, codes, flow, observed, rule, said, topology
 
 SASL = {"security.protocol": "SASL_SSL", "sasl.username": "repl"}
@@ -21,8 +21,8 @@ def words(desired: Desired) -> list[str]:
 def protected(*acls: AclRule, client: dict[str, object] | None = None, both: bool = False) -> Desired:
     flows = [flow("dc1>dc2", protect="acl"), *([flow("dc2>dc1")] if both else [])]
     clusters = {
-        "dc1": Cluster("dc1", "dc1:9092"),
-        "dc2": Cluster("dc2", "dc2:9092", client=SASL if client is None else client),  # type: ignore[arg-type]
+        "dc1": Cluster("dc1", bootstrap="dc1:9092"),
+        "dc2": Cluster("dc2", bootstrap="dc2:9092", client=SASL if client is None else client),  # type: ignore[arg-type]
     }
     live = observed(cluster("dc1", "a"), cluster("dc2", acls=acls))
     return expand(topology(*flows, clusters=clusters), live)
@@ -54,7 +54,7 @@ def test_foreign_writers_are_kept_off_and_the_job_is_not(acl: AclRule, denied: l
     [
         {},
         {"security.protocol": "SSL", "sasl.username": "repl"},
-        {"security.protocol": "SASL_SSL", "sasl.username": SecretRef("env", "USER")},
+        {"security.protocol": "SASL_SSL", "sasl.username": {"env": "USER"}},
     ],
 )
 def test_nobody_is_denied_who_may_be_the_job(client: dict[str, object]) -> None:
@@ -92,8 +92,12 @@ def open_cluster(
     **more: object,
 ) -> Desired:
     """A mirror `a` at dc2, beside dc2's own topic; the job is User:repl."""
-    dc2 = Cluster("dc2", "dc2:9092", principal="User:repl", **more)  # type: ignore[arg-type]
-    clusters = {"dc1": Cluster("dc1", "dc1:9092"), "dc2": dc2, "dc3": Cluster("dc3", "dc3:9092")}
+    dc2 = Cluster("dc2", bootstrap="dc2:9092", principal="User:repl", **more)  # type: ignore[arg-type]
+    clusters = {
+        "dc1": Cluster("dc1", bootstrap="dc1:9092"),
+        "dc2": dc2,
+        "dc3": Cluster("dc3", bootstrap="dc3:9092"),
+    }
     wanted = flows or [flow("dc1>dc2", protect="acl")]
     live = observed(
         cluster("dc1", "a") if source is None else source,
@@ -268,13 +272,15 @@ def test_a_mirror_that_mirrored_rules_close_stays_open_to_the_job() -> None:
 
 def test_a_declared_principal_is_the_job() -> None:
     principal = "User:CN=repl,O=shop"
-    dc2 = Cluster("dc2", "dc2:9092", client={"security.protocol": "SSL"}, principal=principal)
+    dc2 = Cluster("dc2", bootstrap="dc2:9092", client={"security.protocol": "SSL"}, principal=principal)
     acls = (
         rule("dc2 ALLOW User:app WRITE a"),
         AclRule("dc2", "TOPIC", "a", "LITERAL", principal, "*", "WRITE", "ALLOW"),
     )
     desired = expand(
-        topology(flow("dc1>dc2", protect="acl"), clusters={"dc1": Cluster("dc1", "dc1:9092"), "dc2": dc2}),
+        topology(
+            flow("dc1>dc2", protect="acl"), clusters={"dc1": Cluster("dc1", bootstrap="dc1:9092"), "dc2": dc2}
+        ),
         observed(cluster("dc1", "a"), cluster("dc2", acls=acls)),
     )
     assert words(desired) == ["dc2.deny.User:app.WRITE.topic.a"]

@@ -8,7 +8,8 @@ from planner.graph import expand
 from planner.model.desired import DesiredJob
 from planner.model.diagnostic import SourceLocation
 from planner.model.observed import Observed, ObservedCluster, Unreachable
-from planner.model.topology import Cluster, Job, SecretRef, Topology
+from planner.model.topology import Cluster, Job, Topology
+from runtime.contract.client.stores import Setting
 from runtime.contract.spec import jobspec
 from runtime.contract.spec.flow import (
     AtOffsets,
@@ -19,6 +20,7 @@ from runtime.contract.spec.flow import (
     Start,
 )
 from runtime.contract.spec.jobspec import JobSpec, Route
+from runtime.contract.spec.launch import LaunchSpec
 from runtime.contract.spec.rename import Template
 from runtime.contract.spec.selection import SelectionSpec
 from runtime.contract.spec.topic_settings import InternalSpec, TimestampsSpec
@@ -77,13 +79,15 @@ def test_a_silent_cluster_keeps_the_id_that_the_running_job_knows() -> None:
 
 
 def test_secrets_stay_references_and_files_are_found_from_anywhere() -> None:
-    client: dict[str, str | SecretRef] = {
+    client: dict[str, Setting] = {
         "security.protocol": "SASL_SSL",
-        "sasl.password": SecretRef("env", "DC1_PASSWORD"),
-        "ssl.key.pem": SecretRef("file", "keys/dc1.pem"),
+        "sasl.password": {"env": "DC1_PASSWORD"},
+        "ssl.key.pem": {"file": "keys/dc1.pem"},
     }
-    secured = Cluster("dc1", "dc1:9092", client=client, source=SourceLocation("shop/clusters.yaml", 1, 1))
-    shop = topology(flow("dc1>dc2"), clusters={"dc1": secured, "dc2": Cluster("dc2", "dc2:9092")})
+    secured = Cluster(
+        "dc1", bootstrap="dc1:9092", client=client, source=SourceLocation("shop/clusters.yaml", 1, 1)
+    )
+    shop = topology(flow("dc1>dc2"), clusters={"dc1": secured, "dc2": Cluster("dc2", bootstrap="dc2:9092")})
 
     assert spec(shop).clusters["dc1"].client == {
         "sasl.password": {"env": "DC1_PASSWORD"},
@@ -176,11 +180,11 @@ def test_internal_topics_are_as_declared() -> None:
 
 
 def test_how_it_is_launched() -> None:
-    job = Job("dc2", master="spark://m:7077", slots=3, memory="2g", conf={"spark.x": "y"}, metrics_port=None)
+    job = Job("dc2", master="spark://m:7077", slots=3, memory="2g", conf={"spark.x": "y"}, metrics=None)
     found = spec(replace(topology(flow("dc1>dc2")), jobs={"dc2": job}))
 
-    assert (found.slots, found.metrics_port) == (3, None)
-    assert found.launch == jobspec.LaunchSpec(
+    assert (found.slots, found.metrics) == (3, None)
+    assert found.launch == LaunchSpec(
         launcher="local", master="spark://m:7077", memory="2g", conf={"spark.x": "y"}
     )
 

@@ -16,10 +16,8 @@ from planner.model.observed import FEATURE_SHARE, BrokerFeature, FeatureReport
 from planner.model.topology import (
     Cluster,
     FileEndpoint,
-    FileFormat,
     Flow,
     Job,
-    SecretRef,
     Selection,
     Topology,
 )
@@ -667,7 +665,7 @@ def test_each_flow_with_a_transform_needs_a_slot(raw, lints) -> None:
     assert [code for code in found_codes if code.startswith("transform")] == lints
 
 
-LAKE = {"lake": FileEndpoint("lake", "/data/lake/", FileFormat.RAW)}
+LAKE = {"lake": FileEndpoint("lake", folder="/data/lake/", format="raw")}
 INTO = flow("a=dc1>lake", job="j")
 
 
@@ -748,11 +746,11 @@ CLEAR = {"security.protocol": "SASL_PLAINTEXT"}
     },
 )
 def test_what_others_on_the_way_can_read(client, bootstrap, lints) -> None:
-    clusters = {"dc1": Cluster("dc1", bootstrap, client=client)}
+    clusters = {"dc1": Cluster("dc1", bootstrap=bootstrap, client=client)}
     assert [one.code for one in security(Topology("shop", clusters))] == lints
 
 
-LOGIN = {**TLS, "sasl.username": "u", "sasl.password": SecretRef("env", "P"), "ssl.ca.location": "/ca.pem"}
+LOGIN = {**TLS, "sasl.username": "u", "sasl.password": {"env": "P"}, "ssl.ca.location": "/ca.pem"}
 
 
 @cases(
@@ -772,7 +770,9 @@ LOGIN = {**TLS, "sasl.username": "u", "sasl.password": SecretRef("env", "P"), "s
     },
 )
 def test_settings_that_jobs_do_not_use_are_noted_once_for_a_cluster(client, named) -> None:
-    of = topology(flow("f=dc1>dc2", "a"), clusters={"dc1": Cluster("dc1", "127.0.0.1:1", client=client)})
+    of = topology(
+        flow("f=dc1>dc2", "a"), clusters={"dc1": Cluster("dc1", bootstrap="127.0.0.1:1", client=client)}
+    )
     notes = [one.summary for one in security(of) if one.code == NOT_USED]
     assert len(notes) == bool(named)
     assert all(part in note and "socket.timeout.ms" not in note for note in notes for part in named)

@@ -11,7 +11,7 @@ from planner.render.topology import topology_yaml
 from tests.fakes.replacing import replace
 from tests.fakes.states import cluster, live, uneven
 
-DC1, DC2 = Cluster("dc1", "a:9092"), Cluster("dc2", "b:9092")
+DC1, DC2 = Cluster("dc1", bootstrap="a:9092"), Cluster("dc2", bootstrap="b:9092")
 READ = AclRule("dc1", "TOPIC", "orders", "LITERAL", "User:app", "*", "READ", "ALLOW")
 
 

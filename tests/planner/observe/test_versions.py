@@ -89,8 +89,8 @@ def test_brokers_that_do_not_tell_are_named_by_the_reason() -> None:
     ]
 
 
-PINNED = Cluster("dc1", "a:9092", id="AAA")
-FREE = Cluster("dc2", "b:9092")
+PINNED = Cluster("dc1", bootstrap="a:9092", id="AAA")
+FREE = Cluster("dc2", bootstrap="b:9092")
 BOTH = {"dc1": PINNED, "dc2": FREE}
 
 

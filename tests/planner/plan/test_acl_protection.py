@@ -25,8 +25,10 @@ OPEN = observed(SOURCE, cluster(live("own"), name="dc2", acls=[EVERYONE], owned=
 
 
 def shop(one: Flow = X, *, open_without_rules: bool = False) -> Topology:
-    dc2 = Cluster("dc2", "dc2:9092", principal="User:job", allow_everyone_if_no_acl_found=open_without_rules)
-    return topology(one, clusters=(Cluster("dc1", "dc1:9092"), dc2))
+    dc2 = Cluster(
+        "dc2", bootstrap="dc2:9092", principal="User:job", allow_everyone_if_no_acl_found=open_without_rules
+    )
+    return topology(one, clusters=(Cluster("dc1", bootstrap="dc1:9092"), dc2))
 
 
 def rules(seen: Observed) -> set[AclRule]:

@@ -12,11 +12,9 @@ from planner.model.plan import Plan
 from planner.model.topology import (
     Cluster,
     FileEndpoint,
-    FileFormat,
     Flow,
     Job,
     Policies,
-    SecretRef,
     Selection,
     Topic,
     Topology,
@@ -25,6 +23,7 @@ from planner.plan.steps.jobs import LaunchJob, ReconfigureJob, StopJob
 from planner.plan.steps.registry import Own
 from planner.plan.steps.topics import CreateTopic
 from planner.render.plan.json import json_text
+from runtime.contract.client.stores import Setting
 from runtime.contract.spec import jobspec
 from runtime.contract.spec.jobspec import JobSpec
 from runtime.contract.spec.transform import TransformSpec
@@ -153,7 +152,11 @@ def test_an_edit_is_told_and_other_memory_is_a_stop_and_a_launch() -> None:
 
 
 def test_a_job_that_ends_is_told_nothing_of_clusters_that_it_would_refuse() -> None:
-    moved = (Cluster("dc1", "moved:9092"), Cluster("dc2", "dc2:9092"), Cluster("dc3", "dc3:9092"))
+    moved = (
+        Cluster("dc1", bootstrap="moved:9092"),
+        Cluster("dc2", bootstrap="dc2:9092"),
+        Cluster("dc3", bootstrap="dc3:9092"),
+    )
     new = flow("new", source_cluster="dc3", state=FAILED)
     (told,) = steps_of(plan(topology(GONE, new, clusters=moved), applied(topology(X))), ReconfigureJob)
     spec = jobspec.decode(told.spec)
@@ -174,14 +177,14 @@ def test_refused_are_jobs_of_another_topology_and_secrets_in_a_spec() -> None:
         ("owned", ExitCode.REFUSED)
     }
 
-    def shop(password: str | SecretRef) -> Topology:
-        secured = Cluster("dc1", "dc1:9092", client={"sasl.password": password})
-        return topology(X, clusters=(secured, Cluster("dc2", "dc2:9092")))
+    def shop(password: Setting) -> Topology:
+        secured = Cluster("dc1", bootstrap="dc1:9092", client={"sasl.password": password})
+        return topology(X, clusters=(secured, Cluster("dc2", bootstrap="dc2:9092")))
 
     written = plan(shop("canary"))
     assert {(code, exit_) for code, _, exit_ in refused(written)} == {("job-secret", ExitCode.ERROR)}
     assert "canary" not in json_text(written)
-    assert refused(plan(shop(SecretRef("env", "PASSWORD")))) == []
+    assert refused(plan(shop({"env": "PASSWORD"}))) == []
 
 
 def ring(*, ended: bool) -> Topology:
@@ -193,7 +196,7 @@ def ring(*, ended: bool) -> Topology:
         for a, b in ends
     ]
     flows = [*(structs.replace(one, state=PROMOTED) for one in there), *back] if ended else there
-    return topology(*flows, clusters=[Cluster(name, f"{name}:9092") for name, _ in ends])
+    return topology(*flows, clusters=[Cluster(name, bootstrap=f"{name}:9092") for name, _ in ends])
 
 
 def test_jobs_of_a_ring_do_not_wait_for_each_other() -> None:
@@ -210,8 +213,8 @@ def test_jobs_of_a_ring_do_not_wait_for_each_other() -> None:
 # Flows with files: at home at their cluster, and told to the running job without a restart where that can be.
 
 INTO = structs.replace(flow("to-lake"), destination_cluster="lake", job="lake", every_ms=5_000)
-LAKE = FileEndpoint("lake", "/data/lake", FileFormat.RAW)
-PARQUET = replace(LAKE, format=FileFormat.PARQUET)
+LAKE = FileEndpoint("lake", folder="/data/lake", format="raw")
+PARQUET = structs.replace(LAKE, format="parquet")
 
 
 def files(into: Flow = INTO, endpoint: FileEndpoint = LAKE, **more: object) -> Topology:
@@ -235,7 +238,7 @@ def test_the_job_of_a_flow_into_files_is_launched_at_its_source() -> None:
     [
         (files(), files(structs.replace(INTO, every_ms=9_000)), ""),
         (files(), files(structs.replace(INTO, state="paused")), ""),
-        (files(), files(endpoint=replace(LAKE, folder="/data/other")), "files of flow.to-lake"),
+        (files(), files(endpoint=structs.replace(LAKE, folder="/data/other")), "files of flow.to-lake"),
         (
             files(structs.replace(INTO, transform=TransformSpec(where="offset > 5")), PARQUET),
             files(structs.replace(INTO, transform=TransformSpec(where="offset > 6")), PARQUET),
@@ -277,21 +280,21 @@ def test_a_flow_into_files_that_is_gone_leaves_them() -> None:
     )
 
 
-KEYS: dict[str, str | SecretRef] = {
+KEYS: dict[str, Setting] = {
     "region": "eu-1",
-    "access.key": SecretRef("env", "K"),
-    "secret.key": SecretRef("file", "/run/s"),
+    "access.key": {"env": "K"},
+    "secret.key": {"file": "/run/s"},
 }
 
 
 @pytest.mark.parametrize(
     ("endpoint", "folder", "shown"),
     [
-        (FileEndpoint("in", "/data/in", FileFormat.TEXT), "/data/in", "lines of text in /data/in"),
-        (FileEndpoint("in", "/data/in", FileFormat.JSON), "/data/in", "lines of json in /data/in"),
-        (FileEndpoint("in", "/data/in", FileFormat.PARQUET), "/data/in", "rows of Parquet in /data/in"),
+        (FileEndpoint("in", folder="/data/in", format="text"), "/data/in", "lines of text in /data/in"),
+        (FileEndpoint("in", folder="/data/in", format="json"), "/data/in", "lines of json in /data/in"),
+        (FileEndpoint("in", folder="/data/in", format="parquet"), "/data/in", "rows of Parquet in /data/in"),
         (
-            FileEndpoint("in", "s3://bucket/in/", FileFormat.TEXT, client=KEYS),
+            FileEndpoint("in", folder="s3://bucket/in/", format="text", client=KEYS),
             "s3a://bucket/in",
             "lines of text in s3a://bucket/in",
         ),

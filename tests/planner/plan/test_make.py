@@ -1,6 +1,7 @@
 """The plan as a whole: its facts, what its guards refuse, what it says besides, what --target leaves."""
 
 import pytest
+from msgspec import structs
 
 from planner.diff.record import acl_entry
 from planner.model.address import Kind, topic_address
@@ -76,7 +77,7 @@ def test_an_error_of_a_lint_or_of_the_broker_is_an_error_of_the_plan() -> None:
 def test_a_silent_cluster_leaves_the_rest_plannable_and_is_named_with_its_place() -> None:
     far = replace(wanted("x"), cluster="dc2")
     want = desired(wanted("orders"), far, flows=(selecting(FLOW, known=False),))
-    placed = replace(FLOWS.clusters["dc1"], source=SourceLocation("shop.yaml", 4, 3))
+    placed = structs.replace(FLOWS.clusters["dc1"], source=SourceLocation("shop.yaml", 4, 3))
     shop = replace(FLOWS, clusters={**FLOWS.clusters, "dc1": placed})
     made = plan_for(want, SILENT, DC2, shop=shop)
     assert (made.complete, made.applyable) == (False, True)
@@ -182,7 +183,10 @@ def test_the_guard_of_a_topic(want, have, found) -> None:
 
 def test_a_pinned_id_outranks_every_other_guard() -> None:
     pinned = topology(
-        clusters=[Cluster("dc1", "dc1:9092", id="pinned"), Cluster("dc2", "x", id="cluster-dc2")]
+        clusters=[
+            Cluster("dc1", bootstrap="dc1:9092", id="pinned"),
+            Cluster("dc2", bootstrap="x", id="cluster-dc2"),
+        ]
     )
     made = plan_for(desired(wanted("orders", 1)), ORDERS, DC2, shop=pinned)
     assert refused(made) == [("pinned-id", None, REFUSED)]

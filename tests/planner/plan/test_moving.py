@@ -34,7 +34,9 @@ def to(place: str, name: str = "x", job: str = "main", **more: Any) -> Flow:
 
 
 def shop(*flows: Flow, **more: Any) -> Topology:
-    return replace(topology(*flows, clusters=[Cluster(name, f"{name}:9092") for name in PLACES]), **more)
+    return replace(
+        topology(*flows, clusters=[Cluster(name, bootstrap=f"{name}:9092") for name in PLACES]), **more
+    )
 
 
 def applied(made: Topology, seen: Observed = NOTHING) -> Observed:

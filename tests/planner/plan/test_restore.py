@@ -39,7 +39,7 @@ def plan(
     groups: tuple[RestoredGroup, ...] = (GROUP,),
     acls: tuple[AclRule, ...] = (RULE,),
 ) -> Plan:
-    shop = topology(clusters=[Cluster("dc2", "localhost:9092")])
+    shop = topology(clusters=[Cluster("dc2", bootstrap="localhost:9092")])
     backup = RestoredBackup(STATE, "dc2", HELD, (topic,), groups, acls)
     return remake(inputs(shop, observed(cluster(name="dc2")), mode=Mode.RESTORE, backup=backup))
 

@@ -208,7 +208,7 @@ def test_a_declared_topic_keeps_what_the_flow_gave_it(after: Flow) -> None:
 
 def secured(one: Flow, **more: object) -> Topology:
     job = {"security.protocol": "SASL_SSL", "sasl.username": "job"}
-    clusters = (Cluster("dc1", "dc1:9092"), Cluster("dc2", "dc2:9092", client=job))
+    clusters = (Cluster("dc1", bootstrap="dc1:9092"), Cluster("dc2", bootstrap="dc2:9092", client=job))
     protected = replace(one, **{"protect": "acl", "acls_sync": True, **more})
     return topology(protected, clusters=clusters, policies=Policies(max_deletes=1))
 

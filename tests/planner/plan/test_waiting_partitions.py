@@ -71,7 +71,7 @@ def test_a_status_topic_that_cannot_be_read_is_a_warning(monkeypatch: pytest.Mon
         raise Failure(error("__repl.status at dc2 cannot be used: no right"))
 
     monkeypatch.setattr("planner.workflows.observing.read_specs", unreadable)
-    clusters = [Cluster(name, "127.0.0.1:9") for name in ("dc1", "dc2")]
+    clusters = [Cluster(name, bootstrap="127.0.0.1:9") for name in ("dc1", "dc2")]
     shop = topology(flow("one"), clusters=clusters)
     plan = Plan(inputs(shop, observed(cluster(), cluster(name="dc2"))), flows={"one": 1})
 

@@ -8,7 +8,7 @@ from typing import Any, get_args
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from msgspec import structs
+from msgspec import Struct, structs
 
 from planner.config import load
 from planner.config.language.build import CONVERTERS as READERS
@@ -17,11 +17,9 @@ from planner.model.topology import (
     Acl,
     AclRule,
     Cluster,
-    Compaction,
     Drill,
     DrillSample,
     FileEndpoint,
-    FileFormat,
     Flow,
     Job,
     Policies,
@@ -29,7 +27,6 @@ from planner.model.topology import (
     Quota,
     Requirement,
     Rule,
-    SecretRef,
     Selection,
     Topic,
     Topology,
@@ -37,6 +34,8 @@ from planner.model.topology import (
 from planner.render.topology import topology_yaml
 from planner.render.yaml import CONVERTERS as WRITERS
 from planner.render.yaml import values_of
+from runtime.contract.client.stores import Setting
+from runtime.contract.spec.files import CompactionSpec
 from runtime.contract.spec.flow import (
     AtOffsets,
     AtTimestamp,
@@ -47,6 +46,7 @@ from runtime.contract.spec.flow import (
     Latest,
     OriginCommitsSpec,
 )
+from runtime.contract.spec.launch import MetricsSpec
 from runtime.contract.spec.rename import Match, Table, Template
 from runtime.contract.spec.shapes import RecordShape, record_of
 from runtime.contract.spec.topic_settings import InternalSpec, TimestampsSpec
@@ -165,9 +165,13 @@ jobs = st.builds(
     master=st.just(""),
     slots=st.sampled_from(["auto", 3]),
     memory=st.sampled_from(["1g", "512m"]),
-    metrics_port=st.sampled_from([9404, 9405]),
-    metrics_host=st.sampled_from(["127.0.0.1", "::"]),
-    metrics_partitions=st.sampled_from([2_000, 0]),
+    metrics=st.none()
+    | st.builds(
+        MetricsSpec,
+        port=st.sampled_from([9404, 9405]),
+        host=st.sampled_from(["127.0.0.1", "::"]),
+        partitions=st.sampled_from([2_000, 0]),
+    ),
     conf=settings_of_spark,
     options=st.dictionaries(st.sampled_from(["queue", "x y"]), st.sampled_from(["7", "a"])),
 )
@@ -207,9 +211,12 @@ RULES = (
 policies = st.sampled_from([Policies(), Policies(0, (Requirement("replication", ">=", "3"),), RULES)])
 CLUSTERS = {
     "dc1": Cluster(
-        "dc1", "a:9092,b:9092", "id-1", {"sasl.password": SecretRef("env", "P"), "client.rack": "y"}
+        "dc1",
+        bootstrap="a:9092,b:9092",
+        id="id-1",
+        client={"sasl.password": {"env": "P"}, "client.rack": "y"},
     ),
-    "dc2": Cluster("dc2", "c:9092"),
+    "dc2": Cluster("dc2", bootstrap="c:9092"),
 }
 
 
@@ -227,7 +234,7 @@ def without_places(value: Any) -> Any:
         return tuple(without_places(one) for one in value)
     if not hasattr(value, "source"):
         return value
-    return (structs.replace if isinstance(value, Flow) else replace)(value, source=None)
+    return (structs.replace if isinstance(value, Struct) else replace)(value, source=None)
 
 
 @given(
@@ -323,14 +330,14 @@ endpoints = (
         FileEndpoint,
         name=st.just("lake"),
         folder=st.sampled_from(["/data/lake", "/mnt/a b"]),
-        format=st.sampled_from([FileFormat.JSON, FileFormat.PARQUET]),
+        format=st.sampled_from(["json", "parquet"]),
         layout=st.sampled_from(["{topic}/", "{topic}/date={date}/hour={hour}/", "p={partition}/{topic}"]),
-        size=st.sampled_from(["128m", "1g"]),
+        size_bytes=st.sampled_from([128 << 20, 1 << 30]),
         compact=st.none()
         | st.builds(
-            Compaction,
+            CompactionSpec,
             every_ms=st.sampled_from([60_000, 3_600_000]),
-            below=st.sampled_from(["1m", "16m"]),
+            below_bytes=st.sampled_from([1 << 20, 16 << 20]),
             retention_ms=st.sampled_from([60_000, 86_400_000]),
         ),
     )
@@ -338,8 +345,8 @@ endpoints = (
         FileEndpoint,
         name=st.just("lake"),
         folder=st.just("/mnt/archive"),
-        format=st.just(FileFormat.RAW),
-        snapshots_every_ms=st.sampled_from([5_000, 600_000, 3_600_000]),
+        format=st.just("raw"),
+        snapshots_ms=st.sampled_from([5_000, 600_000, 3_600_000]),
     )
     | st.builds(
         FileEndpoint,
@@ -350,13 +357,13 @@ endpoints = (
                 {},
                 {"region": "eu-1", "endpoint": "https://s3.example.org:9000", "ssl.ca.location": "/ca.pem"},
                 {
-                    "access.key": SecretRef("env", "KEY"),
-                    "secret.key": SecretRef("file", "/run/secrets/s3"),
-                    "session.token": SecretRef("env", "TOKEN"),
+                    "access.key": {"env": "KEY"},
+                    "secret.key": {"file": "/run/secrets/s3"},
+                    "session.token": {"env": "TOKEN"},
                 },
             ]
         ),
-        format=st.sampled_from([FileFormat.RAW, FileFormat.JSON]),
+        format=st.sampled_from(["raw", "json"]),
     )
 )
 
@@ -371,21 +378,21 @@ def test_a_flow_into_files_loads_as_it_is_written(flow: Flow, endpoint: FileEndp
 
 @given(
     lines_flows,
-    st.sampled_from([FileFormat.JSON, FileFormat.TEXT, FileFormat.PARQUET]),
+    st.sampled_from(["json", "text", "parquet"]),
     st.sampled_from(
         [
             ("/data/inbox", {}),
             (
                 "s3a://bucket/in",
-                {"access.key": SecretRef("env", "KEY"), "secret.key": SecretRef("file", "/run/secrets/s3")},
+                {"access.key": {"env": "KEY"}, "secret.key": {"file": "/run/secrets/s3"}},
             ),
         ]
     ),
 )
 def test_a_flow_from_files_loads_as_it_is_written(
-    flow: Flow, form: FileFormat, place: tuple[str, dict[str, SecretRef]]
+    flow: Flow, form: Any, place: tuple[str, dict[str, Setting]]
 ) -> None:
-    inbox = FileEndpoint("inbox", place[0], form, client=place[1])
+    inbox = FileEndpoint("inbox", folder=place[0], format=form, client=place[1])
     topics = (Topic("inbox", "dc1", 2),)
     loaded = reloaded(
         Topology("t", CLUSTERS, topics=topics, file_flows={flow.name: flow}, endpoints={"inbox": inbox})
@@ -400,7 +407,7 @@ def test_a_flow_from_files_loads_as_it_is_written(
         (Job("j"), {}),
         (Job("j", launcher="yarn"), {"launcher": "yarn"}),
         (Job("j", launcher="yarn", master="local[2]"), {"launcher": "yarn", "master": "local[2]"}),
-        (Job("j", slots=3, metrics_host="::"), {"slots": 3, "metrics": {"host": "::"}}),
+        (Job("j", slots=3, metrics=MetricsSpec(host="::")), {"slots": 3, "metrics": {"host": "::"}}),
     ],
 )
 def test_a_key_is_left_out_where_its_default_gives_its_value(job: Job, written: dict[str, object]) -> None:
@@ -410,17 +417,16 @@ def test_a_key_is_left_out_where_its_default_gives_its_value(job: Job, written: 
 @pytest.mark.parametrize(
     ("job", "line"),
     [
-        (Job("dc2", metrics_host="0.0.0.0"), 'metrics: {host: "0.0.0.0"}'),
-        (Job("dc2", metrics_port=9404), "metrics: {port: 9404}"),
-        (Job("dc2", metrics_port=None), "metrics: off"),
+        (Job("dc2", metrics=MetricsSpec(host="0.0.0.0")), 'metrics: {host: "0.0.0.0"}'),
+        (Job("dc2", metrics=MetricsSpec(port=9404)), "metrics: {port: 9404}"),
+        (Job("dc2", metrics=None), "metrics: off"),
     ],
 )
 def test_metrics_are_written_as_they_were_declared(job: Job, line: str) -> None:
     flows = {"f": Flow("f", "dc1", "dc2", Selection(("a",)))}
     topology = Topology("t", CLUSTERS, flows=flows, jobs={"dc2": job})
     assert line in topology_yaml(topology)
-    loaded = reloaded(topology).jobs["dc2"]
-    assert (loaded.metrics_port, loaded.metrics_host) == (job.metrics_port, job.metrics_host)
+    assert reloaded(topology).jobs["dc2"].metrics == job.metrics
 
 
 @pytest.mark.parametrize("file", sorted(HERE.glob("*.yaml")), ids=lambda file: file.stem)

@@ -16,9 +16,7 @@ from planner.model.topology import (
     FileEndpoint,
     Job,
     OnRemove,
-    SecretRef,
     Selection,
-    Setting,
     Topic,
     Topology,
 )
@@ -27,6 +25,7 @@ from planner.plan.remake import remake
 from planner.plan.steps import step_of
 from planner.plan.steps.topics import CreateTopic, Reassign
 from planner.state import planfile
+from runtime.contract.client.stores import Setting
 from runtime.contract.spec.flow import AtOffsets
 from runtime.contract.spec.rename import Match
 from runtime.contract.spec.transform import FormatSpec, RegistrySpec, TransformSpec
@@ -48,7 +47,7 @@ from tests.security.plans import honest
 
 CLIENT: dict[str, Setting] = {
     "security.protocol": "SASL_SSL",
-    "sasl.password": SecretRef("env", "DC1_PASSWORD"),
+    "sasl.password": {"env": "DC1_PASSWORD"},
 }
 
 
@@ -60,8 +59,8 @@ SHOP = replace(
             rename=Match("(a)", "b-\\1"),
         ),
         clusters=[
-            Cluster("dc1", "dc1:9092", client=CLIENT, source=SourceLocation("a.yaml", 3, 3)),
-            Cluster("dc2", "dc2:9092"),
+            Cluster("dc1", bootstrap="dc1:9092", client=CLIENT, source=SourceLocation("a.yaml", 3, 3)),
+            Cluster("dc2", bootstrap="dc2:9092"),
         ],
     ),
     topics=(
@@ -148,8 +147,7 @@ def test_it_can_be_read_by_people(tmp_path: Path) -> None:
         "config": {"retention.ms": "1"},
     }
     assert written["topology"]["clusters"]["dc1"]["client"]["sasl.password"] == {
-        "kind": "env",
-        "name": "DC1_PASSWORD",
+        "env": "DC1_PASSWORD",
     }
     assert "steps" not in written
 
@@ -163,8 +161,14 @@ REGISTRY = TransformSpec(
 @pytest.mark.parametrize(
     ("shop", "named"),
     [
-        (replace(SHOP, clusters={"dc1": Cluster("dc1", "x", client=SPOKEN)}), r"dc1: sasl\.password"),
-        (replace(SHOP, endpoints={"lake": FileEndpoint("lake", "s3a://b", client=SPOKEN)}), "lake: sasl"),
+        (
+            replace(SHOP, clusters={"dc1": Cluster("dc1", bootstrap="x", client=SPOKEN)}),
+            r"dc1: sasl\.password",
+        ),
+        (
+            replace(SHOP, endpoints={"lake": FileEndpoint("lake", folder="s3a://b", client=SPOKEN)}),
+            "lake: sasl",
+        ),
         (replace(SHOP, flows={"f": flow("f", transform=REGISTRY)}), "registry: sasl"),
     ],
 )

@@ -14,7 +14,7 @@ from tests.fakes.states import cluster, inputs, observed, topology
 
 def plan(file: str | None) -> Plan:
     source = SourceLocation(file, 1, 1) if file is not None else None
-    shop = topology(clusters=[Cluster("dc1", "a:1", source=source)])
+    shop = topology(clusters=[Cluster("dc1", bootstrap="a:1", source=source)])
     return Plan(inputs(shop, observed(cluster())))
 
 

@@ -10,9 +10,11 @@ from planner.model.plan import Plan
 from planner.plan.steps.jobs import LaunchJob
 from planner.workflows.observing import missing_here
 from runtime.contract.spec import jobspec
+from runtime.contract.spec.cluster import ClusterSpec
 from runtime.contract.spec.files import FilesSpec, LinesSpec
 from runtime.contract.spec.flow import FlowState
-from runtime.contract.spec.jobspec import ClusterSpec, FlowSpec, JobSpec, LaunchSpec
+from runtime.contract.spec.jobspec import FlowSpec, JobSpec
+from runtime.contract.spec.launch import LaunchSpec
 from runtime.contract.spec.selection import SelectionSpec
 from tests.extras import without
 from tests.fakes.states import inputs, observed, topology

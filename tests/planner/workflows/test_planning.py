@@ -81,10 +81,10 @@ def test_names_that_are_written_out_are_asked_for_by_name() -> None:
 
 
 def _with(topology: Topology, *clusters: str) -> Topology:
-    return replace(topology, clusters={name: Cluster(name, "a:1") for name in clusters})
+    return replace(topology, clusters={name: Cluster(name, bootstrap="a:1") for name in clusters})
 
 
-PINNED = Cluster("dc1", "dc1:9092", id="AAA"), Cluster("dc2", "dc2:9092")
+PINNED = Cluster("dc1", bootstrap="dc1:9092", id="AAA"), Cluster("dc2", bootstrap="dc2:9092")
 SHOP = topology(flow(), clusters=PINNED)
 
 

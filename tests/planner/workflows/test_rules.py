@@ -40,7 +40,7 @@ def rule(expression: str, *, warn: bool = False, name: str = "r") -> Rule:
 
 
 def planned(*changes: Change, labels: Any = None, rules: tuple[Rule, ...] = ()) -> Plan:
-    clusters = [Cluster(name, f"{name}:9092", labels=one) for name, one in (labels or {}).items()]
+    clusters = [Cluster(name, bootstrap=f"{name}:9092", labels=one) for name, one in (labels or {}).items()]
     shop = topology(policies=Policies(rules=rules), clusters=clusters)
     return replace(remake(inputs(shop, observed(cluster()))), changes=changes)
 
@@ -88,8 +88,8 @@ def test_a_flow_that_leaves_the_eu_masks_email(on, transform, region, passes: bo
     on(MONDAY)
     labels = {"region": region} if region else {}
     clusters = (
-        Cluster("dc1", "dc1:9092", labels={"region": "eu"}),
-        Cluster("dc2", "dc2:9092", labels=labels),
+        Cluster("dc1", bootstrap="dc1:9092", labels={"region": "eu"}),
+        Cluster("dc2", bootstrap="dc2:9092", labels=labels),
     )
     shop = topology(flow(transform=transform), clusters=clusters)
     for made in (plan_of(shop), plan_of(shop, applied(shop))):

@@ -11,8 +11,10 @@ from planner.graph.jobs import standby_spec
 from planner.model.diagnostic import Failure
 from planner.workflows.requests import StandbyRequest
 from planner.workflows.standby import standby
+from runtime.contract.spec.cluster import ClusterSpec
 from runtime.contract.spec.files import LinesSpec
-from runtime.contract.spec.jobspec import ClusterSpec, FlowSpec, JobSpec, LaunchSpec
+from runtime.contract.spec.jobspec import FlowSpec, JobSpec
+from runtime.contract.spec.launch import LaunchSpec, MetricsSpec
 from runtime.contract.spec.selection import SelectionSpec
 
 SHOP = """
@@ -47,8 +49,7 @@ def running(*clusters: str) -> JobSpec:
         flows=[flow("orders.*")],
         slots=3,
         launch=LaunchSpec(options={"python": "/tmp/elsewhere"}, conf={"spark.a": "b"}),
-        metrics_host="0.0.0.0",
-        metrics_port=1,
+        metrics=MetricsSpec(host="0.0.0.0", port=1),
     )
 
 
@@ -56,7 +57,7 @@ def test_flows_are_those_that_run_and_clusters_those_of_this_topology(file: Path
     found = standby_spec(running("dc1", "dc2"), load(file), PurePath("/here"))
     assert (found.flows, found.slots) == ([flow("orders.*")], 3)
     assert found.launch == LaunchSpec()
-    assert (found.metrics_host, found.metrics_port) == ("127.0.0.1", 9500)
+    assert found.metrics == MetricsSpec(port=9500)
     assert found.clusters["dc2"] == ClusterSpec(bootstrap="dc2:9092", id="id-dc2")
     dc1 = found.clusters["dc1"]
     assert (dc1.bootstrap, dc1.id) == ("dc1:9092", "id-dc1")

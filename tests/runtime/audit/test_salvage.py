@@ -13,7 +13,7 @@ from runtime.batch.spec import QuarantineLimit
 from runtime.contract.records.ledger import LedgerKey, LedgerValue, OrphanedRange, Replayed
 from runtime.contract.records.provenance import ClusterPartition, ClusterTopic
 from runtime.contract.results.records import SalvagedPartition
-from runtime.contract.spec.jobspec import ClusterSpec
+from runtime.contract.spec.cluster import ClusterSpec
 from runtime.contract.spec.transform import TransformSpec
 from runtime.kafka.protocol.offsets import TopicPartition
 from runtime.replay.request import (

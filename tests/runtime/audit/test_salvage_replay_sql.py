@@ -11,7 +11,7 @@ import pytest
 from planner.workflows.interaction import silent
 from planner.workflows.one_off import on_spark
 from runtime import replay
-from runtime.contract.spec.jobspec import ClusterSpec
+from runtime.contract.spec.cluster import ClusterSpec
 from runtime.contract.spec.transform import FormatSpec, TransformSpec
 from runtime.replay.request import (
     ReplayOutcome,

@@ -15,11 +15,10 @@ from runtime.contract.records.advance import Advance, advance, seal
 from runtime.contract.records.control import AcceptLoss, Assign, Reconfigure, StopJobCommand, StopSlot
 from runtime.contract.records.group_records import (
     Checkpoint,
-    CheckpointKey,
     CheckpointState,
     ConsumerTimes,
+    GroupKey,
     OffsetTimestamp,
-    TimesKey,
 )
 from runtime.contract.records.heartbeat import Heartbeat
 from runtime.contract.records.job_status import JobKey, JobStatus, SlotKey, SlotReport, SlotStatus, SpecKey
@@ -36,9 +35,11 @@ from runtime.contract.records.ledger import (
 )
 from runtime.contract.records.offset_map import Run
 from runtime.contract.records.provenance import ClusterPartition, ClusterTopic, FlowProducer, Origin
+from runtime.contract.records.record_values import UnreadableValue
 from runtime.contract.spec import jobspec
+from runtime.contract.spec.cluster import ClusterSpec
 from runtime.contract.spec.flow import AtOffsets, AtTimestamp, Earliest, Latest
-from runtime.contract.spec.jobspec import ClusterSpec, FlowSpec, JobExit, JobSpec, Route
+from runtime.contract.spec.jobspec import FlowSpec, JobExit, JobSpec, Route
 from runtime.contract.spec.rename import Match, Rename, Table, Template
 from runtime.contract.spec.selection import SelectionSpec
 from runtime.contract.spec.transform import TransformSpec
@@ -135,10 +136,10 @@ def test_what_is_written_is_read(encode: Read, decode: Read, value: object | Ren
         (ledger, SegmentKey(OF, 0, 7), b'["segment","dc1-to-dc2","orders",3,0,7]'),
         (ledger, OrphanedKey(OF, 42), b'["orphaned","dc1-to-dc2","orders",3,42]'),
         (ledger, ReplayedKey(OF, 42), b'["replayed","dc1-to-dc2","orders",3,42]'),
-        ("times", TimesKey("f", "billing", "orders", 3), b'["timestamp","f","billing","orders",3]'),
+        ("times", GroupKey("f", "billing", "orders", 3), b'["timestamp","f","billing","orders",3]'),
         (
             "checkpoint",
-            CheckpointKey("f", "billing", "orders", 3),
+            GroupKey("f", "billing", "orders", 3),
             b'["checkpoint","f","billing","orders",3]',
         ),
     ],
@@ -154,7 +155,7 @@ def test_keys_are_json_and_never_change(module: Any, key: Any, text: bytes) -> N
     [
         (
             control.decode_command,
-            control.UnreadableControl,
+            UnreadableValue,
             [b"", b"\x02{}", b"\x01{", b"\x01junk", b'\x01{"type": "dance"}'],
         ),
         (job_status.decode_job, ValueError, [b"\x07"]),
@@ -165,10 +166,10 @@ def test_keys_are_json_and_never_change(module: Any, key: Any, text: bytes) -> N
             [None, b"", b"[]", b'["progress","f"]', b'["other","f","t",0]', b"\xff"],
         ),
         (ledger.decode_progress, ledger.UnreadableRecord, [b"", b"\x02{}", b"\x01", b"\x01\x93\x01\x02\x03"]),
-        (group_records.decode_times, group_records.UnreadableTimes, [b"", b"\x02", b"\x01nothing"]),
+        (group_records.decode_times, UnreadableValue, [b"", b"\x02", b"\x01nothing"]),
         (
             group_records.decode_checkpoint,
-            group_records.UnreadableCheckpoint,
+            UnreadableValue,
             [b"", b"\x02\x90", b"\x01\xff"],
         ),
         (provenance.decode_producer, ledger.UnreadableRecord, [b"", b"\x02{}", b"\x01{}"]),
@@ -244,7 +245,7 @@ def test_a_bad_spec_says_where_it_goes_wrong(text: bytes, why: str) -> None:
 
 @pytest.mark.parametrize("changes", [{"version": 2}, {"clusters": {"dc2": ClusterSpec(bootstrap="b:1")}}])
 def test_a_job_takes_no_spec_that_no_job_could_start_with(changes: dict[str, Any]) -> None:
-    with pytest.raises(control.UnreadableControl, match=r"version 2|dc1 is not in clusters"):
+    with pytest.raises(UnreadableValue, match=r"version 2|dc1 is not in clusters"):
         control.decode_command(control.encode(Reconfigure("2", replace(SPEC, **changes))))
 
 
@@ -252,7 +253,7 @@ def test_a_flow_has_one_partition_of_the_ledger_and_one_topic_of_heartbeats() ->
     flows = ("dc1-to-dc2", "dc2-to-dc1", "a")
     assert [ledger.partition_of(flow, 8) for flow in flows] == [2, 3, 3]
     assert len({heartbeat.topic_there(flow) for flow in flows}) == 3
-    assert group_records.partition_of(TimesKey("f", "g", "t", 3), 8) < 8
+    assert group_records.partition_of(GroupKey("f", "g", "t", 3), 8) < 8
 
 
 def test_only_a_failed_job_is_started_again() -> None:

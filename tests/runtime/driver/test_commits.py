@@ -11,7 +11,8 @@ from runtime.contract.client.settings import ClientSettingsError
 from runtime.contract.records.control import AcceptLoss, Command, Reconfigure, StopJobCommand
 from runtime.contract.records.job_status import JobStatus
 from runtime.contract.records.ledger import GenerationKey, LedgerKey, LedgerValue
-from runtime.contract.spec.jobspec import ClusterSpec, JobSpec
+from runtime.contract.spec.cluster import ClusterSpec
+from runtime.contract.spec.jobspec import JobSpec
 from runtime.driver import leadership
 from runtime.driver.commands import CommandHandler
 from runtime.driver.leadership import FRESH_S, DriverFenced, DriverWriter, Leadership
@@ -196,7 +197,7 @@ async def test_a_requested_heartbeat_does_not_wait_for_the_next_one(monkeypatch:
 SPEC = JobSpec(
     job="shop", topology="t", destination="dc2", clusters={"dc2": ClusterSpec(bootstrap="b:1")}, flows=[]
 )
-OTHER = replace(SPEC, metrics_port=None)
+OTHER = replace(SPEC, metrics=None)
 AWAY = Disconnected("dc2", "away", sent=False)
 NOT_OURS = ClientSettingsError("job", "another job")
 

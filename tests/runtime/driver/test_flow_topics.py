@@ -20,9 +20,10 @@ from runtime.contract.records.ledger import (
 )
 from runtime.contract.records.manifest import FilePosition
 from runtime.contract.spec import naming
+from runtime.contract.spec.cluster import ClusterSpec
 from runtime.contract.spec.files import FilesSpec
 from runtime.contract.spec.flow import Latest
-from runtime.contract.spec.jobspec import ClusterSpec, FlowSpec, JobSpec, Route
+from runtime.contract.spec.jobspec import FlowSpec, JobSpec, Route
 from runtime.contract.spec.rename import Table, Template
 from runtime.contract.spec.route import router_of
 from runtime.contract.spec.selection import SelectionSpec

@@ -13,7 +13,9 @@ import pytest
 from runtime.contract.records import job_status
 from runtime.contract.records.job_status import JobKey, JobStatus
 from runtime.contract.spec import jobspec, naming
-from runtime.contract.spec.jobspec import ClusterSpec, JobExit, JobSpec, LaunchSpec
+from runtime.contract.spec.cluster import ClusterSpec
+from runtime.contract.spec.jobspec import JobExit, JobSpec
+from runtime.contract.spec.launch import LaunchSpec
 from runtime.driver import process
 from runtime.driver.process import SpecFile, exit_after_restart
 from runtime.kafka.records import InternalRecord

@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 from runtime.contract.spec import jobspec
-from runtime.contract.spec.jobspec import ClusterSpec, JobExit, JobSpec
+from runtime.contract.spec.cluster import ClusterSpec
+from runtime.contract.spec.jobspec import JobExit, JobSpec
 from runtime.driver.package import package
 from runtime.launch.command import MAIN
 
@@ -48,7 +49,7 @@ def test_a_spark_that_does_not_start_is_one_error_even_while_the_destination_is_
     away = ClusterSpec(bootstrap="127.0.0.1:9")
     file = tmp_path / "spec.json"
     spec = JobSpec(
-        job="shop", topology="tests", destination="dc2", clusters={"dc2": away}, flows=[], metrics_port=None
+        job="shop", topology="tests", destination="dc2", clusters={"dc2": away}, flows=[], metrics=None
     )
     file.write_bytes(jobspec.encode(spec))
 

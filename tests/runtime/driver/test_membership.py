@@ -13,8 +13,9 @@ from msgspec.structs import replace
 from runtime.contract.records.control import AssignedFlow, AssignedPartition, Assignment
 from runtime.contract.records.job_status import PartitionState, PartitionStatus
 from runtime.contract.records.ledger import PartitionKey
+from runtime.contract.spec.cluster import ClusterSpec
 from runtime.contract.spec.files import FilesSpec, LinesSpec
-from runtime.contract.spec.jobspec import ClusterSpec, FlowSpec, JobSpec
+from runtime.contract.spec.jobspec import FlowSpec, JobSpec
 from runtime.contract.spec.restarts import regrouped
 from runtime.contract.spec.transform import TransformSpec
 from runtime.driver.slots.membership import (

@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from runtime.contract.spec.jobspec import METRICS_PORT, JobSpec
+from runtime.contract.spec.jobspec import JobSpec
+from runtime.contract.spec.launch import METRICS_PORT, MetricsSpec
 from runtime.driver.metrics import JobMetrics, ReplicaCounts, replicas
 from runtime.kafka.errors import ErrorCode
 from runtime.kafka.protocol.metadata import Partition, TopicMetadata
@@ -22,7 +23,7 @@ SEEN = picture(flow(), slots=[running()], reports=[report(partition())])
 
 
 def spec(port: int | None) -> JobSpec:
-    return replace(SEEN.spec, metrics_port=port)
+    return replace(SEEN.spec, metrics=None if port is None else MetricsSpec(port=port))
 
 
 def get(port: int | None, path: str) -> str:
@@ -107,7 +108,11 @@ def broken() -> JobSnapshot:
 @pytest.mark.parametrize(
     ("changes", "picture", "trouble"),
     [
-        ({"metrics_host": "192.0.2.1"}, lambda: SEEN, f"192.0.2.1:{METRICS_PORT}"),  # another machine's
+        (
+            {"metrics": MetricsSpec(host="192.0.2.1")},
+            lambda: SEEN,
+            f"192.0.2.1:{METRICS_PORT}",
+        ),  # another machine's
         ({}, broken, "metrics: ValueError: surprise"),
     ],
 )

@@ -15,7 +15,8 @@ from py4j.protocol import Py4JError
 from runtime.contract.records.control import AssignedFlow
 from runtime.contract.records.job_status import PartitionState, PartitionStatus, SlotReport, SlotStatus
 from runtime.contract.records.ledger import PartitionKey
-from runtime.contract.spec.jobspec import ClusterSpec, CopySettings
+from runtime.contract.spec.cluster import ClusterSpec
+from runtime.contract.spec.jobspec import CopySettings
 from runtime.driver.application import in_thread, reason
 from runtime.driver.process import JvmCalls, JvmSilent
 from runtime.driver.slots.channel import at

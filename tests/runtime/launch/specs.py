@@ -2,7 +2,9 @@
 
 from typing import Any
 
-from runtime.contract.spec.jobspec import ClusterSpec, FlowSpec, JobSpec, LaunchSpec
+from runtime.contract.spec.cluster import ClusterSpec
+from runtime.contract.spec.jobspec import FlowSpec, JobSpec
+from runtime.contract.spec.launch import LaunchSpec
 from runtime.contract.spec.selection import SelectionSpec
 
 

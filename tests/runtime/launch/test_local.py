@@ -15,7 +15,8 @@ import pytest
 
 from runtime.contract.launching import LaunchError, LaunchState
 from runtime.contract.records.job_status import JobStatus, SlotReport
-from runtime.contract.spec.jobspec import JobSpec, LaunchSpec
+from runtime.contract.spec.jobspec import JobSpec
+from runtime.contract.spec.launch import LaunchSpec
 from runtime.lab.lab import Lab
 from runtime.launch.choose import launcher_for
 from runtime.launch.command import MAIN

@@ -4,7 +4,7 @@ from typing import cast
 
 import pytest
 
-from runtime.contract.records.group_records import TimesKey
+from runtime.contract.records.group_records import GroupKey
 from runtime.contract.records.ledger import (
     PartitionKey,
     ProgressKey,
@@ -83,7 +83,7 @@ def test_start_rules_name_every_partition_and_offsets_their_own(
 
 # When a commit is looked up again whose record was not found at the source
 
-GROUP = TimesKey("flow", "billing", "orders", 0)
+GROUP = GroupKey("flow", "billing", "orders", 0)
 MINUTE = 60_000
 
 

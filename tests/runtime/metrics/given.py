@@ -19,6 +19,7 @@ from runtime.contract.records.job_status import (
 )
 from runtime.contract.records.ledger import PartitionKey
 from runtime.contract.spec.jobspec import FlowSpec, JobSpec
+from runtime.contract.spec.launch import MetricsSpec
 from runtime.contract.spec.selection import SelectionSpec
 from runtime.metrics.endpoint import JobCollector
 from runtime.metrics.snapshot import ClusterSnapshot, FlowSnapshot, GroupSnapshot, JobSnapshot, SlotMetrics
@@ -81,7 +82,7 @@ def picture(
         destination="dc2",
         clusters={},
         flows=[one.spec for one in flows],
-        metrics_partitions=partitions,
+        metrics=MetricsSpec(partitions=partitions),
     )
     status = JobStatus(
         "dc2", "shop", "driver", state, NOW_MS, NOW_MS - 60_000, trouble=trouble, slots=list(slots)

@@ -5,7 +5,8 @@ import asyncio
 import pytest
 
 from runtime.contract.records.control import Assignment, SlotSpec
-from runtime.contract.spec.jobspec import ClusterSpec, CopySettings
+from runtime.contract.spec.cluster import ClusterSpec
+from runtime.contract.spec.jobspec import CopySettings
 from runtime.kafka.timing import callback_failures
 from runtime.slot.slot import Slot
 

@@ -10,7 +10,8 @@ from runtime.contract.client.settings import WireSettings
 from runtime.contract.records.control import AssignedFlow, AssignedPartition
 from runtime.contract.records.job_status import PartitionState as State
 from runtime.contract.records.ledger import PartitionKey, UnreadableRecord
-from runtime.contract.spec.jobspec import ClusterSpec, CopySettings
+from runtime.contract.spec.cluster import ClusterSpec
+from runtime.contract.spec.jobspec import CopySettings
 from runtime.kafka.cluster import KafkaCluster
 from runtime.kafka.errors import Disconnected
 from runtime.ledger.ledger import Ledger, ProducerDirectory

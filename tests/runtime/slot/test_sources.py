@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable
 import pytest
 
 from runtime.contract.client.settings import WireSettings
-from runtime.contract.spec.jobspec import ClusterSpec
+from runtime.contract.spec.cluster import ClusterSpec
 from runtime.kafka.cluster import KafkaCluster
 from runtime.kafka.errors import Disconnected
 from runtime.slot.flow_run import SourceClusters

@@ -23,6 +23,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from msgspec.structs import replace
 
 from runtime.contract.client import settings as client
+from runtime.contract.client.stores import Setting
 from runtime.contract.records.control import (
     AssignedFlow,
     AssignedPartition,
@@ -34,8 +35,9 @@ from runtime.contract.records.control import (
 from runtime.contract.records.job_status import PartitionState, PartitionStatus
 from runtime.contract.records.ledger import Generation, GenerationKey, PartitionKey, Progress, ProgressKey
 from runtime.contract.spec import topic_settings
+from runtime.contract.spec.cluster import ClusterSpec
 from runtime.contract.spec.flow import Earliest, Start
-from runtime.contract.spec.jobspec import ClusterSpec, CopySettings, FlowSpec, Setting
+from runtime.contract.spec.jobspec import CopySettings, FlowSpec
 from runtime.contract.spec.selection import SelectionSpec
 from runtime.kafka.cluster import KafkaCluster
 from runtime.ledger.ledger import Ledger

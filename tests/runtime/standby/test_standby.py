@@ -15,7 +15,8 @@ from runtime.contract.launching import LaunchState
 from runtime.contract.records import job_status
 from runtime.contract.records.job_status import JobKey, JobState, JobStatus, SpecKey
 from runtime.contract.spec import naming
-from runtime.contract.spec.jobspec import ClusterSpec, JobSpec
+from runtime.contract.spec.cluster import ClusterSpec
+from runtime.contract.spec.jobspec import JobSpec
 from runtime.driver.slots.channel import post
 from runtime.kafka.cluster import KafkaCluster
 from runtime.kafka.records import InternalRecord

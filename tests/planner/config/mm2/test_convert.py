@@ -8,7 +8,7 @@ from planner.config import load
 from planner.config.connect import ConvertedTopology, properties_of
 from planner.config.mm2 import convert
 from planner.model.diagnostic import Failure
-from planner.model.topology import Flow, SecretRef
+from planner.model.topology import Flow
 from planner.render.topology import topology_yaml
 from runtime.contract.spec.flow import ConfigsSpec, Earliest, Latest
 from runtime.contract.spec.rename import Template
@@ -134,8 +134,8 @@ def test_no_secret_is_copied_anywhere() -> None:
     found = converted(SECRETS)
     client = found.topology.clusters["A"].client
     assert client["sasl.username"] == "u"
-    assert client["sasl.password"] == SecretRef("env", "A_SASL_PASSWORD")
-    assert client["ssl.key.password"] == SecretRef("env", "A_SSL_KEY_PASSWORD")
+    assert client["sasl.password"] == {"env": "A_SASL_PASSWORD"}
+    assert client["ssl.key.password"] == {"env": "A_SSL_KEY_PASSWORD"}
     assert "hunter2" not in repr(found) + topology_yaml(found.topology)
 
 
@@ -150,11 +150,11 @@ def test_no_secret_is_copied_anywhere() -> None:
         ("A.ssl.truststore.location = /x/trust.jks", "ssl.ca.location", "/x/trust.pem"),
         ("A.ssl.keystore.location = /x/me.p12", "ssl.key.location", "/x/me.pem"),
         ("A.ssl.endpoint.identification.algorithm =", "ssl.endpoint.identification.algorithm", "none"),
-        ("A.ssl.key.password = ${env:KEY_PASSWORD}", "ssl.key.password", SecretRef("env", "KEY_PASSWORD")),
+        ("A.ssl.key.password = ${env:KEY_PASSWORD}", "ssl.key.password", {"env": "KEY_PASSWORD"}),
         (
             "A.ssl.key.password = ${file:/etc/secrets:pw}",
             "ssl.key.password",
-            SecretRef("env", "A_SSL_KEY_PASSWORD"),
+            {"env": "A_SSL_KEY_PASSWORD"},
         ),
     ],
 )
@@ -230,7 +230,7 @@ def test_an_oauth_login() -> None:
     )
     assert client == {
         "sasl.oauthbearer.client.id": "me",
-        "sasl.oauthbearer.client.secret": SecretRef("env", "A_SASL_OAUTHBEARER_CLIENT_SECRET"),
+        "sasl.oauthbearer.client.secret": {"env": "A_SASL_OAUTHBEARER_CLIENT_SECRET"},
         "sasl.oauthbearer.method": "oidc",
         "sasl.oauthbearer.scope": "kafka",
         "sasl.oauthbearer.token.endpoint.url": "https://idp/token",

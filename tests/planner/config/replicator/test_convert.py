@@ -10,7 +10,7 @@ from planner.config import load
 from planner.config.connect import ConvertedTopology
 from planner.config.replicator import convert
 from planner.model.diagnostic import Failure
-from planner.model.topology import Flow, SecretRef, Selection
+from planner.model.topology import Flow, Selection
 from planner.render.topology import topology_yaml
 from runtime.contract.spec.flow import ConfigsSpec, Earliest, Latest, OriginCommitsSpec
 from runtime.contract.spec.rename import SAME_NAME, Table, Template
@@ -196,11 +196,11 @@ def test_no_secret_is_copied_anywhere() -> None:
     found = with_keys({**SECRETS})
     assert found.topology.clusters["a"].client == {
         "sasl.username": "u",
-        "sasl.password": SecretRef("env", "A_SASL_PASSWORD"),
+        "sasl.password": {"env": "A_SASL_PASSWORD"},
     }
     assert found.topology.clusters["b"].client == {
-        "ssl.key.password": SecretRef("env", "B_SSL_KEY_PASSWORD"),
-        "ssl.key.pem": SecretRef("env", "B_SSL_KEY_PEM"),
+        "ssl.key.password": {"env": "B_SSL_KEY_PASSWORD"},
+        "ssl.key.pem": {"env": "B_SSL_KEY_PEM"},
     }
     assert "hunter2" not in repr(found) + topology_yaml(found.topology)
 

@@ -1,0 +1,99 @@
+"""How a job is launched and measured: declared here once, for the topology and the job."""
+
+from collections.abc import Mapping
+from typing import Annotated, ClassVar, Final, Literal
+
+from msgspec import Meta, Struct, structs
+
+from runtime.contract.spec.shapes import (
+    Count,
+    IntegerShape,
+    Key,
+    MapShape,
+    RecordName,
+    SettingsShape,
+    TextShape,
+)
+
+METRICS_PORT: Final = 9404
+
+
+class LaunchSpec(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
+    """Where and how the Spark application runs.
+
+    A difference here takes effect only when the job is restarted. Where no master is given, it follows from
+    the launcher.
+    """
+
+    launcher: Annotated[
+        Literal["local", "standalone", "yarn", "kubernetes"],
+        Key("What starts the job and watches it.", example="standalone"),
+    ] = "local"
+    master: Annotated[
+        str,
+        Key(
+            "Spark's master.",
+            TextShape(
+                "a Spark master",
+                r"local(\[(\d+|\*)(,\d+)?\])?|spark://.+|yarn|k8s://.+",
+                "write local[2], spark://host:7077, yarn or k8s://https://host:443",
+            ),
+            default_doc="`local[2]`; `yarn` for that launcher",
+            example="spark://spark.example.org:7077",
+        ),
+    ] = ""
+    memory: Annotated[
+        str,
+        Key(
+            "Memory of a slot's Python process, as Spark writes it. YARN and Kubernetes enforce it.",
+            TextShape("a size as Spark writes it", r"\d+[kmgtKMGT][bB]?", "write it as 1g or 512m"),
+            example="2g",
+        ),
+    ] = "1g"
+    conf: Annotated[
+        Mapping[str, str],
+        Key(
+            "Spark's own settings.",
+            SettingsShape(public=True, prefix="spark.", expected="a map of Spark's settings"),
+            example="{spark.ui.port: 4050}",
+        ),
+    ] = {}
+    options: Annotated[
+        Mapping[str, str],
+        Key(
+            "Settings of this launcher alone: a queue, a namespace, an image.",
+            MapShape(TextShape("an option of the launcher"), TextShape(), "option"),
+            example="{namespace: replication}",
+        ),
+    ] = {}
+
+    def __post_init__(self) -> None:
+        if not self.master:
+            structs.force_setattr(self, "master", "yarn" if self.launcher == "yarn" else "local[2]")
+
+
+class MetricsSpec(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
+    """The job's Prometheus endpoint.
+
+    `port` is 0 where none is declared: the job takes METRICS_PORT, or the next free one.
+    """
+
+    record: ClassVar = RecordName("metrics", "metrics")
+
+    port: Annotated[
+        Annotated[int, Meta(ge=0, le=65_535)],
+        Key(
+            "The port of the Prometheus endpoint.",
+            IntegerShape(1, 65_535),
+            default_doc="9404, or the next free port",
+            example="9404",
+        ),
+    ] = 0
+    host: Annotated[
+        str,
+        Key("The address it listens at.", TextShape("an address to listen at"), example='"0.0.0.0"'),
+    ] = "127.0.0.1"
+    partitions: Annotated[
+        Count,
+        Key("With more partitions than this, metrics are summed by topic.", example="10000"),
+    ] = 2_000
