@@ -202,9 +202,6 @@ def diagnostics_of(problems: list[TransformProblem], topology: Topology) -> Iter
         )
 
 
-DEFAULT_LIMIT = 20
-
-
 def try_transform(request: TryFlowRequest, progress: ProgressHandler = silent) -> TrialReport:
     """Returns what would become of records. It only reads, and the flow need not run.
 

@@ -23,8 +23,6 @@ from runtime.audit.status.reader import read_status
 from runtime.contract.results.status import FlowHealth, PartitionHealth
 from runtime.contract.spec.flow import RUNNING, AtOffsets, AtTimestamp, Latest
 
-ASSUMED_RATE = 50_000_000
-OUTAGE_MS = 6 * 3_600_000
 _HOUR_MS = 3_600_000
 _KEYS = frozenset({"cleanup.policy", "retention.ms", "retention.bytes"})
 
