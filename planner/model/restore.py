@@ -4,16 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from planner.model.topology import AclRule
-
-
-@dataclass(frozen=True, slots=True)
-class BackedUpOffset:
-    """An offset of a backup that a group had committed, in a partition of the restored topic."""
-
-    topic: str
-    partition: int
-    offset: int
-    metadata: str = ""
+from runtime.contract.records.manifest import SnapshotOffset
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +47,7 @@ class RestoredGroup:
     """A consumer group whose offsets are restored, by partitions of the restored topics."""
 
     name: str
-    offsets: tuple[BackedUpOffset, ...]
+    offsets: tuple[SnapshotOffset, ...]
     snapshot: str = field(default="")
 
 

@@ -7,6 +7,8 @@ the producers' timestamps. Its own settings are set once its records are there a
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict
 
+from msgspec import structs
+
 from planner.model.address import Address, Kind, group_address, topic_address
 from planner.model.change import Action, Change, FieldChange, Path, Value
 from planner.model.diagnostic import Diagnostic, note, warning
@@ -19,6 +21,7 @@ from planner.plan.ordering import in_order
 from planner.plan.steps.acls import CreateAcl
 from planner.plan.steps.restores import RestoreOffsets, RestoreRecords
 from planner.plan.steps.topics import AlterConfigs, CreateTopic
+from runtime.contract.records.manifest import SnapshotOffset
 from runtime.contract.spec.acls import EVERY_TOPIC
 from runtime.contract.spec.topic_settings import BOUNDS, supported
 
@@ -149,8 +152,12 @@ def _group_change(backup: RestoredBackup, group: RestoredGroup) -> Change:
             )
             for one in group.offsets
         ),
-        after={"flow": backup.state.flow, "offsets": [asdict(one) for one in group.offsets]},
+        after={"flow": backup.state.flow, "offsets": [_offset(one) for one in group.offsets]},
     )
+
+
+def _offset(offset: SnapshotOffset) -> dict[str, Value]:
+    return {key: value for key, value in structs.asdict(offset).items() if key != "group"}
 
 
 def restore_steps(backup: RestoredBackup) -> tuple[Step, ...]:

@@ -341,22 +341,12 @@ class SparkRestorer:
     def offsets(self, endpoint: ClusterEndpoint, steps: Sequence[RestoreOffsets]) -> dict[str, StepResult]:
         """Commits the offsets of these groups, translated by the offset maps of the restored topics."""
         from runtime.audit.ledger import AuditFailure
-        from runtime.replay.restore_target import WantedOffset, restore_offsets
+        from runtime.replay.restore_target import restore_offsets
 
         found: dict[str, StepResult] = {}
         for flow in sorted({step.flow for step in steps}):
             some = [step for step in steps if step.flow == flow]
-            wanted = [
-                WantedOffset(
-                    group=step.group,
-                    topic=offset.topic,
-                    partition=offset.partition,
-                    offset=offset.offset,
-                    metadata=offset.metadata,
-                )
-                for step in some
-                for offset in step.offsets
-            ]
+            wanted = [offset for step in some for offset in step.offsets]
             try:
                 problems = asyncio.run(restore_offsets(self._spec(endpoint), endpoint.cluster, flow, wanted))
             except AuditFailure as failure:

@@ -16,7 +16,7 @@ import msgspec
 from runtime.audit.partition_logs import fetch_records, open_spec
 from runtime.contract.client.stores import Setting
 from runtime.contract.records.ledger import PartitionKey
-from runtime.contract.records.manifest import DataFile
+from runtime.contract.records.manifest import DataFile, SnapshotOffset
 from runtime.contract.records.offset_map import EndOfOffsetMap, MappedOffset, OffsetMap
 from runtime.contract.spec import naming
 from runtime.contract.spec.cluster import ClusterSpec
@@ -167,18 +167,8 @@ async def _ledger(cluster: KafkaCluster) -> Ledger | None:
     return None if topic.error is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION else await Ledger.open(cluster)
 
 
-class WantedOffset(msgspec.Struct, frozen=True, kw_only=True):
-    """Names an offset of the backup that a group had committed, by the restored partition."""
-
-    group: str
-    topic: str
-    partition: int
-    offset: int
-    metadata: str = ""
-
-
 async def restore_offsets(
-    spec: ClusterSpec, name: str, flow: str, wanted: Sequence[WantedOffset]
+    spec: ClusterSpec, name: str, flow: str, wanted: Sequence[SnapshotOffset]
 ) -> dict[str, str]:
     """Commits the translated offsets. Returns for each group why it has not all of them; empty where it has.
 

@@ -3,8 +3,8 @@
 from collections.abc import Collection, Iterator
 
 from planner.model.observed import ObservedCluster, RegistryEntry
-from planner.model.restore import BackedUpOffset
 from planner.model.step import ApplyRecord, Step, Undone
+from runtime.contract.records.manifest import SnapshotOffset
 
 
 class RestoreStep(Step, frozen=True):
@@ -63,7 +63,7 @@ class RestoreOffsets(RestoreStep, frozen=True):
 
     group: str
     flow: str
-    offsets: tuple[BackedUpOffset, ...]
+    offsets: tuple[SnapshotOffset, ...]
 
     def details(self, hidden: Collection[str]) -> Iterator[str]:
         yield ", ".join(f"{one.topic}-{one.partition}: {one.offset}" for one in self.offsets)

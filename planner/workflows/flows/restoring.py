@@ -15,7 +15,7 @@ from planner.model.address import topic_address
 from planner.model.diagnostic import Diagnostic, ExitCode, Failure, error, note, warning
 from planner.model.observed import ClusterDetailsRequest, Observed, ObservedCluster, Unreachable
 from planner.model.plan import Mode, Plan
-from planner.model.restore import BackedUpOffset, BackupState, RestoredBackup, RestoredGroup, RestoredTopic
+from planner.model.restore import BackupState, RestoredBackup, RestoredGroup, RestoredTopic
 from planner.model.topology import AclRule, Cluster, Topology
 from planner.observe import ReadOptions
 from planner.plan.remake import remake
@@ -30,7 +30,7 @@ from planner.workflows.observing import check_stores, read_clusters
 from planner.workflows.plans import inputs_now, verified
 from planner.workflows.requests import RestoreBackupRequest
 from planner.workflows.topology import checked, cluster_of, endpoint_of
-from runtime.contract.records.manifest import Snapshot, SnapshotTopic
+from runtime.contract.records.manifest import Snapshot, SnapshotOffset, SnapshotTopic
 from runtime.contract.spec.files import plain_folder
 from runtime.contract.spec.naming import illegal_because, is_internal
 from runtime.contract.spec.selection import regex
@@ -265,7 +265,7 @@ class _Planned:
         if request.groups is None and self._renamed:
             return
         wanted = regex(request.groups or ".*")
-        offsets: dict[str, list[BackedUpOffset]] = defaultdict(list)
+        offsets: dict[str, list[SnapshotOffset]] = defaultdict(list)
         taken: dict[str, int] = {}
         late: set[str] = set()
         for name, into in sorted(self._names.items()):
@@ -281,9 +281,7 @@ class _Planned:
             for offset in snapshot.offsets:
                 if offset.topic != name or not wanted.matches(offset.group) or offset.partition not in ends:
                     continue
-                offsets[offset.group].append(
-                    BackedUpOffset(into, offset.partition, offset.offset, offset.metadata)
-                )
+                offsets[offset.group].append(msgspec.structs.replace(offset, topic=into))
                 taken[offset.group] = max(taken.get(offset.group, 0), snapshot.at_ms)
         if late:
             what = f"no snapshot is as old as {self._until}: no group gets offsets in {few(sorted(late))}"

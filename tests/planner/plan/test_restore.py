@@ -5,7 +5,7 @@ from pathlib import Path
 from planner.model.address import topic_address
 from planner.model.change import Action
 from planner.model.plan import Mode, Plan
-from planner.model.restore import BackedUpOffset, BackupState, RestoredBackup, RestoredGroup, RestoredTopic
+from planner.model.restore import BackupState, RestoredBackup, RestoredGroup, RestoredTopic
 from planner.model.topology import AclRule, Cluster
 from planner.plan.remake import remake
 from planner.plan.restore import HELD, fitting
@@ -16,6 +16,7 @@ from planner.render.plan.documents import markdown
 from planner.render.plan.json import json_text
 from planner.render.plan.text import steps_text, text
 from planner.state import planfile
+from runtime.contract.records.manifest import SnapshotOffset
 from tests.fakes.replacing import replace
 from tests.fakes.states import cluster, inputs, observed, topology
 
@@ -30,7 +31,8 @@ ORDERS = RestoredTopic(
     ends=(4711, 0),
     records=4700,
 )
-GROUP = RestoredGroup("billing", (BackedUpOffset("orders", 0, 42),), "2026-01-31T11:55:00Z")
+OFFSET = SnapshotOffset(group="billing", topic="orders", partition=0, offset=42)
+GROUP = RestoredGroup("billing", (OFFSET,), "2026-01-31T11:55:00Z")
 RULE = AclRule("dc2", "TOPIC", "orders", "LITERAL", "User:app", "*", "READ", "ALLOW")
 
 
@@ -75,7 +77,7 @@ def test_a_topic_that_exists_is_neither_made_nor_configured() -> None:
 def test_each_rule_and_each_offset_of_an_unsigned_snapshot_is_shown_to_be_approved() -> None:
     """A writer of the backup's folder may have forged them: the plan says so, and writes nothing else."""
     every = replace(RULE, resource="*", principal="User:mallory", operation="ALL")
-    group = RestoredGroup("billing", (BackedUpOffset("orders", 0, 42, "forged"),), "2026-01-31T11:55:00Z")
+    group = RestoredGroup("billing", (replace(OFFSET, metadata="forged"),), "2026-01-31T11:55:00Z")
     made = plan(groups=(GROUP, group), acls=(RULE, every))
     shown = "\n".join(text(made))
     for said in (
