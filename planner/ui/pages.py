@@ -19,6 +19,7 @@ from markupsafe import Markup
 from planner.model.drill import DrillReport
 from planner.render import readable
 from planner.render.drawing import ACROSS_THE_SCREEN, DOWN_THE_SCREEN, Drawing, Measures, draw
+from planner.render.page import page_environment
 from planner.render.readable import one_line
 from planner.render.reports.drill import rpo_text, rto_text
 from planner.render.reports.loss import verdict_text
@@ -315,23 +316,9 @@ def show_lines(text: str) -> Markup:
     return Markup("\n").join(one_line(line) for line in text.split("\n"))
 
 
-def _showable(value: object) -> object:
-    """Escapes characters that a page would hide or reverse. Markup is this module's, and holds none."""
-    return one_line(value) if isinstance(value, str) and not isinstance(value, Markup) else value
-
-
 @cache
 def _environment() -> jinja2.Environment:
-    made = jinja2.Environment(
-        loader=jinja2.FileSystemLoader(FOLDER / "templates"),
-        autoescape=True,
-        undefined=jinja2.StrictUndefined,
-        finalize=_showable,
-        trim_blocks=True,
-        lstrip_blocks=True,
-        cache_size=-1,
-        auto_reload=False,
-    )
+    made = page_environment(FOLDER / "templates")
     made.filters |= {
         "count": readable.count,
         "octets": readable.octets,

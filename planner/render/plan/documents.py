@@ -10,8 +10,6 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-import jinja2
-from markupsafe import Markup
 from rich.text import Text
 
 from planner.model.change import Action
@@ -21,6 +19,7 @@ from planner.model.plan import Mode, Plan, digest
 from planner.model.topology import Flow
 from planner.plan.document import ChangeSummary
 from planner.render.drawing import ACROSS_THE_SCREEN, DOWN_THE_SCREEN, Measures, draw
+from planner.render.page import page_environment
 from planner.render.plan.words import (
     WORDS,
     Group,
@@ -326,21 +325,13 @@ def _cut_text(text: str) -> str:
     return text if len(text) <= TEXT_SHARE else f"{text[: TEXT_SHARE // 2]} … {text[-TEXT_SHARE // 3 :]}"
 
 
-TEMPLATES = Path(__file__).parent / "templates"
 # The page's style shows the layout that fits.
 _LAYOUTS: Sequence[tuple[str, Measures]] = (("wide", ACROSS_THE_SCREEN), ("tall", DOWN_THE_SCREEN))
 
 
 def html(plan: Plan, simulation: Simulation | None = None) -> str:
     """Returns the page."""
-    environment = jinja2.Environment(
-        loader=jinja2.FileSystemLoader(TEMPLATES),
-        autoescape=True,
-        undefined=jinja2.StrictUndefined,
-        finalize=_showable,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
+    environment = page_environment(Path(__file__).parent / "templates")
     changes, clusters = shown_changes(plan), _clusters(plan)
     rank = list(Severity)
     return environment.get_template("plan.html.j2").render(
@@ -365,13 +356,6 @@ def html(plan: Plan, simulation: Simulation | None = None) -> str:
         moved_of=moved,
         unchanged=sum(1 for change in plan.changes if change.action is Action.NO_OP and not change.adopted),
     )
-
-
-def _showable(value: object) -> object:
-    """Escapes what a template writes: characters that a page would hide or reverse."""
-    if isinstance(value, Markup):
-        return Markup(one_line(value))  # noqa: S704 - escaped already; escapes hold no markup
-    return one_line(value) if isinstance(value, str) else value
 
 
 def _counts(counted: Counter[Action]) -> list[tuple[str, str, int]]:

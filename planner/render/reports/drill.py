@@ -6,17 +6,16 @@ from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
 
-import jinja2
 from rich.text import Text
 
 from planner.model.drill import LAB, LIVE, DrillReport, Scenario, largest
+from planner.render.page import page_environment
 from planner.render.readable import UNKNOWN, one_line, plural
 from planner.render.table import Cell, Column, Row, table
 
 FORMAT_VERSION = 1
 _MOST_LINES = 12  # of a problem on the terminal
 GOOD, BAD = "green", "bold red"
-_TEMPLATES = Path(__file__).parent
 # XML 1.0 has no place for other control characters, escaped or not.
 _ALLOWED = frozenset("\t\n\r")
 Steps = Mapping[str, Sequence[tuple[str, str]]]  # the steps of features, by what they are for
@@ -158,18 +157,9 @@ def metrics(report: DrillReport, at_s: float, every_ms: int | None, last_success
 
 def page(report: DrillReport) -> str:
     """Returns one page that needs nothing else."""
-    environment = jinja2.Environment(
-        loader=jinja2.FileSystemLoader(_TEMPLATES),
-        autoescape=True,
-        undefined=jinja2.StrictUndefined,
-        finalize=lambda value: one_line(value) if isinstance(value, str) else value,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
     longest = largest([one.took_s for one in report.scenarios]) or 1.0
-    return environment.get_template("drill.html.j2").render(
-        report=report, summary=summary(report), figures=figures, longest=longest
-    )
+    template = page_environment(Path(__file__).parent).get_template("drill.html.j2")
+    return template.render(report=report, summary=summary(report), figures=figures, longest=longest)
 
 
 def history_screen(
