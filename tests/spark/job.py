@@ -145,14 +145,19 @@ class Running:
         return list(self.seen.values())
 
     def wait_for(self, holds: Callable[[JobStatus], bool], within_s: float = 240.0) -> JobStatus:
-        deadline = time.monotonic() + within_s
-        while True:
+        status: JobStatus | None = None
+
+        def reached() -> bool:
+            nonlocal status
             status = self.status()
             if status is not None and holds(status):
-                return status
+                return True
             assert self.process.poll() is None, f"the job ended: {self.tail()}"
-            assert time.monotonic() < deadline, f"{status}: {self.tail()}"
-            time.sleep(0.1)
+            return False
+
+        wait_for(reached, within_s, every=0.1, about=lambda: f"{status}: {self.tail()}")
+        assert status is not None
+        return status
 
     def stop(self) -> int:
         """Gracefully; the exit code."""

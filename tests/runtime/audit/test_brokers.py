@@ -56,6 +56,7 @@ class World:
         deadline = time.monotonic() + 240
         while not holds(flow := self.flow(name, "--over", "0s")):
             assert time.monotonic() < deadline, (flow, self.job.tail())
+            time.sleep(0.3)  # each look is a command, on cores that the job wants too
         return flow
 
     def asked(self, command: str, *words: str) -> dict[str, Any]:

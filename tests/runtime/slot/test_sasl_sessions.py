@@ -37,6 +37,7 @@ def test_no_transaction_is_lost_to_a_session_that_ends(own_lab: MakeLab, fresh: 
             before, count = slot.status().flows[0].aborts, 1
             ends = asyncio.get_running_loop().time() + SESSIONS * SESSION_S
             while asyncio.get_running_loop().time() < ends:
+                await asyncio.sleep(0.1)  # a transaction after the other, and cores for other tests
                 count += 1
                 await _one_more(slot, side, topic, count)
             return slot.status().flows[0].aborts - before
