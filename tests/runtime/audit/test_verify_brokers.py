@@ -1,4 +1,7 @@
-"""`repl verify` beside one real job, and on mirrors that were forged by hand behind the ledger's back."""
+"""Comparisons of what a slot copied, and of mirrors that were forged by hand behind the ledger's back.
+
+Spark compares only where `repl verify` is given a rate.
+"""
 
 from __future__ import annotations
 
@@ -7,8 +10,7 @@ import json
 import os
 import re
 import signal
-import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -18,14 +20,17 @@ import pytest
 from runtime.contract.records.advance import Advance, advance, first_progress
 from runtime.contract.records.ledger import LedgerKey, LedgerValue, PartitionKey, ProgressKey
 from runtime.contract.records.offset_map import Run
+from runtime.contract.spec.jobspec import JobSpec
 from runtime.lab.lab import Lab
 from runtime.ledger.transaction_writer import TransactionWriter
 from tests.commands import begin, repl
 from tests.runtime.slot.workload import mixed
-from tests.runtime.slot.world import Side
-from tests.spark.job import Running, flow_of, spec_of, start_job
+from tests.runtime.slot.world import Driver, Side, assigned, copy_through
+from tests.spark.exported import verified
+from tests.spark.job import flow_of, spec_of
+from tests.topologies import at
 
-pytestmark = pytest.mark.spark
+pytestmark = pytest.mark.integration
 
 Rows = list[dict[str, Any]]
 COUNT = 20
@@ -76,95 +81,66 @@ FORGED: dict[str, tuple[Callable[[Rows], Rows], list[tuple[str, int | None, list
 
 @dataclass
 class World:
+    """`spec` holds what `repl verify` reads of the topology, for comparisons in the process of the test."""
+
     sides: Mapping[str, Side]
-    job: Running
+    spec: JobSpec
     topology: Path
 
     @property
     def env(self) -> dict[str, str]:
         return {"REPL_HOME": str(self.topology.parent / "home")}
 
-    def verify(self, flow: str, *options: str, expect: int) -> dict[str, Any]:
-        done = repl("verify", flow, "--path", str(self.topology), "--json", *options, env=self.env)
-        assert done.returncode == expect, done.stderr + done.stdout
-        found: dict[str, Any] = json.loads(done.stdout)
-        return found
-
-    def copied(self, topic: str, partitions: int = 1) -> None:
-        """Up to where the source ends now."""
-        ends = [end for _, end in self.sides["dc1"].ends(topic, partitions)]
-        deadline = time.monotonic() + 240
-        while True:
-            found = {
-                key.partition: one.position
-                for key, one in self.job.partitions().items()
-                if key.topic == topic
-            }
-            if all(found.get(number, -1) >= end for number, end in enumerate(ends)):
-                return
-            assert time.monotonic() < deadline, (found, ends, self.job.tail())
-            time.sleep(0.1)
+    def copy(self, flow: str, topic: str, partitions: int = 1) -> None:
+        """Copies up to where the source ends now, in a slot of this process."""
+        driver = Driver(self.sides, job=f"{flow}-job")
+        copy_through(driver, self.spec.flow(flow), assigned(flow, topic, partitions))
 
 
 @pytest.fixture(scope="module")
-def world(lab: Lab, tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
-    folder = tmp_path_factory.mktemp("verify")
-    sides = {name: Side(name, one.bootstrap, one.client) for name, one in lab.clusters.items()}
+def world(lab: Lab, sides: Mapping[str, Side], tmp_path_factory: pytest.TempPathFactory) -> World:
     for side in sides.values():
-        side.create_internal()
-    sides["dc1"].create("verify.orders", 2)
-    sides["dc1"].create("verify.stamped", 1)
-    sides["dc1"].create("verify.long", 3)
+        side.create("verify.orders", 2)
+        side.create("verify.stamped", 1)
+        side.create("verify.long", 3)
     flows = [
         flow_of("verify-plain", ["verify.orders"], provenance="batch"),
         flow_of("verify-stamped", ["verify.stamped"], provenance="headers"),
         flow_of("verify-long", ["verify.long"], provenance="batch"),
+        flow_of("verify-forged", ["forged\\..*"], provenance="off"),
     ]
-    job = start_job(spec_of(lab, "verify-job", flows), folder)
-    try:
-        yield World(sides, job, _topology(lab, folder))
-    finally:
-        job.kill()
+    topology = at(lab, "verified", tmp_path_factory.mktemp("verify"), ("dc1", "dc2"))
+    topology.more["flows"] = [
+        {
+            "name": flow.name,
+            "from": "dc1",
+            "to": "dc2",
+            "topics": {"include": list(flow.topics.include)},
+            "provenance": flow.provenance,
+        }
+        for flow in flows
+    ]
+    return World(sides, spec_of(lab, "verify-job", flows), topology.write())
 
 
-def _topology(lab: Lab, folder: Path) -> Path:
-    def flow(name: str, topic: str, provenance: str) -> dict[str, Any]:
-        selected = {"include": [topic]}
-        return {"name": name, "from": "dc1", "to": "dc2", "topics": selected, "provenance": provenance}
-
-    body = {
-        "apiVersion": "repl/v1",
-        "name": "verified",
-        "clusters": {name: {"bootstrap": one.bootstrap} for name, one in lab.clusters.items()},
-        "flows": [
-            flow("verify-plain", "verify.orders", "batch"),
-            flow("verify-stamped", "verify.stamped", "headers"),
-            flow("verify-long", "verify.long", "batch"),
-            flow("verify-forged", "forged\\..*", "off"),
-        ],
-    }
-    file = folder / "verified.yaml"
-    file.write_text(json.dumps(body))
-    return file
-
-
-def test_what_a_running_job_copied_is_equal(world: World) -> None:
-    """Aborted transactions, tombstones, every codec, headers added on the way."""
+def test_what_was_copied_is_equal(world: World) -> None:
+    """Aborted transactions, tombstones, every codec; and the source has more than was copied."""
     mixed(world.sides["dc1"], "verify.orders", 2, seed=5, count=1_500)
-    world.copied("verify.orders", 2)
-    mixed(world.sides["dc1"], "verify.orders", 2, seed=6, count=300)  # some of it is copied meanwhile
-    seen = world.verify("verify-plain", expect=0)
-    assert seen["equal"]
-    assert len(seen["partitions"]) == 2
-    for one in seen["partitions"]:
-        assert one["compared"] > 300
-        assert (one["low"], one["equal_up_to"], one["not_comparable"]) == (0, one["end"], [])
+    world.copy("verify-plain", "verify.orders", 2)
+    mixed(world.sides["dc1"], "verify.orders", 2, seed=6, count=300)
+    report = verified(world.spec, "verify-plain")
+    assert not report.different
+    assert len(report.partitions) == 2
+    for partition in report.partitions:
+        assert partition.compared > 200
+        assert (partition.low, partition.equal_up_to, partition.not_comparable) == (0, partition.end, [])
 
 
+@pytest.mark.spark
 def test_one_that_was_cut_goes_on_where_it_was(world: World) -> None:
     """Three stretches, two at a time and slowly, cut when the first was done."""
     mixed(world.sides["dc1"], "verify.long", 3, seed=8, count=9_000)
-    world.copied("verify.long", 3)
+    world.copy("verify-long", "verify.long", 3)
     words = ("verify", "verify-long", "--path", str(world.topology))
     cut = begin(*words, "--rate", "150KB/s", env=world.env)
     assert cut.stderr is not None
@@ -185,35 +161,33 @@ def test_one_that_was_cut_goes_on_where_it_was(world: World) -> None:
         len(one) for one in world.sides["dc1"].read("verify.long", 3)
     ]
 
-    # Another question: one of the two stretches that the last 1,200 offsets of each partition are.
-    other = repl(*words, "--resume", "--range", "last:1200", "--sample", "40%", "--json", env=world.env)
-    assert "no earlier comparison was cut" in other.stderr
-    seen = json.loads(other.stdout)
-    assert (other.returncode, seen["equal"], seen["sample"]) == (0, True, 40.0)
-    assert [one["end"] - one["low"] for one in seen["partitions"]] == [1_200] * 3
-    assert all(0 < one["compared"] <= 1_000 for one in seen["partitions"])
+    # One of the two stretches that the last 1,200 offsets of each partition are.
+    report = verified(world.spec, "verify-long", last=1_200, sample=40.0)
+    assert (report.different, report.sample) == (False, 40.0)
+    assert [one.end - one.low for one in report.partitions] == [1_200] * 3
+    assert all(0 < one.compared <= 1_000 for one in report.partitions)
 
 
 def test_what_the_flow_adds_is_no_difference_but_what_others_add_is(world: World) -> None:
-    mixed(world.sides["dc1"], "verify.stamped", seed=7, count=400)
-    world.copied("verify.stamped")
-    (one,) = world.verify("verify-stamped", "--rate", "50MB/s", expect=0)["partitions"]
-    assert one["compared"] == len(world.sides["dc1"].read("verify.stamped")[0])
+    here, there = world.sides["dc1"], world.sides["dc2"]
+    mixed(here, "verify.stamped", seed=7, count=400)
+    world.copy("verify-stamped", "verify.stamped")
+    (one,) = verified(world.spec, "verify-stamped", rate=50_000_000).partitions
+    assert (one.compared, one.differences) == (len(here.read("verify.stamped")[0]), [])
 
     # Then others write into the mirror, and at last retention passes.
-    here, there = world.sides["dc1"], world.sides["dc2"]
     (first, *_) = there.read("verify.stamped")[0]
     there.write("verify.stamped", [{"value": b"not ours", "partition": 0}])
     again = {"key": first.key, "value": first.value, "headers": list(first.headers), "partition": 0}
     there.write("verify.stamped", [{**again, "timestamp": first.timestamp}])
-    (one,) = world.verify("verify-stamped", expect=2)["partitions"]
-    assert [each["kind"] for each in one["differences"]] == ["foreign", "doubled"]
-    assert one["equal_up_to"] == one["end"]
+    (one,) = verified(world.spec, "verify-stamped").partitions
+    assert [difference.kind for difference in one.differences] == ["foreign", "doubled"]
+    assert one.equal_up_to == one.end
     here.forget("verify.stamped", 50)
-    (one,) = world.verify("verify-stamped", "--range", ":100", expect=0)["partitions"]
-    assert (one["low"], one["differences"]) == (50, [])
-    (gone,) = one["not_comparable"]
-    assert (gone["low"], gone["end"], gone["why"]) == (0, 50, "retention passed at dc1")
+    (one,) = verified(world.spec, "verify-stamped", high=100).partitions
+    assert (one.low, one.differences) == (50, [])
+    (gone,) = one.not_comparable
+    assert (gone.low, gone.end, gone.why) == (0, 50, "retention passed at dc1")
 
 
 @pytest.fixture(scope="module")
@@ -224,18 +198,16 @@ def forged(world: World) -> World:
 
 
 def test_what_was_forged_is_found_and_named(forged: World) -> None:
-    seen = forged.verify("verify-forged", expect=2)
-    found = {
-        one["topic"].removeprefix("forged."): [
-            (each["kind"], each["source_offset"], each["fields"]) for each in one["differences"]
-        ]
-        for one in seen["partitions"]
+    partitions = {
+        one.topic.removeprefix("forged."): one for one in verified(forged.spec, "verify-forged").partitions
     }
-    assert found == {topic: wanted for topic, (_, wanted) in FORGED.items()}
-    one_sided = {one["topic"]: one["compacted"] for one in seen["partitions"] if one["compacted"]}
-    assert one_sided == {"forged.compacted": 1}
-    through = {one["topic"].removeprefix("forged."): one["equal_up_to"] for one in seen["partitions"]}
-    assert (through["clean"], through["dropped"], through["rewritten"]) == (COUNT, 5, 3)
+    assert {
+        topic: [(each.kind, each.source_offset, each.fields) for each in one.differences]
+        for topic, one in partitions.items()
+    } == {topic: wanted for topic, (_, wanted) in FORGED.items()}
+    assert {topic: one.compacted for topic, one in partitions.items() if one.compacted} == {"compacted": 1}
+    through = [partitions[topic].equal_up_to for topic in ("clean", "dropped", "rewritten")]
+    assert through == [COUNT, 5, 3]
 
 
 def test_a_person_is_told_in_sentences(forged: World) -> None:
@@ -256,7 +228,6 @@ def test_a_person_is_told_in_sentences(forged: World) -> None:
 
 
 def test_what_cannot_be_compared_is_an_error(world: World) -> None:
-    world.copied("verify.orders", 2)
     done = repl("verify", "verify-plain", "--topics", "nothing", "--path", str(world.topology), env=world.env)
     assert (done.returncode, done.stdout) == (1, "")
     assert "verify-plain copied no topic nothing — it copied verify.orders" in done.stderr
