@@ -2,6 +2,7 @@ Feature: Planned switch-over
   The producers stop, the flow copies the remaining records, consumer groups follow, and then the flow ends. No record
   is lost. An out-of-date topology file can't undo the promotion.
 
+  @long
   Scenario: Planned switch-over with zero loss
     Given 200 records are written to orders at dc1
     And the group billing has read 90 records of orders at dc1

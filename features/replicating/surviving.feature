@@ -4,6 +4,7 @@ Feature: Jobs are killed
   Background:
     Given the topology is applied and its jobs run
 
+  @long
   Scenario: Killed with -9, started again by its supervisor
     Given records are written to orders at dc1 continuously
     When the job into dc2 is killed with -9

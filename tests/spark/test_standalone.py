@@ -32,7 +32,7 @@ from tests.spark.standalone import Standalone, Worker, fetched, standalone
 
 _LOOK_S = 0.3  # each look reads the status topic, on cores that the job wants too
 _STARTS_S = 240  # a job, and what its slots need of a cluster
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.long]
 
 
 @pytest.fixture
