@@ -18,7 +18,6 @@ from planner.diff.compared import (
     Leaving,
     Owned,
     not_planned,
-    origin,
     unreadable,
 )
 from planner.model.change import Action, Change, FieldChange
@@ -91,14 +90,14 @@ def _change(
     if acl.rule not in live:
         known = entry is not None and not entry.is_announced
         gone = "; it was deleted outside the topology" if known else ""
-        return Change(acl.address, Action.CREATE, origin(acl.origin) + gone, after=after)
+        return Change(acl.address, Action.CREATE, acl.reason + gone, after=after)
     if entry is None:
         return Change(acl.address, Action.NO_OP, ADOPTED, before=after, after=after, adopted=True)
     if entry.is_announced:
         field = FieldChange(("recorded", "spec"), "announced", "as it is", note="remembered at the cluster")
         why = "made by an apply that was cut short; only what is remembered of it changes"
         return Change(acl.address, Action.UPDATE, why, (field,), before=after, after=after)
-    return Change(acl.address, Action.NO_OP, origin(acl.origin), before=after, after=after)
+    return Change(acl.address, Action.NO_OP, acl.reason, before=after, after=after)
 
 
 def _replaced(acl: DesiredAcl, entry: RegistryEntry | None, *, live: bool) -> Change:
@@ -112,15 +111,13 @@ def _replaced(acl: DesiredAcl, entry: RegistryEntry | None, *, live: bool) -> Ch
         return Change(
             acl.address,
             Action.DELETE,
-            f"replaced by the rules of {origin(acl.origin)}; a promotion restores it",
+            f"replaced by the rules of {acl.reason}; a promotion restores it",
             before=before,
             after=recorded,
         )
     if entry is None or not entry.is_replaced:
         return Change(acl.address, Action.NO_OP, "it is gone")
-    return Change(
-        acl.address, Action.NO_OP, f"replaced: {origin(acl.origin)}", before=recorded, after=recorded
-    )
+    return Change(acl.address, Action.NO_OP, f"replaced: {acl.reason}", before=recorded, after=recorded)
 
 
 def _drifted(entry: RegistryEntry, cluster: ObservedCluster) -> Change | None:

@@ -7,7 +7,7 @@ from msgspec import Struct
 
 from planner.model.address import Address
 from planner.model.change import Action, Change
-from planner.model.desired import Declared, Desired, DesiredFlow, MirroredBy, QuarantineOf
+from planner.model.desired import Desired, DesiredFlow
 from planner.model.observed import Observed, ObservedCluster, RegistryEntry, Unreachable
 from runtime.contract.spec.flow import ENDED
 
@@ -84,16 +84,3 @@ def not_planned(address: Address, observed: Observed, owned: Owned, topology: st
     if entry is not None and entry.topology != topology:
         return Change(address, Action.NO_OP, f"owned by topology {entry.topology!r}")
     return None
-
-
-def origin(made_by: Declared | MirroredBy | QuarantineOf | str) -> str:
-    """Returns where an object comes from, as a reason."""
-    match made_by:
-        case Declared():
-            return "declared"
-        case MirroredBy(flow=flow):
-            return f"mirrored by flow.{flow}"
-        case QuarantineOf(flow=flow, mirror=mirror):
-            return f"takes the bad records of {mirror}: on_bad_record of flow.{flow}"
-        case reason:
-            return reason

@@ -51,17 +51,12 @@ ADDED: Mapping[str, str | None] = {
 }
 
 
-class DerivedFlag(Struct, frozen=True):
-    """How a flag that the planner derives for the job is shown: its name, and a word for each value."""
-
-    name: str
-    words: Mapping[object, str]
-
-
-DERIVED: Mapping[str, DerivedFlag] = {
-    "native_only": DerivedFlag("copied records", {False: "all", True: "those first written at the source"}),
-    "shared": DerivedFlag(
-        "records of other writers", {False: "reported as foreign_writes", True: "expected at the destination"}
+# How a flag that the planner derives for the job is shown: its name, and a word for False and for True.
+DERIVED: Mapping[str, tuple[str, tuple[str, str]]] = {
+    "native_only": ("copied records", ("all", "those first written at the source")),
+    "shared": (
+        "records of other writers",
+        ("reported as foreign_writes", "expected at the destination"),
     ),
 }
 

@@ -24,10 +24,8 @@ from planner.diff.compared import (
     Leaving,
     Owned,
     not_planned,
-    origin,
     unreadable,
 )
-from planner.diff.record import origin_text
 from planner.model.change import Action, Change, FieldChange
 from planner.model.desired import Declared, Desired, DesiredQuota, MirroredBy
 from planner.model.observed import Observed, ObservedCluster, RegistryEntry, recorded_quota
@@ -99,7 +97,7 @@ def _compared(pair: QuotaPair, differing: Iterable[PathDifference]) -> Change:
     unchanged = sum(key not in moved for key in quota.values)
     if not pair.live:
         gone = entry is not None and not entry.is_announced
-        reason = origin(quota.origin) + ("; it was deleted outside the topology" if gone else "")
+        reason = quota.origin.reason + ("; it was deleted outside the topology" if gone else "")
         # What was applied and is not desired is gone with the rest.
         return Change(quota.address, Action.CREATE, reason, tuple(fields), None, after)
     every = (*fields, *recorded)
@@ -140,7 +138,7 @@ def _recorded_fields(pair: QuotaPair, moved: set[str]) -> tuple[FieldChange, ...
         if key not in moved and pair.applied.get(key) != quota.values.get(key)
         for note in ("already so, will be managed" if key in quota.values else "no longer managed",)
     ]
-    if entry.origin != (origin := origin_text(quota.origin)):
+    if entry.origin != (origin := quota.origin.text):
         fields.append(FieldChange(("recorded", "origin"), entry.origin, origin, note="remembered"))
     return tuple(fields)
 
@@ -153,13 +151,13 @@ def _reason(pair: QuotaPair, fields: Iterable[FieldChange], recorded: Iterable[F
         return f"made by an apply that was cut short; {REMEMBERED}"
     match pair.quota.origin:
         case MirroredBy():
-            return origin(pair.quota.origin)
+            return pair.quota.origin.reason
         case Declared() if listed and all(one.note == OUTSIDE for one in listed):
             return OUTSIDE
         case Declared() if listed:
             return "the topology changed"
         case _:
-            return REMEMBERED if any(recorded) else origin(pair.quota.origin)
+            return REMEMBERED if any(recorded) else pair.quota.origin.reason
 
 
 def _removed(entry: RegistryEntry, cluster: ObservedCluster) -> Change:

@@ -10,7 +10,6 @@ what runs.
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import assert_never
 
 import msgspec
 from msgspec import Struct, structs
@@ -26,13 +25,11 @@ from planner.model.desired import (
     DesiredQuota,
     DesiredTopic,
     MirroredBy,
-    QuarantineOf,
 )
 from planner.model.observed import (
     ANNOUNCED,
     BEFORE,
     CONFIG,
-    DECLARED,
     ID,
     MIRRORED,
     REPLACED,
@@ -44,7 +41,6 @@ from planner.model.observed import (
     quota_spec,
 )
 from runtime.contract.spec.jobspec import FlowSpec, JobSpec
-from runtime.contract.spec.transform import quarantine_origin
 
 PARTITIONS = "partitions"
 REPLICATION = "replication"
@@ -68,12 +64,6 @@ def topic_spec(topic: DesiredTopic, topic_id: str | None) -> dict[str, str]:
             spec[SOURCE_TOPIC] = name
         case Declared() if topic.mirrored:
             spec[MIRRORED] = ",".join(sorted(topic.mirrored))
-        case Declared():
-            pass
-        case QuarantineOf():
-            pass
-        case _:
-            assert_never(topic.origin)
     return spec
 
 
@@ -84,7 +74,7 @@ def topic_entry(topic: DesiredTopic, topology: str, topic_id: str | None, *, cre
         spec=topic_spec(topic, topic_id),
         protect=topic.protect,
         on_remove=topic.on_remove,
-        origin=origin_text(topic.origin),
+        origin=topic.origin.text,
         created=created,
     )
 
@@ -94,7 +84,7 @@ def acl_entry(acl: DesiredAcl, topology: str, *, created: bool) -> RegistryEntry
         address=acl.address,
         topology=topology,
         spec=acl_spec(acl.rule) | ({REPLACED: "true"} if acl.replaced else {}),
-        origin=origin_text(acl.origin),
+        origin=acl.origin if isinstance(acl.origin, str) else acl.origin.text,
         created=created,
     )
 
@@ -104,7 +94,7 @@ def quota_entry(quota: DesiredQuota, topology: str, *, created: bool) -> Registr
         address=quota.address,
         topology=topology,
         spec=quota_spec(quota.entity, quota.values),
-        origin=origin_text(quota.origin),
+        origin=quota.origin.text,
         created=created,
     )
 
@@ -112,18 +102,6 @@ def quota_entry(quota: DesiredQuota, topology: str, *, created: bool) -> Registr
 def announced(entry: RegistryEntry) -> RegistryEntry:
     """Marks the entry of an object that is about to be created: an interrupted apply leaves it owned."""
     return structs.replace(entry, spec={**entry.spec, ANNOUNCED: "true"})
-
-
-def origin_text(origin: Declared | MirroredBy | QuarantineOf | str) -> str:
-    match origin:
-        case Declared():
-            return DECLARED
-        case MirroredBy(flow=flow):
-            return f"flow.{flow}"
-        case QuarantineOf(flow=flow):
-            return quarantine_origin(flow)
-        case _:
-            return origin
 
 
 JOB = "job"

@@ -20,7 +20,6 @@ from planner.diff.compared import (
     Leaving,
     Owned,
     not_planned,
-    origin,
     unknown,
 )
 from planner.diff.record import SOURCE_CLUSTER, SOURCE_TOPIC, topic_spec
@@ -168,7 +167,7 @@ def _create(topic: DesiredTopic, entry: RegistryEntry | None, cluster: ObservedC
         "config": dict(sorted(topic.config.items())),
         **_guards(topic),
     }
-    return Change(topic.address, Action.CREATE, origin(topic.origin) + gone, tuple(fields), None, after)
+    return Change(topic.address, Action.CREATE, topic.origin.reason + gone, tuple(fields), None, after)
 
 
 def _guards(topic: DesiredTopic) -> dict[str, object]:
@@ -338,7 +337,7 @@ def _reason(topic: DesiredTopic, fields: Sequence[FieldChange], *, adopted: bool
         return ADOPTED
     match topic.origin:
         case MirroredBy() | QuarantineOf():
-            return origin(topic.origin)
+            return topic.origin.reason
         case Declared() if not fields:
             return "declared"
         case Declared() if all(one.note == OUTSIDE for one in fields):

@@ -119,37 +119,26 @@ def own_values(before: Mapping[str, str]) -> dict[str, str]:
     return {key: value for key, value in before.items() if value}
 
 
-class DesiredTopics(Struct, frozen=True):
-    """`settings`: of every topic after the plan. `mirrored`: what a flow asks of each mirror."""
-
-    desired: tuple[DesiredTopic, ...]
-    partitions: Mapping[TopicNode, int | None]
-    settings: Mapping[TopicNode, PlannedTopicSettings]
-    mirrored: Mapping[TopicNode, Mapping[str, str]]
-
-
 def topics_of(
     graph: ReplicationGraph, observed: Observed, provenance: Mapping[str, ProvenanceMode]
-) -> DesiredTopics:
+) -> "DesiredTopics":
     """Returns the desired topics of all clusters."""
-    builder = _TopicBuilder(graph, observed, provenance)
+    made = DesiredTopics(graph, observed, provenance)
     for component in strongly_connected(graph.live.edges):
-        builder.build(component)
-    for node in sorted(graph.declared_topics.keys() - builder.settings.keys()):
-        builder.build([node])
-    quarantines = _quarantines(graph, builder)
-    kept = kept_topics(graph, observed, builder.owned, set(builder.desired))
-    desired = {**builder.desired, **quarantines, **kept}
-    return DesiredTopics(
-        tuple(desired[node] for node in sorted(desired)),
-        builder.partitions,
-        builder.settings,
-        builder.mirrored,
-    )
+        made.build(component)
+    for node in sorted(graph.declared_topics.keys() - made.settings.keys()):
+        made.build([node])
+    quarantines = _quarantines(graph, made)
+    kept = kept_topics(graph, observed, made.owned, set(made.topics))
+    made.topics |= {**quarantines, **kept}
+    return made
 
 
-class _TopicBuilder:
-    """Builds topics from sources to destinations, so that a chain of flows is one plan."""
+class DesiredTopics:
+    """Builds topics from sources to destinations, so that a chain of flows is one plan.
+
+    `settings`: of every topic after the plan. `mirrored`: what a flow asks of each mirror.
+    """
 
     def __init__(
         self, graph: ReplicationGraph, observed: Observed, provenance: Mapping[str, ProvenanceMode]
@@ -168,7 +157,12 @@ class _TopicBuilder:
         }
         self.settings: dict[TopicNode, PlannedTopicSettings] = {}
         self.mirrored: dict[TopicNode, Mapping[str, str]] = {}
-        self.desired: dict[TopicNode, DesiredTopic] = {}
+        self.topics: dict[TopicNode, DesiredTopic] = {}
+
+    @property
+    def desired(self) -> tuple[DesiredTopic, ...]:
+        """Returns the topics in order."""
+        return tuple(self.topics[node] for node in sorted(self.topics))
 
     def build(self, component: list[TopicNode]) -> None:
         """Builds the topics of one component. In a loop, topics that exist come first, then their mirrors."""
@@ -228,7 +222,7 @@ class _TopicBuilder:
                 if topic is not None
                 else self._mirror(node, parent or [*copies, *failback_edges][0], config, unset)
             )
-            self.desired[node] = replace(
+            self.topics[node] = replace(
                 made,
                 lifted=LiftedLimits(failback_edges[0].flow, values_to_restore(now, lifting, before))
                 if lifting
@@ -342,23 +336,23 @@ def quarantine_nodes(graph: ReplicationGraph, edges: Iterable[CopyEdge]) -> dict
     return quarantines
 
 
-def _quarantines(graph: ReplicationGraph, builder: _TopicBuilder) -> dict[TopicNode, DesiredTopic]:
+def _quarantines(graph: ReplicationGraph, made: DesiredTopics) -> dict[TopicNode, DesiredTopic]:
     """Returns the quarantine topics, without those that the topology declares: these are the topology's own.
 
     Settings of a topic that exists are not changed: an operator may have decided about its records.
     """
     topics: dict[TopicNode, DesiredTopic] = {}
     for node, edge in sorted(quarantine_nodes(graph, graph.live.edges).items()):
-        if node in graph.declared_topics or node in builder.desired:
+        if node in graph.declared_topics or node in made.topics:
             continue
         flow = graph.flow(edge.flow)
-        mirror = builder.settings[edge.destination]
+        mirror = made.settings[edge.destination]
         config = {} if graph.exists(node) else quarantine_settings(mirror.effective(LARGEST))
         topics[node] = DesiredTopic(
             cluster=node.cluster,
             name=node.topic,
             origin=QuarantineOf(flow.name, edge.destination.topic),
-            partitions=builder.partitions[edge.destination],
+            partitions=made.partitions[edge.destination],
             replication=flow.replication,
             config=dict(sorted(supported(config, mirror.defaults).items())),
             source=flow.source,

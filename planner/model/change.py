@@ -4,7 +4,7 @@ All are plain values, and not yet text for people.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import StrEnum
 
 from planner.model.address import Address
@@ -64,4 +64,8 @@ class Change:
     after: Mapping[str, object] | None = None
     unchanged: int = 0  # settings that are declared and already so
     adopted: bool = False  # exists already and will be managed from now on
-    notes: tuple[str, ...] = field(default=())  # consequences: keys move, records inside, …
+    notes: tuple[str, ...] = ()  # consequences: keys move, records inside, …
+
+    def field(self, *path: str) -> FieldChange | None:
+        """Returns the field at this path, if it changes."""
+        return next((field for field in self.fields if field.path == path), None)

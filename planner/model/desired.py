@@ -5,14 +5,27 @@ from dataclasses import dataclass, field
 
 from planner.model.address import Address, Kind, flow_address, job_address, topic_address
 from planner.model.diagnostic import Diagnostic, SourceLocation
+from planner.model.observed import DECLARED
 from planner.model.topology import AclRule, Flow, Job, OnRemove, QuotaEntity
 from runtime.contract.spec.flow import RUNNING
 from runtime.contract.spec.jobspec import JobSpec, ProvenanceMode
+from runtime.contract.spec.transform import quarantine_origin
 
 
 @dataclass(frozen=True, slots=True)
 class Declared:
-    """The object is declared in the YAML."""
+    """The object is declared in the YAML.
+
+    An origin has a `text` for the registry and a `reason` for people.
+    """
+
+    @property
+    def text(self) -> str:
+        return DECLARED
+
+    @property
+    def reason(self) -> str:
+        return "declared"
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,6 +39,14 @@ class MirroredBy:
     source_cluster: str
     source_topic: str = ""
 
+    @property
+    def text(self) -> str:
+        return f"flow.{self.flow}"
+
+    @property
+    def reason(self) -> str:
+        return f"mirrored by flow.{self.flow}"
+
 
 @dataclass(frozen=True, slots=True)
 class QuarantineOf:
@@ -33,6 +54,14 @@ class QuarantineOf:
 
     flow: str
     mirror: str
+
+    @property
+    def text(self) -> str:
+        return quarantine_origin(self.flow)
+
+    @property
+    def reason(self) -> str:
+        return f"takes the bad records of {self.mirror}: on_bad_record of flow.{self.flow}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,6 +117,10 @@ class DesiredAcl:
     source: SourceLocation | None = None
     replaced: bool = False
     waits: bool = False
+
+    @property
+    def reason(self) -> str:
+        return self.origin if isinstance(self.origin, str) else self.origin.reason
 
     @property
     def address(self) -> Address:

@@ -7,7 +7,7 @@ operations that they would allow, whatever authorizer decides. Nothing is tried,
 
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 from planner.graph.routes import CopiedTopics, router_of
 from planner.kafka.client import BrokerConnection, ClusterClient
@@ -162,11 +162,7 @@ def _rights_on(topic: TopicMetadata, uses: Sequence[str]) -> TopicRightsReport:
     return TopicRightsReport(topic.name, tuple(uses), missing)
 
 
-class ApiVersion(NamedTuple):
-    """The lowest version of an API that a feature needs."""
-
-    api: Api
-    lowest: int
+ApiVersion = tuple[Api, int]  # an API with the lowest version that a feature needs
 
 
 # What a flow does with a cluster, by the requests of the client that copies. A newer release may lack a
@@ -186,7 +182,7 @@ BROKER_FEATURES: Mapping[BrokerFeature, tuple[type[Request[Any]] | ApiVersion, .
         required=True,
     ): (
         FindCoordinatorRequest,
-        ApiVersion(Api.INIT_PRODUCER_ID, 3),
+        (Api.INIT_PRODUCER_ID, 3),
         InitProducerIdRequest,
         AddPartitionsRequest,
         ProduceRequest,
@@ -205,25 +201,23 @@ BROKER_FEATURES: Mapping[BrokerFeature, tuple[type[Request[Any]] | ApiVersion, .
         "2.8",
         as_source="a recreated topic is recognised by its leader epoch and its end alone",
         as_destination="a recreated mirror is recognised by its leader epoch and its end alone",
-    ): (ApiVersion(Api.METADATA, 10),),
+    ): ((Api.METADATA, 10),),
     BrokerFeature(
         "names of open transactions",
         "3.0",
         as_source="a transaction that holds back a partition is seen, and its transactional id is not named",
     ): (DescribeProducersRequest, ListTransactionsRequest, DescribeTransactionsRequest),
     BrokerFeature("truncation told by each fetch", "2.7", otherwise="it is found when the leader changes"): (
-        ApiVersion(Api.FETCH, 12),
+        (Api.FETCH, 12),
     ),
     BrokerFeature("fetch by topic id", "3.1", otherwise="by name; ids are asked for after the records"): (
-        ApiVersion(Api.FETCH, 13),
+        (Api.FETCH, 13),
     ),
     BrokerFeature("many groups in one request", "3.0", otherwise="one request for each"): (
-        ApiVersion(Api.OFFSET_FETCH, 8),
+        (Api.OFFSET_FETCH, 8),
         FindCoordinatorsRequest,
     ),
-    BrokerFeature("states of groups", "2.6", otherwise="they are not shown"): (
-        ApiVersion(Api.LIST_GROUPS, 4),
-    ),
+    BrokerFeature("states of groups", "2.6", otherwise="they are not shown"): ((Api.LIST_GROUPS, 4),),
     BrokerFeature(FEATURE_QUOTAS, "2.6", otherwise="none is planned, mirrored or imported"): (
         DescribeClientQuotasRequest,
         AlterClientQuotasRequest,
@@ -233,7 +227,7 @@ BROKER_FEATURES: Mapping[BrokerFeature, tuple[type[Request[Any]] | ApiVersion, .
         AlterShareOffsetsRequest,
     ),
     BrokerFeature(FEATURE_REASSIGN, "2.4", otherwise="no plan moves replicas"): (
-        ApiVersion(Api.ALTER_PARTITION_REASSIGNMENTS, 0),
+        (Api.ALTER_PARTITION_REASSIGNMENTS, 0),
     ),
 }
 
@@ -282,7 +276,7 @@ def release_of(versions: Versions) -> str:
 
 def _why_lacking(versions: Versions, need: type[Request[Any]] | ApiVersion) -> str:
     match need:
-        case ApiVersion(api, lowest):
+        case (api, lowest):
             highest = None
         case _:
             api, (lowest, highest) = need.MESSAGE.api, need.VERSIONS

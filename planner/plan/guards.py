@@ -218,17 +218,16 @@ def partition_decreases(topics: Iterable[DesiredTopic], changes: Iterable[Change
     """Yields an error for each topic that would get fewer partitions."""
     sources = {one.address: one.source for one in topics}
     for change in changes:
-        for one in change.fields:
-            if one.path != ("partitions",) or change.action is not Action.UPDATE:
-                continue
-            if isinstance(one.old, int) and isinstance(one.new, int) and one.new < one.old:
-                yield error(
-                    f"partitions only grow: there are {one.old}, {one.new} are declared",
-                    f"declare {one.old} or more; for fewer, make a topic of another name and copy into it",
-                    address=str(change.address),
-                    source=sources.get(change.address),
-                    code="partition-decrease",
-                )
+        field = change.field("partitions") if change.action is Action.UPDATE else None
+        old, new = (field.old, field.new) if field is not None else (None, None)
+        if isinstance(old, int) and isinstance(new, int) and new < old:
+            yield error(
+                f"partitions only grow: there are {old}, {new} are declared",
+                f"declare {old} or more; for fewer, make a topic of another name and copy into it",
+                address=str(change.address),
+                source=sources.get(change.address),
+                code="partition-decrease",
+            )
 
 
 def impossible_replication(
@@ -244,7 +243,7 @@ def impossible_replication(
         if topic is None or topic.replication is None or str(change.address) in complained:
             continue
         cluster = observed.reachable(topic.cluster)
-        moves = change.action is Action.CREATE or any(one.path == ("replication",) for one in change.fields)
+        moves = change.action is Action.CREATE or change.field("replication") is not None
         if cluster is None or not moves:
             continue
         brokers = len(cluster.brokers)
@@ -327,7 +326,7 @@ def _rules_of_ending_flows(
         change.address.name
         for change in changes
         if change.address.kind is Kind.FLOW
-        and any(one.path in (("state",), ("promoted",)) for one in change.fields)
+        and (change.field("state") is not None or change.field("promoted") is not None)
     }
     ending_flows |= set(ended)
     for address, entry in owned_by_address(observed).items():

@@ -97,13 +97,10 @@ def _growth(desired: Desired, changes: Iterable[Change]) -> Iterator[Diagnostic]
         change.address
         for change in changes
         if change.address in declared
-        and any(
-            one.path == ("partitions",)
-            and isinstance(one.old, int)
-            and isinstance(one.new, int)
-            and one.new > one.old
-            for one in change.fields
-        )
+        and (field := change.field("partitions")) is not None
+        and isinstance(field.old, int)
+        and isinstance(field.new, int)
+        and field.new > field.old
     ]
     if growing:
         yield warning(
@@ -238,8 +235,8 @@ def _needs(
         needs.setdefault(job_address(declared.job), set()).add(flow_address(flow_name))
         needs.setdefault(flow_address(flow_name), set()).add(job_address(declared.job))
     for change in changes:
-        left = (str(one.old) for one in change.fields if one.path == (JOB,))
-        needs.setdefault(change.address, set()).update(job_address(name) for name in left)
+        left = (field.old for field in (change.field(JOB),) if field is not None)
+        needs.setdefault(change.address, set()).update(job_address(str(job)) for job in left)
     return {address: frozenset(wanted) for address, wanted in needs.items()}
 
 

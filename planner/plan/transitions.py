@@ -57,7 +57,8 @@ def transitions(changes: Sequence[Change], topology: Topology, observed: Observe
 
 def _ends_and_moves(change: Change, before: FlowState, flow: Flow) -> Diagnostic:
     """Refuses to end a flow and move it in one plan: the ledger of its end stays at the old destination."""
-    old = next((str(one.old) for one in change.fields if one.path == ("to",)), "")
+    to = change.field("to")
+    old = str(to.old) if to is not None else ""
     return flow_refused(
         flow,
         f"was {before} at {old}, and can't become {flow.state} at {flow.destination_cluster}",

@@ -58,14 +58,16 @@ class LeaseHolder:
     plan: str
 
 
-@dataclass(frozen=True, slots=True)
-class LeaseEntry:
-    """A record of the lease's log. `at_ms` is its append time at the broker."""
+_LONGEST_TTL_MS = 3_600_000  # the longest lease without a renewal, whatever a record says
+
+
+class LeaseEntry(msgspec.Struct, frozen=True):
+    """A record of the lease's log. `at_ms` is its append time at the broker, which its bytes don't have."""
 
     verb: LeaseVerb
     holder: LeaseHolder
-    at_ms: int
-    ttl_ms: int = TTL_MS
+    at_ms: int = 0
+    ttl_ms: Annotated[int, msgspec.Meta(ge=1, le=_LONGEST_TTL_MS)] = TTL_MS
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,24 +121,14 @@ def _after(held: LeaseState | None, entry: LeaseEntry) -> LeaseState | None:
             return held
 
 
-_LONGEST_TTL_MS = 3_600_000  # the longest lease without a renewal, whatever a record says
-
-
-class _LeaseBody(msgspec.Struct, frozen=True):
-    verb: LeaseVerb
-    holder: LeaseHolder
-    ttl: Annotated[int, msgspec.Meta(ge=1, le=_LONGEST_TTL_MS)]
-
-
 def encode_lease(verb: LeaseVerb, holder: LeaseHolder, ttl_ms: int) -> bytes:
     """Returns a lease entry's bytes."""
-    return encode({"verb": verb.value, "ttl": ttl_ms, "holder": msgspec.to_builtins(holder)})
+    return encode({"verb": verb.value, "ttl_ms": ttl_ms, "holder": msgspec.to_builtins(holder)})
 
 
 def decode_lease(data: bytes, at_ms: int) -> LeaseEntry:
     """Returns a lease entry. Raises UnknownVersion or UnreadableValue."""
-    body = shaped(decode("the lease", data), _LeaseBody)
-    return LeaseEntry(body.verb, body.holder, at_ms, body.ttl)
+    return msgspec.structs.replace(shaped(decode("the lease", data), LeaseEntry), at_ms=at_ms)
 
 
 _KEY = b"lease"

@@ -390,11 +390,10 @@ class _JobPlanner:
     def _ends(self, flow: str) -> bool:
         """Returns whether this plan promotes the flow or fails it over."""
         change = self._changes.get(flow_address(flow))
-        return (
-            change is not None
-            and change.action is Action.UPDATE
-            and any(field.path == ("state",) and field.new not in RUNNING for field in change.fields)
-        )
+        if change is None or change.action is not Action.UPDATE:
+            return False
+        state = change.field("state")
+        return state is not None and state.new not in RUNNING
 
     def _needed_steps(self, spec: JobSpec) -> tuple[str, ...]:
         """Returns the steps before a job: the topics at both ends of its flows, every ACL there, and the

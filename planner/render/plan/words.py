@@ -149,7 +149,7 @@ def _drift_line(plan: Plan, counted: ChangeSummary) -> str:
 def field_name(field: FieldChange) -> str:
     """Returns `retention.ms`, also for a field whose registered value alone changes."""
     if field.key in DERIVED:
-        return DERIVED[field.key].name
+        return DERIVED[field.key][0]
     return field.key.removeprefix("config.") if field.path[0] == "recorded" else field.key
 
 
@@ -157,7 +157,7 @@ def value_text(field: FieldChange, value: Value) -> str:
     """Returns a readable value. None is the cluster's own value, which is named if it differs."""
     name = field_name(field)
     if field.key in DERIVED and isinstance(value, bool):
-        return DERIVED[field.key].words[value]
+        return DERIVED[field.key][1][value]
     shown = displayed(field.path, value)
     if shown is None:
         if field.path[0] == "recorded":
