@@ -61,7 +61,7 @@ from planner.model.topology import Flow, OnRemove
 RESTORED = "restored after the failback"
 
 
-class TopicPair(Struct, frozen=True):
+class TopicComparison(Struct, frozen=True):
     """A desired topic beside the live one that it is compared with."""
 
     topic: DesiredTopic
@@ -71,13 +71,106 @@ class TopicPair(Struct, frozen=True):
     old: Tree
     new: Tree
 
+    def recorded_trees(self, differing: Iterable[PathDifference]) -> tuple[Tree, Tree]:
+        """Returns what the registry remembers and what it is to remember, less what changes at the cluster.
+
+        The settings that a mirror copies belong to its source and change without a plan: of a mirror only the
+        guards and the origin are compared.
+        """
+        topic, entry = self.topic, self.entry
+        if entry is None:
+            return {}, {}
+        spec = topic_spec(topic, self.live.id)
+        if entry.spec == spec and entry.protect == topic.protect and entry.on_remove is topic.on_remove:
+            return {}, {}
+        old = {"protect": str(entry.protect).lower(), "on_remove": entry.on_remove.value}
+        new = {"protect": str(topic.protect).lower(), "on_remove": topic.on_remove.value}
+        changed = {".".join(one.path) for one in differing}
+        for key in _recorded_keys(topic, {*spec, *entry.spec}):
+            if key not in changed and key.replace(BEFORE, CONFIG, 1) not in changed:
+                old[key], new[key] = entry.spec.get(key, ""), spec.get(key, "")
+        if ID not in entry.spec:
+            old.pop(ID, None)  # an entry without an id says nothing about it
+            new.pop(ID, None)
+        return _recorded_tree(old, self.live), _recorded_tree(new, self.live)
+
+    def change(self, differing: Sequence[PathDifference], recorded: Sequence[PathDifference]) -> Change:
+        """Returns the change of these differences at the cluster, and of what the registry is to remember."""
+        topic = self.topic
+        adopted = self.entry is None
+        fields = []
+        for difference in differing:
+            key = difference.path[-1]
+            if difference.path[0] == "config":
+                field = difference.change(self._config_note(key))
+                own = self.live.config.get(key)
+                # The cluster's own value, where it was read.
+                of_cluster = self.cluster.defaults.get(key)
+                inherited = (
+                    own.value if own is not None and own.source is not ConfigSource.TOPIC else of_cluster
+                )
+                fields.append(field if field.sensitive else replace(field, inherited=inherited))
+            else:
+                applied = self.entry.spec.get(key) if self.entry is not None else None
+                outside = self.entry is not None and applied == topic_spec(topic, None).get(key)
+                fields.append(difference.change(OUTSIDE if outside else ""))
+        fields += [difference.change(_recorded_note(difference)) for difference in recorded]
+        before = _state(self.old)
+        after = _wanted_state(before, fields) if differing else before
+        if adopted:
+            after = {**after, **_guards(topic)}
+        paths = frozenset(difference.path for difference in differing)
+        return Change(
+            address=topic.address,
+            action=Action.UPDATE if fields else Action.NO_OP,
+            reason=_reason(topic, fields, adopted=adopted),
+            fields=tuple(fields),
+            before=before,
+            after=after,
+            unchanged=sum(1 for path, value in self.new.items() if value is not None and path not in paths),
+            adopted=adopted,
+            notes=self._consequences(paths),
+        )
+
+    def _config_note(self, key: str) -> str:
+        """Returns why a setting changes, where the topology did not change it."""
+        topic, entry = self.topic, self.entry
+        if topic.lifted is not None and key in topic.lifted.before:
+            return _lifted(topic.lifted)
+        if key in given_back_after(topic, entry):
+            return RESTORED
+        if key not in topic.config:
+            match topic.origin:
+                case MirroredBy(source_cluster=cluster, source_topic=name):
+                    return f"no longer set at {cluster}/{name}"
+                case Declared() | QuarantineOf():
+                    return NOT_DECLARED
+                case _:
+                    assert_never(topic.origin)
+        if entry is None:
+            return ""
+        applied = entry.config.get(key)
+        same = applied is not None and same_value(key, applied, topic.config[key])
+        return OUTSIDE if same else ""
+
+    def _consequences(self, paths: frozenset[Path]) -> tuple[str, ...]:
+        """Returns the consequences of a change that its fields do not show."""
+        topic, live, entry = self.topic, self.live, self.entry
+        notes = []
+        if entry is not None and entry.is_another(live.id):
+            notes.append("was deleted and made again outside the topology since it was applied")
+        grows = PARTITIONS in paths and topic.partitions is not None and topic.partitions > live.partitions
+        if grows and isinstance(topic.origin, Declared):
+            notes.append("records with a key will go to other partitions than those before them")
+        return tuple(notes)
+
 
 class ComparedTopics(ComparedKind):
     """Topics, declared ones and mirrors."""
 
     def changes(self, desired: Desired, observed: Observed, owned: Owned) -> list[Change]:
         changes: list[Change] = []
-        pairs: list[TopicPair] = []
+        pairs: list[TopicComparison] = []
         for topic in desired.topics:
             cluster, entry = observed.reachable(topic.cluster), owned.get(topic.address)
             if cluster is not None and topic.name in cluster.hidden:
@@ -85,16 +178,15 @@ class ComparedTopics(ComparedKind):
             elif (change := not_planned(topic.address, observed, owned, desired.topology)) is not None:
                 changes.append(change)
             elif cluster is not None and (live := cluster.topics.get(topic.name)) is not None:
-                pairs.append(TopicPair(topic, live, entry, cluster, *topic_trees(topic, live, entry)))
+                pairs.append(TopicComparison(topic, live, entry, cluster, *topic_trees(topic, live, entry)))
             elif cluster is not None:
                 changes.append(_create(topic, entry, cluster))
         differing = differences([(pair.old, pair.new) for pair in pairs])
         recorded = differences(
-            [_recorded_trees(pair, found) for pair, found in zip(pairs, differing, strict=True)]
+            [pair.recorded_trees(found) for pair, found in zip(pairs, differing, strict=True)]
         )
         changes.extend(
-            _compared(pair, found, other)
-            for pair, found, other in zip(pairs, differing, recorded, strict=True)
+            pair.change(found, other) for pair, found, other in zip(pairs, differing, recorded, strict=True)
         )
         return changes
 
@@ -143,8 +235,8 @@ class ComparedTopics(ComparedKind):
                 wanted = mirrors.get(entry.address) if entry.flow else None
                 source = _source_of(wanted, observed) if wanted is not None else None
                 topics.append(AppliedTopic(entry, live, wanted, source, *_applied_trees(entry, live)))
-        differing = differences([(one.applied, one.found) for one in topics])
-        changes += (_drift(one, found) for one, found in zip(topics, differing, strict=True))
+        differing = differences([(topic.applied, topic.found) for topic in topics])
+        changes += (topic.change(found) for topic, found in zip(topics, differing, strict=True))
         return changes
 
 
@@ -176,103 +268,8 @@ def _guards(topic: DesiredTopic) -> dict[str, object]:
     return guards if topic.on_remove is OnRemove.KEEP else {**guards, "on_remove": topic.on_remove.value}
 
 
-def _compared(
-    pair: TopicPair, differing: Sequence[PathDifference], recorded: Sequence[PathDifference]
-) -> Change:
-    topic = pair.topic
-    adopted = pair.entry is None
-    fields = []
-    for difference in differing:
-        key = difference.path[-1]
-        if difference.path[0] == "config":
-            field = difference.change(_config_note(pair, key))
-            own = pair.live.config.get(key)
-            # The cluster's own value, where it was read.
-            of_cluster = pair.cluster.defaults.get(key)
-            inherited = own.value if own is not None and own.source is not ConfigSource.TOPIC else of_cluster
-            fields.append(field if field.sensitive else replace(field, inherited=inherited))
-        else:
-            applied = pair.entry.spec.get(key) if pair.entry is not None else None
-            outside = pair.entry is not None and applied == topic_spec(topic, None).get(key)
-            fields.append(difference.change(OUTSIDE if outside else ""))
-    fields += [one.change(_recorded_note(one)) for one in recorded]
-    before = _state(pair.old)
-    after = _wanted_state(before, fields) if differing else before
-    if adopted:
-        after = {**after, **_guards(topic)}
-    paths = frozenset(one.path for one in differing)
-    return Change(
-        address=topic.address,
-        action=Action.UPDATE if fields else Action.NO_OP,
-        reason=_reason(topic, fields, adopted=adopted),
-        fields=tuple(fields),
-        before=before,
-        after=after,
-        unchanged=sum(1 for path, value in pair.new.items() if value is not None and path not in paths),
-        adopted=adopted,
-        notes=_notes(pair, paths),
-    )
-
-
-def _config_note(pair: TopicPair, key: str) -> str:
-    topic, entry = pair.topic, pair.entry
-    if topic.lifted is not None and key in topic.lifted.before:
-        return _lifted(topic.lifted)
-    if key in given_back_after(topic, entry):
-        return RESTORED
-    if key not in topic.config:
-        match topic.origin:
-            case MirroredBy(source_cluster=cluster, source_topic=name):
-                return f"no longer set at {cluster}/{name}"
-            case Declared() | QuarantineOf():
-                return NOT_DECLARED
-            case _:
-                assert_never(topic.origin)
-    if entry is None:
-        return ""
-    applied = entry.config.get(key)
-    same = applied is not None and same_value(key, applied, topic.config[key])
-    return OUTSIDE if same else ""
-
-
 def _lifted(lifted: LiftedLimits) -> str:
     return f"lifted while flow.{lifted.flow} copies records back"
-
-
-def _notes(pair: TopicPair, paths: frozenset[Path]) -> tuple[str, ...]:
-    """Returns the consequences of a change that its fields do not show."""
-    topic, live, entry = pair.topic, pair.live, pair.entry
-    notes = []
-    if entry is not None and entry.is_another(live.id):
-        notes.append("was deleted and made again outside the topology since it was applied")
-    grows = PARTITIONS in paths and topic.partitions is not None and topic.partitions > live.partitions
-    if grows and isinstance(topic.origin, Declared):
-        notes.append("records with a key will go to other partitions than those before them")
-    return tuple(notes)
-
-
-def _recorded_trees(pair: TopicPair, differing: Iterable[PathDifference]) -> tuple[Tree, Tree]:
-    """Returns what the registry remembers and what it is to remember, less what changes at the cluster.
-
-    The settings that a mirror copies belong to its source and change without a plan: of a mirror only the
-    guards and the origin are compared.
-    """
-    topic, entry = pair.topic, pair.entry
-    if entry is None:
-        return {}, {}
-    spec = topic_spec(topic, pair.live.id)
-    if entry.spec == spec and entry.protect == topic.protect and entry.on_remove is topic.on_remove:
-        return {}, {}
-    old = {"protect": str(entry.protect).lower(), "on_remove": entry.on_remove.value}
-    new = {"protect": str(topic.protect).lower(), "on_remove": topic.on_remove.value}
-    changed = {".".join(one.path) for one in differing}
-    for key in _recorded_keys(topic, {*spec, *entry.spec}):
-        if key not in changed and key.replace(BEFORE, CONFIG, 1) not in changed:
-            old[key], new[key] = entry.spec.get(key, ""), spec.get(key, "")
-    if ID not in entry.spec:
-        old.pop(ID, None)  # an entry without an id says nothing about it
-        new.pop(ID, None)
-    return _recorded_tree(old, pair.live), _recorded_tree(new, pair.live)
 
 
 def _recorded_keys(topic: DesiredTopic, keys: Iterable[str]) -> list[str]:
@@ -437,36 +434,58 @@ class AppliedTopic(Struct, frozen=True):
     applied: Tree
     found: Tree
 
-
-def _drift(topic: AppliedTopic, differing: Iterable[PathDifference]) -> Change:
-    entry, live, found = topic.entry, topic.live, topic.found
-    shown = {key: value.value for key, value in live.config.items() if not value.sensitive}
-    fields = tuple(
-        difference.change(inherited=shown.get(difference.path[-1]))
-        for difference in differing
-        if not _follows(difference, topic.wanted, topic.source)
-    )
-    again = entry.is_another(live.id)
-    action = Action.REPLACE if again else Action.UPDATE if fields else Action.NO_OP
-    reason = "deleted and made again outside the topology" if again else OUTSIDE
-    return Change(
-        entry.address,
-        action,
-        reason if action is not Action.NO_OP else AS_APPLIED,
-        fields,
-        before=_applied_state(entry, live),
-        after={
-            key: without_secret(value)
-            for key in entry.spec
-            if (
-                value := found.get(
-                    config_path(key.removeprefix(CONFIG)) if key.startswith(CONFIG) else (key,)
+    def change(self, differing: Iterable[PathDifference]) -> Change:
+        """Returns the change of an object that has drifted, or has not."""
+        entry, live, found = self.entry, self.live, self.found
+        shown = {key: value.value for key, value in live.config.items() if not value.sensitive}
+        fields = tuple(
+            difference.change(inherited=shown.get(difference.path[-1]))
+            for difference in differing
+            if not self._follows(difference)
+        )
+        again = entry.is_another(live.id)
+        action = Action.REPLACE if again else Action.UPDATE if fields else Action.NO_OP
+        reason = "deleted and made again outside the topology" if again else OUTSIDE
+        return Change(
+            entry.address,
+            action,
+            reason if action is not Action.NO_OP else AS_APPLIED,
+            fields,
+            before=_applied_state(entry, live),
+            after={
+                key: without_secret(value)
+                for key in entry.spec
+                if (
+                    value := found.get(
+                        config_path(key.removeprefix(CONFIG)) if key.startswith(CONFIG) else (key,)
+                    )
                 )
-            )
-            is not None
-        },
-        unchanged=len(found) - len(fields),
-    )
+                is not None
+            },
+            unchanged=len(found) - len(fields),
+        )
+
+    def _follows(self, difference: PathDifference) -> bool:
+        """Returns whether a mirror has a value that its source has or is to have.
+
+        Since the mirror was promoted, nothing is asked of it and no value has drifted.
+        """
+        wanted, source = self.wanted, self.source
+        if wanted is None:
+            return False
+        if wanted.partitions is None and not wanted.config:
+            return True
+        match difference.path:
+            case ("config", key) if key in wanted.config or key in wanted.unset:
+                of_source = explicit(source, key) if source is not None else None
+                asked = [wanted.config.get(key)]
+                asked += [] if source is None else [None if of_source is None else of_source.value]
+                return any(same(difference.path, value, difference.new) for value in asked)
+            case ("partitions",):
+                counts = {wanted.partitions, source.partitions if source is not None else None} - {None}
+                return difference.new in {str(count) for count in counts}
+            case _:
+                return False
 
 
 def _applied_trees(entry: RegistryEntry, live: ObservedTopic) -> tuple[Tree, Tree]:
@@ -492,25 +511,3 @@ def _applied_trees(entry: RegistryEntry, live: ObservedTopic) -> tuple[Tree, Tre
 def _applied_state(entry: RegistryEntry, live: ObservedTopic | None) -> dict[str, object]:
     shown = recorded_config(entry, live)
     return {key: shown.get(key.removeprefix(CONFIG), value) for key, value in entry.spec.items()}
-
-
-def _follows(one: PathDifference, wanted: DesiredTopic | None, source: ObservedTopic | None) -> bool:
-    """Returns whether a mirror has a value that its source has or is to have.
-
-    Since the mirror was promoted, nothing is asked of it and no value has drifted.
-    """
-    if wanted is None:
-        return False
-    if wanted.partitions is None and not wanted.config:
-        return True
-    match one.path:
-        case ("config", key) if key in wanted.config or key in wanted.unset:
-            of_source = explicit(source, key) if source is not None else None
-            asked = [wanted.config.get(key)]
-            asked += [] if source is None else [None if of_source is None else of_source.value]
-            return any(same(one.path, value, one.new) for value in asked)
-        case ("partitions",):
-            counts = {wanted.partitions, source.partitions if source is not None else None} - {None}
-            return one.new in {str(count) for count in counts}
-        case _:
-            return False
