@@ -10,7 +10,6 @@ from collections.abc import Awaitable, Callable, Collection
 from contextlib import suppress
 from dataclasses import replace
 
-from planner.apply.context import ApplyContext
 from planner.kafka.log import JobStatusTable
 from planner.model.step import Result, Step, StepResult
 from runtime.contract.launching import Launcher, LaunchError
@@ -54,7 +53,9 @@ def first_of(*checks: GiveUp) -> GiveUp:
     return give_up
 
 
-def lasting(seconds: float, reason: Callable[[], Awaitable[str]]) -> GiveUp:
+def lasting(
+    seconds: float, reason: Callable[[], Awaitable[str]], hint: Callable[[str], str] | None = None
+) -> GiveUp:
     """Returns a check that ends the wait when there has been a reason for so long, with the last one."""
     since: float | None = None
 
@@ -65,29 +66,21 @@ def lasting(seconds: float, reason: Callable[[], Awaitable[str]]) -> GiveUp:
             since = None
             return None
         since = since if since is not None else time.monotonic()
-        return why if time.monotonic() - since >= seconds else None
+        if time.monotonic() - since < seconds:
+            return None
+        return f"{why} — {hint(why)}" if hint is not None else why
 
     return give_up
 
 
-def while_denied(context: ApplyContext, spec: JobSpec, missing: Callable[[], Awaitable[str]]) -> GiveUp:
-    """Returns a check that ends the wait when a right of the job stays missing, with what was refused."""
-    denied_for_long = lasting(context.timeouts.denied_s, missing)
-
-    async def give_up() -> str | None:
-        why = await denied_for_long()
-        return f"{why} — {_hint(spec, why)}" if why is not None else None
-
-    return give_up
-
-
-def _hint(spec: JobSpec, why: str) -> str:
+def right_to_grant(spec: JobSpec, why: str) -> str:
+    """Returns the hint for a job that is denied something, as the broker said it."""
     if _DENIED_TRANSACTIONS in why:
         where = f"at {spec.destination}"
         return (
             f"grant WRITE on the transactional ids that begin with repl. {where} to the principal of the job"
         )
-    doctor = " and ".join(f"repl doctor {one}" for one in sorted(spec.clusters))
+    doctor = " and ".join(f"repl doctor {cluster}" for cluster in sorted(spec.clusters))
     return f"grant the right; {doctor} name those that are missing"
 
 

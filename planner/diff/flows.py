@@ -138,6 +138,8 @@ def _compared(
         fields = (*fields, FieldChange(("job",), owner, job.job.name))
     if not fields:
         fields = _recorded(entry, flow_entry(flow, job.job.name, topology))
+    now_promoted = NamePatterns(promoted_patterns(fields)[0])
+    promoted = [topic for topic in wanted.promoted if now_promoted.match(topic)] if wanted is not None else []
     if fields:
         moved = any(field.key == "state" for field in fields)
         reason = "its state changes" if moved else "the topology changed"
@@ -146,13 +148,13 @@ def _compared(
     return Change(
         address=address,
         action=Action.UPDATE if fields else Action.NO_OP,
-        reason=promoted_reason(fields, wanted) or reason,
+        reason=f"promoted topics: {few(promoted, _SHOWN)}" if promoted else reason,
         fields=fields,
         before=dict(flow_values(before)),
         after=after,
         unchanged=len(after) - len(fields),
         adopted=entry is None,
-        notes=(*promoted_notes(fields, wanted), *_notes(fields, flow)),
+        notes=(*_promoted_notes(fields, wanted, promoted), *_notes(fields, flow)),
     )
 
 
@@ -327,50 +329,30 @@ def _left_behind(flow: str, job: str, known_jobs: DestinationJobs) -> tuple[str,
     return tuple(notes)
 
 
-PROMOTED = "promoted"
 _SHOWN = 5  # names of promoted topics
 
 
-def new_patterns(fields: Iterable[FieldChange]) -> tuple[str, ...]:
-    """Returns the patterns that a flow's change adds to `promoted`."""
-    return _changed_patterns(fields, added=True)
-
-
-def gone_patterns(fields: Iterable[FieldChange]) -> tuple[str, ...]:
-    """Returns the patterns that a flow's change takes out of `promoted`."""
-    return _changed_patterns(fields, added=False)
-
-
-def _changed_patterns(fields: Iterable[FieldChange], *, added: bool) -> tuple[str, ...]:
-    for one in fields:
-        if one.path == (PROMOTED,):
-            old, new = _patterns(one.old), _patterns(one.new)
-            kept, found = (old, new) if added else (new, old)
-            return tuple(pattern for pattern in found if pattern not in kept)
-    return ()
+def promoted_patterns(change_fields: Iterable[FieldChange]) -> tuple[list[str], list[str]]:
+    """Returns the patterns that a flow's change adds to `promoted`, and those that it takes out of it."""
+    for field in change_fields:
+        if field.path == ("promoted",):
+            old, new = _patterns(field.old), _patterns(field.new)
+            return [word for word in new if word not in old], [word for word in old if word not in new]
+    return [], []
 
 
 def _patterns(value: object) -> Collection[str]:
     return value if isinstance(value, tuple) else ()
 
 
-def newly_promoted(fields: Iterable[FieldChange], flow: DesiredFlow | None) -> tuple[str, ...]:
-    """Returns the source topics that a flow's change promotes."""
-    names = NamePatterns(new_patterns(fields))
-    return tuple(topic for topic in flow.promoted if names.match(topic)) if flow is not None else ()
-
-
-def promoted_reason(fields: Iterable[FieldChange], flow: DesiredFlow | None) -> str:
-    """Returns the reason of a change that promotes topics; an empty text where it promotes none."""
-    topics = newly_promoted(fields, flow)
-    return f"promoted topics: {few(topics, _SHOWN)}" if topics else ""
-
-
-def promoted_notes(fields: Collection[FieldChange], flow: DesiredFlow | None) -> tuple[str, ...]:
+def _promoted_notes(
+    fields: Iterable[FieldChange], flow: DesiredFlow | None, promoted: Collection[str]
+) -> tuple[str, ...]:
+    """Returns the consequences for topics that are promoted on their own; `promoted` are those of now."""
     if flow is None:
         return ()
     destination = flow.flow.destination_cluster
-    if newly_promoted(fields, flow):
+    if promoted:
         end = f"then their groups are moved a last time; from then on they are {destination}'s own to write"
         return (
             f"what is left of them is copied first, {end}",

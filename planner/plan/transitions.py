@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import cast
 
 from planner.diff.compare import changed_fields
-from planner.diff.flows import gone_patterns, new_patterns
+from planner.diff.flows import promoted_patterns
 from planner.diff.record import destination_jobs, elsewhere, wanted_jobs
 from planner.diff.typed_values import flow_values
 from planner.graph.messages import flow_diagnostic, flow_refused, listed, nearest
@@ -135,7 +135,7 @@ def promotions(changes: Iterable[Change], desired: Desired) -> Iterator[Diagnost
         known = flows.get(change.address.name) if change.address.kind is Kind.FLOW else None
         if known is None or change.action is not Action.UPDATE or known.flow.state not in RUNNING:
             continue
-        removed, new = gone_patterns(change.fields), new_patterns(change.fields)
+        new, removed = promoted_patterns(change.fields)
         if removed and not _restarts(known.flow, change):
             yield _refuse_taken_back(known.flow, removed)
         if new:

@@ -72,16 +72,15 @@ class LeaseEntry(msgspec.Struct, frozen=True):
 
 @dataclass(frozen=True, slots=True)
 class LeaseState:
-    """The present holder, since when, and when the lease was last renewed."""
+    """The present holder, since when, and when the lease was last renewed.
+
+    It ends by itself `ttl_ms` after that, if its holder is dead.
+    """
 
     holder: LeaseHolder
     since_ms: int
     renewed_ms: int
     ttl_ms: int
-
-    def free_in_ms(self, now_ms: int) -> int:
-        """Returns in how many milliseconds the lease ends by itself if its holder is dead."""
-        return max(0, self.renewed_ms + self.ttl_ms - now_ms)
 
 
 def fold(entries: Iterable[LeaseEntry]) -> LeaseState | None:

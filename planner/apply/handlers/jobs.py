@@ -6,9 +6,10 @@ Commands go to running jobs, and the status topic tells whether they carry them 
 import asyncio
 import time
 import uuid
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from functools import partial
 from types import TracebackType
 from typing import NamedTuple, Self
 
@@ -24,7 +25,7 @@ from planner.apply.denials import (
     first_of,
     lasting,
     lines_since,
-    while_denied,
+    right_to_grant,
 )
 from planner.kafka.client import ClusterClient
 from planner.kafka.failures import ClusterFailure
@@ -258,7 +259,6 @@ async def _wait_until_copying(context: ApplyContext, watch: JobWatch, started: _
         return not_copying(spec, started.step.topics, watch.table, driver_before)
 
     in_log = denial_in_log(started.logged)
-    failing = _while_failing(context, watch, spec, driver_before)
 
     async def refused() -> str:
         status = watch.job(spec.job)
@@ -270,8 +270,7 @@ async def _wait_until_copying(context: ApplyContext, watch: JobWatch, started: _
         context.timeouts.copying_s,
         first_of(
             _until_process_ends(context, started.launcher, spec.job),
-            while_denied(context, spec, refused),
-            failing,
+            _while_refused(context, watch, spec, driver_before, refused),
         ),
         lambda: start_progress(spec, watch.table, driver_before),
         lambda what: context.on_wait(started.step, what),
@@ -285,19 +284,22 @@ async def _wait_until_copying(context: ApplyContext, watch: JobWatch, started: _
     return failed(f"it was launched ({started.where}), but {why}{log}")
 
 
-def _while_failing(context: ApplyContext, watch: JobWatch, spec: JobSpec, driver_before: str) -> GiveUp:
-    """Returns a check that ends the wait when a flow keeps failing to start, with what is left then."""
+def _while_refused(
+    context: ApplyContext,
+    watch: JobWatch,
+    spec: JobSpec,
+    driver_before: str,
+    refused: Callable[[], Awaitable[str]],
+) -> GiveUp:
+    """Returns a check that ends the wait when a right stays missing, or a flow keeps failing to start."""
 
     async def failing() -> str:
         return cannot_start(spec, watch.table, driver_before)
 
-    failing_for_long = lasting(context.timeouts.failing_s, failing)
-
-    async def give_up() -> str | None:
-        why = await failing_for_long()
-        return f"{why} — {LEFT_RUNNING}" if why is not None else None
-
-    return give_up
+    return first_of(
+        lasting(context.timeouts.denied_s, refused, partial(right_to_grant, spec)),
+        lasting(context.timeouts.failing_s, failing, lambda _: LEFT_RUNNING),
+    )
 
 
 def _until_process_ends(context: ApplyContext, launcher: Launcher, job: str) -> GiveUp:
@@ -367,15 +369,14 @@ async def _wait_until_applied(
         return not_copying(command.spec, step.topics, watch.table, "") if context.wait else ""
 
     async def refused() -> str:
-        return denied(command.spec, watch.table) if context.wait else ""
+        return denied(command.spec, watch.table)
 
     why = await watch.wait_until(
         awaited,
         context.timeouts.acknowledged_s,
         first_of(
             _until_heartbeats_stop(context, watch, step.job),
-            while_denied(context, command.spec, refused),
-            *((_while_failing(context, watch, command.spec, ""),) if context.wait else ()),
+            *((_while_refused(context, watch, command.spec, "", refused),) if context.wait else ()),
         ),
         lambda: start_progress(command.spec, watch.table, ""),
         lambda what: context.on_wait(step, what),
