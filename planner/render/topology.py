@@ -6,7 +6,7 @@ common values become defaults, and equal topics at several clusters join.
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from textwrap import wrap
 from typing import Any, TypeVar
 
@@ -27,99 +27,64 @@ from planner.model.topology import (
 )
 from planner.render.yaml import WIDTH, Value, item, pair, printable, values_of
 
-_KEYS = {kind: key for key, kind in RESOURCES.items()}
-
-
-@dataclass(frozen=True, slots=True)
-class _Entry:
-    principal: str
-    kind: str
-    prefixed: bool
-    host: str
-    permission: str
-    names: tuple[str, ...]
-    operations: tuple[str, ...]
-    clusters: tuple[str, ...]
-
 
 def acl_values(rules: Iterable[AclRule]) -> list[dict[str, Value]]:
     """Returns the entries by principal, then by resource."""
-    entries = [
-        _Entry(
-            rule.principal,
-            rule.resource_type,
-            rule.pattern == "PREFIXED",
-            rule.host,
-            rule.permission,
-            (rule.resource,),
-            (rule.operation,),
-            (rule.cluster,),
-        )
-        for rule in set(rules)
-    ]
-    for part in ("operations", "clusters", "names"):
-        entries = _joined(entries, part)
-    return [_acl_value(entry) for entry in sorted(entries, key=_order)]
+    entries = [_entry(rule) for rule in set(rules)]
+    for key in ("allow", "deny", "cluster", *RESOURCES):
+        entries = _joined(entries, key)
+    return [values_of(entry) for entry in sorted(entries, key=_order)]
 
 
-def _order(entry: _Entry) -> tuple[object, ...]:
-    return (
-        entry.principal,
-        entry.kind,
-        entry.names,
-        entry.clusters,
-        entry.permission,
-        entry.host,
-        entry.prefixed,
+def _entry(rule: AclRule) -> AclEntry:
+    operations = (rule.operation,)
+    names: dict[str, Any] = {
+        key: (rule.resource,) for key, kind in RESOURCES.items() if kind == rule.resource_type
+    }
+    return AclEntry(
+        cluster=(rule.cluster,),
+        principal=rule.principal,
+        allow=operations if rule.permission == "ALLOW" else (),
+        deny=operations if rule.permission == "DENY" else (),
+        **names,
+        whole_cluster=rule.resource_type == "CLUSTER",
+        prefixed=rule.pattern == "PREFIXED",
+        host=rule.host,
     )
 
 
-def _joined(entries: list[_Entry], part: str) -> list[_Entry]:
-    """Joins entries that differ in this part alone."""
-    alike: dict[_Entry, set[str]] = {}
-    nothing: dict[str, Any] = {part: ()}
+def _joined(entries: list[AclEntry], key: str) -> list[AclEntry]:
+    """Joins entries that differ in this key alone."""
+    alike: dict[AclEntry, set[str]] = {}
+    nothing: dict[str, Any] = {key: ()}
     for entry in entries:
-        alike.setdefault(replace(entry, **nothing), set()).update(getattr(entry, part))
-    joined: list[_Entry] = []
+        alike.setdefault(replace(entry, **nothing), set()).update(getattr(entry, key))
+    joined: list[AclEntry] = []
     for rest, values in alike.items():
-        all_of_them: dict[str, Any] = {part: tuple(sorted(values))}
+        all_of_them: dict[str, Any] = {key: tuple(sorted(values))}
         joined.append(replace(rest, **all_of_them))
     return joined
 
 
-def _acl_value(entry: _Entry) -> dict[str, Value]:
-    names: dict[str, Any] = {_KEYS[entry.kind]: entry.names} if entry.kind in _KEYS else {}
-    written = AclEntry(
-        cluster=entry.clusters,
-        principal=entry.principal,
-        allow=entry.operations if entry.permission == "ALLOW" else (),
-        deny=entry.operations if entry.permission == "DENY" else (),
-        **names,
-        whole_cluster=entry.kind == "CLUSTER",
-        prefixed=entry.prefixed,
-        host=entry.host,
-    )
-    return values_of(written)
+def _order(entry: AclEntry) -> tuple[object, ...]:
+    resources = ((kind, names) for key, kind in RESOURCES.items() if (names := getattr(entry, key)))
+    kind, names = next(resources, ("CLUSTER", ()))
+    return entry.principal, kind, names, entry.cluster, bool(entry.deny), entry.host, entry.prefixed
 
 
-@dataclass(frozen=True, slots=True)
-class TopicDefaults:
-    partitions: int | None = None
-    replication: int | None = None
-    config: Mapping[str, str] = field(default_factory=dict)
-
-
-def topic_defaults(topics: Sequence[Topic]) -> TopicDefaults:
-    """Returns the most common values, if they occur at least twice.
+def topic_defaults(topics: Sequence[Topic]) -> Topic:
+    """Returns a topic without a name that has the most common values, if they occur at least twice.
 
     A setting becomes a default only if every topic has a value for it: no topic can take a default back.
     """
     if len(topics) < 2:
-        return TopicDefaults()
+        return Topic("", "")
     keys = set(topics[0].config)
     for topic in topics:
         keys &= topic.config.keys()
-    return TopicDefaults(
+    return Topic(
+        "",
+        "",
         partitions=_most(topic.partitions for topic in topics),
         replication=_most(topic.replication for topic in topics),
         config={
@@ -144,12 +109,7 @@ def _most(values: Iterable[Common | None]) -> Common | None:
     return value if count > 1 else None
 
 
-def defaults_value(defaults: TopicDefaults) -> dict[str, Value]:
-    found = values_of(Topic("", "", defaults.partitions, defaults.replication, defaults.config))
-    return {key: value for key, value in found.items() if key not in ("name", "cluster")}
-
-
-def topic_values(topics: Iterable[Topic], defaults: TopicDefaults) -> list[dict[str, Value]]:
+def topic_values(topics: Iterable[Topic], defaults: Topic) -> list[dict[str, Value]]:
     """Returns the entries of topics by name, then by cluster."""
     alike: dict[tuple[object, ...], list[Topic]] = {}
     for topic in sorted(topics, key=lambda one: (one.name, one.cluster)):
@@ -162,16 +122,13 @@ def topic_values(topics: Iterable[Topic], defaults: TopicDefaults) -> list[dict[
             topic.on_remove,
         )
         alike.setdefault(same, []).append(topic)
-    return [_value(group, defaults) for group in alike.values()]
-
-
-def _value(group: list[Topic], defaults: TopicDefaults) -> dict[str, Value]:
-    topic = group[0]
-    usual = Topic(topic.name, topic.cluster, defaults.partitions, defaults.replication, defaults.config)
-    found = values_of(topic, usual)
-    if len(group) > 1:
-        found["cluster"] = [one.cluster for one in group]
-    return found
+    values = []
+    for topic, *others in alike.values():
+        value = values_of(topic, replace(defaults, name=topic.name, cluster=topic.cluster))
+        if others:
+            value["cluster"] = [topic.cluster, *(other.cluster for other in others)]
+        values.append(value)
+    return values
 
 
 def quota_values(quotas: Iterable[Quota]) -> list[dict[str, Value]]:
@@ -231,7 +188,8 @@ def secret_notes(cluster: Cluster) -> list[Diagnostic]:
 
 def _topics(topics: Sequence[Topic]) -> Iterator[list[str]]:
     defaults = topic_defaults(topics)
-    if found := defaults_value(defaults):
+    found = {key: value for key, value in values_of(defaults).items() if key not in ("name", "cluster")}
+    if found:
         yield ["defaults:", *pair("topic", found, 2)]
     yield _listed("topics", topic_values(topics, defaults))
 
