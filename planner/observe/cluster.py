@@ -66,7 +66,7 @@ ReadRegistry = Callable[[ClusterClient], Awaitable[tuple[RegistryEntry, ...]]]
 
 # A listed broker that does not answer must not delay the plan.
 _BROKER_TIMEOUT_S = 5.0
-_NO_DEFAULTS = BrokerDefaults({}, None, None)
+_NO_DEFAULTS: BrokerDefaults = {}, None, None
 
 
 class ReadOptions(Struct, frozen=True):
@@ -112,7 +112,7 @@ class ClusterReader:
         self._options.progress(self.name, "listing topics", 1, 1)
         self._brokers = await self._client.dial_each(self._identity.addresses, _BROKER_TIMEOUT_S, hurry=True)
         unreadable: dict[str, str] = {}
-        defaults = await self._defaults(unreadable)
+        defaults, partitions, replication = await self._defaults(unreadable)
         owned = await self._owned(listing, unreadable)
         versions = await self._versions()
         self._note_features(versions)
@@ -122,9 +122,9 @@ class ClusterReader:
             brokers=self._identity.brokers,
             topics=listing.topics,
             internal_topics=listing.internal,
-            defaults=defaults.config,
-            default_partitions=defaults.partitions,
-            default_replication=defaults.replication,
+            defaults=defaults,
+            default_partitions=partitions,
+            default_replication=replication,
             hidden=frozenset(listing.hidden - {REGISTRY}),
             lacking=lacking(versions),
             owned=owned,

@@ -137,12 +137,8 @@ _BROKER_KEYS: Mapping[str, tuple[tuple[str, int], ...]] = {
 }
 
 
-class BrokerDefaults(Struct, frozen=True):
-    """The inherited topic settings, and the default numbers of partitions and replicas."""
-
-    config: Mapping[str, str]
-    partitions: int | None
-    replication: int | None
+# The inherited topic settings, and the default numbers of partitions and replicas.
+BrokerDefaults = tuple[Mapping[str, str], int | None, int | None]
 
 
 def defaults_of(broker: Mapping[str, ConfigValue]) -> BrokerDefaults:
@@ -152,9 +148,7 @@ def defaults_of(broker: Mapping[str, ConfigValue]) -> BrokerDefaults:
         value = next((found for one in sources if (found := _value(broker, *one)) is not None), None)
         if value is not None:
             config[key] = value
-    return BrokerDefaults(
-        config, _number(broker, "num.partitions"), _number(broker, "default.replication.factor")
-    )
+    return config, _number(broker, "num.partitions"), _number(broker, "default.replication.factor")
 
 
 def _value(broker: Mapping[str, ConfigValue], key: str, unit: int) -> str | None:

@@ -1,7 +1,8 @@
 """The guards of a plan: what it must not do. Each refusal names its guard and the way out.
 
 They cover ownership, protection, deletes, partitions, replication, jobs, secrets, and `policies.require`.
-They run when a plan is made, and some again before it is applied (recheck).
+All run when a plan is made. Before it is applied, those run again that need only the plan and the present
+state of the clusters: an object may have been protected since, or another topology may own it by now.
 """
 
 import operator
@@ -14,11 +15,14 @@ from planner.diff.values import readable
 from planner.graph.messages import few
 from planner.model.address import Address, Kind, topic_address
 from planner.model.change import SENSITIVE, Action, Change
-from planner.model.desired import Desired, DesiredJob, DesiredTopic
+from planner.model.desired import Declared, Desired, DesiredJob, DesiredTopic
 from planner.model.diagnostic import Diagnostic, ExitCode, SourceLocation, error
-from planner.model.observed import FEATURE_REASSIGN, Observed, ObservedCluster
-from planner.model.plan import Mode
-from planner.model.topology import Cluster, Requirement, Topology
+from planner.model.observed import FEATURE_REASSIGN, Observed, ObservedCluster, RegistryEntry
+from planner.model.plan import Mode, Plan
+from planner.model.step import Step
+from planner.model.topology import Cluster, Policies, Requirement, Topology
+from planner.plan.steps.registry import Own
+from planner.plan.steps.topics import AlterConfigs
 from planner.plan.transitions import changes_of_silent_sources, promotions, transitions
 from runtime.contract.client.secrets import secret_settings
 from runtime.contract.spec.flow import ENDED
@@ -149,6 +153,7 @@ def owned_by_others(places: Iterable[Place], topology: str, observed: Observed) 
             )
 
 
+PARTITIONS, REPLICATION = "partitions", "replication"
 DESTROYING = frozenset({Action.DELETE, Action.REPLACE})
 
 
@@ -339,3 +344,53 @@ def _rules_of_ending_flows(
 def destroyed_topics(changes: Iterable[Change]) -> list[Change]:
     """Returns the changes that delete a topic."""
     return [one for one in changes if one.action in DESTROYING and one.address.kind is Kind.TOPIC]
+
+
+def recheck(plan: Plan, remaining: Collection[Step], observed: Observed) -> tuple[Diagnostic, ...]:
+    """Returns every refusal. `remaining` are the steps that an earlier apply of this plan did not do."""
+    pinned = tuple(pinned_ids(plan.connections, observed))
+    if pinned:
+        return pinned
+    touched = {step.address for step in remaining}
+    changes = tuple(change for change in plan.changes if change.address in touched)
+    places = ((step.cluster, step.address, None) for step in remaining if step.address.cluster is None)
+    ended = {flow.name for flow in plan.job_flows if flow.state in ENDED}
+    return (
+        *ownership(plan.topology, observed, changes),
+        *owned_by_others(places, plan.topology, observed),
+        *protection(observed, changes),
+        *max_deletes(plan.policies.max_deletes, ended, observed, changes, plan.mode),
+        *requirements(plan, remaining, observed),
+    )
+
+
+def requirements(plan: Plan, steps: Iterable[Step], observed: Observed) -> Iterator[Diagnostic]:
+    """Yields the unmet `policies.require` of every topic that these steps register."""
+    return unmet_requirements(plan.policies.require, _topics_after(tuple(steps)), observed)
+
+
+def required_keys(policies: Policies) -> frozenset[str]:
+    """Returns the settings of a topic that its requirements compare."""
+    return frozenset(one.subject for one in policies.require) - {PARTITIONS, REPLICATION}
+
+
+def _topics_after(steps: Iterable[Step]) -> Iterator[DesiredTopic]:
+    """Yields the topics as they will be, from their registry entries."""
+    listed = tuple(steps)
+    unset = {step.address: frozenset(step.unset) for step in listed if isinstance(step, AlterConfigs)}
+    for step in listed:
+        if isinstance(step, Own) and step.address.kind is Kind.TOPIC:
+            yield DesiredTopic(
+                cluster=step.cluster,
+                name=step.address.name,
+                origin=Declared(),
+                partitions=_recorded_number(step.entry, PARTITIONS),
+                replication=_recorded_number(step.entry, REPLICATION),
+                config=step.entry.config,
+                unset=unset.get(step.address, frozenset()),
+            )
+
+
+def _recorded_number(entry: RegistryEntry, key: str) -> int | None:
+    text = entry.spec.get(key, "")
+    return int(text) if text.isascii() and text.isdecimal() else None

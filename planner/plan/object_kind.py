@@ -18,7 +18,7 @@ class SeenObject:
     address: Address
     cluster: ObservedCluster
     entry: RegistryEntry | None
-    acls: frozenset[str]  # the names of the cluster's rules
+    acls: frozenset[str]  # the names of the cluster's rules, for one of them
 
     @property
     def owner(self) -> str | None:

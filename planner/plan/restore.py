@@ -187,20 +187,17 @@ def restore_steps(backup: RestoredBackup) -> tuple[Step, ...]:
 def _topic_steps(backup: RestoredBackup, topic: RestoredTopic) -> Iterator[Step]:
     state, held, cluster = backup.state, backup.held, backup.cluster
     address = topic_address(cluster, topic.name)
+    where = address, cluster, topic.name
     create = CreateTopic(
-        id=f"create:{address}",
-        address=address,
-        cluster=cluster,
-        topic=topic.name,
+        f"create:{address}",
+        *where,
         partitions=topic.partitions,
         replication=topic.replication,
         config=dict(sorted({**topic.config, **held}.items())),
     )
     records = RestoreRecords(
-        id=f"restore:{address}",
-        address=address,
-        cluster=cluster,
-        topic=topic.name,
+        f"restore:{address}",
+        *where,
         endpoint=state.endpoint,
         folder=state.folder,
         flow=state.flow,
@@ -221,10 +218,8 @@ def _topic_steps(backup: RestoredBackup, topic: RestoredTopic) -> Iterator[Step]
     unset = tuple(sorted(held.keys() - topic.config.keys()))
     if own or unset:
         yield AlterConfigs(
-            id=f"configure:{address}",
-            address=address,
-            cluster=cluster,
-            topic=topic.name,
+            f"configure:{address}",
+            *where,
             set=own,
             unset=unset,
             old=dict(sorted(held.items())),

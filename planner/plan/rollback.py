@@ -16,9 +16,9 @@ from planner.model.diagnostic import Diagnostic, warning
 from planner.model.observed import Observed
 from planner.model.plan import Plan, PlanInputs
 from planner.model.step import ApplyRecord, Step, Undone
+from planner.plan.guards import requirements
 from planner.plan.make import make_plan
 from planner.plan.ordering import in_order
-from planner.plan.recheck import requirements
 from planner.plan.staleness import entries_by_place
 from planner.plan.steps.jobs import StopJob
 

@@ -94,15 +94,17 @@ class _Seen:
     def __init__(self, observed: Observed) -> None:
         self._observed = observed
         self._entries = entries_by_place(observed)
-        read = (observed.reachable(name) for name in observed.clusters)
-        self._acls = {one.name: frozenset(rule.name for rule in one.acls or ()) for one in read if one}
+        self._acls: dict[str, frozenset[str]] = {}  # the names of a cluster's rules, once a step is about one
 
     def object_at(self, place: Place) -> SeenObject | None:
         """Returns an object; None where its cluster could not be read."""
-        cluster = self._observed.reachable(place[0])
+        name, address = place
+        cluster = self._observed.reachable(name)
         if cluster is None:
             return None
-        return SeenObject(place[1], cluster, self._entries.get(place), self._acls[cluster.name])
+        if address.kind is Kind.ACL and name not in self._acls:
+            self._acls[name] = frozenset(rule.name for rule in cluster.acls or ())
+        return SeenObject(address, cluster, self._entries.get(place), self._acls.get(name, frozenset()))
 
 
 def entries_by_place(observed: Observed) -> dict[Place, RegistryEntry]:

@@ -25,7 +25,7 @@ from planner.model.step import ApplyRecord
 from planner.model.topology import Topology
 from planner.observe import ReadOptions
 from planner.plan import with_diagnostics
-from planner.plan.recheck import required_keys
+from planner.plan.guards import required_keys
 from planner.plan.remake import remake
 from planner.plan.staleness import compared_keys, read_request
 from planner.state.internal_topics import read_registry

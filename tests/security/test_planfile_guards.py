@@ -7,7 +7,7 @@ import pytest
 from planner.model.diagnostic import Diagnostic, ExitCode
 from planner.model.observed import Observed, RegistryEntry
 from planner.model.topology import Cluster, Policies, Requirement, Topic
-from planner.plan.recheck import recheck
+from planner.plan.guards import recheck
 from planner.plan.remake import remake
 from tests.fakes.replacing import replace
 from tests.fakes.states import cluster, flow, inputs, live, observed, topology

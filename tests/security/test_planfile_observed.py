@@ -16,7 +16,7 @@ from planner.model.observed import (
 )
 from planner.model.plan import Plan
 from planner.model.topology import Job, OnRemove, Selection
-from planner.plan.recheck import recheck
+from planner.plan.guards import recheck
 from planner.plan.remake import remake
 from planner.plan.staleness import stale
 from planner.render.plan.text import text

@@ -46,7 +46,7 @@ from planner.model.step import (
     StepsSent,
 )
 from planner.observe import ReadOptions, identities, observe
-from planner.plan.recheck import recheck, required_keys
+from planner.plan.guards import recheck, required_keys
 from planner.plan.staleness import compared_keys, no_longer_done, other_clusters, read_request, stale
 from planner.state import internal_topics
 from planner.state.history import Journal, merge, read_history
