@@ -99,7 +99,7 @@ _FIRST_PAUSE = 0.25
 _LONGEST_PAUSE = 4.0
 
 
-class PlanningInput(Struct, frozen=True):
+class SeenTopology(Struct, frozen=True):
     """A topology beside what the clusters hold."""
 
     topology: Topology
@@ -113,7 +113,7 @@ class PlanningInput(Struct, frozen=True):
         """Returns what the clusters should hold."""
         return expand(self.topology, self.observed, Path.cwd())
 
-    def again(self) -> "PlanningInput":
+    def again(self) -> "SeenTopology":
         return see(self.topology, self.timeout_ms, self.given_up, self.progress)
 
 
@@ -164,30 +164,30 @@ def see(
     timeout_ms: int,
     given_up: str | None = None,
     progress: ProgressHandler = silent,
-) -> PlanningInput:
+) -> SeenTopology:
     """Observes the clusters of a topology."""
     observed = observe(topology, timeout_ms, given_up, progress)
     check_transforms(topology, observed, progress)
-    return PlanningInput(topology, observed, timeout_ms, given_up, progress)
+    return SeenTopology(topology, observed, timeout_ms, given_up, progress)
 
 
-def apply_plan(seen: PlanningInput, targets: Sequence[str] = (), adopt: Sequence[str] = ()) -> Plan:
+def apply_plan(seen: SeenTopology, targets: Sequence[str] = (), adopt: Sequence[str] = ()) -> Plan:
     """Returns the plan, checked by the brokers too: what they would refuse is an error of the plan.
 
     `adopt`: the plan only registers what is as declared at these clusters.
     """
 
-    def plan_of(seen: PlanningInput) -> Plan:
+    def plan_of(seen: SeenTopology) -> Plan:
         inputs = inputs_now(
             Mode.APPLY, seen.topology, seen.observed, targets=tuple(targets), adopt=tuple(adopt)
         )
         plan = remake(inputs)
         return plan if plan.errored else verified(plan, seen.timeout_ms)
 
-    return settled(seen, plan_of, PlanningInput.again)
+    return settled(seen, plan_of, SeenTopology.again)
 
 
-def with_waiting(plan: Plan, seen: PlanningInput) -> Plan:
+def with_waiting(plan: Plan, seen: SeenTopology) -> Plan:
     """Returns the plan with warnings of partitions that wait for a decision."""
     clusters = [
         cluster for cluster in seen.observed.clusters.values() if isinstance(cluster, ObservedCluster)
@@ -201,9 +201,9 @@ def with_waiting(plan: Plan, seen: PlanningInput) -> Plan:
 
 
 def settled(
-    seen: PlanningInput,
-    plan_of: Callable[[PlanningInput], Plan],
-    again: Callable[[PlanningInput], PlanningInput],
+    seen: SeenTopology,
+    plan_of: Callable[[SeenTopology], Plan],
+    again: Callable[[SeenTopology], SeenTopology],
     within_s: float = OUTDATED_S,
 ) -> Plan:
     """Plans, and reads again while the brokers do not show everything that their controller knows.
@@ -236,7 +236,7 @@ def verified(plan: Plan, timeout_ms: int) -> Plan:
     return with_diagnostics(plan, found)
 
 
-def drift_plan(seen: PlanningInput) -> Plan:
+def drift_plan(seen: SeenTopology) -> Plan:
     """Compares the registry with the clusters. The result is shown like a plan and never applied."""
     return remake(inputs_now(Mode.DRIFT, seen.topology, seen.observed))
 

@@ -22,7 +22,7 @@ from planner.plan.staleness import stale_diagnostic
 from planner.workflows.applying.apply import to_run_again
 from planner.workflows.audit.access import endpoints_of
 from planner.workflows.audit.replication_status import status_request
-from planner.workflows.plans import PlanningInput, settled
+from planner.workflows.plans import SeenTopology, settled
 from tests.fakes.replacing import replace
 from tests.fakes.states import cluster, flow, live, observed, topology
 from tests.planner.plan.jobs import plan
@@ -140,12 +140,12 @@ class Brokers:
     from_reading: int
     readings: list[int] = field(default_factory=lambda: [0])
 
-    def plan_of(self, seen: PlanningInput) -> Plan:
+    def plan_of(self, seen: SeenTopology) -> Plan:
         made = plan(EMPTY, seen.observed)
         behind = self.readings[-1] < self.from_reading
         return with_diagnostics(made, [error("it exists", code=BROKER_OUTDATED)]) if behind else made
 
-    def again(self, seen: PlanningInput) -> PlanningInput:
+    def again(self, seen: SeenTopology) -> SeenTopology:
         self.readings.append(self.readings[-1] + 1)
         return structs.replace(seen)
 
@@ -154,7 +154,7 @@ class Brokers:
 def test_it_is_read_again_until_the_brokers_show_it(readings: int) -> None:
     brokers = Brokers(readings)
 
-    made = settled(PlanningInput(EMPTY, NOTHING, 1), brokers.plan_of, brokers.again)
+    made = settled(SeenTopology(EMPTY, NOTHING, 1), brokers.plan_of, brokers.again)
 
     assert (made.errored, len(brokers.readings) - 1) == (False, readings)
 
@@ -162,7 +162,7 @@ def test_it_is_read_again_until_the_brokers_show_it(readings: int) -> None:
 def test_brokers_that_never_show_it_are_an_error_of_the_plan() -> None:
     brokers = Brokers(10**6)
 
-    made = settled(PlanningInput(EMPTY, NOTHING, 1), brokers.plan_of, brokers.again, within_s=0.5)
+    made = settled(SeenTopology(EMPTY, NOTHING, 1), brokers.plan_of, brokers.again, within_s=0.5)
 
     assert [one.code for one in made.diagnostics] == [BROKER_OUTDATED]
     assert len(brokers.readings) > 1
