@@ -12,7 +12,7 @@ from datetime import UTC, datetime
 from typing import Any, assert_never
 
 from planner.diff.values import in_units, rate
-from planner.model.topology import DrillSample, Requirement, looks_secret, secret_variable
+from planner.model.topology import looks_secret, secret_variable
 from planner.model.topology.quotas import number_text
 from planner.render.readable import UNSHOWABLE
 from runtime.contract.client.stores import Setting
@@ -321,25 +321,13 @@ def _start(start: Start) -> Value:
             return values_of(start)
 
 
-def _requirements(require: tuple[Requirement, ...]) -> Value:
-    return {requirement.subject: f"{requirement.operator}{requirement.value}" for requirement in require}
-
-
-def _samples(samples: tuple[DrillSample, ...]) -> Value:
-    return {sample.topics: sample.file for sample in samples}
-
-
-def _bootstrap(addresses: str) -> Value:
-    return addresses
-
-
 CONVERTERS: Mapping[str, Callable[[Any], Value]] = {
-    "bootstrap": _bootstrap,
+    "bootstrap": lambda addresses: addresses,
     "rename": _rename,
-    "requirements": _requirements,
+    "requirements": lambda require: {one.subject: f"{one.operator}{one.value}" for one in require},
     "size": spark_size,
     "rules": lambda rules: [values_of(one) for one in rules],
-    "samples": _samples,
+    "samples": lambda samples: {sample.topics: sample.file for sample in samples},
     "schema": lambda text: text,  # of a file, its content
     "start": _start,
 }
