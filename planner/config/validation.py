@@ -216,7 +216,11 @@ def _acls(parts: TopologyParts) -> Iterable[Diagnostic]:
     for acl in parts.acls:
         if problem := _incomplete(acl):
             yield error(*problem, source=acl.source)
-        if not {"cluster", "principal", "host", "prefixed", "whole_cluster"} <= acl.values.keys():
+        read = acl.values.keys()
+        if (
+            not {"cluster", "principal"} <= read
+            or not acl.places.keys() & {"host", "prefixed", "whole_cluster"} <= read
+        ):
             continue
         odd: set[tuple[str, str]] = set()
         for binding in built(acl).acls():
@@ -295,7 +299,7 @@ def _metrics_ports(parts: TopologyParts) -> Iterable[Diagnostic]:
     """Jobs of the local launcher run on one machine, so each declared address must be there once."""
     first: dict[int, list[tuple[str, str, SourceLocation]]] = {}
     for name, job in parts.jobs.items():
-        if not isinstance(job, ParsedRecord) or (job.get("launcher") or "local") != "local":
+        if not isinstance(job, ParsedRecord) or job.or_default("launcher") != "local":
             continue
         metrics = job.get("metrics")
         if not isinstance(metrics, ParsedRecord) or (port := metrics.get("port")) is None:
@@ -311,7 +315,7 @@ def _metrics_ports(parts: TopologyParts) -> Iterable[Diagnostic]:
 
 
 def _job(job: ParsedRecord) -> Iterable[Diagnostic]:
-    launcher, master = job.get("launcher"), job.get("master")
+    launcher, master = job.or_default("launcher"), job.get("master")
     if launcher and master and not master.startswith(MASTERS[launcher]):
         right = next((name for name, start in MASTERS.items() if master.startswith(start)), launcher)
         what = f'the launcher {launcher} does not take the master "{master}"'

@@ -12,7 +12,6 @@ from base64 import b64encode
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from enum import Enum
-from functools import cache
 from pathlib import Path
 from types import NoneType
 from typing import Any
@@ -20,9 +19,8 @@ from typing import Any
 from msgspec import structs
 
 from planner.config.files import read_bytes, read_text
-from planner.config.language.reader import NamedReference, ParsedRecord, ShapeReader
+from planner.config.language.reader import NamedReference, ParsedRecord
 from planner.config.language.scalars import spark_bytes, value_as_text
-from planner.config.yaml_tree import Node, Scalar, Sequence
 from planner.model.diagnostic import Failure, SourceLocation, error
 from planner.model.topology import (
     FILE_FLOW_KEYS,
@@ -43,12 +41,12 @@ from runtime.contract.client.stores import Setting
 from runtime.contract.spec import shapes
 from runtime.contract.spec.flow import Earliest, Latest, Start
 from runtime.contract.spec.rename import Rename, Table, Template
-from runtime.contract.spec.shapes import Key, OffOrShape, Plain, defaults_of_fields, record_of
+from runtime.contract.spec.shapes import Key, OffOrShape, defaults_of_fields, record_of
 
 
 @dataclass(frozen=True, slots=True)
 class TopologyParts:
-    """A topology that was read, complete with its defaults, before it is checked and built.
+    """A topology that was read, with what it inherits, before it is checked and built.
 
     An entry that was wrong stays as a name with the value INVALID, so that references to it are not errors.
     """
@@ -74,7 +72,7 @@ class TopologyParts:
 
 
 def parts_of(root: ParsedRecord) -> TopologyParts:
-    """Returns the parts of a topology, complete with their defaults."""
+    """Returns the parts of a topology, with what they inherit from the topology."""
     defaults = root.get("defaults")
     endpoints = dict(root.get("endpoints") or {})
     flows = [_with_named_source(flow, endpoints) for flow in root.get("flows") or ()]
@@ -82,14 +80,14 @@ def parts_of(root: ParsedRecord) -> TopologyParts:
     of_lines = _of_lines(flows, topics, root.get("clusters") or ())
     for_topics, for_flows = (defaults.get("topic"), defaults.get("flow")) if defaults else (None, None)
     return TopologyParts(
-        root=completed(root),
-        clusters={name: _completed(one) for name, one in (root.get("clusters") or {}).items()},
-        topics=[completed(inherited(topic, for_topics)) for topic in (*topics, *of_lines)],
-        acls=[completed(acl) for acl in root.get("acls") or ()],
-        quotas=[completed(quota) for quota in root.get("quotas") or ()],
-        flows=[completed(_with_defaults(flow, for_flows, endpoints)) for flow in flows],
-        jobs={name: _completed(one) for name, one in (root.get("jobs") or {}).items()},
-        endpoints={name: _completed(one) for name, one in endpoints.items()},
+        root=root,
+        clusters=root.get("clusters") or {},
+        topics=[inherited(topic, for_topics) for topic in (*topics, *of_lines)],
+        acls=list(root.get("acls") or ()),
+        quotas=list(root.get("quotas") or ()),
+        flows=[_with_defaults(flow, for_flows, endpoints) for flow in flows],
+        jobs=root.get("jobs") or {},
+        endpoints=endpoints,
     )
 
 
@@ -152,10 +150,6 @@ def _with_defaults(
     return inherited(flow, default)
 
 
-def _completed(one: Any) -> Any:
-    return completed(one) if isinstance(one, ParsedRecord) else one
-
-
 def inherited(own: ParsedRecord, default: ParsedRecord | None) -> ParsedRecord:
     """Returns the record with the defaults added: maps by key, settings by name, other values as a whole."""
     if default is None:
@@ -172,44 +166,6 @@ def inherited(own: ParsedRecord, default: ParsedRecord | None) -> ParsedRecord:
         elif isinstance(own.record.by_name[name].shape, shapes.SettingsShape) and isinstance(mine, dict):
             result.values[name] = {**value, **mine}
     return result
-
-
-def completed(fields: ParsedRecord) -> ParsedRecord:
-    """Returns the record with the language's own defaults for the keys that are still missing."""
-    result = ParsedRecord(fields.record, fields.source, dict(fields.values), fields.places)
-    for key in fields.record.keys:
-        if key.name in result.values:
-            value = result.values[key.name]
-            if isinstance(value, ParsedRecord):
-                result.values[key.name] = completed(value)
-        elif key.name not in fields.places:
-            _fill(result, key)
-    return result
-
-
-def _fill(fields: ParsedRecord, key: Key) -> None:
-    shape = key.shape.shape if isinstance(key.shape, shapes.OffOrShape) else key.shape
-    if key.default is not shapes.ABSENT:
-        fields.values[key.name] = default_value(key)
-    elif isinstance(shape, shapes.RecordShape) and not (key.required or key.unset):
-        fields.values[key.name] = completed(ParsedRecord(shape, fields.source))
-
-
-@cache
-def default_value(key: Key) -> Any:
-    """Returns the default of a key as the reader reads it."""
-    assert not isinstance(key.default, shapes.Absent)
-    reader = ShapeReader()
-    value = reader.read(key.shape, plain_node(key.default), key.name)
-    assert not reader.diagnostics, reader.diagnostics
-    return value
-
-
-def plain_node(value: Plain) -> Node:
-    if isinstance(value, tuple):
-        return Sequence(tuple(plain_node(item) for item in value), "", 0, 0)
-    text = str(value).lower() if isinstance(value, bool) else str(value)
-    return Scalar(text, True, "", 0, 0)
 
 
 _PLAIN = frozenset({str, int, float, bool, NoneType})
@@ -238,9 +194,11 @@ def topology_of(parts: TopologyParts) -> Topology:
             name: built(parts.jobs[name], name=name) if name in parts.jobs else Job(name)
             for name in sorted({*parts.jobs, *(flow.job for flow in flows)})
         },
-        internal=built(parts.root["internal"]),
-        policies=built(parts.root["policies"]),
-        drill=built(parts.root["drill"]),
+        **{
+            part: built(parts.root[part])
+            for part in ("internal", "policies", "drill")
+            if part in parts.root.values
+        },
     )
     return dataclasses.replace(topology, digest=_digest(topology))
 
@@ -356,6 +314,8 @@ def _arguments(fields: ParsedRecord) -> dict[str, Any]:
     found: dict[str, Any] = {}
     for key in fields.record.keys:
         if key.name not in fields.values:
+            if key.field and isinstance(key.shape, OffOrShape) and not key.unset:
+                found[key.field] = key.shape.shape.declared_by()  # type: ignore[misc]  # on, unless it is off
             continue
         value = fields.values[key.name]
         if key.field:

@@ -33,7 +33,7 @@ def check_endpoints(parts: TopologyParts) -> Iterable[Diagnostic]:
             yield error(what, "give one of them another name", source=place_of(endpoint), code=ENDPOINT_CODE)
         if not isinstance(endpoint, ParsedRecord):
             continue
-        folder, form, layout = (endpoint.get(key) for key in ("file", "format", "layout"))
+        folder, form, layout = endpoint.get("file"), endpoint.or_default("format"), endpoint.get("layout")
         if folder is not None:
             if problem := folder_problem(folder):
                 yield error(
@@ -47,10 +47,10 @@ def check_endpoints(parts: TopologyParts) -> Iterable[Diagnostic]:
             if other != name:
                 what = f"the endpoints {other} and {name} are one folder"
                 yield error(what, "keep one of them", source=endpoint.place("file"), code=ENDPOINT_CODE)
-        size = endpoint.get("size")
+        size = endpoint.or_default("size")
         yield from _size(name, endpoint, folder)
-        snapshots = endpoint.get("snapshots") if "snapshots" in endpoint.places else None
-        if snapshots is not None and (form is None or form != "raw"):
+        snapshots = endpoint.get("snapshots")
+        if snapshots is not None and form != "raw":
             what = f"endpoint {name}: only the format raw has snapshots"
             yield error(
                 what,
@@ -64,15 +64,15 @@ def check_endpoints(parts: TopologyParts) -> Iterable[Diagnostic]:
         if isinstance(compact := endpoint.get("compact"), ParsedRecord):
             yield from _compaction(name, compact, size)
         if form is not None and layout is not None and (problem := layout_problem(layout, form)):
-            where = endpoint.place("layout") if "layout" in endpoint.places else endpoint.place("file")
-            yield error(f"endpoint {name}: {problem[0]}", problem[1], source=where, code=ENDPOINT_CODE)
+            place = endpoint.place("layout")
+            yield error(f"endpoint {name}: {problem[0]}", problem[1], source=place, code=ENDPOINT_CODE)
 
 
 def _client(name: str, endpoint: ParsedRecord, folder: str) -> Iterable[Diagnostic]:
     """Yields the mistakes in the settings of an object store's client."""
     place = endpoint.place("client")
     client = endpoint.get("client")
-    if not isinstance(client, dict) or "client" not in endpoint.places:
+    if not isinstance(client, dict):
         return
     if not is_store(folder):
         what = f"endpoint {name}: {folder} is a folder, and client is for an object store"
@@ -106,7 +106,7 @@ def _size(name: str, endpoint: ParsedRecord, folder: str | None) -> Iterable[Dia
 
 def _compaction(name: str, compact: ParsedRecord, size: str | None) -> Iterable[Diagnostic]:
     """Yields an error for each value with which no file would be merged, or all of them all the time."""
-    below, most = compact.get("below"), spark_bytes(size) if size is not None else None
+    below, most = compact.or_default("below"), spark_bytes(size) if size is not None else None
     if below is not None and spark_bytes(below) not in _SIZES:
         what = f"endpoint {name}: compact.below is from 64k to 1t"
         yield error(what, "write below: 16m", source=compact.place("below"), code=ENDPOINT_CODE)

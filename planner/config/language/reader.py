@@ -51,6 +51,10 @@ class ParsedRecord:
         """Returns a value; None for a key that is missing, off or invalid."""
         return self.values.get(name)
 
+    def or_default(self, name: str) -> Any:
+        """Returns a value, or the default (as YAML writes it) of a missing key; None for an invalid one."""
+        return self.values.get(name) if name in self.places else self.record.by_name[name].default
+
     def place(self, name: str) -> SourceLocation:
         return self.places.get(name, self.source)
 

@@ -11,10 +11,9 @@ import yaml
 from jsonschema import Draft202012Validator
 
 from planner.config import load
-from planner.config.language.build import default_value, plain_node
 from planner.config.language.reader import ShapeReader
 from planner.config.schema import json_schema, reference, starter
-from planner.config.schema.publish import _records, example_value
+from planner.config.schema.publish import _records, default_text, example_value
 from planner.config.variables import python_value
 from planner.config.yaml_tree import documents
 from planner.model.topology import Topology
@@ -74,9 +73,10 @@ def test_every_example_and_default_is_right_in_all_three(name: str) -> None:
     reader.read(key.shape, node, key.name)
     assert reader.diagnostics == []
     if key.default is not ABSENT:
-        default_value(key)
-        default = python_value(plain_node(key.default))
-        assert refusals_of(record, key, default) == []
+        (default,), _ = documents(default_text(key), "default")
+        reader.read(key.shape, default, key.name)
+        assert reader.diagnostics == []
+        assert refusals_of(record, key, python_value(default)) == []
     assert any(f"| `{key.name}`" in page for page in reference().values())
 
 
