@@ -122,7 +122,7 @@ def scaled_down(topology: Topology, by_registry: Collection[str] = ()) -> tuple[
     """
     brokers = topology.drill.brokers
     jobs = {flow.job for flow in topology.job_flows.values()} | set(topology.jobs)
-    declared = {name: topology.jobs.get(name, Job(name)) for name in sorted(jobs)}
+    declared = {name: topology.job(name) for name in sorted(jobs)}
     copy = replace(
         topology,
         clusters={name: _cluster(one, topology) for name, one in topology.clusters.items()},

@@ -10,8 +10,8 @@ from typing import Any
 import msgspec
 
 from planner.graph.acl_protection import job_principal
-from planner.graph.replication_graph import CopyEdge, ReplicationGraph, ReplicationLoop, TopicNode
-from planner.graph.routes import file_route, route_of
+from planner.graph.replication_graph import ReplicationGraph, ReplicationLoop
+from planner.graph.routes import file_route, route_of, router_of
 from planner.graph.topics import existing_mirrors
 from planner.model.change import SENSITIVE
 from planner.model.desired import DesiredFlow, DesiredJob
@@ -32,7 +32,7 @@ from runtime.contract.spec.files import EndpointSpec, FilesSpec, LinesSpec, plai
 from runtime.contract.spec.flow import RUNNING, FlowSettings
 from runtime.contract.spec.jobspec import FlowSpec, JobSpec, ProtectionSpec, ProvenanceMode
 from runtime.contract.spec.launch import LaunchSpec
-from runtime.contract.spec.route import RouteDecision, Router
+from runtime.contract.spec.route import CompiledRoute, RouteDecision, Router
 from runtime.contract.spec.selection import SelectionResult
 
 
@@ -46,56 +46,49 @@ def flows_of(
     """Returns every flow with the topics that it selects now."""
     edges = graph.live.by_flow()
     into = graph.live.incoming()
-    looping = {node for one in loops for node in one.nodes}
+    looping = {node for loop in loops for node in loop.nodes}
     readable = {flow.name for flow in graph.flows}
-    found = []
+    desired = []
     for name, flow in sorted(graph.topology.flows.items()):
         own = edges.get(name, [])
-        known = name in readable
+        selection_known = name in readable
         if graph.copied.is_running(name):
             topics = tuple((edge.source.topic, edge.destination.topic) for edge in own)
         else:
-            topics, known = tuple(sorted(existing_mirrors(graph, observed, flow))), True
-        found.append(
+            topics, selection_known = tuple(sorted(existing_mirrors(graph, observed, flow))), True
+        desired.append(
             DesiredFlow(
                 flow=flow,
                 topics=topics,
                 hidden=tuple(sorted(graph.live.left_out.get((name, RouteDecision.DENIED), ()))),
                 provenance=_filter(flow, provenance[name], native_only),
                 provenance_reason=_reason(flow, provenance[name], native_only, loops),
-                selection_known=known,
+                selection_known=selection_known,
                 native_only=name in native_only,
-                shared=any(_is_shared(edge, looping, into) for edge in own),
+                # Other flows or clients write the destination topic by design.
+                shared=any(edge.destination in looping or len(into[edge.destination]) > 1 for edge in own),
                 promoted=promoted_topics(graph, observed, flow),
             )
         )
-    found += [
-        DesiredFlow(flow=flow, topics=()) if flow.from_files else _into_files(flow, graph)
-        for flow in _file_flows(graph.topology)
-    ]
-    return tuple(sorted(found, key=lambda one: one.flow.name))
-
-
-def _file_flows(topology: Topology) -> list[Flow]:
-    return [flow for name, flow in sorted(topology.job_flows.items()) if name in topology.file_flows]
+    for name, flow in graph.topology.job_flows.items():
+        if name in graph.topology.file_flows:
+            desired.append(DesiredFlow(flow=flow, topics=()) if flow.from_files else _into_files(flow, graph))
+    return tuple(sorted(desired, key=lambda desired: desired.flow.name))
 
 
 def topics_into_files(flow: Flow, graph: ReplicationGraph) -> list[str]:
     """Returns the topics that a flow into files selects now."""
-    router = Router([file_route(graph.topology.file_flows[flow.name])])
-    names = sorted(graph.names.get(flow.source_cluster, ()))
-    return [topic for topic in names if router.destination_topic(flow.name, topic) is not None]
+    return [topic for topic, _ in _into_files(flow, graph).topics]
 
 
 def _into_files(flow: Flow, graph: ReplicationGraph) -> DesiredFlow:
     """Returns a flow into files with the topics that it selects now: each stands for its own files."""
-    names = graph.names.get(flow.source_cluster, ())
-    router = Router([file_route(graph.topology.file_flows[flow.name])])
-    answers = {topic: router.routes[flow.name].answer(topic) for topic in sorted(names)}
+    route = CompiledRoute(file_route(graph.topology.file_flows[flow.name]))
+    answers = {topic: route.answer(topic) for topic in sorted(graph.names.get(flow.source_cluster, ()))}
     return DesiredFlow(
         flow=flow,
-        topics=tuple((topic, topic) for topic in topics_into_files(flow, graph)),
-        hidden=tuple(one for one, answer in answers.items() if answer is SelectionResult.DENIED),
+        topics=tuple((topic, topic) for topic, answer in answers.items() if answer.taken),
+        hidden=tuple(topic for topic, answer in answers.items() if answer is SelectionResult.DENIED),
         selection_known=flow.source_cluster in graph.names,
     )
 
@@ -126,15 +119,10 @@ def _reason(
             return f"no flow copies these topics back to {source}"
         case "batch":
             return f"{source} and {destination} copy topics to each other under one name"
-        case "headers" if any(one.longer and flow.name in one.flows for one in loops):
+        case "headers" if any(loop.longer and flow.name in loop.flows for loop in loops):
             return "records can loop over more than two clusters"
         case _:
             return "a flow of the same loop needs headers"
-
-
-def _is_shared(edge: CopyEdge, looping: set[TopicNode], into: Mapping[TopicNode, list[CopyEdge]]) -> bool:
-    """Returns whether other flows or clients write the destination topic by design."""
-    return edge.destination in looping or len(into[edge.destination]) > 1
 
 
 def promoted_topics(graph: ReplicationGraph, observed: Observed, flow: Flow) -> tuple[str, ...]:
@@ -147,7 +135,7 @@ def promoted_topics(graph: ReplicationGraph, observed: Observed, flow: Flow) -> 
     if flow.source_cluster in graph.names:
         router = graph.router
         topics_at_source = [
-            one for one in graph.names[flow.source_cluster] if router.destination_topic(flow.name, one)
+            topic for topic in graph.names[flow.source_cluster] if router.destination_topic(flow.name, topic)
         ]
     else:
         topics_at_source = [topic for topic, _ in existing_mirrors(graph, observed, flow)]
@@ -161,18 +149,18 @@ def jobs_of(
 
     `folder` is where relative paths in the topology start: a job runs in another working folder.
     """
-    named: dict[str, list[DesiredFlow]] = {}
-    for flow in sorted(flows, key=lambda one: one.flow.name):
-        named.setdefault(flow.flow.job, []).append(flow)
-    router = Router(route_of(flow, topology) for flow in topology.flows.values())
+    by_job: dict[str, list[DesiredFlow]] = {}
+    for desired in sorted(flows, key=lambda desired: desired.flow.name):
+        by_job.setdefault(desired.flow.job, []).append(desired)
+    router = router_of(topology)
     return tuple(
         DesiredJob(
-            job=topology.jobs.get(name, Job(name)),
-            flows=tuple(one.flow.name for one in own),
-            spec=_spec(topology.jobs.get(name, Job(name)), own, topology, observed, router, folder),
+            job=topology.job(name),
+            flows=tuple(desired.flow.name for desired in own),
+            spec=_spec(topology.job(name), own, topology, observed, router, folder),
             source=own[0].flow.source,
         )
-        for name, own in sorted(named.items())
+        for name, own in sorted(by_job.items())
     )
 
 
@@ -183,7 +171,7 @@ def standby_spec(running: JobSpec, topology: Topology, folder: PurePath) -> JobS
     how, or what Spark runs: that is the topology's. Raises KeyError for a cluster or an endpoint that it
     does not declare.
     """
-    job = topology.jobs.get(running.job, Job(running.job))
+    job = topology.job(running.job)
     return msgspec.structs.replace(
         running,
         clusters={
@@ -201,9 +189,11 @@ def _with_declared_folder(flow: FlowSpec, topology: Topology, base: PurePath) ->
     if flow.endpoint is None:
         return flow
     endpoint = topology.endpoints[flow.endpoint.endpoint]
-    below = {"recursive": endpoint.recursive} if flow.lines is not None else {}
-    folder, client = plain_folder(endpoint.folder), client_settings(endpoint, base)
-    return flow.with_endpoint(folder=folder, client=client, **below)
+    return flow.with_endpoint(
+        folder=plain_folder(endpoint.folder),
+        client=client_settings(endpoint, base),
+        recursive=endpoint.recursive,
+    )
 
 
 def destination_spec(cluster: Cluster, folder: PurePath) -> ClusterSpec:
@@ -219,14 +209,14 @@ def _spec(
     router: Router,
     folder: PurePath,
 ) -> JobSpec | None:
-    """Returns the job spec; None if the job's flows have several destinations, which is an
-    error elsewhere.
-    """
+    """Returns the job spec; None if its flows have several destinations, which is an error elsewhere."""
     destination = flows[0].flow.destination_cluster
-    names = sorted({destination, *(one.flow.source_cluster for one in flows)})
-    if any(one.flow.destination_cluster != destination for one in flows):
+    names = sorted({destination, *(desired.flow.source_cluster for desired in flows)})
+    if any(desired.flow.destination_cluster != destination for desired in flows):
         return None
-    before = _running(job.name, destination, observed)
+    cluster = observed.reachable(destination)
+    live = cluster.job(job.name) if cluster is not None else None
+    before = live.spec if live is not None else None  # by which the job runs now
     return JobSpec(
         job=job.name,
         topology=topology.name,
@@ -236,12 +226,12 @@ def _spec(
             for name in names
             if name in topology.clusters
         },
-        flows=[_flow(one, topology, before, folder) for one in flows],
+        flows=[_flow(desired, topology, before, folder) for desired in flows],
         slots=0 if job.slots == "auto" else job.slots,
         launch=launch_spec(job),
         metrics=job.metrics,
         internal=topology.internal,
-        routes=[route_of(flow, topology) for _, flow in sorted(topology.flows.items())],
+        routes=[compiled.route for compiled in router.routes.values()],
         declared=_declared(destination, flows, topology, router),
         protection=_protection(topology.clusters.get(destination), flows),
     )
@@ -250,17 +240,10 @@ def _spec(
 def _protection(destination: Cluster | None, flows: Iterable[DesiredFlow]) -> ProtectionSpec | None:
     """Returns what the job must know to protect the mirror topics that it creates."""
     principal = job_principal(destination) if destination is not None else None
-    protects = any(one.flow.protect == "acl" and one.flow.state in RUNNING for one in flows)
+    protects = any(desired.flow.protect == "acl" and desired.flow.state in RUNNING for desired in flows)
     if destination is None or principal is None or not protects:
         return None
     return ProtectionSpec(principal=principal, open_without_rules=destination.allow_everyone_if_no_acl_found)
-
-
-def _running(job: str, destination: str, observed: Observed) -> JobSpec | None:
-    """Returns the spec by which the job runs now."""
-    cluster = observed.reachable(destination)
-    live = cluster.job(job) if cluster is not None else None
-    return live.spec if live is not None else None
 
 
 def launch_spec(job: Job) -> LaunchSpec:
@@ -277,9 +260,9 @@ def _cluster(cluster: Cluster, observed: Observed, before: JobSpec | None, folde
     If the cluster does not answer, the id is the declared one or the one in the running job's spec.
     """
     live = observed.reachable(cluster.name)
-    known = before.clusters.get(cluster.name) if before is not None else None
-    found = live.id if live is not None else cluster.id or (known.id if known is not None else None)
-    return ClusterSpec(bootstrap=cluster.bootstrap, id=found or None, client=client_settings(cluster, folder))
+    running = before.clusters.get(cluster.name) if before is not None else None
+    pin = live.id if live is not None else cluster.id or (running.id if running is not None else None)
+    return ClusterSpec(bootstrap=cluster.bootstrap, id=pin or None, client=client_settings(cluster, folder))
 
 
 def client_settings(declared: Cluster | FileEndpoint, folder: PurePath) -> dict[str, Setting]:
@@ -351,14 +334,15 @@ def _declared(
     destination: str, flows: Iterable[DesiredFlow], topology: Topology, router: Router
 ) -> dict[str, list[str]]:
     """Returns the settings that the topology declares for topics that one of the flows may fill."""
-    own = [one.flow for one in flows if one.flow.name in router.routes]  # flows into files fill no topic
-    found: dict[str, list[str]] = {}
-    for topic in topology.topics:
-        if topic.cluster == destination and topic.config and _may_fill(topic.name, own, router):
-            found[topic.name] = sorted(topic.config)
-    return dict(sorted(found.items()))
+    # Flows into files fill no topic.
+    routes = [router.routes[desired.flow.name] for desired in flows if desired.flow.name in router.routes]
 
+    def may_be_filled(topic: str) -> bool:
+        named = ((route, route.source_topic(topic)) for route in routes)
+        return any(source is not None and route.answer(source).taken for route, source in named)
 
-def _may_fill(topic: str, flows: Iterable[Flow], router: Router) -> bool:
-    named = ((route, route.source_topic(topic)) for route in (router.routes[flow.name] for flow in flows))
-    return any(source is not None and route.answer(source).taken for route, source in named)
+    return {
+        topic.name: sorted(topic.config)
+        for topic in sorted(topology.topics, key=lambda topic: topic.name)
+        if topic.cluster == destination and topic.config and may_be_filled(topic.name)
+    }

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from planner.graph.jobs import destination_spec, standby_spec
 from planner.model.diagnostic import Failure, error
-from planner.model.topology import Job, Topology
+from planner.model.topology import Topology
 from planner.workflows.audit.access import endpoints_of
 from planner.workflows.requests import StandbyRequest
 from planner.workflows.topology import checked, launcher_home
@@ -50,7 +50,7 @@ def _destination(topology: Topology, name: str) -> str:
     if not destinations:
         jobs = ", ".join(sorted({flow.job for flow in topology.job_flows.values()})) or "none"
         raise Failure(error(f"no flow of this topology runs in a job {name}", f"its jobs: {jobs}"))
-    job = topology.jobs.get(name, Job(name))
+    job = topology.job(name)
     if not job.standby:
         what = f"the job {name} declares no standby"
         raise Failure(error(what, f"add jobs: {{{name}: {{standby: 1}}}} to the topology", source=job.source))

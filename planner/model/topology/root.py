@@ -378,6 +378,10 @@ class Topology:
     file_flows: Mapping[str, Flow] = field(default_factory=dict)
     digest: str = ""
 
+    def job(self, name: str) -> Job:
+        """Returns the job of this name; one that is not declared has the defaults."""
+        return self.jobs.get(name) or Job(name)
+
     @property
     def job_flows(self) -> dict[str, Flow]:
         """All flows as jobs run them: one with an endpoint has the home cluster of its job at both ends."""

@@ -15,7 +15,7 @@ from planner.graph.routes import reason_not_synced
 from planner.kafka import ClusterFailure, run_at
 from planner.model.diagnostic import Diagnostic, Failure, error, warning
 from planner.model.observed import ClusterReport
-from planner.model.topology import Flow, Job, Topology
+from planner.model.topology import Flow, Topology
 from planner.observe.doctor import examine
 from planner.workflows.audit.access import answered, endpoints_of, flow_accesses
 from planner.workflows.flows.ending import group_losses
@@ -180,7 +180,7 @@ def job_log(request: TopologyRequest, name: str) -> JobLog:
     from runtime.launch.choose import launcher_for  # the other questions need no launcher
 
     topology = checked(request.path, request.var_files).topology
-    job = topology.jobs.get(name, Job(name))
+    job = topology.job(name)
     try:
         launcher = launcher_for(launch_spec(job), launcher_home(request.path) / "jobs")
         handle = launcher.find(name).handle
