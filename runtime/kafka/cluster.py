@@ -74,16 +74,16 @@ async def first_answer(
                 continue
             timeout_s = silence_s - silence if left and len(running) < AT_ONCE else None
             done, _ = await asyncio.wait(running, timeout=timeout_s, return_when=asyncio.FIRST_COMPLETED)
-            for one in done:
-                del running[one]
-                if (error := one.exception()) is None:
-                    return one.result()
+            for attempt in done:
+                del running[attempt]
+                if (error := attempt.exception()) is None:
+                    return attempt.result()
                 failures.append(error)
                 if not isinstance(error, ConnectionFailure):
                     left.clear()
     finally:
-        for one in running:
-            one.cancel()
+        for attempt in running:
+            attempt.cancel()
         if running:
             await asyncio.wait(running)
     raise min(failures, key=lambda error: isinstance(error, ConnectionFailure))
@@ -248,9 +248,9 @@ class KafkaCluster:
 
     def leader(self, topic: str, partition: int) -> Partition | None:
         """Returns the partition from the cache, if it had a leader at that time."""
-        known = self._topics.by_name(topic)
-        found = known.partitions.get(partition) if known else None
-        return found if found is not None and found.leader != NO_LEADER else None
+        metadata = self._topics.by_name(topic)
+        leader = metadata.partitions.get(partition) if metadata else None
+        return leader if leader is not None and leader.leader != NO_LEADER else None
 
     def refreshed_at(self, topic: str) -> float:
         """Returns when the topic's metadata were last received, by the event loop's time."""
@@ -268,14 +268,14 @@ class KafkaCluster:
 
         Raises a BrokerError, which may be retriable.
         """
-        known = self._coordinators.get((kind, key))
-        if known is not None:
-            return known
-        found = (await self.coordinators(kind, [key])).get(key)
-        if isinstance(found, int):
-            return found
+        node = self._coordinators.get((kind, key))
+        if node is not None:
+            return node
+        looked_up = (await self.coordinators(kind, [key])).get(key)
+        if isinstance(looked_up, int):
+            return looked_up
         unknown = ErrorCode.COORDINATOR_NOT_AVAILABLE
-        raise found or BrokerError(unknown, f"the coordinator of {key}", "no answer for it")
+        raise looked_up or BrokerError(unknown, f"the coordinator of {key}", "no answer for it")
 
     async def coordinators(self, kind: CoordinatorKind, keys: Iterable[str]) -> dict[str, int | BrokerError]:
         """Returns many coordinators; those in the cache are not requested again.
@@ -283,30 +283,34 @@ class KafkaCluster:
         Callers that wait at the same time share a request.
         """
         wanted = list(keys)
-        found: dict[str, int | BrokerError] = {
+        nodes: dict[str, int | BrokerError] = {
             key: self._coordinators[kind, key] for key in wanted if (kind, key) in self._coordinators
         }
-        missing = [key for key in wanted if key not in found]
+        missing = [key for key in wanted if key not in nodes]
         if missing:
             find = partial(self._find_coordinators, kind)
             gathered = self.gathered.setdefault(kind, Gathered(find, _KEYS_TOGETHER, resend=True))
             answers = await gathered.ask(dict.fromkeys(missing))
-            found |= {key: answers[key] for key in missing if key in answers}
-        return found
+            nodes |= {key: answers[key] for key in missing if key in answers}
+        return nodes
 
     async def _find_coordinators(
         self, kind: CoordinatorKind, keys: Iterable[str]
     ) -> dict[str, int | BrokerError]:
         """Asks for coordinators, and keeps those that were found."""
-        found: dict[str, int | BrokerError] = {}
-        for one in await self._ask_for_coordinators(kind, list(keys)):
-            if one.error:
-                found[one.key] = BrokerError(one.error, f"the coordinator of {one.key}", one.message)
+        nodes: dict[str, int | BrokerError] = {}
+        for coordinator in await self._ask_for_coordinators(kind, list(keys)):
+            if coordinator.error:
+                nodes[coordinator.key] = BrokerError(
+                    coordinator.error, f"the coordinator of {coordinator.key}", coordinator.message
+                )
                 continue
-            found[one.key] = self._coordinators[kind, one.key] = one.node_id
-            if one.node_id not in self.brokers:
-                self.brokers[one.node_id] = Broker(one.node_id, one.host, one.port)
-        return found
+            nodes[coordinator.key] = self._coordinators[kind, coordinator.key] = coordinator.node_id
+            if coordinator.node_id not in self.brokers:
+                self.brokers[coordinator.node_id] = Broker(
+                    coordinator.node_id, coordinator.host, coordinator.port
+                )
+        return nodes
 
     async def _ask_for_coordinators(
         self, kind: CoordinatorKind, keys: Sequence[str]
@@ -316,11 +320,11 @@ class KafkaCluster:
             with suppress(Unsupported):
                 return await self.ask_any(FindCoordinatorsRequest(kind, keys))
         left = iter(keys)
-        found: list[FoundCoordinator] = []
+        coordinators: list[FoundCoordinator] = []
 
         async def ask() -> None:
             for key in left:
-                found.extend(await self.ask_any(FindCoordinatorRequest(kind, [key])))
+                coordinators.extend(await self.ask_any(FindCoordinatorRequest(kind, [key])))
 
         try:
             async with asyncio.TaskGroup() as lookups:
@@ -328,7 +332,7 @@ class KafkaCluster:
                     lookups.create_task(ask())
         except BaseExceptionGroup as failed:
             raise failed.exceptions[0] from None
-        return found
+        return coordinators
 
     def know_coordinator(self, kind: CoordinatorKind, key: str, node: int) -> None:
         """Stores a coordinator that identified itself."""
@@ -345,15 +349,15 @@ class KafkaCluster:
         counts as if nothing was sent.
         """
         nodes = self._candidates()
-        known = {(broker.host, broker.port) for node in nodes if (broker := self.brokers.get(node))}
-        others = [one for one in self.settings.bootstrap if one not in known]
+        brokers = {(broker.host, broker.port) for node in nodes if (broker := self.brokers.get(node))}
+        others = [address for address in self.settings.bootstrap if address not in brokers]
         failure: ConnectionFailure | None = None
         if nodes:
             try:
                 return await first_answer(
                     (
                         *(partial(self._ask, node, request) for node in nodes),
-                        *(partial(self._ask_address, *one, request) for one in shuffled(others)),
+                        *(partial(self._ask_address, *address, request) for address in shuffled(others)),
                     )
                 )
             except ConnectionFailure as error:
@@ -368,8 +372,8 @@ class KafkaCluster:
         loop = asyncio.get_running_loop()
         began = loop.time()
         try:
-            asked = self._links.connection(node, CONTROL)
-            connection = await in_time(asked, ATTEMPT_S, f"connecting to broker {node}")
+            connecting = self._links.connection(node, CONTROL)
+            connection = await in_time(connecting, ATTEMPT_S, f"connecting to broker {node}")
             response = await connection.call(request, ATTEMPT_S)
         except (ConnectionFailure, asyncio.CancelledError):
             if loop.time() - began >= SILENCE_S:
@@ -401,7 +405,9 @@ class KafkaCluster:
                 raise
 
         try:
-            return await first_answer(partial(asking, *one) for one in shuffled(self.settings.bootstrap))
+            return await first_answer(
+                partial(asking, *address) for address in shuffled(self.settings.bootstrap)
+            )
         except ConnectionFailure:
             why = "; ".join(str(error) for error in failures)
             raise Disconnected("no bootstrap broker answers", why, sent=False) from None

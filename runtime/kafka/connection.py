@@ -75,10 +75,10 @@ class BufferPool:
             self._drop_unused(now)
         if size < SMALLEST:
             return memoryview(bytearray(size))
-        for one in self._kept:
-            if size <= len(one.memory) <= 4 * size and _unused(one.memory):
-                one.used_at = now
-                return memoryview(one.memory)[:size]
+        for kept in self._kept:
+            if size <= len(kept.memory) <= 4 * size and _unused(kept.memory):
+                kept.used_at = now
+                return memoryview(kept.memory)[:size]
         memory = bytearray(size + size // 4)
         if _unused(memory):  # the spare byte is added once, before the memory holds data
             self._keep(_Kept(memory, now))
@@ -86,17 +86,17 @@ class BufferPool:
 
     def _keep(self, new: _Kept) -> None:
         self._kept.append(new)
-        total = sum(len(one.memory) for one in self._kept)
+        total = sum(len(kept.memory) for kept in self._kept)
         while total > self._kept_bytes:
             total -= len(self._kept.pop(0).memory)
 
     def _drop_unused(self, now: float) -> None:
         """Drops memory that was not in use for `kept_s`."""
         self._inspected_at = now
-        for one in self._kept:
-            if not _unused(one.memory):
-                one.used_at = now
-        self._kept = [one for one in self._kept if now - one.used_at < self._kept_s]
+        for kept in self._kept:
+            if not _unused(kept.memory):
+                kept.used_at = now
+        self._kept = [kept for kept in self._kept if now - kept.used_at < self._kept_s]
 
 
 class GrowingBuffers(BufferPool):
@@ -338,16 +338,16 @@ class Connection(asyncio.BufferedProtocol):
     def _throttle(self, seconds: float) -> None:
         """Delays requests: until then the broker does not read what is in flight, either."""
         self.throttled_until = self._loop.time() + seconds
-        for one in self._pending:
-            one.timer.cancel()
-            one.timer = self._timer(one.correlation_id, one.within)
+        for pending in self._pending:
+            pending.timer.cancel()
+            pending.timer = self._timer(pending.correlation_id, pending.within)
 
     def _timer(self, correlation_id: int, limit: float) -> asyncio.TimerHandle:
         wait = limit + max(0.0, self.throttled_until - self._loop.time())
         return self._loop.call_later(wait, self._expire, correlation_id, wait)
 
     def _expire(self, correlation_id: int, wait: float) -> None:
-        late = next((one for one in self._pending if one.correlation_id == correlation_id), None)
+        late = next((pending for pending in self._pending if pending.correlation_id == correlation_id), None)
         if late is None:
             return
         why = f"no answer to {late.request.api.name} in {wait:g} s"
@@ -359,10 +359,10 @@ class Connection(asyncio.BufferedProtocol):
         if self._why is not None:
             return
         self._why = why
-        pending, self._pending = self._pending, deque()
-        for one in pending:
-            one.timer.cancel()
-            _failed(one.answer, why)
+        unanswered, self._pending = self._pending, deque()
+        for pending in unanswered:
+            pending.timer.cancel()
+            _failed(pending.answer, why)
         self._idle.set()
         self._writable.set()
         self._body = None

@@ -90,9 +90,9 @@ async def holds_record(cluster: KafkaCluster, at: TopicPartition, offset: int) -
         return False
     if answer.error is not ErrorCode.NONE:
         raise BrokerError(answer.error, f"{at.topic}-{at.partition}")
-    for one in walk(answer.records, PartitionLocation(*at)).sets:
-        if one.base_offset <= offset < one.next_offset:
-            return not (isinstance(one, Batch) and one.control)
+    for member in walk(answer.records, PartitionLocation(*at)).sets:
+        if member.base_offset <= offset < member.next_offset:
+            return not (isinstance(member, Batch) and member.control)
     return False
 
 
@@ -231,8 +231,8 @@ class FetchSession:
         self._session_id = NO_SESSION
         self._begin_anew()
         try:
-            told = self._cluster.call(self.node, farewell, CONTROL, _FAREWELL_S)
-            await in_time(told, _FAREWELL_S, "a farewell")  # a throttled request would be delayed
+            sending = self._cluster.call(self.node, farewell, CONTROL, _FAREWELL_S)
+            await in_time(sending, _FAREWELL_S, "a farewell")  # a throttled request would be delayed
         except (ConnectionFailure, BrokerError):
             return
 
@@ -279,10 +279,10 @@ class FetchSession:
 
     def _resolve_topics(self, ids: Iterable[bytes]) -> None:
         """Resolves the ids of topics to names, and to the current ids of the cluster."""
-        found = {topic_id: self._cluster.topic_by_id(topic_id) for topic_id in ids}
+        topics = {topic_id: self._cluster.topic_by_id(topic_id) for topic_id in ids}
         self._topics = {
             topic_id: FetchedTopic(topic.name, topic.id)
-            for topic_id, topic in found.items()
+            for topic_id, topic in topics.items()
             if topic is not None
         }
         self._with_first_ids = {
@@ -295,23 +295,29 @@ class FetchSession:
         The ids are requested after the records, from the leader that sent them: a removed id never returns,
         so an id that still exists has existed all the time.
         """
-        fetched = [one for one in response.partitions if len(one.records) and is_from_kafka(one.topic_id)]
-        names = {one.topic_id: self._topics[one.topic_id].name for one in fetched}
+        fetched = [
+            partition
+            for partition in response.partitions
+            if len(partition.records) and is_from_kafka(partition.topic_id)
+        ]
+        names = {partition.topic_id: self._topics[partition.topic_id].name for partition in fetched}
         if not names:
             return response
         request = MetadataRequest(sorted(names.values()), decoded=self._cluster.decoded)
         metadata = await self._cluster.call(self.node, request, self._purpose, within)
-        known = {topic.name: topic.id for topic in metadata.topics if not topic.error}
+        ids = {topic.name: topic.id for topic in metadata.topics if not topic.error}
         gone = {
             topic_id
             for topic_id, name in names.items()
-            if name not in known or is_other_topic(topic_id, known[name])
+            if name not in ids or is_other_topic(topic_id, ids[name])
         }
         return replace(
             response,
             partitions=tuple(
-                unknown_topic(one.topic_id, one.partition) if one.topic_id in gone else one
-                for one in response.partitions
+                unknown_topic(partition.topic_id, partition.partition)
+                if partition.topic_id in gone
+                else partition
+                for partition in response.partitions
             ),
         )
 

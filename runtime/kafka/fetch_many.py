@@ -120,12 +120,12 @@ def _answers(
 ) -> dict[TopicPartition, FetchedPartition]:
     """Returns the partitions that are answered; those without room in the response are left out."""
     places = dict(zip(request.partitions, wanted, strict=True))
-    found: dict[TopicPartition, FetchedPartition] = {}
+    answers: dict[TopicPartition, FetchedPartition] = {}
     for answer in response.partitions:
         at = places.get((answer.topic_id, answer.partition))
         if at is not None and (len(wanted) == 1 or _is_whole(answer, wanted[at].offset, request.isolation)):
-            found[at] = answer
-    return found
+            answers[at] = answer
+    return answers
 
 
 def _is_whole(answer: FetchedPartition, offset: int, isolation: Isolation) -> bool:

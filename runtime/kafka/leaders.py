@@ -79,12 +79,12 @@ async def by_leader(
         groups = group_by_leader(topics, left)
         answers.update(groups.errors)
         remaining = max(0.001, deadline - loop.time())
-        asked = (
+        asking = (
             _ask(cluster, node, request, kind, {at: left[at] for at in some}, remaining)
             for node, some in groups.by_node.items()
         )
-        for found in await asyncio.gather(*asked):
-            answers.update(found)
+        for some in await asyncio.gather(*asking):
+            answers.update(some)
         left = {key: questions[key] for key in left if _again(answers[key])}
         if not left or loop.time() + pause >= deadline:
             break
@@ -124,8 +124,8 @@ async def _ask(
 ) -> dict[TopicPartition, A | ErrorCode]:
     async def send(questions: dict[TopicPartition, _Question[Q]]) -> Answers[A]:
         """Sends the questions of all callers in one request."""
-        longest = max(one.within for one in questions.values())
-        abouts = {at: one.about for at, one in questions.items()}
+        longest = max(question.within for question in questions.values())
+        abouts = {at: question.about for at, question in questions.items()}
         return await cluster.call(node, request(abouts), CONTROL, longest)
 
     gathered = cluster.gathered.setdefault((node, kind), Gathered(send, _TOGETHER, resend=True))

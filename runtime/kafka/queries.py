@@ -67,11 +67,11 @@ async def list_offsets(
 ) -> dict[TopicPartition, ListedOffset | ErrorCode]:
     """Lists offsets; each question is a timestamp in ms, or LATEST, EARLIEST, MAX_TIMESTAMP."""
     made = {at: OffsetQuestion(at) for at in set(questions.values())}
-    asked = {key: made[at] for key, at in questions.items()}
+    wanted = {key: made[at] for key, at in questions.items()}
     # Questions about starts and about ends do not wait for each other. A cluster keeps each kind, so a kind
     # holds no timestamp.
     kind = (ListOffsetsRequest, isolation, frozenset(made) if max(made, default=0) < 0 else None)
-    return await by_leader(cluster, asked, lambda some: ListOffsetsRequest(isolation, some), kind, within)
+    return await by_leader(cluster, wanted, lambda some: ListOffsetsRequest(isolation, some), kind, within)
 
 
 async def offsets_of(
@@ -83,12 +83,12 @@ async def offsets_of(
     """Lists offsets where every one is needed: raises a BrokerError for the first partition without one."""
     if not questions:
         return {}
-    found: dict[TopicPartition, int] = {}
+    offsets: dict[TopicPartition, int] = {}
     for at, answer in (await list_offsets(cluster, questions, isolation, within)).items():
         if not isinstance(answer, ListedOffset):
             raise BrokerError(ErrorCode(answer), f"asking about {at.topic}-{at.partition}")
-        found[at] = answer.offset
-    return found
+        offsets[at] = answer.offset
+    return offsets
 
 
 async def log_start(cluster: KafkaCluster, at: TopicPartition, within: float = DEFAULT_S) -> int:
@@ -110,9 +110,9 @@ async def active_producers(
     cluster: KafkaCluster, partitions: list[TopicPartition], within: float = DEFAULT_S
 ) -> dict[TopicPartition, Producers | ErrorCode]:
     """Returns each partition's producers and when their open transactions started, to find hung ones."""
-    asked = dict.fromkeys(partitions, None)
+    wanted = dict.fromkeys(partitions, None)
     kind = DescribeProducersRequest
-    return await by_leader(cluster, asked, lambda some: DescribeProducersRequest(list(some)), kind, within)
+    return await by_leader(cluster, wanted, lambda some: DescribeProducersRequest(list(some)), kind, within)
 
 
 def error_of(result: object) -> ErrorCode:
@@ -242,25 +242,25 @@ class Listed(Struct, frozen=True):
 
 async def list_groups(cluster: KafkaCluster, within: float = _WITHIN_S) -> Listed:
     """Lists the groups of every broker. Raises WireError if no broker answers."""
-    found = Listed()
+    listed = Listed()
     nodes = list(cluster.brokers)
-    asked = (cluster.call(node, ListGroupsRequest(), PURPOSE, within) for node in nodes)
-    for node, answer in zip(nodes, await asyncio.gather(*asked, return_exceptions=True), strict=True):
+    asking = (cluster.call(node, ListGroupsRequest(), PURPOSE, within) for node in nodes)
+    for node, answer in zip(nodes, await asyncio.gather(*asking, return_exceptions=True), strict=True):
         if isinstance(answer, ConnectionFailure):
-            found.missing[node] = str(answer)
+            listed.missing[node] = str(answer)
         elif isinstance(answer, BaseException):
             raise answer
         elif isinstance(answer, ErrorCode):
-            found.missing[node] = answer.name
+            listed.missing[node] = answer.name
         else:
-            for one in answer:
-                (found.share if one.kind == SHARE else found.groups)[one.name] = one
-                cluster.know_coordinator(CoordinatorKind.GROUP, one.name, node)
-    if nodes and len(found.missing) == len(nodes):
+            for group in answer:
+                (listed.share if group.kind == SHARE else listed.groups)[group.name] = group
+                cluster.know_coordinator(CoordinatorKind.GROUP, group.name, node)
+    if nodes and len(listed.missing) == len(nodes):
         raise BrokerError(
-            ErrorCode.COORDINATOR_NOT_AVAILABLE, "groups", "; ".join(set(found.missing.values()))
+            ErrorCode.COORDINATOR_NOT_AVAILABLE, "groups", "; ".join(set(listed.missing.values()))
         )
-    return found
+    return listed
 
 
 async def committed_by(
@@ -298,8 +298,8 @@ async def _fetch(
     No broker waits for another's response.
     """
     by_node, again = await _placed(cluster, groups, read)
-    asked = (_fetch_at(cluster, node, some, read, within, share) for node, some in by_node.items())
-    for more in await asyncio.gather(*asked):
+    fetching = (_fetch_at(cluster, node, some, read, within, share) for node, some in by_node.items())
+    for more in await asyncio.gather(*fetching):
         again += more
     return again
 
@@ -326,16 +326,18 @@ async def _fetch_at(
             cluster.forget_coordinator(CoordinatorKind.GROUP, group)
         return groups
     again = []
-    for group, found in answers.items():
-        if isinstance(found, ErrorCode):
-            read.failed[group] = found.name
-            if found.retriable:
+    for group, offsets in answers.items():
+        if isinstance(offsets, ErrorCode):
+            read.failed[group] = offsets.name
+            if offsets.retriable:
                 again.append(group)
                 cluster.forget_coordinator(CoordinatorKind.GROUP, group)
         else:
             read.failed.pop(group, None)
             read.offsets[group] = {
-                at: one for at, one in found.items() if isinstance(one, CommittedOffset) and one.offset >= 0
+                at: committed
+                for at, committed in offsets.items()
+                if isinstance(committed, CommittedOffset) and committed.offset >= 0
             }
     return again
 
@@ -349,10 +351,10 @@ async def _ask_for_groups(
         return await connection.call(OffsetFetchRequest(groups), within)
     await connection.ready()
     started = [connection.start(OffsetFetchRequest([group]), within) for group in groups]
-    found: dict[str, Offsets | ErrorCode] = {}
+    offsets: dict[str, Offsets | ErrorCode] = {}
     for response in await asyncio.gather(*started):
-        found.update(response)
-    return found
+        offsets.update(response)
+    return offsets
 
 
 async def _ask_for_share_groups(
@@ -365,13 +367,13 @@ async def _ask_for_share_groups(
     except Unsupported:
         return dict.fromkeys(groups, ErrorCode.UNSUPPORTED_VERSION)
     answers: dict[str, Offsets | ErrorCode] = {}
-    for group, found in described.items():
-        if isinstance(found, ErrorCode):
-            answers[group] = {} if found is ErrorCode.GROUP_ID_NOT_FOUND else found
+    for group, starts in described.items():
+        if isinstance(starts, ErrorCode):
+            answers[group] = {} if starts is ErrorCode.GROUP_ID_NOT_FOUND else starts
         else:
             answers[group] = {
                 at: start if isinstance(start, ErrorCode) else CommittedOffset(start, of_share_group=True)
-                for at, start in found.items()
+                for at, start in starts.items()
             }
     return answers
 
@@ -419,9 +421,13 @@ async def commit_many(cluster: KafkaCluster, offsets: Mapping[str, Committed]) -
 
 async def _commit(cluster: KafkaCluster, group: str, offsets: Committed, purpose: str) -> Outcome:
     """Commits without leader epochs, because the source's epochs have no meaning here."""
-    if any(one.of_share_group for one in offsets.values()):
-        return await _alter(cluster, group, {at: one.offset for at, one in offsets.items()}, purpose)
-    written = {at: CommittedOffset(one.offset, -1, one.metadata) for at, one in offsets.items()}
+    if any(committed.of_share_group for committed in offsets.values()):
+        return await _alter(
+            cluster, group, {at: committed.offset for at, committed in offsets.items()}, purpose
+        )
+    written = {
+        at: CommittedOffset(committed.offset, -1, committed.metadata) for at, committed in offsets.items()
+    }
     return await coordinated(
         cluster,
         CoordinatorKind.GROUP,

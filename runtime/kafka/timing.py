@@ -136,46 +136,50 @@ class Gathered(Generic[K, V, T]):
     async def _send_with_others(self, mine: _Caller[K, V, T]) -> None:
         together = self._take(mine)
         try:
-            result = await self._send({key: value for one in together for key, value in one.items.items()})
+            result = await self._send(
+                {key: value for caller in together for key, value in caller.items.items()}
+            )
         except Exception as error:  # noqa: BLE001 - each caller gets it
             if len(together) > 1 and self._apart(error):
                 self._alone = len(together)
-            for one in _left(together):
-                one.result.set_exception(error)
+            for caller in _left(together):
+                caller.result.set_exception(error)
         except BaseException:  # this caller was cancelled
-            others = [one for one in _left(together) if one is not mine]
+            others = [caller for caller in _left(together) if caller is not mine]
             if self._resend:
                 self._waiting[:0] = others
                 raise
-            for one in others:
-                one.result.set_exception(RequestInterrupted("a request for several callers was interrupted"))
+            for caller in others:
+                caller.result.set_exception(
+                    RequestInterrupted("a request for several callers was interrupted")
+                )
             raise
         else:
-            for one in _left(together):
-                one.result.set_result(result)
+            for caller in _left(together):
+                caller.result.set_result(result)
 
     def _take(self, mine: _Caller[K, V, T]) -> list[_Caller[K, V, T]]:
-        """Takes the callers of one request."""
-        others = [one for one in self._waiting if one is not mine]
+        """Takes the callers of caller request."""
+        others = [caller for caller in self._waiting if caller is not mine]
         together, items = [mine], dict(mine.items)
         if self._alone:
             self._alone -= 1
             others = []
-        for one in others:
-            same = items.keys() & one.items.keys()
-            if same and not (self._resend and all(items[key] == one.items[key] for key in same)):
+        for caller in others:
+            same = items.keys() & caller.items.keys()
+            if same and not (self._resend and all(items[key] == caller.items[key] for key in same)):
                 break
-            if len(items) + len(one.items) - len(same) > self._most:
+            if len(items) + len(caller.items) - len(same) > self._most:
                 break
-            together.append(one)
-            items.update(one.items)
-        self._waiting = [one for one in self._waiting if one not in together]
+            together.append(caller)
+            items.update(caller.items)
+        self._waiting = [caller for caller in self._waiting if caller not in together]
         return together
 
 
 def _left(callers: Iterable[_Caller[K, V, T]]) -> list[_Caller[K, V, T]]:
     """Returns the callers that were not cancelled meanwhile."""
-    return [one for one in callers if not one.result.done()]
+    return [caller for caller in callers if not caller.result.done()]
 
 
 def shuffled(things: Iterable[T]) -> list[T]:

@@ -35,9 +35,9 @@ class TopicCache:
             before = self._by_name.get(topic.name)
             if before is not None and before.topic.id != topic.id:
                 self._names.pop(before.topic.id, None)
-            known = before.topic if before is not None and before.topic.id == topic.id else None
-            self._by_name[topic.name] = _Entry(topic if known is None else _newest(topic, known), now)
-            if known is None and topic.id != NO_TOPIC_ID:
+            earlier = before.topic if before is not None and before.topic.id == topic.id else None
+            self._by_name[topic.name] = _Entry(topic if earlier is None else _newest(topic, earlier), now)
+            if earlier is None and topic.id != NO_TOPIC_ID:
                 self._names[topic.id] = topic.name
                 # Records of the ledger may hold an id made of the name, from before the cluster was upgraded.
                 self._names[name_id(topic.name)] = topic.name
@@ -66,10 +66,15 @@ class TopicCache:
         """Stores a leader that a broker named in a response, if its epoch is newer than the known one."""
         name = self._names.get(topic_id)
         entry = self._by_name.get(name) if name else None
-        known = entry.topic.partitions.get(index) if entry else None
-        if entry is None or known is None or hint.leader == NO_LEADER or hint.epoch <= known.leader_epoch:
+        partition = entry.topic.partitions.get(index) if entry else None
+        if (
+            entry is None
+            or partition is None
+            or hint.leader == NO_LEADER
+            or hint.epoch <= partition.leader_epoch
+        ):
             return
-        changed = replace(known, leader=hint.leader, leader_epoch=hint.epoch)
+        changed = replace(partition, leader=hint.leader, leader_epoch=hint.epoch)
         partitions = {**entry.topic.partitions, index: changed}
         self._by_name[entry.topic.name] = _Entry(
             replace(entry.topic, partitions=partitions), entry.refreshed_at
@@ -87,17 +92,17 @@ class TopicCache:
             self._by_name.pop(name, None)
 
 
-def _newest(told: TopicMetadata, known: TopicMetadata) -> TopicMetadata:
+def _newest(received: TopicMetadata, known: TopicMetadata) -> TopicMetadata:
     """Keeps newer known leaders, because a broker with stale metadata names leaders that were replaced.
 
     Without a topic id from Kafka the response's leaders are taken, because a recreated topic starts with
     epoch 0 again.
     """
-    if told is known or not is_from_kafka(told.id):
-        return told
+    if received is known or not is_from_kafka(received.id):
+        return received
     newer = {
-        index: one
-        for index, one in known.partitions.items()
-        if index in told.partitions and told.partitions[index].leader_epoch < one.leader_epoch
+        index: partition
+        for index, partition in known.partitions.items()
+        if index in received.partitions and received.partitions[index].leader_epoch < partition.leader_epoch
     }
-    return replace(told, partitions={**told.partitions, **newer}) if newer else told
+    return replace(received, partitions={**received.partitions, **newer}) if newer else received

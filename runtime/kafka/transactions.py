@@ -48,20 +48,20 @@ async def init_producer_id(
     The request is sent again after a lost response: without an identity the epoch may rise twice, with one
     the result is the same. Without a `purpose`, it uses the connection of the id's transactions.
     """
-    known = identity != NO_IDENTITY
+    renews = identity != NO_IDENTITY
     renewed = await coordinated(
         cluster,
         CoordinatorKind.TRANSACTION,
         transactional_id,
         RenewProducerIdRequest(transactional_id, transaction_timeout_ms, identity)
-        if known
+        if renews
         else InitProducerIdRequest(transactional_id, transaction_timeout_ms),
         within=within,
         resend=True,
         purpose=purpose or _purpose(transactional_id),
     )
     if isinstance(renewed, ErrorCode):
-        raise BrokerError(renewed, f"{'renewing' if known else 'initialising'} {transactional_id}")
+        raise BrokerError(renewed, f"{'renewing' if renews else 'initialising'} {transactional_id}")
     return renewed
 
 

@@ -221,16 +221,16 @@ class TopicAdmin:
     async def settings(self, topics: Iterable[str]) -> dict[str, TopicSettings]:
         """Returns the settings of those topics whose settings may be read. Raises WireError."""
         wanted = sorted(topics)
-        found = await self._readings.ask(dict.fromkeys(wanted)) if wanted else {}
-        return {name: found[name] for name in wanted if name in found}
+        settings = await self._readings.ask(dict.fromkeys(wanted)) if wanted else {}
+        return {name: settings[name] for name in wanted if name in settings}
 
     async def _read_together(self, topics: Iterable[str]) -> dict[str, TopicSettings]:
-        found: dict[str, TopicSettings] = {}
+        settings: dict[str, TopicSettings] = {}
         for some in _groups(sorted(topics)):
             for topic in await self._cluster.ask_any(DescribeConfigsRequest(TOPIC, some)):
                 if topic.error is ErrorCode.NONE:
-                    found[topic.name] = _settings(topic.entries)
-        return found
+                    settings[topic.name] = _settings(topic.entries)
+        return settings
 
 
 def _settings(entries: Iterable[ConfigEntry]) -> TopicSettings:
@@ -323,21 +323,21 @@ async def register_topics(
     """
     if not made or not await has_registry(cluster):
         return
-    topics = await cluster.topics([one.name for one in made])
+    topics = await cluster.topics([topic.name for topic in made])
     records = [
         InternalRecord(
-            topic_key(flow.destination, one.name),
+            topic_key(flow.destination, topic.name),
             topic_entry(
                 topology=topology,
                 origin=origin,
-                source=(flow.source, sources[one.name]) if sources is not None else None,
-                topic_id=topics[one.name].id,
-                partitions=one.partitions,
+                source=(flow.source, sources[topic.name]) if sources is not None else None,
+                topic_id=topics[topic.name].id,
+                partitions=topic.partitions,
                 replication=flow.replication,
-                config=one.config,
+                config=topic.config,
                 at_ms=int(time.time() * 1000),
             ),
         )
-        for one in made
+        for topic in made
     ]
     await post(cluster, naming.REGISTRY, records)
