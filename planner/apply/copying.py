@@ -73,7 +73,11 @@ def _reason(view: FlowView) -> str:
 
 def _copied(job: str, table: JobStatusTable) -> Counter[str]:
     """Returns how many partitions slots have started to copy, by flow."""
-    return Counter(one.flow for one in table.partitions(job) if one.state is not PartitionState.STARTING)
+    return Counter(
+        partition.flow
+        for partition in table.partitions(job)
+        if partition.state is not PartitionState.STARTING
+    )
 
 
 def start_progress(spec: JobSpec, table: JobStatusTable, driver_before: str) -> int:

@@ -35,9 +35,14 @@ def naming_right(step: Step, result: StepResult) -> StepResult:
 def denied(spec: JobSpec, table: JobStatusTable) -> str:
     """Returns which partition a broker does not let the job copy for want of a right; "" if none is known."""
     active = {flow.name for flow in spec.flows if flow.state == "active"}
-    for one in table.partitions(spec.job):
-        if one.flow in active and one.state is PartitionState.RETRYING and _DENIED in one.why:
-            return f"flow.{one.flow}: {one.topic}-{one.partition} is not copied: {one.why}"
+    for partition in table.partitions(spec.job):
+        if (
+            partition.flow in active
+            and partition.state is PartitionState.RETRYING
+            and _DENIED in partition.why
+        ):
+            named = f"flow.{partition.flow}: {partition.topic}-{partition.partition}"
+            return f"{named} is not copied: {partition.why}"
     return ""
 
 

@@ -143,7 +143,7 @@ async def execute(
     started = time.monotonic()
     execution = _Execution(steps, contexts, notify, interruption, report)
     outcomes = await execution.run()
-    requests = sum(one.guard.requests for one in contexts.values())
+    requests = sum(context.guard.requests for context in contexts.values())
     return ApplySummary(outcomes, interruption.happened, time.monotonic() - started, requests)
 
 

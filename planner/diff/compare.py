@@ -101,7 +101,7 @@ def same(path: Path, old: object, new: object) -> bool:
 def _listed(value: object) -> object:
     match value:
         case list() | tuple():
-            return [_listed(one) for one in value]
+            return [_listed(part) for part in value]
         case Mapping():
             return {key: _listed(one) for key, one in value.items()}
         case _:

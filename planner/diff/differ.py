@@ -37,7 +37,7 @@ def diff(desired: Desired, observed: Observed, topology: Topology) -> tuple[Chan
         for address, entry in owned.items()
         if entry.topology == desired.topology and address not in wanted
     }
-    leaving = Leaving(observed, {one.flow.name: one for one in desired.flows}, left)
+    leaving = Leaving(observed, {flow.flow.name: flow for flow in desired.flows}, left)
     for entry in left.values():
         cluster = observed.reachable(entry.address.cluster or "")
         kind = COMPARED.get(entry.address.kind)

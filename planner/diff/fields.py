@@ -243,7 +243,9 @@ METRICS = (
     ),
     Field("metrics.partitions", values.PLAIN, lambda spec: spec.metrics_limit, NOT_SET),
 )
-FLOWS = (Field("flows", values.FLOW_STATES, lambda spec: {one.name: one.state for one in spec.flows}, None),)
+FLOWS = (
+    Field("flows", values.FLOW_STATES, lambda spec: {flow.name: flow.state for flow in spec.flows}, None),
+)
 
 
 def _protection(spec: JobSpec) -> str | None:

@@ -187,7 +187,9 @@ def _left_at_old_destinations(
 ) -> tuple[str, ...]:
     owner = known[1] if known is not None else ""
     notes = [
-        f"at {one.cluster.name}: {note}" for one in before for note in _left_behind(flow.name, owner, one)
+        f"at {place.cluster.name}: {note}"
+        for place in before
+        for note in _left_behind(flow.name, owner, place)
     ]
     return (
         *notes,
@@ -230,7 +232,7 @@ def _with_provenance_reason(
     if wanted is None or not wanted.provenance_reason:
         return fields
     note = f"auto: {wanted.provenance_reason}"
-    return tuple(replace(one, note=note) if one.key == "provenance" else one for one in fields)
+    return tuple(replace(field, note=note) if field.key == "provenance" else field for field in fields)
 
 
 def _resuming(flow: FlowSpec, known_jobs: DestinationJobs) -> tuple[str, ...]:
@@ -258,7 +260,7 @@ def _recorded(entry: RegistryEntry | None, wanted: RegistryEntry) -> tuple[Field
 
 
 def _notes(fields: Iterable[FieldChange], flow: FlowSpec) -> tuple[str, ...]:
-    keys = {one.key for one in fields}
+    keys = {field.key for field in fields}
     notes = []
     if "restart_from" in keys and flow.restart_from is not None:
         start = displayed(("restart_from",), flow_values(flow)["restart_from"])
@@ -272,7 +274,7 @@ def _notes(fields: Iterable[FieldChange], flow: FlowSpec) -> tuple[str, ...]:
         notes.append(
             "start is meant for topics that come new to the flow; those it copies go on where they are"
         )
-    if any(_may_leave_topics(one) for one in fields):
+    if any(_may_leave_topics(field) for field in fields):
         notes.append("mirror topics that it no longer fills stay as they are")
     return tuple(notes)
 

@@ -184,7 +184,7 @@ def _running(job: DesiredJob, spec: JobSpec, entry: RegistryEntry | None, live: 
         fields=fields,
         before=_state(before) if before is not None else None,
         after=_state(spec),
-        unchanged=len(launch_values(spec).keys() - {one.key for one in forced}) if fields else 0,
+        unchanged=len(launch_values(spec).keys() - {field.key for field in forced}) if fields else 0,
         adopted=entry is None,
         notes=notes,
     )

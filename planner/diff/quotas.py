@@ -89,8 +89,8 @@ class ComparedQuotas(ComparedKind):
 
 def _compared(pair: QuotaPair, differing: Iterable[PathDifference]) -> Change:
     quota, entry = pair.quota, pair.entry
-    fields = [one.change(_note(pair, one.path[-1])) for one in differing]
-    moved = {one.key for one in fields}
+    fields = [difference.change(_note(pair, difference.path[-1])) for difference in differing]
+    moved = {field.key for field in fields}
     recorded = _recorded_fields(pair, moved)
     before = {**quota.entity.parts, **{key: pair.live[key] for (key,) in pair.trees[0] if key in pair.live}}
     after = {**quota.entity.parts, **quota.values}
@@ -174,7 +174,7 @@ def _removed(entry: RegistryEntry, cluster: ObservedCluster) -> Change:
         notes.append(f"limits that others set stay: {', '.join(others)}")
     flow = entry.flow
     reason = "leaves the topology" if flow is None else f"no longer mirrored by flow.{flow}"
-    before = {**entity.parts, **{one.key: one.old for one in fields}}
+    before = {**entity.parts, **{field.key: field.old for field in fields}}
     return Change(entry.address, Action.DELETE, reason, fields, before=before, notes=tuple(notes))
 
 

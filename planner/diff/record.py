@@ -167,7 +167,7 @@ class DestinationJobs(Struct, frozen=True):
     def at(cluster: ObservedCluster) -> "DestinationJobs":
         kinds = (Kind.FLOW, Kind.JOB)
         return DestinationJobs(
-            cluster, {one.address: one for one in cluster.owned if one.address.kind in kinds}
+            cluster, {entry.address: entry for entry in cluster.owned if entry.address.kind in kinds}
         )
 
     def job(self, name: str) -> LiveJob | None:
@@ -205,7 +205,7 @@ class DestinationJobs(Struct, frozen=True):
 
     def held(self, topology: str) -> list[Address]:
         """Returns the flows and jobs that the topology owns here."""
-        jobs = (job_address(one.name) for one in self.cluster.jobs)
+        jobs = (job_address(job.name) for job in self.cluster.jobs)
         return sorted(address for address in {*self.entries, *jobs} if self.holds(address, topology))
 
     def has(self, flow: str, job: str) -> bool:
@@ -260,7 +260,7 @@ def left_over(
             if address.kind is kind and address.name not in wanted:
                 places.setdefault(address, []).append(known_jobs)
     for address, some in places.items():
-        yield address, next((one for one in some if one.runs(address.name)), some[0])
+        yield address, next((place for place in some if place.runs(address.name)), some[0])
 
 
 def blocked(address: Address, known_jobs: DestinationJobs, topology: str) -> Change | None:
@@ -271,7 +271,7 @@ def blocked(address: Address, known_jobs: DestinationJobs, topology: str) -> Cha
 
 
 def names_of(places: Iterable[DestinationJobs]) -> str:
-    return " and ".join(one.cluster.name for one in places)
+    return " and ".join(place.cluster.name for place in places)
 
 
 def forgotten_at_destination(change: Change, before: Sequence[DestinationJobs], destination: str) -> Change:

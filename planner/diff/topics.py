@@ -85,7 +85,7 @@ class TopicComparison(Struct, frozen=True):
             return {}, {}
         old = {"protect": str(entry.protect).lower(), "on_remove": entry.on_remove.value}
         new = {"protect": str(topic.protect).lower(), "on_remove": topic.on_remove.value}
-        changed = {".".join(one.path) for one in differing}
+        changed = {".".join(difference.path) for difference in differing}
         for key in _recorded_keys(topic, {*spec, *entry.spec}):
             if key not in changed and key.replace(BEFORE, CONFIG, 1) not in changed:
                 old[key], new[key] = entry.spec.get(key, ""), spec.get(key, "")
@@ -315,16 +315,16 @@ def _state(tree: Tree) -> dict[str, object]:
 def _wanted_state(before: Mapping[str, object], fields: Sequence[FieldChange]) -> dict[str, object]:
     after = dict(before)
     config = dict(before["config"])  # type: ignore[call-overload]
-    for one in fields:
-        match one.path:
-            case ("config", key) if one.new is None:
+    for field in fields:
+        match field.path:
+            case ("config", key) if field.new is None:
                 config.pop(key, None)
             case ("config", key):
-                config[key] = one.new
+                config[key] = field.new
             case ("recorded", _):
                 pass
             case _:
-                after[one.key] = one.new
+                after[field.key] = field.new
     after["config"] = dict(sorted(config.items()))
     return after
 
@@ -337,15 +337,15 @@ def _reason(topic: DesiredTopic, fields: Sequence[FieldChange], *, adopted: bool
             return topic.origin.reason
         case Declared() if not fields:
             return "declared"
-        case Declared() if all(one.note == OUTSIDE for one in fields):
+        case Declared() if all(field.note == OUTSIDE for field in fields):
             return OUTSIDE
         case Declared() if topic.lifted is not None and all(
-            one.note == _lifted(topic.lifted) for one in fields
+            field.note == _lifted(topic.lifted) for field in fields
         ):
             return _lifted(topic.lifted)
-        case Declared() if all(one.note == RESTORED for one in fields):
+        case Declared() if all(field.note == RESTORED for field in fields):
             return RESTORED
-        case Declared() if all(one.path[0] == "recorded" for one in fields):
+        case Declared() if all(field.path[0] == "recorded" for field in fields):
             return REMEMBERED
         case Declared():
             return "the topology changed"

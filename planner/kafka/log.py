@@ -384,16 +384,20 @@ class JobStatusTable(Struct):
         status = self.jobs.get(job)
         driver = status.driver if status is not None else ""
         return [
-            one
+            partition
             for (name, _), report in self.slots.items()
             if name == job and report.driver == driver
-            for one in report.status.partitions
+            for partition in report.status.partitions
         ]
 
     def lag(self, job: str) -> Mapping[str, int]:
         """Returns the records not copied yet, by flow, as far as they are known."""
         found: dict[str, int] = {}
-        for one in self.partitions(job):
-            behind = one.source_end - one.position if min(one.source_end, one.position) >= 0 else 0
-            found[one.flow] = found.get(one.flow, 0) + max(behind, 0)
+        for partition in self.partitions(job):
+            behind = (
+                partition.source_end - partition.position
+                if min(partition.source_end, partition.position) >= 0
+                else 0
+            )
+            found[partition.flow] = found.get(partition.flow, 0) + max(behind, 0)
         return found

@@ -96,14 +96,14 @@ class Failure(Exception):
         self, diagnostics: Diagnostic | Iterable[Diagnostic], exit_code: ExitCode | None = None
     ) -> None:
         gathered = (diagnostics,) if isinstance(diagnostics, Diagnostic) else tuple(diagnostics)
-        super().__init__("\n".join(str(one) for one in gathered))
+        super().__init__("\n".join(str(diagnostic) for diagnostic in gathered))
         self.diagnostics = gathered
         self.exit_code = exit_code if exit_code is not None else worst(gathered)
 
 
 def worst(diagnostics: Iterable[Diagnostic]) -> ExitCode:
     """Returns the exit code: a refusal goes before a stale plan, and a stale plan before an error."""
-    codes = {one.exit for one in diagnostics if one.severity is Severity.ERROR}
+    codes = {diagnostic.exit for diagnostic in diagnostics if diagnostic.severity is Severity.ERROR}
     for code in (ExitCode.REFUSED, ExitCode.STALE, ExitCode.ERROR):
         if code in codes:
             return code

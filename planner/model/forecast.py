@@ -102,17 +102,17 @@ def forecast(flow: Flow, topics: Iterable[TopicVolume], rate: int, outage_ms: in
     """Computes the forecast of a flow from the volumes of its topics."""
     volumes = list(topics)
     rate = min(rate, flow.rate_limit) if flow.rate_limit is not None else rate
-    records_per_s = sum(one.records_per_s for one in volumes)
-    bytes_per_s = _sum(one.bytes_per_s for one in volumes)
-    behind = _sum(one.bytes_behind for one in volumes)
+    records_per_s = sum(volume.records_per_s for volume in volumes)
+    bytes_per_s = _sum(volume.bytes_per_s for volume in volumes)
+    behind = _sum(volume.bytes_behind for volume in volumes)
     outage_s = outage_ms / 1000
     outage_bytes = None if bytes_per_s is None else bytes_per_s * outage_s
-    losses = {one.topic: one.loss_ms for one in volumes if one.loss_ms is not None}
+    losses = {volume.topic: volume.loss_ms for volume in volumes if volume.loss_ms is not None}
     first = min(losses, key=lambda topic: (losses[topic], topic), default=None)
     lost = sum(
-        one.records_per_s * max(0.0, outage_ms - losses[one.topic]) / 1000
-        for one in volumes
-        if one.topic in losses
+        volume.records_per_s * max(0.0, outage_ms - losses[volume.topic]) / 1000
+        for volume in volumes
+        if volume.topic in losses
     )
     return FlowForecast(
         flow.name,
@@ -121,10 +121,10 @@ def forecast(flow: Flow, topics: Iterable[TopicVolume], rate: int, outage_ms: in
         rate,
         outage_ms,
         topics=len(volumes),
-        partitions=sum(one.partitions for one in volumes),
+        partitions=sum(volume.partitions for volume in volumes),
         records_per_s=records_per_s,
         bytes_per_s=bytes_per_s,
-        copy_records=sum(one.behind for one in volumes),
+        copy_records=sum(volume.behind for volume in volumes),
         copy_bytes=_whole(behind),
         copy_ms=_catch_up_ms(behind, bytes_per_s, rate),
         outage_records=round(records_per_s * outage_s),
@@ -140,10 +140,10 @@ def forecast(flow: Flow, topics: Iterable[TopicVolume], rate: int, outage_ms: in
 def _sum(values: Iterable[float | None]) -> float | None:
     """Returns the sum, or None if one of the values is unknown."""
     total = 0.0
-    for one in values:
-        if one is None:
+    for value in values:
+        if value is None:
             return None
-        total += one
+        total += value
     return total
 
 

@@ -132,7 +132,7 @@ class ConfigValue(Struct, frozen=True, omit_defaults=True, forbid_unknown_fields
 
 def replication_factors(replicas: Sequence[Sequence[int]]) -> int | tuple[int, ...]:
     """Returns the number of replicas of a topic, or that of each partition where they differ."""
-    factors = tuple(len(one) for one in replicas)
+    factors = tuple(len(partition) for partition in replicas)
     return factors if len(set(factors)) > 1 else max(factors, default=0)
 
 
@@ -151,12 +151,12 @@ class ObservedTopic(Struct, frozen=True, omit_defaults=True, forbid_unknown_fiel
     @property
     def replication(self) -> int:
         """Returns the fewest replicas that any partition has."""
-        return min((len(one) for one in self.replicas), default=0)
+        return min((len(partition) for partition in self.replicas), default=0)
 
     @property
     def usual_replication(self) -> int:
         """Returns the replicas that most partitions have; the higher number if two are equally frequent."""
-        factors = Counter(len(one) for one in self.replicas)
+        factors = Counter(len(partition) for partition in self.replicas)
         return max(factors, key=lambda factor: (factors[factor], factor), default=0)
 
     @property
@@ -272,7 +272,7 @@ class ObservedCluster(
 
     def job(self, name: str) -> LiveJob | None:
         """Returns the job of this name; None if it never reported here."""
-        return next((one for one in self.jobs if one.name == name), None)
+        return next((job for job in self.jobs if job.name == name), None)
 
 
 # Features of a broker that this product uses, as ApiVersions shows them.
@@ -390,11 +390,15 @@ class ClusterReport(Struct, frozen=True, omit_defaults=True, forbid_unknown_fiel
     @property
     def can_be_source(self) -> bool:
         """Whether a flow can copy from the cluster."""
-        return not any(one.why and one.feature.required and one.feature.as_source for one in self.features)
+        return not any(
+            feature.why and feature.feature.required and feature.feature.as_source
+            for feature in self.features
+        )
 
     @property
     def can_be_destination(self) -> bool:
         """Whether a flow can copy to the cluster."""
         return not any(
-            one.why and one.feature.required and one.feature.as_destination for one in self.features
+            feature.why and feature.feature.required and feature.feature.as_destination
+            for feature in self.features
         )

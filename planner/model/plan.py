@@ -143,7 +143,7 @@ class Plan:
     @property
     def errored(self) -> bool:
         """Returns whether the plan has an error."""
-        return any(one.severity is Severity.ERROR for one in self.diagnostics)
+        return any(diagnostic.severity is Severity.ERROR for diagnostic in self.diagnostics)
 
     @property
     def applyable(self) -> bool:
@@ -153,7 +153,7 @@ class Plan:
     @property
     def waits(self) -> bool:
         """Returns whether a partition of the plan's flows waits for a decision."""
-        return any(one.code == WAITS for one in self.diagnostics)
+        return any(diagnostic.code == WAITS for diagnostic in self.diagnostics)
 
     @property
     def changed(self) -> bool:

@@ -182,7 +182,7 @@ class PlannedSteps:
 
     def at(self, cluster: str, *milestones: Milestone) -> tuple[str, ...]:
         """Returns the ids of the steps after which the milestones are reached at a cluster."""
-        return tuple(step for one in milestones for step in self.reached.get((cluster, one), ()))
+        return tuple(step for milestone in milestones for step in self.reached.get((cluster, milestone), ()))
 
 
 @dataclass(frozen=True, slots=True)

@@ -53,19 +53,19 @@ async def _space(broker: int, connection: BrokerConnection) -> BrokerSpace:
 def too_little(cluster: str, brokers: Iterable[BrokerSpace], needed_bytes: int) -> list[str]:
     """Returns a sentence for each broker that has less room than what is needed."""
     return [
-        f"broker {one.broker} of {cluster} has {_mb(one.usable_bytes)} left on a disk, and the drill needs"
-        f" {_mb(needed_bytes)}"
-        for one in brokers
-        if one.usable_bytes is not None and one.usable_bytes < needed_bytes
+        f"broker {broker.broker} of {cluster} has {_mb(broker.usable_bytes)} left on a disk, and the drill"
+        f" needs {_mb(needed_bytes)}"
+        for broker in brokers
+        if broker.usable_bytes is not None and broker.usable_bytes < needed_bytes
     ]
 
 
 def unknown_space(cluster: str, brokers: Iterable[BrokerSpace]) -> list[str]:
     """Returns a sentence for each reason why the room of brokers is not known."""
     reasons: dict[str, list[str]] = {}
-    for one in brokers:
-        if one.usable_bytes is None:
-            reasons.setdefault(one.why, []).append(str(one.broker))
+    for broker in brokers:
+        if broker.usable_bytes is None:
+            reasons.setdefault(broker.why, []).append(str(broker.broker))
     return [
         f"the room on the disks of {cluster} was not checked for broker {', '.join(ids)}: {why}"
         for why, ids in reasons.items()

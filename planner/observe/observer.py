@@ -49,7 +49,10 @@ async def observe(
         seen = {name: listed.get(name, found) for name, found in ids.items()}
         names = Observed(
             {name: found for name, found in seen.items() if not isinstance(found, str)},
-            (*same_cluster(_known(ids)), *(one for reader in readers.values() for one in reader.diagnostics)),
+            (
+                *same_cluster(_known(ids)),
+                *(diagnostic for reader in readers.values() for diagnostic in reader.diagnostics),
+            ),
         )
         request = wanted(names)
         detailed = await for_each(

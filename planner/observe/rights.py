@@ -116,7 +116,9 @@ async def _not_writable(client: ClusterClient, topics: Sequence[str]) -> set[str
     """Returns the topics that the broker refuses to write; the request holds no records."""
     request = ProduceRequest(None, 10_000, [ProducePartition(topic, 0, [b""]) for topic in topics])
     produced = (await client.ask(request)).partitions
-    return {one.topic for one in produced if one.error is ErrorCode.TOPIC_AUTHORIZATION_FAILED}
+    return {
+        partition.topic for partition in produced if partition.error is ErrorCode.TOPIC_AUTHORIZATION_FAILED
+    }
 
 
 async def _uncommitted(client: ClusterClient, group: str, topics: Sequence[str]) -> set[Missing]:

@@ -84,7 +84,7 @@ def json_tree(plan: Plan) -> dict[str, Any]:
         "resource_drift": changes if drift else [],
         "steps": [_step(step, by_address.get(step.address)) for step in plan.steps],
         "unknown": dict(plan.unknown),
-        "diagnostics": [diagnostic_tree(one) for one in plan.diagnostics],
+        "diagnostics": [diagnostic_tree(diagnostic) for diagnostic in plan.diagnostics],
         "summary": asdict(ChangeSummary.of(plan.changes)),
     }
 
@@ -96,7 +96,7 @@ def _step(step: Step, change: Change | None) -> dict[str, Any]:
     tree: dict[str, Any] = {"step": parts.pop(KIND), **first, **parts}
     if change is None:
         return tree
-    hidden = {one.key.removeprefix(CONFIG) for one in change.fields if one.sensitive}
+    hidden = {field.key.removeprefix(CONFIG) for field in change.fields if field.sensitive}
     for values, prefix in ((tree.get("set", {}), ""), (tree.get("entry", {}).get("spec", {}), CONFIG)):
         values.update({prefix + key: SENSITIVE for key in hidden if prefix + key in values})
     return {**tree, "reason": change.reason}
@@ -117,7 +117,7 @@ def _change(change: Change) -> dict[str, Any]:
             "before": _state(change.before),
             "after": _state(change.after),
             **values,
-            "fields": [_field(one, change.action) for one in change.fields],
+            "fields": [_field(field, change.action) for field in change.fields],
         },
         "reason": change.reason,
         "adopted": change.adopted,

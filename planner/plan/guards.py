@@ -169,10 +169,12 @@ def check(
     if pinned:
         return pinned
     addresses = {change.address for change in changes}
-    topics = tuple(one for one in desired.topics if one.address in addresses)
+    topics = tuple(topic for topic in desired.topics if topic.address in addresses)
     ended = frozenset(name for name, flow in topology.flows.items() if flow.state in ENDED)
     flows = (*changes, *changes_of_silent_sources(desired, observed, changes))
-    complained = frozenset(one.address for one in desired.diagnostics if one.address is not None)
+    complained = frozenset(
+        diagnostic.address for diagnostic in desired.diagnostics if diagnostic.address is not None
+    )
     jobs = [(job, spec) for job, spec in wanted_jobs(desired) if job.address in addresses]
     places = ((spec.destination, address, job.source) for job, spec in jobs for address in job.addresses)
     return (
@@ -221,7 +223,7 @@ def ownership(topology: str, observed: Observed, changes: Iterable[Change]) -> I
 
 def partition_decreases(topics: Iterable[DesiredTopic], changes: Iterable[Change]) -> Iterator[Diagnostic]:
     """Yields an error for each topic that would get fewer partitions."""
-    sources = {one.address: one.source for one in topics}
+    sources = {topic.address: topic.source for topic in topics}
     for change in changes:
         field = change.field("partitions") if change.action is Action.UPDATE else None
         old, new = (field.old, field.new) if field is not None else (None, None)
@@ -279,7 +281,7 @@ def protection(
     """
     owned = owned_by_address(observed)
     topics = topology.topics if topology is not None else ()
-    declared = {topic_address(one.cluster, one.name) for one in topics if one.protect}
+    declared = {topic_address(topic.cluster, topic.name) for topic in topics if topic.protect}
     for change in changes:
         entry = owned.get(change.address)
         applied = entry is not None and entry.protect
@@ -343,7 +345,7 @@ def _rules_of_ending_flows(
 
 def destroyed_topics(changes: Iterable[Change]) -> list[Change]:
     """Returns the changes that delete a topic."""
-    return [one for one in changes if one.action in DESTROYING and one.address.kind is Kind.TOPIC]
+    return [change for change in changes if change.action in DESTROYING and change.address.kind is Kind.TOPIC]
 
 
 def recheck(plan: Plan, remaining: Collection[Step], observed: Observed) -> tuple[Diagnostic, ...]:
@@ -371,7 +373,7 @@ def requirements(plan: Plan, steps: Iterable[Step], observed: Observed) -> Itera
 
 def required_keys(policies: Policies) -> frozenset[str]:
     """Returns the settings of a topic that its requirements compare."""
-    return frozenset(one.subject for one in policies.require) - {PARTITIONS, REPLICATION}
+    return frozenset(requirement.subject for requirement in policies.require) - {PARTITIONS, REPLICATION}
 
 
 def _topics_after(steps: Iterable[Step]) -> Iterator[DesiredTopic]:

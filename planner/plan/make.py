@@ -75,13 +75,13 @@ def _possibly_elsewhere(
 ) -> Iterator[Diagnostic]:
     """Warns where a new flow or job may still run at another destination that can't be read."""
     new = {change.address for change in changes if change.action is Action.CREATE}
-    at = {flow_address(one.flow.name): one.flow.destination_cluster for one in desired.flows}
+    at = {flow_address(flow.flow.name): flow.flow.destination_cluster for flow in desired.flows}
     # A job without a declared name has its destination's name.
     at |= {job.address: job.spec.destination for job in desired.jobs if job.spec is not None}
     named = [one for one in sorted(at) if one in new and one != job_address(at[one])]
     for cluster in sorted(observed.clusters):
         live = observed.reachable(cluster)
-        some = [one for one in named if at[one] != cluster]
+        some = [address for address in named if at[address] != cluster]
         if some and (cluster in unknown or (live is not None and DestinationJobs.at(live).unreadable)):
             yield warning(
                 f"{cluster} could not be read: if {few(some)} runs at {cluster} too, it is not stopped now",
@@ -92,7 +92,7 @@ def _possibly_elsewhere(
 
 def _growth(desired: Desired, changes: Iterable[Change]) -> Iterator[Diagnostic]:
     """Warns that more partitions move keys to other partitions."""
-    declared = {one.address for one in desired.topics if isinstance(one.origin, Declared)}
+    declared = {topic.address for topic in desired.topics if isinstance(topic.origin, Declared)}
     growing = [
         change.address
         for change in changes
@@ -219,9 +219,9 @@ def _needs(
         elif isinstance(topic.origin, QuarantineOf):
             needs.setdefault(flow_address(topic.origin.flow), set()).add(topic.address)
     permitted: list[DesiredAcl | DesiredQuota] = [*desired.acls, *desired.quotas]
-    for one in permitted:
-        if isinstance(one.origin, MirroredBy):
-            needs.setdefault(flow_address(one.origin.flow), set()).add(one.address)
+    for object_ in permitted:
+        if isinstance(object_.origin, MirroredBy):
+            needs.setdefault(flow_address(object_.origin.flow), set()).add(object_.address)
     for flow_name, address in _protections(desired, owned, topology):
         needs.setdefault(flow_address(flow_name), set()).add(address)
     for entry in owned.values():

@@ -64,8 +64,8 @@ def restore_plan(inputs: PlanInputs) -> Plan:
 
 def restore_changes(backup: RestoredBackup) -> tuple[Change, ...]:
     """Returns the changes of a restore."""
-    changes = [_topic_change(backup, one) for one in backup.topics]
-    changes += [_group_change(backup, one) for one in backup.groups]
+    changes = [_topic_change(backup, topic) for topic in backup.topics]
+    changes += [_group_change(backup, group) for group in backup.groups]
     changes += [
         Change(
             address=Address(Kind.ACL, backup.cluster, rule.name),
@@ -146,13 +146,13 @@ def _group_change(backup: RestoredBackup, group: RestoredGroup) -> Change:
         reason=f"snapshot of {group.snapshot}; offsets of the backup, which are translated",
         fields=tuple(
             FieldChange(
-                (f"{one.topic}-{one.partition}",),
+                (f"{offset.topic}-{offset.partition}",),
                 None,
-                f"{one.offset}, metadata {one.metadata}" if one.metadata else one.offset,
+                f"{offset.offset}, metadata {offset.metadata}" if offset.metadata else offset.offset,
             )
-            for one in group.offsets
+            for offset in group.offsets
         ),
-        after={"flow": backup.state.flow, "offsets": [_offset(one) for one in group.offsets]},
+        after={"flow": backup.state.flow, "offsets": [_offset(offset) for offset in group.offsets]},
     )
 
 
@@ -178,7 +178,9 @@ def restore_steps(backup: RestoredBackup) -> tuple[Step, ...]:
                 group=group.name,
                 flow=backup.state.flow,
                 offsets=group.offsets,
-                needs=tuple(sorted({restored[one.topic] for one in group.offsets if one.topic in restored})),
+                needs=tuple(
+                    sorted({restored[offset.topic] for offset in group.offsets if offset.topic in restored})
+                ),
             )
         )
     return in_order(steps)

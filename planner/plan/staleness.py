@@ -71,7 +71,7 @@ def stale(plan: Plan, observed: Observed, touched: Collection[Address] = ()) -> 
     `touched` are objects that an earlier apply of the plan may have changed.
     """
     live = (observed.reachable(name) for name in observed.clusters)
-    problems = other_clusters(plan, {one.name: one.id for one in live if one is not None})
+    problems = other_clusters(plan, {cluster.name: cluster.id for cluster in live if cluster is not None})
     before, after = _Seen(plan.inputs.observed), _Seen(observed)
     steps: dict[Address, list[Step]] = defaultdict(list)
     for step in plan.steps:

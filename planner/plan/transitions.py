@@ -114,7 +114,7 @@ def changes_of_silent_sources(
     Nothing is planned for these flows, but their job gets the new spec. An out-of-date file is refused here
     too: otherwise it would undo a failover as soon as the source answers again.
     """
-    unknown = {one.address for one in changes if one.action is Action.UNKNOWN}
+    unknown = {change.address for change in changes if change.action is Action.UNKNOWN}
     found = destination_jobs(observed)
     for job, spec in wanted_jobs(desired):
         for flow in spec.flows if spec.destination in found else ():
@@ -130,7 +130,7 @@ def changes_of_silent_sources(
 
 def promotions(changes: Iterable[Change], desired: Desired) -> Iterator[Diagnostic]:
     """Yields refusals of promotions that can't be done or undone."""
-    flows = {one.flow.name: one for one in desired.flows}
+    flows = {flow.flow.name: flow for flow in desired.flows}
     for change in changes:
         known = flows.get(change.address.name) if change.address.kind is Kind.FLOW else None
         if known is None or change.action is not Action.UPDATE or known.flow.state not in RUNNING:
@@ -148,7 +148,7 @@ def _restarts(flow: Flow, change: Change) -> bool:
     An out-of-date file may name an older restart_from or reverse flow. Whether a flow that ended may come
     back is decided with its state.
     """
-    moved = {one.path: one.old for one in change.fields}
+    moved = {field.path: field.old for field in change.fields}
     flow_steps = flow.restart_from is not None and ("restart_from",) in moved
     came_back = moved.get(("state",), "active") not in RUNNING
     return flow.state == "active" and (flow_steps or came_back)

@@ -281,8 +281,8 @@ def _is_shallow(tree: object) -> bool:
     for _ in range(DEEPEST):
         level = [
             inner
-            for one in level
-            for inner in (one.values() if isinstance(one, dict) else one if isinstance(one, list) else ())
+            for node in level
+            for inner in (node.values() if isinstance(node, dict) else node if isinstance(node, list) else ())
             if isinstance(inner, dict | list)
         ]
         if not level:

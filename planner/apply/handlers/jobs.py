@@ -190,11 +190,15 @@ async def accept_loss(
 
 def stopped_partitions(table: JobStatusTable, job: str, flow: str) -> StoppedPartitions:
     """Returns the flow's partitions that need a decision, as the status topic reports them."""
-    stopped = [one for one in table.partitions(job) if one.flow == flow and one.state.needs_someone]
+    stopped = [
+        partition
+        for partition in table.partitions(job)
+        if partition.flow == flow and partition.state.needs_someone
+    ]
     stopped.sort(key=lambda one: (one.topic, one.partition))
     return StoppedPartitions(
-        tuple(one for one in stopped if one.state.over_loss),
-        tuple(one for one in stopped if not one.state.over_loss),
+        tuple(partition for partition in stopped if partition.state.over_loss),
+        tuple(partition for partition in stopped if not partition.state.over_loss),
     )
 
 

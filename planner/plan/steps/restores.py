@@ -66,4 +66,4 @@ class RestoreOffsets(RestoreStep, frozen=True):
     offsets: tuple[SnapshotOffset, ...]
 
     def details(self, hidden: Collection[str]) -> Iterator[str]:
-        yield ", ".join(f"{one.topic}-{one.partition}: {one.offset}" for one in self.offsets)
+        yield ", ".join(f"{offset.topic}-{offset.partition}: {offset.offset}" for offset in self.offsets)

@@ -426,7 +426,7 @@ def _replicas_first(topic: DesiredTopic, live: ObservedTopic) -> bool:
     min.insync.replicas must never exceed the number of replicas of any partition.
     """
     wanted = topic.replication or 0
-    if all(len(one) <= wanted for one in live.replicas):
+    if all(len(partition) <= wanted for partition in live.replicas):
         return True
     least = topic.config.get("min.insync.replicas", "")
     return least.isdecimal() and int(least) > live.replication
