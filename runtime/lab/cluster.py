@@ -9,7 +9,7 @@ from typing import Any, NamedTuple, Self, TypeAlias
 
 from runtime.lab.files import LabError
 
-KAFKA_VERSION = "4.1.1"  # the default version of a lab
+KAFKA_VERSION = "4.4.0"  # the default version of a lab
 _PATTERN = re.compile(r"(\d{1,3})\.(\d{1,3})\.(\d{1,3})")
 
 
