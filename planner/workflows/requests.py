@@ -490,7 +490,7 @@ class LabChoices(Struct, frozen=True):
         str | None,
         Option(
             "--version",
-            "Kafka's version, for every cluster or for each: dc1=2.8.2,dc2=4.1.1.  [default: 4.1.1]",
+            "Kafka's version, for every cluster or for each: dc1=2.8.2,dc2=4.4.0.  [default: 4.4.0]",
             "VERSION",
         ),
     ] = None

@@ -14,7 +14,7 @@ def read_on(town: Town, group: str, word: str, cluster: str, most: int | None = 
         cluster,
         "ConsoleConsumer",
         *("--topic", town.name(word), "--group", town.name(group), "--from-beginning"),
-        *("--isolation-level", "read_committed", "--property", "print.partition=true", *until),
+        *("--isolation-level", "read_committed", "--formatter-property", "print.partition=true", *until),
         timeout=240,
     )
     # It complains among its records when none comes any more.

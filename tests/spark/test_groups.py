@@ -260,8 +260,8 @@ def console(lab: Lab, cluster: str, topic: str, group: str, records: int) -> lis
     output = lab.tool(
         cluster,
         "ConsoleConsumer",
-        *("--consumer.config", "{client}", "--topic", topic, "--group", group),
-        *("--consumer-property", "group.protocol=consumer", "--from-beginning"),
+        *("--command-config", "{client}", "--topic", topic, "--group", group),
+        *("--command-property", "group.protocol=consumer", "--from-beginning"),
         *("--max-messages", str(records), "--timeout-ms", "120000"),
         timeout=240,
     )

@@ -29,7 +29,7 @@ from tests.topologies import at
 pytestmark = [pytest.mark.integration, pytest.mark.spark, pytest.mark.long]
 
 PAIRS = [
-    ("2.8.2", "4.1.1"),
+    ("2.8.2", "4.4.0"),
     pytest.param(("4.4.0", "2.8.2"), marks=pytest.mark.versions),
     pytest.param(("4.2.1", "4.4.0"), marks=pytest.mark.versions),
     pytest.param(("4.4.0", "4.3.1"), marks=pytest.mark.versions),

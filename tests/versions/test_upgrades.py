@@ -73,8 +73,8 @@ def test_a_rolling_upgrade_loses_nothing(make_town: MakeTown) -> None:
     def upgrade() -> None:
         for broker in ("dc2:1", "dc2:2", "dc2:3"):
             town.lab.stop(broker)
-            town.lab.start(broker, version="4.1.1")
-        assert town.lab.clusters["dc2"].versions == ("4.1.1",)
+            town.lab.start(broker, version="4.4.0")
+        assert town.lab.clusters["dc2"].versions == ("4.4.0",)
 
     copied_while(town, upgrade)
 

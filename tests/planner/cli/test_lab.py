@@ -49,9 +49,9 @@ def test_properties_for_all_and_for_one() -> None:
 @pytest.mark.parametrize(
     ("flag", "versions"),
     [
-        (None, ["4.1.1", "4.1.1"]),
+        (None, ["4.4.0", "4.4.0"]),
         ("3.9.1", ["3.9.1", "3.9.1"]),
-        ("dc1=2.8.2", ["2.8.2", "4.1.1"]),
+        ("dc1=2.8.2", ["2.8.2", "4.4.0"]),
         ("dc1=2.8.2, dc2=3.9.1", ["2.8.2", "3.9.1"]),
     ],
 )
@@ -81,12 +81,12 @@ def test_settings_that_make_no_sense(settings: tuple[str, ...]) -> None:
 def status() -> LabStatus:
     def broker(node: int, state: LabState) -> BrokerStatus:
         pid = None if state is LabState.DOWN else 100 + node
-        return BrokerStatus(node, f"127.0.0.1:{node}", state, pid, 240_000_000 if pid else 0, "/log", "4.1.1")
+        return BrokerStatus(node, f"127.0.0.1:{node}", state, pid, 240_000_000 if pid else 0, "/log", "4.4.0")
 
     def cluster(name: str, state: LabState, *brokers: BrokerStatus) -> ClusterStatus:
         memory = sum(one.memory_bytes for one in brokers)
         return ClusterStatus(
-            name, f"id-{name}", "boot", Security.PLAIN, state, memory, "p", "y", brokers, ("4.1.1",)
+            name, f"id-{name}", "boot", Security.PLAIN, state, memory, "p", "y", brokers, ("4.4.0",)
         )
 
     return LabStatus(
@@ -103,10 +103,10 @@ def test_the_table(status: LabStatus, capsys: pytest.CaptureFixture[str]) -> Non
     show(status, as_json=False)
     rows = [line.split() for line in capsys.readouterr().out.splitlines()]
     assert rows[1:] == [
-        ["dc1", "up", "127.0.0.1:1", "id-dc1", "plain", "4.1.1", "101", "240", "MB"],
-        ["dc2", "partly", "up", "id-dc2", "plain", "4.1.1", "240", "MB"],
-        ["dc2:1", "up", "127.0.0.1:1", "4.1.1", "101", "240", "MB"],
-        ["dc2:2", "down", "127.0.0.1:2", "4.1.1", "–", "–"],
+        ["dc1", "up", "127.0.0.1:1", "id-dc1", "plain", "4.4.0", "101", "240", "MB"],
+        ["dc2", "partly", "up", "id-dc2", "plain", "4.4.0", "240", "MB"],
+        ["dc2:1", "up", "127.0.0.1:1", "4.4.0", "101", "240", "MB"],
+        ["dc2:2", "down", "127.0.0.1:2", "4.4.0", "–", "–"],
     ]
 
 
@@ -126,7 +126,7 @@ def test_the_json_is_versioned_and_whole(status: LabStatus, capsys: pytest.Captu
         "pid": None,
         "memory_bytes": 0,
         "log": "/log",
-        "version": "4.1.1",
+        "version": "4.4.0",
     }
 
 

@@ -1,7 +1,7 @@
 """Share groups and streams groups move with a flow, on real brokers."""
 
 import asyncio
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, ClassVar
 
 import pytest
@@ -16,33 +16,12 @@ from runtime.kafka.protocol.offsets import TopicPartition
 from runtime.kafka.protocol.request import Message, Request
 from runtime.kafka.protocol.transactions import CoordinatorKind
 from runtime.kafka.queries import commit_many, committed_by, coordinated, list_groups
-from runtime.lab.lab import Lab
-from tests.labs import spec
-from tests.runtime.conftest import sides_of
 from tests.runtime.driver.groups_world import commit, committed, last_look
 from tests.runtime.driver.test_groups_sync import copied, flow_of, look, numbered
 from tests.runtime.slot.world import Side
 
-pytestmark = [
-    pytest.mark.integration,
-    pytest.mark.long,
-]  # on brokers of Kafka 4.2 and newer
+pytestmark = pytest.mark.integration
 Fresh = Callable[[str], str]
-
-
-@pytest.fixture(scope="module")
-def newest(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
-    made = Lab(tmp_path_factory.mktemp("lab"))
-    made.up([spec(name, version="4.4.0") for name in ("dc1", "dc2")])
-    try:
-        yield made
-    finally:
-        made.down(purge=True)
-
-
-@pytest.fixture(scope="module")
-def sides(newest: Lab) -> dict[str, Side]:
-    return sides_of(newest)
 
 
 def set_start(side: Side, group: str, topic: str, offset: int) -> None:

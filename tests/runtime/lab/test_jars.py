@@ -134,7 +134,7 @@ def test_a_set_without_pins_is_refused_where_the_operator_does_not_take_it(
     repository: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv(UNPINNED)
-    with pytest.raises(LabError, match=r"thing-1.0 have no pinned checksums — choose one of .*kafka-4.1.1"):
+    with pytest.raises(LabError, match=r"thing-1.0 have no pinned checksums — choose one of .*kafka-4.4.0"):
         kit.classpath(find_java(), THING)
     assert not (kit.cache_folder() / "thing-1.0").exists()
 
@@ -161,7 +161,7 @@ def test_a_repository_that_gives_another_jar_than_the_pinned_one_is_refused(
 
 
 def test_the_versions_that_were_seen_to_run_are_pinned() -> None:
-    for version in ("2.4.1", "2.5.1", "2.8.2", "3.0.2", "3.9.1", KAFKA_VERSION, "4.2.1", "4.3.1", "4.4.0"):
+    for version in ("2.4.1", "2.5.1", "2.8.2", "3.0.2", "3.9.1", "4.1.1", "4.2.1", "4.3.1", KAFKA_VERSION):
         pins = kit.pinned(kit.broker_jars(KafkaVersion.of(version)))
         assert pins is not None
         assert {f"kafka_2.13-{version}.jar", f"kafka-clients-{version}.jar"} <= pins.keys()
@@ -176,7 +176,7 @@ def test_no_network_and_no_jars(tmp_path: Path) -> None:
     }
     done = repl("lab", "up", "--home", str(tmp_path / "lab"), "--ports", "auto", env=env)
     assert done.returncode == 1
-    assert "error: kafka-4.1.1 could not be fetched: " in done.stderr
+    assert "error: kafka-4.4.0 could not be fetched: " in done.stderr
     assert "check the network" in done.stderr
     assert "Traceback" not in done.stderr
 

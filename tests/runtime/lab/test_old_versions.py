@@ -42,14 +42,14 @@ def test_brokers_are_upgraded_one_after_the_other(own_lab: MakeLab) -> None:
     create_topic(client, "orders")
     write(client, "orders", [b"1"])
     with pytest.raises(LabError, match=r"dc1:1 runs with 3\.9\.1 — stop it first: repl lab stop dc1:1"):
-        lab.start("dc1:1", version="4.1.1")
+        lab.start("dc1:1", version="4.4.0")
     for broker in ("dc1:1", "dc1:2"):
         lab.stop(broker)
-        lab.start(broker, version="4.1.1")
+        lab.start(broker, version="4.4.0")
     status = lab.status().clusters[0]
-    assert status.versions == ("3.9.1", "4.1.1")
+    assert status.versions == ("3.9.1", "4.4.0")
     lab.stop("dc1:3")
-    lab.start("dc1:3", version="4.1.1")
-    wait_for(lambda: lab.status().clusters[0].versions == ("4.1.1",))
-    assert lab.clusters["dc1"].spec.version == "4.1.1"
+    lab.start("dc1:3", version="4.4.0")
+    wait_for(lambda: lab.status().clusters[0].versions == ("4.4.0",))
+    assert lab.clusters["dc1"].spec.version == "4.4.0"
     assert [one.value for one in read(client, "orders")] == [b"1"]

@@ -68,7 +68,7 @@ def test_free_ports_are_free_and_differ() -> None:
 
 
 @pytest.mark.parametrize(
-    ("version", "zookeeper"), [("2.4.1", True), ("3.4.1", True), ("3.5.2", False), ("4.1.1", False)]
+    ("version", "zookeeper"), [("2.4.1", True), ("3.4.1", True), ("3.5.2", False), ("4.4.0", False)]
 )
 def test_old_versions_get_a_zookeeper(version: str, zookeeper: bool) -> None:
     nodes, found = assign_ports(LabClusterSpec("dc1", brokers=3, port=19092, version=version))

@@ -30,18 +30,18 @@ def test_create_write_and_read_a_topic(
     lab: Lab = request.getfixturevalue(mode)
     for cluster in clusters:
         topic = fresh("orders")
-        admin = ("--command-config", "{client}")
-        lab.tool(cluster, "org.apache.kafka.tools.TopicCommand", *admin, "--create", "--topic", topic)
+        client = ("--command-config", "{client}")
+        lab.tool(cluster, "org.apache.kafka.tools.TopicCommand", *client, "--create", "--topic", topic)
         lab.tool(
             cluster,
             "org.apache.kafka.tools.ConsoleProducer",
-            *("--producer.config", "{client}", "--topic", topic),
+            *(*client, "--topic", topic),
             stdin=f"first of {cluster}\nsecond of {cluster}\n",
         )
         read = lab.tool(
             cluster,
             "org.apache.kafka.tools.ConsoleConsumer",
-            *("--consumer.config", "{client}", "--topic", topic, "--from-beginning", "--max-messages", "2"),
+            *(*client, "--topic", topic, "--from-beginning", "--max-messages", "2"),
         )
         assert read.splitlines() == [f"first of {cluster}", f"second of {cluster}"]
         admin_client = AdminClient(lab.clusters[cluster].client)
