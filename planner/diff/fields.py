@@ -14,15 +14,18 @@ from msgspec import Struct
 from planner.diff import values
 from planner.model.change import Path
 from planner.model.observed import BEFORE, CONFIG
-from planner.model.topology import BYTE_RATES, QUOTA_KEYS, Flow
+from planner.model.topology import BYTE_RATES, QUOTA_KEYS, Flow, Job
 from planner.model.topology.quotas import NO_LIMIT
 from runtime.contract.spec.files import FilesSpec, LinesSpec
 from runtime.contract.spec.jobspec import CopySettings, FlowSpec, JobSpec
+from runtime.contract.spec.launch import LaunchSpec
 from runtime.contract.spec.shapes import (
     Key,
     ListShape,
+    MapShape,
     OffOrShape,
     RecordShape,
+    SettingsShape,
     Shape,
     ValueShape,
     record_of,
@@ -178,6 +181,8 @@ def _type(key: Key) -> values.FieldType:
         return values.TRANSFORM
     if isinstance(key.shape, ListShape):
         return values.PATTERNS
+    if isinstance(key.shape, SettingsShape | MapShape):
+        return values.SETTINGS
     kind = _TYPE_OF_CONVERTER.get(key.converter) or _TYPE_OF_SHAPE.get(key.shape)
     return kind or values.PLAIN
 
@@ -215,21 +220,19 @@ def _copy(spec: JobSpec) -> dict[str, object]:
     return {key: value for key, value in msgspec.structs.asdict(spec.copy).items() if value != usual[key]}
 
 
-# A job's launch: what can't change while the job runs. LAUNCHER are those of its LaunchSpec.
-LAUNCHER = (
-    _field("launcher"),
-    _field("master"),
-    _field("memory"),
-    _field("conf", values.SETTINGS),
-    _field("options", values.SETTINGS),
-)
+def _launch_fields(part: str = "") -> tuple[Field, ...]:
+    """Returns a field for each key of a job's launch, of a LaunchSpec or of this part of a spec."""
+    keys = (key for key in record_of(Job).keys if key.field in LaunchSpec.__struct_fields__)
+    return tuple(_field(key.name, _type(key), part + key.field) for key in keys)
+
+
+LAUNCHER = _launch_fields()
+_OF_JOB = {field.name: field for field in _launch_fields("launch.")}
+# What can't change while a job runs, in the order in which a plan shows it.
 LAUNCH = (
-    _field("launcher", attribute="launch.launcher"),
-    _field("master", attribute="launch.master"),
-    _field("memory", attribute="launch.memory"),
+    *(_OF_JOB.pop(name) for name in ("launcher", "master", "memory")),
     Field("slots", values.PLAIN, lambda spec: spec.slots or None, "auto"),
-    _field("conf", values.SETTINGS, "launch.conf"),
-    _field("options", values.SETTINGS, "launch.options"),
+    *_OF_JOB.values(),
     Field("copy", values.COPY, _copy, None),
     _field("internal.replication"),
     _field("internal.retention", values.DURATION, "internal.retention_ms"),
