@@ -14,12 +14,13 @@ of a file is checked as it is decoded, and each number has its bounds.
 """
 
 import hashlib
+from collections.abc import Callable
 from typing import Annotated, Final, Literal, TypeVar
 
 import msgspec
 
 from runtime.contract.records import record_values
-from runtime.contract.records.record_values import MsgspecDecoder, UnreadableValue
+from runtime.contract.records.record_values import UnreadableValue
 from runtime.contract.spec.files import data_name_problem, staged_name_problem
 
 VERSION: Final = 1
@@ -249,12 +250,6 @@ class UnreadableCommit(UnreadableValue):
     """A part of a manifest that was cut off or edited, or that another version wrote."""
 
 
-_commit = msgspec.json.Decoder(Commit)
-_snapshot = msgspec.json.Decoder(Snapshot)
-_checkpoint = msgspec.json.Decoder(ManifestCheckpoint)
-_list = msgspec.json.Decoder(FileList)
-
-
 def encode(value: Commit | Snapshot | ManifestCheckpoint | FileList) -> bytes:
     line = msgspec.json.encode(value)
     return line + b"\n" + hashlib.sha256(line).hexdigest().encode() + b"\n"
@@ -265,31 +260,23 @@ def digest_of(text: bytes) -> str:
     return text.rstrip(b"\n").rpartition(b"\n")[2].decode("ascii", "replace")
 
 
-def decode(text: bytes) -> Commit:
-    """Decodes a commit. Raises UnreadableCommit."""
-    return _decoded(_commit, text)
+def _decoder(kind: type[_T]) -> Callable[[bytes], _T]:
+    """Returns the function that decodes such a value. It raises UnreadableCommit."""
+    decoder = msgspec.json.Decoder(kind)
+
+    def decoded(text: bytes) -> _T:
+        line, _, digest = text.rstrip(b"\n").rpartition(b"\n")
+        if hashlib.sha256(line).hexdigest().encode() != digest:
+            raise UnreadableCommit("its digest is not that of its content: it was cut off or edited")
+        try:
+            return record_values.decode(decoder, line)
+        except UnreadableValue as error:
+            raise UnreadableCommit(str(error)) from error
+
+    return decoded
 
 
-def decode_snapshot(text: bytes) -> Snapshot:
-    """Decodes a snapshot. Raises UnreadableCommit."""
-    return _decoded(_snapshot, text)
-
-
-def decode_checkpoint(text: bytes) -> ManifestCheckpoint:
-    """Decodes a checkpoint. Raises UnreadableCommit."""
-    return _decoded(_checkpoint, text)
-
-
-def decode_list(text: bytes) -> FileList:
-    """Decodes a list of files. Raises UnreadableCommit."""
-    return _decoded(_list, text)
-
-
-def _decoded(decoder: MsgspecDecoder[_T], text: bytes) -> _T:
-    line, _, digest = text.rstrip(b"\n").rpartition(b"\n")
-    if hashlib.sha256(line).hexdigest().encode() != digest:
-        raise UnreadableCommit("its digest is not that of its content: it was cut off or edited")
-    try:
-        return record_values.decode(decoder, line)
-    except UnreadableValue as error:
-        raise UnreadableCommit(str(error)) from error
+decode = _decoder(Commit)
+decode_snapshot = _decoder(Snapshot)
+decode_checkpoint = _decoder(ManifestCheckpoint)
+decode_list = _decoder(FileList)

@@ -10,11 +10,8 @@ taken.
 
 from collections.abc import Iterable, Iterator
 from enum import Enum
-from functools import lru_cache
 
-from msgspec import Struct
-
-from runtime.contract.spec.jobspec import FlowSpec, JobSpec, Route
+from runtime.contract.spec.jobspec import JobSpec, Route
 from runtime.contract.spec.naming import is_internal
 from runtime.contract.spec.rename import SAME_NAME, backward, forward
 from runtime.contract.spec.selection import SelectionResult, Selector
@@ -233,42 +230,35 @@ class Router:
                 yield compiled.route.source, older
 
 
+_newest: list[tuple[JobSpec, Router]] = []
+
+
 def router_of(spec: JobSpec) -> Router:
     """Returns the names of the whole topology; a job whose spec holds no routes has only its own flows.
 
-    All flows of a job get the same router for the same spec: each holds every route.
+    All flows of a job get the same router for the same spec: each holds every route. Specs are compared by
+    identity: they never change, and a comparison would go through all flows.
     """
-    return _router_of(_SameSpec(spec))
-
-
-class _SameSpec(Struct, frozen=True, eq=False):
-    """Compares specs by identity: they never change, and a comparison would go through all flows."""
-
-    spec: JobSpec
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, _SameSpec) and other.spec is self.spec
-
-    def __hash__(self) -> int:
-        return id(self.spec)
-
-
-@lru_cache(maxsize=2)
-def _router_of(same: _SameSpec) -> Router:
-    return Router(routes_of(same.spec))
+    for other, router in _newest:
+        if other is spec:
+            return router
+    router = Router(routes_of(spec))
+    _newest[:] = [(spec, router), *_newest[:1]]
+    return router
 
 
 def routes_of(spec: JobSpec) -> list[Route]:
     """Returns a route for each flow that the job knows."""
-    known = {route.name for route in spec.routes}
-    return [*spec.routes, *(_as_route(flow) for flow in spec.flows if flow.name not in known)]
-
-
-def _as_route(flow: FlowSpec) -> Route:
-    return Route(
-        name=flow.name,
-        source=flow.lines.endpoint if flow.lines is not None else flow.source,
-        destination=flow.files.endpoint if flow.files is not None else flow.destination,
-        topics=flow.topics,
-        rename=flow.rename,
-    )
+    routed = {route.name for route in spec.routes}
+    own = [
+        Route(
+            name=flow.name,
+            source=flow.lines.endpoint if flow.lines is not None else flow.source,
+            destination=flow.files.endpoint if flow.files is not None else flow.destination,
+            topics=flow.topics,
+            rename=flow.rename,
+        )
+        for flow in spec.flows
+        if flow.name not in routed
+    ]
+    return [*spec.routes, *own]
