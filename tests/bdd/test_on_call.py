@@ -1,4 +1,8 @@
-"""Steps of failing_over/on_call.feature: a night with two losses of dc1, told by what the commands print."""
+"""Steps of failing_over/on_call.feature: a night with two losses of dc1, told by what the commands print.
+
+The scenarios are the chapters of one night, and share its clusters. One that is run alone first does what the
+chapters before it do.
+"""
 
 import datetime
 import json
@@ -7,7 +11,6 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import partial
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
@@ -47,9 +50,13 @@ def topic(word: str, cluster: str) -> str:
 
 @dataclass
 class Night:
-    """`origins` has every record of orders that was produced, by its value; `read` is what billing read."""
+    """`origins` has every record of orders that was produced, by its value; `read` is what billing read.
+
+    `chapter` is how many chapters are over.
+    """
 
     town: Town
+    chapter: int = 0
     origins: dict[bytes, Origin] = field(default_factory=dict)
     behind: list[bytes] = field(default_factory=list)
     read: list[bytes] = field(default_factory=list)
@@ -57,8 +64,70 @@ class Night:
     page: LivePage | None = None
 
     def live_page(self) -> LivePage:
-        assert self.page is not None
+        if self.page is None:
+            self.page = LivePage(self.town.topology.file, self.town.home)
         return self.page
+
+    def come_to(self, chapter: int) -> None:
+        """Does what the chapters before this one do, and were not run."""
+        chapters = (self.lose_dc1, self.replay, self.fail_back, self.delete_the_mirror)
+        for number in range(self.chapter, chapter):
+            chapters[number]()
+        self.chapter = max(self.chapter, chapter)
+
+    def lose_dc1(self) -> None:
+        self.pause_and_write(40)
+        self.town.lab.kill("dc1")
+        self.approved("repl failover dc1")
+        self.billing_reads("dc2", 80)
+
+    def replay(self) -> None:
+        self.write("orders", "dc2", 30)
+        self.town.lab.start("dc1")
+        self.approved(f"repl salvage {FLOW} --replay")
+
+    def fail_back(self) -> None:
+        self.write("orders", "dc2", 10)
+        self.approved("repl failback dc1")
+        self.write("orders", "dc2", 15)
+        self.approved("repl failback dc1 --switch")
+        self.write("orders", "dc1", 25)
+        eventually(partial(self.holds, "orders", "dc2", len(self.origins)), about="orders at dc2")
+
+    def delete_the_mirror(self) -> None:
+        self.remove_retention()
+        self.approved("repl apply")
+        self.delete_refunds()
+        self.repl("repl apply", "--auto-approve")
+
+    def approved(self, command: str) -> None:
+        self.repl(command, "--auto-approve")
+        assert self.town.last().returncode == 0, self.town.last()
+
+    def pause_and_write(self, count: int) -> None:
+        """Returns when the job has seen the end of orders at dc1.
+
+        What is printed of a cluster that can't be reached is what the job saw of it last.
+        """
+        self.approved(f"repl pause {FLOW}")
+        self.behind = self.write("orders", "dc1", count)
+        unreachable = self.town.topology.file.with_name("unreachable.yaml")
+        text = self.town.topology.file.read_text()
+        unreachable.write_text(text.replace(self.town.lab.clusters["dc1"].bootstrap, "127.0.0.1:1"))
+        rehearsal = ("failover", "dc1", str(unreachable), "--rehearse")
+        missing = f"at least {count} records"
+        eventually(lambda: missing in self.town.run(*rehearsal).stdout, about="the end of orders at dc1")
+
+    def remove_retention(self) -> None:
+        file = self.town.topology.file
+        body = json.loads(file.read_text())
+        (orders,) = [topic for topic in body["topics"] if topic["name"] == "orders"]
+        del orders["config"]["retention.bytes"]
+        file.write_text(json.dumps(body, indent=1))
+
+    def delete_refunds(self) -> None:
+        self.town.delete("dc1.refunds", "dc2")
+        eventually(lambda: self.town.partitions("dc1.refunds", "dc2") == 0, about="dc1.refunds is gone")
 
     def repl(self, command: str, *more: str) -> str:
         """Runs `repl …` over the topology, and returns what it printed to stdout."""
@@ -102,14 +171,33 @@ class Night:
         self.read += found
         return found
 
+    def require_origins(self, cluster: str) -> None:
+        """What repl read tells of each record of orders is where it was produced."""
+        held = Counter(self.held("orders", cluster))
+        told = json.loads(
+            self.repl(f"repl read {cluster} {topic('orders', cluster)}", "--limit", "1000", "--json")
+        )
+        found = {}
+        for one in told["records"]:
+            value = one["value"]["text"].encode()
+            here = Origin(cluster, told["topic"], one["partition"], one["offset"])
+            first = one["hops"][0] if one["hops"] else None
+            found[value] = (
+                here
+                if first is None
+                else Origin(first["cluster"], first["topic"], first["partition"], first["offset"])
+            )
+        assert found == {value: self.origins[value] for value in held}
+        assert set(held.values()) == {1}
+
     def limits_at_home(self) -> dict[str, str]:
         return {key: self.town.config("orders", "dc1", key) for key in LIMITS}
 
 
-@pytest.fixture
-def night(tmp_path: Path) -> Iterator[Night]:
+@pytest.fixture(scope="module")
+def night(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Night]:
     flow = {"name": FLOW, "topics": {"include": ["orders", "refunds"]}, "groups": {"every": "300ms"}}
-    with two_datacenters(tmp_path, "night", flow) as town:
+    with two_datacenters(tmp_path_factory.mktemp("night"), "night", flow) as town:
         town.topology.topic("orders", partitions=2, config={"retention.bytes": "100MB"})
         town.topology.topic("refunds", partitions=1)
         night = Night(town)
@@ -118,6 +206,13 @@ def night(tmp_path: Path) -> Iterator[Night]:
         finally:
             if night.page is not None:
                 night.page.kill()
+
+
+@pytest.fixture(autouse=True)
+def chapter(night: Night) -> Iterator[None]:
+    """A scenario is a chapter."""
+    yield
+    night.chapter += 1
 
 
 @pytest.fixture
@@ -131,8 +226,9 @@ def town(night: Night) -> Town:
 
 @given("the flow orders-to-dc2 copies orders and refunds from dc1 to dc2 as dc1.orders and dc1.refunds")
 def _(night: Night) -> None:
-    night.town.apply()
-    night.limits = night.limits_at_home()
+    if not night.limits:
+        night.town.apply()
+        night.limits = night.limits_at_home()
 
 
 @given(
@@ -141,6 +237,8 @@ def _(night: Night) -> None:
     )
 )
 def _(night: Night, orders: int, refunds: int) -> None:
+    if night.origins:
+        return  # in the first chapter
     night.write("orders", "dc1", orders)
     night.write("refunds", "dc1", refunds)
     eventually(lambda: len(night.held("orders", "dc2")) == orders, about="orders at dc2")
@@ -153,6 +251,8 @@ def _(night: Night, orders: int, refunds: int) -> None:
     )
 )
 def _(night: Night, count: int) -> None:
+    if night.read:
+        return  # in the first chapter
     night.billing_reads("dc1", count)
     at_dc1 = place(night.town, "billing", "dc1", "orders")
     eventually(
@@ -163,8 +263,7 @@ def _(night: Night, count: int) -> None:
 
 @given(parsers.parse('the live page is open, and says of dc1 "{words}"'))
 def _(night: Night, words: str) -> None:
-    night.page = LivePage(night.town.topology.file, night.town.home)
-    night.page.says(f"Fail over dc1: {words}")
+    night.live_page().says(f"Fail over dc1: {words}")
 
 
 @given("the live page shows the plan, the history, the flow, and billing in a search")
@@ -181,21 +280,33 @@ def _(night: Night) -> None:
 
 @given(parsers.parse("the flow is paused while {count:d} records are written to orders at dc1"))
 def _(night: Night, count: int) -> None:
-    night.repl(f"repl pause {FLOW}", "--auto-approve")
-    assert night.town.last().returncode == 0, night.town.last().stderr
-    night.behind = night.write("orders", "dc1", count)
-    unreachable = night.town.topology.file.with_name("unreachable.yaml")
-    text = night.town.topology.file.read_text()
-    unreachable.write_text(text.replace(night.town.lab.clusters["dc1"].bootstrap, "127.0.0.1:1"))
+    night.pause_and_write(count)
 
-    def seen() -> bool:
-        """What is told of dc1 when it cannot be reached is what the job saw of it last."""
-        return (
-            f"at least {count} records"
-            in night.town.run("failover", "dc1", str(unreachable), "--rehearse").stdout
-        )
 
-    eventually(seen, about="the end of orders at dc1")
+@given(
+    parsers.parse(
+        "dc1 was lost with 40 records that had not arrived, and {count:d} were written to dc1.orders at dc2"
+        " since"
+    )
+)
+def _(night: Night, count: int) -> None:
+    night.come_to(1)
+    night.write("orders", "dc2", count)
+
+
+@given("the records that were left behind were replayed")
+def _(night: Night) -> None:
+    night.come_to(2)
+
+
+@given("dc1 was failed back to")
+def _(night: Night) -> None:
+    night.come_to(3)
+
+
+@given("dc1.refunds was deleted at dc2 by hand, and repl apply failed")
+def _(night: Night) -> None:
+    night.come_to(4)
 
 
 # When
@@ -221,17 +332,12 @@ def _(night: Night) -> None:
 
 @when("the engineer removes retention.bytes of orders from the topology")
 def _(night: Night) -> None:
-    file = night.town.topology.file
-    body = json.loads(file.read_text())
-    (orders,) = [one for one in body["topics"] if one["name"] == "orders"]
-    del orders["config"]["retention.bytes"]
-    file.write_text(json.dumps(body, indent=1))
+    night.remove_retention()
 
 
 @when("dc1.refunds is deleted at dc2 by hand")
 def _(night: Night) -> None:
-    night.town.delete("dc1.refunds", "dc2")
-    eventually(lambda: night.town.partitions("dc1.refunds", "dc2") == 0, about="dc1.refunds is gone")
+    night.delete_refunds()
 
 
 # Then
@@ -247,16 +353,12 @@ def _(night: Night, words: str) -> None:
     night.live_page().says(words)
 
 
-@then("the live page shows the offsets of billing at both sides")
+@then("the live page shows the offsets of billing at both sides, until Ctrl-C closes it")
 def _(night: Night) -> None:
     partitions = len(place(night.town, "billing", "dc2", topic("orders", "dc2")))
     page = night.live_page().text("group?name=billing")
     assert "does not answer" in page
     assert page.count("orders") >= partitions, page
-
-
-@then("Ctrl-C closes the live page")
-def _(night: Night) -> None:
     assert night.live_page().close() == 130
 
 
@@ -326,22 +428,7 @@ def _(night: Night) -> None:
 
 @then(parsers.parse("repl read names the true origin of every record at {cluster}"))
 def _(night: Night, cluster: str) -> None:
-    held = Counter(night.held("orders", cluster))
-    told = json.loads(
-        night.repl(f"repl read {cluster} {topic('orders', cluster)}", "--limit", "1000", "--json")
-    )
-    found = {}
-    for one in told["records"]:
-        value = one["value"]["text"].encode()
-        here = Origin(cluster, told["topic"], one["partition"], one["offset"])
-        first = one["hops"][0] if one["hops"] else None
-        found[value] = (
-            here
-            if first is None
-            else Origin(first["cluster"], first["topic"], first["partition"], first["offset"])
-        )
-    assert found == {value: night.origins[value] for value in held}
-    assert set(held.values()) == {1}
+    night.require_origins(cluster)
 
 
 @then("the limits of orders at dc1 are what they were before the failback")
@@ -351,12 +438,17 @@ def _(night: Night) -> None:
     assert night.limits_at_home() == night.limits
 
 
-@then(parsers.parse("both clusters hold the same {count:d} records of orders"))
+@then(
+    parsers.parse(
+        "both clusters hold the same {count:d} records of orders, and repl read names the true origin of each"
+    )
+)
 def _(night: Night, count: int) -> None:
     assert len(night.origins) == count
     for cluster in ("dc1", "dc2"):
         eventually(partial(night.holds, "orders", cluster, count), about=f"orders at {cluster}")
         assert Counter(night.held("orders", cluster)) == Counter(list(night.origins))
+        night.require_origins(cluster)
 
 
 @then(parsers.parse("repl verify finds no difference, and counts {count:d} replayed records"))
