@@ -6,44 +6,46 @@ stops in the middle, is translated, and goes on at the destination after the cop
 production's is never written: no topic, no group, no flow, no job.
 """
 
+import datetime
 import time
 from collections import Counter
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import partial
-from itertools import count
+from typing import Any
 
-from confluent_kafka import KafkaException, TopicPartition
+from confluent_kafka import TopicPartition
 from msgspec import structs
 
-from planner.drill.rehearsal import DrillRequest, now
-from planner.drill.scenario_record import DrillAborted, Progress, ScenarioRecord, problem_of
+from planner.drill.client_run import ClientRun
+from planner.drill.load.records import DrillLoad
+from planner.drill.routes import routes_of
+from planner.drill.scenario_record import Progress
 from planner.drill.scratch import (
     PARTITIONS,
-    ScratchRecord,
-    ScratchRemoval,
     ScratchRun,
     apply_scratch,
     canary_flows,
     left_at,
     left_runs,
     refuse_touching,
+    remove_scratch,
     scratch_plan,
     scratch_topology,
     translated,
+    write_record,
 )
-from planner.drill.traffic import PATIENCE_S, DrillConsumer, DrillProducer, partitions_at
+from planner.drill.traffic import WITHIN_S
 from planner.graph.acl_protection import job_principal
 from planner.kafka import ClusterEndpoint, run_at
-from planner.kafka.librdkafka import client_settings, consumer, explain
+from planner.kafka.librdkafka import client_settings, consumer
 from planner.model.diagnostic import ExitCode, Failure, error
 from planner.model.drill import CanaryFigures, Scenario
 from planner.model.topology import Flow, Topology
 from planner.observe.disk_space import disk_space, too_little, unknown_space
 from planner.observe.rights import missing_on_existing, missing_rights
 from planner.workflows.audit.access import endpoints_of
-from planner.workflows.requests import ChangeRequest
+from planner.workflows.requests import ChangeRequest, DrillRequest
 
 CANARIES = 200
 PARTITION_ROOM = (
@@ -55,102 +57,19 @@ _LOOK_S = 0.2
 _BATCH = 500
 
 
-@dataclass(slots=True)
-class _Canary:
-    """One flow's canaries: how they arrived, and what its scratch group read."""
+class ScratchClusters:
+    """The live clusters as the clients of canaries see them: with scratch topics alone."""
 
-    flow: Flow
-    topic: str
-    source: ClusterEndpoint
-    destination: ClusterEndpoint
-    written: int = 0
-    latencies_ms: list[float] = field(default_factory=list)
-    read: list[bytes] = field(default_factory=list)
-    again: int = 0
-    skipped: int = 0
+    def __init__(self, scratch: Topology, endpoints: Mapping[str, ClusterEndpoint]) -> None:
+        self.load = DrillLoad()
+        self.routes = routes_of(scratch)
+        self._endpoints = endpoints
 
-    @property
-    def figures(self) -> CanaryFigures:
-        return canary_figures(self.flow.name, self.written, self.latencies_ms)
+    def client(self, cluster: str) -> dict[str, Any]:
+        return client_settings(self._endpoints[cluster])
 
-    def send(self, run: ScenarioRecord) -> None:
-        """Writes the canaries, each after the one before was acknowledged, and promises their arrival.
-
-        The latency is the time from the record's timestamp, which its producer on this machine gave it, until
-        a consumer here, which reads committed records, got it.
-        """
-        producer = DrillProducer(
-            self.flow.source_cluster, client_settings(self.source), [self.topic], count(1)
-        )
-        times: Counter[bytes] = Counter()
-        reader = consumer(self.destination)
-        try:
-            reader.assign([TopicPartition(self.topic, number, 0) for number in range(PARTITIONS)])
-
-            def drain(wait_s: float) -> None:
-                messages = [each for each in reader.consume(_BATCH, wait_s) if each.error() is None]
-                at_ms = time.time() * 1000
-                times.update(message.value() or b"" for message in messages)
-                self.latencies_ms += [max(0.0, at_ms - message.timestamp()[1]) for message in messages]
-
-            for _ in range(CANARIES):
-                producer.write(1)
-                drain(0)
-            written = producer.acknowledged[self.topic].keys()
-            self.written = len(written)
-            deadline = time.monotonic() + PATIENCE_S
-            while not written <= times.keys() and time.monotonic() < deadline:
-                drain(_LOOK_S)
-        finally:
-            reader.close()
-        figures = self.figures
-        arrived, doubled = len(written & times.keys()), times.total() - len(times)
-        measured = f"{arrived} of {figures.records}"
-        if figures.p50_ms is not None:
-            measured += f", p50 {figures.p50_ms:.0f} ms, longest {figures.max_ms:.0f} ms"
-        run.promise(
-            f"canaries of {self.flow.name} arrive at {self.flow.destination_cluster}",
-            f"{figures.records} within {PATIENCE_S:g} s, each once",
-            f"{measured}, {doubled} doubled" if doubled else measured,
-            kept=arrived == figures.records and not doubled,
-            why="the way of this flow copies nothing now: look at repl status",
-        )
-
-    def stop_in_the_middle(self) -> None:
-        """The scratch group reads half of the canaries at the source and stops. It is translated."""
-        half = CANARIES // 2
-        with DrillConsumer(client_settings(self.source), self.topic, [self.topic]) as member:
-            self.read = member.take(half)
-        if len(self.read) < half:
-            raise DrillAborted(
-                f"group {self.topic} read {len(self.read)} records at {self.flow.source_cluster}, not {half}"
-            )
-        committed = translated(self.source, self.topic).keys()
-        deadline = time.monotonic() + PATIENCE_S
-        while committed - translated(self.destination, self.topic).keys():
-            if time.monotonic() > deadline:
-                raise DrillAborted(
-                    f"group {self.topic} was not translated to {self.flow.destination_cluster} "
-                    f"in {PATIENCE_S:g} s: look at repl status"
-                )
-            time.sleep(_LOOK_S)
-
-    def go_on(self, run: ScenarioRecord) -> None:
-        """The group reads on at the destination to the end, and must have stopped exactly there."""
-        settings = client_settings(self.destination)
-        with DrillConsumer(settings, self.topic, [self.topic]) as member:
-            ids = set(member.read_to_end().ids)
-        before = set(self.read)
-        partitions = partitions_at(settings, self.topic).values()
-        self.again = len(before & ids)
-        self.skipped = len({record.id for records in partitions for record in records} - before - ids)
-        run.promise(
-            f"a scratch group of {self.flow.name} goes on at {self.flow.destination_cluster}",
-            "0 read again, 0 skipped",
-            f"{self.again} read again, {self.skipped} skipped",
-            kept=not self.again and not self.skipped,
-            why="its offsets were not translated exactly",
-        )
+    def topics(self, cluster: str) -> set[str]:
+        return {route.topic for route in self.routes if cluster in (route.source, route.destination)}
 
 
 def canary_figures(flow: str, records: int, latencies_ms: Sequence[float]) -> CanaryFigures:
@@ -174,7 +93,7 @@ class CanaryDrill:
             )
         if not canary_flows(topology):
             raise Failure(error("no flow between clusters is active, so no canary can cross", "resume one"))
-        self.run = ScratchRun.new(now())
+        self.run = ScratchRun.new(datetime.datetime.now(datetime.UTC))
         self._topology = topology
         self._scratch = scratch_topology(topology, self.run)
         self._request = ChangeRequest(request.path, request.var_files, request.timeout_ms)
@@ -211,66 +130,122 @@ class CanaryDrill:
         if lacking:
             hint = "make room, or leave --canaries out"
             raise Failure([error(what, hint, exit=ExitCode.REFUSED) for what in lacking])
-        for run in left_runs(self._topology, self._request.path, now()):
+        now = datetime.datetime.now(datetime.UTC)
+        for run in left_runs(self._topology, self._request.path, now):
             self._progress(f"what the drill of {run.began:%Y-%m-%d %H:%M} left is removed: {run.prefix}*")
-            ScratchRemoval(self._topology, run, self._request).carry_out()
+            remove_scratch(self._topology, run, self._request)
         scratch_plan(self._scratch, self._request.timeout_ms)
 
     def rehearse(self) -> Scenario:
         """Sends the canaries, and removes everything that was made. What goes wrong is the problem."""
-        run = ScenarioRecord(self._progress)
-        canaries = [
-            _Canary(
-                flow,
-                self.run.topic(flow.name),
-                self._endpoints[flow.source_cluster],
-                self._endpoints[flow.destination_cluster],
-            )
-            for flow in canary_flows(self._topology)
-        ]
-        problems: list[str] = []
-        ScratchRecord(self._request.path, self.run).write(self._scratch)
+        clusters = ", ".join(self._scratch.clusters)
+        run = ClientRun(ScratchClusters(self._scratch, self._endpoints), self._progress, _NAME, clusters)
+        write_record(self._request.path, self.run, self._scratch)
         try:
-            with _gathering(problems):
-                self._cross(run, canaries)
+            with run.recording_problem():
+                self._cross(run)
         finally:
-            with _gathering(problems):
+            with run.recording_problem():
                 self._remove(run)
-        result = run.result(_NAME, ", ".join(self._scratch.clusters), "; ".join(problems))
-        return replace(
-            result,
-            read_again=sum(canary.again for canary in canaries),
-            skipped=sum(canary.skipped for canary in canaries),
-            canaries=tuple(canary.figures for canary in canaries),
-        )
+        return run.scenario
 
-    def _cross(self, run: ScenarioRecord, canaries: Sequence[_Canary]) -> None:
-        flows = ", ".join(canary.flow.name for canary in canaries)
-        with run.step(f"scratch topics are made, and copies start: {flows}"):
+    def _cross(self, run: ClientRun) -> None:
+        flows = canary_flows(self._topology)
+        names = ", ".join(flow.name for flow in flows)
+        with run.step(f"scratch topics are made, and copies start: {names}"):
             apply_scratch(self._scratch, self._request)
             for name, endpoint in self._endpoints.items():
                 asking = partial(missing_on_existing, topics=self._topics_at(name))
                 missing = run_at(endpoint, asking, self._request.timeout_ms / 1000)
                 _refuse([f"{right} at {name}" for right in missing])
-        for canary in canaries:
-            with run.step(f"{CANARIES} canaries are written for {canary.flow.name}, and arrive"):
-                canary.send(run)
-            with run.step(f"a scratch group of {canary.flow.name} stops in the middle and is translated"):
-                canary.stop_in_the_middle()
+        for flow in flows:
+            with run.step(f"{CANARIES} canaries are written for {flow.name}, and arrive"):
+                self._send(run, flow)
+            with run.step(f"a scratch group of {flow.name} stops in the middle and is translated"):
+                topic = self.run.topic(flow.name)  # its group has the same name
+                run.read(topic, CANARIES // 2, [topic], flow.source_cluster)
+                self._await_translated(run, flow)
         with run.step("the copies are promoted"):
             flows_ = {
-                name: structs.replace(flow, state="promoted") for name, flow in self._scratch.flows.items()
+                name: structs.replace(copy, state="promoted") for name, copy in self._scratch.flows.items()
             }
             apply_scratch(replace(self._scratch, flows=flows_), self._request)
-        for canary in canaries:
-            with run.step(f"the scratch group of {canary.flow.name} goes on at the destination"):
-                canary.go_on(run)
+        for flow in flows:
+            with run.step(f"the scratch group of {flow.name} goes on at the destination"):
+                self._go_on(run, flow)
 
-    def _remove(self, run: ScenarioRecord) -> None:
+    def _send(self, run: ClientRun, flow: Flow) -> None:
+        """Writes the canaries, each after the one before was acknowledged, and promises their arrival.
+
+        The latency is the time from the record's timestamp, which its producer on this machine gave it, until
+        a consumer here, which reads committed records, got it.
+        """
+        topic = self.run.topic(flow.name)
+        producer = run.producer(flow.source_cluster, [topic])
+        times: Counter[bytes] = Counter()
+        latencies_ms: list[float] = []
+        reader = consumer(self._endpoints[flow.destination_cluster])
+        try:
+            reader.assign([TopicPartition(topic, number, 0) for number in range(PARTITIONS)])
+
+            def drain(wait_s: float) -> None:
+                messages = [message for message in reader.consume(_BATCH, wait_s) if message.error() is None]
+                at_ms = time.time() * 1000
+                times.update(message.value() or b"" for message in messages)
+                latencies_ms.extend(max(0.0, at_ms - message.timestamp()[1]) for message in messages)
+
+            for _ in range(CANARIES):
+                producer.write(1)
+                drain(0)
+            written = producer.acknowledged[topic].keys()
+            deadline = time.monotonic() + WITHIN_S
+            while not written <= times.keys() and time.monotonic() < deadline:
+                drain(_LOOK_S)
+        finally:
+            reader.close()
+        figures = canary_figures(flow.name, len(written), latencies_ms)
+        run.scenario.canaries.append(figures)
+        arrived, doubled = len(written & times.keys()), times.total() - len(times)
+        measured = f"{arrived} of {figures.records}"
+        if figures.p50_ms is not None:
+            measured += f", p50 {figures.p50_ms:.0f} ms, longest {figures.max_ms:.0f} ms"
+        run.promise(
+            f"canaries of {flow.name} arrive at {flow.destination_cluster}",
+            f"{figures.records} within {WITHIN_S:g} s, each once",
+            f"{measured}, {doubled} doubled" if doubled else measured,
+            kept=arrived == figures.records and not doubled,
+            why="the way of this flow copies nothing now: look at repl status",
+        )
+
+    def _await_translated(self, run: ClientRun, flow: Flow) -> None:
+        group = self.run.topic(flow.name)
+        source, destination = self._endpoints[flow.source_cluster], self._endpoints[flow.destination_cluster]
+        committed = translated(source, group).keys()
+        run.until(
+            lambda: committed <= translated(destination, group).keys(),
+            f"group {group} was not translated to {flow.destination_cluster}",
+            WITHIN_S,
+            lambda: f"{group} is not translated yet: look at repl status",
+        )
+
+    def _go_on(self, run: ClientRun, flow: Flow) -> None:
+        """The group reads on at the destination to the end, and must have stopped exactly there."""
+        group = self.run.topic(flow.name)
+        run.resume_all({group: flow.destination_cluster})
+        again, skipped = run.groups[group].again, run.groups[group].skipped
+        run.promise(
+            f"a scratch group of {flow.name} goes on at {flow.destination_cluster}",
+            "0 read again, 0 skipped",
+            f"{again} read again, {skipped} skipped",
+            kept=not again and not skipped,
+            why="its offsets were not translated exactly",
+        )
+
+    def _remove(self, run: ClientRun) -> None:
         """Removes what the drill made, and promises that nothing is left."""
         with run.step("scratch topics, groups, jobs and their records are removed"):
             used = replace(self._topology, clusters=self._scratch.clusters)
-            ScratchRemoval(used, self.run, self._request).carry_out()
+            remove_scratch(used, self.run, self._request)
             left = [
                 what
                 for endpoint in self._endpoints.values()
@@ -286,16 +261,6 @@ class CanaryDrill:
 
     def _topics_at(self, cluster: str) -> list[str]:
         return sorted({topic.name for topic in self._scratch.topics if topic.cluster == cluster})
-
-
-@contextmanager
-def _gathering(problems: list[str]) -> Iterator[None]:
-    try:
-        yield
-    except (DrillAborted, Failure) as wrong:
-        problems.append(problem_of(wrong))
-    except (KafkaException, TimeoutError) as wrong:
-        problems.append(explain(wrong))
 
 
 def _refuse(missing: Sequence[str]) -> None:

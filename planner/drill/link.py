@@ -85,10 +85,10 @@ class DrillLink:
         except (OSError, asyncio.CancelledError):
             pass  # the broker is down, or the link ends: the client sees a closed connection
         finally:
-            for one in (writer, broker):
-                if one is not None:
-                    one.close()
-                    self._streams.discard(one)
+            for stream in (writer, broker):
+                if stream is not None:
+                    stream.close()
+                    self._streams.discard(stream)
 
     async def _copy(
         self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, *, delayed: bool
@@ -101,9 +101,9 @@ class DrillLink:
                 await writer.drain()
 
     def _reset(self) -> None:
-        for one in list(self._streams):
-            one.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET)
-            one.transport.abort()
+        for stream in list(self._streams):
+            stream.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET)
+            stream.transport.abort()
 
     async def _end(self) -> None:
         """Closes the servers last: asyncio leaves connections open that arrive while its server is closed."""

@@ -5,42 +5,32 @@ alone, and to scratch topics (`planner.drill.canaries`).
 """
 
 import time
-from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import TypeVar
 
-from planner.config import load
 from planner.drill import promises
 from planner.drill.canaries import CanaryDrill
-from planner.drill.rehearsal import (
-    DrillLimits,
-    DrillRequest,
-    alone,
-    drill_folder,
-    drill_report,
-    limits_of,
-    now,
-)
+from planner.drill.replica import only_drill
 from planner.drill.routes import clusters_to_lose, flows_out_of
-from planner.drill.scenario_record import DrillAborted, DrillLoss, Progress, ScenarioRecord, problem_of
+from planner.drill.scenario_record import Progress, ScenarioRecord
 from planner.model.diagnostic import Failure, error
-from planner.model.drill import LIVE, DrillReport, RecoveryTime, Scenario
+from planner.model.drill import RecoveryTime, Scenario
 from planner.model.topology import Flow, Topology
 from planner.workflows.audit.reading import offsets, records
 from planner.workflows.audit.replication_status import status
 from planner.workflows.flows.failover import rehearse_failover
 from planner.workflows.requests import (
     ClusterRequest,
+    DrillRequest,
     FailoverRequest,
     OffsetsRequest,
     ReplicationStatusRequest,
 )
-from runtime.contract.results.groups import FlowLoss, GroupLoss, GroupOffset
+from runtime.contract.results.groups import GroupLoss, GroupOffset
 from runtime.contract.results.status import ReplicationStatus
 
 _HEARTBEAT_WITHIN_S = 60.0
 _LOOK_S = 0.5
-AT_ONCE = 8  # groups that are read at the same time
+_AT_ONCE = 8  # groups that are read at the same time
 _READ_ONLY = "nothing was written: flows were not ended, and groups were not moved"
 _SCRATCH_ONLY = (
     "only scratch topics and groups were written: the topology's flows were not ended, its groups not moved",
@@ -51,44 +41,41 @@ _NOTES = (
     "the time to end the flows and to restart consumers is not in the RTO",
 )
 
-Item = TypeVar("Item")
-Result = TypeVar("Result")
 
-
-def rehearse_live(request: DrillRequest, progress: Progress) -> DrillReport:
+def rehearse_live(
+    request: DrillRequest, topology: Topology, progress: Progress
+) -> tuple[tuple[str, ...], tuple[Scenario, ...]]:
     """Reads, for each cluster that running flows leave, what its loss would cost now. Nothing is changed.
 
-    With `canaries`, records then cross each active flow in scratch topics, which are removed. Failure: the
-    topology has errors, clusters don't answer, or rights are missing; it names all of them.
+    With `canaries`, records then cross each active flow in scratch topics, which are removed. Returns notes
+    and scenarios. Failure: clusters don't answer, or rights are missing; it names all of them.
     """
-    topology = load(request.path, request.var_files)
-    if not clusters_to_lose(topology):
-        raise Failure(error("no flow runs, so there is nothing to rehearse", "declare a flow, or resume one"))
     if not request.canaries:
-        started = now()
-        scenarios = _losses(request, topology, progress)
-        return drill_report(topology, started, (_READ_ONLY, *_NOTES), scenarios, against=LIVE)
+        return (_READ_ONLY, *_NOTES), _losses(request, topology, progress)
     canaries = CanaryDrill(request, topology, progress)
-    with alone(drill_folder(request.path)):
-        started = now()
+    with only_drill(request.path):
         canaries.check()
         scenarios = (*_losses(request, topology, progress), canaries.rehearse())
-    notes = (*_SCRATCH_ONLY, *_NOTES, *canaries.notes)
-    return drill_report(topology, started, notes, scenarios, against=LIVE)
+    return (*_SCRATCH_ONLY, *_NOTES, *canaries.notes), scenarios
 
 
 def _losses(request: DrillRequest, topology: Topology, progress: Progress) -> tuple[Scenario, ...]:
     progress("the clusters are read; nothing is changed")
-    first, limits = _status(request), limits_of(request, topology)
-    _refuse_silent(topology, first)
+    first = _status(request)
+    clusters = clusters_to_lose(topology)
+    running = {flow.name for cluster in clusters for flow in flows_out_of(topology, cluster)}
+    flows = [flow for flow in first.flows if flow.name in running]
+    silent = {flow.source for flow in flows if not flow.source_answers}
+    silent |= {flow.destination for flow in flows if not flow.destination_answers}
+    if silent:
+        hint = "a live drill needs every cluster; repl doctor CLUSTER shows what is wrong"
+        raise Failure([error(f"{cluster} does not answer", hint) for cluster in sorted(silent)])
     scenarios = []
-    for cluster in clusters_to_lose(topology):
-        loss, problem = _LiveLoss(request, topology, cluster, progress), ""
-        try:
-            loss.measure(limits, _heartbeats(first))
-        except (DrillAborted, Failure) as wrong:  # what can't be read is the scenario's problem
-            problem = problem_of(wrong)
-        scenarios.append(loss.run.result(f"{cluster} would be lost now", cluster, problem))
+    for cluster in clusters:
+        loss = _LiveLoss(request, topology, cluster, progress)
+        with loss.run.recording_problem():
+            loss.measure(_heartbeats(first))
+        scenarios.append(loss.run.scenario)
     return tuple(scenarios)
 
 
@@ -98,40 +85,16 @@ def _status(request: DrillRequest) -> ReplicationStatus:
     )
 
 
-def _refuse_silent(topology: Topology, view: ReplicationStatus) -> None:
-    """Failure where a cluster that running flows touch does not answer."""
-    running = {flow.name for name in clusters_to_lose(topology) for flow in flows_out_of(topology, name)}
-    flows = [flow for flow in view.flows if flow.name in running]
-    silent = {flow.source for flow in flows if not flow.source_answers}
-    silent |= {flow.destination for flow in flows if not flow.destination_answers}
-    if silent:
-        hint = "a live drill needs every cluster; repl doctor CLUSTER shows what is wrong"
-        raise Failure([error(f"{cluster} does not answer", hint) for cluster in sorted(silent)])
-
-
-def at_once(read: Callable[[Item], Result], items: Sequence[Item]) -> list[Result]:
-    """Returns what `read` returns of each item, in their order; several are read at the same time.
-
-    The first failure is raised. Reads that have not begun are then left out.
-    """
-    with ThreadPoolExecutor(AT_ONCE, "reads") as pool:
-        try:
-            return list(pool.map(read, items))
-        except BaseException:
-            pool.shutdown(wait=False, cancel_futures=True)
-            raise
-
-
 class _LiveLoss:
     """What the loss of one cluster would cost now."""
 
     def __init__(self, request: DrillRequest, topology: Topology, cluster: str, progress: Progress) -> None:
-        self.run = ScenarioRecord(progress)
+        self.run = ScenarioRecord(progress, f"{cluster} would be lost now", cluster)
         self._request = request
         self._cluster = cluster
         self._flows: dict[str, Flow] = {flow.name: flow for flow in flows_out_of(topology, cluster)}
 
-    def measure(self, limits: DrillLimits, first: dict[str, int]) -> None:
+    def measure(self, first: dict[str, int]) -> None:
         """Measures and promises. `first` has the heartbeat of each flow when the drill began."""
         run, request = self.run, self._request
         began = time.monotonic()
@@ -143,12 +106,16 @@ class _LiveLoss:
             )
         read_at = time.monotonic()
         groups = [group for group in rehearsal.groups if group.flow in self._flows]
-        with run.step(f"the next record of each of {len(groups)} groups is read at its destination"):
-            readable = at_once(self._reads_on, groups)
-        run.rto = RecoveryTime(read_at - began, 0.0, time.monotonic() - read_at)
-        run.loss = _loss([loss for loss in rehearsal.losses if loss.flow in self._flows])
-        promises.rpo(run, limits.rpo_records)
-        promises.rto(run, limits.rto_s)
+        text = f"the next record of each of {len(groups)} groups is read at its destination"
+        with run.step(text), ThreadPoolExecutor(_AT_ONCE, "reads") as pool:
+            readable = list(pool.map(self._reads_on, groups))
+        run.scenario.rto = RecoveryTime(read_at - began, 0.0, time.monotonic() - read_at)
+        losses = [loss for loss in rehearsal.losses if loss.flow in self._flows]
+        known = [loss.records for loss in losses if loss.records is not None and not loss.unheard]
+        if len(known) == len(losses):  # else the RPO is unknown
+            run.scenario.rpo_records = sum(known)
+        promises.rpo(run, request.max_rpo)
+        promises.rto(run, request.max_rto_ms and request.max_rto_ms / 1000)
         for flow in self._flows.values():
             run.promise(
                 f"{flow.name} translates its consumer groups",
@@ -230,14 +197,6 @@ class _LiveLoss:
 def _heartbeats(view: ReplicationStatus) -> dict[str, int]:
     """Returns when the newest heartbeat of each flow was written; flows without one are left out."""
     return {flow.name: view.at_ms - flow.link_age_ms for flow in view.flows if flow.link_age_ms is not None}
-
-
-def _loss(losses: list[FlowLoss]) -> DrillLoss | None:
-    """Returns what all flows would lose; None where that is not known of every partition."""
-    known = [loss.records for loss in losses if loss.records is not None and not loss.unheard]
-    if len(known) < len(losses):
-        return None
-    return DrillLoss(sum(known), max((loss.ms or 0 for loss in losses), default=0) / 1000)
 
 
 def _positions(group: GroupLoss) -> str:

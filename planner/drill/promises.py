@@ -13,13 +13,13 @@ from msgspec import structs
 
 from planner.drill import rules
 from planner.drill.lab_copy import OTHER
-from planner.drill.rehearsal import DrillLimits
 from planner.drill.routes import DrillRoute
 from planner.drill.scenario_record import DrillAborted, ScenarioRecord
 from planner.drill.scenario_run import ScenarioRun, printed
 from planner.drill.steps.language import demand
 from planner.graph.job_rights import JobRight
 from planner.graph.routes import reason_not_synced
+from planner.workflows.requests import DrillRequest
 from runtime.contract.spec.flow import RUNNING
 
 _DECLARE = "declare them under acls, or set drill.job_rights: documented if they are managed elsewhere"
@@ -29,8 +29,8 @@ _ASYNCHRONOUS = "they were not copied yet when the cluster was lost: flows copy 
 @demand("the RPO is at most {count} records")
 def rpo(run: ScenarioRecord, count: int | None) -> bool:
     """At the last failover, so many acknowledged records of the lost cluster were missing at most."""
-    _count_loss(run)
-    records = None if run.loss is None else run.loss.records
+    run.count_loss()
+    records = run.scenario.rpo_records
     return run.promise(
         "records that were acknowledged and did not arrive (RPO)",
         "any number" if count is None else f"at most {count:,}",
@@ -43,8 +43,8 @@ def rpo(run: ScenarioRecord, count: int | None) -> bool:
 @demand("the RPO is at most {seconds} s")
 def rpo_s(run: ScenarioRecord, seconds: float) -> bool:
     """At the last failover, the oldest missing record was so old at most."""
-    _count_loss(run)
-    age_s = None if run.loss is None else run.loss.seconds
+    run.count_loss()
+    age_s = run.lost_for_s
     return run.promise(
         "age of the oldest record that did not arrive (RPO)",
         f"at most {seconds:g} s",
@@ -57,7 +57,7 @@ def rpo_s(run: ScenarioRecord, seconds: float) -> bool:
 @demand("the RTO is at most {seconds} s")
 def rto(run: ScenarioRecord, seconds: float | None) -> bool:
     """From the loss until a consumer of each group that resumed got a record."""
-    total_s = None if run.rto is None else run.rto.total_s
+    total_s = run.scenario.rto_s
     return run.promise(
         "time from the loss until a consumer of each group read on (RTO)",
         "any time" if seconds is None else f"at most {seconds:g} s",
@@ -67,18 +67,13 @@ def rto(run: ScenarioRecord, seconds: float | None) -> bool:
     )
 
 
-def limits(run: ScenarioRecord, most: DrillLimits) -> None:
+def limits(run: ScenarioRecord, request: DrillRequest) -> None:
     """Limits hold for the figures that a scenario measured."""
-    _count_loss(run)
-    if most.rpo_records is not None and run.loss is not None:
-        rpo(run, most.rpo_records)
-    if most.rto_s is not None and run.rto is not None:
-        rto(run, most.rto_s)
-
-
-def _count_loss(run: ScenarioRecord) -> None:
-    if isinstance(run, ScenarioRun):
-        run.count_loss()
+    run.count_loss()
+    if request.max_rpo is not None and run.scenario.rpo_records is not None:
+        rpo(run, request.max_rpo)
+    if request.max_rto_ms is not None and run.scenario.rto is not None:
+        rto(run, request.max_rto_ms / 1000)
 
 
 @demand(
@@ -94,11 +89,12 @@ def resume(run: ScenarioRun, group: str, cluster: str, again: int, skipped: int)
 def resumed(run: ScenarioRun, name: str, cluster: str, again: int = 0, skipped: int = 0) -> bool:
     """The group has gone on where it stopped."""
     group = run.groups[name]
+    measured = group.again or 0, group.skipped or 0
     return run.promise(
         f"group {name} goes on at {cluster} where it stopped",
         f"{again:,} read again, {skipped:,} skipped",
-        f"{group.again:,} read again, {group.skipped:,} skipped",
-        kept=(group.again, group.skipped) == (again, skipped),
+        "{:,} read again, {:,} skipped".format(*measured),
+        kept=measured == (again, skipped),
         why=_why_not_resumed(run, name, cluster),
     )
 
@@ -117,9 +113,9 @@ def equal(run: ScenarioRun, clusters: Iterable[str] = ()) -> bool:
     """Source and destination of every flow hold the same records, each as often."""
     different = 0
     for route in run.compared(clusters):
-        here = Counter(run.records(route.source, route.topic))
-        there = Counter(run.records(route.destination, route.mirror))
-        different += sum((here - there).values()) + sum((there - here).values())
+        source = Counter(run.records(route.source, route.topic))
+        mirror = Counter(run.records(route.destination, route.mirror))
+        different += sum((source - mirror).values()) + sum((mirror - source).values())
     return run.promise(
         "both sides hold the same records, each once",
         "0 different",
@@ -145,19 +141,20 @@ def holds(run: ScenarioRun, topic: str, cluster: str, count: int) -> bool:
 @demand("{topic} at {cluster} holds the records of {other}, each once and in order")
 def in_order(run: ScenarioRun, topic: str, cluster: str, other: str) -> bool:
     """The topic and its copy or its source there hold the same records, in every partition in one order."""
-    same = run.topic_at_other_side(cluster, topic, other)
-    here, there = run.partitions(cluster, topic), run.partitions(other, same)
-    wrong = sorted(
+    others = run.partitions(other, run.topic_at_other_side(cluster, topic, other))
+    partitions = run.partitions(cluster, topic)
+    different = sorted(
         number
-        for number in here.keys() | there.keys()
-        if [record.id for record in here.get(number, ())] != [record.id for record in there.get(number, ())]
+        for number in partitions.keys() | others.keys()
+        if [record.id for record in partitions.get(number, ())]
+        != [record.id for record in others.get(number, ())]
     )
     return run.promise(
         f"{topic} at {cluster} holds the records of {other}, each once and in order",
-        f"{sum(map(len, there.values())):,} records, 0 partitions different",
-        f"{sum(map(len, here.values())):,} records, {len(wrong):,} partitions different",
-        kept=not wrong,
-        why=f"partitions {', '.join(map(str, wrong))} differ: compare the sides with repl verify",
+        f"{sum(map(len, others.values())):,} records, 0 partitions different",
+        f"{sum(map(len, partitions.values())):,} records, {len(different):,} partitions different",
+        kept=not different,
+        why=f"partitions {', '.join(map(str, different))} differ: compare the sides with repl verify",
     )
 
 
@@ -185,17 +182,17 @@ def rights(run: ScenarioRun, clusters: Iterable[str] = (), *, failback: bool = F
         for cluster, some in rules.rights_needed(flow, [route]).items():
             needed.setdefault(cluster, []).extend(some)
     kept = True
-    for cluster, job in run.replica.job_logins.items():
-        if job.exact and cluster in needed:
+    for cluster, copy in run.replica.copies.items():
+        if copy.exact and cluster in needed:
             missing = rules.lacking(run.replica, cluster, needed[cluster])
             essential = [str(right) for right in missing if right.essential]
             others = [str(right) for right in missing if not right.essential]
             measured = f"it lacks {', '.join(essential)}" if essential else "all that copying needs"
             if others:
                 measured += f"; what it may not do stands in the flow's notes: {', '.join(others)}"
-            who = "the failback needs" if failback else "the flows need"
+            what = "the failback needs" if failback else "the flows need"
             kept &= run.promise(
-                f"the jobs' principal {job.declared or ''} has the rights at {cluster} that {who}",
+                f"the jobs' principal {copy.declared or ''} has the rights at {cluster} that {what}",
                 "all that copying needs",
                 measured,
                 kept=not essential,
@@ -220,46 +217,32 @@ def transformed(run: ScenarioRun, flow: str) -> bool:
 def protected(run: ScenarioRun, cluster: str) -> None:
     """Promises that no other principal can write the protected mirrors of a cluster's flows."""
     for flow, at, mirrors in _mirrors_of(rules.protected_routes(run.replica, run.routes(cluster))):
-        _promise_topics(
-            run,
-            f"{OTHER} can't write the mirrors of {flow} at {at}, though a rule lets it",
-            partial(rules.writable, run.replica, at, mirrors),
-            mirrors,
-            set(),
-            "protect: acl left a way to write: look at the warnings of repl plan",
-        )
+        text = f"{OTHER} can't write the mirrors of {flow} at {at}, though a rule lets it"
+        why = "protect: acl left a way to write: look at the warnings of repl plan"
+        _promise_topics(run, text, partial(rules.writable, run.replica, at, mirrors), mirrors, why, none=True)
 
 
 def given_back(run: ScenarioRun, cluster: str) -> None:
     """Promises that the rules of these mirrors apply again after a failover."""
     for flow, at, mirrors in _mirrors_of(rules.protected_routes(run.replica, run.routes(cluster))):
-        _promise_topics(
-            run,
-            f"after the failover, {OTHER} may write the mirrors of {flow} at {at}",
-            partial(rules.writable, run.replica, at, mirrors),
-            mirrors,
-            mirrors,
-            "protect: acl still denies it: look at repl plan",
-        )
+        text = f"after the failover, {OTHER} may write the mirrors of {flow} at {at}"
+        why = "protect: acl still denies it: look at repl plan"
+        _promise_topics(run, text, partial(rules.writable, run.replica, at, mirrors), mirrors, why)
 
 
 def rules_synced(run: ScenarioRun, cluster: str) -> None:
     """Promises that rules on topics of a cluster are at their mirrors, where `acls.sync` is on."""
     for flow, at, mirrors in _mirrors_of(rules.synced_routes(run.replica, run.routes(cluster))):
-        _promise_topics(
-            run,
-            f"rules on the topics of {flow} are at {at}",
-            partial(rules.readable, run.replica, at, mirrors),
-            mirrors,
-            mirrors,
-            "acls.sync did not bring them: look at repl plan and the notes of the flow",
-        )
+        text = f"rules on the topics of {flow} are at {at}"
+        why = "acls.sync did not bring them: look at repl plan and the notes of the flow"
+        _promise_topics(run, text, partial(rules.readable, run.replica, at, mirrors), mirrors, why)
 
 
 def _promise_topics(
-    run: ScenarioRun, text: str, read: Callable[[], set[str]], topics: set[str], wanted: set[str], why: str
+    run: ScenarioRun, text: str, read: Callable[[], set[str]], topics: set[str], why: str, none: bool = False
 ) -> None:
-    """Promises that brokers name the wanted ones of these topics, as soon as they do, or after some time."""
+    """Promises that brokers name all of these topics, or none, as soon as they do, or after some time."""
+    wanted = set[str]() if none else topics
     shown: set[str] = set()
 
     def holds() -> bool:

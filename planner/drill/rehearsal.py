@@ -1,93 +1,49 @@
-"""What all drills share: the request, the limits, the report, and the lock that lets one run at a time."""
+"""Runs a drill of a topology and returns its report: on lab clusters, or at the live ones."""
 
 import datetime
-import fcntl
-from collections.abc import Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass
 from importlib.metadata import version
-from pathlib import Path
 
+from msgspec import structs
+
+from planner.config import load
+from planner.drill import features, live, standard
+from planner.drill.routes import clusters_to_lose
+from planner.drill.scenario_record import Progress
 from planner.model.diagnostic import Failure, error
-from planner.model.drill import LAB, DrillReport, Scenario
-from planner.model.topology import Topology
-from planner.workflows.requests import TopologyRequest
-from planner.workflows.topology import launcher_home
+from planner.model.drill import LIVE, DrillReport
+from planner.workflows.requests import DrillRequest
 from runtime.contract.extras import DISTRIBUTION
 
-_TIME = "%Y-%m-%dT%H:%M:%SZ"
 
+def rehearse(request: DrillRequest, progress: Progress) -> DrillReport:
+    """Runs the scenarios of features, else the standard drill, which also has the limits of the topology.
 
-class DrillRequest(TopologyRequest, frozen=True, kw_only=True):
-    """A request for a drill. A limit, or a time of load, that is None is the topology's own (`drill`).
-
-    `canaries`: a live drill writes canary records to scratch topics.
+    Failure: the topology has errors, the lab can't be started, or live clusters do not answer.
     """
-
-    max_rto_ms: int | None = None
-    max_rpo: int | None = None
-    load_ms: int | None = None
-    canaries: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class DrillLimits:
-    """What a drill must keep: None is no limit."""
-
-    rto_s: float | None = None
-    rpo_records: int | None = None
-
-
-def limits_of(request: DrillRequest, topology: Topology | None = None) -> DrillLimits:
-    """Returns the limits of the request, else those of the topology."""
-    rto_ms, rpo = request.max_rto_ms, request.max_rpo
-    if topology is not None:
-        rto_ms = topology.drill.max_rto_ms if rto_ms is None else rto_ms
-        rpo = topology.drill.max_rpo if rpo is None else rpo
-    return DrillLimits(None if rto_ms is None else rto_ms / 1000, rpo)
-
-
-def drill_report(
-    topology: Topology,
-    started: datetime.datetime,
-    notes: tuple[str, ...],
-    scenarios: tuple[Scenario, ...],
-    against: str = LAB,
-    features: str = "",
-) -> DrillReport:
-    """Returns the report of a drill that began then and has just ended."""
+    topology = load(request.path, request.var_files)
+    started = datetime.datetime.now(datetime.UTC)
+    if request.features is not None:
+        notes, scenarios = features.rehearse_features(request, topology, request.features, progress)
+    elif not clusters_to_lose(topology):
+        raise Failure(error("no flow runs, so there is nothing to rehearse", "declare a flow, or resume one"))
+    else:
+        declared = topology.drill
+        request = structs.replace(
+            request,
+            max_rto_ms=declared.max_rto_ms if request.max_rto_ms is None else request.max_rto_ms,
+            max_rpo=declared.max_rpo if request.max_rpo is None else request.max_rpo,
+            load_ms=declared.load_ms if request.load_ms is None else request.load_ms,
+        )
+        drill = live.rehearse_live if request.against == LIVE else standard.rehearse_on_lab
+        notes, scenarios = drill(request, topology, progress)
     return DrillReport(
         topology.name,
         topology.digest,
-        started.strftime(_TIME),
+        started.strftime("%Y-%m-%dT%H:%M:%SZ"),
         version(DISTRIBUTION),
         notes,
         scenarios,
         topology.drill.every_ms,
-        against,
-        features,
+        request.against,
+        "" if request.features is None else request.features.resolve().name,
     )
-
-
-def drill_folder(path: Path) -> Path:
-    """Returns the folder of a topology's copy, which lives while a drill runs."""
-    return launcher_home(path) / "drill"
-
-
-@contextmanager
-def alone(folder: Path) -> Iterator[None]:
-    """Refuses a second drill of the same topology. The lock ends with the process."""
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    with (folder.parent / "drill.lock").open("w") as lock:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise Failure(
-                error("another drill of this topology runs on this machine", "wait until it has ended")
-            ) from None
-        yield
-
-
-def now() -> datetime.datetime:
-    """Returns the time in UTC."""
-    return datetime.datetime.now(datetime.UTC)

@@ -1,12 +1,13 @@
 """The copy of a topology on lab clusters: the same flows, topics and groups, with other addresses."""
 
+import fcntl
 import os
 import shutil
 import subprocess
 import sys
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,16 +18,16 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from planner.config import load
 from planner.drill.lab_copy import (
     client_of,
-    job_logins,
+    cluster_copies,
     lab_clusters,
     login_variables,
     scaled_down,
-    with_own_folders,
 )
 from planner.drill.link import DrillLink
 from planner.drill.load.records import load_of
 from planner.drill.routes import not_failed_back, routes_of
 from planner.drill.scenario_record import Progress
+from planner.model.diagnostic import Failure, error
 from planner.model.topology import Flow, Topology
 from planner.render.topology import topology_yaml
 from planner.workflows.lab import (
@@ -37,48 +38,63 @@ from planner.workflows.lab import (
     stop_lab,
 )
 from planner.workflows.rules import POLICY
-from planner.workflows.topology import HOME, kill_all_below, processes_below
+from planner.workflows.topology import HOME, kill_all_below, launcher_home, processes_below
 from runtime.contract.client.secrets import JOB_VARIABLES
 
 PARTITIONS = 3
 _MADE_WITHIN_S = 60.0
 
 
-@dataclass(frozen=True, slots=True)
-class ReplicaNeeds:
-    """What a scenario does to clusters: how many brokers they need, and which need a link of their own."""
-
-    brokers: Mapping[str, int] = field(default_factory=dict)
-    links: frozenset[str] = frozenset()
+@contextmanager
+def only_drill(path: Path) -> Iterator[Path]:
+    """Yields the folder of a topology's copy, and refuses a second drill. The lock ends with the process."""
+    home = launcher_home(path)
+    home.mkdir(parents=True, exist_ok=True)
+    with (home / "drill.lock").open("w") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise Failure(
+                error("another drill of this topology runs on this machine", "wait until it has ended")
+            ) from None
+        yield home / "drill"
 
 
 class Replica:
-    """Lab clusters that hold the copy of a topology, in a folder of their own."""
+    """Lab clusters that hold the copy of a topology, in a folder of their own.
+
+    `brokers` are how many a scenario needs of clusters, `linked` the clusters that need a link of their own.
+    """
 
     def __init__(
-        self, topology: Topology, folder: Path, progress: Progress, needs: ReplicaNeeds = ReplicaNeeds()
+        self,
+        topology: Topology,
+        folder: Path,
+        progress: Progress,
+        brokers: Mapping[str, int] | None = None,
+        linked: Collection[str] = (),
     ) -> None:
         self.load = load_of(topology, routes_of(topology))
         self._declared = topology
         self._folder = folder.resolve()  # as processes below have it in their environment
-        copy, notes = scaled_down(topology, self.load.by_registry)
-        self.topology = with_own_folders(copy, self._folder / "files")
-        self.notes = (*notes, *self.load.notes)
-        self.job_logins = job_logins(topology)
+        self.topology, notes = scaled_down(topology, self.load.by_registry, self._folder / "files")
+        self.copies = cluster_copies(topology)
         self.routes = routes_of(self.topology)
-        self.notes += tuple(
+        left_out = (
             f"{flow}: its failback is left out, because {other} copies a topic of both back"
             for flow, other in not_failed_back(self.routes).items()
         )
+        self.notes = (*notes, *self.load.notes, *left_out)
         self.file = self._folder / "topology.yaml"
+        self.links: dict[str, DrillLink] = {}  # through which jobs and commands reach a cluster
         # Hidden, so that they are no part of the topology in this folder.
         self._lab = self._folder / ".lab"
         self._home = self._folder / ".home"
         self._progress = progress
-        self._needs = needs
+        self._brokers = brokers or {}
+        self._linked = linked
         self._clusters: Lab | None = None
         self._logins: dict[str, str] = {}
-        self._links: dict[str, DrillLink] = {}
 
     @contextmanager
     def running(self) -> Iterator["Replica"]:
@@ -125,14 +141,14 @@ class Replica:
 
     def lose(self, cluster: str, brokers: Sequence[int] = ()) -> None:
         """Kills every broker of a cluster at once, or these."""
-        for one in [f"{cluster}:{number}" for number in brokers] or [cluster]:
-            with open_lab(self._lab) as lab:
-                lab.kill(one)
+        with open_lab(self._lab) as lab:
+            for address in [f"{cluster}:{number}" for number in brokers] or [cluster]:
+                lab.kill(address)
 
     def bring_back(self, cluster: str) -> None:
         """Starts the brokers of a cluster on their data, restores its link, and returns when it answers."""
-        if cluster in self._links:
-            self._links[cluster].restore()
+        if cluster in self.links:
+            self.links[cluster].restore()
         with open_lab(self._lab) as lab:
             lab.start(cluster)
 
@@ -153,56 +169,52 @@ class Replica:
 
     def unknown_topics(self) -> list[tuple[str, str]]:
         """Returns topics with their clusters that are not internal, declared or copied by a flow."""
-        known = {(one.cluster, one.name) for one in self.topology.topics}
+        declared = {(topic.cluster, topic.name) for topic in self.topology.topics}
         for route in self.routes:
-            known |= {(route.source, route.topic), (route.destination, route.mirror)}
+            declared |= {(route.source, route.topic), (route.destination, route.mirror)}
         return [
             (cluster, topic)
             for cluster in self.topology.clusters
             for topic in sorted(self.topics(cluster))
-            if not topic.startswith("__") and (cluster, topic) not in known
+            if not topic.startswith("__") and (cluster, topic) not in declared
         ]
 
     def delete_records(self, cluster: str, topics: Sequence[str]) -> None:
-        """Moves the log start of every partition to its end, as retention does."""
+        """Moves the log start of every partition to the end that it has now, as retention does."""
         admin = AdminClient({**self.client(cluster), "log_level": 0})
-        known = admin.list_topics(timeout=_MADE_WITHIN_S).topics
+        metadata = admin.list_topics(timeout=_MADE_WITHIN_S).topics
         ends = [
             TopicPartition(topic, number, OFFSET_END)
             for topic in topics
-            for number in known[topic].partitions
+            for number in metadata[topic].partitions
         ]
-        for one in admin.delete_records(ends).values():
-            one.result(_MADE_WITHIN_S)
-
-    def link(self, cluster: str) -> DrillLink:
-        """Returns the link through which jobs and commands reach a cluster."""
-        return self._links[cluster]
+        for answer in admin.delete_records(ends).values():
+            answer.result(_MADE_WITHIN_S)
 
     def change(self, kind: str, name: str, changes: Mapping[str, Any], cluster: str = "") -> None:
         """Changes the declaration of a flow or of a topic, as an edit of the YAML does. Maps are merged."""
         tree = yaml.safe_load(self.read())
         entries = tree.setdefault(kind, [])
-        found = [
-            one
-            for one in entries
-            if one["name"] == name and cluster in ("", *_listed(one.get("cluster", "")))
+        declared = [
+            entry
+            for entry in entries
+            if entry["name"] == name and (not cluster or cluster in _listed(entry["cluster"]))
         ]
-        if not found:
-            found = [{"name": name} | ({"cluster": cluster} if cluster else {})]
-            entries += found
-        for one in found:
-            _merge(one, changes)
+        if not declared:
+            declared = [{"name": name} | ({"cluster": cluster} if cluster else {})]
+            entries += declared
+        for entry in declared:
+            _merge(entry, changes)
         self.write(yaml.safe_dump(tree, sort_keys=False))
 
     def take_out(self, flows: Collection[str]) -> None:
         """Takes flows out of the topology's file; `repl apply` then ends them. Their topics stay."""
         tree = yaml.safe_load(self.read())
-        tree["flows"] = [one for one in tree["flows"] if one["name"] not in flows]
+        tree["flows"] = [flow for flow in tree["flows"] if flow["name"] not in flows]
         self.file.write_text(yaml.safe_dump(tree, sort_keys=False), encoding="utf-8")
         kept = {name: flow for name, flow in self.topology.flows.items() if name not in flows}
         self.topology = replace(self.topology, flows=kept)
-        self.routes = [one for one in self.routes if one.flow not in flows]
+        self.routes = [route for route in self.routes if route.flow not in flows]
 
     def run(self, *arguments: str) -> "subprocess.CompletedProcess[str]":
         """Runs a command of repl as an operator would, on the copy of the topology."""
@@ -216,38 +228,43 @@ class Replica:
         )
 
     def _start(self) -> None:
-        needed = self._needs.brokers
-        counts = {one.name: one.brokers for one in lab_clusters(self._declared, needed)}
-        self._links = {name: DrillLink(counts[name]) for name in sorted(self._needs.links)}
-        links = {name: link.addresses for name, link in self._links.items()}
+        counts = {spec.name: spec.brokers for spec in lab_clusters(self._declared, self._brokers)}
+        self.links = {name: DrillLink(counts[name]) for name in sorted(self._linked)}
+        addresses = {name: link.addresses for name, link in self.links.items()}
+        specs = lab_clusters(self._declared, self._brokers, addresses)
         with open_lab(self._lab) as lab:
-            lab.up(lab_clusters(self._declared, needed, links))
+            lab.up(specs)
         self._clusters = lab
-        for name, link in self._links.items():
+        for name, link in self.links.items():
             link.start(lab.clusters[name].listener(LINK))
         clusters = {
             name: replace(
-                one,
-                bootstrap=",".join(links[name].values()) if name in links else lab.clusters[name].bootstrap,
+                cluster,
+                bootstrap=",".join(addresses[name].values())
+                if name in addresses
+                else lab.clusters[name].bootstrap,
                 client=client_of(self._declared.clusters[name], lab.clusters[name].settings()),
             )
-            for name, one in self.topology.clusters.items()
+            for name, cluster in self.topology.clusters.items()
         }
         self._log_in(lab)
         self.topology = replace(self.topology, clusters=clusters)
         self.file.write_text(topology_yaml(self.topology), encoding="utf-8")
         for endpoint in self.topology.endpoints.values():
             Path(endpoint.folder).mkdir(parents=True)
-        declared = {(one.cluster, one.name) for one in self.topology.topics}
-        for cluster in clusters:
-            topics = {one.topic for one in self.routes if one.source == cluster}
-            self._create(cluster, sorted(one for one in topics if (cluster, one) not in declared))
+        declared = {(topic.cluster, topic.name) for topic in self.topology.topics}
+        undeclared = {(route.source, route.topic) for route in self.routes} - declared
+        for cluster in sorted({cluster for cluster, _ in undeclared}):
+            admin = AdminClient({**self.client(cluster), "log_level": 0})
+            topics = [NewTopic(topic, PARTITIONS) for at, topic in sorted(undeclared) if at == cluster]
+            for answer in admin.create_topics(topics).values():
+                answer.result(_MADE_WITHIN_S)
 
     def _log_in(self, lab: Lab) -> None:
         """Puts the logins into the environment: that of commands, a super user, and that of jobs."""
-        for name, job in self.job_logins.items():
+        for name, copy in self.copies.items():
             cluster = lab.clusters[name]
-            for prefix, user in (("", ADMIN), (JOB_VARIABLES, job.user)):
+            for prefix, user in (("", ADMIN), (JOB_VARIABLES, copy.job)) if copy.job is not None else ():
                 settings = cluster.client_of(user)
                 for key, variable in login_variables(name, cluster.settings(user)).items():
                     value = str(settings[key])
@@ -255,18 +272,11 @@ class Replica:
                     self._logins[prefix + variable] = Path(value).read_text("ascii") if located else value
         os.environ.update(self._logins)
 
-    def _create(self, cluster: str, topics: list[str]) -> None:
-        if topics:
-            admin = AdminClient({**self.client(cluster), "log_level": 0})
-            made = admin.create_topics([NewTopic(one, PARTITIONS) for one in topics])
-            for one in made.values():
-                one.result(_MADE_WITHIN_S)
-
     def _remove(self) -> None:
         """Kills the jobs and what commands still run, stops the clusters and removes the folder."""
         for variable in self._logins:
             os.environ.pop(variable, None)
-        for link in self._links.values():
+        for link in self.links.values():
             link.close()
         for home in {self._home, *self._folder.glob(".home*")}:
             kill_all_below(home)

@@ -6,21 +6,12 @@ right there would be nothing to take away. It may read each topic whose rules `a
 """
 
 from collections.abc import Collection, Iterable, Iterator
-from typing import Any
-
-from confluent_kafka.admin import (
-    AclBinding,
-    AclBindingFilter,
-    AclOperation,
-    AclPermissionType,
-    AdminClient,
-    ResourcePatternType,
-    ResourceType,
-)
 
 from planner.drill.lab_copy import OTHER
 from planner.drill.replica import Replica
 from planner.drill.routes import DrillRoute
+from planner.drill.scenario_record import DrillAborted
+from planner.drill.traffic import endpoint_of
 from planner.graph.job_rights import (
     EVERY,
     JobRight,
@@ -28,22 +19,21 @@ from planner.graph.job_rights import (
     rights_at_destination,
     rights_at_source,
 )
-from planner.kafka import ClusterEndpoint, run_at
+from planner.kafka import run_at
+from planner.kafka.principals import read_acls
 from planner.model.topology import Flow
 from planner.observe.rights import refused_writes
 from runtime.contract.spec.acls import AclRule
 from runtime.contract.spec.selection import written_out
 from runtime.contract.spec.transform import quarantine_topic
+from runtime.kafka.protocol.administration import AclBinding
+from runtime.kafka.protocol.changes import CreateAclsRequest
 
 GROUPS = "drill-"  # the consumer groups of the standard drill begin so
 WITHIN_S = 60.0  # for brokers to know a rule
 _REQUEST_S = 30.0
 # The rules of a topology can't know the groups of the standard drill.
 _DRILL_GROUPS = [JobRight("GROUP", GROUPS, "PREFIXED", operation) for operation in ("DESCRIBE", "READ")]
-_ANY: Any = None  # as a name and a host, which librdkafka then does not filter by
-_EVERY_RULE = AclBindingFilter(
-    ResourceType.ANY, _ANY, ResourcePatternType.ANY, _ANY, _ANY, AclOperation.ANY, AclPermissionType.ANY
-)
 
 
 def protected_routes(replica: Replica, routes: Iterable[DrillRoute]) -> list[DrillRoute]:
@@ -75,19 +65,20 @@ def grant_job_rights(replica: Replica) -> None:
 
     A rule that exists already is given again, so it may be called after each change of the topology.
     """
-    for cluster, job in replica.job_logins.items():
-        rights = {*_DRILL_GROUPS, *(() if job.exact else _documented_rights(replica, cluster))}
-        _create(replica, cluster, {right.rule(cluster, job.principal) for right in rights})
+    for cluster, copy in replica.copies.items():
+        if copy.principal is not None:
+            rights = {*_DRILL_GROUPS, *(() if copy.exact else _documented_rights(replica, cluster))}
+            _create(replica, cluster, {right.rule(cluster, copy.principal) for right in rights})
 
 
 def lacking(replica: Replica, cluster: str, rights: Iterable[JobRight]) -> list[JobRight]:
     """Returns which of the rights the cluster's rules do not give to its job."""
-    job = replica.job_logins[cluster]
-    given = {right.rule(cluster, job.principal) for right in _DRILL_GROUPS}
+    principal = replica.copies[cluster].principal or ""
+    given = {right.rule(cluster, principal) for right in _DRILL_GROUPS}
     return missing_rights(
         rights,
         [rule for rule in _rules_at(replica, cluster) if rule not in given],
-        job.principal,
+        principal,
         open_without_rules=replica.topology.clusters[cluster].allow_everyone_if_no_acl_found,
     )
 
@@ -120,8 +111,7 @@ def _documented_rights(replica: Replica, cluster: str) -> Iterator[JobRight]:
 
 def writable(replica: Replica, cluster: str, topics: Collection[str]) -> set[str]:
     """Returns the topics of a cluster that the drill's principal may write."""
-    client = replica.client(cluster, OTHER)
-    endpoint = ClusterEndpoint(cluster, client.pop("bootstrap.servers"), client)
+    endpoint = endpoint_of(cluster, replica.client(cluster, OTHER))
     refused = run_at(endpoint, lambda client: refused_writes(client, sorted(topics)), _REQUEST_S)
     return set(topics) - refused
 
@@ -136,36 +126,14 @@ def readable(replica: Replica, cluster: str, topics: Collection[str]) -> set[str
     }
 
 
-def _rules_at(replica: Replica, cluster: str) -> list[AclRule]:
-    admin = AdminClient({**replica.client(cluster), "log_level": 0})
-    return [
-        AclRule(
-            cluster,
-            "CLUSTER" if binding.restype is ResourceType.BROKER else binding.restype.name,
-            binding.name,
-            "PREFIXED" if binding.resource_pattern_type is ResourcePatternType.PREFIXED else "LITERAL",
-            binding.principal,
-            binding.host,
-            binding.operation.name,
-            "DENY" if binding.permission_type is AclPermissionType.DENY else "ALLOW",
-        )
-        for binding in admin.describe_acls(_EVERY_RULE).result(_REQUEST_S)
-    ]
+def _rules_at(replica: Replica, cluster: str) -> tuple[AclRule, ...]:
+    return run_at(endpoint_of(cluster, replica.client(cluster)), read_acls, _REQUEST_S) or ()
 
 
 def _create(replica: Replica, cluster: str, rules: Iterable[AclRule]) -> None:
-    admin = AdminClient({**replica.client(cluster), "log_level": 0})
-    for answer in admin.create_acls([_binding(rule) for rule in rules]).values():
-        answer.result(_REQUEST_S)
-
-
-def _binding(rule: AclRule) -> AclBinding:
-    return AclBinding(
-        ResourceType.BROKER if rule.resource_type == "CLUSTER" else ResourceType[rule.resource_type],
-        rule.resource,
-        ResourcePatternType[rule.pattern],
-        rule.principal,
-        rule.host,
-        AclOperation[rule.operation],
-        AclPermissionType[rule.permission],
-    )
+    request = CreateAclsRequest([AclBinding.of(rule) for rule in rules])
+    endpoint = endpoint_of(cluster, replica.client(cluster))
+    created = run_at(endpoint, lambda client: client.ask_controller(request), _REQUEST_S)
+    for refusal in created:
+        if refusal is not None:
+            raise DrillAborted(f"{cluster} refused a rule of the drill: {refusal.error.name}")

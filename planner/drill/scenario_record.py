@@ -3,10 +3,12 @@
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 
+from confluent_kafka import KafkaException
+
+from planner.kafka.librdkafka import explain
 from planner.model.diagnostic import Failure
-from planner.model.drill import Promise, RecoveryTime, Scenario, ScenarioStep
+from planner.model.drill import Promise, Scenario, ScenarioStep
 
 Progress = Callable[[str], None]
 
@@ -19,48 +21,19 @@ class PromiseBroken(AssertionError):
     """A scenario did not show what it must show."""
 
 
-@dataclass(frozen=True, slots=True)
-class DrillLoss:
-    """Acknowledged records of a lost cluster that are not at the destinations.
-
-    `seconds` is the time from the oldest of them to the loss, or to the newest record of the cluster.
-    `at_risk` counts the records that were acknowledged since the flows had last copied everything.
-    """
-
-    records: int
-    seconds: float
-    at_risk: int | None = None
-
-
 class ScenarioRecord:
     """Keeps the steps, the promises and the figures of one scenario.
 
-    A step begins where the one before ended, so each second of the scenario belongs to a step.
+    A step begins where the one before ended, so each second of the scenario belongs to a step. `lost_for_s`
+    is the time from the oldest record that did not arrive to the loss, or to the cluster's newest record.
     """
 
-    def __init__(self, progress: Progress) -> None:
-        self.loss: DrillLoss | None = None
-        self.rto: RecoveryTime | None = None
+    def __init__(self, progress: Progress, name: str = "", cluster: str = "") -> None:
+        self.scenario = Scenario(name, cluster)
+        self.lost_for_s: float | None = None
         self.progress = progress
         self._began = self._ended = time.monotonic()
-        self._steps: list[ScenarioStep] = []
-        self._promises: list[Promise] = []
         self._commands: list[tuple[str, str]] = []  # of the step under way, with what each printed
-
-    def result(self, name: str, cluster: str, problem: str = "") -> Scenario:
-        """Returns the scenario as the report shows it."""
-        loss = self.loss
-        return Scenario(
-            name,
-            cluster,
-            tuple(self._steps),
-            tuple(self._promises),
-            rto_s=None if self.rto is None else self.rto.total_s,
-            rpo_records=None if loss is None else loss.records,
-            problem=problem,
-            rto=self.rto,
-            at_risk_records=None if loss is None else loss.at_risk,
-        )
 
     @contextmanager
     def step(self, text: str, shown: str = "") -> Iterator[None]:
@@ -80,7 +53,7 @@ class ScenarioRecord:
         """Records a step that has just ended."""
         now = time.monotonic()
         commands, self._commands = self._commands, []
-        self._steps.append(
+        self.scenario.steps.append(
             ScenarioStep(
                 self._ended - self._began,
                 now - self._ended,
@@ -92,20 +65,35 @@ class ScenarioRecord:
         )
         self._ended = now
 
+    def count_loss(self) -> None:
+        """Measures what a failover lost, where that is still to be counted."""
+
     def promise(self, text: str, wanted: str, measured: str, *, kept: bool, why: str) -> bool:
         """Records a promise, and returns whether it was kept."""
-        self._promises.append(Promise(text, wanted, measured, kept, why))
+        self.scenario.promises.append(Promise(text, wanted, measured, kept, why))
         return kept
 
     def demand(self, *, kept: bool) -> None:
         """Raises PromiseBroken, with the sentence of the last broken promise, if it was not kept."""
         if not kept:
-            broken = next(promise for promise in reversed(self._promises) if not promise.kept)
+            broken = next(promise for promise in reversed(self.scenario.promises) if not promise.kept)
             raise PromiseBroken(f"{broken.text}: {broken.measured} (wanted: {broken.wanted}); {broken.why}")
 
+    @contextmanager
+    def recording_problem(self) -> Iterator[None]:
+        """Records what ends the scenario as its problem, beside one that it has already."""
+        try:
+            yield
+        except (DrillAborted, Failure, KafkaException, TimeoutError) as wrong:
+            problems = (self.scenario.problem, problem_of(wrong))
+            self.scenario.problem = "; ".join(problem for problem in problems if problem)
 
-def problem_of(wrong: Failure | DrillAborted) -> str:
+
+def problem_of(wrong: Exception) -> str:
     """Returns what ended a scenario, as one text."""
-    if isinstance(wrong, Failure):
-        return "; ".join(map(str, wrong.diagnostics))
-    return str(wrong)
+    match wrong:
+        case Failure():
+            return "; ".join(map(str, wrong.diagnostics))
+        case DrillAborted():
+            return str(wrong)
+    return explain(wrong)

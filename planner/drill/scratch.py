@@ -39,9 +39,7 @@ from planner.workflows.plans import apply_plan, destroy_plan, see
 from planner.workflows.requests import ChangeRequest
 from planner.workflows.topology import launcher_home
 from runtime.contract.launching import LaunchError
-from runtime.contract.records import job_status, ledger, provenance
-from runtime.contract.records.group_records import decode_checkpoint_key
-from runtime.contract.records.ledger import UnreadableRecord
+from runtime.contract.records import ledger
 from runtime.contract.spec import naming
 from runtime.contract.spec.flow import RUNNING, ConfigsSpec, Earliest, GroupsSpec
 from runtime.contract.spec.launch import LaunchSpec
@@ -54,6 +52,7 @@ PARTITIONS = 2
 RATE_LIMIT = 1_000_000  # bytes a second of each scratch flow
 _TIME = "%Y%m%dT%H%M%SZ"
 _RUN = re.compile(r"(\d{8}T\d{6}Z)-[0-9a-f]{8}")
+_RECORDS = "canaries"
 _KEPT_MS = 3_600_000  # for what no drill could remove
 _OLD = datetime.timedelta(hours=1)
 _MEMORY = "512m"
@@ -176,63 +175,52 @@ def refuse_touching(topology: Topology, run: ScratchRun) -> None:
         for flow in canary_flows(topology)
         for cluster in (flow.source_cluster, flow.destination_cluster)
     ]
-    found = []
+    touching = []
     for flow in topology.job_flows.values():
-        if flow.state not in RUNNING:
-            continue
         route = CompiledRoute(route_of(flow, topology))
-        taken = [name for at, name in topics if at == flow.source_cluster and route.answer(name).taken]
-        if taken:
-            found.append(
+        copied = [name for at, name in topics if at == flow.source_cluster and route.answer(name).taken]
+        if copied and flow.state in RUNNING:
+            touching.append(
                 error(
-                    f"it would copy scratch topics of a drill, such as {taken[0]}",
+                    f"it would copy scratch topics of a drill, such as {copied[0]}",
                     f"add '{re.escape(PREFIX)}.*' to its topics.exclude, or remove default_exclude: false",
                     address=f"flow.{flow.name}",
                     source=flow.source,
                     exit=ExitCode.REFUSED,
                 )
             )
-    if found:
-        raise Failure(found)
+    if touching:
+        raise Failure(touching)
 
 
-class ScratchRecord:
-    """The file that proves what a drill made: written before anything is made, removed at the end."""
-
-    def __init__(self, path: Path, run: ScratchRun) -> None:
-        self.run = run
-        self.file = scratch_folder(path) / f"{run.id}.json"
-
-    def write(self, scratch: Topology) -> None:
-        """Writes the names, each with its cluster, so that they survive a kill at any moment."""
-        topics = [[topic.cluster, topic.name] for topic in scratch.topics]
-        self.file.parent.mkdir(parents=True, exist_ok=True)
-        part = self.file.with_suffix(".part")
-        part.write_text(json.dumps({"topology": scratch.name, "topics": topics}) + "\n", encoding="utf-8")
-        part.replace(self.file)
-
-    def topics(self) -> set[tuple[str, str]]:
-        """Returns the clusters and names of the scratch topics; none where the file is of another run."""
-        try:
-            tree = json.loads(self.file.read_text(encoding="utf-8"))
-            named = {(str(cluster), str(name)) for cluster, name in tree["topics"]}
-        except (OSError, ValueError, KeyError, TypeError):
-            return set()
-        return {(cluster, name) for cluster, name in named if name.startswith(self.run.prefix)}
-
-    def remove(self) -> None:
-        self.file.unlink(missing_ok=True)
+def write_record(path: Path, run: ScratchRun, scratch: Topology) -> None:
+    """Writes what the run makes into a file beside the topology's jobs, so that it survives a kill."""
+    file = _record_of(path, run)
+    topics = [[topic.cluster, topic.name] for topic in scratch.topics]
+    file.parent.mkdir(parents=True, exist_ok=True)
+    part = file.with_suffix(".part")
+    part.write_text(json.dumps({"topology": scratch.name, "topics": topics}) + "\n", encoding="utf-8")
+    part.replace(file)
 
 
-def scratch_folder(path: Path) -> Path:
-    """Returns the folder of the records, beside the topology's jobs."""
-    return launcher_home(path) / "canaries"
+def recorded_topics(path: Path, run: ScratchRun) -> set[tuple[str, str]]:
+    """Returns the clusters and names of the run's scratch topics; none where the file is of another run."""
+    try:
+        tree = json.loads(_record_of(path, run).read_text(encoding="utf-8"))
+        topics = {(str(cluster), str(name)) for cluster, name in tree["topics"]}
+    except (OSError, ValueError, KeyError, TypeError):
+        return set()
+    return {(cluster, name) for cluster, name in topics if name.startswith(run.prefix)}
 
 
 def recorded_runs(path: Path) -> set[ScratchRun]:
     """Returns the runs that this machine began and did not clean up."""
-    names = {file.stem for file in scratch_folder(path).glob("*.json")}
+    names = {file.stem for file in (launcher_home(path) / _RECORDS).glob("*.json")}
     return {ScratchRun(name) for name in names if _RUN.fullmatch(name)}
+
+
+def _record_of(path: Path, run: ScratchRun) -> Path:
+    return launcher_home(path) / _RECORDS / f"{run.id}.json"
 
 
 def left_runs(topology: Topology, path: Path, now: datetime.datetime) -> list[ScratchRun]:
@@ -281,64 +269,48 @@ def _require_done(done: ApplyResult) -> None:
         raise Failure(error("not every step of the scratch topology was carried out", "run it again"))
 
 
-@dataclass(frozen=True, slots=True)
-class ScratchRemoval:
-    """Removes what one run made: its jobs, topics, groups, and its records in the internal topics."""
+def remove_scratch(topology: Topology, run: ScratchRun, request: ChangeRequest) -> None:
+    """Removes what one run made: its jobs, topics, groups and records, and the run's file last.
 
-    topology: Topology
-    run: ScratchRun
-    request: ChangeRequest
-
-    def carry_out(self) -> None:
-        """Removes everything, and the run's record last. Failure names what is left.
-
-        It may be called again: what is gone already is passed over.
-        """
-        record = ScratchRecord(self.request.path, self.run)
-        owned = replace(
-            declaring_nothing(self.topology),
-            name=self.run.topology(self.topology.name),
-            policies=Policies(max_deletes=_MOST_DELETES),
-        )
-        plan = destroy_plan(owned, observe(owned, self.request.timeout_ms))
-        refuse_foreign(plan.steps, self.run)
-        stopped = {step.job for step in plan.steps if isinstance(step, StopJob)}
-        jobs = {self.run.job(name) for name in self.topology.clusters}
-        self._stop_unregistered(jobs - stopped)
-        _require_done(execute(plan, self.request, UNATTENDED, approved=True))
-        topics = record.topics() | {
-            (step.cluster, step.topic) for step in plan.steps if isinstance(step, DeleteTopic)
-        }
-        flows = {name.removeprefix(self.run.prefix) for _, name in topics}
-        for cluster, endpoint in endpoints_of(self.topology.clusters.values()).items():
-            mine = sorted(name for at, name in topics if at == cluster and name.startswith(self.run.prefix))
-            client = admin(endpoint)
-            # The registry does not name topics where the drill was killed in between.
-            existing = client.list_topics(timeout=_REQUEST_S).topics
-            if left := [name for name in mine if name in existing]:
-                answers = client.delete_topics(left, operation_timeout=_REQUEST_S)
-                _await(endpoint, answers, KafkaError.UNKNOWN_TOPIC_OR_PART)
-            if mine:
-                groups = client.delete_consumer_groups(mine, request_timeout=_REQUEST_S)
-                _await(endpoint, groups, KafkaError.GROUP_ID_NOT_FOUND)
-            forget(endpoint, self.run, flows)
-        for job in jobs:
-            shutil.rmtree(self._home / job, ignore_errors=True)
-        record.remove()
-
-    @property
-    def _home(self) -> Path:
-        return launcher_home(self.request.path) / "jobs"
-
-    def _stop_unregistered(self, jobs: Iterable[str]) -> None:
-        """Stops jobs of this machine that were started, and not registered because the drill was killed."""
-        launcher = launchers(self._home)(LaunchSpec())
-        try:
-            for job in sorted(jobs):
-                if (self._home / job).exists() and launcher.find(job).runs:
-                    launcher.stop(job, _REQUEST_S)
-        except LaunchError as failure:
-            raise Failure(error(f"a job of the drill is left: {failure.what}", failure.hint)) from None
+    Failure names what is left. It may be called again: what is gone already is passed over.
+    """
+    owned = replace(
+        declaring_nothing(topology),
+        name=run.topology(topology.name),
+        policies=Policies(max_deletes=_MOST_DELETES),
+    )
+    plan = destroy_plan(owned, observe(owned, request.timeout_ms))
+    refuse_foreign(plan.steps, run)
+    stopped = {step.job for step in plan.steps if isinstance(step, StopJob)}
+    jobs = {run.job(name) for name in topology.clusters}
+    home = launcher_home(request.path) / "jobs"
+    launcher = launchers(home)(LaunchSpec())
+    try:
+        for job in sorted(jobs - stopped):  # started, and not registered because the drill was killed
+            if (home / job).exists() and launcher.find(job).runs:
+                launcher.stop(job, _REQUEST_S)
+    except LaunchError as failure:
+        raise Failure(error(f"a job of the drill is left: {failure.what}", failure.hint)) from None
+    _require_done(execute(plan, request, UNATTENDED, approved=True))
+    topics = recorded_topics(request.path, run) | {
+        (step.cluster, step.topic) for step in plan.steps if isinstance(step, DeleteTopic)
+    }
+    flows = {name.removeprefix(run.prefix) for _, name in topics}
+    for cluster, endpoint in endpoints_of(topology.clusters.values()).items():
+        names = sorted(name for at, name in topics if at == cluster and name.startswith(run.prefix))
+        client = admin(endpoint)
+        # The registry does not name topics where the drill was killed in between.
+        existing = client.list_topics(timeout=_REQUEST_S).topics
+        if left := [name for name in names if name in existing]:
+            answers = client.delete_topics(left, operation_timeout=_REQUEST_S)
+            _await(endpoint, answers, KafkaError.UNKNOWN_TOPIC_OR_PART)
+        if names:
+            groups = client.delete_consumer_groups(names, request_timeout=_REQUEST_S)
+            _await(endpoint, groups, KafkaError.GROUP_ID_NOT_FOUND)
+        forget(endpoint, run, flows)
+    for job in jobs:
+        shutil.rmtree(home / job, ignore_errors=True)
+    _record_of(request.path, run).unlink(missing_ok=True)
 
 
 def refuse_foreign(steps: Iterable[Step], run: ScratchRun) -> None:
@@ -346,15 +318,15 @@ def refuse_foreign(steps: Iterable[Step], run: ScratchRun) -> None:
 
     Nothing is changed then. The registry is a topic that others may write.
     """
-    wrong = [
+    foreign = [
         str(step.address)
         for step in steps
         if (isinstance(step, DeleteTopic) and not step.topic.startswith(run.prefix))
         or (isinstance(step, StopJob) and not step.job.startswith(run.job("")))
         or not isinstance(step, DeleteTopic | StopJob | Disown)
     ]
-    if wrong:
-        what = f"the registry says that a drill made {', '.join(sorted(wrong))}, and no drill names it so"
+    if foreign:
+        what = f"the registry says that a drill made {', '.join(sorted(foreign))}, and no drill names it so"
         raise Failure(error(what, "repl history shows who wrote it", exit=ExitCode.REFUSED))
 
 
@@ -379,11 +351,11 @@ def left_at(endpoint: ClusterEndpoint, run: ScratchRun, topology: str) -> list[s
     topics = client.list_topics(timeout=_REQUEST_S).topics
     groups = client.list_consumer_groups(request_timeout=_REQUEST_S).result(_REQUEST_S).valid
     group_ids = sorted(str(group.group_id) for group in groups)
-    owned = [entry for entry in run_at(endpoint, read_registry) if entry.topology == run.topology(topology)]
+    entries = [entry for entry in run_at(endpoint, read_registry) if entry.topology == run.topology(topology)]
     return [
         *(f"topic {name} {where}" for name in sorted(topics) if name.startswith(run.prefix)),
         *(f"group {name} {where}" for name in group_ids if name.startswith(run.prefix)),
-        *(f"{entry.address} in the registry {where}" for entry in owned),
+        *(f"{entry.address} in the registry {where}" for entry in entries),
     ]
 
 
@@ -401,15 +373,15 @@ def translated(endpoint: ClusterEndpoint, group: str) -> dict[int, int]:
     return {place.partition: place.offset for place in places if place.offset >= 0}
 
 
-def forget(endpoint: ClusterEndpoint, run: ScratchRun, flows: Collection[str]) -> int:
-    """Writes tombstones for the records of a run's flows and jobs, and returns how many.
+def forget(endpoint: ClusterEndpoint, run: ScratchRun, flows: Collection[str]) -> None:
+    """Writes tombstones for the records of a run's flows and jobs.
 
     Its jobs have stopped, so nothing else writes these keys any more. Of the ledger and the offset map, only
     the partitions of `flows` are read, all of them where no flow is known.
     """
 
-    async def forgotten(client: ClusterClient) -> int:
-        log, written = LogWriter(client), 0
+    async def write_tombstones(client: ClusterClient) -> None:
+        log = LogWriter(client)
         try:
             for topic in (await client.ask(AnyMetadataRequest(list(_WITH_RECORDS)))).topics:
                 partitions = 0 if topic.error else len(topic.partitions)
@@ -417,15 +389,13 @@ def forget(endpoint: ClusterEndpoint, run: ScratchRun, flows: Collection[str]) -
                 if topic.name in (naming.LEDGER, naming.OFFSET_MAP) and flows and partitions:
                     numbers = {ledger.partition_of(run.flow(name), partitions) for name in flows}
                 for partition in sorted(numbers):
-                    own = keys_of_run(topic.name, await read(client, topic.name, partition), run)
-                    await log.append(topic.name, [(key, None) for key in own], _REQUEST_S, partition)
-                    written += len(own)
+                    keys = keys_of_run(topic.name, await read(client, topic.name, partition), run)
+                    await log.append(topic.name, [(key, None) for key in keys], _REQUEST_S, partition)
         finally:
             log.close()
-        return written
 
     try:
-        return run_at(endpoint, forgotten, _REQUEST_S)
+        run_at(endpoint, write_tombstones, _REQUEST_S)
     except ClusterFailure as failure:
         what = f"records of the drill in internal topics at {endpoint.cluster} are left: {failure.why}"
         raise Failure(error(what)) from None
@@ -433,24 +403,9 @@ def forget(endpoint: ClusterEndpoint, run: ScratchRun, flows: Collection[str]) -
 
 def keys_of_run(topic: str, records: Iterable[TopicRecord], run: ScratchRun) -> list[bytes]:
     """Returns the keys of an internal topic whose newest records are of a run's flows or jobs."""
-    newest = compacted(records)
-    own = run.flow("")  # flows and jobs of a run begin with the same text
-    return [key for key, record in newest.items() if _owner(topic, key, record.value or b"").startswith(own)]
-
-
-def _owner(topic: str, key: bytes, value: bytes) -> str:
-    """Returns the flow or job whose record it is; "" where a newer release wrote it for another one."""
-    try:
-        match topic:
-            case naming.PRODUCERS:
-                return provenance.decode_producer(value).flow
-            case naming.CHECKPOINTS:
-                checkpoint = decode_checkpoint_key(key)
-                return checkpoint.flow if checkpoint is not None else ""
-            case naming.STATUS:
-                job = job_status.decode_key(key)
-                return job.job if job is not None else ""
-        decoded = ledger.decode_key(key)
-        return decoded.flow if isinstance(decoded, ledger.GenerationKey) else decoded.of.flow
-    except UnreadableRecord:
-        return ""
+    prefix = f'"{run.flow("")}'.encode()  # so the names of a run's flows and jobs begin in JSON
+    return [
+        key
+        for key, record in compacted(records).items()
+        if prefix in ((record.value or b"") if topic == naming.PRODUCERS else key)
+    ]

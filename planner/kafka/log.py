@@ -56,12 +56,13 @@ _LONGEST_WAIT_S = 1.0  # of a fetch for new records
 
 
 class TopicRecord(Struct, frozen=True):
-    """A record of an internal topic; `value` is None for a tombstone."""
+    """A record of a topic; `value` is None for a tombstone."""
 
     key: bytes
     value: bytes | None
     at_ms: int
     offset: int
+    headers: tuple[tuple[str, bytes | None], ...] = ()
 
 
 async def read(client: ClusterClient, topic: str, partition: int = 0) -> list[TopicRecord]:
@@ -194,7 +195,7 @@ class LogReader:
         if self._position == position and response.last_stable_offset > position and not response.records:
             self._position = response.last_stable_offset  # compaction removed all that was left
         return [
-            TopicRecord(record.key or b"", record.value, record.timestamp, record.offset)
+            TopicRecord(record.key or b"", record.value, record.timestamp, record.offset, record.headers)
             for record in records
         ]
 

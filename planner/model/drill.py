@@ -1,7 +1,9 @@
-"""What a drill found: scenarios with their steps, and promises that were kept or broken. Pure."""
+"""The report of a drill: scenarios with their steps, and promises that were kept or broken. Pure."""
 
-from collections.abc import Sequence
+import datetime
+from collections.abc import Iterable
 from dataclasses import dataclass, field
+from typing import Any
 
 LAB, LIVE = "lab", "live"
 
@@ -55,36 +57,39 @@ class RecoveryTime:
         return self.failover_s + self.wait_s + self.first_record_s
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Scenario:
     """One scenario. A figure is None where it could not be measured.
 
-    `rto_s`: from the loss until a consumer got its next record; `rto` has its parts, where they were
-    measured. `rpo_records`: acknowledged records that are not at the destination, of `at_risk_records` that
-    were acknowledged since everything had been copied. `read_again` and `skipped` are records of the consumer
-    groups. `canaries` are those of a live drill that writes them.
+    `rto`: from the loss until a consumer got its next record. `rpo_records`: acknowledged records that are
+    not at the destination, of `at_risk_records` that were acknowledged since everything had been copied.
+    `read_again` and `skipped` are records of the consumer groups. `canaries` are those of a live drill that
+    writes them.
     """
 
     name: str
     cluster: str
-    steps: tuple[ScenarioStep, ...]
-    promises: tuple[Promise, ...]
-    rto_s: float | None = None
+    steps: list[ScenarioStep] = field(default_factory=list)
+    promises: list[Promise] = field(default_factory=list)
+    rto: RecoveryTime | None = None
     rpo_records: int | None = None
+    at_risk_records: int | None = None
     read_again: int | None = None
     skipped: int | None = None
     problem: str = ""
-    canaries: tuple[CanaryFigures, ...] = ()
-    rto: RecoveryTime | None = None
-    at_risk_records: int | None = None
+    canaries: list[CanaryFigures] = field(default_factory=list)
+
+    @property
+    def rto_s(self) -> float | None:
+        return None if self.rto is None else self.rto.total_s
 
     @property
     def passed(self) -> bool:
-        return not self.problem and all(one.kept for one in self.promises)
+        return not self.problem and all(promise.kept for promise in self.promises)
 
     @property
     def took_s(self) -> float:
-        return max((one.at_s + one.took_s for one in self.steps), default=0.0)
+        return max((step.at_s + step.took_s for step in self.steps), default=0.0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,18 +111,23 @@ class DrillReport:
     features: str = ""
 
     @property
+    def started_ms(self) -> int:
+        """Returns when the drill began, in milliseconds since 1970."""
+        return int(datetime.datetime.fromisoformat(self.started_at).timestamp() * 1000)
+
+    @property
     def passed(self) -> bool:
-        return bool(self.scenarios) and all(one.passed for one in self.scenarios)
+        return bool(self.scenarios) and all(scenario.passed for scenario in self.scenarios)
 
     @property
     def rto_s(self) -> float | None:
         """Returns the longest RTO of the scenarios that measured one."""
-        return largest([one.rto_s for one in self.scenarios])
+        return largest(scenario.rto_s for scenario in self.scenarios)
 
     @property
     def rpo_records(self) -> float | None:
         """Returns the most records that did not arrive."""
-        return largest([one.rpo_records for one in self.scenarios])
+        return largest(scenario.rpo_records for scenario in self.scenarios)
 
     @property
     def faults(self) -> tuple[str, ...]:
@@ -133,6 +143,16 @@ class DrillReport:
         return tuple(faults)
 
 
-def largest(values: Sequence[float | None]) -> float | None:
-    """Returns the largest value that is known."""
-    return max((one for one in values if one is not None), default=None)
+@dataclass(frozen=True, slots=True)
+class StoredDrill:
+    """A stored report: its file, the tree that it holds, and what the operator's key says about it."""
+
+    file: str
+    report: DrillReport
+    tree: dict[str, Any]
+    signature: str
+
+
+def largest(values: Iterable[float | None]) -> float | None:
+    """Returns the largest value that is not None."""
+    return max((value for value in values if value is not None), default=None)

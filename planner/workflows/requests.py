@@ -445,6 +445,63 @@ class TryFlowRequest(TopologyRequest, frozen=True, kw_only=True):
     ] = None
 
 
+class DrillRequest(TopologyRequest, frozen=True, kw_only=True):
+    """A request for a drill. A limit, or a time of load, that is None is the topology's own (`drill`)."""
+
+    max_rto_ms: Annotated[
+        int | None,
+        Option(
+            "--max-rto",
+            "The longest time until consumers read on.  [default: drill.max_rto of the topology]",
+            "DURATION",
+            kind=DURATION,
+        ),
+    ] = None
+    max_rpo: Annotated[
+        int | None,
+        Option(
+            "--max-rpo",
+            "The most records that may be missing.  [default: drill.max_rpo of the topology]",
+            "RECORDS",
+            least=0,
+        ),
+    ] = None
+    load_ms: Annotated[
+        int | None,
+        Option(
+            "--load",
+            "How long producers write before a cluster is killed."
+            "  [default: drill.load of the topology, 10s]",
+            "DURATION",
+            kind=DURATION,
+        ),
+    ] = None
+    features: Annotated[
+        Path | None,
+        Option(
+            "--features",
+            "Run the scenarios of these .feature files instead, a folder or one file.",
+            "DIR",
+            exists=True,
+        ),
+    ] = None
+    against: Annotated[
+        str,
+        Option(
+            "--against",
+            "Rehearse on clusters of this machine, or only read the live ones.",
+            choices=("lab", "live"),
+        ),
+    ] = "lab"
+    canaries: Annotated[
+        bool,
+        Option(
+            "--canaries",
+            "With --against live: let canary records cross each flow in scratch topics, and remove them.",
+        ),
+    ] = False
+
+
 # Tools
 
 

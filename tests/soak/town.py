@@ -149,7 +149,7 @@ class SoakTown:
         """A consumer reads on to the end. Nobody writes: what it did not read by then was skipped."""
         before = set(self.read)
         with DrillConsumer(self.town.client(cluster), "billing", self._subscribed(cluster)) as member:
-            again = self._came(member.read_to_end().ids)
+            again = self._came(member.read_to_end())
         there = {
             number
             for topic in TOPICS

@@ -15,12 +15,12 @@ from confluent_kafka.admin import AdminClient, ConfigResource
 from planner.config import load
 from planner.drill import canaries
 from planner.drill.canaries import CanaryDrill
-from planner.drill.rehearsal import DrillRequest
 from planner.kafka import ClusterEndpoint, run_at
 from planner.kafka.log import compacted, read
 from planner.model.diagnostic import ExitCode, Failure
 from planner.observe.disk_space import disk_space
 from planner.workflows.audit.access import endpoints_of
+from planner.workflows.requests import DrillRequest
 from planner.workflows.topology import kill_all_below
 from runtime.contract.spec import naming
 from runtime.lab.lab import Lab

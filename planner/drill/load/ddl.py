@@ -68,8 +68,8 @@ class _Reader:
 
     def expect(self, kind: str, mark: str = "") -> str:
         """Reads a token of this kind. Raises UnknownType for another one."""
-        found, text = self._tokens[-1]
-        if found != kind or mark not in ("", text):
+        token, text = self._tokens[-1]
+        if token != kind or mark not in ("", text):
             raise UnknownType(f"no schema in Spark's DDL at {text!r}, where {mark or kind} must be")
         if kind != "end":
             self._tokens.pop()

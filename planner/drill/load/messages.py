@@ -10,12 +10,20 @@ from typing import Any
 from google.protobuf.descriptor import FieldDescriptor
 
 from planner.drill.load.ddl import UnknownType
+from planner.drill.load.values import scalar
 from runtime.sql.formats.encoded import BadSchema
 from runtime.sql.formats.protobuf_schema import TIMESTAMP, ddl_of, entry_of, read_schema
 
 _SINCE_S = 1_767_225_600  # the first of January 2026
 _YEAR_S = 365 * 86_400
-_MOST_NUMBER = 1_000_000
+# The kind of each type that is no whole number.
+_KINDS = {
+    FieldDescriptor.TYPE_STRING: "string",
+    FieldDescriptor.TYPE_BYTES: "bytes",
+    FieldDescriptor.TYPE_BOOL: "boolean",
+    FieldDescriptor.TYPE_FLOAT: "float",
+    FieldDescriptor.TYPE_DOUBLE: "double",
+}
 _MOST_ITEMS = 3
 
 
@@ -69,16 +77,6 @@ def _fill_message(message: Any, random: Random) -> None:
 
 
 def _scalar(field: FieldDescriptor, random: Random) -> Any:
-    match field.type:
-        case FieldDescriptor.TYPE_STRING:
-            return f"{field.name}-{random.randrange(100_000)}"
-        case FieldDescriptor.TYPE_BYTES:
-            return random.randbytes(8)
-        case FieldDescriptor.TYPE_BOOL:
-            return random.choice((False, True))
-        case FieldDescriptor.TYPE_ENUM:
-            return random.choice(field.enum_type.values).number
-        case FieldDescriptor.TYPE_FLOAT | FieldDescriptor.TYPE_DOUBLE:
-            return random.randrange(_MOST_NUMBER) / 4
-        case _:
-            return random.randrange(_MOST_NUMBER)
+    if field.type == FieldDescriptor.TYPE_ENUM:
+        return random.choice(field.enum_type.values).number
+    return scalar(_KINDS.get(field.type, "long"), field.name, random)

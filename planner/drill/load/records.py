@@ -1,8 +1,9 @@
 """Says which records a drill writes to each topic. The same drill writes the same records again."""
 
 import json
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import count
 from pathlib import Path
 from random import Random
 
@@ -11,7 +12,7 @@ from planner.drill.load.messages import protobuf_maker
 from planner.drill.load.values import avro_maker, json_maker, random_of
 from planner.drill.routes import DrillRoute
 from planner.model.diagnostic import Failure, error
-from planner.model.topology import DrillSample, Flow, Topology
+from planner.model.topology import Flow, Topology
 from planner.workflows.samples import recorded
 from runtime.contract.records.consumer_record import ConsumerRecord
 from runtime.contract.records.provenance import HEADER
@@ -105,12 +106,17 @@ class DrillLoad:
     `by_registry` are flows whose records keep the ids of their schema registry: they come from samples.
     """
 
-    of_topic: Mapping[tuple[str, str], TopicLoad]
+    of_topic: Mapping[tuple[str, str], TopicLoad] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
     by_registry: frozenset[str] = frozenset()
+    numbers: Iterator[int] = field(default_factory=lambda: count(1))
+
+    def next_record(self, cluster: str, topic: str) -> LoadRecord:
+        """Returns a record that was not written before."""
+        return self.record(cluster, topic, next(self.numbers))
 
     def record(self, cluster: str, topic: str, number: int) -> LoadRecord:
-        """Returns the record of this number; numbers of one drill are all different."""
+        """Returns the record of this number, which is the same in each drill."""
         return self.of_topic.get((cluster, topic), numbered)(cluster, number)
 
 
@@ -119,31 +125,27 @@ def load_of(topology: Topology, routes: Sequence[DrillRoute]) -> DrillLoad:
 
     Failure: a sample can't be read, or a schema has a type that no values are made of.
     """
-    samples = _Samples(topology.drill.samples, {route.topic for route in routes})
+    samples, notes = _samples_of(topology, sorted({route.topic for route in routes}))
     loads: dict[tuple[str, str], TopicLoad] = {}
     by_registry: set[str] = set()
-    sampled = samples.of_topic.keys()
-    notes = samples.notes()
     for name in sorted({route.flow for route in routes}):
         flow = topology.flows[name]
         transform = flow.transform
         has_registry = transform is not None and bool(transform.key.registry or transform.value.registry)
         topics = {route.topic for route in routes if route.flow == name}
-        if has_registry and topics & sampled:
+        if has_registry and topics & samples.keys():
             by_registry.add(name)
-            if missing := sorted(topics - sampled):
+            if missing := sorted(topics - samples.keys()):
                 what = f"{', '.join(missing)} has no sample, and the flow's other topics have one"
                 hint = "record a sample of each topic, or of none: with one, the flow asks its registry"
                 raise Failure(error(f"flow.{name}: {what}", hint, source=flow.source))
         made: set[str] = set()
-        for route in routes:
-            if route.flow == name:
-                load = samples.of_topic.get(route.topic) or formatted_load(flow, route.topic)
-                for place in ((route.source, route.topic), (route.destination, route.mirror)):
-                    if load is not None and place not in loads:
-                        loads[place] = load
-                        if route.topic not in sampled:
-                            made.add(route.topic)
+        for route in [route for route in routes if route.flow == name]:
+            load = samples.get(route.topic) or formatted_load(flow, route.topic)
+            for place in ((route.source, route.topic), (route.destination, route.mirror)):
+                if load is not None and place not in loads:
+                    loads[place] = load
+                    made |= {route.topic} - samples.keys()
         if made:
             without_id = "; the lab has no schema registry, so they have no schema id" if has_registry else ""
             notes.append(
@@ -152,30 +154,25 @@ def load_of(topology: Topology, routes: Sequence[DrillRoute]) -> DrillLoad:
     return DrillLoad(loads, tuple(notes), frozenset(by_registry))
 
 
-class _Samples:
-    """The recorded samples of a topology, as loads by topic. A file is read once, when a topic needs it."""
-
-    def __init__(self, declared: Iterable[DrillSample], topics: Iterable[str]) -> None:
-        self.of_topic: dict[str, TopicLoad] = {}
-        self._declared = sorted(declared, key=lambda sample: sample.topics)
-        self._records: dict[str, Sequence[ConsumerRecord]] = {}
-        self._used: dict[str, list[str]] = {sample.topics: [] for sample in self._declared}
-        for topic in sorted(topics):
-            matching = [sample for sample in self._declared if Regex(sample.topics).matches(topic)]
-            # A name goes before a regex.
-            for sample in sorted(matching, key=lambda sample: sample.topics != topic)[:1]:
-                if sample.topics not in self._records:
-                    folder = Path(sample.source.file).parent if sample.source is not None else Path()
-                    self._records[sample.topics] = recorded(folder / sample.file)
-                self._used[sample.topics].append(topic)
-                self.of_topic[topic] = recorded_load(self._records[sample.topics])
-
-    def notes(self) -> list[str]:
-        """Returns what each sample is used for."""
-        return [
-            f"{', '.join(topics)}: {len(self._records[sample.topics]):,} recorded records of {sample.file}"
+def _samples_of(topology: Topology, topics: Sequence[str]) -> tuple[dict[str, TopicLoad], list[str]]:
+    """Returns the loads of topics with a recorded sample, and what each sample is used for."""
+    declared = sorted(topology.drill.samples, key=lambda sample: sample.topics)
+    used: dict[str, list[str]] = {sample.topics: [] for sample in declared}
+    for topic in topics:
+        matching = [sample for sample in declared if Regex(sample.topics).matches(topic)]
+        if matching:  # a name goes before a regex
+            used[min(matching, key=lambda sample: sample.topics != topic).topics].append(topic)
+    loads: dict[str, TopicLoad] = {}
+    notes = []
+    for sample in declared:
+        if not used[sample.topics]:
+            notes.append(f"drill.samples: no running flow copies a topic that {sample.topics} stands for")
+            continue
+        folder = Path(sample.source.file).parent if sample.source is not None else Path()
+        records = recorded(folder / sample.file)
+        loads |= dict.fromkeys(used[sample.topics], recorded_load(records))
+        notes.append(
+            f"{', '.join(used[sample.topics])}: {len(records):,} recorded records of {sample.file}"
             " are written, with the present time"
-            if (topics := self._used[sample.topics])
-            else f"drill.samples: no running flow copies a topic that {sample.topics} stands for"
-            for sample in self._declared
-        ]
+        )
+    return loads, notes

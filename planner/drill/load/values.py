@@ -22,6 +22,12 @@ _YEAR_S = 365 * 86_400
 _MOST_DIGITS = 15
 _MOST_NUMBER = 1_000_000
 _MOST_ITEMS = 3
+# What whole numbers are below, by their types in Spark's DDL.
+_BELOW = {
+    **dict.fromkeys(("byte", "tinyint"), 100),
+    **dict.fromkeys(("short", "smallint"), 10_000),
+    **dict.fromkeys(("int", "integer", "long", "bigint", "variant"), _MOST_NUMBER),
+}
 _DEEPEST = 12  # types within one another; a type that contains itself ends there
 
 
@@ -30,77 +36,64 @@ def random_of(seed: str) -> Random:
     return Random(seed)  # noqa: S311 - they make samples, and no secrets
 
 
+def scalar(kind: str, name: str, random: Random) -> Any:
+    """Returns a value of a plain type, by its name in Avro. Raises UnknownType."""
+    match kind:
+        case "boolean":
+            return random.random() < 0.5
+        case "int" | "long":
+            return random.randrange(_MOST_NUMBER)
+        case "float" | "double":
+            return random.randrange(_MOST_NUMBER) / 4
+        case "bytes":
+            return random.randbytes(8)
+        case "string":
+            return f"{name}-{random.randrange(100_000)}"
+        case other:
+            raise UnknownType(f"a drill makes no values of the type {other}")
+
+
 def json_maker(schema: str) -> Callable[[Random], bytes]:
     """Returns a function that makes JSON objects with the fields of a schema. Raises UnknownType."""
-    fields = fields_of_ddl(schema)
-    _object(fields, random_of(""))  # names a type that is not known
-    return lambda random: _object(fields, random).encode()
+    root = DdlField("", "struct", inside=fields_of_ddl(schema))
+    _json(root, "", random_of(""))  # names a type that is not known
+    return lambda random: json.dumps(_json(root, "", random)).encode()
 
 
-def _object(fields: tuple[DdlField, ...], random: Random) -> str:
-    members = (f"{json.dumps(field.name)}: {_json(field, field.name, random)}" for field in fields)
-    return f"{{{', '.join(members)}}}"
-
-
-def _json(of: DdlField, name: str, random: Random) -> str:
-    """Returns a value of a field's type as JSON. `name` is that of the field around it, which has a name."""
+def _json(of: DdlField, name: str, random: Random) -> Any:
+    """Returns a value of a field's type for JSON. `name` is that of the field around it, which has a name."""
     match of.type:
         case "struct":
-            return _object(of.inside, random)
+            return {field.name: _json(field, field.name, random) for field in of.inside}
         case "array":
-            items = (_json(of.inside[0], name, random) for _ in range(random.randint(1, _MOST_ITEMS)))
-            return f"[{', '.join(items)}]"
+            return [_json(of.inside[0], name, random) for _ in range(random.randint(1, _MOST_ITEMS))]
         case "map":
             keys = [f"{name}-{number}" for number in range(random.randint(1, _MOST_ITEMS))]
-            values = (f"{json.dumps(key)}: {_json(of.inside[1], name, random)}" for key in keys)
-            return f"{{{', '.join(values)}}}"
+            return {key: _json(of.inside[1], name, random) for key in keys}
         case "decimal" | "dec" | "numeric":
             precision, scale = (*of.numbers, 0)[:2] if of.numbers else (10, 0)
-            return _decimal(random.randrange(10 ** min(precision, _MOST_DIGITS)), scale)
-        case "string" | "varchar" | "char" | "character":
-            text = _text(name, random)
-            return json.dumps(text[: of.numbers[0]] if of.numbers else text)
-        case other if other in _PLAIN:
-            return _PLAIN[other](random)
+            digits = random.randrange(10 ** min(precision, _MOST_DIGITS))
+            return digits / 10**scale if scale else digits
+        case "varchar" | "char" | "character":
+            return scalar("string", name, random)[: of.numbers[0] if of.numbers else None]
+        case "binary":
+            return base64.b64encode(random.randbytes(8)).decode()
+        case "date":
+            return str(_DAY + datetime.timedelta(days=random.randrange(365)))
+        case "timestamp" | "timestamp_ltz" | "timestamp_ntz":
+            at = datetime.datetime.combine(_DAY, datetime.time()) + datetime.timedelta(
+                seconds=random.randrange(_YEAR_S), milliseconds=random.randrange(1_000)
+            )
+            zone = "" if of.type == "timestamp_ntz" else "Z"
+            return f"{at.isoformat(timespec='milliseconds')}{zone}"
+        case "boolean" | "string" | "float" | "double":
+            return scalar(of.type, name, random)
+        case "real":
+            return scalar("float", name, random)
+        case kind if kind in _BELOW:
+            return random.randrange(_BELOW[kind])
         case other:
             raise UnknownType(f"a drill makes no values of the type {other.upper()}")
-
-
-def _whole(most: int) -> Callable[[Random], str]:
-    return lambda random: str(random.randrange(most))
-
-
-def _fraction(random: Random) -> str:
-    return str(random.randrange(_MOST_NUMBER) / 4)
-
-
-_PLAIN: Mapping[str, Callable[[Random], str]] = {
-    "boolean": lambda random: random.choice(("true", "false")),
-    **dict.fromkeys(("byte", "tinyint"), _whole(100)),
-    **dict.fromkeys(("short", "smallint"), _whole(10_000)),
-    **dict.fromkeys(("int", "integer", "long", "bigint", "variant"), _whole(_MOST_NUMBER)),
-    **dict.fromkeys(("float", "real", "double"), _fraction),
-    "binary": lambda random: json.dumps(base64.b64encode(random.randbytes(8)).decode()),
-    "date": lambda random: json.dumps(str(_DAY + datetime.timedelta(days=random.randrange(365)))),
-    **dict.fromkeys(("timestamp", "timestamp_ltz"), lambda random: json.dumps(f"{_time(random)}Z")),
-    "timestamp_ntz": lambda random: json.dumps(_time(random)),
-}
-
-
-def _decimal(digits: int, scale: int) -> str:
-    text = str(digits).rjust(scale + 1, "0")
-    return f"{text[:-scale]}.{text[-scale:]}" if scale else text
-
-
-def _text(name: str, random: Random) -> str:
-    return f"{name}-{random.randrange(100_000)}"
-
-
-def _time(random: Random) -> str:
-    at = datetime.datetime.combine(_DAY, datetime.time()) + datetime.timedelta(
-        seconds=random.randrange(_YEAR_S), milliseconds=random.randrange(1_000)
-    )
-    return at.isoformat(timespec="milliseconds")
 
 
 def avro_maker(schema: str) -> Callable[[Random], bytes]:
@@ -125,8 +118,8 @@ def _avro(of: Any, name: str, random: Random, named: Mapping[str, Any], depth: i
     if depth > _DEEPEST:
         raise UnknownType(f"a drill makes no values of a type that contains itself ({name})")
     if isinstance(of, list):
-        wanted = next((one for one in of if one != "null"), "null")
-        return _avro(wanted, name, random, named, depth + 1)
+        kind = next((kind for kind in of if kind != "null"), "null")
+        return _avro(kind, name, random, named, depth + 1)
     kind = of["type"] if isinstance(of, dict) else of
     if isinstance(kind, dict | list):
         return _avro(kind, name, random, named, depth + 1)
@@ -137,7 +130,8 @@ def _avro(of: Any, name: str, random: Random, named: Mapping[str, Any], depth: i
     match kind:
         case "record" | "error":
             return {
-                one["name"]: _avro(one["type"], one["name"], random, named, depth + 1) for one in of["fields"]
+                field["name"]: _avro(field["type"], field["name"], random, named, depth + 1)
+                for field in of["fields"]
             }
         case "enum":
             return random.choice(of["symbols"])
@@ -153,26 +147,10 @@ def _avro(of: Any, name: str, random: Random, named: Mapping[str, Any], depth: i
                 f"{name}-{number}": _avro(of["values"], name, random, named, depth + 1)
                 for number in range(random.randint(1, _MOST_ITEMS))
             }
-        case _:
-            return _plain(str(kind), name, random)
-
-
-def _plain(kind: str, name: str, random: Random) -> Any:
-    match kind:
         case "null":
             return None
-        case "boolean":
-            return random.random() < 0.5
-        case "int" | "long":
-            return random.randrange(_MOST_NUMBER)
-        case "float" | "double":
-            return random.randrange(_MOST_NUMBER) / 4
-        case "bytes":
-            return random.randbytes(8)
-        case "string":
-            return _text(name, random)
-        case other:
-            raise UnknownType(f"a drill makes no values of the type {other}")
+        case _:
+            return scalar(str(kind), name, random)
 
 
 def _logical(of: Mapping[str, Any], kind: str, random: Random) -> Any:

@@ -1,6 +1,6 @@
 """What is wrong with the names in the sentences of a scenario, before anything is started. It is pure."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 
 from planner.drill.operator import TopicOperator
 from planner.drill.routes import routes_of
@@ -14,53 +14,54 @@ _MAKE_TOPICS = {TopicOperator.create, ScenarioRun.change_topic, ScenarioRun.chan
 _MAKING_COMMANDS = ("restore", "salvage")
 
 
-class SentenceCheck:
-    """Compares the names in sentences with those of a topology."""
+def wrong_names(topology: Topology, sentences: Sequence[str]) -> Iterator[tuple[int, str]]:
+    """Yields what is wrong with the sentences of one scenario, each with its index.
 
-    def __init__(self, topology: Topology) -> None:
-        clusters, flows = list(topology.clusters), [*topology.flows, *topology.file_flows]
-        self._names: Mapping[str, Sequence[str]] = {"cluster": clusters, "other": clusters, "flow": flows}
-        self._topics: dict[str, set[str]] = {name: set() for name in clusters}
-        self._quarantines: set[str] = set()
-        for topic in topology.topics:
-            self._topics[topic.cluster].add(topic.name)
-        for route in routes_of(topology):
-            self._topics[route.source].add(route.topic)
-            self._topics[route.destination].add(route.mirror)
-            self._quarantines.add(quarantine_topic(route.mirror))
-        for flow in topology.file_flows.values():
-            if flow.from_files:  # which topics files make is not known here
-                self._topics.pop(flow.destination_cluster, None)
+    A sentence that is no step is one of the team's own: topics and groups may come from it.
+    """
+    clusters, flows = list(topology.clusters), [*topology.flows, *topology.file_flows]
+    declared = {"cluster": clusters, "other": clusters, "flow": flows}
+    topics, quarantines = _topics_of(topology)
+    groups: set[str] = set()
+    complete = True
+    for index, sentence in enumerate(sentences):
+        steps = list(matching(sentence))
+        if not steps:
+            topics, complete = {}, False
+        for step, texts in steps:
+            for kind, names in declared.items():
+                if kind in texts and texts[kind] not in names:
+                    word = kind.replace("other", "cluster")
+                    yield index, f"there is no {word} {texts[kind]}; there are: {', '.join(names)}"
+            if step.function in _MAKE_TOPICS or texts.get("command", "").startswith(_MAKING_COMMANDS):
+                topics = {}
+            values = step.values(texts)
+            group = texts.get("group", "")
+            if step.function is ScenarioRun.read:
+                groups.add(group)
+            elif group and group not in groups and complete:
+                some = ", ".join(sorted(groups)) or "none"
+                yield index, f"group {group} has read nothing before; groups that have: {some}"
+            at = topics.get(texts.get("cluster", ""))
+            if at is None or step.function is TopicOperator.require_none:
+                continue
+            for topic in values["topics"] if "topics" in values else [values.get("topic", "__")]:
+                if topic not in at and topic not in quarantines and not topic.startswith("__"):
+                    some = ", ".join(sorted(at)) or "none"
+                    yield index, f"there is no topic {topic} at {texts['cluster']}; there are: {some}"
 
-    def problems(self, sentences: Sequence[str]) -> Iterator[tuple[int, str]]:
-        """Yields what is wrong with the sentences of one scenario, each with its index.
 
-        A sentence that is no step is one of the team's own: topics and groups may come from it.
-        """
-        topics, groups = dict(self._topics), set[str]()
-        complete = True
-        for index, sentence in enumerate(sentences):
-            steps = list(matching(sentence))
-            if not steps:
-                topics, complete = {}, False
-            for step, texts in steps:
-                for kind, names in self._names.items():
-                    if kind in texts and texts[kind] not in names:
-                        word = kind.replace("other", "cluster")
-                        yield index, f"there is no {word} {texts[kind]}; there are: {', '.join(names)}"
-                if step.function in _MAKE_TOPICS or texts.get("command", "").startswith(_MAKING_COMMANDS):
-                    topics = {}
-                values = step.values(texts)
-                group = texts.get("group", "")
-                if step.function is ScenarioRun.read:
-                    groups.add(group)
-                elif group and group not in groups and complete:
-                    some = ", ".join(sorted(groups)) or "none"
-                    yield index, f"group {group} has read nothing before; groups that have: {some}"
-                at = topics.get(texts.get("cluster", ""))
-                if at is None or step.function is TopicOperator.require_none:
-                    continue
-                for topic in values["topics"] if "topics" in values else [values.get("topic", "__")]:
-                    if topic not in at and topic not in self._quarantines and not topic.startswith("__"):
-                        some = ", ".join(sorted(at)) or "none"
-                        yield index, f"there is no topic {topic} at {texts['cluster']}; there are: {some}"
+def _topics_of(topology: Topology) -> tuple[dict[str, set[str]], set[str]]:
+    """Returns the topics of each cluster where all are known, and the names of quarantines."""
+    topics: dict[str, set[str]] = {name: set() for name in topology.clusters}
+    quarantines = set()
+    for topic in topology.topics:
+        topics[topic.cluster].add(topic.name)
+    for route in routes_of(topology):
+        topics[route.source].add(route.topic)
+        topics[route.destination].add(route.mirror)
+        quarantines.add(quarantine_topic(route.mirror))
+    for flow in topology.file_flows.values():
+        if flow.from_files:  # which topics files make is not known here
+            topics.pop(flow.destination_cluster, None)
+    return topics, quarantines

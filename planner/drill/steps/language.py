@@ -1,6 +1,6 @@
 """Sentences with names in braces. A step is a function with a sentence: `step` registers it.
 
-The table of all steps is that of docs/drill-scenarios.md. This module knows neither pytest nor clusters.
+This module knows neither pytest nor clusters.
 """
 
 import re
@@ -11,7 +11,6 @@ from typing import Any, TypeVar
 
 _NAME = r"[A-Za-z0-9_](?:[A-Za-z0-9_.-]*[A-Za-z0-9_])?"
 _EVERY = "every topic"
-_COUNT = r"\d[\d,]*"
 _NUMBER = r"\d+(?:\.\d+)?"
 _PLACE = re.compile(r"\{(\w+)\}")
 _PLURAL = re.compile(r"(?<=\} )(partition|record)s\b")  # of one, the sentence has the singular
@@ -21,18 +20,16 @@ _LIKE = 0.5  # of SequenceMatcher: less is another sentence
 Function = TypeVar("Function", bound=Callable[..., Any])
 
 
-def _topics(text: str) -> tuple[str, ...]:
-    return () if text == _EVERY else tuple(re.split(r", | and ", text))
-
-
-def _count(text: str) -> int:
-    return int(text.replace(",", ""))
-
-
 # What may stand for a name in braces, and what a function gets of it. Other names are those of a topology.
 _KINDS: Mapping[str, tuple[str, Callable[[str], Any]]] = {
-    "topics": (rf"{_EVERY}|{_NAME}(?:, {_NAME})*(?: and {_NAME})?", _topics),
-    **dict.fromkeys(("count", "all", "again", "skipped", "ms", "code"), (_COUNT, _count)),
+    "topics": (
+        rf"{_EVERY}|{_NAME}(?:, {_NAME})*(?: and {_NAME})?",
+        lambda text: () if text == _EVERY else tuple(re.split(r", | and ", text)),
+    ),
+    **dict.fromkeys(
+        ("count", "all", "again", "skipped", "ms", "code"),
+        (r"\d[\d,]*", lambda text: int(text.replace(",", ""))),
+    ),
     **dict.fromkeys(("rate", "seconds"), (_NUMBER, float)),
     **dict.fromkeys(("command", "value"), (r"\S.*", str)),
     "text": (".*", str),
@@ -63,11 +60,6 @@ class DrillStep:
         """What it does or demands, for the table."""
         return " ".join((self.function.__doc__ or "").partition("\n\n")[0].split())
 
-    @property
-    def names(self) -> tuple[str, ...]:
-        """The names in braces."""
-        return tuple(self.pattern.groupindex)
-
     def values(self, texts: Mapping[str, str]) -> dict[str, Any]:
         """Returns what a function gets for the names in braces."""
         return {name: _KINDS[name][1](text) if name in _KINDS else text for name, text in texts.items()}
@@ -91,7 +83,12 @@ def step(
     text: str, *, of: str = "", demands: bool = False, judges: bool = False, resumes: bool = False
 ) -> Callable[[Function], Function]:
     """Registers a function as a step. The first paragraph of its docstring is the documentation."""
-    pattern = re.compile(_PLACE.sub(_group, _PLURAL.sub(r"\1s?", text)))
+
+    def group(place: re.Match[str]) -> str:
+        name = place[1]
+        return f"(?P<{name}>{_KINDS[name][0] if name in _KINDS else _NAME})"
+
+    pattern = re.compile(_PLACE.sub(group, _PLURAL.sub(r"\1s?", text)))
 
     def register(function: Function) -> Function:
         STEPS.append(DrillStep(text, function, of, demands, judges, resumes, pattern))
@@ -107,33 +104,19 @@ def demand(
     return step(text, of=of, demands=True, judges=judges, resumes=resumes)
 
 
-def _group(place: re.Match[str]) -> str:
-    name = place.group(1)
-    return f"(?P<{name}>{_KINDS[name][0] if name in _KINDS else _NAME})"
-
-
 def matching(sentence: str) -> Iterator[tuple[DrillStep, dict[str, str]]]:
     """Yields the steps that a sentence is, with what it says for the names in braces."""
-    for known in STEPS:
-        if match := known.pattern.fullmatch(sentence):
-            yield known, match.groupdict()
+    for step in STEPS:
+        if match := step.pattern.fullmatch(sentence):
+            yield step, match.groupdict()
 
 
 def nearest(sentence: str) -> list[str]:
     """Returns the steps that a sentence may have meant, the nearest first."""
 
-    def likeness(known: DrillStep) -> float:
+    def likeness(step: DrillStep) -> float:
         # What stands for a name counts for nothing: each word is compared with the words of the step.
-        return SequenceMatcher(None, _PLACE.sub("", known.text).split(), sentence.split()).ratio()
+        return SequenceMatcher(None, _PLACE.sub("", step.text).split(), sentence.split()).ratio()
 
     ranked = sorted(STEPS, key=likeness, reverse=True)[:_NEAR]
-    return [known.text for known in ranked if likeness(known) >= _LIKE] or [known.text for known in ranked]
-
-
-def table() -> dict[str, list[tuple[str, str]]]:
-    """Returns all steps with what they do, below the headings of their two groups; changes by hand last."""
-    ordered = sorted(STEPS, key=lambda known: bool(known.of))
-    return {
-        heading: [(known.text, known.about) for known in ordered if known.demands is demands]
-        for demands, heading in ((False, "what happens"), (True, "what must hold"))
-    }
+    return [step.text for step in ranked if likeness(step) >= _LIKE] or [step.text for step in ranked]

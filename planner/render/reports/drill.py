@@ -1,6 +1,6 @@
 """The report of a drill: on the terminal, as JSON, as JUnit XML, as a page, and as Prometheus metrics."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -8,12 +8,11 @@ from xml.etree import ElementTree
 
 from rich.text import Text
 
-from planner.model.drill import LAB, LIVE, DrillReport, Scenario, largest
+from planner.model.drill import LAB, LIVE, DrillReport, Scenario, StoredDrill, largest
 from planner.render.page import page_environment
 from planner.render.readable import UNKNOWN, one_line, plural
 from planner.render.table import Cell, Column, Row, table
 
-FORMAT_VERSION = 1
 _MOST_LINES = 12  # of a problem on the terminal
 GOOD, BAD = "green", "bold red"
 # XML 1.0 has no place for other control characters, escaped or not.
@@ -51,22 +50,21 @@ def _problem(text: str) -> Iterator[Text]:
 
 def summary(report: DrillReport) -> str:
     """Returns the last line."""
-    broken = sum(not promise.kept for one in report.scenarios for promise in one.promises)
-    failed = sum(bool(one.problem) for one in report.scenarios)
+    broken = sum(not promise.kept for scenario in report.scenarios for promise in scenario.promises)
+    failed = sum(bool(scenario.problem) for scenario in report.scenarios)
     if report.passed:
         return f"The drill passed: {plural(len(report.scenarios), 'scenario')}, every promise kept."
-    found = [f"{plural(broken, 'promise')} broken"] if broken else []
-    found += [f"{plural(failed, 'scenario')} could not be finished"] if failed else []
-    return f"The drill failed: {', '.join(found) or 'no flow runs, so there is nothing to rehearse'}."
+    faults = [f"{plural(broken, 'promise')} broken"] if broken else []
+    faults += [f"{plural(failed, 'scenario')} could not be finished"] if failed else []
+    return f"The drill failed: {', '.join(faults) or 'no flow runs, so there is nothing to rehearse'}."
 
 
 def figures(scenario: Scenario) -> list[tuple[str, str]]:
     """Returns the names and values of the four figures, the RTO with its parts and the RPO with the risk."""
-    rto = UNKNOWN if scenario.rto_s is None else f"{scenario.rto_s:.1f} s"
-    if scenario.rto is not None:
-        parts = scenario.rto
-        rto += (
-            f" = failover {parts.failover_s:.1f} s + wait {parts.wait_s:.1f} s"
+    rto, parts = UNKNOWN, scenario.rto
+    if parts is not None:
+        rto = (
+            f"{parts.total_s:.1f} s = failover {parts.failover_s:.1f} s + wait {parts.wait_s:.1f} s"
             f" + first record {parts.first_record_s:.1f} s"
         )
     rpo = UNKNOWN if scenario.rpo_records is None else plural(scenario.rpo_records, "record")
@@ -90,14 +88,19 @@ def rpo_text(report: DrillReport) -> str:
     return UNKNOWN if report.rpo_records is None else plural(int(report.rpo_records), "record")
 
 
-def as_json(report: DrillReport) -> dict[str, Any]:
-    """Returns the report as a tree."""
+def document(report: DrillReport) -> dict[str, Any]:
+    """Returns the report as a JSON document."""
     return {
-        "format_version": FORMAT_VERSION,
         "passed": report.passed,
         **asdict(report),
         "scenarios": [
-            {**asdict(one), "passed": one.passed, "took_s": round(one.took_s, 1)} for one in report.scenarios
+            {
+                **asdict(scenario),
+                "rto_s": scenario.rto_s,
+                "passed": scenario.passed,
+                "took_s": round(scenario.took_s, 1),
+            }
+            for scenario in report.scenarios
         ],
     }
 
@@ -106,7 +109,7 @@ def junit(report: DrillReport) -> str:
     """Returns JUnit's XML: a suite for each scenario, a test for each promise."""
     root = ElementTree.Element("testsuites", name=f"repl drill {_text(report.topology)}")
     for scenario in report.scenarios:
-        broken = [one for one in scenario.promises if not one.kept]
+        broken = [promise for promise in scenario.promises if not promise.kept]
         suite = ElementTree.SubElement(
             root,
             "testsuite",
@@ -122,26 +125,33 @@ def junit(report: DrillReport) -> str:
                 suite, "testcase", classname=_text(scenario.name), name=_text(promise.text)
             )
             if not promise.kept:
-                said = f"wanted {promise.wanted}, measured {promise.measured}: {promise.why}"
-                ElementTree.SubElement(case, "failure", message=_text(said))
+                message = f"wanted {promise.wanted}, measured {promise.measured}: {promise.why}"
+                ElementTree.SubElement(case, "failure", message=_text(message))
         steps = ElementTree.SubElement(suite, "testcase", classname=_text(scenario.name), name="steps")
         if scenario.problem:
             ElementTree.SubElement(steps, "error", message=_text(scenario.problem))
     return ElementTree.tostring(root, encoding="unicode", xml_declaration=True) + "\n"
 
 
-def metrics(report: DrillReport, at_s: float, every_ms: int | None, last_success_s: float | None) -> str:
+def last_success_s(earlier: Iterable[StoredDrill]) -> float | None:
+    """Returns when a stored drill on lab clusters last passed, in seconds since 1970."""
+    passed = (drill.report for drill in earlier if drill.report.passed and drill.report.against == LAB)
+    return largest(report.started_ms / 1000 for report in passed)
+
+
+def metrics(report: DrillReport, at_s: float, last_success_s: float | None) -> str:
     """Returns metrics in Prometheus' text format, for the textfile collector of its node exporter."""
-    named = f'{{topology="{_label(report.topology)}"}}'
+    topology = _text(report.topology).replace("\\", r"\\").replace('"', r"\"").replace("\n", r"\n")
     live = report.against == LIVE  # reading proves less than a drill: it must not silence the alert
     success_s = at_s if report.passed else last_success_s
+    every_s = report.every_ms and report.every_ms / 1000
     values: list[tuple[str, str, float | None]] = [
         ("repl_drill_last_run_timestamp", "When the last drill ended.", at_s),
         ("repl_drill_last_success_timestamp", "When a drill last passed.", success_s),
         ("repl_drill_passed", "1 if the last drill passed.", int(report.passed)),
         ("repl_drill_rto_seconds", "The longest time until consumers read on.", report.rto_s),
         ("repl_drill_rpo_records", "The most records that did not arrive.", report.rpo_records),
-        ("repl_drill_every_seconds", "How often a drill must pass.", every_ms and every_ms / 1000),
+        ("repl_drill_every_seconds", "How often a drill must pass.", every_s),
     ]
     lines = []
     for name, about, value in values:
@@ -151,20 +161,19 @@ def metrics(report: DrillReport, at_s: float, every_ms: int | None, last_success
             name = name.replace("repl_drill_", "repl_drill_live_")
         if value is not None:
             shown = f"{value:.1f}".removesuffix(".0")
-            lines += [f"# HELP {name} {about}", f"# TYPE {name} gauge", f"{name}{named} {shown}"]
+            lines += [f"# HELP {name} {about}", f"# TYPE {name} gauge"]
+            lines.append(f'{name}{{topology="{topology}"}} {shown}')
     return "\n".join(lines) + "\n"
 
 
 def page(report: DrillReport) -> str:
     """Returns one page that needs nothing else."""
-    longest = largest([one.took_s for one in report.scenarios]) or 1.0
+    longest = largest(scenario.took_s for scenario in report.scenarios) or 1.0
     template = page_environment(Path(__file__).parent).get_template("drill.html.j2")
     return template.render(report=report, summary=summary(report), figures=figures, longest=longest)
 
 
-def history_screen(
-    trees: Sequence[Mapping[str, Any]], signatures: Sequence[str], width: int | None
-) -> Iterator[Text]:
+def history_screen(drills: Sequence[StoredDrill], width: int | None) -> Iterator[Text]:
     """Yields a table of stored reports, the newest last. Each scenario is compared with its last run."""
     columns = (
         Column("DRILL"),
@@ -178,64 +187,49 @@ def history_screen(
         Column("SIGNATURE", spare=3),
         Column("SINCE THE ONE BEFORE"),
     )
-    rows, last = [], dict[tuple[str, str], Mapping[str, Any]]()
-    for tree, signature in zip(trees, signatures, strict=True):
-        against = str(tree.get("against", LAB))
-        scenarios = {
-            (against, str(scenario.get("name"))): scenario for scenario in tree.get("scenarios") or []
-        }
-        before = [(last[key], scenario) for key, scenario in scenarios.items() if key in last]
-        changed = any(old["digest"] != tree.get("digest") for old, _ in before)
+    rows: list[Row] = []
+    last: dict[tuple[str, str], tuple[DrillReport, Scenario]] = {}
+    for drill in drills:
+        report = drill.report
+        runs = {(report.against, scenario.name): scenario for scenario in report.scenarios}
+        before = [(*last[key], scenario) for key, scenario in runs.items() if key in last]
+        changes = list(_changes([(old, scenario) for _, old, scenario in before]))
+        if any(earlier.digest != report.digest for earlier, _, _ in before):
+            changes.append("the topology was changed")
         rows.append(
             [
-                *_history_cells(tree, against),
-                signature,
-                "; ".join([*_changes(before), *(["the topology was changed"] if changed else [])]),
+                report.started_at,
+                report.against,
+                report.features or "standard",
+                Cell("passed", GOOD) if report.passed else Cell("failed", BAD),
+                str(len(report.scenarios)),
+                rto_text(report),
+                UNKNOWN if report.rpo_records is None else f"{report.rpo_records:,.0f}",
+                report.digest[:19],
+                drill.signature,
+                "; ".join(changes),
             ]
         )
-        last |= {key: {**scenario, "digest": tree.get("digest")} for key, scenario in scenarios.items()}
+        last |= {key: (report, scenario) for key, scenario in runs.items()}
     yield from table(columns, rows, width)
 
 
-def _history_cells(tree: Mapping[str, Any], against: str) -> Row:
-    scenarios = tree.get("scenarios") or []
-    rto = largest([scenario.get("rto_s") for scenario in scenarios])
-    rpo = largest([scenario.get("rpo_records") for scenario in scenarios])
-    return [
-        str(tree.get("started_at")),
-        against,
-        str(tree.get("features") or "standard"),
-        Cell("passed", GOOD) if tree.get("passed") is True else Cell("failed", BAD),
-        str(len(scenarios)),
-        UNKNOWN if rto is None else f"{rto:.1f} s",
-        UNKNOWN if rpo is None else f"{rpo:,.0f}",
-        str(tree.get("digest"))[:19],
-    ]
-
-
-def _changes(pairs: Sequence[tuple[Mapping[str, Any], Mapping[str, Any]]]) -> Iterator[str]:
+def _changes(pairs: Sequence[tuple[Scenario, Scenario]]) -> Iterator[str]:
     """Yields what is different: figures, and promises that broke or are kept again.
 
     A pair is the last run of a scenario, and this one.
     """
-    for name, key, unit in (("RTO", "rto_s", " s"), ("RPO", "rpo_records", "")):
-        old = largest([before.get(key) for before, _ in pairs])
-        new = largest([scenario.get(key) for _, scenario in pairs])
+    for name, figure, unit in (("RTO", "rto_s", " s"), ("RPO", "rpo_records", "")):
+        old = largest(getattr(before, figure) for before, _ in pairs)
+        new = largest(getattr(scenario, figure) for _, scenario in pairs)
         if old is not None and new is not None and round(new - old, 1):
             yield f"{name} {new - old:+,.1f}".removesuffix(".0") + unit
     for before, scenario in pairs:
-        was, now = _promises(before, kept=False), _promises(scenario, kept=False)
-        yield from (f"broken: {promise}" for promise in sorted(now - was))
-        again = was & _promises(scenario, kept=True)
-        yield from (f"kept again: {promise}" for promise in sorted(again))
-
-
-def _promises(scenario: Mapping[str, Any], *, kept: bool) -> set[str]:
-    return {
-        f"{scenario.get('name')}: {promise.get('text')}"
-        for promise in scenario.get("promises") or []
-        if bool(promise.get("kept")) is kept
-    }
+        was = {promise.text for promise in before.promises if not promise.kept}
+        now = {promise.text for promise in scenario.promises if not promise.kept}
+        kept = {promise.text for promise in scenario.promises if promise.kept}
+        yield from (f"broken: {scenario.name}: {text}" for text in sorted(now - was))
+        yield from (f"kept again: {scenario.name}: {text}" for text in sorted(was & kept))
 
 
 def _headline(scenario: Scenario) -> Text:
@@ -265,8 +259,4 @@ def steps_screen(steps: Steps) -> Iterator[Text]:
 
 
 def _text(text: str) -> str:
-    return "".join(one if one.isprintable() or one in _ALLOWED else "?" for one in text)
-
-
-def _label(text: str) -> str:
-    return _text(text).replace("\\", r"\\").replace('"', r"\"").replace("\n", r"\n")
+    return "".join(sign if sign.isprintable() or sign in _ALLOWED else "?" for sign in text)

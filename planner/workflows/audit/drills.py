@@ -1,8 +1,6 @@
 """The stored reports of `repl drill`: where they are, what they say, and their signatures. Nothing is run."""
 
-import datetime
 import json
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -11,22 +9,13 @@ from msgspec import Struct
 
 from planner.config import load
 from planner.model.diagnostic import ExitCode, Failure, error
-from planner.model.drill import LAB, DrillReport
+from planner.model.drill import LAB, DrillReport, StoredDrill
 from planner.model.plan import canonical
 from planner.state.planfile import KEY, KEY_FILE, Signature, check, key_of, sign
 from planner.workflows.requests import TopologyRequest
 from planner.workflows.topology import launcher_home
 
-_KEPT = "drills"
 _SIGNATURE = "signature"
-
-
-class StoredDrill(Struct, frozen=True):
-    """A stored report: its file, and when the drill began."""
-
-    file: str
-    started_ms: int
-    report: DrillReport
 
 
 class DrillHistory(Struct, frozen=True):
@@ -44,14 +33,14 @@ class DrillHistory(Struct, frozen=True):
 
     @property
     def last_passed(self) -> StoredDrill | None:
-        return next((one for one in self.drills if one.report.passed), None)
+        return next((drill for drill in self.drills if drill.report.passed), None)
 
     def overdue(self, now_ms: int) -> bool:
         """Returns whether no drill has passed for longer than `drill.every`."""
         if self.every_ms is None:
             return False
         last = self.last_passed
-        return last is None or now_ms - last.started_ms > self.every_ms
+        return last is None or now_ms - last.report.started_ms > self.every_ms
 
 
 def drill_history(request: TopologyRequest, reports: Path | None = None) -> DrillHistory:
@@ -62,58 +51,47 @@ def drill_history(request: TopologyRequest, reports: Path | None = None) -> Dril
     """
     topology = load(request.path, request.var_files)
     folder = reports or reports_folder(request.path)
-    drills, unread = [], []
-    for file in sorted(folder.glob("*.json"), reverse=True):
-        found = _stored(file)
-        if found is None:
-            unread.append(file.name)
-        elif found.report.topology == topology.name and found.report.against == LAB:
-            drills.append(found)
-    drills.sort(key=lambda one: one.started_ms, reverse=True)
-    return DrillHistory(str(folder), tuple(drills), tuple(unread), topology.drill.every_ms, topology.digest)
+    stored, unread = stored_drills(folder)
+    drills = [
+        drill for drill in stored if drill.report.topology == topology.name and drill.report.against == LAB
+    ]
+    drills.sort(key=lambda drill: drill.report.started_ms, reverse=True)
+    return DrillHistory(
+        str(folder), tuple(drills), tuple(reversed(unread)), topology.drill.every_ms, topology.digest
+    )
 
 
 def reports_folder(path: Path) -> Path:
     """Returns where the reports of a topology are stored by default: beside its jobs."""
-    return launcher_home(path) / _KEPT
+    return launcher_home(path) / "drills"
 
 
-def kept(folder: Path) -> Iterator[dict[str, Any]]:
-    """Yields the stored reports, the oldest first. A file that can't be read is left out."""
+def stored_drills(folder: Path) -> tuple[list[StoredDrill], list[str]]:
+    """Returns the stored reports by the names of their files, and the files that can't be read as reports."""
+    drills: list[StoredDrill] = []
+    unread: list[str] = []
     for file in sorted(folder.glob("*.json")):
-        tree = report_tree(file)
-        if tree is not None:
-            yield tree
+        tree = _tree(file)
+        try:
+            report = msgspec.convert(tree, DrillReport)
+            _ = report.started_ms
+        except (msgspec.ValidationError, ValueError):
+            unread.append(file.name)
+        else:
+            drills.append(StoredDrill(file.name, report, tree, _signature(tree)))
+    return drills, unread
 
 
-def report_tree(file: Path) -> dict[str, Any] | None:
-    """Returns a report as it is stored; None where the file can't be read as one."""
+def _tree(file: Path) -> dict[str, Any]:
+    """Returns what a file holds; nothing where it is no report."""
     try:
         tree = json.loads(file.read_text(encoding="utf-8"))
     except (OSError, ValueError, RecursionError):
-        return None
-    return tree if isinstance(tree, dict) and "scenarios" in tree else None
+        return {}
+    return tree if isinstance(tree, dict) and "scenarios" in tree else {}
 
 
-def last_success_s(folder: Path) -> float | None:
-    """Returns when a stored drill on lab clusters last passed, in seconds since 1970."""
-    found = None
-    for tree in kept(folder):
-        if tree.get("against", LAB) != LAB:
-            continue
-        if tree.get("passed") is True and isinstance(tree.get("started_at"), str):
-            found = datetime.datetime.fromisoformat(tree["started_at"]).timestamp()
-    return found
-
-
-def signed(tree: dict[str, Any]) -> dict[str, Any]:
-    """Returns a report with the signature of the operator's key, which signs plans too, if there is one."""
-    key = key_of()
-    return tree if key is None else {**tree, _SIGNATURE: sign(key, canonical(tree))}
-
-
-def signature_of(tree: dict[str, Any]) -> Signature:
-    """Returns what the operator's key says about a report."""
+def _signature(tree: dict[str, Any]) -> Signature:
     content = {name: value for name, value in tree.items() if name != _SIGNATURE}
     signature = tree.get(_SIGNATURE)
     return check(signature if isinstance(signature, str) else None, canonical(content), key_of())
@@ -121,14 +99,15 @@ def signature_of(tree: dict[str, Any]) -> Signature:
 
 def check_report(file: Path) -> str:
     """Returns that a stored report is signed with the operator's key. Failure if not, or if it is none."""
-    tree = report_tree(file)
-    if tree is None:
+    tree = _tree(file)
+    if not tree:
         raise Failure(error(f"{file} can't be read as a report", "name a file that repl drill stored"))
-    match signature_of(tree):
-        case Signature.VALID as found:
-            return found.value
-        case Signature.NOT_CHECKED as found:
-            raise Failure(error(f"{file}: {found.value}", f"set {KEY} or {KEY_FILE}"))
+    signature = _signature(tree)
+    match signature:
+        case Signature.VALID:
+            return signature.value
+        case Signature.NOT_CHECKED:
+            raise Failure(error(f"{file}: {signature.value}", f"set {KEY} or {KEY_FILE}"))
         case Signature.NOT_SIGNED:
             what = "is not signed"
         case Signature.OTHER_KEY:
@@ -136,27 +115,18 @@ def check_report(file: Path) -> str:
     raise Failure(error(f"{file} {what}", "its figures are not proven", exit=ExitCode.REFUSED))
 
 
-def keep(report: DrillReport, tree: dict[str, Any], folder: Path) -> Path:
-    """Stores a report, and returns its file."""
+def store_drill(report: DrillReport, document: dict[str, Any], folder: Path) -> StoredDrill:
+    """Stores a report, with the signature of the operator's key, which signs plans too, if there is one."""
+    key = key_of()
+    if key is not None:
+        document = {**document, _SIGNATURE: sign(key, canonical(document))}
     file = folder / f"{report.started_at.replace('-', '').replace(':', '')}.json"
     part = file.with_suffix(".part")
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        part.write_text(json.dumps(tree, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+        part.write_text(json.dumps(document, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
         part.replace(file)
     except OSError as wrong:
         why = wrong.strerror or str(wrong)
         raise Failure(error(f"{file}: the report can't be stored: {why}", "name another --reports")) from None
-    return file
-
-
-def _stored(file: Path) -> StoredDrill | None:
-    tree = report_tree(file)
-    try:
-        report = msgspec.convert(tree, DrillReport)
-        started = datetime.datetime.fromisoformat(report.started_at)
-    except (msgspec.ValidationError, ValueError):
-        return None
-    if started.tzinfo is None:
-        return None
-    return StoredDrill(file.name, int(started.timestamp() * 1000), report)
+    return StoredDrill(file.name, report, document, _signature(document))

@@ -7,19 +7,19 @@ import pytest
 
 from planner.config import load
 from planner.drill import promises
-from planner.drill.features import steps
-from planner.drill.rehearsal import DrillLimits
+from planner.drill.features import needs_of
 from planner.drill.routes import DrillRoute
-from planner.drill.scenario_record import DrillAborted, DrillLoss, ScenarioRecord
+from planner.drill.scenario_record import DrillAborted, ScenarioRecord
 from planner.drill.scenario_run import ScenarioRun
-from planner.drill.steps.check import SentenceCheck
+from planner.drill.steps.check import wrong_names
 from planner.drill.steps.language import STEPS, matching, nearest
-from planner.drill.steps.plugin import needs_of
+from planner.drill.steps.sentences import table
 from planner.drill.traffic import DrillRecord
 from planner.model.diagnostic import ExitCode, Failure
 from planner.model.drill import DrillReport, RecoveryTime, Scenario
-from planner.render.reports.drill import as_json, steps_markdown, steps_screen
-from planner.workflows.audit.drills import check_report, keep, kept, signed
+from planner.render.reports.drill import document, steps_markdown, steps_screen
+from planner.workflows.audit.drills import check_report, store_drill, stored_drills
+from planner.workflows.requests import DrillRequest
 from tests.commands import repl
 from tests.fakes.tables import cases
 
@@ -44,14 +44,14 @@ flows: [{name: orders, from: paris, to: tokyo, topics: {include: [orders]}}]
 
 
 def test_the_documentation_has_every_step() -> None:
-    assert steps_markdown(steps()) in (DOCS / "drill-scenarios.md").read_text(), (
+    assert steps_markdown(table()) in (DOCS / "drill-scenarios.md").read_text(), (
         "paste what repl drill --steps prints"
     )
     assert all(known.about.endswith(".") for known in STEPS)
 
 
 def test_on_a_terminal_each_step_is_a_line_with_what_it_does_below() -> None:
-    lines = [line.plain for line in steps_screen(steps())]
+    lines = [line.plain for line in steps_screen(table())]
     at = lines.index("  {cluster} is lost")
     assert lines[at + 1].strip() == (
         "Every broker of the cluster is killed at once, as by a power cut. Its producers end."
@@ -81,9 +81,10 @@ def test_the_nearest_steps_are_those_with_the_same_words() -> None:
 
 
 def test_what_is_done_to_a_cluster_says_what_it_needs() -> None:
-    needs = needs_of(["1 of 3 brokers of a are lost", "half of b is lost", "c is cut off", "a is lost"])
-    assert needs.brokers == {"a": 3, "b": 2}
-    assert needs.links == {"c"}
+    brokers, linked = needs_of(
+        ["1 of 3 brokers of a are lost", "half of b is lost", "c is cut off", "a is lost"]
+    )
+    assert (brokers, linked) == ({"a": 3, "b": 2}, {"c"})
 
 
 def drill(folder: Path, feature: str) -> str:
@@ -134,12 +135,15 @@ def test_a_folder_without_scenarios_or_with_a_broken_file_is_an_error(
 
 
 def test_a_report_is_signed_with_the_key_of_plans(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    report = DrillReport("shop", "sha256:0", "2026-11-22T10:00:00Z", "0.1", (), (Scenario("s", "", (), ()),))
-    unsigned = keep(report, signed(as_json(report)), tmp_path / "unsigned")
+    report = DrillReport("shop", "sha256:0", "2026-11-22T10:00:00Z", "0.1", (), (Scenario("s", ""),))
+    store_drill(report, document(report), tmp_path / "unsigned")
+    (unsigned,) = (tmp_path / "unsigned").iterdir()
     monkeypatch.setenv("REPL_PLAN_KEY", KEY)
-    file = keep(report, signed(as_json(report)), tmp_path / "signed")
+    file = tmp_path / "signed" / store_drill(report, document(report), tmp_path / "signed").file
     assert check_report(file) == "signed with this key"
-    assert [one["started_at"] for one in kept(file.parent)] == [report.started_at]
+    assert [(one.report.started_at, one.signature) for one in stored_drills(file.parent)[0]] == [
+        (report.started_at, "signed with this key")
+    ]
 
     changed = tmp_path / "changed.json"
     changed.write_text(json.dumps({**json.loads(file.read_text()), "passed": False}))
@@ -171,12 +175,12 @@ def test_a_live_drill_runs_no_features(tmp_path: Path) -> None:
 
 def test_limits_hold_for_the_figures_that_were_measured() -> None:
     run = ScenarioRecord(lambda _text: None)
-    limits = DrillLimits(1.0, 0)
+    limits = DrillRequest(Path(), max_rto_ms=1_000, max_rpo=0)
     promises.limits(run, limits)
-    assert run.result("nothing was lost", "").promises == ()
-    run.rto, run.loss = RecoveryTime(1.5, 0.1, 0.4), DrillLoss(0, 0.0)
+    assert run.scenario.promises == []
+    run.scenario.rto, run.scenario.rpo_records = RecoveryTime(1.5, 0.1, 0.4), 0
     promises.limits(run, limits)
-    assert [one.kept for one in run.result("paris is lost", "").promises] == [True, False]
+    assert [one.kept for one in run.scenario.promises] == [True, False]
 
 
 class TwoSides(ScenarioRun):
@@ -191,7 +195,7 @@ class TwoSides(ScenarioRun):
 
     def partitions(self, cluster: str, topic: str) -> dict[int, list[DrillRecord]]:
         found = self._values[cluster, topic]
-        return {at: [DrillRecord(one, None, one) for one in some] for at, some in found.items()}
+        return {at: [DrillRecord(one, one) for one in some] for at, some in found.items()}
 
 
 @pytest.mark.parametrize(
@@ -218,13 +222,13 @@ def test_records_are_compared_partition_by_partition_in_order(
 # Names in sentences are compared with the topology before anything is started.
 
 
-def wrong_names(folder: Path, *sentences: str) -> list[tuple[int, str]]:
+def wrong_in(folder: Path, *sentences: str) -> list[tuple[int, str]]:
     (folder / "topology.yaml").write_text(
         TOPOLOGY.replace("[orders]", "[orders, payments]").replace(
             "to: tokyo,", 'to: tokyo, rename: "p.{topic}",'
         )
     )
-    return list(SentenceCheck(load(folder)).problems(sentences))
+    return list(wrong_names(load(folder), sentences))
 
 
 HAS_READ = "the group billing has read 1 records of orders at paris"
@@ -278,4 +282,4 @@ HAS_READ = "the group billing has read 1 records of orders at paris"
 def test_names_that_are_not_there_are_reported_before_anything_is_started(
     sentences, problems, tmp_path: Path
 ) -> None:
-    assert wrong_names(tmp_path, *sentences) == problems
+    assert wrong_in(tmp_path, *sentences) == problems

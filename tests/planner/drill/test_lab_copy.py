@@ -11,15 +11,13 @@ import pytest
 
 from planner.config import load
 from planner.drill.lab_copy import (
-    LabLogin,
+    ClusterCopy,
     client_of,
-    job_logins,
+    cluster_copies,
     lab_clusters,
-    login_of,
     login_variables,
     needs_authorizer,
     scaled_down,
-    with_own_folders,
 )
 from planner.model.diagnostic import Failure
 from planner.model.topology import Topology
@@ -55,10 +53,10 @@ def topology(folder: Path, *, paris: Any = None, flow: Any = None, **more: Any) 
     return load(folder)
 
 
-def login(folder: Path, client: Mapping[str, Any], version: str = "", **more: Any) -> LabLogin:
+def paris_copy(folder: Path, client: Mapping[str, Any], version: str = "", **more: Any) -> ClusterCopy:
     drill = {"drill": {"versions": {"paris": version}}} if version else {}
     made = topology(folder, paris={"client": client}, **drill, **more)
-    return login_of(made.clusters["paris"], made)
+    return cluster_copies(made)["paris"]
 
 
 CERTIFICATE = {"ssl.certificate.location": "/app.crt", "ssl.key.location": "/app.key"}
@@ -93,7 +91,8 @@ def client(protocol: str, mechanism: str = "", **more: Any) -> dict[str, Any]:
     },
 )
 def test_the_copy_of_a_cluster_has_its_logins(tmp_path, client, security, mechanism) -> None:
-    assert login(tmp_path, client) == LabLogin(security, mechanism)
+    copy = paris_copy(tmp_path, client)
+    assert (copy.security, copy.mechanism, copy.why) == (security, mechanism, "")
 
 
 OAUTH = client("SASL_SSL", "OAUTHBEARER", **{"sasl.oauthbearer.config": "p"})
@@ -143,7 +142,7 @@ NO_TLS = "no TLS, because Kafka 3.2.3 can't read the keys of the lab"
     },
 )
 def test_what_the_lab_lacks_is_said(tmp_path, client, version, rules, found, why) -> None:
-    made = login(tmp_path, client, version, **({"acls": [RULE]} if rules else {}))
+    made = paris_copy(tmp_path, client, version, **({"acls": [RULE]} if rules else {}))
     assert (made.security, made.why) == (found, why)
     notes = scaled_down(load(tmp_path))[1]
     assert [one for one in notes if one.startswith("paris") and why in one]
@@ -196,8 +195,9 @@ def test_a_drill_writes_to_no_endpoint_of_the_topology(tmp_path: Path) -> None:
         {"name": "backup", "from": "paris", "to": "archive", "topics": {"include": ["orders"]}},
         {"name": "lines", "from": "inbox", "to": "paris", "topics": {"to": "lines"}},
     ]
-    small, notes = scaled_down(topology(tmp_path, endpoints=endpoints, flows=flows))
-    (tmp_path / "topology.yaml").write_text(topology_yaml(with_own_folders(small, tmp_path / "files")))
+    declared = topology(tmp_path, endpoints=endpoints, flows=flows)
+    small, notes = scaled_down(declared, files=tmp_path / "files")
+    (tmp_path / "topology.yaml").write_text(topology_yaml(small))
     copy = load(tmp_path)
 
     assert {name: one.folder for name, one in copy.endpoints.items()} == {
@@ -255,8 +255,8 @@ def test_jobs_have_a_login_of_their_own_where_brokers_know_principals(
     tmp_path, paris, named, user, exact, note
 ) -> None:
     made = topology(tmp_path, paris=paris, acls=[{**JOB_RULE, "principal": named}])
-    login = job_logins(made)["paris"]
-    assert (login.user, login.exact) == (user, exact)
+    copy = cluster_copies(made)["paris"]
+    assert (copy.job, copy.exact) == (user, exact)
     small, notes = scaled_down(made)
     assert f"paris: jobs run as {note}" in notes
     assert small.clusters["paris"].principal == f"User:{user}"
@@ -269,19 +269,19 @@ def test_jobs_have_a_login_of_their_own_where_brokers_know_principals(
 @pytest.mark.parametrize("name", ["admin", "controller", "drill-other"])
 def test_a_login_that_the_lab_needs_itself_is_not_the_jobs(tmp_path: Path, name: str) -> None:
     made = topology(tmp_path, paris={"client": client("SASL_SSL", "PLAIN", **{"sasl.username": name})})
-    assert job_logins(made)["paris"].user == "repl-job"
+    assert cluster_copies(made)["paris"].job == "repl-job"
 
 
 def test_rules_that_are_managed_elsewhere_are_not_held_against_the_job(tmp_path: Path) -> None:
     rule = {**JOB_RULE, "principal": "User:app"}
     made = topology(tmp_path, paris=NAMED, acls=[rule], drill={"job_rights": "documented"})
-    assert not job_logins(made)["paris"].exact
+    assert not cluster_copies(made)["paris"].exact
     assert any("(drill.job_rights says so)" in one for one in scaled_down(made)[1])
 
 
 def test_jobs_have_no_login_where_brokers_know_no_principals(tmp_path: Path) -> None:
     made = topology(tmp_path, paris={"client": {"security.protocol": "SSL"}})
-    assert job_logins(made) == {}
+    assert [copy.job for copy in cluster_copies(made).values()] == [None, None]
     assert [one.authorizer for one in lab_clusters(made)] == [False, False]
 
 

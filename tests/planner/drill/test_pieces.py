@@ -1,30 +1,29 @@
 """Pieces of a drill: which flows it fails back, tries and waits for, and which figures break a promise."""
 
 import json
-import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from itertools import pairwise
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any, NamedTuple, cast
+from typing import Any, cast
 
 import pytest
 
 from planner.config import load
-from planner.drill import promises, scenario_run
-from planner.drill.live import AT_ONCE, at_once
+from planner.drill import client_run, live, promises, scenario_run
 from planner.drill.load.records import DRILL_HEADER
-from planner.drill.rehearsal import DrillLimits, DrillRequest, limits_of
+from planner.drill.rehearsal import rehearse
 from planner.drill.replica import Replica
 from planner.drill.routes import DrillRoute, not_failed_back
 from planner.drill.rules import protected_routes, synced_routes
-from planner.drill.scenario_record import DrillAborted, DrillLoss, ScenarioRecord
+from planner.drill.scenario_record import DrillAborted, ScenarioRecord
 from planner.drill.scenario_run import ScenarioRun
-from planner.drill.traffic import read_record
-from planner.model.drill import DrillReport, RecoveryTime
+from planner.drill.traffic import record_id
+from planner.model.drill import DrillReport, RecoveryTime, Scenario
 from planner.model.topology import Topology
 from planner.render.reports.drill import figures
+from planner.workflows.requests import DrillRequest
 from runtime.contract.spec.flow import FlowState
 from tests.fakes.tables import cases
 
@@ -106,14 +105,24 @@ DECLARED = {"max_rto": "30s", "max_rpo": 10}
 @cases(
     "declared options limits",
     {
-        "of the topology": (DECLARED, {}, DrillLimits(30.0, 10)),
-        "options go before it": (DECLARED, {"max_rto_ms": 500, "max_rpo": 0}, DrillLimits(0.5, 0)),
-        "none": ({}, {}, DrillLimits(None, None)),
+        "of the topology": (DECLARED, {}, (30_000, 10, 10_000)),
+        "options go before it": (DECLARED, {"max_rto_ms": 500, "max_rpo": 0, "load_ms": 0}, (500, 0, 0)),
+        "none": ({}, {}, (None, None, 10_000)),
     },
 )
-def test_the_limits_of_a_drill(declared, options, limits, tmp_path: Path) -> None:
-    made = topology(tmp_path, copies("orders"), drill=declared)
-    assert limits_of(DrillRequest(tmp_path, **options), made) == limits
+def test_the_limits_of_a_drill(
+    declared, options, limits, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen: list[DrillRequest] = []
+
+    def rehearse_live(request: DrillRequest, *_: Any) -> Any:
+        seen.append(request)
+        return (), ()
+
+    monkeypatch.setattr(live, "rehearse_live", rehearse_live)
+    topology(tmp_path, copies("orders"), drill=declared)
+    rehearse(DrillRequest(tmp_path, against="live", **options), print)
+    assert [(one.max_rto_ms, one.max_rpo, one.load_ms) for one in seen] == [limits]
 
 
 RPO = "paris is lost: records that were acknowledged and did not arrive (RPO)"
@@ -132,77 +141,26 @@ RTO = "paris is lost: time from the loss until a consumer of each group read on 
 def test_a_figure_beyond_a_limit_fails_the_drill(
     rto_s: float | None, records: int | None, faults: tuple[str, ...]
 ) -> None:
-    run = ScenarioRecord(print)
-    run.rto = None if rto_s is None else RecoveryTime(rto_s, 0.0, 0.0)
-    run.loss = None if records is None else DrillLoss(records, 1.0)
+    run = ScenarioRecord(print, "paris is lost", "paris")
+    run.scenario.rto = None if rto_s is None else RecoveryTime(rto_s, 0.0, 0.0)
+    run.scenario.rpo_records = records
     promises.rpo(run, 10)
     promises.rto(run, 30.0)
-    scenario = run.result("paris is lost", "paris")
-    report = DrillReport("shop", "digest", "2026-11-23T10:00:00Z", "1", (), (scenario,))
+    report = DrillReport("shop", "digest", "2026-11-23T10:00:00Z", "1", (), (run.scenario,))
     assert report.faults == faults
     assert report.passed is not bool(faults)
 
 
-class Read(NamedTuple):
-    """Stands for a message of librdkafka."""
-
-    at: int
-    content: bytes | None
-    named: list[tuple[str, bytes]]
-
-    def topic(self) -> str:
-        return "orders"
-
-    def partition(self) -> int:
-        return 1
-
-    def offset(self) -> int:
-        return self.at
-
-    def key(self) -> bytes:
-        return b"k"
-
-    def value(self) -> bytes | None:
-        return self.content
-
-    def headers(self) -> list[tuple[str, bytes]]:
-        return self.named
-
-
 def test_records_are_told_apart_also_where_they_are_tombstones_without_headers() -> None:
     """So are those that a flow copies in the place of filtered records."""
-    read = [Read(4, b"v", [(DRILL_HEADER, b"7")]), Read(5, b"v", []), Read(6, None, []), Read(7, None, [])]
-    found = [read_record(cast(Any, one)) for one in read]
-    assert [one.id for one in found] == [b"7", b"v", b"orders-1 @ 6", b"orders-1 @ 7"]
-
-
-# Groups are read several at a time by a live drill.
-
-
-def test_several_are_read_at_the_same_time_and_stay_in_order() -> None:
-    together = threading.Barrier(AT_ONCE, timeout=60)
-
-    def read(number: int) -> int:
-        together.wait()
-        return number * 2
-
-    assert at_once(read, range(2 * AT_ONCE)) == [number * 2 for number in range(2 * AT_ONCE)]
-
-
-def test_a_failure_leaves_out_what_has_not_begun() -> None:
-    begun: list[int] = []
-
-    def read(number: int) -> int:
-        begun.append(number)
-        raise ValueError(number)
-
-    with pytest.raises(ValueError, match="0"):
-        at_once(read, range(1_000))
-    assert len(begun) < 1_000
-
-
-def test_nothing_is_read_of_nothing() -> None:
-    assert at_once(str, []) == []
+    records: list[tuple[int, bytes | None, list[tuple[str, bytes | None]]]] = [
+        (4, b"v", [(DRILL_HEADER, b"7")]),
+        (5, b"v", []),
+        (6, None, []),
+        (7, None, []),
+    ]
+    ids = [record_id("orders", 1, offset, value, headers) for offset, value, headers in records]
+    assert ids == [b"7", b"v", b"orders-1 @ 6", b"orders-1 @ 7"]
 
 
 # Which flows `the flows have copied everything` waits for.
@@ -283,7 +241,7 @@ def test_each_second_of_a_scenario_belongs_to_a_step() -> None:
     with pytest.raises(ValueError, match="wrong"), run.step("second"):
         raise ValueError("wrong")
     run.end_step("third", failed=False)
-    steps = run.result("s", "").steps
+    steps = run.scenario.steps
     assert [step.failed for step in steps] == [False, True, False]
     assert steps[0].at_s == 0.0
     assert steps[0].took_s >= 0.02
@@ -292,10 +250,9 @@ def test_each_second_of_a_scenario_belongs_to_a_step() -> None:
 
 
 def test_an_rto_is_the_sum_of_its_parts() -> None:
-    run = ScenarioRecord(lambda _: None)
-    run.rto, run.loss = RecoveryTime(2.0, 0.25, 0.5), DrillLoss(3, 0.1, at_risk=1_000)
-    scenario = run.result("paris is lost", "paris")
-    assert (scenario.rto_s, scenario.rpo_records, scenario.at_risk_records) == (2.75, 3, 1_000)
+    scenario = Scenario("paris is lost", "paris", rto=RecoveryTime(2.0, 0.25, 0.5))
+    scenario.rpo_records, scenario.at_risk_records = 3, 1_000
+    assert scenario.rto_s == 2.75
     assert figures(scenario)[:2] == [
         ("RTO", "2.8 s = failover 2.0 s + wait 0.2 s + first record 0.5 s"),
         ("RPO", "3 records of 1,000 at risk"),
@@ -306,8 +263,8 @@ def test_an_rto_is_the_sum_of_its_parts() -> None:
 
 
 def test_a_wait_says_what_is_missing_and_names_it_at_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(scenario_run, "_LOOK_S", 0.0)
-    monkeypatch.setattr(scenario_run, "_REPORT_S", 0.0)
+    monkeypatch.setattr(client_run, "_LOOK_S", 0.0)
+    monkeypatch.setattr(client_run, "_REPORT_S", 0.0)
     told: list[str] = []
     run = ScenarioRun(cast(Replica, SimpleNamespace(client=None)), told.append)
     with pytest.raises(DrillAborted, match=r"it did not come within 0\.01 s: 5 records"):

@@ -10,16 +10,16 @@ from msgspec import structs
 
 from planner.config import load
 from planner.drill.canaries import CanaryDrill, canary_figures
-from planner.drill.rehearsal import DrillRequest
 from planner.drill.scratch import (
-    ScratchRecord,
     ScratchRun,
     keys_of_run,
     recorded_runs,
+    recorded_topics,
     refuse_foreign,
     refuse_touching,
     removable,
     scratch_topology,
+    write_record,
 )
 from planner.graph import lint_offline
 from planner.kafka.log import TopicRecord
@@ -30,6 +30,7 @@ from planner.model.topology import AclRule, OnRemove, Topology
 from planner.observe.rights import delete_is_missing
 from planner.plan.steps.jobs import StopJob
 from planner.plan.steps.topics import CreateTopic, DeleteTopic
+from planner.workflows.requests import DrillRequest
 from runtime.contract.records import job_status, ledger
 from runtime.contract.records.group_records import GroupKey, encode_checkpoint_key
 from runtime.contract.records.job_status import JobKey, SlotKey
@@ -117,24 +118,21 @@ def test_a_flow_that_would_copy_scratch_topics_refuses_the_drill(tmp_path: Path)
 
 def test_a_record_names_only_topics_of_its_run_and_survives_what_is_no_record(tmp_path: Path) -> None:
     path = tmp_path / "topology.yaml"
-    record = ScratchRecord(path, RUN)
-    assert record.topics() == set()
+    assert recorded_topics(path, RUN) == set()
     scratch = scratch_topology(topology(tmp_path), RUN)
-    record.write(scratch)
-    assert record.topics() == {(one.cluster, one.name) for one in scratch.topics}
+    write_record(path, RUN, scratch)
+    assert recorded_topics(path, RUN) == {(one.cluster, one.name) for one in scratch.topics}
     assert recorded_runs(path) == {RUN}
 
-    record.file.write_text(
-        record.file.read_text().replace(f"__drill.{RUN.id}.back", "payments").replace("orders", "orders ")
+    (file,) = (tmp_path / ".repl" / "canaries").iterdir()
+    file.write_text(
+        file.read_text().replace(f"__drill.{RUN.id}.back", "payments").replace("orders", "orders ")
     )
-    assert {name for _, name in record.topics()} == {f"__drill.{RUN.id}.orders "}
-    record.file.write_text('{"topics": [["paris"')
-    assert record.topics() == set()
-    (record.file.parent / "notes.json").write_text("{}")
+    assert {name for _, name in recorded_topics(path, RUN)} == {f"__drill.{RUN.id}.orders "}
+    file.write_text('{"topics": [["paris"')
+    assert recorded_topics(path, RUN) == set()
+    (file.parent / "notes.json").write_text("{}")
     assert recorded_runs(path) == {RUN}
-    record.remove()
-    record.remove()
-    assert recorded_runs(path) == set()
 
 
 def test_drills_of_this_machine_and_those_that_are_an_hour_old_are_removed() -> None:

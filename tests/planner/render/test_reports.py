@@ -10,7 +10,7 @@ import pytest
 from msgspec import to_builtins
 from msgspec.structs import replace
 
-from planner.model.drill import LIVE, DrillReport, Promise, RecoveryTime, Scenario, ScenarioStep
+from planner.model.drill import LIVE, DrillReport, Promise, RecoveryTime, Scenario, ScenarioStep, StoredDrill
 from planner.model.observed import (
     BrokerFeature,
     BrokerReport,
@@ -491,15 +491,15 @@ def cluster() -> dict[str, Shown]:
 
 KEPT = Promise("both sides hold the same records, each once", "0 different", "0 different", True)
 BROKEN = Promise("RTO", "at most 5 s", "7.0 s", False, "the failover takes too long for this limit")
-STEPS = (
+STEPS = [
     ScenarioStep(0.0, 4.0, "the topology is applied", "repl apply --auto-approve", "Applied.\n"),
     ScenarioStep(4.0, 6.5, "dc1 <b> is killed"),
-)
-FOUND = Scenario("dc1 is lost", "dc1", STEPS, (KEPT, BROKEN), 7.0, 12, 0, 0)
-PASSED = Scenario("dc1 is lost", "dc1", STEPS, (KEPT,), 3.0, 0, 0, 0)
-BETTER = Scenario("dc1 is lost", "dc1", STEPS, (KEPT, changed(BROKEN, kept=True)), 5.5, 2, 0, 0)
-PARTS = changed(PASSED, rto=RecoveryTime(2.5, 0.1, 0.4), at_risk_records=2_034)
-CUT = Scenario("dc3 is lost", "dc3", STEPS, (), problem="repl failover failed\x00 with exit code 1")
+]
+FOUND = Scenario("dc1 is lost", "dc1", STEPS, [KEPT, BROKEN], RecoveryTime(6.0, 0.5, 0.5), 12, None, 0, 0)
+PASSED = Scenario("dc1 is lost", "dc1", STEPS, [KEPT], RecoveryTime(2.5, 0.1, 0.4), 0, 2_034, 0, 0)
+BETTER = changed(FOUND, promises=[KEPT, changed(BROKEN, kept=True)], rto=RecoveryTime(5.0, 0.2, 0.3))
+BETTER.rpo_records = 2
+CUT = Scenario("dc3 is lost", "dc3", STEPS, problem="repl failover failed\x00 with exit code 1")
 
 
 def report(*scenarios: Scenario, against: str | None = None) -> DrillReport:
@@ -509,44 +509,44 @@ def report(*scenarios: Scenario, against: str | None = None) -> DrillReport:
     return changed(found, against=against) if against else found
 
 
-BILLING = Scenario("billing: paris is lost", "", STEPS, (KEPT,), 2.0, 0)
-RISK = report(Scenario("dc1 would be lost now", "dc1", (), (KEPT,), 1.0, 5), against=LIVE)
+BILLING = Scenario("billing: paris is lost", "", STEPS, [KEPT], RecoveryTime(2.0, 0.0, 0.0), 0)
+RISK = report(
+    Scenario("dc1 would be lost now", "dc1", [], [KEPT], RecoveryTime(1.0, 0.0, 0.0), 5), against=LIVE
+)
 
 
 def drills() -> dict[str, Shown]:
     def history(*reports: DrillReport) -> Shown:
-        return drill.history_screen(
-            [drill.as_json(one) for one in reports], ["not signed"] * len(reports), None
-        )
+        stored = [StoredDrill("", one, {}, "not signed") for one in reports]
+        return drill.history_screen(stored, None)
 
     lines = ["repl apply failed:", *(f"step {number}" for number in range(30)), "error: no right\x1b[2J"]
-    other = report(Scenario("b", "b", STEPS, (KEPT,)))
+    other = report(Scenario("b", "b", STEPS, [KEPT]))
     return {
         "broken": drill.screen(report(FOUND)),
         "passed": drill.screen(report(PASSED)),
-        "passed, with the parts of its figures": drill.screen(report(PARTS)),
         "nothing to rehearse": drill.screen(report()),
         "not finished": drill.screen(report(CUT)),
         "a long problem": drill.screen(report(changed(CUT, problem="\n".join(lines)))),
-        "for programs": text(drill.as_json(report(FOUND))),
-        "broken, as metrics": drill.metrics(report(FOUND), 1_795_000_000.0, 604_800_000, None),
-        "passed, as metrics": drill.metrics(report(PASSED), 1_795_000_000.0, None, None),
-        "broken after a success": drill.metrics(report(FOUND), 1_795_000_500.0, None, 1_795_000_000.0),
-        "live, as metrics": drill.metrics(RISK, 100.0, 5_000, 7.0),
-        "each against the one before": history(report(FOUND, Scenario("b", "b", (), ())), report(BETTER)),
+        "for programs": text(drill.document(report(FOUND))),
+        "broken, as metrics": drill.metrics(changed(report(FOUND), every_ms=604_800_000), 1.795e9, None),
+        "passed, as metrics": drill.metrics(report(PASSED), 1_795_000_000.0, None),
+        "broken after a success": drill.metrics(report(FOUND), 1_795_000_500.0, 1_795_000_000.0),
+        "live, as metrics": drill.metrics(changed(RISK, every_ms=5_000), 100.0, 7.0),
+        "each against the one before": history(report(FOUND, Scenario("b", "b")), report(BETTER)),
         "what was not tried is not kept again": history(report(FOUND), other),
         "each against the one of its kind": history(report(FOUND), RISK, report(BETTER)),
         "features against the features before": history(
             report(FOUND),
             changed(report(BILLING), features="features"),
             report(BETTER),
-            changed(report(changed(BILLING, rto_s=4.0)), features="features"),
+            changed(report(changed(BILLING, rto=RecoveryTime(4.0, 0.0, 0.0))), features="features"),
         ),
     }
 
 
 def test_a_drill_knows_its_worst_figures_and_its_faults() -> None:
-    kept = Scenario("dc2 is lost", "dc2", STEPS, (KEPT,), 3.0, 40, 0, 0)
+    kept = changed(PASSED, name="dc2 is lost", rpo_records=40)
     found = report(FOUND, kept, changed(CUT, problem="repl failover failed"))
     assert (found.rto_s, found.rpo_records) == (7.0, 40)
     assert found.faults == (

@@ -7,11 +7,11 @@ from pathlib import Path
 import pytest
 
 from planner.model.address import flow_address, topic_address
-from planner.model.drill import LAB, LIVE, DrillReport, Promise, Scenario
+from planner.model.drill import LAB, LIVE, DrillReport, Promise, RecoveryTime, Scenario
 from planner.model.observed import RegistryEntry
 from planner.model.step import ApplyRecord
 from planner.plan.steps.registry import Own
-from planner.render.reports.drill import as_json
+from planner.render.reports.drill import document
 from planner.render.reports.history import flow_states
 from planner.workflows.audit.drills import drill_history, reports_folder
 from planner.workflows.requests import TopologyRequest
@@ -45,10 +45,10 @@ def store(topology: Path, days_ago: int, *promises: Promise, name: str = "shop",
     folder = reports_folder(topology)
     folder.mkdir(parents=True, exist_ok=True)
     began = datetime.now(UTC) - timedelta(days=days_ago)
-    lost = Scenario("dc1 is lost", "dc1", (), promises, 7.0, 0)
+    lost = Scenario("dc1 is lost", "dc1", [], list(promises), RecoveryTime(7.0, 0.0, 0.0), 0)
     report = DrillReport(name, "sha256:0a1b", began.strftime("%Y-%m-%dT%H:%M:%SZ"), "0.1", (), (lost,))
     report = replace(report, against=against)
-    (folder / f"{began:%Y%m%dT%H%M%SZ}-{name}.json").write_text(json.dumps(as_json(report)))
+    (folder / f"{began:%Y%m%dT%H%M%SZ}-{name}.json").write_text(json.dumps(document(report)))
 
 
 def shown(topology: Path, path: str) -> Parsed:

@@ -3,6 +3,7 @@
 import json
 import re
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -20,7 +21,7 @@ from tests.rights import rights
 from tests.runtime.metrics.expressions import ALERTS, BOARDS, DOCS, alerts, expressions
 
 # What jobs serve, and what `repl drill --metrics` writes to a file.
-DRILLS = re.findall(r"^# TYPE (\w+)", metrics(report(FOUND), 1.0, 1_000, 1.0), re.MULTILINE)
+DRILLS = re.findall(r"^# TYPE (\w+)", metrics(replace(report(FOUND), every_ms=1_000), 1.0, 1.0), re.MULTILINE)
 KNOWN = {family.name: family.labels for family in FAMILIES} | dict.fromkeys(DRILLS, ("topology",))
 COUNTERPARTS = (
     "MirrorMakerLag",

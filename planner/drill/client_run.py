@@ -1,0 +1,311 @@
+"""A scenario's clients: producers that count what was acknowledged, consumer groups, and comparisons.
+
+Drills on lab clusters and the canaries of a live drill act through it, so a figure is measured in one way. A
+method with a sentence is a step of features.
+"""
+
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from planner.drill.load.records import DrillLoad
+from planner.drill.routes import DrillRoute
+from planner.drill.scenario_record import DrillAborted, Progress, ScenarioRecord
+from planner.drill.steps.language import step
+from planner.drill.traffic import (
+    Acknowledged,
+    DrillConsumer,
+    DrillProducer,
+    DrillRecord,
+    Ends,
+    partitions_at,
+)
+
+WITHIN_S = 240.0  # for what a job must have done
+_REPORT_S = 10.0  # between two lines of progress while something is waited for
+_LOOK_S = 0.3
+
+
+@dataclass(slots=True)
+class DrillGroup:
+    """A consumer group: the topics that it reads at its first cluster, and the records that it read so far.
+
+    `flow` is the only one that it reads behind; empty where all flows count. `again` and `skipped` are
+    records of its last resumption; None before.
+    """
+
+    name: str
+    cluster: str
+    topics: tuple[str, ...]
+    flow: str = ""
+    read: list[bytes] = field(default_factory=list)
+    again: int | None = None
+    skipped: int | None = None
+
+
+class DrillClusters(Protocol):
+    """The clusters that clients of a scenario write to and read from, and what flows copy between them."""
+
+    load: DrillLoad
+    routes: list[DrillRoute]
+
+    def client(self, cluster: str) -> dict[str, Any]:
+        """Returns the settings of a client of a cluster."""
+
+    def topics(self, cluster: str) -> set[str]:
+        """Returns the names of the topics that a cluster holds."""
+
+
+class ClientRun(ScenarioRecord):
+    """Writes and reads records at clusters, and keeps what it measured."""
+
+    def __init__(
+        self, clusters: DrillClusters, progress: Progress, name: str = "", cluster: str = ""
+    ) -> None:
+        super().__init__(progress, name, cluster)
+        self.clusters = clusters
+        self.groups: dict[str, DrillGroup] = {}
+        self._producers: list[DrillProducer] = []
+        self._load: list[DrillProducer] = []  # those that write until they are stopped
+        self._connected: dict[str, list[DrillConsumer]] = {}
+
+    def close(self) -> None:
+        """Ends the load and the consumers that stay connected."""
+        self.stop_load()
+        for group in list(self._connected):
+            self.disconnect(group)
+
+    def until(
+        self,
+        holds: Callable[[], bool],
+        problem: str,
+        within_s: float = WITHIN_S,
+        waiting: Callable[[], str] = str,
+    ) -> None:
+        """Waits until it holds. `problem` is the error where it never does, `waiting` says what is missing.
+
+        What is missing is reported every ten seconds.
+        """
+        began = reported = time.monotonic()
+        while not holds():
+            now = time.monotonic()
+            missing = waiting()
+            if now > began + within_s:
+                raise DrillAborted(f"{problem} within {within_s:g} s{missing and f': {missing}'}")
+            if missing and now > reported + _REPORT_S:
+                reported = now
+                self.progress(f"waiting for {now - began:.0f} s: {missing}")
+            time.sleep(_LOOK_S)
+
+    # Load
+
+    @step("{count} records are written to {topics} at {cluster}")
+    def write(self, count: int, topics: Sequence[str], cluster: str) -> None:
+        """So many records are written to each topic and acknowledged.
+        `every topic` is each that flows copy."""
+        self.producer(cluster, topics).write(count)
+
+    @step("producers write {rate} records/s to {topics} at {cluster}")
+    def start_load(self, rate: float, topics: Sequence[str], cluster: str) -> None:
+        """Producers write at this rate to each topic, until they are stopped or the cluster is lost."""
+        producer = self.producer(cluster, topics)
+        self._load.append(producer)
+        producer.start(rate)
+
+    @step("the producers have written {count} records to each topic")
+    def await_load(self, count: int) -> None:
+        """Waits for so many acknowledged records."""
+        written = {
+            f"{topic} at {producer.cluster}": records
+            for producer in self._load
+            for topic, records in producer.acknowledged.items()
+        }
+
+        def counts() -> str:
+            return ", ".join(f"{len(records):,} to {topic}" for topic, records in written.items()) or "none"
+
+        self.until(
+            lambda: all(len(records) >= count for records in written.values()),
+            f"the producers did not write {count:,} records to each topic",
+            waiting=counts,
+        )
+
+    @step("the producers stop")
+    def stop_load(self, cluster: str = "") -> None:
+        """Ends the load at every cluster."""
+        for producer in [producer for producer in self._load if cluster in ("", producer.cluster)]:
+            producer.stop()
+            self._load.remove(producer)
+
+    def topics_at(self, cluster: str, topics: Sequence[str]) -> list[str]:
+        """Returns these topics, or those of the cluster that flows copy. DrillAborted if one is missing."""
+        if not topics:
+            return sorted({route.topic for route in self.routes(cluster)})
+        existing = self.clusters.topics(cluster)
+        if missing := [topic for topic in topics if topic not in existing]:
+            others = ", ".join(sorted(name for name in existing if not name.startswith("__"))) or "none"
+            raise DrillAborted(f"there is no topic {', '.join(missing)} at {cluster}; there are: {others}")
+        return list(topics)
+
+    def acknowledged(self, cluster: str, topic: str) -> dict[bytes, Acknowledged]:
+        """Returns the records of a topic that the cluster acknowledged, by their ids."""
+        records: dict[bytes, Acknowledged] = {}
+        for producer in self._producers:
+            if producer.cluster == cluster:
+                records |= producer.acknowledged.get(topic, {})
+        return records
+
+    def producer(self, cluster: str, topics: Sequence[str]) -> DrillProducer:
+        """Returns a producer whose acknowledged records count as those of the cluster."""
+        names = self.topics_at(cluster, topics)
+        self._producers.append(
+            DrillProducer(cluster, self.clusters.client(cluster), names, self.clusters.load)
+        )
+        return self._producers[-1]
+
+    # Groups
+
+    @step("the group {group} has read {count} records of {topics} at {cluster}")
+    def read(self, group: str, count: int, topics: Sequence[str], cluster: str, flow: str = "") -> None:
+        """A consumer of the group reads so many records, commits its offsets and ends. Of several topics, it
+        reads about as many of each."""
+        names = self.topics_at(cluster, topics)
+        reader = self.groups.setdefault(group, DrillGroup(group, cluster, (), flow))
+        reader.topics = tuple(sorted({*reader.topics, *names}))
+        with DrillConsumer(self.clusters.client(cluster), group, names) as member:
+            self._take(member, reader, cluster, count)
+
+    @step("the group {group} resumes at {cluster}", resumes=True)
+    def resume(self, group: str, cluster: str) -> None:
+        """A consumer of the group reads on, to the present end. The time since the loss is the RTO."""
+        self.resume_all({group: cluster})
+
+    def resume_all(self, clusters: Mapping[str, str]) -> tuple[float, float] | None:
+        """A consumer of each group reads on at its cluster, to the end of its topics as it is now.
+
+        All consumers start at the same time. Returns when the last of them that got a record was started, and
+        when it got its first one, in monotonic time; None where there were no records.
+        """
+
+        def go_on(name: str) -> tuple[float, DrillConsumer, list[bytes]]:
+            topics = self._topics_at(self._group(name), clusters[name])
+            began_at = time.monotonic()
+            with DrillConsumer(self.clusters.client(clusters[name]), name, topics) as member:
+                return began_at, member, member.read_to_end()
+
+        with ThreadPoolExecutor(max(1, len(clusters)), "groups") as pool:
+            members = dict(zip(clusters, pool.map(go_on, clusters), strict=True))
+        for name, (_, member, read) in members.items():
+            group = self.groups[name]
+            before, ids = set(group.read), set(read)
+            expected: set[bytes] = set()
+            for topic in self._topics_at(group, clusters[name]):
+                expected |= self.ids(clusters[name], topic, member.ends)
+            group.again, group.skipped = len(before & ids), len(expected - before - ids)
+            group.read += read
+        resumed = [group for group in self.groups.values() if group.again is not None]
+        self.scenario.read_again = sum(group.again or 0 for group in resumed)
+        self.scenario.skipped = sum(group.skipped or 0 for group in resumed)
+        firsts = [(began, member.first_at) for began, member, _ in members.values() if member.first_at]
+        return max(firsts, key=lambda first: first[1], default=None)
+
+    @step("a consumer of the group {group} reads {count} records at {cluster} and stays connected")
+    def connect(self, group: str, count: int, cluster: str) -> None:
+        """A consumer of the group reads so many further records, commits its offsets and does not leave."""
+        reader = self._group(group)
+        member = DrillConsumer(self.clusters.client(cluster), group, self._topics_at(reader, cluster))
+        self._connected.setdefault(group, []).append(member)
+        self._take(member, reader, cluster, count)
+
+    @step("the consumers of the group {group} leave")
+    def disconnect(self, group: str) -> None:
+        """Ends the consumers of the group that stayed connected."""
+        for member in self._connected.pop(group, ()):
+            member.close()
+
+    def _take(self, member: DrillConsumer, group: DrillGroup, cluster: str, records: int) -> None:
+        def may_grow() -> bool:
+            return any(producer.cluster == cluster for producer in self._load)
+
+        ids = member.take(records, may_grow)
+        group.read += ids
+        if len(ids) < records:
+            counts = ", ".join(f"{number:,} of {topic}" for topic, number in sorted(member.counts.items()))
+            why = "" if may_grow() else "; no more are there, and no producers write"
+            raise DrillAborted(
+                f"group {group.name} read {len(ids):,} records at {cluster}, not {records:,}: {counts}{why}"
+            )
+
+    def _group(self, name: str) -> DrillGroup:
+        if name not in self.groups:
+            names = ", ".join(self.groups) or "none"
+            raise DrillAborted(f"group {name} has read nothing yet, so it can't go on; groups: {names}")
+        return self.groups[name]
+
+    def _topics_at(self, group: DrillGroup, cluster: str) -> list[str]:
+        if cluster == group.cluster:
+            return list(group.topics)
+        mirrors = {route.mirror for route in self.routes_of(group) if route.destination == cluster}
+        if not mirrors:
+            raise DrillAborted(
+                f"no flow copies {', '.join(group.topics)}, which {group.name} reads, to {cluster}"
+            )
+        return sorted(mirrors)
+
+    # Comparing
+
+    def routes(self, *clusters: str) -> list[DrillRoute]:
+        """Returns the routes out of these clusters, or all."""
+        return [route for route in self.clusters.routes if not clusters or route.source in clusters]
+
+    def routes_of(self, group: DrillGroup) -> list[DrillRoute]:
+        """Returns the routes that copy what the group reads at its first cluster."""
+        return [
+            route
+            for route in self.routes(group.cluster)
+            if route.topic in group.topics and group.flow in ("", route.flow)
+        ]
+
+    def compared(self, clusters: Iterable[str] = ()) -> list[DrillRoute]:
+        """Returns the routes out of these clusters, or all, whose records arrive as they were written."""
+        return [route for route in self.routes(*clusters) if not route.transformed]
+
+    def flows_with_uncopied(self, cluster: str) -> list[str]:
+        """Returns the flows out of a cluster which holds records that their destinations lack.
+
+        They may be records that no producer got an acknowledgement for: those are in no loss.
+        """
+        uncopied = {
+            route.flow
+            for route in self.compared([cluster])
+            if self.ids(cluster, route.topic) - self.ids(route.destination, route.mirror)
+        }
+        return sorted(uncopied)
+
+    def values(self, cluster: str, topic: str) -> list[bytes]:
+        """Returns the values of all committed records of a topic."""
+        return [record.value or b"" for record in self.records(cluster, topic)]
+
+    def ids(self, cluster: str, topic: str, ends: Ends | None = None) -> set[bytes]:
+        """Returns what tells the committed records of a topic apart, up to its present end or these."""
+        records = partitions_at(self.clusters.client(cluster), topic, ends).values()
+        return {record.id for partition in records for record in partition}
+
+    def records(self, cluster: str, topic: str) -> list[DrillRecord]:
+        """Returns all committed records of a topic."""
+        return [record for records in self.partitions(cluster, topic).values() for record in records]
+
+    def partitions(self, cluster: str, topic: str) -> dict[int, list[DrillRecord]]:
+        """Returns the committed records of each partition of a topic in their order."""
+        return partitions_at(self.clusters.client(cluster), topic)
+
+    def topic_at_other_side(self, cluster: str, topic: str, other: str) -> str:
+        """Returns the name at another cluster of a topic that a flow copies from or to there."""
+        for route in self.routes():
+            if (route.destination, route.mirror, route.source) == (cluster, topic, other):
+                return route.topic
+            if (route.source, route.topic, route.destination) == (cluster, topic, other):
+                return route.mirror
+        raise DrillAborted(f"no flow copies {topic} between {cluster} and {other}")
