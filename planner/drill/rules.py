@@ -5,6 +5,8 @@ principal is the drill's own. It may write each protected mirror, until `protect
 right there would be nothing to take away. It may read each topic whose rules `acls.sync` brings to mirrors.
 """
 
+import asyncio
+import time
 from collections.abc import Collection, Iterable, Iterator
 
 from planner.drill.lab_copy import OTHER
@@ -19,7 +21,7 @@ from planner.graph.job_rights import (
     rights_at_destination,
     rights_at_source,
 )
-from planner.kafka import run_at
+from planner.kafka import ClusterClient, ClusterFailure, run_at
 from planner.kafka.principals import read_acls
 from planner.model.topology import Flow
 from planner.observe.rights import refused_writes
@@ -27,11 +29,12 @@ from runtime.contract.spec.acls import AclRule
 from runtime.contract.spec.selection import written_out
 from runtime.contract.spec.transform import quarantine_topic
 from runtime.kafka.protocol.administration import AclBinding
-from runtime.kafka.protocol.changes import CreateAclsRequest
+from runtime.kafka.protocol.changes import CreateAclsRequest, RefusedRules
 
 GROUPS = "drill-"  # the consumer groups of the standard drill begin so
 WITHIN_S = 60.0  # for brokers to know a rule
 _REQUEST_S = 30.0
+_AGAIN_S = 0.5
 # The rules of a topology can't know the groups of the standard drill.
 _DRILL_GROUPS = [JobRight("GROUP", GROUPS, "PREFIXED", operation) for operation in ("DESCRIBE", "READ")]
 
@@ -132,8 +135,17 @@ def _rules_at(replica: Replica, cluster: str) -> tuple[AclRule, ...]:
 
 def _create(replica: Replica, cluster: str, rules: Iterable[AclRule]) -> None:
     request = CreateAclsRequest([AclBinding.of(rule) for rule in rules])
-    endpoint = endpoint_of(cluster, replica.client(cluster))
-    created = run_at(endpoint, lambda client: client.ask_controller(request), _REQUEST_S)
-    for refusal in created:
+    deadline = time.monotonic() + WITHIN_S
+
+    async def create(client: ClusterClient) -> RefusedRules:
+        while True:
+            try:
+                return await client.ask_controller(request)
+            except ClusterFailure as failure:
+                if not failure.transient or time.monotonic() > deadline:
+                    raise
+            await asyncio.sleep(_AGAIN_S)
+
+    for refusal in run_at(endpoint_of(cluster, replica.client(cluster)), create, _REQUEST_S):
         if refusal is not None:
             raise DrillAborted(f"{cluster} refused a rule of the drill: {refusal.error.name}")
