@@ -79,7 +79,7 @@ def differences(pairs: Sequence[tuple[Tree, Tree]]) -> list[tuple[PathDifference
 def changed_fields(old: Mapping[str, Value], new: Mapping[str, Value]) -> tuple[FieldChange, ...]:
     """Returns the fields of a flow or a job that differ."""
     (found,) = differences([(_tree(old), _tree(new))])
-    return tuple(one.change() for one in found)
+    return tuple(difference.change() for difference in found)
 
 
 def same(path: Path, old: object, new: object) -> bool:

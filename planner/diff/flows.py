@@ -81,9 +81,11 @@ def _drifted(entry: RegistryEntry, known_jobs: DestinationJobs) -> Change:
 def _flow_changes(desired: Desired, observed: Observed) -> list[Change]:
     """Returns a change for every flow that is desired, or that is still recorded at a destination."""
     found = destination_jobs(observed)
-    flows = {one.flow.name: one for one in desired.flows}
+    flows = {selected.flow.name: selected for selected in desired.flows}
     unselected = {
-        one.flow.name for one in desired.flows if not one.selection_known and one.flow.state in RUNNING
+        selected.flow.name
+        for selected in desired.flows
+        if not selected.selection_known and selected.flow.state in RUNNING
     }
     changes = [
         unknown(flow_address(name), f"{flows[name].flow.source_cluster} unreachable") for name in unselected

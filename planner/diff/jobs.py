@@ -216,7 +216,7 @@ def _fixed(before: JobSpec, after: JobSpec, name: str) -> str:
 
 def _named(forced: Sequence[FieldChange]) -> str:
     """Returns the names of these fields, each once. A cluster that is new to the job is named as a whole."""
-    keys = [one.key for one in forced]
+    keys = [field.key for field in forced]
     added = {
         name
         for field in forced

@@ -152,7 +152,7 @@ def _reason(pair: QuotaPair, fields: Iterable[FieldChange], recorded: Iterable[F
     match pair.quota.origin:
         case MirroredBy():
             return pair.quota.origin.reason
-        case Declared() if listed and all(one.note == OUTSIDE for one in listed):
+        case Declared() if listed and all(field.note == OUTSIDE for field in listed):
             return OUTSIDE
         case Declared() if listed:
             return "the topology changed"
@@ -191,5 +191,5 @@ def _drifted(entry: RegistryEntry, cluster: ObservedCluster) -> Change:
     if not found:
         return as_applied
     after = {**entity.parts, **{key: live[key] for key in applied if key in live}}
-    fields = tuple(one.change() for one in found)
+    fields = tuple(difference.change() for difference in found)
     return Change(entry.address, Action.UPDATE, OUTSIDE, fields, before, after, len(applied) - len(fields))

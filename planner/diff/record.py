@@ -147,7 +147,7 @@ def _whole(value: object) -> object:
         case dict():
             return {str(key): _whole(part) for key, part in value.items()}
         case list() | tuple():
-            return [_whole(one) for one in value]
+            return [_whole(part) for part in value]
         case _:
             return value
 

@@ -105,9 +105,9 @@ def uses_of(topology: Topology, cluster: str, topics: Iterable[str]) -> dict[str
     running = [flow for flow in topology.flows.values() if copied.is_running(flow.name)]
     sources = [flow.name for flow in running if flow.source_cluster == cluster]
     mirrors = [flow.name for flow in running if flow.destination_cluster == cluster]
-    declared = {one.name for one in topology.topics if one.cluster == cluster}
-    internal = {one.name for one in topic_settings.at_destination()} if mirrors else set()
-    internal |= {one.name for one in topic_settings.at_source()} if sources else set()
+    declared = {topic.name for topic in topology.topics if topic.cluster == cluster}
+    internal = {topic.name for topic in topic_settings.at_destination()} if mirrors else set()
+    internal |= {topic.name for topic in topic_settings.at_source()} if sources else set()
 
     def uses(topic: str) -> Iterator[str]:
         if topic in internal:
@@ -372,7 +372,7 @@ async def _clock_offset(client: ClusterClient) -> tuple[float | None, str]:
         took = time.perf_counter() - began
         if answer.error:
             return None, f"the controller does not tell: {answer.error.name}"
-        there = next((one.caught_up_ms for one in answer.voters if one.node == answer.leader), -1)
+        there = next((voter.caught_up_ms for voter in answer.voters if voter.node == answer.leader), -1)
         if there < 0:
             return None, "the controllers have no leader now"
         if took < best:

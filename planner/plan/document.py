@@ -61,7 +61,7 @@ class ChangeSummary:
 
 def json_tree(plan: Plan) -> dict[str, Any]:
     """Returns the plan as a tree: `resource_changes`, or `resource_drift` where nothing will change."""
-    changes = [_change(one) for one in plan.changes]
+    changes = [_change(change) for change in plan.changes]
     drift = plan.mode is Mode.DRIFT
     by_address = {change.address: change for change in plan.changes}
     ends = (end for flow in plan.job_flows for end in (flow.source_cluster, flow.destination_cluster))

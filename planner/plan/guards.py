@@ -244,7 +244,7 @@ def impossible_replication(
     complained: frozenset[str],
 ) -> Iterator[Diagnostic]:
     """Yields an error where there are fewer brokers than replicas, unless a lint reported it."""
-    wanted = {one.address: one for one in topics}
+    wanted = {topic.address: topic for topic in topics}
     for change in changes:
         topic = wanted.get(change.address)
         if topic is None or topic.replication is None or str(change.address) in complained:

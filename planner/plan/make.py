@@ -49,7 +49,7 @@ def _unknown_notes(
     unknown: Mapping[str, str], desired: Desired, observed: Observed, declared: Mapping[str, Cluster]
 ) -> Iterator[Diagnostic]:
     """Warns about each unknown object once, unless the observer or the expansion reported it."""
-    reported = {one.address for one in (*observed.diagnostics, *desired.diagnostics)}
+    reported = {diagnostic.address for diagnostic in (*observed.diagnostics, *desired.diagnostics)}
     for what, why in sorted(unknown.items()):
         if what in reported:
             continue
@@ -78,7 +78,7 @@ def _possibly_elsewhere(
     at = {flow_address(flow.flow.name): flow.flow.destination_cluster for flow in desired.flows}
     # A job without a declared name has its destination's name.
     at |= {job.address: job.spec.destination for job in desired.jobs if job.spec is not None}
-    named = [one for one in sorted(at) if one in new and one != job_address(at[one])]
+    named = [address for address in sorted(at) if address in new and address != job_address(at[address])]
     for cluster in sorted(observed.clusters):
         live = observed.reachable(cluster)
         some = [address for address in named if at[address] != cluster]
@@ -140,7 +140,7 @@ WaitKey = tuple[str, str, str]  # flow, state, next step
 def warnings_of(waits: Iterable[PartitionWaits]) -> Iterator[Diagnostic]:
     """Yields a warning for partitions that wait for a decision, with the next step as the hint."""
     for (flow, state, step), found in by_step(waits):
-        named = few([f"{one.topic}-{one.partition}" for one in found])
+        named = few([f"{partition.topic}-{partition.partition}" for partition in found])
         why = f": {found[0].why}" if found[0].why else ""
         yield warning(f"{named}: {state}{why}", f"next: {step}", address=str(flow_address(flow)), code=WAITS)
 
@@ -250,7 +250,9 @@ def _protections(
     }
     for name, flow in topology.flows.items():
         if flow.protect == "acl":
-            yield from ((name, one) for one in sorted(found) if one.cluster == flow.destination_cluster)
+            yield from (
+                (name, address) for address in sorted(found) if address.cluster == flow.destination_cluster
+            )
 
 
 def make_plan(inputs: PlanInputs, desired: Desired, changes: Sequence[Change]) -> Plan:
@@ -279,7 +281,7 @@ def make_plan(inputs: PlanInputs, desired: Desired, changes: Sequence[Change]) -
 def with_diagnostics(plan: Plan, found: Sequence[Diagnostic]) -> Plan:
     """Returns the plan with what can't be found out again, such as the brokers' objections, each once."""
     known = frozenset(plan.diagnostics)
-    new = tuple(one for one in dict.fromkeys(found) if one not in known)
+    new = tuple(diagnostic for diagnostic in dict.fromkeys(found) if diagnostic not in known)
     if not new:
         return plan
     inputs = replace(plan.inputs, found=(*plan.inputs.found, *new))

@@ -26,7 +26,7 @@ def make_steps(
         *desired.acls,
         *desired.quotas,
     )
-    wanted = {one.address: one for one in objects}
+    wanted = {item.address: item for item in objects}
     steps: list[Step] = []
     for change in changes:
         if change.action is Action.UNKNOWN or (change.action is Action.NO_OP and not change.adopted):

@@ -35,7 +35,7 @@ def _made(inputs: PlanInputs) -> Plan:
         case Mode.DRIFT:
             desired = expand(topology, observed, PurePath(inputs.folder))
             found = drift(desired, observed)
-            unread = [one for one in found if one.action is Action.UNKNOWN]
+            unread = [change for change in found if change.action is Action.UNKNOWN]
             plan = make_plan(inputs, replace(nothing, unknown=desired.unknown), unread)
             return replace(plan, changes=found)
         case Mode.ROLLBACK:

@@ -133,7 +133,7 @@ _SMALL = {
 }
 
 
-_OF_A_DESTINATION = {one.name: one for one in at_destination()}
+_OF_A_DESTINATION = {topic.name: topic for topic in at_destination()}
 _PARTITIONS = {name: one.partitions for name, one in _OF_A_DESTINATION.items()}
 
 

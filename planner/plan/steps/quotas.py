@@ -61,7 +61,7 @@ class AlterQuota(Step, frozen=True):
         if not left:
             return Undone(why_not=why_not)
         fields = tuple(FieldChange((key,), wanted[key], self.old.get(key)) for key in left)
-        removes = all(one.new is None for one in fields) and not live.keys() - set(left)
+        removes = all(limit.new is None for limit in fields) and not live.keys() - set(left)
         action = Action.DELETE if removes else Action.UPDATE if live else Action.CREATE
         restored = self._restored(entry, fields)
         change = Change(
@@ -84,10 +84,10 @@ class AlterQuota(Step, frozen=True):
         """Returns the limits that the topology manages once these fields are as they were before."""
         recorded = recorded_quota(entry.spec) if entry is not None else None
         values = dict(recorded[1]) if recorded is not None else {}
-        for one in fields:
-            values.pop(one.key, None)
-            if (value := _number(one.new)) is not None:
-                values[one.key] = value
+        for limit in fields:
+            values.pop(limit.key, None)
+            if (value := _number(limit.new)) is not None:
+                values[limit.key] = value
         return values
 
 
@@ -137,11 +137,11 @@ def limits_of(address: Address, cluster: ObservedCluster) -> Mapping[str, int | 
 
 def _limits(change: Change) -> list[FieldChange]:
     """Returns the limits that change at the cluster."""
-    return [one for one in change.fields if one.path[0] in QUOTA_KEYS]
+    return [limit for limit in change.fields if limit.path[0] in QUOTA_KEYS]
 
 
 def _alter(prefix: str, address: Address, cluster: str, entity: QuotaEntity, change: Change) -> AlterQuota:
-    wanted = {one.key: _number(one.new) for one in _limits(change)}
+    wanted = {limit.key: _number(limit.new) for limit in _limits(change)}
     return AlterQuota(
         f"{prefix}:{address}",
         address,
@@ -149,7 +149,7 @@ def _alter(prefix: str, address: Address, cluster: str, entity: QuotaEntity, cha
         entity,
         set={key: value for key, value in wanted.items() if value is not None},
         unset=tuple(key for key, value in wanted.items() if value is None),
-        old={one.key: _number(one.old) for one in _limits(change)},
+        old={limit.key: _number(limit.old) for limit in _limits(change)},
     )
 
 

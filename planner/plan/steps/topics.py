@@ -398,16 +398,19 @@ def _update(
     cluster: ObservedCluster,
     entry: RegistryEntry | None,
 ) -> list[Step]:
-    moving = {one.path for one in change.fields}
     alter = _alter(change, topic, entry)
     reassign: list[Reassign] = []
     grow: list[GrowPartitions] = []
     where = topic.address, topic.cluster, topic.name
-    if ("replication",) in moving:
+    if change.field("replication") is not None:
         replicas = wanted_replicas(live.replicas, topic.replication or 0, cluster.brokers)
         if replicas is not None:
             reassign = [Reassign(f"reassign:{topic.address}", *where, replicas, live.replicas)]
-    if ("partitions",) in moving and topic.partitions is not None and topic.partitions > live.partitions:
+    if (
+        change.field("partitions") is not None
+        and topic.partitions is not None
+        and topic.partitions > live.partitions
+    ):
         grow = [GrowPartitions(f"grow:{topic.address}", *where, live.partitions, topic.partitions)]
     if alter and reassign:
         if _replicas_first(topic, live):
@@ -434,20 +437,23 @@ def _replicas_first(topic: DesiredTopic, live: ObservedTopic) -> bool:
 
 def _alter(change: Change, topic: DesiredTopic, entry: RegistryEntry | None) -> list[AlterConfigs]:
     """Returns one step for all settings. Its id says if it restores limits that a failback lifted."""
-    configs = [one for one in change.fields if one.path[0] == "config"]
+    configs = [setting for setting in change.fields if setting.path[0] == "config"]
     if not configs:
         return []
     values = {**topic.restored, **topic.config}
-    restores = given_back_after(topic, entry) & {one.key for one in configs}
+    restores = given_back_after(topic, entry) & {setting.key for setting in configs}
     return [
         AlterConfigs(
             id=f"{RESTORE if restores else 'alter:'}{topic.address}",
             address=topic.address,
             cluster=topic.cluster,
             topic=topic.name,
-            set={one.key: values[one.key] for one in configs if one.new is not None},
-            unset=tuple(one.key for one in configs if one.new is None),
-            old={one.key: None if one.old is None or one.sensitive else str(one.old) for one in configs},
+            set={setting.key: values[setting.key] for setting in configs if setting.new is not None},
+            unset=tuple(setting.key for setting in configs if setting.new is None),
+            old={
+                setting.key: None if setting.old is None or setting.sensitive else str(setting.old)
+                for setting in configs
+            },
         )
     ]
 
@@ -465,17 +471,17 @@ def wanted_replicas(
         return None
     racks = {broker.id: broker.rack for broker in brokers}
     load = Counter({broker.id: 0 for broker in brokers})
-    kept = [tuple(one for one in partition if one in racks)[:replication] for partition in replicas]
+    kept = [tuple(broker for broker in partition if broker in racks)[:replication] for partition in replicas]
     for partition in kept:
         load.update(partition)
     wanted = []
     for partition in kept:
         chosen = list(partition)
         while len(chosen) < replication:
-            used_racks = {racks[one] for one in chosen if racks[one] is not None}
+            used_racks = {racks[number] for number in chosen if racks[number] is not None}
             broker = min(
-                (one for one in racks if one not in chosen),
-                key=lambda one: (racks[one] in used_racks, load[one], one),
+                (number for number in racks if number not in chosen),
+                key=lambda number: (racks[number] in used_racks, load[number], number),
             )
             load[broker] += 1
             chosen.append(broker)
