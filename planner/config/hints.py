@@ -63,8 +63,10 @@ def describe(shape: Shape) -> str:
             return shape.expected
         case shapes.ChoiceShape():
             return prose(shape.words)
+        case shapes.IntegerShape() if shape.most < 2**31 - 1:
+            return f"a whole number from {shape.least} to {shape.most}"
         case shapes.IntegerShape():
-            return _integer(shape)
+            return f"a whole number, {shape.least} or more"
         case shapes.ListShape():
             item = describe(shape.item)
             return f"{item}, or a list of such" if shape.lone else f"a list, each {item}"
@@ -76,12 +78,6 @@ def describe(shape: Shape) -> str:
             return f"off, or {_record(shape.shape)}"
         case _:
             assert_never(shape)
-
-
-def _integer(shape: shapes.IntegerShape) -> str:
-    if shape.most < 2**31 - 1:
-        return f"a whole number from {shape.least} to {shape.most}"
-    return f"a whole number, {shape.least} or more"
 
 
 def _record(shape: shapes.RecordShape) -> str:

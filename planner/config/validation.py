@@ -82,15 +82,13 @@ def _clusters(parts: TopologyParts) -> Iterable[Diagnostic]:
                     source=cluster.place("client"),
                     code="literal_secret",
                 )
-            if key == TOKEN_ENDPOINT_URL and isinstance(value, str):
-                yield from _token_endpoint(name, value, cluster.place("client"))
-
-
-def _token_endpoint(cluster: str, url: str, place: SourceLocation) -> Iterable[Diagnostic]:
-    problem = token_endpoint_problem(url, os.environ)
-    if problem is not None:
-        what = f'"{TOKEN_ENDPOINT_URL}" of cluster {cluster} {problem[0]}'
-        yield error(what, problem[1], source=place, code="token_endpoint")
+            if (
+                key == TOKEN_ENDPOINT_URL
+                and isinstance(value, str)
+                and (problem := token_endpoint_problem(value, os.environ))
+            ):
+                what = f'"{key}" of cluster {name} {problem[0]}'
+                yield error(what, problem[1], source=cluster.place("client"), code="token_endpoint")
 
 
 def _cluster_references(parts: TopologyParts) -> Iterable[Diagnostic]:
@@ -98,12 +96,11 @@ def _cluster_references(parts: TopologyParts) -> Iterable[Diagnostic]:
     for record in (*parts.topics, *parts.acls, *parts.quotas):
         named = record.get("cluster") or ()
         references += named
-        for again in (
-            reference for at, reference in enumerate(named) if reference.text in _texts(named[:at])
-        ):
-            yield error(
-                f'"{again.text}" stands in the list twice', "name each cluster once", source=again.source
-            )
+        names = [reference.text for reference in named]
+        for at, reference in enumerate(named):
+            if reference.text in names[:at]:
+                what = f'"{reference.text}" stands in the list twice'
+                yield error(what, "name each cluster once", source=reference.source)
     for flow in parts.flows:
         ends = [end for key in ("from", "to") if (end := flow.get(key))]
         if parts.into_files(flow) and parts.from_files(flow):
@@ -116,10 +113,6 @@ def _cluster_references(parts: TopologyParts) -> Iterable[Diagnostic]:
             yield error(what, "name a cluster", source=reference.source, code=ENDPOINT_CODE)
         elif reference.text not in parts.clusters:
             yield _unknown("cluster", reference, parts.clusters)
-
-
-def _texts(references: Iterable[NamedReference]) -> set[str]:
-    return {reference.text for reference in references}
 
 
 def _unknown(kind: str, reference: NamedReference, declared: Iterable[str]) -> Diagnostic:

@@ -1,7 +1,7 @@
 """The flows of a topology as routes: what each takes, how it renames topics, and how it fails back."""
 
 import re
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -166,7 +166,7 @@ def resumed_failbacks(topology: Topology, cluster: str) -> list[Failback]:
 
 
 def without_covered(
-    one: Failback, topology: Topology, source_topics: Iterable[str], destination_topics: Iterable[str]
+    failback: Failback, topology: Topology, source_topics: Iterable[str], destination_topics: Iterable[str]
 ) -> Failback:
     """Returns the failback without the topics that other flows copy back already.
 
@@ -175,8 +175,13 @@ def without_covered(
     are excluded too.
     """
     router = router_of(topology)
-    route = router.routes[one.flow.name]
-    others = list(_others(one.flow, topology))
+    route = router.routes[failback.flow.name]
+    opposite = failback.flow.destination_cluster, failback.flow.source_cluster
+    others = [
+        other
+        for other in topology.flows.values()
+        if (other.source_cluster, other.destination_cluster) == opposite and other.reverse_of is None
+    ]
     topics = {
         *source_topics,
         *(topic for name in destination_topics if (topic := route.source_topic(name)) is not None),
@@ -184,7 +189,7 @@ def without_covered(
     named = {
         name: topic
         for topic in topics
-        if (name := router.destination_topic(one.flow.name, topic)) is not None
+        if (name := router.destination_topic(failback.flow.name, topic)) is not None
     }
     covered = {
         name
@@ -192,21 +197,14 @@ def without_covered(
         if any(router.destination_topic(other.name, name) == topic for other in others)
     }
     if not covered:
-        return one
+        return failback
     rules = tuple(dict.fromkeys(rule for other in others for rule in other.topics.include))
     left = named.keys() - covered
     whole = covered <= _matched(rules, covered) and not _matched(rules, left)
     exclude = rules if whole else tuple(re.escape(name) for name in sorted(covered))
-    return replace(one, exclude=exclude, covered=not left)
+    return replace(failback, exclude=exclude, covered=not left)
 
 
 def _matched(rules: Collection[str], names: Iterable[str]) -> set[str]:
     selected = NamePatterns(rules)
     return {name for name in names if selected.match(name)}
-
-
-def _others(flow: Flow, topology: Topology) -> Iterator[Flow]:
-    for other in topology.flows.values():
-        ends = (other.source_cluster, other.destination_cluster)
-        if ends == (flow.destination_cluster, flow.source_cluster) and other.reverse_of is None:
-            yield other

@@ -273,7 +273,8 @@ def decide(found: Position, seen: GroupOffsetState, now_ms: int) -> Decision:
                 if _may_expire(seen, offset, now_ms):
                     return CommitDecision(offset, clamped)
                 return NoCommitDecision(CheckpointState.TRANSLATED, offset, clamped)
-            if seen.destination in seen.wrote and _rewound(seen):
+            rewound = seen.last is not None and 0 <= seen.source < seen.last.written_source
+            if seen.destination in seen.wrote and rewound:
                 return CommitDecision(offset, clamped)
             return NoCommitDecision(
                 CheckpointState.AHEAD, offset, clamped, f"it stands at {seen.destination} already"
@@ -285,10 +286,6 @@ def decide(found: Position, seen: GroupOffsetState, now_ms: int) -> Decision:
 def is_ours(committed: int, written_by_others: Iterable[Checkpoint]) -> bool:
     """Returns whether flows in the other direction wrote the offset that is committed at a flow's source."""
     return any(committed in checkpoint.ours for checkpoint in written_by_others)
-
-
-def _rewound(seen: GroupOffsetState) -> bool:
-    return seen.last is not None and 0 <= seen.source < seen.last.written_source
 
 
 def _may_expire(seen: GroupOffsetState, offset: int, now_ms: int) -> bool:

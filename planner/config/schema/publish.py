@@ -291,15 +291,11 @@ def inside(shape: Shape) -> list[Shape]:
 
 
 def _section(record: RecordShape) -> str:
-    lines = [f"## {_title(record)}", ""]
+    lines = [f"## `{record.name}`", ""]
     if record.doc:
         lines += [record.doc, ""]
     lines += [*HEAD, *(_row(key) for key in record.keys), ""]
     return "\n".join(lines)
-
-
-def _title(record: RecordShape) -> str:
-    return f"`{record.name}`"
 
 
 def _row(key: Key) -> str:

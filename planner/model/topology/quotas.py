@@ -42,7 +42,9 @@ class QuotaEntity(Struct, frozen=True, omit_defaults=True, forbid_unknown_fields
     @property
     def name(self) -> str:
         """Returns the part of its address behind the cluster: `user/app/client-id/loader`."""
-        return "/".join(f"{kind}/{_escaped(name)}" for kind, name in self.parts.items())
+        # Without slashes in names: two entities never have one address.
+        escaped = {kind: name.replace("%", "%25").replace("/", "%2F") for kind, name in self.parts.items()}
+        return "/".join(f"{kind}/{name}" for kind, name in escaped.items())
 
     @staticmethod
     def named(name: str) -> "QuotaEntity":
@@ -53,11 +55,6 @@ class QuotaEntity(Struct, frozen=True, omit_defaults=True, forbid_unknown_fields
 
     def __str__(self) -> str:
         return ", ".join(f"{kind} {name}" for kind, name in self.parts.items())
-
-
-def _escaped(name: str) -> str:
-    """Returns the name without slashes: two entities never have one address."""
-    return name.replace("%", "%25").replace("/", "%2F")
 
 
 def entity_of(parts: Mapping[str, str]) -> QuotaEntity | None:

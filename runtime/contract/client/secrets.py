@@ -67,13 +67,15 @@ def looks_secret(key: str) -> bool:
 
 def secret_settings(conf: Mapping[str, str]) -> list[str]:
     """Returns the names of the Spark settings that hold a secret, never with a value."""
-    return [key for key, value in sorted(conf.items()) if value and _holds_secret(key, value)]
-
-
-def _holds_secret(key: str, value: str) -> bool:
-    if key.lower().endswith("javaoptions"):
-        return any(_names_secret(option) for option in _JAVA_OPTION.findall(value))
-    return _names_secret(key)
+    return [
+        key
+        for key, value in sorted(conf.items())
+        if value
+        and any(
+            _names_secret(name)
+            for name in (_JAVA_OPTION.findall(value) if key.lower().endswith("javaoptions") else (key,))
+        )
+    ]
 
 
 def _names_secret(key: str) -> bool:
@@ -217,11 +219,7 @@ def _matches(pattern: str, host: str, port: int) -> bool:
         wanted, _, wanted_port = pattern.partition(":")
     if wanted_port not in ("", "*") and wanted_port != str(port):
         return False
-    return _host_matches(wanted, host)
-
-
-def _host_matches(pattern: str, host: str) -> bool:
-    parts = (re.escape(part) for part in _folded(pattern).split("*"))
+    parts = (re.escape(part) for part in _folded(wanted).split("*"))
     return re.fullmatch(".*".join(parts), _folded(host)) is not None
 
 

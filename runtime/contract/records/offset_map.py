@@ -12,7 +12,7 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import lru_cache
 from itertools import accumulate
-from operator import add, or_
+from operator import add, attrgetter, or_
 from typing import NamedTuple, Protocol, overload
 
 from msgspec import Struct
@@ -197,7 +197,7 @@ class OffsetMap:
             return UnmappedOffset()
         if source > self.end:
             return NotYetCopied()
-        run = self._run(bisect_right(self._lows, source) - 1, source, _source_end)
+        run = self._run(bisect_right(self._lows, source) - 1, source, attrgetter("source_end"))
         if run is None:
             return EndOfOffsetMap(self.destination_end)
         exact = run.source <= source
@@ -208,7 +208,7 @@ class OffsetMap:
         if not self.spans or destination < self.destination_low:
             return UnmappedOffset()
         at = bisect_right(self._destination_lows, destination) - 1
-        run = self._run(at, destination, _destination_end)
+        run = self._run(at, destination, attrgetter("destination_end"))
         if run is None:
             return EndOfOffsetMap(self.end) if destination <= self.destination_end else NotYetCopied()
         exact = run.destination <= destination
@@ -218,7 +218,7 @@ class OffsetMap:
         """Returns the destination offset behind the last copied record that lies before a source offset."""
         for span in reversed(self.spans[: bisect_right(self._lows, source)]):
             runs = span.runs
-            if (index := bisect_left(runs, source, key=_source)) > 0:
+            if (index := bisect_left(runs, source, key=attrgetter("source"))) > 0:
                 run = runs[index - 1]
                 return run.destination + min(run.records, source - run.source)
         return self.destination_low
@@ -233,20 +233,8 @@ class OffsetMap:
         return None
 
 
-def _source(run: Run) -> int:
-    return run.source
-
-
 _MAX_SHIFT = 62  # 9 bytes of 7 bits hold every offset
 _CONTINUED = bytes(range(0x80, 0x100))  # the bytes of a varint before its last one
-
-
-def _source_end(run: Run) -> int:
-    return run.source_end
-
-
-def _destination_end(run: Run) -> int:
-    return run.destination_end
 
 
 def trimmable(spans: Sequence[Span], destination_log_start: int) -> int:
