@@ -52,7 +52,8 @@ def _quarantines_at(flow: Flow, topology: Topology) -> tuple[str, ...]:
     They are not data of the source. A flow that writes out the name of one takes it.
     """
     quarantining = flow.quarantines or any(
-        one.quarantines and one.destination_cluster == flow.source_cluster for one in topology.flows.values()
+        other.quarantines and other.destination_cluster == flow.source_cluster
+        for other in topology.flows.values()
     )
     named = any((written_out(entry) or "").endswith(QUARANTINE_SUFFIX) for entry in flow.topics.include)
     return (QUARANTINE_PATTERN,) if quarantining and not named else ()
@@ -67,7 +68,7 @@ def opposite_of(flow: Flow, topology: Topology) -> Flow | None:
     """Returns the flow in the opposite direction: the reverse flow, or the flow that this one reverses."""
     if flow.reverse_of is not None:
         return topology.flows.get(flow.reverse_of)
-    return next((one for one in topology.flows.values() if one.reverse_of == flow.name), None)
+    return next((other for other in topology.flows.values() if other.reverse_of == flow.name), None)
 
 
 def group_selector(flow: Flow) -> Selector:

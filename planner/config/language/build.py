@@ -37,7 +37,6 @@ from planner.model.topology import (
     looks_secret,
 )
 from runtime.contract.client.secrets import SENSITIVE
-from runtime.contract.client.stores import Setting
 from runtime.contract.spec import shapes
 from runtime.contract.spec.flow import Earliest, Latest, Start
 from runtime.contract.spec.rename import Rename, Table, Template
@@ -120,28 +119,27 @@ def _of_lines(
     flows: Iterable[ParsedRecord], topics: Iterable[ParsedRecord], clusters: Collection[str]
 ) -> list[ParsedRecord]:
     """Returns an entry for each topic that takes records of files and that no entry declares."""
-    known = {(at.text, one.get("name")) for one in topics for at in one.get("cluster") or ()}
-    found: list[ParsedRecord] = []
+    declared = {(at.text, topic.get("name")) for topic in topics for at in topic.get("cluster") or ()}
+    missing: list[ParsedRecord] = []
     for flow in flows:
         destination, taken = flow.get("to"), flow.get("topics")
         name = taken.get("to") if isinstance(taken, ParsedRecord) else None
         if name is None or destination is None or destination.text not in clusters:
             continue
-        if (destination.text, name) in known:
+        if (destination.text, name) in declared:
             continue
-        known.add((destination.text, name))
+        declared.add((destination.text, name))
         place = flow.place("topics")
         values = {"name": name, "cluster": (destination,)}
-        found.append(ParsedRecord(record_of(Topic), place, values, dict.fromkeys(values, place)))
-    return found
+        missing.append(ParsedRecord(record_of(Topic), place, values, dict.fromkeys(values, place)))
+    return missing
 
 
 def _with_defaults(
     flow: ParsedRecord, default: ParsedRecord | None, endpoints: Collection[str]
 ) -> ParsedRecord:
     """Returns the flow with its inherited keys. A flow with files inherits only the keys that it has."""
-    known = {"to": FILE_FLOW_KEYS, "from": LINES_FLOW_KEYS}
-    for side, keys in known.items():
+    for side, keys in (("to", FILE_FLOW_KEYS), ("from", LINES_FLOW_KEYS)):
         end = flow.get(side)
         if default is not None and end is not None and end.text in endpoints:
             values = {name: value for name, value in default.values.items() if name in keys}
@@ -176,9 +174,9 @@ def topology_of(parts: TopologyParts) -> Topology:
     """Returns the topology, sorted by name: the order of keys, entries and files means nothing."""
     flows = sorted((built(flow) for flow in parts.flows), key=lambda flow: flow.name)
     with_files = {flow["name"] for flow in parts.flows if parts.into_files(flow) or parts.from_files(flow)}
-    topics: list[Topic] = [one for topic in parts.topics for one in built_for_each(topic)]
+    topics: list[Topic] = [topic for record in parts.topics for topic in built_for_each(record)]
     acls = [acl for entry in parts.acls for acl in built(entry).acls()]
-    quotas: list[Quota] = [one for quota in parts.quotas for one in built_for_each(quota)]
+    quotas: list[Quota] = [quota for record in parts.quotas for quota in built_for_each(record)]
     topology = Topology(
         name=parts.root["name"],
         clusters={name: built(parts.clusters[name], name=name) for name in sorted(parts.clusters)},
@@ -231,10 +229,10 @@ def rename_of(value: Any) -> Rename:
 
 def requirement(subject: str, text: str, source: SourceLocation | None) -> Requirement:
     """Returns a comparison such as ">=3". Raises NotReadable where its value is none for this subject."""
-    found = _COMPARISON.fullmatch(text)
-    assert found is not None
-    operator: Any = found[1] or "=="
-    return Requirement(subject, operator, value_as_text(subject, found[2]), source)
+    comparison = _COMPARISON.fullmatch(text)
+    assert comparison is not None
+    operator: Any = comparison[1] or "=="
+    return Requirement(subject, operator, value_as_text(subject, comparison[2]), source)
 
 
 def _requirements(require: dict[str, NamedReference]) -> tuple[Requirement, ...]:
@@ -277,7 +275,7 @@ def _schema(value: Any) -> str | None:
 
 def _samples(named: Mapping[str, Any]) -> tuple[DrillSample, ...]:
     """Returns the samples by topic. A file must lie beside the topology; only a drill reads it."""
-    found = []
+    samples = []
     for topics in sorted(named):
         reference = named[topics]
         if not isinstance(reference, NamedReference):
@@ -286,14 +284,14 @@ def _samples(named: Mapping[str, Any]) -> tuple[DrillSample, ...]:
         if not (folder / reference.text).resolve().is_relative_to(folder.resolve()):
             what = f"the sample {reference.text} lies outside of the topology's folder"
             raise Failure(error(what, f"copy it to {folder}", source=reference.source))
-        found.append(DrillSample(topics, reference.text, reference.source))
-    return tuple(found)
+        samples.append(DrillSample(topics, reference.text, reference.source))
+    return tuple(samples)
 
 
 def _rules(written: Iterable[ParsedRecord]) -> tuple[Rule, ...]:
     return tuple(
-        dataclasses.replace(built(one), source=one.place("deny" if "deny" in one.places else "warn"))
-        for one in written
+        dataclasses.replace(built(rule), source=rule.place("deny" if "deny" in rule.places else "warn"))
+        for rule in written
     )
 
 
@@ -311,21 +309,21 @@ CONVERTERS: Mapping[str, Callable[[Any], Any]] = {
 
 def _arguments(fields: ParsedRecord) -> dict[str, Any]:
     """Returns the values of a record by the fields of its dataclass."""
-    found: dict[str, Any] = {}
+    arguments: dict[str, Any] = {}
     for key in fields.record.keys:
         if key.name not in fields.values:
             if key.field and isinstance(key.shape, OffOrShape) and not key.unset:
-                found[key.field] = key.shape.shape.declared_by()  # type: ignore[misc]  # on, unless it is off
+                arguments[key.field] = key.shape.shape.declared_by()  # type: ignore[misc]  # on, unless it is off
             continue
         value = fields.values[key.name]
         if key.field:
-            found[key.field] = _converted(key, value)
+            arguments[key.field] = _converted(key, value)
         else:
-            found |= _section(key, value)
+            arguments |= _section(key, value)
     declared = fields.record.declared_by
     if declared is not None and "source" in defaults_of_fields(declared):
-        found["source"] = fields.place("name")
-    return found
+        arguments["source"] = fields.place("name")
+    return arguments
 
 
 def _section(key: Key, value: ParsedRecord | None) -> dict[str, Any]:
@@ -345,7 +343,7 @@ def _converted(key: Key, value: Any) -> Any:
         case ParsedRecord():
             return built(value)
         case tuple():
-            return tuple(one.text if isinstance(one, NamedReference) else one for one in value)
+            return tuple(item.text if isinstance(item, NamedReference) else item for item in value)
         case _:
             return value
 
@@ -365,24 +363,23 @@ def _plain(value: Any) -> Any:
     if isinstance(value, Enum):
         return value.value
     if isinstance(value, tuple):
-        return [_plain(one) for one in value]
+        return [_plain(item) for item in value]
     if isinstance(value, Mapping):
-        return {str(key): _plain(one) for key, one in value.items()}
+        return {str(key): _plain(item) for key, item in value.items()}
     if isinstance(value, Cluster | FileEndpoint):
-        client = {key: _plain_setting(key, one) for key, one in value.client.items()}
+        client = {
+            key: SENSITIVE if isinstance(setting, str) and looks_secret(key) else setting
+            for key, setting in value.client.items()
+        }
         kind = {} if isinstance(value, Cluster) else {"is": type(value).__name__}
         return {**kind, **_plain_fields(value), "client": client}
     return {"is": type(value).__name__, **_plain_fields(value)}
 
 
 def _plain_fields(value: Any) -> dict[str, Any]:
-    found = {name: getattr(value, name) for name in defaults_of_fields(value.__class__)}
-    return {name: _plain(one) for name, one in found.items() if name != "digest" and not _is_place(name, one)}
-
-
-def _is_place(name: str, value: object) -> bool:
-    return name == "source" and (value is None or isinstance(value, SourceLocation))
-
-
-def _plain_setting(key: str, value: Setting) -> Setting:
-    return SENSITIVE if isinstance(value, str) and looks_secret(key) else value
+    fields = {name: getattr(value, name) for name in defaults_of_fields(value.__class__) if name != "digest"}
+    return {
+        name: _plain(part)
+        for name, part in fields.items()
+        if not (name == "source" and (part is None or isinstance(part, SourceLocation)))
+    }

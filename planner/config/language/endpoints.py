@@ -206,8 +206,8 @@ def _folders_below(name: str, endpoint: ParsedRecord, parts: TopologyParts) -> I
     folder = endpoint.get("file")
     if folder is None or not endpoint.get("recursive"):
         return
-    for other, one in parts.endpoints.items():
-        below = one.get("file") if isinstance(one, ParsedRecord) else None
+    for other, declared in parts.endpoints.items():
+        below = declared.get("file") if isinstance(declared, ParsedRecord) else None
         if below is not None and plain_folder(below).startswith(f"{plain_folder(folder)}/"):
             what = f"endpoint {name} is read with its sub-folders, and the endpoint {other} is one of them"
             hint = "remove recursive, or name folders that are not in each other"
@@ -248,5 +248,5 @@ def _no_interval(flow: ParsedRecord) -> Iterable[Diagnostic]:
         )
 
 
-def place_of(one: object) -> SourceLocation | None:
-    return one.source if isinstance(one, ParsedRecord) else None
+def place_of(record: object) -> SourceLocation | None:
+    return record.source if isinstance(record, ParsedRecord) else None

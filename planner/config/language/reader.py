@@ -307,8 +307,8 @@ class ShapeReader:
         fields = ParsedRecord(shape, node.source)
         meant: set[str | None] = set()
         for key, value in node.pairs:
-            known = shape.by_name.get(key.text)
-            if known is None:
+            declared = shape.by_name.get(key.text)
+            if declared is None:
                 hint = (
                     did_you_mean(key.text, shape.by_name)
                     or f"{shape.titled} has {prose(shape.by_name, 'and')}"
@@ -317,7 +317,7 @@ class ShapeReader:
                 self.wrong(key.source, f'unknown key "{key.text}" in {shape.titled}', hint)
                 continue
             fields.places[key.text] = value.source
-            read = self.read(known.shape, value, key.text)
+            read = self.read(declared.shape, value, key.text)
             if read is not INVALID:
                 fields.values[key.text] = read
         if shape.name != ROOT:
@@ -334,19 +334,19 @@ class ShapeReader:
         if isinstance(node, Scalar):
             words = [
                 word
-                for one in shape.alternatives
-                if isinstance(one, shapes.ChoiceShape)
-                for word in one.words
+                for alternative in shape.alternatives
+                if isinstance(alternative, shapes.ChoiceShape)
+                for word in alternative.words
             ]
             hint = did_you_mean(node.text, words) or hint
         elif isinstance(node, Mapping):
             names = [
                 name
-                for one in shape.alternatives
-                if isinstance(one, shapes.RecordShape)
-                for name in one.by_name
+                for alternative in shape.alternatives
+                if isinstance(alternative, shapes.RecordShape)
+                for name in alternative.by_name
             ]
-            close = [found for key, _ in node.pairs if (found := did_you_mean(key.text, names))]
+            close = [near for key, _ in node.pairs if (near := did_you_mean(key.text, names))]
             hint = close[0] if close else hint
         return self.wrong(node.source, f'"{of}" is {shown(node)}', hint)
 

@@ -268,9 +268,9 @@ def layout_problem(layout: str, form: Format) -> tuple[str, str] | None:
     if layout.startswith("/") or not all(folders):
         return f'the layout "{layout}" is no relative path', hint
     for name in folders:
-        if unknown := [one for one in _PART.findall(name) if one not in _PLACEHOLDERS]:
-            known = ", ".join(f"{{{one}}}" for one in _PLACEHOLDERS)
-            return f'the layout "{layout}" has {{{unknown[0]}}}', f"known are {known}"
+        if unknown := [part for part in _PART.findall(name) if part not in _PLACEHOLDERS]:
+            listed = ", ".join(f"{{{part}}}" for part in _PLACEHOLDERS)
+            return f'the layout "{layout}" has {{{unknown[0]}}}', f"known are {listed}"
         literal = _PART.sub("", name)
         if not _LITERAL.fullmatch(literal):
             return f'the layout "{layout}" has a sign that is not allowed in names', hint
@@ -283,7 +283,7 @@ def layout_problem(layout: str, form: Format) -> tuple[str, str] | None:
             return f'"{name}" in the layout "{layout}" is too long for a long topic name', hint
     if layout.count("{topic}") != 1:
         return f'the layout "{layout}" does not name {{topic}} once', hint
-    if form == "raw" and (named := next((one for one in _BY_TIME if f"{{{one}}}" in layout), None)):
+    if form == "raw" and (named := next((part for part in _BY_TIME if f"{{{part}}}" in layout), None)):
         return (
             f'the layout "{layout}" has {{{named}}}, and raw files hold whole batches, which may span it',
             "write {topic}/, or choose the format json or parquet",
@@ -293,13 +293,12 @@ def layout_problem(layout: str, form: Format) -> tuple[str, str] | None:
 
 def by_time(layout: str) -> bool:
     """Returns whether records of one partition lie in several folders, by their timestamps."""
-    return any(f"{{{one}}}" in layout for one in _BY_TIME)
+    return any(f"{{{part}}}" in layout for part in _BY_TIME)
 
 
 def folder_of(layout: str, topic: str, partition: int, timestamp_ms: int) -> str:
     """Returns the folder of a record, relative to the endpoint's. Dates and hours are those of UTC."""
-    known = 0 <= timestamp_ms < _MOST_MS
-    at = datetime.fromtimestamp(timestamp_ms / 1000, UTC) if known else None
+    at = datetime.fromtimestamp(timestamp_ms / 1000, UTC) if 0 <= timestamp_ms < _MOST_MS else None
     return layout.removesuffix("/").format(
         topic=topic,
         partition=partition,

@@ -16,7 +16,7 @@ from typing import Annotated, Any, Literal, Self
 
 import msgspec
 
-from runtime.contract.client.stores import Setting, is_store
+from runtime.contract.client.stores import Setting
 from runtime.contract.records import record_values
 from runtime.contract.records.record_values import UnreadableValue
 from runtime.contract.spec.cluster import ClusterSpec
@@ -186,7 +186,7 @@ class JobSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     def stores(self) -> dict[str, Mapping[str, Setting]]:
         """The settings of the object stores that flows write to or read, by endpoint."""
         endpoints = [flow.endpoint for flow in self.flows if flow.endpoint is not None]
-        return {one.endpoint: one.client for one in endpoints if is_store(one.folder)}
+        return {endpoint.endpoint: endpoint.client for endpoint in endpoints if endpoint.in_store}
 
 
 class BadJobSpec(ValueError):

@@ -9,30 +9,30 @@ from runtime.contract.spec.cluster import ClusterSpec
 from runtime.contract.spec.jobspec import JobSpec
 
 
-def not_started_with(known: Mapping[str, ClusterSpec], spec: JobSpec) -> list[str]:
+def not_started_with(started: Mapping[str, ClusterSpec], spec: JobSpec) -> list[str]:
     """Returns the keys that take effect only after a restart: they change which clusters the job trusts.
 
-    `known` are the clusters of the spec that the job was started with. A cluster that is not among them is
-    such a key, and so is another address, pin or client setting of a known cluster.
+    `started` are the clusters of the spec that the job was started with. A cluster that is not among them is
+    such a key, and so is another address, pin or client setting of one that is.
     """
-    found: list[str] = []
+    changed: list[str] = []
     for name, cluster in sorted(spec.clusters.items()):
-        before = known.get(name)
+        before = started.get(name)
         if before is None:
-            found.append(f"clusters.{name}")
+            changed.append(f"clusters.{name}")
             continue
-        found += [
+        changed += [
             f"clusters.{name}.{key}"
             for key in ("bootstrap", "id")
             if getattr(before, key) != getattr(cluster, key)
         ]
         keys = sorted({*before.client, *cluster.client})
-        found += [
+        changed += [
             f"clusters.{name}.client.{key}"
             for key in keys
             if before.client.get(key) != cluster.client.get(key)
         ]
-    return found
+    return changed
 
 
 def regrouped(before: JobSpec, after: JobSpec) -> list[str]:
