@@ -4,6 +4,8 @@ import base64
 import json
 import shutil
 import socket
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
@@ -21,6 +23,9 @@ name: test
 clusters:
   eu: {bootstrap: "127.0.0.1:1"}
   us: {bootstrap: "127.0.0.1:2"}
+endpoints:
+  json: {file: /data/json, format: json}
+  parquet: {file: /data/parquet, format: parquet}
 jobs:
   at-eu: {}
 flows:
@@ -28,13 +33,13 @@ flows:
 FLOW = """\
   - name: %s
     from: eu
-    to: us
+    to: %s
     topics: {include: [t-%s]}
-    job: at-eu
     transform:
-      value: {format: json, schema: "id BIGINT, email STRING, a STRUCT<b: STRING>"}
+      value: {format: %s}
       %s
 """
+JSON = 'json, schema: "id BIGINT, email STRING, a STRUCT<b: STRING>"'
 CASES = {  # by the name of a flow: what its transform says, and what is wrong with it
     "unknown-column": ("where: value.emial = 'x'", "(line 1, column 1): [FIELD_NOT_FOUND]"),
     "syntax": ("where: 'value.email ='", "(line 1, column 14): [PARSE_SYNTAX_ERROR]"),
@@ -71,34 +76,82 @@ GOOD = """where: value.id > 1 AND headers['h'] IS NULL
       set: {value.email: "sha2(value.email, 256)", value.a.b: 'NULL'}"""
 
 
-def written(folder: Path, flows: dict[str, str]) -> TopologyRequest:
-    file = folder / "t.yaml"
-    file.write_text(TOPOLOGY + "".join(FLOW % (name, name, text) for name, text in flows.items()))
-    return TopologyRequest(file)
+@dataclass
+class Checked:
+    """Holds by flow what a check said of the transform that it refused, and the server that attacks name."""
+
+    said: dict[str, str]
+    server: socket.socket
 
 
-def test_every_mistake_of_every_flow_is_reported_at_once(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("REPL_PASSWORD", "hunter2")
-    (tmp_path / "plan.key").write_text("open-sesame")
-    with socket.create_server(("127.0.0.1", 0)) as server:
+@pytest.fixture(scope="module")
+def checked(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Checked]:
+    """All flows in one topology, so that Spark starts once and has to report every mistake."""
+    folder = tmp_path_factory.mktemp("check")
+    (folder / "plan.key").write_text("open-sesame")
+    (folder / "r.avsc").write_text(json.dumps(AVRO))
+    for descriptors in ("customer.desc", "alone.desc", "order.desc"):
+        shutil.copy(PROTOBUF / descriptors, folder)
+    for name, (descriptors, _) in CHAINS.items():
+        (folder / f"{name}.desc").write_bytes(base64.b64decode(descriptors.split()[1]))
+    with pytest.MonkeyPatch.context() as patch, socket.create_server(("127.0.0.1", 0)) as server:
         server.setblocking(False)
-        places = {"file": tmp_path / "plan.key", "url": f"http://127.0.0.1:{server.getsockname()[1]}/"}
-        attacks = {
-            name: (f"where: {json.dumps(text % places)}", why) for name, (text, why) in ATTACKS.items()
-        }
-        cases = CASES | attacks
-        flows = {"good": GOOD} | {name: text for name, (text, _) in cases.items()}
+        patch.setenv("REPL_PASSWORD", "hunter2")
+        places = {"file": folder / "plan.key", "url": f"http://127.0.0.1:{server.getsockname()[1]}/"}
+        file = folder / "t.yaml"
+        file.write_text(TOPOLOGY + "".join(flows(places)))
         with pytest.raises(Failure) as refused:
-            validate(written(tmp_path, flows))
-        with pytest.raises(BlockingIOError):
-            server.accept()  # nothing has connected
-    found = {str(one.address).removeprefix("flow."): one.summary for one in refused.value.diagnostics}
-    assert found.keys() == cases.keys()
-    assert {name for name, (_, why) in cases.items() if why not in found[name]} == set()
-    assert "hunter2" not in str(found)
-    assert "sesame" not in str(found)
+            validate(TopologyRequest(file))
+        said = {
+            str(diagnostic.address).removeprefix("flow."): diagnostic.summary
+            for diagnostic in refused.value.diagnostics
+        }
+        yield Checked(said, server)
+
+
+def flows(places: Mapping[str, object]) -> Iterator[str]:
+    for name, (text, _) in ({"good": (GOOD, "")} | CASES).items():
+        yield FLOW % (name, "us", name, JSON, text)
+    for name, (text, _) in ATTACKS.items():
+        yield FLOW % (name, "us", name, JSON, f"where: {json.dumps(text % places)}")
+    for name, (text, _) in ({"a-good": (GOOD_AVRO, "")} | AVRO_CASES).items():
+        yield FLOW % (name, "us", name, "avro, schema: {file: r.avsc}", text)
+    for name, (descriptors, text, _) in (
+        {"p-good": ("customer.desc", GOOD_MESSAGE, "")} | PROTOBUF_CASES
+    ).items():
+        form = f"protobuf, schema: {{file: {descriptors}, message: shop.Customer}}"
+        yield FLOW % (name, "us", name, form, text)
+    for name in CHAINS:
+        form = f"protobuf, schema: {{file: {name}.desc, message: M0}}"
+        yield FLOW % (name, "us", name, form, "where: value.f1.f1 IS NULL\n      drop: [value.f1]")
+    for lake in ("json", "parquet"):
+        for name, (schema, text, _) in ({"good": (*GOOD_FILES, "")} | FILE_CASES).items():
+            yield FLOW % (f"{lake}-{name}", lake, f"{lake}-{name}", f'json, schema: "{schema}"', text)
+
+
+def assert_refused(checked: Checked, cases: Mapping[str, str]) -> None:
+    """By the name of a flow: what its error says."""
+    assert {
+        name: checked.said.get(name, "")
+        for name, why in cases.items()
+        if why not in checked.said.get(name, "")
+    } == {}
+
+
+def test_every_mistake_of_every_flow_is_reported_at_once(checked: Checked) -> None:
+    cases = CASES | ATTACKS | AVRO_CASES
+    assert_refused(checked, {name: why for name, (*_, why) in cases.items()})
+    assert_refused(checked, {name: why for name, (*_, why) in PROTOBUF_CASES.items()})
+    names = {f"{lake}-{name}" for lake in ("json", "parquet") for name in FILE_CASES}
+    assert checked.said.keys() == cases.keys() | PROTOBUF_CASES.keys() | names | {"deeper", "wider"}
+
+
+def test_an_attack_reaches_nothing(checked: Checked) -> None:
+    assert_refused(checked, {name: why for name, (_, why) in ATTACKS.items()})
+    with pytest.raises(BlockingIOError):
+        checked.server.accept()  # nothing has connected
+    assert "hunter2" not in str(checked.said)
+    assert "sesame" not in str(checked.said)
 
 
 AVRO = {
@@ -119,19 +172,11 @@ AVRO_CASES = {
 }
 
 
-def test_a_change_that_would_break_the_schema_of_avro_is_refused(tmp_path: Path) -> None:
-    (tmp_path / "r.avsc").write_text(json.dumps(AVRO))
-    flows = {"a-good": "where: value.day > DATE'2020-01-01'\n      drop: [value.email]"}
-    flows |= {name: text for name, (text, _) in AVRO_CASES.items()}
-    request = written(tmp_path, flows)
-    file = tmp_path / "t.yaml"
-    ddl = 'format: json, schema: "id BIGINT, email STRING, a STRUCT<b: STRING>"'
-    file.write_text(file.read_text().replace(ddl, "format: avro, schema: {file: r.avsc}"))
-    with pytest.raises(Failure) as refused:
-        validate(request)
-    found = {str(one.address).removeprefix("flow."): one.summary for one in refused.value.diagnostics}
-    assert found.keys() == AVRO_CASES.keys()
-    assert {name for name, (_, why) in AVRO_CASES.items() if why not in found[name]} == set()
+GOOD_AVRO = "where: value.day > DATE'2020-01-01'\n      drop: [value.email]"
+
+
+def test_a_change_that_would_break_the_schema_of_avro_is_refused(checked: Checked) -> None:
+    assert_refused(checked, {name: why for name, (_, why) in AVRO_CASES.items()})
 
 
 PROTOBUF_CASES = {
@@ -152,92 +197,46 @@ PROTOBUF_CASES = {
 }
 
 
-def test_a_change_that_would_break_a_message_of_protobuf_is_refused(tmp_path: Path) -> None:
-    good = "where: value.at > TIMESTAMP'2020-01-01' AND value.amounts['a'] > 1 AND value.home.city <> ''"
-    cases = {"p-good": ("customer.desc", f"{good}\n      drop: [value.email, value.home.street]", "")}
-    cases |= PROTOBUF_CASES
-    for descriptors in ("customer.desc", "alone.desc", "order.desc"):
-        shutil.copy(PROTOBUF / descriptors, tmp_path)
-    request = written(tmp_path, {name: text for name, (_, text, _) in cases.items()})
-    file = tmp_path / "t.yaml"
-    text = file.read_text()
-    for one, _, _ in cases.values():
-        form = f"format: protobuf, schema: {{file: {one}, message: shop.Customer}}"
-        text = text.replace('format: json, schema: "id BIGINT, email STRING, a STRUCT<b: STRING>"', form, 1)
-    file.write_text(text)
-    with pytest.raises(Failure) as refused:
-        validate(request)
-    found = {str(one.address).removeprefix("flow."): one.summary for one in refused.value.diagnostics}
-    assert found.keys() == PROTOBUF_CASES.keys()
-    assert {name for name, (*_, why) in PROTOBUF_CASES.items() if why not in found[name]} == set()
+GOOD_MESSAGE = """where: value.at > TIMESTAMP'2020-01-01' AND value.amounts['a'] > 1 AND value.home.city <> ''
+      drop: [value.email, value.home.street]"""
 
 
-def test_descriptors_beyond_the_limits_are_refused_and_spark_takes_those_within(tmp_path: Path) -> None:
-    many, deep = "value has more than 5,000 fields", "value has more than 50 messages within one another"
-    cases = {"wide": (chain(10, 2), ""), "deep": (chain(49, 1), ""), "deeper": (chain(50, 1), deep)}
-    cases["wider"] = (chain(22, 2), many)
-    request = written(tmp_path, dict.fromkeys(cases, "where: value.f1.f1 IS NULL\n      drop: [value.f1]"))
-    file = tmp_path / "t.yaml"
-    text = file.read_text()
-    for name, (descriptors, _) in cases.items():
-        (tmp_path / f"{name}.desc").write_bytes(base64.b64decode(descriptors.split()[1]))
-        form = f"format: protobuf, schema: {{file: {name}.desc, message: M0}}"
-        text = text.replace('format: json, schema: "id BIGINT, email STRING, a STRUCT<b: STRING>"', form, 1)
-    file.write_text(text)
-    with pytest.raises(Failure) as refused:
-        validate(request)
-    found = {str(one.address).removeprefix("flow."): one.summary for one in refused.value.diagnostics}
-    assert found == {
-        "deeper": f"value.schema: {deep}",
-        "wider": f"value.schema: {many}, with those of its messages",
+def test_a_change_that_would_break_a_message_of_protobuf_is_refused(checked: Checked) -> None:
+    assert_refused(checked, {name: why for name, (*_, why) in PROTOBUF_CASES.items()})
+
+
+TOO_MANY = "value has more than 5,000 fields"
+TOO_DEEP = "value has more than 50 messages within one another"
+CHAINS = {  # by the name of a flow: its descriptors, and what is wrong with them
+    "wide": (chain(10, 2), ""),
+    "deep": (chain(49, 1), ""),
+    "deeper": (chain(50, 1), f"value.schema: {TOO_DEEP}"),
+    "wider": (chain(22, 2), f"value.schema: {TOO_MANY}, with those of its messages"),
+}
+
+
+def test_descriptors_beyond_the_limits_are_refused_and_spark_takes_those_within(checked: Checked) -> None:
+    assert {name: checked.said.get(name, "") for name in CHAINS} == {
+        name: why for name, (_, why) in CHAINS.items()
     }
 
 
-def test_a_transform_that_spark_takes_is_valid(tmp_path: Path) -> None:
-    assert validate(written(tmp_path, {"good": GOOD})).topology.flows["good"].transform is not None
-
-
-LAKE = """\
-endpoints:
-  lake: {file: /data/lake, format: %s}
-flows:
-"""
-IN_FILES = """\
-  - name: %s
-    from: eu
-    to: lake
-    topics: {include: [t-%s]}
-    transform:
-      value: {format: json, schema: "%s"}
-      %s
-"""
 FILE_CASES = {  # by the name of a flow: the schema, what its transform says, and what is wrong with it
-    "f-nothing": ("id BIGINT", "drop: [value.id]", "value has no field left for the files"),
-    "f-inner": ("a STRUCT<b: INT>, c INT", "drop: [value.a.b]", "value.a has no field left for the files"),
-    "f-type": (
+    "nothing": ("id BIGINT", "drop: [value.id]", "value has no field left for the files"),
+    "inner": ("a STRUCT<b: INT>, c INT", "drop: [value.a.b]", "value.a has no field left for the files"),
+    "type": (
         "id BIGINT, v VARIANT",
         "where: value.id > 1",
         "value.v is VARIANT, which files have no column for",
     ),
-    "f-column": ("id BIGINT", "where: value.emial = 'x'", "[FIELD_NOT_FOUND]"),
+    "column": ("id BIGINT", "where: value.emial = 'x'", "[FIELD_NOT_FOUND]"),
 }
-GOOD_FILES = {
-    "f-good": (
-        "id INT, n BIGINT, a STRUCT<b: DATE, c: STRING>, m MAP<STRING, ARRAY<DECIMAL(9,2)>>, t TIMESTAMP_NTZ",
-        "set: {value.n: value.id, value.a.c: 'NULL'}\n      drop: [value.a.b, value.id]",
-    )
-}
+GOOD_FILES = (
+    "id INT, n BIGINT, a STRUCT<b: DATE, c: STRING>, m MAP<STRING, ARRAY<DECIMAL(9,2)>>, t TIMESTAMP_NTZ",
+    "set: {value.n: value.id, value.a.c: 'NULL'}\n      drop: [value.a.b, value.id]",
+)
 
 
-@pytest.mark.parametrize("form", ["json", "parquet"])
-def test_values_that_files_can_not_hold_are_refused(tmp_path: Path, form: str) -> None:
-    flows = GOOD_FILES | {name: case[:2] for name, case in FILE_CASES.items()}
-    request = written(tmp_path, {})
-    text = (tmp_path / "t.yaml").read_text().replace("flows:\n", LAKE % form)
-    entries = [IN_FILES % (name, name, *case) for name, case in flows.items()]
-    (tmp_path / "t.yaml").write_text(text + "".join(entries))
-    with pytest.raises(Failure) as refused:
-        validate(request)
-    found = {str(one.address).removeprefix("flow."): one.summary for one in refused.value.diagnostics}
-    assert found.keys() == FILE_CASES.keys()
-    assert {name for name, (*_, why) in FILE_CASES.items() if why not in found[name]} == set()
+@pytest.mark.parametrize("lake", ["json", "parquet"])
+def test_values_that_files_can_not_hold_are_refused(checked: Checked, lake: str) -> None:
+    assert_refused(checked, {f"{lake}-{name}": why for name, (*_, why) in FILE_CASES.items()})
