@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, replace
 from planner.model.topology import Topology, secret_variable
 from runtime.contract.client.keys import CREDENTIALS
 from runtime.contract.client.stores import Setting
+from runtime.contract.predecessor import ConnectOffsets
 from runtime.contract.spec.selection import UnreadableRegex, regex, written_out
 
 _ESCAPES = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}
@@ -92,27 +93,15 @@ class ConversionNote:
 
 
 @dataclass(frozen=True, slots=True)
-class ConnectWorkers:
-    """The Connect workers that run one flow: their group, and the topic that holds their positions.
-
-    Both are at the flow's destination. `alias` is the name of the source cluster in that topic.
-    """
-
-    offsets_topic: str
-    alias: str
-    group: str
-
-
-@dataclass(frozen=True, slots=True)
 class ConvertedTopology:
     """A topology, and a note on each key of the files that has no counterpart or needs a remark.
 
-    `workers` are those of each flow of MirrorMaker 2.
+    `positions`: where MirrorMaker 2 keeps those of each flow.
     """
 
     topology: Topology
     notes: tuple[ConversionNote, ...]
-    workers: Mapping[str, ConnectWorkers] = field(default_factory=dict)
+    positions: Mapping[str, ConnectOffsets] = field(default_factory=dict)
 
 
 @dataclass(slots=True)

@@ -7,7 +7,6 @@ from itertools import product
 from planner.config.connect import (
     CLIENT_KEYS,
     CONNECT_ROWS,
-    ConnectWorkers,
     ConvertedTopology,
     NoCounterpart,
     PropertyKeys,
@@ -17,6 +16,7 @@ from planner.config.connect import (
 )
 from planner.model.diagnostic import Failure, SourceLocation, error
 from planner.model.topology import Cluster, Flow, Job, Selection, Topology
+from runtime.contract.predecessor import ConnectOffsets
 from runtime.contract.spec.flow import ConfigsSpec, Earliest, GroupsSpec, Latest, OriginCommitsSpec
 from runtime.contract.spec.rename import SAME_NAME, Rename, Template
 from runtime.contract.spec.selection import GROUP_DENIALS, TOPIC_DENIALS
@@ -103,8 +103,8 @@ def flow_of(source: str, target: str, names: Mapping[str, str], keys: PropertyKe
     )
 
 
-def workers_of(source: str, target: str, keys: PropertyKeys) -> ConnectWorkers:
-    """Returns the workers of a flow, as `MirrorMakerConfig.workerConfig` of Kafka names them.
+def positions_of(source: str, target: str, keys: PropertyKeys) -> ConnectOffsets:
+    """Returns where a flow's positions are, as `MirrorMakerConfig.workerConfig` of Kafka names the topic.
 
     A connector with exactly-once support may have an offsets topic of its own.
     """
@@ -119,7 +119,7 @@ def workers_of(source: str, target: str, keys: PropertyKeys) -> ConnectWorkers:
         "offset.storage.topic",
         f"{target}.offset.storage.topic",
     )
-    return ConnectWorkers(stored, source, value(f"{source}-mm2", f"{target}.group.id"))
+    return ConnectOffsets(stored, source, value(f"{source}-mm2", f"{target}.group.id"))
 
 
 def _rename(
@@ -207,13 +207,13 @@ def convert(text: str, file: str, name: str) -> ConvertedTopology:
     names = {alias: re.sub(r"[^A-Za-z0-9_-]", "_", alias) for alias in aliases}
     clusters = {names[alias]: _cluster(alias, names[alias], keys, file) for alias in aliases}
     flows: dict[str, Flow] = {}
-    workers: dict[str, ConnectWorkers] = {}
+    positions: dict[str, ConnectOffsets] = {}
     for source, target in product(aliases, aliases):
         if not keys.flag(False, f"{source}->{target}.enabled") or source == target:
             continue
         flow = flow_of(source, target, names, keys)
         flows[flow.name] = flow
-        workers[flow.name] = workers_of(source, target, keys)
+        positions[flow.name] = positions_of(source, target, keys)
     if not flows:
         raise Failure(
             error(
@@ -231,7 +231,7 @@ def convert(text: str, file: str, name: str) -> ConvertedTopology:
     )
     _explain_rest(aliases, keys)
     notes = tuple(sorted(keys.notes, key=lambda note: (note.line, note.key)))
-    return ConvertedTopology(topology, notes, workers)
+    return ConvertedTopology(topology, notes, positions)
 
 
 def _cluster(alias: str, name: str, keys: PropertyKeys, file: str) -> Cluster:

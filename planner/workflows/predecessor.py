@@ -14,13 +14,11 @@ from planner.model.diagnostic import Diagnostic, ExitCode, Failure, Severity, er
 from planner.model.topology import Flow, Topology
 from planner.workflows.audit.access import answered, flow_accesses
 from runtime.audit.predecessor.progress import (
-    ConnectOffsets,
     CopiedPartition,
-    GroupCommits,
     PredecessorProgress,
-    StoredPositions,
     progress_of_all,
 )
+from runtime.contract.predecessor import ConnectOffsets, GroupCommits, StoredPositions
 from runtime.contract.spec.flow import AtOffsets, Earliest, Latest, Start
 
 _SHOWN = 5
@@ -41,11 +39,8 @@ def continue_mirror_maker(
     converted: ConvertedTopology, timeout_ms: int, *, force: bool = False
 ) -> tuple[Topology, tuple[Diagnostic, ...]]:
     """Lets the flows of MirrorMaker 2 begin where its source connectors stopped. Failure as below."""
-    positions = {
-        flow: ConnectOffsets(workers.offsets_topic, workers.alias, workers.group)
-        for flow, workers in converted.workers.items()
-    }
-    return continue_flows(converted.topology, Predecessor("MirrorMaker 2", positions, force), timeout_ms)
+    predecessor = Predecessor("MirrorMaker 2", converted.positions, force)
+    return continue_flows(converted.topology, predecessor, timeout_ms)
 
 
 def continue_replicator(

@@ -22,6 +22,7 @@ from msgspec import Struct
 from runtime.audit.ledger import AuditFailure, FlowAccess, as_audit_failure, open_cluster
 from runtime.audit.predecessor.alignment import NamedCluster, StoredPosition, copied_through
 from runtime.batch import BatchFailure
+from runtime.contract.predecessor import ConnectOffsets, GroupCommits, StoredPositions
 from runtime.contract.records.ledger import UnreadableRecord
 from runtime.contract.spec.route import RouteDecision
 from runtime.kafka.cluster import KafkaCluster
@@ -101,26 +102,6 @@ class ConnectOffsetsTopic:
 Positions = Mapping[TopicPartition, int]
 _FLOWS_AT_ONCE = 8
 _Read = Callable[[], Awaitable[Positions]]
-
-
-class ConnectOffsets(Struct, frozen=True):
-    """Positions in an offsets topic of Connect at the destination.
-
-    `alias` is the source's name in it; `group` is the group of the Connect workers.
-    """
-
-    topic: str
-    alias: str
-    group: str
-
-
-class GroupCommits(Struct, frozen=True):
-    """Positions that a consumer group has committed at the source."""
-
-    group: str
-
-
-StoredPositions = ConnectOffsets | GroupCommits
 
 
 class CopiedPartition(Struct, frozen=True):

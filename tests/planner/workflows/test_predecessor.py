@@ -13,11 +13,10 @@ from planner.workflows.predecessor import (
     start_of,
 )
 from runtime.audit.predecessor.progress import (
-    ConnectOffsets,
     CopiedPartition,
-    GroupCommits,
     PredecessorProgress,
 )
+from runtime.contract.predecessor import ConnectOffsets, GroupCommits
 from runtime.contract.spec.flow import AtOffsets, Earliest, Latest
 from tests.planner.config.replicator.test_convert import BASE as CONNECTOR
 from tests.planner.config.replicator.test_convert import of as replicators
@@ -115,8 +114,8 @@ def test_a_flow_without_any_position_is_an_error_that_names_where_it_was_looked_
     ],
 )
 def test_the_workers_of_a_flow_as_mirror_maker_names_them(more: str, topic: str, group: str) -> None:
-    workers = convert(BASE + more, "mm2.properties", "mm2").workers["A-to-B"]
-    assert (workers.offsets_topic, workers.alias, workers.group) == (topic, "A", group)
+    stored = convert(BASE + more, "mm2.properties", "mm2").positions["A-to-B"]
+    assert (stored.topic, stored.alias, stored.group) == (topic, "A", group)
 
 
 @pytest.mark.parametrize(
