@@ -7,6 +7,7 @@ client settings in Java's names. What only one of the two products knows belongs
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 from planner.model.topology import Topology, secret_variable
 from runtime.contract.client.keys import CREDENTIALS
@@ -20,8 +21,10 @@ _UNICODE = re.compile(r"[0-9A-Fa-f]{4}")
 
 @dataclass(frozen=True, slots=True)
 class Property:
+    """A key of a file, with its line. In JSON, its value may be a tuple of properties, or a list."""
+
     key: str
-    value: str
+    value: Any
     line: int
 
 

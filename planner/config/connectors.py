@@ -26,15 +26,6 @@ class Connector:
     line: int
 
 
-@dataclass(frozen=True, slots=True)
-class _Member:
-    """One key of a JSON object, with its line and its value; an object's value is a list of members."""
-
-    key: str
-    line: int
-    value: object
-
-
 def connectors_of(text: str, file: str) -> list[Connector]:
     """Returns the Replicator connectors of a file. Failure: no JSON, or a connector of another class."""
     connectors = [_connector(name, members, file) for name, members in _configurations(_parsed(text, file))]
@@ -44,7 +35,7 @@ def connectors_of(text: str, file: str) -> list[Connector]:
 
 
 def _parsed(text: str, file: str) -> object:
-    """Returns the JSON with the line of each key."""
+    """Returns the JSON; an object of it is a tuple of properties, each with its line."""
     try:
         return _with_lines(json.loads(text, object_pairs_hook=tuple), _key_lines(text))
     except json.JSONDecodeError as wrong:
@@ -69,14 +60,16 @@ def _key_lines(text: str) -> Iterator[int]:
 def _with_lines(raw: object, lines: Iterator[int]) -> object:
     match raw:
         case tuple():
-            return tuple(_Member(key, next(lines), _with_lines(value, lines)) for key, value in raw)
+            return tuple(
+                Property(key=key, line=next(lines), value=_with_lines(value, lines)) for key, value in raw
+            )
         case list():
             return [_with_lines(item, lines) for item in raw]
         case _:
             return raw
 
 
-def _configurations(value: object) -> Iterator[tuple[str, tuple[_Member, ...]]]:
+def _configurations(value: object) -> Iterator[tuple[str, tuple[Property, ...]]]:
     """Yields the name and the members of each configuration in the file."""
     match value:
         case list():
@@ -99,7 +92,7 @@ def _configurations(value: object) -> Iterator[tuple[str, tuple[_Member, ...]]]:
             return
 
 
-def _connector(name: str, members: tuple[_Member, ...], file: str) -> Connector:
+def _connector(name: str, members: tuple[Property, ...], file: str) -> Connector:
     properties: dict[str, Property] = {}
     nulls = []
     for member in members:
@@ -124,7 +117,7 @@ def _connector(name: str, members: tuple[_Member, ...], file: str) -> Connector:
     return Connector(name or own_name, keys, line)
 
 
-def _text(member: _Member, file: str) -> str:
+def _text(member: Property, file: str) -> str:
     """Returns a JSON scalar as Connect takes it: everything is a text there."""
     value = member.value
     if isinstance(value, bool | int | float):
