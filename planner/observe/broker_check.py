@@ -7,10 +7,9 @@ caller may read and not alter, that is a warning: another principal may apply.
 
 import difflib
 import re
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import groupby
-
-from msgspec import Struct
 
 from planner.graph.messages import few
 from planner.kafka.changes import change_request, refusals_of
@@ -85,84 +84,66 @@ def batches(steps: Sequence[Step]) -> Iterator[list[Step]]:
 
 def diagnostics(refusals: Mapping[str, Sequence[Refusal]]) -> tuple[Diagnostic, ...]:
     """Turns refusals into errors of the plan, and unchecked steps into warnings."""
-    kinds = {cluster: _sorted(refused) for cluster, refused in refusals.items()}
-    return (
-        *_unknown_settings(kinds),
-        *(one for cluster, some in kinds.items() for one in _of_cluster(cluster, some)),
-    )
+    unknown: dict[str, dict[str, list[Step]]] = {}  # by the name of a setting that brokers do not know
+    others: list[Diagnostic] = []
+    for cluster, refused in refusals.items():
+        kinds: dict[str, list[Refusal]] = defaultdict(list)
+        for step, failure in refused:
+            if not isinstance(failure, RequestRefused) or failure.transient:
+                kinds["not asked"].append((step, failure))
+            elif failure.code in MAY_NOT:
+                kinds["not allowed"].append((step, failure))
+            elif setting := _UNKNOWN_SETTING.search(failure.why):
+                unknown.setdefault(setting[1], {}).setdefault(cluster, []).append(step)
+            elif failure.code.name == step.outdated:
+                kinds["outdated"].append((step, failure))
+            else:
+                kinds["refused"].append((step, failure))
+        others += _of_cluster(cluster, kinds)
+    return (*_unknown_settings(unknown), *others)
 
 
-class _Sorted(Struct, frozen=True):
-    """The refusals of one cluster by kind. `unknown`: by the name of a setting that its brokers
-    do not know.
-    """
-
-    unknown: dict[str, list[Refusal]]
-    outdated: list[Refusal]
-    refused: list[Refusal]
-    not_allowed: list[Refusal]
-    not_asked: list[Refusal]
-
-
-def _unknown_settings(refusals: Mapping[str, _Sorted]) -> Iterator[Diagnostic]:
+def _unknown_settings(unknown: Mapping[str, Mapping[str, Sequence[Step]]]) -> Iterator[Diagnostic]:
     """Yields one error for each unknown setting. A mirror takes its source's settings, so many topics may
     share it.
     """
-    for key in sorted({key for kinds in refusals.values() for key in kinds.unknown}):
-        found = {cluster: kinds.unknown[key] for cluster, kinds in refusals.items() if key in kinds.unknown}
-        addresses = [str(step.address) for refused in found.values() for step, _ in refused]
+    for key, of_cluster in sorted(unknown.items()):
+        addresses = [str(step.address) for steps in of_cluster.values() for step in steps]
         near = difflib.get_close_matches(key.lower(), TOPIC_SETTINGS, n=1)
         yield error(
-            f'{few(sorted(found))}: there is no topic setting "{key}" ({few(addresses)})',
+            f'{few(sorted(of_cluster))}: there is no topic setting "{key}" ({few(addresses)})',
             f'did you mean "{near[0]}"?' if near else "declare settings that the brokers know",
             address=addresses[0],
             code="broker-refusal",
         )
 
 
-def _of_cluster(cluster: str, kinds: _Sorted) -> Iterator[Diagnostic]:
-    for step, failure in kinds.outdated:
+def _of_cluster(cluster: str, kinds: Mapping[str, Sequence[Refusal]]) -> Iterator[Diagnostic]:
+    for step, failure in kinds.get("outdated", ()):
         yield error(
             f"the controller of {cluster} knows another state than its brokers returned: {failure.why}",
             "plan again; if this repeats, the brokers do not receive metadata changes: see their logs",
             address=str(step.address),
             code=BROKER_OUTDATED,
         )
-    for step, failure in kinds.refused:
+    for step, failure in kinds.get("refused", ()):
         yield error(
             f"{cluster} refuses it: {failure.why}",
             "declare what the brokers allow, or ask their operators",
             address=str(step.address),
             code="broker-refusal",
         )
-    if kinds.not_allowed:
-        addresses = [str(step.address) for step, _ in kinds.not_allowed]
+    if not_allowed := kinds.get("not allowed"):
+        addresses = [str(step.address) for step, _ in not_allowed]
         yield warning(
             f"{few(addresses)}: not checked on the broker, "
-            f"because this principal has no right to alter them ({kinds.not_allowed[0][1].why})",
+            f"because this principal has no right to alter them ({not_allowed[0][1].why})",
             "plan with the principal that applies, to have them checked",
             code="broker-check",
         )
-    if kinds.not_asked:
+    if not_asked := kinds.get("not asked"):
         yield warning(
-            f"{cluster} did not check the plan: {kinds.not_asked[0][1].why}",
+            f"{cluster} did not check the plan: {not_asked[0][1].why}",
             "plan again when it answers",
             code="broker-check",
         )
-
-
-def _sorted(refusals: Sequence[Refusal]) -> _Sorted:
-    kinds = _Sorted({}, [], [], [], [])
-    for refusal in refusals:
-        step, failure = refusal
-        if not isinstance(failure, RequestRefused) or failure.transient:
-            kinds.not_asked.append(refusal)
-        elif failure.code in MAY_NOT:
-            kinds.not_allowed.append(refusal)
-        elif unknown := _UNKNOWN_SETTING.search(failure.why):
-            kinds.unknown.setdefault(unknown[1], []).append(refusal)
-        elif failure.code.name == step.outdated:
-            kinds.outdated.append(refusal)
-        else:
-            kinds.refused.append(refusal)
-    return kinds
