@@ -68,6 +68,9 @@ class ScratchClusters:
     def client(self, cluster: str) -> dict[str, Any]:
         return client_settings(self._endpoints[cluster])
 
+    def endpoint(self, cluster: str) -> ClusterEndpoint:
+        return self._endpoints[cluster]
+
     def topics(self, cluster: str) -> set[str]:
         return {route.topic for route in self.routes if cluster in (route.source, route.destination)}
 

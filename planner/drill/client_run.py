@@ -22,6 +22,7 @@ from planner.drill.traffic import (
     Ends,
     partitions_at,
 )
+from planner.kafka import ClusterEndpoint
 
 WITHIN_S = 240.0  # for what a job must have done
 _REPORT_S = 10.0  # between two lines of progress while something is waited for
@@ -53,6 +54,9 @@ class DrillClusters(Protocol):
 
     def client(self, cluster: str) -> dict[str, Any]:
         """Returns the settings of a client of a cluster."""
+
+    def endpoint(self, cluster: str) -> ClusterEndpoint:
+        """Returns how the control plane reaches a cluster."""
 
     def topics(self, cluster: str) -> set[str]:
         """Returns the names of the topics that a cluster holds."""
@@ -290,7 +294,7 @@ class ClientRun(ScenarioRecord):
 
     def ids(self, cluster: str, topic: str, ends: Ends | None = None) -> set[bytes]:
         """Returns what tells the committed records of a topic apart, up to its present end or these."""
-        records = partitions_at(self.clusters.client(cluster), topic, ends).values()
+        records = partitions_at(self.clusters.endpoint(cluster), topic, ends).values()
         return {record.id for partition in records for record in partition}
 
     def records(self, cluster: str, topic: str) -> list[DrillRecord]:
@@ -299,7 +303,7 @@ class ClientRun(ScenarioRecord):
 
     def partitions(self, cluster: str, topic: str) -> dict[int, list[DrillRecord]]:
         """Returns the committed records of each partition of a topic in their order."""
-        return partitions_at(self.clusters.client(cluster), topic)
+        return partitions_at(self.clusters.endpoint(cluster), topic)
 
     def topic_at_other_side(self, cluster: str, topic: str, other: str) -> str:
         """Returns the name at another cluster of a topic that a flow copies from or to there."""

@@ -27,6 +27,7 @@ from planner.drill.link import DrillLink
 from planner.drill.load.records import load_of
 from planner.drill.routes import not_failed_back, routes_of
 from planner.drill.scenario_record import Progress
+from planner.kafka import ClusterEndpoint
 from planner.model.diagnostic import Failure, error
 from planner.model.topology import Flow, Topology
 from planner.render.topology import topology_yaml
@@ -120,6 +121,11 @@ class Replica:
         """Returns the settings of a client of a cluster, as a user of the lab."""
         assert self._clusters is not None
         return self._clusters.clusters[cluster].client_of(user)
+
+    def endpoint(self, cluster: str, user: str = ADMIN) -> ClusterEndpoint:
+        """Returns how the control plane reaches a cluster, as a user of the lab."""
+        settings = self.client(cluster, user)
+        return ClusterEndpoint(cluster, settings.pop("bootstrap.servers"), settings)
 
     def flows(self) -> Mapping[str, Flow]:
         """Returns the flows as the copy declares them now: commands change their states."""

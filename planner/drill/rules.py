@@ -13,7 +13,6 @@ from planner.drill.lab_copy import OTHER
 from planner.drill.replica import Replica
 from planner.drill.routes import DrillRoute
 from planner.drill.scenario_record import DrillAborted
-from planner.drill.traffic import endpoint_of
 from planner.graph.job_rights import (
     EVERY,
     JobRight,
@@ -114,7 +113,7 @@ def _documented_rights(replica: Replica, cluster: str) -> Iterator[JobRight]:
 
 def writable(replica: Replica, cluster: str, topics: Collection[str]) -> set[str]:
     """Returns the topics of a cluster that the drill's principal may write."""
-    endpoint = endpoint_of(cluster, replica.client(cluster, OTHER))
+    endpoint = replica.endpoint(cluster, OTHER)
     refused = run_at(endpoint, lambda client: refused_writes(client, sorted(topics)), _REQUEST_S)
     return set(topics) - refused
 
@@ -130,7 +129,7 @@ def readable(replica: Replica, cluster: str, topics: Collection[str]) -> set[str
 
 
 def _rules_at(replica: Replica, cluster: str) -> tuple[AclRule, ...]:
-    return run_at(endpoint_of(cluster, replica.client(cluster)), read_acls, _REQUEST_S) or ()
+    return run_at(replica.endpoint(cluster), read_acls, _REQUEST_S) or ()
 
 
 def _create(replica: Replica, cluster: str, rules: Iterable[AclRule]) -> None:
@@ -146,6 +145,6 @@ def _create(replica: Replica, cluster: str, rules: Iterable[AclRule]) -> None:
                     raise
             await asyncio.sleep(_AGAIN_S)
 
-    for refusal in run_at(endpoint_of(cluster, replica.client(cluster)), create, _REQUEST_S):
+    for refusal in run_at(replica.endpoint(cluster), create, _REQUEST_S):
         if refusal is not None:
             raise DrillAborted(f"{cluster} refused a rule of the drill: {refusal.error.name}")

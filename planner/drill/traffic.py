@@ -250,14 +250,8 @@ def record_id(
     return dict(headers).get(DRILL_HEADER, place if value is None else value) or b""
 
 
-def endpoint_of(cluster: str, client: Mapping[str, Any]) -> ClusterEndpoint:
-    """Returns the endpoint of a cluster that a client of librdkafka has these settings for."""
-    settings = {key: value for key, value in client.items() if key != "bootstrap.servers"}
-    return ClusterEndpoint(cluster, client["bootstrap.servers"], settings)
-
-
 def partitions_at(
-    client: Mapping[str, Any], topic: str, ends: Ends | None = None
+    endpoint: ClusterEndpoint, topic: str, ends: Ends | None = None
 ) -> dict[int, list[DrillRecord]]:
     """Returns the committed records of each partition in their order, up to its present end or this one."""
 
@@ -266,7 +260,7 @@ def partitions_at(
         return {number: await read(cluster, topic, number) for number in sorted(described.partitions)}
 
     try:
-        logs = run_at(endpoint_of("the cluster", client), partitions, WITHIN_S)
+        logs = run_at(endpoint, partitions, WITHIN_S)
     except ClusterFailure as failure:
         raise Failure(error(f"{topic} can't be read: {failure.why}", failure.hint)) from None
     return {

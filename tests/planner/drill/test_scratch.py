@@ -10,6 +10,7 @@ from msgspec import structs
 
 from planner.config import load
 from planner.drill.canaries import CanaryDrill, canary_figures
+from planner.drill.routes import routes_of
 from planner.drill.scratch import (
     ScratchRun,
     keys_of_run,
@@ -100,6 +101,10 @@ def test_a_scratch_topology_has_nothing_of_the_topology_but_its_clusters_and_way
     assert scratch.flows[RUN.flow("back")].provenance == known.flows["back"].provenance
     assert scratch.flows[RUN.flow("orders")].rpo_ms == 5_000
     assert set(scratch.jobs) == {RUN.job("paris"), RUN.job("tokyo")}
+    assert {(one.source, one.destination, one.topic, one.mirror) for one in routes_of(scratch)} == {
+        ("paris", "tokyo", RUN.topic("orders"), RUN.topic("orders")),
+        ("tokyo", "paris", RUN.topic("back"), RUN.topic("back")),
+    }
     assert not [one for one in lint_offline(scratch) if one.severity is Severity.ERROR]
 
 

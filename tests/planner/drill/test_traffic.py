@@ -9,6 +9,7 @@ from confluent_kafka import ConsumerGroupTopicPartitions
 from confluent_kafka.admin import AdminClient
 
 from planner.drill.traffic import DrillConsumer, partitions_at
+from planner.kafka import ClusterEndpoint
 from runtime.lab.lab import Lab
 from tests.records import create_topic, write
 
@@ -29,6 +30,7 @@ def test_a_group_reads_of_every_topic_and_commits_behind_what_it_took(
     lab: Lab, fresh: Callable[[str], str]
 ) -> None:
     client = lab.clusters["dc1"].client
+    endpoint = ClusterEndpoint("dc1", lab.clusters["dc1"].bootstrap)
     orders, payments, group = fresh("orders"), fresh("payments"), fresh("billing")
     for topic, records in ((orders, 40), (payments, 10)):
         create_topic(client, topic, partitions=2)
@@ -51,7 +53,7 @@ def test_a_group_reads_of_every_topic_and_commits_behind_what_it_took(
     assert sorted(ids) == sorted(
         record.id
         for topic in (orders, payments)
-        for records in partitions_at(client, topic).values()
+        for records in partitions_at(endpoint, topic).values()
         for record in records
     )
 
@@ -60,6 +62,7 @@ def test_a_group_that_reads_on_knows_the_ends_that_its_topics_had(
     lab: Lab, fresh: Callable[[str], str]
 ) -> None:
     client = lab.clusters["dc1"].client
+    endpoint = ClusterEndpoint("dc1", lab.clusters["dc1"].bootstrap)
     orders, group = fresh("orders"), fresh("billing")
     create_topic(client, orders, partitions=2)
     write(client, orders, [f"{number}".encode() for number in range(20)])
@@ -72,5 +75,5 @@ def test_a_group_that_reads_on_knows_the_ends_that_its_topics_had(
     assert sum(member.ends.values()) == 20
     assert member.first_at is not None
     assert len({*first, *ids}) == 20
-    assert sum(map(len, partitions_at(client, orders, member.ends).values())) == 20
-    assert sum(map(len, partitions_at(client, orders).values())) == 24
+    assert sum(map(len, partitions_at(endpoint, orders, member.ends).values())) == 20
+    assert sum(map(len, partitions_at(endpoint, orders).values())) == 24
