@@ -365,7 +365,7 @@ class Topology:
             example="{dc2: {slots: 4}}",
         ),
     ] = field(default_factory=dict)
-    internal: Annotated[InternalSpec, Key("The product's own topics.", example="{replication: 3}")] = field(
+    internal: Annotated[InternalSpec, Key("The internal topics of repl, `__repl.…`.", example="{replication: 3}")] = field(
         default_factory=InternalSpec
     )
     policies: Annotated[Policies, Key("Limits that a plan must keep.", example="{max_deletes: 0}")] = (

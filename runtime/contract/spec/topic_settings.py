@@ -205,7 +205,7 @@ class TimestampsSpec(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 
 
 class InternalSpec(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
-    """The product's own topics. New ones are created like this; existing ones stay as they are.
+    """The internal topics of repl. New ones are created like this; existing ones stay as they are.
 
     Without a replication, each topic has 3 copies, or as many as the cluster can hold.
     """
