@@ -365,9 +365,9 @@ class Topology:
             example="{dc2: {slots: 4}}",
         ),
     ] = field(default_factory=dict)
-    internal: Annotated[InternalSpec, Key("The internal topics of repl, `__repl.…`.", example="{replication: 3}")] = field(
-        default_factory=InternalSpec
-    )
+    internal: Annotated[
+        InternalSpec, Key("The internal topics of repl, `__repl.…`.", example="{replication: 3}")
+    ] = field(default_factory=InternalSpec)
     policies: Annotated[Policies, Key("Limits that a plan must keep.", example="{max_deletes: 0}")] = (
         Policies()
     )

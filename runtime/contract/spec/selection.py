@@ -243,8 +243,8 @@ class SelectionSpec(Struct, frozen=True, forbid_unknown_fields=True, omit_defaul
     default_exclude: Annotated[
         bool,
         Key(
-            "Whether the default denials are on, which hide internal names ([lints.md](lints.md#what-a-flow-takes)). "
-            "They never hide a name that is written out literally.",
+            "Whether the default denials are on, which hide internal names "
+            "([lints.md](lints.md#what-a-flow-takes)). They never hide a name that is written out literally.",
             example="true",
         ),
     ] = True
