@@ -19,12 +19,16 @@ def prepare(pages: Path = PAGES) -> None:
     """Copies docs/, what its pages link to, and the script that draws their diagrams."""
     shutil.rmtree(pages, ignore_errors=True)
     shutil.copytree(DOCS, pages, ignore=shutil.ignore_patterns("*.html"))
-    contributing = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
     for page in [*pages.rglob("*.md")]:
         original = DOCS / page.relative_to(pages)
         page.write_text(_with_links_inside(original, pages), encoding="utf-8")
-    (pages / "CONTRIBUTING.md").write_text(contributing.replace("](docs/", "]("), encoding="utf-8")
+    (pages / "CONTRIBUTING.md").write_text(_without_docs(ROOT / "CONTRIBUTING.md"), encoding="utf-8")
     shutil.copy(MERMAID, pages / "site")
+
+
+def _without_docs(page: Path) -> str:
+    """Returns the text of a page outside of docs/, with its links into docs/ as the site needs them."""
+    return page.read_text(encoding="utf-8").replace("](docs/", "](")
 
 
 def _with_links_inside(page: Path, pages: Path) -> str:
@@ -36,7 +40,10 @@ def _with_links_inside(page: Path, pages: Path) -> str:
             return link[0]
         name = target.relative_to(ROOT)
         (pages / name).parent.mkdir(parents=True, exist_ok=True)
-        shutil.copy(target, pages / name)
+        if target.suffix == ".md":
+            (pages / name).write_text(_without_docs(target), encoding="utf-8")
+        else:
+            shutil.copy(target, pages / name)
         return "../" * len(page.parent.relative_to(DOCS).parts) + name.as_posix()
 
     return _OUTSIDE.sub(inside, page.read_text(encoding="utf-8"))
