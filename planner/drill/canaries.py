@@ -48,9 +48,8 @@ from planner.workflows.audit.access import endpoints_of
 from planner.workflows.requests import ChangeRequest, DrillRequest
 
 CANARIES = 200
-PARTITION_ROOM = (
-    24 * 2**20
-)  # two indexes of 10 MiB that Kafka allocates, the canaries and the ledger's records
+# Two indexes of 10 MiB that Kafka allocates, the canaries and the ledger's records.
+PARTITION_ROOM = 24 * 2**20
 LEAST_ROOM = 256 * 2**20  # what a disk must keep beside them
 _NAME = "canary records cross the flows in scratch topics"
 _LOOK_S = 0.2
@@ -169,10 +168,10 @@ class CanaryDrill:
                 run.read(topic, CANARIES // 2, [topic], flow.source_cluster)
                 self._await_translated(run, flow)
         with run.step("the copies are promoted"):
-            flows_ = {
+            copies = {
                 name: structs.replace(copy, state="promoted") for name, copy in self._scratch.flows.items()
             }
-            apply_scratch(replace(self._scratch, flows=flows_), self._request)
+            apply_scratch(replace(self._scratch, flows=copies), self._request)
         for flow in flows:
             with run.step(f"the scratch group of {flow.name} goes on at the destination"):
                 self._go_on(run, flow)

@@ -111,9 +111,9 @@ class _LiveLoss:
             readable = list(pool.map(self._reads_on, groups))
         run.scenario.rto = RecoveryTime(read_at - began, 0.0, time.monotonic() - read_at)
         losses = [loss for loss in rehearsal.losses if loss.flow in self._flows]
-        known = [loss.records for loss in losses if loss.records is not None and not loss.unheard]
-        if len(known) == len(losses):  # else the RPO is unknown
-            run.scenario.rpo_records = sum(known)
+        counts = [loss.records for loss in losses if loss.records is not None and not loss.unheard]
+        if len(counts) == len(losses):  # else the RPO is unknown
+            run.scenario.rpo_records = sum(counts)
         promises.rpo(run, request.max_rpo)
         promises.rto(run, request.max_rto_ms and request.max_rto_ms / 1000)
         for flow in self._flows.values():
