@@ -14,6 +14,7 @@ from typing import Any
 import yaml
 from confluent_kafka import OFFSET_END, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
+from msgspec import structs
 
 from planner.config import load
 from planner.drill.lab_copy import (
@@ -244,7 +245,7 @@ class Replica:
         for name, link in self.links.items():
             link.start(lab.clusters[name].listener(LINK))
         clusters = {
-            name: replace(
+            name: structs.replace(
                 cluster,
                 bootstrap=",".join(addresses[name].values())
                 if name in addresses
