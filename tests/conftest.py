@@ -38,6 +38,7 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 # The brokers that a command of a test starts get the same options as those that the test starts itself.
 os.environ.setdefault("REPL_LAB_JVM", " ".join(JVM))
 os.environ.setdefault("REPL_SPARK_DEADLINE", "600")  # tests share the machine
+os.environ["TERM"] = "xterm"  # on a dumb terminal no bar is drawn, and tests look at bars
 
 # How many examples a property test tries: `make fast` and `make long` choose one.
 # An example that takes long is no mistake: the machine does other things too.
