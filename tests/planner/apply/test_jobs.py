@@ -212,7 +212,7 @@ def test_all_jobs_are_told_before_the_first_is_waited_for(
     here.jobs.running[here.name].kill()
     here.timeouts = HASTY
     steps = [here.tell(slots=3), other.tell(slots=3)]
-    steps[1] = dataclasses.replace(steps[1], id="tell other")
+    steps[1] = replace(steps[1], id="tell other")
     began = time.monotonic()
 
     verdicts = carried_out(here.context(), *steps)
