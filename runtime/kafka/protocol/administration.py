@@ -176,9 +176,6 @@ class DescribeClientQuotasRequest(Request[Sequence[QuotaEntry] | Refusal], froze
     )
     VERSIONS: ClassVar[tuple[int, int]] = (0, 1)
 
-    def values(self, version: int) -> None:
-        return None
-
     def result(
         self, _throttle_ms: int, error: ErrorCode, message: str | None, entries: Rows
     ) -> Sequence[QuotaEntry] | Refusal:
@@ -282,9 +279,6 @@ class DescribeScramRequest(Request[Sequence[ScramCredentials] | Refusal], frozen
         """,
     )
     VERSIONS: ClassVar[tuple[int, int]] = (0, 0)
-
-    def values(self, version: int) -> None:
-        return None
 
     def result(
         self, _throttle_ms: int, error: ErrorCode, message: str | None, users: Rows

@@ -205,13 +205,8 @@ RefusedRules = Sequence[Refusal | None]
 """In the order of the request; None stands for a rule that is done."""
 
 
-class CreateAclsRequest(Request[RefusedRules], frozen=True):
-    """This request creates rules. A rule that exists is done."""
-
-    MESSAGE: ClassVar[Message] = Message(
-        Api.CREATE_ACLS,
-        2,
-        """
+class _ChangesRules(Request[RefusedRules], frozen=True):
+    TABLE: ClassVar[str] = """
         bindings            []
           resource_type     int8
           resource          string
@@ -220,14 +215,7 @@ class CreateAclsRequest(Request[RefusedRules], frozen=True):
           host              string
           operation         int8
           permission        int8
-        """,
         """
-        throttle_ms         int32
-        results             []
-          error             error
-          message           string?
-        """,
-    )
     VERSIONS: ClassVar[tuple[int, int]] = (1, 3)
 
     bindings: Sequence[AclBinding]
@@ -235,26 +223,33 @@ class CreateAclsRequest(Request[RefusedRules], frozen=True):
     def values(self, version: int) -> Rows:
         return [astuple(binding) for binding in self.bindings]
 
+
+class CreateAclsRequest(_ChangesRules, frozen=True):
+    """This request creates rules. A rule that exists is done."""
+
+    MESSAGE: ClassVar[Message] = Message(
+        Api.CREATE_ACLS,
+        2,
+        _ChangesRules.TABLE,
+        """
+        throttle_ms         int32
+        results             []
+          error             error
+          message           string?
+        """,
+    )
+
     def result(self, _throttle_ms: int, results: Rows) -> RefusedRules:
         return [Refusal(error, message) if error else None for error, message in results]
 
 
-class DeleteAclsRequest(Request[RefusedRules], frozen=True):
+class DeleteAclsRequest(_ChangesRules, frozen=True):
     """This request deletes exactly these rules. A rule that does not exist is done."""
 
     MESSAGE: ClassVar[Message] = Message(
         Api.DELETE_ACLS,
         2,
-        """
-        filters             []
-          resource_type     int8
-          resource          string
-          pattern           int8
-          principal         string
-          host              string
-          operation         int8
-          permission        int8
-        """,
+        _ChangesRules.TABLE,
         """
         throttle_ms         int32
         results             []
@@ -272,12 +267,6 @@ class DeleteAclsRequest(Request[RefusedRules], frozen=True):
             _permission     int8
         """,
     )
-    VERSIONS: ClassVar[tuple[int, int]] = (1, 3)
-
-    bindings: Sequence[AclBinding]
-
-    def values(self, version: int) -> Rows:
-        return [astuple(binding) for binding in self.bindings]
 
     def result(self, _throttle_ms: int, results: Rows) -> RefusedRules:
         refused: list[Refusal | None] = []

@@ -10,7 +10,7 @@ from msgspec import Struct
 from runtime.kafka.errors import ErrorCode
 from runtime.kafka.protocol.layout import Layout, grouped, indexes
 from runtime.kafka.protocol.metadata import Operations, operations
-from runtime.kafka.protocol.offsets import TopicPartition
+from runtime.kafka.protocol.offsets import TopicPartition, partition_errors
 from runtime.kafka.protocol.request import Api, Message, Request, Rows
 
 MANY_GROUPS = 8  # the version of OffsetFetch that names several groups
@@ -72,9 +72,7 @@ class OffsetCommitRequest(Request[Mapping[TopicPartition, ErrorCode]], frozen=Tr
         )
 
     def result(self, _throttle_ms: int, topics: Rows) -> Mapping[TopicPartition, ErrorCode]:
-        return {
-            TopicPartition(topic, index): error for topic, partitions in topics for index, error in partitions
-        }
+        return partition_errors(topics)
 
 
 OFFSET_FETCH = Message(
@@ -187,9 +185,6 @@ class ListGroupsRequest(Request[Sequence[ListedGroup] | ErrorCode], frozen=True)
     )
     VERSIONS: ClassVar[tuple[int, int]] = (0, 5)
 
-    def values(self, version: int) -> None:
-        return None
-
     def result(
         self, _throttle_ms: int, error: ErrorCode, groups: list[ListedGroup]
     ) -> Sequence[ListedGroup] | ErrorCode:
@@ -291,7 +286,7 @@ class DescribeGroupsRequest(Request[Mapping[str, GroupState | ErrorCode]], froze
         }
 
 
-class DescribeConsumerGroupsRequest(Request[Mapping[str, GroupState | ErrorCode]], frozen=True):
+class DescribeConsumerGroupsRequest(DescribeGroupsRequest, frozen=True):
     """This request reads groups of the consumer protocol (KIP-848), since Kafka 3.7."""
 
     MESSAGE: ClassVar[Message] = Message(
@@ -335,11 +330,6 @@ class DescribeConsumerGroupsRequest(Request[Mapping[str, GroupState | ErrorCode]
         """,
     )
     VERSIONS: ClassVar[tuple[int, int]] = (0, 1)
-
-    groups: Sequence[str]
-
-    def values(self, version: int) -> Sequence[str]:
-        return self.groups
 
     def result(self, _throttle_ms: int, groups: Rows) -> Mapping[str, GroupState | ErrorCode]:
         return {

@@ -29,7 +29,8 @@ from __future__ import annotations
 
 import re
 import struct
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
@@ -178,25 +179,14 @@ class _Compiler:
         self._names += 1
         return f"{name.strip('_')}_{self._names}"
 
-    def indented(self) -> _Block:
-        return _Block(self)
+    @contextmanager
+    def indented(self) -> Iterator[None]:
+        self._indent += 1
+        yield
+        self._indent -= 1
 
     def has(self, item: _Field) -> bool:
         return self.version in item.versions and (item.tag is None or self.flexible)
-
-    def enter(self, by: int) -> None:
-        self._indent += by
-
-
-class _Block:
-    def __init__(self, compiler: _Compiler) -> None:
-        self._compiler = compiler
-
-    def __enter__(self) -> None:
-        self._compiler.enter(1)
-
-    def __exit__(self, *_: object) -> None:
-        self._compiler.enter(-1)
 
 
 def _runs(fields: Sequence[_Field]) -> list[list[_Field]]:

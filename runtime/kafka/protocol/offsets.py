@@ -22,6 +22,13 @@ class TopicPartition(NamedTuple):
     partition: int
 
 
+def partition_errors(topics: Rows) -> dict[TopicPartition, ErrorCode]:
+    """Returns the error of each partition, from topics that have nothing else."""
+    return {
+        TopicPartition(topic, index): error for topic, partitions in topics for index, error in partitions
+    }
+
+
 class OffsetQuestion(Struct, frozen=True):
     """An OffsetQuestion requests the offset of a time.
 

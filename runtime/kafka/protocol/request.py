@@ -97,8 +97,8 @@ class Request(Struct, Generic[Response_co], frozen=True):
         return self.MESSAGE.api
 
     def values(self, version: int) -> Any:
-        """Returns the values of the request's table."""
-        raise NotImplementedError
+        """Returns the values of the request's table; None where all of its fields have defaults."""
+        return None
 
     def result(self, *values: Any, **_: Any) -> Response_co:
         """Returns what the values of the response's table say."""

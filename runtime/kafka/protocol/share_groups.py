@@ -13,7 +13,7 @@ from typing import Any, ClassVar
 
 from runtime.kafka.errors import ErrorCode
 from runtime.kafka.protocol.layout import grouped
-from runtime.kafka.protocol.offsets import TopicPartition
+from runtime.kafka.protocol.offsets import TopicPartition, partition_errors
 from runtime.kafka.protocol.request import Api, Message, Request, Rows
 
 StartOffsets = Mapping[TopicPartition, int | ErrorCode]
@@ -113,8 +113,4 @@ class AlterShareOffsetsRequest(Request[Mapping[TopicPartition, ErrorCode] | Erro
     def result(
         self, _throttle_ms: int, error: ErrorCode, topics: Rows
     ) -> Mapping[TopicPartition, ErrorCode] | ErrorCode:
-        return error or {
-            TopicPartition(topic, index): failure
-            for topic, partitions in topics
-            for index, failure in partitions
-        }
+        return error or partition_errors(topics)

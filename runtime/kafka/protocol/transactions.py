@@ -14,7 +14,7 @@ from msgspec import Struct
 from runtime.kafka.errors import ErrorCode
 from runtime.kafka.protocol.layout import indexes
 from runtime.kafka.protocol.metadata import check_address
-from runtime.kafka.protocol.offsets import TopicPartition
+from runtime.kafka.protocol.offsets import TopicPartition, partition_errors
 from runtime.kafka.protocol.request import Api, Message, Request, Rows
 
 
@@ -184,9 +184,7 @@ class AddPartitionsRequest(Request[Mapping[TopicPartition, ErrorCode]], frozen=T
         return self.transactional_id, identity.producer_id, identity.epoch, indexes(self.partitions)
 
     def result(self, _throttle_ms: int, topics: Rows) -> Mapping[TopicPartition, ErrorCode]:
-        return {
-            TopicPartition(topic, index): error for topic, partitions in topics for index, error in partitions
-        }
+        return partition_errors(topics)
 
 
 class EndTransactionRequest(Request[ErrorCode], frozen=True):
