@@ -22,6 +22,7 @@ from runtime.contract.spec.cluster import ClusterSpec
 from runtime.kafka.cluster import KafkaCluster
 from runtime.kafka.errors import BrokerError, ConnectionFailure, ErrorCode, WireError
 from runtime.kafka.fetch import fetch_once
+from runtime.kafka.protocol.administration import Refusal
 from runtime.kafka.protocol.configs import TOPIC, DescribeConfigsRequest
 from runtime.kafka.protocol.fetch import FetchedPartition, Isolation
 from runtime.kafka.protocol.offsets import EARLIEST, LATEST, ListedOffset, TopicPartition
@@ -210,7 +211,7 @@ async def settings_of(cluster: KafkaCluster, name: str, topics: Sequence[str]) -
     settings: dict[str, dict[str, str]] = {}
     for topic in await cluster.ask_any(DescribeConfigsRequest(TOPIC, topics)):
         if topic.error is not ErrorCode.NONE:
-            why = f"the settings of {topic.name} can't be read: {topic.message or topic.error.name}"
+            why = f"the settings of {topic.name} can't be read: {Refusal(topic.error, topic.message).text}"
             raise AuditFailure(name, why, _CONFIGS_HINT)
         settings[topic.name] = {entry.key: str(entry.value) for entry in topic.entries}
     return settings

@@ -10,6 +10,7 @@ from typing import Any, ClassVar, Self
 
 from msgspec import Struct, field
 
+from runtime.contract.client.secrets import redacted
 from runtime.contract.spec.acls import AclRule
 from runtime.kafka.errors import ErrorCode
 from runtime.kafka.protocol.layout import grouped, indexes
@@ -54,7 +55,8 @@ class Refusal(Struct, frozen=True):
 
     @property
     def text(self) -> str:
-        return self.message or self.error.name
+        """The brokers' text without the secrets that it may repeat, or the name of the error."""
+        return redacted(self.message) if self.message else self.error.name
 
 
 class AclBinding(Struct, frozen=True):

@@ -32,6 +32,8 @@ from runtime.contract.client.settings import (
     parse_bootstrap,
     wire_settings,
 )
+from runtime.kafka.errors import ErrorCode
+from runtime.kafka.protocol.administration import Refusal
 
 BOOTSTRAP = "one.example.org:9092,two.example.org:9093"
 CANARY = "canary-4711"
@@ -441,6 +443,8 @@ def test_resolved_secrets_are_hidden_in_the_texts_of_others() -> None:
     client = {"sasl.password": {"env": "P"}, "sasl.username": {"env": "U"}, "ssl.key.pem": {"env": "K"}}
     resolve(client, P="a-long-password", U="zq", K=key)
     assert redacted("wrong: a-long-password!") == "wrong: (sensitive value)!"
+    refusal = Refusal(ErrorCode.INVALID_CONFIG, "wrong: a-long-password!")  # brokers may repeat it, too
+    assert refusal.text == "wrong: (sensitive value)!"
     assert redacted("user 'zq' is unknown to zqx") == "user '(sensitive value)' is unknown to zqx"
     assert redacted("bad line MIIEvQIBADANBgkqhkiG9w0BAQ") == "bad line (sensitive value)"
 
