@@ -302,33 +302,33 @@ class StandbyStatus(msgspec.Struct, frozen=True, omit_defaults=True):
     why: str = ""
 
 
-class JobKey(msgspec.Struct, frozen=True, array_like=True, tag="job"):
+class JobKey(msgspec.Struct, frozen=True, array_like=True, tag="job", forbid_unknown_fields=True):
     """Identifies the status of a job."""
 
     job: str
 
 
-class SpecKey(msgspec.Struct, frozen=True, array_like=True, tag="spec"):
+class SpecKey(msgspec.Struct, frozen=True, array_like=True, tag="spec", forbid_unknown_fields=True):
     """Identifies the spec that a job runs."""
 
     job: str
 
 
-class SlotKey(msgspec.Struct, frozen=True, array_like=True, tag="slot"):
+class SlotKey(msgspec.Struct, frozen=True, array_like=True, tag="slot", forbid_unknown_fields=True):
     """Identifies the report of a slot."""
 
     job: str
     slot: int
 
 
-class EndsKey(msgspec.Struct, frozen=True, array_like=True, tag="ends"):
+class EndsKey(msgspec.Struct, frozen=True, array_like=True, tag="ends", forbid_unknown_fields=True):
     """Identifies the source's end offsets of a paused flow."""
 
     job: str
     flow: str
 
 
-class StandbyKey(msgspec.Struct, frozen=True, array_like=True, tag="standby"):
+class StandbyKey(msgspec.Struct, frozen=True, array_like=True, tag="standby", forbid_unknown_fields=True):
     """Identifies the report of a standby."""
 
     job: str

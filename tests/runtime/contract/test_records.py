@@ -194,6 +194,11 @@ def test_a_key_of_a_newer_release_is_passed_over(decode: Read, key: bytes | None
     assert decode(key) is None
 
 
+@pytest.mark.parametrize("key", [b'["slot","j",3,"x"]', b'["job","j",1]', b'["standby","j","s",0]'])
+def test_a_longer_key_of_a_status_is_that_of_a_newer_release(key: bytes) -> None:
+    assert job_status.decode_key(key) is None
+
+
 @pytest.mark.parametrize("key", [b"", b"[]", b"\xff"])
 def test_a_key_of_groups_that_cannot_be_read_is_passed_over(key: bytes) -> None:
     assert group_records.decode_times_key(key) is None
