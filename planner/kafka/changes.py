@@ -101,4 +101,4 @@ def _refusal(step: Any, number: int, refused: Refused) -> Refusal | None:
         case Mapping():
             return refused.get(step.topic)
         case _:
-            return refused[number] if number < len(refused) else None
+            return refused[number]

@@ -185,6 +185,8 @@ class KafkaCluster:
     async def ask_controller(self, request: Request[R], within: float | None = None) -> R:
         """Sends a change once to the controller, or in KRaft mode to a broker that forwards it."""
         controller = (await self.ask_any(MetadataRequest(()))).controller
+        if controller not in self.brokers:
+            raise Disconnected("the controller", "the cluster has none at present", sent=False)
         return await self.call(controller, request, CHANGES, within)
 
     async def topics(self, names: Iterable[str], fresh: bool = False) -> dict[str, TopicMetadata]:

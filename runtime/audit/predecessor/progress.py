@@ -158,10 +158,11 @@ async def _progress(access: FlowAccess, positions: StoredPositions, watch_s: flo
             partitions = await _selected(access, source)
         running = await _members(access, positions, source, destination)
         read = await _reader(access, positions, source, destination)
-        mirrors = {
-            at: TopicPartition(access.destination_topic(at.topic) or at.topic, at.partition)
-            for at in partitions
-        }
+        mirrors = {}
+        for at in partitions:
+            mirror = access.destination_topic(at.topic)
+            assert mirror is not None, "the flow takes the topic"
+            mirrors[at] = TopicPartition(mirror, at.partition)
         first = await _inspect(access, read, destination, mirrors.values())
         await asyncio.sleep(watch_s)
         last = await _inspect(access, read, destination, mirrors.values())

@@ -24,7 +24,7 @@ from runtime.contract.spec.naming import REGISTRY, is_from_kafka
 from runtime.contract.spec.topic_settings import ConfigUpdate, TopicSettings
 from runtime.driver.slots.channel import post
 from runtime.kafka.cluster import KafkaCluster
-from runtime.kafka.errors import ConnectionFailure, ErrorCode, WireError
+from runtime.kafka.errors import ErrorCode, WireError
 from runtime.kafka.protocol.administration import AclBinding, DescribeAclsRequest, Refusal
 from runtime.kafka.protocol.changes import (
     AlterConfigsRequest,
@@ -210,7 +210,7 @@ class TopicAdmin:
     async def _change(self, request: Request[RefusedTopics], topics: Sequence[str]) -> dict[str, str]:
         try:
             refused = await self._cluster.ask_controller(request, _TIMEOUT_S)
-        except ConnectionFailure as failure:
+        except WireError as failure:
             return dict.fromkeys(topics, str(failure))
         return {
             topic: refusal.text
@@ -266,9 +266,9 @@ async def _change_rules(
     """Returns refusals as texts by rule, of a request for exactly these rules."""
     try:
         refusals = await cluster.ask_controller(request, _TIMEOUT_S)
-    except ConnectionFailure as failure:
+    except WireError as failure:
         return dict.fromkeys(rules, str(failure))
-    return {rule: refusal.text for rule, refusal in zip(rules, refusals, strict=False) if refusal is not None}
+    return {rule: refusal.text for rule, refusal in zip(rules, refusals, strict=True) if refusal is not None}
 
 
 async def make_rules(

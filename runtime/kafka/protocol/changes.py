@@ -223,6 +223,12 @@ class _ChangesRules(Request[RefusedRules], frozen=True):
     def values(self, version: int) -> Rows:
         return [astuple(binding) for binding in self.bindings]
 
+    def _complete(self, results: Rows) -> Rows:
+        """Returns the results. Raises ValueError unless there is one for each rule."""
+        if len(results) != len(self.bindings):
+            raise ValueError(f"it has {len(results)} results for {len(self.bindings)} rules")
+        return results
+
 
 class CreateAclsRequest(_ChangesRules, frozen=True):
     """This request creates rules. A rule that exists is done."""
@@ -240,7 +246,7 @@ class CreateAclsRequest(_ChangesRules, frozen=True):
     )
 
     def result(self, _throttle_ms: int, results: Rows) -> RefusedRules:
-        return [Refusal(error, message) if error else None for error, message in results]
+        return [Refusal(error, message) if error else None for error, message in self._complete(results)]
 
 
 class DeleteAclsRequest(_ChangesRules, frozen=True):
@@ -270,7 +276,7 @@ class DeleteAclsRequest(_ChangesRules, frozen=True):
 
     def result(self, _throttle_ms: int, results: Rows) -> RefusedRules:
         refused: list[Refusal | None] = []
-        for error, message, matching in results:
+        for error, message, matching in self._complete(results):
             failures = [(error, message), *matching]
             last = next((failure for failure in reversed(failures) if failure[0]), None)
             refused.append(None if last is None else Refusal(*last))

@@ -313,12 +313,12 @@ ANSWERS: list[tuple[str, Request[Any], object]] = [
     ),
     (
         "CreateAclsResponse",
-        CreateAclsRequest([]),
+        CreateAclsRequest([BINDING] * 2),
         [None, Refusal(ErrorCode.SECURITY_DISABLED, "no")],
     ),
     (
         "DeleteAclsResponse",
-        DeleteAclsRequest([]),
+        DeleteAclsRequest([BINDING] * 2),
         [None, Refusal(ErrorCode.SECURITY_DISABLED, "no")],
     ),
     (
@@ -643,6 +643,13 @@ def test_the_answer_is_what_kafkas_own_classes_wrote(
     for known, version in RESPONSES:
         if known == name:
             assert read(request_, name, version) == expected
+
+
+@pytest.mark.parametrize("kind", [CreateAclsRequest, DeleteAclsRequest])
+def test_an_answer_without_a_result_for_each_rule_is_refused(kind: Any) -> None:
+    name = kind.__name__.replace("Request", "Response")
+    with pytest.raises(ValueError, match="it has 2 results for 3 rules"):
+        read(kind([BINDING] * 3), name, 3)
 
 
 def test_what_could_not_be_asked_for_by_name_is_answered_as_an_unknown_topic() -> None:
