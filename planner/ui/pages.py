@@ -178,7 +178,7 @@ def flow_page(reading: Reading, hour: Hour, query: Query) -> dict[str, Any]:
         "known": reading.known_flows.get(name),
         "trail": hour.flow(name),
         "topics": rows(topics, query),
-        "words": lambda state: state.replace("_", " "),  # `caught up`
+        "words": words,
         "state": state,
     }
 

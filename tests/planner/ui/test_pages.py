@@ -88,6 +88,12 @@ def test_what_a_page_says(status, path, words) -> None:
     assert [one for one in words.split("|") if one not in text] == []
 
 
+def test_the_filter_of_a_flow_keeps_its_words() -> None:
+    with serving(fresh(scenes.needs_someone())) as visited:
+        page = visited.ask(f"{OF_FLOW}&words=nothing-like-it").text
+    assert 'name="words" value="nothing-like-it"' in page
+
+
 @pytest.mark.parametrize(
     "status", [scenes.source_down(), scenes.destination_down(), scenes.job_down(), scenes.never_ran()]
 )
