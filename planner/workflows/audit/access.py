@@ -45,24 +45,25 @@ def flow_accesses(
 ) -> list[FlowAccess]:
     """Returns how both sides of each flow are reached, and which groups it syncs.
 
-    Groups in which flows commit their own progress are left out: no consumer belongs to them.
+    Failure names every secret that is missing, of all clusters. Groups in which flows commit their own
+    progress are left out: no consumer belongs to them.
     """
+    names = {name for flow in flows for name in (flow.source_cluster, flow.destination_cluster)}
+    endpoints = endpoints_of(topology.clusters[name] for name in sorted(names))
     router = router_of(topology)
     own = {flow.origin_commits.group for flow in topology.flows.values() if flow.origin_commits}
     own |= {f"repl.{name}" for name in topology.flows}
 
     def access_of(flow: Flow) -> FlowAccess:
-        source, destination = flow.source_cluster, flow.destination_cluster
-        clusters = endpoints_of(
-            (topology.clusters[name] for name in (source, destination)),
-            given_up=source if source_may_be_gone else None,
-        )
+        source = endpoints[flow.source_cluster]
+        if source_may_be_gone:
+            source = replace(source, at_most_s=GIVEN_UP_S)
         selector = group_selector(flow)
         return FlowAccess(
             flow=flow.name,
             router=router,
-            source=clusters[source],
-            destination=clusters[destination],
+            source=source,
+            destination=endpoints[flow.destination_cluster],
             within_s=within_s,
             by_time=flow.groups.mode == "timestamp",
             selects=lambda group: group not in own and selector.answer(group).taken,

@@ -17,6 +17,7 @@ from planner.workflows.interaction import Noticed, ProgressHandler, ProgressText
 from runtime.contract.records.job_status import PartitionState
 
 if TYPE_CHECKING:
+    from runtime.audit.ledger import FlowAccess
     from runtime.contract.results.groups import GroupLoss, GroupTopics
     from runtime.contract.results.status import (
         FlowHealth,
@@ -218,14 +219,14 @@ def report_subscriptions(
     from runtime.audit.offsets.offsets import subscriptions
 
     syncing = [flow for flow in flows if flow.groups.sync]
-    accesses = flow_accesses(topology, syncing, timeout_ms / 1000, source_may_be_gone=True)
 
-    async def topics() -> "list[GroupTopics]":
+    async def topics(accesses: "Sequence[FlowAccess]") -> "list[GroupTopics]":
         return [group for access in accesses for group in await subscriptions(access)]
 
     groups: tuple[GroupTopics, ...] = ()
     with _warned(progress):
-        groups = tuple(answered(topics()))
+        accesses = flow_accesses(topology, syncing, timeout_ms / 1000, source_may_be_gone=True)
+        groups = tuple(answered(topics(accesses)))
         progress(SubscriptionsRead(groups))
     return groups
 

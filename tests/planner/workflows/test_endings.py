@@ -1,19 +1,29 @@
 """While a flow ends: what is left to copy, how long a source may be silent, and which loss is accepted."""
 
+from pathlib import Path
+
 import pytest
 
 from planner.apply.handlers.jobs import StoppedPartitions
 from planner.cli.view import TerminalView
 from planner.model.diagnostic import ExitCode, Failure
-from planner.workflows.flows.ending import SILENT_MS, CopyGoal, SourceSilence, left_to_copy
+from planner.model.topology import Cluster
+from planner.workflows.flows.ending import (
+    SILENT_MS,
+    CopyGoal,
+    SourceSilence,
+    left_to_copy,
+    report_subscriptions,
+)
 from planner.workflows.flows.states import report_loss
 from planner.workflows.interaction import Interaction, Noticed, ProgressEvent, ProgressText
 from runtime.audit.status.facts import TopicFacts
 from runtime.audit.status.join import join
+from runtime.contract.client.stores import Setting
 from runtime.contract.records.job_status import PartitionState as S
 from runtime.contract.records.job_status import PartitionState as State
 from runtime.contract.records.job_status import PartitionStatus
-from tests.fakes.states import flow
+from tests.fakes.states import flow, topology
 from tests.runtime.audit.given import (
     TOPIC,
     asked,
@@ -144,3 +154,16 @@ def test_where_nothing_stands_still_nothing_is_accepted() -> None:
 def test_a_job_that_did_not_hear_is_named() -> None:
     with pytest.raises(Failure, match="it has not taken over what it was told"):
         told(StoppedPartitions((LOST,), (), "it has not taken over what it was told"))
+
+
+def test_a_secret_that_is_gone_after_the_end_is_a_warning(tmp_path: Path) -> None:
+    """The apply is done by then: a failover that was carried out must not end as a failed one."""
+    secret: dict[str, Setting] = {"sasl.password": {"file": str(tmp_path / "gone")}}
+    here = "127.0.0.1:1"
+    clusters = [Cluster("dc1", bootstrap=here), Cluster("dc2", bootstrap=here, client=secret)]
+    ended = flow()
+    events: list[ProgressEvent] = []
+    assert report_subscriptions(topology(ended, clusters=clusters), [ended], 1_000, events.append) == ()
+    (noticed,) = events
+    assert isinstance(noticed, Noticed)
+    assert "sasl.password" in str(noticed)
