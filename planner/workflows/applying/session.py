@@ -48,6 +48,7 @@ from planner.model.step import (
 from planner.observe import ReadOptions, identities, observe
 from planner.plan.guards import recheck, required_keys
 from planner.plan.staleness import compared_keys, no_longer_done, other_clusters, read_request, stale
+from planner.render.readable import one_line
 from planner.state import internal_topics
 from planner.state.history import Journal, merge, read_history
 from planner.state.internal_topics import RegistryWriter, read_registry
@@ -91,7 +92,7 @@ async def acquired(lease: Lease, lock_timeout_ms: int, progress: ProgressHandler
 
 def wait_text(cluster: str, held: LeaseState) -> str:
     since = time.strftime("%H:%M:%S UTC", time.gmtime(held.since_ms / 1000))
-    holder = f"{held.holder.user}@{held.holder.host}, pid {held.holder.pid}"
+    holder = one_line(f"{held.holder.user}@{held.holder.host}, pid {held.holder.pid}")
     return f"Waiting for another apply to {cluster}: {holder}, since {since} ..."
 
 

@@ -60,6 +60,13 @@ def test_the_holder_of_a_lease_is_named() -> None:
     )
 
 
+def test_a_holder_writes_no_lines_of_its_own() -> None:
+    """Its name comes from a topic that others may write."""
+    holder = LeaseHolder("id", "ada\nApply complete", "ops1", 7, "shop", "a plan")
+
+    assert "\n" not in wait_text("dc1", LeaseState(holder, 0, 0, 30_000))
+
+
 def summary(result: Result, *, interrupted: bool = False) -> ApplySummary:
     step = everything().steps[0]
     return ApplySummary({step.id: StepOutcome(step, result)}, interrupted, 1.0)
