@@ -73,7 +73,7 @@ def drill(
         return ExitCode.DONE
     folder = reports or drills.reports_folder(request.path)
     if history:
-        stored, _ = drills.stored_drills(folder)
+        stored, _ = drills.stored_drills(folder, checked=True)
         output.show(
             lambda: {"drills": [report.tree for report in stored]},
             lambda width: rendered.history_screen(stored, width),

@@ -1,6 +1,7 @@
 """The stored reports of `repl drill`: where they are, what they say, and their signatures. Nothing is run."""
 
 import json
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -66,19 +67,24 @@ def reports_folder(path: Path) -> Path:
     return launcher_home(path) / "drills"
 
 
-def stored_drills(folder: Path) -> tuple[list[StoredDrill], list[str]]:
-    """Returns the stored reports by the names of their files, and the files that can't be read as reports."""
+def stored_drills(folder: Path, *, checked: bool = False) -> tuple[list[StoredDrill], list[str]]:
+    """Returns the stored reports by the names of their files, and the files that can't be read as reports.
+
+    With `checked` their signatures are checked with the operator's key.
+    """
+    key = key_of() if checked else None
     drills: list[StoredDrill] = []
     unread: list[str] = []
     for file in sorted(folder.glob("*.json")):
         tree = _tree(file)
         try:
             report = msgspec.convert(tree, DrillReport)
-            _ = report.started_ms
+            if datetime.fromisoformat(report.started_at).tzinfo is None:
+                raise ValueError("the time of its start has no time zone")
         except (msgspec.ValidationError, ValueError):
             unread.append(file.name)
         else:
-            drills.append(StoredDrill(file.name, report, tree, _signature(tree)))
+            drills.append(StoredDrill(file.name, report, tree, _signature(tree, key)))
     return drills, unread
 
 
@@ -91,10 +97,10 @@ def _tree(file: Path) -> dict[str, Any]:
     return tree if isinstance(tree, dict) and "scenarios" in tree else {}
 
 
-def _signature(tree: dict[str, Any]) -> Signature:
+def _signature(tree: dict[str, Any], key: bytes | None) -> Signature:
     content = {name: value for name, value in tree.items() if name != _SIGNATURE}
     signature = tree.get(_SIGNATURE)
-    return check(signature if isinstance(signature, str) else None, canonical(content), key_of())
+    return check(signature if isinstance(signature, str) else None, canonical(content), key)
 
 
 def check_report(file: Path) -> str:
@@ -102,7 +108,7 @@ def check_report(file: Path) -> str:
     tree = _tree(file)
     if not tree:
         raise Failure(error(f"{file} can't be read as a report", "name a file that repl drill stored"))
-    signature = _signature(tree)
+    signature = _signature(tree, key_of())
     match signature:
         case Signature.VALID:
             return signature.value
@@ -129,4 +135,4 @@ def store_drill(report: DrillReport, document: dict[str, Any], folder: Path) -> 
     except OSError as wrong:
         why = wrong.strerror or str(wrong)
         raise Failure(error(f"{file}: the report can't be stored: {why}", "name another --reports")) from None
-    return StoredDrill(file.name, report, document, _signature(document))
+    return StoredDrill(file.name, report, document, _signature(document, key))

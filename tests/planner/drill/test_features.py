@@ -141,9 +141,12 @@ def test_a_report_is_signed_with_the_key_of_plans(tmp_path: Path, monkeypatch: p
     monkeypatch.setenv("REPL_PLAN_KEY", KEY)
     file = tmp_path / "signed" / store_drill(report, document(report), tmp_path / "signed").file
     assert check_report(file) == "signed with this key"
-    assert [(one.report.started_at, one.signature) for one in stored_drills(file.parent)[0]] == [
-        (report.started_at, "signed with this key")
-    ]
+    assert [
+        (one.report.started_at, one.signature) for one in stored_drills(file.parent, checked=True)[0]
+    ] == [(report.started_at, "signed with this key")]
+    monkeypatch.setenv("REPL_PLAN_KEY_FILE", "nowhere")  # one key too many: the history needs none
+    assert [drill.report.started_at for drill in stored_drills(file.parent)[0]] == [report.started_at]
+    monkeypatch.delenv("REPL_PLAN_KEY_FILE")
 
     changed = tmp_path / "changed.json"
     changed.write_text(json.dumps({**json.loads(file.read_text()), "passed": False}))
