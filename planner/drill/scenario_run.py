@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import yaml
-from confluent_kafka import KafkaException, TopicPartition
+from confluent_kafka import IsolationLevel, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient, OffsetSpec
 
 from planner.drill.client_run import ClientRun, DrillGroup
@@ -187,7 +187,11 @@ class ScenarioRun(ClientRun):
 
         def readable() -> bool:
             latest = OffsetSpec.latest()  # type: ignore[no-untyped-call]
-            listed = admin.list_offsets(dict.fromkeys(ends, latest), request_timeout=_READABLE_S)
+            listed = admin.list_offsets(
+                dict.fromkeys(ends, latest),
+                isolation_level=IsolationLevel.READ_COMMITTED,
+                request_timeout=_READABLE_S,
+            )
             try:
                 return all(answer.result().offset >= ends[place] for place, answer in listed.items())
             except KafkaException:
