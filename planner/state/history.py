@@ -26,17 +26,27 @@ RECORD_BYTES = 256 * 1024
 Unreadable = Callable[[UnreadableValue], None]  # called with each record that is skipped
 
 
-class _Event(msgspec.Struct, frozen=True):
-    """A record of the journal, which has one of these: an apply without its steps, or what became of them.
+class _Ended(msgspec.Struct, frozen=True, array_like=True):
+    """What became of a step. A later release may add to it, and may know more results."""
 
-    `finished` is the result and the time.
-    """
+    result: str
+    why: str
+    seconds: float
+
+
+class _Finished(msgspec.Struct, frozen=True, array_like=True):
+    result: str
+    at_ms: int
+
+
+class _Event(msgspec.Struct, frozen=True):
+    """A record of the journal, which has one of these: an apply without its steps, or what became of them."""
 
     started: dict[str, Any] | None = None
     planned: tuple[dict[str, Any], ...] = ()
     sent: tuple[str, ...] = ()
-    ended: dict[str, tuple[Result, str, float]] = {}
-    finished: tuple[str, int] | None = None
+    ended: dict[str, _Ended] = {}
+    finished: _Finished | None = None
 
 
 def started(applied: ApplyRecord) -> bytes:
@@ -100,14 +110,18 @@ def fold(records: Iterable[tuple[bytes, bytes]], unreadable: Unreadable) -> tupl
 def _after(applied: ApplyRecord, event: _Event) -> ApplyRecord:
     """Returns the apply after one more event. Raises NotPlain for a step that can't be decoded."""
     unanswered = dict.fromkeys(event.sent, StepResult(Result.SENT, "the answer was not noted"))
-    results = {step_id: StepResult(*result) for step_id, result in event.ended.items()}
-    result, finished_ms = event.finished or (applied.result, applied.finished_ms)
+    known = frozenset(Result)
+    results = {
+        step_id: StepResult(Result(end.result) if end.result in known else Result.SENT, end.why, end.seconds)
+        for step_id, end in event.ended.items()
+    }
+    finish = event.finished
     return replace(
         applied,
         steps=(*applied.steps, *map(step_of, event.planned)),
         outcomes={**applied.outcomes, **unanswered, **results},
-        result=result,
-        finished_ms=finished_ms,
+        result=finish.result if finish is not None else applied.result,
+        finished_ms=finish.at_ms if finish is not None else applied.finished_ms,
     )
 
 

@@ -9,7 +9,7 @@ from planner.model.diagnostic import Failure
 from planner.model.observed import RegistryEntry
 from planner.model.step import ApplyRecord, Result, StepResult
 from planner.model.topology import OnRemove
-from planner.state import internal_topics
+from planner.state import history, internal_topics
 from planner.state.history import Journal, merge, read_history
 from planner.state.internal_topics import (
     RegistryWriter,
@@ -39,6 +39,25 @@ def test_an_entry_survives_its_bytes():
 def test_an_entry_of_a_newer_repl_is_not_guessed_at():
     with pytest.raises(UnknownVersion, match="upgrade repl"):
         decode_owned(b"topic.dc1.a", b'{"v": 99}')
+
+
+def test_an_apply_of_a_newer_repl_is_read_as_far_as_it_is_known():
+    """Fields are only added at the end. With a result that is new, a step is not known to be done."""
+    applied = ApplyRecord("a", "shop", "apply", "sha256:0", "ada", "ops1", 7, None, {}, 2, 1)
+    ended = {"ended": {"s1": ["done", "", 1.5, "new"], "s2": ["postponed", "why", 1.0]}}
+    records = [
+        history.started(applied),
+        internal_topics.encode(ended),
+        internal_topics.encode({"finished": ["done", 9, "new"]}),
+    ]
+
+    (read,) = history.fold([(b"a", record) for record in records], lambda wrong: pytest.fail(str(wrong)))
+
+    assert (read.result, read.finished_ms) == ("done", 9)
+    assert read.outcomes == {
+        "s1": StepResult(Result.DONE, "", 1.5),
+        "s2": StepResult(Result.SENT, "why", 1.0),
+    }
 
 
 @pytest.mark.integration
