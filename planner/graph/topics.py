@@ -6,6 +6,7 @@ its timestamp, is lifted. The registry remembers the value before, and it is res
 ended.
 """
 
+import functools
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import replace
 
@@ -159,9 +160,9 @@ class DesiredTopics:
         self.mirrored: dict[TopicNode, Mapping[str, str]] = {}
         self.topics: dict[TopicNode, DesiredTopic] = {}
 
-    @property
+    @functools.cached_property
     def desired(self) -> tuple[DesiredTopic, ...]:
-        """Returns the topics in order."""
+        """Returns the topics in order, once all are built."""
         return tuple(self.topics[node] for node in sorted(self.topics))
 
     def build(self, component: list[TopicNode]) -> None:

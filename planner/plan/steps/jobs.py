@@ -251,6 +251,8 @@ class _JobPlanner:
         """Yields the steps of one desired job."""
         name, cluster, address = job.job.name, spec.destination, job.address
         change, here = self._changes.get(address), self._at[spec.destination]
+        if change is None or change.action in IDLE:
+            return
         needs = self._needed_steps(spec)
         topics = {flow.name: self._copied(flow.name) for flow in spec.flows if flow.state == "active"}
 
@@ -262,7 +264,7 @@ class _JobPlanner:
         def stop(launch: str, *needs: str) -> StopJob:
             return StopJob(f"stop:{address}", address, cluster, name, launch, needs=needs)
 
-        match change.action if change is not None else Action.NO_OP:
+        match change.action:
             case Action.CREATE:
                 # Its registry entry goes first: an apply that is cut short then leaves no job that a later
                 # plan, or destroy, does not know.
@@ -287,8 +289,6 @@ class _JobPlanner:
                 if last is not None:
                     yield last
                 yield stop(launch, *((last.id,) if last is not None else ()))
-            case _:
-                pass
 
     def registered(self, job: DesiredJob, spec: JobSpec, own: tuple[str, ...]) -> Iterator[Step]:
         """Yields the steps that register or disown the job, and register its flows once the job has them.
