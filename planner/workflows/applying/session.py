@@ -48,7 +48,6 @@ from planner.model.step import (
 from planner.observe import ReadOptions, identities, observe
 from planner.plan.guards import recheck, required_keys
 from planner.plan.staleness import compared_keys, no_longer_done, other_clusters, read_request, stale
-from planner.render.readable import one_line
 from planner.state import internal_topics
 from planner.state.history import Journal, merge, read_history
 from planner.state.internal_topics import RegistryWriter, read_registry
@@ -63,6 +62,7 @@ from planner.workflows.interaction import (
     traceback_reporter,
     without_signals,
 )
+from runtime.contract.records.record_values import printable
 from runtime.contract.results.status import PartitionWaits
 from runtime.contract.spec import naming
 from runtime.contract.spec.topic_settings import InternalSpec
@@ -92,7 +92,7 @@ async def acquired(lease: Lease, lock_timeout_ms: int, progress: ProgressHandler
 
 def wait_text(cluster: str, held: LeaseState) -> str:
     since = time.strftime("%H:%M:%S UTC", time.gmtime(held.since_ms / 1000))
-    holder = one_line(f"{held.holder.user}@{held.holder.host}, pid {held.holder.pid}")
+    holder = printable(f"{held.holder.user}@{held.holder.host}, pid {held.holder.pid}")
     return f"Waiting for another apply to {cluster}: {holder}, since {since} ..."
 
 

@@ -23,7 +23,7 @@ class UnreadableValue(ValueError):
     """A record that can't be read. Its text is short and printable, whatever the record holds."""
 
     def __init__(self, why: str) -> None:
-        super().__init__(_printable(why))
+        super().__init__(printable(why))
 
 
 class MsgspecDecoder(Protocol[_T_co]):
@@ -114,6 +114,7 @@ def key_parts(key: bytes | None) -> list[Any] | None:
 _parts = msgspec.json.Decoder(list[Any])
 
 
-def _printable(text: str) -> str:
+def printable(text: str) -> str:
+    """Returns the beginning of a text that anybody may have written, on one line."""
     shown = "".join(sign if sign.isprintable() else repr(sign)[1:-1] for sign in text[:_SHOWN_CHARACTERS])
     return shown + ("…" if len(text) > _SHOWN_CHARACTERS else "")
