@@ -68,10 +68,11 @@ def _read_request(cluster: ObservedCluster, graph: ReplicationGraph) -> ClusterD
             every_key.add(edge.source.topic)
     own = [entry for entry in cluster.owned if entry.topology == topology.name]
     owned_topics = {entry.address.name: entry for entry in own if entry.address.kind is Kind.TOPIC}
+    read = {topic for topic in topics if not is_reserved(topic)}
     # A topic that is not declared any more leaves the topology, even if a flow still reads it.
-    stays = {topic.name for topic in declared}, {topic for topic in topics if not is_reserved(topic)}
+    named = {topic.name for topic in declared}
     leaving = frozenset(
-        topic for topic, entry in owned_topics.items() if topic not in stays[entry.flow is not None]
+        topic for topic, entry in owned_topics.items() if topic not in (named if entry.flow is None else read)
     )
     keys = EFFECTIVE | {key for topic in declared for key in topic.config}
     some = TopicConfigsRequest(keys, explicit=True)
@@ -80,7 +81,7 @@ def _read_request(cluster: ObservedCluster, graph: ReplicationGraph) -> ClusterD
     syncing = [flow for flow in graph.flows if flow.source_cluster == name and flow.groups.sync]
     running = [flow for flow in syncing if graph.copied.is_running(flow.name)]
     return ClusterDetailsRequest(
-        configs={topic: every if topic in every_key else some for topic in stays[1] | owned_topics.keys()},
+        configs={topic: every if topic in every_key else some for topic in read | owned_topics.keys()},
         acls=any(acl.rule.cluster == name for acl in topology.acls)
         or any(flow.acls_sync for flow in mirrored)
         or any(flow.protect == "acl" and flow.destination_cluster == name for flow in flows)

@@ -186,10 +186,7 @@ def _kept(graph: ReplicationGraph, observed: Observed) -> Iterator[DesiredQuota]
             continue
         for entry in destination.owned:
             recorded = recorded_quota(entry.spec) if entry.address.kind is Kind.QUOTA else None
-            if recorded is None or (entry.origin, entry.topology) != (
-                f"flow.{flow.name}",
-                graph.topology.name,
-            ):
+            if recorded is None or entry.flow != flow.name or entry.topology != graph.topology.name:
                 continue
             live = destination.quotas.get(recorded[0].name, {})
             if values := {key: live[key] for key in recorded[1] if key in live}:

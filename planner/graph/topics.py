@@ -24,6 +24,7 @@ from planner.model.observed import (
     RegistryEntry,
 )
 from planner.model.topology import Flow, Topic
+from runtime.contract.spec.acls import flow_origin
 from runtime.contract.spec.flow import ConfigsSpec
 from runtime.contract.spec.jobspec import ProvenanceMode
 from runtime.contract.spec.topic_settings import BOUNDS, MirrorRule, TopicSettings, supported
@@ -393,7 +394,7 @@ def existing_mirrors(
 
     With `declared`, mirrors that the topology has declared since are yielded too.
     """
-    origins = (f"flow.{flow.name}", *((DECLARED,) if declared else ()))
+    origins = (flow_origin(flow.name), *((DECLARED,) if declared else ()))
     cluster = observed.reachable(flow.destination_cluster)
     for entry in cluster.owned if cluster is not None else ():
         name = entry.address.name

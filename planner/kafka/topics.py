@@ -27,13 +27,15 @@ def topic_id_text(value: bytes) -> str:
 
 def config_values(entries: Iterable[ConfigEntry]) -> dict[str, ConfigValue]:
     """Returns the values by their keys. Equal ones are one object."""
-    return {entry.key: _config_value(entry) for entry in entries}
+    return {
+        entry.key: _config_value(entry.value, entry.source, entry.sensitive, entry.read_only)
+        for entry in entries
+    }
 
 
 @functools.lru_cache(_MOST_VALUES)
-def _config_value(entry: ConfigEntry) -> ConfigValue:
-    source = _SOURCES.get(entry.source, ConfigSource.BROKER)
-    return ConfigValue(entry.value, source, entry.sensitive, entry.read_only)
+def _config_value(value: str | None, source: int, sensitive: bool, read_only: bool) -> ConfigValue:
+    return ConfigValue(value, _SOURCES.get(source, ConfigSource.BROKER), sensitive, read_only)
 
 
 async def describe_topic(broker: ClusterClient | BrokerConnection, topic: str) -> Mapping[str, ConfigValue]:

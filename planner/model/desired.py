@@ -7,6 +7,7 @@ from planner.model.address import Address, Kind, flow_address, job_address, topi
 from planner.model.diagnostic import Diagnostic, SourceLocation
 from planner.model.observed import DECLARED
 from planner.model.topology import AclRule, Flow, Job, OnRemove, QuotaEntity
+from runtime.contract.spec.acls import flow_origin
 from runtime.contract.spec.flow import RUNNING
 from runtime.contract.spec.jobspec import JobSpec, ProvenanceMode
 from runtime.contract.spec.transform import quarantine_origin
@@ -41,7 +42,7 @@ class MirroredBy:
 
     @property
     def text(self) -> str:
-        return f"flow.{self.flow}"
+        return flow_origin(self.flow)
 
     @property
     def reason(self) -> str:

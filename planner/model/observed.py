@@ -240,9 +240,9 @@ class ObservedCluster(
     `defaults` are the cluster's values under the topic's names. `group_topics` and `sizes` (bytes by topic)
     are None until a plan needs them. `group_kinds` has the groups of kind SHARE and STREAMS, with the topics
     that each has a position in. `lacking` names one broker for each feature that any broker lacks.
-    `scram_users` have the mechanisms of their secrets,
-    `quotas` the limits by the name of their entity. `jobs` are
-    all that ever reported here. `generations` are those of flows without an owner, or with a reverse flow.
+    `scram_users` have the mechanisms of their secrets, `quotas` the limits by the name of their entity.
+    `jobs` are all that ever reported here. `generations` are those of flows without an owner, or with a
+    reverse flow.
     """
 
     name: str

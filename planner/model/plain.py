@@ -1,7 +1,7 @@
 """Values of the model as plain trees of dicts, lists, text and numbers, and back, by msgspec.
 
 An address is written as people write it. Where a type allows more than one class, the tree names the class
-under `kind`. A field that holds its default is left out.
+under `kind`. A field that holds its default is left out, except in a dataclass that a struct holds.
 
 A tree may come from an untrusted file: each value has exactly the type that is declared, and NotPlain names
 the place of the first one that has not.

@@ -36,7 +36,10 @@ class StepMeta(StructMeta, ABCMeta):
 
 
 class OrderedStep(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """`needs` are the ids of the steps that go before a step."""
+    """`needs` are the ids of the steps that go before a step.
+
+    They stand in a class of their own because they go by keyword, and the other fields of a step by position.
+    """
 
     needs: tuple[str, ...] = ()
 

@@ -159,7 +159,7 @@ class Gathered(Generic[K, V, T]):
                 caller.result.set_result(result)
 
     def _take(self, mine: _Caller[K, V, T]) -> list[_Caller[K, V, T]]:
-        """Takes the callers of caller request."""
+        """Takes the callers of one request."""
         others = [caller for caller in self._waiting if caller is not mine]
         together, items = [mine], dict(mine.items)
         if self._alone:

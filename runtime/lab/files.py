@@ -14,7 +14,7 @@ from pathlib import Path
 
 
 class LabError(Exception):
-    """The lab can't do what was requested; `hint` is the hint for the user."""
+    """The lab can't do what was requested; `hint` says what to do about it."""
 
     def __init__(self, what: str, hint: str = "", *, where: str = "") -> None:
         super().__init__(what)

@@ -313,7 +313,7 @@ def _arguments(fields: ParsedRecord) -> dict[str, Any]:
     for key in fields.record.keys:
         if key.name not in fields.values:
             if key.field and isinstance(key.shape, OffOrShape) and not key.unset:
-                arguments[key.field] = key.shape.shape.declared_by()  # type: ignore[misc]  # on, unless it is off
+                arguments[key.field] = key.shape.shape.declared_by()  # type: ignore[misc]  # without the key it is on, with its defaults
             continue
         value = fields.values[key.name]
         if key.field:

@@ -251,12 +251,10 @@ class _JobPlanner:
         """Yields the steps of one desired job."""
         name, cluster, address = job.job.name, spec.destination, job.address
         change, here = self._changes.get(address), self._at[spec.destination]
-        if change is None or change.action in IDLE:
-            return
-        needs = self._needed_steps(spec)
-        topics = {flow.name: self._copied(flow.name) for flow in spec.flows if flow.state == "active"}
 
         def run(kind: type[RunJob], by: JobSpec, *more: str) -> RunJob:
+            topics = {flow.name: self._copied(flow.name) for flow in spec.flows if flow.state == "active"}
+            needs = self._needed_steps(spec)
             text = jobspec.encode(by).decode()
             step_id = f"{kind.verb}:{address}"
             return kind(step_id, address, cluster, name, text, topics, needs=(*needs, *more))
@@ -264,14 +262,14 @@ class _JobPlanner:
         def stop(launch: str, *needs: str) -> StopJob:
             return StopJob(f"stop:{address}", address, cluster, name, launch, needs=needs)
 
-        match change.action:
+        match change.action if change is not None else Action.NO_OP:
             case Action.CREATE:
                 # Its registry entry goes first: an apply that is cut short then leaves no job that a later
                 # plan, or destroy, does not know.
                 yield run(LaunchJob, spec, f"own:{address}")
             case Action.REPLACE:
                 if here.runs(name):  # a job that moves to this cluster has nothing to stop here
-                    yield stop(launch_that_runs(here, name), *needs)
+                    yield stop(launch_that_runs(here, name), *self._needed_steps(spec))
                 yield run(LaunchJob, spec, f"stop:{address}")
             case Action.UPDATE:
                 live = here.job(name)
