@@ -23,10 +23,9 @@ from runtime.kafka.cluster import KafkaCluster
 from runtime.kafka.errors import BrokerError, ConnectionFailure, ErrorCode, WireError
 from runtime.kafka.fetch import fetch_once
 from runtime.kafka.protocol.administration import Refusal
-from runtime.kafka.protocol.configs import TOPIC, DescribeConfigsRequest
 from runtime.kafka.protocol.fetch import FetchedPartition, Isolation
 from runtime.kafka.protocol.offsets import EARLIEST, LATEST, ListedOffset, TopicPartition
-from runtime.kafka.queries import list_offsets, log_start
+from runtime.kafka.queries import list_offsets, log_start, topic_configs
 from runtime.kafka.timing import RetryDeadline
 from runtime.slot.budget import TokenBucket
 
@@ -194,7 +193,7 @@ async def logs_of(
     starts, ends, settings = await asyncio.gather(
         list_offsets(cluster, dict.fromkeys(existing, EARLIEST), within=within_s),
         list_offsets(cluster, dict.fromkeys(existing, LATEST), Isolation.READ_COMMITTED, within_s),
-        settings_of(cluster, name, sorted({at.topic for at in existing})),
+        settings_of(cluster, name, sorted({at.topic for at in existing}), ["cleanup.policy"]),
     )
     return PartitionLogs(
         ids={name: topic.id for name, topic in topics.items() if not topic.error},
@@ -204,12 +203,15 @@ async def logs_of(
     )
 
 
-async def settings_of(cluster: KafkaCluster, name: str, topics: Sequence[str]) -> dict[str, dict[str, str]]:
-    """Returns the effective settings of existing topics, by name. Raises WireError, AuditFailure."""
-    if not topics:
-        return {}
+async def settings_of(
+    cluster: KafkaCluster, name: str, topics: Sequence[str], keys: Sequence[str]
+) -> dict[str, dict[str, str]]:
+    """Returns the effective values of these settings of existing topics, by the topic's name.
+
+    Raises WireError, AuditFailure.
+    """
     settings: dict[str, dict[str, str]] = {}
-    for topic in await cluster.ask_any(DescribeConfigsRequest(TOPIC, topics)):
+    async for topic in topic_configs(cluster, topics, keys):
         if topic.error is not ErrorCode.NONE:
             why = f"the settings of {topic.name} can't be read: {Refusal(topic.error, topic.message).text}"
             raise AuditFailure(name, why, _CONFIGS_HINT)

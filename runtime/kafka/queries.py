@@ -7,7 +7,7 @@ are read and committed in few requests.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Collection, Iterable, Mapping, Sequence
 from typing import Protocol, TypeVar
 
 from msgspec import Struct, field
@@ -15,6 +15,7 @@ from msgspec import Struct, field
 from runtime.kafka.cluster import CONTROL, KafkaCluster
 from runtime.kafka.errors import BrokerError, ConnectionFailure, ErrorCode, Unsupported, WireError
 from runtime.kafka.leaders import DEFAULT_S, by_leader
+from runtime.kafka.protocol.configs import TOPIC, DescribeConfigsRequest, Described
 from runtime.kafka.protocol.fetch import EpochEnd, Isolation
 from runtime.kafka.protocol.groups import (
     MANY_GROUPS,
@@ -115,6 +116,15 @@ async def active_producers(
     return await by_leader(cluster, wanted, lambda some: DescribeProducersRequest(list(some)), kind, within)
 
 
+async def topic_configs(
+    cluster: KafkaCluster, topics: Sequence[str], keys: Sequence[str] | None = None
+) -> AsyncIterator[Described]:
+    """Yields the configs of topics, or these keys of them, some topics in a request. Raises WireError."""
+    for some in _parts(topics, _TOPICS_AT_ONCE):
+        for described in await cluster.ask_any(DescribeConfigsRequest(TOPIC, some, keys)):
+            yield described
+
+
 def error_of(result: object) -> ErrorCode:
     """Returns the error of a coordinator's result, or of what it was refused for: one of many partitions.
 
@@ -209,6 +219,7 @@ Committed = Mapping[TopicPartition, CommittedOffset]
 PURPOSE = "groups"
 NO_MEMBERS = frozenset({"", "Empty", "Dead"})
 _AT_ONCE = 100  # groups in one request
+_TOPICS_AT_ONCE = 500
 _LANES = 8  # connections for commits, at the most
 _PER_LANE = 16
 _WITHIN_S = 10.0
@@ -282,7 +293,7 @@ async def committed_by(
         if attempt:
             await asyncio.sleep(_PAUSE_S * 2**attempt)
         again: list[str] = []
-        for some in _parts(left):
+        for some in _parts(left, _AT_ONCE):
             again += await _fetch(cluster, some, read, within, share)
         left = again
         if not left:
@@ -403,7 +414,7 @@ async def commit_many(cluster: KafkaCluster, offsets: Mapping[str, Committed]) -
     appended together with others. So many groups are committed over several connections.
     """
     names = list(offsets)
-    for some in _parts(names):
+    for some in _parts(names, _AT_ONCE):
         await cluster.coordinators(CoordinatorKind.GROUP, some)
     lanes = min(_LANES, 1 + len(names) // _PER_LANE)
     outcomes: dict[str, Outcome] = {}
@@ -455,5 +466,5 @@ async def _alter(
     return dict.fromkeys(offsets, altered) if isinstance(altered, ErrorCode) else altered
 
 
-def _parts(items: Sequence[T]) -> list[Sequence[T]]:
-    return [items[start : start + _AT_ONCE] for start in range(0, len(items), _AT_ONCE)]
+def _parts(items: Sequence[T], most: int) -> list[Sequence[T]]:
+    return [items[start : start + most] for start in range(0, len(items), most)]

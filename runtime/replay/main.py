@@ -166,7 +166,9 @@ def _restore_outcome(request: RestoreRequest) -> RestoreOutcome:
 
 async def _settings(request: RestoreRequest) -> dict[str, dict[str, str]]:
     async with open_spec(request.cluster, request.name) as cluster:
-        return await settings_of(cluster, request.name, [topic.into for topic in request.topics])
+        return await settings_of(
+            cluster, request.name, [topic.into for topic in request.topics], ["max.message.bytes"]
+        )
 
 
 def _restore_parts(request: RestoreRequest, backup: Backup) -> list[RestorePartition]:

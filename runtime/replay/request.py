@@ -95,7 +95,9 @@ async def targets(destination: ClusterSpec, name: str, topics: Sequence[str]) ->
     async with open_spec(destination, name) as cluster:
         known = await cluster.topics(topics, fresh=True)
         existing = {topic: one for topic, one in known.items() if one.error is ErrorCode.NONE}
-        settings = await settings_of(cluster, name, sorted(existing))
+        settings = await settings_of(
+            cluster, name, sorted(existing), ["max.message.bytes", "message.timestamp.type"]
+        )
     return {
         topic: ReplayTarget(
             len(one.partitions),

@@ -61,21 +61,27 @@ async def describe_groups(
             failed[name] = str(node)
         else:
             requests.setdefault((node, groups[name].kind == "consumer"), []).append(name)
-    for (node, is_consumer), names in requests.items():
-        for start in range(0, len(names), _GROUPS_PER_REQUEST):
-            some = names[start : start + _GROUPS_PER_REQUEST]
-            request = DescribeConsumerGroupsRequest(some) if is_consumer else DescribeGroupsRequest(some)
-            try:
-                answers = await cluster.call(node, request, within=within_s)
-            except WireError as failure:
-                failed |= dict.fromkeys(some, str(failure))
-                continue
-            for name in some:
-                state = answers.get(name, ErrorCode.UNKNOWN_SERVER_ERROR)
-                if isinstance(state, ErrorCode):
-                    failed[name] = state.name
-                else:
-                    described[name] = state
+
+    async def describe(node: int, is_consumer: bool, some: list[str]) -> None:
+        request = DescribeConsumerGroupsRequest(some) if is_consumer else DescribeGroupsRequest(some)
+        try:
+            answers = await cluster.call(node, request, within=within_s)
+        except WireError as failure:
+            failed.update(dict.fromkeys(some, str(failure)))
+            return
+        for name in some:
+            state = answers.get(name, ErrorCode.UNKNOWN_SERVER_ERROR)
+            if isinstance(state, ErrorCode):
+                failed[name] = state.name
+            else:
+                described[name] = state
+
+    parts = [
+        describe(node, is_consumer, names[start : start + _GROUPS_PER_REQUEST])
+        for (node, is_consumer), names in requests.items()
+        for start in range(0, len(names), _GROUPS_PER_REQUEST)
+    ]
+    await asyncio.gather(*parts)
     return described, failed
 
 

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 
 from runtime.kafka.cluster import KafkaCluster
 from runtime.kafka.errors import ErrorCode, WireError
-from runtime.kafka.protocol.configs import TOPIC, DescribeConfigsRequest, Described
+from runtime.kafka.protocol.configs import Described
+from runtime.kafka.queries import topic_configs
 
 AGAIN_S = 300.0  # settings change rarely, and a reading comes every two seconds
-_AT_ONCE = 500  # topics in one request
 _RETENTION, _POLICY = "retention.ms", "cleanup.policy"
 _DELETES = "delete"
 
@@ -43,13 +43,11 @@ class RetentionReader:
         missing = sorted(wanted - self._asked)
         try:
             async with asyncio.timeout(within_s):
-                for some in _parts(missing):
-                    request = DescribeConfigsRequest(TOPIC, some, (_RETENTION, _POLICY))
-                    for topic in await cluster.ask_any(request):
-                        self._take(topic)
-                    self._asked |= set(some)
+                async for topic in topic_configs(cluster, missing, (_RETENTION, _POLICY)):
+                    self._take(topic)
         except (WireError, TimeoutError):
-            self._asked |= set(missing)
+            pass
+        self._asked |= set(missing)
         return {topic: self._known[topic] for topic in wanted if topic in self._known}
 
     def _take(self, topic: Described) -> None:
@@ -65,8 +63,3 @@ def kept_ms(config: Mapping[str, str]) -> int | None:
     if _DELETES not in config.get(_POLICY, _DELETES).split(",") or retention.startswith("-"):
         return None
     return int(retention)
-
-
-def _parts(topics: Sequence[str]) -> Iterator[Sequence[str]]:
-    for start in range(0, len(topics), _AT_ONCE):
-        yield topics[start : start + _AT_ONCE]

@@ -9,8 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from typing import Final
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
 from runtime.contract.client.settings import ClientSettingsError
 from runtime.contract.records.manifest import Snapshot, SnapshotAcl, SnapshotOffset, SnapshotTopic
@@ -21,12 +20,9 @@ from runtime.files.manifest import EndpointUnavailable, ManifestTaken
 from runtime.files.snapshots import SnapshotFolder
 from runtime.kafka.cluster import KafkaCluster
 from runtime.kafka.errors import ErrorCode, WireError
-from runtime.kafka.protocol.configs import TOPIC, DescribeConfigsRequest
 from runtime.kafka.protocol.metadata import TopicMetadata
-from runtime.kafka.queries import committed_by, list_groups
+from runtime.kafka.queries import committed_by, list_groups, topic_configs
 from runtime.slot.log import log_event
-
-_AT_ONCE: Final = 500  # topics in one request
 
 
 class SnapshotDuty:
@@ -155,21 +151,13 @@ async def _configs(
 ) -> Mapping[str, dict[str, str]]:
     """Returns the values that are set on each topic itself. Raises WireError."""
     found: dict[str, dict[str, str]] = {}
-    for some in _parts(topics):
-        for topic in await cluster.ask_any(DescribeConfigsRequest(TOPIC, some)):
-            if topic.error is ErrorCode.NONE:
-                explicit = {entry.key: entry.value for entry in topic.entries if entry.explicit}
-                found[topic.name] = {
-                    key: value for key, value in sorted(explicit.items()) if value is not None
-                }
-            else:
-                unread["configs"] = f"{topic.name}: {topic.error.name}"
+    async for topic in topic_configs(cluster, topics):
+        if topic.error is ErrorCode.NONE:
+            explicit = {entry.key: entry.value for entry in topic.entries if entry.explicit}
+            found[topic.name] = {key: value for key, value in sorted(explicit.items()) if value is not None}
+        else:
+            unread["configs"] = f"{topic.name}: {topic.error.name}"
     return found
-
-
-def _parts(topics: Sequence[str]) -> Iterator[Sequence[str]]:
-    for start in range(0, len(topics), _AT_ONCE):
-        yield topics[start : start + _AT_ONCE]
 
 
 def _topic(one: TopicMetadata, config: dict[str, str]) -> SnapshotTopic:

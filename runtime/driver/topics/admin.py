@@ -37,8 +37,9 @@ from runtime.kafka.protocol.changes import (
     RefusedRules,
     RefusedTopics,
 )
-from runtime.kafka.protocol.configs import TOPIC, ConfigEntry, DescribeConfigsRequest
+from runtime.kafka.protocol.configs import ConfigEntry
 from runtime.kafka.protocol.request import Request
+from runtime.kafka.queries import topic_configs
 from runtime.kafka.records import InternalRecord
 from runtime.kafka.timing import Gathered
 
@@ -226,10 +227,9 @@ class TopicAdmin:
 
     async def _read_together(self, topics: Iterable[str]) -> dict[str, TopicSettings]:
         settings: dict[str, TopicSettings] = {}
-        for some in _groups(sorted(topics)):
-            for topic in await self._cluster.ask_any(DescribeConfigsRequest(TOPIC, some)):
-                if topic.error is ErrorCode.NONE:
-                    settings[topic.name] = _settings(topic.entries)
+        async for topic in topic_configs(self._cluster, sorted(topics)):
+            if topic.error is ErrorCode.NONE:
+                settings[topic.name] = _settings(topic.entries)
         return settings
 
 
