@@ -5,8 +5,6 @@ principal is the drill's own. It may write each protected mirror, until `protect
 right there would be nothing to take away. It may read each topic whose rules `acls.sync` brings to mirrors.
 """
 
-import asyncio
-import time
 from collections.abc import Collection, Iterable, Iterator
 
 from planner.drill.lab_copy import OTHER
@@ -20,10 +18,10 @@ from planner.graph.job_rights import (
     rights_at_destination,
     rights_at_source,
 )
-from planner.kafka import ClusterClient, ClusterFailure, run_at
+from planner.kafka import ClusterClient, run_at
 from planner.kafka.principals import read_acls
 from planner.model.topology import Flow
-from planner.observe.rights import refused_writes
+from planner.observe.rights import patiently, refused_writes
 from runtime.contract.spec.acls import AclRule
 from runtime.contract.spec.selection import written_out
 from runtime.contract.spec.transform import quarantine_topic
@@ -33,7 +31,6 @@ from runtime.kafka.protocol.changes import CreateAclsRequest, RefusedRules
 GROUPS = "drill-"  # the consumer groups of the standard drill begin so
 WITHIN_S = 60.0  # for brokers to know a rule
 _REQUEST_S = 30.0
-_AGAIN_S = 0.5
 # The rules of a topology can't know the groups of the standard drill.
 _DRILL_GROUPS = [JobRight("GROUP", GROUPS, "PREFIXED", operation) for operation in ("DESCRIBE", "READ")]
 
@@ -134,16 +131,9 @@ def _rules_at(replica: Replica, cluster: str) -> tuple[AclRule, ...]:
 
 def _create(replica: Replica, cluster: str, rules: Iterable[AclRule]) -> None:
     request = CreateAclsRequest([AclBinding.of(rule) for rule in rules])
-    deadline = time.monotonic() + WITHIN_S
 
     async def create(client: ClusterClient) -> RefusedRules:
-        while True:
-            try:
-                return await client.ask_controller(request)
-            except ClusterFailure as failure:
-                if not failure.transient or time.monotonic() > deadline:
-                    raise
-            await asyncio.sleep(_AGAIN_S)
+        return await patiently(lambda: client.ask_controller(request), WITHIN_S)
 
     for refusal in run_at(replica.endpoint(cluster), create, _REQUEST_S):
         if refusal is not None:

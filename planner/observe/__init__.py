@@ -3,7 +3,7 @@
 It changes nothing at a cluster; even the broker check only validates.
 """
 
-from planner.observe.cluster import ProgressCallback, ReadOptions
+from planner.observe.cluster import ReadOptions
 from planner.observe.observer import identities, named_topics, observe
 
-__all__ = ["ProgressCallback", "ReadOptions", "identities", "named_topics", "observe"]
+__all__ = ["ReadOptions", "identities", "named_topics", "observe"]

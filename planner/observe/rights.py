@@ -47,8 +47,8 @@ async def missing_rights(
         not_writable = await _not_writable(client, topics)
         missing |= {("WRITE", "topic", topic) for topic in not_writable}
         for group in groups:
-            missing |= await _patiently(partial(_uncommitted, client, group, topics), timeout_s)
-            missing |= await _patiently(partial(_group_rights, client, group), timeout_s)
+            missing |= await patiently(partial(_uncommitted, client, group, topics), timeout_s)
+            missing |= await patiently(partial(_group_rights, client, group), timeout_s)
         rules = None  # without an authorizer, or without the right to see its rules
         if principal:
             with suppress(Unreadable):
@@ -84,7 +84,7 @@ async def refused_writes(client: ClusterClient, topics: Sequence[str]) -> set[st
         raise _silent(client, failure.why) from None
 
 
-async def _patiently(ask: Callable[[], Awaitable[Result]], timeout_s: float) -> Result:
+async def patiently(ask: Callable[[], Awaitable[Result]], timeout_s: float) -> Result:
     """Asks again while an error may pass: a new cluster has no coordinator of groups for some seconds."""
     deadline = time.monotonic() + timeout_s
     while True:
