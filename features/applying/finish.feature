@@ -10,28 +10,6 @@ Feature: Crashes, drift and concurrent applies
     When the pipeline plans with --detailed-exitcode
     Then the exit code is 0
 
-  @long
-  Scenario: A killed saved plan is finished with the same plan
-    Given a topology with 40 topics of its own that are deleted when they are removed
-    When the pipeline plans with --out plan.bin
-    And an apply of plan.bin is killed after its first step
-    And the pipeline applies plan.bin
-    Then the exit code is 0
-    And all topics of its own exist at dc1
-
-  @long
-  Scenario: Drift is repaired
-    Given a topology with the topic orders of 3 partitions at dc1
-    And orders is declared with "config: {retention.ms: 1d}"
-    And the topology was applied
-    When an operator sets retention.ms of orders at dc1 to 5000
-    And the pipeline runs repl drift
-    Then the exit code is 2
-    And the output says "retention.ms"
-    When the pipeline applies the topology with --auto-approve
-    Then the exit code is 0
-    And retention.ms of orders at dc1 is 86400000
-
   Scenario: Two engineers at once
     Given a topology with the topic orders of 3 partitions at dc1
     And another engineer is applying to dc1

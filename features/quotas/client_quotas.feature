@@ -16,27 +16,6 @@ Feature: Client quotas
     When the topology is planned
     Then the output says "No changes. The clusters match the topology."
 
-  Scenario: An operator changes a limit by hand at night
-    Given the topology limits the user loader at dc1: "consumer_byte_rate: 20MB/s"
-    And the topology was applied
-    When an operator sets consumer_byte_rate=1000 for loader at dc1
-    And repl drift is run
-    Then the exit code is 2
-    And the output says "~ consumer_byte_rate: 20MB/s -> 1KB/s"
-    When the topology is applied
-    Then the limits of loader at dc1 are "consumer_byte_rate=20000000"
-
-  Scenario: A saved plan no longer fits the limits at the cluster
-    Given the topology limits the user loader at dc1: "consumer_byte_rate: 20MB/s"
-    And the topology was applied
-    And the topology limits the user loader at dc1: "consumer_byte_rate: 30MB/s"
-    And the topology was planned into a file
-    When an operator sets consumer_byte_rate=1000 for loader at dc1
-    And the saved plan is applied
-    Then the exit code is 4
-    And the message says "consumer_byte_rate is 1KB/s now, 20MB/s when the plan was made"
-    And the limits of loader at dc1 are "consumer_byte_rate=1000"
-
   Scenario: The quota leaves the topology, and the limit that an operator added stays
     Given the topology limits the user loader at dc1: "producer_byte_rate: 10MB/s"
     And the topology was applied
@@ -47,17 +26,6 @@ Feature: Client quotas
     And the output says "limits that others set stay: consumer_byte_rate"
     When the topology is applied
     Then the limits of loader at dc1 are "consumer_byte_rate=1000"
-
-  Scenario: A quota that was there before the topology outlives it
-    Given an operator sets producer_byte_rate=10000000 for loader at dc1
-    And the topology limits the user loader at dc1: "producer_byte_rate: 10MB/s"
-    When the topology is planned
-    Then the output says "quota.dc1.user/loader exists, will be managed"
-    When the topology is applied
-    And the quota of loader is taken out of the topology
-    And the topology is applied
-    Then the exit code is 0
-    And the limits of loader at dc1 are "producer_byte_rate=10000000"
 
   Scenario: Kafka refuses a limit before anything is changed
     Given the topology limits the address not-an-address at dc1: "connection_creation_rate: 5"

@@ -2,7 +2,6 @@
 
 import json
 import shutil
-import threading
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -284,23 +283,6 @@ def one_flow(**more: Any) -> dict[str, Any]:
         "flows": [flow | {"follow": {"every": "500ms"}, "groups": {"every": "300ms"}} | more],
         "jobs": {"dc2": dict(SMALL)},
     }
-
-
-class Writing:
-    """Records all the time, until `stop`."""
-
-    def __init__(self, town: Town, word: str, cluster: str) -> None:
-        self._stop = threading.Event()
-        self._thread = threading.Thread(target=self._write, args=(town, word, cluster))
-        self._thread.start()
-
-    def _write(self, town: Town, word: str, cluster: str) -> None:
-        while not self._stop.wait(0.05):
-            town.write(word, cluster, 10)
-
-    def stop(self) -> None:
-        self._stop.set()
-        self._thread.join()
 
 
 def eventually(holds: Callable[[], bool], within_s: float = WITHIN_S, about: str = "") -> None:

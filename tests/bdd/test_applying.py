@@ -16,9 +16,7 @@ from pytest_bdd import given, parsers, scenarios, then, when
 from planner.drill.operator import TopicOperator
 from planner.kafka import ClusterClient, run_at
 from planner.kafka.log import LogWriter
-from planner.model.address import topic_address
 from planner.state import internal_topics
-from planner.state.internal_topics import read_registry
 from planner.state.lease import LeaseHolder, LeaseVerb, encode_lease
 from planner.workflows import HistoryRequest, history
 from runtime.contract.spec.naming import LEASE
@@ -26,7 +24,6 @@ from runtime.contract.spec.topic_settings import InternalSpec
 from runtime.lab.lab import Lab
 from tests.commands import begin, repl
 from tests.endpoints import endpoint
-from tests.planner.apply.cut import killed_after
 from tests.topologies import Topology, at
 
 pytestmark = pytest.mark.integration
@@ -129,13 +126,6 @@ def _(story: Story) -> None:
     assert story.last().returncode == 0, story.last().stderr
 
 
-@given(parsers.parse("another topology declares {word} at dc1 with {count:d} partitions"))
-def _(story: Story, word: str, count: int) -> None:
-    story.other = at(story.lab, story.fresh("other"), story.folder)
-    story.other.topic(story.name(word), partitions=count)
-    story.other.write()
-
-
 @given("another engineer is applying to dc1")
 def _(story: Story) -> None:
     place = endpoint(story.lab, "dc1")
@@ -187,17 +177,6 @@ def _(story: Story, options: str) -> None:
     story.run("apply", str(story.topology.file), "--auto-approve", *options.split())
 
 
-@when("the pipeline applies the other topology with --auto-approve")
-def _(story: Story) -> None:
-    assert story.other is not None
-    story.run("apply", str(story.other.file), "--auto-approve")
-
-
-@when("the pipeline runs repl drift")
-def _(story: Story) -> None:
-    story.run("drift", str(story.topology.file))
-
-
 @when("an apply is killed after its first step")
 def _(story: Story) -> None:
     process = begin("apply", str(story.topology.file), "--auto-approve", "--json", env=ENV)
@@ -206,12 +185,6 @@ def _(story: Story) -> None:
     process.kill()
     process.communicate()
     assert json.loads(first)["event"] == "step"
-
-
-@when(parsers.parse("an apply of {file} is killed after its first step"))
-def _(story: Story, file: str) -> None:
-    """Its lease is a short one, for the other scenario has shown that one of 30 s ends by itself."""
-    killed_after(Path(story.plan_file(file)), 1)
 
 
 @when(parsers.parse("{word} is removed from the topology"))
@@ -237,9 +210,3 @@ def leave(story: Story, names: set[str]) -> None:
 @then("all topics of its own exist at dc1")
 def _(story: Story) -> None:
     assert set(story.own) <= story.topics()
-
-
-@then(parsers.parse("the registry of dc1 does not know {word}"))
-def _(story: Story, word: str) -> None:
-    known = {entry.address for entry in run_at(endpoint(story.lab, "dc1"), read_registry)}
-    assert topic_address("dc1", story.name(word)) not in known

@@ -22,7 +22,6 @@ pytestmark = [pytest.mark.integration, pytest.mark.spark, pytest.mark.long]
 scenarios("failing_over/meeting.feature")
 
 CLUSTERS = ("dc1", "hub", "dc2")
-MOVING = "either"  # the job that moves
 Eaten = dict[str, list[bytes]]
 
 
@@ -66,24 +65,10 @@ def town(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Town]:
             made.apply()
             yield made
         finally:
-            for job in (*CLUSTERS, MOVING):
+            for job in CLUSTERS:
                 kill_together(made.processes(job).values())
     finally:
         lab.down(purge=True)
-
-
-@pytest.fixture
-def refunds(town: Town) -> Iterator[dict[str, object]]:
-    """The flow of a job of its own; both are gone afterwards."""
-    job = town.name(f"into-{MOVING}")
-    made = flow(town.name, "refunds", "dc1", "hub", "refunds", job=job)
-    town.make("refunds", "dc1", 2)
-    town.topology.more["jobs"][job] = SMALL
-    town.topology.more["flows"].append(made)
-    yield made
-    town.topology.more["flows"].remove(made)
-    del town.topology.more["jobs"][job]
-    town.apply()
 
 
 @pytest.fixture
@@ -157,18 +142,7 @@ def _(town: Town, eaten: Eaten) -> None:
     eventually(lambda: flows(town)[flow].states == {"caught_up": 2}, about="caught up")
 
 
-@given("a separate job copies the refunds of dc1 to the hub")
-def _(town: Town, refunds: dict[str, object]) -> None:
-    town.apply()
-
-
 # When
-
-
-@when(parsers.re(r"the engineer moves that job to (the )?(?P<cluster>\w+)"))
-def _(town: Town, refunds: dict[str, object], cluster: str) -> None:
-    refunds["to"] = cluster
-    town.apply()
 
 
 @when("the job into dc2 is killed")
@@ -273,16 +247,9 @@ def _(town: Town, count: int) -> None:
 
 
 @then(
-    parsers.re(
-        r"(the )?(?P<cluster>\w+) holds all (?P<count>\d+) (?P<word>orders|refunds), each once and in order"
-    )
+    parsers.re(r"(the )?(?P<cluster>\w+) holds all (?P<count>\d+) (?P<word>orders), each once and in order")
 )
 def _(town: Town, cluster: str, count: str, word: str) -> None:
     expected = town.values(word, "dc1")
     assert sum(map(len, expected)) == int(count)
     eventually(lambda: town.values(word, cluster) == expected, about=word)
-
-
-@then(parsers.parse("dc2 holds only the first {count:d} refunds"))
-def _(town: Town, count: int) -> None:
-    assert sum(map(len, town.values("refunds", "dc2"))) == count

@@ -1,8 +1,4 @@
-"""Steps of failing_over/on_call.feature: a night with two losses of dc1, told by what the commands print.
-
-The scenarios are the chapters of one night, and share its clusters. One that is run alone first does what the
-chapters before it do.
-"""
+"""Steps of failing_over/on_call.feature: a night with two losses of dc1, told by what the commands print."""
 
 import datetime
 import json
@@ -11,6 +7,7 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import partial
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
@@ -50,13 +47,9 @@ def topic(word: str, cluster: str) -> str:
 
 @dataclass
 class Night:
-    """`origins` has every record of orders that was produced, by its value; `read` is what billing read.
-
-    `chapter` is how many chapters are over.
-    """
+    """`origins` has every record of orders that was produced, by its value; `read` is what billing read."""
 
     town: Town
-    chapter: int = 0
     origins: dict[bytes, Origin] = field(default_factory=dict)
     behind: list[bytes] = field(default_factory=list)
     read: list[bytes] = field(default_factory=list)
@@ -67,38 +60,6 @@ class Night:
         if self.page is None:
             self.page = LivePage(self.town.topology.file, self.town.home)
         return self.page
-
-    def come_to(self, chapter: int) -> None:
-        """Does what the chapters before this one do, and were not run."""
-        chapters = (self.lose_dc1, self.replay, self.fail_back, self.delete_the_mirror)
-        for number in range(self.chapter, chapter):
-            chapters[number]()
-        self.chapter = max(self.chapter, chapter)
-
-    def lose_dc1(self) -> None:
-        self.pause_and_write(40)
-        self.town.lab.kill("dc1")
-        self.approved("repl failover dc1")
-        self.billing_reads("dc2", 80)
-
-    def replay(self) -> None:
-        self.write("orders", "dc2", 30)
-        self.town.lab.start("dc1")
-        self.approved(f"repl salvage {FLOW} --replay")
-
-    def fail_back(self) -> None:
-        self.write("orders", "dc2", 10)
-        self.approved("repl failback dc1")
-        self.write("orders", "dc2", 15)
-        self.approved("repl failback dc1 --switch")
-        self.write("orders", "dc1", 25)
-        eventually(partial(self.holds, "orders", "dc2", len(self.origins)), about="orders at dc2")
-
-    def delete_the_mirror(self) -> None:
-        self.remove_retention()
-        self.approved("repl apply")
-        self.delete_refunds()
-        self.repl("repl apply", "--auto-approve")
 
     def approved(self, command: str) -> None:
         self.repl(command, "--auto-approve")
@@ -194,10 +155,10 @@ class Night:
         return {key: self.town.config("orders", "dc1", key) for key in LIMITS}
 
 
-@pytest.fixture(scope="module")
-def night(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Night]:
+@pytest.fixture
+def night(tmp_path: Path) -> Iterator[Night]:
     flow = {"name": FLOW, "topics": {"include": ["orders", "refunds"]}, "groups": {"every": "300ms"}}
-    with two_datacenters(tmp_path_factory.mktemp("night"), "night", flow) as town:
+    with two_datacenters(tmp_path / "night", "night", flow) as town:
         town.topology.topic("orders", partitions=2, config={"retention.bytes": "100MB"})
         town.topology.topic("refunds", partitions=1)
         night = Night(town)
@@ -206,13 +167,6 @@ def night(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Night]:
         finally:
             if night.page is not None:
                 night.page.kill()
-
-
-@pytest.fixture(autouse=True)
-def chapter(night: Night) -> Iterator[None]:
-    """A scenario is a chapter."""
-    yield
-    night.chapter += 1
 
 
 @pytest.fixture
@@ -226,9 +180,8 @@ def town(night: Night) -> Town:
 
 @given("the flow orders-to-dc2 copies orders and refunds from dc1 to dc2 as dc1.orders and dc1.refunds")
 def _(night: Night) -> None:
-    if not night.limits:
-        night.town.apply()
-        night.limits = night.limits_at_home()
+    night.town.apply()
+    night.limits = night.limits_at_home()
 
 
 @given(
@@ -237,8 +190,6 @@ def _(night: Night) -> None:
     )
 )
 def _(night: Night, orders: int, refunds: int) -> None:
-    if night.origins:
-        return  # in the first chapter
     night.write("orders", "dc1", orders)
     night.write("refunds", "dc1", refunds)
     eventually(lambda: len(night.held("orders", "dc2")) == orders, about="orders at dc2")
@@ -251,8 +202,6 @@ def _(night: Night, orders: int, refunds: int) -> None:
     )
 )
 def _(night: Night, count: int) -> None:
-    if night.read:
-        return  # in the first chapter
     night.billing_reads("dc1", count)
     at_dc1 = place(night.town, "billing", "dc1", "orders")
     eventually(
@@ -281,32 +230,6 @@ def _(night: Night) -> None:
 @given(parsers.parse("the flow is paused while {count:d} records are written to orders at dc1"))
 def _(night: Night, count: int) -> None:
     night.pause_and_write(count)
-
-
-@given(
-    parsers.parse(
-        "dc1 was lost with 40 records that had not arrived, and {count:d} were written to dc1.orders at dc2"
-        " since"
-    )
-)
-def _(night: Night, count: int) -> None:
-    night.come_to(1)
-    night.write("orders", "dc2", count)
-
-
-@given("the records that were left behind were replayed")
-def _(night: Night) -> None:
-    night.come_to(2)
-
-
-@given("dc1 was failed back to")
-def _(night: Night) -> None:
-    night.come_to(3)
-
-
-@given("dc1.refunds was deleted at dc2 by hand, and repl apply failed")
-def _(night: Night) -> None:
-    night.come_to(4)
 
 
 # When

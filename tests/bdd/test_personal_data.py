@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import yaml
 from confluent_kafka import Producer
-from pytest_bdd import given, parsers, scenarios, then, when
+from pytest_bdd import given, scenarios, then, when
 
 from runtime.lab.lab import Lab
 from tests.bdd.running import SMALL, Town, eventually, fresh_names, one_way
@@ -49,17 +49,6 @@ def customers() -> list[Customer]:
 def _(town: Town, docstring: str) -> None:
     town.flow("dc1-to-dc2").update(transform=yaml.safe_load(docstring), job=town.name("into-dc2"))
     town.topology.more["jobs"] = {town.name("into-dc2"): SMALL}
-
-
-@given(parsers.parse("the transform drops {path} instead"))
-def _(town: Town, path: str) -> None:
-    town.flow("dc1-to-dc2")["transform"]["drop"] = [path]
-
-
-@given("the job of the flow has the name of dc2")
-def _(town: Town) -> None:
-    town.topology.more["jobs"] = {"dc2": SMALL}
-    town.flow("dc1-to-dc2")["job"] = "dc2"
 
 
 @when("the engineer runs repl plan")
@@ -148,16 +137,3 @@ def _(town: Town) -> None:
         return "does not match the transform's format" in shown and f"{town.name('customers')}-0" in shown
 
     eventually(told)
-
-
-@then(parsers.parse('the plan is refused, because "{why}"'))
-def _(town: Town, why: str) -> None:
-    done = town.last()
-    assert done.returncode == 1, done
-    assert why in done.stderr
-
-
-@then(parsers.parse('the plan warns that "{why}"'))
-def _(town: Town, why: str) -> None:
-    done = town.last()
-    assert why in done.stdout + done.stderr, done

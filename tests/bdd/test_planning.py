@@ -13,7 +13,6 @@ from pytest_bdd import given, parsers, scenarios, then, when
 from planner.cli.app import run
 from planner.drill.operator import TopicOperator
 from runtime.lab.lab import Lab
-from tests.records import create_topic
 from tests.topologies import Topology, at
 
 pytestmark = pytest.mark.integration
@@ -87,11 +86,6 @@ def _(story: Story) -> None:
     assert story.code == 0, story.err
 
 
-@given("orders exists at dc1 with 3 partitions")
-def _(story: Story) -> None:
-    create_topic(story.lab.clusters["dc1"].client, story.full("orders"), partitions=3)
-
-
 @when(parsers.re(r"the team declares (?P<name>\w+) at dc1 with (?P<count>\d+) partitions?"))
 def _(story: Story, name: str, count: str) -> None:
     story.topology.topic(story.full(name), partitions=int(count), **_kept(story, name))
@@ -101,27 +95,6 @@ def _kept(story: Story, name: str) -> dict[str, Any]:
     """What stood there besides the partitions."""
     there = [one for one in story.topology.topics if one["name"] == story.full(name)]
     return {"config": there[0]["config"]} if there and "config" in there[0] else {}
-
-
-@when("the team declares payments at dc1 with the setting no.such.key")
-def _(story: Story) -> None:
-    story.topology.topic(story.full("payments"), config={"no.such.key": "x"})
-
-
-@when("the team adds the flow dc1-to-dc2 of orders")
-def _(story: Story) -> None:
-    included = {"include": [story.full("orders")]}
-    story.topology.more["flows"] = [{"name": "dc1-to-dc2", "from": "dc1", "to": "dc2", "topics": included}]
-
-
-@when("the team removes retention.ms of orders from the topology")
-def _(story: Story) -> None:
-    story.topology.topic(story.full("orders"), partitions=3)
-
-
-@when("the team writes partitons instead of partitions")
-def _(story: Story) -> None:
-    story.topology.topic(story.full("orders"), partitons=3)
 
 
 @when("the team declares a topic at dc3, where nothing answers")
@@ -135,24 +108,9 @@ def _(story: Story) -> None:
     story.topology.clusters["dc1"]["id"] = "another-cluster"
 
 
-@when("another team declares orders at dc1 in a topology of its own")
-def _(story: Story) -> None:
-    story.other.topic(story.full("orders"), partitions=3)
-
-
 @when("the topology is planned")
 def _(story: Story) -> None:
     story.repl("plan", str(story.topology.write()))
-
-
-@when("the other topology is planned")
-def _(story: Story) -> None:
-    story.repl("plan", str(story.other.write()))
-
-
-@when(parsers.parse("the topology is planned with the target {name}"))
-def _(story: Story, name: str) -> None:
-    story.repl("plan", "--target", f"topic.dc1.{story.full(name)}", str(story.topology.write()))
 
 
 @when("repl drift is run")
@@ -181,13 +139,6 @@ def _(story: Story) -> None:
     actions = {one["address"]: one["change"]["actions"] for one in json.loads(story.out)["resource_changes"]}
     assert actions[f"topic.dc1.{story.full('payments')}"] == ["create"]
     assert actions[f"topic.dc1.{story.full('orders')}"] == ["no-op"]
-
-
-@then("the JSON says that it is errored")
-def _(story: Story) -> None:
-    told = json.loads(story.out)
-    assert (told["errored"], told["applyable"]) == (True, False)
-    assert "partitons" in told["diagnostics"][0]["summary"]
 
 
 @then("the saved plan shows the same again")

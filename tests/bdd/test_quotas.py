@@ -100,12 +100,6 @@ def _(limited: Limited) -> None:
     assert limited.last().returncode == 0, limited.last().stderr
 
 
-@given("the topology was planned into a file")
-def _(limited: Limited) -> None:
-    limited.run("plan", str(limited.topology.file), "--out", limited.plan)
-    assert limited.last().returncode == 0, limited.last().stderr
-
-
 @given("the flow dc1-to-dc2 mirrors the quotas of dc1")
 def _(limited: Limited) -> None:
     topic = limited.fresh("orders")
@@ -142,16 +136,6 @@ def _(limited: Limited) -> None:
 @when("the topology is applied")
 def _(limited: Limited) -> None:
     limited.run("apply", str(limited.topology.file), "--auto-approve")
-
-
-@when("the saved plan is applied")
-def _(limited: Limited) -> None:
-    limited.run("apply", limited.plan)
-
-
-@when("repl drift is run")
-def _(limited: Limited) -> None:
-    limited.run("drift", str(limited.topology.file))
 
 
 @when("the mirrored quotas of loader and auditor are applied")

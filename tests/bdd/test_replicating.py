@@ -8,7 +8,7 @@ from pytest_bdd import given, parsers, scenarios, then, when
 from planner.apply.handlers.jobs import JobWatch
 from planner.kafka import ClusterClient, run_at
 from runtime.lab.lab import Lab
-from tests.bdd.running import SMALL, Town, Writing, eventually, fresh_names
+from tests.bdd.running import SMALL, Town, eventually, fresh_names
 from tests.endpoints import endpoint
 from tests.topologies import at
 
@@ -49,14 +49,6 @@ def town(lab: Lab, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Town]:
         made.over()
 
 
-@pytest.fixture
-def writing(town: Town) -> Iterator[list[Writing]]:
-    started: list[Writing] = []
-    yield started
-    for one in started:
-        one.stop()
-
-
 # Given
 
 
@@ -69,11 +61,6 @@ def _(town: Town) -> None:
 def _(town: Town, word: str, count: int) -> None:
     town.write(word, "dc1", count)
     arrived(town, word, "dc2", "dc1")
-
-
-@given(parsers.parse("records are written to {word} at {cluster} continuously"))
-def _(town: Town, writing: list[Writing], word: str, cluster: str) -> None:
-    writing.append(Writing(town, word, cluster))
 
 
 # When
@@ -121,28 +108,6 @@ def _(town: Town, word: str) -> None:
     town.apply()
 
 
-@when(parsers.parse("the flow {word} gets {key} {value}"))
-def _(town: Town, word: str, key: str, value: str) -> None:
-    town.flow(word)[key] = value
-    town.topology.write()
-
-
-@when(parsers.parse("the pipeline plans with --out {file}"))
-def _(town: Town, file: str) -> None:
-    done = town.run("plan", str(town.topology.file), "--out", str(town.home / file))
-    assert done.returncode == 0, f"{done.stdout}\n{done.stderr}"
-
-
-@when(parsers.parse("the pipeline applies {file}"))
-def _(town: Town, file: str) -> None:
-    town.run("apply", str(town.home / file))
-
-
-@when("the job into dc2 is killed with -9")
-def _(town: Town) -> None:
-    town.kill("dc2", "application")
-
-
 @when("every process of the job into dc2 is killed with -9")
 def _(town: Town) -> None:
     town.kill("dc2", "supervisor", "watchman", "application")
@@ -152,9 +117,7 @@ def _(town: Town) -> None:
 
 
 @then(parsers.parse("{word} at {here} holds the records of {there}, each once and in order"))
-def _(town: Town, writing: list[Writing], word: str, here: str, there: str) -> None:
-    for one in writing:
-        one.stop()
+def _(town: Town, word: str, here: str, there: str) -> None:
     arrived(town, word, here, there)
 
 
@@ -207,12 +170,6 @@ def _(town: Town) -> None:
     town.write("orders", "dc1", 1)  # what is written later has arrived: nothing of before is still on its way
     arrived(town, "orders", "dc2", "dc1")
     assert {cluster: held(town, "catalog", cluster) for cluster in ("dc1", "dc2")} == before
-
-
-@then("the job into dc2 runs again")
-def _(town: Town) -> None:
-    count = len(town.records("orders", "dc2"))
-    eventually(lambda: len(town.records("orders", "dc2")) > count, about="it copies again")
 
 
 @then("repl drift reports that the job into dc2 is not running")

@@ -118,13 +118,6 @@ def _(town: Town, cluster: str) -> None:
     restore(town, cluster, "--auto-approve")
 
 
-@when("somebody edits the manifest of the archive")
-def _(town: Town) -> None:
-    log = Path(archive_of(town)) / "_repl" / town.name("to-archive") / "log"
-    first = min(log.iterdir())
-    first.write_bytes(first.read_bytes().replace(b'"generation":1', b'"generation":2'))
-
-
 # Then
 
 

@@ -15,8 +15,6 @@ API_VERSIONS, METADATA, DESCRIBE_CONFIGS = 18, 3, 32
 UNSUPPORTED_VERSION = 35
 CLUSTER_ID = "an-old-cluster"
 _HEADER = struct.Struct(">hhi")
-_FIRST_FLEXIBLE = {API_VERSIONS: 3, METADATA: 9, DESCRIBE_CONFIGS: 4}
-
 Entry = DescribeConfigsResponse.DescribeConfigsResult.DescribeConfigsResourceResult
 
 

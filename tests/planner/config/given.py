@@ -28,10 +28,6 @@ def loaded(folder: Path, text: str, *var_files: Path) -> Topology:
     return load(written(folder, CLUSTERS + textwrap.dedent(text)), var_files)
 
 
-def loaded_alone(folder: Path, text: str) -> Topology:
-    return load(written(folder, text))
-
-
 def mistakes(folder: Path, text: str, *var_files: Path) -> list[str]:
     """Errors as `line:column: what — how to mend it`, lines counted in the text of the test."""
     try:

@@ -75,7 +75,6 @@ def test_topics_first_then_the_job_then_its_flows_are_remembered() -> None:
 
 SHOP, BOTH, LOST = topology(X), topology(X, Y), topology(GONE)
 MOVED = topology(X, structs.replace(Y, job="own"))
-ENDED = topology(structs.replace(X, state=PROMOTED))
 HOME = topology(X, structs.replace(BACK, state=PROMOTED))
 ENDS = {"stop:job.dc2": "launch:job.dc2", "own:flow.x": "launch:job.dc2 stop:job.dc2"}
 LEAVES = "stop:job.dc2 disown:flow.x disown:job.dc2 disown:topic.dc2.a"
