@@ -1,20 +1,15 @@
 """kill -9 at every step and at any moment: the next apply brings the same end, and nothing comes twice."""
 
-import random
 import re
-import threading
-from functools import partial
 from pathlib import Path
 
 import pytest
-from confluent_kafka.admin import AdminClient
 
 from planner.model.observed import ID
 from planner.model.step import ApplyRecord, Result
 from planner.state import planfile
 from tests.commands import repl
-from tests.planner.apply.cut import history, killed_after, plan_now, registry, start, topic_ids
-from tests.records import wait_for
+from tests.planner.apply.cut import history, killed_after, plan_now, registry, topic_ids
 from tests.topologies import Topology, at
 
 pytestmark = pytest.mark.integration
@@ -109,52 +104,3 @@ def assert_each_step_was_done_once(killed: ApplyRecord, *finished: ApplyRecord) 
 
 def done_by(applied: ApplyRecord) -> set[str]:
     return {step_id for step_id, told in applied.outcomes.items() if told.result == Result.DONE.value}
-
-
-@pytest.mark.long
-def test_killed_at_any_moment(lab, rounds):
-    moments = random.Random(5)  # the same moments in every run
-    for number in range(1, 4):
-        rounds.turn(number)
-        process = start(rounds.topology.file)
-        cut = threading.Timer(moments.uniform(0.6, 1.8), process.kill)
-        cut.start()
-        process.communicate()
-        cut.join()
-        before = topic_ids(lab, rounds.name)
-        done = repl("apply", str(rounds.topology.file), "--auto-approve")
-        assert done.returncode == 0, done.stderr
-        assert_as_declared(lab, rounds, before)
-
-
-MANY = 800
-ROUNDS = 3
-
-
-@pytest.mark.long
-def test_killed_in_the_middle_of_many_creates(lab, fresh, tmp_path):
-    """Topics that are still being made are waited for: the next apply, begun at once, makes the rest."""
-    admin = AdminClient(lab.clusters["dc1"].client)
-    for number in range(ROUNDS):
-        topology = at(lab, fresh("many"), tmp_path)
-        topology.more = {"policies": {"max_deletes": MANY}}
-        for which in range(MANY):
-            topology.topic(f"{topology.name}-{which:03}", partitions=2, on_remove="delete")
-        process = start(topology.write())
-        wanted = MANY * (number + 1) // (ROUNDS + 2)
-        wait_for(partial(are_made, admin, topology.name, wanted))
-        process.kill()
-        done = repl("apply", str(topology.file), "--auto-approve")
-        process.communicate()
-        assert done.returncode == 0, done.stderr
-        assert len(made(admin, topology.name)) == MANY
-        assert plan_now(topology.file).steps == ()
-        assert repl("destroy", str(topology.file), "--auto-approve").returncode == 0
-
-
-def are_made(admin: AdminClient, prefix: str, wanted: int) -> bool:
-    return len(made(admin, prefix)) >= wanted
-
-
-def made(admin: AdminClient, prefix: str) -> list[str]:
-    return [name for name in admin.list_topics(timeout=60).topics if name.startswith(f"{prefix}-")]

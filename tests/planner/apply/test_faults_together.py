@@ -5,9 +5,8 @@ import signal
 
 import pytest
 
-from tests.commands import begin, repl
+from tests.commands import repl
 from tests.planner.apply.cut import (
-    LEASE_MS,
     SHORT_LEASE_MS,
     await_stopped,
     events,
@@ -28,30 +27,6 @@ def topology(lab, fresh, tmp_path):
     made.topic(f"{made.name}-gone", partitions=1, on_remove="delete")
     made.write()
     return made
-
-
-def test_started_together_they_take_turns(lab, fresh, tmp_path, topology):
-    other = at(lab, fresh("other"), tmp_path)
-    other.topic(f"{other.name}-own", partitions=1)
-    processes = [begin("apply", str(one.write()), "--auto-approve") for one in (topology, other)]
-    told = [process.communicate(timeout=120) for process in processes]
-    assert [process.returncode for process in processes] == [0, 0], told
-    first, second = sorted([*history(lab, topology), *history(lab, other)], key=lambda one: one.started_ms)
-    assert first.finished_ms is not None
-    assert first.finished_ms <= second.started_ms, "both were applying at once"
-
-
-def test_the_second_refuses_when_it_may_not_wait_and_the_first_goes_on(topology):
-    first = start(topology.file, 4 * LEASE_MS, "SIGSTOP")
-    await_stopped(first)
-    second = repl("apply", str(topology.file), "--auto-approve", "--lock-timeout", "1s")
-    os.kill(first.pid, signal.SIGCONT)
-    out, errors = first.communicate(timeout=120)
-    assert second.returncode == 1
-    assert f"dc1 is being applied to by ada@{os.uname().nodename} (pid {first.pid}, topology" in second.stderr
-    assert "--lock-timeout" in second.stderr
-    assert first.returncode == 0, errors
-    assert events(out)[-1]["complete"]
 
 
 def test_one_that_slept_past_its_lease_sends_nothing_more(lab, topology):

@@ -59,19 +59,6 @@ def test_only_yes_is_a_yes(topology, answer):
     assert "not approved, so nothing was changed" in told
 
 
-def test_a_yes_applies(topology):
-    code, told = answering("yes", "apply", str(topology.file))
-    assert code == 0, told
-    assert f"topic.dc1.{topology.name}-orders: created" in told
-    assert "Apply complete! Resources: 1 added, 0 changed, 0 destroyed." in told
-
-
-def test_no_colour_where_it_is_not_wanted(topology):
-    code, told = answering("yes", "apply", str(topology.file), NO_COLOR="1")
-    assert code == 0, told
-    assert "\x1b" not in told
-
-
 def test_events_for_programs_are_one_json_a_line(topology):
     done = repl("apply", str(topology.file), "--auto-approve", "--json")
     assert done.returncode == 0, done.stderr
@@ -93,13 +80,6 @@ def test_nothing_to_do_needs_no_approval_and_leaves_no_trace(topology):
     assert "Resources: 0 added, 0 changed, 0 destroyed." in again.stdout
     told = json.loads(repl("history", str(topology.file), "--json").stdout)
     assert len([one for one in told["applies"] if one["topology"] == topology.name]) == 1
-
-
-def test_another_cluster_than_the_pinned_one_is_refused(topology):
-    topology.clusters["dc1"]["id"] = "somebody-elses-cluster"
-    done = repl("apply", str(topology.write()), "--auto-approve")
-    assert done.returncode == 3
-    assert "pinned" in done.stderr
 
 
 @pytest.mark.parametrize(("pinned", "code", "said"), [(True, 3, "is pinned to"), (False, 4, "was made for")])
@@ -125,38 +105,12 @@ def test_an_address_that_leads_elsewhere_since_the_plan_is_not_written_to(
     assert not [one for one in claims if topology.name.encode() in one]
 
 
-def test_a_cluster_that_is_not_there_leaves_the_apply_incomplete(topology):
-    topology.clusters["dc9"] = {"bootstrap": "127.0.0.1:1"}
-    topology.topic(f"{topology.name}-far", cluster="dc9", partitions=1)
-    done = repl("apply", str(topology.write()), "--auto-approve", "--timeout", "10s")
-    assert done.returncode == 1
-    assert "dc9 was left out" in done.stderr
-    assert "Apply not complete." in done.stdout
-    assert "1 added" in done.stdout
-
-
-def test_an_empty_topology_is_an_error_and_deletes_nothing(topology):
-    topology.topics = []
-    done = repl("apply", str(topology.write()), "--auto-approve")
-    assert done.returncode == 1
-    assert "Traceback" not in done.stderr
-
-
 def test_a_saved_plan_takes_no_targets(topology, tmp_path):
     saved = str(tmp_path / "plan.bin")
     assert repl("plan", str(topology.file), "--out", saved).returncode == 0
     done = repl("apply", saved, "--target", "topic.dc1.orders")
     assert done.returncode == 1
     assert "--target" in done.stderr
-
-
-def test_only_the_target_is_applied(topology):
-    topology.topic(f"{topology.name}-other", partitions=1)
-    address = f"topic.dc1.{topology.name}-orders"
-    done = repl("apply", str(topology.write()), "--auto-approve", "--target", address)
-    assert done.returncode == 0, done.stderr
-    assert "1 added" in done.stdout
-    assert repl("plan", str(topology.file), "--detailed-exitcode").returncode == 2
 
 
 @pytest.mark.parametrize("declared", [True, False])
@@ -284,21 +238,6 @@ def test_a_finished_saved_plan_does_nothing_the_second_time(topology, lab, tmp_p
     assert "Resources: 0 added, 0 changed, 0 destroyed." in again.stdout
     told = json.loads(repl("history", str(topology.file), "--json").stdout)
     assert len([one for one in told["applies"] if one["topology"] == topology.name]) == 1
-
-
-def test_a_finished_saved_plan_is_stale_by_what_came_after_it(topology, tmp_path):
-    saved = tmp_path / "plan.bin"
-    name = f"{topology.name}-set"
-    topology.topic(name, partitions=1, config={"retention.ms": "7d"})
-    assert repl("plan", str(topology.write()), "--out", str(saved)).returncode == 0
-    assert repl("apply", str(saved)).returncode == 0
-    topology.topic(name, partitions=1, config={"retention.ms": "1d"})
-    assert repl("apply", str(topology.write()), "--auto-approve").returncode == 0
-
-    again = repl("apply", str(saved))
-
-    assert again.returncode == 4, again.stderr
-    assert f"topic.dc1.{name}: retention.ms is 1d now, the plan made it 7d" in again.stderr
 
 
 def test_destroy_tells_what_goes_with_a_topic_that_a_flow_reads(paused, lab):

@@ -22,7 +22,6 @@ from planner.model.observed import (
 from planner.observe import ReadOptions
 from planner.observe.observer import names_only
 from runtime.lab.lab import Lab, LabState
-from tests.conftest import MakeLab
 from tests.endpoints import endpoint, observed
 from tests.fakes.replacing import replace
 from tests.labs import spec
@@ -157,17 +156,6 @@ def broken(lab: Lab, how: str) -> Iterator[None]:
 
 
 @pytest.mark.integration
-def test_a_paused_cluster_is_unreachable_and_the_other_is_read(breakable: Lab) -> None:
-    dc1, dc2 = endpoint(breakable, "dc1"), endpoint(breakable, "dc2")
-    with broken(breakable, "pause"):
-        found = read(dc1, dc2, timeout_s=5)
-    silent = found.clusters["dc1"]
-    assert isinstance(silent, Unreachable)
-    assert "has not answered for 5 s" in silent.why
-    assert isinstance(found.clusters["dc2"], ObservedCluster)
-
-
-@pytest.mark.integration
 @pytest.mark.parametrize("end", ["kill", "pause"])
 def test_a_cluster_that_dies_between_names_and_details(breakable: Lab, end: str) -> None:
     wanted = ClusterDetailsRequest({"orders": TopicConfigsRequest(explicit=True)})
@@ -186,19 +174,3 @@ def test_a_cluster_that_dies_between_names_and_details(breakable: Lab, end: str)
     assert isinstance(found.clusters["dc1"], Unreachable)
     assert took < 45  # some five seconds; a client of Kafka's that nobody stops asks for a minute
     assert isinstance(found.clusters["dc2"], ObservedCluster)
-
-
-@pytest.mark.long
-@pytest.mark.integration
-def test_the_death_of_one_broker_of_three_is_not_the_clusters(own_lab: MakeLab) -> None:
-    lab = own_lab(spec("dc1", brokers=3))
-    create_topic(lab.clusters["dc1"].client, "orders", 3, 3)
-
-    def details(_names: Observed) -> Request:
-        lab.kill("dc1:1")  # the one that we talk to
-        return {"dc1": ClusterDetailsRequest({"orders": TopicConfigsRequest(effective=True)})}
-
-    found = read(endpoint(lab, "dc1"), wanted=details)
-    cluster = found.reachable("dc1")
-    assert cluster is not None, found.clusters["dc1"]
-    assert cluster.topics["orders"].config

@@ -7,7 +7,6 @@ from confluent_kafka import TopicCollection
 from confluent_kafka.admin import AdminClient
 
 from planner.kafka import ClusterClient, ClusterEndpoint
-from planner.model.diagnostic import ExitCode, Failure
 from planner.model.observed import (
     FEATURE_SHARE,
     ClusterDetailsRequest,
@@ -122,19 +121,6 @@ def test_the_registry_is_read_where_there_is_one(lab: Lab) -> None:
     assert sorted(asked) == there
 
 
-def test_another_cluster_than_the_pinned_one_is_refused_before_anything_else(lab: Lab) -> None:
-    shown: list[str] = []
-
-    def progress(cluster: str, what: str, done: int, total: int) -> None:
-        shown.append(what)
-
-    with pytest.raises(Failure) as refused:
-        observed(both(lab), options=ReadOptions(progress=progress), pins={"dc1": "somebody-else"})
-    assert refused.value.exit_code is ExitCode.REFUSED
-    assert "dc1 is pinned to cluster id somebody-else" in str(refused.value)
-    assert set(shown) == {"connecting"}
-
-
 def test_a_cluster_that_is_down_is_named_and_the_other_is_read(lab: Lab) -> None:
     endpoints = {"dc1": ClusterEndpoint("dc1", "127.0.0.1:1"), "dc2": endpoint(lab, "dc2")}
     found = observed(endpoints)
@@ -142,12 +128,6 @@ def test_a_cluster_that_is_down_is_named_and_the_other_is_read(lab: Lab) -> None
         "dc1", "127.0.0.1:1 refused the connection: nothing listens there", "look at the cluster's bootstrap"
     )
     assert found.reachable("dc2") is not None
-
-
-def test_one_of_several_bootstrap_servers_is_enough(lab: Lab) -> None:
-    real = endpoint(lab, "dc1")
-    several = ClusterEndpoint("dc1", f"127.0.0.1:1,no-such-host.invalid:9092,{real.bootstrap}")
-    assert dc1(observed({"dc1": several})).id == lab.clusters["dc1"].cluster_id
 
 
 def test_two_names_for_one_cluster_are_said_aloud(lab: Lab) -> None:

@@ -45,16 +45,6 @@ async def now(place: ClusterEndpoint) -> LeaseState | None:
 
 
 @in_loop
-async def test_held_then_free(place):
-    async with await Lease(place, holder("ada")).acquire(60, nobody) as lease:
-        held = await now(place)
-        assert held is not None
-        assert held.holder.user == "ada"
-        assert await lease.lost() is None
-    assert await now(place) is None
-
-
-@in_loop
 async def test_a_second_one_is_refused_and_told_who_holds_it(place):
     seen: list[LeaseState] = []
     async with await Lease(place, holder("ada")).acquire(60, nobody):
@@ -63,24 +53,6 @@ async def test_a_second_one_is_refused_and_told_who_holds_it(place):
     assert "ada@ops1 (pid 7, topology shop, since 20" in str(refused.value)
     assert "--lock-timeout" in str(refused.value)
     assert [held.holder.user for held in seen] == ["ada"]
-
-
-@in_loop
-async def test_a_second_one_waits_its_turn(place):
-    first = await Lease(place, holder("ada")).acquire(60, nobody)
-    waiting = asyncio.Event()
-    got = asyncio.Event()
-
-    async def second() -> None:
-        async with await Lease(place, holder("bob")).acquire(60, lambda _held: waiting.set()):
-            got.set()
-
-    task = asyncio.create_task(second())
-    await waiting.wait()
-    assert not got.is_set()
-    await first.release()
-    await got.wait()
-    await task
 
 
 @in_loop
