@@ -15,11 +15,12 @@ import ctypes
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import reduce
-from typing import NamedTuple, cast
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute
 
 from runtime.batch import (
     BatchFailure,
@@ -50,8 +51,7 @@ from runtime.sql.rows import APPENDED, COLUMNS, KEY, VALUE, SourceRow
 Flags = npt.NDArray[np.bool_]
 Headers = list[tuple[str, str | None]]
 
-PADDING = 74  # bytes behind the records: a search in a value may look further than its end
-_PAD = bytes(PADDING)
+_PAD = bytes(16)  # behind the records: a varint is looked for in more bytes than it has
 _TIMESTAMP_BYTES, _SIZE_BYTES = 5, 4  # of varints, behind the first one
 _VARINT = 10
 _LEAD = 5 + 1 + _VARINT + 5  # length, attributes, timestamp delta, offset delta
@@ -87,7 +87,7 @@ def cut(data: bytes | Octets, places: Integers) -> pa.Array:
     return pa.Array.from_buffers(pa.binary(), max(len(places) - 1, 0), buffers)
 
 
-def gathered(data: bytes, begins: Integers, ends: Integers, nulls: Flags | None = None) -> pa.Array:
+def gathered(data: bytes | Octets, begins: Integers, ends: Integers, nulls: Flags | None = None) -> pa.Array:
     """Returns the bytes from each begin to its end, null where `nulls` says so. The places ascend."""
     if not len(begins):
         return pa.array([], pa.binary())
@@ -308,23 +308,6 @@ def _offsets(batches: Sequence[OutgoingBatch]) -> Integers:
     return np.concatenate(runs) if runs else np.zeros(0, np.int64)
 
 
-class Edits(NamedTuple):
-    """What changes in the values of some records: parts of `data` make room for new bytes.
-
-    There are as many cuts for each record, in ascending order; one that changes nothing is empty, and has no
-    new bytes. `pieces` are the new bytes, by number, -1 for none.
-    """
-
-    begins: Integers
-    ends: Integers
-    pieces: Integers
-    new: pa.Array
-
-    @property
-    def changed(self) -> Flags:
-        return cast(Flags, ((self.ends > self.begins) | (self.pieces >= 0)).any(axis=1))
-
-
 class Kept(NamedTuple):
     """Records that are copied: their offsets and times at the source, and their tails.
 
@@ -337,43 +320,31 @@ class Kept(NamedTuple):
     tombstones: Flags | None = None
 
 
-def kept_of(columns: RecordColumns, kept: Integers, edits: Edits | None) -> Kept:
-    """Returns the records with these numbers; `edits` has a row for each of them."""
+def kept_of(columns: RecordColumns, kept: Integers, new: pa.Array | None) -> Kept:
+    """Returns the records with these numbers. `new` has their new values, null for one that keeps its own."""
     offsets, timestamps = columns.offsets[kept], columns.timestamps[kept]
     tails, stops = columns.tails[kept], columns.stops[kept]
-    if edits is None or not edits.changed.any():
+    if new is None or new.null_count == len(new):
         return Kept(offsets, timestamps, gathered(columns.data, tails, stops))
-    sizes, values = columns.sizes[kept], columns.values[kept]
-    # The value's length is one more cut, ahead of the others.
-    fresh = np.diff(bytes_of(edits.new).places)
-    grown = np.where(edits.pieces >= 0, np.append(fresh, 0)[edits.pieces], 0) - (edits.ends - edits.begins)
-    lengths = columns.headers[kept] - values + grown.sum(axis=1)
-    same = ~edits.changed
-    begins = np.column_stack((np.where(same, values, sizes), edits.begins))
-    ends = np.column_stack((values, edits.ends))
-    encoded = _varints(lengths)
-    count, cuts = begins.shape
-    places = np.empty((count, 2 * cuts + 2), np.int64)
-    places[:, 0], places[:, -1] = tails, stops
-    places[:, 1:-1:2], places[:, 2:-1:2] = begins, ends
-    stay = cut(columns.data, places.reshape(-1))
-    empty = len(stay) + len(encoded) + len(edits.new)
-    pieces = pa.concat_arrays([stay, encoded, edits.new, pa.array([b""], pa.binary())])
-    order = np.empty((count, 2 * cuts + 1), np.int64)
-    order[:, ::2] = np.arange(count)[:, None] * (2 * cuts + 2) + 2 * np.arange(cuts + 1)
-    order[:, 1] = np.where(same, empty, len(stay) + 2 * np.arange(count))
-    order[:, 3::2] = np.where(edits.pieces >= 0, len(stay) + len(encoded) + edits.pieces, empty)
-    together = pieces.take(pa.array(order.reshape(-1)))
-    known = bytes_of(together)
-    return Kept(offsets, timestamps, cut(known.octets, known.places[:: 2 * cuts + 1]))
+    same = new.is_null().to_numpy(zero_copy_only=False)
+    before = gathered(columns.data, tails, np.where(same, stops, columns.sizes[kept]))
+    behind = gathered(columns.data, np.where(same, stops, columns.headers[kept]), stops)
+    new = new.fill_null(b"")
+    lengths = _varints(np.diff(bytes_of(new).places), ~same)
+    return Kept(offsets, timestamps, _joined_bytes(before, lengths, new, behind))
 
 
-def _varints(numbers: Integers) -> pa.Array:
-    """Returns the numbers as varints: every other value of an array, from the first on."""
+def _joined_bytes(*parts: pa.Array) -> pa.Array:
+    """Returns the values of several arrays, joined value by value."""
+    return pa.compute.binary_join_element_wise(*parts, b"")
+
+
+def _varints(numbers: Integers, wanted: Flags) -> pa.Array:
+    """Returns the numbers as varints, nothing for those that are not wanted."""
     rows = np.zeros(len(numbers) * _VARINT, np.uint8)
-    at = np.arange(0, len(rows), _VARINT)
-    ends = put_varints(rows, at, numbers << 1)
-    return cut(rows, np.stack((at, ends), axis=1).reshape(-1))
+    begins = np.arange(0, len(rows), _VARINT)
+    ends = put_varints(rows, begins, numbers << 1)
+    return gathered(rows, begins, np.where(wanted, ends, begins))
 
 
 class Part(NamedTuple):
@@ -479,7 +450,6 @@ def _joined(timestamps: Integers, sizes: Integers, tails: pa.Array) -> bytes:
     begins = np.arange(0, len(leads), _LEAD)
     at = put_varints(leads, begins, lengths << 1) + 1
     ends = put_varints(leads, put_varints(leads, at, zigzag), numbers)
-    lead = cut(leads, np.stack((begins, ends), axis=1).reshape(-1))
-    order = np.stack((2 * np.arange(count), len(lead) + np.arange(count)), axis=1).reshape(-1)
-    together = bytes_of(pa.concat_arrays([lead, tails]).take(pa.array(order)))
+    lead = gathered(leads, begins, ends)
+    together = bytes_of(_joined_bytes(lead, tails))
     return together.octets[together.places[0] : together.places[-1]].tobytes()

@@ -11,11 +11,13 @@ import base64
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import repeat
 from typing import NamedTuple, Protocol
 
 import msgspec
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute
 
 from runtime.batch import (
     BadRecord,
@@ -25,7 +27,7 @@ from runtime.batch import (
     OutgoingBatch,
     RewriteSpec,
 )
-from runtime.batch.arrays import Integers, Octets
+from runtime.batch.arrays import Integers
 from runtime.batch.selection import QuarantinedRecord, quarantined
 from runtime.batch.splice import headers_of
 from runtime.batch.varint import MalformedBytes
@@ -33,24 +35,20 @@ from runtime.contract.records.provenance import HEADER
 from runtime.contract.spec.transform import VALUE, TransformSpec
 from runtime.sql.columns import (
     Body,
-    Bytes,
-    Edits,
     Flags,
     Headers,
     Part,
     RecordColumns,
     batch_of_rows,
     body_of,
-    bytes_of,
     columns_of,
-    cut,
+    gathered,
     kept_of,
     packed_columns,
 )
 from runtime.sql.formats.dispatch import encoded_parts
-from runtime.sql.formats.encoded import EncodedValues, UndecodableValue
-from runtime.sql.json_columns import flat_fields
-from runtime.sql.json_fields import JsonEditor, UneditableValue
+from runtime.sql.formats.encoded import EncodedValues, UndecodableValue, UneditableValue
+from runtime.sql.formats.json import JsonEditor
 from runtime.sql.query_input import PARTS, decoded_rows, read_columns
 from runtime.sql.rows import (
     FILTERED,
@@ -70,7 +68,6 @@ _WINDOWS, _WINDOW_RECORDS, _WINDOW_BYTES = 2, 4 * ROWS, 4 << 20
 _FAILS = "an expression of the transform fails on it"  # also where it is too large for the expressions
 _NEXT, _MISMATCH, _TRAVELS, _FILTERED = (one.encode() for one in (NEXT, MISMATCH, TRAVELS, FILTERED))
 _OPEN, _CLOSE = f'{{"{NEW}":'.encode(), b"}"  # around a new value
-_NULL = b"null"
 
 
 class Evaluates(Protocol):
@@ -113,8 +110,7 @@ class Transformer:
         self._evaluator = evaluator
         self._read = read_columns(transform)
         self._encoded = encoded_parts(transform)
-        self._json = JsonEditor(transform.set, transform.drop) if transform.value.format == "json" else None
-        self._change = _changer(transform, self._encoded, self._json)
+        self._edit = _editor(transform, self._encoded)
         self._known_headers: dict[bytes, Headers] = {}
 
     async def apply(self, prepared: Sequence[OutgoingBatch], spec: RewriteSpec) -> Transformed:
@@ -239,38 +235,33 @@ class Transformer:
     def _transformed(self, window: _Window, answers: pa.Array, spec: RewriteSpec) -> Transformed:
         """Returns what of a window travels, up to the first bad record, unless the flow quarantines."""
         columns = window.columns
-        known = bytes_of(answers)
-        flags = _flags(known)
-        flags[answers.is_null().to_numpy(zero_copy_only=False)] = 0
-        travels = columns.no_value | (flags == _TRAVELS[0])
-        filtered = ~travels & (flags == _FILTERED[0])
+        travels = columns.no_value | _begins(answers, _TRAVELS)
+        filtered = ~travels & _begins(answers, _FILTERED)
         deleted = filtered & ~columns.no_key & (self.transform.on_filtered == "tombstone")
         filtered &= ~deleted
         tombstones = tombstones_of(columns, np.flatnonzero(deleted))
         reasons = dict.fromkeys(tombstones.unreadable.tolist(), UNREADABLE)
         rows = np.flatnonzero(travels)
-        edits = None
-        if self._change is not None and len(rows):
-            edits = self._edits(columns, rows, known, reasons)
+        new = None
+        if self._edit is not None and len(rows):
+            new = self._new_values(columns, rows, answers, reasons)
         bad: list[QuarantinedRecord] = []
         failure: BatchFailure | None = None
         for at in sorted({*np.flatnonzero(~travels & ~filtered & ~deleted).tolist(), *reasons}):
             travels[at] = deleted[at] = False
             value = columns.value(at) or b""
-            why = reasons.get(at) or (_FAILS if flags[at] == 0 else self._mismatch(value))
+            why = reasons.get(at) or (self._mismatch(value) if answers[at].is_valid else _FAILS)
             rejected = self._reject(columns, at, why, spec)
             if isinstance(rejected, BatchFailure):
                 failure = rejected
                 travels[at:] = filtered[at:] = deleted[at:] = False
                 break
             bad.append(rejected)
-        if edits is not None:
-            still = travels[rows]
-            edits = Edits(edits.begins[still], edits.ends[still], edits.pieces[still], edits.new)
         changed = deleted.copy()
-        if edits is not None:
-            changed[travels] = edits.changed
-        kept = kept_of(columns, np.flatnonzero(travels), edits)
+        if new is not None:
+            new = new.filter(pa.array(travels))
+            changed[travels] = new.is_valid()
+        kept = kept_of(columns, np.flatnonzero(travels), new)
         if deleted.any():
             kept = tombstones.together(columns, kept, travels, deleted)
         parts = _parts(columns, np.flatnonzero(travels | deleted), changed, failure)
@@ -282,39 +273,37 @@ class Transformer:
         dropped = _dropped(columns.offsets[filtered], [out.position for out, _ in outgoing])
         return Transformed(outgoing, dropped, failure, bad)
 
-    def _edits(
-        self, columns: RecordColumns, rows: Integers, answers: Bytes, reasons: dict[int, str]
-    ) -> Edits:
-        """Returns what changes in the values of these records; `reasons` gets those that can't be edited."""
-        with_value = ~columns.no_value[rows]
-        values = _new_values(answers, rows, with_value, len(self.transform.set))
-        if self._json is not None and self._json.flat:
-            nulls = [answers.octets[np.where(end > begin, begin, 0)] == _NULL[0] for begin, end in values]
-            cuts, done = _flat_cuts(self._json.flat, columns, rows, nulls, with_value)
-        else:
-            cuts, done = _no_cuts(columns, rows), ~with_value
-        begins, ends, pieces = cuts
-        data = answers.octets
-        fresh: list[bytes] = []
-        for at in np.flatnonzero(~done).tolist():
-            row = int(rows[at])
-            value = columns.value(row)
-            assert value is not None
-            assert self._change is not None
-            new = [data[begin[at] : end[at]].tobytes() for begin, end in values]
+    def _new_values(
+        self, columns: RecordColumns, rows: Integers, answers: pa.Array, reasons: dict[int, str]
+    ) -> pa.Array:
+        """Returns the new values of these records: null for one that keeps its own.
+
+        `reasons` gets those that can't be edited.
+        """
+        assert self._edit is not None
+        rows = rows[~columns.no_value[rows]]
+        values = gathered(columns.data, columns.values[rows], columns.headers[rows]).to_pylist()
+        new: list[bytes | None] = [None] * len(columns.offsets)
+        for row, value, fields in zip(
+            rows.tolist(), values, self._new_fields(answers.take(pa.array(rows))), strict=True
+        ):
             try:
-                changed = self._change(value, new)
+                edited = self._edit(value, fields)
             except UneditableValue as error:
                 reasons[row] = f"its value can't be edited: {error}"
-                changed = value
-            begins[at], ends[at], pieces[at] = columns.headers[row], columns.headers[row], -1
-            if changed != value:
-                begins[at, 0], pieces[at, 0] = columns.values[row], 2 * len(values) * len(rows) + len(fresh)
-                fresh.append(changed)
-        # Every second one of these is a new value; the others stand between them.
-        among = np.stack([one for value in values for one in value], axis=1).reshape(-1) if values else None
-        known = [cut(data, np.append(among, among[-1:]))] if among is not None else []
-        return Edits(begins, ends, pieces, pa.concat_arrays([*known, pa.array(fresh, pa.binary())]))
+                continue
+            if edited != value:
+                new[row] = edited
+        return pa.array(new, pa.binary())
+
+    def _new_fields(self, answers: pa.Array) -> Iterator[tuple[bytes, ...]]:
+        """Yields the new JSON values of the paths of `set`, sorted, for each record that travels."""
+        lines = pa.compute.split_pattern(answers, _NEXT).flatten()
+        paths = range(len(self.transform.set))
+        if not paths:
+            return repeat((), len(answers))
+        fields = pa.compute.binary_slice(lines, len(_OPEN), -len(_CLOSE))
+        return zip(*(fields[path + 1 :: len(paths) + 1].to_pylist() for path in paths), strict=True)
 
     def _reject(
         self, columns: RecordColumns, at: int, why: str, spec: RewriteSpec
@@ -337,15 +326,14 @@ class Transformer:
         """
         if answer is None:
             raise InvalidValue(_FAILS)
-        flag, *new = answer.split(_NEXT)
-        if flag == _MISMATCH:
+        if answer.startswith(_MISMATCH):
             raise InvalidValue(self._mismatch(value))
-        if flag == _FILTERED:
+        if answer.startswith(_FILTERED):
             return None
-        if self._change is None:
+        if self._edit is None:
             return value
         try:
-            return self._change(value, [one[len(_OPEN) : -len(_CLOSE)] for one in new])
+            return self._edit(value, [line[len(_OPEN) : -len(_CLOSE)] for line in answer.split(_NEXT)[1:]])
         except UneditableValue as error:
             raise InvalidValue(f"its value can't be edited: {error}") from None
 
@@ -360,16 +348,15 @@ class Transformer:
         return f"it does not match the transform's format: {', or '.join(named)}"
 
 
-def _changer(
-    transform: TransformSpec, encoded: Mapping[str, EncodedValues], json: JsonEditor | None
-) -> Callable[[bytes, list[bytes]], bytes] | None:
+def _editor(
+    transform: TransformSpec, encoded: Mapping[str, EncodedValues]
+) -> Callable[[bytes, Sequence[bytes]], bytes] | None:
     """Returns the function that makes a new value, from the old one and the answers as JSON."""
     if not transform.lossy:
         return None
     match transform.value.format:
         case "json":
-            assert json is not None
-            return json.edited
+            return JsonEditor(transform.set, transform.drop).edited
         case "avro" | "protobuf":
             return encoded[VALUE].edited
         case "text":
@@ -398,79 +385,9 @@ def _dropped(offsets: Integers, positions: Sequence[int]) -> list[DroppedRecords
     return [DroppedRecords(end, records) for end, records in zip(last.tolist(), counts.tolist(), strict=True)]
 
 
-def _flags(answers: Bytes) -> Octets:
-    """Returns the first byte of each answer, 0 for an empty one."""
-    begins, ends = answers.places[:-1], answers.places[1:]
-    found = np.zeros(len(begins), np.uint8)
-    some = ends > begins
-    found[some] = answers.octets[begins[some]]
-    return found
-
-
-def _new_values(
-    answers: Bytes, rows: Integers, with_value: Flags, count: int
-) -> list[tuple[Integers, Integers]]:
-    """Returns where the new values of each path of `set` stand in the answers to these rows.
-
-    They are empty for tombstones.
-    """
-    begins, ends = answers.places[rows], answers.places[rows + 1]
-    if not count:
-        return []
-    marks = np.flatnonzero(answers.octets == ord(NEXT))
-    first = np.searchsorted(marks, begins)
-    found = []
-    for number in range(count):
-        begin, end = ends.copy(), ends.copy()
-        begin[with_value] = marks[first[with_value] + number] + len(_NEXT) + len(_OPEN)
-        if number + 1 < count:
-            end[with_value] = marks[first[with_value] + number + 1]
-        end[with_value] -= len(_CLOSE)
-        found.append((begin, end))
-    return found
-
-
-_Cuts = tuple[Integers, Integers, Integers]
-
-
-def _no_cuts(columns: RecordColumns, rows: Integers, count: int = 1) -> _Cuts:
-    """Returns empty cuts, at the ends of the values."""
-    places = np.repeat(columns.headers[rows][:, None], count, axis=1)
-    return places, places.copy(), np.full((len(rows), count), -1, np.int64)
-
-
-def _flat_cuts(
-    fields: Sequence[tuple[bytes, int]],
-    columns: RecordColumns,
-    rows: Integers,
-    nulls: Sequence[Flags],
-    with_value: Flags,
-) -> tuple[_Cuts, Flags]:
-    """Returns the cuts in the values that are flat objects, and for which records they are complete.
-
-    `nulls` says of the new values of each path of `set` which of them are null.
-    """
-    begins, ends, pieces = _no_cuts(columns, rows, len(fields))
-    at = np.flatnonzero(with_value)
-    if not len(at):
-        return (begins, ends, pieces), ~with_value
-    begin, end = columns.values[rows[at]], columns.headers[rows[at]]
-    flat, found, starts, stops = flat_fields(
-        columns.data, begin, end, [(name, number < 0) for name, number in fields]
-    )
-    numbers = np.full(found.shape, -1, np.int64)
-    for column, (_, number) in enumerate(fields):
-        if number >= 0:
-            numbers[:, column] = np.where(found[:, column], 2 * (at * len(nulls) + number), -1)
-            # A field that is not in the text is added to it, unless its new value is null.
-            flat &= found[:, column] | nulls[number][at]
-    order = np.argsort(starts, axis=1, kind="stable")
-    starts, stops, numbers = (np.take_along_axis(one, order, axis=1) for one in (starts, stops, numbers))
-    flat &= (starts[:, 1:] >= stops[:, :-1]).all(axis=1)
-    begins[at], ends[at], pieces[at] = starts, stops, numbers
-    done = ~with_value
-    done[at] = flat
-    return (begins, ends, pieces), done
+def _begins(answers: pa.Array, flag: bytes) -> Flags:
+    begins: Flags = pa.compute.starts_with(answers, flag).fill_null(False).to_numpy(zero_copy_only=False)
+    return begins
 
 
 def _parts(

@@ -17,9 +17,8 @@ from fastavro.validation import validate
 
 from runtime.contract.spec.transform import FormatSpec
 from runtime.sql.formats.avro_schema import AvroSchema, Schema, kind_of
-from runtime.sql.formats.encoded import NOTHING, BadSchema, Changes, UndecodableValue
+from runtime.sql.formats.encoded import NOTHING, BadSchema, Changes, UndecodableValue, UneditableValue
 from runtime.sql.formats.registry import FRAME, WriterSchema, WriterSchemas
-from runtime.sql.json_fields import UneditableValue
 
 
 def _read(data: bytes, at: int, writer: Schema, reader: Schema | None, *, named: bool = False) -> Any:

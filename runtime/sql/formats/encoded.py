@@ -23,6 +23,10 @@ class UndecodableValue(ValueError):
     """The bytes are no value of the schema. The text contains nothing of them."""
 
 
+class UneditableValue(ValueError):
+    """The new fields can't be written into the value. The text contains nothing of it."""
+
+
 @dataclass(slots=True)
 class Changes:
     """The fields of one record that change: dropped, set by the number of the value, or changed inside.

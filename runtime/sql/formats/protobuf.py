@@ -21,11 +21,10 @@ from google.protobuf.message import DecodeError
 from google.protobuf.unknown_fields import UnknownFieldSet
 
 from runtime.contract.spec.transform import FormatSpec
-from runtime.sql.formats.encoded import NOTHING, BadSchema, Changes, UndecodableValue
+from runtime.sql.formats.encoded import NOTHING, BadSchema, Changes, UndecodableValue, UneditableValue
 from runtime.sql.formats.protobuf_schema import TIMESTAMP, entry_of, is_message, read_schema
 from runtime.sql.formats.protobuf_wire import SIZED, MalformedMessage, fields_of, read_varint, without
 from runtime.sql.formats.registry import FRAME, WriterSchema, WriterSchemas, schema_id
-from runtime.sql.json_fields import UneditableValue
 
 _MOST_NAMES = 32 << 20  # bytes of JSON for the names and defaults of one record's messages
 _MOST_MEMORY = 256 << 20  # bytes that the parser takes for the messages of one record

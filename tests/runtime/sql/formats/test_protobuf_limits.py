@@ -7,10 +7,9 @@ from collections.abc import Iterator, Sequence
 import pytest
 
 from runtime.contract.spec.transform import FormatSpec
-from runtime.sql.formats.encoded import BadSchema, UndecodableValue
+from runtime.sql.formats.encoded import BadSchema, UndecodableValue, UneditableValue
 from runtime.sql.formats.protobuf import ProtobufValues
 from runtime.sql.formats.protobuf_schema import ddl_of, read_schema
-from runtime.sql.json_fields import UneditableValue
 from tests.protobuf import customer, number, schema, sized
 
 INT64, STRING, MESSAGE = 3, 9, 11

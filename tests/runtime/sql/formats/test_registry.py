@@ -11,9 +11,8 @@ from fastavro import parse_schema, schemaless_reader, schemaless_writer
 
 from runtime.contract.spec.transform import FormatSpec, RegistrySpec
 from runtime.sql.formats.avro import AvroValues
-from runtime.sql.formats.encoded import UndecodableValue
+from runtime.sql.formats.encoded import UndecodableValue, UneditableValue
 from runtime.sql.formats.registry import RegistryUnavailable, SchemaRegistry
-from runtime.sql.json_fields import UneditableValue
 from tests.fakes.registry import SmallRegistry, small_registry
 
 

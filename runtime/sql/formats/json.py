@@ -1,0 +1,112 @@
+"""Changes fields of JSON objects.
+
+msgspec divides an object into its members and keeps the text of each value. So fields outside of the schema,
+their order and the digits of numbers stay as they are.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+
+import msgspec
+from msgspec import Raw
+
+from runtime.sql.formats.encoded import Changes, UneditableValue
+
+_members = msgspec.json.Decoder(dict[str, Raw]).decode
+_text = msgspec.json.Encoder().encode
+_NULL = b"null"
+_SPACED, _BRACE = b'": ', b"{"
+_MOST_COLONS = 1_000_000  # a member takes about 200 bytes in memory
+
+# A string, or what Spark's parser takes for a number beside JSON.
+_TOKEN = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"|[-+]?(?:NaN|INF|Infinity)\b', re.DOTALL)
+_SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")
+_MARK = b'"\\u0000'
+
+
+class JsonEditor:
+    """An editor changes the same fields of every object; new values come in the order of the sorted paths."""
+
+    def __init__(self, paths: Mapping[str, str], drop: Iterable[str]) -> None:
+        self._changes = Changes.of(paths, drop)
+
+    def edited(self, text: bytes, values: Sequence[bytes]) -> bytes:
+        """Returns the object with the new values, each as JSON. Raises UneditableValue.
+
+        A field that the object does not have is added, unless its new value is null or the object around it
+        is not there. An object that has none of the fields is returned as it is.
+        """
+        if len(text) > _MOST_COLONS and text.count(b":") > _MOST_COLONS:
+            raise UneditableValue(f"it has more than {_MOST_COLONS:,} members, or colons in its texts")
+        try:
+            return self._written(text, values)
+        except (ValueError, RecursionError):
+            pass
+        tokens = _Tokens()
+        try:
+            return tokens.shown(
+                self._written(tokens.hidden(text), [tokens.hidden(value) for value in values])
+            )
+        except ValueError:
+            raise UneditableValue("no JSON object") from None
+        except RecursionError:
+            raise UneditableValue("it has too many objects or arrays within one another") from None
+
+    def _written(self, text: bytes, values: Sequence[bytes]) -> bytes:
+        edited = _edited(text, self._changes, values)
+        if edited is None:
+            return text
+        return msgspec.json.format(edited, indent=0) if _SPACED in text else edited
+
+
+def _edited(text: bytes | Raw, changes: Changes, values: Sequence[bytes]) -> bytes | None:
+    """Returns the object without blanks; None where it has none of the fields, and gets none.
+
+    Where a name occurs several times, the last value counts, and no other one stays.
+    """
+    members = _members(text)
+    changed = False
+    for name in changes.drop:
+        if name in members:
+            del members[name]
+            changed = True
+    for name, number in changes.set.items():
+        if name in members or values[number] != _NULL:
+            members[name] = Raw(values[number])
+            changed = True
+    for name, inside in changes.inside.items():
+        if (member := members.get(name)) is None:
+            continue
+        changed = True
+        if bytes(member).startswith(_BRACE) and (edited := _edited(member, inside, values)) is not None:
+            members[name] = Raw(edited)
+    return _text(members) if changed else None
+
+
+class _Tokens:
+    """Hides tokens that msgspec refuses and Spark reads: NaN, infinities, and halves of surrogate pairs.
+
+    Each is replaced by a string that begins with U+0000, and so is every string of the text that does.
+    """
+
+    def __init__(self) -> None:
+        self._tokens: list[bytes] = []
+
+    def hidden(self, text: bytes) -> bytes:
+        return _TOKEN.sub(self._hide, text)
+
+    def shown(self, text: bytes) -> bytes:
+        return _TOKEN.sub(self._show, text)
+
+    def _hide(self, match: re.Match[bytes]) -> bytes:
+        token = match[0]
+        if token.startswith(b'"') and not token.startswith(_MARK) and not _SURROGATE.search(token):
+            return token
+        self._tokens.append(token)
+        return _MARK + b'%d"' % (len(self._tokens) - 1)
+
+    def _show(self, match: re.Match[bytes]) -> bytes:
+        token = match[0]
+        return self._tokens[int(token[len(_MARK) : -1])] if token.startswith(_MARK) else token

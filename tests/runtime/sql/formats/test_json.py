@@ -1,0 +1,108 @@
+"""Fields of a JSON object are set and dropped; the others keep their order and the text of their values."""
+
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from runtime.sql.formats.encoded import UneditableValue
+from runtime.sql.formats.json import JsonEditor
+
+MASK = JsonEditor({"value.email": ""}, ["value.card"])
+INNER = JsonEditor({"value.a.b": ""}, ["value.a.c"])
+DEEP = b"[" * 400 + b"]" * 400
+
+CASES = [
+    # text, set email to "m", drop card
+    (b'{"id": 1, "email": "a@b", "card": "1"}', b'{"id": 1, "email": "m"}'),
+    (
+        b'{"card":1,"id":1.50,"big":%d,"e":1E+2}' % 10**30,
+        b'{"id":1.50,"big":%d,"e":1E+2,"email":"m"}' % 10**30,
+    ),
+    (b"{}", b'{"email":"m"}'),
+    # blanks are those of the first kind, and none around the object
+    (b' { "email" :null ,"id": 1} \n', b'{"email": "m", "id": 1}'),
+    (b'{\n "email": null,\n "id": [1,2]\n}', b'{"email": "m", "id": [1, 2]}'),
+    # a field that occurs twice, and names with escapes
+    (b'{"email":"a","em\\u0061il":"b"}', b'{"email":"m"}'),
+    (
+        b'{"card":1,"email":2,"c\\u0061rd":3,"\\u00e9":"\\u00e9\\/"}',
+        '{"email":"m","é":"\\u00e9\\/"}'.encode(),
+    ),
+    # the name as a value, in another object, and in an array
+    (b'{"a":"card","email":1,"x":{"card":1}}', b'{"a":"card","email":"m","x":{"card":1}}'),
+    (b'{"card":[{"y":"}]"}],"email":{"a":[1]}}', b'{"email":"m"}'),
+    (
+        b'{"x":"\\"card\\":1","email":"","deep":%b}' % DEEP,
+        b'{"x":"\\"card\\":1","email":"m","deep":%b}' % DEEP,
+    ),
+    # what Spark reads beside JSON: infinities, and halves of surrogate pairs
+    (b'{"n":NaN,"m":[-Infinity,"NaN"],"email":1}', b'{"n":NaN,"m":[-Infinity,"NaN"],"email":"m"}'),
+    (b'{"\\ud83d":"\\ud83d","email":"\\ud83d"}', b'{"\\ud83d":"\\ud83d","email":"m"}'),
+    (
+        b'{"n":NaN,"x":"\\u00000","y":"a\\"\\u00000"}',
+        b'{"n":NaN,"x":"\\u00000","y":"a\\"\\u00000","email":"m"}',
+    ),
+]
+
+
+@pytest.mark.parametrize(("text", "edited"), CASES)
+def test_fields_are_set_and_dropped(text: bytes, edited: bytes) -> None:
+    assert MASK.edited(text, [b'"m"']) == edited
+
+
+@pytest.mark.parametrize(
+    ("text", "edited"),
+    [
+        (b'{"a":{"b":1,"c":2}}', b'{"a":{"b":9}}'),
+        (b'{"a": {"x": [1, 2], "c": 2}}', b'{"a": {"x": [1, 2], "b": 9}}'),
+        (b'{"a":{}}', b'{"a":{"b":9}}'),
+        (b'{"a":null}', b'{"a":null}'),
+        (b'{"a":[{"b":1}]}', b'{"a":[{"b":1}]}'),
+        (b'{"a":{"c":"secret"},"a":null}', b'{"a":null}'),
+        (b" {} ", b" {} "),
+    ],
+)
+def test_fields_of_inner_objects(text: bytes, edited: bytes) -> None:
+    assert INNER.edited(text, [b"9"]) == edited
+
+
+def test_a_value_that_has_none_of_the_fields_is_not_written_again() -> None:
+    text = b' {"id" : 1,"id":2} '
+    assert MASK.edited(text, [b"null"]) is text
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        *((text, "no JSON object") for text in (b"", b"1", b"[{}]", b'{"a":1', b'{"a"}', b"{'a':1}")),
+        *((text, "no JSON object") for text in (b'{"a":1} x', b'{"a":[}', b'{"\xff":1}', b'{"a":NaNs}')),
+        (b'{"a":%b}' % (b"[" * 100_000), "too many objects or arrays"),
+        (b"{%b}" % (b'"":0,' * 1_000_001), "more than 1,000,000 members"),
+    ],
+)
+def test_other_texts_are_refused(text: bytes, why: str) -> None:
+    with pytest.raises(UneditableValue, match=why):
+        MASK.edited(text, [b'"m"'])
+
+
+names = st.sampled_from(["email", "card", "a", 'q"\\', "é"])
+values = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.integers()
+    | st.floats()
+    | st.text(st.characters(exclude_categories=()), max_size=8)
+    | st.sampled_from(["email", '{"card":1}', "\0", "\0" + "0"]),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(names, inner, max_size=3),
+    max_leaves=10,
+)
+
+
+@given(st.dictionaries(names, values, max_size=5), st.sampled_from([None, 1]))
+def test_any_object_is_edited_as_python_would(given_object: dict[str, object], indent: int | None) -> None:
+    """Also with NaN, infinities and halves of surrogate pairs."""
+    text = json.dumps(given_object, indent=indent).encode()
+    wanted = {key: value for key, value in given_object.items() if key != "card"} | {"email": "m"}
+    assert json.dumps(json.loads(MASK.edited(text, [b'"m"']))) == json.dumps(wanted)
