@@ -157,10 +157,10 @@ def _unchangeable(transform: TransformSpec) -> Iterator[tuple[str, str]]:
     """Yields the fields that can't be changed without breaking the schema of the value."""
     form = transform.value
     for path in sorted(transform.set):
-        if why := change_problem(form, fields_of(path), drop=False):
+        if why := change_problem(form, path, drop=False):
             yield f"set {path}", why
     for path in transform.drop:
-        if why := change_problem(form, fields_of(path), drop=True):
+        if why := change_problem(form, path, drop=True):
             yield "drop", why
 
 

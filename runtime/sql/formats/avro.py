@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import io
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import msgspec
@@ -16,7 +15,7 @@ from fastavro import schemaless_reader, schemaless_writer
 from fastavro.validation import validate
 
 from runtime.contract.spec.transform import FormatSpec
-from runtime.sql.formats.avro_schema import AvroSchema, Schema, kind_of
+from runtime.sql.formats.avro_schema import SETTABLE, AvroSchema, Schema, kind_of
 from runtime.sql.formats.encoded import NOTHING, BadSchema, Changes, UndecodableValue, UneditableValue
 from runtime.sql.formats.registry import FRAME, WriterSchema, WriterSchemas
 
@@ -37,60 +36,20 @@ def _read(data: bytes, at: int, writer: Schema, reader: Schema | None, *, named:
     return value
 
 
-class AvroReader:
-    """A reader decodes values of one writer's schema as the fields of the reader's schema, as JSON."""
+class _RecordEdit:
+    """An edit changes the same fields in every record of a type.
 
-    def __init__(self, writer: str, reader: str, references: Sequence[str] = ()) -> None:
-        """Raises BadSchema."""
-        self._writer = AvroSchema(writer, references).root
-        self._reader = AvroSchema(reader).root if reader != writer else None
-
-    def json(self, data: bytes, at: int = 0) -> bytes:
-        """Returns the value at an offset of the bytes as JSON. Raises UndecodableValue."""
-        value = _read(data, at, self._writer, self._reader)
-        try:
-            return msgspec.json.encode(value)
-        except (TypeError, ValueError, OverflowError) as error:
-            raise UndecodableValue(f"no value of the schema ({type(error).__name__})") from None
-
-
-class AvroEditor:
-    """An editor changes the same fields in every value of one writer's schema.
-
-    A field that the writer's schema does not have needs no change. New values come as JSON, in the order of
-    the sorted paths.
+    A field that a writer's schema does not have needs no change; `declared` says that it must be there.
     """
 
     def __init__(
-        self,
-        writer: str,
-        paths: Mapping[str, str],
-        drop: Sequence[str],
-        references: Sequence[str] = (),
+        self, schema: AvroSchema, record: Schema, changes: Changes, place: str, *, declared: bool = False
     ) -> None:
         """Raises BadSchema where a field can't be changed in this schema."""
-        schema = AvroSchema(writer, references, logical=False)
-        self._schema = schema.root
-        self._edit = _RecordEdit(schema, schema.record(), Changes.of(paths, drop), "value")
-
-    def edited(self, data: bytes, values: Sequence[bytes], at: int = 0) -> bytes:
-        """Returns the bytes with the new values; those before `at` stay. Raises UneditableValue."""
-        try:
-            record = _read(data, at, self._schema, None, named=True)
-        except UndecodableValue as error:
-            raise UneditableValue(str(error)) from None
-        self._edit.apply(record, [msgspec.json.decode(value) for value in values])
-        stream = io.BytesIO()
-        stream.write(data[:at])
-        schemaless_writer(stream, self._schema, record)
-        return stream.getvalue()
-
-
-class _RecordEdit:
-    """An edit changes the same fields in every record of a type."""
-
-    def __init__(self, schema: AvroSchema, record: Schema, changes: Changes, place: str) -> None:
-        """Raises BadSchema."""
+        names = {field["name"] for field in record["fields"]}
+        for name in (*changes.drop, *changes.set, *changes.inside):
+            if declared and name not in names:
+                raise BadSchema(f"{place} has no field {name}")
         self._drop: dict[str, Any] = {}  # the value of each dropped field: null, or its default
         self._set: dict[str, _NewValue] = {}
         self._inside: dict[str, dict[str, _RecordEdit]] = {}  # of a field, by the names of its records
@@ -103,7 +62,9 @@ class _RecordEdit:
                 self._set[name] = _NewValue(branches, changes.set[name], where)
             elif name in changes.inside:
                 self._inside[name] = {
-                    branch["name"]: _RecordEdit(schema, branch, changes.inside[name], where)
+                    branch["name"]: _RecordEdit(
+                        schema, branch, changes.inside[name], where, declared=declared
+                    )
                     for branch in branches
                     if kind_of(branch) == "record"
                 }
@@ -128,11 +89,17 @@ class _NewValue:
     """What a field is set to, from the new JSON value of the number `index`."""
 
     def __init__(self, branches: Sequence[Schema], index: int, place: str) -> None:
-        """Raises BadSchema for a union of several types."""
+        """Raises BadSchema for a type that can't be set."""
         others = [branch for branch in branches if branch != "null"]
         if len(others) != 1:
             raise BadSchema(f"{place} is a union of several types")
         self._type, self._kind = others[0], kind_of(others[0])
+        logical = isinstance(self._type, dict) and self._type.get("logicalType")
+        if self._kind not in SETTABLE or logical:
+            raise BadSchema(
+                f"{place} is of a type that can't be set in Avro:"
+                " booleans, numbers, text, bytes and enums can"
+            )
         self._nullable = "null" in branches
         self._index, self._place = index, place
 
@@ -156,28 +123,72 @@ class _NewValue:
         return value
 
 
+def change_problem(text: str, path: str, *, drop: bool) -> str | None:
+    """Returns why a field of the declared schema can't be set or dropped; None where it can."""
+    schema = AvroSchema(text)
+    changes = Changes.of((), (path,)) if drop else Changes.of((path,), ())
+    try:
+        _RecordEdit(schema, schema.record(), changes, "value", declared=True)
+    except BadSchema as error:
+        return str(error)
+    return None
+
+
 def _dropped(field: Mapping[str, Any], branches: Sequence[Schema], place: str) -> Any:
     """Returns the value of a dropped field: null, or its default. Raises BadSchema where it has neither."""
     if "null" in branches:
         return None
     if "default" not in field:
-        raise BadSchema(f"{place} is neither nullable nor has it a default")
+        raise BadSchema(
+            f"{place} is neither nullable nor has it a default: a record without it would not be valid"
+        )
     default = field["default"]
     is_bytes = kind_of(branches[0]) in ("bytes", "fixed")
     return default.encode("iso-8859-1") if is_bytes and isinstance(default, str) else default
 
 
-@dataclass(frozen=True, slots=True)
 class _Writer:
-    """The reader and the editor of a writer's schema.
+    """Reads and edits the values of one writer's schema. Errors of the schema are raised for its values."""
 
-    `unreadable` is why its values can't be read, and `unchangeable` why they can't be changed.
-    """
+    def __init__(self, written: WriterSchema, declared: str, changes: Changes) -> None:
+        self._unreadable = self._unchangeable = ""
+        try:
+            self._schema = AvroSchema(written.text, written.references).root
+            self._declared = AvroSchema(declared).root if declared != written.text else None
+        except BadSchema as error:
+            self._unreadable = self._unchangeable = str(error)
+            return
+        try:
+            # Values are those of the underlying types, such as a decimal's bytes: they can be written again.
+            plain = AvroSchema(written.text, written.references, logical=False)
+            self._plain = plain.root
+            self._edit = _RecordEdit(plain, plain.record(), changes, "value")
+        except BadSchema as error:
+            self._unchangeable = str(error)
 
-    reader: AvroReader | None = None
-    editor: AvroEditor | None = None
-    unreadable: str = ""
-    unchangeable: str = ""
+    def json(self, data: bytes, at: int) -> bytes:
+        """Returns the fields of the declared schema as JSON. Raises UndecodableValue."""
+        if self._unreadable:
+            raise UndecodableValue(self._unreadable)
+        value = _read(data, at, self._schema, self._declared)
+        try:
+            return msgspec.json.encode(value)
+        except (TypeError, ValueError, OverflowError) as error:
+            raise UndecodableValue(f"no value of the schema ({type(error).__name__})") from None
+
+    def edited(self, data: bytes, values: Sequence[bytes], at: int) -> bytes:
+        """Returns the bytes with the new values; those before `at` stay. Raises UneditableValue."""
+        if self._unchangeable:
+            raise UneditableValue(self._unchangeable)
+        try:
+            record = _read(data, at, self._plain, None, named=True)
+        except UndecodableValue as error:
+            raise UneditableValue(str(error)) from None
+        self._edit.apply(record, [msgspec.json.decode(value) for value in values])
+        stream = io.BytesIO()
+        stream.write(data[:at])
+        schemaless_writer(stream, self._plain, record)
+        return stream.getvalue()
 
 
 class AvroValues:
@@ -191,10 +202,13 @@ class AvroValues:
     def __init__(
         self, form: FormatSpec, paths: Mapping[str, str] = NOTHING, drop: Sequence[str] = ()
     ) -> None:
-        self._reader = form.schema or ""
-        self._paths, self._drop = paths, drop
-        self._declared = self._writer(WriterSchema(self._reader))
-        self._writers = WriterSchemas(form.registry, "AVRO", self._writer) if form.registry else None
+        declared, changes = form.schema or "", Changes.of(paths, drop)
+        self._declared = _Writer(WriterSchema(declared), declared, changes)
+        self._writers: WriterSchemas[_Writer] | None = None
+        if form.registry:
+            self._writers = WriterSchemas(
+                form.registry, "AVRO", lambda written: _Writer(written, declared, changes)
+            )
 
     async def prepare(self, values: Iterable[bytes | None]) -> None:
         """Fetches the schemas of these values that are not known. Raises RegistryUnavailable."""
@@ -204,29 +218,13 @@ class AvroValues:
     def json(self, data: bytes) -> bytes:
         """Returns a value as JSON. Raises UndecodableValue."""
         writer, at = self._of(data)
-        if writer.reader is None:
-            raise UndecodableValue(writer.unreadable)
-        return writer.reader.json(data, at)
+        return writer.json(data, at)
 
     def edited(self, data: bytes, values: Sequence[bytes]) -> bytes:
         """Returns a value with its new fields. Raises UneditableValue."""
         writer, at = self._of(data)
-        if writer.editor is None:
-            raise UneditableValue(writer.unchangeable)
-        return writer.editor.edited(data, values, at)
+        return writer.edited(data, values, at)
 
     def _of(self, data: bytes) -> tuple[_Writer, int]:
         """Returns the writer's schema of a value, and where the value begins in the bytes."""
         return (self._declared, 0) if self._writers is None else (self._writers.of(data), FRAME)
-
-    def _writer(self, schema: WriterSchema) -> _Writer:
-        try:
-            reader = AvroReader(schema.text, self._reader, schema.references)
-        except BadSchema as error:
-            return _Writer(unreadable=str(error))
-        if not self._paths and not self._drop:
-            return _Writer(reader)
-        try:
-            return _Writer(reader, AvroEditor(schema.text, self._paths, self._drop, schema.references))
-        except BadSchema as error:
-            return _Writer(reader, unchangeable=str(error))

@@ -1,4 +1,4 @@
-"""Reads Avro schemas: their fields as Spark's DDL, and what of them can be set or dropped.
+"""Reads Avro schemas: their types, and their fields as Spark's DDL.
 
 The functions are pure. A schema is the JSON text of an `.avsc` file. Errors name the place in the schema.
 """
@@ -35,7 +35,7 @@ _LOGICAL = {
     ("long", "time-micros"): "STRING",
     ("string", "uuid"): "STRING",
 }
-_SETTABLE = frozenset({*_PLAIN, "enum"})
+SETTABLE = frozenset({*_PLAIN, "enum"})
 
 
 class AvroSchema:
@@ -141,29 +141,3 @@ def _type_ddl(schema: AvroSchema, of: Schema, place: str, inside: tuple[str, ...
             raise BadSchema(f"{place} is always null")
         case _:
             return _PLAIN[kind]
-
-
-def change_problem(text: str, path: Sequence[str], *, drop: bool) -> str | None:
-    """Returns why a field of the schema can't be set or dropped; None where it can."""
-    schema = AvroSchema(text)
-    record, place = schema.record(), "value"
-    for number, name in enumerate(path):
-        field = next((field for field in record["fields"] if field["name"] == name), None)
-        if field is None:
-            return f"{place} has no field {name}"
-        place = f"{place}.{name}"
-        branches = schema.branches(field["type"])
-        if number < len(path) - 1:
-            record = next((branch for branch in branches if kind_of(branch) == "record"), None)
-            if record is None:
-                return f"{place} is no record"
-            continue
-        if drop:
-            if "null" in branches or "default" in field:
-                return None
-            return f"{place} is neither nullable nor has it a default: a record without it would not be valid"
-        wanted = next((branch for branch in branches if branch != "null"), "null")
-        if kind_of(wanted) in _SETTABLE and not (isinstance(wanted, dict) and wanted.get("logicalType")):
-            return None
-        return f"{place} is of a type that can't be set in Avro: booleans, numbers, text, bytes and enums can"
-    return None

@@ -38,26 +38,30 @@ def encoded_parts(transform: TransformSpec) -> dict[str, EncodedValues]:
 def ddl_of(form: FormatSpec) -> str:
     """Returns the fields of a schema in Spark's DDL. Raises BadSchema for what expressions can't read."""
     text = form.schema or ""
-    if form.format == "avro":
-        from runtime.sql.formats import avro_schema
+    match form.format:
+        case "avro":
+            from runtime.sql.formats import avro_schema
 
-        return avro_schema.ddl_of(text)
-    if form.format == "protobuf":
-        from runtime.sql.formats import protobuf_schema
+            return avro_schema.ddl_of(text)
+        case "protobuf":
+            from runtime.sql.formats import protobuf_schema
 
-        return protobuf_schema.ddl_of(text)
-    return text
+            return protobuf_schema.ddl_of(text)
+        case _:
+            return text
 
 
-def change_problem(form: FormatSpec, path: Sequence[str], *, drop: bool) -> str | None:
+def change_problem(form: FormatSpec, path: str, *, drop: bool) -> str | None:
     """Returns why a field of the schema can't be set or dropped; None where it can."""
     text = form.schema or ""
-    if form.format == "avro":
-        from runtime.sql.formats import avro_schema
+    match form.format:
+        case "avro":
+            from runtime.sql.formats import avro
 
-        return avro_schema.change_problem(text, path, drop=drop)
-    if form.format == "protobuf":
-        from runtime.sql.formats import protobuf_schema
+            return avro.change_problem(text, path, drop=drop)
+        case "protobuf":
+            from runtime.sql.formats import protobuf
 
-        return protobuf_schema.change_problem(text, path, drop=drop)
-    return None
+            return protobuf.change_problem(text, path, drop=drop)
+        case _:
+            return None

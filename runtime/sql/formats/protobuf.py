@@ -22,7 +22,7 @@ from google.protobuf.unknown_fields import UnknownFieldSet
 
 from runtime.contract.spec.transform import FormatSpec
 from runtime.sql.formats.encoded import NOTHING, BadSchema, Changes, UndecodableValue, UneditableValue
-from runtime.sql.formats.protobuf_schema import TIMESTAMP, entry_of, is_message, read_schema
+from runtime.sql.formats.protobuf_schema import PLAIN, TIMESTAMP, entry_of, is_message, read_schema
 from runtime.sql.formats.protobuf_wire import SIZED, MalformedMessage, fields_of, read_varint, without
 from runtime.sql.formats.registry import FRAME, WriterSchema, WriterSchemas, schema_id
 
@@ -115,14 +115,17 @@ class _MessageEdit:
         for name in (*changes.drop, *changes.set, *changes.inside):
             if name not in fields:
                 raise BadSchema(f"{place} has no field {name}")
+        if required := [name for name in sorted(changes.drop) if fields[name].is_required]:
+            raise BadSchema(f"{place}.{required[0]} is required: a record without it would not be valid")
         self._place = place
         self._drop = sorted(changes.drop)
         self._set = [_Assignment(fields[name], at, f"{place}.{name}") for name, at in changes.set.items()]
         self._inside: list[tuple[str, _MessageEdit]] = []
         for name, inner in changes.inside.items():
-            if not is_message(fields[name]) or fields[name].is_repeated:
+            of = fields[name].message_type
+            if not is_message(fields[name]) or fields[name].is_repeated or of.full_name == TIMESTAMP:
                 raise BadSchema(f"{place}.{name} is no single message")
-            self._inside.append((name, _MessageEdit(fields[name].message_type, inner, f"{place}.{name}")))
+            self._inside.append((name, _MessageEdit(of, inner, f"{place}.{name}")))
         self._numbers = frozenset(fields[name].number for name in (*changes.drop, *changes.set))
 
     def apply(self, message: Any, values: Sequence[Any]) -> None:
@@ -149,8 +152,11 @@ class _Assignment:
 
     def __init__(self, field: FieldDescriptor, index: int, place: str) -> None:
         """Raises BadSchema for a field that can't be set."""
-        if field.is_repeated or field.message_type is not None:
-            raise BadSchema(f"{place} is of a type that can't be set")
+        if field.is_repeated or field.type not in PLAIN:
+            raise BadSchema(
+                f"{place} is of a type that can't be set in Protobuf: single booleans, numbers, text, bytes"
+                " and enums can"
+            )
         self.index = index
         self.oneof = field.containing_oneof and field.containing_oneof.name
         self._name, self._place, self._required = field.name, place, field.is_required
@@ -169,6 +175,16 @@ class _Assignment:
             setattr(message, self._name, self._convert(value))
         except (ArithmeticError, TypeError, ValueError, struct.error):
             raise UneditableValue(f"the new value of {self._place} does not fit its type") from None
+
+
+def change_problem(text: str, path: str, *, drop: bool) -> str | None:
+    """Returns why a field of the message can't be set or dropped; None where it can."""
+    changes = Changes.of((), (path,)) if drop else Changes.of((path,), ())
+    try:
+        _MessageEdit(read_schema(text).root, changes, "value")
+    except BadSchema as error:
+        return str(error)
+    return None
 
 
 class ProtobufValues:

@@ -1,4 +1,4 @@
-"""Reads Protobuf descriptors: the fields of a message as Spark's DDL, and what of them can be set or dropped.
+"""Reads Protobuf descriptors: their types, and the fields of a message as Spark's DDL.
 
 The functions are pure. A schema is the full name of a message, a blank, and a FileDescriptorSet in base64, as
 `protoc --include_imports --descriptor_set_out` writes it. Errors name the place in the message.
@@ -38,7 +38,7 @@ _MOST_REASON = 200  # characters of what the library says about a descriptor set
 _KEPT = 8  # schemas that are not read again
 _HINT = "write it with protoc --include_imports --descriptor_set_out=FILE"
 
-_PLAIN = {
+PLAIN = {
     FieldDescriptor.TYPE_DOUBLE: "DOUBLE",
     FieldDescriptor.TYPE_FLOAT: "FLOAT",
     FieldDescriptor.TYPE_INT64: "BIGINT",
@@ -144,7 +144,7 @@ class _Ddl:
         if field.type == FieldDescriptor.TYPE_GROUP:
             raise BadSchema(f"{place} is a group, which expressions can't read")
         if field.type != FieldDescriptor.TYPE_MESSAGE:
-            return _PLAIN[field.type]
+            return PLAIN[field.type]
         if field.message_type.full_name != TIMESTAMP:
             return f"STRUCT<{', '.join(self.fields(field.message_type, place, inside, ': '))}>"
         if [(own.name, own.number, own.type, own.is_repeated) for own in field.message_type.fields] != (
@@ -152,28 +152,6 @@ class _Ddl:
         ):
             raise BadSchema(f"{place}: {TIMESTAMP} has other fields than int64 seconds = 1, int32 nanos = 2")
         return "TIMESTAMP"
-
-
-def change_problem(text: str, path: Sequence[str], *, drop: bool) -> str | None:
-    """Returns why a field of the message can't be set or dropped; None where it can."""
-    message, place = read_schema(text).root, "value"
-    for number, name in enumerate(path):
-        field = message.fields_by_name.get(name)
-        if field is None:
-            return f"{place} has no field {name}"
-        place = f"{place}.{name}"
-        if number < len(path) - 1:
-            if not is_message(field) or field.is_repeated or field.message_type.full_name == TIMESTAMP:
-                return f"{place} is no single message"
-            message = field.message_type
-        elif drop and field.is_required:
-            return f"{place} is required: a record without it would not be valid"
-        elif not drop and (field.is_repeated or field.type not in _PLAIN):
-            return (
-                f"{place} is of a type that can't be set in Protobuf: single booleans, numbers, text, bytes"
-                " and enums can"
-            )
-    return None
 
 
 _Type: TypeAlias = "DescriptorProto | EnumDescriptorProto"
