@@ -6,7 +6,7 @@ from typing import Any
 from planner.kafka import ClusterEndpoint, run
 from planner.model.observed import Observed
 from planner.model.topology import Cluster
-from planner.observe import observe
+from planner.observe.observer import observe
 from runtime.lab.lab import Lab
 
 

@@ -2,8 +2,3 @@
 
 Each kind of step has its handler in `handlers`.
 """
-
-from planner.apply.executor import execute
-from planner.model.step import ApplySummary, Result, StepOutcome, StepsEnded, StepsSent
-
-__all__ = ["ApplySummary", "Result", "StepOutcome", "StepsEnded", "StepsSent", "execute"]

@@ -2,7 +2,3 @@
 
 Values are typed and plain; text for people is made in planner.render by planner.diff.values alone.
 """
-
-from planner.diff.differ import diff, diff_destroy, drift
-
-__all__ = ["diff", "diff_destroy", "drift"]

@@ -1,7 +1,6 @@
 """Compares everything that is desired, or was applied, with everything that was observed."""
 
 from collections import defaultdict
-from dataclasses import replace
 
 from planner.diff.acls import ComparedAcls
 from planner.diff.compared import Applied, ComparedKind, Leaving
@@ -13,7 +12,6 @@ from planner.model.address import Address, Kind
 from planner.model.change import Change
 from planner.model.desired import Desired
 from planner.model.observed import Observed, ObservedCluster, RegistryEntry
-from planner.model.topology import Topology
 
 COMPARED: dict[Kind, ComparedKind] = {
     Kind.TOPIC: ComparedTopics(),
@@ -24,10 +22,11 @@ COMPARED: dict[Kind, ComparedKind] = {
 }
 
 
-def diff(desired: Desired, observed: Observed, topology: Topology) -> tuple[Change, ...]:
+def diff(desired: Desired, observed: Observed) -> tuple[Change, ...]:
     """Returns one change for every desired object and for every owned one that is no longer desired.
 
-    They are sorted by address. The order in which anything was written or read has no meaning.
+    Where nothing is desired, as for a destroy, what is owned is deleted or forgotten, as `on_remove` was
+    applied. Changes are sorted by address: the order in which anything was written or read has no meaning.
     """
     owned = owned_by_address(observed)
     changes = [change for kind in COMPARED.values() for change in kind.changes(desired, observed, owned)]
@@ -61,16 +60,6 @@ def drift(desired: Desired, observed: Observed) -> tuple[Change, ...]:
         change for name, kind in COMPARED.items() for change in kind.drifted(applied[name], desired, observed)
     ]
     return tuple(sorted(changes, key=lambda change: (change.address.cluster is None, change.address)))
-
-
-def diff_destroy(observed: Observed, topology: Topology) -> tuple[Change, ...]:
-    """Returns the changes of a destroy: what is owned is deleted or forgotten, as `on_remove` was applied."""
-    return diff(Desired(topology.name), observed, declaring_nothing(topology))
-
-
-def declaring_nothing(topology: Topology) -> Topology:
-    """Returns the topology without its objects, as a destroy plans it."""
-    return replace(topology, topics=(), acls=(), quotas=(), flows={}, file_flows={}, jobs={})
 
 
 def owned_by_address(observed: Observed) -> dict[Address, RegistryEntry]:

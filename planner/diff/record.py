@@ -228,11 +228,6 @@ class DestinationJobs(Struct, frozen=True):
         foreign = live is not None and live.live and live.topology != topology
         return ("run by", live.topology) if live is not None and foreign else None
 
-    @property
-    def unreadable(self) -> str | None:
-        """Why the jobs of this destination could not be read; None where they could."""
-        return self.cluster.unreadable.get(JOBS) or self.cluster.unreadable.get(REGISTRY)
-
 
 def destination_jobs(observed: Observed) -> dict[str, DestinationJobs]:
     """Returns the flows and jobs of every cluster that could be read, by its name."""

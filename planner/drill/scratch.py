@@ -18,7 +18,6 @@ from pathlib import Path
 from confluent_kafka import ConsumerGroupTopicPartitions, KafkaError, KafkaException
 from msgspec import structs
 
-from planner.diff.differ import declaring_nothing
 from planner.graph.routes import route_of
 from planner.kafka import ClusterClient, ClusterEndpoint, ClusterFailure, run_at
 from planner.kafka.librdkafka import admin, error_of, explain
@@ -275,7 +274,7 @@ def remove_scratch(topology: Topology, run: ScratchRun, request: ChangeRequest) 
     Failure names what is left. It may be called again: what is gone already is passed over.
     """
     owned = replace(
-        declaring_nothing(topology),
+        topology.declaring_nothing(),
         name=run.topology(topology.name),
         policies=Policies(max_deletes=_MOST_DELETES),
     )

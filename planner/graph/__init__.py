@@ -2,7 +2,3 @@
 
 It also says what must be read for that, and checks the result (lints). It holds no Kafka client and no YAML.
 """
-
-from planner.graph.expansion import expand, lint_offline, read_requests
-
-__all__ = ["expand", "lint_offline", "read_requests"]

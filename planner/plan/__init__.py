@@ -2,8 +2,3 @@
 
 It reads nothing and executes nothing.
 """
-
-from planner.plan.make import with_diagnostics
-from planner.plan.staleness import stale
-
-__all__ = ["stale", "with_diagnostics"]

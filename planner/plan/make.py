@@ -12,7 +12,7 @@ from itertools import groupby
 from msgspec import structs
 
 from planner.diff.differ import owned_by_address
-from planner.diff.record import JOB, SOURCE_CLUSTER, SOURCE_TOPIC, DestinationJobs
+from planner.diff.record import JOB, JOBS, REGISTRY, SOURCE_CLUSTER, SOURCE_TOPIC
 from planner.graph.messages import few
 from planner.model.address import Address, Kind, flow_address, job_address, topic_address
 from planner.model.change import Action, Change
@@ -82,7 +82,7 @@ def _possibly_elsewhere(
     for cluster in sorted(observed.clusters):
         live = observed.reachable(cluster)
         some = [address for address in named if at[address] != cluster]
-        if some and (cluster in unknown or (live is not None and DestinationJobs.at(live).unreadable)):
+        if some and (cluster in unknown or (live is not None and live.unreadable.keys() & {JOBS, REGISTRY})):
             yield warning(
                 f"{cluster} could not be read: if {few(some)} runs at {cluster} too, it is not stopped now",
                 f"an apply that can read {cluster} stops it; until then nothing is lost or copied twice",

@@ -6,8 +6,8 @@ So nothing in a plan file can disagree with itself: what is shown and what is ex
 from dataclasses import replace
 from pathlib import PurePath
 
-from planner.diff import diff, diff_destroy, drift
-from planner.graph import expand
+from planner.diff.differ import diff, drift
+from planner.graph.expansion import expand
 from planner.model.change import Action
 from planner.model.desired import Desired
 from planner.model.plan import Mode, Plan, PlanInputs
@@ -28,10 +28,10 @@ def _made(inputs: PlanInputs) -> Plan:
     match inputs.mode:
         case Mode.APPLY:
             desired = expand(topology, observed, PurePath(inputs.folder))
-            plan = make_plan(inputs, desired, diff(desired, observed, topology))
+            plan = make_plan(inputs, desired, diff(desired, observed))
             return adoption(plan, inputs.adopt) if inputs.adopt else plan
         case Mode.DESTROY:
-            return make_plan(inputs, nothing, diff_destroy(observed, topology))
+            return make_plan(inputs, nothing, diff(nothing, observed))
         case Mode.DRIFT:
             desired = expand(topology, observed, PurePath(inputs.folder))
             found = drift(desired, observed)

@@ -278,7 +278,7 @@ async def _history(request: Request) -> Response:
 
     def values() -> Values:
         applies = inquiry.value.applies if inquiry.value is not None else ()
-        newest = sorted(applies, key=lambda applied: (applied.started_ms, applied.id), reverse=True)
+        newest = applies[::-1]
         wanted = request.query_params.get("id", "")
         one = next((applied for applied in newest if applied.id == wanted), None) if wanted else None
         if wanted and one is None and inquiry.answer is not None:

@@ -16,7 +16,7 @@ from pathlib import Path, PurePath
 import msgspec
 from msgspec import structs
 
-from planner.graph import read_requests
+from planner.graph.expansion import read_requests
 from planner.graph.jobs import client_settings
 from planner.graph.routes import opposite_of
 from planner.kafka import ClusterClient, ClusterEndpoint, run
@@ -30,9 +30,10 @@ from planner.model.observed import (
 )
 from planner.model.plan import Plan
 from planner.model.topology import Cluster, Flow, Topology
-from planner.observe import ReadOptions, named_topics
-from planner.observe import observe as observe_clusters
+from planner.observe.cluster import ReadOptions
 from planner.observe.jobs import read_specs
+from planner.observe.observer import named_topics
+from planner.observe.observer import observe as observe_clusters
 from planner.plan.steps.jobs import LaunchJob, ReconfigureJob
 from planner.plan.steps.restores import RestoreRecords
 from planner.state.internal_topics import read_registry

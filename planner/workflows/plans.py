@@ -13,7 +13,7 @@ from pathlib import Path
 from msgspec import Struct
 
 from planner.config import LoadedTopology
-from planner.graph import expand
+from planner.graph.expansion import expand
 from planner.graph.lints.security import CLEAR_TEXT, UNCHECKED
 from planner.kafka import run
 from planner.model.desired import Desired
@@ -23,9 +23,9 @@ from planner.model.plan import Mode, Plan, PlanInputs, release
 from planner.model.restore import RestoredBackup
 from planner.model.step import ApplyRecord
 from planner.model.topology import Topology
-from planner.observe import ReadOptions
-from planner.plan import with_diagnostics
+from planner.observe.cluster import ReadOptions
 from planner.plan.guards import required_keys
+from planner.plan.make import with_diagnostics
 from planner.plan.remake import remake
 from planner.plan.staleness import compared_keys, read_request
 from planner.state.internal_topics import read_registry

@@ -18,8 +18,8 @@ from planner.graph.messages import few
 from planner.model.diagnostic import Diagnostic, ExitCode, Failure, error, warning
 from planner.model.plan import Mode, Plan
 from planner.model.topology import Rule
-from planner.plan import with_diagnostics
 from planner.plan.document import json_tree
+from planner.plan.make import with_diagnostics
 from runtime.contract.extras import Extra, is_missing, missing_extra
 
 POLICY = "REPL_POLICY"  # policy files, separated by commas

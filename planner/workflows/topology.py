@@ -40,7 +40,7 @@ def checked(
 
     `edited` replaces the content of files, so that an edit can be planned before it is written.
     """
-    from planner.graph import lint_offline
+    from planner.graph.expansion import lint_offline
 
     loaded = load_with_warnings(path, var_files, may_declare_nothing=may_declare_nothing, edited=edited)
     found = in_order([*loaded.warnings, *lint_offline(loaded.topology)])

@@ -76,10 +76,6 @@ class UnreadableLedger(AuditFailure):
         super().__init__(cluster, why, "ask with the version of repl that its jobs run")
 
 
-def every_group(_group: str) -> bool:
-    return True
-
-
 class FlowAccess(Struct, frozen=True):
     """Says how both clusters of a flow are reached, and which topics and groups it takes.
 
@@ -93,7 +89,7 @@ class FlowAccess(Struct, frozen=True):
     destination: ClusterEndpoint
     within_s: float = 10.0
     by_time: bool = False
-    selects: Callable[[str], bool] = every_group
+    selects: Callable[[str], bool] = lambda _group: True
 
     def destination_topic(self, topic: str) -> str | None:
         """Returns the name at the destination of a topic that the flow takes; None for another topic."""

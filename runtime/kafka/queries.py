@@ -200,19 +200,6 @@ async def offset_commit(
     return dict(errors)
 
 
-async def offset_fetch(
-    cluster: KafkaCluster,
-    group: str,
-    partitions: list[TopicPartition] | None = None,
-    within: float = DEFAULT_S,
-) -> dict[TopicPartition, CommittedOffset | ErrorCode]:
-    request = OffsetFetchRequest([group], partitions)
-    groups = await coordinated(cluster, CoordinatorKind.GROUP, group, request, within=within, resend=True)
-    if isinstance(offsets := groups[group], ErrorCode):
-        raise BrokerError(offsets, f"the offsets of group {group}")
-    return dict(offsets)
-
-
 T = TypeVar("T")
 Committed = Mapping[TopicPartition, CommittedOffset]
 

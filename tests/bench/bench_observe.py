@@ -26,7 +26,8 @@ from planner.model.observed import (
     TopicConfigsRequest,
 )
 from planner.model.topology import Cluster
-from planner.observe import ReadOptions, observe
+from planner.observe.cluster import ReadOptions
+from planner.observe.observer import observe
 from runtime.lab.cluster import LabClusterSpec
 from runtime.lab.lab import Lab
 from tests.fakes.replacing import replace

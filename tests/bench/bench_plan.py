@@ -21,13 +21,12 @@ from pathlib import Path
 
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from planner.diff import diff
+from planner.diff.differ import diff
 from planner.kafka import ClusterEndpoint, run_at
 from planner.observe.metadata import list_topics
 from runtime.lab.cluster import LabClusterSpec
 from runtime.lab.lab import Lab
 from tests.fakes.states import cluster, desired, live, observed, owned, wanted
-from tests.fakes.states import topology as declared
 
 REPL = Path(sys.executable).with_name("repl")
 RESULTS = Path("build/bench-plan.json")
@@ -161,7 +160,7 @@ def diffing(count: int = 10_000) -> list[Row]:
         topics = (live(f"t{number:05}", 6, 3, retention_ms=str(number * step)) for number in range(count))
         seen = observed(cluster(*topics, owned=entries))
         begun = time.process_time()
-        diff(want, seen, declared())
+        diff(want, seen)
         rows.append(Row(what, count, time.process_time() - begun, 0.0, 1.0))
     return rows
 

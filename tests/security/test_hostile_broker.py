@@ -16,7 +16,7 @@ import pytest
 
 from planner.kafka import ClusterEndpoint, ClusterFailure, run_at
 from planner.model.observed import Unreachable
-from planner.observe import ReadOptions
+from planner.observe.cluster import ReadOptions
 from runtime.contract.client.settings import wire_settings
 from runtime.kafka.cluster import KafkaCluster
 from runtime.kafka.errors import WireError

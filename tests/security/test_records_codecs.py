@@ -96,12 +96,6 @@ CODECS = [
     ),
     Codec("ends", job_status.decode_ends, UnreadableValue, job_status.encode(SourceEnds(1, {"x": {0: 1}}))),
     Codec("spec", job_status.decode_spec, UnreadableValue, job_status.encode(SPEC)),
-    Codec(
-        "slot status",
-        job_status.decode_slot_status,
-        UnreadableValue,
-        job_status.encode_slot_status(SlotStatus(0, 1, 1)),
-    ),
     Codec("heartbeat", heartbeat.decode, UnreadableValue, heartbeat.encode(Heartbeat("f", "j", "id", 7))),
     Codec(
         "checkpoint",

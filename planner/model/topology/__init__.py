@@ -36,7 +36,6 @@ from planner.model.topology.resources import (
 )
 from planner.model.topology.root import (
     API_VERSION,
-    Defaults,
     Drill,
     DrillSample,
     JobRightsMode,
@@ -46,7 +45,7 @@ from planner.model.topology.root import (
     Rule,
     Topology,
 )
-from runtime.contract.client.secrets import SECRET_WORDS, looks_secret
+from runtime.contract.client.secrets import looks_secret
 from runtime.contract.spec.acls import AclRule
 
 __all__ = [
@@ -56,12 +55,10 @@ __all__ = [
     "LINES_FLOW_KEYS",
     "QUOTA_KEYS",
     "RESOURCES",
-    "SECRET_WORDS",
     "Acl",
     "AclEntry",
     "AclRule",
     "Cluster",
-    "Defaults",
     "Drill",
     "DrillSample",
     "FileEndpoint",

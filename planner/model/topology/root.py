@@ -1,7 +1,7 @@
 """The topology as a whole: its parts, the defaults, the internal topics and the policies."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Annotated, Any, ClassVar, Literal
 
@@ -377,6 +377,10 @@ class Topology:
     ] = Drill()
     file_flows: Mapping[str, Flow] = field(default_factory=dict)
     digest: str = ""
+
+    def declaring_nothing(self) -> "Topology":
+        """Returns the topology without its objects, as a destroy plans it."""
+        return replace(self, topics=(), acls=(), quotas=(), flows={}, file_flows={}, jobs={})
 
     def job(self, name: str) -> Job:
         """Returns the job of this name; one that is not declared has the defaults."""

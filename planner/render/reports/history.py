@@ -48,11 +48,10 @@ _COLUMNS = (
 
 
 def screen(history: Sequence[ApplyRecord], width: int | None) -> Iterator[Text]:
-    """Yields a line for each apply, the newest first."""
+    """Yields a line for each apply, the newest first. `history` begins with the oldest."""
     if not history:
         yield Text("Nothing was applied yet.")
         return
-    newest = sorted(history, key=lambda applied: (applied.started_ms, applied.id), reverse=True)
     rows = [
         (
             applied.id,
@@ -64,7 +63,7 @@ def screen(history: Sequence[ApplyRecord], width: int | None) -> Iterator[Text]:
             ", ".join(f"{number} {word}" for word, number in counts(applied).items()),
             (applied.git or "")[:12],
         )
-        for applied in newest
+        for applied in reversed(history)
     ]
     yield from table(_COLUMNS, rows, width)
 

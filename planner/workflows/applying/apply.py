@@ -12,10 +12,9 @@ from pathlib import Path
 from msgspec import Struct
 
 from planner.apply.context import Launchers
-from planner.diff.differ import declaring_nothing
 from planner.model.diagnostic import Diagnostic, ExitCode, Failure, Severity, error, note, worst
 from planner.model.plan import PREFIX, ApplyEnded, Plan
-from planner.plan import with_diagnostics
+from planner.plan.make import with_diagnostics
 from planner.state import planfile
 from planner.state.planfile import KEY, KEY_FILE, SavedPlan, Signature, key_of
 from planner.workflows.applying.session import ApplySession
@@ -187,7 +186,7 @@ def to_run_again(failure: Failure) -> Failure:
 def destroy(request: ChangeRequest, interaction: Interaction = UNATTENDED) -> ApplyResult:
     """Stops the jobs, and deletes what the topology owns with `on_remove: delete`."""
     loaded = checked(request.path, request.var_files, may_declare_nothing=True)
-    undeclared = declaring_nothing(loaded.topology)
+    undeclared = loaded.topology.declaring_nothing()
     observed = observe(undeclared, request.timeout_ms, progress=interaction.progress)
     plan = with_diagnostics(destroy_plan(loaded.topology, observed), loaded.warnings)
     return execute(plan, request, interaction)

@@ -17,7 +17,6 @@ from contextlib import AsyncExitStack, contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from planner.apply import execute
 from planner.apply.context import (
     ApplyContext,
     BackupRestorer,
@@ -26,7 +25,7 @@ from planner.apply.context import (
     RequestGuard,
     no_launchers,
 )
-from planner.apply.executor import Interruption
+from planner.apply.executor import Interruption, execute
 from planner.kafka import ClusterClient, ClusterEndpoint, ClusterFailure, run
 from planner.kafka.log import LogWriter
 from planner.model.diagnostic import Failure, error, note, warning
@@ -45,7 +44,8 @@ from planner.model.step import (
     StepsEnded,
     StepsSent,
 )
-from planner.observe import ReadOptions, identities, observe
+from planner.observe.cluster import ReadOptions
+from planner.observe.observer import identities, observe
 from planner.plan.guards import recheck, required_keys
 from planner.plan.staleness import compared_keys, no_longer_done, other_clusters, read_request, stale
 from planner.state import internal_topics

@@ -10,7 +10,7 @@ from planner.model.diagnostic import Diagnostic, Failure, error, warning
 from planner.model.observed import Unreachable
 from planner.model.step import ApplyRecord
 from planner.model.topology import Cluster
-from planner.observe import identities
+from planner.observe.observer import identities
 from planner.state.history import merge, read_history
 from planner.workflows.audit.access import endpoints_of
 from planner.workflows.interaction import DiagnosticCollector, Noticed, ProgressHandler, silent

@@ -17,7 +17,7 @@ from planner.model.observed import ClusterDetailsRequest, Observed, ObservedClus
 from planner.model.plan import Mode, Plan
 from planner.model.restore import BackupState, RestoredBackup, RestoredGroup, RestoredTopic
 from planner.model.topology import AclRule, Cluster, Topology
-from planner.observe import ReadOptions
+from planner.observe.cluster import ReadOptions
 from planner.plan.remake import remake
 from planner.plan.restore import HELD, WITHOUT_RETENTION, fitting
 from planner.plan.steps.topics import CreateTopic

@@ -22,7 +22,7 @@ from planner.model.address import flow_address
 from planner.model.change import Action
 from planner.model.diagnostic import Diagnostic, ExitCode, Failure, error, warning
 from planner.model.topology import Flow, Topology
-from planner.plan import with_diagnostics
+from planner.plan.make import with_diagnostics
 from planner.plan.transitions import matches_nothing, may_follow
 from planner.workflows.applying.apply import ApplyResult, execute
 from planner.workflows.audit.access import endpoints_of

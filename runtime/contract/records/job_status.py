@@ -21,8 +21,6 @@ from runtime.contract.records.record_values import RecordCodec, UnreadableValue
 from runtime.contract.spec import jobspec
 from runtime.contract.spec.jobspec import BadJobSpec, JobSpec
 
-SLOT_STATUS_VERSION = 1
-
 
 class PartitionState(StrEnum):
     """Lists the states of a partition that a job reports."""
@@ -189,9 +187,6 @@ class SlotStatus(msgspec.Struct, frozen=True, omit_defaults=True):
     flows: list[FlowStats] = []
     partitions: list[PartitionStatus] = []
 
-
-_slot_status = RecordCodec[SlotStatus]("status", SlotStatus)
-encode_slot_status, decode_slot_status = _slot_status.encode, _slot_status.decode
 
 _T = TypeVar("_T")
 

@@ -3,15 +3,13 @@
 from collections.abc import Mapping
 from typing import Annotated, ClassVar
 
-from msgspec import Struct
-
 from runtime.contract.client.stores import Setting
-from runtime.contract.spec.shapes import Key, ListShape, RecordName, SettingsShape, TextShape
+from runtime.contract.spec.shapes import Key, ListShape, RecordName, SettingsShape, SpecStruct, TextShape
 
 _HOST_PORT = r"(?:[A-Za-z0-9._-]+|\[[0-9A-Fa-f:.]+\]):\d{1,5}"
 
 
-class ClusterSpec(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
+class ClusterSpec(SpecStruct, frozen=True, kw_only=True):
     """How clients reach one Kafka cluster.
 
     `id` pins it: a job refuses to use a cluster with another id at this address.

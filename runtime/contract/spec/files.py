@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Annotated, ClassVar, Final, Literal
 
-from msgspec import Meta, Struct
+from msgspec import Meta
 
 from runtime.contract.client.stores import (
     SECRETS,
@@ -20,7 +20,7 @@ from runtime.contract.client.stores import (
     is_store,
     store_address,
 )
-from runtime.contract.spec.shapes import Key, RecordName, SettingsShape, TextShape, ValueShape
+from runtime.contract.spec.shapes import Key, RecordName, SettingsShape, SpecStruct, TextShape, ValueShape
 
 Format = Literal["json", "parquet", "raw"]
 LineFormat = Literal["text", "json"]
@@ -52,7 +52,7 @@ _SHOWN: Final = 100  # characters of a name
 _SIZE: Final = TextShape("a size as Spark writes it", r"\d+[kmgtKMGT][bB]?", "write it as 128m or 1g")
 
 
-class CompactionSpec(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
+class CompactionSpec(SpecStruct, frozen=True, kw_only=True):
     """How small files of one partition in one folder are merged into larger ones."""
 
     record: ClassVar = RecordName("compact", "the merge of small files")
@@ -82,7 +82,7 @@ class CompactionSpec(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     ] = 86_400_000
 
 
-class EndpointSpec(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
+class EndpointSpec(SpecStruct, frozen=True, kw_only=True):
     """Where the files of a flow are, and what they are like.
 
     The folder has one path on every machine that runs the job, or is the prefix of a bucket, which `client`

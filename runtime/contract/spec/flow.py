@@ -7,7 +7,7 @@ None as its interval.
 from collections.abc import Mapping
 from typing import Annotated, ClassVar, Final, Literal
 
-from msgspec import Meta, Struct
+from msgspec import Meta
 
 from runtime.contract.spec.rename import RENAME, SAME_NAME, Rename
 from runtime.contract.spec.selection import SelectionSpec
@@ -25,6 +25,7 @@ from runtime.contract.spec.shapes import (
     Regex,
     Replication,
     Section,
+    SpecStruct,
     TextShape,
     Timestamp,
     ValueShape,
@@ -33,17 +34,15 @@ from runtime.contract.spec.shapes import (
 from runtime.contract.spec.transform import TransformSpec
 
 
-class Earliest(
-    Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True, tag="earliest"
-):
+class Earliest(SpecStruct, frozen=True, kw_only=True, tag="earliest"):
     """A start at the first record."""
 
 
-class Latest(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True, tag="latest"):
+class Latest(SpecStruct, frozen=True, kw_only=True, tag="latest"):
     """A start behind the last record."""
 
 
-class AtTimestamp(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True, tag="timestamp"):
+class AtTimestamp(SpecStruct, frozen=True, tag="timestamp"):
     """A start at the first record that is as late as a time."""
 
     record: ClassVar = RecordName("start-timestamp", "a start by time")
@@ -56,7 +55,7 @@ class AtTimestamp(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults
 PartitionNumber = Annotated[int, Meta(ge=0, le=2**31 - 1)]
 
 
-class AtOffsets(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True, tag="offsets"):
+class AtOffsets(SpecStruct, frozen=True, tag="offsets"):
     """A start at an offset of each partition.
 
     What is not named starts at earliest; with restart_from it stays where it is.
@@ -91,7 +90,7 @@ RUNNING: Final = frozenset[FlowState]({"active", "paused"})  # a job has the flo
 ENDED: Final = frozenset[FlowState]({"promoted", "failed_over"})
 
 
-class ConfigsSpec(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+class ConfigsSpec(SpecStruct, frozen=True):
     """How a mirror topic's settings follow its source."""
 
     record: ClassVar = RecordName("flow-configs", "the configs of a flow")
@@ -132,7 +131,7 @@ class GroupsSpec(SelectionSpec, frozen=True):
     ] = "exact"
 
 
-class OriginCommitsSpec(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+class OriginCommitsSpec(SpecStruct, frozen=True):
     """Progress shown at the source, for Kafka's own lag tools.
 
     R9: nothing ever resumes from it.
@@ -185,7 +184,7 @@ CHECKPOINTS: Final = Section(
 )
 
 
-class FlowSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
+class FlowSettings(SpecStruct, frozen=True, kw_only=True):
     """The keys of a flow that its job needs as they are.
 
     The group of `origin_commits` is `repl.` and the flow's name where none is given.

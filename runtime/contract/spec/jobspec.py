@@ -25,7 +25,7 @@ from runtime.contract.spec.flow import FlowSettings
 from runtime.contract.spec.launch import LaunchSpec, MetricsSpec
 from runtime.contract.spec.rename import SAME_NAME, Match, Rename, pattern_problem
 from runtime.contract.spec.selection import NamePatterns, SelectionSpec
-from runtime.contract.spec.shapes import CENTURY_MS, LARGEST, Count, Interval
+from runtime.contract.spec.shapes import CENTURY_MS, LARGEST, Count, Interval, SpecStruct
 from runtime.contract.spec.topic_settings import InternalSpec
 
 VERSION = 1
@@ -92,7 +92,7 @@ class FlowSpec(FlowSettings, frozen=True):
         return self.folder, self.endpoint.client if self.endpoint is not None else {}, recursive
 
 
-class Route(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+class Route(SpecStruct, frozen=True):
     """Describes a flow of the topology as far as names go.
 
     A failback flow (`reverse_of`) inverts the rename of the flow that it reverses, and holds that flow's
@@ -109,7 +109,7 @@ class Route(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaul
     reverse_of: str | None = None
 
 
-class CopySettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
+class CopySettings(SpecStruct, frozen=True, kw_only=True):
     """Configures how a slot copies. The defaults are for a slot of 1 GB with one core.
 
     `buffer_bytes` bounds the bytes that are fetched and not yet acknowledged (R8); a single larger batch may
@@ -135,9 +135,7 @@ class CopySettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     stop_retry_ms: Interval = 60_000
 
 
-class ProtectionSpec(
-    msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True
-):
+class ProtectionSpec(SpecStruct, frozen=True, kw_only=True):
     """Says what `protect: acl` must know of the destination.
 
     `principal` is that of the job. With `open_without_rules`, everyone may write a topic that no rule speaks
@@ -148,7 +146,7 @@ class ProtectionSpec(
     open_without_rules: bool = False
 
 
-class JobSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
+class JobSpec(SpecStruct, frozen=True, kw_only=True):
     """Describes a job: all its flows write to `destination`.
 
     `slots` is a number, or 0 for as many slots as there are cores. `routes` holds every flow of the topology,
@@ -168,8 +166,8 @@ class JobSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     launch: LaunchSpec = LaunchSpec()
     copy: CopySettings = CopySettings()
     internal: InternalSpec = InternalSpec()
-    routes: list[Route] = []
-    declared: dict[str, list[str]] = {}
+    routes: list[Route] = msgspec.field(default_factory=list)
+    declared: dict[str, list[str]] = msgspec.field(default_factory=dict)
     protection: ProtectionSpec | None = None
     metrics: MetricsSpec | None = MetricsSpec()
 

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Annotated, ClassVar, Final, Literal
 
-from msgspec import Meta, Struct, structs
+from msgspec import Meta, structs
 
 from runtime.contract.spec.shapes import (
     Count,
@@ -12,13 +12,14 @@ from runtime.contract.spec.shapes import (
     MapShape,
     RecordName,
     SettingsShape,
+    SpecStruct,
     TextShape,
 )
 
 METRICS_PORT: Final = 9404
 
 
-class LaunchSpec(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
+class LaunchSpec(SpecStruct, frozen=True, kw_only=True):
     """Where and how the Spark application runs.
 
     A difference here takes effect only when the job is restarted. Where no master is given, it follows from
@@ -72,7 +73,7 @@ class LaunchSpec(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, 
             structs.force_setattr(self, "master", "yarn" if self.launcher == "yarn" else "local[2]")
 
 
-class MetricsSpec(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
+class MetricsSpec(SpecStruct, frozen=True, kw_only=True):
     """The job's Prometheus endpoint.
 
     `port` is 0 where none is declared: the job takes METRICS_PORT, or the next free one.

@@ -20,8 +20,6 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Annotated, ClassVar, Final, assert_never
 
-from msgspec import Struct
-
 from runtime.contract.spec.naming import illegal_because, illegal_character
 from runtime.contract.spec.selection import LONGEST, Regex, UnreadableRegex, matches, regex
 from runtime.contract.spec.shapes import (
@@ -29,6 +27,7 @@ from runtime.contract.spec.shapes import (
     Key,
     MapShape,
     RecordName,
+    SpecStruct,
     TextShape,
     ValueShape,
     record_of,
@@ -246,7 +245,7 @@ def _inverse(new: tuple[Piece, ...], bodies: dict[int, str]) -> Regex:
         raise IrreversibleRename(f"to: the way back, {text[:60]!r}, {wrong.what}: {wrong.hint}") from None
 
 
-class Template(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True, tag="template"):
+class Template(SpecStruct, frozen=True, tag="template"):
     """Holds a rule such as `{source}.{topic}`: literal text around the placeholders `{topic}` and
     `{source}`.
     """
@@ -254,7 +253,7 @@ class Template(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=Tr
     text: str
 
 
-class Match(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True, tag="match"):
+class Match(SpecStruct, frozen=True, tag="match"):
     """Holds a whole-name regex and its replacement: `{match: "a-(.*)", to: "b-\\1"}`.
 
     Other names stay as they are.
@@ -269,7 +268,7 @@ class Match(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True,
     ]
 
 
-class Table(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True, tag="table"):
+class Table(SpecStruct, frozen=True, tag="table"):
     """Holds names that are written out, as `{orders: orders.copy}`; any other name stays as it is."""
 
     names: Mapping[str, str]

@@ -18,9 +18,8 @@ from functools import lru_cache
 from typing import Annotated
 
 import re2
-from msgspec import Struct
 
-from runtime.contract.spec.shapes import Key
+from runtime.contract.spec.shapes import Key, SpecStruct
 from runtime.contract.spec.shapes import Regex as RegexText
 
 LONGEST = 1_000  # characters of one pattern
@@ -224,7 +223,7 @@ class SelectionResult(Enum):
         return self in (SelectionResult.NAMED, SelectionResult.MATCHED)
 
 
-class SelectionSpec(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+class SelectionSpec(SpecStruct, frozen=True):
     """Selects names by regexes for whole names.
 
     It is include, less exclude, less the default denials where they are on.

@@ -20,6 +20,10 @@ import msgspec
 from msgspec import Meta
 
 
+class SpecStruct(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    """The base of the classes of a job spec: defaults are left out, and an unknown field is refused."""
+
+
 class Absent(Enum):
     """Stands for no default: a key that is left out has no value."""
 

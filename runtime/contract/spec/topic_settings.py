@@ -11,7 +11,7 @@ from msgspec import Meta, Struct, field
 
 from runtime.contract.spec import naming
 from runtime.contract.spec.selection import NamePatterns
-from runtime.contract.spec.shapes import Duration, Key, RecordName, Replication
+from runtime.contract.spec.shapes import Duration, Key, RecordName, Replication, SpecStruct
 
 # Mirrored even where they are inherited: with another value the destination would store records differently.
 ALWAYS = ("cleanup.policy", "compression.type", "max.message.bytes", "segment.bytes")
@@ -158,7 +158,7 @@ _MINUTE_MS = 60_000
 _DAY_MS = 24 * 60 * _MINUTE_MS
 
 
-class TimestampsSpec(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
+class TimestampsSpec(SpecStruct, frozen=True, kw_only=True):
     """The topic of consumer timestamps. Keys about the topic itself apply when it is created.
 
     None stands for the value of the other internal topics.
@@ -204,7 +204,7 @@ class TimestampsSpec(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     ] = None
 
 
-class InternalSpec(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
+class InternalSpec(SpecStruct, frozen=True, kw_only=True):
     """The internal topics of repl. New ones are created like this; existing ones stay as they are.
 
     Without a replication, each topic has 3 copies, or as many as the cluster can hold.

@@ -12,7 +12,7 @@ exactly once.
 from collections.abc import Iterable, Iterator
 from typing import Annotated, ClassVar, Literal
 
-from msgspec import Struct
+from msgspec import Struct, field
 
 from runtime.contract.client.stores import Setting
 from runtime.contract.spec.shapes import (
@@ -21,6 +21,7 @@ from runtime.contract.spec.shapes import (
     MapShape,
     RecordName,
     SettingsShape,
+    SpecStruct,
     TextShape,
     record_of,
 )
@@ -51,7 +52,7 @@ class SchemaFile(Struct, frozen=True, kw_only=True):
     ] = None
 
 
-class RegistrySpec(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
+class RegistrySpec(SpecStruct, frozen=True, kw_only=True):
     """A schema registry that speaks Confluent's API."""
 
     record: ClassVar = RecordName("transform-registry", "a schema registry")
@@ -75,13 +76,13 @@ class RegistrySpec(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
             SettingsShape(client=True, expected="a map of settings"),
             example="{sasl.username: repl, sasl.password: {env: REGISTRY_PASSWORD}}",
         ),
-    ] = {}
+    ] = field(default_factory=dict)
 
     def __repr__(self) -> str:
         return f"RegistrySpec(url={self.url!r})"  # the client settings may hold a password
 
 
-class FormatSpec(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+class FormatSpec(SpecStruct, frozen=True):
     """How the bytes of a key or a value are read.
 
     The schema of JSON is Spark's DDL, that of Avro the text of its `.avsc` file. That of Protobuf is the full
@@ -119,7 +120,7 @@ class FormatSpec(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=
 FIELDS = ("json", "avro", "protobuf")  # the formats whose values have fields
 
 
-class TransformSpec(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
+class TransformSpec(SpecStruct, frozen=True, kw_only=True):
     """What a flow does to a record on its way, in Spark SQL.
 
     Expressions read the columns `key`, `value`, `headers`, `topic`, `partition`, `offset`, `timestamp` and
@@ -159,7 +160,7 @@ class TransformSpec(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
             ),
             example='{value.email: "sha2(value.email, 256)"}',
         ),
-    ] = {}
+    ] = field(default_factory=dict)
     drop: Annotated[
         tuple[Annotated[str, TextShape("a field such as value.card")], ...],
         Key("Fields that are removed.", example="[value.card]"),

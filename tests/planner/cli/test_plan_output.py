@@ -17,7 +17,7 @@ from planner.cli.plan_output import PlanOutput, exit_code
 from planner.model.diagnostic import ExitCode, Failure, error
 from planner.model.plan import Mode, Plan
 from planner.model.topology import Topic
-from planner.plan import with_diagnostics
+from planner.plan.make import with_diagnostics
 from planner.state import planfile
 from tests.fakes.replacing import replace
 from tests.fakes.states import with_inputs

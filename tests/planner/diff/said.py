@@ -1,8 +1,8 @@
 """A change in one line, for tables: its action and reason, then its fields as `key: old -> new (note)`."""
 
-from planner.diff import diff, drift
+from planner.diff.differ import diff, drift
 from planner.model.change import Change
-from tests.fakes.states import desired, observed, topology
+from tests.fakes.states import desired, observed
 
 
 def brief(change: Change) -> str:
@@ -19,7 +19,7 @@ def moves(change: Change) -> list[str]:
 def planned(want, *clusters) -> list[Change]:
     """The changes for a wanted object, or for all that is wanted."""
     wanted = want if hasattr(want, "topics") else desired(want)
-    return list(diff(wanted, observed(*clusters), topology()))
+    return list(diff(wanted, observed(*clusters)))
 
 
 def drifted(want, *clusters) -> list[Change]:

@@ -5,11 +5,12 @@ from pathlib import PurePath
 import pytest
 from msgspec import structs
 
-from planner.diff import diff, diff_destroy, drift
+from planner.diff.differ import diff, drift
 from planner.diff.fields import displayed
 from planner.diff.record import flow_entry, job_entry
-from planner.graph import expand
+from planner.graph.expansion import expand
 from planner.model.change import Action, Change
+from planner.model.desired import Desired
 from planner.model.observed import LiveJob, Observed, Unreachable
 from planner.model.topology import Cluster, Job, Selection, Topology
 from planner.plan.remake import remake
@@ -68,7 +69,7 @@ def client(at: Cluster, **keys: Setting) -> Cluster:
 
 
 def changes(shop: Topology, seen: Observed) -> dict[str, Change]:
-    found = diff(expand(shop, seen), seen, shop)
+    found = diff(expand(shop, seen), seen)
     return {str(one.address): one for one in found if one.address.cluster is None}
 
 
@@ -152,7 +153,7 @@ def test_what_becomes_of_flows_and_their_job(shop, seen, done, job_says) -> None
 
 
 def test_destroy_stops_and_forgets_all() -> None:
-    found = diff_destroy(applied(ONE), ONE)
+    found = diff(Desired(ONE.name), applied(ONE))
     assert {str(one.address): one.action for one in found} == {
         "flow.orders": Action.DELETE,
         "job.dc2": Action.DELETE,
@@ -380,7 +381,7 @@ def test_a_job_of_an_older_release_names_its_files_without_the_mark() -> None:
     assert job.spec is not None
     old = jobspec.decode(jobspec.encode(job.spec).replace(b"/./", b"/"))
     seen = world(running(old), registered=old)
-    found = {str(one.address): one.action for one in diff(expand(shop, seen, folder), seen, shop)}
+    found = {str(one.address): one.action for one in diff(expand(shop, seen, folder), seen)}
     assert found["job.dc2"] is Action.NO_OP
 
 

@@ -4,11 +4,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import structs
 
-from planner.diff import diff_destroy, drift
+from planner.diff.differ import diff, drift
 from planner.diff.fields import displayed
-from planner.graph import expand
+from planner.graph.expansion import expand
 from planner.model.address import group_address
 from planner.model.change import SENSITIVE, Action
+from planner.model.desired import Desired
 from planner.model.observed import ConfigSource, ConfigValue, RegistryEntry, Unreachable
 from planner.model.topology import OnRemove, Topic
 from tests.fakes.replacing import replace
@@ -299,7 +300,7 @@ def test_a_delete_says_what_is_inside_and_which_groups_read_it() -> None:
 
 def test_destroy_is_everything_leaving() -> None:
     have = cluster(HAS, live("visits"), owned=[DOOMED, owned(wanted("visits"))])
-    changes = diff_destroy(observed(have), topology(flow()))
+    changes = diff(Desired(topology(flow()).name), observed(have))
     assert [change.action for change in changes] == [Action.DELETE, Action.FORGET]
 
 

@@ -22,7 +22,7 @@ from planner.drill.scratch import (
     scratch_topology,
     write_record,
 )
-from planner.graph import lint_offline
+from planner.graph.expansion import lint_offline
 from planner.kafka.log import TopicRecord
 from planner.model.address import job_address, topic_address
 from planner.model.diagnostic import ExitCode, Failure, Severity

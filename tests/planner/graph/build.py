@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from planner.graph import expand
+from planner.graph.expansion import expand
 from planner.model.address import Address, Kind, topic_address
 from planner.model.desired import Desired, DesiredTopic
 from planner.model.observed import (

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from planner.graph import expand
+from planner.graph.expansion import expand
 from planner.model.address import Address, Kind
 from planner.model.desired import Desired
 from planner.model.observed import REPLACED, ObservedCluster, RegistryEntry, acl_spec

@@ -7,9 +7,9 @@ from typing import Any, get_args
 import pytest
 from msgspec.structs import replace
 
-from planner.diff import diff
+from planner.diff.differ import diff
 from planner.diff.record import topic_entry
-from planner.graph import expand
+from planner.graph.expansion import expand
 from planner.graph.routes import Failback, pending_failbacks, resumed_failbacks, without_covered
 from planner.model.desired import DesiredTopic
 from planner.model.observed import Observed, ObservedTopic, RegistryEntry
@@ -67,7 +67,7 @@ def at_source(declared: Topology, over: Observed) -> DesiredTopic:
 
 def fields(declared: Topology, over: Observed) -> Mapping[str, tuple[object, object, str]]:
     """What changes of the topic at the cluster that records come back to."""
-    found = diff(expand(declared, over), over, declared)
+    found = diff(expand(declared, over), over)
     (change,) = [one for one in found if str(one.address) == "topic.dc1.orders"]
     return {one.key: (one.old, one.new, one.note) for one in change.fields}
 
@@ -160,7 +160,7 @@ def test_a_setting_leaves_after_the_switch() -> None:
 def test_a_limit_is_restored_once_the_failback_has_ended() -> None:
     lifted = both(LIFTED, entry(at_source(shop(), both(live("orders", **BEFORE_KEY)))))
     desired = expand(SWITCHED, lifted)
-    plan = made_plan(desired, lifted, diff(desired, lifted, SWITCHED), SWITCHED)
+    plan = made_plan(desired, lifted, diff(desired, lifted), SWITCHED)
     (restore,) = [step for step in plan.steps if isinstance(step, AlterConfigs) and step.cluster == "dc1"]
     assert restore.set == {AFTER: HOUR}
     assert "own:flow.back" in restore.needs

@@ -5,7 +5,7 @@ import pstats
 
 import pytest
 
-from planner.graph import expand, lint_offline, read_requests
+from planner.graph.expansion import expand, lint_offline, read_requests
 from planner.model.topology import Flow, Topology
 from runtime.contract.spec.rename import Template
 from tests.planner.graph.build import cluster, flow, observed, topic, topology

@@ -4,7 +4,7 @@ from pathlib import PurePath
 
 import pytest
 
-from planner.graph import expand
+from planner.graph.expansion import expand
 from planner.model.desired import DesiredJob
 from planner.model.diagnostic import SourceLocation
 from planner.model.observed import Observed, ObservedCluster, Unreachable

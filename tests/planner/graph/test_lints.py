@@ -7,7 +7,7 @@ from typing import Any, get_args
 import pytest
 from msgspec.structs import replace
 
-from planner.graph import expand, lint_offline
+from planner.graph.expansion import expand, lint_offline
 from planner.graph.lints.flows import jobs
 from planner.graph.lints.security import CLEAR_TEXT, NOT_USED, UNCHECKED, security
 from planner.graph.routes import router_of

@@ -5,7 +5,7 @@ from typing import get_args
 from hypothesis import given
 from hypothesis import strategies as st
 
-from planner.graph import expand, lint_offline
+from planner.graph.expansion import expand, lint_offline
 from planner.model.desired import Desired, MirroredBy
 from planner.model.diagnostic import Severity
 from planner.model.observed import ConfigSource, ConfigValue, Observed, ObservedCluster, ObservedTopic

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from planner.diff.record import quota_entry
-from planner.graph import expand
+from planner.graph.expansion import expand
 from planner.model.desired import Declared, Desired, DesiredQuota, MirroredBy
 from planner.model.observed import (
     FEATURE_QUOTAS,

@@ -2,8 +2,7 @@
 
 import pytest
 
-from planner.graph import read_requests
-from planner.graph.expansion import EFFECTIVE
+from planner.graph.expansion import EFFECTIVE, read_requests
 from planner.model.observed import ClusterDetailsRequest, TopicConfigsRequest
 from planner.model.topology import Flow, Topic, Topology
 from runtime.contract.spec.flow import ConfigsSpec, GroupsSpec

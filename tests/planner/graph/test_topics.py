@@ -4,8 +4,8 @@ from typing import Final, Literal
 
 import pytest
 
-from planner.diff import diff
-from planner.graph import expand, read_requests
+from planner.diff.differ import diff
+from planner.graph.expansion import expand, read_requests
 from planner.model.desired import Declared, DesiredTopic, MirroredBy, QuarantineOf
 from planner.model.observed import ConfigValue
 from planner.model.topology import OnRemove, Topic
@@ -245,7 +245,7 @@ def test_a_flow_that_quarantines_has_a_topic_for_it_beside_each_mirror() -> None
     kept = found["dc2/old.quarantine"]
     assert (kept.origin, kept.config) == (QuarantineOf("dc1-dc2", "old"), {})
     assert found["dc2/declared.quarantine"].origin == Declared()
-    changes = {str(one.address): one for one in diff(expand(of, over), over, of)}
+    changes = {str(one.address): one for one in diff(expand(of, over), over)}
     reason = "takes the bad records of orders: on_bad_record of flow.dc1-dc2"
     assert changes["topic.dc2.orders.quarantine"].reason == reason
     assert {one.path[0] for one in changes["topic.dc2.old.quarantine"].fields} <= {"replication"}

@@ -19,7 +19,7 @@ from planner.model.observed import (
     TopicConfigsRequest,
     Unreachable,
 )
-from planner.observe import ReadOptions
+from planner.observe.cluster import ReadOptions
 from planner.observe.observer import names_only
 from runtime.lab.lab import Lab, LabState
 from tests.endpoints import endpoint, observed

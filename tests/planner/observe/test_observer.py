@@ -18,7 +18,7 @@ from planner.model.observed import (
     TopicConfigsRequest,
     Unreachable,
 )
-from planner.observe import ReadOptions
+from planner.observe.cluster import ReadOptions
 from runtime.contract.spec.naming import REGISTRY
 from runtime.lab.lab import Lab
 from tests.endpoints import endpoint, observed

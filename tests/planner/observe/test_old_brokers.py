@@ -10,7 +10,7 @@ from planner.model.observed import (
     TopicConfigsRequest,
     Unreachable,
 )
-from planner.observe import ReadOptions
+from planner.observe.cluster import ReadOptions
 from runtime.contract.spec.naming import REGISTRY
 from tests.endpoints import observed
 from tests.fakes.old_broker import API_VERSIONS, CLUSTER_ID, DESCRIBE_CONFIGS, METADATA, OldBroker

@@ -3,8 +3,8 @@
 from collections.abc import Iterable
 from typing import TypeVar
 
-from planner.diff import diff, diff_destroy, drift
-from planner.graph import expand
+from planner.diff.differ import diff, drift
+from planner.graph.expansion import expand
 from planner.model.change import Action, Change
 from planner.model.desired import Desired
 from planner.model.diagnostic import ExitCode
@@ -31,12 +31,12 @@ def plan_for(
 ) -> Plan:
     """A plan for what is wanted, where no topology is expanded first."""
     shop, seen = shop or topology(), observed(*clusters)  # type: ignore[arg-type]
-    changes = diff(want, seen, shop)
+    changes = diff(want, seen)
     return made_plan(want, seen, changes, shop, Mode.APPLY, "2026-01-01T00:00:00Z", tuple(targets))
 
 
 def destroyed(seen: Observed, shop: Topology, mode: Mode = Mode.APPLY) -> Plan:
-    return made_plan(Desired(shop.name), seen, diff_destroy(seen, shop), shop, mode)
+    return made_plan(Desired(shop.name), seen, diff(Desired(shop.name), seen), shop, mode)
 
 
 def applied(shop: Topology, seen: Observed = NOTHING) -> Observed:

@@ -3,8 +3,8 @@
 import pytest
 from msgspec import structs
 
-from planner.diff import drift
-from planner.graph import expand
+from planner.diff.differ import drift
+from planner.graph.expansion import expand
 from planner.model.change import Action
 from planner.model.observed import Observed
 from planner.model.topology import AclRule, Cluster, Flow, Topology

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
-from planner.graph import expand
+from planner.graph.expansion import expand
 from planner.model.change import Action
 from planner.model.observed import Observed
 from planner.model.plain import value_of

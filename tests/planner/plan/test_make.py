@@ -11,8 +11,7 @@ from planner.model.diagnostic import ExitCode, Severity, SourceLocation, error, 
 from planner.model.observed import FEATURE_REASSIGN, BrokerFeature, FeatureReport, RegistryEntry, Unreachable
 from planner.model.plan import Mode, Plan
 from planner.model.topology import Acl, Cluster, OnRemove, Policies, Requirement, Topic
-from planner.plan import with_diagnostics
-from planner.plan.make import adoption, expected_dead
+from planner.plan.make import adoption, expected_dead, with_diagnostics
 from planner.plan.steps.registry import Own
 from planner.plan.steps.topics import AlterConfigs
 from tests.fakes.replacing import replace

@@ -8,8 +8,7 @@ from planner.model.desired import Declared, DesiredAcl
 from planner.model.diagnostic import ExitCode
 from planner.model.observed import Unreachable
 from planner.model.topology import OnRemove
-from planner.plan import stale
-from planner.plan.staleness import no_longer_done
+from planner.plan.staleness import no_longer_done, stale
 from planner.plan.steps.acls import CreateAcl
 from planner.plan.steps.jobs import StopJob
 from planner.plan.steps.registry import Own

@@ -9,8 +9,7 @@ from planner.cli.view import TerminalView
 from planner.model.diagnostic import Failure, Severity, error
 from planner.model.plan import WAITS, Plan
 from planner.model.topology import Cluster
-from planner.plan import with_diagnostics
-from planner.plan.make import warnings_of
+from planner.plan.make import warnings_of, with_diagnostics
 from planner.render.plan.words import summary_line
 from planner.workflows.interaction import ApplyEnded, DiagnosticCollector, silent
 from planner.workflows.observing import waiting, waits_of

@@ -5,14 +5,14 @@ from functools import cache
 
 from msgspec import structs
 
-from planner.diff import diff, drift
+from planner.diff.differ import diff, drift
 from planner.diff.record import acl_entry, quota_entry
 from planner.model.desired import Declared, DesiredAcl, DesiredQuota, MirroredBy
 from planner.model.diagnostic import SourceLocation, error, warning
 from planner.model.observed import ConfigValue, Observed, Unreachable
 from planner.model.plan import Mode, Plan
 from planner.model.topology import Job, OnRemove, QuotaEntity, Selection
-from planner.plan import with_diagnostics
+from planner.plan.make import with_diagnostics
 from tests.fakes.replacing import replace
 from tests.fakes.states import (
     SHOP,
@@ -41,7 +41,7 @@ BACK = flow("dc2-to-dc1", source_cluster="dc2", destination_cluster="dc1", state
 def planned(want, *clusters, mode=Mode.APPLY, shop=None, targets=()) -> Plan:
     shop = shop or topology(FLOW, BACK)
     seen = observed(*clusters)
-    return made_plan(want, seen, diff(want, seen, shop), shop, mode, NOW, targets)
+    return made_plan(want, seen, diff(want, seen), shop, mode, NOW, targets)
 
 
 LIMITS = {"producer_byte_rate": 10_000_000, "request_percentage": 12.5}

@@ -9,8 +9,8 @@ from planner.model.address import Kind, topic_address
 from planner.model.change import Action, Change, FieldChange
 from planner.model.diagnostic import error, warning
 from planner.model.plan import Mode, Plan
-from planner.plan import with_diagnostics
 from planner.plan.document import ChangeSummary, json_tree
+from planner.plan.make import with_diagnostics
 from planner.render.plan.documents import LIMIT, code, failed, html, markdown
 from planner.render.plan.json import failure_tree
 from planner.render.plan.text import steps_text, text

@@ -20,7 +20,7 @@ from planner.model.topology import (
     Topic,
     Topology,
 )
-from planner.plan import with_diagnostics
+from planner.plan.make import with_diagnostics
 from planner.plan.remake import remake
 from planner.plan.steps import step_of
 from planner.plan.steps.topics import CreateTopic, Reassign

@@ -7,17 +7,16 @@ from dataclasses import dataclass, field
 import pytest
 from msgspec import structs
 
-from planner.diff.differ import declaring_nothing
-from planner.graph import read_requests
+from planner.graph.expansion import read_requests
 from planner.kafka import run
 from planner.model.address import Address, Kind, topic_address
 from planner.model.diagnostic import ExitCode, Failure, error
 from planner.model.observed import RegistryEntry, TopicConfigsRequest
 from planner.model.plan import Plan
 from planner.model.topology import Cluster, Flow, Selection, Topic, Topology
-from planner.observe import named_topics
 from planner.observe.broker_check import BROKER_OUTDATED
-from planner.plan import with_diagnostics
+from planner.observe.observer import named_topics
+from planner.plan.make import with_diagnostics
 from planner.plan.staleness import stale_diagnostic
 from planner.workflows.applying.apply import to_run_again
 from planner.workflows.audit.access import endpoints_of
@@ -61,7 +60,7 @@ def test_what_a_flow_reads_leaves_like_any_other_topic() -> None:
     gone = _with(declaring(flows=[reads]), "dc1", "dc2")
     kept = _with(declaring(Topic("orders", "dc1"), flows=[reads]), "dc1", "dc2")
 
-    assert [read_requests(one, there)["dc1"].sizes for one in (kept, gone, declaring_nothing(kept))] == [
+    assert [read_requests(one, there)["dc1"].sizes for one in (kept, gone, kept.declaring_nothing())] == [
         frozenset(),
         {"orders"},
         {"orders"},

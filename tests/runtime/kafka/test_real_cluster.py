@@ -22,7 +22,7 @@ from runtime.kafka.protocol.offsets import (
     ListedOffset,
     TopicPartition,
 )
-from runtime.kafka.queries import active_producers, epoch_ends, list_offsets, offset_commit, offset_fetch
+from runtime.kafka.queries import active_producers, committed_by, epoch_ends, list_offsets, offset_commit
 from runtime.lab.lab import Lab
 from tests.records import create_topic, read, wait_for, write
 from tests.runtime.kafka.real import NOW, accepted, batch, fetch_some, produce, run, settings_of, values
@@ -149,8 +149,8 @@ def test_a_group_that_nobody_is_in_is_committed_and_read(lab: Lab, fresh: Fresh)
     async def look() -> None:
         async with await KafkaCluster.open(settings_of(dc1)) as cluster:
             assert await offset_commit(cluster, group, {here: 17}) == {here: ErrorCode.NONE}
-            assert await offset_fetch(cluster, group) == {here: CommittedOffset(17, -1, "")}
-            assert await offset_fetch(cluster, group, [nowhere]) == {nowhere: CommittedOffset(-1, -1, "")}
+            read = await committed_by(cluster, [group])
+            assert read.offsets[group] == {here: CommittedOffset(17, -1, "")}
             refused = await offset_commit(cluster, group, {nowhere: 1})
             assert refused == {nowhere: ErrorCode.UNKNOWN_TOPIC_OR_PARTITION}
 
