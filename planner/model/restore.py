@@ -4,23 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from planner.model.topology import AclRule
-from runtime.contract.records.manifest import SnapshotOffset
-
-
-@dataclass(frozen=True, slots=True)
-class BackupState:
-    """Which backup is restored: the manifest of `flow` in `folder` after a commit, and up to which time.
-
-    `client` is how the object store is reached that holds it, as the steps have it.
-    """
-
-    endpoint: str
-    folder: str
-    flow: str
-    commit: int
-    digest: str
-    until: str = ""
-    client: str = ""
+from runtime.contract.records.manifest import BackupState, SnapshotOffset
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,9 +37,14 @@ class RestoredGroup:
 
 @dataclass(frozen=True, slots=True)
 class RestoredBackup:
-    """What a restore takes from a backup. `held` are the settings that a topic has while it is restored."""
+    """What a restore takes from a backup, up to the time `until`.
 
+    `held` are the settings that a topic has while it is restored.
+    """
+
+    endpoint: str
     state: BackupState
+    until: str
     cluster: str
     held: Mapping[str, str] = field(default_factory=dict)
     topics: tuple[RestoredTopic, ...] = ()

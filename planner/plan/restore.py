@@ -5,8 +5,8 @@ the producers' timestamps. Its own settings are set once its records are there a
 """
 
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict
 
+import msgspec
 from msgspec import structs
 
 from planner.model.address import Address, Kind, group_address, topic_address
@@ -70,7 +70,7 @@ def restore_changes(backup: RestoredBackup) -> tuple[Change, ...]:
         Change(
             address=Address(Kind.ACL, backup.cluster, rule.name),
             action=Action.CREATE,
-            reason=f"from the backup {backup.state.endpoint}",
+            reason=f"from the backup {backup.endpoint}",
             fields=(FieldChange(("rule",), None, rule.name),),
             after=acl_spec(rule),
             notes=(_WIDE,) if rule.pattern == "PREFIXED" or rule.resource == EVERY_TOPIC else (),
@@ -109,7 +109,12 @@ def _topic_change(backup: RestoredBackup, topic: RestoredTopic) -> Change:
     config = dict(sorted(topic.config.items()))
     after: dict[str, object] = {
         "restore": {
-            **{key: value for key, value in asdict(state).items() if key != "until" and value != ""},
+            "endpoint": backup.endpoint,
+            "folder": state.folder,
+            "flow": state.flow,
+            "commit": state.commit,
+            "digest": state.digest,
+            **({"client": msgspec.json.encode(state.client).decode()} if state.client else {}),
             "source": topic.source,
             "source_id": topic.source_id,
             "ends": list(topic.ends),
@@ -128,11 +133,11 @@ def _topic_change(backup: RestoredBackup, topic: RestoredTopic) -> Change:
             **fields,
             **{("config", key): value for key, value in config.items()},
         }
-    until = f", up to {state.until}" if state.until else ""
+    until = f", up to {backup.until}" if backup.until else ""
     return Change(
         address=topic_address(backup.cluster, topic.name),
         action=Action.UPDATE if topic.exists else Action.CREATE,
-        reason=f"{topic.source} of the backup {state.endpoint}{until}",
+        reason=f"{topic.source} of the backup {backup.endpoint}{until}",
         fields=tuple(FieldChange(path, None, value) for path, value in fields.items()),
         after=after,
         notes=topic.notes,
@@ -187,7 +192,7 @@ def restore_steps(backup: RestoredBackup) -> tuple[Step, ...]:
 
 
 def _topic_steps(backup: RestoredBackup, topic: RestoredTopic) -> Iterator[Step]:
-    state, held, cluster = backup.state, backup.held, backup.cluster
+    held, cluster = backup.held, backup.cluster
     address = topic_address(cluster, topic.name)
     where = address, cluster, topic.name
     create = CreateTopic(
@@ -200,16 +205,8 @@ def _topic_steps(backup: RestoredBackup, topic: RestoredTopic) -> Iterator[Step]
     records = RestoreRecords(
         f"restore:{address}",
         *where,
-        endpoint=state.endpoint,
-        folder=state.folder,
-        flow=state.flow,
-        commit=state.commit,
-        digest=state.digest,
-        source=topic.source,
-        source_id=topic.source_id,
-        ends=topic.ends,
-        records=topic.records,
-        client=state.client,
+        restored=topic,
+        backup=backup.state,
         needs=() if topic.exists else (create.id,),
     )
     if topic.exists:

@@ -41,7 +41,7 @@ from planner.workflows.audit.access import endpoints_of
 from planner.workflows.interaction import Noticed, ProgressHandler, WorkProgress, silent, under_way
 from runtime.contract.client.secrets import ClientSecrets
 from runtime.contract.client.settings import ClientSettingsError
-from runtime.contract.client.stores import Setting, is_store
+from runtime.contract.client.stores import is_store
 from runtime.contract.extras import Extra, is_missing, missing_extra
 from runtime.contract.records.job_status import PartitionState
 from runtime.contract.results.status import PartitionWaits, ReplicationStatus
@@ -119,14 +119,6 @@ def _launched_here(plan: Plan) -> Iterator[JobSpec]:
                     yield spec
 
 
-def store_settings(text: str) -> dict[str, Setting]:
-    """Returns the settings of a store's client in a step. Raises ClientSettingsError."""
-    try:
-        return msgspec.json.decode(text, type=dict[str, Setting])
-    except (msgspec.DecodeError, RecursionError):
-        raise ClientSettingsError("client", "can't be read", "plan again") from None
-
-
 def check_jobs(plan: Plan, trusted: Sequence[Path]) -> None:
     """Checks the clusters and the object stores in the steps of a saved plan: the same limits hold for them.
 
@@ -136,8 +128,8 @@ def check_jobs(plan: Plan, trusted: Sequence[Path]) -> None:
     problems: list[Diagnostic] = []
     for step in plan.steps:
         try:
-            if isinstance(step, RestoreRecords) and step.client:
-                secrets.check_store(store_settings(step.client))
+            if isinstance(step, RestoreRecords):
+                secrets.check_store(step.backup.client)
             if not isinstance(step, LaunchJob | ReconfigureJob):
                 continue
             spec = jobspec.decode(step.spec)

@@ -9,7 +9,6 @@ import os
 import re
 import tempfile
 import threading
-from collections import defaultdict
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Literal
@@ -37,7 +36,6 @@ from planner.workflows.interaction import (
     silent,
     under_way,
 )
-from planner.workflows.observing import store_settings
 from planner.workflows.requests import TryFlowRequest
 from planner.workflows.samples import sample_of
 from planner.workflows.topology import job_flow_of
@@ -268,14 +266,8 @@ class SparkRestorer:
         """Restores the records of all these topics, and compares them with the backup."""
         topics = [naming.LEDGER, naming.OFFSET_MAP]
         run_at(endpoint, lambda client: internal_topics.ensure(client, topics, self._plan.internal))
-        found: dict[str, StepResult] = {}
-        of_state: dict[tuple[str, str, str, int, str], list[RestoreRecords]] = defaultdict(list)
-        for step in steps:
-            of_state[step.folder, step.client, step.flow, step.commit, step.digest].append(step)
-        for some in of_state.values():
-            with self._one_at_a_time:
-                found |= self._restored(endpoint, some)
-        return found
+        with self._one_at_a_time:
+            return self._restored(endpoint, steps)
 
     def _restored(self, endpoint: ClusterEndpoint, steps: Sequence[RestoreRecords]) -> dict[str, StepResult]:
         from runtime import replay as application
@@ -287,27 +279,22 @@ class SparkRestorer:
             encode_request,
         )
 
-        first = steps[0]
         request = RestoreRequest(
-            folder=first.folder,
-            client=store_settings(first.client) if first.client else {},
-            flow=first.flow,
-            commit=first.commit,
-            digest=first.digest,
+            backup=steps[0].backup,  # a plan restores one backup
             name=endpoint.cluster,
             cluster=self._spec(endpoint),
             topics=[
                 RestoreTopic(
-                    topic=step.source,
-                    topic_id=step.source_id,
+                    topic=step.restored.source,
+                    topic_id=step.restored.source_id,
                     into=step.topic,
-                    ends=dict(enumerate(step.ends)),
+                    ends=dict(enumerate(step.restored.ends)),
                 )
                 for step in steps
             ],
         )
         main = Path(application.__file__).with_name("main.py")
-        progress = self._counting(sum(len(step.ends) for step in steps))
+        progress = self._counting(sum(len(step.restored.ends) for step in steps))
         try:
             text = on_spark(main, encode_request(request), SAID, progress, ["--restore"])
         except Failure as failure:

@@ -151,10 +151,11 @@ def _context(name: str) -> Iterator[SparkContext]:
 
 def _restore_outcome(request: RestoreRequest) -> RestoreOutcome:
     try:
-        backup = read_backup(request.folder, request.flow, request.commit, request.digest, request.client)
+        state = request.backup
+        backup = read_backup(state.folder, state.flow, state.commit, state.digest, state.client)
         parts = [encode_restore_part(part) for part in _restore_parts(request, backup)]
         task = functools.partial(restore_partitions, encode_restore(request))
-        done = _on_spark(f"repl restore {request.flow}", parts, 1, task) if parts else []
+        done = _on_spark(f"repl restore {state.flow}", parts, 1, task) if parts else []
         return RestoreOutcome(parts=[decode_restored(one) for one in done])
     except (ManifestProblem, EndpointUnavailable) as problem:
         return RestoreOutcome(unusable="the backup", why=str(problem), of_backup=True)

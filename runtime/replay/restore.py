@@ -133,10 +133,10 @@ class PartitionRestore:
     def __init__(self, asked: RestoreRequest, part: RestorePartition, cluster: KafkaCluster) -> None:
         self.records = self.written = 0
         self._asked, self._part, self._cluster = asked, part, cluster
-        self._key = restore_key(asked.flow, part.into, part.partition)
+        self._key = restore_key(asked.backup.flow, part.into, part.partition)
         self._at = TopicPartition(part.into, part.partition)
         self._where = PartitionLocation(part.topic, part.partition)
-        self._folder = ManifestFolder(asked.folder, asked.flow, asked.client)
+        self._folder = ManifestFolder(asked.backup.folder, asked.backup.flow, asked.backup.client)
         self._said_at = time.monotonic()
         self._checked: set[str] = set()
 
@@ -158,7 +158,7 @@ class PartitionRestore:
 
     async def _write(self) -> Progress:
         """Writes the records behind the committed position. Raises WireError."""
-        transactional_id = f"repl.restore.{self._asked.flow}.{self._part.into}.{self._part.partition}"
+        transactional_id = f"repl.restore.{self._asked.backup.flow}.{self._part.into}.{self._part.partition}"
         writer = await TransactionWriter.open(self._cluster, transactional_id, failpoint=_failpoint)
         progress = await self._committed()
         self.records = progress.records

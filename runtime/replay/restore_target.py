@@ -14,9 +14,8 @@ from typing import Final
 import msgspec
 
 from runtime.audit.partition_logs import fetch_records, open_spec
-from runtime.contract.client.stores import Setting
 from runtime.contract.records.ledger import PartitionKey
-from runtime.contract.records.manifest import DataFile, SnapshotOffset
+from runtime.contract.records.manifest import BackupState, DataFile, SnapshotOffset
 from runtime.contract.records.offset_map import EndOfOffsetMap, MappedOffset, OffsetMap
 from runtime.contract.spec import naming
 from runtime.contract.spec.cluster import ClusterSpec
@@ -45,15 +44,11 @@ class RestoreTopic(msgspec.Struct, frozen=True, kw_only=True):
 class RestoreRequest(msgspec.Struct, frozen=True, kw_only=True):
     """Describes a restore. It holds no secret: the cluster holds references, as in a job's spec.
 
-    `commit` and `digest` name the state of the flow's manifest that was planned with. A transaction holds
-    about `bytes` of one partition. A partition that makes no progress for `within_s` fails.
+    A transaction holds about `bytes` of one partition. A partition that makes no progress for `within_s`
+    fails.
     """
 
-    folder: str
-    client: dict[str, Setting] = {}
-    flow: str
-    commit: int
-    digest: str
+    backup: BackupState
     name: str
     cluster: ClusterSpec
     topics: list[RestoreTopic]

@@ -24,6 +24,7 @@ from confluent_kafka.admin import AdminClient
 from msgspec.structs import replace
 
 from runtime.contract.client.settings import wire_settings
+from runtime.contract.records.manifest import BackupState
 from runtime.contract.spec import files, naming
 from runtime.contract.spec.cluster import ClusterSpec
 from runtime.contract.spec.files import FilesSpec
@@ -105,10 +106,7 @@ def restore_once(
     create_topic(dc1.client, into, PARTITIONS)
     make_ledger(dc1)
     request = RestoreRequest(
-        folder=str(folder),
-        flow=FLOW,
-        commit=backup.commit,
-        digest=backup.digest,
+        backup=BackupState(folder=str(folder), flow=FLOW, commit=backup.commit, digest=backup.digest),
         name="dc1",
         cluster=ClusterSpec(bootstrap=through or dc1.bootstrap),
         topics=[],

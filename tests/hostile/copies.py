@@ -17,6 +17,7 @@ import uvloop
 
 from runtime.contract.records.control import AssignedPartition, Assignment, SlotSpec
 from runtime.contract.records.ledger import PartitionKey
+from runtime.contract.records.manifest import BackupState
 from runtime.contract.spec.cluster import ClusterSpec
 from runtime.contract.spec.files import LinesSpec
 from runtime.contract.spec.jobspec import FlowSpec
@@ -207,10 +208,7 @@ def restoring(
     backup = read_backup(str(folder), BACKUP_FLOW)
     lineage = backup.topics()[topic]
     request = restored.RestoreRequest(
-        folder=str(folder),
-        flow=BACKUP_FLOW,
-        commit=backup.commit,
-        digest=backup.digest,
+        backup=BackupState(folder=str(folder), flow=BACKUP_FLOW, commit=backup.commit, digest=backup.digest),
         name="dc2",
         cluster=through,
         topics=[],

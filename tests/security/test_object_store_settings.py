@@ -5,17 +5,18 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-import msgspec
 import pytest
 
 from planner.model.address import topic_address
 from planner.model.diagnostic import Failure
 from planner.model.plan import Plan
+from planner.model.restore import RestoredTopic
 from planner.plan.steps.restores import RestoreRecords
 from planner.workflows.observing import check_jobs
 from runtime.contract.client.secrets import ClientSecrets
 from runtime.contract.client.settings import ClientSettingsError
 from runtime.contract.launching import LaunchError
+from runtime.contract.records.manifest import BackupState
 from runtime.contract.spec import jobspec
 from runtime.contract.spec.cluster import ClusterSpec
 from runtime.contract.spec.files import FilesSpec, LinesSpec
@@ -108,16 +109,8 @@ def test_a_plan_file_with_another_store_is_refused(tmp_path: Path, monkeypatch: 
             address=topic_address("dc1", "a"),
             cluster="dc1",
             topic="a",
-            endpoint="archive",
-            folder="s3a://bucket/a",
-            flow="f",
-            commit=1,
-            digest="",
-            source="a",
-            source_id="",
-            ends=(1,),
-            records=1,
-            client=msgspec.json.encode(client).decode(),
+            restored=RestoredTopic("a", "a", "", 1, 1, {}, (1,), 1),
+            backup=BackupState(folder="s3a://bucket/a", flow="f", commit=1, digest="", client=client),
         )
         plan = Plan(
             inputs(topology(), observed()),

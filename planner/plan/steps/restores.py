@@ -3,8 +3,9 @@
 from collections.abc import Collection, Iterator
 
 from planner.model.observed import ObservedCluster, RegistryEntry
+from planner.model.restore import RestoredTopic
 from planner.model.step import ApplyRecord, Step, Undone
-from runtime.contract.records.manifest import SnapshotOffset
+from runtime.contract.records.manifest import BackupState, SnapshotOffset
 
 
 class RestoreStep(Step, frozen=True):
@@ -26,36 +27,24 @@ class RestoreStep(Step, frozen=True):
 
 
 class RestoreRecords(RestoreStep, frozen=True):
-    """Writes the records of a backup's topic into `topic`, and compares them in the end.
-
-    `commit` and `digest` name the state of the flow's manifest in `folder`. `ends` has, for each partition,
-    the offset of the backup before which the restore ends. `client` is a JSON text: how the object store is
-    reached that `folder` names, with references in the place of secrets.
-    """
+    """Writes the records of a backup's topic into `topic`, and compares them in the end."""
 
     in_one_batch = True
 
     topic: str
-    endpoint: str
-    folder: str
-    flow: str
-    commit: int
-    digest: str
-    source: str
-    source_id: str
-    ends: tuple[int, ...]
-    records: int
-    client: str = ""
+    restored: RestoredTopic
+    backup: BackupState
 
     @property
     def progress(self) -> str:
-        return f"restoring {self.records:,} records"
+        return f"restoring {self.restored.records:,} records"
 
     def details(self, hidden: Collection[str]) -> Iterator[str]:
-        records = f"{self.records:,} record{'' if self.records == 1 else 's'}"
-        yield f"{records} of {self.source} from {self.folder}"
-        yield f"flow {self.flow}, commit {self.commit}, topic id {self.source_id}"
-        yield f"before the offsets {', '.join(map(str, self.ends))}"
+        number = self.restored.records
+        records = f"{number:,} record{'' if number == 1 else 's'}"
+        yield f"{records} of {self.restored.source} from {self.backup.folder}"
+        yield f"flow {self.backup.flow}, commit {self.backup.commit}, topic id {self.restored.source_id}"
+        yield f"before the offsets {', '.join(map(str, self.restored.ends))}"
 
 
 class RestoreOffsets(RestoreStep, frozen=True):

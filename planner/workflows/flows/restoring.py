@@ -15,7 +15,7 @@ from planner.model.address import topic_address
 from planner.model.diagnostic import Diagnostic, ExitCode, Failure, error, note, warning
 from planner.model.observed import ClusterDetailsRequest, Observed, ObservedCluster, Unreachable
 from planner.model.plan import Mode, Plan
-from planner.model.restore import BackupState, RestoredBackup, RestoredGroup, RestoredTopic
+from planner.model.restore import RestoredBackup, RestoredGroup, RestoredTopic
 from planner.model.topology import AclRule, Cluster, Topology
 from planner.observe.cluster import ReadOptions
 from planner.plan.remake import remake
@@ -30,7 +30,7 @@ from planner.workflows.observing import check_stores, read_clusters
 from planner.workflows.plans import inputs_now, verified
 from planner.workflows.requests import RestoreBackupRequest
 from planner.workflows.topology import checked, cluster_of, endpoint_of
-from runtime.contract.records.manifest import Snapshot, SnapshotOffset, SnapshotTopic
+from runtime.contract.records.manifest import BackupState, Snapshot, SnapshotOffset, SnapshotTopic
 from runtime.contract.spec.files import plain_folder
 from runtime.contract.spec.naming import illegal_because, is_internal
 from runtime.contract.spec.selection import regex
@@ -95,17 +95,16 @@ class _Planned:
         existing = answered(
             target_topics(spec, self._cluster.name, read.backup.flow, sources, request.timeout_ms / 1000)
         )
-        state = BackupState(
-            read.endpoint.name,
-            plain_folder(read.endpoint.folder),
-            read.backup.flow,
-            read.backup.commit,
-            read.backup.digest,
-            self._until,
-            msgspec.json.encode(read.client).decode() if read.client else "",
-        )
         backup = RestoredBackup(
-            state,
+            read.endpoint.name,
+            BackupState(
+                folder=plain_folder(read.endpoint.folder),
+                flow=read.backup.flow,
+                commit=read.backup.commit,
+                digest=read.backup.digest,
+                client=read.client,
+            ),
+            self._until,
             self._cluster.name,
             supported(HELD, self._live.defaults),
             tuple(self._topic(name, existing) for name in sorted(read.topics)),

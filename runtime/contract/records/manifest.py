@@ -14,11 +14,12 @@ of a file is checked as it is decoded, and each number has its bounds.
 """
 
 import hashlib
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Annotated, Final, Literal, TypeVar
 
 import msgspec
 
+from runtime.contract.client.stores import Setting
 from runtime.contract.records import record_values
 from runtime.contract.records.record_values import UnreadableValue
 from runtime.contract.spec.files import data_name_problem, staged_name_problem
@@ -217,6 +218,19 @@ class SnapshotAcl(msgspec.Struct, frozen=True, kw_only=True, order=True):
     host: str
     operation: Annotated[str, msgspec.Meta(pattern=r"\A[A-Z_]+\Z", max_length=40)]
     permission: Literal["ALLOW", "DENY"]
+
+
+class BackupState(msgspec.Struct, frozen=True, kw_only=True):
+    """Names a backup as it was read: the manifest of `flow` in `folder` after `commit`.
+
+    `client` is how the object store is reached that holds the folder, with references in place of secrets.
+    """
+
+    folder: str
+    flow: str
+    commit: int
+    digest: str
+    client: Mapping[str, Setting] = {}
 
 
 class SnapshotOffset(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):

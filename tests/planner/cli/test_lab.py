@@ -9,7 +9,8 @@ from click.testing import CliRunner
 
 from planner.cli.app import root
 from planner.cli.lab_view import show
-from planner.workflows.lab import LabChoices, specs
+from planner.workflows.lab import specs
+from planner.workflows.requests import LabChoices
 from runtime.lab.cluster import LabClusterSpec, LabKafkaCluster, Security
 from runtime.lab.files import LabError
 from runtime.lab.lab import BrokerStatus, ClusterStatus, Lab, LabState, LabStatus

@@ -4,7 +4,7 @@ import pytest
 from msgspec import structs
 
 from planner.diff.record import acl_entry
-from planner.model.address import Kind, topic_address
+from planner.model.address import Kind, flow_address, topic_address
 from planner.model.change import Action, Change
 from planner.model.desired import Declared, DesiredAcl, MirroredBy
 from planner.model.diagnostic import ExitCode, Severity, SourceLocation, error, warning
@@ -109,6 +109,16 @@ def test_a_cluster_is_expected_dead_once_nothing_runs_from_it(first, second, dea
     shop = topology(flow("a", state=first), flow("b", state=second))
     assert expected_dead(shop) == dead
     assert plan_for(desired(wanted("orders")), SILENT, DC2, shop=shop).complete is bool(dead)
+
+
+def test_addresses_are_ordered_by_kind_cluster_and_name() -> None:
+    ordered = [
+        topic_address("dc1", "orders"),
+        topic_address("dc1", "orders-2"),
+        topic_address("dc1-a", "orders"),  # as text it is before topic.dc1.orders
+        topic_address("dc2", "a"),
+    ]
+    assert sorted([*ordered[::-1], flow_address("z")]) == [flow_address("z"), *ordered]
 
 
 def test_what_a_cluster_hides_is_unknown_by_its_address() -> None:

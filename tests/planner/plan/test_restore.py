@@ -5,7 +5,7 @@ from pathlib import Path
 from planner.model.address import topic_address
 from planner.model.change import Action
 from planner.model.plan import Mode, Plan
-from planner.model.restore import BackupState, RestoredBackup, RestoredGroup, RestoredTopic
+from planner.model.restore import RestoredBackup, RestoredGroup, RestoredTopic
 from planner.model.topology import AclRule, Cluster
 from planner.plan.remake import remake
 from planner.plan.restore import HELD, fitting
@@ -16,11 +16,12 @@ from planner.render.plan.documents import markdown
 from planner.render.plan.json import json_text
 from planner.render.plan.text import steps_text, text
 from planner.state import planfile
-from runtime.contract.records.manifest import SnapshotOffset
+from runtime.contract.records.manifest import BackupState, SnapshotOffset
 from tests.fakes.replacing import replace
 from tests.fakes.states import cluster, inputs, observed, topology
 
-STATE = BackupState("archive", "/mnt/archive", "to-archive", 7, "ab" * 32, "2026-01-31T12:00:00Z")
+STATE = BackupState(folder="/mnt/archive", flow="to-archive", commit=7, digest="ab" * 32)
+UNTIL = "2026-01-31T12:00:00Z"
 ORDERS = RestoredTopic(
     name="orders",
     source="orders",
@@ -42,7 +43,7 @@ def plan(
     acls: tuple[AclRule, ...] = (RULE,),
 ) -> Plan:
     shop = topology(clusters=[Cluster("dc2", bootstrap="localhost:9092")])
-    backup = RestoredBackup(STATE, "dc2", HELD, (topic,), groups, acls)
+    backup = RestoredBackup("archive", STATE, UNTIL, "dc2", HELD, (topic,), groups, acls)
     return remake(inputs(shop, observed(cluster(name="dc2")), mode=Mode.RESTORE, backup=backup))
 
 
