@@ -30,10 +30,9 @@ from runtime.contract.records.ledger import (
 from runtime.contract.records.offset_map import OffsetMap
 from runtime.contract.records.provenance import ClusterTopic, origins
 from runtime.contract.results.records import Salvage, SalvagedPartition, SalvagedRecord
-from runtime.contract.spec.cluster import ClusterSpec
-from runtime.contract.spec.jobspec import FlowSpec
+from runtime.contract.spec.jobspec import FlowSpec, JobSpec
 from runtime.contract.spec.naming import is_other_topic
-from runtime.contract.spec.route import Router, is_reserved
+from runtime.contract.spec.route import is_reserved, router_of
 from runtime.kafka.cluster import KafkaCluster
 from runtime.kafka.errors import WireError
 from runtime.kafka.protocol.fetch import Isolation
@@ -41,19 +40,6 @@ from runtime.kafka.protocol.metadata import TopicMetadata
 from runtime.kafka.protocol.offsets import EARLIEST, LATEST, ListedOffset, TopicPartition
 from runtime.kafka.queries import list_offsets
 from runtime.slot.budget import TokenBucket
-
-
-class SalvageRequest(Struct, frozen=True):
-    """Describes a salvage.
-
-    `router` holds all flows of the topology: it finds topics that the flow never reached.
-    """
-
-    flow: FlowSpec
-    source: ClusterSpec
-    destination: ClusterSpec
-    router: Router
-    within_s: float = 10.0
 
 
 class _Ledger(Struct, frozen=True):
@@ -64,22 +50,24 @@ class _Ledger(Struct, frozen=True):
     destination_id: str
 
 
-async def salvage(request: SalvageRequest, take: Callable[[SalvagedRecord], None]) -> Salvage:
+async def salvage(
+    job: JobSpec, flow: FlowSpec, within_s: float, take: Callable[[SalvagedRecord], None]
+) -> Salvage:
     """Reads all records that were not copied and passes each to `take`, partition by partition, in order.
 
-    Raises AuditFailure.
+    The job's routes are all flows of the topology: they find topics that the flow never reached. Raises
+    AuditFailure.
     """
-    ledger = await _read_ledger(request)
-    flow = request.flow
-    async with open_spec(request.source, flow.source) as source:
+    ledger = await _read_ledger(job, flow)
+    async with open_spec(job.clusters[flow.source], flow.source) as source:
         listed = await source.all_topics()
         producers = await producers_at(source)
         partitions = []
-        for key, destination_topic in sorted(_places(request, ledger, listed).items()):
+        for key, destination_topic in sorted(_places(job, flow.name, ledger, listed).items()):
             filter_ = ProvenanceFilter(
                 flow, key.topic, ClusterTopic(ledger.destination_id, destination_topic), producers
             )
-            partition = _Partition(request, source, key, destination_topic, filter_, ledger)
+            partition = _Partition(flow, source, key, destination_topic, filter_, ledger, within_s)
             await partition.read(listed, take)
             partitions.append(partition.result)
         return Salvage(
@@ -92,9 +80,8 @@ async def salvage(request: SalvageRequest, take: Callable[[SalvagedRecord], None
         )
 
 
-async def _read_ledger(request: SalvageRequest) -> _Ledger:
-    flow = request.flow
-    async with open_spec(request.destination, flow.destination) as destination:
+async def _read_ledger(job: JobSpec, flow: FlowSpec) -> _Ledger:
+    async with open_spec(job.clusters[flow.destination], flow.destination) as destination:
         opened = await ledger_of(destination)
         if opened is None:
             raise LedgerNotFound(flow.destination)
@@ -114,13 +101,13 @@ async def _read_ledger(request: SalvageRequest) -> _Ledger:
 
 
 def _places(
-    request: SalvageRequest, ledger: _Ledger, listed: Mapping[str, TopicMetadata]
+    job: JobSpec, name: str, ledger: _Ledger, listed: Mapping[str, TopicMetadata]
 ) -> dict[PartitionKey, str]:
     """Returns the partitions that the flow copied, and those that it would have taken and never reached."""
-    name = request.flow.name
+    router = router_of(job)
     places = {key: made.destination_topic for key, made in ledger.progress.items()}
     for topic in listed.values():
-        destination_topic = request.router.destination_topic(name, topic.name)
+        destination_topic = router.destination_topic(name, topic.name)
         if destination_topic is not None:
             for partition in topic.partitions:
                 places.setdefault(PartitionKey(name, topic.name, partition), destination_topic)
@@ -132,16 +119,17 @@ class _Partition:
 
     def __init__(
         self,
-        request: SalvageRequest,
+        flow: FlowSpec,
         source: KafkaCluster,
         key: PartitionKey,
         destination_topic: str,
         filter_: ProvenanceFilter,
         ledger: _Ledger,
+        within_s: float,
     ) -> None:
         self._progress = ledger.progress.get(key)
         self._orphans, self._map = ledger.orphans.get(key, NO_ORPHANS), ledger.maps.get(key)
-        self._request, self._source = request, source
+        self._flow, self._source, self._within_s = flow, source, within_s
         self._filter = filter_
         self._at = TopicPartition(key.topic, key.partition)
         self.result = SalvagedPartition(
@@ -171,7 +159,7 @@ class _Partition:
             result.unread = str(error)
 
     async def _log(self) -> tuple[int, int]:
-        within = self._request.within_s
+        within = self._within_s
         starts = await list_offsets(self._source, {self._at: EARLIEST}, within=within)
         ends = await list_offsets(self._source, {self._at: LATEST}, Isolation.READ_COMMITTED, within)
         start, end = starts[self._at], ends[self._at]
@@ -183,9 +171,7 @@ class _Partition:
         self, topic: TopicMetadata, low: int, high: int, take: Callable[[SalvagedRecord], None]
     ) -> None:
         bucket = TokenBucket(None, time.monotonic)
-        side = CommittedRecordReader(
-            self._source, self._at, topic.id, low, high, bucket, self._request.within_s
-        )
+        side = CommittedRecordReader(self._source, self._at, topic.id, low, high, bucket, self._within_s)
         while not side.ended:
             for record in await side.next():
                 if self._filter.drops(record) or self._filter.originated_at_destination(record):
@@ -193,7 +179,7 @@ class _Partition:
                     continue
                 owner = self._filter.producers.get(record.producer_id)
                 salvaged = SalvagedRecord(
-                    cluster=self._request.flow.source,
+                    cluster=self._flow.source,
                     cluster_id=self._source.cluster_id,
                     record=record,
                     came_from=[

@@ -15,7 +15,6 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from planner.config import load
-from planner.graph.routes import opposite_of, router_of
 from planner.model.diagnostic import ExitCode, Failure, error, note, warning
 from planner.model.observed import Unreachable
 from planner.model.topology import Flow, Topology
@@ -36,16 +35,15 @@ from planner.workflows.plans import see
 from planner.workflows.requests import (
     ReplaySalvageRequest,
     SalvageFlowRequest,
-    TopologyRequest,
     VerifyFlowRequest,
 )
 from planner.workflows.topology import flow_of, job_flow_of, launcher_home
 from runtime.audit.ledger import AuditFailure
-from runtime.audit.salvage import SalvageRequest
 from runtime.audit.salvage import salvage as read_salvage
 from runtime.audit.verify.pieces import VerifyRequest, decode_outcome, encode_request
 from runtime.audit.verify.plan import VerificationFile
 from runtime.audit.verify.small import needs_spark, verify_small
+from runtime.contract.records.failback import opposite_of
 from runtime.contract.results.records import (
     ReplayedPartition,
     Salvage,
@@ -53,7 +51,7 @@ from runtime.contract.results.records import (
     VerificationReport,
 )
 from runtime.contract.spec.flow import ENDED
-from runtime.contract.spec.jobspec import JobSpec
+from runtime.contract.spec.jobspec import FlowSpec, JobSpec
 from runtime.replay.request import ReplayOutcome, ReplayRequest
 
 _TASKS = 2  # on a cluster, for a job that has a slot for each core
@@ -69,7 +67,6 @@ def verify(request: VerifyFlowRequest, progress: ProgressHandler = silent) -> Ve
     topology = load(request.path, request.var_files)
     flow = job_flow_of(topology, request.flow)
     job = _job_spec(topology, flow, request.timeout_ms, progress)
-    opposite = opposite_of(flow, topology)
     spec = job.flow(flow.name)
     compared = VerifyRequest(
         flow=spec,
@@ -81,9 +78,8 @@ def verify(request: VerifyFlowRequest, progress: ProgressHandler = silent) -> Ve
         last=request.last,
         sample=request.sample,
         rate=request.rate,
-        tail=flow.state not in ENDED,  # other producers may write to the destination of an ended flow
         within_s=request.timeout_ms / 1000,
-        opposite=opposite.name if opposite is not None else None,
+        opposite=opposite_of(job, spec),
     )
     where = _on_its_cluster(job) if request.on_cluster else None
     main = Path(audit.__file__).parent / "verify" / "main.py"
@@ -195,7 +191,8 @@ def salvage(
     """
     topology = load(request.path, request.var_files)
     flow = flow_of(topology, request.flow)
-    return answered(read_salvage(_request(topology, flow, request, progress), take))
+    job = _job_spec(topology, flow, request.timeout_ms, progress)
+    return answered(read_salvage(job, job.flow(flow.name), request.timeout_ms / 1000, take))
 
 
 def replay_salvage(request: ReplaySalvageRequest, interaction: Interaction = UNATTENDED) -> ReplayResult:
@@ -209,11 +206,12 @@ def replay_salvage(request: ReplaySalvageRequest, interaction: Interaction = UNA
     flow = flow_of(topology, request.flow)
     if flow.state not in ENDED:
         raise _still_copies(flow.name, flow.state)
-    asked = _request(topology, flow, request, interaction.progress)
-    seen = answered(read_salvage(asked, ignore_record))
+    job = _job_spec(topology, flow, request.timeout_ms, interaction.progress)
+    spec, within_s = job.flow(flow.name), request.timeout_ms / 1000
+    seen = answered(read_salvage(job, spec, within_s, ignore_record))
     if seen.state not in ENDED:
         raise _still_copies(seen.flow, f"{seen.state}, as the ledger says")
-    replay = _replay_request(request.to, asked, seen) if seen.replayable else None
+    replay = _replay_request(request.to, job, spec, seen, within_s) if seen.replayable else None
     interaction.progress(ReplayReady(seen, request.to))
     if replay is None:
         return ReplayResult(seen, ())
@@ -222,32 +220,26 @@ def replay_salvage(request: ReplaySalvageRequest, interaction: Interaction = UNA
     return ReplayResult(seen, tuple(_replay(topology, flow, request, replay, interaction.progress).parts))
 
 
-def _request(
-    topology: Topology, flow: Flow, request: TopologyRequest, progress: ProgressHandler
-) -> SalvageRequest:
-    job = _job_spec(topology, flow, request.timeout_ms, progress)
-    spec = job.flow(flow.name)
-    source, destination = job.clusters[spec.source], job.clusters[spec.destination]
-    return SalvageRequest(spec, source, destination, router_of(topology), request.timeout_ms / 1000)
-
-
-def _replay_request(to: str | None, asked: SalvageRequest, seen: Salvage) -> ReplayRequest:
+def _replay_request(
+    to: str | None, job: JobSpec, flow: FlowSpec, seen: Salvage, within_s: float
+) -> ReplayRequest:
     from runtime.replay.request import parts, quarantines_of, targets, unfit
 
-    wanted, transform = seen.replayable, asked.flow.transform
+    wanted, transform = seen.replayable, flow.transform
+    destination = job.clusters[flow.destination]
     named = {one.destination_topic for one in wanted} | ({to} if to is not None else set())
     topics = sorted(named.union(quarantines_of(wanted, transform)))
-    known = answered(targets(asked.destination, seen.destination, topics))
+    known = answered(targets(destination, seen.destination, topics))
     misfits = unfit(wanted, to, known, transform)
     problems = [error(f"{seen.destination}: {what}", hint) for what, hint in misfits.items()]
     if problems:
         raise Failure(problems)
     return ReplayRequest(
-        flow=asked.flow,
-        source=asked.source,
-        destination=asked.destination,
+        flow=flow,
+        source=job.clusters[flow.source],
+        destination=destination,
         parts=parts(wanted, to, known, transform),
-        within_s=asked.within_s,
+        within_s=within_s,
     )
 
 

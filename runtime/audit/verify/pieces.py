@@ -301,9 +301,8 @@ class VerifyRequest(msgspec.Struct, frozen=True, kw_only=True):
 
     `topics`: a regex for whole names at the source. `low` and `high` bound the source offsets of every
     partition; `last` selects so many before the end instead. `sample`: a share in percent. `rate`: bytes a
-    second, both sides and all tasks together. `tail`: behind the last copied record, the destination is still
-    written by the flow alone. `opposite`: the flow in the opposite direction, of which this one is the
-    reverse.
+    second, both sides and all tasks together. `opposite`: the flow in the opposite direction, of which this
+    one is the reverse.
     """
 
     flow: FlowSpec
@@ -315,7 +314,6 @@ class VerifyRequest(msgspec.Struct, frozen=True, kw_only=True):
     last: int | None = None
     sample: float = 100.0
     rate: int | None = None
-    tail: bool = True
     within_s: float = 10.0
     opposite: str | None = None
 

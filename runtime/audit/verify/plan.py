@@ -48,6 +48,7 @@ from runtime.contract.records.ledger import (
     orphaned_ranges,
 )
 from runtime.contract.records.offset_map import EndOfOffsetMap, MappedOffset, OffsetMap, Run, encode_runs
+from runtime.contract.spec.flow import ENDED
 from runtime.contract.spec.naming import is_other_topic
 from runtime.contract.spec.route import is_reserved
 from runtime.contract.spec.selection import NamePatterns, regex
@@ -260,11 +261,12 @@ class _Partition:
 
     @property
     def _alone(self) -> bool:
-        """Returns whether only the flow may write behind the copied records: clients write to a promoted
-        topic.
+        """Returns whether only the flow may write behind the copied records.
+
+        Other producers may write to a promoted topic, and to the destination of a flow that ended.
         """
         promoted = NamePatterns(self._asked.flow.promoted).match(self._key.topic)
-        return self._asked.tail and not promoted
+        return self._asked.flow.state not in ENDED and not promoted
 
     def _copied_to(self, offset: int) -> int:
         """Returns the destination offset at which a range from this source offset on begins."""
