@@ -1,7 +1,7 @@
 """Values of Kafka's settings and of fields: how the broker parses them, and how people read them.
 
 Renderers and notes show values by `fields.displayed`: `50MB/s`, `earliest`, `not set`. Nothing is compared by
-these texts. A plan file may hold any value: one without the parts that its field has is shown as JSON.
+these texts.
 """
 
 import hashlib
@@ -72,7 +72,7 @@ def bytes_as_text(size: int) -> str:
     return f"{size} bytes"
 
 
-Parts = Mapping[str, object]  # a value that has several parts, or names with a value each
+Parts = Mapping[str, Any]  # a value that has several parts, or names with a value each
 
 NAMES_SHOWN = 20  # topics of a failback that are shown by name
 _PARTITIONS_SHOWN = 5
@@ -109,56 +109,26 @@ def replication(factors: Sequence[int]) -> str:
     return ", and ".join(texts)
 
 
-def _factors(value: Sequence[object]) -> object:
-    numbers = [factor for factor in value if isinstance(factor, int)]
-    return replication(numbers) if numbers and len(numbers) == len(value) else value
-
-
-def _as_json(value: Parts) -> str:
-    return msgspec.json.encode(value).decode()
-
-
 def _reference(value: Parts) -> str:
     return "".join(f"{{{kind}: {name}}}" for kind, name in value.items())
 
 
 def _rename(value: Parts) -> str:
-    match value:
-        case {"match": pattern, "to": to}:
-            return f"{pattern} -> {to}"
-        case {"table": Mapping() as names}:
-            return ", ".join(f"{name} -> {to}" for name, to in sorted(names.items()))
-        case _:
-            return _as_json(value)
+    if "match" in value:
+        return f"{value['match']} -> {value['to']}"
+    return ", ".join(f"{name} -> {to}" for name, to in sorted(value["table"].items()))
 
 
 def _start(value: Parts) -> str:
-    match value:
-        case {"timestamp": at_ms}:
-            return f"timestamp {at_ms}"
-        case {"offsets": Mapping() as topics}:
-            places = [
-                f"{topic}:{partition}:{offset}"
-                for topic, found in sorted(topics.items())
-                for partition, offset in _by_partition(found)
-            ]
-            more = len(places) - _OFFSETS_SHOWN
-            return ", ".join(places[:_OFFSETS_SHOWN]) + (f" and {more:,} more partitions" if more > 0 else "")
-        case _:
-            return _as_json(value)
-
-
-def _by_partition(offsets: object) -> list[tuple[str, object]]:
-    found = offsets.items() if isinstance(offsets, Mapping) else ()
-    return sorted(found, key=lambda one: (len(one[0]), one[0]))
-
-
-def _origin_commits(value: Parts) -> str:
-    match value:
-        case {"group": group, "every": int(every_ms)}:
-            return f"{group} every {duration(every_ms)}"
-        case _:
-            return _as_json(value)
+    if "timestamp" in value:
+        return f"timestamp {value['timestamp']}"
+    places = [
+        f"{topic}:{partition}:{offset}"
+        for topic, offsets in sorted(value["offsets"].items())
+        for partition, offset in sorted(offsets.items(), key=lambda entry: int(entry[0]))
+    ]
+    more = len(places) - _OFFSETS_SHOWN
+    return ", ".join(places[:_OFFSETS_SHOWN]) + (f" and {more:,} more partitions" if more > 0 else "")
 
 
 _SCHEMA = 300  # characters of a format with its schema: Avro's are long
@@ -166,20 +136,14 @@ _SCHEMA = 300  # characters of a format with its schema: Avro's are long
 
 def _transform(value: Parts) -> tuple[str, ...]:
     """`sets value.email: sha2(value.email, 256)`, `drops value.card`, `filters by: value.country <> 'DE'`"""
-    found: list[str] = []
-    match value.get("set"):
-        case Mapping() as changed:
-            found += (f"sets {path}: {one}" for path, one in sorted(changed.items()))
-    match value.get("drop"):
-        case [*paths]:
-            found.append(f"drops {', '.join(map(str, paths))}")
+    found = [f"sets {path}: {expression}" for path, expression in sorted(value.get("set", {}).items())]
+    if "drop" in value:
+        found.append(f"drops {', '.join(value['drop'])}")
     if (where := value.get("where")) is not None:
         found.append(f"filters by: {where}")
     if "on_filtered" in value:
         found.append("copies filtered records as tombstones, with their keys")
-    for name in ("value", "key"):
-        if name in value:
-            found.append(f"reads the {name} as {_format(str(value[name]))}")
+    found += (f"reads the {name} as {_format(value[name])}" for name in ("value", "key") if name in value)
     if "on_bad_record" in value:
         found.append("quarantines bad records as they came")
     return tuple(found)
@@ -196,14 +160,10 @@ def _format(text: str) -> str:
 
 def _groups(value: Parts) -> str:
     """`.* without x, synced every 5s, exact`"""
-    match value:
-        case {"sync": False}:
-            return "not synced"
-        case {"include": [*include], "exclude": [*exclude], "every": int(every_ms), "mode": mode}:
-            left_out = f" without {', '.join(map(str, exclude))}" if exclude else ""
-            return f"{', '.join(map(str, include))}{left_out}, synced every {duration(every_ms)}, {mode}"
-        case _:
-            return _as_json(value)
+    if not value["sync"]:
+        return "not synced"
+    without = f" without {', '.join(value['exclude'])}" if value["exclude"] else ""
+    return f"{', '.join(value['include'])}{without}, synced every {duration(value['every'])}, {value['mode']}"
 
 
 def _topic_names(value: Parts) -> tuple[str, ...]:
@@ -212,85 +172,56 @@ def _topic_names(value: Parts) -> tuple[str, ...]:
     return (*named[:NAMES_SHOWN], f"{further:,} more") if further > 0 else tuple(named)
 
 
-def _endpoint(value: Parts) -> str:
-    match value:
-        case {"host": host, "port": port}:
-            return f"{host}:{port or f'{METRICS_PORT} or the next free port'}"
-        case _:
-            return _as_json(value)
-
-
-def _setting_names(value: Parts) -> tuple[str, ...]:
-    return tuple(
-        f"{topic}: {', '.join(map(str, keys)) if isinstance(keys, list | tuple) else keys}"
-        for topic, keys in value.items()
-    )
-
-
 def _files(value: Parts) -> str:
     """`raw in /data/lake/{topic}/, closed at 128MiB, every 1m, snapshots every 10m, files below 16MiB merged
     every 1h, replaced ones stay for 1d`; of an object store also `endpoint https://…, access.key {env: KEY}`
     """
-    every, snapshots = _time(value.get("every")), _time(value.get("snapshots"))
-    folder = f"{value.get('folder')}/{value.get('layout')}"
-    shown = f"{value.get('format')} in {folder}, closed at {_bytes(value.get('size'))}, every {every}"
-    if snapshots is not None:
-        shown = f"{shown}, snapshots every {snapshots}"
-    merges = value.get("compact")
-    if isinstance(merges, Mapping):
+    folder = f"{value['folder']}/{value['layout']}"
+    every = duration(value["every"])
+    shown = f"{value['format']} in {folder}, closed at {_size(value['size'])}, every {every}"
+    if value.get("snapshots") is not None:
+        shown = f"{shown}, snapshots every {duration(value['snapshots'])}"
+    if "compact" in value:
+        merges = value["compact"]
         shown += (
-            f", files below {_bytes(merges.get('below'))} merged every {_time(merges.get('every'))}"
-            f", replaced ones stay for {_time(merges.get('retention'))}"
+            f", files below {_size(merges['below'])} merged every {duration(merges['every'])}"
+            f", replaced ones stay for {duration(merges['retention'])}"
         )
     return shown + _client(value)
 
 
 def _client(value: Parts) -> str:
-    client = value.get("client")
-    if not isinstance(client, Mapping):
-        return ""
     return "".join(
-        f", {key} {_reference(one) if isinstance(one, Mapping) else one}" for key, one in client.items()
+        f", {key} {_reference(setting) if isinstance(setting, Mapping) else setting}"
+        for key, setting in value.get("client", {}).items()
     )
-
-
-def _time(milliseconds: object) -> object:
-    return duration(milliseconds) if isinstance(milliseconds, int) else milliseconds
 
 
 def _lines(value: Parts) -> str:
     """`lines of text in /data/inbox and its sub-folders into inbox, looked at every 1s`; of an object store
     also how it is reached, as for files
     """
-    every = value.get("every")
-    shown = duration(every) if isinstance(every, int) else every
-    folder, into, form = value.get("folder"), value.get("topic"), value.get("format")
-    if value.get("recursive") is True:
-        folder = f"{folder} and its sub-folders"
-    read = "rows of Parquet" if form == "parquet" else f"lines of {form}"
-    return f"{read} in {folder} into {into}, looked at every {shown}{_client(value)}"
+    below = " and its sub-folders" if value.get("recursive") else ""
+    read = "rows of Parquet" if value["format"] == "parquet" else f"lines of {value['format']}"
+    every = duration(value["every"])
+    return (
+        f"{read} in {value['folder']}{below} into {value['topic']}, looked at every {every}{_client(value)}"
+    )
 
 
-def _bytes(size: object) -> object:
-    fits = ((unit, of) for unit, of in (("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10)))
-    if not isinstance(size, int):
-        return size
-    return next((f"{size // of}{unit}" for unit, of in fits if size and size % of == 0), f"{size}B")
-
-
-def _as_it_is(value: object) -> object:
-    return value
+def _size(size: int) -> str:
+    fits = (f"{size // of}{unit}" for unit, of in SIZES[:3] if size and size % of == 0)
+    return next(fits, f"{size}B")
 
 
 class FieldType(Struct, frozen=True, eq=False):
     """The type of a field's values. None is allowed in every type: the field is not set.
 
-    A value of the class `of` is shown by `show`. Any other is shown as it is: what is text already, and a
-    value in a plan file that does not have the parts that its field has.
+    A value of the class `of` is shown by `show`, and any other, such as text, as it is.
     """
 
-    of: type | tuple[type, ...] = object
-    show: Callable[[Any], object] = _as_it_is
+    of: type = object
+    show: Callable[[Any], object] = lambda value: value
 
     def shown(self, value: object) -> object:
         """Returns the value as it is shown: text, a list of texts, a number or a flag."""
@@ -302,7 +233,7 @@ DURATION = FieldType(int, duration)  # milliseconds
 RATE = FieldType(int, rate)  # bytes per second
 PATTERNS = FieldType()  # a list without an order
 SETTING = FieldType()  # the text of a Kafka topic setting, which the broker parses
-REPLICATION = FieldType((list, tuple), _factors)  # one number, or the number of each partition
+REPLICATION = FieldType(tuple, replication)  # one number, or the number of each partition
 # Settings of Spark or of the launcher.
 SETTINGS = FieldType(
     Mapping, lambda value: tuple(f"{key}={setting}" for key, setting in sorted(value.items()))
@@ -310,7 +241,7 @@ SETTINGS = FieldType(
 REFERENCE = FieldType(Mapping, _reference)  # a client setting: text, {"env": VAR} or {"file": path}
 RENAME = FieldType(Mapping, _rename)  # template text, {"match": regex, "to": text} or {"table": names}
 START = FieldType(Mapping, _start)  # a word, {"timestamp": ms} or {"offsets": by topic and partition}
-ORIGIN_COMMITS = FieldType(Mapping, _origin_commits)  # {"group": name, "every": ms}
+ORIGIN_COMMITS = FieldType(Mapping, lambda value: f"{value['group']} every {duration(value['every'])}")
 # {"folder": path, "format": word, "layout": text, "size": bytes, "every": ms, "snapshots": ms,
 # "compact": {"every": ms, "below": bytes, "retention": ms}}; the last two are left out where not set, as is
 # "client": settings of an object store, with references
@@ -319,8 +250,13 @@ LINES = FieldType(Mapping, _lines)
 TRANSFORM = FieldType(Mapping, _transform)  # {"value": format, "where": text, "set": by field, …}
 GROUPS = FieldType(Mapping, _groups)  # what a new flow does with consumer groups
 TOPIC_NAMES = FieldType(Mapping, _topic_names)  # source topics to destination topics
-ENDPOINT = FieldType(Mapping, _endpoint)  # {"host": name, "port": number}; port 0 is chosen by the job
+# Port 0 is chosen by the job.
+ENDPOINT = FieldType(
+    Mapping, lambda value: f"{value['host']}:{value['port'] or f'{METRICS_PORT} or the next free port'}"
+)
 FLOW_STATES = FieldType(Mapping, lambda value: tuple(f"{flow} ({state})" for flow, state in value.items()))
-SETTING_NAMES = FieldType(Mapping, _setting_names)  # by topic
+SETTING_NAMES = FieldType(
+    Mapping, lambda value: tuple(f"{topic}: {', '.join(keys)}" for topic, keys in value.items())
+)
 # The copy settings that are not the defaults.
-COPY = FieldType(Mapping, lambda value: _as_json(value) if value else "as released")
+COPY = FieldType(Mapping, lambda value: msgspec.json.encode(value).decode() if value else "as released")
