@@ -23,7 +23,7 @@ from planner.kafka import ClusterClient, ClusterEndpoint, ClusterFailure, run_at
 from planner.kafka.librdkafka import admin, error_of, explain
 from planner.kafka.log import LogWriter, TopicRecord, compacted, read
 from planner.model.diagnostic import ExitCode, Failure, error
-from planner.model.plan import Plan
+from planner.model.plan import Mode, Plan
 from planner.model.step import Result, Step
 from planner.model.topology import Flow, Job, OnRemove, Policies, Selection, Topic, Topology
 from planner.plan.steps.jobs import StopJob
@@ -34,7 +34,7 @@ from planner.workflows.applying.apply import ApplyResult, execute, launchers
 from planner.workflows.audit.access import endpoints_of
 from planner.workflows.interaction import UNATTENDED
 from planner.workflows.observing import observe
-from planner.workflows.plans import apply_plan, destroy_plan, see
+from planner.workflows.plans import apply_plan, plan_now
 from planner.workflows.requests import ChangeRequest
 from planner.workflows.topology import launcher_home
 from runtime.contract.launching import LaunchError
@@ -253,7 +253,7 @@ def apply_scratch(scratch: Topology, request: ChangeRequest) -> None:
 
 def scratch_plan(scratch: Topology, timeout_ms: int) -> Plan:
     """Returns the plan, checked by the brokers. Failure where it has errors or something can't be read."""
-    plan = apply_plan(see(scratch, timeout_ms))
+    plan = apply_plan(scratch, timeout_ms)
     if plan.errored:
         raise Failure(plan.diagnostics)
     if plan.unknown:
@@ -278,7 +278,7 @@ def remove_scratch(topology: Topology, run: ScratchRun, request: ChangeRequest) 
         name=run.topology(topology.name),
         policies=Policies(max_deletes=_MOST_DELETES),
     )
-    plan = destroy_plan(owned, observe(owned, request.timeout_ms))
+    plan = plan_now(Mode.DESTROY, owned, observe(owned, request.timeout_ms))
     refuse_foreign(plan.steps, run)
     stopped = {step.job for step in plan.steps if isinstance(step, StopJob)}
     jobs = {run.job(name) for name in topology.clusters}

@@ -285,12 +285,11 @@ def proposed_topology(
 
 def adopt(request: AdoptRequest, interaction: Interaction = UNATTENDED) -> ApplyResult:
     """Registers what the clusters hold as declared, as the topology's own. It changes nothing else."""
-    from planner.workflows.plans import apply_plan, see
+    from planner.workflows.plans import apply_plan
 
     topology = checked(request.path, request.var_files).topology
     _require_declared(request.clusters, topology)
-    seen = see(topology, request.timeout_ms, progress=interaction.progress)
-    plan = apply_plan(seen, adopt=request.clusters)
+    plan = apply_plan(topology, request.timeout_ms, interaction.progress, adopt=request.clusters)
     return execute(plan, request, interaction)
 
 

@@ -10,29 +10,26 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from msgspec import Struct
-
 from planner.config import LoadedTopology
-from planner.graph.expansion import expand
 from planner.graph.lints.security import CLEAR_TEXT, UNCHECKED
 from planner.kafka import run
-from planner.model.desired import Desired
 from planner.model.diagnostic import Diagnostic, ExitCode, Failure, Severity, error, warning
 from planner.model.observed import Observed, ObservedCluster
 from planner.model.plan import Mode, Plan, PlanInputs, release
 from planner.model.restore import RestoredBackup
 from planner.model.step import ApplyRecord
 from planner.model.topology import Topology
+from planner.observe.broker_check import BROKER_OUTDATED, verify_on_broker
 from planner.observe.cluster import ReadOptions
 from planner.plan.guards import required_keys
-from planner.plan.make import with_diagnostics
+from planner.plan.make import warnings_of, with_diagnostics
 from planner.plan.remake import remake
 from planner.plan.staleness import compared_keys, read_request
 from planner.state.internal_topics import read_registry
 from planner.workflows.audit.access import endpoints_of
 from planner.workflows.audit.history import find, histories
 from planner.workflows.interaction import ProgressHandler, silent
-from planner.workflows.observing import check_stores, missing_here, observe, read_clusters
+from planner.workflows.observing import check_stores, missing_here, observe, read_clusters, waiting
 from planner.workflows.one_off import check_transforms
 from planner.workflows.requests import PlanRequest, TopologyRequest
 from planner.workflows.rules import check_rules, operator_rules
@@ -99,24 +96,6 @@ _FIRST_PAUSE = 0.25
 _LONGEST_PAUSE = 4.0
 
 
-class SeenTopology(Struct, frozen=True):
-    """A topology beside what the clusters hold."""
-
-    topology: Topology
-    observed: Observed
-    timeout_ms: int
-    given_up: str | None = None  # a cluster that is waited for only briefly
-    progress: ProgressHandler = silent
-
-    @property
-    def desired(self) -> Desired:
-        """Returns what the clusters should hold."""
-        return expand(self.topology, self.observed, Path.cwd())
-
-    def again(self) -> "SeenTopology":
-        return see(self.topology, self.timeout_ms, self.given_up, self.progress)
-
-
 def validate(request: TopologyRequest) -> LoadedTopology:
     """Checks a topology without any cluster. Failure holds every error at once.
 
@@ -146,8 +125,7 @@ def plan(request: PlanRequest, progress: ProgressHandler = silent) -> Plan:
             raise Failure(error("an apply is taken back as a whole", "leave out --target"))
         back = rollback_plan(loaded.topology, request.rollback, request.timeout_ms, progress)
         return judged_by_rules(back, request.policies)
-    seen = see(loaded.topology, request.timeout_ms, progress=progress)
-    made = with_waiting(with_diagnostics(apply_plan(seen, request.targets), loaded.warnings), seen)
+    made = planned(loaded, request.targets, request.timeout_ms, progress)
     if not request.untrusted:  # its author would learn what this machine has
         made = with_diagnostics(made, missing_here(made, warning))
     return judged_by_rules(made, request.policies)
@@ -155,8 +133,8 @@ def plan(request: PlanRequest, progress: ProgressHandler = silent) -> Plan:
 
 def drift(request: TopologyRequest, progress: ProgressHandler = silent) -> Plan:
     """Returns what changed outside the topology since it was applied, as a plan without steps."""
-    loaded = checked(request.path, request.var_files)
-    return drift_plan(see(loaded.topology, request.timeout_ms, progress=progress))
+    topology = checked(request.path, request.var_files).topology
+    return plan_now(Mode.DRIFT, topology, see(topology, request.timeout_ms, progress=progress))
 
 
 def see(
@@ -164,86 +142,70 @@ def see(
     timeout_ms: int,
     given_up: str | None = None,
     progress: ProgressHandler = silent,
-) -> SeenTopology:
-    """Observes the clusters of a topology."""
+) -> Observed:
+    """Observes the clusters of a topology. `given_up` is a cluster that is waited for only briefly."""
     observed = observe(topology, timeout_ms, given_up, progress)
     check_transforms(topology, observed, progress)
-    return SeenTopology(topology, observed, timeout_ms, given_up, progress)
+    return observed
 
 
-def apply_plan(seen: SeenTopology, targets: Sequence[str] = (), adopt: Sequence[str] = ()) -> Plan:
+def planned(
+    loaded: LoadedTopology, targets: tuple[str, ...], timeout_ms: int, progress: ProgressHandler
+) -> Plan:
+    """Returns the plan of a topology, with warnings of partitions that wait for a decision."""
+    plan = apply_plan(loaded.topology, timeout_ms, progress, targets=targets)
+    plan = with_diagnostics(plan, loaded.warnings)
+    clusters = plan.inputs.observed.clusters.values()
+    if plan.errored or not any(isinstance(seen, ObservedCluster) and seen.jobs for seen in clusters):
+        return plan
+    return with_diagnostics(plan, [*warnings_of(waiting(plan, timeout_ms, progress=progress))])
+
+
+def apply_plan(
+    topology: Topology,
+    timeout_ms: int,
+    progress: ProgressHandler = silent,
+    *,
+    targets: tuple[str, ...] = (),
+    adopt: tuple[str, ...] = (),
+    given_up: str | None = None,
+) -> Plan:
     """Returns the plan, checked by the brokers too: what they would refuse is an error of the plan.
 
     `adopt`: the plan only registers what is as declared at these clusters.
     """
 
-    def plan_of(seen: SeenTopology) -> Plan:
-        inputs = inputs_now(
-            Mode.APPLY, seen.topology, seen.observed, targets=tuple(targets), adopt=tuple(adopt)
-        )
-        plan = remake(inputs)
-        return plan if plan.errored else verified(plan, seen.timeout_ms)
+    def make() -> Plan:
+        observed = see(topology, timeout_ms, given_up, progress)
+        plan = plan_now(Mode.APPLY, topology, observed, targets=targets, adopt=adopt)
+        return plan if plan.errored else verified(plan, timeout_ms)
 
-    return settled(seen, plan_of, SeenTopology.again)
+    return settled(make)
 
 
-def with_waiting(plan: Plan, seen: SeenTopology) -> Plan:
-    """Returns the plan with warnings of partitions that wait for a decision."""
-    clusters = [
-        cluster for cluster in seen.observed.clusters.values() if isinstance(cluster, ObservedCluster)
-    ]
-    if plan.errored or not any(cluster.jobs for cluster in clusters):
-        return plan
-    from planner.plan.make import warnings_of
-    from planner.workflows.observing import waiting
-
-    return with_diagnostics(plan, [*warnings_of(waiting(plan, seen.timeout_ms, progress=seen.progress))])
-
-
-def settled(
-    seen: SeenTopology,
-    plan_of: Callable[[SeenTopology], Plan],
-    again: Callable[[SeenTopology], SeenTopology],
-    within_s: float = OUTDATED_S,
-) -> Plan:
-    """Plans, and reads again while the brokers do not show everything that their controller knows.
+def settled(make: Callable[[], Plan], within_s: float = OUTDATED_S) -> Plan:
+    """Makes a plan, and again while the brokers do not show everything that their controller knows.
 
     This happens while topics of an apply that was killed are still being created.
     """
-    from planner.observe.broker_check import BROKER_OUTDATED
-
     deadline = time.monotonic() + within_s
     pause = _FIRST_PAUSE
-    plan = plan_of(seen)
-    while any(problem.code == BROKER_OUTDATED for problem in plan.diagnostics):
-        if time.monotonic() + pause >= deadline:
-            break
+    while True:
+        plan = make()
+        outdated = any(problem.code == BROKER_OUTDATED for problem in plan.diagnostics)
+        if not outdated or time.monotonic() + pause >= deadline:
+            return plan
         time.sleep(pause)
         pause = min(pause * 2, _LONGEST_PAUSE)
-        seen = again(seen)
-        plan = plan_of(seen)
-    return plan
 
 
 def verified(plan: Plan, timeout_ms: int) -> Plan:
     """Returns the plan with the brokers' objections to its steps. Other steps need no client."""
     if not any(step.checked for step in plan.steps):
         return plan
-    from planner.observe.broker_check import verify_on_broker
-
     endpoints = endpoints_of(plan.connections.values())
     found = run(verify_on_broker(plan.steps, endpoints, timeout_ms / 1000))
     return with_diagnostics(plan, found)
-
-
-def drift_plan(seen: SeenTopology) -> Plan:
-    """Compares the registry with the clusters. The result is shown like a plan and never applied."""
-    return remake(inputs_now(Mode.DRIFT, seen.topology, seen.observed))
-
-
-def destroy_plan(topology: Topology, observed: Observed) -> Plan:
-    """Returns the plan that removes everything that the topology owns, whatever it still declares."""
-    return remake(inputs_now(Mode.DESTROY, topology, observed))
 
 
 def rollback_plan(
@@ -255,10 +217,10 @@ def rollback_plan(
     wanted = read_request({name for name, _ in keys}, keys, required_keys(topology.policies))
     options = ReadOptions(read_registry=read_registry, jobs_of=topology.name)
     observed = read_clusters(topology.clusters, timeout_ms, lambda _: wanted, progress, options)
-    return remake(inputs_now(Mode.ROLLBACK, topology, observed, applied=applied))
+    return plan_now(Mode.ROLLBACK, topology, observed, applied=applied)
 
 
-def inputs_now(
+def plan_now(
     mode: Mode,
     topology: Topology,
     observed: Observed,
@@ -268,9 +230,9 @@ def inputs_now(
     applied: ApplyRecord | None = None,
     backup: RestoredBackup | None = None,
     found: tuple[Diagnostic, ...] = (),
-) -> PlanInputs:
-    """Returns the inputs of a plan that is made now, here, by this release."""
-    return PlanInputs(
+) -> Plan:
+    """Returns the plan of these inputs, which is made now, here, by this release."""
+    inputs = PlanInputs(
         release=release(),
         mode=mode,
         topology=topology,
@@ -283,3 +245,4 @@ def inputs_now(
         backup=backup,
         found=found,
     )
+    return remake(inputs)

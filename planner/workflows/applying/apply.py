@@ -13,7 +13,7 @@ from msgspec import Struct
 
 from planner.apply.context import Launchers
 from planner.model.diagnostic import Diagnostic, ExitCode, Failure, Severity, error, note, worst
-from planner.model.plan import PREFIX, ApplyEnded, Plan
+from planner.model.plan import PREFIX, ApplyEnded, Mode, Plan
 from planner.plan.make import with_diagnostics
 from planner.state import planfile
 from planner.state.planfile import KEY, KEY_FILE, SavedPlan, Signature, key_of
@@ -31,7 +31,7 @@ from planner.workflows.interaction import (
 )
 from planner.workflows.observing import REPORTED_S, check_jobs, missing_here, observe, waiting
 from planner.workflows.one_off import SparkRestorer
-from planner.workflows.plans import apply_plan, destroy_plan, see, with_waiting
+from planner.workflows.plans import plan_now, planned
 from planner.workflows.requests import ApplyRequest, ChangeRequest
 from planner.workflows.rules import verdicts_on
 from planner.workflows.topology import checked, folder_of, launcher_home
@@ -156,8 +156,7 @@ def apply(request: ApplyRequest, interaction: Interaction = UNATTENDED) -> Apply
         return _apply_saved(request, interaction)
     refuse_expect_without_a_plan(request.expect)
     loaded = checked(request.path, request.var_files)
-    seen = see(loaded.topology, request.timeout_ms, progress=interaction.progress)
-    plan = with_waiting(with_diagnostics(apply_plan(seen, request.targets), loaded.warnings), seen)
+    plan = planned(loaded, request.targets, request.timeout_ms, interaction.progress)
     plan = with_diagnostics(plan, missing_here(plan, error))
     return execute(plan, request, interaction, wait_for=None)
 
@@ -188,7 +187,7 @@ def destroy(request: ChangeRequest, interaction: Interaction = UNATTENDED) -> Ap
     loaded = checked(request.path, request.var_files, may_declare_nothing=True)
     undeclared = loaded.topology.declaring_nothing()
     observed = observe(undeclared, request.timeout_ms, progress=interaction.progress)
-    plan = with_diagnostics(destroy_plan(loaded.topology, observed), loaded.warnings)
+    plan = with_diagnostics(plan_now(Mode.DESTROY, loaded.topology, observed), loaded.warnings)
     return execute(plan, request, interaction)
 
 

@@ -15,6 +15,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from planner.config import load
+from planner.graph.expansion import expand
 from planner.model.diagnostic import ExitCode, Failure, error, note, warning
 from planner.model.observed import Unreachable
 from planner.model.topology import Flow, Topology
@@ -293,12 +294,12 @@ def _job_spec(topology: Topology, flow: Flow, timeout_ms: int, progress: Progres
 
     Both clusters of the flow must answer. Failure names the one that does not.
     """
-    seen = see(topology, timeout_ms, progress=progress)
+    observed = see(topology, timeout_ms, progress=progress)
     for name in (flow.source_cluster, flow.destination_cluster):
-        match seen.observed.clusters[name]:
+        match observed.clusters[name]:
             case Unreachable(why=why, hint=hint):
                 raise Failure(error(f"{name} can't be read, and both sides are needed: {why}", hint))
-    for job in seen.desired.jobs:
+    for job in expand(topology, observed, Path.cwd()).jobs:
         if job.spec is not None and flow.name in job.flows:
             return job.spec
     raise Failure(error(f"the job of {flow.name} can't be made", "repl validate says why"))

@@ -184,7 +184,7 @@ def without_others(
     listed = list(coming)
     if all(failback.back is not None for failback in listed):
         return listed
-    observed = see(topology, timeout_ms, progress=progress).observed
+    observed = see(topology, timeout_ms, progress=progress)
     names = {
         name: frozenset(live.topics) if (live := observed.reachable(name)) is not None else frozenset()
         for name in observed.clusters

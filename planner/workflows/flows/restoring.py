@@ -18,7 +18,6 @@ from planner.model.plan import Mode, Plan
 from planner.model.restore import RestoredBackup, RestoredGroup, RestoredTopic
 from planner.model.topology import AclRule, Cluster, Topology
 from planner.observe.cluster import ReadOptions
-from planner.plan.remake import remake
 from planner.plan.restore import HELD, WITHOUT_RETENTION, fitting
 from planner.plan.steps.topics import CreateTopic
 from planner.state.internal_topics import read_registry
@@ -27,7 +26,7 @@ from planner.workflows.audit.access import answered
 from planner.workflows.flows.backups import RequestedBackup, time_text
 from planner.workflows.interaction import UNATTENDED, Interaction, ProgressHandler, silent
 from planner.workflows.observing import check_stores, read_clusters
-from planner.workflows.plans import inputs_now, verified
+from planner.workflows.plans import plan_now, verified
 from planner.workflows.requests import RestoreBackupRequest
 from planner.workflows.topology import checked, cluster_of, endpoint_of
 from runtime.contract.records.manifest import BackupState, Snapshot, SnapshotOffset, SnapshotTopic
@@ -112,7 +111,7 @@ class _Planned:
             tuple(self._acls()),
         )
         found = tuple(self._found)
-        plan = remake(inputs_now(Mode.RESTORE, self._topology, self._observed, backup=backup, found=found))
+        plan = plan_now(Mode.RESTORE, self._topology, self._observed, backup=backup, found=found)
         return plan if plan.errored else self._verified(plan, backup.topics)
 
     def _verified(self, plan: Plan, topics: Iterable[RestoredTopic]) -> Plan:

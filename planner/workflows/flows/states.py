@@ -35,7 +35,7 @@ from planner.workflows.interaction import (
     ProgressText,
     partitions_text,
 )
-from planner.workflows.plans import apply_plan, see
+from planner.workflows.plans import apply_plan
 from planner.workflows.requests import ChangeRequest, FlowRequest, PromoteRequest, ResumeRequest
 from planner.workflows.topology import checked, flow_of, job_flow_of
 from runtime.contract.records.job_status import PartitionState, PartitionStatus
@@ -120,8 +120,8 @@ def apply_edited(
     }
     loaded = checked(request.path, request.var_files, edited=after)
     check(loaded.topology)
-    seen = see(loaded.topology, request.timeout_ms, given_up, interaction.progress)
-    plan = with_diagnostics(apply_plan(seen), loaded.warnings)
+    plan = apply_plan(loaded.topology, request.timeout_ms, interaction.progress, given_up=given_up)
+    plan = with_diagnostics(plan, loaded.warnings)
     unknown = {change.address for change in plan.changes if change.action is Action.UNKNOWN}
     can_apply = any(flow_address(name) not in unknown for name in flows)  # else the edit changes nothing
     return execute(

@@ -11,6 +11,7 @@ from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 
 from planner.cli.app import run
+from planner.graph.expansion import expand
 from planner.model.diagnostic import ExitCode
 from planner.model.topology import Topology
 from planner.workflows.plans import see
@@ -86,7 +87,7 @@ def ways(topology: Topology) -> list[tuple[Place, Place]]:
     """From which topic to which: of the flows that copy now."""
     return [
         ((one.flow.source_cluster, here), (one.flow.destination_cluster, there))
-        for one in see(topology, PATIENCE_MS).desired.flows
+        for one in expand(topology, see(topology, PATIENCE_MS), Path.cwd()).flows
         if one.flow.state == "active"
         for here, there in one.topics
     ]
