@@ -271,13 +271,7 @@ class SparkRestorer:
 
     def _restored(self, endpoint: ClusterEndpoint, steps: Sequence[RestoreRecords]) -> dict[str, StepResult]:
         from runtime import replay as application
-        from runtime.replay.restore_target import (
-            SAID,
-            RestoreRequest,
-            RestoreTopic,
-            decode_outcome,
-            encode_request,
-        )
+        from runtime.replay.request import RestoreRequest, RestoreTopic, decode_outcome, encode_request
 
         request = RestoreRequest(
             backup=steps[0].backup,  # a plan restores one backup
@@ -296,23 +290,22 @@ class SparkRestorer:
         main = Path(application.__file__).with_name("main.py")
         progress = self._counting(sum(len(step.restored.ends) for step in steps))
         try:
-            text = on_spark(main, encode_request(request), SAID, progress, ["--restore"])
+            text = on_spark(main, encode_request(request), "restore: ", progress)
         except Failure as failure:
             why = "; ".join(diagnostic.summary for diagnostic in failure.diagnostics)
             return {step.id: failed(f"{why}; {_AGAIN}") for step in steps}
         outcome = decode_outcome(text)
-        if outcome.unusable:
-            again = "" if outcome.of_backup else f"; {_AGAIN}"
-            return {step.id: failed(f"{outcome.unusable}: {outcome.why}{again}") for step in steps}
+        if why := outcome.refused or (outcome.unusable and f"{outcome.unusable}: {outcome.why}; {_AGAIN}"):
+            return {step.id: failed(why) for step in steps}
         problems: dict[str, str] = {}
         for part in outcome.parts:
-            if part.problem:
-                problems.setdefault(part.into, part.problem)
+            if part.unread:
+                problems.setdefault(part.into, part.unread)
         return {step.id: failed(problems[step.topic]) if step.topic in problems else DONE for step in steps}
 
     def _counting(self, partitions: int) -> ProgressHandler:
         """Returns a handler that also counts the partitions that are restored: each says so in a line."""
-        from runtime.replay.restore_target import RESTORED
+        from runtime.replay.request import RESTORED
 
         restored = 0
 

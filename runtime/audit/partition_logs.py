@@ -19,6 +19,7 @@ from runtime.contract.client import settings as client
 from runtime.contract.client.secrets import ClientSecrets
 from runtime.contract.records.consumer_record import ConsumerRecord
 from runtime.contract.spec.cluster import ClusterSpec
+from runtime.contract.spec.naming import is_other_topic
 from runtime.kafka.cluster import KafkaCluster
 from runtime.kafka.errors import BrokerError, ConnectionFailure, ErrorCode, WireError
 from runtime.kafka.fetch import fetch_once
@@ -32,6 +33,45 @@ from runtime.slot.budget import TokenBucket
 _LOOKUP_BYTES = 1 << 20
 
 
+class RecordsExpired(Exception):
+    """Retention deleted records that were still to be read: the log begins at `start`."""
+
+    def __init__(self, start: int) -> None:
+        super().__init__(f"retention took the offsets below {start} meanwhile")
+        self.start = start
+
+
+async def _fetch(
+    cluster: KafkaCluster,
+    at: TopicPartition,
+    position: int,
+    max_bytes: int = _LOOKUP_BYTES,
+    purpose: str = "read",
+    topic_id: bytes | None = None,
+) -> FetchedPartition:
+    """Fetches once what a read_committed reader may read. Raises WireError, RecordsExpired."""
+    answer = await fetch_once(cluster, at, position, max_bytes, purpose, topic_id=topic_id)
+    if answer.error is ErrorCode.OFFSET_OUT_OF_RANGE:
+        start = await log_start(cluster, at)
+        if start > position:
+            raise RecordsExpired(start)
+    if answer.error is not ErrorCode.NONE:
+        raise BrokerError(answer.error, f"{at.topic}-{at.partition}")
+    return answer
+
+
+def _sets(answer: FetchedPartition, at: TopicPartition) -> list[tuple[RecordSet, bool]]:
+    """Returns the batches of a response, also markers, and whether a read_committed reader sees each.
+
+    Without any, no record follows: the log ends, or compaction removed the rest. Raises BatchFailure.
+    """
+    walked = walk(answer.records, PartitionLocation(at.topic, at.partition))
+    if walked.failure is not None and not walked.sets:
+        raise walked.failure
+    aborted = AbortedTransactions(answer.aborted)
+    return [(member, not isinstance(member, Batch) or aborted.keeps(member)) for member in walked.sets]
+
+
 async def fetch_records(
     cluster: KafkaCluster, at: TopicPartition, start: int, end: int, limit: int
 ) -> list[ConsumerRecord]:
@@ -39,31 +79,23 @@ async def fetch_records(
 
     Raises WireError, BatchFailure.
     """
-    found: list[ConsumerRecord] = []
+    fetched: list[ConsumerRecord] = []
     position = start
-    while position < end and len(found) < limit:
-        answer = await fetch_once(cluster, at, position, _LOOKUP_BYTES, "read")
-        if answer.error is ErrorCode.OFFSET_OUT_OF_RANGE:
-            first = await log_start(cluster, at)
-            if first > position:
-                position = first
-                continue
-        if answer.error is not ErrorCode.NONE:
-            raise BrokerError(answer.error, f"{at.topic}-{at.partition}")
-        where = PartitionLocation(at.topic, at.partition)
-        walked = walk(answer.records, where)
-        if walked.failure is not None and not walked.sets:
-            raise walked.failure
-        if not walked.sets:
-            break  # compaction removed all remaining records
-        aborted = AbortedTransactions(answer.aborted)
-        for member in walked.sets:
-            if not isinstance(member, Batch) or aborted.keeps(member):
-                found += _records(member, where, position, end)
+    while position < end and len(fetched) < limit:
+        try:
+            sets = _sets(await _fetch(cluster, at, position), at)
+        except RecordsExpired as expired:
+            position = expired.start
+            continue
+        if not sets:
+            break
+        for member, committed in sets:
+            if committed:
+                fetched += _records(member, at, position, end)
             position = max(position, member.next_offset)
-            if len(found) >= limit:
+            if len(fetched) >= limit:
                 break
-    return found[:limit]
+    return fetched[:limit]
 
 
 async def fetch_places(
@@ -73,36 +105,30 @@ async def fetch_places(
     offsets: Iterable[int],
     read: Callable[[int], None] = lambda _: None,
 ) -> dict[int, ConsumerRecord]:
-    """Returns the committed records at these offsets; an offset that no longer holds a record is not in the
-    result.
+    """Returns the committed records at these offsets, of those that still hold one.
 
     `topic_id` of None means the topic that has the name now. `read` receives the number of bytes of each
     fetch. Raises WireError, BatchFailure.
     """
-    found: dict[int, ConsumerRecord] = {}
+    fetched: dict[int, ConsumerRecord] = {}
     left = sorted(set(offsets))
-    where = PartitionLocation(at.topic, at.partition)
     while left:
-        answer = await fetch_once(cluster, at, left[0], _LOOKUP_BYTES, "read", topic_id=topic_id)
-        if answer.error is ErrorCode.OFFSET_OUT_OF_RANGE:
-            left = [offset for offset in left[1:] if offset >= answer.log_start_offset]
+        try:
+            answer = await _fetch(cluster, at, left[0], topic_id=topic_id)
+        except RecordsExpired as expired:
+            left = [offset for offset in left if offset >= expired.start]
             continue
-        if answer.error is not ErrorCode.NONE:
-            raise BrokerError(answer.error, str(where))
         read(len(answer.records))
-        walked = walk(answer.records, where)
-        if walked.failure is not None and not walked.sets:
-            raise walked.failure
-        if not walked.sets:
-            break  # no record is committed from this offset on
-        aborted, wanted = AbortedTransactions(answer.aborted), set(left)
-        for member in walked.sets:
-            if not isinstance(member, Batch) or aborted.keeps(member):
-                within = _records(member, where, left[0], left[-1] + 1)
-                found.update((one.offset, one) for one in within if one.offset in wanted)
-        behind = max(walked.sets[-1].next_offset, left[0] + 1)
+        sets, wanted = _sets(answer, at), set(left)
+        if not sets:
+            break
+        for member, committed in sets:
+            if committed:
+                within = _records(member, at, left[0], left[-1] + 1)
+                fetched.update((record.offset, record) for record in within if record.offset in wanted)
+        behind = max(sets[-1][0].next_offset, left[0] + 1)
         left = [offset for offset in left if offset >= behind]
-    return found
+    return fetched
 
 
 async def find_record(
@@ -116,36 +142,31 @@ async def find_record(
 
     Batches of other ids are skipped undecoded. Raises WireError, BatchFailure.
     """
-    position, where = start, PartitionLocation(at.topic, at.partition)
+    position = start
     while True:
-        answer = await fetch_once(cluster, at, position, _LOOKUP_BYTES, "read")
-        if answer.error is ErrorCode.OFFSET_OUT_OF_RANGE and position < answer.log_start_offset:
-            position = answer.log_start_offset
+        try:
+            sets = _sets(await _fetch(cluster, at, position), at)
+        except RecordsExpired as expired:
+            position = expired.start
             continue
-        if answer.error is not ErrorCode.NONE:
-            raise BrokerError(answer.error, str(where))
-        walked = walk(answer.records, where)
-        if walked.failure is not None and not walked.sets:
-            raise walked.failure
-        if not walked.sets:
+        if not sets:
             return None
-        aborted = AbortedTransactions(answer.aborted)
-        for member in walked.sets:
-            if isinstance(member, Batch) and aborted.keeps(member) and member.producer_id in producer_ids:
-                for one in _records(member, where, position, member.next_offset):
-                    if wanted(one):
-                        return one
-        position = max(position + 1, walked.sets[-1].next_offset)
+        for member, committed in sets:
+            if isinstance(member, Batch) and committed and member.producer_id in producer_ids:
+                for record in _records(member, at, position, member.next_offset):
+                    if wanted(record):
+                        return record
+        position = max(position + 1, sets[-1][0].next_offset)
 
 
-def _records(member: RecordSet, where: PartitionLocation, start: int, end: int) -> list[ConsumerRecord]:
+def _records(member: RecordSet, at: TopicPartition, start: int, end: int) -> list[ConsumerRecord]:
     producer, appended = NO_PRODUCER, False
     if isinstance(member, Batch):
         producer, appended = member.producer_id, bool(member.attributes & LOG_APPEND_TIME)
     return [
-        ConsumerRecord(where.topic, where.partition, *one, producer, appended)
-        for one in records(member, where)
-        if start <= one.offset < end
+        ConsumerRecord(at.topic, at.partition, *record, producer, appended)
+        for record in records(member, PartitionLocation(at.topic, at.partition))
+        if start <= record.offset < end
     ]
 
 
@@ -165,6 +186,20 @@ class PartitionLogs(Struct, frozen=True):
     starts: Mapping[TopicPartition, int]
     ends: Mapping[TopicPartition, int]
     compacted: frozenset[str]
+
+    def problem(self, at: TopicPartition, topic_id: bytes, cluster: str, did: str) -> str:
+        """Returns why the partition can't be compared, or nothing. The topic of this id `did` something."""
+        if at.topic not in self.ids:
+            return f"there is no topic {at.topic} at {cluster}"
+        if is_other_topic(topic_id, self.ids[at.topic]):
+            return f"{at.topic} at {cluster} is not the topic that {did}: it was recreated"
+        return self.leaderless(at, cluster)
+
+    def leaderless(self, at: TopicPartition, cluster: str) -> str:
+        """Returns a text where the partition's leader did not answer."""
+        if at in self.starts and at in self.ends:
+            return ""
+        return f"{at.topic}-{at.partition} at {cluster} has no leader that answers"
 
 
 @asynccontextmanager
@@ -219,17 +254,14 @@ async def settings_of(
     return settings
 
 
-class RecordsExpired(Exception):
-    """Retention deleted records that were still to be read."""
-
-
 class OpenTransactionTimeout(Exception):
     """An open transaction before the end does not end in time."""
 
 
 class CommittedRecordReader:
-    """Reads one side: call `next` until `ended`. Raises WireError, BatchFailure, RecordsExpired,
-    OpenTransactionTimeout.
+    """Reads one side: iterate over it, or call `next` until `ended`.
+
+    Raises WireError, BatchFailure, RecordsExpired, OpenTransactionTimeout.
     """
 
     def __init__(
@@ -245,7 +277,6 @@ class CommittedRecordReader:
         self.position = low
         self._cluster = cluster
         self._at = at
-        self._where = PartitionLocation(at.topic, at.partition)
         self._topic_id = topic_id
         self._high = high
         self._bucket = bucket
@@ -255,31 +286,30 @@ class CommittedRecordReader:
     def ended(self) -> bool:
         return self.position >= self._high
 
+    async def __aiter__(self) -> AsyncIterator[list[ConsumerRecord]]:
+        while not self.ended:
+            yield await self.next()
+
     async def next(self) -> list[ConsumerRecord]:
         """Returns the records of one fetch: the list may be empty."""
-        begin, found = self.position, list[ConsumerRecord]()
-        for member, seen in await self.next_sets():
-            if seen:
-                found += _records(member, self._where, begin, self._high)
-        return found
+        begin, fetched = self.position, list[ConsumerRecord]()
+        for member, committed in await self.next_sets():
+            if committed:
+                fetched += _records(member, self._at, begin, self._high)
+        return fetched
 
     async def next_sets(self) -> list[tuple[RecordSet, bool]]:
         """Returns the batches of one fetch, also markers, and whether a read_committed reader sees them."""
         answer = await self._answer()
         self._bucket.take(len(answer.records))
-        walked = walk(answer.records, self._where)
-        if walked.failure is not None and not walked.sets:
-            raise walked.failure
-        if not walked.sets:
-            self.position = self._high  # compaction removed the remaining records, or the log ends before
-        aborted = AbortedTransactions(answer.aborted)
-        found: list[tuple[RecordSet, bool]] = []
-        for member in walked.sets:
-            found.append((member, not isinstance(member, Batch) or aborted.keeps(member)))
+        sets = _sets(answer, self._at)
+        if not sets:
+            self.position = self._high
+        for number, (member, _) in enumerate(sets, 1):
             self.position = max(self.position, member.next_offset)
             if self.ended:
-                break
-        return found
+                return sets[:number]
+        return sets
 
     async def _answer(self) -> FetchedPartition:
         """Returns a response that holds records, or one that shows that no more records follow."""
@@ -289,7 +319,9 @@ class CommittedRecordReader:
                 await asyncio.sleep(wait)
                 timeout.extend(wait)
             try:
-                answer = await self._fetch()
+                answer = await _fetch(
+                    self._cluster, self._at, self.position, _FETCH_BYTES, "verify", self._topic_id
+                )
                 if len(answer.records) or answer.last_stable_offset >= self._high:
                     return answer
                 settled, timed_out = settling.over(), timeout.over()
@@ -303,18 +335,6 @@ class CommittedRecordReader:
                 if not _retriable(error) or timeout.over():
                     raise
             await asyncio.sleep(_PAUSE_S)
-
-    async def _fetch(self) -> FetchedPartition:
-        answer = await fetch_once(
-            self._cluster, self._at, self.position, _FETCH_BYTES, "verify", topic_id=self._topic_id
-        )
-        if answer.error is ErrorCode.OFFSET_OUT_OF_RANGE:
-            start = await log_start(self._cluster, self._at)
-            if start > self.position:
-                raise RecordsExpired(f"retention took the offsets below {start} meanwhile")
-        if answer.error is not ErrorCode.NONE:
-            raise BrokerError(answer.error, str(self._where))
-        return answer
 
 
 def _retriable(error: WireError) -> bool:

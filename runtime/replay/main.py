@@ -1,4 +1,4 @@
-"""This is the Spark application of `repl salvage --replay`, and with `--restore` that of `repl restore`.
+"""This is the Spark application of `repl salvage --replay` and of `repl restore`.
 
 `spark-submit … main.py --request … --out …` exits with 0 in every case: the outcome is in the file. A task
 copies some partitions in its Python worker, as a slot does; no record ever crosses into the JVM.
@@ -11,7 +11,7 @@ import asyncio
 import contextlib
 import functools
 import secrets
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -27,53 +27,47 @@ from runtime.files.backup import Backup, TopicLineage, files_up_to, read_backup
 from runtime.files.manifest import EndpointUnavailable, ManifestProblem
 from runtime.ledger.positions import FlowNotEnded, leave_orphans
 from runtime.replay.request import (
-    ReplayOutcome,
+    CopyOutcome,
     ReplayRequest,
-    decode_replayed,
-    decode_replays,
+    RestorePartition,
+    RestoreRequest,
+    decode_all_copied,
+    decode_copied,
     decode_request,
     encode_outcome,
     encode_part,
     encode_request,
 )
-from runtime.replay.restore import restore_partitions
-from runtime.replay.restore_target import RestoreOutcome, RestorePartition, RestoreRequest, decode_restored
-from runtime.replay.restore_target import decode_request as decode_restore
-from runtime.replay.restore_target import encode_outcome as encode_restored
-from runtime.replay.restore_target import encode_part as encode_restore_part
-from runtime.replay.restore_target import encode_request as encode_restore
-from runtime.replay.task import RESULT, replay_partitions, replay_partitions_with_sql
+from runtime.replay.task import RESULT, copy_partitions, copy_partitions_with_sql
 from runtime.sql.formats.encoded import BadSchema
 from runtime.sql.functions import RefusedExpression
 
-_GROUPS_PER_CORE = 4  # groups of partitions, one Spark task each
+_REPLAYS_PER_CORE = 4  # groups of partitions, one Spark task each
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description="Copies what a flow left behind, or restores a backup.")
-    parser.add_argument("--restore", action="store_true")
     for option in ("--request", "--out"):
         parser.add_argument(option, required=True, type=Path)
     arguments = parser.parse_args()
-    text = arguments.request.read_bytes()
-    done = (
-        encode_restored(_restore_outcome(decode_restore(text)))
-        if arguments.restore
-        else encode_outcome(_outcome(decode_request(text)))
-    )
-    arguments.out.write_bytes(done)
+    outcome = _outcome(decode_request(arguments.request.read_bytes()))
+    arguments.out.write_bytes(encode_outcome(outcome))
 
 
-def _outcome(request: ReplayRequest) -> ReplayOutcome:
+def _outcome(request: ReplayRequest | RestoreRequest) -> CopyOutcome:
     try:
+        if isinstance(request, RestoreRequest):
+            return CopyOutcome(parts=_restored(request))
         asyncio.run(_orphan_uncopied(request))
-        return ReplayOutcome(parts=_replayed(request))
+        return CopyOutcome(parts=_replayed(request))
     except AuditFailure as failure:
-        return ReplayOutcome(cluster=failure.cluster, why=failure.why)
+        return CopyOutcome(unusable=failure.cluster, why=failure.why)
     except FlowNotEnded as refused:
-        return ReplayOutcome(refused=str(refused))
+        return CopyOutcome(refused=str(refused))
+    except (ManifestProblem, EndpointUnavailable) as problem:
+        return CopyOutcome(refused=f"the backup: {problem}")
     except (Py4JError, PySparkException, RefusedExpression, BadSchema) as error:
-        return ReplayOutcome(cluster="Spark", why=_cause(error))
+        return CopyOutcome(unusable="Spark", why=_cause(error))
 
 
 def _cause(error: Exception) -> str:
@@ -100,41 +94,49 @@ async def _orphan_uncopied(request: ReplayRequest) -> None:
 
 def _replayed(request: ReplayRequest) -> list[ReplayedPartition]:
     parts = [encode_part(part) for part in request.parts]
-    if (transform := request.flow.transform) is not None:
-        return _replayed_with_sql(request, transform, parts)
-    task = functools.partial(replay_partitions, encode_request(request))
-    done = _on_spark(f"repl salvage {request.flow.name}", parts, _GROUPS_PER_CORE, task)
-    return [decode_replayed(one) for one in done]
+    with _context(f"repl salvage {request.flow.name}") as context:
+        if (transform := request.flow.transform) is not None:
+            return _replayed_with_sql(context, request, transform, parts)
+        return _on_spark(context, request, parts, _REPLAYS_PER_CORE)
+
+
+def _restored(request: RestoreRequest) -> list[ReplayedPartition]:
+    parts = [encode_part(part) for part in _restore_parts(request)]
+    if not parts:
+        return []
+    with _context(f"repl restore {request.backup.flow}") as context:
+        return _on_spark(context, request, parts, 1)
 
 
 def _replayed_with_sql(
-    request: ReplayRequest, transform: TransformSpec, parts: Sequence[bytes]
+    context: SparkContext, request: ReplayRequest, transform: TransformSpec, parts: Sequence[bytes]
 ) -> list[ReplayedPartition]:
     """Runs one query for each core: the worker that collects its answers replays some partitions."""
     from runtime.sql.query import standing_query  # most flows do not need Spark SQL
 
     text = encode_request(request)
 
-    def replayed(context: SparkContext, some: Sequence[bytes]) -> list[ReplayedPartition]:
+    def replay(some: Sequence[bytes]) -> list[ReplayedPartition]:
         token = secrets.token_hex(16)
-        collect = functools.partial(replay_partitions_with_sql, text, some, token)
-        return decode_replays(bytes(standing_query(context, transform, token, collect, f"{RESULT} BINARY")))
+        collect = functools.partial(copy_partitions_with_sql, text, some, token)
+        return decode_all_copied(
+            bytes(standing_query(context, transform, token, collect, f"{RESULT} BINARY"))
+        )
 
-    with _context(f"repl salvage {request.flow.name}") as context:
-        groups = min(len(parts), max(context.defaultParallelism, 1))
-        with ThreadPoolExecutor(groups) as threads:
-            work = [threads.submit(replayed, context, parts[first::groups]) for first in range(groups)]
-            return [one for done in work for one in done.result()]
+    groups = min(len(parts), max(context.defaultParallelism, 1))
+    with ThreadPoolExecutor(groups) as threads:
+        work = [threads.submit(replay, parts[first::groups]) for first in range(groups)]
+        return [part for done in work for part in done.result()]
 
 
 def _on_spark(
-    name: str, parts: Sequence[bytes], per_core: int, task: Callable[[Iterable[bytes]], Iterator[bytes]]
-) -> list[bytes]:
-    """Runs a Spark job over the parts, in groups of neighbours, and returns what its tasks yield."""
-    with _context(name) as context:
-        groups = min(len(parts), context.defaultParallelism * per_core)
-        spread = [part for first in range(groups) for part in parts[first::groups]]
-        return list(context.parallelize(spread, groups).mapPartitions(task).collect())
+    context: SparkContext, request: ReplayRequest | RestoreRequest, parts: Sequence[bytes], per_core: int
+) -> list[ReplayedPartition]:
+    """Runs a Spark job over the parts, in groups of neighbours."""
+    task = functools.partial(copy_partitions, encode_request(request))
+    groups = min(len(parts), context.defaultParallelism * per_core)
+    spread = [part for first in range(groups) for part in parts[first::groups]]
+    return [decode_copied(done) for done in context.parallelize(spread, groups).mapPartitions(task).collect()]
 
 
 @contextlib.contextmanager
@@ -149,22 +151,6 @@ def _context(name: str) -> Iterator[SparkContext]:
         context.stop()
 
 
-def _restore_outcome(request: RestoreRequest) -> RestoreOutcome:
-    try:
-        state = request.backup
-        backup = read_backup(state.folder, state.flow, state.commit, state.digest, state.client)
-        parts = [encode_restore_part(part) for part in _restore_parts(request, backup)]
-        task = functools.partial(restore_partitions, encode_restore(request))
-        done = _on_spark(f"repl restore {state.flow}", parts, 1, task) if parts else []
-        return RestoreOutcome(parts=[decode_restored(one) for one in done])
-    except (ManifestProblem, EndpointUnavailable) as problem:
-        return RestoreOutcome(unusable="the backup", why=str(problem), of_backup=True)
-    except AuditFailure as failure:
-        return RestoreOutcome(unusable=failure.cluster, why=failure.why)
-    except (Py4JError, PySparkException) as error:
-        return RestoreOutcome(unusable="Spark", why=_cause(error))
-
-
 async def _settings(request: RestoreRequest) -> dict[str, dict[str, str]]:
     async with open_spec(request.cluster, request.name) as cluster:
         return await settings_of(
@@ -172,21 +158,23 @@ async def _settings(request: RestoreRequest) -> dict[str, dict[str, str]]:
         )
 
 
-def _restore_parts(request: RestoreRequest, backup: Backup) -> list[RestorePartition]:
+def _restore_parts(request: RestoreRequest) -> list[RestorePartition]:
     """Returns the partitions, the largest first. Raises ManifestProblem, AuditFailure."""
+    state = request.backup
+    backup = read_backup(state.folder, state.flow, state.commit, state.digest, state.client)
     settings = asyncio.run(_settings(request))
     parts = []
-    for one in request.topics:
-        lineage = _lineage(backup, one.topic, one.topic_id)
-        for partition, end in sorted(one.ends.items()):
+    for topic in request.topics:
+        lineage = _lineage(backup, topic.topic, topic.topic_id)
+        for partition, end in sorted(topic.ends.items()):
             parts.append(
                 RestorePartition(
-                    topic=one.topic,
-                    topic_id=one.topic_id,
-                    into=one.into,
+                    topic=topic.topic,
+                    topic_id=topic.topic_id,
+                    into=topic.into,
                     partition=partition,
                     end=end,
-                    max_message_bytes=int(settings[one.into]["max.message.bytes"]),
+                    max_message_bytes=int(settings[topic.into]["max.message.bytes"]),
                     files=files_up_to(lineage.files.get(partition, ()), end),
                 )
             )
@@ -194,9 +182,9 @@ def _restore_parts(request: RestoreRequest, backup: Backup) -> list[RestoreParti
 
 
 def _lineage(backup: Backup, topic: str, topic_id: str) -> TopicLineage:
-    for one in backup.lineages.get(topic, ()):
-        if one.topic_id == topic_id:
-            return one
+    for lineage in backup.lineages.get(topic, ()):
+        if lineage.topic_id == topic_id:
+            return lineage
     raise ManifestProblem(f"the backup holds no topic {topic} with the id {topic_id}: plan again")
 
 

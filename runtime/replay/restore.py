@@ -1,8 +1,7 @@
-"""Writes the records of a backup back into a cluster, in a Spark task's Python worker, exactly once.
+"""Writes the records of a partition's backup back into a cluster, exactly once.
 
-Each partition has a transactional id of its own, which fences an earlier restore of it (R3). Its progress and
-its offset map are committed in the ledger of the cluster, in the transaction of its records (R1, R6). So a
-restore that was killed continues where it was, and any offset of the backup can be translated afterwards.
+Its progress and its offset map are committed in the ledger of the cluster, in the transaction of its records
+(R1, R6). So any offset of the backup can be translated afterwards.
 
 In the end the partition is read again: it must hold the records of the backup, byte for byte, and no others.
 """
@@ -10,21 +9,14 @@ In the end the partition is read again: it must hold the records of the backup, 
 from __future__ import annotations
 
 import asyncio
-import os
-import sys
 import time
-from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from typing import Final, NamedTuple
 
-import msgspec
-import uvloop
-
-from runtime.audit.ledger import AuditFailure
-from runtime.audit.partition_logs import fetch_records, open_spec
+from runtime.audit.partition_logs import fetch_records
 from runtime.batch import (
     AbortedTransactions,
     Batch,
-    BatchFailure,
     PartitionLocation,
     RewriteSpec,
     prepare,
@@ -37,82 +29,29 @@ from runtime.contract.records.ledger import (
     Progress,
     ProgressKey,
     SegmentKey,
-    UnreadableRecord,
 )
 from runtime.contract.records.manifest import DataFile
 from runtime.contract.records.offset_map import Run, append
 from runtime.contract.spec.naming import is_other_topic
-from runtime.files.backup import BackedUpRecords, DamagedFile, check_file, raw_records, windows
-from runtime.files.manifest import ManifestFolder, ManifestProblem
+from runtime.files.backup import BackedUpRecords, check_file, raw_records, windows
+from runtime.files.manifest import ManifestFolder
 from runtime.files.store import StoredFile
 from runtime.kafka.cluster import KafkaCluster
-from runtime.kafka.errors import BrokerError, ErrorCode, WireError
+from runtime.kafka.errors import BrokerError, ErrorCode
 from runtime.kafka.fetch import fetch_once
 from runtime.kafka.protocol.fetch import FetchedPartition
 from runtime.kafka.protocol.offsets import TopicPartition
 from runtime.kafka.timing import RetryDeadline
 from runtime.ledger.ledger import Ledger, UndecidedProgress
 from runtime.ledger.records import READ_FAILURES
-from runtime.ledger.transaction_writer import TransactionWriter, is_fenced, may_succeed_later
-from runtime.replay.restore_target import (
-    RESTORED,
-    SAID,
-    RestoredPartition,
-    RestorePartition,
-    RestoreRequest,
-    decode_part,
-    decode_request,
-    logs_of,
-    restore_key,
-)
-from runtime.slot.failpoints import from_environment
+from runtime.ledger.transaction_writer import TransactionWriter
+from runtime.replay.repeated_copy import PAUSE_S, CopyStopped, RepeatedCopy, failpoint
+from runtime.replay.request import RESTORED, RestorePartition, RestoreRequest
+from runtime.replay.restore_target import logs_of, restore_key
 
 _GENERATION: Final = 1
 _FETCH_BYTES: Final = 8 << 20
-_AT_A_TIME: Final = 4  # partitions of a task
-_PAUSE_S: Final = 0.5
-_SAY_EVERY_S: Final = 5.0
-
-
-def restore_partitions(request: bytes, parts: Iterable[bytes]) -> Iterator[bytes]:
-    """Restores the given partitions, some at a time. Spark calls it through mapPartitions."""
-    asked = decode_request(request)
-    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        for done in runner.run(_all(asked, [decode_part(part) for part in parts])):
-            yield msgspec.msgpack.encode(done)
-
-
-async def _all(asked: RestoreRequest, parts: Sequence[RestorePartition]) -> list[RestoredPartition]:
-    turns = asyncio.Semaphore(_AT_A_TIME)
-
-    async def one(part: RestorePartition) -> RestoredPartition:
-        async with turns:
-            return await _restored(asked, part)
-
-    return await asyncio.gather(*(one(part) for part in parts))
-
-
-async def _restored(asked: RestoreRequest, part: RestorePartition) -> RestoredPartition:
-    copy: PartitionRestore | None = None
-    problem = ""
-    try:
-        async with open_spec(asked.cluster, asked.name) as cluster:
-            copy = PartitionRestore(asked, part, cluster)
-            await copy.run()
-    except AuditFailure as failure:
-        problem = f"{failure.cluster}: {failure.why}"
-    except (RestoreStopped, BatchFailure, DamagedFile, ManifestProblem, UnreadableRecord) as error:
-        problem = str(error)
-    except OSError as error:
-        problem = f"{error.filename}: {error.strerror}" if error.filename else str(error)
-    records, written = (copy.records, copy.written) if copy is not None else (0, 0)
-    return RestoredPartition(
-        into=part.into, partition=part.partition, records=records, written=written, problem=problem
-    )
-
-
-class RestoreStopped(Exception):
-    """The partition can't be restored, or does not hold what it should; the text is for people."""
+_SHOW_EVERY_S: Final = 5.0
 
 
 class _Chunk(NamedTuple):
@@ -124,46 +63,37 @@ class _Chunk(NamedTuple):
     last_timestamp: int
 
 
-class PartitionRestore:
+class PartitionRestore(RepeatedCopy):
     """Restores one partition, and compares it with its files in the end.
 
-    After a failure it starts again from the committed state (fencing 1), while it makes progress.
+    `progress` counts the records that this run has written.
     """
 
+    command = noun = "restore"
+
     def __init__(self, asked: RestoreRequest, part: RestorePartition, cluster: KafkaCluster) -> None:
-        self.records = self.written = 0
         self._asked, self._part, self._cluster = asked, part, cluster
         self._key = restore_key(asked.backup.flow, part.into, part.partition)
         self._at = TopicPartition(part.into, part.partition)
         self._where = PartitionLocation(part.topic, part.partition)
         self._folder = ManifestFolder(asked.backup.folder, asked.backup.flow, asked.backup.client)
-        self._said_at = time.monotonic()
+        self._shown_at = time.monotonic()
         self._checked: set[str] = set()
 
-    async def run(self) -> None:
-        """Writes what is missing, and compares. Raises RestoreStopped, DamagedFile, BatchFailure."""
-        timeout = RetryDeadline(self._asked.within_s)
-        while True:
-            try:
-                progress = await self._write()
-                await self._compare(progress)
-                return
-            except READ_FAILURES as error:
-                raise RestoreStopped(str(error)) from error
-            except WireError as error:
-                timeout.advance(self.written)
-                if timeout.over() or not may_succeed_later(error):
-                    raise RestoreStopped(_message(error)) from error
-            await asyncio.sleep(_PAUSE_S)
+    async def _attempt(self) -> None:
+        try:
+            await self._compare(await self._write())
+        except READ_FAILURES as error:
+            raise CopyStopped(str(error)) from error
 
     async def _write(self) -> Progress:
         """Writes the records behind the committed position. Raises WireError."""
         transactional_id = f"repl.restore.{self._asked.backup.flow}.{self._part.into}.{self._part.partition}"
-        writer = await TransactionWriter.open(self._cluster, transactional_id, failpoint=_failpoint)
+        writer = await TransactionWriter.open(self._cluster, transactional_id, failpoint=failpoint)
         progress = await self._committed()
         self.records = progress.records
         if progress.position > self._part.end:
-            raise RestoreStopped(
+            raise CopyStopped(
                 f"{self._name} was restored up to the offset {progress.position} of the backup, and"
                 f" {self._part.end} is wanted now: delete the topic, and restore it again"
             )
@@ -185,29 +115,29 @@ class PartitionRestore:
         deadline = RetryDeadline(self._asked.within_s)
         while True:
             await ledger.refresh(self._key.flow)
-            found = ledger.progress(self._key)
-            if not isinstance(found, UndecidedProgress):
+            committed = ledger.progress(self._key)
+            if not isinstance(committed, UndecidedProgress):
                 break
             if deadline.over():
-                raise RestoreStopped(f"{self._name}: a transaction of an earlier restore is not decided yet")
-            await asyncio.sleep(_PAUSE_S)
+                raise CopyStopped(f"{self._name}: a transaction of an earlier restore is not decided yet")
+            await asyncio.sleep(PAUSE_S)
         topic = (await self._cluster.topics([self._part.into], fresh=True))[self._part.into]
         if topic.error is not ErrorCode.NONE:
             raise BrokerError(topic.error, self._part.into)
         source_id = bytes.fromhex(self._part.topic_id)
         start, end = (await logs_of(self._cluster, [self._at], self._asked.within_s))[self._at]
-        if found is not None and not is_other_topic(found.destination_topic_id, topic.id):
-            if is_other_topic(found.source_topic_id, source_id):
-                raise RestoreStopped(
+        if committed is not None and not is_other_topic(committed.destination_topic_id, topic.id):
+            if is_other_topic(committed.source_topic_id, source_id):
+                raise CopyStopped(
                     f"{self._name} holds records of another topic of the backup: delete it first"
                 )
-            if end < found.destination_end:
-                raise RestoreStopped(
+            if end < committed.destination_end:
+                raise CopyStopped(
                     f"{self._name} lost records that were restored: delete it, and restore it again"
                 )
-            return found
+            return committed
         if await fetch_records(self._cluster, self._at, start, end, 1):
-            raise RestoreStopped(f"{self._name} holds records that this restore has not written")
+            raise CopyStopped(f"{self._name} holds records that this restore has not written")
         return first_progress(
             generation=_GENERATION,
             source_topic_id=source_id,
@@ -274,29 +204,29 @@ class PartitionRestore:
                 position=chunk.position,
                 source_epoch=-1,
                 runs=tuple(runs),
-                records=sum(one.records for one in chunk.batches),
-                bytes=sum(one.size for one in chunk.batches),
+                records=sum(batch.records for batch in chunk.batches),
+                bytes=sum(batch.size for batch in chunk.batches),
                 last_timestamp=chunk.last_timestamp,
             )
             after, sealed = advance(before, step, _GENERATION, _now_ms())
-            found: dict[LedgerKey, LedgerValue | None] = {ProgressKey(self._key): after}
+            records: dict[LedgerKey, LedgerValue | None] = {ProgressKey(self._key): after}
             for number, segment in enumerate(sealed, start=after.segments - len(sealed)):
-                found[SegmentKey(self._key, after.incarnation, number)] = segment
-            return found
+                records[SegmentKey(self._key, after.incarnation, number)] = segment
+            return records
 
         await writer.commit(ledger, {self._at: chunk.batches} if chunk.batches else {})
         self.records = after.records
-        self.written += after.records - before.records
-        if time.monotonic() - self._said_at > _SAY_EVERY_S:
-            self._said_at = time.monotonic()
-            _say(f"{self._name}: {after.records:,} records, up to {after.position} of {self._part.end}")
+        self.progress += after.records - before.records
+        if time.monotonic() - self._shown_at > _SHOW_EVERY_S:
+            self._shown_at = time.monotonic()
+            self._show(f"{self._name}: {after.records:,} records, up to {after.position} of {self._part.end}")
         return after
 
     async def _compare(self, progress: Progress) -> None:
         """Reads the partition again and compares every record with the backup's, byte for byte.
 
         Timestamps, keys, values and headers must be equal, in this order, and no record may be between them.
-        Raises RestoreStopped, WireError, BatchFailure.
+        Raises CopyStopped, WireError, BatchFailure.
         """
         wanted = BackedUpRecords(self._files(), self._where)
         count = 0
@@ -308,23 +238,23 @@ class PartitionRestore:
             for offset, timestamp, tail in raw_records(batch, self._where):
                 expected = wanted.pop()
                 if expected is None:
-                    raise RestoreStopped(
+                    raise CopyStopped(
                         f"{self._name} holds a record at {offset} that the backup does not hold"
                     )
                 if (timestamp, tail) != expected[1:]:
-                    raise RestoreStopped(
+                    raise CopyStopped(
                         f"{self._name}: the record at {offset} is not that of the backup at {expected[0]}"
                     )
                 count += 1
         if (missing := wanted.pop()) is not None:
-            raise RestoreStopped(
+            raise CopyStopped(
                 f"{self._name} lacks the record of the backup at {missing[0]}, after {count:,} equal ones:"
                 " did retention delete it?"
             )
         if count != progress.records:
-            raise RestoreStopped(f"{self._name} holds {count:,} records in place of {progress.records:,}")
+            raise CopyStopped(f"{self._name} holds {count:,} records in place of {progress.records:,}")
         self.records = count
-        _say(f"{self._name}: {count:,} records {RESTORED}")
+        self._show(f"{self._name}: {count:,} records {RESTORED}")
 
     async def _restored(self, start: int, end: int) -> AsyncIterator[Batch]:
         """Yields the committed batches of the partition. Raises WireError, BatchFailure."""
@@ -344,9 +274,7 @@ class PartitionRestore:
                         return
                     if deadline.over():
                         raise BrokerError(ErrorCode.OFFSET_NOT_AVAILABLE, self._name)
-                    await asyncio.sleep(
-                        _PAUSE_S / 10
-                    )  # the markers of the last transaction are being written
+                    await asyncio.sleep(PAUSE_S / 10)  # the markers of the last transaction are being written
                     ahead = asyncio.ensure_future(self._fetch(position))
                     continue
                 position = walked.sets[-1].next_offset
@@ -363,19 +291,5 @@ class PartitionRestore:
         return await fetch_once(self._cluster, self._at, position, _FETCH_BYTES, "restore")
 
 
-_failpoint = from_environment(os.environ)
-
-
-def _message(error: WireError) -> str:
-    if is_fenced(error):
-        return "another restore of it began, or its transaction took too long"
-    return str(error)
-
-
 def _now_ms() -> int:
     return int(time.time() * 1000)
-
-
-def _say(text: str) -> None:
-    sys.stderr.write(f"{SAID}{text}\n")
-    sys.stderr.flush()

@@ -1,4 +1,4 @@
-"""Defines the request and the outcome of a restore, and reads and completes the cluster that it writes to.
+"""Reads and completes the cluster that a restore writes to.
 
 Before a restore the topics must be empty, or hold what an earlier run of the same restore wrote. After it the
 offsets of consumer groups are translated by the offset maps of the restored partitions, and committed.
@@ -9,13 +9,12 @@ from __future__ import annotations
 import asyncio
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Final
 
 import msgspec
 
 from runtime.audit.partition_logs import fetch_records, open_spec
 from runtime.contract.records.ledger import PartitionKey
-from runtime.contract.records.manifest import BackupState, DataFile, SnapshotOffset
+from runtime.contract.records.manifest import SnapshotOffset
 from runtime.contract.records.offset_map import EndOfOffsetMap, MappedOffset, OffsetMap
 from runtime.contract.spec import naming
 from runtime.contract.spec.cluster import ClusterSpec
@@ -27,73 +26,6 @@ from runtime.kafka.protocol.offsets import EARLIEST, LATEST, TopicPartition
 from runtime.kafka.queries import commit_many, offsets_of
 from runtime.ledger.ledger import Ledger
 from runtime.ledger.offset_maps import OffsetMapReader
-
-SAID: Final = "restore: "  # lines with this prefix are shown to the user of the command
-RESTORED: Final = "are equal to the backup"  # the line of a partition that is done ends so
-
-
-class RestoreTopic(msgspec.Struct, frozen=True, kw_only=True):
-    """Names a topic of a backup, the topic that it is restored into, and where each partition ends."""
-
-    topic: str
-    topic_id: str
-    into: str
-    ends: dict[int, int]
-
-
-class RestoreRequest(msgspec.Struct, frozen=True, kw_only=True):
-    """Describes a restore. It holds no secret: the cluster holds references, as in a job's spec.
-
-    A transaction holds about `bytes` of one partition. A partition that makes no progress for `within_s`
-    fails.
-    """
-
-    backup: BackupState
-    name: str
-    cluster: ClusterSpec
-    topics: list[RestoreTopic]
-    bytes: int = 16 << 20
-    within_s: float = 30.0
-
-
-class RestorePartition(msgspec.Struct, frozen=True, kw_only=True):
-    """Describes a partition to restore: its files, cut off at `end`."""
-
-    topic: str
-    topic_id: str
-    into: str
-    partition: int
-    end: int
-    max_message_bytes: int
-    files: list[DataFile]
-
-
-class RestoredPartition(msgspec.Struct, frozen=True, kw_only=True):
-    """Reports a partition: its records, how many of them were written by this run, and what failed."""
-
-    into: str
-    partition: int
-    records: int = 0
-    written: int = 0
-    problem: str = ""
-
-
-class RestoreOutcome(msgspec.Struct, frozen=True, kw_only=True):
-    """Reports the partitions, or what could not be used: the cluster, Spark or the backup (`of_backup`)."""
-
-    parts: list[RestoredPartition] = []
-    unusable: str = ""
-    why: str = ""
-    of_backup: bool = False
-
-
-encode_request = msgspec.json.encode
-encode_outcome = msgspec.json.encode
-encode_part = msgspec.msgpack.encode
-decode_request = msgspec.json.Decoder(RestoreRequest).decode
-decode_outcome = msgspec.json.Decoder(RestoreOutcome).decode
-decode_part = msgspec.msgpack.Decoder(RestorePartition).decode
-decode_restored = msgspec.msgpack.Decoder(RestoredPartition).decode
 
 
 def restore_key(flow: str, into: str, partition: int) -> PartitionKey:

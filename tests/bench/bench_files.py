@@ -36,14 +36,14 @@ from runtime.kafka.protocol.offsets import LATEST, TopicPartition
 from runtime.kafka.queries import offsets_of
 from runtime.lab.cluster import LabClusterSpec, LabKafkaCluster, Listener
 from runtime.lab.lab import Lab
-from runtime.replay.restore import restore_partitions
-from runtime.replay.restore_target import (
+from runtime.replay.request import (
     RestorePartition,
     RestoreRequest,
-    decode_restored,
+    decode_copied,
     encode_part,
     encode_request,
 )
+from runtime.replay.task import copy_partitions
 from tests.bench.bench_wire import PARTITIONS, Brokers, Load, fill, measured
 from tests.ports import free_port
 from tests.records import create_topic
@@ -128,8 +128,8 @@ def restore_once(
     away = f" {DELAY_MS} ms" if through else ""
     for what in ("restore", "compare"):
         with measured(brokers) as row:
-            done = [decode_restored(one) for one in restore_partitions(encode_request(request), parts)]
-            assert [one.problem for one in done] == [""] * PARTITIONS, done
+            done = [decode_copied(part) for part in copy_partitions(encode_request(request), parts)]
+            assert [part.unread for part in done] == [""] * PARTITIONS, done
             records = sum(one.records for one in done)
             print(row(f"{what:<8} {load.name}{away}", records, records * load.value_bytes), flush=True)
 

@@ -1,12 +1,18 @@
 """Plans and results of `repl verify`, for tests that name only what matters to them."""
 
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 from typing import Any
 
 from msgspec.structs import replace
 
-from runtime.audit.verify.pieces import PlannedPartition, VerificationPiece, VerifiedPiece, VerifyRequest
+from runtime.audit.verify.pieces import (
+    ComparedRecord,
+    PlannedPartition,
+    VerificationPiece,
+    VerifiedPiece,
+    VerifyRequest,
+)
 from runtime.contract.records.consumer_record import ConsumerRecord
 from runtime.contract.records.ledger import PartitionKey
 from runtime.contract.records.provenance import HEADER, Origin, encode
@@ -40,7 +46,7 @@ def piece(
 
 
 def verified(low: int, end: int, **changes: Any) -> VerifiedPiece:
-    return replace(VerifiedPiece(0, low, end, end - low, 0, 0, 0, 0, [], False), **changes)
+    return replace(VerifiedPiece(0, low, end, end - low), **changes)
 
 
 def planned(*pieces: VerificationPiece, partition: int = 0, **changes: Any) -> PlannedPartition:
@@ -61,3 +67,11 @@ def fetched(
     """A record of partition 0; `origins` are the hops in its headers."""
     stamped = tuple((HEADER, encode(origin)) for origin in origins)
     return replace(ConsumerRecord("t", 0, offset, 0, None, value, (*headers, *stamped), producer), **changes)
+
+
+async def chunks(
+    records: Sequence[ComparedRecord], size: int = 100
+) -> AsyncIterator[Sequence[ComparedRecord]]:
+    """The records of one side, some at a time."""
+    for begin in range(0, len(records), size):
+        yield records[begin : begin + size]

@@ -27,9 +27,7 @@ from runtime.kafka.errors import WireError
 from runtime.lab.cluster import LabKafkaCluster
 from runtime.ledger.ledger import Ledger
 from runtime.replay import request as replay
-from runtime.replay import restore_target as restored
-from runtime.replay.restore import restore_partitions
-from runtime.replay.task import replay_partitions
+from runtime.replay.task import copy_partitions
 from runtime.slot.slot import Slot, SlotEnd
 from tests.runtime.slot.world import Driver, Side
 from tests.spark.backups import FLOW as BACKUP_FLOW
@@ -193,8 +191,8 @@ def replaying(
     )
 
     def begin() -> bool:
-        told = replay_partitions(request, [replay.encode_part(one) for one in parts])
-        return not any(replay.decode_replayed(one).unread for one in told)
+        copied = copy_partitions(request, [replay.encode_part(part) for part in parts])
+        return not any(replay.decode_copied(part).unread for part in copied)
 
     return RepeatedTask(begin)
 
@@ -207,7 +205,7 @@ def restoring(
     BackupWriter(cluster, folder).round(topic, snapshot=False)
     backup = read_backup(str(folder), BACKUP_FLOW)
     lineage = backup.topics()[topic]
-    request = restored.RestoreRequest(
+    request = replay.RestoreRequest(
         backup=BackupState(folder=str(folder), flow=BACKUP_FLOW, commit=backup.commit, digest=backup.digest),
         name="dc2",
         cluster=through,
@@ -215,8 +213,8 @@ def restoring(
         bytes=8_000,
     )
     parts = [
-        restored.encode_part(
-            restored.RestorePartition(
+        replay.encode_part(
+            replay.RestorePartition(
                 topic=topic,
                 topic_id=lineage.topic_id,
                 into=into,
@@ -230,8 +228,8 @@ def restoring(
     ]
 
     def begin() -> bool:
-        told = restore_partitions(restored.encode_request(request), parts)
-        return not any(restored.decode_restored(one).problem for one in list(told))
+        copied = copy_partitions(replay.encode_request(request), parts)
+        return not any(replay.decode_copied(part).unread for part in list(copied))
 
     return RepeatedTask(begin)
 

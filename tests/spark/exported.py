@@ -11,9 +11,8 @@ from typing import Any
 import pyarrow.parquet as pq
 
 from runtime.audit.verify.pieces import VerifyRequest
-from runtime.audit.verify.plan import VerificationFile, begin, grouped
-from runtime.audit.verify.results import report
 from runtime.audit.verify.task import verify_here
+from runtime.audit.verify.verification import Verification
 from runtime.batch import Batch, PartitionLocation, records, walk
 from runtime.contract.results.records import VerificationReport
 from runtime.contract.spec.jobspec import JobSpec
@@ -83,9 +82,10 @@ def verified(spec: JobSpec, flow: str, **asked: Any) -> VerificationReport:
         destination=spec.clusters[found.destination],
         **asked,
     )
-    planned = begin(request, VerificationFile(None))
-    pieces = [one for group in grouped(planned.planned) for one in verify_here(request, group)]
-    return report(request, planned, pieces, 0.0)
+    verification = Verification(request, None)
+    for group in verification.left:
+        verification.add(group, verify_here(request, group))
+    return verification.report()
 
 
 def assert_equal(spec: JobSpec, flow: str, records: int) -> None:

@@ -42,8 +42,7 @@ from planner.workflows.topology import flow_of, job_flow_of, launcher_home
 from runtime.audit.ledger import AuditFailure
 from runtime.audit.salvage import salvage as read_salvage
 from runtime.audit.verify.pieces import VerifyRequest, decode_outcome, encode_request
-from runtime.audit.verify.plan import VerificationFile
-from runtime.audit.verify.small import needs_spark, verify_small
+from runtime.audit.verify.verification import needs_spark, verify_small
 from runtime.contract.records.failback import opposite_of
 from runtime.contract.results.records import (
     ReplayedPartition,
@@ -53,7 +52,7 @@ from runtime.contract.results.records import (
 )
 from runtime.contract.spec.flow import ENDED
 from runtime.contract.spec.jobspec import FlowSpec, JobSpec
-from runtime.replay.request import ReplayOutcome, ReplayRequest
+from runtime.replay.request import CopyOutcome, ReplayRequest
 
 _TASKS = 2  # on a cluster, for a job that has a slot for each core
 
@@ -104,9 +103,7 @@ def _without_spark(
 ) -> VerificationReport | None:
     """Returns the report of a comparison that is small enough for this process."""
     try:
-        return verify_small(
-            request, VerificationFile(file), lambda line: progress(ProgressText(line)), resume=resume
-        )
+        return verify_small(request, file, lambda line: progress(ProgressText(line)), resume=resume)
     except AuditFailure as failure:
         raise Failure(error(f"{failure.cluster}: {failure.why}", failure.hint)) from None
 
@@ -224,7 +221,7 @@ def replay_salvage(request: ReplaySalvageRequest, interaction: Interaction = UNA
 def _replay_request(
     to: str | None, job: JobSpec, flow: FlowSpec, seen: Salvage, within_s: float
 ) -> ReplayRequest:
-    from runtime.replay.request import parts, quarantines_of, targets, unfit
+    from runtime.replay.replay_target import parts, quarantines_of, targets, unfit
 
     wanted, transform = seen.replayable, flow.transform
     destination = job.clusters[flow.destination]
@@ -250,7 +247,7 @@ def _replay(
     request: ReplaySalvageRequest,
     replay: ReplayRequest,
     progress: ProgressHandler,
-) -> ReplayOutcome:
+) -> CopyOutcome:
     from runtime import replay as application
     from runtime.replay.request import decode_outcome, encode_request
 
@@ -269,10 +266,10 @@ def _replay(
         outcome = decode_outcome(on_spark(main, encode_request(replay), "salvage: ", progress))
     if outcome.refused:
         raise Failure(error(outcome.refused, "repl status shows its state"), ExitCode.REFUSED)
-    if outcome.cluster:
+    if outcome.unusable:
         raise Failure(
             error(
-                f"{outcome.cluster}: {outcome.why}",
+                f"{outcome.unusable}: {outcome.why}",
                 "run it again: it continues behind what was replayed, and nothing is copied twice",
             )
         )

@@ -9,8 +9,8 @@ from msgspec.structs import replace
 
 from runtime.audit.ledger import AuditFailure, UnexpectedClusterId
 from runtime.audit.offsets.locate import first_as_late
-from runtime.audit.verify.file_plan import backup_of
 from runtime.audit.verify.file_records import StoredRecords
+from runtime.audit.verify.stored import backup_of
 from runtime.contract.client.endpoint import ClusterEndpoint
 from runtime.contract.records.manifest import DataFile
 from runtime.contract.results.groups import LocatedRecord, LocateResult
@@ -105,7 +105,7 @@ def _search(flow: str, spec: FilesSpec, files: list[DataFile], offset: int) -> _
             file, why = records.damage[0]
             raise AuditFailure(spec.endpoint, f"{file.path}: {why}", hint)
         if one is not None and (best is None or one.offset < best.offset):
-            best = _Place(one.offset, one.path, number)
+            best = _Place(one.offset, one.file, number)
             if one.offset == offset:
                 break
     return best

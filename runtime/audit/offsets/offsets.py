@@ -89,9 +89,8 @@ async def group_offsets(access: FlowAccess, group: str, unsynced: str = "") -> G
                     if access.destination_topic(at.topic) is not None
                 }
                 waiting = UNSYNCED if unsynced else WAITING
-                rows = await _translated(
-                    access, source, destination, opened.ledger, offsets, at_destination.offsets, waiting
-                )
+                sides = await _sides(access, source, destination, opened.ledger, offsets)
+                rows = await _translated(access, sides, offsets, at_destination.offsets, waiting)
             else:
                 checkpoints = Checkpoints(destination)
                 await checkpoints.refresh()
@@ -135,27 +134,37 @@ async def _read_source(source: KafkaCluster, access: FlowAccess, group: str) -> 
 
 
 async def _read(cluster: KafkaCluster, group: str) -> _Side:
-    found = await list_groups(cluster)
-    listed = found.every.get(group)
-    read = await committed_by(cluster, [group], share=found.share)
+    listed = await list_groups(cluster)
+    read = await committed_by(cluster, [group], share=listed.share)
     if group in read.failed:
         return _Side(why=read.failed[group])
-    offsets = {at: one.offset for at, one in read.offsets.get(group, {}).items()}
-    return _Side(listed.state if listed is not None else "", offsets)
+    offsets = {at: committed.offset for at, committed in read.offsets.get(group, {}).items()}
+    known = listed.every.get(group)
+    return _Side(known.state if known is not None else "", offsets)
+
+
+async def _sides(
+    access: FlowAccess,
+    source: KafkaCluster | None,
+    destination: KafkaCluster,
+    ledger: Ledger,
+    offsets: OffsetsByGroup,
+) -> GroupOffsetSides:
+    """Returns both sides of the topics of these offsets, from which offsets are translated."""
+    times = ConsumerTimeTable(access.flow, source, destination) if access.by_time else None
+    records = ClusterRecords(source) if source is not None else None
+    sides = GroupOffsetSides(access.flow, records, ClusterRecords(destination), times)
+    await sides.refresh(access.router, ledger, {item.topic for item in offsets})
+    return sides
 
 
 async def _translated(
     access: FlowAccess,
-    source: KafkaCluster,
-    destination: KafkaCluster,
-    ledger: Ledger,
+    sides: GroupOffsetSides,
     offsets: OffsetsByGroup,
     at_destination: Offsets,
     waiting: str,
 ) -> list[GroupOffset]:
-    times = ConsumerTimeTable(access.flow, source, destination) if access.by_time else None
-    sides = GroupOffsetSides(access.flow, ClusterRecords(source), ClusterRecords(destination), times)
-    await sides.refresh(access.router, ledger, {item.topic for item in offsets})
     placed = await sides.place(offsets)
     rows = [
         _row(sides, item, offsets[item], place, at_destination, waiting) for item, place in placed.items()
@@ -269,7 +278,7 @@ async def rehearse(access: FlowAccess) -> list[GroupLoss]:
             if opened is None:
                 return []
             offsets = await _checkpoints(access, destination)
-        source = await _answering_source(access, stack)
+        source, _ = await _source(access, stack)
         at_source = await _committed_at_source(access, source)
         if at_source is None:
             source = None
@@ -296,15 +305,6 @@ async def subscriptions(access: FlowAccess) -> list[GroupTopics]:
         GroupTopics(flow=access.flow, group=group, cluster=cluster, topics=sorted(names))
         for group, names in sorted(topics.items())
     ]
-
-
-async def _answering_source(access: FlowAccess, stack: AsyncExitStack) -> KafkaCluster | None:
-    try:
-        return await stack.enter_async_context(open_cluster(access.source, access.within_s))
-    except UnexpectedClusterId:
-        raise
-    except AuditFailure:
-        return None
 
 
 async def _checkpoints(access: FlowAccess, destination: KafkaCluster) -> dict[GroupPartition, int]:
@@ -337,9 +337,9 @@ async def committed_offsets(access: FlowAccess, source: KafkaCluster) -> dict[Gr
     names = [group for group in listed.every if access.selects(group)]
     read = await committed_by(source, names, share=listed.share)
     return {
-        GroupPartition(group, *at): one.offset
-        for group, found in read.offsets.items()
-        for at, one in found.items()
+        GroupPartition(group, *at): offset.offset
+        for group, committed in read.offsets.items()
+        for at, offset in committed.items()
         if _is_synced(access, group, at.topic)
     }
 
@@ -355,10 +355,7 @@ async def _losses(
     ledger: Ledger,
     offsets: OffsetsByGroup,
 ) -> list[GroupLoss]:
-    times = ConsumerTimeTable(access.flow, source, destination) if access.by_time else None
-    at_source = ClusterRecords(source) if source is not None else None
-    sides = GroupOffsetSides(access.flow, at_source, ClusterRecords(destination), times)
-    await sides.refresh(access.router, ledger, {item.topic for item in offsets})
+    sides = await _sides(access, source, destination, ledger, offsets)
     generation = ledger.generation(access.flow)
     promoted = NamePatterns(generation.promoted if generation is not None else ())
     offsets = {
@@ -367,34 +364,26 @@ async def _losses(
         if not promoted.match(item.topic) and not sides.is_ours(item, offset)
     }
     placed = await sides.place(offsets)
-    topics = _topics(access, offsets)
+    topics: dict[str, set[str]] = {}
+    for item in offsets:
+        if (name := access.destination_topic(item.topic)) is not None:
+            topics.setdefault(item.group, set()).add(name)
     groups = sorted({item.group for item in offsets})
-    known = await list_groups(destination)
-    listed = known.every
-    read = await committed_by(destination, groups, share=known.share)
-    found: dict[str, GroupLoss] = {}
+    listed = await list_groups(destination)
+    read = await committed_by(destination, groups, share=listed.share)
+    losses: dict[str, GroupLoss] = {}
     for item, place in placed.items():
-        before = found.get(item.group) or GroupLoss(
-            flow=access.flow, group=item.group, topics=topics[item.group]
+        before = losses.get(item.group) or GroupLoss(
+            flow=access.flow, group=item.group, topics=sorted(topics[item.group])
         )
-        listed_group = listed.get(item.group)
+        listed_group = listed.every.get(item.group)
         if listed_group is not None and listed_group.state not in NO_MEMBERS:
             why = f"a member is connected at {access.destination.cluster}"
-            found[item.group] = replace(before, kept=before.kept + 1, why=why)
+            losses[item.group] = replace(before, kept=before.kept + 1, why=why)
         else:
             at_destination = read.offsets.get(item.group, {})
-            found[item.group] = _with(before, sides, item, place, offsets[item], at_destination)
-    return [found[group] for group in groups]
-
-
-def _topics(access: FlowAccess, offsets: OffsetsByGroup) -> dict[str, list[str]]:
-    """Returns the topics that each group subscribes to at the destination."""
-    found: dict[str, set[str]] = {}
-    for item in offsets:
-        destination_topic = access.destination_topic(item.topic)
-        if destination_topic is not None:
-            found.setdefault(item.group, set()).add(destination_topic)
-    return {group: sorted(names) for group, names in found.items()}
+            losses[item.group] = _with(before, sides, item, place, offsets[item], at_destination)
+    return [losses[group] for group in groups]
 
 
 def _with(

@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Final
 
 from msgspec import Struct, field
 
-from runtime.audit.verify.pieces import ReadFile, RecordContent, condensed
+from runtime.audit.verify.comparer import condensed, content_of
+from runtime.audit.verify.pieces import ReadFile, RecordContent
 from runtime.batch import Record
 from runtime.batch.varint import read_size, varint
 from runtime.contract.records.consumer_record import ConsumerRecord
@@ -41,10 +42,10 @@ def digest_of(body: bytes) -> int:
     return int.from_bytes(hashlib.blake2b(body, digest_size=8).digest(), signed=True)
 
 
-def body_of(one: Record | ConsumerRecord) -> bytes:
+def body_of(record: Record | ConsumerRecord) -> bytes:
     """Returns key, value and headers of a record in the encoding of a batch."""
-    parts = [sized(one.key), sized(one.value), varint(len(one.headers))]
-    for name, value in one.headers:
+    parts = [sized(record.key), sized(record.value), varint(len(record.headers))]
+    for name, value in record.headers:
         parts += sized(name.encode()), sized(value)
     return b"".join(parts)
 
@@ -58,8 +59,8 @@ def content_of_body(timestamp: int, body: bytes) -> RecordContent:
     for _ in range(count):
         name, at = _part(body, at)
         content, at = _part(body, at)
-        headers.append(((name or b"").decode(), condensed(content)))
-    return RecordContent(timestamp, condensed(key), condensed(value), tuple(headers))
+        headers.append(((name or b"").decode(), content))
+    return content_of(timestamp, key, value, headers)
 
 
 def _part(body: bytes, at: int) -> tuple[bytes | None, int]:
@@ -85,22 +86,22 @@ class FileRecords(Struct):
         return self.positions[number] if number < len(self.positions) else self.read.position
 
     def content(self, number: int) -> RecordContent:
-        """Returns a record. Raises OSError, UnreadableFile."""
+        """Returns a record. Raises UnreadableFile."""
         position = self.positions[number]
         with _explained(), _opened(self.lines, self.read) as file:
             if self.lines.format != "parquet":
                 size = self.position(number + 1) - position
                 line = file.read(position, size).split(b"\n")[0].removesuffix(b"\r")
                 return RecordContent(NO_TIME, None, condensed(line), ())
-            found = _row_reader(file).read(position, _LONGEST)
-            if not found.records:
-                raise UnreadableFile(found.why or _CHANGED)
-            timestamp, body = found.records[0]
+            rows = _row_reader(file).read(position, _LONGEST)
+            if not rows.records:
+                raise UnreadableFile(rows.why or _CHANGED)
+            timestamp, body = rows.records[0]
             return content_of_body(timestamp if self.timed else NO_TIME, body)
 
 
 def records_up_to(lines: LinesSpec, read: ReadFile, *, timed: bool) -> FileRecords:
-    """Reads a file up to its position. Raises OSError, UnreadableFile.
+    """Reads a file up to its position. Raises UnreadableFile.
 
     `timed` says whether the timestamps of rows count: a topic may replace them.
     """
@@ -108,15 +109,15 @@ def records_up_to(lines: LinesSpec, read: ReadFile, *, timed: bool) -> FileRecor
         if lines.format != "parquet":
             if fingerprint(file, read.position) != read.fingerprint:
                 raise UnreadableFile(_CHANGED)
-            found = FileRecords(lines, read, timed=False)
-            _read_lines(file, found)
-            return found
+            file_records = FileRecords(lines, read, timed=False)
+            _read_lines(file, file_records)
+            return file_records
         reader = _row_reader(file)
         if reader.fingerprint(read.position) != read.fingerprint:
             raise UnreadableFile(_CHANGED)
-        found = FileRecords(lines, read, timed=timed and reader.timed)
-        _read_rows(reader, found)
-        return found
+        file_records = FileRecords(lines, read, timed=timed and reader.timed)
+        _read_rows(reader, file_records)
+        return file_records
 
 
 def _opened(lines: LinesSpec, read: ReadFile) -> OpenFile:
@@ -130,17 +131,19 @@ def _opened(lines: LinesSpec, read: ReadFile) -> OpenFile:
 
 @contextmanager
 def _explained() -> Iterator[None]:
-    """Converts EndpointUnavailable, which concerns all files, into what is said of this one."""
+    """Converts EndpointUnavailable, which concerns all files, and OSError into an UnreadableFile."""
     try:
         yield
     except EndpointUnavailable as error:
         raise UnreadableFile(str(error)) from error
+    except OSError as error:
+        raise UnreadableFile(error.strerror or str(error)) from error
 
 
-def _read_lines(file: OpenFile, found: FileRecords) -> None:
+def _read_lines(file: OpenFile, records: FileRecords) -> None:
     """Reads the lines before the position, where one ends. Blank lines of the format json are no records."""
-    at, end, rest = 0, found.read.position, b""
-    blank = found.lines.format == "json"
+    at, end, rest = 0, records.read.position, b""
+    blank = records.lines.format == "json"
     begin = 0
     while at < end:
         text = file.read(at, min(_READ, end - at))
@@ -151,13 +154,13 @@ def _read_lines(file: OpenFile, found: FileRecords) -> None:
         if at == end and file.complete and rest:
             whole.append(rest)  # its last line, when it was read, had no line feed
             rest = b""
-        for one in whole:
-            line = one.removesuffix(b"\r")
+        for text_line in whole:
+            line = text_line.removesuffix(b"\r")
             if line.strip() or not blank:
                 body = b"".join((NO_KEY, varint(len(line)), line, NO_HEADERS))
-                found.digests.append(digest_of(body))
-                found.positions.append(begin)
-            begin += len(one) + 1
+                records.digests.append(digest_of(body))
+                records.positions.append(begin)
+            begin += len(text_line) + 1
     if rest:
         raise UnreadableFile(_CHANGED)
 
@@ -172,16 +175,16 @@ def _row_reader(file: OpenFile) -> RowReader:
     return reader
 
 
-def _read_rows(reader: RowReader, found: FileRecords) -> None:
-    at, end = 0, found.read.position
+def _read_rows(reader: RowReader, records: FileRecords) -> None:
+    at, end = 0, records.read.position
     while at < end:
         part = reader.read(at, _LONGEST)
         if part.position == at:
             raise UnreadableFile(part.why or _CHANGED)
         for number, (timestamp, body) in enumerate(part.records, at):
             if number < end:
-                found.digests.append(digest_of(body))
-                found.positions.append(number)
-                if found.timed:
-                    found.times.append(timestamp)
+                records.digests.append(digest_of(body))
+                records.positions.append(number)
+                if records.timed:
+                    records.times.append(timestamp)
         at = part.position

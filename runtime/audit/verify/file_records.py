@@ -12,7 +12,8 @@ from typing import Any, Final, NamedTuple
 
 import msgspec
 
-from runtime.audit.verify.pieces import RecordContent, condensed
+from runtime.audit.verify.comparer import content_of
+from runtime.audit.verify.pieces import ComparedRecord
 from runtime.batch import Batch, BatchFailure, PartitionLocation, Record, records
 from runtime.contract.records.manifest import DataFile
 from runtime.contract.spec.files import Format
@@ -22,18 +23,6 @@ from runtime.files.store import StoredFile
 
 _LINES: Final = 1 << 20  # bytes of JSON lines that are read at a time (R8)
 _ROWS: Final = 512  # rows of Parquet that are unpacked at a time (R8)
-
-
-class FileRecord(NamedTuple):
-    """A record of a file. `kind` is the type of its timestamp: 0 set by the producer, 1 by the broker.
-
-    `path` names the file.
-    """
-
-    offset: int
-    kind: int
-    content: RecordContent
-    path: str
 
 
 class FileDamage(NamedTuple):
@@ -46,10 +35,15 @@ class FileDamage(NamedTuple):
     why: str
 
 
-def content_in_files(one: Record, value: bytes | None) -> RecordContent:
-    """Returns every part of a record that must be equal, with the value that the files have."""
-    headers = tuple((name, condensed(content)) for name, content in one.headers)
-    return RecordContent(one.timestamp, condensed(one.key), condensed(value), headers)
+def record_in_files(
+    record: Record, value: object, kind: int, *, travels: bool = True, file: str = ""
+) -> ComparedRecord:
+    """Normalises a record with the value that the files have, at the offset of the source that they name.
+
+    `kind` is the type of its timestamp.
+    """
+    content = content_of(record.timestamp, record.key, decoded_value(value), record.headers, kind)
+    return ComparedRecord(record.offset, record.offset, content, travels, file)
 
 
 def decoded_value(value: object) -> bytes | None:
@@ -78,66 +72,60 @@ class StoredRecords:
         self.damage: list[FileDamage] = []
         self.bytes = 0  # that were read, for the checksums too
         self._folder, self._form, self._decoded = folder, form, decoded
-        self._waiting = sorted(files, key=lambda one: (one.first, one.path), reverse=True)
+        self._waiting = sorted(files, key=lambda file: (file.first, file.path), reverse=True)
 
-    def __iter__(self) -> Iterator[FileRecord]:
+    def __iter__(self) -> Iterator[ComparedRecord]:
         """Yields the records. Raises OSError where an object store does not answer."""
-        opened: list[tuple[int, str, FileRecord, Iterator[FileRecord]]] = []
+        opened: list[tuple[int, str, ComparedRecord, Iterator[ComparedRecord]]] = []
         while opened or self._waiting:
             while self._waiting and (not opened or self._waiting[-1].first <= opened[0][0]):
                 file = self._waiting.pop()
                 self._advance(opened, self._read(file), file.path)
             if opened:
-                _, path, one, following = heapq.heappop(opened)
-                yield one
+                _, path, record, following = heapq.heappop(opened)
+                yield record
                 self._advance(opened, following, path)
 
     @staticmethod
     def _advance(
-        opened: list[tuple[int, str, FileRecord, Iterator[FileRecord]]],
-        following: Iterator[FileRecord],
+        opened: list[tuple[int, str, ComparedRecord, Iterator[ComparedRecord]]],
+        following: Iterator[ComparedRecord],
         path: str,
     ) -> None:
-        if (one := next(following, None)) is not None:
-            heapq.heappush(opened, (one.offset, path, one, following))
+        if (record := next(following, None)) is not None:
+            heapq.heappush(opened, (record.offset, path, record, following))
 
-    def _read(self, file: DataFile) -> Iterator[FileRecord]:
+    def _read(self, file: DataFile) -> Iterator[ComparedRecord]:
         """Yields the records of a file, up to where it is damaged."""
         count, last = 0, file.first - 1
         try:
             path = check_file(self._folder, file)
             self.bytes += 2 * file.size
-            for one in _READERS[self._form](file, path, self._decoded):
-                if one.offset <= last and count:
-                    raise DamagedFile(f"{path} holds the offset {one.offset} behind {last}")
-                if not file.first <= one.offset < file.end:
-                    raise DamagedFile(f"{path} holds the offset {one.offset}: {_offsets(file)} are expected")
-                count, last = count + 1, one.offset
-                yield one
+            for record in _READERS[self._form](file, path, self._decoded):
+                if record.offset <= last and count:
+                    raise DamagedFile(f"{path} holds the offset {record.offset} behind {last}")
+                if not file.first <= record.offset < file.end:
+                    expected = f"the offsets {file.first} to {file.end - 1} are expected"
+                    raise DamagedFile(f"{path} holds the offset {record.offset}: {expected}")
+                count, last = count + 1, record.offset
+                yield record
             if count != file.records:
                 raise DamagedFile(f"{path} holds {count:,} records in place of {file.records:,}")
-        except (DamagedFile, BatchFailure, msgspec.DecodeError, UnicodeDecodeError) as damaged:
-            self.damage.append(FileDamage(file, self._reason(damaged, file)))
-
-    def _reason(self, damaged: Exception, file: DataFile) -> str:
-        """Returns what is wrong with a file, without its path."""
-        if isinstance(damaged, DamagedFile):
-            return str(damaged).removeprefix(f"{self._folder.store.path(file.path)} ")
-        return f"can't be read: {damaged}"
+        except DamagedFile as damaged:
+            why = str(damaged).removeprefix(f"{self._folder.store.path(file.path)} ")
+            self.damage.append(FileDamage(file, why))
+        except (BatchFailure, msgspec.DecodeError, UnicodeDecodeError) as damaged:
+            self.damage.append(FileDamage(file, f"can't be read: {damaged}"))
 
 
-def _offsets(file: DataFile) -> str:
-    return f"the offsets {file.first} to {file.end - 1}"
-
-
-def _raw(file: DataFile, path: StoredFile, _decoded: bool) -> Iterator[FileRecord]:
+def _raw(file: DataFile, path: StoredFile, _decoded: bool) -> Iterator[ComparedRecord]:
     where = PartitionLocation(file.topic, file.partition)
     for sets in windows(path, where):
         for member in sets:
             kind = int(isinstance(member, Batch) and member.log_append_time)
-            for one in records(member, where):
-                if one.offset >= file.first:  # a batch before it may be whole
-                    yield FileRecord(one.offset, kind, content_in_files(one, one.value), file.path)
+            for record in records(member, where):
+                if record.offset >= file.first:  # a batch before it may be whole
+                    yield record_in_files(record, record.value, kind, file=file.path)
 
 
 class _Header(msgspec.Struct):
@@ -163,17 +151,17 @@ _line = msgspec.json.Decoder(_Line)
 _text = msgspec.json.Decoder(str)
 
 
-def _json(file: DataFile, path: StoredFile, decoded: bool) -> Iterator[FileRecord]:
+def _json(file: DataFile, path: StoredFile, decoded: bool) -> Iterator[ComparedRecord]:
     for text in _lines(path):
         line = _line.decode(text)
         _check_place(file, path, line.topic, line.partition, line.offset)
-        headers = tuple((one.key, _bytes(one.value, one.value_base64)) for one in line.headers)
+        headers = tuple((header.key, _bytes(header.value, header.value_base64)) for header in line.headers)
         key = _bytes(line.key, line.key_base64)
         value = (
             line.value_base64 if line.value_base64 is not None else _json_value(bytes(line.value), decoded)
         )
         record = Record(line.offset, line.timestamp, key, None, headers)
-        yield FileRecord(line.offset, line.timestamp_type, content_in_files(record, value), file.path)
+        yield record_in_files(record, value, line.timestamp_type, file=file.path)
 
 
 def _json_value(text: bytes, decoded: bool) -> bytes | None:
@@ -196,7 +184,7 @@ def _lines(path: StoredFile) -> Iterator[bytes]:
         raise DamagedFile(f"{path} ends inside a line: restore it from a copy")
 
 
-def _parquet(file: DataFile, path: StoredFile, _decoded: bool) -> Iterator[FileRecord]:
+def _parquet(file: DataFile, path: StoredFile, _decoded: bool) -> Iterator[ComparedRecord]:
     import pyarrow as pa  # only this format loads it
     import pyarrow.parquet as pq
 
@@ -208,7 +196,7 @@ def _parquet(file: DataFile, path: StoredFile, _decoded: bool) -> Iterator[FileR
         raise DamagedFile(f"{path} can't be read as Parquet: {' '.join(str(error).split())}") from error
 
 
-def _rows_of(batch: Any, file: DataFile, path: StoredFile) -> Iterator[FileRecord]:
+def _rows_of(batch: Any, file: DataFile, path: StoredFile) -> Iterator[ComparedRecord]:
     import pyarrow as pa
 
     columns: Mapping[str, Sequence[Any]] = {
@@ -218,11 +206,10 @@ def _rows_of(batch: Any, file: DataFile, path: StoredFile) -> Iterator[FileRecor
     for at in range(batch.num_rows):
         offset = columns["offset"][at]
         _check_place(file, path, columns["topic"][at], columns["partition"][at], offset)
-        headers = tuple((one["key"], one["value"]) for one in columns["headers"][at])
+        headers = tuple((header["key"], header["value"]) for header in columns["headers"][at])
         time = columns["timestamp"][at]
         record = Record(offset, time if time is not None else -1, columns["key"][at], None, headers)
-        content = content_in_files(record, decoded_value(columns["value"][at]))
-        yield FileRecord(offset, columns["timestamp_type"][at], content, file.path)
+        yield record_in_files(record, columns["value"][at], columns["timestamp_type"][at], file=file.path)
 
 
 def _check_place(file: DataFile, path: StoredFile, topic: str, partition: int, offset: int) -> None:
@@ -233,5 +220,5 @@ def _check_place(file: DataFile, path: StoredFile, topic: str, partition: int, o
         )
 
 
-_Reader = Callable[[DataFile, StoredFile, bool], Iterator[FileRecord]]
+_Reader = Callable[[DataFile, StoredFile, bool], Iterator[ComparedRecord]]
 _READERS: Final[Mapping[Format, _Reader]] = {"raw": _raw, "json": _json, "parquet": _parquet}

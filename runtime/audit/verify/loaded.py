@@ -1,30 +1,39 @@
-"""Compares the lines or rows of files with the records that a flow from files made of them.
+"""Plans and compares a flow from files: the lines or rows of files, and the records that were made of them.
 
 The ledger says how far each file was read. Its lines up to there must be in its partition, in their order,
-with equal bytes. The records of all files of a partition are compared together, because only their content
-says which transaction belongs to which file.
+with equal bytes. The records of all files of a partition are read together, because only their content says
+which transaction belongs to which file.
 """
 
 from __future__ import annotations
 
 import asyncio
-import time
 from array import array
 from bisect import bisect_left
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Collection, Iterable, Mapping, Sequence
 from itertools import accumulate, islice
 
 from msgspec import Struct, field
-from msgspec.structs import replace
 
+from runtime.audit.ledger import (
+    AuditFailure,
+    LedgerNotFound,
+    NothingCopied,
+    as_audit_failure,
+    ledger_of,
+    progress_at,
+)
 from runtime.audit.partition_logs import (
     CommittedRecordReader,
-    OpenTransactionTimeout,
+    PartitionLogs,
     RecordsExpired,
     fetch_places,
+    logs_of,
     open_spec,
 )
+from runtime.audit.verify.comparer import WINDOW, RecordComparer
+from runtime.audit.verify.failures import noted
 from runtime.audit.verify.file_lines import (
     NO_TIME,
     FileRecords,
@@ -43,22 +52,25 @@ from runtime.audit.verify.interleaving import (
     places_of,
 )
 from runtime.audit.verify.pieces import (
-    LIMIT,
-    WINDOW,
     ComparedRecord,
-    RecordComparer,
+    PlannedPartition,
+    ReadFile,
     RecordContent,
     RecordDifference,
     VerificationPiece,
     VerifiedPiece,
     VerifyRequest,
 )
-from runtime.batch import Batch, BatchFailure, PartitionLocation, records
+from runtime.audit.verify.plan import FlowPartition, chosen_names
+from runtime.batch import Batch, PartitionLocation, records
 from runtime.batch.layout import NO_PRODUCER
+from runtime.contract.records.ledger import PartitionKey, Progress
 from runtime.contract.results.records import UncomparableRange
 from runtime.contract.spec.files import LinesSpec
+from runtime.files.manifest import EndpointUnavailable
+from runtime.files.source.known_files import KnownFile, Reconciliation, reconcile
+from runtime.files.source.sources import source_of
 from runtime.kafka.cluster import KafkaCluster
-from runtime.kafka.errors import WireError
 from runtime.kafka.protocol.offsets import TopicPartition
 from runtime.kafka.queries import log_start
 from runtime.slot.budget import TokenBucket
@@ -66,24 +78,136 @@ from runtime.slot.budget import TokenBucket
 _NAMED = 10  # files that a text names
 
 
+async def plan_loaded(asked: VerifyRequest) -> list[PlannedPartition]:
+    """Returns the plan of every file that the ledger knows. Raises AuditFailure."""
+    flow, lines = asked.flow, asked.flow.lines
+    assert lines is not None, "the flow reads no files"
+    if asked.sample < 100 or (asked.low, asked.high, asked.last) != (None, None, None):
+        what = f"{flow.name} reads files: --range and --sample choose offsets of a topic"
+        raise AuditFailure(lines.endpoint, what, "name no range, no share: the files are compared whole")
+    async with open_spec(asked.destination, flow.destination) as cluster:
+        opened = await ledger_of(cluster)
+        if opened is None:
+            raise LedgerNotFound(flow.destination)
+        progress = await progress_at(flow.destination, opened, flow.name)
+        if not progress:
+            raise NothingCopied(flow.destination, flow.name)
+        names = chosen_names(asked, {key.topic for key in progress}, lines.endpoint, "read", "file")
+        chosen = {key: made for key, made in progress.items() if key.topic in names}
+        places = {TopicPartition(lines.topic, key.partition) for key in chosen}
+        with as_audit_failure(flow.destination):
+            logs = await logs_of(cluster, flow.destination, places, asked.within_s)
+    files = await asyncio.to_thread(_reconciled, lines, chosen)
+    ends: dict[int, int] = {}
+    for key, made in progress.items():
+        ends[key.partition] = max(ends.get(key.partition, 0), made.destination_end)
+    gone = {file.name for file in (*files.replaced, *files.vanished)}
+    unseen = {key.partition for key in progress if key not in chosen or key.topic in gone}
+    return [
+        LoadedFile(
+            flow.destination,
+            number,
+            key,
+            made,
+            files,
+            logs,
+            ends[key.partition],
+            alone=key.partition not in unseen,
+        ).planned(asked)
+        for number, (key, made) in enumerate(sorted(chosen.items()))
+    ]
+
+
+def _reconciled(lines: LinesSpec, chosen: Mapping[PartitionKey, Progress]) -> Reconciliation:
+    """Returns what became of the files that were read. Raises AuditFailure."""
+    source = source_of(lines)
+    try:
+        listing = source.look()
+    except EndpointUnavailable as problem:
+        hint = "it is read on this machine, with --on-cluster on those of the job"
+        raise AuditFailure(lines.endpoint, str(problem), hint) from None
+    known = {
+        key.topic: KnownFile(key.topic, made.position, made.source_topic_id, made.source_epoch)
+        for key, made in chosen.items()
+    }
+    return reconcile(listing.files, known, lambda name, file: source.holds(listing.files, name, file))
+
+
+class LoadedFile(FlowPartition):
+    """Holds the positions of a file that was read. `alone`: all other files of its partition are there, too.
+
+    `end`: where the flow's records end in the partition.
+    """
+
+    def __init__(
+        self,
+        cluster: str,
+        number: int,
+        key: PartitionKey,
+        read: Progress,
+        files: Reconciliation,
+        logs: PartitionLogs,
+        end: int,
+        *,
+        alone: bool = True,
+    ) -> None:
+        super().__init__(key, read.destination_topic)
+        self._number, self._read, self._written_end, self._alone = number, read, end, alone
+        self._at = at = TopicPartition(read.destination_topic, key.partition)
+        self._logs = logs
+        self._name = next((new for known, new in files.moved if known.name == key.topic), key.topic)
+        self.end = read.position
+        self.unread = logs.problem(at, read.destination_topic_id, cluster, "took the records")
+        if not self.unread and any(file.name == key.topic for file in files.replaced):
+            self.unread = "it is not the file that was read: it was truncated or overwritten"
+        if self.unread:
+            self.low = self.end
+        elif any(file.name == key.topic for file in files.vanished):
+            self.gone = [(self.end, "the file is not there any more")]
+        elif at.topic in logs.compacted:
+            self.gone = [(self.end, f"{at.topic} is compacted, so its records can't be counted")]
+
+    def pieces(self, share: float, begin: int, low: int, high: int) -> list[VerificationPiece]:
+        if low >= high:
+            return []
+        read, start = self._read, self._logs.starts[self._at]
+        piece = VerificationPiece(
+            number=self._number,
+            topic=self.key.topic,
+            partition=self.key.partition,
+            source_id=b"",
+            destination_topic=self._at.topic,
+            destination_id=read.destination_topic_id,
+            low=0,
+            high=high,
+            destination_low=start,
+            destination_high=max(min(self._written_end, self._logs.ends[self._at]), start),
+            owned_end=self._written_end,
+            runs=b"",
+            gaps=(),
+            compacted=False,
+            alone=self._alone,
+            read=ReadFile(self._name, read.position, read.source_topic_id, read.records),
+        )
+        return [piece]
+
+
 async def verify_loaded(
-    asked: VerifyRequest, tasks: int, pieces: Sequence[VerificationPiece]
+    asked: VerifyRequest, pieces: Sequence[VerificationPiece], bucket: TokenBucket
 ) -> list[VerifiedPiece]:
     """Compares the given files, which are all that are read into their partitions. Raises AuditFailure."""
-    bucket = TokenBucket(asked.rate // tasks or 1 if asked.rate else None, time.monotonic)
     by_partition: defaultdict[int, list[VerificationPiece]] = defaultdict(list)
     for piece in pieces:
         by_partition[piece.partition].append(piece)
+    results: list[VerifiedPiece] = []
     async with open_spec(asked.destination, asked.flow.destination) as cluster:
-        found = []
-        for some in by_partition.values():
-            found += await _LoadedPartition(asked, some, cluster, bucket).compare()
-        await asyncio.sleep(bucket.wait_s())  # the next task has a bucket of its own
-        return found
+        for files in by_partition.values():
+            results += await LoadedPartition(asked, files, cluster, bucket).compare()
+    return results
 
 
-class _Written(Struct):
-    """The records of a partition that transactions wrote, in the order of their ends."""
+class WrittenRecords(Struct):
+    """Holds the records of a partition that transactions wrote, in the order of their ends."""
 
     digests: array[int] = field(default_factory=numbers)
     offsets: array[int] = field(default_factory=numbers)
@@ -103,9 +227,18 @@ class _Written(Struct):
             self.ranges.append(TransactionRange(begin, len(self.digests)))
             self.producers.append(producer_id)
 
-    def producer_of(self, one: TransactionRange) -> int:
-        """Returns the producer id that wrote a range."""
-        return self.producers[bisect_left(self.ranges, one)]
+    def producer_of(self, transaction: TransactionRange) -> int:
+        """Returns the producer id that wrote a transaction."""
+        return self.producers[bisect_left(self.ranges, transaction)]
+
+    def of(self, transactions: Iterable[TransactionRange]) -> WrittenRecords:
+        """Returns the records of some transactions, in the order of the partition."""
+        some = WrittenRecords()
+        for begin, end in sorted(transactions):
+            some.digests += self.digests[begin:end]
+            some.offsets += self.offsets[begin:end]
+            some.times += self.times[begin:end]
+        return some
 
 
 class _RepeatedLines:
@@ -115,21 +248,20 @@ class _RepeatedLines:
     Before or behind them all, it may be of a file that the ledger has forgotten.
     """
 
-    def __init__(self, lines: Sequence[int], taken: Sequence[TransactionRange], name: str) -> None:
-        self.name = name
+    def __init__(self, lines: Sequence[int], taken: Sequence[TransactionRange]) -> None:
         self._lines = lines
-        self._begins = [one.begin for one in reversed(taken)]
-        self._counts = [0, *accumulate(one.end - one.begin for one in reversed(taken))]
+        self._begins = [begin for begin, _ in reversed(taken)]
+        self._counts = [0, *accumulate(end - begin for begin, end in reversed(taken))]
 
-    def line_of(self, one: TransactionRange, content: Sequence[int]) -> int | None:
-        """Returns the number of the first line that a transaction repeats, or None."""
-        before = self._counts[bisect_left(self._begins, one.begin)]
+    def hold(self, transaction: TransactionRange, content: Sequence[int]) -> bool:
+        """Returns whether the transaction with this content repeats lines of the file."""
+        before = self._counts[bisect_left(self._begins, transaction.begin)]
         if not 0 < before < len(self._lines):
-            return None
-        return next(places_of(self._lines, content, 1, before), None)
+            return False
+        return any(True for _ in places_of(self._lines, content, 1, before))
 
 
-class _LoadedPartition:
+class LoadedPartition:
     """Compares the files of one partition of the topic."""
 
     def __init__(
@@ -152,35 +284,40 @@ class _LoadedPartition:
 
     async def compare(self) -> list[VerifiedPiece]:
         """Compares all files. It says of each why that was not possible."""
-        try:
+        partition = VerifiedPiece.begin(self._pieces[0])
+        with noted(partition):
             written = await self._written_from_its_start()
-        except (WireError, BatchFailure, OpenTransactionTimeout) as error:
-            return [_result(piece, unread=str(error)) for piece in self._pieces]
-        except RecordsExpired as error:
-            return [_result(piece, unread=f"{error}: run it again") for piece in self._pieces]
+        if partition.unread:
+            why = f"{partition.unread}: run it again" if partition.passed else partition.unread
+            return [VerifiedPiece.begin(piece, why) for piece in self._pieces]
         for piece in self._pieces:
             await asyncio.to_thread(self._read, piece, timed=not written.appended)
-        prints = {name: one.digests for name, one in self._files.items()}
-        found = match(prints, written.digests, written.ranges)
-        own = self._written_by_the_flow(found, written)
-        likely = owners_of_unknown(found, prints, written.digests)
+        digests = {name: file.digests for name, file in self._files.items()}
+        matched = match(digests, written.digests, written.ranges)
+        own = self._written_by_the_flow(matched, written)
+        likely = owners_of_unknown(matched, digests, written.digests)
         owned = self._certain(likely, own)
-        unsure = {name for name, some in likely.items() if owned[name] != some}
-        known = {one for some in owned.values() for one in some}
-        doubles = self._doubles(found, [one for one in found.unknown if one in own - known], written)
-        known.update(one for some in doubles.values() for one in some)
-        others = written.others + sum(one.end - one.begin for one in found.unknown if one not in known)
+        known = {transaction for some in owned.values() for transaction in some}
+        doubles = self._doubles(
+            matched, [range_ for range_ in matched.unknown if range_ in own - known], written
+        )
+        known.update(transaction for some in doubles.values() for transaction in some)
         results = []
         for piece in self._pieces:
-            if piece.topic in self._unread:
-                results.append(_result(piece, unread=self._unread[piece.topic]))
+            name, result = piece.topic, VerifiedPiece.begin(piece, self._unread.get(piece.topic, ""))
+            results.append(result)
+            if result.unread:
                 continue
-            twice = doubles.get(piece.topic, {})
-            some = owned.get(piece.topic, [])
-            results.append(await self._file(piece, written, found, some, twice, unsure=piece.topic in unsure))
-        return [replace(results[0], others=others), *results[1:]] if results else []
+            of_file = owned.get(name, [])
+            unsure = of_file != likely.get(name, [])
+            await self._compare(result, piece, written, matched, of_file, doubles[name], unsure=unsure)
+            if not result.unread:
+                result.end = piece.high
+        others = (end - begin for begin, end in matched.unknown if TransactionRange(begin, end) not in known)
+        results[0].others = written.others + sum(others)
+        return results
 
-    async def _written_from_its_start(self) -> _Written:
+    async def _written_from_its_start(self) -> WrittenRecords:
         """Reads the partition, once more where retention deletes records meanwhile."""
         try:
             return await self._written()
@@ -188,29 +325,31 @@ class _LoadedPartition:
             self._low = await log_start(self._cluster, self._at)
             return await self._written()
 
-    async def _written(self) -> _Written:
+    async def _written(self) -> WrittenRecords:
         """Reads the partition. Raises what a CommittedRecordReader raises."""
         where = PartitionLocation(*self._at)
         reader = CommittedRecordReader(
             self._cluster, self._at, self._topic_id, self._low, self._high, self._bucket, self._asked.within_s
         )
-        written = _Written()
-        begun: defaultdict[int, list[tuple[int, int, int]]] = defaultdict(list)
+        written = WrittenRecords()
+        transactions: defaultdict[int, list[tuple[int, int, int]]] = defaultdict(list)
         while not reader.ended:
             position = reader.position
-            for member, seen in await reader.next_sets():
+            for member, committed in await reader.next_sets():
                 if isinstance(member, Batch) and member.control:
-                    written.add(begun.pop(member.producer_id, ()), member.producer_id)
-                elif seen:
-                    found = [one for one in records(member, where) if position <= one.offset < self._high]
+                    written.add(transactions.pop(member.producer_id, ()), member.producer_id)
+                elif committed:
+                    some = [
+                        record for record in records(member, where) if position <= record.offset < self._high
+                    ]
                     if not isinstance(member, Batch) or not member.transactional:
-                        written.others += len(found)
+                        written.others += len(some)
                         continue
                     written.appended |= member.log_append_time
-                    begun[member.producer_id] += (
-                        (one.offset, one.timestamp, digest_of(body_of(one))) for one in found
+                    transactions[member.producer_id] += (
+                        (record.offset, record.timestamp, digest_of(body_of(record))) for record in some
                     )
-        for producer_id, transaction in begun.items():
+        for producer_id, transaction in transactions.items():
             written.add(transaction, producer_id)
         return written
 
@@ -221,14 +360,12 @@ class _LoadedPartition:
             self._files[piece.topic] = records_up_to(self._lines, piece.read, timed=timed)
         except UnreadableFile as error:
             self._unread[piece.topic] = str(error)
-        except OSError as error:
-            self._unread[piece.topic] = error.strerror or str(error)
 
     @staticmethod
-    def _written_by_the_flow(found: Interleaving, written: _Written) -> set[TransactionRange]:
+    def _written_by_the_flow(matched: Interleaving, written: WrittenRecords) -> set[TransactionRange]:
         """Returns the unknown transactions whose producer wrote lines of files, too."""
-        producers = {written.producer_of(one) for some in found.taken.values() for one in some}
-        return {one for one in found.unknown if written.producer_of(one) in producers}
+        producers = {written.producer_of(range_) for taken in matched.taken.values() for range_ in taken}
+        return {range_ for range_ in matched.unknown if written.producer_of(range_) in producers}
 
     def _certain(
         self, likely: Mapping[str, list[TransactionRange]], own: Collection[TransactionRange]
@@ -240,186 +377,137 @@ class _LoadedPartition:
         if not self._low:
             return dict(likely)
         alone = {piece.topic for piece in self._pieces if piece.alone and not self._unread}
-        return {name: [one for one in some if one in own and name in alone] for name, some in likely.items()}
+        return {
+            name: [range_ for range_ in ranges if range_ in own and name in alone]
+            for name, ranges in likely.items()
+        }
 
     def _doubles(
-        self, found: Interleaving, unknown: Sequence[TransactionRange], written: _Written
-    ) -> dict[str, dict[TransactionRange, int]]:
-        """Returns the transactions that hold lines of a complete file once more, and where these begin.
+        self, matched: Interleaving, unknown: Sequence[TransactionRange], written: WrittenRecords
+    ) -> defaultdict[str, list[TransactionRange]]:
+        """Returns the transactions that hold lines of a complete file once more.
 
         The ledger must have counted the lines once: a file that was read anew is there twice by design.
         """
+        doubles: defaultdict[str, list[TransactionRange]] = defaultdict(list)
         if self._unread:
-            return {}
-        once = [
-            _RepeatedLines(self._files[piece.topic].digests, found.taken[piece.topic], piece.topic)
+            return doubles
+        complete = {
+            piece.topic: _RepeatedLines(self._files[piece.topic].digests, matched.taken[piece.topic])
             for piece in self._pieces
             if piece.alone
-            and not found.left[piece.topic]
+            and not matched.left[piece.topic]
             and piece.read is not None
             and piece.read.records == len(self._files[piece.topic].digests)
-        ]
-        doubles: defaultdict[str, dict[TransactionRange, int]] = defaultdict(dict)
-        for one in unknown:
-            content = written.digests[one.begin : one.end]
-            for file in once:
-                if (at := file.line_of(one, content)) is not None:
-                    doubles[file.name][one] = at
-                    break
+        }
+        for transaction in unknown:
+            content = written.digests[transaction.begin : transaction.end]
+            name = next((name for name, lines in complete.items() if lines.hold(transaction, content)), None)
+            if name is not None:
+                doubles[name].append(transaction)
         return doubles
 
-    async def _file(
+    async def _compare(
         self,
+        result: VerifiedPiece,
         piece: VerificationPiece,
-        written: _Written,
-        found: Interleaving,
+        written: WrittenRecords,
+        matched: Interleaving,
         owned: Sequence[TransactionRange],
-        twice: Mapping[TransactionRange, int],
+        doubles: Collection[TransactionRange],
         *,
         unsure: bool,
-    ) -> VerifiedPiece:
-        """Returns the result of one file. Its first `left` lines are in no transaction as they are."""
-        file, left = self._files[piece.topic], found.left[piece.topic]
-        matched = len(file.digests) - left
-        try:
-            wrong = [*_other_times(file, written, found.taken[piece.topic]), *_once_more(twice)]
-            later = await self._edits(wrong[:LIMIT], file, 0, written.offsets)
-        except (WireError, BatchFailure, OSError, UnreadableFile) as error:
-            return _result(piece, matched, unread=str(error))
-        if not left:
-            return _result(piece, matched, edits=later, more=len(later) >= LIMIT)
-        if piece.topic in found.alike and (owned or not self._low):
-            names = sorted(found.alike - {piece.topic})
+    ) -> None:
+        """Compares one file with the transactions that are its own, or are likely to be."""
+        name, file = piece.topic, self._files[piece.topic]
+        left = matched.left[name]  # lines at its beginning that no transaction holds as they are
+        if left and name in matched.alike and (owned or not self._low):
+            names = sorted(matched.alike - {name})
             alike = ", ".join([*names[:_NAMED], *(["others"] if len(names) > _NAMED else [])])
-            return _result(piece, matched, unread=f"its lines can't be told from those of {alike}")
-        prints, offsets = numbers(), numbers()
-        for one in owned:
-            prints += written.digests[one.begin : one.end]
-            offsets += written.offsets[one.begin : one.end]
-        skipped = _expired(file, left, prints) if self._low else 0
-        why = f"retention passed at {self._asked.flow.destination}"
-        if unsure:
-            why += ", or its lines can't be told from records of others"
-        gone = UncomparableRange(low=0, end=file.position(skipped), why=why)
-        comparer = _compared(file, left, skipped, prints)
-        try:
-            edits = await self._edits(comparer.edits, file, skipped, offsets)
-        except (WireError, BatchFailure, OSError, UnreadableFile) as error:
-            return _result(piece, matched, unread=str(error))
-        matched += comparer.matched + sum(edit.what == "changed" for edit in edits)
-        result = _result(piece, matched, edits=[*edits, *later], more=comparer.full or len(later) >= LIMIT)
-        return replace(result, not_comparable=[gone] if skipped else [])
+            result.compared = len(file.digests) - left
+            result.unread = f"its lines can't be told from those of {alike}"
+            return
+        skipped = expired(file, left, written.of(owned).digests) if left and self._low else 0
+        if skipped:
+            why = f"retention passed at {self._asked.flow.destination}"
+            why += ", or its lines can't be told from records of others" if unsure else ""
+            gone = UncomparableRange(low=0, end=file.position(skipped), why=why)
+            result.not_comparable = [gone]
+        there = written.of([*matched.taken[name], *owned, *doubles])
+        await compare_lines(result, file, skipped, there)
+        with noted(result):
+            result.edits = await self._placed(result.edits, file, skipped, there.offsets)
+        if result.unread:
+            result.edits, result.end = [], piece.low
 
-    async def _edits(
-        self,
-        edits: Sequence[RecordDifference],
-        file: FileRecords,
-        skipped: int,
-        offsets: Sequence[int],
+    async def _placed(
+        self, edits: Sequence[RecordDifference], file: FileRecords, skipped: int, offsets: Sequence[int]
     ) -> list[RecordDifference]:
-        """Returns differences with real positions, offsets and contents. Raises WireError, OSError.
+        """Returns differences with positions, offsets and contents in place of numbers of lines and records.
 
-        A record that retention has deleted meanwhile makes no difference.
+        A record that retention has deleted meanwhile makes no difference. Raises WireError, UnreadableFile.
         """
-        wanted = [offsets[one.destination_offset] for one in edits if one.destination_offset is not None]
+        wanted = [offsets[edit.destination.offset] for edit in edits if edit.destination is not None]
         there = await fetch_places(self._cluster, self._at, self._topic_id, wanted, self._bucket.take)
-        shown = []
-        for one in edits:
-            source = one.source_offset + skipped if one.source_offset is not None else None
-            offset = offsets[one.destination_offset] if one.destination_offset is not None else None
-            seen = there.get(offset) if offset is not None else None
-            if offset is not None and seen is None:
-                continue
-            content = None
-            if seen is not None:
-                content = content_of_body(seen.timestamp if file.timed else NO_TIME, body_of(seen))
-            shown.append(
+        placed = []
+        for edit in edits:
+            source = destination = None
+            if edit.destination is not None:
+                offset = offsets[edit.destination.offset]
+                if offset not in there:
+                    continue
+                record = there[offset]
+                time = record.timestamp if file.timed else NO_TIME
+                destination = ComparedRecord(offset, None, content_of_body(time, body_of(record)))
+            if edit.source is not None:
+                number = edit.source.offset + skipped
+                content = await asyncio.to_thread(file.content, number)
+                source = ComparedRecord(file.position(number), None, content)
+            placed.append(
                 RecordDifference(
-                    one.what,
-                    file.position(one.near + skipped),
-                    file.position(source) if source is not None else None,
-                    None,
-                    offset,
-                    await asyncio.to_thread(file.content, source) if source is not None else None,
-                    content,
-                    file.position(one.twin + skipped) if one.twin is not None else None,
+                    edit.what,
+                    file.position(edit.near + skipped),
+                    source,
+                    destination,
+                    file.position(edit.twin + skipped) if edit.twin is not None else None,
                     file.read.name,
                 )
             )
-        return shown
+        return placed
 
 
-def _other_times(
-    file: FileRecords, written: _Written, taken: Iterable[TransactionRange]
-) -> list[RecordDifference]:
-    """Returns the records that are equal but for their timestamps, by their numbers at both sides.
+async def compare_lines(
+    result: VerifiedPiece, file: FileRecords, skipped: int, there: WrittenRecords
+) -> None:
+    """Compares the lines of a file, less some at its beginning, with records, by their numbers from 0 on."""
+    lines, times = file.digests[skipped:], file.times[skipped:]
+    if lines == there.digests and (not file.times or times == there.times):
+        result.compared = len(lines)
+        return
+    comparer = RecordComparer(result, in_order=True)
+    await comparer.run(_numbered(lines, times), _numbered(there.digests, there.times if file.times else ()))
 
-    `taken` are the transactions of the file, the last one first.
-    """
-    if not file.times:
-        return []
-    found: list[RecordDifference] = []
-    end = len(file.digests)
-    for one in taken:
-        begin = end - (one.end - one.begin)
-        if file.times[begin:end] != written.times[one.begin : one.end]:
-            found += (
-                RecordDifference("changed", at, at, None, one.begin + at - begin, None, None)
-                for at in range(begin, end)
-                if file.times[at] != written.times[one.begin + at - begin]
+
+async def _numbered(digests: Sequence[int], times: Sequence[int]) -> AsyncIterator[list[ComparedRecord]]:
+    for begin in range(0, len(digests), WINDOW):
+        yield [
+            ComparedRecord(
+                number,
+                number,
+                RecordContent(times[number] if times else NO_TIME, None, digest.to_bytes(8, signed=True), ()),
             )
-        end = begin
-    return sorted(found, key=lambda one: one.near)[:LIMIT]
+            for number, digest in enumerate(digests[begin : begin + WINDOW], begin)
+        ]
 
 
-def _once_more(twice: Mapping[TransactionRange, int]) -> Iterator[RecordDifference]:
-    """Yields the records that are there once more, with the number of the line that each has."""
-    for one, line in twice.items():
-        for at in range(one.begin, one.end):
-            number = line + at - one.begin
-            yield RecordDifference("extra", number, None, None, at, None, None, number)
-
-
-def _expired(file: FileRecords, left: int, found: Sequence[int]) -> int:
+def expired(file: FileRecords, left: int, digests: Sequence[int]) -> int:
     """Returns how many lines at the beginning retention has deleted: those before the first record left."""
-    if not found:
+    if not digests:
         return left
-    wanted, numbers_of = set(found), dict[int, int]()
+    wanted, numbers_of = set(digests), dict[int, int]()
     for number, digest in enumerate(islice(file.digests, left)):
         if digest in wanted:
             numbers_of.setdefault(digest, number)
-    known = ((numbers_of[digest], at) for at, digest in enumerate(found) if digest in numbers_of)
+    known = ((numbers_of[digest], at) for at, digest in enumerate(digests) if digest in numbers_of)
     number, at = next(known, (0, 0))
     return max(number - at, 0)  # a record before it may be a line that was changed
-
-
-def _compared(file: FileRecords, left: int, skipped: int, found: Sequence[int]) -> RecordComparer:
-    """Compares lines with the records of the transactions that are likely to hold them."""
-    comparer = RecordComparer(0, compacted=False)
-    source, destination = _numbered(file.digests[skipped:left]), _numbered(found)
-    while not comparer.done:
-        if comparer.wants_source:
-            lines = list(islice(source, WINDOW))
-            comparer.add_source(lines) if lines else comparer.end_source()
-        if comparer.wants_destination:
-            lines = list(islice(destination, WINDOW))
-            comparer.add_destination(lines) if lines else comparer.end_destination()
-        comparer.advance()
-    return comparer
-
-
-def _numbered(found: Sequence[int]) -> Iterator[ComparedRecord]:
-    for number, digest in enumerate(found):
-        yield ComparedRecord(number, number, RecordContent(0, None, digest.to_bytes(8, signed=True), ()))
-
-
-def _result(
-    piece: VerificationPiece,
-    compared: int = 0,
-    *,
-    edits: Sequence[RecordDifference] = (),
-    more: bool = False,
-    unread: str = "",
-) -> VerifiedPiece:
-    end = piece.low if unread else piece.high
-    return VerifiedPiece(piece.number, piece.low, end, compared, 0, 0, 0, 0, list(edits), more, unread)

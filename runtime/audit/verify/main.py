@@ -37,15 +37,6 @@ from runtime.audit.verify.pieces import (  # noqa: E402
     encode_outcome,
     encode_request,
 )
-from runtime.audit.verify.plan import (  # noqa: E402
-    SavedVerification,
-    VerificationFile,
-    begin,
-    grouped,
-    remaining,
-    resumed,
-)
-from runtime.audit.verify.results import report  # noqa: E402
 from runtime.audit.verify.task import (  # noqa: E402
     RESULT,
     decode_verified,
@@ -53,6 +44,7 @@ from runtime.audit.verify.task import (  # noqa: E402
     verify_pieces,
     verify_pieces_with_sql,
 )
+from runtime.audit.verify.verification import Verification  # noqa: E402
 from runtime.sql.functions import RefusedExpression  # noqa: E402
 
 _REPORT_EVERY_S = 0.5
@@ -67,50 +59,44 @@ def main() -> None:
     parser.add_argument("--resume", action="store_true")
     arguments = parser.parse_args()
     asked = decode_request(arguments.request.read_bytes())
-    book = VerificationFile(arguments.book)
-    outcome = _outcome(asked, book, book.load() if arguments.resume else None)
-    arguments.out.write_bytes(encode_outcome(outcome))
-    if outcome.verified is not None and not outcome.verified.unread:
-        book.close()
-
-
-def _outcome(
-    asked: VerifyRequest, book: VerificationFile, kept: SavedVerification | None
-) -> VerificationOutcome:
-    began = time.monotonic()
+    verification: Verification | None = None
     try:
-        begun = kept or begin(asked, book)
-        pieces = _compared(asked, begun, book)
+        verification = Verification(asked, arguments.book, resume=arguments.resume)
+        _compare(asked, verification)
+        outcome = VerificationOutcome(verified=verification.report())
     except AuditFailure as failure:
-        return VerificationOutcome(cluster=failure.cluster, why=failure.why, hint=failure.hint)
+        outcome = VerificationOutcome(cluster=failure.cluster, why=failure.why, hint=failure.hint)
     except (Py4JError, PySparkException, RefusedExpression) as error:
         lines = [line.strip() for line in str(error).splitlines() if line.strip()]
         why = (lines or [type(error).__name__])[0][:500]
-        return VerificationOutcome(cluster="Spark", why=why, hint="with --resume it goes on where it stood")
-    return VerificationOutcome(verified=report(asked, begun, pieces, time.monotonic() - began))
+        outcome = VerificationOutcome(
+            cluster="Spark", why=why, hint="with --resume it goes on where it stood"
+        )
+    arguments.out.write_bytes(encode_outcome(outcome))
+    if verification is not None and outcome.verified is not None and not outcome.verified.unread:
+        verification.close()
 
 
-def _compared(asked: VerifyRequest, begun: SavedVerification, book: VerificationFile) -> list[VerifiedPiece]:
+def _compare(asked: VerifyRequest, verification: Verification) -> None:
     """Runs one Spark job for each group, so that each result is stored as soon as it is known."""
-    found, groups, reported = list(begun.pieces), grouped(begun.planned), 0.0
-    if todo := remaining(groups, begun.pieces):
-        if begun.pieces:
-            _report(resumed(groups, todo))
-        context = _context(asked)
-        tasks = min(max(context.defaultParallelism, 1), len(todo))
-        threads = ThreadPoolExecutor(tasks)
-        try:
-            ends = {threads.submit(_one, context, asked, tasks, group): group for group in todo}
-            for number, end in enumerate(as_completed(ends), len(groups) - len(todo) + 1):
-                book.add(ends[end], end.result())
-                found += end.result()
-                if time.monotonic() - reported > _REPORT_EVERY_S or number == len(groups):
-                    reported = time.monotonic()
-                    _report(f"compared {number} of {len(groups)} stretches")
-        finally:
-            threads.shutdown(wait=False, cancel_futures=True)
-            context.stop()
-    return found
+    groups, left, reported = verification.groups, verification.left, 0.0
+    if not left:
+        return
+    if verification.resumed:
+        _report(verification.resumed_text)
+    context = _context(asked)
+    tasks = min(max(context.defaultParallelism, 1), len(left))
+    threads = ThreadPoolExecutor(tasks)
+    try:
+        compared = {threads.submit(_compared, context, asked, tasks, group): group for group in left}
+        for number, done in enumerate(as_completed(compared), len(groups) - len(left) + 1):
+            verification.add(compared[done], done.result())
+            if time.monotonic() - reported > _REPORT_EVERY_S or number == len(groups):
+                reported = time.monotonic()
+                _report(f"compared {number} of {len(groups)} stretches")
+    finally:
+        threads.shutdown(wait=False, cancel_futures=True)
+        context.stop()
 
 
 def _context(asked: VerifyRequest) -> SparkContext:
@@ -122,14 +108,14 @@ def _context(asked: VerifyRequest) -> SparkContext:
     return context
 
 
-def _one(
+def _compared(
     context: SparkContext, asked: VerifyRequest, tasks: int, group: list[VerificationPiece]
 ) -> list[VerifiedPiece]:
     request, pieces, transform = encode_request(asked), encode_pieces(group), asked.flow.transform
     if transform is None:
         work = functools.partial(verify_pieces, request, tasks)
-        (found,) = context.parallelize([pieces], 1).mapPartitions(work).collect()
-        return decode_verified(found)
+        (verified,) = context.parallelize([pieces], 1).mapPartitions(work).collect()
+        return decode_verified(verified)
     from runtime.sql.query import Output, output_of, standing_query  # most flows do not need Spark SQL
 
     token = secrets.token_hex(16)
@@ -138,8 +124,8 @@ def _one(
     output: Output = "edits"
     if files is not None and files.format != "raw":
         output = output_of(transform, files.format)
-    found = standing_query(context, transform, token, collect, f"{RESULT} BINARY", output)
-    return decode_verified(bytes(found))
+    verified = standing_query(context, transform, token, collect, f"{RESULT} BINARY", output)
+    return decode_verified(bytes(verified))
 
 
 def _report(text: str) -> None:

@@ -9,14 +9,20 @@ This module is pure.
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections import Counter
 from collections.abc import Mapping
 from operator import itemgetter
 from typing import NamedTuple
 
 from msgspec import Struct
 
-from runtime.audit.verify.pieces import RecordContent, RecordDifference, VerificationPiece, condensed
+from runtime.audit.verify.comparer import content_of
+from runtime.audit.verify.pieces import (
+    ComparedRecord,
+    RecordContent,
+    RecordDifference,
+    VerificationPiece,
+    VerifiedPiece,
+)
 from runtime.contract.records.consumer_record import ConsumerRecord
 from runtime.contract.records.provenance import (
     HEADER,
@@ -80,47 +86,44 @@ class ReplayedRecord(NamedTuple):
 
 
 class ReplayedRecords:
-    """Recognizes and compares replays: call `replay_of` for each unmapped record, then `compare` for each
-    replay.
+    """Recognizes and compares the replays of a piece.
+
+    Call `replay_of` for each record that the map does not have, then `compare` for each replay.
     """
 
     def __init__(
         self, piece: VerificationPiece, flow: str, source_id: str, producers: Mapping[int, FlowProducer]
     ) -> None:
-        self.found: Counter[int] = Counter()
         self._place = ClusterPartition(source_id, piece.topic, piece.partition)
         self._flow, self._mirror = flow, piece.destination_topic
         self._ranges = sorted(piece.replayed)
         self._producers = producers
         self._passed: dict[int, int] = {}  # the last original of each range: a replay keeps their order
 
-    def holds(self, source_offset: int) -> bool:
-        """Returns whether the ledger has this source offset in a replayed range."""
-        return self._range(source_offset) is not None
-
-    def replay_of(self, record: ConsumerRecord) -> ReplayedRecord | None:
-        original = original_of(record, self._producers, self._flow, self._mirror, self._place)
-        low = self._range(original) if original is not None else None
-        return ReplayedRecord(record, original, low) if original is not None and low is not None else None
-
-    def compare(self, replay: ReplayedRecord, original: ConsumerRecord | None) -> RecordDifference | None:
-        """Returns the difference; None for a replay that is equal, or whose original the source lost."""
-        record, at, low = replay
-        if at <= self._passed.get(low, -1):
-            return RecordDifference("extra", at, None, None, record.offset, None, content_of(record), at)
-        self._passed[low] = at
-        self.found[low] += 1
-        if original is None or content_of(original) == content_of(record):
-            return None
-        return RecordDifference(
-            "changed", at, at, None, record.offset, content_of(original), content_of(record)
-        )
-
-    def _range(self, source_offset: int) -> int | None:
+    def range_of(self, source_offset: int) -> int | None:
+        """Returns where the replayed range of the ledger begins that has this source offset."""
         at = bisect_right(self._ranges, source_offset, key=itemgetter(0)) - 1
         if at < 0 or source_offset >= self._ranges[at][1]:
             return None
         return self._ranges[at][0]
+
+    def replay_of(self, record: ConsumerRecord) -> ReplayedRecord | None:
+        original = original_of(record, self._producers, self._flow, self._mirror, self._place)
+        low = self.range_of(original) if original is not None else None
+        return ReplayedRecord(record, original, low) if original is not None and low is not None else None
+
+    def compare(self, replay: ReplayedRecord, original: ConsumerRecord | None, result: VerifiedPiece) -> None:
+        """Counts a replay, and notes it where it differs. The source may have lost its original."""
+        record, at, low = replay
+        copy = ComparedRecord(record.offset, None, copied_content(record))
+        if at <= self._passed.get(low, -1):
+            result.edits.append(RecordDifference("extra", at, None, copy, at))
+            return
+        self._passed[low] = at
+        result.replayed[low] = result.replayed.get(low, 0) + 1
+        if original is not None and (content := copied_content(original)) != copy.content:
+            result.compared += 1
+            result.edits.append(RecordDifference("changed", at, ComparedRecord(at, None, content), copy))
 
 
 def original_of(
@@ -142,7 +145,6 @@ def original_of(
     return hops[-1].offset if hops and ClusterPartition(*hops[-1][:3]) == place else None
 
 
-def content_of(one: ConsumerRecord) -> RecordContent:
-    """Returns every part of a record that must be equal at both sides."""
-    headers = tuple((name, condensed(value)) for name, value in own_headers(one))
-    return RecordContent(one.timestamp, condensed(one.key), condensed(one.value), headers)
+def copied_content(record: ConsumerRecord) -> RecordContent:
+    """Returns every part of a record that a flow between clusters keeps."""
+    return content_of(record.timestamp, record.key, record.value, own_headers(record))

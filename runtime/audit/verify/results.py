@@ -12,7 +12,6 @@ from runtime.audit.verify.pieces import (
     VerifiedPiece,
     VerifyRequest,
 )
-from runtime.audit.verify.plan import SavedVerification
 from runtime.contract.results.records import (
     Difference,
     UncomparableRange,
@@ -32,12 +31,12 @@ def differences_of(edits: Sequence[RecordDifference]) -> list[Difference]:
     elsewhere: dict[RecordContent, list[RecordDifference]] = {}
     for edit in edits:
         if edit.what == "extra" and edit.destination is not None:
-            elsewhere.setdefault(edit.destination, []).append(edit)
+            elsewhere.setdefault(edit.destination.content, []).append(edit)
     swapped: dict[int, RecordDifference] = {}
     taken: set[int] = set()
     for at, edit in enumerate(edits):
-        if edit.what == "missing" and edit.source is not None and elsewhere.get(edit.source):
-            swapped[at] = elsewhere[edit.source].pop(0)
+        if edit.what == "missing" and edit.source is not None and elsewhere.get(edit.source.content):
+            swapped[at] = elsewhere[edit.source.content].pop(0)
             taken.add(id(swapped[at]))
     return [_named(edit, swapped.get(at)) for at, edit in enumerate(edits) if id(edit) not in taken]
 
@@ -45,48 +44,44 @@ def differences_of(edits: Sequence[RecordDifference]) -> list[Difference]:
 def _named(edit: RecordDifference, elsewhere: RecordDifference | None) -> Difference:
     match edit.what:
         case "missing" if elsewhere is not None:
-            return _difference(
-                "swapped",
-                edit,
-                destination_offset=elsewhere.destination_offset,
-                file=elsewhere.file,
-                why="not in the file's order" if edit.file else "not in the source's order",
-            )
+            why = "not in the file's order" if edit.file else "not in the source's order"
+            place = elsewhere.destination.offset if elsewhere.destination is not None else None
+            return _difference("swapped", edit, destination_offset=place, file=elsewhere.file, why=why)
         case "missing":
-            never = edit.expected is None and not edit.file
+            never = edit.source is not None and edit.source.at is None and not edit.file
             return _difference("missing", edit, why="the offset map leaves it out" if never else "")
         case "extra" if edit.twin is not None:
             return _difference("doubled", edit, source_offset=edit.twin)
         case "extra":
             return _difference("foreign", edit, why=edit.why or "not from the source")
         case "moved":
-            where = "has no place for it" if edit.expected is None else "has another place for it"
+            nowhere = edit.source is not None and edit.source.at is None
+            where = "has no place for it" if nowhere else "has another place for it"
             return _difference("moved", edit, why=f"the offset map {where}")
         case "changed":
             assert edit.source is not None
             assert edit.destination is not None
-            fields, why = _changes(edit.source, edit.destination)
-            if edit.why:
-                fields, why = [*fields, "timestamp_type"], "; ".join(filter(None, (why, edit.why)))
-            return _difference("changed", edit, fields=fields, why=why)
+            fields, reasons = _changes(edit.source.content, edit.destination.content)
+            return _difference("changed", edit, fields=fields, why="; ".join(reasons))
         case "damaged":
             return _difference("damaged", edit, key="", why=edit.why)
 
 
 def _difference(kind: str, edit: RecordDifference, **changes: object) -> Difference:
-    shown = edit.source or edit.destination
+    source, destination = edit.source, edit.destination
+    shown = source or destination
     facts: dict[str, object] = {
         "kind": kind,
-        "source_offset": edit.source_offset,
-        "expected": edit.expected,
-        "destination_offset": edit.destination_offset,
-        "key": _key(shown.key if shown is not None else None),
+        "source_offset": source.offset if source is not None else None,
+        "expected": source.at if source is not None else None,
+        "destination_offset": destination.offset if destination is not None else None,
+        "key": _key(shown.content.key if shown is not None else None),
         "file": edit.file,
     }
     return Difference(**{**facts, **changes})  # type: ignore[arg-type]
 
 
-def _changes(source: RecordContent, destination: RecordContent) -> tuple[list[str], str]:
+def _changes(source: RecordContent, destination: RecordContent) -> tuple[list[str], list[str]]:
     fields, why = [], []
     if source.key != destination.key:
         fields.append("key")
@@ -101,7 +96,10 @@ def _changes(source: RecordContent, destination: RecordContent) -> tuple[list[st
     if source.timestamp != destination.timestamp:
         fields.append("timestamp")
         why.append(f"timestamp {source.timestamp} → {destination.timestamp}")
-    return fields, "; ".join(why)
+    if source.timestamp_type != destination.timestamp_type:
+        fields.append("timestamp_type")
+        why.append(f"timestamp type {source.timestamp_type} → {destination.timestamp_type}")
+    return fields, why
 
 
 def _kind(content: bytes | None) -> str:
@@ -121,26 +119,27 @@ def _key(key: bytes | None) -> str:
 
 
 def report(
-    asked: VerifyRequest, begun: SavedVerification, pieces: Iterable[VerifiedPiece], took_s: float
+    asked: VerifyRequest,
+    at_ms: int,
+    took_s: float,
+    planned: Sequence[PlannedPartition],
+    pieces: Iterable[VerifiedPiece],
 ) -> VerificationReport:
-    """Returns what the command prints of a comparison that took so many seconds."""
+    """Returns what the command prints of a comparison that began at a time and took so many seconds."""
+    unit: Literal["offsets", "bytes", "rows"] = "offsets"
+    if asked.flow.lines is not None:
+        unit = "rows" if asked.flow.lines.format == "parquet" else "bytes"
     return VerificationReport(
         flow=asked.flow.name,
         source=asked.flow.lines.endpoint if asked.flow.lines is not None else asked.flow.source,
         destination=asked.flow.files.endpoint if asked.flow.files is not None else asked.flow.destination,
-        at_ms=begun.at_ms,
+        at_ms=at_ms,
         took_ms=round(took_s * 1000),
         sample=asked.sample,
-        unit=_unit(asked),
+        unit=unit,
         in_files=asked.flow.files is not None,
-        partitions=results(begun.planned, pieces),
+        partitions=results(planned, pieces),
     )
-
-
-def _unit(asked: VerifyRequest) -> Literal["offsets", "bytes", "rows"]:
-    if asked.flow.lines is None:
-        return "offsets"
-    return "rows" if asked.flow.lines.format == "parquet" else "bytes"
 
 
 def results(planned: Sequence[PlannedPartition], pieces: Iterable[VerifiedPiece]) -> list[VerifiedPartition]:
@@ -148,16 +147,16 @@ def results(planned: Sequence[PlannedPartition], pieces: Iterable[VerifiedPiece]
     for piece in pieces:
         by_partition.setdefault(piece.number, []).append(piece)
     return [
-        _partition(one, sorted(by_partition.get(number, ()), key=lambda piece: piece.low))
-        for number, one in enumerate(planned)
+        _partition(plan, sorted(by_partition.get(number, ()), key=lambda piece: piece.low))
+        for number, plan in enumerate(planned)
     ]
 
 
 def _partition(planned: PlannedPartition, pieces: Sequence[VerifiedPiece]) -> VerifiedPartition:
     edits = [edit for piece in pieces for edit in piece.edits]
     stopped = [piece for piece in pieces if piece.unread]
-    not_comparable = [*planned.not_comparable, *(one for piece in pieces for one in piece.not_comparable)]
-    behind = {piece.low: high for piece, high in _highs(planned, pieces)}
+    not_comparable = [*planned.not_comparable, *(gone for piece in pieces for gone in piece.not_comparable)]
+    behind = {piece.low: piece.high for piece in planned.pieces}
     for piece in stopped:
         if piece.passed:
             gone = UncomparableRange(low=piece.end, end=behind[piece.low], why=piece.unread)
@@ -184,7 +183,7 @@ def _partition(planned: PlannedPartition, pieces: Sequence[VerifiedPiece]) -> Ve
         filtered=sum(piece.filtered for piece in pieces),
         differences=[*differences_of(edits), *(() if cut else _not_replayed(planned, pieces))],
         more=any(piece.more for piece in pieces),
-        not_comparable=sorted(not_comparable, key=lambda one: one.low),
+        not_comparable=sorted(not_comparable, key=lambda gone: gone.low),
         unread=planned.unread or why,
     )
 
@@ -192,8 +191,8 @@ def _partition(planned: PlannedPartition, pieces: Sequence[VerifiedPiece]) -> Ve
 def _not_replayed(planned: PlannedPartition, pieces: Sequence[VerifiedPiece]) -> Iterator[Difference]:
     """Yields a difference for each range whose replayed records are missing; the ledger counts them only."""
     for low, end, records in planned.replayed:
-        found = sum(piece.replayed.get(low, 0) for piece in pieces)
-        if found < records:
+        present = sum(piece.replayed.get(low, 0) for piece in pieces)
+        if present < records:
             yield Difference(
                 kind="missing",
                 source_offset=low,
@@ -201,10 +200,5 @@ def _not_replayed(planned: PlannedPartition, pieces: Sequence[VerifiedPiece]) ->
                 destination_offset=None,
                 key="",
                 why=f"of {records:,} records that salvage replayed from source offsets {low} to {end - 1}, "
-                f"{found:,} are there",
+                f"{present:,} are there",
             )
-
-
-def _highs(planned: PlannedPartition, pieces: Sequence[VerifiedPiece]) -> Iterable[tuple[VerifiedPiece, int]]:
-    highs = {piece.low: piece.high for piece in planned.pieces}
-    return ((piece, highs[piece.low]) for piece in pieces)

@@ -16,15 +16,9 @@ from runtime.contract.results.records import SalvagedPartition
 from runtime.contract.spec.cluster import ClusterSpec
 from runtime.contract.spec.transform import TransformSpec
 from runtime.kafka.protocol.offsets import TopicPartition
-from runtime.replay.request import (
-    ReplayPartition,
-    ReplayQuarantine,
-    ReplayRequest,
-    ReplayTarget,
-    parts,
-    unfit,
-)
-from runtime.replay.task import PartitionReplay, rewrite_spec
+from runtime.replay.replay import PartitionReplay, rewrite_spec
+from runtime.replay.replay_target import ReplayTarget, parts, unfit
+from runtime.replay.request import ReplayPartition, ReplayQuarantine, ReplayRequest
 from runtime.sql.transformer import Transformer
 from tests.fakes.one_broker import OneBroker, answered
 from tests.runtime.batch.forge import batch_bytes, record
@@ -177,7 +171,7 @@ def test_records_that_do_not_travel_are_progress_too(answers: Answers, copied: i
     writer: Any = Writer()
     replay = PartitionReplay(asked, part, source, source, Transformer(QUARANTINING, answers))
     asyncio.run(replay._stretch(writer, OrphanedRange(0, 3, "replay"), b""))
-    assert (replay.passed, replay.records) == (3, copied)
+    assert (replay.progress, replay.records) == (3, copied)
     (done,) = writer.ledger
     assert isinstance(done, Replayed)
     assert (done.end, done.records) == (3, copied)

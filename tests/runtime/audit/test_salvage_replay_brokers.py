@@ -27,11 +27,11 @@ from runtime.ledger.positions import leave_orphans
 from runtime.replay.request import (
     ReplayPartition,
     ReplayRequest,
-    decode_replayed,
+    decode_copied,
     encode_part,
     encode_request,
 )
-from runtime.replay.task import replay_partitions
+from runtime.replay.task import copy_partitions
 from tests.commands import repl
 from tests.runtime.audit.ended import end_flow, leave
 from tests.runtime.slot.workload import mixed
@@ -188,8 +188,8 @@ def test_two_at_once_double_nothing(sides: Mapping[str, Side], fresh: Fresh) -> 
     )
 
     def one() -> ReplayedPartition:
-        (told,) = replay_partitions(request, [encode_part(part)])
-        return decode_replayed(told)
+        (copied,) = copy_partitions(request, [encode_part(part)])
+        return decode_copied(copied)
 
     with ThreadPoolExecutor(3) as threads:
         ended = [each.result() for each in [threads.submit(one) for _ in range(3)]]

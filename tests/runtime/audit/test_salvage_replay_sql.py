@@ -14,7 +14,7 @@ from runtime import replay
 from runtime.contract.spec.cluster import ClusterSpec
 from runtime.contract.spec.transform import FormatSpec, TransformSpec
 from runtime.replay.request import (
-    ReplayOutcome,
+    CopyOutcome,
     ReplayPartition,
     ReplayRequest,
     decode_outcome,
@@ -42,7 +42,7 @@ def value(at: int) -> bytes | None:
     return b'{"id": ' if at % 100 == 7 else b'{"id": %d, "email": "a@b", "p": "%s"}' % (at, PADDING.encode())
 
 
-def unchecked(sides: Mapping[str, Side], flow: str, topic: str) -> ReplayOutcome:
+def unchecked(sides: Mapping[str, Side], flow: str, topic: str) -> CopyOutcome:
     """Returns the outcome of the application where its transform has no schema."""
     transform = TransformSpec(value=FormatSpec(format="protobuf", schema="Customer"), where="true")
     source, destination = (ClusterSpec(bootstrap=sides[name].bootstrap) for name in ("dc1", "dc2"))
@@ -95,7 +95,7 @@ def test_what_was_left_travels_as_the_transform_says(
     refused.write_text(file.read_text().replace("value.id % 3 <> 0", "rand() > 0.5"))
     assert "rand() > 0.5 is not deterministic" in replayed(refused, flow, code=1)["said"]
     outcome = unchecked(sides, flow, orders)
-    assert (outcome.cluster, outcome.why) == (
+    assert (outcome.unusable, outcome.why) == (
         "Spark",
         "the descriptor set has no message Customer: it has no messages",
     )

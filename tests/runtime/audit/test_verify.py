@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import socket
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,21 +15,30 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from runtime.audit.ledger import AuditFailure
+from runtime.audit.verify import verification as verifications
+from runtime.audit.verify.comparer import RecordComparer, condensed
 from runtime.audit.verify.pieces import (
     ComparedRecord,
+    PlannedPartition,
     ReadFile,
-    RecordComparer,
     RecordContent,
     RecordDifference,
     VerificationPiece,
     VerifiedPiece,
-    condensed,
+    VerifyRequest,
 )
-from runtime.audit.verify.plan import SavedVerification, VerificationFile, grouped, remaining
 from runtime.audit.verify.provenance import ProvenanceFilter, ReplayedRecords, own_headers
 from runtime.audit.verify.results import differences_of, results
-from runtime.audit.verify.small import PIECES, SMALL, is_small, needs_spark, verify_small
-from runtime.audit.verify.task import PieceComparison, RunOffsetTranslator, SourceTransform
+from runtime.audit.verify.topics import MirrorPiece, RunOffsetTranslator, SourceTransform
+from runtime.audit.verify.verification import (
+    PIECES,
+    SMALL,
+    Verification,
+    grouped,
+    is_small,
+    needs_spark,
+    verify_small,
+)
 from runtime.contract.records.consumer_record import ConsumerRecord
 from runtime.contract.records.offset_map import Run, encode_runs
 from runtime.contract.records.provenance import HEADER, ClusterTopic, FlowProducer, Origin, encode
@@ -38,7 +47,7 @@ from runtime.contract.spec import naming
 from runtime.contract.spec.jobspec import ProvenanceMode
 from runtime.contract.spec.rename import Table, Template
 from runtime.contract.spec.transform import FormatSpec, TransformSpec
-from tests.fakes.verification import FLOW, fetched, piece, planned, request, verified
+from tests.fakes.verification import FLOW, chunks, fetched, piece, planned, request, verified
 
 Told = list[tuple[str, int | None, int | None]]  # kind, source offset, destination offset
 
@@ -63,24 +72,21 @@ def compare(
     at: Sequence[int | None] | None = None,
     foreign: Iterable[int] = (),
     limit: int = 100,
-) -> tuple[RecordComparer, list[Difference]]:
+) -> tuple[VerifiedPiece, list[Difference]]:
     places = at if at is not None else range(len(source))
-    comparer = RecordComparer(0, compacted=compacted, limit=limit, window=8)
     here = [ComparedRecord(offset, places[offset], content(one)) for offset, one in enumerate(source)]
     there = [ComparedRecord(at, None if at in foreign else at, content(one)) for at, one in destination]
-    while not comparer.done:
-        if comparer.wants_source:
-            comparer.add_source(here[:3])
-            del here[:3]
-        if not here:
-            comparer.end_source()
-        if comparer.wants_destination:
-            comparer.add_destination(there[:2])
-            del there[:2]
-        if not there:
-            comparer.end_destination()
-        comparer.advance()
-    return comparer, differences_of(comparer.edits)
+    result = VerifiedPiece.begin(piece())
+    comparer = RecordComparer(
+        result,
+        in_order=not compacted,
+        source_only=compacted,
+        destination_only=compacted,
+        limit=limit,
+        window=8,
+    )
+    asyncio.run(comparer.run(chunks(here, 3), chunks(there, 2)))
+    return result, differences_of(result.edits)
 
 
 @pytest.mark.parametrize(
@@ -120,30 +126,26 @@ def test_records_at_another_place_than_the_map_says(
 
 
 def test_a_comparison_is_equal_up_to_the_first_difference_and_stops_after_enough() -> None:
-    comparer, _ = compare("abcdefgh", enumerate("abdefgh"))
-    assert ([edit.near for edit in comparer.edits], comparer.matched) == ([2], 7)
-    comparer, differences = compare("abcdefgh" * 20, [], limit=5)
-    assert (comparer.full, len(differences)) == (True, 5)
+    seen, _ = compare("abcdefgh", enumerate("abdefgh"))
+    assert ([edit.near for edit in seen.edits], seen.compared) == ([2], 7)
+    seen, differences = compare("abcdefgh" * 20, [], limit=5)
+    assert (seen.more, len(differences)) == (True, 5)
 
 
 def test_of_a_compacted_topic_only_keys_that_both_hold_are_compared() -> None:
-    comparer, differences = compare("abcd", [(0, "a"), (2, "X"), (3, "d")], compacted=True)
+    seen, differences = compare("abcd", [(0, "a"), (2, "X"), (3, "d")], compacted=True)
     assert told(differences) == [("changed", 2, 2)]
-    assert (comparer.matched, comparer.one_sided) == (2, 1)
+    assert (seen.compared, seen.compacted) == (3, 1)
     _, differences = compare("abc", [*enumerate("abc"), (3, "Z")], compacted=True, foreign=[3])
     assert told(differences) == [("foreign", None, 3)]
 
 
 def test_null_and_empty_differ() -> None:
-    comparer = RecordComparer(0, compacted=False)
-    comparer.add_source([ComparedRecord(0, 0, RecordContent(1, None, b"", ()))])
-    comparer.add_destination([ComparedRecord(0, 0, RecordContent(2, b"", None, ()))])
-    comparer.end_source()
-    comparer.end_destination()
-    comparer.advance()
-    (found,) = differences_of(comparer.edits)
-    assert found.fields == ["key", "value", "timestamp"]
-    assert found.why == "key null → empty; value empty → null; timestamp 1 → 2"
+    source = ComparedRecord(0, 0, RecordContent(1, None, b"", ()))
+    destination = ComparedRecord(0, 0, RecordContent(2, b"", None, ()))
+    (difference,) = differences_of([RecordDifference("changed", 0, source, destination)])
+    assert difference.fields == ["key", "value", "timestamp"]
+    assert difference.why == "key null → empty; value empty → null; timestamp 1 → 2"
 
 
 @given(st.binary(max_size=80), st.binary(max_size=80))
@@ -186,19 +188,19 @@ def compared(
     """Compares records of the source with the copies and `there`, at the destination."""
     flow, made = replace(FLOW, shared=shared), replace(PIECE, **changes)
     kept = ProvenanceFilter(flow, "t", ClusterTopic("id-2", "t"), {})
-    replayed = ReplayedRecords(made, "f", "id-1", PRODUCERS)
-    work = PieceComparison(made, kept, request(flow), PRODUCERS, replayed)
-    work.add_source(here, filtered)
-    work.add_destination(sorted([*COPIES, *there], key=lambda one: one.offset))
-    work.compare(work.replays(), {one.offset: one for one in here})
-    work.comparer.end_source()
-    work.comparer.end_destination()
-    work.comparer.advance()
-    return work.result("", passed=False)
+    work = MirrorPiece(made, kept, PRODUCERS, ReplayedRecords(made, "f", "id-1", PRODUCERS))
+    copies, replays = work.copies(sorted([*COPIES, *there], key=lambda one: one.offset))
+    work.compare(replays, {one.offset: one for one in here})
+    asyncio.run(work.run(chunks(work.originals(here, filtered)), chunks(copies)))
+    return work.result
+
+
+def offset_of(record: ComparedRecord | None) -> int | None:
+    return record.offset if record is not None else None
 
 
 def edits(seen: VerifiedPiece) -> Told:
-    return [(edit.what, edit.source_offset, edit.destination_offset) for edit in seen.edits]
+    return [(edit.what, offset_of(edit.source), offset_of(edit.destination)) for edit in seen.edits]
 
 
 def test_a_piece_that_was_copied_is_equal() -> None:
@@ -235,7 +237,7 @@ def test_a_record_in_a_gap_was_given_up_another_is_missing() -> None:
     seen = compared(left, gaps=((2, 5, "skipped"),))
     assert (seen.given_up, seen.edits) == (1, [])
     (edit,) = compared(left).edits
-    assert (edit.what, edit.source_offset, edit.expected) == ("missing", 3, None)
+    assert (edit.what, edit.source and edit.source[:2]) == ("missing", (3, None))
 
 
 def test_a_record_that_the_transform_filters_is_not_at_the_destination() -> None:
@@ -299,7 +301,7 @@ def test_replayed_records_are_compared_and_counted_on_their_own(
     assert (edits(seen), seen.replayed) == (expected, replayed)
     assert (seen.given_up, seen.others) == (1, 0)
     assert seen.compared == 4 or expected[:1] == [("changed", 2, 6)]
-    assert {edit.twin for edit in seen.edits if edit.destination_offset == 8} <= {3}
+    assert {edit.twin for edit in seen.edits if offset_of(edit.destination) == 8} <= {3}
 
 
 class Answers:
@@ -372,7 +374,7 @@ def test_only_our_own_header_is_left_out() -> None:
 # How pieces come together
 
 TWO = planned(piece(0, 100), piece(100, 200))
-LOST = RecordDifference("missing", 150, 150, 150, None, RecordContent(0, b"k", b"v", ()), None)
+LOST = RecordDifference("missing", 150, ComparedRecord(150, 150, RecordContent(0, b"k", b"v", ())))
 GONE_AT_120 = verified(100, 120, unread="gone")
 
 
@@ -419,8 +421,8 @@ def test_replayed_records_that_are_not_there_are_missing(
 )
 def test_a_swapped_record_names_the_order_that_it_is_not_in(file: str, why: str) -> None:
     value = RecordContent(0, None, b"v", ())
-    lost = RecordDifference("missing", 10, 10, None, None, value, None, file=file)
-    extra = RecordDifference("extra", 20, None, None, 5, None, value, file="there")
+    lost = RecordDifference("missing", 10, ComparedRecord(10, None, value), file=file)
+    extra = RecordDifference("extra", 20, None, ComparedRecord(5, None, value), file="there")
     (one,) = differences_of([lost, extra])
     assert (one.kind, one.destination_offset, one.why, one.file) == ("swapped", 5, why, "there")
 
@@ -441,56 +443,64 @@ def read(low: int, why: str = "", *, passed: bool = False) -> VerifiedPiece:
     return verified(low, low + 10, edits=[LOST], unread=why, passed=passed)
 
 
-def loaded(file: VerificationFile) -> SavedVerification:
-    kept = file.load()
-    assert kept is not None
-    return kept
-
-
 @pytest.fixture
-def file(tmp_path: Path) -> VerificationFile:
-    begun = VerificationFile(tmp_path / "verify.jsonl")
-    begun.begin(7, [PLANNED])
-    return begun
+def begun(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Verification]:
+    """Begins or resumes a comparison in one file. The plan is that of a test."""
+
+    def verification(*partitions: PlannedPartition, resume: bool = True) -> Verification:
+        async def plan(_: VerifyRequest) -> list[PlannedPartition]:
+            return list(partitions)
+
+        if partitions:
+            monkeypatch.setattr(verifications, "plan", plan)
+        return Verification(request(), tmp_path / "verify.jsonl", resume=resume and not partitions)
+
+    return verification
 
 
-def test_pieces_that_were_read_are_not_read_again(file: VerificationFile, tmp_path: Path) -> None:
-    file.add([THREE[0]], [read(0)])
-    file.add([THREE[0]], [read(10, "dc1 does not answer"), read(20, "retention took it", passed=True)])
-    kept = loaded(VerificationFile(tmp_path / "verify.jsonl"))
-    assert (kept.at_ms, kept.planned) == (7, [PLANNED])
-    assert kept.pieces == [read(0), read(20, "retention took it", passed=True)]
-    assert remaining([[THREE[0]], THREE[1:]], kept.pieces) == [[THREE[1]]]
+Begun = Callable[..., Verification]
 
 
-def test_the_files_of_a_partition_are_read_again_together(file: VerificationFile) -> None:
+def test_pieces_that_were_read_are_not_read_again(begun: Begun) -> None:
+    first = begun(PLANNED)
+    first.add([THREE[0]], [read(0)])
+    first.add([THREE[0]], [read(10, "dc1 does not answer"), read(20, "retention took it", passed=True)])
+    resumed = begun()
+    assert resumed.plan == first.plan
+    assert resumed.results == [read(0), read(20, "retention took it", passed=True)]
+    assert resumed.left == [[THREE[1]]]
+
+
+def test_the_files_of_a_partition_are_read_again_together(begun: Begun) -> None:
     """Lines of a file that was not read may be taken for those of another one."""
     files = [replace(one, read=ReadFile("a.log", 10, b"", 1)) for one in THREE[:2]]
-    file.add(files, [read(0), read(10, "the file was renamed meanwhile")])
-    assert remaining([files], loaded(file).pieces) == [files]
-    file.add(files, [read(0), read(10)])
-    assert remaining([files], loaded(file).pieces) == []
+    first = begun(planned(*files))
+    first.add(files, [read(0), read(10, "the file was renamed meanwhile")])
+    assert begun().left == [files]
+    first.add(files, [read(0), read(10)])
+    assert begun().left == []
 
 
-def test_a_line_that_was_cut_costs_nothing_but_its_own(file: VerificationFile, tmp_path: Path) -> None:
-    file.add([THREE[0]], [read(0)])
+def test_a_line_that_was_cut_costs_nothing_but_its_own(begun: Begun, tmp_path: Path) -> None:
+    first = begun(PLANNED)
+    first.add([THREE[0]], [read(0)])
     path = tmp_path / "verify.jsonl"
     path.write_bytes(path.read_bytes()[:-5])
     for low in (10, 20):
-        file.add([THREE[0]], [read(low)])
-    assert loaded(file).pieces == [read(20)]
+        first.add([THREE[0]], [read(low)])
+    assert begun().results == [read(20)]
 
 
-def test_the_file_begins_anew_and_is_gone_at_the_end(file: VerificationFile, tmp_path: Path) -> None:
-    file.add([THREE[0]], [read(0)])
-    file.begin(8, [PLANNED])
-    assert loaded(file).pieces == []
+def test_the_file_begins_anew_and_is_gone_at_the_end(begun: Begun, tmp_path: Path) -> None:
+    begun(PLANNED).add([THREE[0]], [read(0)])
+    again = begun(PLANNED)
+    assert begun().results == []
     path = tmp_path / "verify.jsonl"
     assert path.stat().st_mode & 0o777 == 0o600
-    file.close()
-    assert file.load() is None
+    again.close()
+    assert not path.exists()
     path.write_text('{"version": 0}\n')  # of another release
-    assert file.load() is VerificationFile(None).load() is None
+    assert begun().plan.planned == [PLANNED]
 
 
 # Which comparisons need no Spark
@@ -526,40 +536,41 @@ def silent(line: str) -> None:
     pytest.fail(f"an unexpected line: {line}")
 
 
-def test_spark_continues_from_the_plan_of_a_large_comparison(file: VerificationFile) -> None:
+def test_spark_continues_from_the_plan_of_a_large_comparison(begun: Begun, tmp_path: Path) -> None:
     large = planned(piece(0, SMALL + 1))
-    file.begin(7, [large])
-    assert verify_small(request(), file, silent, resume=True) is None
-    assert (loaded(file).planned, loaded(file).pieces) == ([large], [])
+    begun(large)
+    assert verify_small(request(), tmp_path / "verify.jsonl", silent, resume=True) is None
+    assert (begun().plan.planned, begun().results) == ([large], [])
 
 
-def test_only_what_is_left_counts_and_the_file_goes_at_the_end(file: VerificationFile) -> None:
+def test_only_what_is_left_counts_and_the_file_goes_at_the_end(begun: Begun, tmp_path: Path) -> None:
     large, empty = piece(0, SMALL + 1), piece(SMALL + 1, SMALL + 1)
-    file.begin(7, [planned(large, empty)])
-    file.add([large, empty], [verified(one.low, one.high) for one in (large, empty)])
-    found = verify_small(request(), file, silent, resume=True)
+    first = begun(planned(large, empty))
+    first.add([large, empty], [verified(one.low, one.high) for one in (large, empty)])
+    found = verify_small(request(), tmp_path / "verify.jsonl", silent, resume=True)
     assert found is not None
     (partition,) = found.partitions
-    assert (found.at_ms, partition.compared, partition.equal_up_to) == (7, SMALL + 1, SMALL + 1)
-    assert file.load() is None
+    assert (found.at_ms, partition.compared) == (first.plan.at_ms, SMALL + 1)
+    assert partition.equal_up_to == SMALL + 1
+    assert not (tmp_path / "verify.jsonl").exists()
 
 
-def test_a_resumed_comparison_says_where_it_continues(file: VerificationFile) -> None:
+def test_a_resumed_comparison_says_where_it_continues(begun: Begun, tmp_path: Path) -> None:
     lines, (first, second) = list[str](), (piece(0, SMALL), piece(SMALL, 2 * SMALL))
-    file.begin(7, [planned(first, second)])
-    file.add([first], [verified(0, SMALL)])
-    verify_small(request(within_s=0.2), file, lines.append, resume=True)
+    begun(planned(first, second)).add([first], [verified(0, SMALL)])
+    verify_small(request(within_s=0.2), tmp_path / "verify.jsonl", lines.append, resume=True)
     assert lines == ["goes on behind 1 of 2 stretches"]
 
 
-def test_clusters_that_do_not_answer_leave_the_file_as_it_is(file: VerificationFile) -> None:
+def test_clusters_that_do_not_answer_leave_the_file_as_it_is(begun: Begun, tmp_path: Path) -> None:
+    file = tmp_path / "verify.jsonl"
     with socket.socket() as closed:
         closed.bind(("127.0.0.1", 0))  # bound, and it does not listen: connections are refused
         asked = request(port=closed.getsockname()[1], within_s=0.2)
         with pytest.raises(AuditFailure):
-            verify_small(asked, file, silent, resume=False)  # it is planned again
-        file.begin(7, [planned(piece(0, 3))])
+            verify_small(asked, file, silent, resume=False)  # it is planned
+        begun(planned(piece(0, 3)))
         found = verify_small(asked, file, silent, resume=True)
     assert found is not None
     assert found.unread
-    assert file.load() is not None
+    assert file.exists()

@@ -36,16 +36,14 @@ from runtime.audit.verify.interleaving import (
     places_of,
 )
 from runtime.audit.verify.loaded import (
-    _compared,
-    _expired,
-    _LoadedPartition,
-    _once_more,
-    _other_times,
-    _Written,
+    LoadedFile,
+    LoadedPartition,
+    WrittenRecords,
+    compare_lines,
+    expired,
 )
-from runtime.audit.verify.loaded_plan import _planned
 from runtime.audit.verify.pieces import PlannedPartition, ReadFile, RecordContent, VerifiedPiece
-from runtime.audit.verify.plan import grouped
+from runtime.audit.verify.verification import grouped
 from runtime.batch import Record
 from runtime.batch.layout import TRANSACTIONAL
 from runtime.contract.records.ledger import PartitionKey
@@ -171,35 +169,46 @@ def file_of(*digests: int) -> FileRecords:
 def test_lines_that_are_in_no_transaction_as_they_are(
     there: Sequence[int], wanted: list[tuple[str, int | None, int | None]]
 ) -> None:
-    edits = _compared(file_of(1, 2, 3, 4), 4, 0, there).edits
-    assert [(one.what, one.source_offset, one.destination_offset) for one in edits] == wanted
+    seen = lines_compared(file_of(1, 2, 3, 4), there)
+    assert [
+        (edit.what, edit.source and edit.source.offset, edit.destination and edit.destination.offset)
+        for edit in seen.edits
+    ] == wanted
 
 
-def test_a_record_with_another_timestamp_is_found_in_its_transaction() -> None:
-    file, written = file_of(1, 2, 3), _Written()
+def lines_compared(
+    file: FileRecords, *transactions: Sequence[int], times: Sequence[int] = ()
+) -> VerifiedPiece:
+    """Compares a file with transactions. `times` are of their records."""
+    result, written, left = VerifiedPiece.begin(piece()), WrittenRecords(), list(times)
+    for digests in transactions:
+        written.add((at, left.pop(0) if left else 0, digest) for at, digest in enumerate(digests))
+    asyncio.run(compare_lines(result, file, 0, written.of(written.ranges)))
+    return result
+
+
+def test_a_record_with_another_timestamp_differs() -> None:
+    file = file_of(1, 2, 3)
     file.times.extend([10, 20, 30])
-    written.add([(5, 10, 1), (6, 21, 2)])
-    written.add([(9, 0, 7)])
-    written.add([(11, 30, 3)])
-    (edit,) = _other_times(file, written, [TransactionRange(3, 4), TransactionRange(0, 2)])
-    assert (edit.what, edit.source_offset, edit.destination_offset) == ("changed", 1, 1)
-    file.times[1] = 21
-    assert _other_times(file, written, [TransactionRange(3, 4), TransactionRange(0, 2)]) == []
+    seen = lines_compared(file, [1, 2], [3], times=[10, 21, 30])
+    (edit,) = seen.edits
+    assert (edit.what, edit.source and edit.source.offset, seen.compared) == ("changed", 1, 3)
+    assert lines_compared(file, [1, 2], [3], times=[10, 20, 30]).edits == []
 
 
 def test_a_record_that_is_there_once_more_names_its_line() -> None:
-    edits = list(_once_more({TransactionRange(4, 6): 1}))
-    assert [(one.what, one.destination_offset, one.twin) for one in edits] == [
-        ("extra", 4, 1),
-        ("extra", 5, 2),
+    seen = lines_compared(file_of(1, 2, 3, 4), [1, 2, 3], [2, 3], [4])
+    assert [(edit.what, edit.destination and edit.destination.offset, edit.twin) for edit in seen.edits] == [
+        ("extra", 3, 1),
+        ("extra", 4, 2),
     ]
 
 
 def test_many_lines_are_compared_some_at_a_time() -> None:
     lines = list(range(5_000))
-    comparer = _compared(file_of(*lines), 5_000, 0, [*lines[:2_000], *lines[2_001:]])
-    assert [(one.what, one.source_offset) for one in comparer.edits] == [("missing", 2_000)]
-    assert comparer.matched == 4_999
+    seen = lines_compared(file_of(*lines), [*lines[:2_000], *lines[2_001:]])
+    assert [(edit.what, edit.source and edit.source.offset) for edit in seen.edits] == [("missing", 2_000)]
+    assert seen.compared == 4_999
 
 
 @pytest.mark.parametrize(
@@ -210,7 +219,7 @@ def test_lines_whose_records_retention_deleted_stand_before_the_first_record(
 ) -> None:
     found = numbers()
     found.extend(there)
-    assert _expired(file_of(1, 2, 3, 4), 4, found) == skipped
+    assert expired(file_of(1, 2, 3, 4), 4, found) == skipped
 
 
 ID = b"\x01" * 16
@@ -226,7 +235,7 @@ def planned(name: str, *, known: bytes = ID, there: bool = True, compacted: bool
     read = progress(90, 50, destination_topic="inbox", destination_topic_id=known)
     logs = PartitionLogs(ids, {at: 5}, {at: 70}, frozenset(["inbox"]) if compacted else frozenset())
     asked = request(reading_files(Path("/in")))
-    return _planned(asked, 0, PartitionKey("f", name, 1), read, LEFT, logs, 60)
+    return LoadedFile("dc1", 0, PartitionKey("f", name, 1), read, LEFT, logs, 60).planned(asked)
 
 
 @pytest.mark.parametrize(
@@ -310,20 +319,20 @@ def loaded(
     if removed:
         (folder / removed).unlink()
     asked, bucket = request(reading_files(folder)), TokenBucket(None, time.monotonic)
-    work = _LoadedPartition(asked, pieces, topic, bucket)  # type: ignore[arg-type]
+    work = LoadedPartition(asked, pieces, topic, bucket)  # type: ignore[arg-type]
     found = asyncio.run(work.compare())
     return dict(zip(files, found, strict=True))
 
 
 def kinds(one: VerifiedPiece) -> list[tuple[str, int | None]]:
-    return [(edit.what, edit.destination_offset) for edit in one.edits]
+    return [(edit.what, edit.destination.offset if edit.destination else None) for edit in one.edits]
 
 
 @pytest.mark.parametrize(
     ("transactions", "doubled", "others"),
     [
         ([(OWN, ["one"]), (OWN, ["two"]), (OWN, ["three"])], [], 0),
-        ([(OWN, ["one"]), (OWN, ["two"]), (OWN, ["two"]), (OWN, ["three"])], [("extra", 2)], 0),
+        ([(OWN, ["one"]), (OWN, ["two"]), (OWN, ["two"]), (OWN, ["three"])], [("extra", 4)], 0),
         ([(OWN, ["one"]), (OTHER, ["two"]), (OWN, ["two", "three"])], [], 1),  # another producer's
         ([(OWN, ["two"]), (OWN, ["one", "two"]), (OWN, ["three"])], [], 1),  # of a file that is forgotten
         ([(OWN, ["one", "two"]), (OWN, ["three"]), (OWN, ["two"])], [], 1),

@@ -16,18 +16,18 @@ from msgspec.structs import replace
 from runtime.audit.ledger import AuditFailure
 from runtime.audit.offsets.locate_file import _Place, _search
 from runtime.audit.partition_logs import PartitionLogs
-from runtime.audit.verify.file_plan import _Plan, _StoredPartition, groups_of
-from runtime.audit.verify.file_records import FileDamage, FileRecord, StoredRecords, content_in_files
+from runtime.audit.verify.comparer import RecordComparer
+from runtime.audit.verify.file_records import FileDamage, StoredRecords, record_in_files
 from runtime.audit.verify.pieces import (
+    ComparedRecord,
     PlannedPartition,
     RecordDifference,
     StoredFiles,
     VerificationPiece,
     VerifiedPiece,
 )
-from runtime.audit.verify.plan import SavedVerification
 from runtime.audit.verify.results import differences_of, report
-from runtime.audit.verify.stored import OffsetComparer, SourceLine, _StoredPiece
+from runtime.audit.verify.stored import StoredPartition, StoredPiece, groups_of
 from runtime.audit.verify.task import verify_here
 from runtime.batch import PartitionLocation, Record
 from runtime.contract.records.ledger import PartitionKey, Progress
@@ -42,7 +42,7 @@ from runtime.slot.budget import TokenBucket
 from tests.fakes import verification
 from tests.fakes.one_broker import ID as TOPIC_ID
 from tests.fakes.progress import progress
-from tests.fakes.verification import request
+from tests.fakes.verification import chunks, request
 from tests.runtime.audit.test_verify_loaded import TopicOf
 from tests.runtime.batch.forge import batch_bytes, sets
 from tests.runtime.files.backups import WrittenBackup, text_of
@@ -82,8 +82,8 @@ FORMATS: list[Format] = ["raw", "json", "parquet"]
 def test_records_are_read_as_they_were_written_in_the_order_of_offsets(tmp_path: Path, form: Format) -> None:
     files = written(tmp_path / "one", form)
     found = stored(tmp_path / "one", form, files)
-    wanted = [(one.offset, 0, content_in_files(one, one.value)) for one in RECORDS]
-    assert [one[:3] for one in found] == wanted
+    wanted = [record_in_files(record, record.value, 0, file=files[0].path) for record in RECORDS]
+    assert list(found) == wanted
     assert (found.damage, found.bytes) == ([], 2 * files[0].size)
     if form == "raw":  # a batch that begins before its file counts from there
         found = stored(tmp_path / "cut", form, written(tmp_path / "cut", form, begin=6))
@@ -162,32 +162,31 @@ def test_values_that_spark_decoded_are_compared_as_they_are(
     done = files.finish()
     manifest.publish(done)
     found = list(stored(tmp_path, form, done, decoded=True))
-    assert [(one.content.value, one.kind) for one in found] == list(zip(wanted, [0, 1], strict=True))
+    assert [(one.content.value, one.content.timestamp_type) for one in found] == list(
+        zip(wanted, [0, 1], strict=True)
+    )
 
 
-def line(offset: int, value: bytes = b"v", kind: int = 0, *, travels: bool = True) -> SourceLine:
-    return SourceLine(offset, kind, content_in_files(Record(offset, 1, b"k", value, ()), value), travels)
+def line(offset: int, value: bytes = b"v", kind: int = 0, *, travels: bool = True) -> ComparedRecord:
+    return record_in_files(Record(offset, 1, b"k", value, ()), value, kind, travels=travels)
 
 
-def row(offset: int, value: bytes = b"v", kind: int = 0) -> FileRecord:
-    return FileRecord(offset, kind, line(offset, value).content, "a.log")
+def row(offset: int, value: bytes = b"v", kind: int = 0) -> ComparedRecord:
+    return line(offset, value, kind)._replace(file="a.log")
 
 
 def compared(
-    source: Sequence[SourceLine], files: Sequence[FileRecord], *damage: FileDamage, compacted: bool = False
-) -> OffsetComparer:
-    comparer = OffsetComparer(0, compacted=compacted)
-    for one in damage:
-        comparer.damaged(one)
-    for at in range(max(len(source), len(files))):
-        comparer.add_source(source[at : at + 1])
-        comparer.add_files(files[at : at + 1])
-        comparer.advance()
-    comparer.end_source()
-    comparer.end_files()
-    comparer.advance()
-    assert comparer.done
-    return comparer
+    source: Sequence[ComparedRecord],
+    files: Sequence[ComparedRecord],
+    *damage: FileDamage,
+    compacted: bool = False,
+) -> VerifiedPiece:
+    result = VerifiedPiece.begin(verification.piece())
+    comparer = RecordComparer(result, in_order=False, destination_only=compacted)
+    for file, why in damage:
+        comparer.damaged(file.first, file.end, file.path, why)
+    asyncio.run(comparer.run(chunks(source, 1), chunks(files, 1)))
+    return result
 
 
 LINES = [line(at) for at in (0, 1, 4)]
@@ -214,27 +213,27 @@ def named(edits: Sequence[RecordDifference]) -> list[tuple[Any, ...]]:
     ],
 )
 def test_each_offset_is_there_once(
-    source: list[SourceLine], files: list[FileRecord], wanted: list[Any], matched: int, through: int
+    source: list[ComparedRecord], files: list[ComparedRecord], wanted: list[Any], matched: int, through: int
 ) -> None:
-    comparer = compared(source, files)
-    assert (named(comparer.edits), comparer.matched, comparer.through) == (wanted, matched, through)
+    seen = compared(source, files)
+    assert (named(seen.edits), seen.compared, seen.end) == (wanted, matched, through)
 
 
 def test_what_the_transform_filters_and_what_compaction_removed_is_no_difference() -> None:
     filtered = compared([*LINES, line(5, travels=False)], ROWS)
     assert (filtered.edits, filtered.filtered) == ([], 1)
     compacted = compared(LINES[1:], ROWS, compacted=True)
-    assert (compacted.edits, compacted.one_sided, compacted.matched) == ([], 1, 2)
+    assert (compacted.edits, compacted.compacted, compacted.compared) == ([], 1, 2)
     assert named(compared(LINES, ROWS[1:], compacted=True).edits) == [("missing", 0, None, [])]
 
 
 def test_records_of_a_damaged_file_are_not_missing_one_by_one() -> None:
     damage = FileDamage(file_of(1, 4), "x is cut")
-    comparer = compared([line(0), line(1), line(2), line(4)], [row(0), row(4)], damage)
-    assert named(comparer.edits) == [("damaged", 1, None, [])]
-    (found,) = differences_of(comparer.edits)
+    seen = compared([line(0), line(1), line(2), line(4)], [row(0), row(4)], damage)
+    assert named(seen.edits) == [("damaged", 1, None, [])]
+    (found,) = differences_of(seen.edits)
     assert (found.file, found.why) == ("orders/1", "source offsets 1 to 3: x is cut")
-    assert comparer.matched == 2
+    assert seen.compared == 2
 
 
 def file_of(first: int, end: int) -> DataFile:
@@ -288,7 +287,7 @@ def planned(
     ids = {} if start is None else {"orders": bytes.fromhex(topic_id)}
     logs = PartitionLogs(ids, {at: start or 0}, {at: 120}, frozenset())
     made = request(into_files("/lake"), **asked)
-    return _Plan(made, 0, _StoredPartition(lineage, 0, newest=True), logs, committed or {}).planned()
+    return StoredPartition(made.flow, 0, lineage, 0, logs, committed or {}, newest=True).planned(made)
 
 
 @pytest.mark.parametrize(
@@ -328,8 +327,7 @@ def test_a_manifest_that_lost_its_last_commits_is_not_compared(
 
 def test_a_sample_is_of_whole_files_and_a_report_says_that_the_records_are_in_files() -> None:
     assert len(planned(0, sample=1.0).pieces) == 1
-    begun = SavedVerification(0, [planned(0)], [])
-    assert report(request(into_files("/lake")), begun, [], 0.0).in_files
+    assert report(request(into_files("/lake")), 0, 0.0, [planned(0)], []).in_files
 
 
 def piece_of(files: Sequence[DataFile], high: int) -> VerificationPiece:
@@ -389,9 +387,8 @@ def test_only_files_that_the_manifest_still_has_are_damaged(
 def compare_stored(folder: Path, files: Sequence[DataFile], source: TopicOf) -> VerifiedPiece:
     asked, bucket = request(into_files(folder)), TokenBucket(None, time.monotonic)
     piece = piece_of(files, 4)
-    assert piece.stored is not None
     manifest = ManifestFolder(str(folder), "f")
-    work = _StoredPiece(asked, piece, piece.stored, source, manifest, bucket, None)  # type: ignore[arg-type]
+    work = StoredPiece(asked, piece, source, manifest, bucket)  # type: ignore[arg-type]
     return asyncio.run(work.compare())
 
 

@@ -1,0 +1,474 @@
+"""Plans and compares a flow between clusters: its topics and their mirrors, less what differs by design."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Container, Iterable, Iterator, Mapping, Sequence
+from operator import itemgetter
+from typing import TYPE_CHECKING
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from runtime.audit.ledger import (
+    LedgerNotFound,
+    NothingCopied,
+    as_audit_failure,
+    ledger_of,
+    producers_at,
+    progress_at,
+)
+from runtime.audit.partition_logs import (
+    CommittedRecordReader,
+    PartitionLogs,
+    fetch_places,
+    logs_of,
+    open_spec,
+)
+from runtime.audit.verify.comparer import RecordComparer
+from runtime.audit.verify.failures import noted
+from runtime.audit.verify.pieces import (
+    PIECE,
+    SAMPLED,
+    ComparedRecord,
+    PlannedPartition,
+    VerificationPiece,
+    VerifiedPiece,
+    VerifyRequest,
+)
+from runtime.audit.verify.plan import FlowPartition, chosen_names, chosen_of
+from runtime.audit.verify.provenance import ProvenanceFilter, ReplayedRecord, ReplayedRecords, copied_content
+from runtime.contract.records.consumer_record import ConsumerRecord
+from runtime.contract.records.ledger import NO_ORPHANS, Orphans, PartitionKey, Progress, orphaned_ranges
+from runtime.contract.records.offset_map import (
+    EndOfOffsetMap,
+    MappedOffset,
+    OffsetMap,
+    Run,
+    decode_runs,
+    encode_runs,
+)
+from runtime.contract.records.provenance import ClusterTopic, FlowProducer
+from runtime.contract.spec import naming
+from runtime.contract.spec.flow import ENDED
+from runtime.contract.spec.naming import is_other_topic
+from runtime.contract.spec.route import is_reserved
+from runtime.contract.spec.selection import NamePatterns
+from runtime.contract.spec.transform import TransformSpec
+from runtime.kafka.cluster import KafkaCluster
+from runtime.kafka.errors import Disconnected
+from runtime.kafka.protocol.offsets import TopicPartition
+from runtime.slot.budget import TokenBucket
+from runtime.sql.formats.registry import RegistryUnavailable
+from runtime.sql.rows import InvalidValue, row_of, tombstone_headers
+
+if TYPE_CHECKING:
+    from runtime.sql.transformer import Evaluates
+
+
+class FlowLedgerSnapshot(Struct, frozen=True):
+    """Holds a flow's partitions by the ledger, and both sides' logs from before the ledger was read."""
+
+    progress: Mapping[PartitionKey, Progress]
+    maps: Mapping[PartitionKey, OffsetMap]
+    orphans: Mapping[PartitionKey, Orphans]
+    own: Mapping[PartitionKey, Sequence[tuple[int, int]]]
+    source_logs: PartitionLogs
+    destination_logs: PartitionLogs
+
+
+async def plan_topics(asked: VerifyRequest) -> list[PlannedPartition]:
+    """Returns the plan of every partition of a flow between clusters. Raises AuditFailure."""
+    snapshot = await _read_ledger(asked)
+    planned = []
+    for number, key in enumerate(sorted(snapshot.progress)):
+        partition = MirroredPartition(asked, number, key, snapshot)
+        plan = partition.planned(asked)
+        plan.replayed = [replay for replay in partition.replayed if partition.contain_all(plan, replay[0])]
+        planned.append(plan)
+    return planned
+
+
+async def _read_ledger(asked: VerifyRequest) -> FlowLedgerSnapshot:
+    """Reads the ledger after the destination's end offsets, so that it covers all records below them."""
+    flow = asked.flow
+    async with (
+        open_spec(asked.source, flow.source) as source,
+        open_spec(asked.destination, flow.destination) as destination,
+    ):
+        opened = await ledger_of(destination)
+        if opened is None:
+            raise LedgerNotFound(flow.destination)
+        progress = await progress_at(flow.destination, opened, flow.name)
+        copied = {key: made for key, made in progress.items() if not is_reserved(key.topic)}
+        if not copied:
+            raise NothingCopied(flow.destination, flow.name)
+        topics = chosen_names(asked, {key.topic for key in copied}, flow.destination, "copied", "topic")
+        keys = [key for key in copied if key.topic in topics]
+        copies = [TopicPartition(copied[key].destination_topic, key.partition) for key in keys]
+        destination_logs = await logs_of(destination, flow.destination, copies, asked.within_s)
+        progress = await progress_at(flow.destination, opened, flow.name)
+        maps, orphans = opened.maps.all(flow.name), opened.ledger.orphans(flow.name)
+        with as_audit_failure(flow.source):
+            originals = [TopicPartition(key.topic, key.partition) for key in keys]
+            source_logs = await logs_of(source, flow.source, originals, asked.within_s)
+            own = await _left_by_the_opposite(asked, source, progress)
+    return FlowLedgerSnapshot(
+        {key: progress[key] for key in keys}, maps, orphans, own, source_logs, destination_logs
+    )
+
+
+async def _left_by_the_opposite(
+    asked: VerifyRequest, source: KafkaCluster, progress: Mapping[PartitionKey, Progress]
+) -> dict[PartitionKey, list[tuple[int, int]]]:
+    """Returns destination offsets that the opposite flow gave up, or had not copied when it ended.
+
+    They are the destination's own records. The opposite flow's ledger is at the source.
+    """
+    opened = await ledger_of(source) if asked.opposite is not None else None
+    if opened is None or asked.opposite is None:
+        return {}
+    theirs = await progress_at(asked.flow.source, opened, asked.opposite)
+    orphans = opened.ledger.orphans(asked.opposite)
+    own = {}
+    for key, made in progress.items():
+        other = PartitionKey(asked.opposite, made.destination_topic, key.partition)
+        orphaned = orphaned_ranges(orphans.get(other, NO_ORPHANS), made.destination_topic_id)
+        own[key] = [(left.low, left.end) for left in orphaned]
+        if other in theirs and not is_other_topic(theirs[other].source_topic_id, made.destination_topic_id):
+            own[key] += [(gap.low, gap.end) for gap in theirs[other].gaps]
+    return own
+
+
+class MirroredPartition(FlowPartition):
+    """Holds the positions of a partition by its offset map, and the logs of both sides."""
+
+    def __init__(
+        self, asked: VerifyRequest, number: int, key: PartitionKey, snapshot: FlowLedgerSnapshot
+    ) -> None:
+        progress, offsets, flow = snapshot.progress[key], snapshot.maps[key], asked.flow
+        super().__init__(key, progress.destination_topic)
+        self._number, self._progress, self._map = number, progress, offsets
+        self._own = tuple(snapshot.own.get(key, ()))
+        self._whole = asked.sample >= 100
+        source_logs, destination_logs = snapshot.source_logs, snapshot.destination_logs
+        at, at_copy = TopicPartition(*key[1:]), TopicPartition(progress.destination_topic, key.partition)
+        self._compacted = at.topic in source_logs.compacted or at_copy.topic in destination_logs.compacted
+        orphans = snapshot.orphans.get(key, NO_ORPHANS)
+        orphaned = orphaned_ranges(orphans, progress.source_topic_id)
+        self._given_up = [
+            *((orphan.low, orphan.end, str(orphan.why)) for orphan in orphaned),
+            *((gap.low, gap.end, gap.why) for gap in progress.gaps),
+        ]
+        self.replayed = [
+            (low, replayed.end, replayed.records)
+            for low, replayed in sorted(orphans.replayed, key=itemgetter(0))
+            if replayed.topic == progress.destination_topic
+            and not is_other_topic(replayed.source_topic_id, progress.source_topic_id)
+        ]
+        self.low, self.end = offsets.low, offsets.end
+        self.unread = source_logs.problem(
+            at, progress.source_topic_id, flow.source, "was copied"
+        ) or destination_logs.problem(at_copy, progress.destination_topic_id, flow.destination, "was copied")
+        if self.unread:
+            return
+        self.start = source_logs.starts[at]
+        self.first = min(self.start, offsets.low)
+        self.before = f"below the offset map, which begins at {offsets.low}"
+        self.behind = f"not replicated yet by {flow.name}"
+        self._copies_start = destination_logs.starts[at_copy]
+        self.gone = [
+            (self.start, f"retention passed at {flow.source}"),
+            (self._kept_from(), f"retention passed at {flow.destination}"),
+        ]
+        # Only the flow may write behind the copied records, unless it has ended, or this topic was promoted.
+        self._alone = flow.state not in ENDED and not NamePatterns(flow.promoted).match(key.topic)
+        has_tail = (self._alone or self.replayed) and asked.high is None
+        self._tail_end = destination_logs.ends[at_copy] if has_tail else 0
+
+    def _kept_from(self) -> int:
+        """Returns the source offset of the first copied record that the destination still has."""
+        if self._copies_start <= self._map.destination_low:
+            return self._map.low
+        origin = self._map.origin(self._copies_start)
+        return origin.offset if isinstance(origin, MappedOffset) else self._map.end
+
+    def contain_all(self, plan: PlannedPartition, low: int) -> bool:
+        """Returns whether the pieces must contain all records that were replayed from this source offset on.
+
+        They lie behind the records that the flow had copied before.
+        """
+        if not plan.pieces or not self._whole or plan.pieces[-1].high < self._map.end:
+            return False
+        first = plan.pieces[0]
+        return not first.compacted and first.destination_low <= self._map.destination_behind(low)
+
+    def pieces(self, share: float, begin: int, low: int, high: int) -> list[VerificationPiece]:
+        if low > high or (low == high and share < 100):
+            return []
+        size = PIECE if share >= 100 else SAMPLED
+        begins = range(low, max(high, low + 1), size)  # without a record, what lies behind is compared
+        return [self._piece(begins[at], min(begins[at] + size, high)) for at in chosen_of(len(begins), share)]
+
+    def _piece(self, low: int, high: int) -> VerificationPiece:
+        progress = self._progress
+        begin, behind = self._copied_to(low), self._copied_to(high)
+        if high == self._map.end:
+            behind = max(behind, self._tail_end)
+        return VerificationPiece(
+            number=self._number,
+            topic=self.key.topic,
+            partition=self.key.partition,
+            source_id=progress.source_topic_id,
+            destination_topic=progress.destination_topic,
+            destination_id=progress.destination_topic_id,
+            low=low,
+            high=high,
+            destination_low=begin,
+            destination_high=behind,
+            owned_end=self._map.destination_end,
+            runs=encode_runs(self._runs(low, high), low, begin),
+            gaps=tuple(gap for gap in self._given_up if gap[0] <= high and low <= gap[1]),
+            compacted=self._compacted,
+            alone=self._alone,
+            replayed=tuple(self.replayed),
+            own=self._own,
+        )
+
+    def _copied_to(self, offset: int) -> int:
+        """Returns the destination offset at which a range from this source offset on begins."""
+        offsets = self._map
+        place = offsets.translate(offset)
+        copied = offsets.destination_low
+        if isinstance(place, MappedOffset | EndOfOffsetMap) and offset != offsets.low:
+            copied = place.offset
+        return max(copied, self._copies_start)
+
+    def _runs(self, low: int, high: int) -> Iterator[Run]:
+        """Yields the runs of the range, cut at both ends."""
+        for span in self._map.spans:
+            if span.low < high and low < span.end:
+                for run in span.runs:
+                    begin, end = max(run.source, low), min(run.source_end, high)
+                    if begin < end:
+                        yield Run(begin, run.destination + begin - run.source, end - begin)
+
+
+async def verify_topics(
+    asked: VerifyRequest,
+    pieces: Sequence[VerificationPiece],
+    bucket: TokenBucket,
+    evaluator: Evaluates | None = None,
+) -> list[VerifiedPiece]:
+    """Compares the given pieces of a flow between clusters. Raises AuditFailure."""
+    flow = asked.flow
+    transform = None
+    if flow.transform is not None and evaluator is not None:
+        transform = SourceTransform(flow.transform, evaluator)
+    results = []
+    async with (
+        open_spec(asked.source, flow.source) as source,
+        open_spec(asked.destination, flow.destination) as destination,
+    ):
+        writers, copiers = await producers_at(source), await producers_at(destination)
+        for piece in pieces:
+            home = ClusterTopic(destination.cluster_id, piece.destination_topic)
+            replayed = ReplayedRecords(piece, flow.name, source.cluster_id, copiers)
+            mirror = MirrorPiece(piece, ProvenanceFilter(flow, piece.topic, home, writers), copiers, replayed)
+            await _compare(mirror, asked, source, destination, bucket, transform)
+            results.append(mirror.result)
+    return results
+
+
+async def _compare(
+    mirror: MirrorPiece,
+    asked: VerifyRequest,
+    source: KafkaCluster,
+    destination: KafkaCluster,
+    bucket: TokenBucket,
+    transform: SourceTransform | None,
+) -> None:
+    piece = mirror.piece
+    at = TopicPartition(piece.topic, piece.partition)
+    at_copy = TopicPartition(piece.destination_topic, piece.partition)
+
+    async def originals() -> AsyncIterator[list[ComparedRecord]]:
+        async for records in CommittedRecordReader(
+            source, at, piece.source_id, piece.low, piece.high, bucket, asked.within_s
+        ):
+            if transform is None:
+                yield mirror.originals(records)
+            else:
+                yield mirror.originals(*await transform.apply(piece.topic, records))
+
+    async def copies() -> AsyncIterator[list[ComparedRecord]]:
+        """Yields copies, and compares replays with their originals from anywhere in the source partition."""
+        low, high = piece.destination_low, piece.destination_high
+        async for records in CommittedRecordReader(
+            destination, at_copy, piece.destination_id, low, high, bucket, asked.within_s
+        ):
+            copied, replays = mirror.copies(records)
+            if replays:
+                offsets = [replay.original for replay in replays]
+                replayed = await fetch_places(source, at, piece.source_id, offsets, bucket.take)
+                if transform is not None and replayed:  # a replay applies it, too
+                    transformed, _ = await transform.apply(piece.topic, list(replayed.values()))
+                    replayed = {record.offset: record for record in transformed}
+                mirror.compare(replays, replayed)
+            yield copied
+
+    with noted(mirror.result):
+        await mirror.run(originals(), copies())
+
+
+class SourceTransform:
+    """Applies the flow's transform again to records that are read at the source."""
+
+    def __init__(self, transform: TransformSpec, evaluator: Evaluates) -> None:
+        from runtime.sql.transformer import Transformer
+
+        self._transformer = Transformer(transform, evaluator)
+        self._transform = transform
+
+    async def apply(
+        self, topic: str, records: Sequence[ConsumerRecord]
+    ) -> tuple[list[ConsumerRecord], frozenset[int]]:
+        """Returns the records as they are copied, and the offsets of those that are not.
+
+        A bad record is returned as it is where the flow stops before it, and is not copied where the flow
+        quarantines it. Raises WireError where a schema registry does not answer.
+        """
+        if topic == naming.HEARTBEATS:  # they are copied as they are
+            return list(records), frozenset()
+        try:
+            answers = await self._transformer.answers([row_of(record) for record in records])
+        except RegistryUnavailable as error:
+            raise Disconnected("schema registry", str(error), sent=False) from None
+        transformed: list[ConsumerRecord] = []
+        filtered: set[int] = set()
+        for record, answer in zip(records, answers, strict=True):
+            copied = self._copied(record, answer)
+            transformed.append(copied or replace(record, value=None))
+            if copied is None:
+                filtered.add(record.offset)
+        return transformed, frozenset(filtered)
+
+    def _copied(self, record: ConsumerRecord, answer: bytes | None) -> ConsumerRecord | None:
+        """Returns a record as it is copied; None for one that is not."""
+        if record.value is None:  # a tombstone always travels
+            return record
+        try:
+            value = self._transformer.new_value(record.value, answer)
+        except InvalidValue:
+            return None if self._transform.quarantines else record
+        if value is not None:
+            return replace(record, value=value)
+        if self._transform.deletes(record.key):
+            return replace(record, value=None, headers=tombstone_headers(record.headers))
+        return None
+
+
+class MirrorPiece:
+    """Normalises the records of a piece's both sides, less those that are not to be compared.
+
+    `result` counts those by reason. `copiers`: the flow of each producer id that writes into the destination.
+    """
+
+    def __init__(
+        self,
+        piece: VerificationPiece,
+        provenance: ProvenanceFilter,
+        copiers: Mapping[int, FlowProducer],
+        replayed: ReplayedRecords,
+    ) -> None:
+        self.piece, self.result = piece, VerifiedPiece.begin(piece)
+        self._provenance, self._flow = provenance, provenance.flow
+        self._copiers, self._replayed = copiers, replayed
+        runs = decode_runs(piece.runs, piece.low, piece.destination_low)
+        self._to = RunOffsetTranslator([(run.source, run.destination, run.records) for run in runs])
+        self._from = RunOffsetTranslator([(run.destination, run.source, run.records) for run in runs])
+
+    async def run(
+        self,
+        originals: AsyncIterator[Sequence[ComparedRecord]],
+        copies: AsyncIterator[Sequence[ComparedRecord]],
+    ) -> None:
+        """Compares normalised records. Raises what the iterators raise."""
+        compacted, result = self.piece.compacted, self.result
+        comparer = RecordComparer(
+            result, in_order=not compacted, source_only=compacted, destination_only=compacted
+        )
+        await comparer.run(originals, copies)
+        if not result.more:
+            result.end = self.piece.high
+
+    def originals(
+        self, records: Iterable[ConsumerRecord], filtered: Container[int] = frozenset()
+    ) -> list[ComparedRecord]:
+        """Normalises records of the source. Those at the offsets `filtered` must not have a copy."""
+        normalised = []
+        for record in records:
+            at = self._to.other(record.offset)
+            if at is not None:
+                if record.offset in filtered:
+                    continue
+            elif self._replayed.range_of(record.offset) is not None:
+                continue  # it is compared when its replay is read
+            elif any(low <= record.offset < end for low, end, _ in self.piece.gaps):
+                self.result.given_up += 1
+                continue
+            elif self._provenance.drops(record):
+                self.result.kept_back += 1
+                continue
+            elif record.offset in filtered:
+                self.result.filtered += 1
+                continue
+            normalised.append(ComparedRecord(record.offset, at, copied_content(record)))
+        return normalised
+
+    def copies(self, records: Iterable[ConsumerRecord]) -> tuple[list[ComparedRecord], list[ReplayedRecord]]:
+        """Normalises records of the destination, and returns those apart that salvage replayed."""
+        normalised, replays = [], []
+        for record in records:
+            at = self._from.other(record.offset)
+            if at is None:
+                if (replay := self._replayed.replay_of(record)) is not None:
+                    replays.append(replay)
+                    continue
+                if self._by_design(record) or self._is_its_own(record):
+                    self.result.others += 1
+                    continue
+            normalised.append(ComparedRecord(record.offset, at, copied_content(record)))
+        return normalised, replays
+
+    def compare(self, replays: Iterable[ReplayedRecord], originals: Mapping[int, ConsumerRecord]) -> None:
+        for replay in replays:
+            self._replayed.compare(replay, originals.get(replay.original), self.result)
+
+    def _by_design(self, record: ConsumerRecord) -> bool:
+        """Returns whether the record was not written by this flow through its map, and that is no error."""
+        producer = self._copiers.get(record.producer_id)
+        if producer is None:
+            return self._flow.shared
+        return producer.flow != self._flow.name or record.offset >= self.piece.owned_end
+
+    def _is_its_own(self, record: ConsumerRecord) -> bool:
+        """Returns whether a client wrote the record while the destination was writable."""
+        if record.offset >= self.piece.owned_end and not self.piece.alone:
+            return True
+        return any(low <= record.offset < end for low, end in self.piece.own)
+
+
+class RunOffsetTranslator:
+    """Translates ascending offsets to the other side's offsets, by the runs."""
+
+    def __init__(self, runs: Sequence[tuple[int, int, int]]) -> None:
+        self._runs = runs
+        self._at = 0
+
+    def other(self, offset: int) -> int | None:
+        while self._at < len(self._runs) and offset >= self._runs[self._at][0] + self._runs[self._at][2]:
+            self._at += 1
+        if self._at == len(self._runs) or offset < self._runs[self._at][0]:
+            return None
+        begin, other, _ = self._runs[self._at]
+        return other + offset - begin

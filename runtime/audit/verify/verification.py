@@ -1,0 +1,175 @@
+"""Runs one comparison: its plan, what was compared so far, what is left, and its report.
+
+A comparison that was interrupted resumes from its file. The first line is the plan as it was made at the
+start, each further line the result of one task. The pieces of a line that was cut in the middle are compared
+again. Keys and values of records that differ may be in the file: only its owner can read it.
+
+Few records are compared in the process of the command, because Spark would take longer to start. Spark
+continues from the file where there are more.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import os
+import time
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
+from pathlib import Path
+
+import msgspec
+
+from runtime.audit.verify.pieces import (
+    SAMPLED,
+    PlannedPartition,
+    VerificationPiece,
+    VerifiedPiece,
+    VerifyRequest,
+)
+from runtime.audit.verify.results import report
+from runtime.audit.verify.task import plan, verify_here
+from runtime.contract.results.records import VerificationReport
+
+TOGETHER = 100  # ranges of a sample in a task
+SMALL = 20_000  # offsets: this process compares them in less time than a Spark application needs to start
+PIECES = 500  # each piece costs a round trip to both clusters at least
+_VERSION = 2
+
+Group = Sequence[VerificationPiece]
+
+
+class Verification:
+    """Holds one comparison. `file` stores its progress; without one nothing is stored."""
+
+    def __init__(self, asked: VerifyRequest, file: Path | None, *, resume: bool = False) -> None:
+        """Plans the comparison, or continues one that was stored. Raises AuditFailure."""
+        self._began = time.monotonic()
+        self._asked, self._file = asked, file
+        saved = _load(file) if resume and file is not None and file.exists() else None
+        if saved is None:
+            saved = _Plan(int(time.time() * 1000), asyncio.run(plan(asked)), _VERSION), []
+            self._begin(saved[0])
+        self.plan, self.results = saved
+        self.groups = grouped(self.plan.planned)
+        done = {(result.number, result.low) for result in self.results}
+        left = ([piece for piece in group if (piece.number, piece.low) not in done] for group in self.groups)
+        self.left = [group for group in left if group]  # the pieces of each group that are to be compared
+        self.resumed = bool(self.results and self.left)
+
+    @property
+    def resumed_text(self) -> str:
+        """Returns what the command says when it continues an interrupted comparison."""
+        return f"goes on behind {len(self.groups) - len(self.left)} of {len(self.groups)} stretches"
+
+    def add(self, group: Group, results: Sequence[VerifiedPiece]) -> None:
+        """Takes the results of a group, and stores them. A piece that could not be read is compared again.
+
+        The files that are read into a partition are compared together, so all of them are compared again.
+        """
+        self.results += results
+        read = [result for result in results if not result.unread or result.passed]
+        if len(read) < len(results) and any(piece.read is not None for piece in group):
+            return
+        if read:
+            self._write(msgspec.json.encode(read), os.O_APPEND)
+
+    def report(self) -> VerificationReport:
+        """Returns what the command prints."""
+        took_s = time.monotonic() - self._began
+        return report(self._asked, self.plan.at_ms, took_s, self.plan.planned, self.results)
+
+    def close(self) -> None:
+        """Deletes the file, because the comparison is complete."""
+        if self._file is not None:
+            self._file.unlink(missing_ok=True)
+
+    def _begin(self, begun: _Plan) -> None:
+        self.close()
+        self._write(msgspec.json.encode(begun), os.O_CREAT | os.O_EXCL)
+
+    def _write(self, line: bytes, how: int) -> None:
+        if self._file is not None:
+            with os.fdopen(os.open(self._file, os.O_WRONLY | how, 0o600), "wb") as file:
+                file.write(line + b"\n")
+
+
+class _Plan(msgspec.Struct, frozen=True):
+    """Holds the first line of a file."""
+
+    at_ms: int
+    planned: list[PlannedPartition]
+    version: int = 0
+
+
+_decode_plan = msgspec.json.Decoder(_Plan).decode
+_decode_results = msgspec.json.Decoder(list[VerifiedPiece]).decode
+
+
+def _load(file: Path) -> tuple[_Plan, list[VerifiedPiece]] | None:
+    """Returns the stored plan and results, or None where there is nothing to resume."""
+    first, *more = file.read_bytes().split(b"\n")
+    results: list[VerifiedPiece] = []
+    try:
+        begun = _decode_plan(first)
+    except msgspec.DecodeError:
+        return None
+    for line in more:
+        with suppress(msgspec.DecodeError):
+            results += _decode_results(line)
+    return (begun, results) if begun.version == _VERSION else None
+
+
+def grouped(planned: Sequence[PlannedPartition]) -> list[list[VerificationPiece]]:
+    """Returns one group of pieces for each task: a whole piece, or many ranges of a sample.
+
+    The files that are read into one partition are one group.
+    """
+    pieces = [piece for partition in planned for piece in partition.pieces]
+    files: dict[int, list[VerificationPiece]] = {}
+    for piece in pieces:
+        if piece.read is not None:
+            files.setdefault(piece.partition, []).append(piece)
+    if files:
+        return list(files.values())
+    whole = [[piece] for piece in pieces if piece.high - piece.low > SAMPLED]
+    small = [piece for piece in pieces if piece.high - piece.low <= SAMPLED]
+    return whole + [small[at : at + TOGETHER] for at in range(0, len(small), TOGETHER)]
+
+
+def needs_spark(asked: VerifyRequest) -> bool:
+    """Returns whether Spark must compare, however few records there are: it evaluates transforms, and a rate
+    makes a comparison long.
+    """
+    return asked.flow.transform is not None or asked.rate is not None
+
+
+def verify_small(
+    asked: VerifyRequest, file: Path | None, say: Callable[[str], None], *, resume: bool
+) -> VerificationReport | None:
+    """Compares what is left of the comparison in this process, or returns None where it is not small.
+
+    Its plan is then in `file`. `say` shows a line to the user. Raises AuditFailure.
+    """
+    verification = Verification(asked, file, resume=resume)
+    if not is_small(itertools.chain.from_iterable(verification.left)):
+        return None
+    if verification.resumed:
+        say(verification.resumed_text)
+    for group in verification.left:
+        verification.add(group, verify_here(asked, group))
+    verified = verification.report()
+    if not verified.unread:
+        verification.close()
+    return verified
+
+
+def is_small(pieces: Iterable[VerificationPiece]) -> bool:
+    sizes = list(map(_offsets, pieces))
+    return len(sizes) <= PIECES and sum(sizes) <= SMALL
+
+
+def _offsets(piece: VerificationPiece) -> int:
+    """Returns how many offsets are read, at the cluster where there are more of them."""
+    here = piece.read.records if piece.read is not None else piece.high - piece.low
+    return max(here, piece.destination_high - piece.destination_low)

@@ -1,0 +1,57 @@
+"""Copies one partition again, exactly once: what a replay and a restore have in common."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+from typing import Final
+
+from runtime.kafka.errors import WireError
+from runtime.kafka.timing import RetryDeadline
+from runtime.ledger.transaction_writer import is_fenced, may_succeed_later
+from runtime.slot.failpoints import from_environment
+
+PAUSE_S: Final = 0.5
+failpoint = from_environment(os.environ)
+
+
+class CopyStopped(Exception):
+    """The partition can't be copied to its end, or does not hold what it should; the text is for people."""
+
+
+class RepeatedCopy:
+    """Copies one partition, by a transactional id of its own, which fences earlier copies of it (R3).
+
+    After a failure it starts again from the committed state (fencing 1), while it makes progress: a copy that
+    was killed continues in the same way. `records` counts what it copied, `progress` grows with each commit.
+    """
+
+    command: str  # whose user sees the lines that it shows
+    noun: str
+    records = progress = 0
+
+    async def run(self, within_s: float) -> None:
+        """Copies all records. Raises CopyStopped where nothing more is committed for `within_s`."""
+        timeout = RetryDeadline(within_s)
+        while True:
+            try:
+                await self._attempt()
+                return
+            except WireError as error:
+                timeout.advance(self.progress)
+                if timeout.over() or not self._may_succeed_later(error):
+                    fenced = f"another {self.noun} of it began, or its transaction took too long"
+                    raise CopyStopped(fenced if is_fenced(error) else str(error)) from error
+            await asyncio.sleep(PAUSE_S)
+
+    async def _attempt(self) -> None:
+        """Copies what the ledger does not have yet. Raises WireError, CopyStopped."""
+        raise NotImplementedError
+
+    def _show(self, text: str) -> None:
+        sys.stderr.write(f"{self.command}: {text}\n")
+        sys.stderr.flush()
+
+    def _may_succeed_later(self, error: WireError) -> bool:
+        return may_succeed_later(error)

@@ -1,0 +1,250 @@
+"""Copies the orphans of a partition to the destination exactly once, as a slot of its flow would.
+
+Each partition has a producer id that is registered before its first data. The transform of a flow is
+evaluated as a slot evaluates it, by a query whose collecting worker replays.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from msgspec import structs
+from msgspec.structs import replace
+
+from runtime.audit.ledger import producers_at
+from runtime.batch import Batch, PartitionLocation, RewriteSpec, WalkedBatches, walk
+from runtime.batch.selection import quarantine_batches
+from runtime.batch.spec import QuarantineLimit
+from runtime.contract.records.ledger import (
+    NO_ORPHANS,
+    LedgerKey,
+    LedgerValue,
+    OrphanedRange,
+    PartitionKey,
+    Replayed,
+    ReplayedKey,
+    uncopied_ranges,
+)
+from runtime.contract.records.provenance import ClusterPartition, ClusterTopic, FlowProducer
+from runtime.contract.spec.jobspec import FlowSpec
+from runtime.contract.spec.naming import is_other_topic
+from runtime.contract.spec.rename import Table
+from runtime.kafka.cluster import KafkaCluster
+from runtime.kafka.errors import BrokerError, ErrorCode, WireError
+from runtime.kafka.fetch import fetch_once
+from runtime.kafka.protocol.fetch import FetchedPartition, Isolation
+from runtime.kafka.protocol.offsets import EARLIEST, LATEST, TopicPartition
+from runtime.kafka.queries import offsets_of
+from runtime.ledger.ledger import Ledger, register
+from runtime.ledger.offset_maps import OffsetMapReader
+from runtime.ledger.transaction_writer import TransactionWriter
+from runtime.replay.repeated_copy import CopyStopped, RepeatedCopy, failpoint
+from runtime.replay.request import ReplayPartition, ReplayRequest
+from runtime.slot.partition import Cursor, now_ms
+from runtime.slot.read.batch_filter import MERGE, FilteredBatches, filter_batches, transformed
+
+if TYPE_CHECKING:
+    from runtime.sql.transformer import Transformer
+
+
+def replay_transactional_id(key: PartitionKey) -> str:
+    """Returns the partition's transactional id: a new replay fences only earlier ones of its partition
+    (R3).
+    """
+    return f"repl.replay.{key.flow}.{key.topic}.{key.partition}"
+
+
+async def open_replay_writer(
+    cluster: KafkaCluster, key: PartitionKey, producer: FlowProducer, failpoint: Callable[[str], None]
+) -> TransactionWriter:
+    """Opens a writer and aborts any open transaction of an earlier replay. Raises WireError.
+
+    It registers the producer id before the id's first data: no flow in the opposite direction copies these
+    records back (R5).
+    """
+    writer = await TransactionWriter.open(cluster, replay_transactional_id(key), failpoint=failpoint)
+    await register(cluster, writer.producer_id, producer)
+    return writer
+
+
+def replayer(flow: str, source: str, source_id: str, topic: str, mirror: str) -> FlowProducer:
+    """Returns how flows in the opposite direction treat an id that replays `topic`.
+
+    In the flow's own mirror its records count as copies of the flow; in any other topic they have no home.
+    """
+    return FlowProducer(flow, source, source_id, Table(names={topic: mirror}), only=mirror)
+
+
+class PartitionReplay(RepeatedCopy):
+    """Replays one partition. It resumes where an earlier one stopped, even by kill -9, by the ledger (R1).
+
+    `progress` counts source offsets that are on record as replayed, also of records that don't travel.
+    """
+
+    command, noun = "salvage", "replay"
+
+    def __init__(
+        self,
+        asked: ReplayRequest,
+        part: ReplayPartition,
+        source: KafkaCluster,
+        destination: KafkaCluster,
+        transformer: Transformer | None = None,
+    ) -> None:
+        self._transformer = transformer
+        self._asked, self._part = asked, part
+        self._source, self._destination = source, destination
+        self._key = part.key(asked.flow.name)
+        self._source_partition = TopicPartition(part.topic, part.partition)
+        self._destination_partition = TopicPartition(part.into, part.partition)
+        self._spec = rewrite_spec(asked.flow, part, source.cluster_id, destination.cluster_id)
+        self._producers: Mapping[int, FlowProducer] = {}
+        self._counted_before: int | None = None  # records on record when this began
+
+    async def _attempt(self) -> None:
+        producer = replayer(
+            self._key.flow,
+            self._asked.flow.source,
+            self._source.cluster_id,
+            self._key.topic,
+            self._part.mirror,
+        )
+        self._producers = await producers_at(self._source)
+        writer = await open_replay_writer(self._destination, self._key, producer, failpoint)
+        ledger = await Ledger.open(self._destination)
+        maps = OffsetMapReader(self._destination, ledger)
+        await maps.refresh(self._key.flow)
+        progress = ledger.all_progress(self._key.flow).get(self._key)
+        if progress is None:
+            raise CopyStopped("the ledger does not know it")
+        topic = (await self._source.topics([self._key.topic], fresh=True))[self._key.topic]
+        if is_other_topic(progress.source_topic_id, topic.id):
+            raise CopyStopped(f"{self._key.topic} is not the topic that was copied: it was recreated")
+        at, within = self._source_partition, self._asked.within_s
+        start, end = [
+            (await offsets_of(self._source, {at: bound}, Isolation.READ_COMMITTED, within))[at]
+            for bound in (EARLIEST, LATEST)
+        ]
+        orphans = ledger.orphans(self._key.flow).get(self._key, NO_ORPHANS)
+        self._count(sum(replayed.records for _, replayed in orphans.replayed))
+        self.progress = sum(replayed.end - low for low, replayed in orphans.replayed)
+        # Offsets behind the flow's position are left alone: the flow itself may still copy them.
+        for stretch in uncopied_ranges(
+            progress, orphans, maps.get(self._key), topic.id, min(end, progress.position)
+        ):
+            if stretch.end > start:
+                await self._stretch(writer, stretch._replace(low=max(stretch.low, start)), topic.id)
+
+    def _may_succeed_later(self, error: WireError) -> bool:
+        trimmed = isinstance(error, BrokerError) and error.code is ErrorCode.OFFSET_OUT_OF_RANGE
+        return trimmed or super()._may_succeed_later(error)
+
+    def _count(self, on_record: int) -> None:
+        """Counts the records by the ledger: a transaction whose response was lost counts if it was
+        committed.
+        """
+        if self._counted_before is None:
+            self._counted_before = on_record
+        self.records = on_record - self._counted_before
+
+    async def _stretch(self, writer: TransactionWriter, stretch: OrphanedRange, topic_id: bytes) -> None:
+        position, copied, destination_end = stretch.low, 0, -1
+        while position < stretch.end:
+            kept = self._keep(await self._fetch(position), position, stretch.end)
+            if self._transformer is not None:
+                kept = await transformed(self._transformer, kept, self._spec)
+            batches = [out.batch for out, _ in kept.outgoing]
+            if kept.failure is not None and not batches and not kept.quarantined:
+                raise kept.failure
+            before, position = position, min(kept.cursor.offset, stretch.end)
+            copied += sum(batch.records for batch in batches)
+            into = self._destination_partition.topic
+            done = Replayed(position, topic_id, into, copied, now_ms(), destination_end)
+            bad = self._quarantined(kept)
+            destination_end = await self._commit(
+                writer, ReplayedKey(self._key, stretch.low), done, batches, bad
+            )
+            self.records += sum(batch.records for batch in batches)
+            self.progress += position - before
+            self._show(f"{self._key.topic}-{self._key.partition}: {self.records:,} records, up to {position}")
+            if kept.failure is not None:
+                raise kept.failure
+
+    def _quarantined(self, kept: FilteredBatches) -> dict[TopicPartition, Sequence[Batch]]:
+        """Returns the batches of the bad records that the transaction passes."""
+        into = self._part.quarantine
+        if into is None or not kept.quarantined:
+            return {}
+        batches = quarantine_batches(kept.quarantined, into.max_message_bytes, self._spec.where)
+        return {TopicPartition(into.topic, into.partition): list(batches)}
+
+    async def _commit(
+        self,
+        writer: TransactionWriter,
+        key: ReplayedKey,
+        done: Replayed,
+        batches: Sequence[Batch],
+        bad: Mapping[TopicPartition, Sequence[Batch]],
+    ) -> int:
+        """Commits the batches and their ledger record, and returns where they end at the destination."""
+        at = self._destination_partition
+        assert at not in bad, "a partition takes either the records or the bad ones"
+        end = done.destination_end
+
+        def record(bases: Mapping[TopicPartition, Sequence[int]]) -> dict[LedgerKey, LedgerValue | None]:
+            nonlocal end
+            if batches:
+                end = bases[at][-1] + batches[-1].last_offset_delta + 1
+            return {key: structs.replace(done, destination_end=end)}
+
+        await writer.commit(record, {at: batches, **bad})
+        return end
+
+    def _keep(self, answer: FetchedPartition, position: int, end: int) -> FilteredBatches:
+        walked = walk(answer.records, self._spec.where)
+        if not walked.sets and walked.failure is None:
+            if answer.last_stable_offset < end:
+                raise BrokerError(ErrorCode.OFFSET_NOT_AVAILABLE, str(self._spec.where))
+            return FilteredBatches([], Cursor(end, -1), (), None)  # compaction removed all remaining records
+        returning = self._returning_producer_ids(walked)
+        spec = replace(self._spec, end=end)
+        return filter_batches(walked, spec, Cursor(position, -1), answer.aborted, returning, now_ms())
+
+    def _returning_producer_ids(self, walked: WalkedBatches) -> set[int]:
+        flow, home = self._asked.flow, self._spec.home
+        mine = flow.provenance == "batch" and flow.native_only
+        ids = {batch.producer_id for batch in walked.sets if isinstance(batch, Batch)}
+        return {
+            producer_id
+            for producer_id in ids & self._producers.keys()
+            if mine or self._producers[producer_id].home(self._key.topic) == home
+        }
+
+    async def _fetch(self, position: int) -> FetchedPartition:
+        answer = await fetch_once(
+            self._source, self._source_partition, position, self._asked.bytes, "salvage"
+        )
+        if answer.error is not ErrorCode.NONE:
+            raise BrokerError(
+                answer.error, f"{self._source_partition.topic}-{self._source_partition.partition}"
+            )
+        return answer
+
+
+def rewrite_spec(flow: FlowSpec, part: ReplayPartition, source_id: str, destination_id: str) -> RewriteSpec:
+    """Returns the rewrite rule that a slot of the flow would use, and always with the header.
+
+    Only the header records where these records came from. A record whose header names the destination as its
+    home is not copied, whatever the flow's provenance.
+    """
+    bad = part.quarantine
+    return RewriteSpec(
+        where=PartitionLocation(part.topic, part.partition),
+        max_batch=part.max_message_bytes,
+        provenance=ClusterPartition(source_id, part.topic, part.partition),
+        home=ClusterTopic(destination_id, part.mirror),
+        native_only=flow.native_only and flow.provenance == "headers",
+        merge=MERGE if flow.transform is None else None,  # small batches are joined after the transform
+        quarantine=QuarantineLimit(flow.name, bad.max_message_bytes) if bad is not None else None,
+    )
