@@ -49,11 +49,11 @@ def secured(
     return Topology(name, folder / f"{name}.yaml", known)
 
 
-def without_answer(folder: Path) -> Path:
-    """Writes a topology of one flow between two clusters that do not answer."""
+def without_answer(folder: Path, name: str = "lonely", *clusters: str, **more: Any) -> Path:
+    """Writes a topology of clusters that do not answer; its flow is `one`, where `more` has no flows."""
     flow = {"name": "one", "from": "dc1", "to": "dc2", "topics": {"include": ["orders"]}}
-    clusters = {name: {"bootstrap": SILENT} for name in ("dc1", "dc2")}
-    return Topology("lonely", folder / "lonely.yaml", clusters, more={"flows": [flow]}).write()
+    addresses = {cluster: {"bootstrap": SILENT} for cluster in clusters or ("dc1", "dc2")}
+    return Topology(name, folder / f"{name}.yaml", addresses, more={"flows": [flow]} | more).write()
 
 
 SHOP_HEAD = """\

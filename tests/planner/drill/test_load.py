@@ -24,6 +24,7 @@ from planner.model.topology import Topology
 from runtime.contract.spec.transform import FormatSpec
 from runtime.sql.formats.protobuf import ProtobufValues
 from tests.protobuf import LEVELS, schema
+from tests.topologies import without_answer
 
 AVRO: dict[str, Any] = {
     "type": "record",
@@ -44,15 +45,9 @@ AVRO: dict[str, Any] = {
 
 
 def topology(folder: Path, flow: dict[str, Any], samples: dict[str, str] | None = None) -> Topology:
-    body = {
-        "apiVersion": "repl/v1",
-        "name": "shop",
-        "clusters": {one: {"bootstrap": f"{one}:9092"} for one in ("paris", "tokyo")},
-        "flows": [{"name": "people", "from": "paris", "to": "tokyo", "rename": "copy.{topic}", **flow}],
-        "drill": {"samples": samples or {}},
-    }
-    (folder / "topology.yaml").write_text(json.dumps(body))
-    return load(folder)
+    people = {"name": "people", "from": "paris", "to": "tokyo", "rename": "copy.{topic}", **flow}
+    drill = {"samples": samples or {}}
+    return load(without_answer(folder, "topology", "paris", "tokyo", flows=[people], drill=drill))
 
 
 def load_in(folder: Path, *given: Any) -> DrillLoad:

@@ -1,6 +1,5 @@
 """Pieces of a drill: which flows it fails back, tries and waits for, and which figures break a promise."""
 
-import json
 import time
 from collections.abc import Callable, Iterator, Mapping
 from itertools import pairwise
@@ -26,18 +25,12 @@ from planner.render.reports.drill import figures
 from planner.workflows.requests import DrillRequest
 from runtime.contract.spec.flow import FlowState
 from tests.fakes.tables import cases
+from tests.topologies import without_answer
 
 
 def topology(folder: Path, *flows: dict[str, Any], **more: Any) -> Topology:
-    body = {
-        "apiVersion": "repl/v1",
-        "name": "shop",
-        "clusters": {one: {"bootstrap": f"{one}:9092"} for one in ("paris", "tokyo")},
-        "flows": [{"name": f"{one['from']}-{at}", **one} for at, one in enumerate(flows)],
-        **more,
-    }
-    (folder / "topology.yaml").write_text(json.dumps(body))
-    return load(folder)
+    named = [{"name": f"{one['from']}-{at}", **one} for at, one in enumerate(flows)]
+    return load(without_answer(folder, "topology", "paris", "tokyo", flows=named, **more))
 
 
 def copies(topic: str, source: str = "paris", to: str = "tokyo", **more: Any) -> dict[str, Any]:

@@ -19,6 +19,7 @@ from tests.fakes.replacing import replace
 from tests.fakes.tables import cases
 from tests.planner.render import test_status as scenes
 from tests.planner.ui.serving import Parsed, fresh, serving
+from tests.topologies import without_answer
 
 KEPT = Promise("both sides hold the same records", "0 different", "0 different", True)
 BROKEN = Promise("RTO <b>", "at most 5 s", "7.0 s", False, "too long")
@@ -28,16 +29,7 @@ BROKEN = Promise("RTO <b>", "at most 5 s", "7.0 s", False, "too long")
 def topology(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A topology that wants a drill every 7 days."""
     monkeypatch.delenv("REPL_HOME", raising=False)
-    file = tmp_path / "shop.yaml"
-    body = {
-        "apiVersion": "repl/v1",
-        "name": "shop",
-        "clusters": {"dc1": {"bootstrap": "127.0.0.1:9"}, "dc2": {"bootstrap": "127.0.0.1:9"}},
-        "flows": [{"name": "one", "from": "dc1", "to": "dc2", "topics": {"include": ["orders"]}}],
-        "drill": {"every": "7d"},
-    }
-    file.write_text(json.dumps(body))
-    return file
+    return without_answer(tmp_path, "shop", drill={"every": "7d"})
 
 
 def store(topology: Path, days_ago: int, *promises: Promise, name: str = "shop", against: str = LAB) -> None:

@@ -17,6 +17,7 @@ from tests.fakes.tables import cases
 from tests.planner.render import test_status as scenes
 from tests.planner.ui.serving import Parsed, Visited, fresh, serving
 from tests.runtime.audit.given import FLOW, JOB, TOPIC
+from tests.topologies import without_answer
 
 pytestmark = pytest.mark.slow
 
@@ -236,15 +237,7 @@ def test_the_document_for_programs() -> None:
 @pytest.fixture
 def lonely(tmp_path: Path) -> Path:
     """A topology of which no cluster answers."""
-    file = tmp_path / "lonely.yaml"
-    body = {
-        "apiVersion": "repl/v1",
-        "name": "lonely",
-        "clusters": {"dc1": {"bootstrap": "127.0.0.1:9"}, "dc2": {"bootstrap": "127.0.0.1:9"}},
-        "flows": [{"name": "one", "from": "dc1", "to": "dc2", "topics": {"include": ["orders"]}}],
-    }
-    file.write_text(json.dumps(body))
-    return file
+    return without_answer(tmp_path)
 
 
 def answered(visited: Visited, path: str, questions: int = 1) -> Parsed:
