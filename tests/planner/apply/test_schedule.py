@@ -1,6 +1,6 @@
 """Order comes from `needs` alone; what can go together goes together."""
 
-from planner.apply.executor import MAX_STEPS, Schedule, batches
+from planner.apply.executor import MAX_PARTITIONS, MAX_STEPS, Schedule, batches
 from planner.model.address import topic_address
 from planner.model.observed import RegistryEntry
 from planner.model.step import Result, Step, StepOutcome
@@ -81,7 +81,7 @@ def test_batches_are_of_one_cluster_and_one_kind():
 def test_batches_stay_below_what_a_broker_takes():
     many = [create(f"t{index}") for index in range(MAX_STEPS * 2 + 1)]
     assert [len(batch) for batch in batches(many)] == [MAX_STEPS, MAX_STEPS, 1]
-    wide = [create(f"w{index}", partitions=2_000) for index in range(5)]
+    wide = [create(f"w{index}", partitions=MAX_PARTITIONS // 2) for index in range(5)]
     assert [len(batch) for batch in batches(wide)] == [2, 2, 1]
     assert [len(batch) for batch in batches([create("huge", partitions=20_000), create("a")])] == [1, 1]
 

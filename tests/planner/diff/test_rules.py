@@ -5,7 +5,7 @@ import pytest
 from planner.diff.record import acl_entry, announced, quota_entry
 from planner.model.change import Action, Change
 from planner.model.desired import Declared, DesiredAcl, DesiredQuota, MirroredBy
-from planner.model.observed import acl_rule, acl_spec, quota_spec, recorded_quota
+from planner.model.observed import REPLACED, acl_rule, acl_spec, quota_spec, recorded_quota
 from planner.model.topology import QuotaEntity
 from planner.render.plan.words import value_text
 from tests.fakes.replacing import replace
@@ -76,6 +76,13 @@ def test_an_owned_acl_that_left_the_topology_or_drifted(acls, entry, says, drift
     assert [brief(one) for one in planned(desired(), have)] == says
     found = [brief(one).replace(Action.NO_OP.value, "no-op") for one in drifted(desired(), have)]
     assert drift is None or found == drift
+
+
+def test_a_rule_that_protection_replaced_has_drifted_once_it_is_there_again() -> None:
+    entry = replace(ENTRY, spec={**ENTRY.spec, REPLACED: "true"})
+    (gone,), (again,) = (drifted(desired(), cluster(acls=acls, owned=[entry])) for acls in ([], [READ]))
+    assert gone.action is Action.NO_OP
+    assert brief(again) == "create: made again outside the topology"
 
 
 def test_an_acl_that_cannot_be_read_or_whose_source_is_silent_is_unknown() -> None:
