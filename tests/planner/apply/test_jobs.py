@@ -140,15 +140,6 @@ def test_what_an_apply_that_was_killed_left_goes_first(here: Here) -> None:
     assert here.jobs.calls[1:] == [f"stop {here.name}", f"launch {here.name}"]
 
 
-def test_one_that_can_not_be_started_says_why(here: Here) -> None:
-    here.jobs.refuses = "Java is missing"
-
-    verdict = here.perform(here.launch())
-
-    assert verdict.result is Result.FAILED
-    assert verdict.why == "Java is missing — look at it\n    a line of its log"
-
-
 def test_one_that_ends_at_once_shows_the_end_of_its_log(here: Here) -> None:
     here.jobs.silent = True
 
@@ -242,16 +233,6 @@ def test_a_flow_that_cannot_start_fails_its_step_at_once_and_says_what_is_left(h
     assert here.perform(here.tell(slots=4), here.context(wait=False)) == DONE
 
 
-def test_a_job_that_does_not_hear_is_not_told(here: Here) -> None:
-    here.perform(here.launch())
-    here.jobs.running[here.name].kill()
-    here.timeouts = HASTY
-
-    verdict = here.perform(here.tell(slots=3))
-
-    assert "the command was sent, but it has not carried out the command" in verdict.why
-
-
 def test_one_that_does_not_stop_by_itself_is_stopped_by_its_launcher(here: Here) -> None:
     here.jobs.deaf = True
     here.perform(here.launch())
@@ -284,15 +265,6 @@ def test_one_that_runs_elsewhere_and_does_not_stop_is_named(here: Here) -> None:
     assert "it does not stop, and runs as" in verdict.why
 
 
-def test_a_dead_job_is_stopped_and_says_so(here: Here) -> None:
-    here.perform(here.launch())
-    here.jobs.kill()
-    here.timeouts = HASTY
-
-    assert here.perform(here.stop()) == DONE
-    assert here.seen()[0] is False
-
-
 def test_a_clock_that_is_wrong_makes_no_job_dead(here: Here) -> None:
     here.perform(here.launch())
     here.jobs.running[here.name].behind_ms = 3_600_000
@@ -308,14 +280,6 @@ def test_a_clock_that_is_wrong_makes_no_job_dead(here: Here) -> None:
 
 def refused(lost: Sequence[PartitionStatus]) -> None:
     raise Failure(error(f"{len(lost)} not approved"))
-
-
-def test_no_loss_is_accepted_where_nothing_stands_still(here: Here) -> None:
-    here.perform(here.launch())
-
-    said = here.accept_loss(refused, reported_s=0.5)
-
-    assert said == StoppedPartitions((), ())
 
 
 def test_losses_are_accepted_and_nothing_else(here: Here) -> None:

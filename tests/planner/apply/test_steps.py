@@ -126,13 +126,6 @@ def test_partitions_grow_and_growing_again_is_success(context, fresh):
     assert len(topics(context)[name].partitions) == 5
 
 
-def test_growing_below_what_is_there_fails(context, fresh):
-    name = fresh("t")
-    perform(context, create(name, partitions=4))
-    [verdict] = perform(context, grow(name, 3))
-    assert verdict.result is Result.FAILED
-
-
 def test_only_the_named_keys_change(context, fresh):
     name = fresh("t")
     perform(context, create(name, retention_ms="1000", segment_ms="5000"))

@@ -262,29 +262,6 @@ def test_a_merge_request_is_planned_and_applied_by_the_component_and_by_atlantis
     assert machine.run("plan", "plan", **allowed) == "changes=false\n"
 
 
-@pytest.mark.integration
-def test_a_rule_of_the_runner_refuses_what_a_pull_request_and_a_saved_plan_want(
-    machine: Machine, lab: Lab, fresh
-):
-    made = at(lab, fresh("ruled"), machine.folder / "topology")
-    made.topic(fresh("orders"), partitions=2)
-    made.write()
-    policy = machine.folder / "policy.yaml"
-    policy.write_text("rules: [{name: named, deny: 'plan.summary.add > 0', message: ask first}]\n")
-    machine.script("repl plan topology/ --out plan.repl")
-    before = (machine.folder / "comments").read_text()
-
-    for command in (
-        "repl plan topology/ --policy policy.yaml",
-        "repl apply topology/ --auto-approve --policy policy.yaml",
-        "repl apply plan.repl --policy policy.yaml",
-    ):
-        machine.script(command, ends=ExitCode.REFUSED)
-    machine.script("repl apply plan.repl", ends=ExitCode.REFUSED, REPL_POLICY=str(policy))
-    assert before == (machine.folder / "comments").read_text()
-    machine.script("repl apply plan.repl")
-
-
 def _command(path: Path, does: str) -> None:
     path.write_text(f"#!/bin/sh\n{does}\n")
     path.chmod(0o755)

@@ -69,14 +69,6 @@ def test_what_can_be_proven_offline_fails_it(tmp_path: Path, capsys: pytest.Capt
     assert "provenance is off: records would be copied in an endless loop" in capsys.readouterr().err
 
 
-def test_variables_come_from_files(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    file = written(tmp_path, CLUSTERS + 'topics: [{name: "{{ name }}", cluster: dc1}]\n')
-    given = written(tmp_path, "name: orders\n", "eu.vars.yaml")
-    assert run(["validate", str(file), "--var-file", str(given)]) == 0
-    assert run(["validate", str(file)]) == 1
-    assert 'the variable "name" is not defined' in capsys.readouterr().err
-
-
 def test_json_of_a_right_topology(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file = written(tmp_path, CLUSTERS + TOPICS + FLOWS.replace("ledger", "orders*"))
     assert run(["validate", str(file), "--json"]) == 0
@@ -107,11 +99,6 @@ def test_json_of_a_wrong_topology(tmp_path: Path, capsys: pytest.CaptureFixture[
             "source": {"file": str(file), "line": 6, "column": 29},
         }
     ]
-
-
-def test_no_such_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert run(["validate", str(tmp_path / "absent.yaml")]) == 1
-    assert "no such file or folder" in capsys.readouterr().err
 
 
 def repl(*arguments: str) -> float:

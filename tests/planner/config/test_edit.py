@@ -1,12 +1,9 @@
 """A change of a flow in a text that people wrote: nothing else of the text moves."""
 
-from pathlib import Path
-
 import pytest
 import yaml
 
 from planner.config.edit import with_promoted, with_reverse_flow, with_state, with_value
-from planner.config.files import in_form_of, text_to_edit
 
 BLOCK = """\
 # who copies what
@@ -50,28 +47,6 @@ def test_only_the_state_moves(text: str, flow: str, before: str, after: str) -> 
 def test_a_flow_that_stands_elsewhere(text: str) -> None:
     assert with_state(text, "there", "paused") is None
     assert with_promoted(text, "there", "a") is None
-
-
-def test_the_second_document_of_a_file() -> None:
-    text = "name: shop\n---\nflows: [{name: there}]\n"
-
-    assert with_state(text, "there", "paused") == "name: shop\n---\nflows: [{name: there, state: paused}]\n"
-
-
-@pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "utf-16"])
-@pytest.mark.parametrize("ends", ["\n", "\r\n"])
-def test_the_file_keeps_its_encoding_and_its_line_ends(tmp_path: Path, encoding: str, ends: str) -> None:
-    file = tmp_path / "shop.yaml"
-    before = BLOCK.replace("active # for", "active # für").replace("\n", ends).encode(encoding)
-    file.write_bytes(before)
-
-    after = with_state(text_to_edit(file), "there", "paused")
-
-    assert after is not None
-    way = f"# the way there{ends}"
-    expected = before.decode(encoding).replace(way, f"{way}    state: paused{ends}")
-    assert in_form_of(before, after) == expected.encode(encoding)
-    assert in_form_of(before, text_to_edit(file)) == before
 
 
 # A way back is written beside its flow, in the same style.

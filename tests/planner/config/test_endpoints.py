@@ -49,28 +49,11 @@ def test_an_endpoint_in_an_object_store(tmp_path: Path) -> None:
     assert "K" not in repr(endpoint)
 
 
-def test_a_flow_reads_files_of_an_object_store_with_the_client_of_an_endpoint(tmp_path: Path) -> None:
-    client = "client: {region: eu-1, access.key: {env: K}, secret.key: {file: s.txt}}"
-    source = f"{{file: 's3://bucket/in/', format: json, {client}}}"
-    found = loaded(tmp_path, f"flows:\n  - {{name: in, from: {source}, to: dc1, topics: {{to: inbox}}}}\n")
-    endpoint = found.endpoints["in"]
-    assert (endpoint.in_store, endpoint.format) == (True, "json")
-    assert endpoint.client["access.key"] == {"env": "K"}
-
-
 def test_small_files_are_merged_only_where_the_endpoint_says_so(tmp_path: Path) -> None:
     endpoint = "endpoints:\n  lake: {file: /d, format: json%s}\n"
     assert loaded(tmp_path, endpoint % "" + FLOW % "").endpoints["lake"].compact is None
     merges = loaded(tmp_path, endpoint % ", compact: {every: 30m}" + FLOW % "").endpoints["lake"].compact
     assert merges == CompactionSpec(every_ms=1_800_000, below_bytes=16 << 20, retention_ms=86_400_000)
-
-
-@pytest.mark.parametrize("form", ["json", "parquet"])
-def test_a_flow_into_files_of_decoded_values_has_a_transform(tmp_path: Path, form: str) -> None:
-    endpoint = f"endpoints:\n  lake: {{file: /data/lake, format: {form}}}\n"
-    found = loaded(tmp_path, endpoint + FLOW % ", transform: {where: 'offset > 5'}").file_flows["f"]
-    assert found.transform is not None
-    assert found.transform.where == "offset > 5"
 
 
 INBOX = "topics: [{name: inbox, cluster: dc1, partitions: 2}]\n"
@@ -92,20 +75,6 @@ def test_the_topic_that_takes_lines_need_not_be_declared(tmp_path: Path) -> None
     assert [(one.cluster, one.name, one.partitions) for one in found.topics] == [("dc1", "inbox", 12)]
     declared = loaded(tmp_path, "defaults: {topic: {partitions: 12}}\n" + INBOX + LINES % "")
     assert [(one.cluster, one.name, one.partitions) for one in declared.topics] == [("dc1", "inbox", 2)]
-
-
-def test_a_flow_may_name_the_endpoint_that_it_reads(tmp_path: Path) -> None:
-    endpoint = "endpoints: {inbox: {file: /data/inbox, format: text}}\n"
-    flows = "flows: [{name: in, from: inbox, to: dc1, topics: {to: inbox}}]\n"
-    found = loaded(tmp_path, INBOX + endpoint + flows)
-    assert (found.file_flows["in"].source_cluster, list(found.endpoints)) == ("inbox", ["inbox"])
-    assert found.file_flows["in"].job == "inbox"
-
-
-@pytest.mark.parametrize("form", ["text", "json", "parquet"])
-def test_a_flow_reads_lines_of_text_or_json_or_rows_of_parquet(tmp_path: Path, form: str) -> None:
-    found = loaded(tmp_path, INBOX + LINES.replace("json", form) % "")
-    assert found.endpoints["in"].format == form
 
 
 def test_sub_folders_are_read_where_the_endpoint_says_so(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ from jsonschema import Draft202012Validator
 
 from planner.config import load
 from planner.config.language.reader import ShapeReader
-from planner.config.schema import json_schema, reference, starter
+from planner.config.schema import json_schema, reference
 from planner.config.schema.publish import _records, default_text, example_value
 from planner.config.variables import python_value
 from planner.config.yaml_tree import documents
@@ -106,10 +106,6 @@ def test_the_example_holds_every_key_of_a_flow_but_the_ones_for_failing_back() -
     assert set(TOPOLOGY.by_name) == set(example)
 
 
-def test_the_starter_is_a_topology() -> None:
-    assert documents(starter(), "starter")[1] == []
-
-
 WRONG: dict[str, list[Any]] = {
     "topic.partitions": [0, "six", "6", 1.5, [3]],
     "topic.name": ["a b", "", "..", "__repl.x", "x" * 250],
@@ -153,12 +149,6 @@ def test_what_the_schema_refuses_the_loader_refuses(name: str) -> None:
         (node,), _ = documents(json.dumps(value), "t.yaml")
         reader.read(key.shape, node, key.name)
         assert reader.diagnostics, value
-
-
-def test_a_misspelt_key_is_refused_by_the_schema() -> None:
-    assert refusals({"apiVersion": "repl/v1", "topcs": []}) == [
-        "Additional properties are not allowed ('topcs' was unexpected)"
-    ]
 
 
 def test_a_file_of_a_folder_need_not_have_everything() -> None:

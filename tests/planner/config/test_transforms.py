@@ -39,18 +39,6 @@ def test_a_transform_reaches_the_job(tmp_path: Path) -> None:
     )
 
 
-def test_what_is_copied_of_filtered_records_is_skip_by_default_and_follows_a_filter(tmp_path: Path) -> None:
-    for written, made in (
-        ("", "skip"),
-        (", on_filtered: skip", "skip"),
-        (", on_filtered: tombstone", "tombstone"),
-    ):
-        flow = loaded(tmp_path, FLOW % f"{{where: 'true'{written}}}").flows["f"]
-        spec = flow.transform
-        assert spec is not None
-        assert (spec.on_filtered or "skip") == made
-
-
 def test_a_registry_reaches_the_job_with_references_alone(tmp_path: Path) -> None:
     (tmp_path / "c.avsc").write_text("{}")
     registry = "{url: 'https://r:8081', client: {sasl.username: u, sasl.password: {env: PASSWORD}}}"
@@ -61,11 +49,6 @@ def test_a_registry_reaches_the_job_with_references_alone(tmp_path: Path) -> Non
     assert made is not None
     client: dict[str, Setting] = {"sasl.username": "u", "sasl.password": {"env": "PASSWORD"}}
     assert made.value.registry == RegistrySpec(url="https://r:8081", client=client)
-
-
-def test_a_flow_without_one_has_none(tmp_path: Path) -> None:
-    text = "flows: [{name: f, from: dc1, to: dc2, topics: {include: [orders]}}]"
-    assert loaded(tmp_path, text).flows["f"].transform is None
 
 
 @pytest.mark.parametrize(

@@ -375,16 +375,6 @@ def test_a_plan_from_another_checkout(first, then, kinds, ca) -> None:
         assert [moves(one) for one in made.changes if str(one.address) == "job.dc2"] == [["memory: 1g -> 2g"]]
 
 
-def test_a_job_of_an_older_release_names_its_files_without_the_mark() -> None:
-    shop, folder = checkout()
-    (job,) = expand(shop, NOTHING, folder).jobs
-    assert job.spec is not None
-    old = jobspec.decode(jobspec.encode(job.spec).replace(b"/./", b"/"))
-    seen = world(running(old), registered=old)
-    found = {str(one.address): one.action for one in diff(expand(shop, seen, folder), seen)}
-    assert found["job.dc2"] is Action.NO_OP
-
-
 # What a plan shows of a new flow: its groups, why this provenance, and the names that a failback undoes.
 
 PREFIXED = build.flow("there=dc1>dc2", r"shop\..*", rename=Template("{source}.{topic}"))
@@ -458,10 +448,3 @@ def test_provenance_says_why(flows, mode: str, reason: str) -> None:
         "provenance"
     ]
     assert (field.new, field.note) == (mode, reason)
-
-
-def test_another_provenance_of_a_flow_that_runs_says_why() -> None:
-    found = changes(topology(OVER, BACK), applied(topology(OVER)))["flow.orders"]
-    (field,) = [one for one in found.fields if one.key == "provenance"]
-    assert (field.old, field.new) == ("off", "batch")
-    assert field.note.startswith("auto: ")

@@ -4,14 +4,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import structs
 
-from planner.diff.differ import diff, drift
+from planner.diff.differ import diff
 from planner.diff.fields import displayed
-from planner.graph.expansion import expand
 from planner.model.address import group_address
 from planner.model.change import SENSITIVE, Action
 from planner.model.desired import Desired
 from planner.model.observed import ConfigSource, ConfigValue, RegistryEntry, Unreachable
-from planner.model.topology import OnRemove, Topic
+from planner.model.topology import OnRemove
 from tests.fakes.replacing import replace
 from tests.fakes.states import (
     SHOP,
@@ -362,24 +361,6 @@ FOLLOWED = owned(mirror("orders", 6, retention_ms=DAY))
 def test_a_mirror_that_is_as_its_source_wants_it_has_not_drifted(have, source_now, keys) -> None:
     (change,) = drifted(desired(source_now), there(have, FOLLOWED))
     assert [one.key for one in change.fields] == keys
-
-
-@cases(
-    "mirror_has source_has keys",
-    {
-        "a value": (live("orders", retention_ms=HOUR), live("orders", retention_ms=HOUR), []),
-        "none": (HAS, HAS, []),
-        "partitions": (live("orders", 8, retention_ms=DAY), live("orders", 8, retention_ms=DAY), []),
-        "another value": (HAS_WEEK, live("orders", retention_ms=HOUR), ["retention.ms"]),
-    },
-)
-def test_a_mirror_that_followed_a_drifted_source_has_not_drifted(mirror_has, source_has, keys) -> None:
-    shop = replace(topology(flow("there")), topics=(Topic("orders", "dc1", 6, config={"retention.ms": DAY}),))
-    copy = mirror("orders", 6, flow="there", retention_ms=DAY)
-    seen = observed(at(source_has, owned(A_DAY)), there(mirror_has, owned(copy)))
-    changes = {str(one.address): one for one in drift(expand(shop, seen), seen)}
-    assert [one.key for one in changes["topic.dc2.orders"].fields] == keys
-    assert changes["topic.dc1.orders"].action is Action.UPDATE
 
 
 # A value that the broker keeps to itself stands in no change, whatever happens to its topic.

@@ -130,13 +130,6 @@ def test_a_cluster_that_is_down_is_named_and_the_other_is_read(lab: Lab) -> None
     assert found.reachable("dc2") is not None
 
 
-def test_two_names_for_one_cluster_are_said_aloud(lab: Lab) -> None:
-    same = endpoint(lab, "dc1").bootstrap
-    endpoints = {name: ClusterEndpoint(name, same) for name in ("dc1", "dc2")}
-    (only,) = observed(endpoints).diagnostics
-    assert only.code == "same-cluster"
-
-
 def test_a_topic_that_vanishes_between_names_and_details_is_gone(lab: Lab, fresh: Fresh) -> None:
     name = fresh("brief")
     create(lab, "dc1", name)

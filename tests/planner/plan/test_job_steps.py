@@ -13,7 +13,6 @@ from planner.model.topology import (
     Cluster,
     FileEndpoint,
     Flow,
-    Job,
     Policies,
     Selection,
     Topic,
@@ -135,19 +134,6 @@ def test_a_job_that_was_registered_before_its_apply_was_cut_is_known_and_goes_wi
     (stop,) = steps_of(gone, StopJob)
     assert (stop.job, bool(stop.launch)) == ("dc2", True)
     assert "disown:job.dc2" in ids(gone)
-
-
-def test_an_edit_is_told_and_other_memory_is_a_stop_and_a_launch() -> None:
-    edited = plan(topology(structs.replace(X, rate_limit=5), Y), applied(topology(X, Y)))
-    (told,) = steps_of(edited, ReconfigureJob)
-    assert jobspec.decode(told.spec).flow("x").rate_limit == 5
-    assert "own:flow.x" in ids(edited)
-    assert "own:flow.y" not in ids(edited)
-
-    larger = plan(replace(topology(X), jobs={"dc2": Job("dc2", memory="2g")}), applied(topology(X)))
-    (stop,) = steps_of(larger, StopJob)
-    assert stop.id in launched(larger)[0].needs
-    assert "2g" not in stop.launch  # as the one that runs was started
 
 
 def test_a_job_that_ends_is_told_nothing_of_clusters_that_it_would_refuse() -> None:

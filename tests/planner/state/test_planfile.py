@@ -9,7 +9,7 @@ from planner.config import load
 from planner.model.address import topic_address
 from planner.model.diagnostic import Failure, SourceLocation, warning
 from planner.model.plain import NotPlain, plain, value_of
-from planner.model.plan import Mode, Plan, body_of, canonical, digest_of, release
+from planner.model.plan import Mode, Plan, body_of, release
 from planner.model.topology import (
     Acl,
     Cluster,
@@ -224,30 +224,6 @@ def test_a_touched_one_is_refused(tmp_path: Path) -> None:
     path.write_text(path.read_text().replace('"partitions": 12', '"partitions": 13'))
 
     assert "its digest does not match" in refused(path)
-
-
-@pytest.mark.parametrize(
-    ("content", "why"),
-    [
-        ('{"repl_plan": 1, "plan": {"topo', "is incomplete, or no plan file"),
-        ("[]", "is no plan file"),
-        ('{"a": 1}', "is no plan file"),
-        ('{"repl_plan": "x"}', "newer repl"),
-        ('{"repl_plan": 1, "plan": 3}', "digest does not match"),
-    ],
-)
-def test_what_is_no_plan(tmp_path: Path, content: str, why: str) -> None:
-    (tmp_path / "p").write_text(content)
-
-    assert why in refused(tmp_path / "p")
-
-
-def test_a_sealed_plan_of_another_shape(tmp_path: Path) -> None:
-    body = {**plain(plan().inputs), "mode": "another"}
-    sealed = {"repl_plan": 1, "digest": digest_of(canonical(body)), "plan": body}
-    (tmp_path / "p").write_text(json.dumps(sealed))
-
-    assert "can't be read as a plan" in refused(tmp_path / "p")
 
 
 def test_no_file_and_no_place(tmp_path: Path) -> None:

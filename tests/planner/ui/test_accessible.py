@@ -7,7 +7,7 @@ from playwright.sync_api import Browser
 
 from planner.ui.access import AccessPolicy
 from runtime.contract.results.status import ReplicationStatus
-from tests.browser import chromium, faults, serious, viewing
+from tests.browser import chromium, serious, viewing
 from tests.planner.render import test_status as scenes
 from tests.planner.ui.serving import fresh, serving
 from tests.runtime.audit.given import FLOW, JOB, TOPIC
@@ -51,10 +51,3 @@ def test_the_first_pages_have_no_serious_fault(browser: Browser) -> None:
         waiting = serious(page, "/")
 
     assert (login, waiting) == ([], [])
-
-
-def test_axe_finds_what_is_wrong(browser: Browser) -> None:
-    page = browser.new_page()
-    page.set_content("<html><title>x</title><input><p style='color:#ccc;background:#fff'>pale</p></html>")
-
-    assert {one.partition(" ")[0] for one in faults(page)} == {"color-contrast", "html-has-lang", "label"}

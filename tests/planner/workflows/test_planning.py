@@ -1,13 +1,11 @@
 """What a plan asks of the clusters, how long it waits for them, and when it is made again."""
 
-import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 import pytest
 
 from planner.graph.expansion import read_requests
-from planner.kafka import run
 from planner.model.address import Address, Kind, topic_address
 from planner.model.diagnostic import ExitCode, Failure, error
 from planner.model.observed import RegistryEntry, TopicConfigsRequest
@@ -32,15 +30,6 @@ def declaring(*topics: Topic, flows: Sequence[Flow] = ()) -> Topology:
 
 def owned(name: str, topology_name: str = "shop") -> RegistryEntry:
     return RegistryEntry(topic_address("dc1", name), topology_name)
-
-
-def test_a_declared_topic_is_read_whether_it_is_there_or_not() -> None:
-    declared = declaring(Topic("orders", "dc1", config={"vendor.key": "1"}), Topic("new", "dc1"))
-    wanted = read_requests(_with(declared, "dc1"), observed(cluster(live("orders"), live("other"))))["dc1"]
-    assert set(wanted.configs) == {"orders", "new"}
-    assert wanted.configs["orders"].explicit
-    assert "vendor.key" in wanted.configs["orders"].keys
-    assert (wanted.acls, wanted.sizes, wanted.every_group) == (False, frozenset(), False)
 
 
 def test_what_leaves_the_topology_is_read_with_what_goes_along() -> None:
@@ -105,26 +94,6 @@ def test_a_command_that_made_a_stale_plan_itself_is_to_run_again() -> None:
 
     assert [one.hint for one in told.diagnostics] == ["run it again: the plan is made anew", "look"]
     assert told.exit_code is ExitCode.REFUSED
-
-
-class Large:
-    """Counts how often it is made a text, which takes long for the status of a large cluster."""
-
-    shown = 0
-
-    def __repr__(self) -> str:
-        Large.shown += 1
-        return "large"
-
-
-def test_the_answer_of_a_request_is_not_made_a_text():
-    async def ask() -> Large:
-        return Large()
-
-    assert isinstance(run(ask()), Large)
-    assert Large.shown == 0
-    asyncio.run(ask())
-    assert Large.shown > 0, "asyncio.run does it no more: `run` needs no list"
 
 
 EMPTY = topology()

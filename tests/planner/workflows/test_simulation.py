@@ -1,24 +1,16 @@
 """The forecast of flows: from volumes, and from real topics."""
 
-import json
-import time
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
-import yaml
-from confluent_kafka import Producer
 from msgspec import structs
 
 from planner.model.forecast import FlowForecast, Simulation, TopicVolume, forecast
 from planner.model.topology import Flow, Selection
 from planner.render.plan.documents import html, markdown, simulation_remarks, simulation_text
-from planner.workflows import SimulationRequest, simulate
-from runtime.lab.lab import Lab
 from tests.commands import repl
 from tests.planner.render.scenes import everything
-from tests.records import create_topic
 
 FLOW = Flow("into-dc2", "dc1", "dc2", Selection(("orders",)))
 HOUR_MS = 3_600_000
@@ -105,48 +97,6 @@ def test_the_table_stands_in_the_comment_and_on_the_page() -> None:
     assert "&lt;dc3&gt; does not answer" in page
     assert "<dc3>" not in page
     assert "simulation" not in html(everything()).partition("</style>")[2]
-
-
-@pytest.mark.integration
-def test_live_topics_are_forecast(lab: Lab, fresh: Callable[[str], str], tmp_path: Path) -> None:
-    orders, customers = fresh("orders"), fresh("customers")
-    source = lab.clusters["dc1"].client
-    create_topic(source, orders, 2, config={"retention.ms": "600000"})
-    create_topic(source, customers, 1, config={"cleanup.policy": "compact"})
-    producer = Producer(dict(source))
-    now_ms = int(time.time() * 1000)
-    for number in range(300):
-        producer.produce(orders, b"v" * 1000, partition=number % 2, timestamp=now_ms - 30_000)
-        producer.produce(customers, b"v", key=b"%d" % number, timestamp=now_ms - 2 * HOUR_MS)
-    assert producer.flush(30) == 0
-    sides = ({"name": name, "bootstrap": lab.clusters[name].bootstrap} for name in ("dc1", "dc2"))
-    flow = {"from": "dc1", "to": "dc2", "topics": {"include": [orders, customers]}}
-    topology = {
-        "apiVersion": "repl/v1",
-        "name": fresh("topology"),
-        "clusters": {one["name"]: {"bootstrap": one["bootstrap"]} for one in sides},
-        "flows": [
-            {"name": "all", **flow},
-            {"name": "latest", **flow, "start": "latest", "rename": "{topic}.latest"},
-        ],
-    }
-    file = tmp_path / "topology.yaml"
-    file.write_text(yaml.safe_dump(topology))
-
-    every, latest = simulate(SimulationRequest(file, outage_ms=HOUR_MS)).flows
-
-    assert (every.topics, every.partitions, every.copy_records) == (2, 3, 600)
-    assert latest.copy_records == 0
-    # Of the last hour are only the 300 records of orders, the first one half a minute old or a bit more.
-    assert 0 < every.records_per_s <= 10
-    assert (every.loss_ms, every.loss_topic) == (600_000, orders)
-    assert every.copy_bytes is not None
-    assert every.copy_bytes > 300_000
-    said = repl("plan", str(file), "--simulate", "--outage", "1h", "--json").stdout
-    assert [one["flow"] for one in json.loads(said)["simulation"]] == ["all", "latest"]
-    shown = repl("plan", str(file), "--simulate", "--outage", "1h").stdout
-    assert "LAG AFTER 60 min" in shown
-    assert f"dc1 deletes records of {orders} after 10 min" in shown
 
 
 def test_rate_and_outage_need_simulate(tmp_path: Path) -> None:
