@@ -15,7 +15,7 @@ MERMAID = ROOT / ".venv" / "site" / "package" / "dist" / "mermaid.min.js"
 _OUTSIDE = re.compile(r"(?<=\]\()(?:\.\./)+[^)#\s]+")
 
 
-def prepare(pages: Path = PAGES) -> None:
+def prepare(pages: Path = PAGES, mermaid: Path = MERMAID) -> None:
     """Copies docs/, what its pages link to, and the script that draws their diagrams."""
     shutil.rmtree(pages, ignore_errors=True)
     shutil.copytree(DOCS, pages, ignore=shutil.ignore_patterns("*.html"))
@@ -23,7 +23,7 @@ def prepare(pages: Path = PAGES) -> None:
         original = DOCS / page.relative_to(pages)
         page.write_text(_with_links_inside(original, pages), encoding="utf-8")
     (pages / "CONTRIBUTING.md").write_text(_without_docs(ROOT / "CONTRIBUTING.md"), encoding="utf-8")
-    shutil.copy(MERMAID, pages / "site")
+    shutil.copy(mermaid, pages / "site")
 
 
 def _without_docs(page: Path) -> str:

@@ -16,6 +16,7 @@ from playwright.sync_api import Browser, Page, Request, Route, expect
 from planner.cli.app import root
 from planner.config import load
 from tests.browser import DESKTOP, PHONE, chromium, viewing
+from tests.docs.site import MERMAID, prepare
 from tests.records import PATIENCE_S
 
 ROOT = Path(__file__).parents[2]
@@ -32,6 +33,7 @@ HOW_TO = (
 _BLOCK = re.compile(r"^```(?:sh|console)?\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 _REPL = re.compile(r"(?:^|(?<=[|;&$] )|(?<=^\$ ))repl [a-z][^|;&#…]*")
 CONTEXT = click.Context(root, info_name="repl")
+_LINK = re.compile(r"\]\((?!\w+:)([^)#\s]+)")
 _YAML = re.compile(r"^```yaml\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 _CLUSTERS = "apiVersion: repl/v1\nname: page\nclusters: {{{}}}\n"
 
@@ -100,6 +102,23 @@ def test_the_commands_of_a_page_exist_with_their_options(page: Path) -> None:
         if command is root or not (passed_on or {*used} <= {*options, "--help"}):
             unknown.append(" ".join(words))
     assert unknown == []
+
+
+def test_every_link_of_the_prepared_pages_names_a_file_of_the_site(tmp_path: Path) -> None:
+    """`make site` stops at a dead link; only the tests that need a browser run it."""
+    (tmp_path / MERMAID.name).write_text("")
+    pages = tmp_path / "pages"
+    prepare(pages, tmp_path / MERMAID.name)
+    dead = [
+        f"{page.relative_to(pages)}: {link}"
+        for page in pages.rglob("*.md")
+        for link in _LINK.findall(page.read_text(encoding="utf-8"))
+        if not (page.parent / link).resolve().is_relative_to(pages) or not (page.parent / link).exists()
+    ]
+    assert dead == []
+    settings = yaml.safe_load((ROOT / "mkdocs.yml").read_text(encoding="utf-8"))
+    needed = [*settings["extra_css"], f"site/{MERMAID.name}", *pages_of(settings["nav"])]
+    assert [name for name in needed if not (pages / name).exists()] == []
 
 
 @pytest.fixture(scope="module")
