@@ -20,7 +20,14 @@ from runtime.slot.budget import TokenBucket
 from runtime.slot.context import SlotContext, lane_settings
 from runtime.slot.errors import ErrorAction, ErrorPhase
 from runtime.slot.health.foreign_writes import ForeignWrites
-from runtime.slot.health.supervisor import Halted, PartitionSupervisor, Replaced, Resumed, SupervisorEvent
+from runtime.slot.health.supervisor import (
+    Halted,
+    MarkerMissing,
+    PartitionSupervisor,
+    Replaced,
+    Resumed,
+    SupervisorEvent,
+)
 from runtime.slot.health.watch import TopicWatch
 from runtime.slot.partition import PartitionCopy, now_ms
 from runtime.slot.read.reader import Fetched, FetchEvent, FetchFailed, RecordRejected, SourceReader
@@ -133,11 +140,14 @@ class FlowCopy:
             assigned.generation,
             accepts_loss=self.spec.on_data_loss == "skip",
             emit=self.handle,
+            producer_ids=self._lanes.producer_ids,
         )
         self._reader = SourceReader(
             self.spec, source, directory, context, self._bucket, self.handle, self._spawn
         )
-        self._watch = TopicWatch(source, context.destination, self.copies, self._supervisor)
+        self._watch = TopicWatch(
+            source, context.destination, self.copies, self._supervisor, self._on_leader_change
+        )
         self._foreign = ForeignWrites(self.name, context.destination, context.producers, self.copies)
         self._tasks: set[asyncio.Task[None]] = set()
         self._lane_tasks: set[asyncio.Task[None]] = set()
@@ -296,6 +306,9 @@ class FlowCopy:
                 self._reader.add(copy)
             case Replaced(copy):
                 self._lanes.commit_replacement(copy)
+            case MarkerMissing(copy, marker):
+                if marker.commit is not None:
+                    self._lanes.write_marker(copy, marker.producer_id, commit=marker.commit)
 
     def _on_committed(self, event: Committed) -> None:
         """Counts a committed transaction, and settles the states of its partitions."""

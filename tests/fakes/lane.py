@@ -89,6 +89,7 @@ class Destination:
     are the partitions of these requests. A transaction that ends leaves a marker behind the last batch.
     `connecting` says how a connection to the brokers in it ends. `end_errors` are answers to the end of a
     transaction, and failures, before the first one that succeeds. `open` are the ids in a transaction.
+    `decisions` are the ends that were asked for, True for a commit.
     """
 
     def __init__(self) -> None:
@@ -109,6 +110,7 @@ class Destination:
         self.ends = 0
         self.open: set[str] = set()
         self.end_errors: list[ErrorCode | WireError] = []
+        self.decisions: list[bool] = []
 
     def leader(self, topic: str, number: int) -> Partition:
         node = self.leader_of.get(number, 1)
@@ -158,9 +160,11 @@ class Destination:
                     self.answer.clear()
                 return {("orders", 0): self.add_error} if self.add_error else {}
             case EndTransactionRequest(commit=False):
+                self.decisions.append(False)
                 self.open.discard(request.transactional_id)
                 return ErrorCode.NONE
             case EndTransactionRequest():
+                self.decisions.append(True)
                 self.ends += 1
                 match self.end_errors and self.end_errors.pop(0):
                     case WireError() as failure:

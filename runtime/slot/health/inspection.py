@@ -7,7 +7,7 @@ accepted losses.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -18,7 +18,7 @@ from runtime.contract.records.job_status import PartitionState as State
 from runtime.contract.records.ledger import BatchIdentity, Progress
 from runtime.contract.spec.naming import is_from_kafka, is_other_topic
 from runtime.kafka.cluster import KafkaCluster
-from runtime.kafka.errors import BrokerError, ErrorCode, WireError
+from runtime.kafka.errors import BrokerError, ErrorCode, Unsupported, WireError
 from runtime.kafka.fetch import fetch_once
 from runtime.kafka.protocol.fetch import EpochEnd, Isolation
 from runtime.kafka.protocol.metadata import TopicMetadata
@@ -29,7 +29,8 @@ from runtime.kafka.protocol.offsets import (
     ListedOffset,
     TopicPartition,
 )
-from runtime.kafka.queries import epoch_ends, list_offsets
+from runtime.kafka.protocol.transactions import ActiveProducer
+from runtime.kafka.queries import active_producers, epoch_ends, list_offsets
 from runtime.slot.partition import PartitionCopy
 
 
@@ -52,7 +53,7 @@ class DestinationFacts(Struct, frozen=True):
 
     `rewritten` means that another batch is stored at the offset of the flow's last batch: the log was
     truncated below it and grew again. `leader_epoch` is the epoch of the leader that answered, or an older
-    one.
+    one. `open_transactions` hold back readers of committed records.
     """
 
     topic_id: bytes
@@ -60,6 +61,7 @@ class DestinationFacts(Struct, frozen=True):
     rewritten: bool = False
     leader_epoch: int = -1
     recreated: bool = False
+    open_transactions: tuple[ActiveProducer, ...] = ()
 
 
 class Finding(Struct, frozen=True):
@@ -129,6 +131,43 @@ def judge_destination(progress: Progress, facts: DestinationFacts) -> Finding | 
             f"a leader change truncated the destination below {end}, where the ledger says it ended, and"
             " other records were written there since",
         )
+    return None
+
+
+class MissingMarker(Struct, frozen=True):
+    """A transaction that is decided, and whose marker the destination's partition lacks.
+
+    `commit` is the decision, None where the ledger does not tell.
+    """
+
+    producer_id: int
+    start: int
+    commit: bool | None
+
+    def __str__(self) -> str:
+        outcome = {True: "committed", False: "aborted", None: "of unknown outcome"}[self.commit]
+        return (
+            f"the destination's brokers wrote no marker for a transaction that is {outcome}: producer id"
+            f" {self.producer_id}, open since offset {self.start}"
+        )
+
+
+def missing_marker(
+    progress: Progress, facts: DestinationFacts, producer_ids: Collection[int]
+) -> MissingMarker | None:
+    """Returns a transaction of these producer ids that a partition in no transaction still shows as open.
+
+    Kafka 4.3 and 4.4 leave the markers of a partition without a leader out (KAFKA-20734). A transaction was
+    aborted if it begins behind all committed records, and committed if it holds the last committed batch.
+    """
+    for producer in facts.open_transactions:
+        number, start = producer.producer_id, producer.transaction_start
+        if number not in producer_ids:
+            continue
+        if start >= progress.destination_end:
+            return MissingMarker(number, start, commit=False)
+        last = progress.mark is not None and progress.mark.producer_id == number
+        return MissingMarker(number, start, commit=True if last else None)
     return None
 
 
@@ -265,15 +304,24 @@ async def _destination(
         for copy in copies
         if copy.progress.destination_epoch >= 0
     }
-    ends, epochs = await asyncio.gather(
-        list_offsets(cluster, dict.fromkeys((copy.at for copy in copies), LATEST), within=_WITHIN_S),
+    latest = dict.fromkeys((copy.at for copy in copies), LATEST)
+    ends, stable_ends, epochs = await asyncio.gather(
+        list_offsets(cluster, latest, within=_WITHIN_S),
+        list_offsets(cluster, latest, Isolation.READ_COMMITTED, within=_WITHIN_S),
         epoch_ends(cluster, asked, within=_WITHIN_S),
+    )
+    open_transactions = await _open_transactions(
+        cluster, [at for at, end in ends.items() if _offset(stable_ends[at]) < _offset(end)]
     )
     found: dict[PartitionCopy, DestinationFacts | MissingPartition] = {}
     for copy in copies:
         topic, end, progress = topics[copy.at.topic], ends[copy.at], copy.progress
         if not isinstance(end, ListedOffset):
             found[copy] = MissingPartition("destination", end)
+            continue
+        producers = open_transactions.get(copy.at, ())
+        if isinstance(producers, ErrorCode):
+            found[copy] = MissingPartition("destination", producers)
             continue
         if stale := _stale_metadata(
             topic, copy.at, progress.destination_topic_id, progress.destination_epoch
@@ -290,8 +338,31 @@ async def _destination(
         led = topic.partitions[copy.at.partition].leader_epoch
         shorter = end.offset < progress.destination_end
         another = _recreated(topic, copy.at, progress.destination_epoch, shorter)
-        found[copy] = DestinationFacts(topic.id, end.offset, rewritten, led, recreated=another)
+        found[copy] = DestinationFacts(topic.id, end.offset, rewritten, led, another, producers)
     return found
+
+
+async def _open_transactions(
+    cluster: KafkaCluster, partitions: list[TopicPartition]
+) -> dict[TopicPartition, tuple[ActiveProducer, ...] | ErrorCode]:
+    """Returns the open transactions of each partition; none where the brokers or rights do not show them."""
+    if not partitions:
+        return {}
+    try:
+        answers = await active_producers(cluster, partitions, within=_WITHIN_S)
+    except Unsupported:
+        return {}
+    return {
+        at: producers
+        if isinstance(producers, ErrorCode)
+        else tuple(producer for producer in producers if producer.transaction_start >= 0)
+        for at, producers in answers.items()
+        if producers is not ErrorCode.TOPIC_AUTHORIZATION_FAILED
+    }
+
+
+def _offset(answer: ListedOffset | ErrorCode) -> int:
+    return answer.offset if isinstance(answer, ListedOffset) else -1
 
 
 def _stale_metadata(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 
 from msgspec import Struct
 
@@ -16,6 +16,7 @@ from runtime.slot import log
 from runtime.slot.health.inspection import (
     DestinationFacts,
     Finding,
+    MissingMarker,
     MissingPartition,
     PartitionInspection,
     SourceFacts,
@@ -23,6 +24,7 @@ from runtime.slot.health.inspection import (
     inspect,
     judge_destination,
     judge_source,
+    missing_marker,
 )
 from runtime.slot.partition import PartitionCopy, now_ms
 
@@ -45,7 +47,14 @@ class Replaced(Struct, frozen=True):
     copy: PartitionCopy
 
 
-SupervisorEvent = Halted | Resumed | Replaced
+class MarkerMissing(Struct, frozen=True):
+    """The marker of a decided transaction is to be written; the partition is inspected again after it."""
+
+    copy: PartitionCopy
+    marker: MissingMarker
+
+
+SupervisorEvent = Halted | Resumed | Replaced | MarkerMissing
 
 
 class _Due:
@@ -78,7 +87,7 @@ class PartitionSupervisor:
     No partition enters or re-enters the copy loop without an inspection. `run` inspects new partitions and
     those with a new leader. `run_retries` inspects those that failed: the inspection of a partition without a
     leader takes long and must not delay the others (R7). With `accepts_loss`, lost records of every partition
-    are skipped; an operator may accept the loss of one.
+    are skipped; an operator may accept the loss of one. `producer_ids` returns those of the flow's lanes.
     """
 
     def __init__(
@@ -89,6 +98,7 @@ class PartitionSupervisor:
         generation: int,
         accepts_loss: bool,
         emit: Callable[[SupervisorEvent], None],
+        producer_ids: Callable[[], Collection[int]],
     ) -> None:
         self._source = source
         self._destination = destination
@@ -96,6 +106,7 @@ class PartitionSupervisor:
         self._generation = generation
         self._accepts_loss = accepts_loss
         self._emit = emit
+        self._producer_ids = producer_ids
         self._due, self._due_retries = _Due(), _Due()
         self._inspecting: set[PartitionCopy] = set()
         self._timers: dict[PartitionCopy, asyncio.TimerHandle] = {}
@@ -208,7 +219,12 @@ class PartitionSupervisor:
             return
         source, destination = seen.source, seen.destination
         finding = judge_source(copy.progress, source) or judge_destination(copy.progress, destination)
-        if finding is None:
+        marker = missing_marker(copy.progress, destination, self._producer_ids())
+        if finding is None and marker is not None:
+            # Before it is written, the end of any other transaction of this producer id would end this one.
+            self.retry(copy, str(marker))
+            self._emit(MarkerMissing(copy, marker))
+        elif finding is None:
             copy.inspected(destination.leader_epoch)
             copy.take_topic_ids(source.topic_id, destination.topic_id)
             self._resume_if_ready(copy)

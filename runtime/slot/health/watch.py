@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import shlex
 import time
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import NamedTuple
 
 from runtime.contract.client.settings import SecurityProtocol
@@ -212,11 +212,13 @@ class TopicWatch:
         destination: KafkaCluster,
         copies: Mapping[PartitionKey, PartitionCopy],
         supervisor: PartitionSupervisor,
+        leader_changed: Callable[[PartitionCopy], None],
     ) -> None:
         self._source = source
         self._destination = destination
         self._copies = copies
         self._supervisor = supervisor
+        self._leader_changed = leader_changed
         self._waiting: dict[PartitionCopy, float] = {}
 
     async def run(self) -> None:
@@ -227,11 +229,15 @@ class TopicWatch:
         while True:
             await asyncio.sleep(until_next(EVERY_S))
             with contextlib.suppress(WireError):
-                await self._compare_ids()
+                await self._compare_metadata()
                 await self._find_blocked()
 
-    async def _compare_ids(self) -> None:
-        """Inspects the partitions of topics whose ids differ from the ledger's at one side."""
+    async def _compare_metadata(self) -> None:
+        """Inspects the partitions of topics whose ids differ from the ledger's at one side.
+
+        An idle partition with a new leader at the destination is inspected, too: without a leader, it may
+        have missed a marker.
+        """
         copies = [copy for copy in self._copies.values() if copy.fetchable]
         source_topics = await self._source.recent_topics({copy.key.topic for copy in copies}, _MAX_AGE_S)
         destination_topics = await self._destination.recent_topics(
@@ -249,6 +255,10 @@ class TopicWatch:
                 changed |= gone or (not mirror.error and other)
             if changed and copy.fetchable:
                 self._supervisor.inspect_later(copy, "a topic's id changed")
+            elif mirror is not None and not (copy.queue or copy.in_transaction):
+                led = mirror.partitions.get(copy.at.partition)
+                if led is not None and led.leader >= 0 and led.leader_epoch > copy.inspected_epoch >= 0:
+                    self._leader_changed(copy)
 
     async def _find_blocked(self) -> None:
         """Names the transaction that blocks a partition which waits at its last stable offset for 10 s."""

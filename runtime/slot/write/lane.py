@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 
 from runtime.kafka.cluster import KafkaCluster
-from runtime.kafka.errors import TimedOut, WireError
+from runtime.kafka.errors import BrokerError, ErrorCode, TimedOut, WireError
 from runtime.kafka.transactions import add_partitions, end_transaction
 from runtime.slot import log
 from runtime.slot.context import LaneSettings
@@ -22,6 +22,11 @@ from runtime.slot.write.waiting import ActivePartitions, IdlePositions, JoinQueu
 _STUCK_AFTER_S = 3.0
 _END_S = 10.0
 _MAX_PAUSE_S = 3.0
+_COORDINATOR_AWAY = (
+    ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
+    ErrorCode.COORDINATOR_NOT_AVAILABLE,
+    ErrorCode.NOT_COORDINATOR,
+)
 _WINDOW_TO_CLOSE_RATIO = 20  # Closing a transaction may take at most this fraction (1/20) of its window.
 
 
@@ -66,6 +71,7 @@ class Lane:
         self._joining = JoinQueue(cluster, self._sender, self._active, emit, self._wake.set)
         self._loop = asyncio.get_running_loop()
         self._registered = -1
+        self._unmarked: dict[PartitionCopy, bool] = {}
         self._idle = IdlePositions(settings.idle_commit_s, self._wake.set)
         self._transaction: Transaction | None = None
         self._draining = False
@@ -111,6 +117,16 @@ class Lane:
         elif copy.idle_position_moved:
             self._idle.add(copy)
 
+    @property
+    def producer_id(self) -> int:
+        """The producer id of its transactions."""
+        return self._sender.identity.producer_id
+
+    def write_marker(self, copy: PartitionCopy, *, commit: bool) -> None:
+        """Lets the lane write a missing marker, before its next transaction, into a partition of any lane."""
+        self._unmarked[copy] = commit
+        self._wake.set()
+
     def commit_idle_positions(self) -> None:
         """Writes the idle positions to the ledger now, without waiting for the interval."""
         self._idle.make_due()
@@ -140,7 +156,10 @@ class Lane:
         """
         try:
             while await self._wait_for_work():
-                await self._run_transaction()
+                if self._unmarked:
+                    await self._write_markers()
+                else:
+                    await self._run_transaction()
         finally:
             self._joining.close()
 
@@ -153,7 +172,7 @@ class Lane:
         """Waits for work; returns False once the lane drains."""
         while not self._draining:
             self._wake.clear()
-            if self._joining or self._active or self._idle.is_due():
+            if self._unmarked or self._joining or self._active or self._idle.is_due():
                 return True
             await self._wake.wait()
         return False
@@ -428,6 +447,55 @@ class Lane:
             aborted=len(aborted),
         )
         self._emit(Aborted(aborted, failure, decision))
+
+    # Missing markers
+
+    async def _write_markers(self) -> None:
+        """Lets the coordinator write the markers that it left out, by transactions without records.
+
+        A marker ends all that its producer id has open in a partition. Raises SlotMustEnd.
+        """
+        unmarked, self._unmarked = self._unmarked, {}
+        for commit in (True, False):
+            copies = [copy for copy, committed in unmarked.items() if committed is commit]
+            if not copies:
+                continue
+            log.warning(
+                "markers_missing",
+                key=self.transactional_id,
+                flow=self._ledger.flow,
+                transactional_id=self.transactional_id,
+                epoch=self._sender.identity.epoch,
+                partitions=", ".join(copy.label for copy in copies[:5]),
+                decision="commit them again" if commit else "abort them again",
+            )
+            for copy in copies:
+                copy.accounts.aborted()  # One more marker lies between its batches.
+            await self._end_again(copies, commit=commit)
+            await self._initialise_again()  # A late copy of these requests finds a newer epoch.
+
+    async def _end_again(self, copies: list[PartitionCopy], *, commit: bool) -> None:
+        """Commits or aborts a transaction without records in these partitions, with retries.
+
+        Once they are added to it, any other end would take back what the ledger holds, so the outcome of each
+        request is waited for. Raises SlotMustEnd where another writer may have fenced this one.
+        """
+        name, identity = self.transactional_id, self._sender.identity
+        for phase in (ErrorPhase.ADD, ErrorPhase.END):
+            while True:
+                try:
+                    if phase is ErrorPhase.ADD:
+                        wanted = [copy.at for copy in copies]
+                        await add_partitions(self._cluster, name, identity, wanted, within=_STUCK_AFTER_S)
+                    else:
+                        await end_transaction(self._cluster, name, identity, commit=commit, within=_END_S)
+                    break
+                except WireError as error:
+                    if decide(phase, error).action is ErrorAction.END_SLOT:
+                        raise self._fenced(str(error)) from error
+                    if isinstance(error, BrokerError) and error.code not in _COORDINATOR_AWAY:
+                        return  # None was added, or the end is decided.
+                await asyncio.sleep(_MAX_PAUSE_S / 4)
 
     async def _initialise(self, *, in_turn: bool = False) -> None:
         """Starts a new producer epoch, and registers a new producer id as this flow's. Raises WireError."""

@@ -86,6 +86,16 @@ class LaneSet:
             if lane.is_stuck and not (copy.in_transaction or copy.suspect or copy.releasing):
                 self.place(copy)
 
+    def producer_ids(self) -> set[int]:
+        """Returns the producer ids of all lanes."""
+        return {lane.producer_id for lane in self.all}
+
+    def write_marker(self, copy: PartitionCopy, producer_id: int, *, commit: bool) -> None:
+        """Lets the lane of a producer id write its missing marker into a partition."""
+        for lane in self.all:
+            if lane.producer_id == producer_id:
+                lane.write_marker(copy, commit=commit)
+
     def stuck(self) -> list[str]:
         """Returns the transactional ids that are stuck."""
         return [lane.transactional_id for lane in self.all if lane.is_stuck]

@@ -1,18 +1,21 @@
 """R4: what both sides show against what the ledger says, and how a partition goes on when someone says so."""
 
 import pytest
+from msgspec.structs import replace
 
 from runtime.contract.records.advance import Advance, advance, first_progress
 from runtime.contract.records.job_status import PartitionState as State
-from runtime.contract.records.ledger import Progress
+from runtime.contract.records.ledger import BatchIdentity, Progress
 from runtime.contract.records.offset_map import OffsetMap, Run, UnmappedOffset
 from runtime.contract.spec.naming import name_id
+from runtime.kafka.protocol.transactions import ActiveProducer
 from runtime.slot.health.inspection import (
     DestinationFacts,
     SourceFacts,
     accept_loss,
     judge_destination,
     judge_source,
+    missing_marker,
 )
 
 SOURCE, DESTINATION, OTHER = b"s" * 16, b"d" * 16, b"x" * 16
@@ -69,6 +72,29 @@ def test_a_finding_says_what_is_lost() -> None:
     finding = judge_source(copied(), SourceFacts(SOURCE, 150, 200))
     assert finding is not None
     assert "50 offsets, from 100 to 150" in finding.why
+
+
+@pytest.mark.parametrize(
+    ("open_transactions", "commit"),
+    [
+        ([], "none"),
+        ([(7, 110)], True),  # It holds the last committed batch.
+        ([(7, 120)], False),
+        ([(8, 120)], False),
+        ([(8, 110)], None),
+        ([(9, 110)], "none"),  # another application's
+        ([(9, 90), (7, 110)], True),
+    ],
+)
+def test_a_transaction_of_the_flow_that_is_still_open_lacks_its_marker(
+    open_transactions: list[tuple[int, int]], commit: bool | str | None
+) -> None:
+    """Kafka 4.3 and 4.4 leave out the marker of a partition without a leader."""
+    progress = replace(copied(destination_end=120), mark=BatchIdentity(7, 0, 0))
+    producers = tuple(ActiveProducer(number, 0, 0, 0, 0, start) for number, start in open_transactions)
+    facts = DestinationFacts(DESTINATION, 500, open_transactions=producers)
+    marker = missing_marker(progress, facts, {7, 8})
+    assert (marker.commit if marker else "none") is commit or (commit == "none" and marker is None)
 
 
 HEALTHY = DestinationFacts(DESTINATION, 130)

@@ -542,6 +542,78 @@ def test_a_lane_that_was_fenced_while_its_answer_was_lost_does_not_become_valid_
     run(work)
 
 
+# Missing markers
+
+
+@pytest.mark.parametrize("commit", [True, False])
+def test_a_missing_marker_is_written_by_a_transaction_without_records(commit: bool) -> None:
+    async def work() -> None:
+        destination, emitted, copy = Destination(), Emitted(), partition()
+        lane = lane_of(destination, emitted, LedgerInMemory(copy))
+        async with running(lane):
+            lane.write_marker(copy, commit=commit)
+            await until_epoch(destination, lane, 1)
+        assert destination.joins == [["orders"]]
+        assert destination.decisions == [commit, False]  # The last one comes with the new epoch.
+        assert (emitted.events, lane.aborts, copy.in_transaction) == ([], 0, False)
+
+    run(work)
+
+
+@pytest.mark.parametrize(
+    "lost",
+    [
+        TimedOut("broker 1", "no answer", sent=True),
+        ErrorCode.NOT_COORDINATOR,
+        ErrorCode.CONCURRENT_TRANSACTIONS,
+    ],
+)
+def test_nothing_else_ends_the_transaction_of_a_missing_marker(lost: ErrorCode | TimedOut) -> None:
+    """An abort would take back records that the ledger holds as committed (R2)."""
+
+    async def work() -> None:
+        destination, copy = Destination(), partition()
+        destination.end_errors = [lost]
+        lane = lane_of(destination, Emitted(), LedgerInMemory(copy))
+        async with running(lane):
+            lane.write_marker(copy, commit=True)
+            await until_epoch(destination, lane, 1)
+        assert destination.decisions == [True, True, False]
+
+    run(work)
+
+
+def test_a_missing_marker_that_is_refused_ends_nothing() -> None:
+    async def work() -> None:
+        destination, copy = Destination(), partition()
+        destination.add_error = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+        lane = lane_of(destination, Emitted(), LedgerInMemory(copy))
+        async with running(lane):
+            lane.write_marker(copy, commit=True)
+            await until_epoch(destination, lane, 1)
+        assert destination.decisions == [False]
+
+    run(work)
+
+
+def test_a_lane_that_was_fenced_while_it_wrote_a_missing_marker_ends_the_slot() -> None:
+    async def work() -> None:
+        destination, copy = Destination(), partition()
+        destination.end_errors = [ErrorCode.INVALID_PRODUCER_EPOCH]
+        lane = lane_of(destination, Emitted(), LedgerInMemory(copy))
+        assert await lane.begin()
+        lane.write_marker(copy, commit=True)
+        with pytest.raises(SlotMustEnd, match="INVALID_PRODUCER_EPOCH"):
+            await lane.run()
+
+    run(work)
+
+
+async def until_epoch(destination: Destination, lane: Lane, epoch: int) -> None:
+    while destination.epochs[lane.transactional_id] < epoch:
+        await asyncio.sleep(0.01)
+
+
 def test_every_transactional_id_is_initialised_at_the_start_spare_ones_too() -> None:
     """An older process of this slot may hold any of them (R3)."""
 

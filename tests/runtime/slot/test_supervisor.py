@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from runtime.contract.records.job_status import PartitionState as State
 from runtime.contract.spec.jobspec import CopySettings
 from runtime.kafka.errors import ErrorCode
-from runtime.kafka.protocol.fetch import EpochEnd
+from runtime.kafka.protocol.fetch import EpochEnd, Isolation
 from runtime.kafka.protocol.metadata import Partition, TopicMetadata
 from runtime.kafka.protocol.offsets import (
     EpochEndsRequest,
@@ -18,8 +18,18 @@ from runtime.kafka.protocol.offsets import (
     ListOffsetsRequest,
     TopicPartition,
 )
-from runtime.slot.health.supervisor import PartitionSupervisor, Replaced, Resumed, SupervisorEvent
+from runtime.kafka.protocol.transactions import ActiveProducer, DescribeProducersRequest
+from runtime.slot.health.inspection import MissingMarker
+from runtime.slot.health.supervisor import (
+    MarkerMissing,
+    PartitionSupervisor,
+    Replaced,
+    Resumed,
+    SupervisorEvent,
+)
+from runtime.slot.health.watch import EVERY_S, TopicWatch
 from runtime.slot.partition import PartitionCopy
+from tests.fakes.clock import run_jumping
 from tests.fakes.partition import partition
 
 AT = TopicPartition("orders", 0)
@@ -35,6 +45,7 @@ class Side:
 
     def __init__(self, topic_id: bytes, end: int) -> None:
         self.end = end
+        self.open_since = -1  # the first offset of an open transaction
         self.gathered: dict[Any, Any] = {}
         self.answered: Callable[[], None] = lambda: None
         self.silent = asyncio.Event()  # set while the partition 1 is not answered for
@@ -50,6 +61,8 @@ class Side:
 
     async def call(self, node: int, request: object, purpose: str, within: float) -> object:
         match request:
+            case ListOffsetsRequest(Isolation.READ_COMMITTED, questions) if self.open_since >= 0:
+                return {at: ListedOffset(self.open_since, -1, 5) for at in questions}
             case ListOffsetsRequest(questions=questions):
                 asyncio.get_running_loop().call_soon(self.answered)
                 if self.silent.is_set() and any(at.partition == 1 for at in questions):
@@ -57,6 +70,8 @@ class Side:
                 return {at: ListedOffset(self.end, -1, 5) for at in questions}
             case EpochEndsRequest(questions=questions):
                 return {at: EpochEnd(5, self.end) for at in questions}
+            case DescribeProducersRequest(partitions=partitions):
+                return {at: [ActiveProducer(7, 0, 0, 0, 0, self.open_since)] for at in partitions}
         raise AssertionError(request)
 
 
@@ -66,11 +81,16 @@ class Events:
     def __init__(self) -> None:
         self.resumed = asyncio.Event()
         self.replaced = 0
+        self.markers: list[MissingMarker] = []
+        self.marker_missing: Callable[[], None] = lambda: None
 
     def emit(self, event: SupervisorEvent) -> None:
         match event:
             case Resumed():
                 self.resumed.set()
+            case MarkerMissing(marker=marker):
+                self.markers.append(marker)
+                self.marker_missing()
             case Replaced():
                 self.replaced += 1
                 self.resumed.set()
@@ -79,7 +99,7 @@ class Events:
 def supervisor_of(source: Side, destination: Side, events: Events, **changes: int) -> PartitionSupervisor:
     """A supervisor of a flow that accepts every loss, and retries at once."""
     settings = CopySettings(**{"retry_ms": 1, **changes})
-    return PartitionSupervisor(source, destination, settings, 1, True, events.emit)  # type: ignore[arg-type]
+    return PartitionSupervisor(source, destination, settings, 1, True, events.emit, lambda: [7])  # type: ignore[arg-type]
 
 
 async def while_supervising(supervisor: PartitionSupervisor, waits: Awaitable[object]) -> None:
@@ -154,3 +174,56 @@ def test_a_commit_during_an_inspection_makes_no_divergence(copy: PartitionCopy) 
         assert (events.replaced, copy.why) == (0, "")
 
     asyncio.run(look())
+
+
+def test_a_partition_that_lacks_a_marker_continues_once_it_is_written(copy: PartitionCopy) -> None:
+    """Until then, the end of any other transaction of that producer id would end the first one too (R2)."""
+
+    async def look() -> None:
+        events, source, destination = Events(), Side(b"s" * 16, 10), Side(b"d" * 16, 105)
+        destination.open_since = 100
+
+        def write() -> None:
+            assert not events.resumed.is_set()
+            assert "no marker for a transaction that is aborted: producer id 7" in copy.why
+            destination.open_since = -1
+
+        events.marker_missing = write
+        supervisor = supervisor_of(source, destination, events)
+        supervisor.admit([copy])
+        await while_supervising(supervisor, events.resumed.wait())
+        assert events.markers == [MissingMarker(7, 100, commit=False)]
+
+    asyncio.run(look())
+
+
+class Watched:
+    """Two clusters in one, whose topic has a new leader of epoch 6; `seen` are the partitions with it."""
+
+    def __init__(self) -> None:
+        self.seen: list[PartitionCopy] = []
+        self._leader = Partition(0, 1, 6, (1,), (1,))
+
+    async def recent_topics(self, names: Iterable[str], max_age_s: float) -> dict[str, TopicMetadata]:
+        return {"orders": TopicMetadata("orders", bytes(16), ErrorCode.NONE, False, {0: self._leader})}
+
+
+@pytest.mark.parametrize(("epoch", "busy", "inspected"), [(5, False, 1), (5, True, 0), (6, False, 0)])
+def test_an_idle_partition_with_a_new_leader_is_inspected(
+    copy: PartitionCopy, epoch: int, busy: bool, inspected: int
+) -> None:
+    """Without a leader, it may have missed a marker; a busy one is inspected before its next transaction."""
+
+    async def look() -> None:
+        cluster: Any = Watched()
+        copy.inspected(epoch)
+        if busy:
+            copy.enter_transaction()
+        supervisor: Any = None
+        watch = TopicWatch(cluster, cluster, {copy.key: copy}, supervisor, cluster.seen.append)
+        task = asyncio.create_task(watch.run())
+        await asyncio.sleep(EVERY_S + 1)
+        task.cancel()
+        assert len(cluster.seen) == inspected
+
+    run_jumping(look)
