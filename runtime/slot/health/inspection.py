@@ -155,19 +155,20 @@ class MissingMarker(Struct, frozen=True):
 def missing_marker(
     progress: Progress, facts: DestinationFacts, producer_ids: Collection[int]
 ) -> MissingMarker | None:
-    """Returns a transaction of these producer ids that a partition in no transaction still shows as open.
+    """Returns a transaction of the flow that a partition in no transaction still shows as open.
 
     Kafka 4.3 and 4.4 leave the markers of a partition without a leader out (KAFKA-20734). A transaction was
-    aborted if it begins behind all committed records, and committed if it holds the last committed batch.
+    aborted if it begins behind all committed records, and committed if it holds the last committed batch:
+    that one may be of a producer id that the flow's lanes have no more.
     """
     for producer in facts.open_transactions:
         number, start = producer.producer_id, producer.transaction_start
-        if number not in producer_ids:
-            continue
-        if start >= progress.destination_end:
-            return MissingMarker(number, start, commit=False)
+        behind = start >= progress.destination_end
         last = progress.mark is not None and progress.mark.producer_id == number
-        return MissingMarker(number, start, commit=True if last else None)
+        if last and not behind:
+            return MissingMarker(number, start, commit=True)
+        if number in producer_ids:
+            return MissingMarker(number, start, commit=False if behind else None)
     return None
 
 

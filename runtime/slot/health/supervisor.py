@@ -219,7 +219,17 @@ class PartitionSupervisor:
             return
         source, destination = seen.source, seen.destination
         finding = judge_source(copy.progress, source) or judge_destination(copy.progress, destination)
-        marker = missing_marker(copy.progress, destination, self._producer_ids())
+        producer_ids = self._producer_ids()
+        marker = missing_marker(copy.progress, destination, producer_ids)
+        if marker is not None and marker.producer_id not in producer_ids:
+            log.warning(
+                "marker_unrepairable",
+                key=copy.label,
+                **copy.log_fields(),
+                error=str(marker),
+                decision="continue; read_committed consumers wait there, see docs/compatibility.md",
+            )
+            marker = None
         if finding is None and marker is not None:
             # Before it is written, the end of any other transaction of this producer id would end this one.
             self.retry(copy, str(marker))

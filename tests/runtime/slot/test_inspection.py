@@ -75,22 +75,24 @@ def test_a_finding_says_what_is_lost() -> None:
 
 
 @pytest.mark.parametrize(
-    ("open_transactions", "commit"),
+    ("last", "open_transactions", "commit"),
     [
-        ([], "none"),
-        ([(7, 110)], True),  # It holds the last committed batch.
-        ([(7, 120)], False),
-        ([(8, 120)], False),
-        ([(8, 110)], None),
-        ([(9, 110)], "none"),  # another application's
-        ([(9, 90), (7, 110)], True),
+        (7, [], "none"),
+        (7, [(7, 110)], True),  # It holds the last committed batch.
+        (7, [(7, 120)], False),
+        (7, [(8, 120)], False),
+        (7, [(8, 110)], None),
+        (7, [(9, 110)], "none"),  # another application's
+        (7, [(9, 90), (7, 110)], True),
+        (6, [(6, 110)], True),  # A slot had this producer id before.
+        (6, [(6, 120)], "none"),
     ],
 )
 def test_a_transaction_of_the_flow_that_is_still_open_lacks_its_marker(
-    open_transactions: list[tuple[int, int]], commit: bool | str | None
+    last: int, open_transactions: list[tuple[int, int]], commit: bool | str | None
 ) -> None:
     """Kafka 4.3 and 4.4 leave out the marker of a partition without a leader."""
-    progress = replace(copied(destination_end=120), mark=BatchIdentity(7, 0, 0))
+    progress = replace(copied(destination_end=120), mark=BatchIdentity(last, 0, 0))
     producers = tuple(ActiveProducer(number, 0, 0, 0, 0, start) for number, start in open_transactions)
     facts = DestinationFacts(DESTINATION, 500, open_transactions=producers)
     marker = missing_marker(progress, facts, {7, 8})
