@@ -28,19 +28,22 @@ from planner.diff.compared import (
 )
 from planner.model.change import Action, Change, FieldChange
 from planner.model.desired import Declared, Desired, DesiredQuota, MirroredBy
-from planner.model.observed import Observed, ObservedCluster, RegistryEntry, recorded_quota
+from planner.model.observed import Observed, ObservedCluster, RegistryEntry
 from planner.model.topology import QuotaEntity
 
 QUOTAS = "quotas"  # the key of ObservedCluster.unreadable
 
 
 class QuotaPair(Struct, frozen=True):
-    """A desired quota beside the live limits of its entity, and the limits that were applied to it."""
+    """A desired quota beside the live limits of its entity, and its registry entry."""
 
     quota: DesiredQuota
     live: Mapping[str, float]
     entry: RegistryEntry | None
-    applied: Mapping[str, float]
+
+    @property
+    def applied(self) -> Mapping[str, float]:
+        return self.entry.limits if self.entry is not None else {}
 
     @property
     def trees(self) -> tuple[Tree, Tree]:
@@ -66,9 +69,8 @@ class ComparedQuotas(ComparedKind):
             if change is not None:
                 changes.append(change)
             elif cluster is not None:
-                recorded = recorded_quota(entry.spec) if entry is not None else None
                 live = cluster.quotas.get(quota.entity.name, {})
-                pairs.append(QuotaPair(quota, live, entry, recorded[1] if recorded is not None else {}))
+                pairs.append(QuotaPair(quota, live, entry))
         differing = differences([pair.trees for pair in pairs])
         changes += (_compared(pair, found) for pair, found in zip(pairs, differing, strict=True))
         return changes
@@ -161,8 +163,7 @@ def _reason(pair: QuotaPair, fields: Iterable[FieldChange], recorded: Iterable[F
 
 
 def _removed(entry: RegistryEntry, cluster: ObservedCluster) -> Change:
-    recorded = recorded_quota(entry.spec)
-    entity, applied = recorded if recorded is not None else (QuotaEntity(), {})
+    entity, applied = QuotaEntity.named(entry.address.name), entry.limits
     live = cluster.quotas.get(entity.name, {})
     fields = tuple(FieldChange((key,), live[key], None) for key in applied if key in live)
     if not fields:
@@ -180,9 +181,9 @@ def _removed(entry: RegistryEntry, cluster: ObservedCluster) -> Change:
 
 def _drifted(entry: RegistryEntry, cluster: ObservedCluster) -> Change:
     as_applied = Change(entry.address, Action.NO_OP, AS_APPLIED)
-    if (recorded := recorded_quota(entry.spec)) is None or entry.is_announced:
+    entity, applied = QuotaEntity.named(entry.address.name), entry.limits
+    if not applied or entry.is_announced:
         return as_applied
-    entity, applied = recorded
     live = cluster.quotas.get(entity.name, {})
     before = {**entity.parts, **applied}
     if not applied.keys() & live.keys():

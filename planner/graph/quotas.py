@@ -17,7 +17,6 @@ from planner.model.observed import (
     Observed,
     ObservedCluster,
     RegistryEntry,
-    recorded_quota,
 )
 from planner.model.topology import QUOTA_KEYS, Flow, QuotaEntity, Topology
 
@@ -146,8 +145,7 @@ def _entries(cluster: ObservedCluster | None) -> dict[str, RegistryEntry]:
 
 def _less(live: Limits, entry: RegistryEntry | None) -> Limits:
     """Returns the limits without those that were applied by this entry."""
-    recorded = recorded_quota(entry.spec) if entry is not None else None
-    applied = recorded[1] if recorded is not None else {}
+    applied = entry.limits if entry is not None else {}
     return {key: value for key, value in live.items() if key not in applied}
 
 
@@ -185,13 +183,19 @@ def _kept(graph: ReplicationGraph, observed: Observed) -> Iterator[DesiredQuota]
         if graph.copied.is_running(flow.name) and not quotas_unknown(flow, observed):
             continue
         for entry in destination.owned:
-            recorded = recorded_quota(entry.spec) if entry.address.kind is Kind.QUOTA else None
-            if recorded is None or entry.flow != flow.name or entry.topology != graph.topology.name:
+            if (entry.address.kind, entry.flow, entry.topology) != (
+                Kind.QUOTA,
+                flow.name,
+                graph.topology.name,
+            ):
                 continue
-            live = destination.quotas.get(recorded[0].name, {})
-            if values := {key: live[key] for key in recorded[1] if key in live}:
-                origin = MirroredBy(flow.name, flow.source_cluster)
-                yield DesiredQuota(destination.name, recorded[0], values, origin, flow.source)
+            live = destination.quotas.get(entry.address.name, {})
+            if values := {key: live[key] for key in entry.limits if key in live}:
+                entity, origin = (
+                    QuotaEntity.named(entry.address.name),
+                    MirroredBy(flow.name, flow.source_cluster),
+                )
+                yield DesiredQuota(destination.name, entity, values, origin, flow.source)
 
 
 def _too_old(graph: ReplicationGraph, observed: Observed) -> Iterator[Diagnostic]:

@@ -15,7 +15,7 @@ from planner.model.address import Address
 from planner.model.diagnostic import Diagnostic
 from planner.model.plain import KIND, kind_name
 from planner.model.topology import QUOTA_KEYS, AclRule, OnRemove, QuotaEntity
-from planner.model.topology.quotas import ENTITY_TYPES, entity_of, number, number_text
+from planner.model.topology.quotas import number, number_text
 from runtime.contract.records.ledger import Generation
 from runtime.contract.spec.acls import PROTECTION
 from runtime.contract.spec.jobspec import FlowSpec, JobSpec
@@ -86,6 +86,14 @@ class RegistryEntry(Struct, frozen=True, omit_defaults=True, forbid_unknown_fiel
         """Returns whether the entry is of a rule that `protect: acl` has taken away."""
         return REPLACED in self.spec
 
+    @property
+    def limits(self) -> dict[str, float]:
+        """Returns the applied limits of a quota; none where a newer release wrote the entry."""
+        try:
+            return {key: number(float(self.spec[key])) for key in QUOTA_KEYS if key in self.spec}
+        except ValueError:
+            return {}
+
 
 def acl_spec(rule: AclRule) -> dict[str, str]:
     return {key: str(value) for key, value in asdict(rule).items() if key != "cluster"}
@@ -101,16 +109,6 @@ def acl_rule(cluster: str, spec: Mapping[str, str]) -> AclRule | None:
 
 def quota_spec(entity: QuotaEntity, values: Mapping[str, float]) -> dict[str, str]:
     return {**entity.parts, **{key: number_text(value) for key, value in sorted(values.items())}}
-
-
-def recorded_quota(spec: Mapping[str, str]) -> tuple[QuotaEntity, dict[str, float]] | None:
-    """Returns the recorded entity with its limits; None where a newer release wrote the entry."""
-    entity = entity_of({key: spec[key] for key in ENTITY_TYPES if key in spec})
-    try:
-        values = {key: number(float(spec[key])) for key in QUOTA_KEYS if key in spec}
-    except ValueError:
-        return None
-    return None if entity is None else (entity, values)
 
 
 class ConfigSource(StrEnum):

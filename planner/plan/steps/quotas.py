@@ -10,7 +10,7 @@ from planner.diff.record import quota_entry
 from planner.model.address import Address
 from planner.model.change import Action, Change, FieldChange
 from planner.model.desired import DesiredQuota
-from planner.model.observed import ObservedCluster, RegistryEntry, quota_spec, recorded_quota
+from planner.model.observed import ObservedCluster, RegistryEntry, quota_spec
 from planner.model.step import ApplyRecord, Step, Undone
 from planner.model.topology import QUOTA_KEYS, QuotaEntity
 from planner.model.topology.quotas import NO_LIMIT
@@ -82,8 +82,7 @@ class AlterQuota(Step, frozen=True):
 
     def _restored(self, entry: RegistryEntry | None, fields: Collection[FieldChange]) -> dict[str, float]:
         """Returns the limits that the topology manages once these fields are as they were before."""
-        recorded = recorded_quota(entry.spec) if entry is not None else None
-        values = dict(recorded[1]) if recorded is not None else {}
+        values = entry.limits if entry is not None else {}
         for limit in fields:
             values.pop(limit.key, None)
             if (value := _number(limit.new)) is not None:
@@ -110,10 +109,10 @@ class QuotaKind(ObjectKind):
         return registered(record, where, alter, announce=makes and not ours)
 
     def removal(self, change: Change, entry: RegistryEntry, cluster: ObservedCluster) -> list[Step]:
-        recorded = recorded_quota(entry.spec)
-        if change.action is not Action.DELETE or recorded is None:
+        if change.action is not Action.DELETE:
             return []
-        return [_alter("delete", entry.address, cluster.name, recorded[0], change)]
+        entity = QuotaEntity.named(entry.address.name)
+        return [_alter("delete", entry.address, cluster.name, entity, change)]
 
     def keys(self, change: Change) -> frozenset[str]:
         return frozenset(QUOTA_KEYS).intersection((*(change.before or ()), *(change.after or ())))
