@@ -3,7 +3,7 @@
 import json
 import re
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import yaml
 
@@ -51,12 +51,6 @@ def with_state(text: str, flow: str, state: str) -> str | None:
     entry = written.flow.entry(STATE)
     quotes = written.quotes if entry is None else _quotes(entry.value.resolved)
     return _with_key(written, STATE, f"{quotes}{state}{quotes}")
-
-
-def with_value(text: str, flow: str, key: str, value: Any) -> str | None:
-    """Returns the text in which a key of the flow has the value, which is written as JSON."""
-    written = find_flow(text, flow)
-    return _with_key(written, key, json.dumps(value)) if written is not None else None
 
 
 def find_flow(text: str, flow: str) -> FlowText | None:

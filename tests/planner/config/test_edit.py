@@ -3,7 +3,7 @@
 import pytest
 import yaml
 
-from planner.config.edit import with_promoted, with_reverse_flow, with_state, with_value
+from planner.config.edit import with_promoted, with_reverse_flow, with_state
 
 BLOCK = """\
 # who copies what
@@ -129,22 +129,6 @@ def test_its_job_and_no_groups() -> None:
 @pytest.mark.parametrize("text", ["flows: []\n", "flows:\n  -\n    name: there\n    from: a\n    to: b\n"])
 def test_where_nothing_can_be_put(text: str) -> None:
     assert with_reverse_flow(text, "there", "there-back") is None
-
-
-@pytest.mark.parametrize(
-    ("text", "before", "after"),
-    [
-        (DETAILED, "# the way there\n", '# the way there\n    restart_from: {"timestamp": 5}\n'),
-        (ONE_LINE, "{name: there,", '{name: there, restart_from: {"timestamp": 5},'),
-        (
-            "flows:\n  - name: there\n    restart_from:\n      timestamp: 1\n\n    to: dc2\n",
-            "\n      timestamp: 1\n",
-            '\n      {"timestamp": 5}\n',
-        ),
-    ],
-)
-def test_a_value_is_set(text: str, before: str, after: str) -> None:
-    assert with_value(text, "there", "restart_from", {"timestamp": 5}) == text.replace(before, after, 1)
 
 
 # One more pattern under `promoted`.

@@ -6,7 +6,7 @@ import pytest
 from msgspec import structs
 
 from planner.config import load
-from planner.config.edit import with_promoted, with_reverse_flow, with_state, with_value
+from planner.config.edit import with_promoted, with_reverse_flow, with_state
 from planner.config.files import in_form_of, text_to_edit
 from planner.model.topology import Flow, Topology
 
@@ -154,20 +154,6 @@ def test_a_state_changes_alone(file: Path) -> None:
     assert removed in (b"", b"active", b"aus", b"*s")  # the value of before, or what differs in paus(ed)
     wanted = {**without_places(old), name: structs.replace(old.flows[name], state="promoted", source=None)}
     assert without_places(loaded(file, after)) == wanted
-
-
-def test_a_value_is_added_alone(file: Path) -> None:
-    before, old = file.read_bytes(), load(file)
-    name, *_ = old.flows
-
-    text = with_value(text_to_edit(file), name, "on_data_loss", "skip")
-
-    assert text is not None
-    after = in_form_of(before, text)
-    removed, added = changed(before, after)
-    assert removed == b""
-    assert len(added) < 80
-    assert loaded(file, after).flows[name].on_data_loss == "skip"
 
 
 def test_a_promoted_pattern_is_added_alone(file: Path) -> None:
