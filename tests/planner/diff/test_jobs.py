@@ -153,6 +153,7 @@ def test_what_becomes_of_flows_and_their_job(shop, seen, done, job_says) -> None
 
 
 def test_destroy_stops_and_forgets_all() -> None:
+    assert not diff(Desired(ONE.name), THEIRS)
     found = diff(Desired(ONE.name), applied(ONE))
     assert {str(one.address): one.action for one in found} == {
         "flow.orders": Action.DELETE,

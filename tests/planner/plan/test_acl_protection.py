@@ -76,6 +76,7 @@ def test_it_is_restored_once_the_flow_has_ended(state: FlowState) -> None:
     after = simulate(made.steps, CLOSED)
     assert (rules(after), remembered(after)) == ({EVERYONE}, set())
     assert rests(ended, after)
+    assert rules(simulate(plan(ended, CLOSED, "flow.x").steps, CLOSED)) == {EVERYONE}
 
 
 def test_a_topic_that_is_promoted_alone_gets_its_rule_after_that() -> None:

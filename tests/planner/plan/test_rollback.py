@@ -190,6 +190,12 @@ def test_what_a_job_was_told_is_not_taken_back() -> None:
     assert "reconfigure job.dc2 is not undone" in back.diagnostics[0].summary
 
 
+def test_a_flow_that_was_changed_since_keeps_its_entry() -> None:
+    steps = plan(topology(flow("x"))).steps
+    changed = applied(topology(flow("x", rate_limit=5)), simulate(steps, NOTHING))
+    assert "register flow.x is not undone: it was changed since" in said(undo(changed, *steps))
+
+
 LOADER = QuotaEntity("loader")
 QUOTA = Address(Kind.QUOTA, "dc1", LOADER.name)
 BEFORE, AFTER = {"producer_byte_rate": 5}, {"producer_byte_rate": 7, "request_percentage": 12.5}
