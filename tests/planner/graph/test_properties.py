@@ -6,16 +6,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from planner.graph.expansion import expand, lint_offline
-from planner.model.desired import Desired, MirroredBy
-from planner.model.diagnostic import Severity
-from planner.model.observed import ConfigSource, ConfigValue, Observed, ObservedCluster, ObservedTopic
+from planner.model.observed import ConfigValue, Observed, ObservedCluster, ObservedTopic
 from planner.model.topology import AclRule, Flow, Provenance, Selection, Topology
 from runtime.contract.spec.flow import ConfigsSpec, GroupsSpec
 from runtime.contract.spec.rename import Table, Template
 from tests.fakes.replacing import replace
 from tests.planner.graph.build import (
-    DEFAULTS,
-    acl_entry,
     cluster,
     flow,
     live,
@@ -106,53 +102,6 @@ def with_settings(one: ObservedTopic, settings: dict[str, str]) -> ObservedTopic
     return replace(one, config={**one.config, **{key: ConfigValue(value) for key, value in settings.items()}})
 
 
-def applied(desired: Desired, world: Observed) -> Observed:
-    """The clusters after all of it was done."""
-    clusters = {}
-    for name in CLUSTERS:
-        before = world.reachable(name)
-        assert before is not None
-        topics = dict(before.topics)
-        for one in desired.topics:
-            if one.cluster == name:
-                old = topics.get(one.name, live(one.name))
-                count = max(one.partitions or 1, old.partitions)
-                config = dict(old.config)
-                config |= {
-                    key: ConfigValue(DEFAULTS[key], ConfigSource.DEFAULT)
-                    if key in DEFAULTS
-                    else ConfigValue(None)
-                    for key in one.unset
-                }
-                config |= {key: ConfigValue(value) for key, value in one.config.items()}
-                topics[one.name] = ObservedTopic(one.name, old.id, ((1,),) * count, config)
-        made = [one for one in desired.acls if one.rule.cluster == name]
-        rules = sorted({*(before.acls or ()), *(one.rule for one in made)})
-        entries = [acl_entry(one.origin.flow, one.rule) for one in made if isinstance(one.origin, MirroredBy)]
-        clusters[name] = replace(before, topics=topics, acls=tuple(rules), owned=tuple(entries))
-    return Observed(clusters)
-
-
-def still_to_do(desired: Desired, world: Observed) -> list[str]:
-    found = []
-    for one in desired.topics:
-        there = world.clusters[one.cluster]
-        assert isinstance(there, ObservedCluster)
-        now = there.topics.get(one.name)
-        explicit = {} if now is None else now.config
-        if now is None or (one.partitions or 0) > now.partitions:
-            found.append(str(one.address))
-        found += [f"{one.address} {key}" for key, value in one.config.items() if explicit[key].value != value]
-        found += [f"{one.address} -{key}" for key in one.unset]
-    acls = {
-        rule
-        for there in world.clusters.values()
-        if isinstance(there, ObservedCluster)
-        for rule in there.acls or ()
-    }
-    return found + [str(one.address) for one in desired.acls if one.rule not in acls]
-
-
 @given(topologies(), worlds())
 def test_the_order_of_flows_and_topics_means_nothing(of: Topology, world: Observed) -> None:
     shuffled = replace(
@@ -171,22 +120,6 @@ def test_the_order_of_flows_and_topics_means_nothing(of: Topology, world: Observ
     )
     assert expand(of, world) == expand(shuffled, backwards)
     assert lint_offline(of) == lint_offline(shuffled)
-
-
-@given(topologies(), worlds())
-def test_once_it_is_applied_nothing_is_left_to_do(of: Topology, world: Observed) -> None:
-    desired = expand(of, world)
-    if any(one.severity is Severity.ERROR for one in desired.diagnostics):
-        return  # such a plan is never applied
-    after = applied(desired, world)
-    again = expand(of, after)
-    assert still_to_do(again, after) == []
-    assert {(one.cluster, one.name) for one in again.topics} == {
-        (one.cluster, one.name) for one in desired.topics
-    }
-    assert again.acls == desired.acls
-    assert [one.topics for one in again.flows] == [one.topics for one in desired.flows]
-    assert [one.provenance for one in again.flows] == [one.provenance for one in desired.flows]
 
 
 @given(topologies(), worlds())
