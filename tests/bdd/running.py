@@ -1,7 +1,6 @@
 """A topology whose jobs really run: launched by `repl apply`, on real brokers and real Spark."""
 
 import json
-import shutil
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -23,6 +22,7 @@ from planner.drill.replica import Replica
 from planner.drill.scenario_run import ScenarioRun
 from planner.workflows import ReplicationStatusRequest, status
 from runtime.contract.results.status import ReplicationStatus
+from runtime.lab.cluster import LabClusterSpec
 from runtime.lab.lab import Lab
 from tests.commands import repl
 from tests.labs import spec
@@ -235,26 +235,32 @@ def log_in(town: Town, user: str, folder: Path) -> None:
 
 
 @contextmanager
-def two_datacenters(folder: Path, name: str, flow: Mapping[str, Any]) -> Iterator[Town]:
-    """dc1 and dc2 in a lab of their own, with one flow and a small job each; all of it is gone at the end."""
+def own_clusters(folder: Path, *clusters: LabClusterSpec) -> Iterator[Lab]:
+    """Clusters of one story, which are gone at its end."""
     lab = Lab(folder / "lab")
-    town = None
     try:
-        lab.up([spec("dc1"), spec("dc2")])
+        lab.up(clusters)
         for cluster in lab.clusters.values():
             coordinators_ready(cluster.client)
+        yield lab
+    finally:
+        lab.down(purge=True)
+
+
+@contextmanager
+def two_datacenters(folder: Path, name: str, flow: Mapping[str, Any]) -> Iterator[Town]:
+    """dc1 and dc2 in a lab of their own, with one flow and a small job each; all of it is gone at the end."""
+    with own_clusters(folder, spec("dc1"), spec("dc2")) as lab:
         topology = at(lab, name, folder, ("dc1", "dc2"))
         topology.more["flows"] = [
             {"from": "dc1", "to": "dc2", "rename": "{source}.{topic}", "follow": {"every": "500ms"}, **flow}
         ]
         topology.more["jobs"] = {"dc1": SMALL, "dc2": SMALL}
         town = Town(lab, topology, folder / "home", lambda word: word.removeprefix("into-"))
-        yield town
-    finally:
-        if town is not None:
+        try:
+            yield town
+        finally:
             kill_together([*town.processes("dc1").values(), *town.processes("dc2").values()])
-        lab.down(purge=True)
-        shutil.rmtree(folder, ignore_errors=True)
 
 
 @contextmanager

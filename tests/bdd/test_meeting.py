@@ -10,9 +10,8 @@ from pytest_bdd import given, parsers, scenarios, then, when
 
 from planner.workflows import OffsetsRequest, offsets
 from runtime.contract.results.status import FlowHealth
-from runtime.lab.lab import Lab
 from tests.bdd.console import read_on, read_rest
-from tests.bdd.running import SMALL, Town, eventually, fresh_names
+from tests.bdd.running import SMALL, Town, eventually, fresh_names, own_clusters
 from tests.labs import spec
 from tests.processes import kill_together
 from tests.topologies import at
@@ -45,10 +44,7 @@ def flow(
 @pytest.fixture(scope="module")
 def town(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Town]:
     folder, name = tmp_path_factory.mktemp("meeting"), fresh_names()
-    lab = Lab(folder / "lab")
-
-    try:
-        lab.up([spec(cluster) for cluster in CLUSTERS])
+    with own_clusters(folder, *(spec(cluster) for cluster in CLUSTERS)) as lab:
         topology = at(lab, name("town"), folder, CLUSTERS)
         topology.more["flows"] = [
             flow(name, "payments-to-dc2", "dc1", "dc2", "payments"),
@@ -67,8 +63,6 @@ def town(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Town]:
         finally:
             for job in CLUSTERS:
                 kill_together(made.processes(job).values())
-    finally:
-        lab.down(purge=True)
 
 
 @pytest.fixture

@@ -7,11 +7,10 @@ import pytest
 from confluent_kafka.admin import AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
 from pytest_bdd import given, parsers, scenarios, then, when
 
-from runtime.lab.lab import Lab
-from tests.bdd.running import Town, eventually
+from tests.bdd.running import Town, eventually, own_clusters
 from tests.labs import spec
 from tests.processes import kill_together
-from tests.records import PATIENCE_S, coordinators_ready
+from tests.records import PATIENCE_S
 from tests.topologies import at
 
 pytestmark = [pytest.mark.integration, pytest.mark.spark, pytest.mark.long]
@@ -27,16 +26,14 @@ EXCLUDES = {"paris": r", exclude: ['(.*\.)?tokyo\..*']", "tokyo": r", exclude: [
 @pytest.fixture
 def town(tmp_path: Path) -> Iterator[Town]:
     """Jobs have the names of the clusters, and topics those of the scenario."""
-    lab = Lab(tmp_path / "lab")
-    made = Town(lab, at(lab, "mm2", tmp_path, ()), tmp_path / "home", lambda word: word.removeprefix("into-"))
-    try:
-        lab.up([spec("paris", properties={"log.retention.ms": TWO_DAYS}), spec("tokyo")])
-        for cluster in lab.clusters.values():
-            coordinators_ready(cluster.client)
-        yield made
-    finally:
-        kill_together(one for name in CLUSTERS for one in made.processes(name).values())
-        lab.down(purge=True)
+    paris = spec("paris", properties={"log.retention.ms": TWO_DAYS})
+    with own_clusters(tmp_path, paris, spec("tokyo")) as lab:
+        topology = at(lab, "mm2", tmp_path, ())
+        made = Town(lab, topology, tmp_path / "home", lambda word: word.removeprefix("into-"))
+        try:
+            yield made
+        finally:
+            kill_together(one for name in CLUSTERS for one in made.processes(name).values())
 
 
 def file(town: Town) -> Path:

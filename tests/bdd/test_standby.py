@@ -12,12 +12,11 @@ from confluent_kafka import IsolationLevel, TopicPartition
 from confluent_kafka.admin import OffsetSpec
 from pytest_bdd import given, scenarios, then, when
 
-from runtime.lab.lab import Lab
 from tests import checker
 from tests.bdd.machines import Machine, Machines, two_machines
-from tests.bdd.running import SMALL, Town, eventually, fresh_names, one_way
+from tests.bdd.running import SMALL, Town, eventually, fresh_names, one_way, own_clusters
 from tests.labs import spec
-from tests.records import PATIENCE_S, coordinators_ready, create_topic
+from tests.records import PATIENCE_S, create_topic
 
 pytestmark = [pytest.mark.integration, pytest.mark.spark, pytest.mark.long]
 
@@ -59,12 +58,11 @@ class Scene:
 
 @pytest.fixture
 def scene(tmp_path: Path) -> Iterator[Scene]:
-    lab = Lab(tmp_path / "lab")
-    with two_machines(tmp_path) as machines:
+    with (
+        two_machines(tmp_path) as machines,
+        own_clusters(tmp_path, *(changed(spec(name), host=machines.host) for name in ("dc1", "dc2"))) as lab,
+    ):
         try:
-            lab.up([changed(spec(name), host=machines.host) for name in ("dc1", "dc2")])
-            for cluster in lab.clusters.values():
-                coordinators_ready(cluster.client)
             town = one_way(lab, tmp_path, fresh_names(), "orders")
             town.home = tmp_path / "laptop"
             town.topology.topics = []
@@ -75,7 +73,6 @@ def scene(tmp_path: Path) -> Iterator[Scene]:
         finally:
             for machine in machines:
                 machine.die()
-            lab.down(purge=True)
 
 
 @pytest.fixture
