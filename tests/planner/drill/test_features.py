@@ -16,10 +16,9 @@ from planner.drill.steps.language import STEPS, matching, nearest
 from planner.drill.steps.sentences import table
 from planner.drill.traffic import DrillRecord
 from planner.model.diagnostic import ExitCode, Failure
-from planner.model.drill import DrillReport, RecoveryTime, Scenario
+from planner.model.drill import DrillReport, Scenario
 from planner.render.reports.drill import document, steps_markdown, steps_screen
 from planner.workflows.audit.drills import check_report, store_drill, stored_drills
-from planner.workflows.requests import DrillRequest
 from tests.commands import repl
 from tests.fakes.tables import cases
 
@@ -174,16 +173,6 @@ def test_a_live_drill_names_every_cluster_that_does_not_answer(tmp_path: Path) -
 def test_a_live_drill_runs_no_features(tmp_path: Path) -> None:
     done = repl("drill", str(tmp_path), "--against", "live", "--features", str(tmp_path))
     assert "--features are run on lab clusters" in done.stderr
-
-
-def test_limits_hold_for_the_figures_that_were_measured() -> None:
-    run = ScenarioRecord(lambda _text: None)
-    limits = DrillRequest(Path(), max_rto_ms=1_000, max_rpo=0)
-    promises.limits(run, limits)
-    assert run.scenario.promises == []
-    run.scenario.rto, run.scenario.rpo_records = RecoveryTime(1.5, 0.1, 0.4), 0
-    promises.limits(run, limits)
-    assert [one.kept for one in run.scenario.promises] == [True, False]
 
 
 class TwoSides(ScenarioRun):
