@@ -5,13 +5,12 @@ of the members that no expression reads. It is as strict: it accepts JSON alone,
 type alone. A value that it does not accept goes to Spark as text, and so does one on which the two could
 differ. So Spark alone decides what a bad record is.
 
-The module is pure. `query.json_fields_of` makes the fields of a schema in Spark's types.
+The module is pure. `query.input_of` finds the schemas whose values can be read so.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Sequence
 from itertools import accumulate, chain
 from typing import Annotated, Any, NamedTuple
 
@@ -21,19 +20,16 @@ import pyarrow as pa
 
 from runtime.sql.columns import Flags, bytes_of
 
-_INTEGERS = {
-    "tinyint": (Annotated[int, msgspec.Meta(ge=-(2**7), le=2**7 - 1)], pa.int8()),
-    "smallint": (Annotated[int, msgspec.Meta(ge=-(2**15), le=2**15 - 1)], pa.int16()),
-    "int": (Annotated[int, msgspec.Meta(ge=-(2**31), le=2**31 - 1)], pa.int32()),
-    "bigint": (Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)], pa.int64()),
+# The types that it reads, by Spark's names.
+SCALARS: dict[str, pa.DataType] = {
+    "tinyint": pa.int8(),
+    "smallint": pa.int16(),
+    "int": pa.int32(),
+    "bigint": pa.int64(),
+    "boolean": pa.bool_(),
+    "double": pa.float64(),
+    "string": pa.string(),
 }
-_SCALARS: dict[str, tuple[Any, pa.DataType]] = {
-    **_INTEGERS,
-    "boolean": (bool, pa.bool_()),
-    "double": (float, pa.float64()),
-    "string": (str, pa.string()),
-}
-SCALARS = frozenset(_SCALARS)  # by Spark's names of types
 
 # Jackson refuses numbers of more than 1,000 characters, and values that are deeper than 1,000 levels. A value
 # of so many bytes has neither.
@@ -44,32 +40,6 @@ _DIGITS = bytes(_SHORT)
 _NARROW, _MOST_FIELDS = 8, 4  # fields of an object; fields for each byte of a value
 
 
-@dataclass(frozen=True, slots=True)
-class JsonArray:
-    """The type of a field that is an array."""
-
-    element: JsonType
-
-
-@dataclass(frozen=True, slots=True)
-class JsonField:
-    """A field of an object. `read` says whether an expression reads it; its type must match in any case."""
-
-    name: str
-    type: JsonType
-    read: bool = True
-
-
-@dataclass(frozen=True, slots=True)
-class JsonObject:
-    """The type of an object."""
-
-    fields: tuple[JsonField, ...]
-
-
-JsonType = str | JsonArray | JsonObject
-
-
 class ReadValues(NamedTuple):
     """What was read of some values: which of them could be read, and their fields."""
 
@@ -78,15 +48,21 @@ class ReadValues(NamedTuple):
 
 
 class JsonReader:
-    """A reader has one compiled decoder for the values of a transform."""
+    """A reader has one compiled decoder for the values of a transform.
 
-    def __init__(self, declared: JsonObject) -> None:
+    `read` names the fields that expressions read; the types of the others must match in any case. `arrow` is
+    the type of what is read, None where nothing is.
+    """
+
+    def __init__(self, declared: pa.StructType, read: Collection[str]) -> None:
         # A text may hold anything in JSON, so one that is not read need not be looked at.
-        self._object = JsonObject(tuple(one for one in declared.fields if one.read or one.type != "string"))
-        self._decode: Callable[[bytes], Any] = msgspec.json.Decoder(_msgspec_type(self._object)).decode
-        self._widest = _widest(self._object)
-        read = tuple(one for one in self._object.fields if one.read)
-        self.arrow = _arrow_type(JsonObject(read)) if read else None
+        self._fields = [each for each in declared if each.name in read or each.type != pa.string()]
+        self._read = [at for at, each in enumerate(self._fields) if each.name in read]
+        self._decode: Callable[[bytes], Any] = msgspec.json.Decoder(
+            _msgspec_type(pa.struct(self._fields))
+        ).decode
+        self._widest = _widest(pa.struct(self._fields))
+        self.arrow = pa.struct([self._fields[at] for at in self._read]) if self._read else None
 
     def read(self, values: pa.Array) -> ReadValues:
         """Returns the fields of the values. Those of other values are null."""
@@ -102,10 +78,8 @@ class JsonReader:
         valid = np.fromiter((one is not None for one in found), np.bool_, len(found))
         if self.arrow is None:
             return ReadValues(valid, None)
-        columns = (
-            _column(_member(found, at), one.type) for at, one in enumerate(self._object.fields) if one.read
-        )
-        fields = pa.StructArray.from_arrays(list(columns), fields=list(self.arrow), mask=pa.array(~valid))
+        columns = [_column(_member(found, at), self._fields[at].type) for at in self._read]
+        fields = pa.StructArray.from_arrays(columns, fields=list(self.arrow), mask=pa.array(~valid))
         return ReadValues(valid, fields)
 
     def _one(self, value: bytes | None) -> Any:
@@ -126,38 +100,25 @@ def _within_limits(value: bytes) -> bool:
     return _DIGITS not in value.translate(_NUMBER)
 
 
-def _widest(kind: JsonType, *, many: bool = False) -> int:
+def _widest(kind: pa.DataType, *, many: bool = False) -> int:
     """Returns how many fields an object within arrays has at most."""
-    match kind:
-        case JsonObject(fields):
-            own = len(fields) if many else 0
-            return max([own, *(_widest(one.type, many=many) for one in fields)])
-        case JsonArray(element):
-            return _widest(element, many=True)
-        case _:
-            return 0
+    if isinstance(kind, pa.StructType):
+        own = kind.num_fields if many else 0
+        return max([own, *(_widest(each.type, many=many) for each in kind)])
+    return _widest(kind.value_type, many=True) if isinstance(kind, pa.ListType) else 0
 
 
-def _msgspec_type(kind: JsonType) -> Any:
-    match kind:
-        case JsonObject(fields):
-            names = {f"f{at}": one.name for at, one in enumerate(fields)}
-            members = [(f"f{at}", _msgspec_type(one.type) | None, None) for at, one in enumerate(fields)]
-            return msgspec.defstruct("Object", members, rename=names, gc=False)
-        case JsonArray(element):
-            return list[_msgspec_type(element) | None]  # type: ignore[misc]
-        case _:
-            return _SCALARS[kind][0]
-
-
-def _arrow_type(kind: JsonType) -> pa.DataType:
-    match kind:
-        case JsonObject(fields):
-            return pa.struct([pa.field(one.name, _arrow_type(one.type)) for one in fields])
-        case JsonArray(element):
-            return pa.list_(_arrow_type(element))
-        case _:
-            return _SCALARS[kind][1]
+def _msgspec_type(kind: pa.DataType) -> Any:
+    if isinstance(kind, pa.StructType):
+        names = {f"f{at}": each.name for at, each in enumerate(kind)}
+        members = [(f"f{at}", _msgspec_type(each.type) | None, None) for at, each in enumerate(kind)]
+        return msgspec.defstruct("Object", members, rename=names, gc=False)
+    if isinstance(kind, pa.ListType):
+        return list[_msgspec_type(kind.value_type) | None]  # type: ignore[misc]
+    if pa.types.is_integer(kind):
+        most = 2 ** (kind.bit_width - 1)
+        return Annotated[int, msgspec.Meta(ge=-most, le=most - 1)]
+    return {pa.bool_(): bool, pa.float64(): float, pa.string(): str}[kind]
 
 
 def _member(objects: Sequence[Any], at: int) -> list[Any]:
@@ -165,17 +126,15 @@ def _member(objects: Sequence[Any], at: int) -> list[Any]:
     return [None if one is None else getattr(one, name) for one in objects]
 
 
-def _column(values: Sequence[Any], kind: JsonType) -> pa.Array:
-    match kind:
-        case JsonObject(fields):
-            arrays = [_column(_member(values, at), one.type) for at, one in enumerate(fields)]
-            return pa.StructArray.from_arrays(arrays, fields=list(_arrow_type(kind)), mask=_missing(values))
-        case JsonArray(element):
-            inner = _column(list(chain.from_iterable(one or () for one in values)), element)
-            ends = list(accumulate((len(one or ()) for one in values), initial=0))
-            return pa.ListArray.from_arrays(pa.array(ends, pa.int32()), inner, mask=_missing(values))
-        case _:
-            return pa.array(values, _SCALARS[kind][1])
+def _column(values: Sequence[Any], kind: pa.DataType) -> pa.Array:
+    if isinstance(kind, pa.StructType):
+        arrays = [_column(_member(values, at), each.type) for at, each in enumerate(kind)]
+        return pa.StructArray.from_arrays(arrays, fields=list(kind), mask=_missing(values))
+    if isinstance(kind, pa.ListType):
+        inner = _column(list(chain.from_iterable(one or () for one in values)), kind.value_type)
+        ends = list(accumulate((len(one or ()) for one in values), initial=0))
+        return pa.ListArray.from_arrays(pa.array(ends, pa.int32()), inner, mask=_missing(values))
+    return pa.array(values, kind)
 
 
 def _missing(values: Sequence[Any]) -> pa.Array:

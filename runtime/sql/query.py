@@ -11,8 +11,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Literal, cast
+from typing import Any, Literal, cast
 
+import pyarrow as pa
 from pyspark import SparkContext, TaskContext
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - Spark's own convention
@@ -31,7 +32,7 @@ from runtime.contract.spec.transform import FIELDS, FormatSpec, TransformSpec, f
 from runtime.sql.formats.dispatch import ddl_of
 from runtime.sql.functions import RefusedExpression
 from runtime.sql.gate import CORRUPT, expression, made_times, read_schema, widest_item
-from runtime.sql.json_reader import SCALARS, JsonArray, JsonField, JsonObject, JsonType
+from runtime.sql.json_reader import SCALARS
 from runtime.sql.query_input import (
     READ,
     READ_FIELDS,
@@ -54,9 +55,6 @@ from runtime.sql.rows import (
     VALUE,
     feed,
 )
-
-if TYPE_CHECKING:
-    import pyarrow as pa
 
 ANSWER = "answer"
 _PARSED = "__parsed"
@@ -233,34 +231,32 @@ def input_of(transform: TransformSpec, output: Output = "edits") -> QueryInput:
         if reads_value(transform):
             return QueryInput(columns, "text")
         return QueryInput(tuple(name for name in columns if name != VALUE), "presence")
-    declared = _json_object(schema_of(transform.value).fields[:-1])
+    declared = _struct_type(schema_of(transform.value).fields[:-1])
     if declared is None:
         return QueryInput(columns, "text")
     fields = read_fields(transform) if output == "edits" else None
-    known = tuple(replace(one, read=fields is None or one.name.lower() in fields) for one in declared.fields)
-    return QueryInput(columns, "fields", JsonObject(known), whole=fields is None)
+    shown = tuple(each.name for each in declared if fields is None or each.name.lower() in fields)
+    return QueryInput(columns, "fields", declared, shown, whole=fields is None)
 
 
-def _json_object(fields: Sequence[StructField]) -> JsonObject | None:
+def _struct_type(fields: Sequence[StructField]) -> pa.StructType | None:
     """Returns the type of an object with these fields; None where only Spark knows how to read them."""
-    found: list[JsonField] = []
-    for one in fields:
-        kind = _json_type(one.dataType)
+    types = {each.name: _arrow_type(each.dataType) for each in fields}
+    for each in fields:
         # A field of this metadata has a default value, or a type that is no more than a text to Spark.
-        if kind is None or one.metadata or not one.nullable or "\ufffd" in one.name:
+        if types[each.name] is None or each.metadata or not each.nullable or "\ufffd" in each.name:
             return None
-        found.append(JsonField(one.name, kind))
-    names = {one.name.lower() for one in found}
-    return JsonObject(tuple(found)) if found and len(names) == len(found) else None
+    names = {name.lower() for name in types}
+    return pa.struct(list(types.items())) if fields and len(names) == len(fields) else None
 
 
-def _json_type(kind: DataType) -> JsonType | None:
+def _arrow_type(kind: DataType) -> pa.DataType | None:
     if isinstance(kind, StructType):
-        return _json_object(kind.fields)
+        return _struct_type(kind.fields)
     if isinstance(kind, ArrayType):
-        element = _json_type(kind.elementType)
-        return JsonArray(element) if element is not None and kind.containsNull else None
-    return name if (name := kind.simpleString()) in SCALARS else None
+        element = _arrow_type(kind.elementType)
+        return pa.list_(element) if element is not None and kind.containsNull else None
+    return SCALARS.get(kind.simpleString())
 
 
 def _answers_to(
@@ -281,12 +277,11 @@ def _answers_to(
     if wanted.value == "presence":
         known = rows.select(*columns, (~read).alias("__tombstone"))
         return _answers(known.withColumn("__bad", bad), transform, output)
-    shown = [one.name for one in wanted.declared.fields if one.read]
     # It is null where the slot has read the value. It is used several times, so that Spark evaluates it once.
     parsed = _decoded(VALUE, transform.value).alias(_PARSED)
-    known = rows.select(*columns, VALUE, read.alias(READ), *([READ_FIELDS] if shown else []), parsed)
-    if shown:
-        known = known.withColumn("value", _value(shown, wanted.whole))
+    known = rows.select(*columns, VALUE, read.alias(READ), *([READ_FIELDS] if wanted.shown else []), parsed)
+    if wanted.shown:
+        known = known.withColumn("value", _value(wanted.shown, wanted.whole))
     known = known.withColumn("__tombstone", ~F.col(READ) & F.col(VALUE).isNull())
     known = known.withColumn("__bad", _bad(VALUE, _PARSED, transform.value) | bad)
     return _answers(known, transform, output)
@@ -330,10 +325,9 @@ def _ddl(transform: TransformSpec, wanted: QueryInput) -> StructType:
     columns = [*cast(StructType, found).fields]
     if wanted.value != "text":
         columns.append(StructField(READ, BooleanType()))
-    shown = [one.name for one in wanted.declared.fields if one.read]
-    if shown:
+    if wanted.shown:
         fields = {one.name: one for one in schema_of(transform.value).fields}
-        columns.append(StructField(READ_FIELDS, StructType([fields[name] for name in shown])))
+        columns.append(StructField(READ_FIELDS, StructType([fields[name] for name in wanted.shown])))
     return StructType(columns)
 
 

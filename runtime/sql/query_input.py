@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
@@ -19,7 +19,7 @@ from runtime.contract.spec.transform import FIELDS, TransformSpec
 from runtime.contract.spec.transform import VALUE as VALUE_PART
 from runtime.sql.columns import SCHEMA, Flags
 from runtime.sql.formats.encoded import EncodedValues, UndecodableValue
-from runtime.sql.json_reader import JsonObject, JsonReader
+from runtime.sql.json_reader import JsonReader
 from runtime.sql.rows import COLUMNS, KEY, VALUE
 
 # Beside the columns of a row: whether the slot has read the value, and the fields that it has read.
@@ -40,8 +40,8 @@ class QueryInput:
     """Says what the query gets of each record.
 
     `value` is `text` where Spark reads the values itself, `fields` where the slot reads them by `declared`,
-    and `presence` where no expression reads them and all bytes are valid. `whole` says that an expression
-    may read the value as a whole.
+    and `presence` where no expression reads them and all bytes are valid. `shown` are the fields that
+    expressions read, and `whole` says that one may read the value as a whole.
 
     A record that could take too much memory (`too_large`) is not sent, and its answer is that of a record on
     which an expression fails. `times` is how many times as large as a record that is which expressions make
@@ -50,7 +50,8 @@ class QueryInput:
 
     columns: tuple[str, ...]
     value: Literal["text", "fields", "presence"]
-    declared: JsonObject = field(default_factory=lambda: JsonObject(()))
+    declared: pa.StructType | None = None
+    shown: tuple[str, ...] = ()
     whole: bool = False
     times: float = 1.0
     widest: int = 0
@@ -112,7 +113,7 @@ class InputRows:
 
     def __init__(self, wanted: QueryInput) -> None:
         self._wanted = wanted
-        self._reader = JsonReader(wanted.declared) if wanted.value == "fields" else None
+        self._reader = JsonReader(wanted.declared, wanted.shown) if wanted.value == "fields" else None
         columns = [SCHEMA.field(name) for name in wanted.columns]
         if wanted.value != "text":
             columns.append(pa.field(READ, pa.bool_()))

@@ -9,7 +9,6 @@ import pytest
 from runtime.contract.spec.transform import FormatSpec, TransformSpec
 from runtime.sql.columns import batch_of_rows
 from runtime.sql.formats.encoded import UndecodableValue
-from runtime.sql.json_reader import JsonField, JsonObject
 from runtime.sql.query_input import (
     InputRows,
     QueryInput,
@@ -52,8 +51,8 @@ def rows(*found: bytes | None) -> pa.RecordBatch:
 
 
 def test_fields_are_sent_instead_of_the_text_where_they_could_be_read() -> None:
-    declared = JsonObject((JsonField("id", "bigint"), JsonField("email", "string", read=False)))
-    sent = InputRows(QueryInput(("__value", "offset"), "fields", declared))
+    declared = pa.struct([("id", pa.int64()), ("email", pa.string())])
+    sent = InputRows(QueryInput(("__value", "offset"), "fields", declared, ("id",)))
     found = sent.of(rows(b'{"id": 1, "email": "a"}', None, b'{"id": "x"}'))
     assert found.to_pylist() == [
         {"__value": None, "offset": 0, "__read": True, "__fields": {"id": 1}},
