@@ -10,13 +10,14 @@ from __future__ import annotations
 import base64
 import re
 import struct
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
+from operator import attrgetter
 from typing import Any
 
 import msgspec
-from google.protobuf.descriptor import Descriptor, EnumDescriptor, FieldDescriptor
+from google.protobuf.descriptor import Descriptor, FieldDescriptor
 from google.protobuf.message import DecodeError
 from google.protobuf.unknown_fields import UnknownFieldSet
 
@@ -24,7 +25,7 @@ from runtime.contract.spec.transform import FormatSpec
 from runtime.sql.formats.encoded import NOTHING, BadSchema, Changes, UndecodableValue, UneditableValue
 from runtime.sql.formats.protobuf_schema import PLAIN, TIMESTAMP, entry_of, is_message, read_schema
 from runtime.sql.formats.protobuf_wire import SIZED, MalformedMessage, fields_of, read_varint, without
-from runtime.sql.formats.registry import FRAME, WriterSchema, WriterSchemas, schema_id
+from runtime.sql.formats.registry import FRAME, WriterSchemas, schema_id
 
 _MOST_NAMES = 32 << 20  # bytes of JSON for the names and defaults of one record's messages
 _MOST_MEMORY = 256 << 20  # bytes that the parser takes for the messages of one record
@@ -35,75 +36,64 @@ _MOST_NANOS = 999_999_999
 _TEXT_NUMBER = re.compile("0|-?[1-9][0-9]*")
 _NEW = msgspec.json.Decoder(float_hook=Decimal)
 
-_Read = Callable[[Any, "_NamesLeft"], Any]  # from a value of the library to the one that Spark sees
-
-
-class _NamesLeft:
-    """How many bytes of JSON the names of one record's fields may still take."""
-
-    __slots__ = ("bytes",)
-
-    def __init__(self) -> None:
-        self.bytes = _MOST_NAMES
+_Read = Callable[[Any], Any]  # from a value of the library to the one that Spark sees
 
 
 class _MessageReader:
     """A reader makes the fields of one message: values that JSON has.
 
     `readers` has the readers of a schema by the names of their messages; a message may contain itself.
+    `memory` and `names` are the bytes that a message takes once it is parsed, and those of its names as JSON.
     """
 
     def __init__(self, message: Descriptor, readers: dict[str, _MessageReader]) -> None:
         readers[message.full_name] = self
-        self.size = _MESSAGE_SIZE + len(message.fields) * _FIELD_SIZE
+        self.memory = _MESSAGE_SIZE + len(message.fields) * _FIELD_SIZE
+        self.names = len(msgspec.json.encode({field.name: 0 for field in message.fields}))
         self._readers = readers
         self._inner: dict[int, _MessageReader] = {}  # of the fields that hold messages, by number
-        self._names = len(msgspec.json.encode({field.name: 0 for field in message.fields}))
         self._fields = [(field.name, self._getter(field)) for field in message.fields]
 
-    def read(self, message: Any, left: _NamesLeft) -> dict[str, Any]:
+    def read(self, message: Any) -> dict[str, Any]:
         """Returns the fields. Raises MalformedMessage."""
-        left.bytes -= self._names
-        if left.bytes < 0:
-            raise MalformedMessage(f"the names of its fields take more than {_MOST_NAMES >> 20} MiB as JSON")
-        return {name: get(message, left) for name, get in self._fields}
+        return {name: get(message) for name, get in self._fields}
 
-    def memory(self, data: bytes, begin: int, end: int) -> int:
-        """Returns how many bytes the messages of a record take once they are parsed, about."""
-        return self.size + sum(
-            inner.memory(data, field.at, field.end)
-            for field in fields_of(data, begin, end)
-            if field.wire == SIZED and (inner := self._inner.get(field.number)) is not None
-        )
+    def messages(self, data: bytes, begin: int, end: int) -> Iterator[_MessageReader]:
+        """Yields the reader of each message in the bytes. Raises MalformedMessage."""
+        yield self
+        for field in fields_of(data, begin, end):
+            if field.wire == SIZED and (inner := self._inner.get(field.number)) is not None:
+                yield from inner.messages(data, field.at, field.end)
 
     def _getter(self, field: FieldDescriptor) -> _Read:
-        name, convert = field.name, self._converter(field)
+        name, get, convert = field.name, attrgetter(field.name), self._converter(field)
         if (entry := entry_of(field)) is not None:
             convert = self._inner[field.number]._converter(entry.fields_by_name["value"])
             # Entries of the library have no order: copy and verify must see the same one.
-            return lambda message, left: {
-                _key_text(key): convert(value, left) for key, value in sorted(getattr(message, name).items())
+            return lambda message: {
+                str(key).lower() if isinstance(key, bool) else str(key): convert(value) if convert else value
+                for key, value in sorted(get(message).items())
             }
         if field.is_repeated:
-            return lambda message, left: [convert(value, left) for value in getattr(message, name)]
+            return lambda message: [convert(value) if convert else value for value in get(message)]
         if field.has_presence:
-            return lambda message, left: (
-                convert(getattr(message, name), left) if message.HasField(name) else None
+            return lambda message: (
+                (convert(get(message)) if convert else get(message)) if message.HasField(name) else None
             )
-        return lambda message, left: convert(getattr(message, name), left)
+        return (lambda message: convert(get(message))) if convert else get
 
-    def _converter(self, field: FieldDescriptor) -> _Read:
+    def _converter(self, field: FieldDescriptor) -> _Read | None:
+        """Returns what makes a value of JSON of one of the field; None where it is one."""
         if field.type == FieldDescriptor.TYPE_ENUM:
-            symbols = _symbols(field.enum_type)
-            return lambda value, _: symbols.get(value) or str(value)
+            # The first name of a number counts.
+            symbols = {value.number: value.name for value in reversed(field.enum_type.values)}
+            return lambda value: symbols.get(value) or str(value)
         if field.message_type is None:
-            return lambda value, _: value
+            return None
         full = field.message_type.full_name
         inner = self._readers.get(full) or _MessageReader(field.message_type, self._readers)
         self._inner[field.number] = inner
-        if full == TIMESTAMP:
-            return lambda value, _: _time(value.seconds, value.nanos)
-        return inner.read
+        return _time if full == TIMESTAMP else inner.read
 
 
 class _MessageEdit:
@@ -204,9 +194,17 @@ class ProtobufValues:
         self._parse = schema.parse
         readers: dict[str, _MessageReader] = {}
         self._reader = _MessageReader(schema.root, readers)
-        self._largest = max(reader.size for reader in readers.values())
+        # A message takes two bytes at least. A record of fewer bytes is within both limits.
+        self._small = 2 * min(
+            _MOST_MEMORY // max(reader.memory for reader in readers.values()),
+            _MOST_NAMES // max(reader.names for reader in readers.values()),
+        )
         self._edit = _MessageEdit(schema.root, Changes.of(paths, drop), "value")
-        self._written = WriterSchemas(form.registry, "PROTOBUF", _messages) if form.registry else None
+        self._written: WriterSchemas[dict[tuple[int, ...], str]] | None = None
+        if form.registry:
+            self._written = WriterSchemas(
+                form.registry, "PROTOBUF", lambda written: message_names(written.text)
+            )
 
     async def prepare(self, values: Iterable[bytes | None]) -> None:
         """Fetches the schemas of these values that are not known. Raises RegistryUnavailable."""
@@ -217,7 +215,7 @@ class ProtobufValues:
         """Returns a value as JSON. Raises UndecodableValue."""
         begin = self._begin(data)
         try:
-            return msgspec.json.encode(self._reader.read(self._parsed(data, begin), _NamesLeft()))
+            return msgspec.json.encode(self._reader.read(self._parsed(data, begin)))
         except MalformedMessage as error:
             raise UndecodableValue(f"no message of the schema: {error}") from None
 
@@ -235,9 +233,16 @@ class ProtobufValues:
 
     def _parsed(self, data: bytes, begin: int) -> Any:
         """Returns the message. Raises MalformedMessage."""
-        most = (len(data) - begin) // 2 * self._largest  # a message takes two bytes at least
-        if most > _MOST_MEMORY and self._reader.memory(data, begin, len(data)) > _MOST_MEMORY:
-            raise MalformedMessage(f"its messages take more than {_MOST_MEMORY >> 20} MiB of memory")
+        if len(data) > self._small:
+            memory = names = 0
+            for reader in self._reader.messages(data, begin, len(data)):
+                memory, names = memory + reader.memory, names + reader.names
+            if memory > _MOST_MEMORY:
+                raise MalformedMessage(f"its messages take more than {_MOST_MEMORY >> 20} MiB of memory")
+            if names > _MOST_NAMES:
+                raise MalformedMessage(
+                    f"the names of its fields take more than {_MOST_NAMES >> 20} MiB as JSON"
+                )
         try:
             message = self._parse(data[begin:])
         except DecodeError as error:
@@ -263,19 +268,10 @@ class ProtobufValues:
         return begin
 
 
-def _symbols(enum: EnumDescriptor) -> dict[int, str]:
-    """Returns the symbols by number: the first name of a number counts."""
-    return {value.number: value.name for value in reversed(enum.values)}
-
-
-def _time(seconds: int, nanos: int) -> datetime:
-    if not (_FIRST_S <= seconds <= _LAST_S and 0 <= nanos <= _MOST_NANOS):
+def _time(stamp: Any) -> datetime:
+    if not (_FIRST_S <= stamp.seconds <= _LAST_S and 0 <= stamp.nanos <= _MOST_NANOS):
         raise MalformedMessage("a Timestamp is out of its range")
-    return _EPOCH + timedelta(seconds=seconds, microseconds=nanos // 1000)
-
-
-def _key_text(key: Any) -> str:
-    return str(key).lower() if isinstance(key, bool) else str(key)
+    return _EPOCH + timedelta(seconds=stamp.seconds, microseconds=stamp.nanos // 1000)
 
 
 def _from_json(field: FieldDescriptor) -> Callable[[Any], Any]:
@@ -311,10 +307,6 @@ def _enum_number(text: str, is_closed: bool) -> int:
     if is_closed or not _TEXT_NUMBER.fullmatch(text):
         raise ValueError("no symbol")
     return int(text)
-
-
-def _messages(schema: WriterSchema) -> Mapping[tuple[int, ...], str]:
-    return message_names(schema.text)
 
 
 def _indexes(data: bytes) -> tuple[tuple[int, ...], int]:
