@@ -56,18 +56,6 @@ def skip_varints(octets: Octets, at: Integers) -> Integers:
     raise IrregularError
 
 
-def varint_widths(zigzag: Integers) -> Integers:
-    """Returns how many bytes each number takes as a varint."""
-    widths = np.ones(len(zigzag), np.int64)
-    rest = zigzag >> 7
-    while rest.any():
-        if (rest < 0).any():  # a difference of timestamps that no clock makes
-            raise IrregularError
-        widths += rest > 0
-        rest = rest >> 7
-    return widths
-
-
 def put_varints(flat: Octets, at: Integers, zigzag: Integers) -> Integers:
     """Writes the numbers as varints and returns where they end."""
     after = at + 1
@@ -239,7 +227,7 @@ def merge_bodies(
             if header:
                 first = np.array(bases, np.int64) - (np.cumsum(records) - records)
                 added = AddedHeader(header, at, np.repeat(first, records) + np.arange(len(tails)))
-        data = _numbered(octets, tails, stops, timestamps - timestamps[0], added)
+        data = numbered(octets, tails, stops, timestamps - timestamps[0], added)
     except (IrregularError, IndexError):
         return None
     return MergedBody(data, int(timestamps[0]), int(timestamps.max()))
@@ -298,10 +286,13 @@ class AddedHeader(NamedTuple):
         blocks(body, OFFSET_SIZE)[at + len(self.constant)] = offsets
 
 
-def _numbered(
-    octets: Octets, tails: Integers, stops: Integers, deltas: Integers, added: AddedHeader | None
+def numbered(
+    octets: Octets, tails: Integers, stops: Integers, deltas: Integers, added: AddedHeader | None = None
 ) -> memoryview:
-    """Returns a body of the records with these tails and timestamp deltas, numbered 0, 1, …"""
+    """Returns a body of the records with these tails and timestamp deltas, numbered 0, 1, …
+
+    Raises IrregularError for a difference of timestamps that no clock makes.
+    """
     sizes, grown = stops - tails, added.size if added is not None else 0
     zigzag, index = (deltas << 1) ^ (deltas >> 63), np.arange(len(tails), dtype=np.int64)
     times, time_sizes = encode_varints(zigzag)

@@ -15,7 +15,7 @@ import ctypes
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import reduce
-from typing import NamedTuple
+from typing import NamedTuple, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -32,19 +32,21 @@ from runtime.batch import (
     TooLarge,
 )
 from runtime.batch.arrays import (
+    WORD,
     Integers,
     IrregularError,
     Octets,
     boundaries,
-    put_varints,
+    encode_varints,
+    numbered,
     read_varints,
-    varint_widths,
 )
 from runtime.batch.codecs import UnpackedSizeExceeded, pack, unpack
 from runtime.batch.layout import LOG_APPEND_TIME
 from runtime.batch.rewrite import batch_of, fitting, unpacks_too_large
 from runtime.batch.selection import UnpackedRecord, unpacked
 from runtime.batch.spec import OffsetDeltaRun
+from runtime.batch.splice import join
 from runtime.batch.varint import MalformedBytes
 from runtime.sql.rows import APPENDED, COLUMNS, KEY, VALUE, SourceRow
 
@@ -53,8 +55,6 @@ Headers = list[tuple[str, str | None]]
 
 _PAD = bytes(16)  # behind the records: a varint is looked for in more bytes than it has
 _TIMESTAMP_BYTES, _SIZE_BYTES = 5, 4  # of varints, behind the first one
-_VARINT = 10
-_LEAD = 5 + 1 + _VARINT + 5  # length, attributes, timestamp delta, offset delta
 _JOINED = 512 * 1024  # bytes of records that are packed as one batch
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3  # of glibc's malloc.h
 _MAPPED, _FREE = 16 << 20, 48 << 20  # bytes: larger ones are mapped alone, and so much is kept
@@ -96,21 +96,10 @@ def gathered(data: bytes | Octets, begins: Integers, ends: Integers, nulls: Flag
     return cut(data, places).take(pa.array(every_other, mask=nulls))
 
 
-class Bytes(NamedTuple):
-    """The content of a binary array, as numpy sees it. Value n stands from place n to place n + 1."""
-
-    places: Integers
-    octets: Octets
-
-
-def bytes_of(array: pa.Array) -> Bytes:
-    """Returns the content of a binary array, without copying it."""
-    _, places, data = array.buffers()
-    octets = np.frombuffer(data, np.uint8) if data is not None else np.zeros(0, np.uint8)
-    if places is None or not len(array):
-        return Bytes(np.zeros(1, np.int64), octets)
-    known = np.frombuffer(places, np.int32)[array.offset : array.offset + len(array) + 1]
-    return Bytes(known.astype(np.int64), octets)
+def lengths_of(array: pa.Array) -> Integers:
+    """Returns how many bytes each value of a binary array has, 0 for null."""
+    lengths = pa.compute.binary_length(array).fill_null(0)
+    return cast(Integers, lengths.to_numpy(zero_copy_only=False).astype(np.int64))
 
 
 @dataclass(frozen=True, slots=True)
@@ -206,55 +195,45 @@ def batch_of_rows(rows: Sequence[SourceRow]) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays(arrays, schema=SCHEMA)
 
 
-class Body(NamedTuple):
-    """A prepared batch and its unpacked records."""
-
-    out: OutgoingBatch
-    data: bytes
-
-
-def body_of(out: OutgoingBatch, spec: RewriteSpec) -> Body:
-    """Unpacks a batch. Raises a BatchFailure."""
+def body_of(out: OutgoingBatch, spec: RewriteSpec) -> bytes:
+    """Returns the unpacked records of a batch. Raises a BatchFailure."""
     try:
-        return Body(out, unpack(out.batch.codec, out.batch.body, spec.max_unpacked))
+        return unpack(out.batch.codec, out.batch.body, spec.max_unpacked)
     except UnpackedSizeExceeded:
         raise unpacks_too_large(out.batch, spec.where, spec.max_unpacked) from None
     except MalformedBytes as error:
         raise CorruptBatch(spec.where, out.batch.base_offset, f"unreadable records: {error}") from None
 
 
-def columns_of(bodies: Sequence[Body], spec: RewriteSpec) -> tuple[RecordColumns, BatchFailure | None]:
+def columns_of(
+    batches: Sequence[OutgoingBatch], bodies: Sequence[bytes], spec: RewriteSpec
+) -> tuple[RecordColumns, BatchFailure | None]:
     """Returns the records of the batches, up to the first batch that can't be read, and why it can't."""
     try:
-        if bodies:
-            return _columns(bodies), None
+        if batches:
+            return _columns(batches, bodies), None
     except (IrregularError, MalformedBytes, IndexError):
         pass
     records: list[UnpackedRecord] = []
-    batches: list[OutgoingBatch] = []
-    failure: BatchFailure | None = None
-    for out, _ in bodies:
+    for index, out in enumerate(batches):
         try:
             records += unpacked(out, spec)
-        except BatchFailure as problem:
-            failure = problem
-            break
-        batches.append(out)
-    return _one_by_one(batches, records), failure
+        except BatchFailure as failure:
+            return _one_by_one(batches[:index], records), failure
+    return _one_by_one(batches, records), None
 
 
-def _columns(bodies: Sequence[Body]) -> RecordColumns:
+def _columns(batches: Sequence[OutgoingBatch], bodies: Sequence[bytes]) -> RecordColumns:
     """Returns the records of whole batches. Raises IrregularError, MalformedBytes and IndexError."""
-    batches = [out for out, _ in bodies]
     if any(out.batch.attributes & LOG_APPEND_TIME for out in batches):
         raise IrregularError
-    data = b"".join([*(one.data for one in bodies), _PAD])
+    data = b"".join([*bodies, _PAD])
     octets = np.frombuffer(data, np.uint8)
-    found = [boundaries(one.data, one.out.batch.records) for one in bodies]
     counts = [out.batch.records for out in batches]
-    shift = np.repeat(np.cumsum([0, *(len(one.data) for one in bodies[:-1])]), counts)
-    starts = np.concatenate([begin for begin, _ in found]) + shift
-    stops = np.concatenate([stop for _, stop in found]) + shift
+    inside = [boundaries(body, count) for body, count in zip(bodies, counts, strict=True)]
+    shift = np.repeat(np.cumsum([0, *map(len, bodies[:-1])]), counts)
+    starts = np.concatenate([begins for begins, _ in inside]) + shift
+    stops = np.concatenate([ends for _, ends in inside]) + shift
     deltas, at = read_varints(octets, starts + 1, _TIMESTAMP_BYTES)
     numbers, tails = read_varints(octets, at, _SIZE_BYTES)
     key_sizes, keys = read_varints(octets, tails, _SIZE_BYTES)
@@ -309,42 +288,41 @@ def _offsets(batches: Sequence[OutgoingBatch]) -> Integers:
 
 
 class Kept(NamedTuple):
-    """Records that are copied: their offsets and times at the source, and their tails.
+    """Records that are copied: their offsets and times at the source, and their tails in `data`.
 
-    `tombstones` says which of them the transform filtered; it is None where there are none of these.
+    Tail n stands from place n to place n + 1. `tombstones` says which records the transform filtered.
     """
 
     offsets: Integers
     timestamps: Integers
-    tails: pa.Array
-    tombstones: Flags | None = None
+    data: Octets
+    places: Integers
+    tombstones: Flags
 
 
-def kept_of(columns: RecordColumns, kept: Integers, new: pa.Array | None) -> Kept:
-    """Returns the records with these numbers. `new` has their new values, null for one that keeps its own."""
-    offsets, timestamps = columns.offsets[kept], columns.timestamps[kept]
+def kept_of(columns: RecordColumns, kept: Integers, new: pa.Array | None, deleted: pa.Array | None) -> Kept:
+    """Returns the records with these numbers.
+
+    `new` has the new value of each record, null for one that keeps its own. `deleted` has what follows the
+    key in the tombstone of a filtered record, null for one that travels.
+    """
     tails, stops = columns.tails[kept], columns.stops[kept]
-    if new is None or new.null_count == len(new):
-        return Kept(offsets, timestamps, gathered(columns.data, tails, stops))
-    same = new.is_null().to_numpy(zero_copy_only=False)
-    before = gathered(columns.data, tails, np.where(same, stops, columns.sizes[kept]))
-    behind = gathered(columns.data, np.where(same, stops, columns.headers[kept]), stops)
-    new = new.fill_null(b"")
-    lengths = _varints(np.diff(bytes_of(new).places), ~same)
-    return Kept(offsets, timestamps, _joined_bytes(before, lengths, new, behind))
-
-
-def _joined_bytes(*parts: pa.Array) -> pa.Array:
-    """Returns the values of several arrays, joined value by value."""
-    return pa.compute.binary_join_element_wise(*parts, b"")
-
-
-def _varints(numbers: Integers, wanted: Flags) -> pa.Array:
-    """Returns the numbers as varints, nothing for those that are not wanted."""
-    rows = np.zeros(len(numbers) * _VARINT, np.uint8)
-    begins = np.arange(0, len(rows), _VARINT)
-    ends = put_varints(rows, begins, numbers << 1)
-    return gathered(rows, begins, np.where(wanted, ends, begins))
+    new = new.take(pa.array(kept)) if new is not None else pa.nulls(len(kept), pa.binary())
+    deleted = deleted.take(pa.array(kept)) if deleted is not None else pa.nulls(len(kept), pa.binary())
+    gone, edited = (each.is_valid().to_numpy(zero_copy_only=False) for each in (deleted, new))
+    if not (gone | edited).any():
+        joined = gathered(columns.data, tails, stops)
+    else:
+        before = gathered(columns.data, tails, np.where(gone | edited, columns.sizes[kept], stops))
+        behind = gathered(columns.data, np.where(edited, columns.headers[kept], stops), stops)
+        sizes, widths = encode_varints(lengths_of(new) << 1)
+        begins = np.arange(len(kept)) * WORD
+        lengths = gathered(sizes.view(np.uint8), begins, begins + np.where(edited, widths, 0))
+        parts = [before, deleted.fill_null(b""), lengths, new.fill_null(b""), behind]
+        joined = pa.compute.binary_join_element_wise(*parts, b"")
+    places = np.append(0, np.cumsum(lengths_of(joined)))
+    data = np.frombuffer(joined.buffers()[2] or b"", np.uint8)
+    return Kept(columns.offsets[kept], columns.timestamps[kept], data, places, gone)
 
 
 class Part(NamedTuple):
@@ -365,10 +343,9 @@ def packed_columns(
     The failure names a record that has become too large; the batches lie before it. `index` is that of the
     first part.
     """
-    places = bytes_of(kept.tails).places
     found: list[tuple[OutgoingBatch, int]] = []
     try:
-        for at, group in _groups(parts, places, spec):
+        for at, group in _groups(parts, kept.places, spec):
             if not group[0].changed:
                 found.append((group[0].out, index + at))
                 continue
@@ -376,11 +353,9 @@ def packed_columns(
             codec = codec if spec.codec is None else spec.codec
             first, end = group[0].first, group[-1].end
             last = index + at + len(group) - 1
-            for out in _packed(kept, places, first, end, codec, group[-1].out.position, spec):
+            for out in _packed(kept, first, end, codec, group[-1].out.position, spec):
                 behind = first + out.batch.records
-                if kept.tombstones is not None:
-                    out = out._replace(tombstones=int(kept.tombstones[first:behind].sum()))
-                found.append((out, last))
+                found.append((out._replace(tombstones=int(kept.tombstones[first:behind].sum())), last))
                 first = behind
     except TooLarge as failure:
         return found, failure
@@ -410,20 +385,29 @@ def _groups(
 
 
 def _packed(
-    kept: Kept, places: Integers, first: int, end: int, codec: Codec, position: int, spec: RewriteSpec
+    kept: Kept, first: int, end: int, codec: Codec, position: int, spec: RewriteSpec
 ) -> Iterable[OutgoingBatch]:
     """Yields a batch with these records, or several where it exceeds the limit. Raises TooLarge."""
     offsets, timestamps = kept.offsets[first:end], kept.timestamps[first:end]
-    tails = kept.tails.slice(first, end - first)
-    body = _joined(timestamps, np.diff(places[first : end + 1]), tails)
+    places = kept.places[first : end + 1]
+    body: bytes | memoryview
+    try:
+        body = numbered(kept.data, places[:-1], places[1:], timestamps - timestamps[0])
+    except IrregularError:
+        body = join(list(zip(range(end - first), timestamps.tolist(), _tails(kept, places), strict=True)))[0]
     batch = batch_of(
         int(offsets[0]), end - first, codec, pack(codec, body), int(timestamps[0]), int(timestamps.max())
     )
     if batch.size <= spec.max_batch:
         yield OutgoingBatch(batch, _runs(offsets), position, RewriteReason.TRANSFORM)
         return
-    raw = list(zip(offsets.tolist(), timestamps.tolist(), tails.to_pylist(), strict=True))
+    raw = list(zip(offsets.tolist(), timestamps.tolist(), _tails(kept, places), strict=True))
     yield from fitting(raw, codec, position, spec, RewriteReason.TRANSFORM)
+
+
+def _tails(kept: Kept, places: Integers) -> list[bytes]:
+    tails: list[bytes] = cut(kept.data, places).to_pylist()
+    return tails
 
 
 def _runs(offsets: Integers) -> tuple[OffsetDeltaRun, ...]:
@@ -431,25 +415,3 @@ def _runs(offsets: Integers) -> tuple[OffsetDeltaRun, ...]:
     firsts = np.append(0, np.flatnonzero(np.diff(offsets) != 1) + 1)
     counts = np.diff(firsts, append=len(offsets))
     return tuple(map(OffsetDeltaRun, firsts.tolist(), offsets[firsts].tolist(), counts.tolist()))
-
-
-def _joined(timestamps: Integers, sizes: Integers, tails: pa.Array) -> bytes:
-    """Returns a body of records numbered 0, 1, …"""
-    count = len(timestamps)
-    deltas = timestamps - timestamps[0]
-    zigzag = (deltas << 1) ^ (deltas >> 63)
-    numbers = np.arange(count, dtype=np.int64) << 1
-    try:
-        lengths = 1 + varint_widths(zigzag) + varint_widths(numbers) + sizes
-    except IrregularError:  # a difference of timestamps that no clock makes
-        from runtime.batch.splice import join
-
-        raw = zip(range(count), timestamps.tolist(), tails.to_pylist(), strict=True)
-        return join(list(raw))[0]
-    leads = np.zeros(count * _LEAD, np.uint8)
-    begins = np.arange(0, len(leads), _LEAD)
-    at = put_varints(leads, begins, lengths << 1) + 1
-    ends = put_varints(leads, put_varints(leads, at, zigzag), numbers)
-    lead = gathered(leads, begins, ends)
-    together = bytes_of(_joined_bytes(lead, tails))
-    return together.octets[together.places[0] : together.places[-1]].tobytes()

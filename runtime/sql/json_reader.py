@@ -18,7 +18,7 @@ import msgspec
 import numpy as np
 import pyarrow as pa
 
-from runtime.sql.columns import Flags, bytes_of
+from runtime.sql.columns import Flags, lengths_of
 
 # The types that it reads, by Spark's names.
 SCALARS: dict[str, pa.DataType] = {
@@ -67,7 +67,7 @@ class JsonReader:
     def read(self, values: pa.Array) -> ReadValues:
         """Returns the fields of the values. Those of other values are null."""
         raw = values.to_pylist()
-        longest = int(np.diff(bytes_of(values).places).max(initial=0))
+        longest = int(lengths_of(values).max(initial=0))
         found: list[Any]
         try:
             if longest > _SHORT or values.null_count or self._widest > _NARROW:

@@ -7,16 +7,15 @@ must not be copied. The header `__repl` alone stays, without which a record coul
 
 from __future__ import annotations
 
-from typing import Final, NamedTuple
+from typing import Final
 
-import numpy as np
 import pyarrow as pa
 
 from runtime.batch.arrays import Integers
 from runtime.batch.splice import headers_of
 from runtime.batch.varint import MalformedBytes, varint
 from runtime.contract.records.provenance import HEADER, decode
-from runtime.sql.columns import Flags, Kept, RecordColumns, bytes_of, cut, gathered
+from runtime.sql.columns import RecordColumns, gathered
 
 UNREADABLE: Final = "its headers can't be read"
 _NAME: Final = HEADER.encode()
@@ -24,35 +23,13 @@ _NAMED: Final = varint(len(_NAME)) + _NAME
 _NULL: Final = varint(-1)  # the length of a null value
 
 
-class Tombstones(NamedTuple):
-    """The tails of the tombstones of some records. Those of `unreadable` have headers that can't be read."""
+def tombstones_of(columns: RecordColumns, rows: Integers) -> pa.Array:
+    """Returns what follows the key in the tombstones of these records: no value, and the headers that stay.
 
-    rows: Integers
-    tails: pa.Array
-    unreadable: Integers
-
-    def together(self, columns: RecordColumns, live: Kept, travels: Flags, deleted: Flags) -> Kept:
-        """Returns the records that travel, `live`, and the tombstones of the deleted ones, in their order."""
-        rows = np.flatnonzero(travels | deleted)
-        gone = deleted[rows]
-        tails = pa.concat_arrays([live.tails, self.tails.filter(pa.array(deleted[self.rows]))])
-        order = np.where(gone, len(live.tails) + np.cumsum(gone), np.cumsum(~gone)) - 1
-        return Kept(columns.offsets[rows], columns.timestamps[rows], tails.take(pa.array(order)), gone)
-
-
-def tombstones_of(columns: RecordColumns, rows: Integers) -> Tombstones:
-    """Returns the tombstones of the records: the key, no value, and the headers that stay.
-
-    Many records have the same headers, so the different ones are looked at once.
+    It is null where the headers can't be read. Many records have the same ones, so each is looked at once.
     """
     raw = gathered(columns.data, columns.headers[rows], columns.stops[rows]).dictionary_encode()
-    ends = [_end(one) for one in raw.dictionary.to_pylist()]
-    unreadable = np.array([one is None for one in ends], np.bool_)[raw.indices.to_numpy()]
-    different = pa.array([one or b"" for one in ends], pa.binary())
-    keys = gathered(columns.data, columns.tails[rows], columns.sizes[rows])
-    order = np.stack((np.arange(len(rows)), len(rows) + np.arange(len(rows))), axis=1).reshape(-1)
-    known = bytes_of(pa.concat_arrays([keys, different.take(raw.indices)]).take(pa.array(order)))
-    return Tombstones(rows, cut(known.octets, known.places[::2]), rows[unreadable])
+    return pa.array([_end(headers) for headers in raw.dictionary.to_pylist()], pa.binary()).take(raw.indices)
 
 
 def _end(headers: bytes) -> bytes | None:

@@ -34,7 +34,6 @@ from runtime.batch.varint import MalformedBytes
 from runtime.contract.records.provenance import HEADER
 from runtime.contract.spec.transform import VALUE, TransformSpec
 from runtime.sql.columns import (
-    Body,
     Flags,
     Headers,
     Part,
@@ -146,49 +145,44 @@ class Transformer:
 
         What they unpack to is held in memory (R8).
         """
-        bodies: list[Body] = []
+        batches: list[OutgoingBatch] = []
+        bodies: list[bytes] = []
         first = records = size = 0
         for index, out in enumerate(prepared):
             try:
                 bodies.append(body_of(out, spec))
             except BatchFailure as failure:
-                yield self._ask(first, bodies, spec, failure)
+                yield self._ask(first, batches, bodies, spec, failure)
                 return
+            batches.append(out)
             records += out.batch.records
-            size += len(bodies[-1].data)
+            size += len(bodies[-1])
             if records >= _WINDOW_RECORDS or size >= _WINDOW_BYTES:
-                yield (window := self._ask(first, bodies, spec, None))
+                yield (window := self._ask(first, batches, bodies, spec, None))
                 if window.failure is not None:
                     return
-                bodies, first, records, size = [], index + 1, 0, 0
-        if bodies:
-            yield self._ask(first, bodies, spec, None)
+                batches, bodies, first, records, size = [], [], index + 1, 0, 0
+        if batches:
+            yield self._ask(first, batches, bodies, spec, None)
 
     def _ask(
-        self, first: int, bodies: Sequence[Body], spec: RewriteSpec, behind: BatchFailure | None
+        self,
+        first: int,
+        batches: Sequence[OutgoingBatch],
+        bodies: Sequence[bytes],
+        spec: RewriteSpec,
+        behind: BatchFailure | None,
     ) -> _Window:
         """Asks Spark about batches; `behind` is why the next one can't be read."""
-        columns, failure = columns_of(bodies, spec)
+        columns, failure = columns_of(batches, bodies, spec)
         try:
             rows = columns.rows(self._read, spec.where, self._decoded_headers)
-        except MalformedBytes as error:
-            return self._ask_before_bad_headers(first, bodies, spec, str(error))
+        except MalformedBytes:
+            behind = _unreadable_headers(columns, spec)
+            # Spark is asked about the batches before the one with this record.
+            count = next(n for n, out in enumerate(columns.batches) if behind.offset < out.position)
+            return self._ask(first, batches[:count], bodies[:count], spec, behind)
         return _Window(first, columns, asyncio.ensure_future(self._evaluated(rows)), failure or behind)
-
-    def _ask_before_bad_headers(
-        self, first: int, bodies: Sequence[Body], spec: RewriteSpec, why: str
-    ) -> _Window:
-        """Asks Spark about the batches before the one that has a record with unreadable headers."""
-        for count, body in enumerate(bodies):
-            columns, _ = columns_of([body], spec)
-            for at in range(len(columns.offsets)):
-                record = columns.record(at)
-                try:
-                    headers_of(record.tail, record.headers_at)
-                except (MalformedBytes, IndexError) as error:
-                    failure = CorruptBatch(spec.where, record.offset, f"unreadable headers: {error}")
-                    return self._ask(first, bodies[:count], spec, failure)
-        raise AssertionError(why)
 
     def _decoded_headers(self, raws: Iterable[bytes]) -> list[Headers]:
         """Returns the headers of the source's records: the last value of each name, without `__repl`.
@@ -239,12 +233,15 @@ class Transformer:
         filtered = ~travels & _begins(answers, _FILTERED)
         deleted = filtered & ~columns.no_key & (self.transform.on_filtered == "tombstone")
         filtered &= ~deleted
-        tombstones = tombstones_of(columns, np.flatnonzero(deleted))
-        reasons = dict.fromkeys(tombstones.unreadable.tolist(), UNREADABLE)
-        rows = np.flatnonzero(travels)
-        new = None
-        if self._edit is not None and len(rows):
-            new = self._new_values(columns, rows, answers, reasons)
+        reasons: dict[int, str] = {}
+        tombstones = new = None
+        if deleted.any():
+            rows = np.flatnonzero(deleted)
+            ends = tombstones_of(columns, rows)
+            tombstones = pa.compute.replace_with_mask(pa.nulls(len(deleted), ends.type), deleted, ends)
+            reasons = dict.fromkeys(rows[ends.is_null().to_numpy(zero_copy_only=False)].tolist(), UNREADABLE)
+        if self._edit is not None and travels.any():
+            new = self._new_values(columns, np.flatnonzero(travels), answers, reasons)
         bad: list[QuarantinedRecord] = []
         failure: BatchFailure | None = None
         for at in sorted({*np.flatnonzero(~travels & ~filtered & ~deleted).tolist(), *reasons}):
@@ -257,14 +254,10 @@ class Transformer:
                 travels[at:] = filtered[at:] = deleted[at:] = False
                 break
             bad.append(rejected)
-        changed = deleted.copy()
-        if new is not None:
-            new = new.filter(pa.array(travels))
-            changed[travels] = new.is_valid()
-        kept = kept_of(columns, np.flatnonzero(travels), new)
-        if deleted.any():
-            kept = tombstones.together(columns, kept, travels, deleted)
-        parts = _parts(columns, np.flatnonzero(travels | deleted), changed, failure)
+        changed = deleted if new is None else deleted | new.is_valid().to_numpy(zero_copy_only=False)
+        rows = np.flatnonzero(travels | deleted)
+        kept = kept_of(columns, rows, new, tombstones)
+        parts = _parts(columns, rows, changed, failure)
         outgoing, too_large = packed_columns(kept, parts, spec, window.first)
         if too_large is not None:
             failure = too_large
@@ -346,6 +339,17 @@ class Transformer:
         forms = {"value": self.transform.value, "key": self.transform.key}
         named = [f"{name} is not {one.format} of this schema" for name, one in forms.items() if one.schema]
         return f"it does not match the transform's format: {', or '.join(named)}"
+
+
+def _unreadable_headers(columns: RecordColumns, spec: RewriteSpec) -> CorruptBatch:
+    """Returns the failure that names the first record with headers that can't be read."""
+    for at in range(len(columns.offsets)):
+        record = columns.record(at)
+        try:
+            headers_of(record.tail, record.headers_at)
+        except (MalformedBytes, IndexError) as error:
+            return CorruptBatch(spec.where, record.offset, f"unreadable headers: {error}")
+    raise AssertionError("all headers can be read")
 
 
 def _editor(
