@@ -271,7 +271,6 @@ async def _waits(
 ) -> tuple[PartitionWaits, ...]:
     """Returns the partitions that wait of these flows, each with the spec of its job."""
     from runtime.audit.status.facts import StatusRequest
-    from runtime.audit.status.join import join
     from runtime.audit.status.reader import StatusReader
     from runtime.contract.spec.route import Router, routes_of
 
@@ -287,7 +286,7 @@ async def _waits(
     deadline = loop.time() + wait_s
     async with StatusReader(request, within_s, times=False) as reader:
         while True:
-            waits = tuple(waits_of(join(request, await reader.read())))
+            waits = tuple(waits_of(await reader.status()))
             if not waits or loop.time() >= deadline:
                 return waits
             await asyncio.sleep(_LOOK_S)

@@ -124,7 +124,7 @@ class MadeUpClusters:
             jobs={"dc2": self._job(now)},
             reports={("dc2", slot): self._report(slot, at, lags, now) for slot in range(SLOTS)},
         )
-        return StatusSnapshot(now, {"dc1": source, "dc2": destination}, {"dc2": ledger}, now)
+        return StatusSnapshot(now, {"dc1": source, "dc2": destination}, {"dc2": ledger})
 
     def _job(self, now: int) -> JobStatus:
         return JobStatus(

@@ -15,7 +15,6 @@ from planner.workflows.audit.access import endpoints_of
 from planner.workflows.requests import ReplicationStatusRequest, TopologyRequest
 from planner.workflows.topology import checked
 from runtime.audit.status.facts import StatusRequest
-from runtime.audit.status.join import join
 from runtime.audit.status.reader import StatusReader, read_status
 from runtime.contract.results.status import ReplicationStatus
 from runtime.contract.spec.route import Router
@@ -58,13 +57,11 @@ async def watch_status(
     async with StatusReader(
         asked, within_s, retention=True, traffic=True, every_offset=every_offset
     ) as reader:
-        before = await reader.read()
+        await reader.status()
         reader.within_s = min(within_s, _LATER_WITHIN_S)
         while True:
             await asyncio.sleep(every_ms / 1000)
-            now = await reader.read()
-            yield join(asked, now, before)
-            before = now
+            yield await reader.status()
 
 
 def watched_topology(request: TopologyRequest) -> Topology:

@@ -108,7 +108,6 @@ async def _waits(
 ) -> AsyncGenerator[CopyWait, None]:
     """Yields what is left each second, until nothing is. What changed is reported."""
     from planner.workflows.audit.replication_status import status_request
-    from runtime.audit.status.join import join
     from runtime.audit.status.reader import StatusReader
 
     loop = asyncio.get_running_loop()
@@ -116,10 +115,9 @@ async def _waits(
     silence = SourceSilence()
     shown = ""
     async with StatusReader(status_request(topology), SILENT_MS / 1000) as reader:
-        before = await reader.read()
+        await reader.status()
         while True:
-            now = await reader.read()
-            status = join(reader.request, now, before)
+            status = await reader.status()
             health = next(health for health in status.flows if health.name == flow.name)
             answers = health.source_answers and health.destination_answers
             left = left_of(health) if answers else health.why
@@ -132,7 +130,6 @@ async def _waits(
                 progress(ProgressText(f"flow.{flow.name}: {left}"))
                 shown = left
             yield CopyWait(left, silent, job_runs, loop.time() > deadline)
-            before = now
             await asyncio.sleep(_EVERY_S)
 
 

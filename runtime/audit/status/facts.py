@@ -98,7 +98,7 @@ class ClusterFacts:
 class LedgerFacts:
     """Holds the records of one destination: committed progress, and the reports of jobs.
 
-    The progress is that of the moment `read_ms`; 0 for the moment of the inspection.
+    The progress is that of the time `read_ms`; 0 for the time of the inspection.
     """
 
     progress: Mapping[str, Mapping[PartitionKey, Progress]] = field(default_factory=dict)
@@ -111,15 +111,19 @@ class LedgerFacts:
 
 
 class StatusSnapshot(Struct, frozen=True):
-    """Holds the facts of one inspection. `ledgers` has no entry for a destination that could not be read.
+    """Holds the facts of one inspection, of which the last was read at `at_ms`.
 
-    The ledgers were read at `ledgers_ms`, the last fact at `at_ms`.
+    `ledgers` has no entry for a destination that could not be read.
     """
 
     at_ms: int
     clusters: Mapping[str, ClusterFacts]
     ledgers: Mapping[str, LedgerFacts]
-    ledgers_ms: int
+
+    @property
+    def ledgers_ms(self) -> int:
+        """Returns when the last of the ledgers was read."""
+        return max((ledger.read_ms for ledger in self.ledgers.values()), default=0) or self.at_ms
 
 
 def lag_ms(

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from typing import Literal, NamedTuple
+from typing import Literal
 
 from runtime.audit.status.facts import (
     ClusterFacts,
@@ -67,6 +67,7 @@ _COPIES = (S.COPYING, S.CAUGHT_UP)
 SILENT_MS = 15_000  # a slot reports at least every five seconds
 STALLED_MS = 30_000
 _NO_LEDGER = LedgerFacts()
+_StateDetail = tuple[str, int | None, str]  # a partition's state, since when it has it, and why
 
 
 def worst(states: Iterable[str]) -> str | None:
@@ -302,14 +303,6 @@ class FlowFacts:
         return max(retention - max(known), 0) if len(known) == len(waits) else None
 
 
-class PartitionStateDetail(NamedTuple):
-    """Holds a partition's state, since when it has it, and why."""
-
-    state: str
-    since_ms: int | None = None
-    why: str = ""
-
-
 class PartitionFacts:
     """Selects what was read about one partition of a flow, and derives its status.
 
@@ -442,24 +435,24 @@ class PartitionFacts:
             tombstones=progress.tombstones if progress is not None else 0,
         )
 
-    def state(self) -> PartitionStateDetail:
+    def state(self) -> _StateDetail:
         """Returns the state of the partition."""
         flow = self.flow
         if not flow.destination_read:
-            return PartitionStateDetail(UNKNOWN, None, f"{flow.destination.name} does not answer")
+            return UNKNOWN, None, f"{flow.destination.name} does not answer"
         if self.promoted:
-            return PartitionStateDetail(S.PROMOTED, None, "promoted on its own")
+            return S.PROMOTED, None, "promoted on its own"
         generation = flow.generation
         if generation is not None and generation.state in ("promoted", "failed_over"):
-            return PartitionStateDetail(generation.state, generation.written_at, generation.note)
+            return generation.state, generation.written_at, generation.note
         evidence = self._stopped_by_evidence()
         if evidence is not None:
             state, why = evidence
             if self.report is not None and self.report.state == state:
-                return PartitionStateDetail(state, self.report.since_ms or None, self.report.why or why)
-            return PartitionStateDetail(state, None, why)
+                return state, self.report.since_ms or None, self.report.why or why
+            return state, None, why
         if generation is not None and generation.state == "paused":
-            return PartitionStateDetail(S.PAUSED, generation.written_at, generation.note)
+            return S.PAUSED, generation.written_at, generation.note
         if not flow.job.seen.up:
             return self._down()
         return self._reported()
@@ -497,14 +490,14 @@ class PartitionFacts:
             return S.DIVERGED, f"{destination.name} ends at {end}, {written} was written already"
         return None
 
-    def _down(self) -> PartitionStateDetail:
+    def _down(self) -> _StateDetail:
         job, report = self.flow.job.seen, self.report
         why = f"job {job.name}: {job.why}"
         if report is not None and report.state.needs_someone:
             why += f"; before that {report.state}: {report.why}"
-        return PartitionStateDetail(DOWN, job.heartbeat_ms, why)
+        return DOWN, job.heartbeat_ms, why
 
-    def _reported(self) -> PartitionStateDetail:
+    def _reported(self) -> _StateDetail:
         """Returns the state that the live job reports, as far as the data agrees."""
         flow, slot, report = self.flow, self.slot, self.report
         if slot is None or report is None:
@@ -515,10 +508,10 @@ class PartitionFacts:
             return self._silent(slot.slot, slot.at_ms, silent_ms)
         if report.state is S.CAUGHT_UP and not flow.source.answers:
             why = f"{flow.source.name} does not answer; the job says {report.state}, but there may be more"
-            return PartitionStateDetail(UNKNOWN, None, why)
+            return UNKNOWN, None, why
         lag_records = self.lag_records if self.source_end_seen_ms is None else None
         if report.state not in _COPIES or lag_records is None:
-            return PartitionStateDetail(report.state, report.since_ms or None, report.why)
+            return report.state, report.since_ms or None, report.why
         state = S.COPYING if lag_records else S.CAUGHT_UP
         if lag_records:
             written_ms = self.progress.written_at if self.progress is not None else report.since_ms
@@ -526,31 +519,31 @@ class PartitionFacts:
             longest_ms = STALLED_MS + 2 * flow.commits_every_ms  # a flow into files commits only so often
             if idle_ms > longest_ms and (self.lag_ms or 0) > longest_ms:
                 why = f"the job says {report.state}, but nothing was committed for {duration(idle_ms)}"
-                return PartitionStateDetail(STALLED, flow.now_ms - idle_ms, why)
+                return STALLED, flow.now_ms - idle_ms, why
         since_ms = report.since_ms if report.state is state else slot.at_ms
-        return PartitionStateDetail(state, since_ms or None, report.why)
+        return state, since_ms or None, report.why
 
-    def _silent(self, number: int, at_ms: int, silent_ms: int) -> PartitionStateDetail:
+    def _silent(self, number: int, at_ms: int, silent_ms: int) -> _StateDetail:
         """Returns the state of a partition whose slot no longer reports."""
         slot = next((slot for slot in self.flow.job.seen.slots if slot.slot == number), None)
         why = f"slot {number} has said nothing for {duration(silent_ms)}"
         if slot is not None and slot.state == S.UNSCHEDULED:
-            return PartitionStateDetail(S.UNSCHEDULED, slot.since_ms, slot.why or why)
-        return PartitionStateDetail(S.RETRYING, at_ms, why)
+            return S.UNSCHEDULED, slot.since_ms, slot.why or why
+        return S.RETRYING, at_ms, why
 
-    def _unreported(self) -> PartitionStateDetail:
+    def _unreported(self) -> _StateDetail:
         """Returns the state of a partition whose job runs, but of which no slot has reported anything."""
         job = self.flow.job
         driver = job.flows.get(self.key.flow)
         if driver is None:
-            return PartitionStateDetail(DOWN, None, f"job {job.seen.name} runs without this flow")
+            return DOWN, None, f"job {job.seen.name} runs without this flow"
         if driver.why:
-            return PartitionStateDetail(S.RETRYING, None, driver.why)
+            return S.RETRYING, None, driver.why
         slots = job.seen.slots
         if slots and not any(slot.state == "running" for slot in slots):
             state = S.UNSCHEDULED if slots[0].state == S.UNSCHEDULED else S.STARTING
-            return PartitionStateDetail(state, slots[0].since_ms, slots[0].why)
-        return PartitionStateDetail(S.STARTING, None, "no slot has it yet")
+            return state, slots[0].since_ms, slots[0].why
+        return S.STARTING, None, "no slot has it yet"
 
 
 def _time_or_none(ms: int) -> int | None:

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import asyncio
 import time
 from collections.abc import Sequence
-from typing import NamedTuple
 
 from runtime.audit.ledger import OpenLedger, ledger_of
 from runtime.audit.status.facts import LedgerFacts
@@ -29,17 +27,6 @@ from runtime.ledger.records import InternalTopicScan
 _PARTITION = 0
 
 
-class ReadMoment(NamedTuple):
-    """One moment, by the event loop's clock and by the wall clock."""
-
-    loop_s: float
-    at_ms: int
-
-
-def moment_of_now() -> ReadMoment:
-    return ReadMoment(asyncio.get_running_loop().time(), int(time.time() * 1000))
-
-
 class StatusLedgerReader:
     """Reads one destination, as long as its cluster stays open. Raises WireError."""
 
@@ -51,35 +38,28 @@ class StatusLedgerReader:
         self._reports: dict[tuple[str, int], SlotReport] = {}
         self._ends: dict[tuple[str, str], SourceEnds] = {}
         self._standbys: dict[tuple[str, str], StandbyStatus] = {}
-        self.moment = moment_of_now()  # of the progress: what was written later is not included
+        self._read_ms = 0  # when the progress was read: what was written later is not included
 
     async def refresh(self, flows: Sequence[str], within: float) -> None:
         """Reads reports before the ledger: so a job's report is never newer than the committed progress."""
         await self._read_status(within)
         if self._ledger is None:
             self._ledger = await ledger_of(self.cluster)
-        self.moment = moment_of_now()
+        self._read_ms = int(time.time() * 1000)
         if self._ledger is not None:
             await self._ledger.ledger.refresh_all(flows, within)
 
     def facts(self, flows: Sequence[str]) -> LedgerFacts:
         """Decodes what was read. Raises UnreadableRecord."""
-        if self._ledger is None:
-            return LedgerFacts(
-                jobs=dict(self._jobs),
-                reports=dict(self._reports),
-                standbys=dict(self._standbys),
-                read_ms=self.moment.at_ms,
-            )
-        ledger = self._ledger.ledger
+        ledger = self._ledger.ledger if self._ledger is not None else None
         return LedgerFacts(
-            progress={flow: ledger.all_progress(flow) for flow in flows},
-            generations=ledger.generations(flows),
+            progress={flow: ledger.all_progress(flow) for flow in flows} if ledger is not None else {},
+            generations=ledger.generations(flows) if ledger is not None else {},
             jobs=dict(self._jobs),
             reports=dict(self._reports),
             ends=dict(self._ends),
             standbys=dict(self._standbys),
-            read_ms=self.moment.at_ms,
+            read_ms=self._read_ms,
         )
 
     async def _read_status(self, within: float) -> None:

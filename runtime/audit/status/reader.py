@@ -9,10 +9,10 @@ from __future__ import annotations
 import asyncio
 import math
 import time
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping
 from functools import partial
 from types import TracebackType
-from typing import Self
+from typing import Any, Self
 
 from runtime.audit.ledger import OPEN_WITHIN_S, AuditFailure, as_audit_failure, connect, unanswered
 from runtime.audit.status.facts import (
@@ -25,7 +25,7 @@ from runtime.audit.status.facts import (
 from runtime.audit.status.first_missing import MOST, first_missing
 from runtime.audit.status.jobs import doubtful
 from runtime.audit.status.join import join
-from runtime.audit.status.ledger_reader import StatusLedgerReader, moment_of_now
+from runtime.audit.status.ledger_reader import StatusLedgerReader
 from runtime.audit.status.retention import RetentionReader
 from runtime.audit.status.traffic import TrafficReader
 from runtime.batch.failure import BatchFailure
@@ -111,13 +111,9 @@ async def read_status(
     A job or a standby that seems dead is inspected once more before the status reports it as dead.
     """
     async with StatusReader(request, within_s, retention=retention, every_offset=every_offset) as reader:
-        first = await reader.read_ledgers() if over_s else None
-        second = await reader.read(over_s)
-        if any(doubtful(ledger, second.at_ms, request.standbys) for ledger in second.ledgers.values()):
-            first = first or second
-            await asyncio.sleep(AGAIN_S)
-            second = await reader.read()
-        return join(request, second, first)
+        if over_s:
+            await reader.read_ledgers()
+        return await reader.status(over_s, certain=True)
 
 
 class _ClusterInspection:
@@ -154,13 +150,13 @@ class _ClusterInspection:
         else:
             self.facts.answers, self.facts.id = True, self.cluster.cluster_id
 
-    async def step(self, work: Callable[[KafkaCluster], Awaitable[None]]) -> None:
+    async def step(self, work: Callable[[KafkaCluster], Coroutine[Any, Any, None]]) -> None:
         """Runs one step of the inspection, if the cluster has answered so far."""
         if self.cluster is None:
             return
         try:
             with as_audit_failure(self.name):
-                await in_time(_done(work(self.cluster)), self._within_s, f"asking {self.name}")
+                await in_time(work(self.cluster), self._within_s, f"asking {self.name}")
         except AuditFailure as failure:
             self.facts.why = failure.why
             if not isinstance(failure.__cause__, BrokerError):  # a broker that returns an error is up
@@ -269,6 +265,7 @@ class StatusReader:
         self._retention = {name: RetentionReader() for name in request.sources if retention}
         self._traffic = {name: TrafficReader() for name in self._sites if traffic}
         self._ledgers_read_s = -math.inf
+        self._before: StatusSnapshot | None = None  # the previous inspection, from which rates are computed
 
     async def __aenter__(self) -> Self:
         return self
@@ -279,35 +276,52 @@ class StatusReader:
         for site in self._sites.values():
             await site.close()
 
-    async def read_ledgers(self) -> StatusSnapshot:
-        """Reads only the ledgers, which is all that `join` needs of an earlier inspection."""
-        clusters = self._inspections()
-        await asyncio.gather(*(one.open() for one in clusters.values()))
-        ledgers, ledgers_ms = await self._ledgers(clusters)
-        return StatusSnapshot(_now_ms(), {}, ledgers, ledgers_ms)
+    async def status(self, over_s: float = 0.0, *, certain: bool = False) -> ReplicationStatus:
+        """Inspects all clusters and derives the status, with rates since the inspection before.
 
-    async def read(self, over_s: float = 0.0) -> StatusSnapshot:
-        """Inspects all clusters. The ledgers are read at least `over_s` after they were read before."""
+        The ledgers are read at least `over_s` after they were read before. With `certain`, a job that seems
+        dead is inspected once more.
+        """
+        before, now = self._before, await self._read(over_s)
+        if certain and any(
+            doubtful(ledger, now.at_ms, self.request.standbys) for ledger in now.ledgers.values()
+        ):
+            before = before or now
+            await asyncio.sleep(AGAIN_S)
+            now = await self._read()
+        self._before = now
+        return join(self.request, now, before)
+
+    async def read_ledgers(self) -> None:
+        """Reads only the ledgers, which is all that the next status needs of an earlier inspection."""
         clusters = self._inspections()
-        await asyncio.gather(*(one.list_topics() for one in clusters.values()))
+        await asyncio.gather(*(cluster.open() for cluster in clusters.values()))
+        self._before = StatusSnapshot(_now_ms(), {}, await self._ledgers(clusters))
+
+    async def _read(self, over_s: float = 0.0) -> StatusSnapshot:
+        clusters = self._inspections()
+        await asyncio.gather(*(cluster.list_topics() for cluster in clusters.values()))
         self._select_sources(clusters)
         await asyncio.gather(
-            *(one.step(one.read_starts) for one in clusters.values()),
+            *(cluster.step(cluster.read_starts) for cluster in clusters.values()),
             *(self._read_retention(clusters[name], reader) for name, reader in self._retention.items()),
         )
         await asyncio.sleep(self._ledgers_read_s + over_s - asyncio.get_running_loop().time())
-        ledgers, ledgers_ms = await self._ledgers(clusters)
+        ledgers = await self._ledgers(clusters)
         self._select_mirrors(clusters, ledgers)
-        await asyncio.gather(*(one.step(one.read_ends) for one in clusters.values()))
+        await asyncio.gather(*(cluster.step(cluster.read_ends) for cluster in clusters.values()))
         if self._times:
             await asyncio.gather(
-                *(one.read_first_missing(self._copied_from(name, ledgers)) for name, one in clusters.items())
+                *(
+                    cluster.read_first_missing(self._copied_from(name, ledgers))
+                    for name, cluster in clusters.items()
+                )
             )
         await asyncio.gather(
             *(self._read_traffic(clusters[name], reader) for name, reader in self._traffic.items())
         )
-        facts = {name: one.facts for name, one in clusters.items()}
-        return StatusSnapshot(_now_ms(), facts, ledgers, ledgers_ms)
+        facts = {name: cluster.facts for name, cluster in clusters.items()}
+        return StatusSnapshot(_now_ms(), facts, ledgers)
 
     def _inspections(self) -> dict[str, _ClusterInspection]:
         return {
@@ -344,22 +358,22 @@ class StatusReader:
             if flow.source == source:
                 yield from _progress(ledgers, flow.destination, flow.name).items()
 
-    async def _read_retention(self, one: _ClusterInspection, reader: RetentionReader) -> None:
+    async def _read_retention(self, inspection: _ClusterInspection, reader: RetentionReader) -> None:
         async def read(cluster: KafkaCluster) -> None:
-            one.facts.retention = await reader.read(cluster, one.copied, one.part_limit_s)
+            limit_s = inspection.part_limit_s
+            inspection.facts.retention = await reader.read(cluster, inspection.copied, limit_s)
 
-        await one.step(read)
+        await inspection.step(read)
 
-    async def _read_traffic(self, one: _ClusterInspection, reader: TrafficReader) -> None:
+    async def _read_traffic(self, inspection: _ClusterInspection, reader: TrafficReader) -> None:
         async def read(cluster: KafkaCluster) -> None:
-            one.facts.traffic = await reader.read(cluster, one.listed, one.part_limit_s)
+            limit_s = inspection.part_limit_s
+            inspection.facts.traffic = await reader.read(cluster, inspection.listed, limit_s)
 
-        await one.step(read)
+        await inspection.step(read)
 
-    async def _ledgers(
-        self, clusters: Mapping[str, _ClusterInspection]
-    ) -> tuple[dict[str, LedgerFacts], int]:
-        """Reads all ledgers, as they are now. Returns them, and the moment of which the last of them is."""
+    async def _ledgers(self, clusters: Mapping[str, _ClusterInspection]) -> dict[str, LedgerFacts]:
+        """Reads all ledgers, as they are now."""
         flows = {name: [flow.name for flow in self.request.into(name)] for name in self.request.destinations}
         refreshed: dict[str, StatusLedgerReader] = {}
         facts: dict[str, LedgerFacts] = {}
@@ -376,17 +390,12 @@ class StatusReader:
 
         await asyncio.gather(*(clusters[name].step(partial(refresh, name)) for name in flows))
         await asyncio.gather(*(clusters[name].step(partial(decode, name)) for name in refreshed))
-        moment = max((reader.moment for reader in refreshed.values()), default=moment_of_now())
-        self._ledgers_read_s = moment.loop_s
-        return facts, moment.at_ms
+        self._ledgers_read_s = asyncio.get_running_loop().time()
+        return facts
 
 
 def _now_ms() -> int:
     return int(time.time() * 1000)
-
-
-async def _done(work: Awaitable[None]) -> None:
-    await work
 
 
 def _progress(

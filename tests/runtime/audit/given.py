@@ -153,6 +153,4 @@ def ledger(
 def look(
     here: ClusterFacts, there: ClusterFacts, written: LedgerFacts | None, at_ms: int = NOW
 ) -> StatusSnapshot:
-    return StatusSnapshot(
-        at_ms, {"dc1": here, "dc2": there}, {"dc2": written} if written is not None else {}, at_ms
-    )
+    return StatusSnapshot(at_ms, {"dc1": here, "dc2": there}, {"dc2": written} if written is not None else {})
