@@ -86,26 +86,26 @@ class PartitionReplay(RepeatedCopy):
 
     def __init__(
         self,
-        asked: ReplayRequest,
+        request: ReplayRequest,
         part: ReplayPartition,
         source: KafkaCluster,
         destination: KafkaCluster,
         transformer: Transformer | None = None,
     ) -> None:
         self._transformer = transformer
-        self._asked, self._part = asked, part
+        self._request, self._part = request, part
         self._source, self._destination = source, destination
-        self._key = part.key(asked.flow.name)
+        self._key = part.key(request.flow.name)
         self._source_partition = TopicPartition(part.topic, part.partition)
         self._destination_partition = TopicPartition(part.into, part.partition)
-        self._spec = rewrite_spec(asked.flow, part, source.cluster_id, destination.cluster_id)
+        self._spec = rewrite_spec(request.flow, part, source.cluster_id, destination.cluster_id)
         self._producers: Mapping[int, FlowProducer] = {}
         self._counted_before: int | None = None  # records on record when this began
 
     async def _attempt(self) -> None:
         producer = replayer(
             self._key.flow,
-            self._asked.flow.source,
+            self._request.flow.source,
             self._source.cluster_id,
             self._key.topic,
             self._part.mirror,
@@ -121,7 +121,7 @@ class PartitionReplay(RepeatedCopy):
         topic = (await self._source.topics([self._key.topic], fresh=True))[self._key.topic]
         if is_other_topic(progress.source_topic_id, topic.id):
             raise CopyStopped(f"{self._key.topic} is not the topic that was copied: it was recreated")
-        at, within = self._source_partition, self._asked.within_s
+        at, within = self._source_partition, self._request.within_s
         start, end = [
             (await offsets_of(self._source, {at: bound}, Isolation.READ_COMMITTED, within))[at]
             for bound in (EARLIEST, LATEST)
@@ -212,7 +212,7 @@ class PartitionReplay(RepeatedCopy):
         return filter_batches(walked, spec, Cursor(position, -1), answer.aborted, returning, now_ms())
 
     def _returning_producer_ids(self, walked: WalkedBatches) -> set[int]:
-        flow, home = self._asked.flow, self._spec.home
+        flow, home = self._request.flow, self._spec.home
         mine = flow.provenance == "batch" and flow.native_only
         ids = {batch.producer_id for batch in walked.sets if isinstance(batch, Batch)}
         return {
@@ -223,7 +223,7 @@ class PartitionReplay(RepeatedCopy):
 
     async def _fetch(self, position: int) -> FetchedPartition:
         answer = await fetch_once(
-            self._source, self._source_partition, position, self._asked.bytes, "salvage"
+            self._source, self._source_partition, position, self._request.bytes, "salvage"
         )
         if answer.error is not ErrorCode.NONE:
             raise BrokerError(

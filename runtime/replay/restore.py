@@ -71,12 +71,12 @@ class PartitionRestore(RepeatedCopy):
 
     command = noun = "restore"
 
-    def __init__(self, asked: RestoreRequest, part: RestorePartition, cluster: KafkaCluster) -> None:
-        self._asked, self._part, self._cluster = asked, part, cluster
-        self._key = restore_key(asked.backup.flow, part.into, part.partition)
+    def __init__(self, request: RestoreRequest, part: RestorePartition, cluster: KafkaCluster) -> None:
+        self._request, self._part, self._cluster = request, part, cluster
+        self._key = restore_key(request.backup.flow, part.into, part.partition)
         self._at = TopicPartition(part.into, part.partition)
         self._where = PartitionLocation(part.topic, part.partition)
-        self._folder = ManifestFolder(asked.backup.folder, asked.backup.flow, asked.backup.client)
+        self._folder = ManifestFolder(request.backup.folder, request.backup.flow, request.backup.client)
         self._shown_at = time.monotonic()
         self._checked: set[str] = set()
 
@@ -88,7 +88,9 @@ class PartitionRestore(RepeatedCopy):
 
     async def _write(self) -> Progress:
         """Writes the records behind the committed position. Raises WireError."""
-        transactional_id = f"repl.restore.{self._asked.backup.flow}.{self._part.into}.{self._part.partition}"
+        transactional_id = (
+            f"repl.restore.{self._request.backup.flow}.{self._part.into}.{self._part.partition}"
+        )
         writer = await TransactionWriter.open(self._cluster, transactional_id, failpoint=failpoint)
         progress = await self._committed()
         self.records = progress.records
@@ -112,7 +114,7 @@ class PartitionRestore(RepeatedCopy):
     async def _committed(self) -> Progress:
         """Returns the progress of this restore; a partition without any must be empty. Raises WireError."""
         ledger = await Ledger.open(self._cluster)
-        deadline = RetryDeadline(self._asked.within_s)
+        deadline = RetryDeadline(self._request.within_s)
         while True:
             await ledger.refresh(self._key.flow)
             committed = ledger.progress(self._key)
@@ -125,7 +127,7 @@ class PartitionRestore(RepeatedCopy):
         if topic.error is not ErrorCode.NONE:
             raise BrokerError(topic.error, self._part.into)
         source_id = bytes.fromhex(self._part.topic_id)
-        start, end = (await logs_of(self._cluster, [self._at], self._asked.within_s))[self._at]
+        start, end = (await logs_of(self._cluster, [self._at], self._request.within_s))[self._at]
         if committed is not None and not is_other_topic(committed.destination_topic_id, topic.id):
             if is_other_topic(committed.source_topic_id, source_id):
                 raise CopyStopped(
@@ -184,7 +186,7 @@ class PartitionRestore(RepeatedCopy):
                     size += out.batch.size
                     newest = max(newest, out.batch.max_timestamp)
                     position = out.position
-                    if size >= self._asked.bytes:
+                    if size >= self._request.bytes:
                         yield _Chunk(batches, segments, position, newest)
                         batches, segments, size = [], [], 0
         if batches:
@@ -230,7 +232,7 @@ class PartitionRestore(RepeatedCopy):
         """
         wanted = BackedUpRecords(self._files(), self._where)
         count = 0
-        start, _ = (await logs_of(self._cluster, [self._at], self._asked.within_s))[self._at]
+        start, _ = (await logs_of(self._cluster, [self._at], self._request.within_s))[self._at]
         async for batch in self._restored(start, progress.destination_end):
             if await asyncio.to_thread(wanted.takes_whole, batch):
                 count += batch.records
@@ -259,7 +261,7 @@ class PartitionRestore(RepeatedCopy):
     async def _restored(self, start: int, end: int) -> AsyncIterator[Batch]:
         """Yields the committed batches of the partition. Raises WireError, BatchFailure."""
         position = start
-        deadline = RetryDeadline(self._asked.within_s)
+        deadline = RetryDeadline(self._request.within_s)
         ahead = asyncio.ensure_future(self._fetch(position))
         try:
             while True:

@@ -52,29 +52,29 @@ async def target_topics(
     """
     async with open_spec(spec, name) as cluster:
         known = await cluster.topics(sorted(sources), fresh=True)
-        existing = {topic: one for topic, one in known.items() if one.error is ErrorCode.NONE}
+        existing = {name: topic for name, topic in known.items() if topic.error is ErrorCode.NONE}
         wanted = [
-            TopicPartition(topic, number) for topic, one in existing.items() for number in one.partitions
+            TopicPartition(name, number) for name, topic in existing.items() for number in topic.partitions
         ]
         logs = await logs_of(cluster, wanted, within_s)
         ledger = await _ledger(cluster)
-        found: dict[str, TargetTopic] = {}
-        for topic, one in existing.items():
+        targets: dict[str, TargetTopic] = {}
+        for name, topic in existing.items():
             foreign, restored = "", False
-            for number in sorted(one.partitions):
-                key, at = restore_key(flow, topic, number), TopicPartition(topic, number)
+            for number in sorted(topic.partitions):
+                key, at = restore_key(flow, name, number), TopicPartition(name, number)
                 progress = None
                 if ledger is not None:
                     await ledger.refresh(key.flow)
                     progress = ledger.committed(key)
-                if progress is not None and not is_other_topic(progress.destination_topic_id, one.id):
+                if progress is not None and not is_other_topic(progress.destination_topic_id, topic.id):
                     restored = True
-                    if is_other_topic(progress.source_topic_id, bytes.fromhex(sources[topic])):
-                        foreign = foreign or f"{topic}-{number}"
+                    if is_other_topic(progress.source_topic_id, bytes.fromhex(sources[name])):
+                        foreign = foreign or f"{name}-{number}"
                 elif await fetch_records(cluster, at, *logs[at], 1):  # an aborted restore leaves none
-                    foreign = foreign or f"{topic}-{number}"
-            found[topic] = TargetTopic(partitions=len(one.partitions), foreign=foreign, restored=restored)
-        return found
+                    foreign = foreign or f"{name}-{number}"
+            targets[name] = TargetTopic(partitions=len(topic.partitions), foreign=foreign, restored=restored)
+        return targets
 
 
 async def logs_of(
@@ -102,16 +102,18 @@ async def restore_offsets(
     Raises AuditFailure.
     """
     async with open_spec(spec, name) as cluster:
-        maps = await _maps(cluster, flow, {(one.topic, one.partition) for one in wanted})
+        maps = await _maps(cluster, flow, {(offset.topic, offset.partition) for offset in wanted})
         offsets: defaultdict[str, dict[TopicPartition, CommittedOffset]] = defaultdict(dict)
-        problems = {one.group: "" for one in wanted}
-        for one in wanted:
-            found = maps.get((one.topic, one.partition))
-            if found is None:
-                problems[one.group] = f"{one.topic}-{one.partition} has no restored records"
+        problems = {offset.group: "" for offset in wanted}
+        for offset in wanted:
+            offset_map = maps.get((offset.topic, offset.partition))
+            if offset_map is None:
+                problems[offset.group] = f"{offset.topic}-{offset.partition} has no restored records"
                 continue
-            at = TopicPartition(one.topic, one.partition)
-            offsets[one.group][at] = CommittedOffset(translated(found, one.offset), -1, one.metadata)
+            at = TopicPartition(offset.topic, offset.partition)
+            offsets[offset.group][at] = CommittedOffset(
+                translated(offset_map, offset.offset), -1, offset.metadata
+            )
         for group, outcome in (await commit_many(cluster, offsets)).items():
             if isinstance(outcome, WireError):
                 problems[group] = str(outcome)
@@ -145,7 +147,7 @@ async def _maps(
     """Returns the offset maps of restored partitions, of those that have one. Raises WireError."""
     ledger = await Ledger.open(cluster)
     reader = OffsetMapReader(cluster, ledger)
-    found: dict[tuple[str, int], OffsetMap] = {}
+    maps: dict[tuple[str, int], OffsetMap] = {}
     refreshed: set[str] = set()
     for topic, partition in sorted(partitions):
         key = restore_key(flow, topic, partition)
@@ -154,5 +156,5 @@ async def _maps(
             refreshed.add(key.flow)
         offsets = reader.get(key)
         if offsets is not None:
-            found[topic, partition] = offsets
-    return found
+            maps[topic, partition] = offsets
+    return maps

@@ -38,14 +38,14 @@ RESULT = "result"  # the column of the result, in the output of copy_partitions_
 _RESTORED_AT_A_TIME: Final = 4  # partitions of a task
 
 
-def copy_partitions(request: bytes, parts: Iterable[bytes]) -> Iterator[bytes]:
+def copy_partitions(encoded: bytes, parts: Iterable[bytes]) -> Iterator[bytes]:
     """Replays or restores the given partitions. Spark calls it through mapPartitions."""
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        yield from map(encode_part, runner.run(_all(decode_request(request), parts)))
+        yield from map(encode_part, runner.run(_all(decode_request(encoded), parts)))
 
 
 def copy_partitions_with_sql(
-    request: bytes,
+    encoded: bytes,
     parts: Sequence[bytes],
     token: str,
     wanted: QueryInput,
@@ -57,53 +57,53 @@ def copy_partitions_with_sql(
     from runtime.sql.evaluator import serving_evaluator
     from runtime.sql.transformer import Transformer
 
-    asked = decode_request(request)
-    assert isinstance(asked, ReplayRequest), "a backup holds records as they are"
-    transform = asked.flow.transform
+    request = decode_request(encoded)
+    assert isinstance(request, ReplayRequest), "a backup holds records as they are"
+    transform = request.flow.transform
     assert transform is not None, "copy_partitions replays without a transform"
 
     async def replay() -> list[ReplayedPartition]:
         async with serving_evaluator(token, transform, wanted, answers) as evaluator:
-            return await _all(asked, parts, Transformer(transform, evaluator))
+            return await _all(request, parts, Transformer(transform, evaluator))
 
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        encoded = pa.array([encode_part(runner.run(replay()))], pa.binary())
-    yield pa.RecordBatch.from_arrays([encoded], [RESULT])
+        result = pa.array([encode_part(runner.run(replay()))], pa.binary())
+    yield pa.RecordBatch.from_arrays([result], [RESULT])
 
 
 async def _all(
-    asked: ReplayRequest | RestoreRequest, parts: Iterable[bytes], transformer: Transformer | None = None
+    request: ReplayRequest | RestoreRequest, parts: Iterable[bytes], transformer: Transformer | None = None
 ) -> list[ReplayedPartition]:
-    turns = asyncio.Semaphore(_RESTORED_AT_A_TIME if isinstance(asked, RestoreRequest) else 1)
+    turns = asyncio.Semaphore(_RESTORED_AT_A_TIME if isinstance(request, RestoreRequest) else 1)
 
     async def copy(part: ReplayPartition | RestorePartition) -> ReplayedPartition:
         async with turns:
-            return await _copied(asked, part, transformer)
+            return await _copied(request, part, transformer)
 
     return await asyncio.gather(*(copy(decode_part(part)) for part in parts))
 
 
 async def _copied(
-    asked: ReplayRequest | RestoreRequest,
+    request: ReplayRequest | RestoreRequest,
     part: ReplayPartition | RestorePartition,
     transformer: Transformer | None,
 ) -> ReplayedPartition:
     copy = RepeatedCopy()
     problem = ""
     try:
-        if isinstance(asked, RestoreRequest):
+        if isinstance(request, RestoreRequest):
             assert isinstance(part, RestorePartition), "a part of another request"
-            async with open_spec(asked.cluster, asked.name) as cluster:
-                copy = PartitionRestore(asked, part, cluster)
-                await copy.run(asked.within_s)
+            async with open_spec(request.cluster, request.name) as cluster:
+                copy = PartitionRestore(request, part, cluster)
+                await copy.run(request.within_s)
         else:
             assert isinstance(part, ReplayPartition), "a part of another request"
             async with (
-                open_spec(asked.source, asked.flow.source) as source,
-                open_spec(asked.destination, asked.flow.destination) as destination,
+                open_spec(request.source, request.flow.source) as source,
+                open_spec(request.destination, request.flow.destination) as destination,
             ):
-                copy = PartitionReplay(asked, part, source, destination, transformer)
-                await copy.run(asked.within_s)
+                copy = PartitionReplay(request, part, source, destination, transformer)
+                await copy.run(request.within_s)
     except (
         AuditFailure, CopyStopped, BatchFailure, DamagedFile, ManifestProblem, UnreadableRecord,
     ) as error:  # fmt: skip

@@ -38,10 +38,11 @@ class _Choice(NamedTuple):
 
 
 class Interleaving(Struct):
-    """What was found. `left` has for each file how many of its first lines no transaction holds.
+    """Says which transactions hold the lines of which file.
 
-    `taken` has the transactions of each file, the last one first. `unknown` are those that fit no file, in
-    the order of the partition. `alike` are files whose lines could not be told apart.
+    `left` has for each file how many of its first lines no transaction holds, `taken` its transactions, the
+    last one first. `unknown` are those that fit no file, in the order of the partition. `alike` are files
+    whose lines could not be distinguished.
     """
 
     left: dict[str, int]
@@ -55,19 +56,19 @@ def match(
 ) -> Interleaving:
     """Finds the transactions of each file. `files` and `records` hold digests of lines and of records."""
     matcher = _Matcher(files, records)
-    found = matcher.match(ranges)
-    if matcher.ambiguous and found.unknown and any(found.left.values()):
+    matched = matcher.match(ranges)
+    if matcher.ambiguous and matched.unknown and any(matched.left.values()):
         better = _match_in_parallel(files, records, ranges)
-        if better is not None and sum(better.left.values()) < sum(found.left.values()):
+        if better is not None and sum(better.left.values()) < sum(matched.left.values()):
             better.alike = matcher.not_told_apart(better.left)
             return better
-    return found
+    return matched
 
 
 class _Matcher:
     def __init__(self, files: Mapping[str, Sequence[int]], records: Sequence[int]) -> None:
         self._files, self._records = files, records
-        self._found = Interleaving({name: len(lines) for name, lines in files.items()})
+        self._matched = Interleaving({name: len(lines) for name, lines in files.items()})
         # Files by their last line that is left, and by the last two, as many files end with one line. They
         # are in their order: equal input has equal results.
         self._ends: defaultdict[tuple[int, ...], dict[str, None]] = defaultdict(dict)
@@ -81,21 +82,21 @@ class _Matcher:
         return bool(self._choices)
 
     def match(self, ranges: Sequence[TransactionRange]) -> Interleaving:
-        for one in reversed(ranges):
-            if one.begin == one.end:
+        for transaction in reversed(ranges):
+            if transaction.begin == transaction.end:
                 continue
-            fitting = self._fitting(one)
-            if not fitting and self._chosen_otherwise(one):
-                fitting = self._fitting(one)
+            fitting = self._fitting(transaction)
+            if not fitting and self._chosen_otherwise(transaction):
+                fitting = self._fitting(transaction)
             if not fitting:
-                self._found.unknown.append(one)
+                self._matched.unknown.append(transaction)
                 continue
             if len(fitting) > 1:
-                self._choices.append(_Choice(one, fitting[0], tuple(fitting[1:])))
-            self._take(fitting[0], one)
-        self._found.unknown.reverse()
-        self._found.alike = self.not_told_apart(self._found.left)
-        return self._found
+                self._choices.append(_Choice(transaction, fitting[0], tuple(fitting[1:])))
+            self._take(fitting[0], transaction)
+        self._matched.unknown.reverse()
+        self._matched.alike = self.not_told_apart(self._matched.left)
+        return self._matched
 
     def not_told_apart(self, left: Mapping[str, int]) -> set[str]:
         """Returns the files that may hold each other's transactions, where any of them is incomplete.
@@ -114,34 +115,39 @@ class _Matcher:
             )
         return alike
 
-    def _fitting(self, one: TransactionRange) -> list[str]:
+    def _fitting(self, transaction: TransactionRange) -> list[str]:
         """Returns the first few files whose last lines that are left are those of the transaction."""
-        return list(islice(self._all_fitting(one), 1 + _MOST_ALIKE))
+        return list(islice(self._all_fitting(transaction), 1 + _MOST_ALIKE))
 
-    def _all_fitting(self, one: TransactionRange) -> Iterator[str]:
-        ending = self._ends.get(tuple(self._records[max(one.end - 2, one.begin) : one.end]), ())
-        return (name for name in ending if self._fits(name, one, 0))
+    def _all_fitting(self, transaction: TransactionRange) -> Iterator[str]:
+        ending = self._ends.get(
+            tuple(self._records[max(transaction.end - 2, transaction.begin) : transaction.end]), ()
+        )
+        return (name for name in ending if self._fits(name, transaction, 0))
 
-    def _fits(self, name: str, one: TransactionRange, before: int) -> bool:
+    def _fits(self, name: str, transaction: TransactionRange, before: int) -> bool:
         """Returns whether a transaction holds the lines of a file that stand `before` the last one left.
 
         A negative number means lines behind it, which another transaction would give back.
         """
-        end, size = self._found.left[name] - before, one.end - one.begin
-        return end >= size and self._files[name][end - size : end] == self._records[one.begin : one.end]
+        end, size = self._matched.left[name] - before, transaction.end - transaction.begin
+        return (
+            end >= size
+            and self._files[name][end - size : end] == self._records[transaction.begin : transaction.end]
+        )
 
-    def _chosen_otherwise(self, one: TransactionRange) -> bool:
+    def _chosen_otherwise(self, transaction: TransactionRange) -> bool:
         """Gives an earlier transaction to another file that it fits too, where this one then fits there."""
         for at in range(len(self._choices) - 1, max(-1, len(self._choices) - 1 - _MOST_TRIED), -1):
             choice = self._choices[at]
             size = choice.range.end - choice.range.begin
-            if self._found.taken[choice.chosen][-1] != choice.range:
+            if self._matched.taken[choice.chosen][-1] != choice.range:
                 continue  # lines before it were found already
-            fits_chosen = self._fits(choice.chosen, one, -size)
+            fits_chosen = self._fits(choice.chosen, transaction, -size)
             for name in islice(self._all_fitting(choice.range), _MOST_TRIED):
-                if self._found.taken[name] and self._found.taken[name][-1] < choice.range:
+                if self._matched.taken[name] and self._matched.taken[name][-1] < choice.range:
                     continue  # the topic has later lines of this file before it
-                if name != choice.chosen and (fits_chosen or self._fits(name, one, size)):
+                if name != choice.chosen and (fits_chosen or self._fits(name, transaction, size)):
                     self._give_back(choice.chosen, choice.range)
                     self._take(name, choice.range)
                     others = (choice.chosen, *(other for other in choice.others if other != name))
@@ -149,16 +155,16 @@ class _Matcher:
                     return True
         return False
 
-    def _take(self, name: str, one: TransactionRange) -> None:
+    def _take(self, name: str, transaction: TransactionRange) -> None:
         self._unlist(name)
-        self._found.left[name] -= one.end - one.begin
-        self._found.taken[name].append(one)
+        self._matched.left[name] -= transaction.end - transaction.begin
+        self._matched.taken[name].append(transaction)
         self._list(name)
 
-    def _give_back(self, name: str, one: TransactionRange) -> None:
+    def _give_back(self, name: str, transaction: TransactionRange) -> None:
         self._unlist(name)
-        self._found.left[name] += one.end - one.begin
-        self._found.taken[name].remove(one)
+        self._matched.left[name] += transaction.end - transaction.begin
+        self._matched.taken[name].remove(transaction)
         self._list(name)
 
     def _list(self, name: str) -> None:
@@ -170,7 +176,7 @@ class _Matcher:
             del self._ends[lines][name]
 
     def _last_lines(self, name: str) -> Iterator[tuple[int, ...]]:
-        left = self._found.left[name]
+        left = self._matched.left[name]
         return (tuple(self._files[name][left - size : left]) for size in (1, 2) if size <= left)
 
 
@@ -192,8 +198,8 @@ def _match_in_parallel(
     unknown: list[TransactionRange] = []
     states: dict[tuple[int, ...], _Step | None] = {tuple(map(len, files.values())): None}
     steps = 0
-    for one in reversed(ranges):
-        content = records[one.begin : one.end]
+    for transaction in reversed(ranges):
+        content = records[transaction.begin : transaction.end]
         following: dict[tuple[int, ...], _Step | None] = {}
         for left, taken in states.items():
             for at, (name, lines) in enumerate(files.items()):
@@ -203,59 +209,63 @@ def _match_in_parallel(
                     continue
                 steps += len(left)
                 if len(following) < _MOST_STATES and steps <= _MOST_STEPS:
-                    following.setdefault((*left[:at], begin, *left[at + 1 :]), _Step(taken, name, one))
+                    following.setdefault(
+                        (*left[:at], begin, *left[at + 1 :]), _Step(taken, name, transaction)
+                    )
             if steps > _MOST_STEPS:
                 return None
         if following:
             states = following
         elif content:
-            unknown.append(one)
+            unknown.append(transaction)
     left, taken = next(iter(states.items()))  # all of them took the same transactions
-    found = Interleaving(dict(zip(files, left, strict=True)), unknown=unknown[::-1])
+    matched = Interleaving(dict(zip(files, left, strict=True)), unknown=unknown[::-1])
     while taken is not None:
-        found.taken[taken.name].append(taken.range)
+        matched.taken[taken.name].append(taken.range)
         taken = taken.before
-    for some in found.taken.values():
+    for some in matched.taken.values():
         some.reverse()
-    return found
+    return matched
 
 
 def owners_of_unknown(
-    found: Interleaving, files: Mapping[str, Sequence[int]], records: Sequence[int]
+    matched: Interleaving, files: Mapping[str, Sequence[int]], records: Sequence[int]
 ) -> dict[str, list[TransactionRange]]:
     """Returns which unknown transactions are likely to be of which incomplete file: most lines decide.
 
     At least half of its records are lines that are left of the file, and it stands before those that are
     known to be the file's. Any other is of none: another producer wrote it, or a file that is forgotten.
     """
-    if not found.unknown:
+    if not matched.unknown:
         return {}
-    wanted = {digest for one in found.unknown for digest in records[one.begin : one.end]}
-    lines = {name: wanted.intersection(files[name][:left]) for name, left in found.left.items() if left}
-    firsts = {name: found.taken[name][-1].begin if found.taken[name] else len(records) for name in lines}
+    wanted = {
+        digest for transaction in matched.unknown for digest in records[transaction.begin : transaction.end]
+    }
+    lines = {name: wanted.intersection(files[name][:left]) for name, left in matched.left.items() if left}
+    firsts = {name: matched.taken[name][-1].begin if matched.taken[name] else len(records) for name in lines}
     owned: defaultdict[str, list[TransactionRange]] = defaultdict(list)
-    for one in found.unknown:
-        digests = records[one.begin : one.end]
+    for transaction in matched.unknown:
+        digests = records[transaction.begin : transaction.end]
         common = {
             name: sum(digest in known for digest in digests)
             for name, known in lines.items()
-            if one.end <= firsts[name]
+            if transaction.end <= firsts[name]
         }
         best = max(sorted(common), key=lambda name: common[name], default=None)
         if best is not None and common[best] * 2 >= len(digests):
-            owned[best].append(one)
+            owned[best].append(transaction)
     return owned
 
 
-def places_of(lines: Sequence[int], found: Sequence[int], begin: int, end: int) -> Iterator[int]:
+def places_of(lines: Sequence[int], content: Sequence[int], begin: int, end: int) -> Iterator[int]:
     """Yields the numbers `begin … end` of lines from which on a file has these lines."""
-    at, end = begin, min(end, len(lines) - len(found))
+    at, end = begin, min(end, len(lines) - len(content))
     while at <= end:
         try:
-            at = lines.index(found[0], at, end + 1)
+            at = lines.index(content[0], at, end + 1)
         except ValueError:
             return
-        if lines[at : at + len(found)] == found:
+        if lines[at : at + len(content)] == content:
             yield at
         at += 1
 

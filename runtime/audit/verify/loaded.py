@@ -78,25 +78,25 @@ from runtime.slot.budget import TokenBucket
 _NAMED = 10  # files that a text names
 
 
-async def plan_loaded(asked: VerifyRequest) -> list[PlannedPartition]:
+async def plan_loaded(request: VerifyRequest) -> list[PlannedPartition]:
     """Returns the plan of every file that the ledger knows. Raises AuditFailure."""
-    flow, lines = asked.flow, asked.flow.lines
+    flow, lines = request.flow, request.flow.lines
     assert lines is not None, "the flow reads no files"
-    if asked.sample < 100 or (asked.low, asked.high, asked.last) != (None, None, None):
+    if request.sample < 100 or (request.low, request.high, request.last) != (None, None, None):
         what = f"{flow.name} reads files: --range and --sample choose offsets of a topic"
         raise AuditFailure(lines.endpoint, what, "name no range, no share: the files are compared whole")
-    async with open_spec(asked.destination, flow.destination) as cluster:
+    async with open_spec(request.destination, flow.destination) as cluster:
         opened = await ledger_of(cluster)
         if opened is None:
             raise LedgerNotFound(flow.destination)
         progress = await progress_at(flow.destination, opened, flow.name)
         if not progress:
             raise NothingCopied(flow.destination, flow.name)
-        names = chosen_names(asked, {key.topic for key in progress}, lines.endpoint, "read", "file")
+        names = chosen_names(request, {key.topic for key in progress}, lines.endpoint, "read", "file")
         chosen = {key: made for key, made in progress.items() if key.topic in names}
         places = {TopicPartition(lines.topic, key.partition) for key in chosen}
         with as_audit_failure(flow.destination):
-            logs = await logs_of(cluster, flow.destination, places, asked.within_s)
+            logs = await logs_of(cluster, flow.destination, places, request.within_s)
     files = await asyncio.to_thread(_reconciled, lines, chosen)
     ends: dict[int, int] = {}
     for key, made in progress.items():
@@ -113,7 +113,7 @@ async def plan_loaded(asked: VerifyRequest) -> list[PlannedPartition]:
             logs,
             ends[key.partition],
             alone=key.partition not in unseen,
-        ).planned(asked)
+        ).planned(request)
         for number, (key, made) in enumerate(sorted(chosen.items()))
     ]
 
@@ -193,16 +193,16 @@ class LoadedFile(FlowPartition):
 
 
 async def verify_loaded(
-    asked: VerifyRequest, pieces: Sequence[VerificationPiece], bucket: TokenBucket
+    request: VerifyRequest, pieces: Sequence[VerificationPiece], bucket: TokenBucket
 ) -> list[VerifiedPiece]:
     """Compares the given files, which are all that are read into their partitions. Raises AuditFailure."""
     by_partition: defaultdict[int, list[VerificationPiece]] = defaultdict(list)
     for piece in pieces:
         by_partition[piece.partition].append(piece)
     results: list[VerifiedPiece] = []
-    async with open_spec(asked.destination, asked.flow.destination) as cluster:
+    async with open_spec(request.destination, request.flow.destination) as cluster:
         for files in by_partition.values():
-            results += await LoadedPartition(asked, files, cluster, bucket).compare()
+            results += await LoadedPartition(request, files, cluster, bucket).compare()
     return results
 
 
@@ -266,14 +266,14 @@ class LoadedPartition:
 
     def __init__(
         self,
-        asked: VerifyRequest,
+        request: VerifyRequest,
         pieces: Sequence[VerificationPiece],
         cluster: KafkaCluster,
         bucket: TokenBucket,
     ) -> None:
-        assert asked.flow.lines is not None, "the flow reads no files"
-        self._lines: LinesSpec = asked.flow.lines
-        self._asked, self._cluster, self._bucket = asked, cluster, bucket
+        assert request.flow.lines is not None, "the flow reads no files"
+        self._lines: LinesSpec = request.flow.lines
+        self._request, self._cluster, self._bucket = request, cluster, bucket
         self._pieces = pieces
         self._files: dict[str, FileRecords] = {}
         self._unread: dict[str, str] = {}
@@ -329,7 +329,13 @@ class LoadedPartition:
         """Reads the partition. Raises what a CommittedRecordReader raises."""
         where = PartitionLocation(*self._at)
         reader = CommittedRecordReader(
-            self._cluster, self._at, self._topic_id, self._low, self._high, self._bucket, self._asked.within_s
+            self._cluster,
+            self._at,
+            self._topic_id,
+            self._low,
+            self._high,
+            self._bucket,
+            self._request.within_s,
         )
         written = WrittenRecords()
         transactions: defaultdict[int, list[tuple[int, int, int]]] = defaultdict(list)
@@ -429,7 +435,7 @@ class LoadedPartition:
             return
         skipped = expired(file, left, written.of(owned).digests) if left and self._low else 0
         if skipped:
-            why = f"retention passed at {self._asked.flow.destination}"
+            why = f"retention passed at {self._request.flow.destination}"
             why += ", or its lines can't be told from records of others" if unsure else ""
             gone = UncomparableRange(low=0, end=file.position(skipped), why=why)
             result.not_comparable = [gone]

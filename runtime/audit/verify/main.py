@@ -1,7 +1,7 @@
 """Runs the Spark application of `repl verify`: `spark-submit … runtime/audit/verify/main.py --request … --out
 …`.
 
-It exits with 0 whatever it found: the outcome is in the file. One task compares one range of a partition in
+It exits with 0 in every case: the outcome is in the file. One task compares one range of a partition in
 its Python worker. Records of the source cross into the JVM only where the flow has a transform.
 """
 
@@ -58,11 +58,11 @@ def main() -> None:
     parser.add_argument("--book", type=Path, help="what was compared so far")
     parser.add_argument("--resume", action="store_true")
     arguments = parser.parse_args()
-    asked = decode_request(arguments.request.read_bytes())
+    request = decode_request(arguments.request.read_bytes())
     verification: Verification | None = None
     try:
-        verification = Verification(asked, arguments.book, resume=arguments.resume)
-        _compare(asked, verification)
+        verification = Verification(request, arguments.book, resume=arguments.resume)
+        _compare(request, verification)
         outcome = VerificationOutcome(verified=verification.report())
     except AuditFailure as failure:
         outcome = VerificationOutcome(cluster=failure.cluster, why=failure.why, hint=failure.hint)
@@ -77,18 +77,18 @@ def main() -> None:
         verification.close()
 
 
-def _compare(asked: VerifyRequest, verification: Verification) -> None:
+def _compare(request: VerifyRequest, verification: Verification) -> None:
     """Runs one Spark job for each group, so that each result is stored as soon as it is known."""
     groups, left, reported = verification.groups, verification.left, 0.0
     if not left:
         return
     if verification.resumed:
         _report(verification.resumed_text)
-    context = _context(asked)
+    context = _context(request)
     tasks = min(max(context.defaultParallelism, 1), len(left))
     threads = ThreadPoolExecutor(tasks)
     try:
-        compared = {threads.submit(_compared, context, asked, tasks, group): group for group in left}
+        compared = {threads.submit(_compared, context, request, tasks, group): group for group in left}
         for number, done in enumerate(as_completed(compared), len(groups) - len(left) + 1):
             verification.add(compared[done], done.result())
             if time.monotonic() - reported > _REPORT_EVERY_S or number == len(groups):
@@ -99,9 +99,9 @@ def _compare(asked: VerifyRequest, verification: Verification) -> None:
         context.stop()
 
 
-def _context(asked: VerifyRequest) -> SparkContext:
+def _context(request: VerifyRequest) -> SparkContext:
     SparkContext._ensure_initialized()  # before that, a SparkConf lacks the settings of spark-submit
-    conf = SparkConf().setAppName(f"repl verify {asked.flow.name}")
+    conf = SparkConf().setAppName(f"repl verify {request.flow.name}")
     conf.setIfMissing("spark.ui.showConsoleProgress", "false")
     context = SparkContext.getOrCreate(conf)
     context.setLogLevel("ERROR")
@@ -109,18 +109,18 @@ def _context(asked: VerifyRequest) -> SparkContext:
 
 
 def _compared(
-    context: SparkContext, asked: VerifyRequest, tasks: int, group: list[VerificationPiece]
+    context: SparkContext, request: VerifyRequest, tasks: int, group: list[VerificationPiece]
 ) -> list[VerifiedPiece]:
-    request, pieces, transform = encode_request(asked), encode_pieces(group), asked.flow.transform
+    encoded, pieces, transform = encode_request(request), encode_pieces(group), request.flow.transform
     if transform is None:
-        work = functools.partial(verify_pieces, request, tasks)
+        work = functools.partial(verify_pieces, encoded, tasks)
         (verified,) = context.parallelize([pieces], 1).mapPartitions(work).collect()
         return decode_verified(verified)
     from runtime.sql.query import Output, output_of, standing_query  # most flows do not need Spark SQL
 
     token = secrets.token_hex(16)
-    collect = functools.partial(verify_pieces_with_sql, request, tasks, pieces, token)
-    files = asked.flow.files
+    collect = functools.partial(verify_pieces_with_sql, encoded, tasks, pieces, token)
+    files = request.flow.files
     output: Output = "edits"
     if files is not None and files.format != "raw":
         output = output_of(transform, files.format)

@@ -34,15 +34,15 @@ class FlowPartition:
         """
         raise NotImplementedError
 
-    def planned(self, asked: VerifyRequest) -> PlannedPartition:
+    def planned(self, request: VerifyRequest) -> PlannedPartition:
         """Returns the plan of the partition."""
         plan = PlannedPartition(self.key, self.destination_topic, self.low, self.low, unread=self.unread)
         if self.unread:
             return plan
-        high = asked.high if asked.high is not None else self.end
-        begin = asked.low if asked.low is not None else self.first
-        if asked.last is not None:
-            begin = max(self.end - asked.last, 0)
+        high = request.high if request.high is not None else self.end
+        begin = request.low if request.low is not None else self.first
+        if request.last is not None:
+            begin = max(self.end - request.last, 0)
         plan.exclude(max(begin, self.start), min(self.low, high), self.before)
         plan.exclude(max(begin, self.end), high, self.behind)
         high = min(high, self.end)
@@ -53,7 +53,7 @@ class FlowPartition:
             plan.low = max(plan.low, min(first, max(high, 0)))
         for low, end, why in self.gaps:
             plan.exclude(max(begin, low), min(end, high), why)
-        plan.pieces = self.pieces(asked.sample, begin, plan.low, plan.end)
+        plan.pieces = self.pieces(request.sample, begin, plan.low, plan.end)
         return plan
 
 
@@ -65,17 +65,17 @@ def chosen_of(count: int, share: float) -> Sequence[int]:
     return sorted(random.Random().sample(range(count), some))  # noqa: S311 - no secret
 
 
-def chosen_names(asked: VerifyRequest, names: Iterable[str], place: str, did: str, what: str) -> set[str]:
+def chosen_names(request: VerifyRequest, names: Iterable[str], place: str, did: str, what: str) -> set[str]:
     """Returns the topics or files that are to be compared. Raises AuditFailure where there is none.
 
     `did` is what the flow did with them, for the text.
     """
     every = set(names)
-    if asked.topics is None:
+    if request.topics is None:
         return every
-    wanted = regex(asked.topics)
+    wanted = regex(request.topics)
     chosen = {name for name in every if wanted.matches(name)}
     if not chosen:
         hint = f"it {did} {', '.join(sorted(every)[:10])}"
-        raise AuditFailure(place, f"{asked.flow.name} {did} no {what} {asked.topics}", hint)
+        raise AuditFailure(place, f"{request.flow.name} {did} no {what} {request.topics}", hint)
     return chosen

@@ -119,7 +119,7 @@ def _key(key: bytes | None) -> str:
 
 
 def report(
-    asked: VerifyRequest,
+    request: VerifyRequest,
     at_ms: int,
     took_s: float,
     planned: Sequence[PlannedPartition],
@@ -127,17 +127,19 @@ def report(
 ) -> VerificationReport:
     """Returns what the command prints of a comparison that began at a time and took so many seconds."""
     unit: Literal["offsets", "bytes", "rows"] = "offsets"
-    if asked.flow.lines is not None:
-        unit = "rows" if asked.flow.lines.format == "parquet" else "bytes"
+    if request.flow.lines is not None:
+        unit = "rows" if request.flow.lines.format == "parquet" else "bytes"
     return VerificationReport(
-        flow=asked.flow.name,
-        source=asked.flow.lines.endpoint if asked.flow.lines is not None else asked.flow.source,
-        destination=asked.flow.files.endpoint if asked.flow.files is not None else asked.flow.destination,
+        flow=request.flow.name,
+        source=request.flow.lines.endpoint if request.flow.lines is not None else request.flow.source,
+        destination=request.flow.files.endpoint
+        if request.flow.files is not None
+        else request.flow.destination,
         at_ms=at_ms,
         took_ms=round(took_s * 1000),
-        sample=asked.sample,
+        sample=request.sample,
         unit=unit,
-        in_files=asked.flow.files is not None,
+        in_files=request.flow.files is not None,
         partitions=results(planned, pieces),
     )
 

@@ -51,16 +51,16 @@ _CHUNK: Final = 1_024  # records of files that are read at a time
 _WINDOW: Final = 2_048  # records that the flow's transform is evaluated for at a time
 
 
-async def plan_stored(asked: VerifyRequest) -> list[PlannedPartition]:
+async def plan_stored(request: VerifyRequest) -> list[PlannedPartition]:
     """Returns the plan of every partition in the manifest. Raises AuditFailure."""
-    files, flow = asked.flow.files, asked.flow
+    files, flow = request.flow.files, request.flow
     assert files is not None, "the flow has no files"
-    async with open_spec(asked.source, flow.source) as source:
+    async with open_spec(request.source, flow.source) as source:
         with as_audit_failure(flow.source):
             opened = await ledger_of(source)
             committed = await progress_at(flow.source, opened, flow.name) if opened is not None else {}
         backup = await asyncio.to_thread(backup_of, files, flow.name)  # it is never behind the ledger
-        topics = sorted(chosen_names(asked, backup.lineages, files.endpoint, "wrote", "topic"))
+        topics = sorted(chosen_names(request, backup.lineages, files.endpoint, "wrote", "topic"))
         stored = [
             (lineage, partition, lineage is backup.lineages[topic][-1])
             for topic in topics
@@ -73,9 +73,9 @@ async def plan_stored(asked: VerifyRequest) -> list[PlannedPartition]:
                 hint = f"{flow.source} is {source.cluster_id}: name the endpoint of this cluster"
                 raise AuditFailure(files.endpoint, what, hint)
             places = {TopicPartition(lineage.name, partition) for lineage, partition, _ in stored}
-            logs = await logs_of(source, flow.source, places, asked.within_s)
+            logs = await logs_of(source, flow.source, places, request.within_s)
     return [
-        StoredPartition(flow, number, lineage, partition, logs, committed, newest=newest).planned(asked)
+        StoredPartition(flow, number, lineage, partition, logs, committed, newest=newest).planned(request)
         for number, (lineage, partition, newest) in enumerate(stored)
     ]
 
@@ -198,7 +198,7 @@ def groups_of(
 
 
 async def verify_stored(
-    asked: VerifyRequest,
+    request: VerifyRequest,
     pieces: Sequence[VerificationPiece],
     bucket: TokenBucket,
     evaluator: Evaluates | None = None,
@@ -207,7 +207,7 @@ async def verify_stored(
 
     Raises AuditFailure where the source does not answer, or this machine does not see the folder.
     """
-    flow, files, transform = asked.flow, asked.flow.files, None
+    flow, files, transform = request.flow, request.flow.files, None
     assert files is not None, "the flow has no files"
     if flow.transform is not None and evaluator is not None:
         from runtime.files.transformed import FileTransform
@@ -220,9 +220,9 @@ async def verify_stored(
     except EndpointUnavailable as problem:
         what = f"on {socket.gethostname()}: {problem}"
         raise AuditFailure(files.endpoint, what, "each machine needs it under this path") from None
-    async with open_spec(asked.source, flow.source) as source:
+    async with open_spec(request.source, flow.source) as source:
         return [
-            await StoredPiece(asked, piece, source, folder, bucket, transform).compare() for piece in pieces
+            await StoredPiece(request, piece, source, folder, bucket, transform).compare() for piece in pieces
         ]
 
 
@@ -231,16 +231,16 @@ class StoredPiece:
 
     def __init__(
         self,
-        asked: VerifyRequest,
+        request: VerifyRequest,
         piece: VerificationPiece,
         source: KafkaCluster,
         folder: ManifestFolder,
         bucket: TokenBucket,
         transform: FileTransform | None = None,
     ) -> None:
-        assert asked.flow.files is not None, "the flow has no files"
+        assert request.flow.files is not None, "the flow has no files"
         assert piece.stored is not None, "a piece of a flow between clusters"
-        self._asked, self._piece, self._spec, self._folder = asked, piece, asked.flow.files, folder
+        self._request, self._piece, self._spec, self._folder = request, piece, request.flow.files, folder
         self._source, self._bucket, self._transform = source, bucket, transform
         self._where = PartitionLocation(piece.topic, piece.partition)
         self._low = max(piece.low, piece.stored.kept_from)
@@ -269,7 +269,7 @@ class StoredPiece:
 
         The job may have merged them since the comparison was planned, or the manifest can't be read now.
         """
-        flow, topic = self._asked.flow.name, self._piece.topic
+        flow, topic = self._request.flow.name, self._piece.topic
         try:
             with as_unavailable(self._folder.store):
                 self._folder.store.check()
@@ -279,7 +279,7 @@ class StoredPiece:
         if topic not in now.lineages:
             return damaged, f"the manifest of {flow} is gone: is {self._folder.store.address} mounted?"
         lineages = now.lineages[topic]
-        known = {one.path for lineage in lineages for some in lineage.files.values() for one in some}
+        known = {file.path for lineage in lineages for files in lineage.files.values() for file in files}
         merged = damaged - known
         return merged, f"{min(merged)} was merged with others meanwhile: run it again" if merged else ""
 
@@ -296,7 +296,7 @@ class StoredPiece:
             self._low,
             self._piece.high,
             self._bucket,
-            self._asked.within_s,
+            self._request.within_s,
         ):
             records = []
             for record in fetched:
@@ -335,7 +335,7 @@ class StoredPiece:
 
     async def _stored(self) -> AsyncIterator[list[ComparedRecord]]:
         """Yields the records of the files, and notes those files that are damaged."""
-        spec = self._asked.flow.transform
+        spec = self._request.flow.transform
         decoded = spec is not None and spec.value.format in FIELDS
         stored = StoredRecords(self._folder, self._files, self._spec.format, decoded=decoded)
         following, noted_files, chunk = iter(stored), 0, True

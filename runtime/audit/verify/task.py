@@ -35,35 +35,35 @@ _decode_pieces = msgspec.msgpack.Decoder(list[VerificationPiece]).decode
 decode_verified = msgspec.msgpack.Decoder(list[VerifiedPiece]).decode
 
 
-async def plan(asked: VerifyRequest) -> list[PlannedPartition]:
+async def plan(request: VerifyRequest) -> list[PlannedPartition]:
     """Returns the plan of every partition. Raises AuditFailure."""
-    if asked.flow.files is not None:
-        return await plan_stored(asked)
-    if asked.flow.lines is not None:
-        return await plan_loaded(asked)
-    return await plan_topics(asked)
+    if request.flow.files is not None:
+        return await plan_stored(request)
+    if request.flow.lines is not None:
+        return await plan_loaded(request)
+    return await plan_topics(request)
 
 
-def verify_pieces(request: bytes, tasks: int, groups: Iterable[bytes]) -> Iterator[bytes]:
+def verify_pieces(encoded: bytes, tasks: int, groups: Iterable[bytes]) -> Iterator[bytes]:
     """Compares the given pieces. Spark calls it through mapPartitions.
 
     `tasks` is the number of tasks that run concurrently and share the rate.
     """
     import uvloop  # a comparison in the planner's own process goes without
 
-    asked = decode_request(request)
+    request = decode_request(encoded)
     for group in groups:
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-            yield msgspec.msgpack.encode(runner.run(_verify(asked, tasks, _decode_pieces(group))))
+            yield msgspec.msgpack.encode(runner.run(_verify(request, tasks, _decode_pieces(group))))
 
 
-def verify_here(asked: VerifyRequest, pieces: Sequence[VerificationPiece]) -> list[VerifiedPiece]:
+def verify_here(request: VerifyRequest, pieces: Sequence[VerificationPiece]) -> list[VerifiedPiece]:
     """Compares the given pieces in this process, without Spark. The flow must have no transform."""
-    return asyncio.run(_verify(asked, 1, pieces))
+    return asyncio.run(_verify(request, 1, pieces))
 
 
 def verify_pieces_with_sql(
-    request: bytes,
+    encoded: bytes,
     tasks: int,
     group: bytes,
     token: str,
@@ -76,33 +76,33 @@ def verify_pieces_with_sql(
 
     from runtime.sql.evaluator import serving_evaluator
 
-    asked = decode_request(request)
-    transform = asked.flow.transform
+    request = decode_request(encoded)
+    transform = request.flow.transform
     assert transform is not None, "verify_pieces compares without a transform"
 
     async def verify() -> list[VerifiedPiece]:
         async with serving_evaluator(token, transform, wanted, answers) as evaluator:
-            return await _verify(asked, tasks, _decode_pieces(group), evaluator)
+            return await _verify(request, tasks, _decode_pieces(group), evaluator)
 
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        encoded = msgspec.msgpack.encode(runner.run(verify()))
-    yield pa.RecordBatch.from_arrays([pa.array([encoded], pa.binary())], [RESULT])
+        result = msgspec.msgpack.encode(runner.run(verify()))
+    yield pa.RecordBatch.from_arrays([pa.array([result], pa.binary())], [RESULT])
 
 
 async def _verify(
-    asked: VerifyRequest,
+    request: VerifyRequest,
     tasks: int,
     pieces: Sequence[VerificationPiece],
     evaluator: Evaluates | None = None,
 ) -> list[VerifiedPiece]:
-    bucket = TokenBucket(asked.rate // tasks or 1 if asked.rate else None, time.monotonic)
+    bucket = TokenBucket(request.rate // tasks or 1 if request.rate else None, time.monotonic)
     try:
-        if asked.flow.files is not None:
-            results = await verify_stored(asked, pieces, bucket, evaluator)
-        elif asked.flow.lines is not None:
-            results = await verify_loaded(asked, pieces, bucket)
+        if request.flow.files is not None:
+            results = await verify_stored(request, pieces, bucket, evaluator)
+        elif request.flow.lines is not None:
+            results = await verify_loaded(request, pieces, bucket)
         else:
-            results = await verify_topics(asked, pieces, bucket, evaluator)
+            results = await verify_topics(request, pieces, bucket, evaluator)
         await asyncio.sleep(bucket.wait_s())  # the next task has a bucket of its own
     except AuditFailure as error:
         return [VerifiedPiece.begin(piece, str(error)) for piece in pieces]

@@ -76,24 +76,24 @@ class FlowLedgerSnapshot(Struct, frozen=True):
     destination_logs: PartitionLogs
 
 
-async def plan_topics(asked: VerifyRequest) -> list[PlannedPartition]:
+async def plan_topics(request: VerifyRequest) -> list[PlannedPartition]:
     """Returns the plan of every partition of a flow between clusters. Raises AuditFailure."""
-    snapshot = await _read_ledger(asked)
+    snapshot = await _read_ledger(request)
     planned = []
     for number, key in enumerate(sorted(snapshot.progress)):
-        partition = MirroredPartition(asked, number, key, snapshot)
-        plan = partition.planned(asked)
+        partition = MirroredPartition(request, number, key, snapshot)
+        plan = partition.planned(request)
         plan.replayed = [replay for replay in partition.replayed if partition.contain_all(plan, replay[0])]
         planned.append(plan)
     return planned
 
 
-async def _read_ledger(asked: VerifyRequest) -> FlowLedgerSnapshot:
+async def _read_ledger(request: VerifyRequest) -> FlowLedgerSnapshot:
     """Reads the ledger after the destination's end offsets, so that it covers all records below them."""
-    flow = asked.flow
+    flow = request.flow
     async with (
-        open_spec(asked.source, flow.source) as source,
-        open_spec(asked.destination, flow.destination) as destination,
+        open_spec(request.source, flow.source) as source,
+        open_spec(request.destination, flow.destination) as destination,
     ):
         opened = await ledger_of(destination)
         if opened is None:
@@ -102,36 +102,36 @@ async def _read_ledger(asked: VerifyRequest) -> FlowLedgerSnapshot:
         copied = {key: made for key, made in progress.items() if not is_reserved(key.topic)}
         if not copied:
             raise NothingCopied(flow.destination, flow.name)
-        topics = chosen_names(asked, {key.topic for key in copied}, flow.destination, "copied", "topic")
+        topics = chosen_names(request, {key.topic for key in copied}, flow.destination, "copied", "topic")
         keys = [key for key in copied if key.topic in topics]
         copies = [TopicPartition(copied[key].destination_topic, key.partition) for key in keys]
-        destination_logs = await logs_of(destination, flow.destination, copies, asked.within_s)
+        destination_logs = await logs_of(destination, flow.destination, copies, request.within_s)
         progress = await progress_at(flow.destination, opened, flow.name)
         maps, orphans = opened.maps.all(flow.name), opened.ledger.orphans(flow.name)
         with as_audit_failure(flow.source):
             originals = [TopicPartition(key.topic, key.partition) for key in keys]
-            source_logs = await logs_of(source, flow.source, originals, asked.within_s)
-            own = await _left_by_the_opposite(asked, source, progress)
+            source_logs = await logs_of(source, flow.source, originals, request.within_s)
+            own = await _left_by_the_opposite(request, source, progress)
     return FlowLedgerSnapshot(
         {key: progress[key] for key in keys}, maps, orphans, own, source_logs, destination_logs
     )
 
 
 async def _left_by_the_opposite(
-    asked: VerifyRequest, source: KafkaCluster, progress: Mapping[PartitionKey, Progress]
+    request: VerifyRequest, source: KafkaCluster, progress: Mapping[PartitionKey, Progress]
 ) -> dict[PartitionKey, list[tuple[int, int]]]:
     """Returns destination offsets that the opposite flow gave up, or had not copied when it ended.
 
     They are the destination's own records. The opposite flow's ledger is at the source.
     """
-    opened = await ledger_of(source) if asked.opposite is not None else None
-    if opened is None or asked.opposite is None:
+    opened = await ledger_of(source) if request.opposite is not None else None
+    if opened is None or request.opposite is None:
         return {}
-    theirs = await progress_at(asked.flow.source, opened, asked.opposite)
-    orphans = opened.ledger.orphans(asked.opposite)
+    theirs = await progress_at(request.flow.source, opened, request.opposite)
+    orphans = opened.ledger.orphans(request.opposite)
     own = {}
     for key, made in progress.items():
-        other = PartitionKey(asked.opposite, made.destination_topic, key.partition)
+        other = PartitionKey(request.opposite, made.destination_topic, key.partition)
         orphaned = orphaned_ranges(orphans.get(other, NO_ORPHANS), made.destination_topic_id)
         own[key] = [(left.low, left.end) for left in orphaned]
         if other in theirs and not is_other_topic(theirs[other].source_topic_id, made.destination_topic_id):
@@ -143,13 +143,13 @@ class MirroredPartition(FlowPartition):
     """Holds the positions of a partition by its offset map, and the logs of both sides."""
 
     def __init__(
-        self, asked: VerifyRequest, number: int, key: PartitionKey, snapshot: FlowLedgerSnapshot
+        self, request: VerifyRequest, number: int, key: PartitionKey, snapshot: FlowLedgerSnapshot
     ) -> None:
-        progress, offsets, flow = snapshot.progress[key], snapshot.maps[key], asked.flow
+        progress, offsets, flow = snapshot.progress[key], snapshot.maps[key], request.flow
         super().__init__(key, progress.destination_topic)
         self._number, self._progress, self._map = number, progress, offsets
         self._own = tuple(snapshot.own.get(key, ()))
-        self._whole = asked.sample >= 100
+        self._whole = request.sample >= 100
         source_logs, destination_logs = snapshot.source_logs, snapshot.destination_logs
         at, at_copy = TopicPartition(*key[1:]), TopicPartition(progress.destination_topic, key.partition)
         self._compacted = at.topic in source_logs.compacted or at_copy.topic in destination_logs.compacted
@@ -182,7 +182,7 @@ class MirroredPartition(FlowPartition):
         ]
         # Only the flow may write behind the copied records, unless it has ended, or this topic was promoted.
         self._alone = flow.state not in ENDED and not NamePatterns(flow.promoted).match(key.topic)
-        has_tail = (self._alone or self.replayed) and asked.high is None
+        has_tail = (self._alone or self.replayed) and request.high is None
         self._tail_end = destination_logs.ends[at_copy] if has_tail else 0
 
     def _kept_from(self) -> int:
@@ -254,34 +254,34 @@ class MirroredPartition(FlowPartition):
 
 
 async def verify_topics(
-    asked: VerifyRequest,
+    request: VerifyRequest,
     pieces: Sequence[VerificationPiece],
     bucket: TokenBucket,
     evaluator: Evaluates | None = None,
 ) -> list[VerifiedPiece]:
     """Compares the given pieces of a flow between clusters. Raises AuditFailure."""
-    flow = asked.flow
+    flow = request.flow
     transform = None
     if flow.transform is not None and evaluator is not None:
         transform = SourceTransform(flow.transform, evaluator)
     results = []
     async with (
-        open_spec(asked.source, flow.source) as source,
-        open_spec(asked.destination, flow.destination) as destination,
+        open_spec(request.source, flow.source) as source,
+        open_spec(request.destination, flow.destination) as destination,
     ):
         writers, copiers = await producers_at(source), await producers_at(destination)
         for piece in pieces:
             home = ClusterTopic(destination.cluster_id, piece.destination_topic)
             replayed = ReplayedRecords(piece, flow.name, source.cluster_id, copiers)
             mirror = MirrorPiece(piece, ProvenanceFilter(flow, piece.topic, home, writers), copiers, replayed)
-            await _compare(mirror, asked, source, destination, bucket, transform)
+            await _compare(mirror, request, source, destination, bucket, transform)
             results.append(mirror.result)
     return results
 
 
 async def _compare(
     mirror: MirrorPiece,
-    asked: VerifyRequest,
+    request: VerifyRequest,
     source: KafkaCluster,
     destination: KafkaCluster,
     bucket: TokenBucket,
@@ -293,7 +293,7 @@ async def _compare(
 
     async def originals() -> AsyncIterator[list[ComparedRecord]]:
         async for records in CommittedRecordReader(
-            source, at, piece.source_id, piece.low, piece.high, bucket, asked.within_s
+            source, at, piece.source_id, piece.low, piece.high, bucket, request.within_s
         ):
             if transform is None:
                 yield mirror.originals(records)
@@ -304,7 +304,7 @@ async def _compare(
         """Yields copies, and compares replays with their originals from anywhere in the source partition."""
         low, high = piece.destination_low, piece.destination_high
         async for records in CommittedRecordReader(
-            destination, at_copy, piece.destination_id, low, high, bucket, asked.within_s
+            destination, at_copy, piece.destination_id, low, high, bucket, request.within_s
         ):
             copied, replays = mirror.copies(records)
             if replays:

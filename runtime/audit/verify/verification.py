@@ -42,13 +42,13 @@ Group = Sequence[VerificationPiece]
 class Verification:
     """Holds one comparison. `file` stores its progress; without one nothing is stored."""
 
-    def __init__(self, asked: VerifyRequest, file: Path | None, *, resume: bool = False) -> None:
+    def __init__(self, request: VerifyRequest, file: Path | None, *, resume: bool = False) -> None:
         """Plans the comparison, or continues one that was stored. Raises AuditFailure."""
         self._began = time.monotonic()
-        self._asked, self._file = asked, file
+        self._request, self._file = request, file
         saved = _load(file) if resume and file is not None and file.exists() else None
         if saved is None:
-            saved = _Plan(int(time.time() * 1000), asyncio.run(plan(asked)), _VERSION), []
+            saved = _Plan(int(time.time() * 1000), asyncio.run(plan(request)), _VERSION), []
             self._begin(saved[0])
         self.plan, self.results = saved
         self.groups = grouped(self.plan.planned)
@@ -77,16 +77,16 @@ class Verification:
     def report(self) -> VerificationReport:
         """Returns what the command prints."""
         took_s = time.monotonic() - self._began
-        return report(self._asked, self.plan.at_ms, took_s, self.plan.planned, self.results)
+        return report(self._request, self.plan.at_ms, took_s, self.plan.planned, self.results)
 
     def close(self) -> None:
         """Deletes the file, because the comparison is complete."""
         if self._file is not None:
             self._file.unlink(missing_ok=True)
 
-    def _begin(self, begun: _Plan) -> None:
+    def _begin(self, first_line: _Plan) -> None:
         self.close()
-        self._write(msgspec.json.encode(begun), os.O_CREAT | os.O_EXCL)
+        self._write(msgspec.json.encode(first_line), os.O_CREAT | os.O_EXCL)
 
     def _write(self, line: bytes, how: int) -> None:
         if self._file is not None:
@@ -111,13 +111,13 @@ def _load(file: Path) -> tuple[_Plan, list[VerifiedPiece]] | None:
     first, *more = file.read_bytes().split(b"\n")
     results: list[VerifiedPiece] = []
     try:
-        begun = _decode_plan(first)
+        first_line = _decode_plan(first)
     except msgspec.DecodeError:
         return None
     for line in more:
         with suppress(msgspec.DecodeError):
             results += _decode_results(line)
-    return (begun, results) if begun.version == _VERSION else None
+    return (first_line, results) if first_line.version == _VERSION else None
 
 
 def grouped(planned: Sequence[PlannedPartition]) -> list[list[VerificationPiece]]:
@@ -137,27 +137,27 @@ def grouped(planned: Sequence[PlannedPartition]) -> list[list[VerificationPiece]
     return whole + [small[at : at + TOGETHER] for at in range(0, len(small), TOGETHER)]
 
 
-def needs_spark(asked: VerifyRequest) -> bool:
+def needs_spark(request: VerifyRequest) -> bool:
     """Returns whether Spark must compare, however few records there are: it evaluates transforms, and a rate
     makes a comparison long.
     """
-    return asked.flow.transform is not None or asked.rate is not None
+    return request.flow.transform is not None or request.rate is not None
 
 
 def verify_small(
-    asked: VerifyRequest, file: Path | None, say: Callable[[str], None], *, resume: bool
+    request: VerifyRequest, file: Path | None, say: Callable[[str], None], *, resume: bool
 ) -> VerificationReport | None:
     """Compares what is left of the comparison in this process, or returns None where it is not small.
 
     Its plan is then in `file`. `say` shows a line to the user. Raises AuditFailure.
     """
-    verification = Verification(asked, file, resume=resume)
+    verification = Verification(request, file, resume=resume)
     if not is_small(itertools.chain.from_iterable(verification.left)):
         return None
     if verification.resumed:
         say(verification.resumed_text)
     for group in verification.left:
-        verification.add(group, verify_here(asked, group))
+        verification.add(group, verify_here(request, group))
     verified = verification.report()
     if not verified.unread:
         verification.close()
