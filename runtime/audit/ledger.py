@@ -18,10 +18,11 @@ from runtime.contract.client import settings as client
 from runtime.contract.client.endpoint import ClusterEndpoint
 from runtime.contract.client.settings import ClientSettingsError
 from runtime.contract.records import provenance
-from runtime.contract.records.ledger import PartitionKey, Progress, UnreadableRecord
+from runtime.contract.records.ledger import Orphans, PartitionKey, Progress, UnreadableRecord
+from runtime.contract.records.offset_map import OffsetMap
 from runtime.contract.records.provenance import FlowProducer
 from runtime.contract.spec import naming
-from runtime.contract.spec.route import Router
+from runtime.contract.spec.route import Router, is_reserved
 from runtime.kafka.cluster import KafkaCluster
 from runtime.kafka.errors import AuthenticationFailed, BrokerError, ErrorCode, Unsupported, WireError
 from runtime.kafka.timing import in_time
@@ -185,6 +186,29 @@ async def progress_at(name: str, opened: OpenLedger, flow: str) -> Mapping[Parti
     try:
         await opened.refresh(flow)
         return opened.ledger.all_progress(flow)
+    except UnreadableRecord as error:
+        raise UnreadableLedger(name, str(error)) from error
+
+
+class FlowLedger(Struct, frozen=True):
+    """Holds the records of a flow in a ledger, without the progress of repl's own topics."""
+
+    state: str
+    progress: Mapping[PartitionKey, Progress]
+    maps: Mapping[PartitionKey, OffsetMap]
+    orphans: Mapping[PartitionKey, Orphans]
+
+
+async def flow_ledger_at(name: str, opened: OpenLedger, flow: str) -> FlowLedger:
+    """Returns the records of a flow. Raises NothingCopied, UnreadableLedger, WireError."""
+    progress = await progress_at(name, opened, flow)
+    own = {key: made for key, made in progress.items() if not is_reserved(key.topic)}
+    if not own:
+        raise NothingCopied(name, flow)
+    try:
+        generation = opened.ledger.generation(flow)
+        state = generation.state if generation else "unknown"
+        return FlowLedger(state, own, opened.maps.all(flow), opened.ledger.orphans(flow))
     except UnreadableRecord as error:
         raise UnreadableLedger(name, str(error)) from error
 

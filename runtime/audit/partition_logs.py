@@ -9,6 +9,7 @@ import asyncio
 import os
 from collections.abc import AsyncIterator, Callable, Collection, Container, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
+from typing import NamedTuple
 
 from msgspec import Struct
 
@@ -176,15 +177,38 @@ _PAUSE_S = 0.1
 _SETTLE_S = 2.0  # a new leader's high watermark lags for a short time
 
 
-class PartitionLogs(Struct, frozen=True):
-    """Holds the facts about one cluster's logs; a partition that does not answer is not in it.
+class LogBounds(NamedTuple):
+    """The log start offset, and the offset up to which a reader can read."""
 
-    `ends` are the offsets up to which a read_committed reader can read.
-    """
+    start: int
+    end: int
+
+
+async def log_bounds(
+    cluster: KafkaCluster,
+    places: Collection[TopicPartition],
+    within_s: float,
+    isolation: Isolation = Isolation.READ_COMMITTED,
+) -> dict[TopicPartition, LogBounds]:
+    """Returns the bounds of the partitions whose leader answers. Raises WireError."""
+    if not places:
+        return {}
+    starts, ends = await asyncio.gather(
+        list_offsets(cluster, dict.fromkeys(places, EARLIEST), within=within_s),
+        list_offsets(cluster, dict.fromkeys(places, LATEST), isolation, within_s),
+    )
+    return {
+        at: LogBounds(start.offset, end.offset)
+        for at, start in starts.items()
+        if isinstance(start, ListedOffset) and isinstance(end := ends[at], ListedOffset)
+    }
+
+
+class PartitionLogs(Struct, frozen=True):
+    """Holds the facts about one cluster's logs; a partition whose leader does not answer has no bounds."""
 
     ids: Mapping[str, bytes]
-    starts: Mapping[TopicPartition, int]
-    ends: Mapping[TopicPartition, int]
+    bounds: Mapping[TopicPartition, LogBounds]
     compacted: frozenset[str]
 
     def problem(self, at: TopicPartition, topic_id: bytes, cluster: str, did: str) -> str:
@@ -197,7 +221,7 @@ class PartitionLogs(Struct, frozen=True):
 
     def leaderless(self, at: TopicPartition, cluster: str) -> str:
         """Returns a text where the partition's leader did not answer."""
-        if at in self.starts and at in self.ends:
+        if at in self.bounds:
             return ""
         return f"{at.topic}-{at.partition} at {cluster} has no leader that answers"
 
@@ -225,16 +249,16 @@ async def logs_of(
     names = {at.topic for at in places}
     topics = await cluster.topics(names, fresh=True)
     existing = [at for at in places if not topics[at.topic].error]
-    starts, ends, settings = await asyncio.gather(
-        list_offsets(cluster, dict.fromkeys(existing, EARLIEST), within=within_s),
-        list_offsets(cluster, dict.fromkeys(existing, LATEST), Isolation.READ_COMMITTED, within_s),
+    bounds, settings = await asyncio.gather(
+        log_bounds(cluster, existing, within_s),
         settings_of(cluster, name, sorted({at.topic for at in existing}), ["cleanup.policy"]),
     )
     return PartitionLogs(
         ids={name: topic.id for name, topic in topics.items() if not topic.error},
-        starts={at: one.offset for at, one in starts.items() if isinstance(one, ListedOffset)},
-        ends={at: one.offset for at, one in ends.items() if isinstance(one, ListedOffset)},
-        compacted=frozenset(topic for topic, one in settings.items() if "compact" in one["cleanup.policy"]),
+        bounds=bounds,
+        compacted=frozenset(
+            topic for topic, config in settings.items() if "compact" in config["cleanup.policy"]
+        ),
     )
 
 

@@ -8,46 +8,31 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping
 
-from msgspec import Struct
-
-from runtime.audit.ledger import LedgerNotFound, NothingCopied, UnreadableLedger, ledger_of, producers_at
+from runtime.audit.ledger import FlowLedger, LedgerNotFound, flow_ledger_at, ledger_of, producers_at
 from runtime.audit.partition_logs import (
     CommittedRecordReader,
     OpenTransactionTimeout,
     RecordsExpired,
+    log_bounds,
     open_spec,
 )
 from runtime.audit.verify.provenance import ProvenanceFilter
 from runtime.batch import BatchFailure
 from runtime.contract.records.ledger import (
     NO_ORPHANS,
-    Orphans,
     PartitionKey,
-    Progress,
-    UnreadableRecord,
     uncopied_ranges,
 )
-from runtime.contract.records.offset_map import OffsetMap
 from runtime.contract.records.provenance import ClusterTopic, origins
 from runtime.contract.results.records import Salvage, SalvagedPartition, SalvagedRecord
 from runtime.contract.spec.jobspec import FlowSpec, JobSpec
 from runtime.contract.spec.naming import is_other_topic
-from runtime.contract.spec.route import is_reserved, router_of
+from runtime.contract.spec.route import router_of
 from runtime.kafka.cluster import KafkaCluster
 from runtime.kafka.errors import WireError
-from runtime.kafka.protocol.fetch import Isolation
 from runtime.kafka.protocol.metadata import TopicMetadata
-from runtime.kafka.protocol.offsets import EARLIEST, LATEST, ListedOffset, TopicPartition
-from runtime.kafka.queries import list_offsets
+from runtime.kafka.protocol.offsets import TopicPartition
 from runtime.slot.budget import TokenBucket
-
-
-class _Ledger(Struct, frozen=True):
-    state: str
-    progress: Mapping[PartitionKey, Progress]
-    maps: Mapping[PartitionKey, OffsetMap]
-    orphans: Mapping[PartitionKey, Orphans]
-    destination_id: str
 
 
 async def salvage(
@@ -58,14 +43,19 @@ async def salvage(
     The job's routes are all flows of the topology: they find topics that the flow never reached. Raises
     AuditFailure.
     """
-    ledger = await _read_ledger(job, flow)
+    async with open_spec(job.clusters[flow.destination], flow.destination) as destination:
+        opened = await ledger_of(destination)
+        if opened is None:
+            raise LedgerNotFound(flow.destination)
+        ledger = await flow_ledger_at(flow.destination, opened, flow.name)
+        destination_id = destination.cluster_id
     async with open_spec(job.clusters[flow.source], flow.source) as source:
         listed = await source.all_topics()
         producers = await producers_at(source)
         partitions = []
         for key, destination_topic in sorted(_places(job, flow.name, ledger, listed).items()):
             filter_ = ProvenanceFilter(
-                flow, key.topic, ClusterTopic(ledger.destination_id, destination_topic), producers
+                flow, key.topic, ClusterTopic(destination_id, destination_topic), producers
             )
             partition = _Partition(flow, source, key, destination_topic, filter_, ledger, within_s)
             await partition.read(listed, take)
@@ -80,28 +70,8 @@ async def salvage(
         )
 
 
-async def _read_ledger(job: JobSpec, flow: FlowSpec) -> _Ledger:
-    async with open_spec(job.clusters[flow.destination], flow.destination) as destination:
-        opened = await ledger_of(destination)
-        if opened is None:
-            raise LedgerNotFound(flow.destination)
-        try:
-            await opened.refresh(flow.name)
-            progress = opened.ledger.all_progress(flow.name)
-            generation = opened.ledger.generation(flow.name)
-            maps = opened.maps.all(flow.name)
-            orphans = opened.ledger.orphans(flow.name)
-        except UnreadableRecord as error:
-            raise UnreadableLedger(flow.destination, str(error)) from error
-        own = {key: made for key, made in progress.items() if not is_reserved(key.topic)}
-        if not own:
-            raise NothingCopied(flow.destination, flow.name)
-        state = generation.state if generation else "unknown"
-        return _Ledger(state, own, maps, orphans, destination.cluster_id)
-
-
 def _places(
-    job: JobSpec, name: str, ledger: _Ledger, listed: Mapping[str, TopicMetadata]
+    job: JobSpec, name: str, ledger: FlowLedger, listed: Mapping[str, TopicMetadata]
 ) -> dict[PartitionKey, str]:
     """Returns the partitions that the flow copied, and those that it would have taken and never reached."""
     router = router_of(job)
@@ -124,7 +94,7 @@ class _Partition:
         key: PartitionKey,
         destination_topic: str,
         filter_: ProvenanceFilter,
-        ledger: _Ledger,
+        ledger: FlowLedger,
         within_s: float,
     ) -> None:
         self._progress = ledger.progress.get(key)
@@ -149,7 +119,11 @@ class _Partition:
             result.unread = f"{self._at.topic} is not the topic that was copied: it was recreated"
             return
         try:
-            start, end = await self._log()
+            bounds = (await log_bounds(self._source, [self._at], self._within_s)).get(self._at)
+            if bounds is None:
+                result.unread = "it has no leader that answers"
+                return
+            start, end = bounds
             for low, high, why in uncopied_ranges(progress, self._orphans, self._map, topic.id, end):
                 result.lost += max(min(start, high) - low, 0)
                 if max(low, start) < high:
@@ -158,22 +132,13 @@ class _Partition:
         except (WireError, BatchFailure, RecordsExpired, OpenTransactionTimeout) as error:
             result.unread = str(error)
 
-    async def _log(self) -> tuple[int, int]:
-        within = self._within_s
-        starts = await list_offsets(self._source, {self._at: EARLIEST}, within=within)
-        ends = await list_offsets(self._source, {self._at: LATEST}, Isolation.READ_COMMITTED, within)
-        start, end = starts[self._at], ends[self._at]
-        if not isinstance(start, ListedOffset) or not isinstance(end, ListedOffset):
-            raise OpenTransactionTimeout("it has no leader that answers")
-        return start.offset, end.offset
-
     async def _read(
         self, topic: TopicMetadata, low: int, high: int, take: Callable[[SalvagedRecord], None]
     ) -> None:
         bucket = TokenBucket(None, time.monotonic)
         side = CommittedRecordReader(self._source, self._at, topic.id, low, high, bucket, self._within_s)
-        while not side.ended:
-            for record in await side.next():
+        async for records in side:
+            for record in records:
                 if self._filter.drops(record) or self._filter.originated_at_destination(record):
                     self.result.kept_back += 1
                     continue

@@ -134,26 +134,37 @@ async def copied_through(
     None where that was not found: another producer wrote the mirror, or the records were changed. Partitions
     whose mirror is empty are left out. Raises AuditFailure.
     """
-    budget = _Budget(_MOST_OF_ALL)
+    left_of_all = _MOST_OF_ALL
     turns = asyncio.Semaphore(_PARTITIONS_AT_ONCE)
-    found: dict[TopicPartition, int | None] = {}
+    copied: dict[TopicPartition, int | None] = {}
 
-    async def one(at: TopicPartition, position: StoredPosition) -> None:
+    async def search(
+        at: TopicPartition, position: StoredPosition, tail: Sequence[ConsumerRecord]
+    ) -> int | None:
+        nonlocal left_of_all
+        tail_search = TailSearch(tail, position.next_offset)
+        start = max(position.log_start, min(position.next_offset, position.log_end) - _BEFORE)
+        left = _MOST
+        while start < position.log_end and tail_search.found is None and left > 0 and left_of_all > 0:
+            records = await fetch_records(source.cluster, at, start, position.log_end, _AT_ONCE)
+            if not records:
+                break
+            tail_search.read(records)
+            start = records[-1].offset + 1
+            left -= len(records)
+            left_of_all -= len(records)
+        return tail_search.result()
+
+    async def align(at: TopicPartition, position: StoredPosition) -> None:
         async with turns:
             with destination.reading():
                 tail = await _tail(destination.cluster, position)
             if tail:
                 with source.reading():
-                    found[at] = await _search(source.cluster, at, position, tail, budget)
+                    copied[at] = await search(at, position, tail)
 
-    await asyncio.gather(*(one(at, position) for at, position in positions.items()))
-    return found
-
-
-class _Budget(Struct):
-    """The source records that may still be read in one run."""
-
-    left: int
+    await asyncio.gather(*(align(at, position) for at, position in positions.items()))
+    return copied
 
 
 async def _tail(destination: KafkaCluster, position: StoredPosition) -> list[ConsumerRecord]:
@@ -176,24 +187,3 @@ async def _last_records(
         tail = [*tail, *records][-_TAIL:]
         start = records[-1].offset + 1
     return tail
-
-
-async def _search(
-    source: KafkaCluster,
-    at: TopicPartition,
-    position: StoredPosition,
-    tail: Sequence[ConsumerRecord],
-    budget: _Budget,
-) -> int | None:
-    search = TailSearch(tail, position.next_offset)
-    start = max(position.log_start, min(position.next_offset, position.log_end) - _BEFORE)
-    left = _MOST
-    while start < position.log_end and search.found is None and left > 0 and budget.left > 0:
-        records = await fetch_records(source, at, start, position.log_end, _AT_ONCE)
-        if not records:
-            break
-        search.read(records)
-        start = records[-1].offset + 1
-        left -= len(records)
-        budget.left -= len(records)
-    return search.result()

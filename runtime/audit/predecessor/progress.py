@@ -20,6 +20,7 @@ from typing import Any
 from msgspec import Struct
 
 from runtime.audit.ledger import AuditFailure, FlowAccess, as_audit_failure, open_cluster
+from runtime.audit.partition_logs import LogBounds, log_bounds
 from runtime.audit.predecessor.alignment import NamedCluster, StoredPosition, copied_through
 from runtime.batch import BatchFailure
 from runtime.contract.predecessor import ConnectOffsets, GroupCommits, StoredPositions
@@ -27,8 +28,9 @@ from runtime.contract.records.ledger import UnreadableRecord
 from runtime.contract.spec.route import RouteDecision
 from runtime.kafka.cluster import KafkaCluster
 from runtime.kafka.errors import BrokerError, ErrorCode
-from runtime.kafka.protocol.offsets import EARLIEST, LATEST, ListedOffset, TopicPartition
-from runtime.kafka.queries import NO_MEMBERS, committed_by, list_groups, list_offsets, offsets_of
+from runtime.kafka.protocol.fetch import Isolation
+from runtime.kafka.protocol.offsets import EARLIEST, LATEST, TopicPartition
+from runtime.kafka.queries import NO_MEMBERS, committed_by, list_groups, offsets_of
 from runtime.ledger.records import InternalTopicScan
 
 _KEYS = ("cluster", "partition", "topic")  # in the order in which Connect serializes them
@@ -102,6 +104,8 @@ class ConnectOffsetsTopic:
 Positions = Mapping[TopicPartition, int]
 _FLOWS_AT_ONCE = 8
 _Read = Callable[[], Awaitable[Positions]]
+# The tool's positions at one time, and the log's bounds of each mirror partition that exists.
+_Inspection = tuple[Positions, Mapping[TopicPartition, LogBounds]]
 
 
 class CopiedPartition(Struct, frozen=True):
@@ -169,12 +173,11 @@ async def _progress(access: FlowAccess, positions: StoredPositions, watch_s: flo
         with as_audit_failure(access.source.cluster):
             starts = await offsets_of(source, dict.fromkeys(partitions, EARLIEST), within=access.within_s)
             ends = await offsets_of(source, dict.fromkeys(partitions, LATEST), within=access.within_s)
+        positions_now, logs = last
         stored = {
-            at: StoredPosition(
-                last.positions.get(at, starts[at]), starts[at], ends[at], mirror, *last.logs[mirror]
-            )
+            at: StoredPosition(positions_now.get(at, starts[at]), starts[at], ends[at], mirror, *logs[mirror])
             for at, mirror in mirrors.items()
-            if mirror in last.logs and last.positions.get(at, starts[at]) < ends[at]
+            if mirror in logs and positions_now.get(at, starts[at]) < ends[at]
         }
         by_records = await copied_through(
             NamedCluster(access.source.cluster, source),
@@ -185,7 +188,7 @@ async def _progress(access: FlowAccess, positions: StoredPositions, watch_s: flo
         tuple(
             CopiedPartition(
                 *at,
-                last.positions.get(at),
+                positions_now.get(at),
                 starts[at],
                 ends[at],
                 at in by_records,
@@ -275,13 +278,6 @@ async def _committed(access: FlowAccess, source: KafkaCluster, group: str) -> Po
     return {at: one.offset for at, one in read.offsets.get(group, {}).items()}
 
 
-class _Inspection(Struct, frozen=True):
-    """The tool's positions at one time, and the log's start and end of each mirror partition that exists."""
-
-    positions: Positions
-    logs: Mapping[TopicPartition, tuple[int, int]]
-
-
 async def _inspect(
     access: FlowAccess, read: _Read, destination: KafkaCluster, mirrors: Iterable[TopicPartition]
 ) -> _Inspection:
@@ -290,24 +286,19 @@ async def _inspect(
     with as_audit_failure(access.destination.cluster):
         known = await destination.topics({at.topic for at in wanted}, fresh=True)
         existing = [at for at in wanted if at.topic in known and at.partition in known[at.topic].partitions]
-        ends = await list_offsets(destination, dict.fromkeys(existing, LATEST), within=access.within_s)
-        starts = await list_offsets(destination, dict.fromkeys(existing, EARLIEST), within=access.within_s)
-    logs = {
-        at: (start.offset, end.offset)
-        for at in existing
-        if isinstance(start := starts.get(at), ListedOffset) and isinstance(end := ends.get(at), ListedOffset)
-    }
-    return _Inspection(positions, logs)
+        logs = await log_bounds(destination, existing, access.within_s, Isolation.READ_UNCOMMITTED)
+    return positions, logs
 
 
 def _moved(first: _Inspection, last: _Inspection, access: FlowAccess) -> str:
-    """Returns what moved between the two looks."""
-    for at, position in last.positions.items():
-        before = first.positions.get(at)
+    """Returns what moved between the two inspections."""
+    (positions_before, logs_before), (positions, logs) = first, last
+    for at, position in positions.items():
+        before = positions_before.get(at)
         if before != position:
             return f"its position in {at.topic}-{at.partition} moved from {before} to {position} meanwhile"
-    for at, (_, end) in last.logs.items():
-        _, end_before = first.logs.get(at, (0, 0))
+    for at, (_, end) in logs.items():
+        _, end_before = logs_before.get(at, (0, 0))
         if end_before != end:
             return (
                 f"{end - end_before} records arrived in {at.topic}-{at.partition}"

@@ -6,10 +6,8 @@ import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from typing import assert_never
 
-from msgspec import Struct
-
 from runtime.audit.ledger import AuditFailure, ledger_of, open_cluster, unanswered
-from runtime.audit.partition_logs import fetch_records
+from runtime.audit.partition_logs import LogBounds, fetch_records, log_bounds
 from runtime.audit.read.record_tracer import ClusterLedger, KnownCluster, RecordTracer
 from runtime.batch.failure import BatchFailure
 from runtime.contract.client.endpoint import ClusterEndpoint
@@ -27,7 +25,7 @@ from runtime.kafka.cluster import KafkaCluster
 from runtime.kafka.errors import BrokerError, ErrorCode, WireError
 from runtime.kafka.protocol.fetch import Isolation
 from runtime.kafka.protocol.metadata import TopicMetadata
-from runtime.kafka.protocol.offsets import EARLIEST, LATEST, ListedOffset, TopicPartition
+from runtime.kafka.protocol.offsets import ListedOffset, TopicPartition
 from runtime.kafka.queries import list_offsets
 
 _RANGE_GROWTH = (
@@ -36,12 +34,6 @@ _RANGE_GROWTH = (
 
 
 Start = Earliest | Latest | AtTimestamp | tuple[int, int]  # or a partition, and the offset to begin at
-
-
-class _Log(Struct, frozen=True):
-    at: TopicPartition
-    start: int
-    end: int
 
 
 async def read_records(
@@ -103,58 +95,59 @@ async def read_newest(
         return found
 
 
-async def _logs(cluster: KafkaCluster, name: str, topic: str, within_s: float) -> list[_Log]:
+async def _logs(
+    cluster: KafkaCluster, name: str, topic: str, within_s: float
+) -> dict[TopicPartition, LogBounds]:
     known = (await cluster.topics([topic], fresh=True))[topic]
     if known.error is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
         raise AuditFailure(name, f"there is no topic {topic}", f"repl read {name} lists those there are")
     if known.error is not ErrorCode.NONE:
         raise BrokerError(known.error, f"topic {topic}")
     places = [TopicPartition(topic, number) for number in sorted(known.partitions)]
-    starts, ends = await asyncio.gather(
-        list_offsets(cluster, dict.fromkeys(places, EARLIEST), within=within_s),
-        list_offsets(cluster, dict.fromkeys(places, LATEST), Isolation.READ_COMMITTED, within_s),
-    )
-    logs = []
+    logs = await log_bounds(cluster, places, within_s)
     for at in places:
-        start, end = starts[at], ends[at]
-        if not isinstance(start, ListedOffset) or not isinstance(end, ListedOffset):
+        if at not in logs:
             raise AuditFailure(name, f"{topic}-{at.partition} has no leader that answers", unanswered(name))
-        logs.append(_Log(at, start.offset, end.offset))
     return logs
 
 
 async def _found(
-    cluster: KafkaCluster, logs: Sequence[_Log], start: Start, limit: int, within_s: float
+    cluster: KafkaCluster,
+    logs: Mapping[TopicPartition, LogBounds],
+    start: Start,
+    limit: int,
+    within_s: float,
 ) -> list[ConsumerRecord]:
     """Returns the first, or the last, `limit` records of all partitions together, by time."""
     match start:
         case Latest():
-            each = await asyncio.gather(*(_newest(cluster, log, limit) for log in logs))
+            each = await asyncio.gather(*(_newest(cluster, at, log, limit) for at, log in logs.items()))
             return _by_time(each)[-limit:]
         case Earliest():
-            begin = {log.at: log.start for log in logs}
+            begin = {at: log.start for at, log in logs.items()}
         case AtTimestamp(timestamp_ms):
-            places = dict.fromkeys((log.at for log in logs), timestamp_ms)
+            places = dict.fromkeys(logs, timestamp_ms)
             answers = await list_offsets(cluster, places, Isolation.READ_COMMITTED, within_s)
             begin = {
-                at: one.offset
-                for at, one in answers.items()
-                if isinstance(one, ListedOffset) and one.offset >= 0
+                at: listed.offset
+                for at, listed in answers.items()
+                if isinstance(listed, ListedOffset) and listed.offset >= 0
             }
         case (partition, offset):
-            begin = {log.at: max(offset, log.start) for log in logs if log.at.partition == partition}
+            begin = {at: max(offset, log.start) for at, log in logs.items() if at.partition == partition}
         case _:
             assert_never(start)
-    ends = {log.at: log.end for log in logs}
-    wanted = (fetch_records(cluster, at, offset, ends[at], limit) for at, offset in begin.items())
+    wanted = (fetch_records(cluster, at, offset, logs[at].end, limit) for at, offset in begin.items())
     return _by_time(await asyncio.gather(*wanted))[:limit]
 
 
-async def _newest(cluster: KafkaCluster, log: _Log, limit: int) -> list[ConsumerRecord]:
+async def _newest(
+    cluster: KafkaCluster, at: TopicPartition, log: LogBounds, limit: int
+) -> list[ConsumerRecord]:
     back = limit
     while True:
         begin = max(log.end - back, log.start)
-        found = await fetch_records(cluster, log.at, begin, log.end, log.end - begin)
+        found = await fetch_records(cluster, at, begin, log.end, log.end - begin)
         if len(found) >= limit or begin == log.start:
             return found[-limit:]
         back *= _RANGE_GROWTH
@@ -213,20 +206,13 @@ async def _offsets(
 ) -> dict[str, int]:
     """Returns the number of offsets of the topics whose every partition answers."""
     places = [TopicPartition(name, number) for name, topic in topics.items() for number in topic.partitions]
-    if not places:
-        return {}
-    starts, ends = await asyncio.gather(
-        list_offsets(cluster, dict.fromkeys(places, EARLIEST), within=within_s),
-        list_offsets(cluster, dict.fromkeys(places, LATEST), within=within_s),
-    )
-    found: dict[str, int] = dict.fromkeys(topics, 0)
-    for at in places:
-        start, end = starts[at], ends[at]
-        if isinstance(start, ListedOffset) and isinstance(end, ListedOffset) and at.topic in found:
-            found[at.topic] += end.offset - start.offset
-        else:
-            found.pop(at.topic, None)
-    return found
+    logs = await log_bounds(cluster, places, within_s, Isolation.READ_UNCOMMITTED)
+    silent = {at.topic for at in places if at not in logs}
+    offsets = {name: 0 for name in topics if places and name not in silent}
+    for at, (start, end) in logs.items():
+        if at.topic in offsets:
+            offsets[at.topic] += end - start
+    return offsets
 
 
 async def _copied(cluster: KafkaCluster, flows: Mapping[str, str]) -> list[MirrorProgress]:

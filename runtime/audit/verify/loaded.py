@@ -170,7 +170,7 @@ class LoadedFile(FlowPartition):
     def pieces(self, share: float, begin: int, low: int, high: int) -> list[VerificationPiece]:
         if low >= high:
             return []
-        read, start = self._read, self._logs.starts[self._at]
+        read, (start, log_end) = self._read, self._logs.bounds[self._at]
         piece = VerificationPiece(
             number=self._number,
             topic=self.key.topic,
@@ -181,7 +181,7 @@ class LoadedFile(FlowPartition):
             low=0,
             high=high,
             destination_low=start,
-            destination_high=max(min(self._written_end, self._logs.ends[self._at]), start),
+            destination_high=max(min(self._written_end, log_end), start),
             owned_end=self._written_end,
             runs=b"",
             gaps=(),

@@ -127,7 +127,7 @@ class StoredPartition(FlowPartition):
         at = TopicPartition(lineage.name, partition)
         self.unread = self._cut(committed.get(key)) or ("" if gone else logs.leaderless(at, flow.source))
         if not self.unread:
-            start = self.end if gone else logs.starts[at]
+            start = self.end if gone else logs.bounds[at].start
             why = gone or f"retention passed at {flow.source}"
             self.gone = [(start, f"{why}; sizes and checksums of the files are checked")]
 

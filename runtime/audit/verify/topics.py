@@ -10,9 +10,10 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from runtime.audit.ledger import (
+    FlowLedger,
     LedgerNotFound,
-    NothingCopied,
     as_audit_failure,
+    flow_ledger_at,
     ledger_of,
     producers_at,
     progress_at,
@@ -38,11 +39,10 @@ from runtime.audit.verify.pieces import (
 from runtime.audit.verify.plan import FlowPartition, chosen_names, chosen_of
 from runtime.audit.verify.provenance import ProvenanceFilter, ReplayedRecord, ReplayedRecords, copied_content
 from runtime.contract.records.consumer_record import ConsumerRecord
-from runtime.contract.records.ledger import NO_ORPHANS, Orphans, PartitionKey, Progress, orphaned_ranges
+from runtime.contract.records.ledger import NO_ORPHANS, PartitionKey, Progress, orphaned_ranges
 from runtime.contract.records.offset_map import (
     EndOfOffsetMap,
     MappedOffset,
-    OffsetMap,
     Run,
     decode_runs,
     encode_runs,
@@ -51,7 +51,6 @@ from runtime.contract.records.provenance import ClusterTopic, FlowProducer
 from runtime.contract.spec import naming
 from runtime.contract.spec.flow import ENDED
 from runtime.contract.spec.naming import is_other_topic
-from runtime.contract.spec.route import is_reserved
 from runtime.contract.spec.selection import NamePatterns
 from runtime.contract.spec.transform import TransformSpec
 from runtime.kafka.cluster import KafkaCluster
@@ -66,11 +65,13 @@ if TYPE_CHECKING:
 
 
 class FlowLedgerSnapshot(Struct, frozen=True):
-    """Holds a flow's partitions by the ledger, and both sides' logs from before the ledger was read."""
+    """Holds a flow's ledger, and both sides' logs from before it was read.
 
-    progress: Mapping[PartitionKey, Progress]
-    maps: Mapping[PartitionKey, OffsetMap]
-    orphans: Mapping[PartitionKey, Orphans]
+    `own` are offsets of the destination's own records, which the opposite flow did not copy.
+    """
+
+    keys: Sequence[PartitionKey]
+    ledger: FlowLedger
     own: Mapping[PartitionKey, Sequence[tuple[int, int]]]
     source_logs: PartitionLogs
     destination_logs: PartitionLogs
@@ -80,7 +81,7 @@ async def plan_topics(request: VerifyRequest) -> list[PlannedPartition]:
     """Returns the plan of every partition of a flow between clusters. Raises AuditFailure."""
     snapshot = await _read_ledger(request)
     planned = []
-    for number, key in enumerate(sorted(snapshot.progress)):
+    for number, key in enumerate(sorted(snapshot.keys)):
         partition = MirroredPartition(request, number, key, snapshot)
         plan = partition.planned(request)
         plan.replayed = [replay for replay in partition.replayed if partition.contain_all(plan, replay[0])]
@@ -98,23 +99,17 @@ async def _read_ledger(request: VerifyRequest) -> FlowLedgerSnapshot:
         opened = await ledger_of(destination)
         if opened is None:
             raise LedgerNotFound(flow.destination)
-        progress = await progress_at(flow.destination, opened, flow.name)
-        copied = {key: made for key, made in progress.items() if not is_reserved(key.topic)}
-        if not copied:
-            raise NothingCopied(flow.destination, flow.name)
+        copied = (await flow_ledger_at(flow.destination, opened, flow.name)).progress
         topics = chosen_names(request, {key.topic for key in copied}, flow.destination, "copied", "topic")
         keys = [key for key in copied if key.topic in topics]
         copies = [TopicPartition(copied[key].destination_topic, key.partition) for key in keys]
         destination_logs = await logs_of(destination, flow.destination, copies, request.within_s)
-        progress = await progress_at(flow.destination, opened, flow.name)
-        maps, orphans = opened.maps.all(flow.name), opened.ledger.orphans(flow.name)
+        ledger = await flow_ledger_at(flow.destination, opened, flow.name)
         with as_audit_failure(flow.source):
             originals = [TopicPartition(key.topic, key.partition) for key in keys]
             source_logs = await logs_of(source, flow.source, originals, request.within_s)
-            own = await _left_by_the_opposite(request, source, progress)
-    return FlowLedgerSnapshot(
-        {key: progress[key] for key in keys}, maps, orphans, own, source_logs, destination_logs
-    )
+            own = await _left_by_the_opposite(request, source, ledger.progress)
+    return FlowLedgerSnapshot(keys, ledger, own, source_logs, destination_logs)
 
 
 async def _left_by_the_opposite(
@@ -145,7 +140,8 @@ class MirroredPartition(FlowPartition):
     def __init__(
         self, request: VerifyRequest, number: int, key: PartitionKey, snapshot: FlowLedgerSnapshot
     ) -> None:
-        progress, offsets, flow = snapshot.progress[key], snapshot.maps[key], request.flow
+        ledger, flow = snapshot.ledger, request.flow
+        progress, offsets = ledger.progress[key], ledger.maps[key]
         super().__init__(key, progress.destination_topic)
         self._number, self._progress, self._map = number, progress, offsets
         self._own = tuple(snapshot.own.get(key, ()))
@@ -153,7 +149,7 @@ class MirroredPartition(FlowPartition):
         source_logs, destination_logs = snapshot.source_logs, snapshot.destination_logs
         at, at_copy = TopicPartition(*key[1:]), TopicPartition(progress.destination_topic, key.partition)
         self._compacted = at.topic in source_logs.compacted or at_copy.topic in destination_logs.compacted
-        orphans = snapshot.orphans.get(key, NO_ORPHANS)
+        orphans = ledger.orphans.get(key, NO_ORPHANS)
         orphaned = orphaned_ranges(orphans, progress.source_topic_id)
         self._given_up = [
             *((orphan.low, orphan.end, str(orphan.why)) for orphan in orphaned),
@@ -171,11 +167,11 @@ class MirroredPartition(FlowPartition):
         ) or destination_logs.problem(at_copy, progress.destination_topic_id, flow.destination, "was copied")
         if self.unread:
             return
-        self.start = source_logs.starts[at]
+        self.start = source_logs.bounds[at].start
         self.first = min(self.start, offsets.low)
         self.before = f"below the offset map, which begins at {offsets.low}"
         self.behind = f"not replicated yet by {flow.name}"
-        self._copies_start = destination_logs.starts[at_copy]
+        self._copies_start, copies_end = destination_logs.bounds[at_copy]
         self.gone = [
             (self.start, f"retention passed at {flow.source}"),
             (self._kept_from(), f"retention passed at {flow.destination}"),
@@ -183,7 +179,7 @@ class MirroredPartition(FlowPartition):
         # Only the flow may write behind the copied records, unless it has ended, or this topic was promoted.
         self._alone = flow.state not in ENDED and not NamePatterns(flow.promoted).match(key.topic)
         has_tail = (self._alone or self.replayed) and request.high is None
-        self._tail_end = destination_logs.ends[at_copy] if has_tail else 0
+        self._tail_end = copies_end if has_tail else 0
 
     def _kept_from(self) -> int:
         """Returns the source offset of the first copied record that the destination still has."""

@@ -17,7 +17,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from runtime.audit.partition_logs import PartitionLogs
+from runtime.audit.partition_logs import LogBounds, PartitionLogs
 from runtime.audit.verify.file_lines import (
     NO_TIME,
     FileRecords,
@@ -233,7 +233,7 @@ LEFT = Reconciliation(
 def planned(name: str, *, known: bytes = ID, there: bool = True, compacted: bool = False) -> PlannedPartition:
     at, ids = TopicPartition("inbox", 1), {"inbox": ID} if there else {}
     read = progress(90, 50, destination_topic="inbox", destination_topic_id=known)
-    logs = PartitionLogs(ids, {at: 5}, {at: 70}, frozenset(["inbox"]) if compacted else frozenset())
+    logs = PartitionLogs(ids, {at: LogBounds(5, 70)}, frozenset(["inbox"] if compacted else []))
     asked = request(reading_files(Path("/in")))
     return LoadedFile("dc1", 0, PartitionKey("f", name, 1), read, LEFT, logs, 60).planned(asked)
 

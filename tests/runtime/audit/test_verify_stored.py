@@ -15,7 +15,7 @@ from msgspec.structs import replace
 
 from runtime.audit.ledger import AuditFailure
 from runtime.audit.offsets.locate_file import _Place, _search
-from runtime.audit.partition_logs import PartitionLogs
+from runtime.audit.partition_logs import LogBounds, PartitionLogs
 from runtime.audit.verify.comparer import RecordComparer
 from runtime.audit.verify.file_records import FileDamage, StoredRecords, record_in_files
 from runtime.audit.verify.pieces import (
@@ -285,7 +285,7 @@ def planned(
     )
     at = TopicPartition("orders", 0)
     ids = {} if start is None else {"orders": bytes.fromhex(topic_id)}
-    logs = PartitionLogs(ids, {at: start or 0}, {at: 120}, frozenset())
+    logs = PartitionLogs(ids, {at: LogBounds(start or 0, 120)}, frozenset())
     made = request(into_files("/lake"), **asked)
     return StoredPartition(made.flow, 0, lineage, 0, logs, committed or {}, newest=True).planned(made)
 
