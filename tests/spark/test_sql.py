@@ -167,8 +167,24 @@ def test_a_record_that_cannot_be_handled_stops_its_partition_alone(
 
 
 @pytest.mark.long
-def test_verify_recomputes_the_transform(job: Running, lab: Lab, tmp_path: Path) -> None:
+def test_verify_recomputes_the_transform(
+    job: Running, sides: dict[str, Side], lab: Lab, tmp_path: Path
+) -> None:
     """With another transform than the one that copied, its differences are named."""
+    countries = [b"US", b"FR"] * 200
+    values = [
+        b'{"id": %d, "email": "a@b.example", "country": "%s"}' % (at + 1, country)
+        for at, country in enumerate(countries)
+    ]
+    sides["dc1"].write(KINDS, [{"value": value, "partition": at % 4} for at, value in enumerate(values)])
+    ends = {at: end for at, (_, end) in enumerate(sides["dc1"].ends(KINDS, PARTITIONS))}
+
+    def copied() -> bool:
+        return ends == {
+            key.partition: one.position for key, one in job.partitions().items() if key.topic == KINDS
+        }
+
+    wait_for(copied, PATIENCE_S, about=job.tail)
     other = topology(lab, tmp_path, "value.country = 'US'", "upper(value.email)")
     differs = repl("verify", FLOW, "--path", str(other), "--topics", KINDS, "--sample", "50%")
     assert differs.returncode == 2, differs.stdout + differs.stderr
