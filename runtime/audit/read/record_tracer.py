@@ -51,24 +51,16 @@ class MirrorPartitionOrigin(Struct, frozen=True):
     source_topic_id: bytes | None = None
 
 
-class Previous(NamedTuple):
-    """Names the place that a flow copied a record from. `topic_id` is None where only a header names the
-    place.
-    """
-
-    hop: ProvenanceHop
-    topic_id: bytes | None
-
-
 class RecordOrigin(NamedTuple):
     """Holds the facts that a cluster has about one of its records.
 
-    `flow` wrote it there, from `previous`; both are None for a client's record. `headers` are the places that
-    its headers name, the oldest first.
+    `flow` wrote it there, from `place`; both are None for a client's record. `topic_id` is None where only a
+    header names the place. `headers` are the places that its headers name, the oldest first.
     """
 
     flow: str | None
-    previous: Previous | None
+    place: ProvenanceHop | None
+    topic_id: bytes | None
     headers: list[ProvenanceHop]
 
 
@@ -86,34 +78,30 @@ class RecordOrigins(Struct, frozen=True):
 
     def origin_of(self, record: ConsumerRecord) -> RecordOrigin:
         headers = [
-            self._hop(one.cluster, one.topic, one.partition, one.offset, one.copied_at)
-            for one in origins(record.headers)
+            self._hop(origin.cluster, origin.topic, origin.partition, origin.offset, origin.copied_at)
+            for origin in origins(record.headers)
         ]
         if self.producers is None:
-            return RecordOrigin(None, Previous(headers[-1], None) if headers else None, headers)
+            return RecordOrigin(None, headers[-1] if headers else None, None, headers)
         producer = self.producers.get(record.producer_id)
         if producer is None:
-            return RecordOrigin(None, None, headers)
-        previous = self._mapped(record, producer.flow) or self._named(record, producer)
-        if headers and (previous is None or _same(headers[-1], previous.hop)):
-            previous = Previous(headers[-1], previous.topic_id if previous is not None else None)
-        return RecordOrigin(producer.flow, previous, headers)
-
-    def _mapped(self, record: ConsumerRecord, flow: str) -> Previous | None:
-        """Returns an exact place only: records between runs were written by other producers."""
-        for one in self.written.get(record.partition, ()):
-            answer = one.map.origin(record.offset)
-            if one.flow == flow and isinstance(answer, MappedOffset) and answer.exact:
-                hop = self._hop(one.source_cluster_id, one.topic, one.partition, answer.offset, None)
-                return Previous(hop, one.source_topic_id)
-        return None
-
-    def _named(self, record: ConsumerRecord, producer: FlowProducer) -> Previous | None:
-        """Returns the topic alone: the map was trimmed, or began anew, or never held the record."""
+            return RecordOrigin(None, None, None, headers)
+        place, topic_id = self._mapped(record, producer.flow)
         home = producer.home(self.topic)
-        if home is None:
-            return None
-        return Previous(self._hop(home.cluster, home.topic, record.partition, None, None), None)
+        if place is None and home is not None:  # the map was trimmed, or began anew, or never held the record
+            place = self._hop(home.cluster, home.topic, record.partition, None, None)
+        if headers and (place is None or _same(headers[-1], place)):
+            place = headers[-1]
+        return RecordOrigin(producer.flow, place, topic_id, headers)
+
+    def _mapped(self, record: ConsumerRecord, flow: str) -> tuple[ProvenanceHop | None, bytes | None]:
+        """Returns an exact place only: records between runs were written by other producers."""
+        for mirror in self.written.get(record.partition, ()):
+            answer = mirror.map.origin(record.offset)
+            if mirror.flow == flow and isinstance(answer, MappedOffset) and answer.exact:
+                place = mirror.source_cluster_id, mirror.topic, mirror.partition
+                return self._hop(*place, answer.offset, None), mirror.source_topic_id
+        return None, None
 
     def _hop(
         self, cluster_id: str, topic: str, partition: int | None, offset: int | None, copied_at: int | None
@@ -129,42 +117,42 @@ class RecordOrigins(Struct, frozen=True):
 
 
 class RecordTrail:
-    """Follows one record backwards: `look_at` is the place to read next, `looked` receives what is there."""
+    """Follows one record backwards: `next_place` is to be read next, `add_place` takes what is there."""
 
-    def __init__(self, record: ConsumerRecord, at: ProvenanceHop, told: RecordOrigin) -> None:
+    def __init__(self, record: ConsumerRecord, at: ProvenanceHop, origin: RecordOrigin) -> None:
         self.record = record
-        self._told = told
+        self._origin = origin
         self._hops: list[ProvenanceHop] = []  # proven, the newest first
         self._believed: list[ProvenanceHop] = []  # by headers alone, the oldest first
         self._passed = {_place(at)}
         self.restored = False
-        self.next_place: Previous | None = None
-        self._follow(told)
+        self.next_place: RecordOrigin | None = None
+        self._follow(origin)
 
-    def add_place(self, record: ConsumerRecord | None, told: RecordOrigin | None) -> None:
+    def add_place(self, record: ConsumerRecord | None, origin: RecordOrigin | None) -> None:
         """Receives the record at the place. None, or a record with other content, ends the search."""
         self.next_place = None
-        if record is None or told is None or _content(record) != _content(self.record):
+        if record is None or origin is None or _content(record) != _content(self.record):
             return
         self._believed = []
-        self._follow(told)
+        self._follow(origin)
 
-    def _follow(self, told: RecordOrigin) -> None:
-        if told.previous is None:
+    def _follow(self, origin: RecordOrigin) -> None:
+        hop = origin.place
+        if hop is None:
             return
-        hop, _ = told.previous
         if hop.offset is None or hop.partition is None:
             self._hops.append(hop)
-            self._believed = told.headers
+            self._believed = origin.headers
         elif _place(hop) in self._passed:
             # A flow copied back records that its destination had lost: the two places name each other.
             self.restored = True
         else:
             self._passed.add(_place(hop))
             self._hops.append(hop)
-            last = bool(told.headers) and told.headers[-1] == hop
-            self._believed = told.headers[:-1] if last else told.headers
-            self.next_place = told.previous
+            last = bool(origin.headers) and origin.headers[-1] == hop
+            self._believed = origin.headers[:-1] if last else origin.headers
+            self.next_place = origin
 
     @property
     def relies_on_headers(self) -> bool:
@@ -172,15 +160,15 @@ class RecordTrail:
         return bool(self._believed)
 
     def view(self) -> TracedRecord:
-        told = self._told
+        origin = self._origin
         hops = [*self._believed, *reversed(self._hops)]
-        by_headers = bool(hops) and bool(told.headers)
+        by_headers = bool(hops) and bool(origin.headers)
         return TracedRecord(
             record=self.record,
             provenance="headers" if by_headers else "batch" if hops else "native",
-            flow=told.flow,
+            flow=origin.flow,
             hops=hops,
-            claimed=told.headers if told.flow is None and not hops else [],
+            claimed=origin.headers if origin.flow is None and not hops else [],
         )
 
 
@@ -240,14 +228,12 @@ class ClusterLedger:
         for owner in self._producers.values():
             self._by_owner[owner.source_cluster_id] = owner.source
 
-    async def read(self, topic: str, found: Iterable[ConsumerRecord]) -> RecordOrigins:
-        """Reads the facts about the records in `found`, after the records: the ledger then covers all
-        committed ones.
-        """
+    async def read(self, topic: str, records: Iterable[ConsumerRecord]) -> RecordOrigins:
+        """Reads the facts about records, after the records: the ledger then covers all committed ones."""
         if self._opened is None:
             return RecordOrigins(topic, {}, self._producers if self.readable else None, self.names)
-        ids = {one.producer_id for one in found}
-        mine = {owner.flow for one in ids if (owner := self._producers.get(one)) is not None}
+        ids = {record.producer_id for record in records}
+        mine = {self._producers[producer_id].flow for producer_id in ids & self._producers.keys()}
         written: dict[int, list[MirrorPartitionOrigin]] = {}
         for flow in sorted({*self._known.flows, *mine}):
             await self._opened.refresh(flow)
@@ -263,11 +249,11 @@ class ClusterLedger:
         if flow in self._known.flows:
             self._by_flow[generation.source_cluster_id] = self._known.flows[flow]
         maps = opened.maps.all(flow)
-        for key, one in opened.ledger.all_progress(flow).items():
-            if one.destination_topic == topic:
+        for key, made in opened.ledger.all_progress(flow).items():
+            if made.destination_topic == topic:
                 place = generation.source_cluster_id, key.topic, key.partition
                 written.setdefault(key.partition, []).append(
-                    MirrorPartitionOrigin(flow, *place, maps[key], one.source_topic_id)
+                    MirrorPartitionOrigin(flow, *place, maps[key], made.source_topic_id)
                 )
 
 
@@ -284,10 +270,12 @@ class RecordTracer:
         self._ledgers: dict[str, ClusterLedger | None] = {}  # by cluster id; None: it does not answer
         self._stack = AsyncExitStack()
 
-    async def views(self, topic: str, found: Sequence[ConsumerRecord]) -> list[TracedRecord]:
-        origins = await self._origins(self._first, topic, found)
+    async def views(self, topic: str, records: Sequence[ConsumerRecord]) -> list[TracedRecord]:
+        origins = await self._origins(self._first, topic, records)
         at = self._first.cluster.cluster_id
-        trails = [RecordTrail(one, self._hop(at, topic, one), origins.origin_of(one)) for one in found]
+        trails = [
+            RecordTrail(record, self._hop(at, topic, record), origins.origin_of(record)) for record in records
+        ]
         async with self._stack:
             for _ in range(_FURTHEST):
                 if not await self._further(trails):
@@ -300,11 +288,11 @@ class RecordTracer:
         return [trail.view() for trail in trails]
 
     async def _origins(
-        self, ledgers: ClusterLedger, topic: str, found: Sequence[ConsumerRecord]
+        self, ledgers: ClusterLedger, topic: str, records: Sequence[ConsumerRecord]
     ) -> RecordOrigins:
         try:
             await ledgers.open()
-            return await ledgers.read(topic, found)
+            return await ledgers.read(topic, records)
         except (WireError, UnreadableRecord) as error:
             ledgers.readable = False
             self.notes.append(
@@ -316,9 +304,12 @@ class RecordTracer:
         """Goes one place further back for the records whose origin is still open."""
         places: dict[tuple[str, str, int, bytes | None], list[RecordTrail]] = {}
         for trail in trails:
-            if trail.next_place is not None and self._worth_it(trail, trail.next_place):
-                hop, topic_id = trail.next_place
-                places.setdefault((hop.cluster_id, hop.topic, hop.partition or 0, topic_id), []).append(trail)
+            if trail.next_place is not None and (hop := trail.next_place.place) is not None:
+                known = self._others.get(hop.cluster or "")
+                # Without flows into a cluster, only headers can name further places.
+                if known is not None and (known.flows or trail.relies_on_headers):
+                    place = hop.cluster_id, hop.topic, hop.partition or 0, trail.next_place.topic_id
+                    places.setdefault(place, []).append(trail)
         for (cluster_id, topic, partition, topic_id), waiting in places.items():
             ledgers = await self._at(cluster_id, waiting[0].next_place)
             if ledgers is None:
@@ -328,13 +319,6 @@ class RecordTracer:
             await self._inspect(ledgers, TopicPartition(topic, partition), topic_id, waiting)
         return bool(places)
 
-    def _worth_it(self, trail: RecordTrail, previous: Previous) -> bool:
-        """Returns whether the place must be read: without flows into a cluster, only headers can name further
-        places.
-        """
-        known = self._others.get(previous.hop.cluster or "")
-        return known is not None and (bool(known.flows) or trail.relies_on_headers)
-
     async def _inspect(
         self,
         ledgers: ClusterLedger,
@@ -342,7 +326,8 @@ class RecordTracer:
         topic_id: bytes | None,
         trails: Sequence[RecordTrail],
     ) -> None:
-        wanted = [trail.next_place.hop.offset or 0 for trail in trails if trail.next_place is not None]
+        places = [trail.next_place.place for trail in trails if trail.next_place is not None]
+        wanted = [place.offset or 0 for place in places if place is not None]
         fetched: dict[int, ConsumerRecord] = {}
         origins = None
         try:
@@ -359,8 +344,8 @@ class RecordTracer:
                 record, origins.origin_of(record) if origins is not None and record is not None else None
             )
 
-    async def _at(self, cluster_id: str, previous: Previous | None) -> ClusterLedger | None:
-        name = previous.hop.cluster if previous is not None else None
+    async def _at(self, cluster_id: str, origin: RecordOrigin | None) -> ClusterLedger | None:
+        name = origin.place.cluster if origin is not None and origin.place is not None else None
         if cluster_id == self._first.cluster.cluster_id:
             return self._first if self._first.readable else None
         if cluster_id not in self._ledgers:

@@ -143,7 +143,8 @@ class Model:
         """`repl read`, followed over both clusters."""
         trail = RecordTrail(record, _hop(cluster, record.offset), self._origins(cluster).origin_of(record))
         while trail.next_place is not None:
-            hop = trail.next_place.hop
+            hop = trail.next_place.place
+            assert hop is not None
             at = self.dc1 if hop.cluster_id == "id-1" else self.dc2
             there = at.log[hop.offset or 0]
             trail.add_place(there, self._origins(at).origin_of(there) if there is not None else None)
