@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from msgspec import Struct, field
 
 from runtime.audit.ledger import open_cluster, producers_at
-from runtime.audit.status.facts import rate, sum_known, sum_rates
+from runtime.audit.status.facts import rate, sum_known
 from runtime.contract.client.endpoint import ClusterEndpoint
 from runtime.contract.records.ledger import UnreadableRecord
 from runtime.contract.results.records import (
@@ -149,7 +149,7 @@ def _consumer(facts: ClientFacts, group: str, topic: str) -> ConsumerGroup:
         state=described.state,
         members=sorted(members, key=lambda member: (member.client_id, member.member_id)),
         lag=sum_known(partition.lag for partition in partitions),
-        records_per_s=sum_rates(partition.records_per_s for partition in partitions),
+        records_per_s=sum_known(partition.records_per_s for partition in partitions),
         partitions=partitions,
     )
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import TypeVar
 
 from msgspec import Struct
 
@@ -18,6 +19,8 @@ from runtime.contract.spec.jobspec import FlowSpec
 from runtime.contract.spec.route import Router
 from runtime.contract.spec.selected_topics import SelectedTopics
 from runtime.kafka.protocol.offsets import TopicPartition
+
+_Number = TypeVar("_Number", int, float)
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,10 +147,10 @@ def lag_ms(
         return None
     if records == 0:
         return 0
-    begun = [one for one in (first_missing_ms, caught_up_ms) if one is not None and one > 0]
+    since = [time for time in (first_missing_ms, caught_up_ms) if time is not None and time > 0]
     if first_missing_ms is None and newest_copied_ms is not None and newest_copied_ms > 0:
-        begun.append(newest_copied_ms)
-    return max(now_ms - max(begun), 0) if begun else None
+        since.append(newest_copied_ms)
+    return max(now_ms - max(since), 0) if since else None
 
 
 def rate(now: int, before: int | None, elapsed_ms: int) -> float | None:
@@ -157,16 +160,11 @@ def rate(now: int, before: int | None, elapsed_ms: int) -> float | None:
     return max(now - before, 0) * 1000 / elapsed_ms
 
 
-def sum_known(values: Iterable[int | None]) -> int | None:
+def sum_known(values: Iterable[_Number | None]) -> _Number | None:
     """Returns the sum of the known values, or None where none is known."""
-    known = [one for one in values if one is not None]
-    return sum(known) if known else None
-
-
-def sum_rates(values: Iterable[float | None]) -> float | None:
-    known = [one for one in values if one is not None]
-    return sum(known) if known else None
+    known = [value for value in values if value is not None]
+    return sum(known[1:], known[0]) if known else None
 
 
 def longest(values: Iterable[int | None]) -> int | None:
-    return max((one for one in values if one is not None), default=None)
+    return max((value for value in values if value is not None), default=None)

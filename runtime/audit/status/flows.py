@@ -19,7 +19,6 @@ from runtime.audit.status.facts import (
     longest,
     rate,
     sum_known,
-    sum_rates,
 )
 from runtime.audit.status.jobs import JobReports, duration
 from runtime.contract.records.failback import handed_over
@@ -200,8 +199,8 @@ class FlowFacts:
             lag_ms=lag,
             rpo_ms=declared.rpo_ms,
             rpo_met=lag <= declared.rpo_ms if lag is not None and declared.rpo_ms is not None else None,
-            records_per_s=sum_rates(partition.records_per_s for partition in partitions),
-            bytes_per_s=sum_rates(partition.bytes_per_s for partition in partitions),
+            records_per_s=sum_known(partition.records_per_s for partition in partitions),
+            bytes_per_s=sum_known(partition.bytes_per_s for partition in partitions),
             latency_p50_ms=quantile(latencies, 0.5),
             latency_p99_ms=quantile(latencies, 0.99),
             latency_over_ms=self.elapsed_ms if any(recent) else None,
@@ -276,8 +275,8 @@ class FlowFacts:
             state=worst(partition.state for partition in partitions) or str(S.STARTING),
             lag_records=sum_known(partition.lag_records for partition in partitions),
             lag_ms=longest(partition.lag_ms for partition in partitions),
-            records_per_s=sum_rates(partition.records_per_s for partition in partitions),
-            bytes_per_s=sum_rates(partition.bytes_per_s for partition in partitions),
+            records_per_s=sum_known(partition.records_per_s for partition in partitions),
+            bytes_per_s=sum_known(partition.bytes_per_s for partition in partitions),
             partitions=partitions,
             time_to_loss_ms=self._time_to_loss(topic, partitions),
             latency=None

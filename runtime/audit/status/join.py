@@ -6,7 +6,7 @@ from runtime.audit.status.facts import (
     ClusterFacts,
     StatusRequest,
     StatusSnapshot,
-    sum_rates,
+    sum_known,
 )
 from runtime.audit.status.flows import FlowFacts
 from runtime.audit.status.jobs import JobReports, judge
@@ -47,10 +47,10 @@ def _cluster(cluster: ClusterFacts, flows: list[FlowHealth]) -> ClusterHealth:
         answers=cluster.answers,
         id=cluster.id,
         why=cluster.why,
-        records_in_per_s=sum_rates(flow.records_per_s for flow in into),
-        bytes_in_per_s=sum_rates(flow.bytes_per_s for flow in into),
-        records_out_per_s=sum_rates(flow.records_per_s for flow in out),
-        bytes_out_per_s=sum_rates(flow.bytes_per_s for flow in out),
+        records_in_per_s=sum_known(flow.records_per_s for flow in into),
+        bytes_in_per_s=sum_known(flow.bytes_per_s for flow in into),
+        records_out_per_s=sum_known(flow.records_per_s for flow in out),
+        bytes_out_per_s=sum_known(flow.bytes_per_s for flow in out),
         traffic=cluster.traffic,
     )
 
