@@ -62,9 +62,9 @@ async def with_replays(
         return located
     mirror = progress.destination_topic
     replayed = [
-        (low, one)
-        for low, one in opened.ledger.orphans(key.flow).get(key, NO_ORPHANS).replayed
-        if not is_other_topic(one.source_topic_id, progress.source_topic_id)
+        (low, replay)
+        for low, replay in opened.ledger.orphans(key.flow).get(key, NO_ORPHANS).replayed
+        if not is_other_topic(replay.source_topic_id, progress.source_topic_id)
     ]
     if not replayed:
         return located
@@ -103,7 +103,7 @@ class _Search:
         record = (await fetch_places(self._cluster, at, None, [located.offset])).get(located.offset)
         original = self._original(record) if record is not None else None
         if original is None or not any(
-            low <= original < one.end and one.topic == located.topic for low, one in replayed
+            low <= original < replay.end and replay.topic == located.topic for low, replay in replayed
         ):
             return located
         return replace(located, found=LocateResult.REPLAYED, other_offset=original)
@@ -115,14 +115,14 @@ class _Search:
         unknown offset.
         """
         assert located.offset is not None
-        for low, one in replayed:
-            if not low <= located.offset < one.end:
+        for low, replay in replayed:
+            if not low <= located.offset < replay.end:
                 continue
-            begin = start(low) if one.topic == self._mirror else 0
-            into = replace(located, found=LocateResult.REPLAYED, other_topic=one.topic, other_offset=None)
+            begin = start(low) if replay.topic == self._mirror else 0
+            into = replace(located, found=LocateResult.REPLAYED, other_topic=replay.topic, other_offset=None)
             try:
                 async with asyncio.timeout(within_s):
-                    record = await self._find(one.topic, begin, located.offset)
+                    record = await self._find(replay.topic, begin, located.offset)
             except TimeoutError:
                 return into
             if record is not None:
@@ -131,12 +131,14 @@ class _Search:
 
     async def _find(self, topic: str, start: int, original: int) -> ConsumerRecord | None:
         ids = {
-            one
-            for one, owner in self._owners.items()
+            producer_id
+            for producer_id, owner in self._owners.items()
             if (owner.flow, owner.only) == (self._flow, self._mirror)
         }
         at = TopicPartition(topic, self._place.partition)
-        return await find_record(self._cluster, at, start, ids, lambda one: self._original(one) == original)
+        return await find_record(
+            self._cluster, at, start, ids, lambda record: self._original(record) == original
+        )
 
     def _original(self, record: ConsumerRecord) -> int | None:
         return original_of(record, self._owners, self._flow, self._mirror, self._place)
@@ -262,9 +264,9 @@ async def offsets_by_time(
     asked = {TopicPartition(*place): at for place, at in timestamps_ms.items()}
     async with open_cluster(reach, within_s) as cluster:
         answers = await list_offsets(cluster, asked, within=within_s)
-    found: dict[tuple[str, int], TimedOffset | None] = {}
+    offsets: dict[tuple[str, int], TimedOffset | None] = {}
     for place, answer in answers.items():
         if isinstance(answer, ListedOffset):
             known = TimedOffset(answer.offset, answer.timestamp) if answer.offset >= 0 else None
-            found[place.topic, place.partition] = known
-    return found
+            offsets[place.topic, place.partition] = known
+    return offsets

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from typing import NamedTuple
 
 from msgspec.structs import replace
 
@@ -17,14 +16,6 @@ from runtime.contract.results.groups import LocatedRecord, LocateResult
 from runtime.contract.spec.files import FilesSpec
 from runtime.files.backup import TopicLineage
 from runtime.files.manifest import EndpointUnavailable, ManifestFolder, as_unavailable
-
-
-class _Place(NamedTuple):
-    """A record in a file: its offset at the source, the file's path and the record's number from 1 on."""
-
-    offset: int
-    path: str
-    number: int
 
 
 async def locate_in_files(
@@ -43,7 +34,7 @@ async def locate_in_files(
 def _located(record: LocatedRecord, source: ClusterEndpoint, files: FilesSpec) -> LocatedRecord:
     lineage = _lineage_of(record, source, files)
     low, end = lineage.begins[record.partition], lineage.positions[record.partition].position
-    place: _Place | None = None
+    place: tuple[int | None, str | None, int | None] | None = None
     if record.offset is None:
         found = LocateResult.NO_RECORD
     elif record.offset >= end:
@@ -52,19 +43,18 @@ def _located(record: LocatedRecord, source: ClusterEndpoint, files: FilesSpec) -
         found = LocateResult.UNMAPPED
     else:
         place = _search(record.flow, files, lineage.files.get(record.partition, []), record.offset)
-        exact = (
-            LocateResult.EXACT if place is not None and place.offset == record.offset else LocateResult.NEXT
-        )
+        exact = LocateResult.EXACT if place is not None and place[0] == record.offset else LocateResult.NEXT
         found = LocateResult.END if place is None else exact
+    offset, file, number = place or (None, None, None)
     return replace(
         record,
         found=found,
-        other_offset=place.offset if place is not None else None,
+        other_offset=offset,
         replicated_through=end,
         low=low,
         in_files=True,
-        file=place.path if place is not None else None,
-        record=place.number if place is not None else None,
+        file=file,
+        record=number,
     )
 
 
@@ -83,29 +73,30 @@ def _lineage_of(record: LocatedRecord, source: ClusterEndpoint, files: FilesSpec
     raise AuditFailure(files.endpoint, what, hint)
 
 
-def _search(flow: str, spec: FilesSpec, files: list[DataFile], offset: int) -> _Place | None:
+def _search(flow: str, spec: FilesSpec, files: list[DataFile], offset: int) -> tuple[int, str, int] | None:
     """Returns the record of this offset, or the first one behind it. Raises AuditFailure.
 
-    Files of one partition overlap where the layout has dates.
+    These are its offset, the path of its file, and its number there from 1 on. Files of one partition overlap
+    where the layout has dates.
     """
     folder = ManifestFolder(spec.folder, flow, spec.client)
-    best: _Place | None = None
-    for file in sorted((one for one in files if one.end > offset), key=lambda one: one.first):
-        if best is not None and file.first > best.offset:
+    best: tuple[int, str, int] | None = None
+    for file in sorted((file for file in files if file.end > offset), key=lambda file: file.first):
+        if best is not None and file.first > best[0]:
             break
         records = StoredRecords(folder, [file], spec.format, decoded=True)
         try:
             with as_unavailable(folder.store):
-                behind = ((one, number) for number, one in enumerate(records, 1) if one.offset >= offset)
-                one, number = next(behind, (None, 0))
+                numbered = enumerate(records, 1)
+                number, record = next((pair for pair in numbered if pair[1].offset >= offset), (0, None))
         except EndpointUnavailable as problem:
             raise AuditFailure(spec.endpoint, str(problem), "it is read on this machine") from None
         if records.damage:
             hint = f"run it again if the job merges files; repl verify {flow} names all that are damaged"
             file, why = records.damage[0]
             raise AuditFailure(spec.endpoint, f"{file.path}: {why}", hint)
-        if one is not None and (best is None or one.offset < best.offset):
-            best = _Place(one.offset, one.file, number)
-            if one.offset == offset:
+        if record is not None and (best is None or record.offset < best[0]):
+            best = record.offset, record.file, number
+            if record.offset == offset:
                 break
     return best

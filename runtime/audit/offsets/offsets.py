@@ -242,20 +242,20 @@ def _written(
     return waiting, ""
 
 
-def _from_checkpoint(key: GroupKey, one: Checkpoint, at_destination: Offsets) -> GroupOffset:
+def _from_checkpoint(key: GroupKey, checkpoint: Checkpoint, at_destination: Offsets) -> GroupOffset:
     return GroupOffset(
         topic=key.topic,
         partition=key.partition,
-        destination_topic=one.destination_topic,
-        source=one.source,
-        translation=one.destination if one.destination >= 0 else None,
-        committed=at_destination.get(TopicPartition(one.destination_topic, key.partition)),
-        state=one.state.value,
-        clamped=one.clamped,
-        exact=not one.by_time and one.floor < 0,
-        by=(BY_TIME if one.by_time else BY_MAP) if one.destination >= 0 else "",
-        why=one.why,
-        as_of_ms=one.at_ms,
+        destination_topic=checkpoint.destination_topic,
+        source=checkpoint.source,
+        translation=checkpoint.destination if checkpoint.destination >= 0 else None,
+        committed=at_destination.get(TopicPartition(checkpoint.destination_topic, key.partition)),
+        state=checkpoint.state.value,
+        clamped=checkpoint.clamped,
+        exact=not checkpoint.by_time and checkpoint.floor < 0,
+        by=(BY_TIME if checkpoint.by_time else BY_MAP) if checkpoint.destination >= 0 else "",
+        why=checkpoint.why,
+        as_of_ms=checkpoint.at_ms,
     )
 
 
@@ -297,9 +297,9 @@ async def subscriptions(access: FlowAccess) -> list[GroupTopics]:
             checkpoints = Checkpoints(destination)
             await checkpoints.refresh()
     topics: dict[str, set[str]] = {}
-    for key, one in checkpoints.of_flow(access.flow).items():
+    for key, checkpoint in checkpoints.of_flow(access.flow).items():
         if _is_synced(access, key.group, key.topic):
-            topics.setdefault(key.group, set()).add(one.destination_topic)
+            topics.setdefault(key.group, set()).add(checkpoint.destination_topic)
     cluster = access.destination.cluster
     return [
         GroupTopics(flow=access.flow, group=group, cluster=cluster, topics=sorted(names))
@@ -311,9 +311,9 @@ async def _checkpoints(access: FlowAccess, destination: KafkaCluster) -> dict[Gr
     checkpoints = Checkpoints(destination)
     await checkpoints.refresh()
     return {
-        GroupPartition(key.group, key.topic, key.partition): one.source
-        for key, one in checkpoints.of_flow(access.flow).items()
-        if one.state is not CheckpointState.OURS and _is_synced(access, key.group, key.topic)
+        GroupPartition(key.group, key.topic, key.partition): checkpoint.source
+        for key, checkpoint in checkpoints.of_flow(access.flow).items()
+        if checkpoint.state is not CheckpointState.OURS and _is_synced(access, key.group, key.topic)
     }
 
 

@@ -30,18 +30,18 @@ async def unread_replays(access: FlowAccess, replayed: str) -> list[UnreadReplay
             committed = moved_by_consumers(
                 await committed_offsets(access, source), lambda item: checkpoints.at(*item)
             )
-    found: dict[tuple[str, str], int] = {}
+    unread: dict[tuple[str, str], int] = {}
     for key, orphans in opened.ledger.orphans(replayed).items():
-        for _, one in orphans.replayed:
-            if access.destination_topic(one.topic) != key.topic:
+        for _, replay in orphans.replayed:
+            if access.destination_topic(replay.topic) != key.topic:
                 continue  # a topic of its own, which is copied like any other
             for item, offset in committed.items():
-                if (item.topic, item.partition) == (one.topic, key.partition):
-                    unread = min(one.records, one.destination_end - offset)
-                    found[item.group, item.topic] = found.get((item.group, item.topic), 0) + max(unread, 0)
+                if (item.topic, item.partition) == (replay.topic, key.partition):
+                    left = max(min(replay.records, replay.destination_end - offset), 0)
+                    unread[item.group, item.topic] = unread.get((item.group, item.topic), 0) + left
     return [
         UnreadReplay(group=group, topic=topic, records=records)
-        for (group, topic), records in sorted(found.items())
+        for (group, topic), records in sorted(unread.items())
         if records
     ]
 

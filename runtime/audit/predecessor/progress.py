@@ -90,7 +90,7 @@ class ConnectOffsetsTopic:
         known = (await cluster.topics([topic], fresh=True)).get(topic)
         if known is None or known.error is not ErrorCode.NONE:
             raise BrokerError(known.error if known else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, topic)
-        return cls((InternalTopicScan(cluster, topic, one) for one in sorted(known.partitions)), alias)
+        return cls((InternalTopicScan(cluster, topic, number) for number in sorted(known.partitions)), alias)
 
     async def read(self) -> dict[TopicPartition, int]:
         """Returns the next source offset to copy of each partition.
@@ -223,17 +223,17 @@ async def _members(
     side, cluster = (access.source, source) if at_source else (access.destination, destination)
     with as_audit_failure(side.cluster):
         listed = await list_groups(cluster, access.within_s)
-    found = listed.groups.get(group)
-    if found is None and listed.missing:
+    known = listed.groups.get(group)
+    if known is None and listed.missing:
         node, why = next(iter(listed.missing.items()))
         raise AuditFailure(
             side.cluster,
             f"broker {node} does not tell whether group {group} has members: {why}",
             "run this again when every broker answers",
         )
-    if found is None or found.state in NO_MEMBERS:
+    if known is None or known.state in NO_MEMBERS:
         return ""
-    return f"group {group} at {side.cluster} has members (its state is {found.state})"
+    return f"group {group} at {side.cluster} has members (its state is {known.state})"
 
 
 async def _reader(
@@ -275,7 +275,7 @@ async def _committed(access: FlowAccess, source: KafkaCluster, group: str) -> Po
     if group in read.failed:
         why = f"the offsets of group {group} can't be read: {read.failed[group]}"
         raise AuditFailure(access.source.cluster, why, "its principal needs DESCRIBE on the group")
-    return {at: one.offset for at, one in read.offsets.get(group, {}).items()}
+    return {at: committed.offset for at, committed in read.offsets.get(group, {}).items()}
 
 
 async def _inspect(

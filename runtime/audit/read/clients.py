@@ -263,7 +263,8 @@ async def _offsets(cluster: KafkaCluster, groups: Mapping[str, object], notes: l
     read = await committed_by(cluster, groups)
     notes += [f"the offsets of group {name} are not known: {why}" for name, why in read.failed.items()]
     return {
-        group: {at: one.offset for at, one in committed.items()} for group, committed in read.offsets.items()
+        group: {at: offset.offset for at, offset in committed.items()}
+        for group, committed in read.offsets.items()
     }
 
 
@@ -308,7 +309,7 @@ async def _transactional_ids(cluster: KafkaCluster, notes: list[str]) -> dict[in
 
 async def _owners(cluster: KafkaCluster, notes: list[str]) -> dict[int, str]:
     try:
-        return {one: producer.flow for one, producer in (await producers_at(cluster)).items()}
+        return {producer_id: producer.flow for producer_id, producer in (await producers_at(cluster)).items()}
     except (WireError, UnreadableRecord) as error:
         notes.append(f"which producers are flows is not known: {error}")
         return {}

@@ -54,7 +54,7 @@ async def read_records(
     async with open_cluster(known.reach, within_s) as cluster:
         logs = await _logs(cluster, name, topic, within_s)
         try:
-            found = await _found(cluster, logs, start, limit, within_s)
+            records = await _records(cluster, logs, start, limit, within_s)
         except BatchFailure as failure:
             raise AuditFailure(name, str(failure), "read another place of it: --from") from failure
         trace = RecordTracer(ClusterLedger(cluster, known, names), others, within_s)
@@ -63,7 +63,7 @@ async def read_records(
             cluster_id=cluster.cluster_id,
             topic=topic,
             partitions=len(logs),
-            records=await trace.views(topic, found),
+            records=await trace.views(topic, records),
             notes=trace.notes,
         )
 
@@ -79,20 +79,20 @@ async def read_newest(
         topics = sorted(name for name in await cluster.all_topics() if takes(name))
         if not topics:
             raise AuditFailure(reach.cluster, "no topic is taken", "correct topics.include")
-        found: list[ConsumerRecord] = []
+        records: list[ConsumerRecord] = []
         for at, topic in enumerate(topics):
-            share = -(-(limit - len(found)) // (len(topics) - at))
+            share = -(-(limit - len(records)) // (len(topics) - at))
             if share <= 0:
                 break
             logs = await _logs(cluster, reach.cluster, topic, within_s)
             try:
-                newest = await _found(cluster, logs, Latest(), share, within_s)
+                newest = await _records(cluster, logs, Latest(), share, within_s)
             except BatchFailure as failure:
                 raise AuditFailure(
                     reach.cluster, str(failure), "read another place of it: repl read"
                 ) from None
-            found += newest
-        return found
+            records += newest
+        return records
 
 
 async def _logs(
@@ -111,7 +111,7 @@ async def _logs(
     return logs
 
 
-async def _found(
+async def _records(
     cluster: KafkaCluster,
     logs: Mapping[TopicPartition, LogBounds],
     start: Start,
@@ -147,9 +147,9 @@ async def _newest(
     back = limit
     while True:
         begin = max(log.end - back, log.start)
-        found = await fetch_records(cluster, at, begin, log.end, log.end - begin)
-        if len(found) >= limit or begin == log.start:
-            return found[-limit:]
+        records = await fetch_records(cluster, at, begin, log.end, log.end - begin)
+        if len(records) >= limit or begin == log.start:
+            return records[-limit:]
         back *= _RANGE_GROWTH
 
 
@@ -158,13 +158,13 @@ def _by_time(each: Sequence[list[ConsumerRecord]]) -> list[ConsumerRecord]:
 
     Within a partition the order is that of offsets, whatever the timestamps.
     """
-    found: list[tuple[int, int, int, ConsumerRecord]] = []
-    for some in each:
+    rows: list[tuple[int, int, int, ConsumerRecord]] = []
+    for records in each:
         latest = -1
-        for one in some:
-            latest = max(latest, one.timestamp)
-            found.append((latest, one.partition, one.offset, one))
-    return [row[-1] for row in sorted(found, key=lambda row: row[:-1])]
+        for record in records:
+            latest = max(latest, record.timestamp)
+            rows.append((latest, record.partition, record.offset, record))
+    return [row[-1] for row in sorted(rows, key=lambda row: row[:-1])]
 
 
 async def read_cluster(known: KnownCluster, within_s: float) -> ClusterContent:
@@ -180,8 +180,8 @@ async def read_cluster(known: KnownCluster, within_s: float) -> ClusterContent:
         except (WireError, UnreadableRecord) as error:
             notes.append(f"the ledger can't be read, so what was copied is not known: {error}")
         into: dict[str, set[str]] = {}
-        for one in copied:
-            into.setdefault(one.destination_topic, set()).add(one.flow)
+        for mirror in copied:
+            into.setdefault(mirror.destination_topic, set()).add(mirror.flow)
         return ClusterContent(
             cluster=known.reach.cluster,
             cluster_id=cluster.cluster_id,
@@ -196,7 +196,7 @@ async def read_cluster(known: KnownCluster, within_s: float) -> ClusterContent:
                 for name in sorted(topics)
             ],
             hidden=len(every) - len(topics),
-            copied=[one for one in copied if not is_reserved(one.destination_topic)],
+            copied=[mirror for mirror in copied if not is_reserved(mirror.destination_topic)],
             notes=notes,
         )
 
@@ -219,21 +219,21 @@ async def _copied(cluster: KafkaCluster, flows: Mapping[str, str]) -> list[Mirro
     opened = await ledger_of(cluster)
     if opened is None:
         return []
-    found = []
+    copied = []
     for flow, source in sorted(flows.items()):
         await opened.ledger.refresh(flow)
-        for key, one in sorted(opened.ledger.all_progress(flow).items()):
-            found.append(
+        for key, made in sorted(opened.ledger.all_progress(flow).items()):
+            copied.append(
                 MirrorProgress(
                     flow=flow,
                     source=source,
                     topic=key.topic,
                     partition=key.partition,
-                    destination_topic=one.destination_topic,
-                    position=one.position,
-                    records=one.records,
-                    last_timestamp_ms=one.last_timestamp if one.last_timestamp > 0 else None,
-                    last_commit_ms=one.written_at if one.written_at > 0 else None,
+                    destination_topic=made.destination_topic,
+                    position=made.position,
+                    records=made.records,
+                    last_timestamp_ms=made.last_timestamp if made.last_timestamp > 0 else None,
+                    last_commit_ms=made.written_at if made.written_at > 0 else None,
                 )
             )
-    return found
+    return copied

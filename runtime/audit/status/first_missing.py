@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping
 
-from runtime.batch import Batch, PartitionLocation, RecordSet, records, walk
+from runtime.batch import Batch, PartitionLocation, records, walk
 from runtime.batch.failure import BatchFailure
 from runtime.contract.records.ledger import PartitionKey
 from runtime.kafka.cluster import KafkaCluster
@@ -27,7 +27,7 @@ async def first_missing(
     It raises nothing: the timestamp is one estimate of several.
     """
     limit = asyncio.Semaphore(_CONCURRENT)
-    found: dict[PartitionKey, int] = {}
+    timestamps: dict[PartitionKey, int] = {}
 
     async def inspect(key: PartitionKey, position: int) -> None:
         async with limit:
@@ -36,10 +36,10 @@ async def first_missing(
             except (WireError, BatchFailure):
                 return
         if timestamp is not None and timestamp >= 0:
-            found[key] = timestamp
+            timestamps[key] = timestamp
 
     await asyncio.gather(*(inspect(key, position) for key, position in positions.items()))
-    return found
+    return timestamps
 
 
 async def _timestamp(cluster: KafkaCluster, key: PartitionKey, position: int) -> int | None:
@@ -49,12 +49,9 @@ async def _timestamp(cluster: KafkaCluster, key: PartitionKey, position: int) ->
     if answer.error is not ErrorCode.NONE:
         return None
     where = PartitionLocation(key.topic, key.partition)
-    behind = (one for one in walk(answer.records, where).sets if one.next_offset > position)
+    behind = (member for member in walk(answer.records, where).sets if member.next_offset > position)
     first = next(behind, None)
-    return _written(first, position, where) if first is not None else None
-
-
-def _written(found: RecordSet, position: int, where: PartitionLocation) -> int | None:
-    if isinstance(found, Batch):
-        return found.max_timestamp if found.log_append_time else found.base_timestamp
-    return next((one.timestamp for one in records(found, where) if one.offset >= position), None)
+    if isinstance(first, Batch):
+        return first.max_timestamp if first.log_append_time else first.base_timestamp
+    some = records(first, where) if first is not None else ()
+    return next((record.timestamp for record in some if record.offset >= position), None)

@@ -167,11 +167,11 @@ class FlowFacts:
         declared, job, generation = self.declared, self.job, self.generation
         stats = job.stats.get(declared.name, ()) if job.seen.up else ()
         latencies_of = by_topic(latency for flow in stats for latency in flow.latencies)
-        begun: dict[str, set[int]] = {}
+        numbers: dict[str, set[int]] = {}
         for key in (*self.progress, *(job.partitions if declared.lines else ())):
-            begun.setdefault(key.topic, set()).add(key.partition)
+            numbers.setdefault(key.topic, set()).add(key.partition)
         topics = [
-            self._topic(topic, begun.get(topic, set()), latencies_of.get(topic))
+            self._topic(topic, numbers.get(topic, set()), latencies_of.get(topic))
             for topic in sorted(self.names)
         ]
         partitions = [partition for topic in topics for partition in topic.partitions]
@@ -262,9 +262,9 @@ class FlowFacts:
             return None
         return max(self.now_ms - beats.last_timestamp, 0)
 
-    def _topic(self, topic: str, begun: set[int], latency: TopicLatency | None) -> TopicHealth:
+    def _topic(self, topic: str, copied: set[int], latency: TopicLatency | None) -> TopicHealth:
         listed = self.source.topics.get(topic) if self.source.topics is not None else None
-        numbers = begun.union(range(listed.partitions if listed and self.declared.lines is None else 0))
+        numbers = copied.union(range(listed.partitions if listed and self.declared.lines is None else 0))
         partitions = [
             PartitionFacts(self, PartitionKey(self.declared.name, topic, number)).status()
             for number in sorted(numbers)
@@ -371,8 +371,8 @@ class PartitionFacts:
         """
         if self.source_end is None or not self.flow.destination_read:
             return None
-        begun = self.progress.position if self.progress is not None else self.source_start
-        return max(self.source_end - begun, 0) if begun is not None else None
+        copied_to = self.progress.position if self.progress is not None else self.source_start
+        return max(self.source_end - copied_to, 0) if copied_to is not None else None
 
     def _lag_ms(self) -> int | None:
         report, progress = self.report, self.progress

@@ -35,7 +35,7 @@ class TrafficReader:
 
     again_s: float = AGAIN_S
     _last: _Sample | None = None
-    _found: ClusterTraffic | None = None
+    _traffic: ClusterTraffic | None = None
     _tried_at_s: float = field(default=float("-inf"))
 
     async def read(
@@ -47,17 +47,17 @@ class TrafficReader:
         """
         now_s = time.monotonic()
         if now_s - self._tried_at_s < self.again_s:
-            return self._found
+            return self._traffic
         self._tried_at_s = now_s
         try:
             async with asyncio.timeout(within_s):
                 sample = await _sample(cluster, topics, within_s)
         except (WireError, TimeoutError):
-            self._last = self._found = None
+            self._last = self._traffic = None
             return None
-        self._found = _between(self._last, sample) if self._last is not None else None
+        self._traffic = _between(self._last, sample) if self._last is not None else None
         self._last = sample
-        return self._found
+        return self._traffic
 
 
 def _between(before: _Sample, now: _Sample) -> ClusterTraffic:

@@ -14,7 +14,7 @@ import pytest
 from msgspec.structs import replace
 
 from runtime.audit.ledger import AuditFailure
-from runtime.audit.offsets.locate_file import _Place, _search
+from runtime.audit.offsets.locate_file import _search
 from runtime.audit.partition_logs import LogBounds, PartitionLogs
 from runtime.audit.verify.comparer import RecordComparer
 from runtime.audit.verify.file_records import FileDamage, StoredRecords, record_in_files
@@ -402,7 +402,7 @@ def test_a_machine_without_the_folder_says_so_in_place_of_damage(tmp_path: Path)
 # In which file a record of the source is, and which number it has there
 
 
-def search(folder: Path, form: Format, files: list[DataFile], offset: int) -> _Place | None:
+def search(folder: Path, form: Format, files: list[DataFile], offset: int) -> tuple[int, str, int] | None:
     spec = FilesSpec(endpoint="lake", folder=str(folder), format=form)
     return _search("f", spec, files, offset)
 
