@@ -1,4 +1,6 @@
-"""Makes a plan from changes: the whole instruction for apply, with everything that it was made from.
+"""Inputs → plan: every plan is made here by `plan_from`, when it is planned and again when its file is read.
+
+So nothing in a plan file can disagree with itself: what is shown and what is executed are made alike.
 
 `--target` selects the changes of the named objects and of everything that they need. Warnings and notes stand
 beside the changes: one message for each matter, not one for each topic.
@@ -8,21 +10,25 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from difflib import get_close_matches
 from itertools import groupby
+from pathlib import PurePath
 
 from msgspec import structs
 
-from planner.diff.differ import owned_by_address
+from planner.diff.differ import diff, drift, owned_by_address
 from planner.diff.record import JOB, JOBS, REGISTRY, SOURCE_CLUSTER, SOURCE_TOPIC
+from planner.graph.expansion import expand
 from planner.graph.messages import few
 from planner.model.address import Address, Kind, flow_address, job_address, topic_address
 from planner.model.change import Action, Change
 from planner.model.desired import Declared, Desired, DesiredAcl, DesiredQuota, MirroredBy, QuarantineOf
 from planner.model.diagnostic import Diagnostic, error, note, warning
 from planner.model.observed import Observed, RegistryEntry, Unreachable
-from planner.model.plan import WAITS, Plan, PlanInputs
+from planner.model.plan import WAITS, Mode, Plan, PlanInputs
 from planner.model.topology import Cluster, Topology
-from planner.plan.guards import check, destroyed_topics
+from planner.plan.guards import check, destroyed_topics, requirements
 from planner.plan.ordering import make_steps
+from planner.plan.restore import restore_plan
+from planner.plan.rollback import undone
 from planner.plan.steps.registry import Own
 from runtime.contract.results.status import PartitionWaits
 from runtime.contract.spec.flow import RUNNING
@@ -253,6 +259,38 @@ def _protections(
             yield from (
                 (name, address) for address in sorted(found) if address.cluster == flow.destination_cluster
             )
+
+
+def plan_from(inputs: PlanInputs) -> Plan:
+    """Returns the plan of these inputs. It reads nothing."""
+    plan = _plan(inputs)
+    return replace(plan, diagnostics=tuple(dict.fromkeys([*plan.diagnostics, *inputs.found])))
+
+
+def _plan(inputs: PlanInputs) -> Plan:
+    observed = inputs.observed
+    nothing = Desired(inputs.topology.name)
+    match inputs.mode:
+        case Mode.APPLY:
+            desired = expand(inputs.topology, observed, PurePath(inputs.folder))
+            plan = make_plan(inputs, desired, diff(desired, observed))
+            return adoption(plan, inputs.adopt) if inputs.adopt else plan
+        case Mode.DESTROY:
+            return make_plan(inputs, nothing, diff(nothing, observed))
+        case Mode.DRIFT:
+            desired = expand(inputs.topology, observed, PurePath(inputs.folder))
+            drifted = drift(desired, observed)
+            unread = [change for change in drifted if change.action is Action.UNKNOWN]
+            plan = make_plan(inputs, replace(nothing, unknown=desired.unknown), unread)
+            return replace(plan, changes=drifted)
+        case Mode.ROLLBACK:  # guarded like any other plan: protection and policies hold
+            assert inputs.applied is not None
+            changes, steps, problems = undone(inputs.applied, observed)
+            plan = make_plan(inputs, nothing, changes)
+            unmet = requirements(plan, steps, observed)
+            return replace(plan, steps=steps, diagnostics=(*plan.diagnostics, *problems, *unmet))
+        case Mode.RESTORE:
+            return restore_plan(inputs)
 
 
 def make_plan(inputs: PlanInputs, desired: Desired, changes: Sequence[Change]) -> Plan:

@@ -11,25 +11,12 @@ from msgspec import structs
 
 from planner.model.address import Address
 from planner.model.change import Change
-from planner.model.desired import Desired
 from planner.model.diagnostic import Diagnostic, warning
 from planner.model.observed import Observed
-from planner.model.plan import Plan, PlanInputs
 from planner.model.step import ApplyRecord, Step, Undone
-from planner.plan.guards import requirements
-from planner.plan.make import make_plan
 from planner.plan.ordering import in_order
 from planner.plan.staleness import entries_by_place
 from planner.plan.steps.jobs import StopJob
-
-
-def rollback_plan(inputs: PlanInputs) -> Plan:
-    """Returns the plan that undoes an apply. It is guarded like any other: protection and policies hold."""
-    assert inputs.applied is not None
-    changes, steps, problems = undone(inputs.applied, inputs.observed)
-    plan = make_plan(inputs, Desired(inputs.topology.name), changes)
-    unmet = requirements(plan, steps, inputs.observed)
-    return replace(plan, steps=steps, diagnostics=(*plan.diagnostics, *problems, *unmet))
 
 
 def undone(

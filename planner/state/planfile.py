@@ -28,7 +28,7 @@ from planner.model.change import SENSITIVE
 from planner.model.diagnostic import Failure, error
 from planner.model.plain import NotPlain, value_of
 from planner.model.plan import Plan, PlanInputs, body_of, canonical, digest, digest_of, release
-from planner.plan.remake import remake
+from planner.plan.make import plan_from
 from runtime.contract.client.secrets import PLAN_KEY as KEY
 from runtime.contract.client.secrets import PLAN_KEY_FILE as KEY_FILE
 
@@ -137,7 +137,7 @@ class SavedPlan:
     def plan(self) -> Plan:
         """Returns the plan, made again. Raises Failure if no plan follows from what the file holds."""
         try:
-            plan = remake(self.inputs)
+            plan = plan_from(self.inputs)
         except (ArithmeticError, AssertionError, AttributeError, LookupError, TypeError, ValueError) as wrong:
             what = f"no plan follows from what it holds ({type(wrong).__name__}: {wrong!s:.200})"
             raise _failure(f"{self.path} can't be read as a plan: {what}", AGAIN) from None

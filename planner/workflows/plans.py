@@ -22,8 +22,7 @@ from planner.model.topology import Topology
 from planner.observe.broker_check import BROKER_OUTDATED, verify_on_broker
 from planner.observe.cluster import ReadOptions
 from planner.plan.guards import required_keys
-from planner.plan.make import warnings_of, with_diagnostics
-from planner.plan.remake import remake
+from planner.plan.make import plan_from, warnings_of, with_diagnostics
 from planner.plan.staleness import compared_keys, read_request
 from planner.state.internal_topics import read_registry
 from planner.workflows.audit.access import endpoints_of
@@ -245,4 +244,4 @@ def plan_now(
         backup=backup,
         found=found,
     )
-    return remake(inputs)
+    return plan_from(inputs)

@@ -16,7 +16,7 @@ from planner.model.topology import (
     Topic,
     Topology,
 )
-from planner.plan.remake import remake
+from planner.plan.make import plan_from
 from runtime.contract.client.stores import Setting
 from tests.fakes.replacing import replace
 from tests.fakes.simulated import simulate
@@ -73,7 +73,7 @@ def state() -> Observed:
         cluster(*topics, acls=[acl("WRITE")], quotas=LIMITS),
         cluster(live("only2"), live("changed"), name="dc2"),
     )
-    there = simulate(remake(inputs(before, seen)).steps, seen)
+    there = simulate(plan_from(inputs(before, seen)).steps, seen)
     dc1 = there.reachable("dc1")
     assert dc1 is not None
     kept = [owned(wanted(name, 6, 3)) for name in ("grown", "changed")]
@@ -83,9 +83,9 @@ def state() -> Observed:
 
 @cache
 def honest() -> Plan:
-    return remake(inputs(shop(), state(), created_at="2026-01-01T00:00:00Z"))
+    return plan_from(inputs(shop(), state(), created_at="2026-01-01T00:00:00Z"))
 
 
 def changed(plan: Plan, **changes: object) -> Plan:
     """The plan of the same inputs, but for the topology's values that are changed."""
-    return remake(replace(plan.inputs, topology=replace(plan.inputs.topology, **changes)))
+    return plan_from(replace(plan.inputs, topology=replace(plan.inputs.topology, **changes)))

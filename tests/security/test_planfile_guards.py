@@ -8,7 +8,7 @@ from planner.model.diagnostic import Diagnostic, ExitCode
 from planner.model.observed import Observed, RegistryEntry
 from planner.model.topology import Cluster, Policies, Requirement, Topic
 from planner.plan.guards import recheck
-from planner.plan.remake import remake
+from planner.plan.make import plan_from
 from tests.fakes.replacing import replace
 from tests.fakes.states import cluster, flow, inputs, live, observed, topology
 from tests.planner.plan.jobs import applied, dead
@@ -90,7 +90,7 @@ def test_a_requirement_is_held_against_what_the_topic_has_besides() -> None:
         topics=(Topic("a", "dc1", config={"retention.ms": "2"}),),
     )
     seen = observed(cluster(live("a", min_insync_replicas="2"), defaults={"min.insync.replicas": "1"}))
-    plan = remake(inputs(shop, seen))
+    plan = plan_from(inputs(shop, seen))
 
     assert plan.steps
     assert recheck(plan, plan.steps, seen) == ()

@@ -144,7 +144,7 @@ def test_a_file_that_was_not_approved_is_not_planned_with(
     """Its digest is compared before anything is made of what it holds."""
     file = tmp_path / "plan"
     file.write_bytes(topology(name="other"))
-    monkeypatch.setattr(planfile, "remake", lambda _: pytest.fail("a plan was made of it"))
+    monkeypatch.setattr(planfile, "plan_from", lambda _: pytest.fail("a plan was made of it"))
 
     assert run(["apply", str(file), "--expect", digest_of(canonical(body()))]) == 3
     assert "is not the plan that was approved" in capsys.readouterr().err

@@ -17,7 +17,7 @@ from planner.model.observed import (
 from planner.model.plan import Plan
 from planner.model.topology import Job, OnRemove, Selection
 from planner.plan.guards import recheck
-from planner.plan.remake import remake
+from planner.plan.make import plan_from
 from planner.plan.staleness import stale
 from planner.render.plan.text import text
 from tests.fakes.replacing import replace
@@ -33,7 +33,7 @@ def edited(cluster: str, edit: Edit, plan: Plan) -> Plan:
     seen = plan.inputs.observed
     there = seen.reachable(cluster)
     assert there is not None
-    return remake(replace(plan.inputs, observed=Observed({**seen.clusters, cluster: edit(there)})))
+    return plan_from(replace(plan.inputs, observed=Observed({**seen.clusters, cluster: edit(there)})))
 
 
 def topic(name: str, **changes: object) -> Edit:
@@ -136,7 +136,7 @@ def test_a_change_that_is_hidden_behind_what_is_there(running: bool) -> None:
         forged = replace(forged, jobs=cluster_of(later).jobs)
     shop = replace(topology(wider), jobs={"dc2": Job("dc2", memory="2g")})
 
-    plan = remake(inputs(shop, Observed({**seen.clusters, "dc2": forged})))
+    plan = plan_from(inputs(shop, Observed({**seen.clusters, "dc2": forged})))
 
     assert not any("rate_limit" in line for line in text(plan))
     assert plan.steps

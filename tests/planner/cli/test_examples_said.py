@@ -15,7 +15,7 @@ from planner.model.change import Action
 from planner.model.observed import Observed
 from planner.model.plan import Plan
 from planner.observe.imported import import_topology
-from planner.plan.remake import remake
+from planner.plan.make import plan_from
 from planner.plan.steps.registry import Disown, Own
 from planner.render.topology import topology_yaml
 from planner.workflows.topology import checked
@@ -60,7 +60,7 @@ def test_a_command_is_understood_and_says_which_topology_it_means(example: Path,
 
 def planned(file: Path, seen: Observed) -> Plan:
     topology = checked(file, ()).topology
-    plan = remake(inputs(topology, seen))
+    plan = plan_from(inputs(topology, seen))
     assert not plan.errored, plan.diagnostics
     return plan
 

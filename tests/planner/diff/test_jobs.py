@@ -13,7 +13,7 @@ from planner.model.change import Action, Change
 from planner.model.desired import Desired
 from planner.model.observed import LiveJob, Observed, Unreachable
 from planner.model.topology import Cluster, Job, Selection, Topology
-from planner.plan.remake import remake
+from planner.plan.make import plan_from
 from planner.plan.steps.jobs import LaunchJob, ReconfigureJob
 from runtime.contract.client.stores import Setting
 from runtime.contract.spec import jobspec
@@ -335,7 +335,7 @@ def checkout(ca: str = "ca.pem", folder: str = "/home/ada", *, rate_limit: int |
 
 
 def plan_of(shop: Topology, folder: PurePath, seen: Observed = NOTHING):
-    return remake(inputs(shop, seen, folder=str(folder)))
+    return plan_from(inputs(shop, seen, folder=str(folder)))
 
 
 SEVENTH = "/builds/7"

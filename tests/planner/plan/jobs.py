@@ -12,7 +12,7 @@ from planner.model.observed import Observed, ObservedCluster
 from planner.model.plan import Mode, Plan
 from planner.model.step import ApplyRecord, Result, Step, StepResult
 from planner.model.topology import Topology
-from planner.plan.remake import remake
+from planner.plan.make import plan_from
 from planner.plan.rollback import undone
 from tests.fakes.replacing import replace
 from tests.fakes.simulated import simulate
@@ -23,7 +23,7 @@ S = TypeVar("S", bound=Step)
 
 
 def plan(shop: Topology, seen: Observed = NOTHING, *targets: str) -> Plan:
-    return remake(inputs(shop, seen, targets=targets))
+    return plan_from(inputs(shop, seen, targets=targets))
 
 
 def plan_for(

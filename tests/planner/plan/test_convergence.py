@@ -14,7 +14,7 @@ from planner.model.observed import Observed
 from planner.model.plain import value_of
 from planner.model.plan import PlanInputs, body_of
 from planner.model.topology import Topology
-from planner.plan.remake import remake
+from planner.plan.make import plan_from
 from planner.plan.staleness import no_longer_done
 from tests.fakes.replacing import replace
 from tests.fakes.simulated import simulate
@@ -86,4 +86,4 @@ def test_a_plan_that_is_made_again_of_what_its_file_holds_is_the_same(
     inputs = value_of(json.loads(json.dumps(body_of(made.inputs))), PlanInputs)
 
     assert inputs == made.inputs
-    assert remake(inputs) == made
+    assert plan_from(inputs) == made

@@ -7,7 +7,7 @@ from planner.model.change import Action
 from planner.model.plan import Mode, Plan
 from planner.model.restore import RestoredBackup, RestoredGroup, RestoredTopic
 from planner.model.topology import AclRule, Cluster
-from planner.plan.remake import remake
+from planner.plan.make import plan_from
 from planner.plan.restore import HELD, fitting
 from planner.plan.steps.acls import CreateAcl
 from planner.plan.steps.restores import RestoreOffsets, RestoreRecords
@@ -44,7 +44,7 @@ def plan(
 ) -> Plan:
     shop = topology(clusters=[Cluster("dc2", bootstrap="localhost:9092")])
     backup = RestoredBackup("archive", STATE, UNTIL, "dc2", HELD, (topic,), groups, acls)
-    return remake(inputs(shop, observed(cluster(name="dc2")), mode=Mode.RESTORE, backup=backup))
+    return plan_from(inputs(shop, observed(cluster(name="dc2")), mode=Mode.RESTORE, backup=backup))
 
 
 def test_records_come_before_the_topics_own_settings_and_group_offsets_after_them() -> None:

@@ -20,8 +20,7 @@ from planner.model.topology import (
     Topic,
     Topology,
 )
-from planner.plan.make import with_diagnostics
-from planner.plan.remake import remake
+from planner.plan.make import plan_from, with_diagnostics
 from planner.plan.steps import step_of
 from planner.plan.steps.topics import CreateTopic, Reassign
 from planner.state import planfile
@@ -86,7 +85,7 @@ SEEN = observed(
 
 
 def plan(shop: Topology = SHOP, **more: object) -> Plan:
-    made = remake(inputs(shop, SEEN, created_at="2026-01-01T00:00:00Z", **more))
+    made = plan_from(inputs(shop, SEEN, created_at="2026-01-01T00:00:00Z", **more))
     return with_diagnostics(made, [warning("w", source=SourceLocation("f", 1, 2), address="x")])
 
 

@@ -12,7 +12,7 @@ from planner.model.change import Action, Change
 from planner.model.diagnostic import ExitCode, Failure, Severity, worst
 from planner.model.plan import Plan
 from planner.model.topology import Cluster, Policies, Rule
-from planner.plan.remake import remake
+from planner.plan.make import plan_from
 from planner.state import planfile
 from planner.workflows import rules
 from planner.workflows.rules import check_rules, judged
@@ -42,7 +42,7 @@ def rule(expression: str, *, warn: bool = False, name: str = "r") -> Rule:
 def planned(*changes: Change, labels: Any = None, rules: tuple[Rule, ...] = ()) -> Plan:
     clusters = [Cluster(name, bootstrap=f"{name}:9092", labels=one) for name, one in (labels or {}).items()]
     shop = topology(policies=Policies(rules=rules), clusters=clusters)
-    return replace(remake(inputs(shop, observed(cluster()))), changes=changes)
+    return replace(plan_from(inputs(shop, observed(cluster()))), changes=changes)
 
 
 def change(name: str, action: Action = Action.CREATE, **after: object) -> Change:
