@@ -7,8 +7,10 @@ with `fresh`; a test that kills, pauses or stops brokers takes a lab of its own 
 An idle broker costs one to four percent of a core. Therefore the files that share a rare lab run one after
 the other, and a shared lab goes down after the last test of the session that uses it."""
 
+import asyncio
 import functools
 import gc
+import inspect
 import itertools
 import os
 import re
@@ -18,6 +20,7 @@ from collections.abc import Callable, Generator, Iterator, Sequence
 from pathlib import Path
 
 import pytest
+import uvloop
 from hypothesis import HealthCheck, settings
 
 from runtime.lab.cluster import LabClusterSpec, Security
@@ -48,7 +51,22 @@ for profile, examples in (("fast", 10), ("steady", 40), ("thorough", 300)):
     )
 settings.load_profile("steady")
 
+_LOOP_S = 60  # for a coroutine without brokers
 _HANGS_S = 900  # with brokers: many times what the longest takes, for machines with too much to do
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
+    """A coroutine runs in an event loop of its own; with brokers, in the kind that jobs use."""
+    if not inspect.iscoroutinefunction(pyfuncitem.obj):
+        return None
+    names = inspect.signature(pyfuncitem.obj).parameters
+    test = pyfuncitem.obj(**{name: pyfuncitem.funcargs[name] for name in names})
+    with_brokers = pyfuncitem.get_closest_marker("integration") is not None
+    as_jobs = with_brokers or pyfuncitem.get_closest_marker("uvloop") is not None
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop if as_jobs else None) as runner:
+        runner.run(asyncio.wait_for(test, _HANGS_S if with_brokers else _LOOP_S))
+    return True
 
 
 # The labs that tests share, the rarest first.

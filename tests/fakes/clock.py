@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 import selectors
 from collections.abc import Callable, Coroutine
-from typing import Any
+from typing import Any, ParamSpec
+
+P = ParamSpec("P")
 
 
 class _JumpingSelector(selectors.DefaultSelector):
@@ -33,7 +36,12 @@ class JumpingClock(asyncio.SelectorEventLoop):
         return super().time() + self._jumping.jumped_s
 
 
-def run_jumping(work: Callable[[], Coroutine[Any, Any, None]], within_s: float = 600.0) -> None:
-    """Runs the work; its time limit is one of the jumping clock."""
-    with asyncio.Runner(loop_factory=JumpingClock) as runner:
-        runner.run(asyncio.wait_for(work(), within_s))
+def jumping(test: Callable[P, Coroutine[Any, Any, None]]) -> Callable[P, None]:
+    """Runs the test in such a loop; its time limit is one of the jumping clock."""
+
+    @functools.wraps(test)
+    def run(*args: P.args, **kwargs: P.kwargs) -> None:
+        with asyncio.Runner(loop_factory=JumpingClock) as runner:
+            runner.run(asyncio.wait_for(test(*args, **kwargs), 600))
+
+    return run

@@ -1,8 +1,6 @@
 """Lines and rows of files into a topic, on a real broker and real Spark: each once, whatever happens."""
 
 import json
-import os
-import signal
 import subprocess
 import sys
 from collections import Counter
@@ -11,16 +9,12 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 from confluent_kafka import Consumer, TopicPartition
-from msgspec.structs import replace
 
 from runtime.contract.records.control import AcceptLoss
 from runtime.contract.records.job_status import PartitionState as S
 from runtime.contract.records.job_status import PartitionStatus
-from runtime.contract.records.ledger import PartitionKey
 from runtime.contract.spec.files import FilesSpec, LinesSpec
 from runtime.contract.spec.jobspec import FlowSpec, JobExit, JobSpec
 from runtime.contract.spec.launch import MetricsSpec
@@ -28,7 +22,7 @@ from runtime.lab.lab import Lab
 from tests import checker
 from tests.checker.reader import read as consume
 from tests.checker.shapes import digest
-from tests.commands import begin, repl
+from tests.commands import repl
 from tests.records import create_topic, recreate_topic, wait_for
 from tests.runtime.files.source.rows import read_all, reader_of, unpacked, values_of
 from tests.spark.exported import assert_equal, expected, files_of, lines_of, verified
@@ -134,70 +128,6 @@ def test_every_line_arrives_once_although_tasks_die_in_their_transactions(
     verify_notices(spec, folder / "a.log", sum(map(len, wanted.values())))
 
 
-@pytest.mark.long
-def test_files_of_sub_folders_are_read_once_also_under_another_folder(
-    lab: Lab, fresh: Callable[[str], str], tmp_path: Path, started: Callable[..., Running]
-):
-    """A task dies in its transactions (R1). A read file moves into a folder beside its own one."""
-    client = dict(lab.clusters["dc1"].client)
-    topic, folder, flow = fresh("tree"), tmp_path / "in", fresh("flow")
-    for name in ("eu", "us/west", "_temporary"):
-        (folder / name).mkdir(parents=True)
-    create_topic(client, topic, 3)
-    (tmp_path / "outside").mkdir()
-    append(tmp_path / "outside" / "secret.log", ["secret"])
-    (folder / "linked").symlink_to(tmp_path / "outside")
-    spec = job_of(lab, fresh("job"), from_files(flow, topic, folder, recursive=True))
-    wanted: list[str] = []
-    found = Topic(client, topic, 3)
-
-    def write(name: str, *lines: str) -> None:
-        append(folder / name, lines)
-        wanted.extend(lines)
-
-    try:
-        append(folder / "_temporary" / "part.log", ["not complete"])
-        for name in ("top.log", "eu/app.log", "us/west/app.log"):  # two have one name, in two folders
-            write(name, *(f"{name} {number} {'x' * 100}" for number in range(3_000)))
-        job = started(spec, tmp_path, environ={"REPL_FAILPOINT": "after_end:2"})
-        wait_for(partial(_failed, job, 1), _WITHIN_S, about=job.tail)
-        job.kill()
-
-        (folder / "archive").mkdir()
-        (folder / "eu" / "app.log").rename(folder / "archive" / "app.log.1")  # while no job runs
-        write("archive/app.log.1", "behind the move")
-        write("eu/app.log", "a new file")
-        job = started(spec, tmp_path)
-        found.holds(job, wanted)
-        read = {"top.log", "eu/app.log", "us/west/app.log", "archive/app.log.1"}
-        wait_for(lambda: caught_up(job) == read, _WITHIN_S, about=job.tail)
-        (folder / "us").rename(folder / "emea")
-        write("emea/west/app.log", "a folder that was renamed")
-        found.holds(job, wanted)
-
-        # Without the key, sub-folders keep their positions, and nothing of them is read or missed.
-        assert job.stop() == JobExit.STOPPED, job.tail()
-        append(folder / "emea" / "west" / "app.log", ["later"])
-        (folder / "eu" / "app.log").unlink()
-        write("top.log", "of the folder itself")
-        job = started(replace(spec, flows=[from_files(flow, topic, folder)]), tmp_path)
-        found.holds(job, wanted)
-        wait_for(lambda: caught_up(job) == {"top.log"}, _WITHIN_S, about=job.tail)
-        assert {key.topic for key in job.partitions()} == {"top.log"}
-        assert job.stop() == JobExit.STOPPED, job.tail()
-        wanted.append("later")
-        job = started(spec, tmp_path)
-        found.holds(job, wanted)
-        assert job.stop() == JobExit.STOPPED, job.tail()
-    finally:
-        found.close()
-    assert_equal(spec, flow, len(wanted) - len(["a new file"]))
-
-
-def caught_up(job: Running) -> set[str]:
-    return {key.topic for key, one in job.partitions().items() if one.state is S.CAUGHT_UP}
-
-
 def verify_notices(spec: JobSpec, file: Path, lines: int) -> None:
     """`repl verify` finds all lines equal; then one that was changed, and a file that is gone."""
     flow = spec.flows[0].name
@@ -288,81 +218,6 @@ def inbox(
     found.close()
 
 
-@pytest.mark.long
-def test_files_that_are_rotated_and_truncated(inbox: Inbox, tmp_path: Path):
-    folder = tmp_path / "in"
-    inbox.job.wait_for(lambda status: bool(status.flows) and "is not there" in status.flows[0].why)
-    folder.mkdir()
-    append(folder / "app.log", ["dos\r"])
-    inbox.wanted.append("dos")
-    inbox.write("app.log", "one", "", "two")
-    inbox.arrived()
-
-    # Rotated twice, with an incomplete line that is completed under another name.
-    with (folder / "app.log").open("a") as file:
-        file.write("incom")
-    inbox.awaited("app.log", S.CAUGHT_UP, "5 bytes wait for a line feed")
-    waiting = inbox.status("app.log")
-    assert waiting is not None
-    assert waiting.source_end == waiting.position  # it is no lag
-    (folder / "app.log").rename(folder / "app.log.1")
-    inbox.write("app.log", "three")
-    inbox.arrived()
-    (folder / "app.log.1").rename(folder / "app.log.2")
-    (folder / "app.log").rename(folder / "app.log.1")
-    inbox.write("app.log", "four")
-    with (folder / "app.log.2").open("a") as file:
-        file.write("plete\n")
-    inbox.wanted.append("incomplete")
-    inbox.arrived()
-
-    # Truncated: it stops, and is read from its beginning once that is accepted. Other files go on.
-    (folder / "app.log").write_text("")
-    inbox.awaited("app.log", S.FILE_TRUNCATED, "does not hold the 5 bytes that were read")
-    append(folder / "app.log", ["five"])
-    inbox.write("other.log", "another file")
-    inbox.arrived()
-    inbox.accept_loss("app.log")
-    inbox.wanted.append("five")
-    inbox.arrived()
-    assert inbox.job.stop() == JobExit.STOPPED, inbox.job.tail()
-
-
-@pytest.mark.long
-@pytest.mark.parametrize("rate", [[], ["--rate", "50MB/s"]])  # with a rate, Spark compares them
-def test_verify_resumes_all_files_of_a_partition_together(inbox: Inbox, tmp_path: Path, rate: list[str]):
-    """It is cut when it has planned, and then does not find a file under its name."""
-    folder, lines = tmp_path / "in", [f"{number} {'x' * 100}" for number in range(1_000)]
-    folder.mkdir()
-    for name in ("b.log", "c.log", "h.log"):  # the last one goes into another partition
-        inbox.write(name, *lines)
-    inbox.arrived()
-    assert inbox.job.stop() == JobExit.STOPPED, inbox.job.tail()
-    home = tmp_path / "home"
-    words, env = ["verify", inbox.flow, str(topology_of(inbox.job.spec, folder))], {"REPL_HOME": str(home)}
-    cut = begin(*words, "--rate", "1KB/s", env=env)
-    try:
-        wait_for(lambda: any(b"\n" in one.read_bytes() for one in home.glob("verify/*.jsonl")), _WITHIN_S)
-        os.killpg(cut.pid, signal.SIGINT)
-        cut.communicate(timeout=_WITHIN_S)
-    finally:
-        cut.kill()
-    assert cut.returncode == 130
-
-    (folder / "c.log").rename(folder / "_c.log")
-    done = repl(*words, *rate, "--resume", env=env)
-    assert done.returncode == 1, done.stdout + done.stderr
-    assert "c.log-0 could not be compared: the file was renamed meanwhile: run it again" in done.stdout
-    assert "No difference, but not everything could be compared; 2,000 records" in done.stdout
-
-    (folder / "_c.log").rename(folder / "c.log")
-    done = repl(*words, *rate, "--resume", env=env)
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert "goes on behind 1 of 2 stretches" in done.stderr
-    assert "Equal: 3,000 records compared" in done.stdout
-    assert not list(home.glob("verify/*.jsonl"))
-
-
 def test_files_that_are_damaged_and_files_that_vanish(inbox: Inbox, tmp_path: Path):
     folder = tmp_path / "in"
     folder.mkdir()
@@ -425,90 +280,6 @@ def test_a_topic_that_was_made_again_waits_and_then_gets_what_is_new(
         assert job.stop() == JobExit.STOPPED, job.tail()
     finally:
         found.close()
-
-
-@pytest.mark.long
-def test_json_lines_are_checked_and_a_line_longer_than_a_record_is_named(
-    lab: Lab, fresh: Callable[[str], str], tmp_path: Path, started: Callable[..., Running]
-):
-    client = dict(lab.clusters["dc1"].client)
-    topic, folder, flow = fresh("events"), tmp_path / "in", fresh("flow")
-    folder.mkdir()
-    create_topic(client, topic, 1, config={"max.message.bytes": "2000"})
-    spec = job_of(lab, fresh("job"), from_files(flow, topic, folder, "json"))
-    good = ['{"id": 1}', '{"id": 2, "text": "é"}']
-    append(folder / "events.jsonl", [good[0], "", good[1], '{"long": "' + "x" * 2_500 + '"}'])
-    append(folder / "broken.jsonl", ['{"id": 3}', '{"id": '])
-    job = started(spec, tmp_path)
-    found = Topic(client, topic, 1)
-
-    def states() -> dict[str, S]:
-        return {key.topic: one.state for key, one in job.partitions().items() if key.flow == flow}
-
-    try:
-        found.holds(job, [*good, '{"id": 3}'])
-        stopped = {"events.jsonl": S.RECORD_TOO_LARGE, "broken.jsonl": S.RECORD_CORRUPT}
-        wait_for(lambda: states() == stopped, _WITHIN_S, about=job.tail)
-        keys = {PartitionKey(flow, name, 0) for name in stopped}
-        assert job.partitions().keys() >= keys
-        assert job.partitions()[PartitionKey(flow, "events.jsonl", 0)].records == 2
-    finally:
-        found.close()
-
-
-@pytest.mark.long
-def test_every_row_of_parquet_arrives_once_although_tasks_die_in_their_transactions(
-    lab: Lab, fresh: Callable[[str], str], tmp_path: Path, started: Callable[..., Running]
-):
-    """A task dies behind a file's first transaction, or within its second one, amid a row group (R1)."""
-    client = dict(lab.clusters["dc1"].client)
-    topic, folder, flow = fresh("rows"), tmp_path / "in", fresh("flow")
-    folder.mkdir()
-    create_topic(client, topic, 3)
-    spec = job_of(lab, fresh("job"), from_files(flow, topic, folder, "parquet"))
-    (folder / "_SUCCESS").write_text("")
-    (folder / "part.parquet").write_bytes(b"PAR1, and no footer yet")
-    wanted: dict[str, list[str]] = {}
-    found, more = Topic(client, topic, 3), "x" * 2_000  # a transaction takes 4 MiB
-    try:
-        for failpoint, failures in (("after_end:1", 2), ("after_ledger:2", 1)):
-            for name in (f"a-{failures}", f"b-{failures}"):
-                table = pa.table({"file": [name] * 3_000, "id": list(range(3_000)), "more": [more] * 3_000})
-                pq.write_table(table, folder / f".{name}", row_group_size=2_000)
-                (folder / f".{name}").rename(folder / f"{name}.parquet")
-                wanted[name] = [
-                    f'{{"file":"{name}","id":{number},"more":"{more}"}}' for number in range(3_000)
-                ]
-            job = started(spec, tmp_path, environ={"REPL_FAILPOINT": failpoint})
-            wait_for(partial(_failed, job, failures), _WITHIN_S, about=job.tail)
-            job.kill()
-        job = started(spec, tmp_path)
-        found.holds(job, [line for lines in wanted.values() for line in lines])
-        for name, lines in wanted.items():  # in order, in one partition
-            assert sum([one for one in values if f'"{name}"' in one] == lines for values in found.values) == 1
-
-        inbox = Inbox(job, flow, folder, found)
-        inbox.awaited("part.parquet", S.CAUGHT_UP, "it is not complete")
-        inbox.awaited("a-2.parquet", S.CAUGHT_UP, "")
-        read, waiting = inbox.status("a-2.parquet"), inbox.status("part.parquet")
-        assert read is not None
-        assert waiting is not None
-        assert (read.position, read.source_end, read.records) == (3_000, 3_000, 3_000)
-        assert (waiting.position, waiting.source_end) == (0, 0)  # it is no lag
-
-        # A file that is damaged is named, and one that was written again waits for a decision.
-        (folder / "part.parquet").write_bytes(b"PAR1 and a footer of nothing\x10\0\0\0PAR1")
-        inbox.awaited("part.parquet", S.RECORD_CORRUPT, "its footer can't be read")
-        pq.write_table(pa.table({"file": ["again"]}), folder / "a-2.parquet")
-        inbox.awaited("a-2.parquet", S.FILE_TRUNCATED, "does not hold the 3,000 rows that were read")
-        inbox.accept_loss("a-2.parquet")
-        found.holds(job, [*(line for lines in wanted.values() for line in lines), '{"file":"again"}'])
-        assert job.stop() == JobExit.STOPPED, job.tail()
-    finally:
-        found.close()
-    assert_equal(spec, flow, 9_001)
-    others = sum(one.others for one in verified(spec, flow).partitions)
-    assert others == 3_000  # what the file held that was written again
 
 
 @pytest.mark.long

@@ -13,7 +13,6 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 from msgspec import structs
 from msgspec.structs import replace
-from psutil import Process
 
 from runtime.audit.offsets.locate_file import locate_in_files
 from runtime.contract.client.endpoint import ClusterEndpoint
@@ -30,7 +29,6 @@ from runtime.files.snapshots import SnapshotFolder
 from runtime.lab.lab import Lab
 from tests import checker
 from tests.checker.reader import read as consume
-from tests.processes import below, freeze, thaw
 from tests.records import create_topic, recreate_topic, wait_for, write
 from tests.spark.exported import Line, assert_equal, expected, files_of, lines_of, verified
 from tests.spark.job import Running, flow_of, spec_of, start_job
@@ -162,40 +160,6 @@ def verify_notices(spec: JobSpec, client: dict[str, Any], topic: str, folder: Pa
     assert (first.low, [(one.low, one.end) for one in first.not_comparable]) == (100, [(0, 100)])
     assert not report.different
     assert not report.unread
-
-
-@pytest.mark.long
-def test_a_driver_killed_between_its_files_and_the_manifest_leaves_nothing_twice(
-    lab: Lab, fresh: Callable[[str], str], tmp_path: Path
-):
-    """Before the commit, between the commit and the renames, and before the ledger learns of it (R1, R2)."""
-    client = dict(lab.clusters["dc1"].client)
-    topic, folder = fresh("between"), tmp_path / "lake"
-    folder.mkdir()
-    create_topic(client, topic, 3, config=checker.TOPIC_CONFIG)
-    spec = job_of(lab, fresh("job"), [into_files(fresh("flow"), [topic], folder, "json")])
-    seen: list[int] = []
-    # The first commit of all holds the positions, each later one the files of a round.
-    for failpoint in ("before_end:2", "after_end:1", "before_ledger:1"):
-        checker.write(client, topic, checker.Spec(records=500, large_every=0))
-        job = start_job(spec, tmp_path, environ={"REPL_FAILPOINT": failpoint})
-        try:
-            assert job.ended() != JobExit.STOPPED, job.tail()
-        finally:
-            job.kill()
-        lines = lines_of(folder)
-        assert len({line[:2] for line in lines}) == len(lines)
-        seen.append(len(lines))
-    wanted = len(expected(consume(client, topic)))
-    assert seen[:2] == [0, 0]  # nothing was committed; then it was, and not renamed
-    assert seen[2] == wanted
-    checker.write(client, topic, checker.Spec(records=500, large_every=0))
-    job = start_job(spec, tmp_path)
-    try:
-        copied(job, client, topic, folder)
-        assert list((folder / "_repl" / spec.flows[0].name / "staging").rglob("*.part")) == []
-    finally:
-        job.kill()
 
 
 @pytest.mark.long
@@ -390,43 +354,6 @@ def commit_offset(client: dict[str, Any], group: str, topic: str, offset: int) -
     consumer = Consumer({**client, "group.id": group})
     consumer.commit(offsets=[TopicPartition(topic, 0, offset)], asynchronous=False)
     consumer.close()
-
-
-@pytest.mark.long
-def test_a_driver_that_was_replaced_commits_nothing_more(
-    lab: Lab, fresh: Callable[[str], str], tmp_path: Path
-):
-    """Stopped like a machine that hangs, replaced, and awake again (R3, R10)."""
-    client = dict(lab.clusters["dc1"].client)
-    topic, flow, folder = fresh("zombie"), fresh("flow"), tmp_path / "lake"
-    folder.mkdir()
-    create_topic(client, topic, 2, config=checker.TOPIC_CONFIG)
-    spec = job_of(lab, fresh("job"), [into_files(flow, [topic], folder, "raw")])
-    jobs: list[Running] = []
-    asleep: list[Process] = []
-    with checker.writing(client, topic, checker.Spec(records=10**9, rate=300, large_every=0)) as writing:
-        try:
-            old = start_job(spec, tmp_path)
-            jobs.append(old)
-            grown(old, folder, 0)
-            asleep = below(old.pid)
-            freeze(asleep)
-            new = start_job(spec, tmp_path)
-            jobs.append(new)
-            new.wait_for(lambda status: any(one.generation > 1 for one in status.flows))
-            grown(new, folder, len(files_of(folder)))
-            thaw(asleep)
-            assert old.ended() == JobExit.FENCED, old.tail()
-            writing.stop()
-            copied(new, client, topic, folder)
-            state = ManifestFolder(str(folder), flow).read()
-            assert state.last is not None
-            job_status = new.wait_for(lambda status: bool(status.flows))
-            assert state.last.generation == job_status.flows[0].generation
-        finally:
-            thaw(asleep)
-            for job in jobs:
-                job.kill()
 
 
 @pytest.mark.long

@@ -1,19 +1,16 @@
 """A real job, asked by a real Prometheus. One job for all: each test goes on where the one before stopped."""
 
 import re
-import socket
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, suppress
 from typing import Any
 
 import pytest
 from confluent_kafka import Consumer, TopicPartition
 from msgspec.structs import replace
 
-from runtime.contract.records.control import Reconfigure
-from runtime.contract.spec.launch import METRICS_PORT, MetricsSpec
+from runtime.contract.spec.launch import MetricsSpec
 from runtime.lab.lab import Lab
 from tests.ports import free_port
 from tests.processes import kill_together
@@ -157,30 +154,6 @@ def test_a_killed_slot_takes_no_count_along(job: Running, prometheus: Prometheus
     for name in ("repl_slot_records_total", "repl_partition_records_total", "repl_slot_bytes_total"):
         assert prometheus.value(f"sum(resets({name}[10m]))") == 0
     until(lambda: get(port_of(job), "/readyz")[0] == 200)
-
-
-def test_a_port_that_is_taken_is_said_and_tried_again(job: Running):
-    former = port_of(job)
-    taken = free_port()
-    with socket.create_server(("127.0.0.1", taken)):
-        job.tell(Reconfigure("another port", replace(job.spec, metrics=MetricsSpec(port=taken))))
-        status = job.wait_for(lambda status: str(taken) in status.trouble)
-        assert status.state == "running"
-        assert get(former, "/healthz")[0] == 0
-    until(lambda: get(taken, "/readyz") == (200, "ready\n"))
-    job.wait_for(lambda status: not status.trouble and status.metrics == f"127.0.0.1:{taken}")
-
-
-def test_without_a_declared_port_the_status_says_which_one_is_taken(job: Running):
-    with ExitStack() as held:
-        with suppress(OSError):  # another process may have the usual port already
-            held.enter_context(socket.create_server(("127.0.0.1", METRICS_PORT)))
-        job.tell(Reconfigure("no port", replace(job.spec, metrics=MetricsSpec())))
-        status = job.wait_for(lambda status: bool(status.metrics_taken))
-        assert (status.metrics_taken, status.trouble) == (METRICS_PORT, "")
-        port = int(status.metrics.removeprefix("127.0.0.1:"))
-        assert port > METRICS_PORT
-        assert get(port, "/healthz") == (200, "alive\n")
 
 
 def test_it_ends_with_the_job(job: Running):

@@ -6,13 +6,9 @@ import json
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
 
 import pytest
-from msgspec.structs import replace
 
-from planner.drill.link import DrillLink
-from runtime.contract.records import manifest
 from runtime.contract.records.job_status import PartitionState
 from runtime.contract.spec.files import CompactionSpec, FilesSpec
 from runtime.contract.spec.jobspec import FlowSpec, JobExit
@@ -23,7 +19,7 @@ from tests.commands import repl
 from tests.records import create_topic, wait_for
 from tests.s3 import ADMIN, SECRET, S3Server, s3_server
 from tests.spark.exported import Line, expected, files_of, lines_of
-from tests.spark.job import Running, flow_of, spec_of, start_job
+from tests.spark.job import Running, flow_of, start_job
 from tests.spark.test_files import job_of, why
 from tests.spark.test_restore import contents
 
@@ -142,74 +138,6 @@ def test_records_are_in_the_bucket_once_whatever_dies_and_come_back_from_it(
 
 def spec_text(folder: Path) -> str:
     return "".join(path.read_text() for path in folder.glob("*.json"))
-
-
-def test_a_bucket_that_one_job_writes_is_refused_to_others_while_it_runs(
-    lab: Lab, fresh: Callable[[str], str], tmp_path: Path, server: S3Server
-) -> None:
-    """Two more driver processes: a job at another cluster, and a second one at the same cluster (R3)."""
-    client = dict(lab.clusters["dc1"].client)
-    topic = fresh("owned")
-    bucket = Bucket(server, fresh("bucket").lower().replace("_", "-"), tmp_path)
-    server.create_bucket(bucket.name)
-    for cluster in ("dc1", "dc2"):
-        create_topic(dict(lab.clusters[cluster].client), topic, 2, config=checker.TOPIC_CONFIG)
-        checker.write(dict(lab.clusters[cluster].client), topic, checker.Spec(records=100, large_every=0))
-    flow = bucket.flow(fresh("json"), topic, "json")
-    spec = job_of(lab, fresh("job"), [flow])
-    elsewhere = replace(flow, source="dc2", destination="dc2")
-    job = start_job(spec, tmp_path, environ=ADMIN)
-    others = []
-    try:
-        copied(bucket, client, topic, job)
-        others.append(
-            start_job(spec_of(lab, fresh("job"), [elsewhere], destination="dc2"), tmp_path, environ=ADMIN)
-        )
-        others[0].wait_for(lambda status: "files of this flow from the cluster" in why(status))
-        checker.write(client, topic, checker.Spec(records=100, large_every=0))
-        copied(bucket, client, topic, job)
-        others.append(start_job(job_of(lab, fresh("job"), [flow]), tmp_path, environ=ADMIN))
-        others[1].wait_for(lambda status: f"job {spec.job} of topology tests writes" in why(status))
-    finally:
-        for one in (job, *others):
-            one.kill()
-    objects = server.objects(bucket.name, f"json/_repl/{flow.name}/log/")
-    assert {manifest.decode(text).owner.job for text in objects.values()} == {spec.job}
-
-
-def test_a_store_that_refuses_the_credentials_or_goes_away_is_named_and_nothing_is_lost(
-    lab: Lab, fresh: Callable[[str], str], tmp_path: Path, server: S3Server
-) -> None:
-    """The link to the store is cut while records are written, and comes back: the job goes on by itself."""
-    client = dict(lab.clusters["dc1"].client)
-    topic = fresh("away")
-    bucket = Bucket(server, fresh("bucket").lower().replace("_", "-"), tmp_path)
-    server.create_bucket(bucket.name)
-    create_topic(client, topic, 2, config=checker.TOPIC_CONFIG)
-    checker.write(client, topic, checker.Spec(records=100, large_every=0))
-    link = DrillLink(1)
-    link.start({1: urlsplit(server.url).netloc})
-    flow = bucket.flow(fresh("json"), topic, "json")
-    assert flow.files is not None
-    settings = {**flow.files.client, "endpoint": f"http://{link.addresses[1]}"}
-    spec = job_of(lab, fresh("job"), [replace(flow, files=replace(flow.files, client=settings))])
-    environ = server.create_user(fresh("user")) if server.has_users else ADMIN
-    job = start_job(spec, tmp_path, environ={**environ, SECRET: "another-secret-of-this-user"})
-    try:
-        with server.rights_checked():
-            job.wait_for(lambda status: "the store refuses the credentials (Signature" in why(status))
-        assert job.stop() == JobExit.STOPPED, job.tail()
-        job = start_job(spec, tmp_path, environ=environ)
-        copied(bucket, client, topic, job)
-        link.cut()
-        checker.write(client, topic, checker.Spec(records=100, large_every=0))
-        job.wait_for(lambda status: "can't be reached" in why(status))
-        link.restore()
-        copied(bucket, client, topic, job)
-        job.wait_for(lambda status: not why(status))
-    finally:
-        job.kill()
-        link.close()
 
 
 def copied(bucket: Bucket, client: dict[str, Any], topic: str, job: Running) -> None:

@@ -30,9 +30,8 @@ from tests.checker.reader import Log
 from tests.checker.reader import read as consume
 from tests.commands import begin, repl
 from tests.labs import spec
-from tests.records import coordinators_ready, create_topic, recreate_topic, wait_for, write
+from tests.records import coordinators_ready, create_topic, wait_for, write
 from tests.spark.backups import FLOW, BackupWriter, commit_offset, committed
-from tests.spark.exported import files_of
 
 pytestmark = [pytest.mark.integration, pytest.mark.spark, pytest.mark.long]
 Fresh = Callable[[str], str]
@@ -174,29 +173,6 @@ def test_the_whole_command_killed_and_a_saved_plan_applied_again(
     assert last.returncode == 0, last.stderr
 
 
-def test_a_saved_plan_restores_the_same_records_after_its_files_were_merged(
-    world: World, fresh: Fresh, tmp_path: Path
-) -> None:
-    """A merged file may also hold records that came after the plan: it is read up to the planned offset."""
-    topic, plan = fresh("merged"), tmp_path / "restore.plan"
-    create_topic(world.source, topic, 2, config=checker.TOPIC_CONFIG)
-    for _ in range(4):
-        checker.write(world.source, topic, checker.Spec(records=200, large_every=0))
-        world.backup.round(topic)
-    wanted = consume(world.source, topic)
-    world.restore("--topics", topic, "--out", str(plan))
-    for _ in range(4):
-        checker.write(world.source, topic, checker.Spec(records=200, large_every=0))
-        world.backup.round(topic)
-    before = len(files_of(world.archive))
-    world.backup.merge()
-    after = files_of(world.archive)
-    assert (before, len(after)) == (16, 2)
-    done = repl("apply", str(plan), timeout=300)
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert contents(consume(world.target, topic)) == contents(wanted)
-
-
 def test_up_to_a_time_each_partition_ends_before_its_first_later_record(world: World, fresh: Fresh) -> None:
     topic, group, hour = fresh("until"), fresh("group"), 3_600_000
     noon = int(time.time() * 1000) // hour * hour - 48 * hour
@@ -264,20 +240,6 @@ def test_beside_the_living_and_only_where_nothing_is_in_the_way(
     assert addresses == [f"group.dc2.{group}", f"topic.dc2.{topic}"]
     assert topic in markdown.read_text()
     assert topic in page.read_text()
-
-
-def test_a_topic_that_was_made_again_is_another_lineage_and_the_newest_one_is_restored(
-    world: World, fresh: Fresh
-) -> None:
-    topic = fresh("again")
-    create_topic(world.source, topic)
-    write(world.source, topic, [b"first life"] * 5)
-    world.backup.round(topic)
-    recreate_topic(world.source, topic)
-    write(world.source, topic, [b"second life"] * 3)
-    world.backup.round(topic)
-    world.restore("--topics", topic)
-    assert contents(consume(world.target, topic)) == contents(consume(world.source, topic))
 
 
 def test_what_can_not_be_trusted_is_refused_before_anything_is_written(world: World, fresh: Fresh) -> None:

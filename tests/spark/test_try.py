@@ -130,17 +130,6 @@ def test_records_of_a_file_need_no_cluster(topology: tuple[Path, str], tmp_path:
     assert "1 travels, 1 tombstone, 1 filtered, 2 bad" in shown.stdout
 
 
-def test_a_transform_that_spark_refuses_is_named(topology: tuple[Path, str], tmp_path: Path) -> None:
-    file, _ = topology
-    file.write_text(file.read_text().replace("value.id > 0", "value.idd > 0"))
-    sample = tmp_path / "sample.txt"
-    sample.write_bytes(VALUES[0])
-    done = repl("try", "f", str(file), "--sample", str(sample))
-    assert done.returncode == 1
-    assert "`idd`" in done.stderr
-    assert "Traceback" not in done.stderr
-
-
 FIELDS = (
     "id BIGINT, n INT, d DOUBLE, ok BOOLEAN, s STRING, unread STRING, out STRING,"
     " a STRUCT<b: STRING, l: ARRAY<BIGINT>>"

@@ -23,7 +23,6 @@ from tests.fakes.hostile_broker import (
     HostileBroker,
     Scram,
 )
-from tests.fakes.loops import in_loop
 
 pytestmark = pytest.mark.slow
 
@@ -39,7 +38,6 @@ async def opened(broker: HostileBroker, timeout_s: float = TIMEOUT_S) -> BrokerC
     return await BrokerConnection(Dialer(settings), ("127.0.0.1", broker.port), timeout_s).open()
 
 
-@in_loop
 async def test_an_answer_may_take_longer_than_silence_may() -> None:
     with HostileBroker(Fault(trickle_on=METADATA, trickle_s=BYTE_S)) as broker:
         connection = await opened(broker)
@@ -54,7 +52,6 @@ def silent(asked: Asked) -> tuple[bytes, ...] | None:
     return () if asked.api == METADATA else None
 
 
-@in_loop
 async def test_silence_ends_the_wait() -> None:
     with HostileBroker(Fault(silent)) as broker:
         connection = await opened(broker)
@@ -63,7 +60,6 @@ async def test_silence_ends_the_wait() -> None:
             await connection.call(BROKERS)
 
 
-@in_loop
 async def test_closing_ends_the_wait() -> None:
     asked = asyncio.Event()
 
@@ -100,7 +96,6 @@ def port_of(answer: MetadataResponse) -> int:
     return answer.brokers[0].port
 
 
-@in_loop
 async def test_a_silent_broker_does_not_delay_the_login_at_the_next() -> None:
     with HostileBroker(Fault(mute)) as paused, HostileBroker(Fault()) as alive:
         async with client_of(paused, alive) as client:
@@ -119,7 +114,6 @@ class Pausing:
         return () if self.paused else None
 
 
-@in_loop
 async def test_a_broker_that_pauses_during_a_question_is_replaced() -> None:
     with HostileBroker(Fault(Pausing())) as paused, HostileBroker(Fault()) as alive:
         async with client_of(paused, alive) as client:
@@ -127,7 +121,6 @@ async def test_a_broker_that_pauses_during_a_question_is_replaced() -> None:
             assert port_of(await client.ask(BROKERS)) == alive.port
 
 
-@in_loop
 async def test_a_broker_that_needs_long_keeps_its_question() -> None:
     """The answer waits for the second connection, which shows that the broker is alive."""
     probed = asyncio.Event()
@@ -147,7 +140,6 @@ async def test_a_broker_that_needs_long_keeps_its_question() -> None:
         assert not other.asked
 
 
-@in_loop
 async def test_a_broker_without_another_is_waited_for() -> None:
     """There is nobody to ask instead: no second connection is made, and the timeout decides."""
     with HostileBroker(Fault(Pausing())) as broker:
@@ -157,7 +149,6 @@ async def test_a_broker_without_another_is_waited_for() -> None:
         assert [one.api for one in broker.asked] == [API_VERSIONS, METADATA]
 
 
-@in_loop
 async def test_a_refused_login_is_not_repeated_at_other_brokers() -> None:
     """Each attempt counts towards a lock of the account."""
     refusing = Fault(scram=Scram(final=lambda signature: b"e=invalid-proof"))
@@ -175,7 +166,6 @@ async def test_a_refused_login_is_not_repeated_at_other_brokers() -> None:
         assert not second.asked
 
 
-@in_loop
 async def test_no_login_starts_after_the_timeout() -> None:
     """A cluster of many brokers that are all silent is given up as soon as one with few."""
     with contextlib.ExitStack() as running:
@@ -186,7 +176,6 @@ async def test_no_login_starts_after_the_timeout() -> None:
     assert 1 <= sum(bool(one.asked) for one in brokers) <= 3
 
 
-@in_loop
 async def test_one_silent_broker_of_several_is_given_up_before_the_timeout() -> None:
     with (
         HostileBroker(Fault()) as first,
@@ -207,7 +196,6 @@ async def test_one_silent_broker_of_several_is_given_up_before_the_timeout() -> 
             reached.close()
 
 
-@in_loop
 async def test_brokers_that_are_all_silent_get_the_whole_timeout() -> None:
     with HostileBroker(Fault(mute)) as one, HostileBroker(Fault(mute)) as two:
         addresses = {number: ("127.0.0.1", broker.port) for number, broker in enumerate((one, two))}

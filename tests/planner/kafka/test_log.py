@@ -20,7 +20,6 @@ from runtime.kafka.protocol.offsets import (
 )
 from runtime.kafka.protocol.produce import ProducedPartition, ProduceRequest, ProduceResponse
 from runtime.kafka.protocol.transactions import ProducerIdentity
-from tests.fakes.loops import in_loop
 
 AT = TopicPartition("__repl.status", 0)
 Line = ErrorCode | ClusterFailure | None
@@ -76,18 +75,15 @@ def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("code", [ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.LEADER_NOT_AVAILABLE])
-@in_loop
 async def test_a_leader_that_does_not_know_a_new_topic_yet_is_asked_again(code: ErrorCode) -> None:
     assert await read_by(Brokers(code, code)) == []
 
 
-@in_loop
 async def test_a_connection_that_is_closed_is_opened_again() -> None:
     closed = Closed("dc1:1 closed the connection")
     assert await read_by(Brokers(closed, dials=[closed] * 2)) == []
 
 
-@in_loop
 async def test_a_topic_that_does_not_exist_is_an_empty_log() -> None:
     missing = RequestRefused(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
     assert await read_by(Brokers(dials=[missing])) == []
@@ -101,7 +97,6 @@ async def test_a_topic_that_does_not_exist_is_an_empty_log() -> None:
     ],
     ids=["no connection", "no leader knows it"],
 )
-@in_loop
 async def test_what_does_not_pass_is_an_error_in_the_end(
     brokers: Brokers, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -110,14 +105,12 @@ async def test_what_does_not_pass_is_an_error_in_the_end(
         await read_by(brokers)
 
 
-@in_loop
 async def test_a_reader_without_rights_fails_at_once() -> None:
     refused = RequestRefused(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
     with pytest.raises(Failure, match="needs CREATE, DESCRIBE, READ and WRITE"):
         await read_by(Brokers(dials=[refused]))
 
 
-@in_loop
 async def test_a_follower_waits_where_no_broker_answers() -> None:
     silent = NoAnswer("dc1:1 has not answered for 5 s")
     brokers = Brokers(dials=[silent] * 1_000_000)
@@ -132,7 +125,6 @@ async def appended(brokers: Brokers, *seconds: float) -> list[int]:
     return times
 
 
-@in_loop
 async def test_records_get_their_append_time_and_sequences_go_on() -> None:
     brokers = Brokers()
     assert await appended(brokers, 5.0, 5.0) == [1_000] * 4
@@ -143,28 +135,24 @@ async def test_records_get_their_append_time_and_sequences_go_on() -> None:
     "lost",
     [Closed("dc1:1 closed the connection"), ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.REQUEST_TIMED_OUT],
 )
-@in_loop
 async def test_a_batch_whose_answer_is_lost_is_sent_again_and_never_written_twice(lost: Line) -> None:
     brokers = Brokers(lost, ErrorCode.DUPLICATE_SEQUENCE_NUMBER)
     assert await appended(brokers, 5.0) == [1_000] * 2
     assert brokers.produced == [(1, 0), (1, 0)]
 
 
-@in_loop
 async def test_a_broker_that_has_forgotten_the_producer_gets_a_new_one() -> None:
     brokers = Brokers(None, ErrorCode.UNKNOWN_PRODUCER_ID)
     assert await appended(brokers, 5.0, 5.0) == [1_000] * 4
     assert brokers.produced == [(1, 0), (1, 2), (2, 0)]
 
 
-@in_loop
 async def test_records_that_are_not_acknowledged_in_time_are_counted() -> None:
     brokers = Brokers(*[ErrorCode.NOT_ENOUGH_REPLICAS] * 1_000_000)
     with pytest.raises(NoAnswer, match=r"2 of 2 records were not acknowledged in 0 s"):
         await appended(brokers, 0.05)
 
 
-@in_loop
 async def test_a_refused_record_fails_at_once() -> None:
     brokers = Brokers(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
     with pytest.raises(RequestRefused, match="TOPIC_AUTHORIZATION_FAILED"):

@@ -13,7 +13,6 @@ from planner.state.lease import Lease, LeaseHolder, LeaseState, LeaseVerb, curre
 from runtime.contract.spec.naming import LEASE
 from runtime.contract.spec.topic_settings import InternalSpec
 from tests.endpoints import endpoint
-from tests.fakes.loops import in_loop
 
 pytestmark = pytest.mark.integration
 
@@ -44,7 +43,6 @@ async def now(place: ClusterEndpoint) -> LeaseState | None:
     return await asyncio.to_thread(run_at, place, current)
 
 
-@in_loop
 async def test_a_second_one_is_refused_and_told_who_holds_it(place):
     seen: list[LeaseState] = []
     async with await Lease(place, holder("ada")).acquire(60, nobody):
@@ -55,7 +53,6 @@ async def test_a_second_one_is_refused_and_told_who_holds_it(place):
     assert [held.holder.user for held in seen] == ["ada"]
 
 
-@in_loop
 async def test_a_dead_holder_loses_it_by_itself_and_learns_so(place):
     dead = await Lease(place, holder("ada"), ttl_ms=SHORT_MS).acquire(60, nobody)
     dead._stop.set()  # its renewals stop, as those of a frozen process do
@@ -70,7 +67,6 @@ async def test_a_dead_holder_loses_it_by_itself_and_learns_so(place):
         assert held.holder.user == "bob", "the dead one's release must not free the new holder's lease"
 
 
-@in_loop
 async def test_one_that_renews_too_late_claims_it_again_if_nobody_took_it(place):
     late = await Lease(place, holder("ada"), ttl_ms=1_000).acquire(60, nobody)
     await end_of_renewals(late)
@@ -88,7 +84,6 @@ async def test_one_that_renews_too_late_claims_it_again_if_nobody_took_it(place)
     assert await now(place) is None
 
 
-@in_loop
 async def test_one_that_renews_too_late_loses_it_to_another_that_is_gone_again(place):
     late = await Lease(place, holder("ada"), ttl_ms=1_000).acquire(60, nobody)
     await end_of_renewals(late)
@@ -100,7 +95,6 @@ async def test_one_that_renews_too_late_loses_it_to_another_that_is_gone_again(p
     await late.release()
 
 
-@in_loop
 async def test_whether_it_is_held_is_waited_for_until_the_user_interrupts(place):
     async with await Lease(place, holder("ada"), ttl_ms=1_000_000).acquire(60, nobody) as unsure:
         unsure._renewed_at -= 900  # too late by the clock, while the next renewal is minutes away
@@ -111,7 +105,6 @@ async def test_whether_it_is_held_is_waited_for_until_the_user_interrupts(place)
         await renewal
 
 
-@in_loop
 async def test_one_that_gave_up_stays_without_it_though_a_renewal_comes_through(place):
     silent = await Lease(place, holder("ada"), ttl_ms=1_000_000).acquire(60, nobody)
     silent._renewed_at -= 5_000  # more than four times its time to live without an answer
@@ -131,7 +124,6 @@ async def end_of_renewals(lease: Lease) -> None:
     await lease._renewals
 
 
-@in_loop
 async def test_renewals_keep_it_past_its_time_to_live(place):
     async with await Lease(place, holder("ada"), ttl_ms=2 * SHORT_MS).acquire(60, nobody) as lease:
         with pytest.raises(Failure):
@@ -139,7 +131,6 @@ async def test_renewals_keep_it_past_its_time_to_live(place):
         assert await lease.lost() is None
 
 
-@in_loop
 async def test_many_at_once_take_turns(place):
     inside: list[str] = []
     together: list[int] = []

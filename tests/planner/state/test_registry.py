@@ -22,7 +22,6 @@ from planner.state.internal_topics import (
 from runtime.contract.spec.naming import HISTORY, REGISTRY
 from runtime.contract.spec.topic_settings import InternalSpec
 from tests.endpoints import endpoint
-from tests.fakes.loops import in_loop
 from tests.labs import spec
 from tests.ports import free_port
 
@@ -66,7 +65,6 @@ def test_a_cluster_that_was_never_applied_to_owns_nothing(own_lab, fresh):
 
 
 @pytest.mark.integration
-@in_loop
 async def test_written_overwritten_and_removed(lab, fresh):
     first, second = owned(fresh("first")), owned(fresh("second"))
     changed = owned(first.address.name, protect=True)
@@ -83,7 +81,6 @@ async def test_written_overwritten_and_removed(lab, fresh):
 
 
 @pytest.mark.integration
-@in_loop
 async def test_a_journal_is_read_back_with_what_was_never_answered(lab, fresh):
     applied = ApplyRecord(
         fresh("apply"), "shop", "apply", "d1", "ada", "ops1", 7, "abc123", {"dc1": "x"}, 2, 1_000

@@ -11,52 +11,46 @@ from runtime.audit.status.traffic import TrafficReader
 from runtime.kafka.cluster import KafkaCluster
 from runtime.lab.lab import Lab
 from tests.records import create_topic, known_everywhere, write
-from tests.runtime.kafka.real import run, settings_of
+from tests.runtime.kafka.real import settings_of
 
 pytestmark = pytest.mark.integration
 VALUE = b"x" * 1_000
 
 
-def test_records_and_bytes_of_all_topics_count(lab: Lab, fresh: Callable[[str], str]) -> None:
+async def test_records_and_bytes_of_all_topics_count(lab: Lab, fresh: Callable[[str], str]) -> None:
     dc1 = lab.clusters["dc1"]
     orders, payments = fresh("orders"), fresh("payments")
     for topic in (orders, payments):
         create_topic(dc1.client, topic)
         known_everywhere(dc1.client, {topic: 1})
 
-    async def measured() -> None:
-        async with await KafkaCluster.open(settings_of(dc1)) as cluster:
-            reader = TrafficReader(again_s=0)
-            assert await reader.read(cluster, await cluster.all_topics(), 30) is None
-            write(dc1.client, orders, [VALUE] * 300)
-            write(dc1.client, payments, [VALUE] * 200)
-            found = await reader.read(cluster, await cluster.all_topics(), 30)
-            assert found is not None
-            assert found.bytes_per_s is not None
-            # Nobody else writes to this cluster's topics meanwhile.
-            assert round(found.records_per_s * found.over_ms / 1000) == pytest.approx(500, abs=1)
-            assert found.bytes_per_s * found.over_ms / 1000 >= 500 * len(VALUE)
-            admin = AdminClient(dict(dc1.client))
-            admin.create_partitions([NewPartitions(orders, 2)])[orders].result(60)
-            known_everywhere(dc1.client, {orders: 2})
-            still = await reader.read(cluster, await cluster.all_topics(), 30)
-            assert still is not None
-            assert still.records_per_s == 0
-
-    run(measured())
+    async with await KafkaCluster.open(settings_of(dc1)) as cluster:
+        reader = TrafficReader(again_s=0)
+        assert await reader.read(cluster, await cluster.all_topics(), 30) is None
+        write(dc1.client, orders, [VALUE] * 300)
+        write(dc1.client, payments, [VALUE] * 200)
+        found = await reader.read(cluster, await cluster.all_topics(), 30)
+        assert found is not None
+        assert found.bytes_per_s is not None
+        # Nobody else writes to this cluster's topics meanwhile.
+        assert round(found.records_per_s * found.over_ms / 1000) == pytest.approx(500, abs=1)
+        assert found.bytes_per_s * found.over_ms / 1000 >= 500 * len(VALUE)
+        admin = AdminClient(dict(dc1.client))
+        admin.create_partitions([NewPartitions(orders, 2)])[orders].result(60)
+        known_everywhere(dc1.client, {orders: 2})
+        still = await reader.read(cluster, await cluster.all_topics(), 30)
+        assert still is not None
+        assert still.records_per_s == 0
 
 
-def test_a_sample_is_kept_until_the_next_one_is_due(lab: Lab, fresh: Callable[[str], str]) -> None:
+async def test_a_sample_is_kept_until_the_next_one_is_due(lab: Lab, fresh: Callable[[str], str]) -> None:
     dc1 = lab.clusters["dc1"]
     topic = fresh("orders")
     create_topic(dc1.client, topic)
     known_everywhere(dc1.client, {topic: 1})
 
-    async def measured() -> None:
-        async with await KafkaCluster.open(settings_of(dc1)) as cluster:
-            reader = TrafficReader()
-            for _ in range(2):
-                assert await reader.read(cluster, await cluster.all_topics(), 30) is None
-                write(dc1.client, topic, [VALUE])
-
-    run(measured())
+    async with await KafkaCluster.open(settings_of(dc1)) as cluster:
+        reader = TrafficReader()
+        for _ in range(2):
+            assert await reader.read(cluster, await cluster.all_topics(), 30) is None
+            write(dc1.client, topic, [VALUE])

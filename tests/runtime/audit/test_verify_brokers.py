@@ -210,29 +210,6 @@ def test_what_was_forged_is_found_and_named(forged: World) -> None:
     assert through == [COUNT, 5, 3]
 
 
-def test_a_person_is_told_in_sentences(forged: World) -> None:
-    words = (
-        "verify",
-        "verify-forged",
-        "--topics",
-        "forged.(dropped|emptied)",
-        "--path",
-        str(forged.topology),
-    )
-    done = repl(*words, "--range", "2:", env=forged.env)
-    assert done.returncode == 2
-    assert "missing: source offset 5 (key 'k5') is not at offset 5 of dc2" in done.stdout
-    assert "changed: value of source offset 3" in done.stdout
-    assert "value 'v3' → empty" in done.stdout
-    assert "Different: 2 differences" in done.stdout
-
-
-def test_what_cannot_be_compared_is_an_error(world: World) -> None:
-    done = repl("verify", "verify-plain", "--topics", "nothing", "--path", str(world.topology), env=world.env)
-    assert (done.returncode, done.stdout) == (1, "")
-    assert "verify-plain copied no topic nothing — it copied verify.orders" in done.stderr
-
-
 def _forge(world: World, copies: Mapping[str, Rows]) -> None:
     """Copies as nobody made them, and a ledger that says each record lies at its own offset."""
     for topic, copy in copies.items():

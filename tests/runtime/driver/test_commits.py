@@ -19,7 +19,6 @@ from runtime.driver.leadership import FRESH_S, DriverFenced, DriverWriter, Leade
 from runtime.kafka.errors import BrokerError, Disconnected, ErrorCode, WireError
 from runtime.kafka.protocol.offsets import TopicPartition
 from runtime.kafka.records import InternalRecord
-from tests.fakes.loops import in_loop
 from tests.fakes.permits import settled
 
 STATUS = TopicPartition("__repl.status", 0)
@@ -72,7 +71,6 @@ DONE = type(None)
         ("abc", [None, FENCED], [DONE, DriverFenced, DriverFenced], ["a", "bc"]),
     ],
 )
-@in_loop
 async def test_callers_that_wait_share_the_next_transaction_and_its_end(
     flows: str, ends: list[Exception | None], results: list[type], transactions: list[str]
 ) -> None:
@@ -86,7 +84,6 @@ async def test_callers_that_wait_share_the_next_transaction_and_its_end(
     assert scene.flows == [list(some) for some in transactions]
 
 
-@in_loop
 async def test_a_heartbeat_waits_for_one_transaction_of_ledger_records_at_most() -> None:
     scene = Transactions()
     same = [task for _ in range(5) for task in await scene.start("a")]  # one key: five transactions
@@ -100,7 +97,6 @@ async def test_a_heartbeat_waits_for_one_transaction_of_ledger_records_at_most()
     assert len(scene.flows) == 6
 
 
-@in_loop
 async def test_after_a_refusal_each_flow_gets_a_transaction_of_its_own() -> None:
     """R7: an error of a broker about one flow stops no other flow."""
 
@@ -115,7 +111,6 @@ async def test_after_a_refusal_each_flow_gets_a_transaction_of_its_own() -> None
     assert scene.flows == [["a"], ["b", "c"], ["b"], ["c"], ["d"]]
 
 
-@in_loop
 async def test_a_cancelled_caller_cancels_no_other_commit() -> None:
     scene = Transactions()
     (first,) = await scene.start("a")
@@ -178,7 +173,6 @@ def test_a_driver_that_was_replaced_or_gets_no_answer_acts_no_more(answer: Excep
         leader.ensure()
 
 
-@in_loop
 async def test_a_requested_heartbeat_does_not_wait_for_the_next_one(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(leadership, "EVERY_S", 3600)
 
@@ -273,7 +267,6 @@ async def a_spec_is_taken_on(job: Job) -> None:
     ("outcome", "then"),
     [(AWAY, other_commands), (AWAY, a_newer_spec), (NOT_OURS, a_spec_after_a_refused_one)],
 )
-@in_loop
 async def test_a_spec_that_cannot_be_taken_on_holds_up_no_other_command(
     outcome: Exception, then: Callable[[Job], Awaitable[None]]
 ) -> None:

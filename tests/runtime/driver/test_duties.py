@@ -19,7 +19,6 @@ from runtime.kafka.errors import Disconnected
 from runtime.kafka.protocol.offsets import TopicPartition
 from runtime.kafka.records import InternalRecord
 from runtime.kafka.timing import BackgroundTasks
-from tests.fakes.loops import in_loop
 from tests.runtime.metrics.given import flow_spec, picture
 
 
@@ -70,7 +69,6 @@ class Scene:
         return notes
 
 
-@in_loop
 async def test_flows_of_one_source_and_interval_share_a_batch(monkeypatch: pytest.MonkeyPatch) -> None:
     scene = Scene(monkeypatch)
     scene.add("a")
@@ -83,7 +81,6 @@ async def test_flows_of_one_source_and_interval_share_a_batch(monkeypatch: pytes
     assert set(map(str, scene.sources.batches)) == {"('dc1', ['a', 'b'])", "('dc3', ['far'])"}
 
 
-@in_loop
 async def test_a_flow_that_ends_is_left_out_and_the_last_one_ends_the_writing(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -106,7 +103,6 @@ async def test_a_flow_that_ends_is_left_out_and_the_last_one_ends_the_writing(
     assert {source for source, _ in scene.sources.batches} == {"dc3"}
 
 
-@in_loop
 async def test_a_failure_is_noted_at_each_flow_until_it_is_over(monkeypatch: pytest.MonkeyPatch) -> None:
     scene = Scene(monkeypatch)
     scene.sources.refused = "no broker answers"

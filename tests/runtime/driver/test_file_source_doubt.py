@@ -78,7 +78,7 @@ class Leading:
     async def ensure(self) -> None: ...
 
 
-def test_lines_of_a_task_in_doubt_are_not_read_again_under_another_name(
+async def test_lines_of_a_task_in_doubt_are_not_read_again_under_another_name(
     sides: dict[str, Side], fresh: Callable[[str], str], tmp_path: Path
 ) -> None:
     """The file is renamed while the task's last answer is lost, and the ledger does not know the file yet."""
@@ -87,37 +87,34 @@ def test_lines_of_a_task_in_doubt_are_not_read_again_under_another_name(
     (tmp_path / "a.txt").write_text("one\ntwo\n")
     tasks = Tasks(side)
 
-    async def work() -> None:
-        lines = LinesSpec(endpoint="inbox", folder=str(tmp_path), format="text", topic=topic)
-        spec = flow_of(name, [], "dc2", "dc2", lines=lines)
-        clusters = {"dc2": side.spec()}
-        job = JobSpec(job=fresh("job"), topology="t", destination="dc2", clusters=clusters, flows=[spec])
-        destination = await side.open()
-        shared = FlowContext(
-            job=job.job,
-            driver="driver",
-            slots=1,
-            generations={},
-            settings=FAST,
-            clusters=DriverClusters(job.job, clusters, {}),
-            destination=destination,
-            ledger=await Ledger.open(destination),
-            writer=await DriverWriter.open(destination, job.job),
-            leadership=cast(Any, Leading()),
-            changed=lambda: None,
-            holds=lambda *_: False,
-            application=cast(Any, tasks),
-        )
-        flow = FileSourceFlow(spec, job, Router(()), shared)
-        await flow._take_over()
-        with pytest.raises(TasksFailed):
-            await flow._round()
-        (tmp_path / "a.txt").rename(tmp_path / "b.txt")
-        while await flow._round():
-            continue
-        await shared.clusters.close_others([])
-        await destination.close()
-
-    asyncio.run(work())
+    lines = LinesSpec(endpoint="inbox", folder=str(tmp_path), format="text", topic=topic)
+    spec = flow_of(name, [], "dc2", "dc2", lines=lines)
+    clusters = {"dc2": side.spec()}
+    job = JobSpec(job=fresh("job"), topology="t", destination="dc2", clusters=clusters, flows=[spec])
+    destination = await side.open()
+    shared = FlowContext(
+        job=job.job,
+        driver="driver",
+        slots=1,
+        generations={},
+        settings=FAST,
+        clusters=DriverClusters(job.job, clusters, {}),
+        destination=destination,
+        ledger=await Ledger.open(destination),
+        writer=await DriverWriter.open(destination, job.job),
+        leadership=cast(Any, Leading()),
+        changed=lambda: None,
+        holds=lambda *_: False,
+        application=cast(Any, tasks),
+    )
+    flow = FileSourceFlow(spec, job, Router(()), shared)
+    await flow._take_over()
+    with pytest.raises(TasksFailed):
+        await flow._round()
+    (tmp_path / "a.txt").rename(tmp_path / "b.txt")
+    while await flow._round():
+        continue
+    await shared.clusters.close_others([])
+    await destination.close()
     assert [row.value for row in side.read(topic)[0]] == [b"one", b"two"]
     assert tasks.answer is ErrorCode.PRODUCER_FENCED

@@ -20,7 +20,7 @@ from runtime.driver.clusters import DriverClusters
 from runtime.driver.flows.flow import DriverFlow
 from runtime.driver.flows.flows import FlowManager
 from runtime.driver.slots.membership import Membership
-from runtime.kafka.cluster import KafkaCluster, UnknownCluster
+from runtime.kafka.cluster import KafkaCluster
 from runtime.kafka.errors import Disconnected
 from runtime.kafka.protocol.metadata import MetadataRequest
 from runtime.kafka.timing import BackgroundTasks
@@ -118,7 +118,7 @@ def written(sides: Mapping[str, Side], topic: str) -> str:
     return topic
 
 
-def test_a_flow_begins_at_its_start_once_whatever_came_in_between(
+async def test_a_flow_begins_at_its_start_once_whatever_came_in_between(
     sides: dict[str, Side], fresh: Fresh
 ) -> None:
     base = fresh("shop")
@@ -127,68 +127,59 @@ def test_a_flow_begins_at_its_start_once_whatever_came_in_between(
     paused = replace(flow, state="paused")
     written(sides, orders)
 
-    async def scenario() -> None:
-        async with life(sides, paused) as driver:
-            async with asyncio.timeout(PATIENCE_S):
-                while driver.work.generation is None:
-                    await asyncio.sleep(0.05)
-        async with life(sides, paused) as driver:
-            await driver.edit(flow)
-            await driver.edit(replace(flow, rpo_ms=9_000))
-            await driver.assigned(orders)
-            assert await driver.positions() == {orders: 3}
-        written(sides, later)
-        async with life(sides, flow) as driver:
-            await driver.assigned(orders, later)
-            assert await driver.positions() == {orders: 3, later: 0}
-            written(sides, edited)
-            await driver.edit(replace(flow, topics=SelectionSpec(include=(rf"{base}\..*", edited))))
-            await driver.assigned(orders, later, edited)
-            assert await driver.positions() == {orders: 3, later: 0, edited: 3}
-
-    asyncio.run(scenario())
+    async with life(sides, paused) as driver:
+        async with asyncio.timeout(PATIENCE_S):
+            while driver.work.generation is None:
+                await asyncio.sleep(0.05)
+    async with life(sides, paused) as driver:
+        await driver.edit(flow)
+        await driver.edit(replace(flow, rpo_ms=9_000))
+        await driver.assigned(orders)
+        assert await driver.positions() == {orders: 3}
+    written(sides, later)
+    async with life(sides, flow) as driver:
+        await driver.assigned(orders, later)
+        assert await driver.positions() == {orders: 3, later: 0}
+        written(sides, edited)
+        await driver.edit(replace(flow, topics=SelectionSpec(include=(rf"{base}\..*", edited))))
+        await driver.assigned(orders, later, edited)
+        assert await driver.positions() == {orders: 3, later: 0, edited: 3}
 
 
-def test_a_flow_that_found_nothing_has_begun(sides: dict[str, Side], fresh: Fresh) -> None:
+async def test_a_flow_that_found_nothing_has_begun(sides: dict[str, Side], fresh: Fresh) -> None:
     base = fresh("shop")
     flow = flow_of(fresh, base)
 
-    async def scenario() -> None:
-        async with life(sides, flow) as driver:
-            async with asyncio.timeout(PATIENCE_S):
-                while not (driver.work.generation and (await driver.generation()).begun):
-                    await asyncio.sleep(0.05)
-        orders = written(sides, f"{base}.orders")
-        async with life(sides, flow) as driver:
-            await driver.assigned(orders)
-            assert await driver.positions() == {orders: 0}
-
-    asyncio.run(scenario())
+    async with life(sides, flow) as driver:
+        async with asyncio.timeout(PATIENCE_S):
+            while not (driver.work.generation and (await driver.generation()).begun):
+                await asyncio.sleep(0.05)
+    orders = written(sides, f"{base}.orders")
+    async with life(sides, flow) as driver:
+        await driver.assigned(orders)
+        assert await driver.positions() == {orders: 0}
 
 
-def test_a_lost_ledger_stays_lost_through_edits_until_one_says_where_to_start(
+async def test_a_lost_ledger_stays_lost_through_edits_until_one_says_where_to_start(
     sides: dict[str, Side], fresh: Fresh
 ) -> None:
     base = fresh("shop")
     orders, pay, later = f"{base}.orders", f"{base}.pay", f"{base}.later"
     flow = flow_of(fresh, base)
 
-    async def scenario() -> None:
-        async with life(sides, flow, generations={flow.name: 3}) as driver:
-            await driver.assigned(written(sides, orders))
-            await driver.edit(replace(flow, rpo_ms=9_000))
-            await driver.assigned(orders, written(sides, pay))
-            assert await driver.positions() == {}
+    async with life(sides, flow, generations={flow.name: 3}) as driver:
+        await driver.assigned(written(sides, orders))
+        await driver.edit(replace(flow, rpo_ms=9_000))
+        await driver.assigned(orders, written(sides, pay))
+        assert await driver.positions() == {}
 
-            there = AtOffsets(offsets={orders: {0: 2}})
-            await driver.edit(replace(flow, rpo_ms=9_000, restart_from=there))
-            async with asyncio.timeout(PATIENCE_S):
-                while await driver.positions() != {orders: 2, pay: 0}:
-                    await asyncio.sleep(0.05)
-            await driver.assigned(orders, pay, written(sides, later))
-            assert await driver.positions() == {orders: 2, pay: 0, later: 0}
-
-    asyncio.run(scenario())
+        there = AtOffsets(offsets={orders: {0: 2}})
+        await driver.edit(replace(flow, rpo_ms=9_000, restart_from=there))
+        async with asyncio.timeout(PATIENCE_S):
+            while await driver.positions() != {orders: 2, pay: 0}:
+                await asyncio.sleep(0.05)
+        await driver.assigned(orders, pay, written(sides, later))
+        assert await driver.positions() == {orders: 2, pay: 0, later: 0}
 
 
 def test_a_flow_begins_where_its_opposite_ended_however_late_its_generation_can_be_read(
@@ -213,26 +204,23 @@ def test_a_flow_begins_where_its_opposite_ended_however_late_its_generation_can_
     asyncio.run(scenario())
 
 
-def test_a_flow_that_starts_over_stays_its_driver_s_however_late_its_generation_can_be_read(
+async def test_a_flow_that_starts_over_stays_its_driver_s_however_late_its_generation_can_be_read(
     sides: dict[str, Side], fresh: Fresh
 ) -> None:
     base = fresh("shop")
     flow = flow_of(fresh, base)
     orders = written(sides, f"{base}.orders")
 
-    async def scenario() -> None:
-        async with life(sides, flow) as driver:
-            await driver.assigned(orders)
-            assert await driver.positions() == {orders: 3}
-        async with life(sides, replace(flow, restart_from=Earliest()), writer_cluster=LateMarkers) as driver:
-            await driver.assigned(orders)
-            assert await driver.positions() == {orders: 0}
-            assert (await driver.generation()).number == driver.work.generation
-
-    asyncio.run(scenario())
+    async with life(sides, flow) as driver:
+        await driver.assigned(orders)
+        assert await driver.positions() == {orders: 3}
+    async with life(sides, replace(flow, restart_from=Earliest()), writer_cluster=LateMarkers) as driver:
+        await driver.assigned(orders)
+        assert await driver.positions() == {orders: 0}
+        assert (await driver.generation()).number == driver.work.generation
 
 
-def test_a_flow_comes_from_another_cluster_of_the_start_and_goes(
+async def test_a_flow_comes_from_another_cluster_of_the_start_and_goes(
     sides: dict[str, Side], fresh: Fresh
 ) -> None:
     """What no flow uses any more is closed, and is opened again for a flow that comes back."""
@@ -240,38 +228,20 @@ def test_a_flow_comes_from_another_cluster_of_the_start_and_goes(
     flow, orders = flow_of(fresh, base), written(sides, f"{base}.orders")
     other = replace(flow, name=fresh("other"), source="dc3")
 
-    async def scenario() -> None:
-        async with life({**sides, "dc3": sides["dc1"]}, flow) as driver:
-            await driver.assigned(orders)
-            before = await driver.clusters.cluster("dc1")
-            await driver.edit(other)
-            await driver.assigned(orders)
-            assert "dc1" not in driver.clusters.listed()
-            with pytest.raises(Disconnected, match="closed by this client"):
-                await before.call(next(iter(before.brokers)), MetadataRequest(()))
-            await driver.edit(flow)
-            await driver.assigned(orders)
-            assert "dc3" not in driver.clusters.listed()
-
-    asyncio.run(scenario())
+    async with life({**sides, "dc3": sides["dc1"]}, flow) as driver:
+        await driver.assigned(orders)
+        before = await driver.clusters.cluster("dc1")
+        await driver.edit(other)
+        await driver.assigned(orders)
+        assert "dc1" not in driver.clusters.listed()
+        with pytest.raises(Disconnected, match="closed by this client"):
+            await before.call(next(iter(before.brokers)), MetadataRequest(()))
+        await driver.edit(flow)
+        await driver.assigned(orders)
+        assert "dc3" not in driver.clusters.listed()
 
 
-def test_a_cluster_that_the_job_was_not_started_with_is_not_reached(
-    sides: dict[str, Side], fresh: Fresh
-) -> None:
-    base = fresh("shop")
-    flow, orders = flow_of(fresh, base), written(sides, f"{base}.orders")
-
-    async def scenario() -> None:
-        async with life(sides, flow) as driver:
-            await driver.assigned(orders)
-            with pytest.raises(UnknownCluster, match="not in the spec"):
-                await driver.clusters.cluster("dc3")
-
-    asyncio.run(scenario())
-
-
-def test_a_driver_goes_on_with_other_flows_while_the_ledger_of_one_cannot_be_read(
+async def test_a_driver_goes_on_with_other_flows_while_the_ledger_of_one_cannot_be_read(
     sides: dict[str, Side], fresh: Fresh
 ) -> None:
     base = fresh("shop")
@@ -279,17 +249,14 @@ def test_a_driver_goes_on_with_other_flows_while_the_ledger_of_one_cannot_be_rea
     other = replace(flow, name=fresh("other"))
     orders = written(sides, f"{base}.orders")
 
-    async def scenario() -> None:
-        async with life(sides, flow) as driver:
-            await driver.assigned(orders)
-            await asyncio.to_thread(poison)
-            await driver.said("ledger_missing: ledger: value of version 02")
-            await driver.edit(other)  # what can't be read is not ended, and holds up nothing
-            await driver.assigned(orders)
-
     def poison() -> None:
         partitions = len(sides["dc2"].admin().list_topics(naming.LEDGER).topics[naming.LEDGER].partitions)
         row = {"key": encode_key(GenerationKey(flow.name)), "value": b"\x02newer"}
         sides["dc2"].write(naming.LEDGER, [{**row, "partition": partition_of(flow.name, partitions)}])
 
-    asyncio.run(scenario())
+    async with life(sides, flow) as driver:
+        await driver.assigned(orders)
+        await asyncio.to_thread(poison)
+        await driver.said("ledger_missing: ledger: value of version 02")
+        await driver.edit(other)  # what can't be read is not ended, and holds up nothing
+        await driver.assigned(orders)

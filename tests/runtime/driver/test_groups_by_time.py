@@ -82,27 +82,6 @@ def told(
     return asyncio.run(group_offsets(access, group))
 
 
-def test_older_data_is_placed_by_record_time(sides: dict[str, Side], fresh: Fresh) -> None:
-    """None is skipped; read again are those of the same second, and of the disorder. Newer data is exact."""
-    flow, here, there = migrated(sides, fresh)
-    groups = {f"{here[0]}-{one}": one for one in (0, 7, 10, 11, 12, 13, 20, 39, 40, 47, ALL)}
-    for group, offset in groups.items():
-        commit(sides["dc1"], group, {here: offset})
-    numbers = look(sides, flow)
-    assert (numbers.translated, numbers.unmapped) == (len(groups), 0)
-    at_source, at_destination = sides["dc1"].read(here[0])[0], sides["dc2"].read(there[0])[0]
-    for group, offset in groups.items():
-        unread = left(at_source, offset)
-        rest = left(at_destination, committed(sides["dc2"], group)[there])
-        assert rest[len(rest) - len(unread) :] == unread  # none is skipped
-        assert len(rest) - len(unread) <= (0 if offset >= OLDER else 5)
-
-    seen = told(sides, flow, f"{here[0]}-7", sides["dc1"].bootstrap).partitions[0]
-    assert (seen.state, seen.by, seen.exact) == ("translated", "time", False)
-    seen = told(sides, flow, f"{here[0]}-47", sides["dc1"].bootstrap).partitions[0]
-    assert (seen.state, seen.by, seen.exact) == ("translated", "map", True)
-
-
 def test_a_time_is_remembered_when_its_record_is_gone(sides: dict[str, Side], fresh: Fresh) -> None:
     """Of a source that deleted it, and of one that is dead; what was never known waits at the beginning."""
     flow, here, there = migrated(sides, fresh)

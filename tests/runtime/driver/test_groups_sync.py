@@ -3,24 +3,17 @@
 import asyncio
 import time
 from collections.abc import Callable, Mapping
-from functools import partial
 from typing import Any
 
 import pytest
 from msgspec.structs import replace
 
-from runtime.audit.ledger import FlowAccess, UnexpectedClusterId
-from runtime.audit.offsets.offsets import group_offsets
-from runtime.contract.client.endpoint import ClusterEndpoint
-from runtime.contract.results.groups import GroupOffsets
-from runtime.contract.spec.flow import GroupsSpec, Latest, OriginCommitsSpec
-from runtime.contract.spec.jobspec import FlowSpec, Route
+from runtime.contract.spec.flow import GroupsSpec, Latest
+from runtime.contract.spec.jobspec import FlowSpec
 from runtime.contract.spec.rename import Template
-from runtime.contract.spec.route import Router
 from runtime.contract.spec.selection import SelectionSpec
 from runtime.driver.duties.group_offset_writer import GroupSyncCounts
-from runtime.driver.duties.group_sync import CommittedOffsetsReader, CommittedOffsetsSnapshot, GroupSync
-from runtime.driver.leadership import DriverFenced
+from runtime.driver.duties.group_sync import GroupSync
 from tests.runtime.driver.groups_world import commit, committed, last_look, member, syncing
 from tests.runtime.slot.workload import mixed
 from tests.runtime.slot.world import Driver, Side, assigned, at_end, copy_through, flow_spec, until
@@ -218,68 +211,6 @@ def _again(side: Side, topic: str) -> None:
     side.create(topic)
 
 
-def test_groups_that_show_a_flows_own_progress_are_left_out(sides: dict[str, Side], fresh: Fresh) -> None:
-    topic = fresh("orders")
-    shown = fresh("shown")
-    flow = flow_of(fresh, topic, origin_commits=OriginCommitsSpec(group=shown))
-    sides["dc1"].create(topic)
-    sides["dc2"].create(f"copy.{topic}")
-    sides["dc1"].write(topic, numbered(3))
-    copied(sides, fresh, flow)
-    commit(sides["dc1"], shown, {(topic, 0): 2})
-    numbers, _ = look(sides, flow)
-    assert numbers.offsets == 0
-
-
-def test_flows_of_one_source_share_what_is_read_there(sides: dict[str, Side], fresh: Fresh) -> None:
-    topic, one, two = fresh("orders"), fresh("g"), fresh("h")
-    sides["dc1"].create(topic)
-    sides["dc1"].write(topic, numbered(3))
-    for group in (one, two):
-        commit(sides["dc1"], group, {(topic, 0): 2})
-
-    async def read() -> list[CommittedOffsetsSnapshot]:
-        reader = CommittedOffsetsReader()
-        async with await sides["dc1"].open() as cluster:
-            first = await reader.read(cluster, "first", one.__eq__, 60)
-            both = await reader.read(cluster, "second", two.__eq__, 60)
-            again = await reader.read(cluster, "first", one.__eq__, 60)
-            later = await reader.read(cluster, "first", one.__eq__, 0)
-            reader.leave("second", two.__eq__)
-            left = await reader.read(cluster, "first", one.__eq__, 0)
-        return [first, both, again, later, left]
-
-    first, both, again, later, left = asyncio.run(read())
-    assert [_groups(snapshot) for snapshot in (first, both, left)] == [{one}, {one, two}, {one}]
-    assert again is both
-    assert later is not both
-
-
-def _groups(snapshot: CommittedOffsetsSnapshot) -> set[str]:
-    return {item.group for offsets in snapshot.offsets.values() for item in offsets}
-
-
-def test_a_driver_that_was_replaced_writes_nothing(sides: dict[str, Side], fresh: Fresh) -> None:
-    """R10."""
-    topic = fresh("orders")
-    flow = flow_of(fresh, topic)
-    sides["dc1"].create(topic)
-    sides["dc2"].create(f"copy.{topic}")
-    sides["dc1"].write(topic, numbered(3))
-    copied(sides, fresh, flow)
-    commit(sides["dc1"], f"{topic}-g", {(topic, 0): 2})
-
-    async def looked() -> None:
-        async with syncing(sides, flow) as old, syncing(sides, flow) as new:
-            with pytest.raises(DriverFenced):
-                await old.sync_once()
-            assert committed(sides["dc2"], f"{topic}-g") == {}
-            await new.sync_once()
-
-    asyncio.run(looked())
-    assert committed(sides["dc2"], f"{topic}-g") == {(f"copy.{topic}", 0): 2}
-
-
 def test_two_ways_do_not_feed_each_other(sides: dict[str, Side], fresh: Fresh) -> None:
     """One topic at both sides: nothing is skipped, and what was written for a group is not its own commit."""
     topic, group = fresh("shared"), fresh("g")
@@ -375,107 +306,3 @@ def test_one_side_of_a_merge_is_lost(sides: dict[str, Side], fresh: Fresh) -> No
 
 def _wave(name: str, number: int) -> list[dict[str, Any]]:
     return [{"value": f"{name}-{number}-{at}".encode()} for at in range(WAVE)]
-
-
-def offsets_told(
-    sides: Mapping[str, Side], flow: FlowSpec, source: ClusterEndpoint, within_s: float = 60
-) -> GroupOffsets:
-    """What `repl offsets` says of the group TOPIC-g, with this address of the source."""
-    (topic,) = flow.topics.include
-    route = Route(flow.name, "dc1", "dc2", SelectionSpec((topic,)), Template("copy.{topic}"))
-    here = ClusterEndpoint("dc2", sides["dc2"].bootstrap)
-    access = FlowAccess(flow.name, Router([route]), source, here, within_s)
-    return asyncio.run(group_offsets(access, f"{topic}-g"))
-
-
-def test_an_offset_before_a_marker_is_translated(sides: dict[str, Side], fresh: Fresh) -> None:
-    """A group that has read all copied records stands before a marker; the next record lies behind it."""
-    topic = fresh("orders")
-    flow = flow_of(fresh, topic)
-    sides["dc1"].create(topic)
-    sides["dc2"].create(f"copy.{topic}")
-    sides["dc1"].write(topic, numbered(20))
-    copied(sides, fresh, flow)
-    commit(sides["dc1"], f"{topic}-g", {(topic, 0): 20})
-    look(sides, flow)
-    sides["dc1"].write(topic, numbered(5, 20))
-    copied(sides, fresh, flow)
-    alive = ClusterEndpoint("dc1", sides["dc1"].bootstrap)
-    (row,) = offsets_told(sides, flow, alive).partitions
-    assert (row.source, row.translation, row.committed, row.state) == (20, 21, 20, "translated")
-    commit(sides["dc1"], f"{topic}-g", {(topic, 0): 21})
-    (row,) = offsets_told(sides, flow, alive).partitions
-    assert (row.source, row.translation, row.committed, row.state) == (21, 22, 20, "waiting")
-
-
-def test_offsets_are_told_with_and_without_the_source(sides: dict[str, Side], fresh: Fresh) -> None:
-    topic = fresh("orders")
-    flow = flow_of(fresh, topic)
-    there = (f"copy.{topic}", 0)
-    sides["dc1"].create(topic, 2)
-    sides["dc2"].create(there[0], 2)
-    sides["dc1"].write(topic, [{**row, "partition": 0} for row in numbered(20)])
-    copied(sides, fresh, flow, 2)
-    commit(sides["dc1"], f"{topic}-g", {(topic, 0): 12})
-    commit(sides["dc2"], f"{topic}-g", {(there[0], 1): 0})
-    told = partial(offsets_told, sides, flow)
-    alive, dead = ClusterEndpoint("dc1", sides["dc1"].bootstrap), ClusterEndpoint("dc1", "127.0.0.1:1")
-    waiting, absent = told(alive).partitions
-    assert (waiting.source, waiting.translation, waiting.committed, waiting.state) == (
-        12,
-        12,
-        None,
-        "waiting",
-    )
-    assert (absent.topic, absent.partition, absent.committed, absent.state) == (topic, 1, 0, "absent")
-    look(sides, flow)
-    assert told(alive).partitions[0].state == "translated"
-    seen = told(dead, 3)
-    (row,) = seen.partitions
-    assert not seen.source_answers
-    assert "127.0.0.1:1" in seen.source_why
-    assert (row.source, row.translation, row.committed, row.state) == (12, 12, 12, "translated")
-    assert row.as_of_ms is not None
-    with pytest.raises(UnexpectedClusterId, match="the topology means another"):
-        told(ClusterEndpoint("dc1", sides["dc1"].bootstrap, id="another"))
-
-
-def test_a_thousand_groups(sides: dict[str, Side], fresh: Fresh) -> None:
-    topic = fresh("orders")
-    flow = flow_of(fresh, topic)
-    sides["dc1"].create(topic, 4)
-    sides["dc2"].create(f"copy.{topic}", 4)
-    sides["dc1"].write(topic, [{**row, "partition": at % 4} for at, row in enumerate(numbered(400))])
-    copied(sides, fresh, flow, 4)
-
-    async def looked() -> tuple[float, float, GroupSyncCounts]:
-        async with syncing(sides, flow) as sync:
-            await sync.sync_once()
-            first = sync.counts()
-            await sync.sync_once()
-            return first.pass_s, sync.counts().pass_s, first
-
-    began = time.monotonic()
-    _commit_many(sides["dc1"], [f"{topic}-{one}" for one in range(1_000)], topic)
-    made = time.monotonic() - began
-    first, second, numbers = asyncio.run(looked())
-    print(f"1,000 groups made in {made:.1f} s, synced in {first:.2f} s, looked at again in {second:.2f} s")
-    assert (numbers.groups, numbers.written) == (1_000, 4_000)
-    assert committed(sides["dc2"], f"{topic}-617") == {(f"copy.{topic}", at): 50 for at in range(4)}
-
-
-def _commit_many(side: Side, groups: list[str], topic: str) -> None:
-    """With the wire: a thousand admin calls take longer than what is tested."""
-
-    async def write() -> None:
-        from runtime.kafka.protocol.groups import CommittedOffset
-        from runtime.kafka.protocol.offsets import TopicPartition
-        from runtime.kafka.queries import commit_many
-
-        cluster = await side.open()
-        offsets = {TopicPartition(topic, at): CommittedOffset(50) for at in range(4)}
-        async with cluster:
-            outcomes = await commit_many(cluster, dict.fromkeys(groups, offsets))
-        assert all(isinstance(one, Mapping) and not any(one.values()) for one in outcomes.values())
-
-    asyncio.run(write())

@@ -16,7 +16,6 @@ from runtime.driver.metrics import JobMetrics, ReplicaCounts, replicas
 from runtime.kafka.errors import ErrorCode
 from runtime.kafka.protocol.metadata import Partition, TopicMetadata
 from runtime.metrics.snapshot import ClusterSnapshot, JobSnapshot
-from tests.fakes.loops import in_loop
 from tests.runtime.metrics.given import flow, partition, picture, report, running
 
 SEEN = picture(flow(), slots=[running()], reports=[report(partition())])
@@ -45,7 +44,6 @@ async def running_metrics(metrics: JobMetrics, holds: Callable[[], object]) -> A
     await asyncio.gather(task, return_exceptions=True)
 
 
-@in_loop
 async def test_it_serves_the_reports_and_ends_with_the_job():
     metrics = JobMetrics(lambda: spec(0), lambda: SEEN)
     metrics.record_report(report(partition(records=42)))
@@ -58,7 +56,6 @@ async def test_it_serves_the_reports_and_ends_with_the_job():
         again.bind(("127.0.0.1", port))
 
 
-@in_loop
 async def test_a_port_that_is_taken_is_trouble_and_nothing_more():
     with socket.socket() as other:
         other.bind(("127.0.0.1", 0))
@@ -75,7 +72,6 @@ async def test_a_port_that_is_taken_is_trouble_and_nothing_more():
             assert metrics.trouble == ""
 
 
-@in_loop
 async def test_two_jobs_without_a_declared_port_take_two_ports_and_say_which():
     first, second = (JobMetrics(lambda: spec(0), lambda: SEEN) for _ in range(2))
     async with (
@@ -89,7 +85,6 @@ async def test_two_jobs_without_a_declared_port_take_two_ports_and_say_which():
         assert (first.trouble, second.trouble) == ("", "")
 
 
-@in_loop
 async def test_a_declared_port_is_never_said_to_be_another_one():
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
@@ -116,7 +111,6 @@ def broken() -> JobSnapshot:
         ({}, broken, "metrics: ValueError: surprise"),
     ],
 )
-@in_loop
 async def test_an_address_or_a_picture_that_fails_is_trouble_and_stops_nothing(
     changes: dict[str, Any], picture: Callable[[], JobSnapshot], trouble: str
 ):
@@ -126,7 +120,6 @@ async def test_an_address_or_a_picture_that_fails_is_trouble_and_stops_nothing(
         assert not changes or (metrics.port, metrics.taken) == (None, 0)
 
 
-@in_loop
 async def test_off_it_listens_nowhere_and_keeps_nothing():
     metrics = JobMetrics(lambda: spec(None), lambda: SEEN)
     metrics.record_report(report(partition()))

@@ -30,7 +30,6 @@ from runtime.kafka.protocol.offsets import ListedOffset, ListOffsetsRequest
 from runtime.kafka.timing import BackgroundTasks
 from runtime.slot import log
 from runtime.slot.slot import SlotEnd, Stopped
-from tests.fakes.loops import in_loop
 from tests.runtime.slot.world import assigned, flow_spec
 
 LOST = """An error occurred while calling o53.collect.
@@ -129,7 +128,6 @@ def raises(error: BaseException) -> Callable[[], SlotResult]:
     ],
     ids=["unforeseen", "exit", "spark", "an end"],
 )
-@in_loop
 async def test_however_a_task_ends_the_slot_is_submitted_again(
     first: Callable[[], SlotResult], why: str, traced: bool, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -148,7 +146,6 @@ async def test_however_a_task_ends_the_slot_is_submitted_again(
 
 
 @pytest.mark.parametrize(("seconds", "has_core"), [(6, False), (60, True), (60, False)])
-@in_loop
 async def test_a_silent_slot_without_a_core_has_lost_its_executor(seconds: int, has_core: bool) -> None:
     """Spark does not count the loss of an executor as a failure of the task, and waits for a core."""
 
@@ -241,7 +238,6 @@ def test_a_slot_ends_with_its_channel(
 # The event loop never waits for the JVM, and two calls never run at once
 
 
-@in_loop
 async def test_a_silent_jvm_is_told_and_called_again_after_the_call_that_hangs() -> None:
     answers, under_way, at_once, turns = threading.Event(), 0, 0, 0
 

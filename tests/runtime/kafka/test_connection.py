@@ -5,11 +5,9 @@ from __future__ import annotations
 import asyncio
 import struct
 import tracemalloc
-from collections.abc import Awaitable, Callable, Coroutine
-from typing import Any
+from collections.abc import Awaitable, Callable
 
 import pytest
-import uvloop
 
 from runtime.contract.client.settings import WireSettings
 from runtime.kafka.connection import BufferPool, GrowingBuffers
@@ -22,28 +20,23 @@ from runtime.kafka.protocol.transactions import (
     EndTransactionRequest,
     ProducerIdentity,
 )
-from tests.fakes.loops import in_uvloop
 from tests.runtime.kafka.protocol.golden import GOLDEN, response
 from tests.runtime.kafka.scripted import Talk, broker, framed, talking_to
 
 END = EndTransactionRequest("tx", ProducerIdentity(1, 2), commit=True)
 FETCH = FetchRequest(0, 0, 0, Isolation.READ_COMMITTED, 0, 0, {})
 
+pytestmark = pytest.mark.uvloop
+
 
 def ended(error: int = 0, throttle_ms: int = 0) -> bytes:
     return struct.pack(">ih", throttle_ms, error) + b"\0"
-
-
-def run(work: Coroutine[Any, Any, None]) -> None:
-    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        runner.run(asyncio.wait_for(work, 60))
 
 
 def groups_named(name: str) -> bytes:
     return response(ListGroupsRequest.MESSAGE, 5, 0, 0, [(name, "consumer", "Empty", "classic")])
 
 
-@in_uvloop
 async def test_requests_in_flight_are_answered_in_order() -> None:
     async def script(talk: Talk) -> None:
         asked = [await talk.hear() for _ in range(5)]
@@ -58,7 +51,6 @@ async def test_requests_in_flight_are_answered_in_order() -> None:
 
 
 @pytest.mark.parametrize("piece", [1, 3, 7, 1000])
-@in_uvloop
 async def test_an_answer_may_come_in_any_pieces(piece: int) -> None:
     async def script(talk: Talk) -> None:
         first, second = await talk.hear(), await talk.hear()
@@ -74,7 +66,7 @@ async def test_an_answer_may_come_in_any_pieces(piece: int) -> None:
         assert await over == ErrorCode.CONCURRENT_TRANSACTIONS
 
 
-def test_the_highest_version_that_both_speak_is_used() -> None:
+async def test_the_highest_version_that_both_speak_is_used() -> None:
     heard: list[int] = []
 
     async def script(talk: Talk) -> None:
@@ -82,12 +74,9 @@ def test_the_highest_version_that_both_speak_is_used() -> None:
         heard.append(asked.version)
         await talk.answer(asked, ended())
 
-    async def client(highest: int) -> None:
+    for highest in (3, 4, 9):
         async with talking_to(script, {Api.END_TXN: (0, highest)}) as connection:
             await connection.call(END)
-
-    for highest in (3, 4, 9):
-        run(client(highest))
     assert heard == [3, 4, 4]
 
 
@@ -99,7 +88,6 @@ def test_the_highest_version_that_both_speak_is_used() -> None:
         ({Api.END_TXN: (7, 9)}, "speaks versions 7 to 9, needed are 1 to 4"),
     ],
 )
-@in_uvloop
 async def test_a_broker_too_old_or_too_new_is_named(versions: dict[int, tuple[int, int]], why: str) -> None:
     async def script(talk: Talk) -> None:
         await talk.hear()
@@ -153,7 +141,6 @@ def after_one(answer: Callable[[int], bytes], *, closes: bool = False) -> Script
         (after_one(lambda _: struct.pack(">i", 0)), Malformed, "an answer of 0 bytes"),
     ],
 )
-@in_uvloop
 async def test_what_breaks_a_connection_fails_every_answer_that_is_due(
     script: Script, error: type[Disconnected | Malformed], why: str
 ) -> None:
@@ -169,7 +156,6 @@ async def test_what_breaks_a_connection_fails_every_answer_that_is_due(
         assert not later.value.sent  # it can be asked elsewhere without a doubt
 
 
-@in_uvloop
 async def test_an_answer_that_no_request_waits_for_breaks_the_connection() -> None:
     async def script(talk: Talk) -> None:
         await talk.answer(await talk.hear(), ended())
@@ -183,7 +169,6 @@ async def test_an_answer_that_no_request_waits_for_breaks_the_connection() -> No
             await asyncio.sleep(0.001)
 
 
-@in_uvloop
 async def test_no_answer_in_time_closes_the_connection() -> None:
     async def script(talk: Talk) -> None:
         await talk.hear()
@@ -199,7 +184,6 @@ async def test_no_answer_in_time_closes_the_connection() -> None:
             await behind
 
 
-@in_uvloop
 async def test_a_cancelled_request_does_not_disturb_the_next() -> None:
     go = asyncio.Event()
 
@@ -216,7 +200,6 @@ async def test_a_cancelled_request_does_not_disturb_the_next() -> None:
         assert int(await second) == 2
 
 
-@in_uvloop
 async def test_ready_waits_until_the_broker_takes_what_was_sent() -> None:
     go = asyncio.Event()
 
@@ -235,7 +218,6 @@ async def test_ready_waits_until_the_broker_takes_what_was_sent() -> None:
         await answer
 
 
-@in_uvloop
 async def test_a_connection_that_is_refused_was_never_asked() -> None:
     async with broker(_hears_only) as port:
         pass
@@ -244,7 +226,6 @@ async def test_a_connection_that_is_refused_was_never_asked() -> None:
     assert not failure.value.sent
 
 
-@in_uvloop
 async def test_a_broker_that_does_not_introduce_itself_in_time_was_never_asked() -> None:
     async with broker(_hears_only, versions=None) as port:
         with pytest.raises(TimedOut, match=r"no connection in 0.05 s") as failure:
@@ -253,7 +234,6 @@ async def test_a_broker_that_does_not_introduce_itself_in_time_was_never_asked()
 
 
 @pytest.mark.parametrize("buffers", [BufferPool(), GrowingBuffers()], ids=["whole", "growing"])
-@in_uvloop
 async def test_a_long_answer_is_read_whole(buffers: BufferPool) -> None:
     name = "x" * (5 << 20)
 
@@ -268,7 +248,6 @@ async def test_a_long_answer_is_read_whole(buffers: BufferPool) -> None:
         await connection.close()
 
 
-@in_uvloop
 async def test_an_announced_size_alone_costs_no_memory() -> None:
     size = 90_000_000
 
@@ -291,7 +270,6 @@ async def test_an_announced_size_alone_costs_no_memory() -> None:
 # A broker throttles a client: it answers, and then reads nothing of the connection for a while
 
 
-@in_uvloop
 async def test_a_throttled_client_waits_before_it_asks_again() -> None:
     times: list[float] = []
 
@@ -307,7 +285,6 @@ async def test_a_throttled_client_waits_before_it_asks_again() -> None:
     assert times[1] - times[0] >= 0.19
 
 
-@in_uvloop
 async def test_what_is_in_flight_is_waited_for_longer() -> None:
     async def script(talk: Talk) -> None:
         first, second = await talk.hear(), await talk.hear()

@@ -16,7 +16,6 @@ from runtime.kafka.cluster import AT_ONCE, ATTEMPT_S, SILENCE_S, KafkaCluster, f
 from runtime.kafka.errors import AuthenticationFailed, Disconnected, WireError
 from runtime.kafka.protocol.metadata import METADATA
 from runtime.kafka.protocol.request import Api
-from tests.fakes.loops import in_loop
 from tests.runtime.kafka.protocol.golden import response
 from tests.runtime.kafka.scripted import Talk, broker
 
@@ -68,7 +67,6 @@ class Asking:
         ({"a": "late", "b": REFUSED, "c": "no"}, "late", "ab", ""),
     ],
 )
-@in_loop
 async def test_the_first_answer_counts(
     outcomes: dict[str, Any], answer: str | WireError, asked: str, given_up: str
 ) -> None:
@@ -83,7 +81,6 @@ async def test_the_first_answer_counts(
     assert asking.most <= AT_ONCE
 
 
-@in_loop
 async def test_a_caller_that_gives_up_takes_all_its_questions_back() -> None:
     asking = Asking()
     with pytest.raises(TimeoutError):

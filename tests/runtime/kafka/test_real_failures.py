@@ -8,25 +8,21 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from runtime.kafka.cluster import KafkaCluster
-from runtime.kafka.errors import ConnectionFailure, Disconnected, ErrorCode, TimedOut, WireError
+from runtime.kafka.errors import ConnectionFailure, Disconnected, ErrorCode, TimedOut
 from runtime.kafka.fetch import FetchLimits, FetchSession
 from runtime.kafka.protocol.fetch import FetchFrom
 from runtime.kafka.protocol.offsets import LATEST, ListedOffset, TopicPartition
 from runtime.kafka.protocol.transactions import CoordinatorKind
 from runtime.kafka.queries import list_offsets
-from runtime.kafka.records import InternalRecord, build, plain
 from runtime.kafka.transactions import add_partitions, end_transaction, init_producer_id
 from runtime.lab.lab import Lab
-from runtime.ledger.transaction_writer import send
 from tests.labs import spec
 from tests.records import all_in_sync, create_topic, read
 from tests.runtime.kafka.real import (
-    NOW,
     accepted,
     batch,
     fetch_some,
     fetch_until,
-    run,
     settings_of,
     transactional,
     values,
@@ -70,200 +66,78 @@ async def elected(cluster: KafkaCluster, topic: str, not_by: int) -> int:
         await asyncio.sleep(0.1)
 
 
-def test_a_leader_dies_and_another_takes_over(breakable: Lab, fresh: Fresh) -> None:
+async def test_a_leader_dies_and_another_takes_over(breakable: Lab, fresh: Fresh) -> None:
     """The session learns it as a lost connection, positions, transactions and coordinators move along."""
     lab, dc1 = breakable, breakable.clusters["dc1"]
     topic, me = fresh("orders"), fresh("tx")
     create_topic(dc1.client, topic, replication=3)
     here = TopicPartition(topic, 0)
 
-    async def work() -> None:
-        async with await KafkaCluster.open(settings_of(dc1, **SOON)) as cluster:
-            assert await accepted(cluster, topic, 0, batch(b"before")) == 0
-            identity = await init_producer_id(cluster, me, 60_000)
-            coordinator = await cluster.coordinator(CoordinatorKind.TRANSACTION, me)
-            known = (await cluster.topics([topic]))[topic]
-            leader = known.partitions[0].leader
-            session = FetchSession(cluster, leader, FetchLimits(max_wait_ms=20_000))
-            session.want(known.id, 0, FetchFrom(0))
-            await session.fetch()
-            session.want(known.id, 0, FetchFrom(1))  # where nothing is yet
-            waiting = asyncio.ensure_future(session.fetch())
+    async with await KafkaCluster.open(settings_of(dc1, **SOON)) as cluster:
+        assert await accepted(cluster, topic, 0, batch(b"before")) == 0
+        identity = await init_producer_id(cluster, me, 60_000)
+        coordinator = await cluster.coordinator(CoordinatorKind.TRANSACTION, me)
+        known = (await cluster.topics([topic]))[topic]
+        leader = known.partitions[0].leader
+        session = FetchSession(cluster, leader, FetchLimits(max_wait_ms=20_000))
+        session.want(known.id, 0, FetchFrom(0))
+        await session.fetch()
+        session.want(known.id, 0, FetchFrom(1))  # where nothing is yet
+        waiting = asyncio.ensure_future(session.fetch())
 
-            await asyncio.to_thread(lab.kill, f"dc1:{leader}")
+        await asyncio.to_thread(lab.kill, f"dc1:{leader}")
 
-            with pytest.raises(Disconnected):
-                await waiting
-            successor = await elected(cluster, topic, not_by=leader)
-            end = (await list_offsets(cluster, {here: LATEST}))[here]
-            assert isinstance(end, ListedOffset)
-            assert end.offset == 1
-            moved = FetchSession(cluster, successor, FetchLimits())
-            epoch = (await cluster.topics([topic]))[topic].partitions[0].leader_epoch
-            assert epoch > known.partitions[0].leader_epoch
-            assert (await fetch_until(moved, known.id, 0, end=1))[0] == [b"before"]
-            moved.want(known.id, 0, FetchFrom(1, leader_epoch=epoch, last_fetched_epoch=0))
-            assert all(not one.error and not one.diverging for one in await moved.fetch())
+        with pytest.raises(Disconnected):
+            await waiting
+        successor = await elected(cluster, topic, not_by=leader)
+        end = (await list_offsets(cluster, {here: LATEST}))[here]
+        assert isinstance(end, ListedOffset)
+        assert end.offset == 1
+        moved = FetchSession(cluster, successor, FetchLimits())
+        epoch = (await cluster.topics([topic]))[topic].partitions[0].leader_epoch
+        assert epoch > known.partitions[0].leader_epoch
+        assert (await fetch_until(moved, known.id, 0, end=1))[0] == [b"before"]
+        moved.want(known.id, 0, FetchFrom(1, leader_epoch=epoch, last_fetched_epoch=0))
+        assert all(not one.error and not one.diverging for one in await moved.fetch())
 
-            again = await init_producer_id(cluster, me, 60_000)
-            assert again.producer_id == identity.producer_id
-            await add_partitions(cluster, me, again, [(topic, 0)])
-            await accepted(cluster, topic, 0, *transactional(again, 0, b"after"), transactional_id=me)
-            await end_transaction(cluster, me, again, commit=True)
+        again = await init_producer_id(cluster, me, 60_000)
+        assert again.producer_id == identity.producer_id
+        await add_partitions(cluster, me, again, [(topic, 0)])
+        await accepted(cluster, topic, 0, *transactional(again, 0, b"after"), transactional_id=me)
+        await end_transaction(cluster, me, again, commit=True)
 
-            lab.start(f"dc1:{leader}")
-            await cluster.connection(leader, "produce")
-            assert (await fetch_until(moved, known.id, 0, end=3))[0] == [b"before", b"after"]
-            if coordinator == leader:
-                cluster.forget_coordinator(CoordinatorKind.TRANSACTION, me)
-                assert await cluster.coordinator(CoordinatorKind.TRANSACTION, me) in cluster.brokers
-
-    run(work())
+        lab.start(f"dc1:{leader}")
+        await cluster.connection(leader, "produce")
+        assert (await fetch_until(moved, known.id, 0, end=3))[0] == [b"before", b"after"]
+        if coordinator == leader:
+            cluster.forget_coordinator(CoordinatorKind.TRANSACTION, me)
+            assert await cluster.coordinator(CoordinatorKind.TRANSACTION, me) in cluster.brokers
     assert [record.value for record in read(dc1.client, topic)] == [b"before", b"after"]
 
 
-def test_a_leader_that_gave_up_its_role_says_who_leads(breakable: Lab, fresh: Fresh) -> None:
-    lab, dc1 = breakable, breakable.clusters["dc1"]
-    topic = fresh("orders")
-    create_topic(dc1.client, topic, replication=3)
-
-    async def work() -> None:
-        async with await KafkaCluster.open(settings_of(dc1, **SOON)) as cluster:
-            await accepted(cluster, topic, 0, batch(b"x"))
-            known = (await cluster.topics([topic]))[topic]
-            old = known.partitions[0].leader
-            # Leadership is lost while the broker is gone; once it is back it follows.
-            await asyncio.to_thread(lab.kill, f"dc1:{old}")
-            new = await elected(cluster, topic, not_by=old)
-            lab.start(f"dc1:{old}")
-            session = FetchSession(cluster, old, FetchLimits(max_wait_ms=100))
-            answered = None
-            while answered is None or answered.error is ErrorCode.NONE:
-                session.want(known.id, 0, FetchFrom(0, leader_epoch=known.partitions[0].leader_epoch))
-                (answered,) = await fetch_some(session)
-
-            # Without the epoch, a follower would be read from and nothing be learnt.
-            assert answered.error is ErrorCode.FENCED_LEADER_EPOCH
-            assert answered.leader is not None
-            cluster.learn(known.id, 0, answered.leader)
-            partition = cluster.leader(topic, 0)
-            assert partition is not None
-            assert partition.leader == new == answered.leader.leader
-
-    run(work())
-
-
-async def sent(cluster: KafkaCluster, at: TopicPartition) -> int:
-    """Tries for a minute, which is less than what is believed of a topic lasts."""
-    async with asyncio.timeout(60):
-        while True:
-            try:
-                return await send(cluster, at, plain(build([InternalRecord(b"k", b"x")], NOW)))
-            except WireError:
-                await asyncio.sleep(0.1)
-
-
-def test_who_writes_to_a_leader_of_before_finds_the_new_one(breakable: Lab, fresh: Fresh) -> None:
-    """It is doubted after one failure, not after its age."""
-    lab, dc1 = breakable, breakable.clusters["dc1"]
-    topic = fresh("orders")
-    create_topic(dc1.client, topic, replication=3)
-    at = TopicPartition(topic, 0)
-
-    async def work() -> None:
-        opened = [await KafkaCluster.open(settings_of(dc1, **SOON)) for _ in range(3)]
-        to_the_dead, to_the_follower, other = opened
-        try:
-            old = (await other.topics([topic]))[topic].partitions[0].leader
-            for cluster in opened:
-                await cluster.topics([topic])
-            await asyncio.to_thread(lab.kill, f"dc1:{old}")
-            await elected(other, topic, not_by=old)
-            assert await sent(to_the_dead, at) == 0
-            lab.start(f"dc1:{old}")
-            assert await sent(to_the_follower, at) == 1
-        finally:
-            for cluster in opened:
-                await cluster.close()
-
-    run(work())
-
-
-def test_a_broker_that_hangs_is_a_timeout_and_others_answer(breakable: Lab, fresh: Fresh) -> None:
+async def test_a_broker_that_hangs_is_a_timeout_and_others_answer(breakable: Lab, fresh: Fresh) -> None:
     lab, dc2 = breakable, breakable.clusters["dc2"]
     topic = fresh("orders")
     create_topic(dc2.client, topic)
     here = TopicPartition(topic, 0)
 
-    async def work() -> None:
-        async with await KafkaCluster.open(settings_of(dc2, **SOON)) as cluster:
-            await accepted(cluster, topic, 0, batch(b"x"))
-            await cluster.connection(1, "fetch")
-            await asyncio.to_thread(lab.pause, "dc2")
-            known = cluster.topic(topic)
-            assert known is not None
-            session = FetchSession(cluster, 1, FetchLimits(max_wait_ms=100))
-            session.want(known.id, 0, FetchFrom(0))
-            with pytest.raises(TimedOut) as failure:
-                await fetch_for_ever(session)
-            assert failure.value.sent
-            assert await list_offsets(cluster, {here: LATEST}, within=1) == {
-                here: ErrorCode.NETWORK_EXCEPTION
-            }
-            await asyncio.to_thread(lab.unpause, "dc2")
-            while True:
-                try:
-                    (answered,) = await fetch_some(session)
-                    break
-                except ConnectionFailure:
-                    continue
-            assert values(answered) == [b"x"]
-
-    run(work())
-
-
-def test_a_cluster_that_is_away_comes_back_by_itself(breakable: Lab, fresh: Fresh) -> None:
-    lab, dc2 = breakable, breakable.clusters["dc2"]
-    topic = fresh("orders")
-    create_topic(dc2.client, topic)
-
-    async def work() -> None:
-        async with await KafkaCluster.open(settings_of(dc2, **SOON)) as cluster:
-            await accepted(cluster, topic, 0, batch(b"1"))
-            await asyncio.to_thread(lab.kill, "dc2")
-            for _ in range(3):
-                with pytest.raises(ConnectionFailure):
-                    await cluster.connection(1, "produce")
-            with pytest.raises(ConnectionFailure, match=r"no bootstrap broker answers|broker 1"):
-                await cluster.topics([topic], fresh=True)
-            lab.start("dc2")
-            while True:
-                try:
-                    assert await accepted(cluster, topic, 0, batch(b"2")) == 1
-                    break
-                except ConnectionFailure:
-                    await asyncio.sleep(0.1)
-
-    run(work())
-    assert [record.value for record in read(dc2.client, topic)] == [b"1", b"2"]
-
-
-def test_a_client_over_its_quota_is_slowed_and_loses_nothing(breakable: Lab, fresh: Fresh) -> None:
-    lab, dc2 = breakable, breakable.clusters["dc2"]
-    topic = fresh("orders")
-    create_topic(dc2.client, topic)
-    lab.tool(
-        "dc2",
-        "kafka.admin.ConfigCommand",
-        *("--alter", "--add-config", "producer_byte_rate=200000"),
-        *("--entity-type", "clients", "--entity-name", "repl"),
-    )
-
-    async def work() -> None:
-        async with await KafkaCluster.open(settings_of(dc2)) as cluster:
-            began = asyncio.get_running_loop().time()
-            for number in range(8):
-                assert await accepted(cluster, topic, 0, batch(b"x" * 100_000)) == number
-            assert asyncio.get_running_loop().time() - began > 1.0
-
-    run(work())
+    async with await KafkaCluster.open(settings_of(dc2, **SOON)) as cluster:
+        await accepted(cluster, topic, 0, batch(b"x"))
+        await cluster.connection(1, "fetch")
+        await asyncio.to_thread(lab.pause, "dc2")
+        known = cluster.topic(topic)
+        assert known is not None
+        session = FetchSession(cluster, 1, FetchLimits(max_wait_ms=100))
+        session.want(known.id, 0, FetchFrom(0))
+        with pytest.raises(TimedOut) as failure:
+            await fetch_for_ever(session)
+        assert failure.value.sent
+        assert await list_offsets(cluster, {here: LATEST}, within=1) == {here: ErrorCode.NETWORK_EXCEPTION}
+        await asyncio.to_thread(lab.unpause, "dc2")
+        while True:
+            try:
+                (answered,) = await fetch_some(session)
+                break
+            except ConnectionFailure:
+                continue
+        assert values(answered) == [b"x"]

@@ -51,49 +51,46 @@ def recreate(cluster: LabKafkaCluster, topic: str, values: list[bytes]) -> None:
     write(cluster.client, topic, values, partition=0)
 
 
-def test_all_that_a_flow_asks_for(old: LabKafkaCluster, fresh: Callable[[str], str]) -> None:
+async def test_all_that_a_flow_asks_for(old: LabKafkaCluster, fresh: Callable[[str], str]) -> None:
     topic, group = fresh("orders"), fresh("billing")
     create_topic(old.client, topic, 2)
     write(old.client, topic, [b"%d" % number for number in range(10)], partition=0)
     at = TopicPartition(topic, 0)
 
-    async def asked() -> None:
-        async with await KafkaCluster.open(wire_settings(old.bootstrap, {})) as cluster:
-            known = (await cluster.topics([topic]))[topic]
-            assert is_from_kafka(known.id) == (old.spec.version >= "2.8")
-            assert (await epoch_ends(cluster, {at: EpochQuestion(0)}))[at].end_offset == 10  # type: ignore[union-attr]
-            records = bytes((await fetch_once(cluster, at, 0, 1 << 20, "test")).records)
-            both = dict.fromkeys((at, TopicPartition(topic, 1)), FetchFrom(0))
-            together = await fetch_many(cluster, 1, both, "test", topic_ids=dict.fromkeys(both, known.id))
-            assert [bytes(one.records) for one in together.values()] == [records, b""]
+    async with await KafkaCluster.open(wire_settings(old.bootstrap, {})) as cluster:
+        known = (await cluster.topics([topic]))[topic]
+        assert is_from_kafka(known.id) == (old.spec.version >= "2.8")
+        assert (await epoch_ends(cluster, {at: EpochQuestion(0)}))[at].end_offset == 10  # type: ignore[union-attr]
+        records = bytes((await fetch_once(cluster, at, 0, 1 << 20, "test")).records)
+        both = dict.fromkeys((at, TopicPartition(topic, 1)), FetchFrom(0))
+        together = await fetch_many(cluster, 1, both, "test", topic_ids=dict.fromkeys(both, known.id))
+        assert [bytes(one.records) for one in together.values()] == [records, b""]
 
-            session = FetchSession(cluster, 1, FetchLimits(max_wait_ms=100))
-            session.want(known.id, 0, FetchFrom(0, 0))
-            session.want(known.id, 1, FetchFrom(0, 0))
-            assert sizes(await session.fetch()) == {0: len(records), 1: 0}
-            session.want(known.id, 0, FetchFrom(10, 0))
-            assert sizes(await session.fetch()) == {}
+        session = FetchSession(cluster, 1, FetchLimits(max_wait_ms=100))
+        session.want(known.id, 0, FetchFrom(0, 0))
+        session.want(known.id, 1, FetchFrom(0, 0))
+        assert sizes(await session.fetch()) == {0: len(records), 1: 0}
+        session.want(known.id, 0, FetchFrom(10, 0))
+        assert sizes(await session.fetch()) == {}
 
-            name = fresh("transaction")
-            first = await init_producer_id(cluster, name, 60_000)
-            await add_partitions(cluster, name, first, [(topic, 0), (topic, 1)])
-            await end_transaction(cluster, name, first, commit=True)
-            second = await init_producer_id(cluster, name, 60_000)
-            assert (second.producer_id, second.epoch) == (first.producer_id, first.epoch + 1)
+        name = fresh("transaction")
+        first = await init_producer_id(cluster, name, 60_000)
+        await add_partitions(cluster, name, first, [(topic, 0), (topic, 1)])
+        await end_transaction(cluster, name, first, commit=True)
+        second = await init_producer_id(cluster, name, 60_000)
+        assert (second.producer_id, second.epoch) == (first.producer_id, first.epoch + 1)
 
-            connection = await cluster.connection(1, "test")
-            batch = ProduceRequest(None, 5_000, [ProducePartition(topic, 1, [records])])
-            (produced,) = (await connection.call(batch)).partitions
-            assert (produced.error, produced.base_offset) == (ErrorCode.NONE, 1)  # behind the marker
+        connection = await cluster.connection(1, "test")
+        batch = ProduceRequest(None, 5_000, [ProducePartition(topic, 1, [records])])
+        (produced,) = (await connection.call(batch)).partitions
+        assert (produced.error, produced.base_offset) == (ErrorCode.NONE, 1)  # behind the marker
 
-            assert await offset_commit(cluster, group, {at: 3}) == {at: ErrorCode.NONE}
-            assert group in (await list_groups(cluster)).groups
-            read = await committed_by(cluster, [group, fresh("other")])
-            assert read.offsets[group][at].offset == 3
-            held = (await active_producers(cluster, [at]))[at]
-            assert (held is ErrorCode.UNSUPPORTED_VERSION) == (old.spec.version < "2.8")
-
-    asyncio.run(asked())
+        assert await offset_commit(cluster, group, {at: 3}) == {at: ErrorCode.NONE}
+        assert group in (await list_groups(cluster)).groups
+        read = await committed_by(cluster, [group, fresh("other")])
+        assert read.offsets[group][at].offset == 3
+        held = (await active_producers(cluster, [at]))[at]
+        assert (held is ErrorCode.UNSUPPORTED_VERSION) == (old.spec.version < "2.8")
 
 
 def test_a_recreated_topic_is_not_read_on_by_its_name(

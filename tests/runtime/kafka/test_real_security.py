@@ -46,19 +46,6 @@ def refused(settings: WireSettings, error: type[WireError], why: str) -> None:
     assert "hush" not in str(failure.value)
 
 
-def test_scram_reads_and_writes(lab_sasl: Lab, fresh: Fresh) -> None:
-    dc1 = lab_sasl.clusters["dc1"]
-    topic = fresh("orders")
-    create_topic(dc1.client, topic)
-
-    async def work() -> None:
-        async with await KafkaCluster.open(settings_of(dc1)) as cluster:
-            await accepted(cluster, topic, 0, batch(b"x"))
-
-    run(work())
-    assert [record.value for record in read(dc1.client, topic)] == [b"x"]
-
-
 def test_sasl_refusals_say_what_is_wrong(lab_sasl: Lab) -> None:
     dc1 = lab_sasl.clusters["dc1"]
     good = settings_of(dc1)
@@ -74,21 +61,18 @@ def test_sasl_refusals_say_what_is_wrong(lab_sasl: Lab) -> None:
     refused(plain, Disconnected, "does this listener want SASL, and security.protocol not?")
 
 
-def test_what_a_principal_may_not_see_is_an_error_of_the_topic(lab_sasl: Lab, fresh: Fresh) -> None:
+async def test_what_a_principal_may_not_see_is_an_error_of_the_topic(lab_sasl: Lab, fresh: Fresh) -> None:
     dc1 = lab_sasl.clusters["dc1"]
     topic = fresh("orders")
     create_topic(dc1.client, topic)
     client = {key: str(value) for key, value in dc1.client_of("app").items() if key != "bootstrap.servers"}
 
-    async def look() -> None:
-        async with await KafkaCluster.open(wire_settings(dc1.bootstrap, client)) as cluster:
-            found = (await cluster.topics([topic]))[topic]
-            assert found.error is ErrorCode.TOPIC_AUTHORIZATION_FAILED
-
-    run(look())
+    async with await KafkaCluster.open(wire_settings(dc1.bootstrap, client)) as cluster:
+        found = (await cluster.topics([topic]))[topic]
+        assert found.error is ErrorCode.TOPIC_AUTHORIZATION_FAILED
 
 
-def test_mutual_tls_reads_and_writes_from_files_and_from_text(lab_tls: Lab, fresh: Fresh) -> None:
+async def test_mutual_tls_reads_and_writes_from_files_and_from_text(lab_tls: Lab, fresh: Fresh) -> None:
     dc1 = lab_tls.clusters["dc1"]
     topic = fresh("orders")
     create_topic(dc1.client, topic)
@@ -100,13 +84,10 @@ def test_mutual_tls_reads_and_writes_from_files_and_from_text(lab_tls: Lab, fres
         key_pem=Path(files.tls.key_location or "").read_text(),
     )
 
-    async def work() -> None:
-        for number, tls in enumerate((files.tls, text)):
-            async with await KafkaCluster.open(replace(files, tls=tls)) as cluster:
-                large = b"%d" % number * 500_000
-                assert await accepted(cluster, topic, 0, batch(large)) == number
-
-    run(work())
+    for number, tls in enumerate((files.tls, text)):
+        async with await KafkaCluster.open(replace(files, tls=tls)) as cluster:
+            large = b"%d" % number * 500_000
+            assert await accepted(cluster, topic, 0, batch(large)) == number
     assert [len(record.value or b"") for record in read(dc1.client, topic)] == [500_000, 500_000]
 
 

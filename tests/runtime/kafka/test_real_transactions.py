@@ -15,7 +15,6 @@ from runtime.kafka.protocol.transactions import (
     CoordinatorKind,
     DescribeTransactionsRequest,
     ListTransactionsRequest,
-    ProducerIdentity,
 )
 from runtime.kafka.queries import active_producers, list_offsets
 from runtime.kafka.transactions import (
@@ -32,7 +31,6 @@ from tests.runtime.kafka.real import (
     fetch_some,
     fetch_until,
     produce,
-    run,
     settings_of,
     transactional,
     values,
@@ -42,162 +40,110 @@ pytestmark = pytest.mark.integration
 Fresh = Callable[[str], str]
 
 
-def test_committed_is_read_and_aborted_is_told_apart(lab: Lab, fresh: Fresh) -> None:
+async def test_committed_is_read_and_aborted_is_told_apart(lab: Lab, fresh: Fresh) -> None:
     dc1 = lab.clusters["dc1"]
     topic, me = fresh("orders"), fresh("tx")
     create_topic(dc1.client, topic)
 
-    async def work() -> None:
-        async with await KafkaCluster.open(settings_of(dc1)) as cluster:
-            one = await init_producer_id(cluster, me, 60_000)
-            await add_partitions(cluster, me, one, [(topic, 0)])
-            data = transactional(one, 0, b"dropped 1", b"dropped 2")
-            assert await accepted(cluster, topic, 0, *data, transactional_id=me) == 0
-            await end_transaction(cluster, me, one, commit=False)
+    async with await KafkaCluster.open(settings_of(dc1)) as cluster:
+        one = await init_producer_id(cluster, me, 60_000)
+        await add_partitions(cluster, me, one, [(topic, 0)])
+        data = transactional(one, 0, b"dropped 1", b"dropped 2")
+        assert await accepted(cluster, topic, 0, *data, transactional_id=me) == 0
+        await end_transaction(cluster, me, one, commit=False)
 
-            two = await init_producer_id(cluster, me, 60_000)
-            assert (two.producer_id, two.epoch) == (one.producer_id, one.epoch + 1)
-            await add_partitions(cluster, me, two, [(topic, 0)])
-            for sequence, value in enumerate([b"kept 1", b"kept 2"]):
-                data = transactional(two, sequence, value)
-                await accepted(cluster, topic, 0, *data, transactional_id=me)
-            await end_transaction(cluster, me, two, commit=True)
-            await accepted(cluster, topic, 0, batch(b"plain"))
+        two = await init_producer_id(cluster, me, 60_000)
+        assert (two.producer_id, two.epoch) == (one.producer_id, one.epoch + 1)
+        await add_partitions(cluster, me, two, [(topic, 0)])
+        for sequence, value in enumerate([b"kept 1", b"kept 2"]):
+            data = transactional(two, sequence, value)
+            await accepted(cluster, topic, 0, *data, transactional_id=me)
+        await end_transaction(cluster, me, two, commit=True)
+        await accepted(cluster, topic, 0, batch(b"plain"))
 
-            known = (await cluster.topics([topic]))[topic]
-            session = FetchSession(cluster, 1, FetchLimits())
-            got, aborted = await fetch_until(session, known.id, 0, end=7)
-            assert aborted == {(one.producer_id, 0)}
-            assert sorted(got) == [b"dropped 1", b"dropped 2", b"kept 1", b"kept 2", b"plain"]
-
-    run(work())
+        known = (await cluster.topics([topic]))[topic]
+        session = FetchSession(cluster, 1, FetchLimits())
+        got, aborted = await fetch_until(session, known.id, 0, end=7)
+        assert aborted == {(one.producer_id, 0)}
+        assert sorted(got) == [b"dropped 1", b"dropped 2", b"kept 1", b"kept 2", b"plain"]
     assert [record.value for record in read(dc1.client, topic)] == [b"kept 1", b"kept 2", b"plain"]
 
 
-def test_an_open_transaction_holds_back_readers_and_is_named(lab: Lab, fresh: Fresh) -> None:
+async def test_an_open_transaction_holds_back_readers_and_is_named(lab: Lab, fresh: Fresh) -> None:
     dc1 = lab.clusters["dc1"]
     topic, me = fresh("orders"), fresh("tx")
     create_topic(dc1.client, topic)
     here = TopicPartition(topic, 0)
 
-    async def work() -> None:
-        async with await KafkaCluster.open(settings_of(dc1)) as cluster:
-            identity = await init_producer_id(cluster, me, 60_000)
-            await add_partitions(cluster, me, identity, [(topic, 0)])
-            await accepted(cluster, topic, 0, batch(b"before"))
-            await accepted(cluster, topic, 0, *transactional(identity, 0, b"open"), transactional_id=me)
+    async with await KafkaCluster.open(settings_of(dc1)) as cluster:
+        identity = await init_producer_id(cluster, me, 60_000)
+        await add_partitions(cluster, me, identity, [(topic, 0)])
+        await accepted(cluster, topic, 0, batch(b"before"))
+        await accepted(cluster, topic, 0, *transactional(identity, 0, b"open"), transactional_id=me)
 
-            stable = await list_offsets(cluster, {here: LATEST}, Isolation.READ_COMMITTED)
-            assert stable == {here: ListedOffset(1, -1, 0)}
-            (producers,) = (await active_producers(cluster, [here])).values()
-            assert not isinstance(producers, ErrorCode)
-            (open_one,) = producers
-            assert (open_one.producer_id, open_one.transaction_start) == (identity.producer_id, 1)
-            coordinator = await cluster.coordinator(CoordinatorKind.TRANSACTION, me)
-            listing = await cluster.call(coordinator, ListTransactionsRequest(["Ongoing"]))
-            assert not isinstance(listing, ErrorCode)
-            assert me in [transaction.transactional_id for transaction in listing]
-            state = (await cluster.call(coordinator, DescribeTransactionsRequest([me])))[me]
-            assert not isinstance(state, ErrorCode)
-            assert (state.state, state.partitions) == ("Ongoing", (here,))
+        stable = await list_offsets(cluster, {here: LATEST}, Isolation.READ_COMMITTED)
+        assert stable == {here: ListedOffset(1, -1, 0)}
+        (producers,) = (await active_producers(cluster, [here])).values()
+        assert not isinstance(producers, ErrorCode)
+        (open_one,) = producers
+        assert (open_one.producer_id, open_one.transaction_start) == (identity.producer_id, 1)
+        coordinator = await cluster.coordinator(CoordinatorKind.TRANSACTION, me)
+        listing = await cluster.call(coordinator, ListTransactionsRequest(["Ongoing"]))
+        assert not isinstance(listing, ErrorCode)
+        assert me in [transaction.transactional_id for transaction in listing]
+        state = (await cluster.call(coordinator, DescribeTransactionsRequest([me])))[me]
+        assert not isinstance(state, ErrorCode)
+        assert (state.state, state.partitions) == ("Ongoing", (here,))
 
-            session = FetchSession(cluster, 1, FetchLimits(max_wait_ms=100))
-            known = (await cluster.topics([topic]))[topic]
-            session.want(known.id, 0, FetchFrom(0))
-            assert values((await fetch_some(session))[0]) == [b"before"]
-            await end_transaction(cluster, me, identity, commit=False)
-
-    run(work())
+        session = FetchSession(cluster, 1, FetchLimits(max_wait_ms=100))
+        known = (await cluster.topics([topic]))[topic]
+        session.want(known.id, 0, FetchFrom(0))
+        assert values((await fetch_some(session))[0]) == [b"before"]
+        await end_transaction(cluster, me, identity, commit=False)
 
 
-def test_whoever_initialises_later_fences_whoever_came_before(lab: Lab, fresh: Fresh) -> None:
+async def test_whoever_initialises_later_fences_whoever_came_before(lab: Lab, fresh: Fresh) -> None:
     dc1 = lab.clusters["dc1"]
     topic, me = fresh("orders"), fresh("tx")
     create_topic(dc1.client, topic)
 
-    async def work() -> None:
-        async with await KafkaCluster.open(settings_of(dc1)) as cluster:
-            old = await init_producer_id(cluster, me, 60_000)
+    async with await KafkaCluster.open(settings_of(dc1)) as cluster:
+        old = await init_producer_id(cluster, me, 60_000)
+        await add_partitions(cluster, me, old, [(topic, 0)])
+        await accepted(cluster, topic, 0, *transactional(old, 0, b"old"), transactional_id=me)
+        new = await init_producer_id(cluster, me, 60_000)
+        assert new.epoch > old.epoch
+
+        with pytest.raises(BrokerError) as adding:
             await add_partitions(cluster, me, old, [(topic, 0)])
-            await accepted(cluster, topic, 0, *transactional(old, 0, b"old"), transactional_id=me)
-            new = await init_producer_id(cluster, me, 60_000)
-            assert new.epoch > old.epoch
-
-            with pytest.raises(BrokerError) as adding:
-                await add_partitions(cluster, me, old, [(topic, 0)])
-            with pytest.raises(BrokerError) as ending:
-                await end_transaction(cluster, me, old, commit=True)
-            fenced = (ErrorCode.PRODUCER_FENCED, ErrorCode.INVALID_PRODUCER_EPOCH)
-            assert adding.value.code in fenced
-            assert ending.value.code in fenced
-            late = await produce(cluster, topic, 0, *transactional(old, 1, b"late"), transactional_id=me)
-            assert late.error is ErrorCode.INVALID_PRODUCER_EPOCH
-
-    run(work())
+        with pytest.raises(BrokerError) as ending:
+            await end_transaction(cluster, me, old, commit=True)
+        fenced = (ErrorCode.PRODUCER_FENCED, ErrorCode.INVALID_PRODUCER_EPOCH)
+        assert adding.value.code in fenced
+        assert ending.value.code in fenced
+        late = await produce(cluster, topic, 0, *transactional(old, 1, b"late"), transactional_id=me)
+        assert late.error is ErrorCode.INVALID_PRODUCER_EPOCH
     assert read(dc1.client, topic) == []
 
 
-def test_one_transaction_right_after_another_waits_for_the_markers(lab: Lab, fresh: Fresh) -> None:
-    dc1 = lab.clusters["dc1"]
-    topic, me = fresh("orders"), fresh("tx")
-    create_topic(dc1.client, topic, partitions=3)
-
-    async def work() -> None:
-        async with await KafkaCluster.open(settings_of(dc1)) as cluster:
-            identity = await init_producer_id(cluster, me, 60_000)
-            for sequence in range(20):
-                await add_partitions(cluster, me, identity, [(topic, index) for index in range(3)])
-                for index in range(3):
-                    data = transactional(identity, sequence, b"%d" % sequence)
-                    await accepted(cluster, topic, index, *data, transactional_id=me)
-                await end_transaction(cluster, me, identity, commit=True)
-
-    run(work())
-    found = read(dc1.client, topic)
-    for index in range(3):
-        assert [one.value for one in found if one.partition == index] == [b"%d" % at for at in range(20)]
-
-
-def test_what_can_never_work_is_told_with_the_partition(lab: Lab, fresh: Fresh) -> None:
-    dc1 = lab.clusters["dc1"]
-    me = fresh("tx")
-
-    async def work() -> None:
-        async with await KafkaCluster.open(settings_of(dc1)) as cluster:
-            with pytest.raises(BrokerError, match="INVALID_TRANSACTION_TIMEOUT"):
-                await init_producer_id(cluster, me, 1 << 30)
-            identity = await init_producer_id(cluster, me, 60_000)
-            with pytest.raises(BrokerError, match=r"no-such-topic-0.*UNKNOWN_TOPIC_OR_PARTITION"):
-                await add_partitions(cluster, me, identity, [("no-such-topic", 0)])
-            with pytest.raises(BrokerError, match="INVALID_TXN_STATE"):
-                await end_transaction(cluster, me, identity, commit=True)
-            with pytest.raises(BrokerError, match="INVALID_PRODUCER_ID_MAPPING"):
-                await end_transaction(cluster, fresh("tx"), ProducerIdentity(1 << 40, 0), commit=True)
-
-    run(work())
-
-
-def test_an_open_transaction_is_aborted_before_the_epoch_is_renewed(lab: Lab, fresh: Fresh) -> None:
+async def test_an_open_transaction_is_aborted_before_the_epoch_is_renewed(lab: Lab, fresh: Fresh) -> None:
     """Only the newest holder gets the next epoch (KIP-360)."""
     dc1 = lab.clusters["dc1"]
     topic, name = fresh("orders"), fresh("tx")
     create_topic(dc1.client, topic)
 
-    async def work() -> None:
-        async with await KafkaCluster.open(settings_of(dc1)) as cluster:
-            first = await init_producer_id(cluster, name, 60_000)
-            await add_partitions(cluster, name, first, [(topic, 0)])
-            second = await abort_and_renew(cluster, name, 60_000, first)
-            assert (second.producer_id, second.epoch > first.epoch) == (first.producer_id, True)
-            await add_partitions(cluster, name, second, [(topic, 0)])
-            other = await init_producer_id(cluster, name, 60_000)
-            for attempt in (
-                abort_and_renew(cluster, name, 60_000, second),
-                init_producer_id(cluster, name, 60_000, identity=second),
-            ):
-                with pytest.raises(BrokerError) as fenced:
-                    await attempt
-                assert fenced.value.code in (ErrorCode.PRODUCER_FENCED, ErrorCode.INVALID_PRODUCER_EPOCH)
-            assert await abort_and_renew(cluster, name, 60_000, other)
-
-    run(work())
+    async with await KafkaCluster.open(settings_of(dc1)) as cluster:
+        first = await init_producer_id(cluster, name, 60_000)
+        await add_partitions(cluster, name, first, [(topic, 0)])
+        second = await abort_and_renew(cluster, name, 60_000, first)
+        assert (second.producer_id, second.epoch > first.epoch) == (first.producer_id, True)
+        await add_partitions(cluster, name, second, [(topic, 0)])
+        other = await init_producer_id(cluster, name, 60_000)
+        for attempt in (
+            abort_and_renew(cluster, name, 60_000, second),
+            init_producer_id(cluster, name, 60_000, identity=second),
+        ):
+            with pytest.raises(BrokerError) as fenced:
+                await attempt
+            assert fenced.value.code in (ErrorCode.PRODUCER_FENCED, ErrorCode.INVALID_PRODUCER_EPOCH)
+        assert await abort_and_renew(cluster, name, 60_000, other)

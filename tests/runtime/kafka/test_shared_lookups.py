@@ -32,7 +32,6 @@ from runtime.kafka.protocol.transactions import (
     FoundCoordinator,
 )
 from runtime.kafka.queries import list_offsets
-from tests.fakes.loops import in_loop
 from tests.fakes.permits import Permits, settled
 
 NODE = 1
@@ -83,7 +82,6 @@ def _coordinator(key: str) -> FoundCoordinator:
     return FoundCoordinator(key, NODE, "localhost", 1, error, None)
 
 
-@in_loop
 async def test_tasks_that_ask_for_topics_at_the_same_moment_share_one_request():
     cluster = HeldCluster()
     names = [f"topic-{number}" for number in range(5)]
@@ -94,7 +92,6 @@ async def test_tasks_that_ask_for_topics_at_the_same_moment_share_one_request():
     assert [list(one) for one in await asyncio.gather(*callers)] == [[name] for name in names]
 
 
-@in_loop
 async def test_topics_that_are_asked_for_during_a_request_go_with_the_next_one():
     cluster = HeldCluster()
     first = asyncio.create_task(cluster.topics(["a"], fresh=True))
@@ -106,7 +103,6 @@ async def test_topics_that_are_asked_for_during_a_request_go_with_the_next_one()
     assert cluster.asked == [["a"], ["a", "b", "c"]]
 
 
-@in_loop
 async def test_a_failed_request_for_topics_is_sent_again_for_those_who_wait():
     cluster = HeldCluster()
     cluster.failures = [Disconnected("localhost:1", "broken", sent=True)]
@@ -119,7 +115,6 @@ async def test_a_failed_request_for_topics_is_sent_again_for_those_who_wait():
     assert list(second) == ["b"]
 
 
-@in_loop
 async def test_a_periodic_look_at_topics_refreshes_those_of_all_who_look(monkeypatch: pytest.MonkeyPatch):
     cluster = HeldCluster()
     cluster.permits.allow(5)
@@ -141,7 +136,6 @@ async def test_a_periodic_look_at_topics_refreshes_those_of_all_who_look(monkeyp
     assert cluster.asked[3:] == [["b"]]  # nobody looks at the others any more
 
 
-@in_loop
 async def test_coordinators_are_looked_up_together_and_each_caller_gets_its_own():
     cluster = HeldCluster()
     ids = ["one", "two", "bad", "three"]
@@ -156,7 +150,6 @@ async def test_coordinators_are_looked_up_together_and_each_caller_gets_its_own(
     assert await cluster.coordinator(TRANSACTION, "three") == NODE  # from the cache
 
 
-@in_loop
 async def test_a_lookup_survives_the_caller_that_sent_it():
     cluster = HeldCluster()
     first, second, third = (
@@ -175,7 +168,6 @@ async def test_a_lookup_survives_the_caller_that_sent_it():
         await second
 
 
-@in_loop
 async def test_callers_that_were_cancelled_are_not_sent_again_and_leave_no_unretrieved_failure():
     cluster, told = HeldCluster(), []
     asyncio.get_running_loop().set_exception_handler(lambda _, context: told.append(context))
@@ -199,7 +191,6 @@ async def test_callers_that_were_cancelled_are_not_sent_again_and_leave_no_unret
     assert told == []
 
 
-@in_loop
 async def test_an_old_broker_is_asked_for_a_few_coordinators_at_a_time():
     cluster = HeldCluster(old=True)
     ids = [f"id-{number}" for number in range(30)]
@@ -252,7 +243,6 @@ def offsets(answers: Any) -> dict[int, int]:
     return {at.partition: answer.offset for at, answer in answers.items()}
 
 
-@in_loop
 async def test_what_is_asked_while_a_request_is_under_way_goes_with_the_next_one():
     cluster = HeldPartitions()
     callers = []
@@ -265,7 +255,6 @@ async def test_what_is_asked_while_a_request_is_under_way_goes_with_the_next_one
     assert [offsets(one) for one in found] == [{0: 0}, {1: 1}, {2: 2, 3: 3}]
 
 
-@in_loop
 async def test_questions_about_starts_and_about_ends_do_not_wait_for_each_other():
     cluster = HeldPartitions()
     callers = [begin(cluster, 1, at=at) for at in (EARLIEST, LATEST)]
@@ -275,7 +264,6 @@ async def test_questions_about_starts_and_about_ends_do_not_wait_for_each_other(
     await asyncio.gather(*callers)
 
 
-@in_loop
 async def test_two_questions_about_one_partition_are_two_requests():
     cluster = HeldPartitions()
     callers = [begin(cluster, partition, at=NOON + partition) for partition in (0, 1)]
@@ -287,7 +275,6 @@ async def test_two_questions_about_one_partition_are_two_requests():
     assert asked == [NOON + 1, NOON]
 
 
-@in_loop
 async def test_requests_of_another_isolation_are_not_waited_for():
     cluster = HeldPartitions()
     callers = [begin(cluster, number, isolation=isolation) for number, isolation in enumerate(Isolation)]
@@ -297,7 +284,6 @@ async def test_requests_of_another_isolation_are_not_waited_for():
     await asyncio.gather(*callers)
 
 
-@in_loop
 async def test_a_caller_that_is_cancelled_takes_no_answer_from_the_others():
     cluster = HeldPartitions()
     first = begin(cluster, 0)
@@ -314,7 +300,6 @@ async def test_a_caller_that_is_cancelled_takes_no_answer_from_the_others():
     assert cluster.partitions()[2:] == [[2]]
 
 
-@in_loop
 async def test_a_connection_that_breaks_is_tried_again_for_each_caller():
     cluster = HeldPartitions()
     cluster.failures = [Disconnected("localhost:1", "broken", sent=True)]

@@ -8,7 +8,6 @@ import pytest
 
 from runtime.kafka.errors import Disconnected, TimedOut
 from runtime.kafka.timing import RetryDeadline, Shared, in_time, jittered
-from tests.fakes.loops import in_loop
 
 
 def test_what_is_not_done_in_time_was_not_sent() -> None:
@@ -17,7 +16,6 @@ def test_what_is_not_done_in_time_was_not_sent() -> None:
     assert not failure.value.sent
 
 
-@in_loop
 async def test_a_retry_deadline_counts_from_the_first_failure(monkeypatch: pytest.MonkeyPatch) -> None:
     loop, deadline, now = asyncio.get_running_loop(), RetryDeadline(10), [100.0]
     monkeypatch.setattr(loop, "time", lambda: now[0])
@@ -35,7 +33,6 @@ async def test_a_retry_deadline_counts_from_the_first_failure(monkeypatch: pytes
     monkeypatch.undo()
 
 
-@in_loop
 async def test_a_retry_deadline_begins_again_where_more_is_done(monkeypatch: pytest.MonkeyPatch) -> None:
     loop, deadline, now = asyncio.get_running_loop(), RetryDeadline(10), [100.0]
     monkeypatch.setattr(loop, "time", lambda: now[0])
@@ -57,7 +54,6 @@ def test_pauses_differ_and_stay_near() -> None:
     assert all(0.5 <= pause <= 1.0 for pause in pauses)
 
 
-@in_loop
 async def test_all_who_wait_get_the_one_outcome_and_the_next_asks_anew() -> None:
     begun: list[int] = []
 
@@ -75,7 +71,6 @@ async def test_all_who_wait_get_the_one_outcome_and_the_next_asks_anew() -> None
     assert begun == [0, 1]
 
 
-@in_loop
 async def test_a_caller_that_gives_up_leaves_the_work_to_the_others() -> None:
     async def work() -> str:
         await asyncio.sleep(0.05)
@@ -88,7 +83,6 @@ async def test_a_caller_that_gives_up_leaves_the_work_to_the_others() -> None:
     assert await patient == "done"
 
 
-@in_loop
 async def test_stopping_ends_the_work() -> None:
     shared: Shared[None] = Shared()
     await shared.stop()

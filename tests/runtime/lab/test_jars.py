@@ -4,14 +4,10 @@ Ivy is the real one; the repository it asks is a small one in a folder, and wher
 port of this machine where nobody answers."""
 
 import hashlib
-import json
 import os
 import shutil
-import signal
-import socket
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -20,8 +16,7 @@ from runtime.lab import kit
 from runtime.lab.cluster import KAFKA_VERSION, KafkaVersion
 from runtime.lab.files import LabError
 from runtime.lab.kit import SETTINGS, UNPINNED, IvyDependency, IvyRequest, find_java
-from tests.commands import begin, environment, repl
-from tests.records import wait_for
+from tests.commands import environment
 
 pytestmark = pytest.mark.integration
 
@@ -66,13 +61,6 @@ def repository(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv(UNPINNED, "1")
     monkeypatch.setenv(SETTINGS, settings(tmp_path / "ivysettings.xml", root.as_uri()))
     return root
-
-
-@pytest.fixture
-def silent_server() -> Iterator[str]:
-    """Takes connections and never answers: a download that hangs."""
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        yield f"http://127.0.0.1:{server.getsockname()[1]}/"
 
 
 def left_over(cache: Path) -> list[str]:
@@ -169,24 +157,6 @@ def test_the_versions_that_were_seen_to_run_are_pinned() -> None:
     assert kit.pinned(kit.MIRROR) is not None
 
 
-def test_no_network_and_no_jars(tmp_path: Path) -> None:
-    env = {
-        "XDG_CACHE_HOME": str(tmp_path / "cache"),
-        SETTINGS: settings(tmp_path / "gone.xml", "http://127.0.0.1:1/"),
-    }
-    done = repl("lab", "up", "--home", str(tmp_path / "lab"), "--ports", "auto", env=env)
-    assert done.returncode == 1
-    assert "error: kafka-4.4.0 could not be fetched: " in done.stderr
-    assert "check the network" in done.stderr
-    assert "Traceback" not in done.stderr
-
-
-def test_settings_that_are_no_file(repository: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv(SETTINGS, "/nowhere/ivysettings.xml")
-    with pytest.raises(LabError, match=f"{SETTINGS} names /nowhere/ivysettings.xml, which is no file"):
-        kit.classpath(find_java(), THING)
-
-
 def test_disk_full_while_fetching(repository: Path, tmp_path: Path) -> None:
     """A limit on the size of files stands for the full disk: the same error at the same write."""
     limited = ("sh", "-c", 'ulimit -f 500; exec "$@"', "sh")
@@ -211,18 +181,6 @@ def test_two_at_once_fetch_once(repository: Path) -> None:
     assert kit.whole(kit.cache_folder() / "thing-1.0")
 
 
-def test_ctrl_c_while_fetching_leaves_nothing(tmp_path: Path, silent_server: str) -> None:
-    cache = tmp_path / "cache"
-    env = {"XDG_CACHE_HOME": str(cache), SETTINGS: settings(tmp_path / "slow.xml", silent_server)}
-    process = begin("lab", "up", "--home", str(tmp_path / "lab"), "--ports", "auto", env=env)
-    wait_for(lambda: bool(list(cache.glob("repl/.kafka*/ivy.xml"))))
-    os.kill(process.pid, signal.SIGINT)
-    _, said = process.communicate(timeout=180)
-    assert process.returncode == 130, said
-    assert "Traceback" not in said
-    assert not left_over(cache / "repl")
-
-
 def subprocess_of(through: tuple[str, ...] = ()) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         [*through, sys.executable, "-c", FETCH],
@@ -232,10 +190,3 @@ def subprocess_of(through: tuple[str, ...] = ()) -> subprocess.CompletedProcess[
         timeout=180,
         check=False,
     )
-
-
-def test_the_list_names_sizes_and_checksums(repository: Path) -> None:
-    kit.classpath(find_java(), THING)
-    listed = json.loads((kit.cache_folder() / "thing-1.0" / kit.MANIFEST).read_text())
-    assert listed["part-1.0.jar"][0] == 1_000
-    assert len(listed["part-1.0.jar"][1]) == 64

@@ -1,15 +1,13 @@
 """Records for trying things: as many as asked for, where they were asked for."""
 
 import json
-import threading
 
 import pytest
 from confluent_kafka import KafkaError
 
 from runtime.lab.files import LabError
 from runtime.lab.load import KEYS, LoadGenerator, OutageReporter, targets_of
-from tests.labs import spec
-from tests.records import PATIENCE_S, create_topic, read, wait_for
+from tests.records import create_topic, read
 
 
 def test_a_target_is_a_cluster_and_a_topic():
@@ -53,39 +51,3 @@ def test_an_outage_is_reported_once_at_its_begin_and_once_at_its_end():
     for _ in range(3):
         outages.acknowledged("dc1")
     assert lines == ["dc1 does not answer; each record is tried again for 20 s", "dc1 answers again"]
-
-
-@pytest.mark.long
-@pytest.mark.integration
-def test_a_killed_cluster_costs_two_lines_and_no_record(own_lab, capfd):
-    lab = own_lab(spec("dc1"))
-    create_topic(lab.clusters["dc1"].client, "orders", 1)
-    targets = targets_of(["dc1:orders"])
-    lines: list[str] = []
-    down, stop = threading.Event(), threading.Event()
-
-    def report(line: str) -> None:
-        lines.append(line)
-        down.set()
-
-    writing = LoadGenerator(lab, targets, rate=50.0, report=report)
-
-    def write() -> None:
-        while not stop.is_set():
-            writing.run(seconds=0.5)
-
-    thread = threading.Thread(target=write)
-    thread.start()
-    try:
-        wait_for(lambda: targets[0].written > 0)
-        lab.kill("dc1")
-        assert down.wait(PATIENCE_S)
-        lab.start("dc1")
-        wait_for(lambda: len(lines) == 2)
-    finally:
-        stop.set()
-        thread.join()
-    assert lines == ["dc1 does not answer; each record is tried again for 20 s", "dc1 answers again"]
-    assert targets[0].lost == 0
-    # Clients of other tests in this process may still write about their clusters.
-    assert lab.clusters["dc1"].bootstrap not in capfd.readouterr().err

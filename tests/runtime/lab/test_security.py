@@ -5,7 +5,6 @@ from pathlib import Path
 
 import pytest
 import yaml
-from confluent_kafka import KafkaException
 from confluent_kafka.admin import (
     AclBinding,
     AclOperation,
@@ -15,10 +14,8 @@ from confluent_kafka.admin import (
     ResourceType,
 )
 
-from runtime.lab.cluster import LabKafkaCluster, Security
+from runtime.lab.cluster import LabKafkaCluster
 from runtime.lab.lab import Lab
-from tests.conftest import MakeLab
-from tests.labs import spec
 from tests.records import create_topic, read, wait_for, write
 
 pytestmark = pytest.mark.integration
@@ -54,48 +51,9 @@ def test_a_user_may_nothing_until_an_acl_says_so(lab_sasl: Lab, fresh: Callable[
     assert [record.value for record in read(cluster.client, topic)] == [b"from app"]
 
 
-def test_a_wrong_password_does_not_come_in(lab_sasl: Lab) -> None:
-    wrong = {**lab_sasl.clusters["dc1"].client, "sasl.password": "wrong", "log_level": 0}
-    admin = AdminClient(wrong)
-    with pytest.raises(KafkaException):
-        admin.list_topics(timeout=2)
-
-
 def test_the_clusters_have_passwords_of_their_own(lab_sasl: Lab) -> None:
     passwords = {cluster.client["sasl.password"] for cluster in lab_sasl.clusters.values()}
     assert len(passwords) == 2
-
-
-def test_without_a_certificate_nobody_comes_in(lab_tls: Lab) -> None:
-    shown = lab_tls.clusters["dc1"].client
-    bare = {key: shown[key] for key in ("bootstrap.servers", "security.protocol", "ssl.ca.location")}
-    admin = AdminClient({**bare, "log_level": 0})
-    with pytest.raises(KafkaException):
-        admin.list_topics(timeout=2)
-
-
-def test_a_certificate_of_the_other_cluster_is_not_trusted(lab_tls: Lab) -> None:
-    ours, other = (lab_tls.clusters[name].client for name in ("dc1", "dc2"))
-    admin = AdminClient({**other, "bootstrap.servers": ours["bootstrap.servers"], "log_level": 0})
-    with pytest.raises(KafkaException):
-        admin.list_topics(timeout=2)
-
-
-@pytest.mark.long
-def test_logins_and_encryption_are_mixed_in_a_lab(own_lab: MakeLab) -> None:
-    lab = own_lab(
-        spec("open", security=Security.SERVER_TLS),
-        spec("named", security=Security.SASL_TLS, mechanism="PLAIN"),
-        spec("old", security=Security.SASL, mechanism="SCRAM-SHA-256", version="2.8.2"),
-    )
-    for name, user in (("open", "admin"), ("named", "repl"), ("old", "repl")):
-        cluster = lab.clusters[name]
-        create_topic(cluster.client, "orders")
-        write(cluster.client, "orders", [b"1"])
-        assert [one.value for one in read(cluster.client, "orders")] == [b"1"]
-        assert sees(cluster, user, "orders") == (name == "open")
-        listed = lab.tool(name, "TopicCommand", "--list", "--command-config", "{client}")
-        assert "orders" in listed.split()
 
 
 @pytest.mark.parametrize("mode", ["lab_sasl", "lab_tls"])

@@ -12,7 +12,6 @@ from runtime.kafka.protocol.transactions import (
     ProducerIdentity,
 )
 from runtime.ledger.transaction_writer import fence
-from tests.fakes.loops import in_loop
 
 IDS = [f"repl.job.flow.{number}" for number in range(200)]
 NODES = 3
@@ -57,7 +56,6 @@ class Coordinators(KafkaCluster):
         return ProducerIdentity(1, 1)
 
 
-@in_loop
 async def test_many_ids_share_connections_and_one_question():
     cluster = Coordinators()
     assert await fence(cluster, IDS) == []
@@ -66,7 +64,6 @@ async def test_many_ids_share_connections_and_one_question():
     assert len(cluster.connections) == 16 * NODES
 
 
-@in_loop
 async def test_what_is_stuck_is_returned_and_the_others_are_fenced():
     stuck = IDS[5:7]
     cluster = Coordinators(stuck)
@@ -74,7 +71,6 @@ async def test_what_is_stuck_is_returned_and_the_others_are_fenced():
     assert sorted(cluster.initialised) == sorted(set(IDS[:10]) - set(stuck))
 
 
-@in_loop
 async def test_what_waits_for_a_connection_that_hangs_is_not_sent():
     cluster = Coordinators(hangs=IDS[0])
     some = IDS[:60]
@@ -84,7 +80,6 @@ async def test_what_waits_for_a_connection_that_hangs_is_not_sent():
     assert sorted(cluster.initialised) == sorted(set(some) - set(stuck))
 
 
-@in_loop
 async def test_where_coordinators_are_not_found_at_once_each_id_looks_for_its_own():
     cluster = Coordinators(known=False)
     assert await fence(cluster, IDS[:10]) == []

@@ -28,7 +28,6 @@ from runtime.ledger.ledger import Ledger
 from runtime.ledger.map_cleaner import CleanedMap, SealedSpan, clean_map, merge, mergeable
 from runtime.ledger.offset_maps import OffsetMapReader, OffsetMaps
 from tests.fakes.internal_topics import InternalTopics
-from tests.fakes.loops import in_loop
 from tests.fakes.progress import progress
 from tests.runtime.contract.test_offsetmap import Event, Model
 
@@ -124,7 +123,6 @@ async def copied(ledger: LedgerOfOneFlow, before: Progress, transactions: int) -
 FIRST = progress()
 
 
-@in_loop
 async def test_a_long_map_is_merged_once_and_read_alike_by_every_reader() -> None:
     ledger = LedgerOfOneFlow()
     newest = await copied(ledger, FIRST, 200 * SMALL + 7)
@@ -146,7 +144,6 @@ async def test_a_long_map_is_merged_once_and_read_alike_by_every_reader() -> Non
             assert after.translate(offset) == before.translate(offset)
 
 
-@in_loop
 async def test_a_reader_of_older_progress_finds_its_offsets_in_a_segment_that_was_merged_since() -> None:
     ledger = LedgerOfOneFlow()
     older = await copied(ledger, FIRST, 10 * SMALL + 50)
@@ -166,7 +163,6 @@ async def test_a_reader_of_older_progress_finds_its_offsets_in_a_segment_that_wa
         assert found.translate(offset) == expected.translate(offset)
 
 
-@in_loop
 async def test_segments_of_an_older_incarnation_are_deleted() -> None:
     ledger = LedgerOfOneFlow()
     newest = await copied(ledger, FIRST, 3 * SMALL)
@@ -177,7 +173,6 @@ async def test_segments_of_an_older_incarnation_are_deleted() -> None:
     assert {key.incarnation for key in reader.segments(ORDERS)} == {0}
 
 
-@in_loop
 async def test_a_segment_whose_runs_cannot_be_decoded_is_named_and_left_as_it_is() -> None:
     ledger = LedgerOfOneFlow()
     await copied(ledger, FIRST, 70 * SMALL)

@@ -19,7 +19,7 @@ from tests.runtime.slot.world import Side
 pytestmark = pytest.mark.integration
 
 
-def test_an_open_transaction_hides_no_later_commit(
+async def test_an_open_transaction_hides_no_later_commit(
     sides: dict[str, Side], fresh: Callable[[str], str]
 ) -> None:
     topic = fresh("ledger")
@@ -30,57 +30,51 @@ def test_an_open_transaction_hides_no_later_commit(
         assert producer.flush(60) == 0
     quick.commit_transaction(60)
 
-    async def look() -> None:
-        cluster = await sides["dc2"].open()
-        try:
-            scan = InternalTopicScan(cluster, topic, 0)
-            await _read_on(scan, b"committed")
-            assert scan.fold.get(b"open") is None
-            assert scan.fold.undecided(b"open")
-            await asyncio.to_thread(slow.commit_transaction, 60)
-            await _read_on(scan, b"open")
-        finally:
-            await cluster.close()
-
-    asyncio.run(look())
+    cluster = await sides["dc2"].open()
+    try:
+        scan = InternalTopicScan(cluster, topic, 0)
+        await _read_on(scan, b"committed")
+        assert scan.fold.get(b"open") is None
+        assert scan.fold.undecided(b"open")
+        await asyncio.to_thread(slow.commit_transaction, 60)
+        await _read_on(scan, b"open")
+    finally:
+        await cluster.close()
 
 
 @pytest.mark.parametrize("cleanup", ["compact,delete", "delete"])
-def test_records_that_were_deleted_stop_neither_a_running_nor_a_new_reader(
+async def test_records_that_were_deleted_stop_neither_a_running_nor_a_new_reader(
     sides: dict[str, Side], fresh: Callable[[str], str], cleanup: str
 ) -> None:
     topic, side = fresh("deleted"), sides["dc2"]
     side.create(topic, cleanup_policy=cleanup)
     at = TopicPartition(topic, 0)
 
-    async def look() -> None:
-        cluster = await side.open()
-        try:
-            running, tail = InternalTopicScan(cluster, topic, 0), TopicTail(cluster, topic, 0)
-            _write(side, topic, range(5))
-            await running.refresh()
-            assert running.fold.position == 5
-            _write(side, topic, range(5, 10))
-            side.forget(topic, 8)
-            topics = await cluster.topics([topic], fresh=True)
-            bucket = TokenBucket(None, asyncio.get_running_loop().time)
-            with pytest.raises(RecordsExpired, match="below 8"):
-                await audited.CommittedRecordReader(cluster, at, topics[topic].id, 2, 10, bucket, 10).next()
-            for scan in (running, InternalTopicScan(cluster, topic, 0)):
-                await scan.refresh()
-                assert (scan.fold.position, scan.fold.get(b"9")) == (10, b"9")
-            assert [one.offset for one in await fetch_records(cluster, at, 0, 10, 100)] == [8, 9]
-            assert [one.offset for one in await _next(tail)] == [8, 9]
+    cluster = await side.open()
+    try:
+        running, tail = InternalTopicScan(cluster, topic, 0), TopicTail(cluster, topic, 0)
+        _write(side, topic, range(5))
+        await running.refresh()
+        assert running.fold.position == 5
+        _write(side, topic, range(5, 10))
+        side.forget(topic, 8)
+        topics = await cluster.topics([topic], fresh=True)
+        bucket = TokenBucket(None, asyncio.get_running_loop().time)
+        with pytest.raises(RecordsExpired, match="below 8"):
+            await audited.CommittedRecordReader(cluster, at, topics[topic].id, 2, 10, bucket, 10).next()
+        for scan in (running, InternalTopicScan(cluster, topic, 0)):
+            await scan.refresh()
+            assert (scan.fold.position, scan.fold.get(b"9")) == (10, b"9")
+        assert [one.offset for one in await fetch_records(cluster, at, 0, 10, 100)] == [8, 9]
+        assert [one.offset for one in await _next(tail)] == [8, 9]
 
-            side.forget(topic, 10)  # nothing is left to be read
-            for scan in (running, InternalTopicScan(cluster, topic, 0)):
-                await scan.refresh()
-                assert scan.fold.position == 10
-            assert await fetch_records(cluster, at, 0, 10, 100) == []
-        finally:
-            await cluster.close()
-
-    asyncio.run(look())
+        side.forget(topic, 10)  # nothing is left to be read
+        for scan in (running, InternalTopicScan(cluster, topic, 0)):
+            await scan.refresh()
+            assert scan.fold.position == 10
+        assert await fetch_records(cluster, at, 0, 10, 100) == []
+    finally:
+        await cluster.close()
 
 
 def _write(side: Side, topic: str, numbers: Iterable[int]) -> None:

@@ -18,7 +18,6 @@ from runtime.kafka.records import InternalRecord, read
 from runtime.ledger.ledger import Ledger, register
 from runtime.ledger.records import InternalTopicScan
 from tests.fakes.internal_topics import InternalTopics
-from tests.fakes.loops import in_loop
 from tests.fakes.permits import Permits, settled
 from tests.fakes.progress import progress
 
@@ -66,7 +65,6 @@ def scan_of(cluster: HeldTopics) -> InternalTopicScan:
     return InternalTopicScan(cast("KafkaCluster", cluster), TOPIC, 0)
 
 
-@in_loop
 async def test_callers_that_wait_for_a_read_share_the_next_one_and_see_what_was_written_before_they_called():
     cluster, told = HeldTopics(), []
     scan = scan_of(cluster)
@@ -85,7 +83,6 @@ async def test_callers_that_wait_for_a_read_share_the_next_one_and_see_what_was_
     assert len(told) == 5
 
 
-@in_loop
 async def test_a_read_that_was_cancelled_counts_for_nobody():
     cluster = HeldTopics()
     scan = scan_of(cluster)
@@ -102,7 +99,6 @@ async def test_a_read_that_was_cancelled_counts_for_nobody():
         await first
 
 
-@in_loop
 async def test_a_ledger_partition_is_read_once_for_all_of_its_flows():
     cluster = HeldTopics()
     key = ProgressKey(PartitionKey("flow-3", "orders", 0))
@@ -124,7 +120,6 @@ def registering(cluster: HeldTopics, number: int) -> asyncio.Task[None]:
     )
 
 
-@in_loop
 async def test_producer_ids_are_registered_together():
     cluster = HeldTopics()
     lanes = [registering(cluster, number) for number in range(6)]
@@ -137,7 +132,6 @@ async def test_producer_ids_are_registered_together():
         assert written == producer(f"flow-{number % 2}")
 
 
-@in_loop
 async def test_a_failed_write_of_producer_ids_fails_each_of_them():
     cluster = HeldTopics()
     lanes = [registering(cluster, number) for number in range(3)]

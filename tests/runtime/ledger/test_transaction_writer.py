@@ -114,7 +114,7 @@ def test_a_sender_that_is_cancelled_leaves_no_connection_behind() -> None:
 
 
 @pytest.mark.integration
-def test_a_batch_that_is_refused_in_the_middle_aborts_all_and_the_next_transaction_is_whole(
+async def test_a_batch_that_is_refused_in_the_middle_aborts_all_and_the_next_transaction_is_whole(
     lab: Lab, fresh: Callable[[str], str]
 ) -> None:
     dc1 = lab.clusters["dc1"]
@@ -123,13 +123,10 @@ def test_a_batch_that_is_refused_in_the_middle_aborts_all_and_the_next_transacti
     small = [whole(b"%d" % number) for number in range(100)]
     refused = [*small[:40], whole(bytes(50_000)), *small[40:]]
 
-    async def written() -> None:
-        async with await KafkaCluster.open(settings_of(dc1)) as cluster:
-            at = TopicPartition(topic, 0)
-            writer = await TransactionWriter.open(cluster, fresh("tx"))
-            with pytest.raises(BrokerError, match="MESSAGE_TOO_LARGE"):
-                await writer.commit({}, {at: refused})
-            await writer.commit({}, {at: small})
-
-    run(written())
+    async with await KafkaCluster.open(settings_of(dc1)) as cluster:
+        at = TopicPartition(topic, 0)
+        writer = await TransactionWriter.open(cluster, fresh("tx"))
+        with pytest.raises(BrokerError, match="MESSAGE_TOO_LARGE"):
+            await writer.commit({}, {at: refused})
+        await writer.commit({}, {at: small})
     assert [row.value for row in read(dc1.client, topic)] == [b"%d" % number for number in range(100)]

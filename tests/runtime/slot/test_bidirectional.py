@@ -9,13 +9,12 @@ from itertools import chain, pairwise
 import pytest
 
 from runtime.contract.spec.jobspec import ProvenanceMode
-from runtime.contract.spec.rename import Template
 from runtime.slot.slot import Slot
 from tests.conftest import MakeLab
 from tests.labs import spec
 from tests.runtime.conftest import sides_of
 from tests.runtime.slot.workload import mixed
-from tests.runtime.slot.world import Driver, Side, assigned, copy_through, flow_spec, until
+from tests.runtime.slot.world import Driver, Side, assigned, flow_spec
 
 pytestmark = pytest.mark.integration
 Fresh = Callable[[str], str]
@@ -64,57 +63,6 @@ def _copied_round(sides: dict[str, Side], fresh: Fresh, mode: ProvenanceMode) ->
     assert {name: sorted(_numbers(side, topic)) for name, side in sides.items()} == dict.fromkeys(
         sides, everything
     )
-
-
-@pytest.mark.parametrize("mode", ["batch", "headers"])
-def test_a_flow_for_native_records_leaves_copies_alone(
-    sides: dict[str, Side], fresh: Fresh, mode: ProvenanceMode
-) -> None:
-    """What arrives over another way already is not copied a second time."""
-    topic = fresh("orders")
-    first = flow_spec(fresh("first"), "dc1", "dc2", provenance=mode)
-    onward = flow_spec(
-        fresh("onward"),
-        "dc2",
-        "dc1",
-        provenance=mode,
-        native_only=True,
-        rename=Template(text="{topic}.on"),
-    )
-    for side in sides.values():
-        side.create(topic)
-    sides["dc1"].create(f"{topic}.on")
-    sides["dc1"].write(topic, [{"value": b"copied"}] * 20)
-    copy_through(Driver(sides, job=fresh("job")), first, assigned(first.name, topic))
-    sides["dc2"].write(topic, [{"value": b"native"}] * 10)
-    driver = Driver(sides, "dc1", fresh("job"))
-    copy_through(driver, onward, assigned(onward.name, topic, destination_topic=f"{topic}.on"))
-    assert [row.value for row in sides["dc1"].read(f"{topic}.on")[0]] == [b"native"] * 10
-
-
-def test_names_that_do_not_cycle_are_all_copied(sides: dict[str, Side], fresh: Fresh) -> None:
-    """Batch provenance drops only what would return under its own name: a replica of a replica is not
-    that.
-    """
-    topic = fresh("orders")
-    there = flow_spec(fresh("there"), "dc1", "dc2", rename=Template(text="{topic}.r"))
-    back = flow_spec(fresh("back"), "dc2", "dc1", provenance="batch", rename=Template(text="{topic}.b"))
-    sides["dc1"].create(topic)
-    sides["dc2"].create(f"{topic}.r")
-    sides["dc1"].create(f"{topic}.r.b")
-    sides["dc1"].write(topic, [{"value": b"%d" % one} for one in range(20)])
-
-    async def copy() -> None:
-        one, two = Driver(sides, "dc2", fresh("job")), Driver(sides, "dc1", fresh("job"))
-        first = await one.take_over(there, assigned(there.name, topic, destination_topic=f"{topic}.r"))
-        second = await two.take_over(
-            back, assigned(back.name, f"{topic}.r", destination_topic=f"{topic}.r.b")
-        )
-        async with one.running(first), two.running(second) as slot:
-            await until(slot, lambda one: one.records == 20)
-
-    asyncio.run(copy())
-    assert len(sides["dc1"].read(f"{topic}.r.b")[0]) == 20
 
 
 def _counted(ways: Mapping[str, Slot]) -> Counts:

@@ -24,7 +24,6 @@ from tests.records import PATIENCE_S, all_in_sync
 from tests.runtime.conftest import sides_of
 from tests.runtime.slot.brokers import await_in_sync, by_hand, place
 from tests.runtime.slot.lossy_proxy import Lost, losing_ends
-from tests.runtime.slot.workload import mixed
 from tests.runtime.slot.world import Driver, Side, assigned, at_end, flow_spec, in_state, until
 
 pytestmark = pytest.mark.integration
@@ -50,57 +49,6 @@ def breakable(replicated: tuple[Lab, dict[str, Side]]) -> tuple[Lab, dict[str, S
         lab.start(name)
         all_in_sync(cluster.client)
     return lab, sides
-
-
-@pytest.mark.long
-def test_both_brokers_are_killed_and_hang_while_records_are_copied(own_lab: MakeLab, fresh: Fresh) -> None:
-    """A hang loses the answers to requests that were carried out, the end of a transaction too (fencing
-    5).
-    """
-    lab = own_lab(spec("dc1"), spec("dc2"))
-    sides = sides_of(lab)
-    topic, flow = fresh("orders"), flow_spec(fresh("flow"))
-    for side in sides.values():
-        side.create(topic, 2)
-    driver = Driver(sides, job=fresh("job"))
-    mixed(sides["dc1"], topic, 2, seed=0, count=100)
-
-    async def copy() -> None:
-        assignment = await driver.take_over(flow, assigned(flow.name, topic, 2))
-        async with driver.running(assignment) as slot:
-            for number, (name, disturb, mend) in enumerate(_disturbances(lab)):
-                feeding = asyncio.create_task(_trickle(sides["dc1"], topic, number, pause=name == "dc1"))
-                await (feeding if name == "dc1" else asyncio.sleep(0.3))
-                await by_hand(disturb, name)
-                await asyncio.sleep(1.5)
-                await by_hand(mend, name)
-                await feeding
-                ends = [end for _, end in sides["dc1"].ends(topic, 2)]
-                await until(slot, at_end(ends), _MENDED_S)
-
-    asyncio.run(copy())
-    assert sides["dc2"].read(topic, 2) == sides["dc1"].read(topic, 2)
-
-
-def _disturbances(lab: Lab) -> list[tuple[str, Callable[[str], None], Callable[[str], None]]]:
-    start: Callable[[str], None] = lambda name: lab.start(name)  # noqa: E731
-    return [
-        (name, disturb, mend)
-        for disturb, mend in ((lab.kill, start), (lab.pause, lab.unpause))
-        for name in ("dc2", "dc1")
-    ]
-
-
-async def _trickle(side: Side, topic: str, seed: int, *, pause: bool) -> None:
-    """Records all the while; none while the source itself is disturbed."""
-    if pause:
-        await asyncio.to_thread(mixed, side, topic, 2, seed=seed, count=60)
-        return
-    for step in range(8):
-        await asyncio.to_thread(
-            side.write, topic, [{"value": b"%d-%d-%d" % (seed, step, one)} for one in range(50)]
-        )
-        await asyncio.sleep(0.2)
 
 
 def test_the_ledger_decides_an_end_whose_response_was_lost(own_lab: MakeLab, fresh: Fresh) -> None:
@@ -167,34 +115,25 @@ def _values(side: Side, topic: str) -> list[bytes | None]:
     return [row.value for row in side.read(topic)[0]]
 
 
-@pytest.mark.long
-def test_an_unclean_election_at_the_source_stops_the_partition(own_lab: MakeLab, fresh: Fresh) -> None:
-    lab = own_lab(spec("dc1", brokers=3), spec("dc2"))
-    _truncated(lab, sides_of(lab), fresh, side="dc1", others_write=False)
-
-
-def test_leaders_move_at_both_sides(breakable: tuple[Lab, dict[str, Side]], fresh: Fresh) -> None:
+async def test_leaders_move_at_both_sides(breakable: tuple[Lab, dict[str, Side]], fresh: Fresh) -> None:
     lab, sides = breakable
     topic, flow = fresh("orders"), flow_spec(fresh("flow"))
     sides["dc1"].create(topic, 3)
     sides["dc2"].create(topic, 3, min_insync_replicas="2")
     driver = Driver(sides, job=fresh("job"))
 
-    async def copy() -> None:
-        assignment = await driver.take_over(flow, assigned(flow.name, topic, 3, min_in_sync=2))
-        async with driver.running(assignment) as slot:
-            for node in (1, 2, 3):
-                await by_hand(lab.kill, f"dc2:{node}")
-                await asyncio.to_thread(
-                    sides["dc1"].write,
-                    topic,
-                    [{"value": b"%d" % one, "partition": one % 3} for one in range(300)],
-                )
-                await asyncio.sleep(1)
-                await by_hand(lab.start, f"dc2:{node}")
-                await until(slot, at_end([100 * node] * 3), _MENDED_S)
-
-    asyncio.run(copy())
+    assignment = await driver.take_over(flow, assigned(flow.name, topic, 3, min_in_sync=2))
+    async with driver.running(assignment) as slot:
+        for node in (1, 2, 3):
+            await by_hand(lab.kill, f"dc2:{node}")
+            await asyncio.to_thread(
+                sides["dc1"].write,
+                topic,
+                [{"value": b"%d" % one, "partition": one % 3} for one in range(300)],
+            )
+            await asyncio.sleep(1)
+            await by_hand(lab.start, f"dc2:{node}")
+            await until(slot, at_end([100 * node] * 3), _MENDED_S)
     assert sides["dc2"].read(topic, 3) == sides["dc1"].read(topic, 3)
 
 

@@ -17,21 +17,18 @@ def broken() -> None:
     raise ZeroDivisionError("a programming error")
 
 
-def test_a_callback_that_fails_is_logged_with_its_traceback_and_passed_on(
+async def test_a_callback_that_fails_is_logged_with_its_traceback_and_passed_on(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     found: list[BaseException] = []
 
-    async def work() -> None:
-        loop = asyncio.get_running_loop()
-        with callback_failures(found.append):
-            loop.call_soon(broken)
-            loop.call_exception_handler({"message": "a transport broke", "exception": OSError("reset")})
-            await asyncio.sleep(0)
-        loop.call_soon(broken)  # is not this block's any more
+    loop = asyncio.get_running_loop()
+    with callback_failures(found.append):
+        loop.call_soon(broken)
+        loop.call_exception_handler({"message": "a transport broke", "exception": OSError("reset")})
         await asyncio.sleep(0)
-
-    asyncio.run(work())
+    loop.call_soon(broken)  # is not this block's any more
+    await asyncio.sleep(0)
     assert [type(one) for one in found] == [ZeroDivisionError]
     assert "in broken" in caplog.text
 

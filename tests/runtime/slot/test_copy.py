@@ -3,7 +3,6 @@
 """
 
 import asyncio
-import time
 import uuid
 from collections.abc import Callable
 from functools import lru_cache
@@ -15,20 +14,18 @@ from msgspec.structs import replace
 from runtime.contract.records.control import driver_transactional_id
 from runtime.contract.records.job_status import PartitionState as State
 from runtime.contract.records.offset_map import EndOfOffsetMap, MappedOffset, OffsetMap, UnmappedOffset
-from runtime.contract.records.provenance import origins
 from runtime.contract.spec import naming
-from runtime.contract.spec.flow import AtOffsets, AtTimestamp, Earliest, Latest, Start
+from runtime.contract.spec.flow import AtTimestamp, Earliest, Latest, Start
 from runtime.ledger.map_cleaner import clean_map
 from runtime.ledger.transaction_writer import TransactionWriter
 from tests.offset_maps import map_reader, read_map
-from tests.records import PATIENCE_S, settled, wait_for
+from tests.records import PATIENCE_S, settled
 from tests.runtime.slot.workload import mixed
 from tests.runtime.slot.world import (
     FAST,
     Driver,
     Side,
     assigned,
-    at_end,
     copy_through,
     flow_spec,
     in_state,
@@ -140,32 +137,6 @@ def _transactional(name: str, bootstrap: str) -> Producer:
     return producer
 
 
-def test_compaction_holes_and_append_time_are_copied_exactly(sides: dict[str, Side], fresh: Fresh) -> None:
-    topic, flow, keys = fresh("compacted"), flow_spec(fresh("flow")), 37
-    sides["dc1"].create(
-        topic,
-        cleanup_policy="compact",
-        segment_bytes=str(1 << 20),
-        segment_ms="500",
-        min_cleanable_dirty_ratio="0.001",
-        max_compaction_lag_ms="500",
-        message_timestamp_type="LogAppendTime",
-    )
-    sides["dc2"].create(topic, cleanup_policy="compact")
-    sides["dc1"].write(
-        topic,
-        ({"key": b"%d" % (one % keys), "value": b"%d" % one} for one in range(2_000)),
-        compression_type="lz4",
-    )
-    time.sleep(
-        0.6
-    )  # the time of a segment: the next record begins a new one, and what lies before is compacted
-    sides["dc1"].write(topic, [{"key": b"last", "value": b"last"}])
-    wait_for(lambda: len(sides["dc1"].read(topic)[0]) == keys + 1)
-    copy_through(Driver(sides, job=fresh("job")), flow, assigned(flow.name, topic))
-    assert sides["dc2"].read(topic) == sides["dc1"].read(topic)
-
-
 @pytest.mark.parametrize(
     ("start", "first"),
     [
@@ -190,70 +161,17 @@ def test_copying_starts_where_the_flow_says(
     assert [row.value for row in sides["dc2"].read(topic)[0]] == [row["value"] for row in rows[first:]]
 
 
-def test_start_offsets_are_by_topic_and_partition(sides: dict[str, Side], fresh: Fresh) -> None:
-    topic, flow = fresh("orders"), flow_spec(fresh("flow"))
-    for side in sides.values():
-        side.create(topic, 2)
-    sides["dc1"].write(topic, ({"value": b"%d" % one, "partition": one % 2} for one in range(20)))
-    start = AtOffsets(offsets={topic: {1: 7}})
-    copy_through(Driver(sides, job=fresh("job")), flow, assigned(flow.name, topic, 2), start)
-    assert [len(rows) for rows in sides["dc2"].read(topic, 2)] == [10, 3]
-
-
-def test_a_partition_without_progress_never_starts_over(sides: dict[str, Side], fresh: Fresh) -> None:
+async def test_a_partition_without_progress_never_starts_over(sides: dict[str, Side], fresh: Fresh) -> None:
     topic, flow = fresh("orders"), flow_spec(fresh("flow"))
     for side in sides.values():
         side.create(topic, 2)
     sides["dc1"].write(topic, ({"value": b"%d" % one, "partition": one % 2} for one in range(20)))
     driver = Driver(sides, job=fresh("job"))
 
-    async def copy() -> None:
-        known, unknown = assigned(flow.name, topic, 2)
-        assignment = await driver.take_over(flow, [known])
-        assignment = assignment.__class__(assignment.version, assignment.flows, [known, unknown])
-        async with driver.running(assignment) as slot:
-            await until(slot, lambda one: one.partition == 1 or one.position == 10)
-            await until(slot, lambda one: one.partition == 0 or in_state(State.LEDGER_MISSING)(one))
-
-    asyncio.run(copy())
+    known, unknown = assigned(flow.name, topic, 2)
+    assignment = await driver.take_over(flow, [known])
+    assignment = assignment.__class__(assignment.version, assignment.flows, [known, unknown])
+    async with driver.running(assignment) as slot:
+        await until(slot, lambda one: one.partition == 1 or one.position == 10)
+        await until(slot, lambda one: one.partition == 0 or in_state(State.LEDGER_MISSING)(one))
     assert [len(rows) for rows in sides["dc2"].read(topic, 2)] == [10, 0]
-
-
-def test_headers_provenance_says_where_each_record_came_from(sides: dict[str, Side], fresh: Fresh) -> None:
-    topic, flow = fresh("orders"), flow_spec(fresh("flow"), provenance="headers")
-    for side in sides.values():
-        side.create(topic)
-    mixed(sides["dc1"], topic, count=200)
-    copy_through(Driver(sides, job=fresh("job")), flow, assigned(flow.name, topic))
-    here, there = sides["dc1"].read(topic)[0], sides["dc2"].read(topic)[0]
-    assert [(row.key, row.value, row.timestamp) for row in there] == [
-        (row.key, row.value, row.timestamp) for row in here
-    ]
-    assert [row.headers[: len(one.headers)] for row, one in zip(there, here, strict=True)] == [
-        row.headers for row in here
-    ]
-    for row, one in zip(there, here, strict=True):
-        (origin,) = origins(row.headers)
-        assert (origin.topic, origin.partition, origin.offset) == (topic, 0, one.offset)
-
-
-def test_a_transaction_does_not_wait_for_more_when_there_is_little_to_do(
-    sides: dict[str, Side], fresh: Fresh
-) -> None:
-    topic, flow = fresh("trickle"), flow_spec(fresh("flow"))
-    for side in sides.values():
-        side.create(topic)
-    # Whatever waited for its time to be over would wait for longer than it is waited for here.
-    long = dict.fromkeys(("transaction_ms", "tail_every_ms", "transaction_timeout_ms"), 600_000)
-    driver = Driver(sides, job=fresh("job"), settings=replace(FAST, fetch_wait_ms=50_000, **long))
-
-    async def copy() -> None:
-        assignment = await driver.take_over(flow, assigned(flow.name, topic))
-        producer = sides["dc1"].producer(linger_ms=0)
-        async with driver.running(assignment) as slot:
-            for number in range(1, 21):
-                producer.produce(topic, b"x")
-                await asyncio.to_thread(producer.flush, PATIENCE_S)
-                await until(slot, at_end([number]), 40)
-
-    asyncio.run(copy())

@@ -90,7 +90,9 @@ def test_a_zombie_of_an_older_generation_writes_nothing_more(
     assert sides["dc2"].read(topic) == sides["dc1"].read(topic)
 
 
-def test_a_slot_ends_when_another_writer_moved_its_progress(sides: dict[str, Side], fresh: Fresh) -> None:
+async def test_a_slot_ends_when_another_writer_moved_its_progress(
+    sides: dict[str, Side], fresh: Fresh
+) -> None:
     """R3, the last line: after every new epoch the ledger is read, and must say what this slot committed."""
     topic, flow = fresh("compacted"), flow_spec(fresh("flow"))
     sides["dc1"].create(topic, 2)
@@ -98,19 +100,16 @@ def test_a_slot_ends_when_another_writer_moved_its_progress(sides: dict[str, Sid
     driver = Driver(sides, job=fresh("job"), settings=replace(FAST, lanes=1))
     sides["dc1"].write(topic, [{"key": b"k", "value": b"v", "partition": one} for one in range(2)])
 
-    async def copy() -> None:
-        assignment = await driver.take_over(flow, assigned(flow.name, topic, 2))
-        slot = Slot(driver.spec(), assignment, {})
-        running = asyncio.create_task(slot.run())
-        await until(slot, at_end([1, 1]))
-        await driver.overwrite(flow.name, 0, position=0)
-        # A record without a key is refused, which aborts the transaction.
-        await asyncio.to_thread(sides["dc1"].write, topic, [{"value": b"no key", "partition": 1}])
-        end = await asyncio.wait_for(running, 60)
-        assert isinstance(end, Fenced)
-        assert f"another writer moved the progress of {flow.name}/{topic}-0" in end.why
-
-    asyncio.run(copy())
+    assignment = await driver.take_over(flow, assigned(flow.name, topic, 2))
+    slot = Slot(driver.spec(), assignment, {})
+    running = asyncio.create_task(slot.run())
+    await until(slot, at_end([1, 1]))
+    await driver.overwrite(flow.name, 0, position=0)
+    # A record without a key is refused, which aborts the transaction.
+    await asyncio.to_thread(sides["dc1"].write, topic, [{"value": b"no key", "partition": 1}])
+    end = await asyncio.wait_for(running, 60)
+    assert isinstance(end, Fenced)
+    assert f"another writer moved the progress of {flow.name}/{topic}-0" in end.why
 
 
 def _started(

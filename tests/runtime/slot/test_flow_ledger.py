@@ -1,6 +1,5 @@
 """A flow's ledger: under which generation it may be written, and whether another writer has written (R3)."""
 
-import asyncio
 from typing import cast
 
 import pytest
@@ -44,21 +43,17 @@ async def opened(topics: InternalTopics) -> FlowLedger:
         (replace(OURS, state="promoted"), "3, promoted"),
     ],
 )
-def test_a_flow_of_another_generation_must_not_be_written(generation: Generation | None, found: str) -> None:
-    async def work() -> None:
-        ledger = await opened(stored(generation=generation))
-        with pytest.raises(Superseded, match=f"the ledger's generation of flow is {found}; this slot's is 3"):
-            await ledger.refresh()
+async def test_a_flow_of_another_generation_must_not_be_written(
+    generation: Generation | None, found: str
+) -> None:
+    ledger = await opened(stored(generation=generation))
+    with pytest.raises(Superseded, match=f"the ledger's generation of flow is {found}; this slot's is 3"):
+        await ledger.refresh()
 
-    asyncio.run(work())
 
-
-def test_progress_that_another_writer_moved_is_a_difference() -> None:
-    async def work() -> None:
-        kept, moved, gone = (partition(number) for number in range(3))
-        topics = stored(kept, moved)
-        ledger = await opened(topics)
-        expected = {kept: kept.progress, moved: replace(moved.progress, position=9), gone: gone.progress}
-        assert await ledger.differences(expected) == [moved, gone]
-
-    asyncio.run(work())
+async def test_progress_that_another_writer_moved_is_a_difference() -> None:
+    kept, moved, gone = (partition(number) for number in range(3))
+    topics = stored(kept, moved)
+    ledger = await opened(topics)
+    expected = {kept: kept.progress, moved: replace(moved.progress, position=9), gone: gone.progress}
+    assert await ledger.differences(expected) == [moved, gone]

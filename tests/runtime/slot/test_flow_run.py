@@ -70,17 +70,14 @@ async def until(holds: Callable[[], bool]) -> None:
 
 
 @pytest.mark.parametrize("opening", [refuses, keeps_silent])
-def test_partitions_of_a_flow_that_cannot_begin_are_released_at_once(opening: Opening) -> None:
-    async def work() -> None:
-        async with running(opening) as run:
-            await asyncio.sleep(0)
-            run.set_assignment(2, FLOW, {})
-            assert (run.version, run.partitions()) == (2, [])
-
-    asyncio.run(work())
+async def test_partitions_of_a_flow_that_cannot_begin_are_released_at_once(opening: Opening) -> None:
+    async with running(opening) as run:
+        await asyncio.sleep(0)
+        run.set_assignment(2, FLOW, {})
+        assert (run.version, run.partitions()) == (2, [])
 
 
-def test_a_newer_generation_that_arrives_while_an_older_one_begins_is_tried() -> None:
+async def test_a_newer_generation_that_arrives_while_an_older_one_begins_is_tried() -> None:
     runs: list[FlowRun] = []
     asked: list[str] = []
 
@@ -90,32 +87,26 @@ def test_a_newer_generation_that_arrives_while_an_older_one_begins_is_tried() ->
             runs[0].set_assignment(2, FLOW, PARTITIONS)
         raise Superseded("older")
 
-    async def work() -> None:
-        async with running(outdated) as run:
-            runs.append(run)
-            await until(lambda: bool(run.superseded))
-
-    asyncio.run(work())
+    async with running(outdated) as run:
+        runs.append(run)
+        await until(lambda: bool(run.superseded))
     assert len(asked) == 2
 
 
-def test_a_source_is_reached_as_the_slot_was_started_and_no_assignment_adds_one() -> None:
+async def test_a_source_is_reached_as_the_slot_was_started_and_no_assignment_adds_one() -> None:
     asked: list[ClusterSpec] = []
 
     async def notes(name: str, spec: ClusterSpec) -> KafkaCluster:
         asked.append(spec)
         raise Disconnected(name, "refused", sent=False)
 
-    async def work() -> None:
-        async with running(notes) as run:
-            await until(lambda: asked == [THERE])
-            run.set_assignment(2, AssignedFlow(flow_spec("flow", source="elsewhere"), 1), PARTITIONS)
-            await until(lambda: "not in the spec" in run.partitions()[0].why)
-            (status,) = run.partitions()
-            assert (status.state, run.version) == (State.RETRYING, 2)
-            assert set(map(id, asked)) == {id(THERE)}
-
-    asyncio.run(work())
+    async with running(notes) as run:
+        await until(lambda: asked == [THERE])
+        run.set_assignment(2, AssignedFlow(flow_spec("flow", source="elsewhere"), 1), PARTITIONS)
+        await until(lambda: "not in the spec" in run.partitions()[0].why)
+        (status,) = run.partitions()
+        assert (status.state, run.version) == (State.RETRYING, 2)
+        assert set(map(id, asked)) == {id(THERE)}
 
 
 class Stuck:
@@ -143,25 +134,22 @@ class Stuck:
         self.drained.set()
 
 
-def test_a_flow_whose_ledger_cannot_be_read_ends_with_a_named_state_and_begins_again() -> None:
+async def test_a_flow_whose_ledger_cannot_be_read_ends_with_a_named_state_and_begins_again() -> None:
     begun: list[str] = []
 
     async def notes(name: str, _: ClusterSpec) -> KafkaCluster:
         begun.append(name)
         raise UnreadableRecord("value of version 02")
 
-    async def work() -> None:
-        async with running(notes) as run:
-            stuck = Stuck()
-            run.flow = stuck  # type: ignore[assignment]
-            run.set_assignment(2, FLOW, {})
-            await asyncio.wait_for(stuck.releasing.wait(), 20)
-            run.fail(UnreadableRecord("value of version 02"))
-            run.set_assignment(3, FLOW, PARTITIONS)
-            await asyncio.wait_for(stuck.drained.wait(), 20)
-            await until(lambda: len(begun) > 1)
-            (status,) = run.partitions()
-            assert (status.state, run.version) == (State.LEDGER_MISSING, 3)
-            assert "value of version 02" in status.why
-
-    asyncio.run(work())
+    async with running(notes) as run:
+        stuck = Stuck()
+        run.flow = stuck  # type: ignore[assignment]
+        run.set_assignment(2, FLOW, {})
+        await asyncio.wait_for(stuck.releasing.wait(), 20)
+        run.fail(UnreadableRecord("value of version 02"))
+        run.set_assignment(3, FLOW, PARTITIONS)
+        await asyncio.wait_for(stuck.drained.wait(), 20)
+        await until(lambda: len(begun) > 1)
+        (status,) = run.partitions()
+        assert (status.state, run.version) == (State.LEDGER_MISSING, 3)
+        assert "value of version 02" in status.why

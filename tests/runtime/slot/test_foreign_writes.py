@@ -7,13 +7,8 @@ import pytest
 from msgspec.structs import replace
 
 from runtime.contract.records.job_status import PartitionStatus
-from runtime.kafka.fetch import holds_record
-from runtime.kafka.protocol.offsets import TopicPartition
-from runtime.ledger.ledger import ProducerDirectory
-from runtime.slot.health.foreign_writes import ForeignWrites
-from runtime.slot.partition import PartitionCopy
 from tests.records import PATIENCE_S
-from tests.runtime.slot.world import FAST, Driver, Side, assigned, at_end, copy_through, flow_spec, until
+from tests.runtime.slot.world import FAST, Driver, Side, assigned, at_end, flow_spec, until
 
 pytestmark = pytest.mark.integration
 Fresh = Callable[[str], str]
@@ -70,7 +65,7 @@ def single(side: Side, topic: str) -> None:
 
 
 @pytest.mark.parametrize("foreign", [single, transactional, aborted])
-def test_another_writer_is_seen_while_the_flow_copies(
+async def test_another_writer_is_seen_while_the_flow_copies(
     foreign: Callable[[Side, str], None], sides: dict[str, Side], fresh: Fresh
 ) -> None:
     topic, flow = fresh("orders"), flow_spec(fresh("flow"))
@@ -78,18 +73,15 @@ def test_another_writer_is_seen_while_the_flow_copies(
         side.create(topic)
     driver = Driver(sides, job=fresh("job"))
 
-    async def copy() -> None:
-        assignment = await driver.take_over(flow, assigned(flow.name, topic))
-        async with driver.running(assignment) as slot:
-            for step in (1, 2, 3):
-                await asyncio.to_thread(sides["dc1"].write, topic, spread(10, 1))
-                (status,) = await until(slot, at_end([10 * step]))
-                assert not status.foreign_writes
-            await asyncio.to_thread(foreign, sides["dc2"], topic)
-            await asyncio.to_thread(sides["dc1"].write, topic, spread(1, 1))
-            await until(slot, lambda one: one.foreign_writes and one.position == 31)
-
-    asyncio.run(copy())
+    assignment = await driver.take_over(flow, assigned(flow.name, topic))
+    async with driver.running(assignment) as slot:
+        for step in (1, 2, 3):
+            await asyncio.to_thread(sides["dc1"].write, topic, spread(10, 1))
+            (status,) = await until(slot, at_end([10 * step]))
+            assert not status.foreign_writes
+        await asyncio.to_thread(foreign, sides["dc2"], topic)
+        await asyncio.to_thread(sides["dc1"].write, topic, spread(1, 1))
+        await until(slot, lambda one: one.foreign_writes and one.position == 31)
 
 
 def test_after_a_restart_only_what_another_wrote_meanwhile_is_foreign(
@@ -122,43 +114,3 @@ def test_after_a_restart_only_what_another_wrote_meanwhile_is_foreign(
     asyncio.run(copy(20, {written}))
     write()
     asyncio.run(copy(30, set()))
-
-
-def test_a_marker_is_distinguished_from_a_record_by_its_offset(sides: dict[str, Side], fresh: Fresh) -> None:
-    topic, side = fresh("orders"), sides["dc2"]
-    side.create(topic)
-    transactional(side, topic)
-    side.ends(topic)  # the marker is written
-    single(side, topic)
-
-    async def found() -> list[bool]:
-        async with await side.open() as cluster:
-            return [await holds_record(cluster, TopicPartition(topic, 0), offset) for offset in range(4)]
-
-    assert asyncio.run(found()) == [True, False, True, False]
-
-
-def test_another_writer_is_seen_while_the_source_is_quiet(sides: dict[str, Side], fresh: Fresh) -> None:
-    topic, flow = fresh("orders"), flow_spec(fresh("flow"))
-    for side in sides.values():
-        side.create(topic)
-    driver, partitions = Driver(sides, job=fresh("job")), assigned(flow.name, topic)
-    sides["dc1"].write(topic, spread(10, 1))
-    copy_through(driver, flow, partitions)
-
-    async def compared() -> bool:
-        """As a slot does that has this partition, and nothing to copy."""
-        (progress,) = (await driver.progress(flow.name)).values()
-        destination = await sides["dc2"].open()
-        copy = PartitionCopy(partitions[0], progress)
-        found = ForeignWrites(flow.name, destination, ProducerDirectory(destination), {copy.key: copy})
-        try:
-            await found.compare_ends()
-            await found.read_due()
-            return copy.foreign_writes
-        finally:
-            await destination.close()
-
-    assert not asyncio.run(compared())
-    single(sides["dc2"], topic)
-    assert asyncio.run(compared())

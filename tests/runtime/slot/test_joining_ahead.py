@@ -1,10 +1,7 @@
 """Partitions that join ahead, and the ledger that is written with the data, on real brokers (R1, R5, R6)."""
 
 import asyncio
-import time
-from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
-from contextlib import AsyncExitStack
+from collections.abc import Callable, Mapping
 
 import pytest
 from msgspec.structs import replace
@@ -37,71 +34,6 @@ async def stream(
             assert await asyncio.to_thread(producers[name].flush, PATIENCE_S) == 0
             await until(slot, copied(number + 1))
         between(number)
-
-
-def log_end(side: Side, topic: str) -> int:
-    """Of everything that is written, markers included."""
-    ((_, end),) = side.ends(topic, committed=False)
-    return end
-
-
-async def still(sides: Iterable[Side], slots: Iterable[Slot], topic: str) -> list[int]:
-    """Waits until no slot has anything to commit, and no log has grown for two seconds; returns the ends."""
-    deadline, sides, slots = time.monotonic() + PATIENCE_S, list(sides), list(slots)
-    seen: tuple[list[int], list[int]] | None = None
-    while True:
-        ends = [await asyncio.to_thread(log_end, side, topic) for side in sides]
-        now = ends, [slot.status().flows[0].commits for slot in slots]
-        if now == seen:
-            return ends
-        assert time.monotonic() < deadline, (seen, now)
-        seen = now
-        await asyncio.sleep(2)
-
-
-def test_two_opposite_flows_that_were_active_write_no_markers_once_they_are_still(
-    sides: dict[str, Side], fresh: Fresh
-) -> None:
-    topic = fresh("shared")
-    pair = [sides["dc1"], sides["dc2"]]
-    for side in pair:
-        side.create(topic)
-
-    async def copy() -> None:
-        async with AsyncExitStack() as running:
-            slots: dict[str, Slot] = {}
-            for source, destination in (("dc1", "dc2"), ("dc2", "dc1")):
-                flow = flow_spec(fresh("way"), source, destination, provenance="batch", shared=True)
-                driver = Driver(sides, destination, fresh("job"), ACTIVE)
-                assignment = await driver.take_over(flow, assigned(flow.name, topic))
-                slots[source] = await running.enter_async_context(driver.running(assignment))
-            await stream(sides, topic, slots, lambda _: None)
-            await still(pair, slots.values(), topic)
-        for side in pair:
-            values = Counter(row.value for row in side.read(topic)[0])
-            assert values == {b"%d" % number: 2 for number in range(RECORDS)}
-
-    asyncio.run(copy())
-
-
-def test_an_active_partition_leaves_one_marker_more_when_it_falls_still(
-    sides: dict[str, Side], fresh: Fresh
-) -> None:
-    """The transaction that it had joined ahead, which carried nothing; then none follows."""
-    topic, flow = fresh("orders"), flow_spec(fresh("flow"))
-    for side in sides.values():
-        side.create(topic)
-    driver = Driver(sides, job=fresh("job"), settings=ACTIVE)
-
-    async def copy() -> None:
-        assignment = await driver.take_over(flow, assigned(flow.name, topic))
-        async with driver.running(assignment) as slot:
-            await stream(sides, topic, {"dc1": slot}, lambda _: None)
-            (end,) = await still([sides["dc2"]], [slot], topic)
-            (status,) = slot.status().partitions
-            assert 0 < end - RECORDS - status.transactions <= 3  # a stall of the machine may add one
-
-    asyncio.run(copy())
 
 
 def test_the_map_is_exact_while_another_producer_writes_between_the_flows_batches(

@@ -2,7 +2,7 @@
 
 import asyncio
 import random
-from collections.abc import AsyncIterator, Callable, Coroutine
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from types import SimpleNamespace
 from typing import Any
@@ -30,7 +30,7 @@ from runtime.slot.write.events import (
 )
 from runtime.slot.write.lane import Lane
 from runtime.slot.write.lanes import LaneSet
-from tests.fakes.clock import run_jumping
+from tests.fakes.clock import jumping
 from tests.fakes.lane import SETTINGS, Destination, Emitted, LedgerInMemory, Link, lane_of
 from tests.fakes.partition import outgoing, partition
 
@@ -48,10 +48,6 @@ def with_batch(copy: PartitionCopy) -> None:
 def with_idle_position(copy: PartitionCopy) -> None:
     """Nothing is queued, but the position moved over records that are not copied."""
     copy.fetched([], Cursor(25, 1), ())
-
-
-def run(work: Callable[[], Coroutine[Any, Any, None]]) -> None:
-    asyncio.run(asyncio.wait_for(work(), 60))
 
 
 @asynccontextmanager
@@ -80,109 +76,94 @@ async def passes() -> None:
 # Joining
 
 
-def test_a_partition_joins_once_its_leader_is_connected() -> None:
-    async def work() -> None:
-        destination, emitted, copy = Destination(), Emitted(), partition()
-        lane = lane_of(destination, emitted, LedgerInMemory(copy))
-        destination.leader_of[0] = FAR
-        destination.connecting[FAR] = asyncio.get_running_loop().create_future()
-        async with running(lane):
-            with_batch(copy)
-            lane.add(copy)
-            await passes()
-            assert not destination.added.is_set()
-            destination.connecting[FAR].set_result(None)
-            await until(emitted, lambda: bool(emitted.of(Committed)))
-        assert (copy.progress.position, copy.in_transaction) == (11, False)
-
-    run(work)
+async def test_a_partition_joins_once_its_leader_is_connected() -> None:
+    destination, emitted, copy = Destination(), Emitted(), partition()
+    lane = lane_of(destination, emitted, LedgerInMemory(copy))
+    destination.leader_of[0] = FAR
+    destination.connecting[FAR] = asyncio.get_running_loop().create_future()
+    async with running(lane):
+        with_batch(copy)
+        lane.add(copy)
+        await passes()
+        assert not destination.added.is_set()
+        destination.connecting[FAR].set_result(None)
+        await until(emitted, lambda: bool(emitted.of(Committed)))
+    assert (copy.progress.position, copy.in_transaction) == (11, False)
 
 
-def test_the_metadata_of_a_leader_is_fetched_again_after_connecting() -> None:
+async def test_the_metadata_of_a_leader_is_fetched_again_after_connecting() -> None:
     """A broker that was away may lead its partitions under a new epoch since then."""
 
-    async def work() -> None:
-        destination, emitted, copy = Destination(), Emitted(), partition()
-        lane = lane_of(destination, emitted, LedgerInMemory(copy))
-        async with running(lane):
-            with_batch(copy)
-            lane.add(copy)
-            await until(emitted, lambda: bool(emitted.of(Committed)))
-        assert destination.refreshes == 1
-
-    run(work)
+    destination, emitted, copy = Destination(), Emitted(), partition()
+    lane = lane_of(destination, emitted, LedgerInMemory(copy))
+    async with running(lane):
+        with_batch(copy)
+        lane.add(copy)
+        await until(emitted, lambda: bool(emitted.of(Committed)))
+    assert destination.refreshes == 1
 
 
-def test_a_partition_with_a_new_leader_is_inspected_before_it_joins() -> None:
-    async def work() -> None:
-        destination, emitted, copy = Destination(), Emitted(), partition()
-        lane = lane_of(destination, emitted, LedgerInMemory(copy))
-        async with running(lane):
-            with_batch(copy)
-            copy.inspected(EPOCH - 1)
-            lane.add(copy)
-            await until(emitted, lambda: bool(emitted.of(LeaderChanged)))
-            assert not destination.added.is_set()
-            copy.inspected(EPOCH)
-            lane.offer(copy)
-            await until(emitted, lambda: bool(emitted.of(Committed)))
-
-    run(work)
-
-
-def test_a_partition_whose_leader_cannot_be_reached_backs_off() -> None:
-    async def work() -> None:
-        destination, emitted = Destination(), Emitted()
-        removed, copy = partition(0), partition(1)
-        lane = lane_of(destination, emitted, LedgerInMemory(removed, copy))
-        destination.leader_of = {0: FAR, 1: FAR}
-        destination.connecting[FAR] = asyncio.get_running_loop().create_future()
-        async with running(lane):
-            for each in (removed, copy):
-                with_batch(each)
-                lane.add(each)
-            await passes()
-            lane.remove(removed)
-            destination.connecting[FAR].set_exception(Disconnected("broker 2", "refused", sent=False))
-            await until(emitted, lambda: bool(emitted.events))
-        assert [event.copy for event in emitted.of(NotReady)] == [copy]
+async def test_a_partition_with_a_new_leader_is_inspected_before_it_joins() -> None:
+    destination, emitted, copy = Destination(), Emitted(), partition()
+    lane = lane_of(destination, emitted, LedgerInMemory(copy))
+    async with running(lane):
+        with_batch(copy)
+        copy.inspected(EPOCH - 1)
+        lane.add(copy)
+        await until(emitted, lambda: bool(emitted.of(LeaderChanged)))
         assert not destination.added.is_set()
+        copy.inspected(EPOCH)
+        lane.offer(copy)
+        await until(emitted, lambda: bool(emitted.of(Committed)))
 
-    run(work)
+
+async def test_a_partition_whose_leader_cannot_be_reached_backs_off() -> None:
+    destination, emitted = Destination(), Emitted()
+    removed, copy = partition(0), partition(1)
+    lane = lane_of(destination, emitted, LedgerInMemory(removed, copy))
+    destination.leader_of = {0: FAR, 1: FAR}
+    destination.connecting[FAR] = asyncio.get_running_loop().create_future()
+    async with running(lane):
+        for each in (removed, copy):
+            with_batch(each)
+            lane.add(each)
+        await passes()
+        lane.remove(removed)
+        destination.connecting[FAR].set_exception(Disconnected("broker 2", "refused", sent=False))
+        await until(emitted, lambda: bool(emitted.events))
+    assert [event.copy for event in emitted.of(NotReady)] == [copy]
+    assert not destination.added.is_set()
 
 
 @pytest.mark.parametrize("has", [with_batch, with_idle_position])
-def test_a_failed_connection_leaves_partitions_of_the_open_transaction_alone(
+async def test_a_failed_connection_leaves_partitions_of_the_open_transaction_alone(
     has: Callable[[PartitionCopy], None],
 ) -> None:
     """The leader moved, and the partition joined; or its idle position is being committed."""
 
-    async def work() -> None:
-        destination, emitted = Destination(), Emitted()
-        alone, copy = partition(0), partition(1)
-        lane = lane_of(destination, emitted, LedgerInMemory(alone, copy))
-        destination.leader_of = {0: FAR, 1: FAR}
-        destination.connecting[FAR] = asyncio.get_running_loop().create_future()
-        for each in (alone, copy):
-            with_batch(each)
-            lane.add(each)
-        if has is with_batch:
-            destination.leader_of[1] = NEAR
-            destination.hold = True
-            lane.offer(copy)
-            async with running(lane):
-                await destination.added.wait()
-                destination.connecting[FAR].set_exception(Disconnected("broker 2", "refused", sent=False))
-                await until(emitted, lambda: bool(emitted.events))
-                assert copy.in_transaction
-        else:
-            copy.enter_transaction()
+    destination, emitted = Destination(), Emitted()
+    alone, copy = partition(0), partition(1)
+    lane = lane_of(destination, emitted, LedgerInMemory(alone, copy))
+    destination.leader_of = {0: FAR, 1: FAR}
+    destination.connecting[FAR] = asyncio.get_running_loop().create_future()
+    for each in (alone, copy):
+        with_batch(each)
+        lane.add(each)
+    if has is with_batch:
+        destination.leader_of[1] = NEAR
+        destination.hold = True
+        lane.offer(copy)
+        async with running(lane):
+            await destination.added.wait()
             destination.connecting[FAR].set_exception(Disconnected("broker 2", "refused", sent=False))
             await until(emitted, lambda: bool(emitted.events))
-        assert [event.copy for event in emitted.of(NotReady)] == [alone]
-        assert copy.queue
-
-    run(work)
+            assert copy.in_transaction
+    else:
+        copy.enter_transaction()
+        destination.connecting[FAR].set_exception(Disconnected("broker 2", "refused", sent=False))
+        await until(emitted, lambda: bool(emitted.events))
+    assert [event.copy for event in emitted.of(NotReady)] == [alone]
+    assert copy.queue
 
 
 # Joining ahead
@@ -224,140 +205,116 @@ async def active(
         yield destination, emitted, ledger, lane, copy
 
 
-def test_a_partition_that_carried_data_twice_joins_the_next_transaction_ahead() -> None:
-    async def work() -> None:
-        async with active() as (destination, emitted, _, lane, copy):
-            assert destination.joins == [["orders", "ledger"]] * 3
-            assert (destination.ends, copy.in_transaction) == (2, True)
-            destination.hold = True  # the coordinator answers nothing, and is not asked
-            queue(lane, copy)
-            await until(emitted, lambda: copy.progress.position == 13)
-            assert destination.ends == 3
-
-    run(work)
+async def test_a_partition_that_carried_data_twice_joins_the_next_transaction_ahead() -> None:
+    async with active() as (destination, emitted, _, lane, copy):
+        assert destination.joins == [["orders", "ledger"]] * 3
+        assert (destination.ends, copy.in_transaction) == (2, True)
+        destination.hold = True  # the coordinator answers nothing, and is not asked
+        queue(lane, copy)
+        await until(emitted, lambda: copy.progress.position == 13)
+        assert destination.ends == 3
 
 
-def test_a_transaction_without_data_ends_once_and_none_follows() -> None:
-    async def work() -> None:
-        async with active(replace(SETTINGS, ahead_s=0.02)) as (destination, emitted, _, _, copy):
-            await until(emitted, lambda: destination.ends == 3)
-            await passes()
-            assert len(destination.joins) == 3
-            assert not copy.in_transaction
-
-    run(work)
+async def test_a_transaction_without_data_ends_once_and_none_follows() -> None:
+    async with active(replace(SETTINGS, ahead_s=0.02)) as (destination, emitted, _, _, copy):
+        await until(emitted, lambda: destination.ends == 3)
+        await passes()
+        assert len(destination.joins) == 3
+        assert not copy.in_transaction
 
 
-def test_an_idle_position_is_no_activity() -> None:
+async def test_an_idle_position_is_no_activity() -> None:
     """It ends the transaction without data; the next one, of the ledger alone, is not joined."""
 
-    async def work() -> None:
-        async with active() as (destination, emitted, _, lane, copy):
-            other = partition(1)
-            other.inspected(EPOCH)
-            lane.add(other)
-            for end in (20, 21):
-                other.fetched([], Cursor(end, 0), ())
-                lane.offer(other)
-                await until(emitted, lambda: other.progress.position == other.cursor.offset)
-            await passes()
-            assert len(destination.joins) == 3
-            assert not copy.in_transaction
-
-    run(work)
+    async with active() as (destination, emitted, _, lane, copy):
+        other = partition(1)
+        other.inspected(EPOCH)
+        lane.add(other)
+        for end in (20, 21):
+            other.fetched([], Cursor(end, 0), ())
+            lane.offer(other)
+            await until(emitted, lambda: other.progress.position == other.cursor.offset)
+        await passes()
+        assert len(destination.joins) == 3
+        assert not copy.in_transaction
 
 
-def test_a_partition_that_joined_ahead_of_a_new_leader_joins_again() -> None:
+async def test_a_partition_that_joined_ahead_of_a_new_leader_joins_again() -> None:
     """Its first batch waits for the inspection (R4); the transaction ends without it."""
 
-    async def work() -> None:
-        async with active() as (destination, emitted, _, lane, copy):
-            destination.leader_epoch += 1
-            queue(lane, copy)
-            await until(emitted, lambda: bool(emitted.of(LeaderChanged)))
-            assert (destination.ends, copy.progress.position, copy.in_transaction) == (3, 12, False)
-            copy.inspected(destination.leader_epoch)
-            lane.offer(copy)
-            await until(emitted, lambda: copy.progress.position == 13)
-
-    run(work)
+    async with active() as (destination, emitted, _, lane, copy):
+        destination.leader_epoch += 1
+        queue(lane, copy)
+        await until(emitted, lambda: bool(emitted.of(LeaderChanged)))
+        assert (destination.ends, copy.progress.position, copy.in_transaction) == (3, 12, False)
+        copy.inspected(destination.leader_epoch)
+        lane.offer(copy)
+        await until(emitted, lambda: copy.progress.position == 13)
 
 
-def test_a_release_ends_a_transaction_without_data() -> None:
-    async def work() -> None:
-        async with active() as (destination, _, _, lane, copy):
-            copy.start_release()
-            await lane.release(copy)
-            assert (destination.ends, copy in lane.copies) == (3, False)
-            await passes()
-            assert len(destination.joins) == 3
-
-    run(work)
+async def test_a_release_ends_a_transaction_without_data() -> None:
+    async with active() as (destination, _, _, lane, copy):
+        copy.start_release()
+        await lane.release(copy)
+        assert (destination.ends, copy in lane.copies) == (3, False)
+        await passes()
+        assert len(destination.joins) == 3
 
 
 # The ledger with the data
 
 
-def test_the_ledger_is_written_while_the_data_is_in_flight() -> None:
-    async def work() -> None:
-        async with active() as (destination, emitted, ledger, lane, copy):
-            link = destination.links[NEAR]
-            link.held = []
-            ledger.written.clear()
-            queue(lane, copy)
-            await ledger.written.wait()
-            await passes()
-            assert (len(link.held), destination.ends) == (1, 2)  # it does not end before the acknowledgement
-            link.release()
-            await until(emitted, lambda: copy.progress.position == 13)
-            assert copy.progress.destination_end == link.end_offset - 1  # its marker lies behind
-
-    run(work)
+async def test_the_ledger_is_written_while_the_data_is_in_flight() -> None:
+    async with active() as (destination, emitted, ledger, lane, copy):
+        link = destination.links[NEAR]
+        link.held = []
+        ledger.written.clear()
+        queue(lane, copy)
+        await ledger.written.wait()
+        await passes()
+        assert (len(link.held), destination.ends) == (1, 2)  # it does not end before the acknowledgement
+        link.release()
+        await until(emitted, lambda: copy.progress.position == 13)
+        assert copy.progress.destination_end == link.end_offset - 1  # its marker lies behind
 
 
-def test_an_acknowledgement_that_is_not_the_expected_one_aborts() -> None:
+async def test_an_acknowledgement_that_is_not_the_expected_one_aborts() -> None:
     """Another producer wrote; then the ledger waits for acknowledgements, and its map is exact (R6)."""
 
-    async def work() -> None:
-        async with active() as (destination, emitted, ledger, lane, copy):
-            link = destination.links[NEAR]
-            link.end_offset += 5
-            ledger.takes_writes = False  # its record is aborted with the data
-            queue(lane, copy)
-            await until(emitted, lambda: bool(emitted.of(Aborted)))
-            ledger.takes_writes = True
-            assert emitted.of(Aborted)[0].failure.copies == ()
-            assert (destination.ends, copy.progress.position, copy.cursor.offset) == (2, 12, 12)
-            link.held = []
-            ledger.written.clear()
-            queue(lane, copy)
-            while not link.held:
-                await asyncio.sleep(0)
-            await passes()
-            assert not ledger.written.is_set()
-            link.release()
-            await until(emitted, lambda: copy.progress.position == 13)
-            assert copy.progress.destination_end == link.end_offset - 1
-
-    run(work)
+    async with active() as (destination, emitted, ledger, lane, copy):
+        link = destination.links[NEAR]
+        link.end_offset += 5
+        ledger.takes_writes = False  # its record is aborted with the data
+        queue(lane, copy)
+        await until(emitted, lambda: bool(emitted.of(Aborted)))
+        ledger.takes_writes = True
+        assert emitted.of(Aborted)[0].failure.copies == ()
+        assert (destination.ends, copy.progress.position, copy.cursor.offset) == (2, 12, 12)
+        link.held = []
+        ledger.written.clear()
+        queue(lane, copy)
+        while not link.held:
+            await asyncio.sleep(0)
+        await passes()
+        assert not ledger.written.is_set()
+        link.release()
+        await until(emitted, lambda: copy.progress.position == 13)
+        assert copy.progress.destination_end == link.end_offset - 1
 
 
-def test_where_others_write_by_design_the_ledger_waits_for_acknowledgements() -> None:
-    async def work() -> None:
-        copy = partition(shared=True)
-        async with active(copy=copy) as (destination, emitted, ledger, lane, _):
-            link = destination.links[NEAR]
-            link.end_offset += 5
-            link.held = []
-            ledger.written.clear()
-            queue(lane, copy)
-            await passes()
-            assert not ledger.written.is_set()
-            link.release()
-            await until(emitted, lambda: copy.progress.position == 13)
-            assert not emitted.of(Aborted)
-
-    run(work)
+async def test_where_others_write_by_design_the_ledger_waits_for_acknowledgements() -> None:
+    copy = partition(shared=True)
+    async with active(copy=copy) as (destination, emitted, ledger, lane, _):
+        link = destination.links[NEAR]
+        link.end_offset += 5
+        link.held = []
+        ledger.written.clear()
+        queue(lane, copy)
+        await passes()
+        assert not ledger.written.is_set()
+        link.release()
+        await until(emitted, lambda: copy.progress.position == 13)
+        assert not emitted.of(Aborted)
 
 
 # What an open transaction may still commit
@@ -397,52 +354,43 @@ class SlowLedger(LedgerInMemory):
 
 
 @pytest.mark.parametrize("has", [with_batch, with_idle_position])
-def test_a_partition_is_released_only_after_the_transaction_that_it_is_about_to_join(has: Has) -> None:
-    async def work() -> None:
-        async with waiting_for_its_coordinator(has) as (destination, lanes, lane, copy):
-            copy.start_release()
-            release = asyncio.create_task(lanes.release(copy))
-            await passes()
-            assert not release.done()
-            assert copy in lane.copies
-            destination.hold = False
-            destination.answer.set()
-            await release
-            assert copy not in lane.copies
-
-    run(work)
+async def test_a_partition_is_released_only_after_the_transaction_that_it_is_about_to_join(has: Has) -> None:
+    async with waiting_for_its_coordinator(has) as (destination, lanes, lane, copy):
+        copy.start_release()
+        release = asyncio.create_task(lanes.release(copy))
+        await passes()
+        assert not release.done()
+        assert copy in lane.copies
+        destination.hold = False
+        destination.answer.set()
+        await release
+        assert copy not in lane.copies
 
 
 @pytest.mark.parametrize("has", [with_batch, with_idle_position])
-def test_no_other_lane_takes_a_partition_of_an_open_transaction(has: Has) -> None:
-    async def work() -> None:
-        async with waiting_for_its_coordinator(has) as (_, lanes, lane, copy):
-            assert lanes.move_from_stuck_lane(lane.transactional_id) == [copy]
-            assert copy in lane.copies
-            copy.mark_suspect()
-            with pytest.raises(AssertionError, match="between transactions"):
-                lanes.place(copy)
-
-    run(work)
+async def test_no_other_lane_takes_a_partition_of_an_open_transaction(has: Has) -> None:
+    async with waiting_for_its_coordinator(has) as (_, lanes, lane, copy):
+        assert lanes.move_from_stuck_lane(lane.transactional_id) == [copy]
+        assert copy in lane.copies
+        copy.mark_suspect()
+        with pytest.raises(AssertionError, match="between transactions"):
+            lanes.place(copy)
 
 
-def test_a_released_partition_that_moves_to_another_lane_meanwhile_is_released_there() -> None:
+async def test_a_released_partition_that_moves_to_another_lane_meanwhile_is_released_there() -> None:
     """A suspect partition returns to its home lane when its transaction is committed."""
 
-    async def work() -> None:
-        async with waiting_for_its_coordinator(with_batch) as (destination, lanes, _, copy):
-            copy.start_release()
-            release = asyncio.create_task(lanes.release(copy))
-            await passes()
-            copy.leave_transaction()
-            copy.mark_suspect()
-            lanes.place(copy)
-            destination.hold = False
-            destination.answer.set()
-            await release
-            assert not any(copy in each.copies for each in lanes.all)
-
-    run(work)
+    async with waiting_for_its_coordinator(with_batch) as (destination, lanes, _, copy):
+        copy.start_release()
+        release = asyncio.create_task(lanes.release(copy))
+        await passes()
+        copy.leave_transaction()
+        copy.mark_suspect()
+        lanes.place(copy)
+        destination.hold = False
+        destination.answer.set()
+        await release
+        assert not any(copy in each.copies for each in lanes.all)
 
 
 # Recovery
@@ -460,104 +408,89 @@ class Refusing(Link):
         return answer
 
 
-def test_a_produce_error_aborts_and_its_partitions_resume_under_a_new_epoch() -> None:
-    async def work() -> None:
-        destination, emitted, copy = Destination(), Emitted(), partition()
-        destination.links[NEAR] = Refusing()
-        lane = lane_of(destination, emitted, LedgerInMemory(copy))
-        async with running(lane):
-            with_batch(copy)
-            lane.add(copy)
-            await until(emitted, lambda: bool(emitted.of(Aborted)))
-            assert (copy.cursor.offset, len(copy.queue), copy.in_transaction) == (10, 0, False)
-            await passes()
-        assert [type(event) for event in emitted.events[-2:]] == [Rewound, Aborted]
-        assert emitted.of(Aborted)[0].failure.copies == (copy,)
-        assert (destination.epochs[lane.transactional_id], destination.ends, lane.aborts) == (1, 0, 1)
-
-    run(work)
+async def test_a_produce_error_aborts_and_its_partitions_resume_under_a_new_epoch() -> None:
+    destination, emitted, copy = Destination(), Emitted(), partition()
+    destination.links[NEAR] = Refusing()
+    lane = lane_of(destination, emitted, LedgerInMemory(copy))
+    async with running(lane):
+        with_batch(copy)
+        lane.add(copy)
+        await until(emitted, lambda: bool(emitted.of(Aborted)))
+        assert (copy.cursor.offset, len(copy.queue), copy.in_transaction) == (10, 0, False)
+        await passes()
+    assert [type(event) for event in emitted.events[-2:]] == [Rewound, Aborted]
+    assert emitted.of(Aborted)[0].failure.copies == (copy,)
+    assert (destination.epochs[lane.transactional_id], destination.ends, lane.aborts) == (1, 0, 1)
 
 
-def test_a_transaction_that_is_not_acknowledged_in_time_is_aborted_before_the_broker_ends_it() -> None:
+async def test_a_transaction_that_is_not_acknowledged_in_time_is_aborted_before_the_broker_ends_it() -> None:
     """The broker fences the producer of a transaction that it times out (fencing 1)."""
 
-    async def work() -> None:
-        settings = replace(SETTINGS, longest_s=0.01, transaction_timeout_ms=100)
-        destination, emitted, copy = Destination(), Emitted(), partition()
-        destination.links[NEAR] = link = Link()
-        link.held = []
-        lane = lane_of(destination, emitted, LedgerInMemory(copy), settings=settings)
-        async with running(lane):
-            with_batch(copy)
-            lane.add(copy)
-            await until(emitted, lambda: bool(emitted.of(Aborted)))
-            await passes()
-        assert "not written in 0.08 s" in str(emitted.of(Aborted)[0].failure)
-        assert (destination.ends, destination.epochs[lane.transactional_id], copy.cursor.offset) == (0, 1, 10)
-
-    run(work)
+    settings = replace(SETTINGS, longest_s=0.01, transaction_timeout_ms=100)
+    destination, emitted, copy = Destination(), Emitted(), partition()
+    destination.links[NEAR] = link = Link()
+    link.held = []
+    lane = lane_of(destination, emitted, LedgerInMemory(copy), settings=settings)
+    async with running(lane):
+        with_batch(copy)
+        lane.add(copy)
+        await until(emitted, lambda: bool(emitted.of(Aborted)))
+        await passes()
+    assert "not written in 0.08 s" in str(emitted.of(Aborted)[0].failure)
+    assert (destination.ends, destination.epochs[lane.transactional_id], copy.cursor.offset) == (0, 1, 10)
 
 
 @pytest.mark.parametrize("committed", [True, False])
-def test_the_ledger_decides_where_the_response_to_the_end_was_lost(committed: bool) -> None:
-    async def work() -> None:
-        destination, emitted, copy = Destination(), Emitted(), partition()
-        ledger = LedgerInMemory(copy)
-        ledger.takes_writes = committed
-        destination.end_errors = [TimedOut("broker 1", "no answer", sent=True)]
-        lane = lane_of(destination, emitted, ledger)
-        async with running(lane):
-            with_batch(copy)
-            lane.add(copy)
-            await until(emitted, lambda: bool(emitted.of(Aborted)))
-        assert [len(event.entries) for event in emitted.of(Committed)] == ([1] if committed else [])
-        assert [list(event.copies) for event in emitted.of(Aborted)] == [[] if committed else [copy]]
-        assert [list(event.copies) for event in emitted.of(Rewound)] == [[copy]]
-        assert copy.cursor.offset == copy.progress.position == (11 if committed else 10)
-        assert not copy.in_transaction
-
-    run(work)
+async def test_the_ledger_decides_where_the_response_to_the_end_was_lost(committed: bool) -> None:
+    destination, emitted, copy = Destination(), Emitted(), partition()
+    ledger = LedgerInMemory(copy)
+    ledger.takes_writes = committed
+    destination.end_errors = [TimedOut("broker 1", "no answer", sent=True)]
+    lane = lane_of(destination, emitted, ledger)
+    async with running(lane):
+        with_batch(copy)
+        lane.add(copy)
+        await until(emitted, lambda: bool(emitted.of(Aborted)))
+    assert [len(event.entries) for event in emitted.of(Committed)] == ([1] if committed else [])
+    assert [list(event.copies) for event in emitted.of(Aborted)] == [[] if committed else [copy]]
+    assert [list(event.copies) for event in emitted.of(Rewound)] == [[copy]]
+    assert copy.cursor.offset == copy.progress.position == (11 if committed else 10)
+    assert not copy.in_transaction
 
 
 @pytest.mark.parametrize("committed", [True, False])
-def test_a_lane_that_was_fenced_while_its_answer_was_lost_does_not_become_valid_again(
+async def test_a_lane_that_was_fenced_while_its_answer_was_lost_does_not_become_valid_again(
     committed: bool,
 ) -> None:
     """KIP-360: another attempt of the slot, which has written nothing yet, would be fenced by that (R3)."""
 
-    async def work() -> None:
-        destination, copy = Destination(), partition()
-        ledger = LedgerInMemory(copy)
-        ledger.takes_writes = committed
-        destination.end_errors = [Disconnected("broker 1", "cut", sent=True)]
-        lane = lane_of(destination, Emitted(), ledger)
-        assert await lane.begin()
-        destination.epochs[lane.transactional_id] += 1  # the other attempt has initialised the id
-        with_batch(copy)
-        lane.add(copy)
-        with pytest.raises(SlotMustEnd, match="PRODUCER_FENCED"):
-            await lane.run()
-        assert copy.in_transaction
-
-    run(work)
+    destination, copy = Destination(), partition()
+    ledger = LedgerInMemory(copy)
+    ledger.takes_writes = committed
+    destination.end_errors = [Disconnected("broker 1", "cut", sent=True)]
+    lane = lane_of(destination, Emitted(), ledger)
+    assert await lane.begin()
+    destination.epochs[lane.transactional_id] += 1  # the other attempt has initialised the id
+    with_batch(copy)
+    lane.add(copy)
+    with pytest.raises(SlotMustEnd, match="PRODUCER_FENCED"):
+        await lane.run()
+    assert copy.in_transaction
 
 
 # Missing markers
 
 
 @pytest.mark.parametrize("commit", [True, False])
-def test_a_missing_marker_is_written_by_a_transaction_without_records(commit: bool) -> None:
-    async def work() -> None:
-        destination, emitted, copy = Destination(), Emitted(), partition()
-        lane = lane_of(destination, emitted, LedgerInMemory(copy))
-        async with running(lane):
-            lane.write_marker(copy, commit=commit)
-            await until_epoch(destination, lane, 1)
-        assert destination.joins == [["orders"]]
-        assert destination.decisions == [commit, False]  # The last one comes with the new epoch.
-        assert (emitted.events, lane.aborts, copy.in_transaction) == ([], 0, False)
-
-    run(work)
+async def test_a_missing_marker_is_written_by_a_transaction_without_records(commit: bool) -> None:
+    destination, emitted, copy = Destination(), Emitted(), partition()
+    lane = lane_of(destination, emitted, LedgerInMemory(copy))
+    async with running(lane):
+        lane.write_marker(copy, commit=commit)
+        await until_epoch(destination, lane, 1)
+    assert destination.joins == [["orders"]]
+    assert destination.decisions == [commit, False]  # The last one comes with the new epoch.
+    assert (emitted.events, lane.aborts, copy.in_transaction) == ([], 0, False)
 
 
 @pytest.mark.parametrize(
@@ -568,45 +501,36 @@ def test_a_missing_marker_is_written_by_a_transaction_without_records(commit: bo
         ErrorCode.CONCURRENT_TRANSACTIONS,
     ],
 )
-def test_nothing_else_ends_the_transaction_of_a_missing_marker(lost: ErrorCode | TimedOut) -> None:
+async def test_nothing_else_ends_the_transaction_of_a_missing_marker(lost: ErrorCode | TimedOut) -> None:
     """An abort would take back records that the ledger holds as committed (R2)."""
 
-    async def work() -> None:
-        destination, copy = Destination(), partition()
-        destination.end_errors = [lost]
-        lane = lane_of(destination, Emitted(), LedgerInMemory(copy))
-        async with running(lane):
-            lane.write_marker(copy, commit=True)
-            await until_epoch(destination, lane, 1)
-        assert destination.decisions == [True, True, False]
-
-    run(work)
-
-
-def test_a_missing_marker_that_is_refused_ends_nothing() -> None:
-    async def work() -> None:
-        destination, copy = Destination(), partition()
-        destination.add_error = ErrorCode.TOPIC_AUTHORIZATION_FAILED
-        lane = lane_of(destination, Emitted(), LedgerInMemory(copy))
-        async with running(lane):
-            lane.write_marker(copy, commit=True)
-            await until_epoch(destination, lane, 1)
-        assert destination.decisions == [False]
-
-    run(work)
-
-
-def test_a_lane_that_was_fenced_while_it_wrote_a_missing_marker_ends_the_slot() -> None:
-    async def work() -> None:
-        destination, copy = Destination(), partition()
-        destination.end_errors = [ErrorCode.INVALID_PRODUCER_EPOCH]
-        lane = lane_of(destination, Emitted(), LedgerInMemory(copy))
-        assert await lane.begin()
+    destination, copy = Destination(), partition()
+    destination.end_errors = [lost]
+    lane = lane_of(destination, Emitted(), LedgerInMemory(copy))
+    async with running(lane):
         lane.write_marker(copy, commit=True)
-        with pytest.raises(SlotMustEnd, match="INVALID_PRODUCER_EPOCH"):
-            await lane.run()
+        await until_epoch(destination, lane, 1)
+    assert destination.decisions == [True, True, False]
 
-    run(work)
+
+async def test_a_missing_marker_that_is_refused_ends_nothing() -> None:
+    destination, copy = Destination(), partition()
+    destination.add_error = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+    lane = lane_of(destination, Emitted(), LedgerInMemory(copy))
+    async with running(lane):
+        lane.write_marker(copy, commit=True)
+        await until_epoch(destination, lane, 1)
+    assert destination.decisions == [False]
+
+
+async def test_a_lane_that_was_fenced_while_it_wrote_a_missing_marker_ends_the_slot() -> None:
+    destination, copy = Destination(), partition()
+    destination.end_errors = [ErrorCode.INVALID_PRODUCER_EPOCH]
+    lane = lane_of(destination, Emitted(), LedgerInMemory(copy))
+    assert await lane.begin()
+    lane.write_marker(copy, commit=True)
+    with pytest.raises(SlotMustEnd, match="INVALID_PRODUCER_EPOCH"):
+        await lane.run()
 
 
 async def until_epoch(destination: Destination, lane: Lane, epoch: int) -> None:
@@ -614,15 +538,12 @@ async def until_epoch(destination: Destination, lane: Lane, epoch: int) -> None:
         await asyncio.sleep(0.01)
 
 
-def test_every_transactional_id_is_initialised_at_the_start_spare_ones_too() -> None:
+async def test_every_transactional_id_is_initialised_at_the_start_spare_ones_too() -> None:
     """An older process of this slot may hold any of them (R3)."""
 
-    async def work() -> None:
-        destination = Destination()
-        await LaneSet([lane_of(destination, Emitted(), None, name) for name in "abcd"], 2).begin()
-        assert len(destination.epochs) == 4
-
-    run(work)
+    destination = Destination()
+    await LaneSet([lane_of(destination, Emitted(), None, name) for name in "abcd"], 2).begin()
+    assert len(destination.epochs) == 4
 
 
 class Flow(Emitted):
@@ -647,36 +568,34 @@ class Flow(Emitted):
     "answer",
     [ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_NOT_AVAILABLE, ErrorCode.CONCURRENT_TRANSACTIONS],
 )
-def test_no_other_lane_copies_a_transaction_whose_end_was_answered_with_a_temporary_error(
+@jumping
+async def test_no_other_lane_copies_a_transaction_whose_end_was_answered_with_a_temporary_error(
     answer: ErrorCode, committed: bool
 ) -> None:
     """The coordinator's log may hold the commit. The link is cut then, and a new coordinator lets the id wait
     for a slow marker, longer than the lane waits before its partitions may leave.
     """
 
-    async def work() -> None:
-        destination, flow, copy = Destination(), Flow(), partition()
-        ledger = LedgerInMemory(copy)
-        ledger.takes_writes = committed
-        refused = Disconnected("broker 1", "refused", sent=False)
-        destination.end_errors = [answer, *[refused] * 1_000]
-        lanes = [lane_of(destination, flow, ledger, name) for name in ("one", "other", "solo")]
-        flow.lanes = LaneSet(lanes, 2)
-        async with running(lanes[0]), running(lanes[1]):
-            destination.init_errors = [ErrorCode.CONCURRENT_TRANSACTIONS] * 500
-            with_batch(copy)
-            flow.lanes.place(copy)
-            await until(flow, lambda: bool(flow.of(LaneStuck)))
-            await passes()
-            assert (copy.in_transaction, copy in lanes[0].copies, flow.of(Rewound)) == (True, True, [])
-            destination.end_errors.clear()
-            ledger.takes_writes = True
-            await until(flow, lambda: bool(flow.of(LaneFreed)))
-            await until(flow, lambda: copy.progress.position == 11)
-        assert destination.links[NEAR].batches == (1 if committed else 2)
-        assert len(flow.of(Committed)) == 1
-
-    run_jumping(work)
+    destination, flow, copy = Destination(), Flow(), partition()
+    ledger = LedgerInMemory(copy)
+    ledger.takes_writes = committed
+    refused = Disconnected("broker 1", "refused", sent=False)
+    destination.end_errors = [answer, *[refused] * 1_000]
+    lanes = [lane_of(destination, flow, ledger, name) for name in ("one", "other", "solo")]
+    flow.lanes = LaneSet(lanes, 2)
+    async with running(lanes[0]), running(lanes[1]):
+        destination.init_errors = [ErrorCode.CONCURRENT_TRANSACTIONS] * 500
+        with_batch(copy)
+        flow.lanes.place(copy)
+        await until(flow, lambda: bool(flow.of(LaneStuck)))
+        await passes()
+        assert (copy.in_transaction, copy in lanes[0].copies, flow.of(Rewound)) == (True, True, [])
+        destination.end_errors.clear()
+        ledger.takes_writes = True
+        await until(flow, lambda: bool(flow.of(LaneFreed)))
+        await until(flow, lambda: copy.progress.position == 11)
+    assert destination.links[NEAR].batches == (1 if committed else 2)
+    assert len(flow.of(Committed)) == 1
 
 
 def _epoch(lane: Lane) -> int:
@@ -684,7 +603,8 @@ def _epoch(lane: Lane) -> int:
 
 
 @pytest.mark.parametrize("seed", range(20))
-def test_of_two_attempts_that_begin_at_the_same_time_at_most_one_goes_on(seed: int) -> None:
+@jumping
+async def test_of_two_attempts_that_begin_at_the_same_time_at_most_one_goes_on(seed: int) -> None:
     """Else each might hold some of the ids, and a partition be in different lanes of the two (R3)."""
     dice = random.Random(seed)
 
@@ -694,49 +614,39 @@ def test_of_two_attempts_that_begin_at_the_same_time_at_most_one_goes_on(seed: i
             await asyncio.sleep(dice.choice([0.0, 0.01, 0.02]))
             return answer
 
-    async def work() -> None:
-        names = ("one", "other", "solo", "spare")
-        clients = [Slow(), Slow()]  # each is a process
-        epochs = clients[1].epochs = clients[0].epochs
-        attempts = [
-            [lane_of(client, Emitted(), transactional_id=name) for name in names] for client in clients
-        ]
-        begun = (LaneSet(lanes, 2).begin() for lanes in attempts)
-        ends = await asyncio.gather(*begun, return_exceptions=True)
-        held = [
-            {lane.transactional_id for lane in lanes if _epoch(lane) == epochs[lane.transactional_id]}
-            for lanes, end in zip(attempts, ends, strict=True)
-            if not isinstance(end, SlotMustEnd)
-        ]
-        assert len([ids for ids in held if ids]) <= 1, held
-
-    run_jumping(work)
+    names = ("one", "other", "solo", "spare")
+    clients = [Slow(), Slow()]  # each is a process
+    epochs = clients[1].epochs = clients[0].epochs
+    attempts = [[lane_of(client, Emitted(), transactional_id=name) for name in names] for client in clients]
+    begun = (LaneSet(lanes, 2).begin() for lanes in attempts)
+    ends = await asyncio.gather(*begun, return_exceptions=True)
+    held = [
+        {lane.transactional_id for lane in lanes if _epoch(lane) == epochs[lane.transactional_id]}
+        for lanes, end in zip(attempts, ends, strict=True)
+        if not isinstance(end, SlotMustEnd)
+    ]
+    assert len([ids for ids in held if ids]) <= 1, held
 
 
-def test_nothing_is_copied_while_an_id_of_an_earlier_attempt_waits_for_a_marker() -> None:
+@jumping
+async def test_nothing_is_copied_while_an_id_of_an_earlier_attempt_waits_for_a_marker() -> None:
     """That attempt may be alive, and goes on under the id once the marker is written (R3)."""
 
-    async def work() -> None:
-        destination = Destination()
-        lanes = [lane_of(destination, Emitted(), transactional_id=name) for name in ("one", "other", "solo")]
-        destination.init_errors = [ErrorCode.NONE, *[ErrorCode.CONCURRENT_TRANSACTIONS] * 500]
-        with pytest.raises(BrokerError, match="other waits for the marker"):
-            await LaneSet(lanes, 2).begin()
-        destination.init_errors.clear()
+    destination = Destination()
+    lanes = [lane_of(destination, Emitted(), transactional_id=name) for name in ("one", "other", "solo")]
+    destination.init_errors = [ErrorCode.NONE, *[ErrorCode.CONCURRENT_TRANSACTIONS] * 500]
+    with pytest.raises(BrokerError, match="other waits for the marker"):
         await LaneSet(lanes, 2).begin()
-        assert not any(lane.is_stuck for lane in lanes)
+    destination.init_errors.clear()
+    await LaneSet(lanes, 2).begin()
+    assert not any(lane.is_stuck for lane in lanes)
 
-    run_jumping(work)
 
-
-def test_a_transactional_id_that_is_fenced_at_the_start_ends_the_slot() -> None:
-    async def work() -> None:
-        destination = Destination()
-        destination.init_errors = [ErrorCode.PRODUCER_FENCED]
-        with pytest.raises(SlotMustEnd, match="lane: "):
-            await lane_of(destination, Emitted()).begin()
-
-    run(work)
+async def test_a_transactional_id_that_is_fenced_at_the_start_ends_the_slot() -> None:
+    destination = Destination()
+    destination.init_errors = [ErrorCode.PRODUCER_FENCED]
+    with pytest.raises(SlotMustEnd, match="lane: "):
+        await lane_of(destination, Emitted()).begin()
 
 
 class Unprepared(Destination):
@@ -746,21 +656,16 @@ class Unprepared(Destination):
         raise ZeroDivisionError("a programming error")
 
 
-def test_an_unexpected_exception_at_a_response_ends_the_lane_before_anything_is_committed(
+async def test_an_unexpected_exception_at_a_response_ends_the_lane_before_anything_is_committed(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    destination = Unprepared()
-
-    async def work() -> None:
-        copy = partition()
-        destination.links[NEAR] = Refusing()
-        lane = lane_of(destination, Emitted(), LedgerInMemory(copy))
-        await lane.begin()
-        with_batch(copy)
-        lane.add(copy)
-        await lane.run()
-
+    destination, copy = Unprepared(), partition()
+    destination.links[NEAR] = Refusing()
+    lane = lane_of(destination, Emitted(), LedgerInMemory(copy))
+    with_batch(copy)
+    await lane.begin()
+    lane.add(copy)
     with pytest.raises(ZeroDivisionError):
-        run(work)
+        await lane.run()
     assert destination.ends == 0
     assert "a programming error" in caplog.text

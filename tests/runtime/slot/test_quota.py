@@ -7,15 +7,8 @@ from dataclasses import replace
 
 import pytest
 
-from runtime.contract.records.ledger import PartitionKey, ProgressKey
-from runtime.contract.records.provenance import FlowProducer, encode_producer, encode_producer_key
-from runtime.contract.spec import naming
 from runtime.contract.spec.jobspec import FlowSpec
-from runtime.kafka.protocol.offsets import TopicPartition
-from runtime.kafka.records import InternalRecord, build, plain
 from runtime.lab.lab import Lab
-from runtime.ledger.transaction_writer import TransactionWriter, send
-from tests.fakes.partition import partition
 from tests.runtime.slot.world import FAST, Driver, Side, assigned, at_end, flow_spec, until
 
 pytestmark = [pytest.mark.integration, pytest.mark.long]
@@ -23,8 +16,6 @@ Fresh = Callable[[str], str]
 
 BYTES_PER_S = 300_000
 PARTITIONS = 8
-CONSUMED_PER_S = 100_000  # brokers allow ten seconds' worth at once
-LONG = "x" * 400
 TIMES, MANY = 5, 500  # so often the same keys, of some 400 bytes: more than is allowed at once
 
 
@@ -60,41 +51,3 @@ def test_a_small_produce_quota_slows_a_flow_and_stops_nothing(
     driver = Driver(sides | {"dc2": named(sides["dc2"], client)}, job=fresh("job"), settings=FAST)
     asyncio.run(copied(driver, flow, topic))
     assert sides["dc2"].read(topic, PARTITIONS) == sides["dc1"].read(topic, PARTITIONS)
-
-
-def test_a_small_fetch_quota_slows_a_flow_and_stops_nothing(
-    lab: Lab, sides: dict[str, Side], fresh: Fresh
-) -> None:
-    """A fetch over it is answered with nothing: of the records, of the ledger, and of the producers at the
-    source.
-    """
-    topic, flow, client = fresh("orders"), flow_spec(fresh("flow"), provenance="batch"), fresh("client")
-    for side in sides.values():
-        limited(lab, side.name, client, f"consumer_byte_rate={CONSUMED_PER_S}")
-        side.create(topic, PARTITIONS)
-    sides["dc1"].write(topic, rows(800, 1_000), enable_idempotence=True, batch_size=20_000)
-    asyncio.run(_a_long_ledger(sides["dc2"], flow.name, fresh("writer")))
-    asyncio.run(_many_producers(sides["dc1"]))
-    slowed = {name: named(side, client) for name, side in sides.items()}
-    driver = Driver(slowed, job=fresh("job"), settings=FAST)
-    asyncio.run(copied(driver, flow, topic))
-    assert sides["dc2"].read(topic, PARTITIONS) == sides["dc1"].read(topic, PARTITIONS)
-
-
-async def _a_long_ledger(side: Side, flow: str, transactional_id: str) -> None:
-    """Progress of another topic of the flow, again and again."""
-    progress = partition().progress
-    async with await side.open() as cluster:
-        writer = await TransactionWriter.open(cluster, transactional_id)
-        for _ in range(TIMES):
-            keys = (PartitionKey(flow, LONG, number) for number in range(MANY))
-            await writer.commit({ProgressKey(key): progress for key in keys})
-
-
-async def _many_producers(side: Side) -> None:
-    at = TopicPartition(naming.PRODUCERS, 0)
-    said = encode_producer(FlowProducer("another", "dc3", LONG, flow_spec("another").rename))
-    records = [InternalRecord(encode_producer_key(1 << 40 | number), said) for number in range(MANY)]
-    async with await side.open() as cluster:
-        for _ in range(TIMES):
-            await send(cluster, at, plain(build(records, 1)))

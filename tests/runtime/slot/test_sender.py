@@ -1,7 +1,5 @@
 """A lane's connections to leaders are kept while they are fit, and replaced between transactions."""
 
-import asyncio
-
 from runtime.kafka.connection import BufferPool, Connection
 from runtime.slot.write.sender import ProduceSender
 
@@ -30,20 +28,17 @@ class Cluster:
         return kept
 
 
-def test_a_connection_that_is_too_old_is_replaced_between_transactions() -> None:
-    async def work() -> None:
-        cluster = Cluster()
-        sender = ProduceSender(cluster, "tx", 1 << 20, lambda: None)  # type: ignore[arg-type]
-        for node in (NEAR, FAR):
-            await sender.connect_to(node)
-        cluster.too_old.add(FAR)
-        assert sender.is_connected(FAR)  # a transaction goes on with what it has
-        sender.begin()
-        assert sender.is_connected(NEAR)
-        assert not sender.is_connected(FAR)
-        await sender.connect_to(FAR)
-        sender.begin()
-        assert sender.is_connected(FAR)
-        assert cluster.made == [NEAR, FAR, FAR]
-
-    asyncio.run(work())
+async def test_a_connection_that_is_too_old_is_replaced_between_transactions() -> None:
+    cluster = Cluster()
+    sender = ProduceSender(cluster, "tx", 1 << 20, lambda: None)  # type: ignore[arg-type]
+    for node in (NEAR, FAR):
+        await sender.connect_to(node)
+    cluster.too_old.add(FAR)
+    assert sender.is_connected(FAR)  # a transaction goes on with what it has
+    sender.begin()
+    assert sender.is_connected(NEAR)
+    assert not sender.is_connected(FAR)
+    await sender.connect_to(FAR)
+    sender.begin()
+    assert sender.is_connected(FAR)
+    assert cluster.made == [NEAR, FAR, FAR]

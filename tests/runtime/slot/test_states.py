@@ -60,18 +60,6 @@ def test_retention_that_passed_the_position_stops_the_partition(sides: dict[str,
     assert [(gap.low, gap.end, gap.why) for gap in progress.gaps] == [(100, 150, "lost")]
 
 
-def test_a_flow_that_accepts_loss_continues_without_an_operator(sides: dict[str, Side], fresh: Fresh) -> None:
-    topic, flow = fresh("orders"), flow_spec(fresh("flow"), on_data_loss="skip")
-    for side in sides.values():
-        side.create(topic)
-    driver, partitions = Driver(sides, job=fresh("job")), assigned(flow.name, topic)
-    sides["dc1"].write(topic, numbered(0, 100))
-    asyncio.run(driver.take_over(flow, partitions))
-    sides["dc1"].forget(topic, 40)
-    copy_through(driver, flow, partitions)
-    assert values(sides["dc2"], topic) == list(range(40, 100))
-
-
 @pytest.mark.parametrize("side", ["dc1", "dc2"])
 def test_a_topic_that_was_recreated_while_the_slot_was_down_stops(
     sides: dict[str, Side], fresh: Fresh, side: str
@@ -125,20 +113,17 @@ def test_a_topic_that_is_recreated_while_it_is_copied_stops_and_its_neighbour_go
     assert values(sides["dc2"], topic) == (list(range(100)) if side == "dc1" else [])
 
 
-def test_a_deleted_source_topic_has_a_state_of_its_own(sides: dict[str, Side], fresh: Fresh) -> None:
+async def test_a_deleted_source_topic_has_a_state_of_its_own(sides: dict[str, Side], fresh: Fresh) -> None:
     topic, flow = fresh("orders"), flow_spec(fresh("flow"))
     for each in sides.values():
         each.create(topic)
     driver = Driver(sides, job=fresh("job"))
 
-    async def copy() -> None:
-        assignment = await driver.take_over(flow, assigned(flow.name, topic))
-        async with driver.running(assignment) as slot:
-            await until(slot, lambda one: one.source_end == 0)
-            await asyncio.to_thread(sides["dc1"].delete, topic)
-            await state_of(slot, State.SOURCE_DELETED, topic)
-
-    asyncio.run(copy())
+    assignment = await driver.take_over(flow, assigned(flow.name, topic))
+    async with driver.running(assignment) as slot:
+        await until(slot, lambda one: one.source_end == 0)
+        await asyncio.to_thread(sides["dc1"].delete, topic)
+        await state_of(slot, State.SOURCE_DELETED, topic)
 
 
 def test_large_records_pass_and_one_that_is_too_large_stops_its_partition(
@@ -177,7 +162,7 @@ def test_large_records_pass_and_one_that_is_too_large_stops_its_partition(
     assert sides["dc2"].read(topic, 2) == sides["dc1"].read(topic, 2)
 
 
-def test_the_broker_s_own_limit_is_met_when_the_assignment_does_not_know_it(
+async def test_the_broker_s_own_limit_is_met_when_the_assignment_does_not_know_it(
     sides: dict[str, Side], fresh: Fresh
 ) -> None:
     topic, flow = fresh("large"), flow_spec(fresh("flow"))
@@ -186,32 +171,12 @@ def test_the_broker_s_own_limit_is_met_when_the_assignment_does_not_know_it(
     sides["dc1"].write(topic, [{"value": b"x" * 50_000, "partition": 0}, *numbered(0, 50, partition=1)])
     driver = Driver(sides, job=fresh("job"))
 
-    async def copy() -> None:
-        assignment = await driver.take_over(flow, assigned(flow.name, topic, 2))
-        async with driver.running(assignment) as slot:
-            await until(slot, lambda one: one.partition == 1 or in_state(State.RECORD_TOO_LARGE)(one))
-            await until(slot, lambda one: one.partition == 0 or one.position == 50)
-            await asyncio.to_thread(sides["dc1"].write, topic, numbered(50, 60, partition=1))
-            await until(slot, lambda one: one.partition == 0 or one.position == 60)
-
-    asyncio.run(copy())
-
-
-def test_a_record_that_the_destination_refuses_stops_its_partition(
-    sides: dict[str, Side], fresh: Fresh
-) -> None:
-    topic, flow = fresh("keyless"), flow_spec(fresh("flow"))
-    sides["dc1"].create(topic)
-    sides["dc2"].create(topic, cleanup_policy="compact")
-    sides["dc1"].write(topic, [{"value": b"no key"}])
-    driver = Driver(sides, job=fresh("job"))
-
-    async def copy() -> PartitionStatus:
-        assignment = await driver.take_over(flow, assigned(flow.name, topic))
-        async with driver.running(assignment) as slot:
-            return await state_of(slot, State.RECORD_REFUSED, topic)
-
-    assert topic in asyncio.run(copy()).why
+    assignment = await driver.take_over(flow, assigned(flow.name, topic, 2))
+    async with driver.running(assignment) as slot:
+        await until(slot, lambda one: one.partition == 1 or in_state(State.RECORD_TOO_LARGE)(one))
+        await until(slot, lambda one: one.partition == 0 or one.position == 50)
+        await asyncio.to_thread(sides["dc1"].write, topic, numbered(50, 60, partition=1))
+        await until(slot, lambda one: one.partition == 0 or one.position == 60)
 
 
 def _alter(admin: object, topic: str, key: str, value: str) -> None:

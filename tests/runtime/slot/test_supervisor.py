@@ -29,7 +29,7 @@ from runtime.slot.health.supervisor import (
 )
 from runtime.slot.health.watch import EVERY_S, TopicWatch
 from runtime.slot.partition import PartitionCopy
-from tests.fakes.clock import run_jumping
+from tests.fakes.clock import jumping
 from tests.fakes.partition import partition
 
 AT = TopicPartition("orders", 0)
@@ -111,90 +111,78 @@ async def while_supervising(supervisor: PartitionSupervisor, waits: Awaitable[ob
 
 
 @pytest.mark.slow
-def test_a_retried_partition_does_not_delay_the_inspection_of_others(copy: PartitionCopy) -> None:
+async def test_a_retried_partition_does_not_delay_the_inspection_of_others(copy: PartitionCopy) -> None:
     """R7: a look at a partition without a leader takes long."""
 
-    async def look() -> None:
-        events, source, destination = Events(), Side(b"s" * 16, 10), Side(b"d" * 16, 100)
-        supervisor = supervisor_of(source, destination, events)
-        asked = asyncio.Event()
+    events, source, destination = Events(), Side(b"s" * 16, 10), Side(b"d" * 16, 100)
+    supervisor = supervisor_of(source, destination, events)
+    asked = asyncio.Event()
 
-        async def another() -> None:
-            await asked.wait()
-            supervisor.inspect_now(copy)
-            await events.resumed.wait()
+    async def another() -> None:
+        await asked.wait()
+        supervisor.inspect_now(copy)
+        await events.resumed.wait()
 
-        source.answered = asked.set
-        source.silent.set()
-        supervisor.retry(partition(1), "it has no leader")
-        await while_supervising(supervisor, another())
-        assert copy.inspected_epoch == 5
-
-    asyncio.run(look())
+    source.answered = asked.set
+    source.silent.set()
+    supervisor.retry(partition(1), "it has no leader")
+    await while_supervising(supervisor, another())
+    assert copy.inspected_epoch == 5
 
 
 @pytest.mark.parametrize("behind", ["source", "destination"])
-def test_metadata_of_a_broker_that_is_behind_is_retried(copy: PartitionCopy, behind: str) -> None:
+async def test_metadata_of_a_broker_that_is_behind_is_retried(copy: PartitionCopy, behind: str) -> None:
     """It does not know the topic yet, and says that there is none; or it names a leader that was deposed."""
 
-    async def look() -> None:
-        events, source, destination = Events(), Side(b"s" * 16, 10), Side(b"d" * 16, 100)
-        side, topic_id = (source, b"s" * 16) if behind == "source" else (destination, b"d" * 16)
-        copy.committed(replace(copy.progress, source_epoch=5, destination_epoch=5))
-        older = TopicMetadata("orders", topic_id, ErrorCode.NONE, False, {0: Partition(0, 2, 4, (2,), (2,))})
-        side.first = [
-            older,
-            TopicMetadata("orders", bytes(16), ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, False, {}),
-        ]
-        supervisor = supervisor_of(source, destination, events)
-        supervisor.admit([copy])
-        await while_supervising(supervisor, events.resumed.wait())
-        assert (side.first, events.replaced, copy.failures, copy.state) == ([], 0, 2, State.STARTING)
-
-    asyncio.run(look())
+    events, source, destination = Events(), Side(b"s" * 16, 10), Side(b"d" * 16, 100)
+    side, topic_id = (source, b"s" * 16) if behind == "source" else (destination, b"d" * 16)
+    copy.committed(replace(copy.progress, source_epoch=5, destination_epoch=5))
+    older = TopicMetadata("orders", topic_id, ErrorCode.NONE, False, {0: Partition(0, 2, 4, (2,), (2,))})
+    side.first = [
+        older,
+        TopicMetadata("orders", bytes(16), ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, False, {}),
+    ]
+    supervisor = supervisor_of(source, destination, events)
+    supervisor.admit([copy])
+    await while_supervising(supervisor, events.resumed.wait())
+    assert (side.first, events.replaced, copy.failures, copy.state) == ([], 0, 2, State.STARTING)
 
 
-def test_a_commit_during_an_inspection_makes_no_divergence(copy: PartitionCopy) -> None:
+async def test_a_commit_during_an_inspection_makes_no_divergence(copy: PartitionCopy) -> None:
     """The ends that were seen are older than the ledger's: the partition is looked at again."""
 
-    async def look() -> None:
-        events, source, destination = Events(), Side(b"s" * 16, 10), Side(b"d" * 16, 100)
-        ahead = replace(copy.progress, destination_end=140)
+    events, source, destination = Events(), Side(b"s" * 16, 10), Side(b"d" * 16, 100)
+    ahead = replace(copy.progress, destination_end=140)
 
-        def commit() -> None:
-            destination.end = 140
-            if copy.progress is not ahead:
-                copy.committed(ahead)
+    def commit() -> None:
+        destination.end = 140
+        if copy.progress is not ahead:
+            copy.committed(ahead)
 
-        destination.answered = commit
-        supervisor = supervisor_of(source, destination, events, retry_ms=10, retry_max_ms=20)
-        supervisor.admit([copy])
-        await while_supervising(supervisor, events.resumed.wait())
-        assert copy.progress is ahead
-        assert (events.replaced, copy.why) == (0, "")
-
-    asyncio.run(look())
+    destination.answered = commit
+    supervisor = supervisor_of(source, destination, events, retry_ms=10, retry_max_ms=20)
+    supervisor.admit([copy])
+    await while_supervising(supervisor, events.resumed.wait())
+    assert copy.progress is ahead
+    assert (events.replaced, copy.why) == (0, "")
 
 
-def test_a_partition_that_lacks_a_marker_continues_once_it_is_written(copy: PartitionCopy) -> None:
+async def test_a_partition_that_lacks_a_marker_continues_once_it_is_written(copy: PartitionCopy) -> None:
     """Until then, the end of any other transaction of that producer id would end the first one too (R2)."""
 
-    async def look() -> None:
-        events, source, destination = Events(), Side(b"s" * 16, 10), Side(b"d" * 16, 105)
-        destination.open_since = 100
+    events, source, destination = Events(), Side(b"s" * 16, 10), Side(b"d" * 16, 105)
+    destination.open_since = 100
 
-        def write() -> None:
-            assert not events.resumed.is_set()
-            assert "no marker for a transaction that is aborted: producer id 7" in copy.why
-            destination.open_since = -1
+    def write() -> None:
+        assert not events.resumed.is_set()
+        assert "no marker for a transaction that is aborted: producer id 7" in copy.why
+        destination.open_since = -1
 
-        events.marker_missing = write
-        supervisor = supervisor_of(source, destination, events)
-        supervisor.admit([copy])
-        await while_supervising(supervisor, events.resumed.wait())
-        assert events.markers == [MissingMarker(7, 100, commit=False)]
-
-    asyncio.run(look())
+    events.marker_missing = write
+    supervisor = supervisor_of(source, destination, events)
+    supervisor.admit([copy])
+    await while_supervising(supervisor, events.resumed.wait())
+    assert events.markers == [MissingMarker(7, 100, commit=False)]
 
 
 class Watched:
@@ -211,21 +199,19 @@ class Watched:
 @pytest.mark.parametrize(
     ("epoch", "busy", "inspected"), [(5, False, True), (5, True, False), (6, False, False)]
 )
-def test_an_idle_partition_with_a_new_leader_is_inspected(
+@jumping
+async def test_an_idle_partition_with_a_new_leader_is_inspected(
     copy: PartitionCopy, epoch: int, busy: bool, inspected: bool
 ) -> None:
     """Without a leader, it may have missed a marker; a busy one is inspected before its next transaction."""
 
-    async def look() -> None:
-        cluster: Any = Watched()
-        copy.inspected(epoch)
-        if busy:
-            copy.enter_transaction()
-        supervisor: Any = None
-        watch = TopicWatch(cluster, cluster, {copy.key: copy}, supervisor, cluster.seen.append)
-        task = asyncio.create_task(watch.run())
-        await asyncio.sleep(EVERY_S + 1)
-        task.cancel()
-        assert bool(cluster.seen) is inspected
-
-    run_jumping(look)
+    cluster: Any = Watched()
+    copy.inspected(epoch)
+    if busy:
+        copy.enter_transaction()
+    supervisor: Any = None
+    watch = TopicWatch(cluster, cluster, {copy.key: copy}, supervisor, cluster.seen.append)
+    task = asyncio.create_task(watch.run())
+    await asyncio.sleep(EVERY_S + 1)
+    task.cancel()
+    assert bool(cluster.seen) is inspected

@@ -165,31 +165,25 @@ def test_a_broker_is_left_when_its_time_is_over_and_read_on_later() -> None:
     assert asyncio.run(passes()) == [272, 144, 16, 0]
 
 
-def test_a_range_that_can_t_be_read_hides_no_other() -> None:
+async def test_a_range_that_can_t_be_read_hides_no_other() -> None:
     copy = partition()
     cluster = PartitionLogs({copy.at: PartitionLog([data(100, UNREADABLE), data(110, NONE)])}, IDS)
 
-    async def read() -> None:
-        checks = foreign_writes(cluster, [copy])
-        for one in (OffsetRange(100, 101), OffsetRange(110, 111)):
-            copy.accounts.restore_range(one)
-        checks.committed([copy])
-        await checks.read_due()
-
-    asyncio.run(read())
+    checks = foreign_writes(cluster, [copy])
+    for one in (OffsetRange(100, 101), OffsetRange(110, 111)):
+        copy.accounts.restore_range(one)
+    checks.committed([copy])
+    await checks.read_due()
     assert found(copy) == (True, True)
 
 
-def test_a_partition_that_was_released_is_not_read() -> None:
+async def test_a_partition_that_was_released_is_not_read() -> None:
     kept, released = partition(0), partition(1)
     cluster = PartitionLogs({copy.at: PartitionLog([data(LOW, NONE)]) for copy in (kept, released)}, IDS)
 
-    async def read() -> None:
-        checks = foreign_writes(cluster, [kept])
-        for copy in (kept, released):
-            copy.accounts.idle(LOW + 1)
-        checks.committed([kept, released])
-        await checks.read_due()
-
-    asyncio.run(read())
+    checks = foreign_writes(cluster, [kept])
+    for copy in (kept, released):
+        copy.accounts.idle(LOW + 1)
+    checks.committed([kept, released])
+    await checks.read_due()
     assert (kept.foreign_writes, released.foreign_writes) == (True, False)

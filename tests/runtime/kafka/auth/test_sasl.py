@@ -31,7 +31,6 @@ from runtime.kafka.auth.oauthbearer import (
 from runtime.kafka.auth.sasl import MAX_ITERATIONS, exchange_of, mechanism_of, plain
 from runtime.kafka.auth.sasl import scram as scram_exchange
 from runtime.kafka.errors import AuthenticationFailed
-from tests.fakes.loops import in_loop
 
 # RFC 7677, section 3
 USER, PASSWORD, NONCE = "user", "pencil", "rOprNGfwEbeRWgbNEkqO"
@@ -410,7 +409,6 @@ def test_a_command_that_gives_no_token_says_why(source: TokenCommand, why: str) 
     assert "two words" not in str(failure.value)
 
 
-@in_loop
 async def test_a_token_is_kept_until_most_of_its_life_is_over_or_it_was_refused(tmp_path: Path) -> None:
     count = tmp_path / "count"
     tokens = Tokens(

@@ -23,7 +23,6 @@ from runtime.kafka.protocol.fetch import (
 )
 from runtime.kafka.protocol.last_decoded import LastDecoded
 from runtime.kafka.protocol.metadata import DecodedTopics, MetadataRequest, MetadataResponse, TopicMetadata
-from tests.fakes.loops import in_loop
 
 A, B, C = b"A" * 16, b"B" * 16, b"C" * 16
 OK = ErrorCode.NONE
@@ -250,7 +249,6 @@ def test_closing_lets_the_broker_forget_it() -> None:
     assert broker.asked[1].max_wait_ms == 0
 
 
-@in_loop
 async def test_a_farewell_that_a_quota_holds_back_is_not_waited_for() -> None:
     class Throttling(Broker):
         async def call(self, node: int, request: Any, purpose: str, within: float | None) -> Any:
