@@ -19,7 +19,6 @@ from planner.state import planfile
 from runtime.contract.spec import naming
 from tests.commands import REPL, environment, repl
 from tests.endpoints import endpoint
-from tests.records import write
 from tests.topologies import Topology, at
 
 pytestmark = pytest.mark.integration
@@ -71,15 +70,6 @@ def test_events_for_programs_are_one_json_a_line(topology):
     told_again = repl("history", str(topology.file), "--id", end["id"])
     assert told_again.returncode == 0
     assert f"create {address}" in told_again.stdout
-
-
-def test_nothing_to_do_needs_no_approval_and_leaves_no_trace(topology):
-    assert repl("apply", str(topology.file), "--auto-approve").returncode == 0
-    again = repl("apply", str(topology.file))
-    assert again.returncode == 0, again.stderr
-    assert "Resources: 0 added, 0 changed, 0 destroyed." in again.stdout
-    told = json.loads(repl("history", str(topology.file), "--json").stdout)
-    assert len([one for one in told["applies"] if one["topology"] == topology.name]) == 1
 
 
 @pytest.mark.parametrize(("pinned", "code", "said"), [(True, 3, "is pinned to"), (False, 4, "was made for")])
@@ -238,17 +228,3 @@ def test_a_finished_saved_plan_does_nothing_the_second_time(topology, lab, tmp_p
     assert "Resources: 0 added, 0 changed, 0 destroyed." in again.stdout
     told = json.loads(repl("history", str(topology.file), "--json").stdout)
     assert len([one for one in told["applies"] if one["topology"] == topology.name]) == 1
-
-
-def test_destroy_tells_what_goes_with_a_topic_that_a_flow_reads(paused, lab):
-    name = f"{paused.name}-orders"
-    paused.topic(name, partitions=1, on_remove="delete")
-    flows = paused.more.pop("flows")
-    assert repl("apply", str(paused.write()), "--auto-approve").returncode == 0
-    write(lab.clusters["dc1"].client, name, [b"value"] * 20)
-    paused.more["flows"] = flows
-
-    told = repl("destroy", str(paused.write()))
-
-    assert f"topic.dc1.{name} will be destroyed" in told.stdout
-    assert "of records, which are lost with it" in told.stdout
