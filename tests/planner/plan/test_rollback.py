@@ -142,6 +142,8 @@ def test_a_created_topic_is_deleted_and_an_adopted_one_forgotten() -> None:
     assert isinstance(forgetting, Disown)
     assert (deletion.topic_id, forgetting.needs) == ("ID", (deletion.id,))
     assert said(result) == []
+    altered = undo(world(topic(retention_ms="2"), owned=entry()), create, own_created, alter)
+    assert [type(one) for one in altered.steps] == [DeleteTopic, Disown]  # its settings go with it
 
     result = undo(world(topic(), owned=adopted.entry), adopted)
     assert [one.action for one in result.changes] == [Action.FORGET]
