@@ -39,6 +39,7 @@ FLOW = flow()
 FLOWS = topology(FLOW)
 DC2 = cluster(name="dc2")
 RULE, MIRRORED_RULE = acl(), acl(cluster="dc2")
+MIRROR = owned(mirror("orders"))
 
 
 def test_what_the_plan_was_made_from() -> None:
@@ -297,6 +298,17 @@ def test_a_target_brings_what_it_needs(targets, addresses) -> None:
     made = plan_for(WANT, *clusters, shop=FLOWS, targets=sorted(targets))
     assert [str(change.address) for change in made.changes] == sorted(addresses)
     assert (made.diagnostics[-1].code, made.diagnostics[-1].severity) == ("partial", Severity.NOTE)
+
+
+def test_a_mirror_that_goes_with_its_source_brings_it() -> None:
+    doomed = owned(wanted("orders"), on_remove=OnRemove.DELETE)
+    clusters = cluster(live("orders"), owned=[doomed]), cluster(live("orders"), name="dc2", owned=[MIRROR])
+    want = desired(flows=(selecting(flow(on_source_delete="delete")),))
+    made = plan_for(want, *clusters, shop=FLOWS, targets=["topic.dc2.orders"])
+    assert {str(one.address) for one in made.changes if one.action is Action.DELETE} == {
+        "topic.dc1.orders",
+        "topic.dc2.orders",
+    }
 
 
 @pytest.mark.parametrize(
