@@ -33,6 +33,7 @@ PAIRS = [
     pytest.param(("4.4.0", "2.8.2"), marks=pytest.mark.versions),
     pytest.param(("4.2.1", "4.4.0"), marks=pytest.mark.versions),
     pytest.param(("4.4.0", "4.3.1"), marks=pytest.mark.versions),
+    pytest.param(("4.4.0", "4.2.1"), marks=pytest.mark.versions),
     pytest.param(("4.1.1", "4.4.0"), marks=pytest.mark.versions),
     pytest.param(("3.9.1", "4.1.1"), marks=pytest.mark.versions),
     pytest.param(("2.4.1", "2.5.1"), marks=pytest.mark.versions),

@@ -146,9 +146,14 @@ class MissingMarker(Struct, frozen=True):
 
     def __str__(self) -> str:
         outcome = {True: "committed", False: "aborted", None: "of unknown outcome"}[self.commit]
+        hint = (
+            "; to abort it: kafka-transactions.sh abort, with this start offset"
+            if self.commit is None
+            else ""
+        )
         return (
             f"the destination's brokers wrote no marker for a transaction that is {outcome}: producer id"
-            f" {self.producer_id}, open since offset {self.start}"
+            f" {self.producer_id}, open since offset {self.start}{hint}"
         )
 
 
