@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import re
+import shlex
 import shutil
 import signal
 import subprocess
@@ -28,7 +30,7 @@ from runtime.lab.lab import Lab
 from tests import checker
 from tests.checker.reader import Log
 from tests.checker.reader import read as consume
-from tests.commands import begin, repl
+from tests.commands import REPL, begin, environment, repl
 from tests.labs import spec
 from tests.records import coordinators_ready, create_topic, wait_for, write
 from tests.spark.backups import FLOW, BackupWriter, commit_offset, committed
@@ -67,6 +69,15 @@ class World:
         assert done.returncode == code, done.stdout + done.stderr
         return done
 
+    def on_terminal(self, *options: str) -> str:
+        """Restores into dc2 on a terminal of its own, and returns all that was drawn there."""
+        command = shlex.join([*REPL, "restore", "archive", *self._arguments("dc2", *options)])
+        words = ["script", "--quiet", "--return", "--command", command, "/dev/null"]
+        env = environment({**self._env, "COLUMNS": "120", "TERM": "xterm"})
+        done = subprocess.run(words, env=env, capture_output=True, text=True, timeout=300, check=False)
+        assert done.returncode == 0, done.stdout
+        return done.stdout
+
     def begun(self, *options: str) -> subprocess.Popen[str]:
         return begin("restore", "archive", *self._arguments("dc2", *options))
 
@@ -96,6 +107,16 @@ def settings(client: Mapping[str, Any], topic: str) -> dict[str, str]:
 def at_offset(log: Log, partition: int, offset: int) -> bytes | None:
     """The digest of the first record at or after an offset."""
     return next((one.digest for one in log[partition] if one.offset >= offset), None)
+
+
+def test_a_terminal_shows_how_many_partitions_are_restored(world: World, fresh: Fresh) -> None:
+    topic = fresh("orders")
+    create_topic(world.source, topic, 12)
+    checker.write(world.source, topic, checker.Spec(records=6_000))
+    world.backup.round(topic)
+    shown = world.on_terminal("--topics", topic)
+    assert re.search(r"restore: Spark is starting", shown), shown
+    assert re.search(r"restore: partitions restored .*\d+/12 ", shown), shown
 
 
 def test_a_topic_comes_back_with_its_records_settings_and_group_offsets(world: World, fresh: Fresh) -> None:
