@@ -232,6 +232,7 @@ class PartitionSupervisor:
             marker = None
         if finding is None and marker is not None:
             # Before it is written, the end of any other transaction of this producer id would end this one.
+            copy.rewind()
             self.retry(copy, str(marker))
             self._emit(MarkerMissing(copy, marker))
         elif finding is None:
