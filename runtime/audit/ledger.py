@@ -97,9 +97,19 @@ class FlowAccess(Struct, frozen=True):
         return self.router.destination_topic(self.flow, topic)
 
 
-class OpenLedger(Struct, frozen=True):
-    """Holds an open ledger. Call `refresh` for a flow first, then read `ledger` and `maps`."""
+class FlowLedger(Struct, frozen=True):
+    """Holds the records of a flow in a ledger, without the progress of repl's own topics."""
 
+    state: str
+    progress: Mapping[PartitionKey, Progress]
+    maps: Mapping[PartitionKey, OffsetMap]
+    orphans: Mapping[PartitionKey, Orphans]
+
+
+class OpenLedger(Struct, frozen=True):
+    """Holds the open ledger of a cluster. Call `refresh` for a flow first, then read `ledger` and `maps`."""
+
+    name: str
     cluster: KafkaCluster
     ledger: Ledger
     maps: OffsetMapReader
@@ -107,6 +117,30 @@ class OpenLedger(Struct, frozen=True):
     async def refresh(self, flow: str) -> None:
         """Reads the progress, generation and offset map of a flow up to now."""
         await self.maps.refresh(flow)
+
+    async def progress(self, flow: str) -> Mapping[PartitionKey, Progress]:
+        """Returns the committed progress of a flow, as it is now. Raises UnreadableLedger, WireError."""
+        try:
+            await self.refresh(flow)
+            return self.ledger.all_progress(flow)
+        except UnreadableRecord as error:
+            raise UnreadableLedger(self.name, str(error)) from error
+
+    async def flow(self, flow: str) -> FlowLedger:
+        """Returns the records of a flow, as they are now.
+
+        Raises NothingCopied, UnreadableLedger, WireError.
+        """
+        progress = await self.progress(flow)
+        own = {key: made for key, made in progress.items() if not is_reserved(key.topic)}
+        if not own:
+            raise NothingCopied(self.name, flow)
+        try:
+            generation = self.ledger.generation(flow)
+            state = generation.state if generation else "unknown"
+            return FlowLedger(state, own, self.maps.all(flow), self.ledger.orphans(flow))
+        except UnreadableRecord as error:
+            raise UnreadableLedger(self.name, str(error)) from error
 
 
 @contextmanager
@@ -166,51 +200,24 @@ async def open_ledger(reach: ClusterEndpoint, within: float = OPEN_WITHIN_S) -> 
     Raises LedgerNotFound where no job ever copied into it, AuditFailure where it can't be read.
     """
     async with open_cluster(reach, within) as cluster:
-        opened = await ledger_of(cluster)
-        if opened is None:
-            raise LedgerNotFound(reach.cluster)
-        yield opened
+        yield await existing_ledger(cluster, reach.cluster)
 
 
-async def ledger_of(cluster: KafkaCluster) -> OpenLedger | None:
+async def existing_ledger(cluster: KafkaCluster, name: str) -> OpenLedger:
+    """Returns the ledger of an open cluster. Raises LedgerNotFound, WireError."""
+    opened = await ledger_of(cluster, name)
+    if opened is None:
+        raise LedgerNotFound(name)
+    return opened
+
+
+async def ledger_of(cluster: KafkaCluster, name: str) -> OpenLedger | None:
     """Returns the ledger of an open cluster, or None where no job ever copied into the cluster."""
     topics = await cluster.topics([naming.LEDGER, naming.OFFSET_MAP], fresh=True)
     if any(topic.error is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION for topic in topics.values()):
         return None
     ledger = await Ledger.open(cluster)
-    return OpenLedger(cluster, ledger, OffsetMapReader(cluster, ledger))
-
-
-async def progress_at(name: str, opened: OpenLedger, flow: str) -> Mapping[PartitionKey, Progress]:
-    """Returns the committed progress of a flow. Raises UnreadableLedger, WireError."""
-    try:
-        await opened.refresh(flow)
-        return opened.ledger.all_progress(flow)
-    except UnreadableRecord as error:
-        raise UnreadableLedger(name, str(error)) from error
-
-
-class FlowLedger(Struct, frozen=True):
-    """Holds the records of a flow in a ledger, without the progress of repl's own topics."""
-
-    state: str
-    progress: Mapping[PartitionKey, Progress]
-    maps: Mapping[PartitionKey, OffsetMap]
-    orphans: Mapping[PartitionKey, Orphans]
-
-
-async def flow_ledger_at(name: str, opened: OpenLedger, flow: str) -> FlowLedger:
-    """Returns the records of a flow. Raises NothingCopied, UnreadableLedger, WireError."""
-    progress = await progress_at(name, opened, flow)
-    own = {key: made for key, made in progress.items() if not is_reserved(key.topic)}
-    if not own:
-        raise NothingCopied(name, flow)
-    try:
-        generation = opened.ledger.generation(flow)
-        state = generation.state if generation else "unknown"
-        return FlowLedger(state, own, opened.maps.all(flow), opened.ledger.orphans(flow))
-    except UnreadableRecord as error:
-        raise UnreadableLedger(name, str(error)) from error
+    return OpenLedger(name, cluster, ledger, OffsetMapReader(cluster, ledger))
 
 
 async def producers_at(cluster: KafkaCluster) -> dict[int, FlowProducer]:

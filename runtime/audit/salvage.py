@@ -8,7 +8,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping
 
-from runtime.audit.ledger import FlowLedger, LedgerNotFound, flow_ledger_at, ledger_of, producers_at
+from runtime.audit.ledger import FlowLedger, existing_ledger, producers_at
 from runtime.audit.partition_logs import (
     CommittedRecordReader,
     OpenTransactionTimeout,
@@ -44,10 +44,7 @@ async def salvage(
     AuditFailure.
     """
     async with open_spec(job.clusters[flow.destination], flow.destination) as destination:
-        opened = await ledger_of(destination)
-        if opened is None:
-            raise LedgerNotFound(flow.destination)
-        ledger = await flow_ledger_at(flow.destination, opened, flow.name)
+        ledger = await (await existing_ledger(destination, flow.destination)).flow(flow.name)
         destination_id = destination.cluster_id
     async with open_spec(job.clusters[flow.source], flow.source) as source:
         listed = await source.all_topics()

@@ -16,9 +16,9 @@ from msgspec.structs import replace
 from runtime.audit.ledger import (
     AuditFailure,
     FlowAccess,
-    LedgerNotFound,
     UnexpectedClusterId,
     as_audit_failure,
+    existing_ledger,
     ledger_of,
     open_cluster,
 )
@@ -73,9 +73,7 @@ async def group_offsets(access: FlowAccess, group: str, unsynced: str = "") -> G
     """
     async with AsyncExitStack() as stack:
         destination = await stack.enter_async_context(open_cluster(access.destination, access.within_s))
-        opened = await ledger_of(destination)
-        if opened is None:
-            raise LedgerNotFound(access.destination.cluster)
+        opened = await existing_ledger(destination, access.destination.cluster)
         source, why = await _source(access, stack)
         at_source = _Side(why=why)
         if source is not None:
@@ -274,7 +272,7 @@ async def rehearse(access: FlowAccess) -> list[GroupLoss]:
     async with AsyncExitStack() as stack:
         destination = await stack.enter_async_context(open_cluster(access.destination, access.within_s))
         with as_audit_failure(access.destination.cluster):
-            opened = await ledger_of(destination)
+            opened = await ledger_of(destination, access.destination.cluster)
             if opened is None:
                 return []
             offsets = await _checkpoints(access, destination)

@@ -21,7 +21,7 @@ async def unread_replays(access: FlowAccess, replayed: str) -> list[UnreadReplay
     """
     async with open_cluster(access.source, access.within_s) as source:
         with as_audit_failure(access.source.cluster):
-            opened = await ledger_of(source)
+            opened = await ledger_of(source, access.source.cluster)
             if opened is None:
                 return []
             await opened.refresh(replayed)

@@ -224,7 +224,7 @@ class ClusterLedger:
     async def open(self) -> None:
         """Opens the ledger. Raises WireError, UnreadableRecord."""
         self._producers = await producers_at(self.cluster)
-        self._opened = await ledger_of(self.cluster)
+        self._opened = await ledger_of(self.cluster, self.name)
         for owner in self._producers.values():
             self._by_owner[owner.source_cluster_id] = owner.source
 

@@ -176,7 +176,7 @@ async def read_cluster(known: KnownCluster, within_s: float) -> ClusterContent:
         notes: list[str] = []
         copied: list[MirrorProgress] = []
         try:
-            copied = await _copied(cluster, known.flows)
+            copied = await _copied(cluster, known)
         except (WireError, UnreadableRecord) as error:
             notes.append(f"the ledger can't be read, so what was copied is not known: {error}")
         into: dict[str, set[str]] = {}
@@ -215,12 +215,12 @@ async def _offsets(
     return offsets
 
 
-async def _copied(cluster: KafkaCluster, flows: Mapping[str, str]) -> list[MirrorProgress]:
-    opened = await ledger_of(cluster)
+async def _copied(cluster: KafkaCluster, known: KnownCluster) -> list[MirrorProgress]:
+    opened = await ledger_of(cluster, known.reach.cluster)
     if opened is None:
         return []
     copied = []
-    for flow, source in sorted(flows.items()):
+    for flow, source in sorted(known.flows.items()):
         await opened.ledger.refresh(flow)
         for key, made in sorted(opened.ledger.all_progress(flow).items()):
             copied.append(

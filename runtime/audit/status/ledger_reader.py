@@ -44,7 +44,7 @@ class StatusLedgerReader:
         """Reads reports before the ledger: so a job's report is never newer than the committed progress."""
         await self._read_status(within)
         if self._ledger is None:
-            self._ledger = await ledger_of(self.cluster)
+            self._ledger = await ledger_of(self.cluster, self.cluster.cluster_id)
         self._read_ms = int(time.time() * 1000)
         if self._ledger is not None:
             await self._ledger.ledger.refresh_all(flows, within)

@@ -16,14 +16,7 @@ from itertools import accumulate, islice
 
 from msgspec import Struct, field
 
-from runtime.audit.ledger import (
-    AuditFailure,
-    LedgerNotFound,
-    NothingCopied,
-    as_audit_failure,
-    ledger_of,
-    progress_at,
-)
+from runtime.audit.ledger import AuditFailure, NothingCopied, as_audit_failure, existing_ledger
 from runtime.audit.partition_logs import (
     CommittedRecordReader,
     PartitionLogs,
@@ -86,10 +79,7 @@ async def plan_loaded(request: VerifyRequest) -> list[PlannedPartition]:
         what = f"{flow.name} reads files: --range and --sample choose offsets of a topic"
         raise AuditFailure(lines.endpoint, what, "name no range, no share: the files are compared whole")
     async with open_spec(request.destination, flow.destination) as cluster:
-        opened = await ledger_of(cluster)
-        if opened is None:
-            raise LedgerNotFound(flow.destination)
-        progress = await progress_at(flow.destination, opened, flow.name)
+        progress = await (await existing_ledger(cluster, flow.destination)).progress(flow.name)
         if not progress:
             raise NothingCopied(flow.destination, flow.name)
         names = chosen_names(request, {key.topic for key in progress}, lines.endpoint, "read", "file")

@@ -14,7 +14,7 @@ from itertools import islice
 from pathlib import PurePath
 from typing import TYPE_CHECKING, Final
 
-from runtime.audit.ledger import AuditFailure, NothingCopied, as_audit_failure, ledger_of, progress_at
+from runtime.audit.ledger import AuditFailure, NothingCopied, as_audit_failure, ledger_of
 from runtime.audit.partition_logs import CommittedRecordReader, PartitionLogs, logs_of, open_spec
 from runtime.audit.verify.comparer import RecordComparer
 from runtime.audit.verify.failures import noted
@@ -57,8 +57,8 @@ async def plan_stored(request: VerifyRequest) -> list[PlannedPartition]:
     assert files is not None, "the flow has no files"
     async with open_spec(request.source, flow.source) as source:
         with as_audit_failure(flow.source):
-            opened = await ledger_of(source)
-            committed = await progress_at(flow.source, opened, flow.name) if opened is not None else {}
+            opened = await ledger_of(source, flow.source)
+            committed = await opened.progress(flow.name) if opened is not None else {}
         backup = await asyncio.to_thread(backup_of, files, flow.name)  # it is never behind the ledger
         topics = sorted(chosen_names(request, backup.lineages, files.endpoint, "wrote", "topic"))
         stored = [

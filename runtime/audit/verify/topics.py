@@ -9,15 +9,7 @@ from typing import TYPE_CHECKING
 from msgspec import Struct
 from msgspec.structs import replace
 
-from runtime.audit.ledger import (
-    FlowLedger,
-    LedgerNotFound,
-    as_audit_failure,
-    flow_ledger_at,
-    ledger_of,
-    producers_at,
-    progress_at,
-)
+from runtime.audit.ledger import FlowLedger, as_audit_failure, existing_ledger, ledger_of, producers_at
 from runtime.audit.partition_logs import (
     CommittedRecordReader,
     PartitionLogs,
@@ -96,15 +88,13 @@ async def _read_ledger(request: VerifyRequest) -> FlowLedgerSnapshot:
         open_spec(request.source, flow.source) as source,
         open_spec(request.destination, flow.destination) as destination,
     ):
-        opened = await ledger_of(destination)
-        if opened is None:
-            raise LedgerNotFound(flow.destination)
-        copied = (await flow_ledger_at(flow.destination, opened, flow.name)).progress
+        opened = await existing_ledger(destination, flow.destination)
+        copied = (await opened.flow(flow.name)).progress
         topics = chosen_names(request, {key.topic for key in copied}, flow.destination, "copied", "topic")
         keys = [key for key in copied if key.topic in topics]
         copies = [TopicPartition(copied[key].destination_topic, key.partition) for key in keys]
         destination_logs = await logs_of(destination, flow.destination, copies, request.within_s)
-        ledger = await flow_ledger_at(flow.destination, opened, flow.name)
+        ledger = await opened.flow(flow.name)
         with as_audit_failure(flow.source):
             originals = [TopicPartition(key.topic, key.partition) for key in keys]
             source_logs = await logs_of(source, flow.source, originals, request.within_s)
@@ -119,14 +109,15 @@ async def _left_by_the_opposite(
 
     They are the destination's own records. The opposite flow's ledger is at the source.
     """
-    opened = await ledger_of(source) if request.opposite is not None else None
-    if opened is None or request.opposite is None:
+    opposite, cluster = request.opposite, request.flow.source
+    opened = await ledger_of(source, cluster) if opposite is not None else None
+    if opened is None or opposite is None:
         return {}
-    theirs = await progress_at(request.flow.source, opened, request.opposite)
-    orphans = opened.ledger.orphans(request.opposite)
+    theirs = await opened.progress(opposite)
+    orphans = opened.ledger.orphans(opposite)
     own = {}
     for key, made in progress.items():
-        other = PartitionKey(request.opposite, made.destination_topic, key.partition)
+        other = PartitionKey(opposite, made.destination_topic, key.partition)
         orphaned = orphaned_ranges(orphans.get(other, NO_ORPHANS), made.destination_topic_id)
         own[key] = [(left.low, left.end) for left in orphaned]
         if other in theirs and not is_other_topic(theirs[other].source_topic_id, made.destination_topic_id):
