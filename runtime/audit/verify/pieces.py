@@ -87,13 +87,6 @@ class VerifyRequest(msgspec.Struct, frozen=True, kw_only=True):
     opposite: str | None = None
 
 
-class StoredFiles(msgspec.Struct, frozen=True, array_like=True):
-    """Names the files of a range. The source still holds the offsets from `kept_from` on."""
-
-    files: tuple[DataFile, ...]
-    kept_from: int
-
-
 class ReadFile(msgspec.Struct, frozen=True, array_like=True):
     """Names a file that was read up to `position`, in bytes or rows, of which the ledger counts the records.
 
@@ -112,8 +105,9 @@ class VerificationPiece(msgspec.Struct, frozen=True, array_like=True):
     `runs` is the map between them, `gaps` the offsets that were given up. From `owned_end` on, the flow's own
     records at the destination are newer than the map, and where it is not `alone`, other producers may write.
     `replayed` are source offsets that salvage replayed into the destination's topic: low, end, records. `own`
-    are offsets at the destination that the opposite flow left there. `stored` are the files of a flow into
-    files, which has no other destination; `read` is the file of a flow from files, whose position is `high`.
+    are offsets at the destination that the opposite flow left there. `files` are those of a flow into files,
+    which has no other destination, and whose source still holds the offsets from `kept_from` on; `read` is
+    the file of a flow from files, whose position is `high`.
     """
 
     number: int  # of the partition in the plan
@@ -133,7 +127,8 @@ class VerificationPiece(msgspec.Struct, frozen=True, array_like=True):
     alone: bool = True
     replayed: tuple[tuple[int, int, int], ...] = ()
     own: tuple[tuple[int, int], ...] = ()
-    stored: StoredFiles | None = None
+    files: tuple[DataFile, ...] = ()
+    kept_from: int = 0
     read: ReadFile | None = None
 
 

@@ -24,7 +24,6 @@ from runtime.audit.verify.pieces import (
     SAMPLED,
     ComparedRecord,
     PlannedPartition,
-    StoredFiles,
     VerificationPiece,
     VerifiedPiece,
     VerifyRequest,
@@ -173,7 +172,8 @@ class StoredPartition(FlowPartition):
             runs=b"",
             gaps=tuple((gap.low, gap.end, gap.why) for gap in self._position.gaps),
             compacted=self._compacted,
-            stored=StoredFiles(tuple(files), max(low, begin)),
+            files=tuple(files),
+            kept_from=max(low, begin),
         )
 
 
@@ -239,12 +239,10 @@ class StoredPiece:
         transform: FileTransform | None = None,
     ) -> None:
         assert request.flow.files is not None, "the flow has no files"
-        assert piece.stored is not None, "a piece of a flow between clusters"
         self._request, self._piece, self._spec, self._folder = request, piece, request.flow.files, folder
         self._source, self._bucket, self._transform = source, bucket, transform
         self._where = PartitionLocation(piece.topic, piece.partition)
-        self._low = max(piece.low, piece.stored.kept_from)
-        self._files = piece.stored.files
+        self._low = max(piece.low, piece.kept_from)
         self._result = VerifiedPiece.begin(piece)
         self._comparer = RecordComparer(self._result, in_order=False, destination_only=piece.compacted)
 
@@ -337,7 +335,7 @@ class StoredPiece:
         """Yields the records of the files, and notes those files that are damaged."""
         spec = self._request.flow.transform
         decoded = spec is not None and spec.value.format in FIELDS
-        stored = StoredRecords(self._folder, self._files, self._spec.format, decoded=decoded)
+        stored = StoredRecords(self._folder, self._piece.files, self._spec.format, decoded=decoded)
         following, noted_files, chunk = iter(stored), 0, True
         while chunk:
             before = stored.bytes

@@ -48,10 +48,11 @@ class Verification:
         self._request, self._file = request, file
         saved = _load(file) if resume and file is not None and file.exists() else None
         if saved is None:
-            saved = _Plan(int(time.time() * 1000), asyncio.run(plan(request)), _VERSION), []
-            self._begin(saved[0])
-        self.plan, self.results = saved
-        self.groups = grouped(self.plan.planned)
+            saved = int(time.time() * 1000), asyncio.run(plan(request)), []
+            self.close()
+            self._write(msgspec.json.encode((_VERSION, *saved[:2])), os.O_CREAT | os.O_EXCL)
+        self.at_ms, self.planned, self.results = saved
+        self.groups = grouped(self.planned)
         done = {(result.number, result.low) for result in self.results}
         left = ([piece for piece in group if (piece.number, piece.low) not in done] for group in self.groups)
         self.left = [group for group in left if group]  # the pieces of each group that are to be compared
@@ -77,16 +78,12 @@ class Verification:
     def report(self) -> VerificationReport:
         """Returns what the command prints."""
         took_s = time.monotonic() - self._began
-        return report(self._request, self.plan.at_ms, took_s, self.plan.planned, self.results)
+        return report(self._request, self.at_ms, took_s, self.planned, self.results)
 
     def close(self) -> None:
         """Deletes the file, because the comparison is complete."""
         if self._file is not None:
             self._file.unlink(missing_ok=True)
-
-    def _begin(self, first_line: _Plan) -> None:
-        self.close()
-        self._write(msgspec.json.encode(first_line), os.O_CREAT | os.O_EXCL)
 
     def _write(self, line: bytes, how: int) -> None:
         if self._file is not None:
@@ -94,30 +91,22 @@ class Verification:
                 file.write(line + b"\n")
 
 
-class _Plan(msgspec.Struct, frozen=True):
-    """Holds the first line of a file."""
-
-    at_ms: int
-    planned: list[PlannedPartition]
-    version: int = 0
-
-
-_decode_plan = msgspec.json.Decoder(_Plan).decode
+_decode_plan = msgspec.json.Decoder(tuple[int, int, list[PlannedPartition]]).decode  # with the version
 _decode_results = msgspec.json.Decoder(list[VerifiedPiece]).decode
 
 
-def _load(file: Path) -> tuple[_Plan, list[VerifiedPiece]] | None:
-    """Returns the stored plan and results, or None where there is nothing to resume."""
+def _load(file: Path) -> tuple[int, list[PlannedPartition], list[VerifiedPiece]] | None:
+    """Returns when the comparison began, its plan and results, or None where there is nothing to resume."""
     first, *more = file.read_bytes().split(b"\n")
     results: list[VerifiedPiece] = []
     try:
-        first_line = _decode_plan(first)
+        version, at_ms, planned = _decode_plan(first)
     except msgspec.DecodeError:
         return None
     for line in more:
         with suppress(msgspec.DecodeError):
             results += _decode_results(line)
-    return (first_line, results) if first_line.version == _VERSION else None
+    return (at_ms, planned, results) if version == _VERSION else None
 
 
 def grouped(planned: Sequence[PlannedPartition]) -> list[list[VerificationPiece]]:

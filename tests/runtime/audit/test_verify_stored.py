@@ -22,7 +22,6 @@ from runtime.audit.verify.pieces import (
     ComparedRecord,
     PlannedPartition,
     RecordDifference,
-    StoredFiles,
     VerificationPiece,
     VerifiedPiece,
 )
@@ -308,9 +307,8 @@ def test_what_is_not_comparable_is_said(
     assert (found.low, found.end, found.destination_topic) == (low, end, "orders")
     assert [(one.low, one.end) for one in found.not_comparable] == left_out
     (piece,) = found.pieces
-    assert piece.stored is not None
-    assert piece.stored.kept_from == low  # files below are checked, and not compared
-    assert len(piece.stored.files) == (1 if given.get("last") else 2)
+    assert piece.kept_from == low  # files below are checked, and not compared
+    assert len(piece.files) == (1 if given.get("last") else 2)
 
 
 @pytest.mark.parametrize(
@@ -331,7 +329,7 @@ def test_a_sample_is_of_whole_files_and_a_report_says_that_the_records_are_in_fi
 
 
 def piece_of(files: Sequence[DataFile], high: int) -> VerificationPiece:
-    made = verification.piece(0, high, stored=StoredFiles(tuple(files), 0))
+    made = verification.piece(0, high, files=tuple(files))
     return replace(made, topic="orders", source_id=TOPIC_ID, destination_topic="orders", destination_id=b"")
 
 
