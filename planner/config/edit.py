@@ -56,7 +56,7 @@ def with_state(text: str, flow: str, state: str) -> str | None:
 def find_flow(text: str, flow: str) -> FlowText | None:
     source = YamlText(text)
     for document in source.documents:
-        flows = document.root.entry("flows")
+        flows = document.entry("flows")
         for item in flows.value.resolved.entries if flows is not None else ():
             node = item.value.resolved
             entry = node.entry("name")

@@ -30,7 +30,7 @@ def formatted(text: str, shape: Shape | None, file: str = "") -> str:
     """
     values = _values(text, file)
     source = YamlText(text, file)
-    roots = [document.root for document in source.documents]
+    roots = source.documents
     if not roots or any(root.inline or root.text for root in roots):
         return text
     for root in roots:
@@ -134,7 +134,7 @@ def _printed(source: YamlText) -> str:
     for number, document in enumerate(source.documents):
         if number or document.explicit:
             lines.append("---")
-        lines += _root(document.root)
+        lines += _root(document)
     return "\n".join(lines) + "\n"
 
 

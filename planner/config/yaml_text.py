@@ -45,7 +45,8 @@ class TextNode:
     `start` and `end` are positions in the text; a map or list on lines of its own ends with its last value.
     `target` is the node that an alias stands for. Of a collection, `properties` are the anchor and the tag,
     `braces` says that it stands in braces or brackets, `inline` that no comment stands inside these, and
-    `foot` are the comments behind the last entry.
+    `foot` are the comments behind the last entry. The root of a document is `explicit` where `---` stands
+    before it.
     """
 
     kind: NodeKind
@@ -62,6 +63,7 @@ class TextNode:
     entries: list["Entry"] = field(default_factory=list)
     foot: list[Comment] = field(default_factory=list)
     owner: "Entry | None" = None
+    explicit: bool = False
 
     @property
     def is_scalar(self) -> bool:
@@ -116,12 +118,6 @@ class Entry:
         return self.key.resolved.value if self.key is not None else ""
 
 
-@dataclass(slots=True, eq=False)
-class Document:
-    root: TextNode
-    explicit: bool
-
-
 class YamlText:
     """A text as trees, each of its comments at its place. Failure: it is not YAML."""
 
@@ -129,7 +125,7 @@ class YamlText:
         self.text = text
         self._lines = [0, *(end.end() for end in _LINE_END.finditer(text))]
         self._spans: list[tuple[int, int]] = []  # of scalars and aliases
-        self.documents: list[Document] = []
+        self.documents: list[TextNode] = []  # their roots
         self._parse(file)
         self.comments = list(self._find_comments())
         without_comments = list[str]()
@@ -139,7 +135,7 @@ class YamlText:
             at = comment.start + len(comment.text)
         self._without_comments = "".join([*without_comments, text[at:]])
         for document in self.documents:
-            self._place_entries(document.root)
+            self._place_entries(document)
         self._attach_comments()
 
     def column(self, offset: int) -> int:
@@ -168,7 +164,8 @@ class YamlText:
             elif node.anchor:
                 anchors[node.anchor] = node
             if not open_nodes:
-                self.documents.append(Document(node, explicit))
+                node.explicit = explicit
+                self.documents.append(node)
                 return
             collection = open_nodes[-1]
             if collection.kind is NodeKind.MAP and keys[-1] is None:
@@ -267,9 +264,9 @@ class YamlText:
 
     def _attach_comments(self) -> None:
         for document in self.documents:
-            self._set_inline(document.root)
+            self._set_inline(document)
         entries = sorted(
-            (entry for document in self.documents for entry in _entries(document.root)),
+            (entry for document in self.documents for entry in _entries(document)),
             key=lambda entry: entry.start,
         )
         starts = [entry.start for entry in entries]
@@ -288,7 +285,7 @@ class YamlText:
 
     def _attach(self, comment: Comment, before: Entry | None, after: Entry | None) -> None:
         if before is None and after is None:
-            roots = [document.root for document in self.documents]
+            roots = self.documents
             root = next((root for root in roots if root.start >= comment.start), roots[-1])
             root.foot.append(comment)
         elif before is None:

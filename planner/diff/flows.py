@@ -50,7 +50,33 @@ class ComparedFlows(ComparedKind):
     """Flows, at their destination."""
 
     def changes(self, desired: Desired, observed: Observed, owned: Owned) -> list[Change]:
-        return _flow_changes(desired, observed)
+        """Returns a change for every flow that is desired, or that is still recorded at a destination."""
+        found = destination_jobs(observed)
+        flows = {selected.flow.name: selected for selected in desired.flows}
+        unselected = {
+            selected.flow.name
+            for selected in desired.flows
+            if not selected.selection_known and selected.flow.state in RUNNING
+        }
+        changes = [
+            unknown(flow_address(name), f"{flows[name].flow.source_cluster} unreachable")
+            for name in unselected
+        ]
+        wanted: set[str] = set()
+        for job, spec in wanted_jobs(desired):
+            wanted.update(job.flows)
+            if spec.destination in found:
+                changes += (
+                    _flow_change(flow, job, found, desired.topology, flows.get(flow.name))
+                    for flow in spec.flows
+                    if flow.name not in unselected
+                )
+            else:
+                why = f"{spec.destination} unreachable"
+                changes += (unknown(flow_address(name), why) for name in job.flows if name not in unselected)
+        for address, known_jobs in left_over(Kind.FLOW, wanted, desired.topology, found):
+            changes.append(_removed(known_jobs.entries[address], known_jobs))
+        return changes
 
     def drifted(self, applied: Sequence[Applied], desired: Desired, observed: Observed) -> list[Change]:
         jobs = destination_jobs(observed) if applied else {}
@@ -76,35 +102,6 @@ def _drifted(entry: RegistryEntry, known_jobs: DestinationJobs) -> Change:
         after=after,
         unchanged=len(before) - len(fields),
     )
-
-
-def _flow_changes(desired: Desired, observed: Observed) -> list[Change]:
-    """Returns a change for every flow that is desired, or that is still recorded at a destination."""
-    found = destination_jobs(observed)
-    flows = {selected.flow.name: selected for selected in desired.flows}
-    unselected = {
-        selected.flow.name
-        for selected in desired.flows
-        if not selected.selection_known and selected.flow.state in RUNNING
-    }
-    changes = [
-        unknown(flow_address(name), f"{flows[name].flow.source_cluster} unreachable") for name in unselected
-    ]
-    wanted: set[str] = set()
-    for job, spec in wanted_jobs(desired):
-        wanted.update(job.flows)
-        if spec.destination in found:
-            changes += (
-                _flow_change(flow, job, found, desired.topology, flows.get(flow.name))
-                for flow in spec.flows
-                if flow.name not in unselected
-            )
-        else:
-            why = f"{spec.destination} unreachable"
-            changes += (unknown(flow_address(name), why) for name in job.flows if name not in unselected)
-    for address, known_jobs in left_over(Kind.FLOW, wanted, desired.topology, found):
-        changes.append(_removed(known_jobs.entries[address], known_jobs))
-    return changes
 
 
 def _flow_change(

@@ -61,7 +61,24 @@ class ComparedJobs(ComparedKind):
     """Jobs, at their destination."""
 
     def changes(self, desired: Desired, observed: Observed, owned: Owned) -> list[Change]:
-        return _job_changes(desired, observed)
+        """Returns a change for every job that is desired, runs, or is recorded at a destination."""
+        found = destination_jobs(observed)
+        changes: list[Change] = []
+        wanted: set[str] = set()
+        for job, spec in wanted_jobs(desired):
+            wanted.add(job.job.name)
+            known_jobs = found.get(spec.destination)
+            if known_jobs is None:
+                changes.append(unknown(job.address, f"{spec.destination} unreachable"))
+            else:
+                before = elsewhere(job.address, spec.destination, desired.topology, found)
+                change = blocked(job.address, known_jobs, desired.topology) or _change(
+                    job, spec, known_jobs, before
+                )
+                changes += (change,) if change is not None else ()
+        for address, known_jobs in left_over(Kind.JOB, wanted, desired.topology, found):
+            changes.append(_stopped(address.name, known_jobs, "no flow names it any more"))
+        return changes
 
     def drifted(self, applied: Sequence[Applied], desired: Desired, observed: Observed) -> list[Change]:
         return [
@@ -77,27 +94,6 @@ def _drifted(entry: RegistryEntry, live: LiveJob | None) -> Change:
     field = FieldChange((STATE,), "running", "not running", note=_last_heartbeat(live))
     states = {STATE: "running"}, {STATE: "not running"}
     return Change(entry.address, Action.UPDATE, OUTSIDE, (field,), *states)
-
-
-def _job_changes(desired: Desired, observed: Observed) -> list[Change]:
-    """Returns a change for every job that is desired, or that still runs or is recorded at a destination."""
-    found = destination_jobs(observed)
-    changes: list[Change] = []
-    wanted: set[str] = set()
-    for job, spec in wanted_jobs(desired):
-        wanted.add(job.job.name)
-        known_jobs = found.get(spec.destination)
-        if known_jobs is None:
-            changes.append(unknown(job.address, f"{spec.destination} unreachable"))
-        else:
-            before = elsewhere(job.address, spec.destination, desired.topology, found)
-            change = blocked(job.address, known_jobs, desired.topology) or _change(
-                job, spec, known_jobs, before
-            )
-            changes += (change,) if change is not None else ()
-    for address, known_jobs in left_over(Kind.JOB, wanted, desired.topology, found):
-        changes.append(_stopped(address.name, known_jobs, "no flow names it any more"))
-    return changes
 
 
 def _change(

@@ -24,7 +24,6 @@ from planner.graph.replication_graph import (
     replication_graph_of,
     replication_loops,
 )
-from planner.graph.routes import group_selector
 from planner.graph.topics import DesiredTopics, partitions_of, quarantine_nodes, topics_of
 from planner.model.address import Kind, flow_address, topic_address
 from planner.model.desired import Desired, DesiredAcl, MirroredBy
@@ -92,7 +91,7 @@ def _read_request(cluster: ObservedCluster, graph: ReplicationGraph) -> ClusterD
         scram_users=any(flow.quotas_sync or flow.acls_sync for flow in mirrored),
         sizes=leaving,
         # A lint checks whether the named groups read what is copied.
-        groups=frozenset(group for flow in syncing for group in group_selector(flow).written_out),
+        groups=frozenset(group for flow in syncing for group in flow.groups.selector.written_out),
         every_group=bool(leaving),
         denied_groups=any(flow.groups.default_exclude for flow in running),
         group_kinds=bool(running),

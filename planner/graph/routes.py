@@ -11,11 +11,9 @@ from runtime.contract.spec.flow import RUNNING
 from runtime.contract.spec.jobspec import Route
 from runtime.contract.spec.route import Router
 from runtime.contract.spec.selection import (
-    GROUP_DENIALS,
     NamePatterns,
     SelectionResult,
     SelectionSpec,
-    Selector,
     written_out,
 )
 from runtime.contract.spec.transform import QUARANTINE_PATTERN, QUARANTINE_SUFFIX
@@ -71,16 +69,11 @@ def opposite_of(flow: Flow, topology: Topology) -> Flow | None:
     return next((other for other in topology.flows.values() if other.reverse_of == flow.name), None)
 
 
-def group_selector(flow: Flow) -> Selector:
-    """Returns the rules by which the flow selects consumer groups."""
-    return Selector(flow.groups, GROUP_DENIALS)
-
-
 def reason_not_synced(flow: Flow, group: str) -> str:
     """Returns why the flow does not sync a group; "" if it does."""
     if not flow.groups.sync:
         return "groups.sync is off for this flow"
-    match group_selector(flow).answer(group):
+    match flow.groups.selector.answer(group):
         case SelectionResult.NAMED | SelectionResult.MATCHED:
             return ""
         case SelectionResult.DENIED:

@@ -23,10 +23,8 @@ from runtime.contract.records.offset_map import (
     OffsetMap,
     UnmappedOffset,
 )
-from runtime.contract.spec.flow import GroupsSpec
 from runtime.contract.spec.jobspec import JobSpec
 from runtime.contract.spec.route import CompiledRoute, RouteDecision, Router
-from runtime.contract.spec.selection import GROUP_DENIALS, Selector
 
 NOT_COPIED = "the flow has not come that far"
 BELOW_THE_MAP = "below the first offset that the flow copied with a map; mode: timestamp may place it"
@@ -210,11 +208,6 @@ class GroupPartition(NamedTuple):
     group: str
     topic: str
     partition: int
-
-
-def group_selector(groups: GroupsSpec) -> Selector:
-    """Returns the selector of the groups that a flow syncs."""
-    return Selector(groups, GROUP_DENIALS)
 
 
 def own_groups(spec: JobSpec) -> frozenset[str]:

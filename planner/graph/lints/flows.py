@@ -9,7 +9,6 @@ from collections.abc import Iterator, Sequence
 
 from planner.graph.messages import counted, flow_diagnostic, flow_refused, listed, nearest
 from planner.graph.replication_graph import ReplicationGraph, TopicNode
-from planner.graph.routes import group_selector
 from planner.graph.topics import DesiredTopics
 from planner.model.address import job_address
 from planner.model.desired import Declared
@@ -219,7 +218,7 @@ def groups_without_data(graph: ReplicationGraph, observed: Observed) -> Iterator
     Such a group would never get an offset.
     """
     for flow, copied, cluster in _syncing(graph, observed):
-        read, named = cluster.group_topics or {}, group_selector(flow).written_out
+        read, named = cluster.group_topics or {}, flow.groups.selector.written_out
         lost = [group for group in named if read.get(group) and not copied & read[group]]
         if lost:
             topics = sorted({topic for group in lost for topic in read[group]})
@@ -236,7 +235,7 @@ def groups_without_data(graph: ReplicationGraph, observed: Observed) -> Iterator
 def hidden_groups(graph: ReplicationGraph, observed: Observed) -> Iterator[Diagnostic]:
     """Yields a note about groups that read copied topics and are kept out by the default denials."""
     for flow, copied, cluster in _syncing(graph, observed):
-        selector = group_selector(flow)
+        selector = flow.groups.selector
         hidden = [
             group
             for group, topics in (cluster.group_topics or {}).items()
@@ -303,7 +302,7 @@ def streams_groups(graph: ReplicationGraph, observed: Observed) -> Iterator[Diag
 def _of_kind(kind: str, graph: ReplicationGraph, observed: Observed) -> Iterator[tuple[Flow, Sequence[str]]]:
     """Yields flows that sync groups of a kind which read copied topics, with those groups."""
     for flow, copied, cluster in _syncing(graph, observed):
-        selector = group_selector(flow)
+        selector = flow.groups.selector
         reading = sorted(
             group
             for group, topics in cluster.group_kinds.get(kind, {}).items()

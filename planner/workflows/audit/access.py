@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from planner.config.secrets import resolved_endpoints
-from planner.graph.routes import group_selector, router_of
+from planner.graph.routes import router_of
 from planner.kafka import run
 from planner.model.diagnostic import ExitCode, Failure, error
 from planner.model.topology import Cluster, Flow, Topology
@@ -58,7 +58,7 @@ def flow_accesses(
         source = endpoints[flow.source_cluster]
         if source_may_be_gone:
             source = replace(source, at_most_s=GIVEN_UP_S)
-        selector = group_selector(flow)
+        selector = flow.groups.selector
         return FlowAccess(
             flow=flow.name,
             router=router,

@@ -10,7 +10,7 @@ from typing import Annotated, ClassVar, Final, Literal
 from msgspec import Meta
 
 from runtime.contract.spec.rename import RENAME, SAME_NAME, Rename
-from runtime.contract.spec.selection import SelectionSpec
+from runtime.contract.spec.selection import GROUP_DENIALS, SelectionSpec, Selector
 from runtime.contract.spec.shapes import (
     AlternativesShape,
     ChoiceShape,
@@ -129,6 +129,11 @@ class GroupsSpec(SelectionSpec, frozen=True):
             example="exact",
         ),
     ] = "exact"
+
+    @property
+    def selector(self) -> Selector:
+        """Returns the rules by which the flow selects consumer groups."""
+        return Selector(self, GROUP_DENIALS)
 
 
 class OriginCommitsSpec(SpecStruct, frozen=True):

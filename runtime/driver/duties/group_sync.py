@@ -25,7 +25,6 @@ from runtime.contract.groups import (
     GroupPartition,
     PendingTranslation,
     final_position,
-    group_selector,
     own_groups,
 )
 from runtime.contract.records.group_records import CheckpointState as State
@@ -187,7 +186,7 @@ class GroupSync:
         self._reader = reader
         self._draining = draining or DrainingTopics()
         self._router = router_of(job)
-        self._selector = group_selector(flow.groups)
+        self._selector = flow.groups.selector
         self._own = own_groups(job)
         self._state = GroupSyncState(flow.name)
         self._sides: GroupOffsetSides | None = None
@@ -359,7 +358,7 @@ class FinalGroupSync:
         self._flow = flow
         self._shared = shared
         self._router = router_of(job)
-        self._selector = group_selector(flow.groups)
+        self._selector = flow.groups.selector
         self._own = own_groups(job)
         self._covered_topics = taken
 

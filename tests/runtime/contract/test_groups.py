@@ -25,7 +25,6 @@ from runtime.contract.groups import (
     earliest_reachable_offset,
     earliest_unread_offset,
     final_position,
-    group_selector,
     is_ours,
     merged,
     origins_of,
@@ -285,10 +284,10 @@ def test_offsets_that_this_product_wrote_are_no_groups_own() -> None:
 
 
 def test_the_default_denials_of_groups() -> None:
-    selector = group_selector(GroupsSpec())
+    selector = GroupsSpec().selector
     names = ("billing", "console-consumer-1", "connect-sink", "__x")
     assert [name for name in names if selector.answer(name).taken] == ["billing"]
-    named = group_selector(GroupsSpec(include=("connect-sink",)))
+    named = GroupsSpec(include=("connect-sink",)).selector
     assert named.answer("connect-sink").taken
 
 
