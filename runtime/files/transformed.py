@@ -14,7 +14,7 @@ from runtime.batch import BadRecord, BatchFailure, PartitionLocation, Record, Re
 from runtime.contract.records.consumer_record import ConsumerRecord
 from runtime.contract.spec.transform import FIELDS, TransformSpec
 from runtime.files.formats import Row, rows_of
-from runtime.sql.rows import DECODED, FLAG, TRAVELS, InvalidValue, SourceRow, row_of, tombstone_headers
+from runtime.sql.rows import DECODED, FLAG, TRAVELS, InvalidValue, tombstone_headers
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -96,7 +96,12 @@ class FileTransform:
         rows = window.rows
         if not rows:
             return TransformedRows([], None, 0, window.through, window.bytes, window.failure)
-        answers = await self._transformer.evaluate([_source_row(where, *row) for row in rows])
+        answers = await self._transformer.evaluate(
+            [
+                ConsumerRecord(where.topic, where.partition, *record, appended=bool(kind))
+                for record, kind in rows
+            ]
+        )
         flags = answers.field(FLAG) if self._has_fields else answers
         kept: list[int] = []
         found: list[Row] = []
@@ -129,7 +134,3 @@ class FileTransform:
             return record
         value = self._transformer.new_value(record.value, answer)
         return record._replace(value=value) if value is not None else None
-
-
-def _source_row(where: PartitionLocation, record: Record, kind: int) -> SourceRow:
-    return row_of(ConsumerRecord(where.topic, where.partition, *record, appended=bool(kind)))

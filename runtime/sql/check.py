@@ -33,7 +33,6 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from runtime.contract.records.consumer_record import ConsumerRecord
 from runtime.contract.results.transforms import (
     Decision,
     TransformProblem,
@@ -48,7 +47,7 @@ from runtime.sql.formats.encoded import BadSchema
 from runtime.sql.functions import RefusedExpression
 from runtime.sql.gate import CORRUPT, expression
 from runtime.sql.query import answers, decoded, file_type, output_of, schema_of
-from runtime.sql.rows import DDL, InvalidValue, row_of
+from runtime.sql.rows import DDL, InvalidValue
 from runtime.sql.rows import KEY as KEY_BYTES
 from runtime.sql.rows import VALUE as VALUE_BYTES
 
@@ -56,7 +55,6 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from runtime.sql.query_input import QueryInput
-    from runtime.sql.transformer import Transformer
 
 _POSITION = re.compile(r"line (\d+),? pos(?:ition)? (\d+)")
 _COLUMNS = (  # the types of columns in files, beside structs, arrays and maps
@@ -261,29 +259,25 @@ def run_trial(
 async def _tried(
     asked: TryRequest, token: str, wanted: QueryInput, answers: Iterable[pa.RecordBatch]
 ) -> list[TrialResult]:
+    """Returns what a slot would decide about the records, in their order. Raises EvaluationEnded."""
     from runtime.sql.evaluator import serving_evaluator
     from runtime.sql.transformer import Transformer
 
-    async with serving_evaluator(token, asked.transform, wanted, answers) as evaluator:
-        return await results(Transformer(asked.transform, evaluator), asked.transform, asked.records)
-
-
-async def results(
-    transformer: Transformer, transform: TransformSpec, records: Iterable[ConsumerRecord]
-) -> list[TrialResult]:
-    """Returns what the transformer decides about the records, in their order. Raises EvaluationEnded."""
-    asked = list(records)
+    transform = asked.transform
     bad: Decision = "quarantined" if transform.quarantines else "stops"
-    found: list[TrialResult] = []
-    for record, answer in zip(
-        asked, await transformer.answers([row_of(record) for record in asked]), strict=True
-    ):
-        try:
-            after = transformer.new_value(record.value, answer) if record.value is not None else None
-        except InvalidValue as error:
-            found.append(TrialResult(record=record, decision=bad, why=str(error)))
-            continue
-        left_out: Decision = "tombstone" if transform.deletes(record.key) else "filtered"
-        travels = after is not None or record.value is None  # a tombstone always travels
-        found.append(TrialResult(record=record, decision="travels" if travels else left_out, after=after))
-    return found
+    results: list[TrialResult] = []
+    async with serving_evaluator(token, transform, wanted, answers) as evaluator:
+        transformer = Transformer(transform, evaluator)
+        evaluated = await transformer.evaluate(asked.records)
+        for record, answer in zip(asked.records, evaluated.to_pylist(), strict=True):
+            try:
+                after = transformer.new_value(record.value, answer) if record.value is not None else None
+            except InvalidValue as error:
+                results.append(TrialResult(record=record, decision=bad, why=str(error)))
+                continue
+            left_out: Decision = "tombstone" if transform.deletes(record.key) else "filtered"
+            travels = after is not None or record.value is None  # a tombstone always travels
+            results.append(
+                TrialResult(record=record, decision="travels" if travels else left_out, after=after)
+            )
+    return results

@@ -48,7 +48,9 @@ from runtime.batch.selection import UnpackedRecord, unpacked
 from runtime.batch.spec import OffsetDeltaRun
 from runtime.batch.splice import join
 from runtime.batch.varint import MalformedBytes
-from runtime.sql.rows import APPENDED, COLUMNS, KEY, VALUE, SourceRow
+from runtime.contract.records.consumer_record import ConsumerRecord
+from runtime.contract.records.provenance import HEADER
+from runtime.sql.rows import APPENDED, COLUMNS, KEY, VALUE
 
 Flags = npt.NDArray[np.bool_]
 Headers = list[tuple[str, str | None]]
@@ -185,14 +187,28 @@ def map_array(maps: Sequence[Headers]) -> pa.Array:
     return pa.MapArray.from_arrays(pa.array(ends, pa.int32()), names, values)
 
 
-def batch_of_rows(rows: Sequence[SourceRow]) -> pa.RecordBatch:
-    """Returns rows that were read without their batches."""
-    columns = list(zip(*rows, strict=True)) if rows else [()] * len(COLUMNS)
-    arrays = [
-        map_array(column) if pa.types.is_map(one.type) else pa.array(column, type=one.type)
-        for one, column in zip(SCHEMA, columns, strict=True)
+def rows_of(records: Sequence[ConsumerRecord]) -> pa.RecordBatch:
+    """Returns the rows of records that were read without their batches."""
+    columns = {
+        VALUE: [record.value for record in records],
+        KEY: [record.key for record in records],
+        "headers": map_array([_shown_headers(record) for record in records]),
+        "topic": [record.topic for record in records],
+        "partition": [record.partition for record in records],
+        "offset": [record.offset for record in records],
+        "timestamp": [record.timestamp * 1000 if record.timestamp >= 0 else None for record in records],
+        "timestamp_type": [APPENDED if record.appended else 0 for record in records],
+    }
+    return pa.RecordBatch.from_pydict(columns, schema=SCHEMA)
+
+
+def _shown_headers(record: ConsumerRecord) -> Headers:
+    """Returns the last value of each header as expressions see it."""
+    last = {name: content for name, content in record.headers if name != HEADER}
+    return [
+        (name, content.decode(errors="replace") if content is not None else None)
+        for name, content in last.items()
     ]
-    return pa.RecordBatch.from_arrays(arrays, schema=SCHEMA)
 
 
 def body_of(out: OutgoingBatch, spec: RewriteSpec) -> bytes:

@@ -11,9 +11,8 @@ import tempfile
 import time
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
-from runtime.contract.records.consumer_record import ConsumerRecord
 from runtime.contract.records.provenance import HEADER, decode
 
 if TYPE_CHECKING:
@@ -50,37 +49,6 @@ class InvalidValue(Exception):
 
     The text contains nothing of the value.
     """
-
-
-class SourceRow(NamedTuple):
-    """A record of the source as expressions read it. The fields are those of COLUMNS, in their order."""
-
-    value: bytes | None
-    key: bytes | None
-    headers: list[tuple[str, str | None]]
-    topic: str
-    partition: int
-    offset: int
-    timestamp: int | None  # microseconds since 1970
-    timestamp_type: int
-
-
-def row_of(record: ConsumerRecord) -> SourceRow:
-    """Returns the row of a record that was read without its batch: the last value of each header."""
-    last = {name: content for name, content in record.headers if name != HEADER}
-    return SourceRow(
-        record.value,
-        record.key,
-        [
-            (name, content.decode(errors="replace") if content is not None else None)
-            for name, content in last.items()
-        ],
-        record.topic,
-        record.partition,
-        record.offset,
-        record.timestamp * 1000 if record.timestamp >= 0 else None,
-        APPENDED if record.appended else 0,
-    )
 
 
 def tombstone_headers(

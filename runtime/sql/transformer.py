@@ -31,6 +31,7 @@ from runtime.batch.arrays import Integers
 from runtime.batch.selection import QuarantinedRecord, quarantined
 from runtime.batch.splice import headers_of
 from runtime.batch.varint import MalformedBytes
+from runtime.contract.records.consumer_record import ConsumerRecord
 from runtime.contract.records.provenance import HEADER
 from runtime.contract.spec.transform import VALUE, TransformSpec
 from runtime.sql.columns import (
@@ -38,12 +39,12 @@ from runtime.sql.columns import (
     Headers,
     Part,
     RecordColumns,
-    batch_of_rows,
     body_of,
     columns_of,
     gathered,
     kept_of,
     packed_columns,
+    rows_of,
 )
 from runtime.sql.formats.dispatch import encoded_parts
 from runtime.sql.formats.encoded import EncodedValues, UndecodableValue, UneditableValue
@@ -57,7 +58,6 @@ from runtime.sql.rows import (
     ROWS,
     TRAVELS,
     InvalidValue,
-    SourceRow,
 )
 from runtime.sql.tombstones import UNREADABLE, tombstones_of
 
@@ -206,17 +206,9 @@ class Transformer:
             self._known_headers[raw] = found
         return found
 
-    async def answers(self, rows: Sequence[SourceRow]) -> list[bytes | None]:
-        """Returns Spark's answers to rows of raw bytes. Raises EvaluationEnded, RegistryUnavailable."""
-        found: list[bytes | None] = (await self.evaluate(rows)).to_pylist()
-        return found
-
-    async def evaluate(self, rows: Sequence[SourceRow]) -> pa.Array:
-        """Returns Spark's answers to rows of raw bytes as an array, which must be of one row at least.
-
-        Raises EvaluationEnded, RegistryUnavailable.
-        """
-        return await self._evaluated(batch_of_rows(rows))
+    async def evaluate(self, records: Sequence[ConsumerRecord]) -> pa.Array:
+        """Returns Spark's answers to records. Raises EvaluationEnded, RegistryUnavailable."""
+        return await self._evaluated(rows_of(records))
 
     async def _evaluated(self, rows: pa.RecordBatch) -> pa.Array:
         if not self._encoded or not rows.num_rows:

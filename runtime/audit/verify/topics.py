@@ -50,7 +50,7 @@ from runtime.kafka.errors import Disconnected
 from runtime.kafka.protocol.offsets import TopicPartition
 from runtime.slot.budget import TokenBucket
 from runtime.sql.formats.registry import RegistryUnavailable
-from runtime.sql.rows import InvalidValue, row_of, tombstone_headers
+from runtime.sql.rows import InvalidValue, tombstone_headers
 
 if TYPE_CHECKING:
     from runtime.sql.transformer import Evaluates
@@ -327,12 +327,12 @@ class SourceTransform:
         if topic == naming.HEARTBEATS:  # they are copied as they are
             return list(records), frozenset()
         try:
-            answers = await self._transformer.answers([row_of(record) for record in records])
+            answers = await self._transformer.evaluate(records)
         except RegistryUnavailable as error:
             raise Disconnected("schema registry", str(error), sent=False) from None
         transformed: list[ConsumerRecord] = []
         filtered: set[int] = set()
-        for record, answer in zip(records, answers, strict=True):
+        for record, answer in zip(records, answers.to_pylist(), strict=True):
             copied = self._copied(record, answer)
             transformed.append(copied or replace(record, value=None))
             if copied is None:

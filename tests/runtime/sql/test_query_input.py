@@ -6,8 +6,9 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from runtime.contract.records.consumer_record import ConsumerRecord
 from runtime.contract.spec.transform import FormatSpec, TransformSpec
-from runtime.sql.columns import batch_of_rows
+from runtime.sql.columns import rows_of
 from runtime.sql.formats.encoded import UndecodableValue
 from runtime.sql.query_input import (
     InputRows,
@@ -17,7 +18,6 @@ from runtime.sql.query_input import (
     read_fields,
     reads_value,
 )
-from runtime.sql.rows import SourceRow
 
 JSON = FormatSpec(format="json", schema="id BIGINT, email STRING")
 FIELDS = [
@@ -47,7 +47,7 @@ def test_the_columns_that_an_expression_reads() -> None:
 
 
 def rows(*found: bytes | None) -> pa.RecordBatch:
-    return batch_of_rows([SourceRow(one, b"k", [], "t", 0, at, 0, 0) for at, one in enumerate(found)])
+    return rows_of([ConsumerRecord("t", 0, at, 0, b"k", value, ()) for at, value in enumerate(found)])
 
 
 def test_fields_are_sent_instead_of_the_text_where_they_could_be_read() -> None:
