@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 import functools
 import os
-import secrets
 import threading
 import traceback
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -163,14 +162,14 @@ class SparkSlotRunner:
 
     def _run_sql(self, group: str, text: bytes, transform: TransformSpec) -> SlotResult:
         """Runs a slot as one task of a standing query: feeding worker, the transform, collecting worker."""
-        from runtime.sql.query import standing_query  # most jobs do not need Spark SQL
+        from runtime.sql.query import STANDING, session_of, standing_query  # most jobs do not need Spark SQL
 
         self._context.setJobGroup(group, group, interruptOnCancel=True)
-        token = secrets.token_hex(16)
-        found = standing_query(
-            self._context, transform, token, functools.partial(run_sql_task, text, token), f"{RESULT} BINARY"
+        session = session_of(self._context, STANDING)
+        (result,) = standing_query(
+            session, transform, functools.partial(run_sql_task, text), f"{RESULT} BINARY"
         )
-        return msgspec.json.decode(bytes(found), type=SlotResult)
+        return msgspec.json.decode(bytes(result), type=SlotResult)
 
     def _run(self, group: str, text: bytes) -> SlotResult:
         context = self._context
@@ -200,22 +199,21 @@ class SparkSlotRunner:
     def _run_sql_export(
         self, group: str, transform: TransformSpec, form: Literal["json", "parquet"], tickets: list[bytes]
     ) -> list[bytes]:
-        from runtime.sql.query import output_of, standing_tasks  # most jobs do not need Spark SQL
+        from runtime.sql.query import output_of, standing_query  # most jobs do not need Spark SQL
 
         try:
             self._context.setJobGroup(group, group, interruptOnCancel=True)
-            found = standing_tasks(
+            results = standing_query(
                 self._sql_session(),
                 transform,
-                output_of(transform, form),
-                secrets.token_hex(16),
-                len(tickets),
                 functools.partial(run_sql_export, tickets),
                 f"{RESULT} BINARY",
+                output_of(transform, form),
+                len(tickets),
             )
         except _SPARK_ERRORS as error:
             raise TasksFailed(reason(error)) from error
-        return [bytes(one) for one in found]
+        return [bytes(result) for result in results]
 
     def _sql_session(self) -> SparkSession:
         """Returns the session of all queries of rounds: one for each round would be kept by the JVM."""

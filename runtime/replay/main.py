@@ -10,7 +10,6 @@ import argparse
 import asyncio
 import contextlib
 import functools
-import secrets
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -112,16 +111,15 @@ def _replayed_with_sql(
     context: SparkContext, request: ReplayRequest, transform: TransformSpec, parts: Sequence[bytes]
 ) -> list[ReplayedPartition]:
     """Runs one query for each core: the worker that collects its answers replays some partitions."""
-    from runtime.sql.query import standing_query  # most flows do not need Spark SQL
+    from runtime.sql.query import STANDING, session_of, standing_query  # most flows do not need Spark SQL
 
     text = encode_request(request)
 
     def replay(some: Sequence[bytes]) -> list[ReplayedPartition]:
-        token = secrets.token_hex(16)
-        collect = functools.partial(copy_partitions_with_sql, text, some, token)
-        return decode_all_copied(
-            bytes(standing_query(context, transform, token, collect, f"{RESULT} BINARY"))
-        )
+        collect = functools.partial(copy_partitions_with_sql, text, some)
+        session = session_of(context, STANDING)
+        (copied,) = standing_query(session, transform, collect, f"{RESULT} BINARY")
+        return decode_all_copied(bytes(copied))
 
     groups = min(len(parts), max(context.defaultParallelism, 1))
     with ThreadPoolExecutor(groups) as threads:

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import argparse
 import functools
-import secrets
 import sys
 from pathlib import Path
 
@@ -30,7 +29,7 @@ from runtime.contract.results.transforms import (  # noqa: E402
     encode,
 )
 from runtime.sql.check import RESULT, problems, run_trial  # noqa: E402
-from runtime.sql.query import SETTINGS, session_of, standing_query  # noqa: E402
+from runtime.sql.query import SETTINGS, STANDING, session_of, standing_query  # noqa: E402
 
 
 def main() -> None:
@@ -54,9 +53,8 @@ def _outcome(context: SparkContext, asked: CheckRequest | TryRequest) -> SqlOutc
     ]
     if found or isinstance(asked, CheckRequest):
         return SqlOutcome(found)
-    token = secrets.token_hex(16)
-    collect = functools.partial(run_trial, encode(asked), token)
-    answer = standing_query(context, asked.transform, token, collect, f"{RESULT} BINARY")
+    collect = functools.partial(run_trial, encode(asked))
+    (answer,) = standing_query(session_of(context, STANDING), asked.transform, collect, f"{RESULT} BINARY")
     return SqlOutcome([], decode_results(bytes(answer)))
 
 

@@ -9,6 +9,7 @@ The collecting worker is the slot: it gets an answer for every row, so it knows 
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any, Literal, cast
@@ -339,60 +340,33 @@ def _limited(session: SparkSession, transform: TransformSpec, wanted: QueryInput
 
 
 def standing_query(
-    context: SparkContext,
-    transform: TransformSpec,
-    token: str,
-    collect: Callable[[QueryInput, Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]],
-    result: str,
-    output: Output = "edits",
-) -> Any:
-    """Runs the query until `collect` ends, and returns the one value that it yields.
-
-    `result` is the schema of that value, and `token` names the socket between the two workers. `collect` gets
-    what the query reads of each row, and the answers.
-    """
-    session = session_of(context, STANDING)
-    wanted = _limited(session, transform, input_of(transform, output))
-
-    def feeding(inputs: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        return feed(token, inputs)
-
-    def collecting(found: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        return collect(wanted, found)
-
-    rows = session.range(0, 1, 1, 1).mapInArrow(feeding, _ddl(transform, wanted))
-    ((value,),) = _answers_to(rows, transform, wanted, output).mapInArrow(collecting, result).collect()
-    return value
-
-
-def standing_tasks(
     session: SparkSession,
     transform: TransformSpec,
-    output: Output,
-    token: str,
-    tasks: int,
     collect: Callable[[str, QueryInput, Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]],
     result: str,
+    output: Output = "edits",
+    tasks: int = 1,
 ) -> list[Any]:
-    """Runs the query in so many tasks of one Spark job, and returns the value that `collect` yields in each.
+    """Runs the query in so many tasks until `collect` ends in each, and returns the values that it yields.
 
-    `session` has the settings STANDING. `collect` also gets the name of its task's own socket.
+    `session` has the settings STANDING, and `result` is the schema of a value. `collect` gets the name of the
+    socket between its task's two workers, what the query reads of each row, and the answers.
     """
     wanted = _limited(session, transform, input_of(transform, output))
+    secret = secrets.token_hex(16)
+
+    def token() -> str:
+        """Returns the name of this task's socket. A task that Spark repeats has another one."""
+        context = TaskContext.get()
+        assert context is not None
+        return f"{secret}-{context.taskAttemptId()}"
 
     def feeding(inputs: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        return feed(_task_token(token), inputs)
+        return feed(token(), inputs)
 
-    def collecting(found: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        return collect(_task_token(token), wanted, found)
+    def collecting(answered: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        return collect(token(), wanted, answered)
 
     rows = session.range(0, tasks, 1, tasks).mapInArrow(feeding, _ddl(transform, wanted))
     answered = _answers_to(rows, transform, wanted, output)
     return [value for (value,) in answered.mapInArrow(collecting, result).collect()]
-
-
-def _task_token(token: str) -> str:
-    """Returns the name of this task's socket. A task that Spark repeats has another one."""
-    context = TaskContext.get()
-    assert context is not None
-    return f"{token}-{context.taskAttemptId()}"

@@ -15,7 +15,6 @@ import functools
 import gc
 import json
 import os
-import secrets
 import sys
 import time
 from collections.abc import Iterable, Iterator
@@ -61,9 +60,9 @@ def prepared(first: int) -> list[OutgoingBatch]:
 
 def collect(
     transform: TransformSpec,
-    token: str,
     seconds: float,
     profile: str,
+    token: str,
     wanted: QueryInput,
     answers: Iterable[pa.RecordBatch],
 ) -> Iterator[pa.RecordBatch]:
@@ -131,15 +130,15 @@ def main() -> None:
     os.environ["PYSPARK_PYTHON"] = sys.executable
     from pyspark import SparkConf, SparkContext
 
-    from runtime.sql.query import standing_query
+    from runtime.sql.query import STANDING, session_of, standing_query
 
     settings = {"spark.ui.enabled": "false", "spark.ui.showConsoleProgress": "false"}
     context = SparkContext(conf=SparkConf().setAll(list(settings.items())))
     context.setLogLevel("ERROR")
     for name in options.only:
-        transform, token = TRANSFORMS[name], secrets.token_hex(16)
-        run = functools.partial(collect, transform, token, options.seconds, options.profile)
-        found = json.loads(standing_query(context, transform, token, run, "result STRING"))
+        run = functools.partial(collect, TRANSFORMS[name], options.seconds, options.profile)
+        session = session_of(context, STANDING)
+        found = json.loads(*standing_query(session, TRANSFORMS[name], run, "result STRING"))
         print(f"{name:8}", "  ".join(f"{key} {value:,.2f}" for key, value in found.items()), flush=True)
 
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import argparse
 import functools
-import secrets
 import sys
 import time
 from concurrent.futures import ThreadPoolExecutor, as_completed
@@ -116,15 +115,16 @@ def _compared(
         work = functools.partial(verify_pieces, encoded, tasks)
         (verified,) = context.parallelize([pieces], 1).mapPartitions(work).collect()
         return decode_verified(verified)
-    from runtime.sql.query import Output, output_of, standing_query  # most flows do not need Spark SQL
+    # Most flows do not need Spark SQL.
+    from runtime.sql.query import STANDING, Output, output_of, session_of, standing_query
 
-    token = secrets.token_hex(16)
-    collect = functools.partial(verify_pieces_with_sql, encoded, tasks, pieces, token)
+    collect = functools.partial(verify_pieces_with_sql, encoded, tasks, pieces)
     files = request.flow.files
     output: Output = "edits"
     if files is not None and files.format != "raw":
         output = output_of(transform, files.format)
-    verified = standing_query(context, transform, token, collect, f"{RESULT} BINARY", output)
+    session = session_of(context, STANDING)
+    (verified,) = standing_query(session, transform, collect, f"{RESULT} BINARY", output)
     return decode_verified(bytes(verified))
 
 
