@@ -33,7 +33,7 @@ from runtime.batch.splice import headers_of
 from runtime.batch.varint import MalformedBytes
 from runtime.contract.records.consumer_record import ConsumerRecord
 from runtime.contract.records.provenance import HEADER
-from runtime.contract.spec.transform import VALUE, TransformSpec
+from runtime.contract.spec.transform import FIELDS, VALUE, TransformSpec
 from runtime.sql.columns import (
     Flags,
     Headers,
@@ -46,8 +46,8 @@ from runtime.sql.columns import (
     packed_columns,
     rows_of,
 )
-from runtime.sql.formats.dispatch import encoded_parts
-from runtime.sql.formats.encoded import EncodedValues, UndecodableValue, UneditableValue
+from runtime.sql.formats.dispatch import encoded_values
+from runtime.sql.formats.encoded import Changes, EncodedValues, UndecodableValue, UneditableValue
 from runtime.sql.formats.json import JsonEditor
 from runtime.sql.query_input import PARTS, decoded_rows, read_columns
 from runtime.sql.rows import (
@@ -108,8 +108,14 @@ class Transformer:
         self.transform = transform
         self._evaluator = evaluator
         self._read = read_columns(transform)
-        self._encoded = encoded_parts(transform)
-        self._edit = _editor(transform, self._encoded)
+        has_fields = transform.value.format in FIELDS
+        changes = Changes.of(transform.set, transform.drop) if has_fields else Changes()
+        parts = {
+            VALUE: encoded_values(transform.value, changes),
+            "key": encoded_values(transform.key, Changes()),
+        }
+        self._encoded = {part: values for part, values in parts.items() if values is not None}
+        self._edit = _editor(transform, changes, self._encoded)
         self._known_headers: dict[bytes, Headers] = {}
 
     async def apply(self, prepared: Sequence[OutgoingBatch], spec: RewriteSpec) -> Transformed:
@@ -345,14 +351,14 @@ def _unreadable_headers(columns: RecordColumns, spec: RewriteSpec) -> CorruptBat
 
 
 def _editor(
-    transform: TransformSpec, encoded: Mapping[str, EncodedValues]
+    transform: TransformSpec, changes: Changes, encoded: Mapping[str, EncodedValues]
 ) -> Callable[[bytes, Sequence[bytes]], bytes] | None:
     """Returns the function that makes a new value, from the old one and the answers as JSON."""
     if not transform.lossy:
         return None
     match transform.value.format:
         case "json":
-            return JsonEditor(transform.set, transform.drop).edited
+            return JsonEditor(changes).edited
         case "avro" | "protobuf":
             return encoded[VALUE].edited
         case "text":

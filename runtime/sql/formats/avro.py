@@ -16,7 +16,7 @@ from fastavro.validation import validate
 
 from runtime.contract.spec.transform import FormatSpec
 from runtime.sql.formats.avro_schema import SETTABLE, AvroSchema, Schema, kind_of
-from runtime.sql.formats.encoded import NOTHING, BadSchema, Changes, UndecodableValue, UneditableValue
+from runtime.sql.formats.encoded import BadSchema, Changes, UndecodableValue, UneditableValue
 from runtime.sql.formats.registry import FRAME, WriterSchema, WriterSchemas
 
 
@@ -199,10 +199,8 @@ class AvroValues:
     that are not known. The id stays, so an edited value is read by the schema that it was written with.
     """
 
-    def __init__(
-        self, form: FormatSpec, paths: Mapping[str, str] = NOTHING, drop: Sequence[str] = ()
-    ) -> None:
-        declared, changes = form.schema or "", Changes.of(paths, drop)
+    def __init__(self, form: FormatSpec, changes: Changes) -> None:
+        declared = form.schema or ""
         self._declared = _Writer(WriterSchema(declared), declared, changes)
         self._writers: WriterSchemas[_Writer] | None = None
         if form.registry:

@@ -5,34 +5,21 @@ A library is loaded only where its format is used.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-
-from runtime.contract.spec.transform import VALUE, FormatSpec, TransformSpec
-from runtime.sql.formats.encoded import NOTHING, EncodedValues
+from runtime.contract.spec.transform import FormatSpec
+from runtime.sql.formats.encoded import Changes, EncodedValues
 
 
-def encoded_values(
-    form: FormatSpec, paths: Mapping[str, str] = NOTHING, drop: Sequence[str] = ()
-) -> EncodedValues | None:
+def encoded_values(form: FormatSpec, changes: Changes) -> EncodedValues | None:
     """Returns the values of a format that the slot decodes; None for any other format."""
     if form.format == "avro":
         from runtime.sql.formats.avro import AvroValues
 
-        return AvroValues(form, paths, drop)
+        return AvroValues(form, changes)
     if form.format == "protobuf":
         from runtime.sql.formats.protobuf import ProtobufValues
 
-        return ProtobufValues(form, paths, drop)
+        return ProtobufValues(form, changes)
     return None
-
-
-def encoded_parts(transform: TransformSpec) -> dict[str, EncodedValues]:
-    """Returns the parts of a record that the slot decodes itself."""
-    parts = {
-        VALUE: encoded_values(transform.value, transform.set, transform.drop),
-        "key": encoded_values(transform.key),
-    }
-    return {part: values for part, values in parts.items() if values is not None}
 
 
 def ddl_of(form: FormatSpec) -> str:

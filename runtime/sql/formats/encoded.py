@@ -5,14 +5,11 @@ The slot decodes such a value to JSON. Spark reads that by the schema in its own
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from types import MappingProxyType
 from typing import Protocol
 
 from runtime.contract.spec.transform import fields_of
-
-NOTHING: Mapping[str, str] = MappingProxyType({})
 
 
 class BadSchema(ValueError):

@@ -7,7 +7,7 @@ their order and the digits of numbers stay as they are.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Sequence
 
 import msgspec
 from msgspec import Raw
@@ -29,8 +29,8 @@ _MARK = b'"\\u0000'
 class JsonEditor:
     """An editor changes the same fields of every object; new values come in the order of the sorted paths."""
 
-    def __init__(self, paths: Mapping[str, str], drop: Iterable[str]) -> None:
-        self._changes = Changes.of(paths, drop)
+    def __init__(self, changes: Changes) -> None:
+        self._changes = changes
 
     def edited(self, text: bytes, values: Sequence[bytes]) -> bytes:
         """Returns the object with the new values, each as JSON. Raises UneditableValue.

@@ -10,7 +10,7 @@ from __future__ import annotations
 import base64
 import re
 import struct
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from operator import attrgetter
@@ -22,7 +22,7 @@ from google.protobuf.message import DecodeError
 from google.protobuf.unknown_fields import UnknownFieldSet
 
 from runtime.contract.spec.transform import FormatSpec
-from runtime.sql.formats.encoded import NOTHING, BadSchema, Changes, UndecodableValue, UneditableValue
+from runtime.sql.formats.encoded import BadSchema, Changes, UndecodableValue, UneditableValue
 from runtime.sql.formats.protobuf_schema import PLAIN, TIMESTAMP, entry_of, is_message, read_schema
 from runtime.sql.formats.protobuf_wire import SIZED, MalformedMessage, fields_of, read_varint, without
 from runtime.sql.formats.registry import FRAME, WriterSchemas, schema_id
@@ -185,9 +185,7 @@ class ProtobufValues:
     so that a value of another message is told apart. The declared message reads the fields.
     """
 
-    def __init__(
-        self, form: FormatSpec, paths: Mapping[str, str] = NOTHING, drop: Sequence[str] = ()
-    ) -> None:
+    def __init__(self, form: FormatSpec, changes: Changes) -> None:
         """Raises BadSchema."""
         schema = read_schema(form.schema or "")
         self._message = schema.root.full_name
@@ -199,7 +197,7 @@ class ProtobufValues:
             _MOST_MEMORY // max(reader.memory for reader in readers.values()),
             _MOST_NAMES // max(reader.names for reader in readers.values()),
         )
-        self._edit = _MessageEdit(schema.root, Changes.of(paths, drop), "value")
+        self._edit = _MessageEdit(schema.root, changes, "value")
         self._written: WriterSchemas[dict[tuple[int, ...], str]] | None = None
         if form.registry:
             self._written = WriterSchemas(

@@ -22,6 +22,7 @@ from planner.drill.routes import routes_of
 from planner.model.diagnostic import Failure
 from planner.model.topology import Topology
 from runtime.contract.spec.transform import FormatSpec
+from runtime.sql.formats.encoded import Changes
 from runtime.sql.formats.protobuf import ProtobufValues
 from tests.protobuf import LEVELS, schema
 from tests.topologies import without_answer
@@ -99,7 +100,9 @@ def test_avro_values_are_read_back_by_their_schema() -> None:
 def test_messages_of_protobuf_are_read_back_by_their_schema(tmp_path: Path) -> None:
     text = schema("shop.Customer")
     data = load_in(tmp_path, in_format(format="protobuf", schema=text)).record("paris", "people", 1).value
-    found = json.loads(ProtobufValues(FormatSpec(format="protobuf", schema=text)).json(data or b""))
+    found = json.loads(
+        ProtobufValues(FormatSpec(format="protobuf", schema=text), Changes()).json(data or b"")
+    )
     assert found["email"].startswith("email-")
     assert found["home"]["city"].startswith("city-")
     assert (found["fax"][:4], found["pager"], found["paid_by"]) == ("fax-", None, None)

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from runtime.contract.spec.transform import FormatSpec
 from runtime.sql.formats.avro import AvroValues, change_problem
 from runtime.sql.formats.avro_schema import AvroSchema, ddl_of
-from runtime.sql.formats.encoded import BadSchema, UndecodableValue, UneditableValue
+from runtime.sql.formats.encoded import BadSchema, Changes, UndecodableValue, UneditableValue
 
 ADDRESS = {
     "type": "record",
@@ -67,7 +67,7 @@ customers = st.fixed_dictionaries(
 
 
 def values_of(text: str, paths: Sequence[str] = (), drop: Sequence[str] = ()) -> AvroValues:
-    return AvroValues(FormatSpec(format="avro", schema=text), dict.fromkeys(paths, ""), drop)
+    return AvroValues(FormatSpec(format="avro", schema=text), Changes.of(paths, drop))
 
 
 def encoded(value: Any, schema: Any = PARSED) -> bytes:

@@ -6,11 +6,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from runtime.sql.formats.encoded import UneditableValue
+from runtime.sql.formats.encoded import Changes, UneditableValue
 from runtime.sql.formats.json import JsonEditor
 
-MASK = JsonEditor({"value.email": ""}, ["value.card"])
-INNER = JsonEditor({"value.a.b": ""}, ["value.a.c"])
+MASK = JsonEditor(Changes.of(["value.email"], ["value.card"]))
+INNER = JsonEditor(Changes.of(["value.a.b"], ["value.a.c"]))
 DEEP = b"[" * 400 + b"]" * 400
 
 CASES = [

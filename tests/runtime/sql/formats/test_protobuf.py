@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from runtime.contract.spec.transform import FormatSpec
-from runtime.sql.formats.encoded import BadSchema, UndecodableValue, UneditableValue
+from runtime.sql.formats.encoded import BadSchema, Changes, UndecodableValue, UneditableValue
 from runtime.sql.formats.protobuf import ProtobufValues, change_problem
 from runtime.sql.formats.protobuf_descriptors import needed_descriptors
 from runtime.sql.formats.protobuf_schema import ddl_of
@@ -20,7 +20,7 @@ UNKNOWN = number(1_000, 7) + varint(99 * 8 + 3) + sized(1, "in a group") + varin
 
 
 def values_of(text: str, paths: tuple[str, ...] = (), drop: tuple[str, ...] = ()) -> ProtobufValues:
-    return ProtobufValues(FormatSpec(format="protobuf", schema=text), dict.fromkeys(paths, ""), drop)
+    return ProtobufValues(FormatSpec(format="protobuf", schema=text), Changes.of(paths, drop))
 
 
 def read(data: bytes, text: str = CUSTOMER) -> dict[str, Any]:

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 import pytest
 
 from runtime.contract.spec.transform import FormatSpec
-from runtime.sql.formats.encoded import BadSchema, UndecodableValue, UneditableValue
+from runtime.sql.formats.encoded import BadSchema, Changes, UndecodableValue, UneditableValue
 from runtime.sql.formats.protobuf import ProtobufValues
 from runtime.sql.formats.protobuf_schema import ddl_of, read_schema
 from tests.protobuf import customer, number, schema, sized
@@ -121,7 +121,7 @@ def test_a_wrong_name_among_very_many_messages_is_refused_at_once() -> None:
 
 
 def values_of(text: str, paths: Sequence[str] = (), drop: Sequence[str] = ()) -> ProtobufValues:
-    return ProtobufValues(FormatSpec(format="protobuf", schema=text), dict.fromkeys(paths, ""), drop)
+    return ProtobufValues(FormatSpec(format="protobuf", schema=text), Changes.of(paths, drop))
 
 
 WIDE = descriptors(

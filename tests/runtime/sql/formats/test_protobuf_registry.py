@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from runtime.contract.spec.transform import FormatSpec, RegistrySpec
-from runtime.sql.formats.encoded import UndecodableValue
+from runtime.sql.formats.encoded import Changes, UndecodableValue
 from runtime.sql.formats.protobuf import ProtobufValues, message_names
 from runtime.sql.formats.registry import RegistryUnavailable
 from tests.fakes.registry import SmallRegistry, small_registry
@@ -49,7 +49,7 @@ def prepared(registry: SmallRegistry, *records: bytes) -> ProtobufValues:
     form = FormatSpec(
         format="protobuf", schema=schema("shop.Customer"), registry=RegistrySpec(url=registry.url)
     )
-    values = ProtobufValues(form, {"value.email": "'x'"}, ["value.photo"])
+    values = ProtobufValues(form, Changes.of(["value.email"], ["value.photo"]))
     asyncio.run(values.prepare(records))
     return values
 

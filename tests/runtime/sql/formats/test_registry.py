@@ -11,7 +11,7 @@ from fastavro import parse_schema, schemaless_reader, schemaless_writer
 
 from runtime.contract.spec.transform import FormatSpec, RegistrySpec
 from runtime.sql.formats.avro import AvroValues
-from runtime.sql.formats.encoded import UndecodableValue, UneditableValue
+from runtime.sql.formats.encoded import Changes, UndecodableValue, UneditableValue
 from runtime.sql.formats.registry import RegistryUnavailable, SchemaRegistry
 from tests.fakes.registry import SmallRegistry, small_registry
 
@@ -48,7 +48,7 @@ def values_of(registry: SmallRegistry, **client: Any) -> AvroValues:
     form = FormatSpec(
         format="avro", schema=json.dumps(READER), registry=RegistrySpec(url=registry.url, client=client)
     )
-    return AvroValues(form, {"value.email": "'x'"}, ["value.card"])
+    return AvroValues(form, Changes.of(["value.email"], ["value.card"]))
 
 
 def prepared(values: AvroValues, *records: bytes) -> AvroValues:
