@@ -41,24 +41,24 @@ class JsonEditor:
         if len(text) > _MOST_COLONS and text.count(b":") > _MOST_COLONS:
             raise UneditableValue(f"it has more than {_MOST_COLONS:,} members, or colons in its texts")
         try:
-            return self._written(text, values)
+            if (edited := _edited(text, self._changes, values)) is None:
+                return text
+            return msgspec.json.format(edited, indent=0) if _SPACED in text else edited
         except (ValueError, RecursionError):
-            pass
+            return self._edited_beside_json(text, values)
+
+    def _edited_beside_json(self, text: bytes, values: Sequence[bytes]) -> bytes:
+        """Returns what `edited` returns, of a text that msgspec refuses as it is. Raises UneditableValue."""
         tokens = _Tokens()
+        new = [tokens.hidden(value) for value in values]
         try:
-            return tokens.shown(
-                self._written(tokens.hidden(text), [tokens.hidden(value) for value in values])
-            )
+            if (edited := _edited(tokens.hidden(text), self._changes, new)) is None:
+                return text
+            return tokens.shown(msgspec.json.format(edited, indent=0 if _SPACED in text else -1))
         except ValueError:
             raise UneditableValue("no JSON object") from None
         except RecursionError:
             raise UneditableValue("it has too many objects or arrays within one another") from None
-
-    def _written(self, text: bytes, values: Sequence[bytes]) -> bytes:
-        edited = _edited(text, self._changes, values)
-        if edited is None:
-            return text
-        return msgspec.json.format(edited, indent=0) if _SPACED in text else edited
 
 
 def _edited(text: bytes | Raw, changes: Changes, values: Sequence[bytes]) -> bytes | None:
