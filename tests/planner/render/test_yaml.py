@@ -19,7 +19,6 @@ from planner.model.topology import (
     Cluster,
     Drill,
     DrillSample,
-    FileEndpoint,
     Flow,
     Job,
     Policies,
@@ -34,8 +33,6 @@ from planner.model.topology import (
 from planner.render.topology import topology_yaml
 from planner.render.yaml import CONVERTERS as WRITERS
 from planner.render.yaml import values_of
-from runtime.contract.client.stores import Setting
-from runtime.contract.spec.files import CompactionSpec
 from runtime.contract.spec.flow import (
     AtOffsets,
     AtTimestamp,
@@ -299,108 +296,6 @@ def test_quotas_topics_and_rules_are_written_so_that_they_load_as_the_same(
     }
 
 
-file_flows = st.builds(
-    Flow,
-    name=st.just("to-lake"),
-    source_cluster=st.just("dc1"),
-    destination_cluster=st.just("lake"),
-    topics=st.builds(Selection, include=some_regexes, exclude=regexes, default_exclude=st.booleans()),
-    every_ms=st.none() | st.sampled_from([1_000, 90_000]),
-    start=starts,
-    state=st.sampled_from(["active", "paused"]),
-    rate_limit=st.none() | st.just(50_000_000),
-    rpo_ms=st.none() | intervals,
-    on_data_loss=st.sampled_from(["stop", "skip"]),
-    job=st.just("lake"),
-)
-lines_flows = st.builds(
-    Flow,
-    name=st.just("lines-in"),
-    source_cluster=st.just("inbox"),
-    destination_cluster=st.just("dc1"),
-    topics=st.just(Selection(to="inbox")),
-    every_ms=st.none() | st.sampled_from([1_000, 90_000]),
-    state=st.sampled_from(["active", "paused"]),
-    rate_limit=st.none() | st.just(50_000_000),
-    on_data_loss=st.sampled_from(["stop", "skip"]),
-    job=st.sampled_from(["", "inbox"]),
-)
-endpoints = (
-    st.builds(
-        FileEndpoint,
-        name=st.just("lake"),
-        folder=st.sampled_from(["/data/lake", "/mnt/a b"]),
-        format=st.sampled_from(["json", "parquet"]),
-        layout=st.sampled_from(["{topic}/", "{topic}/date={date}/hour={hour}/", "p={partition}/{topic}"]),
-        size_bytes=st.sampled_from([128 << 20, 1 << 30]),
-        compact=st.none()
-        | st.builds(
-            CompactionSpec,
-            every_ms=st.sampled_from([60_000, 3_600_000]),
-            below_bytes=st.sampled_from([1 << 20, 16 << 20]),
-            retention_ms=st.sampled_from([60_000, 86_400_000]),
-        ),
-    )
-    | st.builds(
-        FileEndpoint,
-        name=st.just("lake"),
-        folder=st.just("/mnt/archive"),
-        format=st.just("raw"),
-        snapshots_ms=st.sampled_from([5_000, 600_000, 3_600_000]),
-    )
-    | st.builds(
-        FileEndpoint,
-        name=st.just("lake"),
-        folder=st.sampled_from(["s3a://bucket", "s3a://bucket/a=b/c"]),
-        client=st.sampled_from(
-            [
-                {},
-                {"region": "eu-1", "endpoint": "https://s3.example.org:9000", "ssl.ca.location": "/ca.pem"},
-                {
-                    "access.key": {"env": "KEY"},
-                    "secret.key": {"file": "/run/secrets/s3"},
-                    "session.token": {"env": "TOKEN"},
-                },
-            ]
-        ),
-        format=st.sampled_from(["raw", "json"]),
-    )
-)
-
-
-@given(file_flows, endpoints)
-def test_a_flow_into_files_loads_as_it_is_written(flow: Flow, endpoint: FileEndpoint) -> None:
-    loaded = reloaded(Topology("t", CLUSTERS, file_flows={flow.name: flow}, endpoints={"lake": endpoint}))
-    assert without_places(loaded.file_flows) == {flow.name: flow}
-    assert without_places(loaded.endpoints) == {"lake": endpoint}
-    assert loaded.flows == {}
-
-
-@given(
-    lines_flows,
-    st.sampled_from(["json", "text", "parquet"]),
-    st.sampled_from(
-        [
-            ("/data/inbox", {}),
-            (
-                "s3a://bucket/in",
-                {"access.key": {"env": "KEY"}, "secret.key": {"file": "/run/secrets/s3"}},
-            ),
-        ]
-    ),
-)
-def test_a_flow_from_files_loads_as_it_is_written(
-    flow: Flow, form: Any, place: tuple[str, dict[str, Setting]]
-) -> None:
-    inbox = FileEndpoint("inbox", folder=place[0], format=form, client=place[1])
-    topics = (Topic("inbox", "dc1", 2),)
-    loaded = reloaded(
-        Topology("t", CLUSTERS, topics=topics, file_flows={flow.name: flow}, endpoints={"inbox": inbox})
-    )
-    assert without_places(loaded.file_flows) == {flow.name: flow}
-    assert without_places(loaded.endpoints) == {"inbox": inbox}
-
-
 @pytest.mark.parametrize(
     ("job", "written"),
     [
@@ -429,10 +324,40 @@ def test_metrics_are_written_as_they_were_declared(job: Job, line: str) -> None:
     assert reloaded(topology).jobs["dc2"].metrics == job.metrics
 
 
-@pytest.mark.parametrize("file", sorted(HERE.glob("*.yaml")), ids=lambda file: file.stem)
+EXAMPLES = [HERE.parents[1] / "planner" / "config" / "schema" / "example.yaml", *sorted(HERE.glob("*.yaml"))]
+FILES = """\
+apiVersion: repl/v1
+name: files
+clusters: {dc1: {bootstrap: "a:9092"}}
+topics: [{name: inbox, cluster: dc1, partitions: 2}]
+flows:
+  - {name: out, from: dc1, to: lake, topics: {include: orders}, start: latest, state: paused}
+  - {name: in, from: inbox, to: dc1, topics: {to: inbox}, every: 90s, on_data_loss: skip}
+endpoints:
+  lake: {file: "/mnt/a b", format: json, layout: "p={partition}/{topic}", size: 1g}
+  inbox:
+    file: s3a://bucket/a=b/c
+    format: parquet
+    client: {access.key: {env: KEY}, secret.key: {file: /run/secrets/s3}}
+"""
+
+
+def comes_back(file: Path, folder: Path) -> None:
+    (folder / "again.yaml").write_text(topology_yaml(load(file)))
+    again, before = load(folder / "again.yaml"), load(file)
+    assert without_places(again.file_flows) == without_places(before.file_flows)
+    assert without_places(again.endpoints) == without_places(before.endpoints)
+    assert again.digest == before.digest
+
+
+@pytest.mark.parametrize("file", EXAMPLES, ids=lambda file: file.stem)
 def test_the_examples_come_back_the_same(file: Path, tmp_path: Path) -> None:
-    (tmp_path / "again.yaml").write_text(topology_yaml(load(file)))
-    assert load(tmp_path / "again.yaml").digest == load(file).digest
+    comes_back(file, tmp_path)
+
+
+def test_flows_into_files_and_from_files_come_back_the_same(tmp_path: Path) -> None:
+    (tmp_path / "files.yaml").write_text(FILES)
+    comes_back(tmp_path / "files.yaml", tmp_path)
 
 
 def test_every_converter_that_a_key_names_reads_and_writes() -> None:
