@@ -1,3 +1,4 @@
+@long
 Feature: Client quotas
   A quota keeps one client from taking what others need. The topology holds quotas like topics and ACLs: a plan shows
   each limit, and limits that no topology declares are not changed.

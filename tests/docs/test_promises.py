@@ -24,7 +24,7 @@ def marks(path: str) -> dict[str, str]:
     else:
         feature = (ROOT / "features" / path).read_text(encoding="utf-8")
         own = {title: tag for tag, title in re.findall(r"((?:@\w+)?)\n *Scenario: (.*)", feature)}
-        runs = re.compile(rf'\nscenarios\(.*("{Path(path).stem}"|{path}|"{Path(path).parent}"\))')
+        runs = re.compile(rf'\nscenarios\(.*("{Path(path).stem}"|{path}|"{Path(path).parent}"[,)])')
         (text,) = filter(runs.search, map(Path.read_text, (ROOT / "tests/bdd").glob("test_*.py")))
     return {name: " ".join([some, *re.findall("\npytestmark.*", text)]) for name, some in own.items()}
 
