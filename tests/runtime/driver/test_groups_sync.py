@@ -82,35 +82,6 @@ def test_every_offset_of_a_group_finds_its_record(sides: dict[str, Side], fresh:
             assert [row for row in there[partition] if row.offset >= place] == left
 
 
-def test_what_is_beyond_waits_until_it_is_copied(sides: dict[str, Side], fresh: Fresh) -> None:
-    topic = fresh("orders")
-    flow = flow_of(fresh, topic)
-    sides["dc1"].create(topic, 2)
-    sides["dc2"].create(f"copy.{topic}", 2)
-    sides["dc1"].write(topic, [{**row, "partition": 0} for row in numbered(10)])
-    copied(sides, fresh, flow, 2)
-    sides["dc1"].write(topic, [{**row, "partition": 0} for row in numbered(10, 10)])
-    commit(sides["dc1"], f"{topic}-g", {(topic, 0): 15})  # nothing on the other partition, which is empty
-
-    async def looked() -> list[GroupSyncCounts]:
-        async with syncing(sides, flow) as sync:
-            await sync.sync_once()
-            before = sync.counts()
-            assert not committed(sides["dc2"], f"{topic}-g")
-            await asyncio.to_thread(copied, sides, fresh, flow, 2)
-            await sync.sync_once()
-            (picture,) = sync.snapshots()
-            assert picture.latency_s is not None
-            return [before, sync.counts()]
-
-    before, after = asyncio.run(looked())
-    assert (before.pending, before.translated) == (1, 0)
-    assert (after.pending, after.translated) == (0, 1)
-    place = committed(sides["dc2"], f"{topic}-g")[f"copy.{topic}", 0]
-    left = [row.value for row in sides["dc2"].read(f"copy.{topic}", 2)[0] if row.offset >= place]
-    assert left == [b"%d" % one for one in range(15, 20)]
-
-
 def test_forward_only_unless_rewound_at_the_source(sides: dict[str, Side], fresh: Fresh) -> None:
     topic = fresh("orders")
     flow = flow_of(fresh, topic)

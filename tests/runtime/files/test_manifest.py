@@ -21,7 +21,6 @@ from runtime.files.manifest import (
     ManifestFolder,
     ManifestProblem,
     ManifestState,
-    ManifestTaken,
     owner_problem,
 )
 from tests.runtime.files.backups import own_of, root_of
@@ -77,15 +76,6 @@ def test_the_state_is_that_of_the_last_commit(folder: ManifestFolder) -> None:
     assert (again.last.number, again.digest) == (130, state.digest)
     assert again.positions == state.positions
     assert again.positions["orders", 0].position == 130
-
-
-def test_of_two_drivers_one_gets_the_number(folder: ManifestFolder) -> None:
-    mine, theirs = folder.read(), folder.read()
-    folder.add(mine, commit(1, generation=1))
-    with pytest.raises(ManifestTaken):
-        folder.add(theirs, commit(1, generation=2))
-    assert theirs.last is None
-    assert [path.name for path in (own_of(folder) / "log").iterdir()] == ["00000000000000000001.json"]
 
 
 def test_a_file_is_moved_once_and_the_move_may_be_repeated(folder: ManifestFolder) -> None:

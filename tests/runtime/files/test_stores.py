@@ -28,12 +28,10 @@ from runtime.files.manifest import (
 )
 from runtime.files.object_store import ObjectStore, explained
 from runtime.files.open_store import opened
-from runtime.files.snapshots import SnapshotFolder
 from runtime.files.store import FileStore, LocalFolder, NameTaken, NotExclusive
 from tests.runtime.batch.forge import batch_bytes, sets
 from tests.runtime.files.backups import ONE, WHERE, Place
 from tests.runtime.files.test_compaction import NOON, commit_of, offsets_in
-from tests.runtime.files.test_snapshots import snapshot
 from tests.runtime.kafka.auth.test_tls import Authority
 from tests.s3 import ADMIN, KEY, SECRET, S3Server, s3_server_with_tls
 
@@ -252,16 +250,6 @@ def test_a_file_or_a_commit_that_is_gone_is_named(place: Place) -> None:
     lake.manifest.store.remove([f"_repl/f/log/{2:020d}.json"])
     with pytest.raises(EndpointUnavailable, match="is gone: is"):
         lake.manifest.check(lake.state)
-
-
-def test_snapshots(place: Place) -> None:
-    folder = SnapshotFolder(place[0], "f", place[1])
-    assert folder.times() == []
-    assert folder.add(snapshot(1_000))
-    assert not folder.add(snapshot(2_000))
-    assert folder.add(snapshot(3_000, offset=9))
-    assert folder.times() == [1_000, 3_000]
-    assert folder.read(3_000) == snapshot(3_000, offset=9)
 
 
 def test_a_folder_and_an_address_of_a_store(tmp_path: Path) -> None:

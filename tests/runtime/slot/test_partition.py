@@ -47,6 +47,16 @@ def test_a_stopped_partition_stays_stopped_whatever_the_source_says(copy: Partit
     assert not copy.fetchable
 
 
+@pytest.mark.parametrize(("records", "state"), [(1, State.COPYING), (0, State.BLOCKED_AT_SOURCE)])
+def test_a_partition_that_a_transaction_held_back_copies_once_records_come(
+    copy: PartitionCopy, records: int, state: State
+) -> None:
+    copy.enter(State.BLOCKED_AT_SOURCE, "by a transaction")
+    batch = QueuedBatch(outgoing(0, (10, 1)), 0, ResponseMemory(ByteBudget(1 << 20), 0))
+    copy.fetched([batch] * records, Cursor(10 + records, 0), ())
+    assert copy.status().state is state
+
+
 def test_a_partition_that_is_released_is_not_fetched_or_committed(copy: PartitionCopy) -> None:
     copy.fetched([], Cursor(50, 1), ())
     copy.start_release()
