@@ -18,7 +18,8 @@ from runtime.files.checkpoint import write_checkpoint
 from runtime.files.compaction import FileIndex, read_index
 from runtime.files.manifest import ManifestFolder, ManifestProblem, ManifestState
 from tests.runtime.files.backups import ONE, TWO, UNNAMED, Place, own_of
-from tests.runtime.files.test_compaction import NOON, Lake, commit_of, documented_files, file, lines_in
+from tests.runtime.files.lake import NOON, Lake, commit_of, file
+from tests.runtime.files.test_compaction import documented_files, lines_in
 from tests.spark.exported import lines_of
 from tests.spark.test_files import mounted
 

@@ -12,11 +12,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from runtime.batch import Record, records
-from runtime.contract.records.manifest import Commit, DataFile, FilePosition, ManifestOwner, encode
-from runtime.contract.spec.files import CompactionSpec, FilesSpec
+from runtime.batch import records
+from runtime.contract.records.manifest import Commit, DataFile, encode
 from runtime.driver.application import RoundWork, TasksFailed
-from runtime.driver.duties.compaction import CompactionDuty, merging
+from runtime.driver.duties.compaction import merging
 from runtime.files.backup import BackedUpRecords, check_file, files_up_to, read_backup
 from runtime.files.compaction import (
     CompactionTicket,
@@ -28,45 +27,15 @@ from runtime.files.compaction import (
     one_pass,
     read_index,
 )
-from runtime.files.formats import PartitionFiles
-from runtime.files.manifest import ManifestFolder, ManifestProblem, ManifestState, ManifestTaken
+from runtime.files.manifest import ManifestFolder, ManifestProblem, ManifestTaken
 from tests.checker.shapes import digest
-from tests.runtime.batch.forge import batch_bytes, sets
-from tests.runtime.files.backups import ONE, TWO, WHERE, own_of, root_of
+from tests.runtime.batch.forge import sets
+from tests.runtime.files.backups import TWO, WHERE, own_of, root_of
+from tests.runtime.files.lake import NOON, Lake, commit_of, file, in_this_process, offsets_in
 from tests.spark.exported import files_of, lines_of
 
 K = 1 << 10
-OWNER = ManifestOwner(topology="t", job="lake", cluster_id="c1")
-NOON = 1_700_049_600_000
 DAY_MS = 86_400_000
-
-
-def file(first: int, size: int, folder: str = "orders", partition: int = 0, topic_id: str = ONE) -> DataFile:
-    return DataFile(
-        path=f"{folder}/f-{partition:05d}-{first:020d}-{topic_id[:8]}.log",
-        staged="staging/1/x.part",
-        topic="orders",
-        topic_id=topic_id,
-        partition=partition,
-        first=first,
-        end=first + 1,
-        records=1,
-        size=size,
-        crc32c=0,
-    )
-
-
-def commit_of(number: int, files: Sequence[DataFile] = (), **changes: Any) -> Commit:
-    return Commit(
-        number=number,
-        flow="f",
-        owner=OWNER,
-        generation=1,
-        at_ms=number,
-        format="raw",
-        files=list(files),
-        **changes,
-    )
 
 
 def firsts(merges: Sequence[Sequence[DataFile]]) -> list[list[int]]:
@@ -153,80 +122,6 @@ def test_a_pass_is_bounded_and_spread_over_the_tasks() -> None:
     assert [len(some) for some in one_pass(merges, 2)] == [2, 2]
     assert [len(some) for some in one_pass(merges[:1], 4)] == [1]
     assert one_pass([], 2) == []
-
-
-class Lake:
-    """An endpoint's folder with real files of one partition, a commit for each round."""
-
-    def __init__(self, folder: Path, form: Any, layout: str = "{topic}/") -> None:
-        folder.mkdir(exist_ok=True)
-        self.spec = FilesSpec(
-            endpoint="lake",
-            folder=str(folder),
-            format=form,
-            layout=layout,
-            compact=CompactionSpec(every_ms=100, below_bytes=1 << 20, retention_ms=100),
-        )
-        self.folder = ManifestFolder(str(folder), "f")
-        self.state = ManifestState()
-        self.offset = 0
-        self.duty = CompactionDuty("f", self.spec, self.folder)
-
-    def next(self) -> Commit:
-        number = self.state.last.number + 1 if self.state.last is not None else 1
-        return replace(commit_of(number), format=self.spec.format)
-
-    @property
-    def last(self) -> Commit:
-        assert self.state.last is not None
-        return self.state.last
-
-    def round(self, *timestamps: int, begin: int | None = None, values: pa.DataType | None = None) -> None:
-        """Writes the records of a round; with `begin` the batch holds earlier records too.
-
-        With the type `values` they have no value, as if a transform had decoded it to a struct of that type.
-        """
-        given = [
-            Record(self.offset + at, stamp, b"k", f"v{self.offset + at}".encode(), (("h", None),))
-            for at, stamp in enumerate(timestamps)
-        ]
-        begin = self.offset if begin is None else begin
-        text = batch_bytes(given)
-        files = PartitionFiles("f", self.spec, WHERE, ONE, self.folder, 1)
-        if values is not None:
-            files.write_rows([(one, 0) for one in given], pa.nulls(len(given), values))
-        else:
-            files.write(sets(text)[0], memoryview(text), begin)
-        self.offset += len(given)
-        position = FilePosition(topic="orders", topic_id=ONE, partition=0, position=self.offset)
-        commit = replace(self.next(), files=files.finish(), positions=[position])
-        self.folder.add(self.state, commit)
-        self.folder.publish(commit.files)
-        self.duty.apply(commit)
-
-    def staged(self) -> list[MergedFiles]:
-        return asyncio.run(self.duty.stage(1, 2, in_this_process))
-
-    def merge(self) -> None:
-        if merged := self.staged():
-            asyncio.run(self.duty.commit(self.state, self.next(), merged))
-
-    def seen_by_the_manifest(self) -> list[int]:
-        """The offsets in the files of the manifest, each file checked as a restore does."""
-        files = read_backup(self.spec.folder, "f").topics()["orders"].files[0]
-        paths = [(one, check_file(self.folder, one)) for one in files]
-        return offsets_in(BackedUpRecords(paths, WHERE))
-
-
-async def in_this_process(_work: RoundWork, tickets: Sequence[bytes]) -> list[bytes]:
-    return list(compact(tickets))
-
-
-def offsets_in(records: BackedUpRecords) -> list[int]:
-    found = []
-    while (one := records.pop()) is not None:
-        found.append(one[0])
-    return found
 
 
 @pytest.mark.parametrize("form", ["raw", "json", "parquet"])

@@ -1,6 +1,5 @@
 """Folders and object stores behave alike: one body of tests for a real folder and a real S3 server."""
 
-import asyncio
 import errno
 import http.server
 import threading
@@ -13,25 +12,18 @@ import pytest
 from msgspec.structs import replace
 
 from runtime.contract.client.secrets import redacted
-from runtime.contract.records.manifest import FilePosition
-from runtime.contract.spec.files import CompactionSpec, FilesSpec
-from runtime.driver.duties.compaction import CompactionDuty
-from runtime.files.backup import BackedUpRecords, check_file, flows_in, read_backup
-from runtime.files.compaction import compact
-from runtime.files.formats import PartitionFiles
+from runtime.files.backup import check_file, flows_in
 from runtime.files.manifest import (
     EndpointUnavailable,
     ManifestFolder,
     ManifestProblem,
-    ManifestState,
     ManifestTaken,
 )
 from runtime.files.object_store import ObjectStore, explained
 from runtime.files.open_store import opened
 from runtime.files.store import FileStore, LocalFolder, NameTaken, NotExclusive
-from tests.runtime.batch.forge import batch_bytes, sets
-from tests.runtime.files.backups import ONE, WHERE, Place
-from tests.runtime.files.test_compaction import NOON, commit_of, offsets_in
+from tests.runtime.files.backups import Place
+from tests.runtime.files.lake import NOON, Lake, commit_of
 from tests.runtime.kafka.auth.test_tls import Authority
 from tests.s3 import ADMIN, KEY, SECRET, S3Server, s3_server_with_tls
 
@@ -135,85 +127,29 @@ def test_what_is_not_there_is_named(store: FileStore) -> None:
         assert missing.value.filename == store.path("orders/none")
 
 
-class Lake:
-    """A flow's files in any store: rounds, merges and a backup of them."""
-
-    def __init__(self, place: Place, form: Any = "raw") -> None:
-        self.folder, self.client = place
-        self.spec = FilesSpec(
-            endpoint="lake",
-            folder=self.folder,
-            client=self.client,
-            format=form,
-            compact=CompactionSpec(every_ms=100, below_bytes=1 << 20, retention_ms=100),
-        )
-        self.manifest = ManifestFolder(self.folder, "f", self.client)
-        self.state = ManifestState()
-        self.duty = CompactionDuty("f", self.spec, self.manifest)
-        self.offset = 0
-
-    def next(self) -> Any:
-        last = self.state.last
-        return replace(commit_of(last.number + 1 if last is not None else 1), format=self.spec.format)
-
-    def commit(self) -> Any:
-        """Stages the files of a round, and commits them without publishing them."""
-        from runtime.batch import Record
-
-        text = batch_bytes([Record(self.offset + at, NOON, b"k", b"v", ()) for at in range(2)])
-        files = PartitionFiles("f", self.spec, WHERE, ONE, self.manifest, 1)
-        files.write(sets(text)[0], memoryview(text), self.offset)
-        self.offset += 2
-        position = FilePosition(topic="orders", topic_id=ONE, partition=0, position=self.offset)
-        commit = replace(self.next(), files=files.finish(), positions=[position])
-        self.manifest.check_staged(commit.files)
-        self.manifest.add(self.state, commit)
-        self.duty.apply(commit)
-        return commit
-
-    def round(self) -> None:
-        self.manifest.publish(self.commit().files)
-
-    def merge(self) -> None:
-        async def here(_work: object, tickets: Any) -> list[bytes]:
-            return list(compact(tickets))
-
-        async def run() -> None:
-            merged = await self.duty.stage(1, 2, here)
-            assert self.duty.note == ""
-            await self.duty.commit(self.state, self.next(), merged)
-
-        asyncio.run(run())
-
-    def offsets(self) -> list[int]:
-        backup = read_backup(self.folder, "f", client=self.client)
-        files = backup.topics()["orders"].files[0]
-        return offsets_in(BackedUpRecords([(one, check_file(self.manifest, one)) for one in files], WHERE))
-
-
 @pytest.mark.parametrize("form", ["raw", "json", "parquet"])
 def test_rounds_and_a_merge(place: Place, form: str) -> None:
     lake = Lake(place, form)
     for _ in range(3):
-        lake.round()
-    assert len(lake.manifest.store.names("orders")) == 3
+        lake.round(NOON, NOON)
+    assert len(lake.folder.store.names("orders")) == 3
     lake.merge()
-    (merged,) = lake.manifest.store.names("orders")
+    (merged,) = lake.folder.store.names("orders")
     assert ".m4." in merged
-    assert flows_in(lake.manifest.store) == ["f"]
-    assert lake.manifest.remove_replaced(3_600) == 0
-    assert lake.manifest.remove_replaced(0) == 3
+    assert flows_in(lake.folder.store) == ["f"]
+    assert lake.folder.remove_replaced(3_600) == 0
+    assert lake.folder.remove_replaced(0) == 3
     if form == "raw":
-        assert lake.offsets() == list(range(6))
+        assert lake.seen_by_the_manifest() == list(range(6))
 
 
 def test_a_commit_is_finished_by_the_next_start_and_readable_before(place: Place) -> None:
     lake = Lake(place)
-    lake.round()
-    lake.commit()
-    assert len(lake.manifest.store.names("orders")) == 1  # not visible yet
-    assert lake.offsets() == [0, 1, 2, 3]
-    again = ManifestFolder(lake.folder, "f", lake.client)
+    lake.round(NOON, NOON)
+    lake.commit(NOON, NOON)
+    assert len(lake.folder.store.names("orders")) == 1  # not visible yet
+    assert lake.seen_by_the_manifest() == [0, 1, 2, 3]
+    again = ManifestFolder(lake.spec.folder, "f", lake.spec.client)
     last = again.read().last
     assert last is not None
     for _ in range(2):
@@ -221,7 +157,7 @@ def test_a_commit_is_finished_by_the_next_start_and_readable_before(place: Place
     again.clear_staging()
     assert len(again.store.names("orders")) == 2
     assert again.store.names("_repl/f/staging") == []
-    assert lake.offsets() == [0, 1, 2, 3]
+    assert lake.seen_by_the_manifest() == [0, 1, 2, 3]
 
 
 def test_of_two_drivers_one_gets_the_number(place: Place) -> None:
@@ -237,19 +173,19 @@ def test_of_two_drivers_one_gets_the_number(place: Place) -> None:
 
 def test_a_file_or_a_commit_that_is_gone_is_named(place: Place) -> None:
     lake = Lake(place)
-    lake.round()
-    (name,) = lake.manifest.store.names("orders")
-    lake.manifest.store.remove([f"orders/{name}"])
+    lake.round(NOON, NOON)
+    (name,) = lake.folder.store.names("orders")
+    lake.folder.store.remove([f"orders/{name}"])
     last = lake.state.last
     assert last is not None
     with pytest.raises(ManifestProblem, match="is missing, and so is its staged file"):
-        lake.manifest.publish(last.files)
+        lake.folder.publish(last.files)
     with pytest.raises(EndpointUnavailable, match="is not there for the driver"):
-        lake.manifest.check_staged(last.files)
-    lake.round()
-    lake.manifest.store.remove([f"_repl/f/log/{2:020d}.json"])
+        lake.folder.check_staged(last.files)
+    lake.round(NOON, NOON)
+    lake.folder.store.remove([f"_repl/f/log/{2:020d}.json"])
     with pytest.raises(EndpointUnavailable, match="is gone: is"):
-        lake.manifest.check(lake.state)
+        lake.folder.check(lake.state)
 
 
 def test_a_folder_and_an_address_of_a_store(tmp_path: Path) -> None:
@@ -424,10 +360,10 @@ def test_a_store_that_is_away_damages_no_file(server: S3Server) -> None:
     """A merge is tried again later, and a restore says that the store can't be reached."""
     bucket = server.create_bucket(f"b-{uuid.uuid4().hex}")
     lake = Lake((f"s3a://{bucket}/a", server.settings))
-    lake.round()
+    lake.round(NOON, NOON)
     last = lake.state.last
     assert last is not None
-    away = ManifestFolder(lake.folder, "f", {**server.settings, "endpoint": "http://127.0.0.1:9"})
+    away = ManifestFolder(lake.spec.folder, "f", {**server.settings, "endpoint": "http://127.0.0.1:9"})
     with pytest.raises(OSError, match="the connection is refused"):
         check_file(away, last.files[0])
     away.clear_staging()
