@@ -99,6 +99,8 @@ def test_an_undecided_end_delays_its_own_partitions_only(own_lab: MakeLab, fresh
                 assert slot.status().flows[0].stuck_lanes
                 await by_hand(lab.start, f"dc2:{victim}")
                 await until(slot, at_end([200, 100]), _MENDED_S)
+                # Kafka 4.4 left the marker out: the slot writes it, once it has seen the new leader.
+                there, here = [await asyncio.to_thread(sides[name].read, topic, 2) for name in ("dc2", "dc1")]
+                assert there == here
 
         asyncio.run(copy())
-    assert sides["dc2"].read(topic, 2) == sides["dc1"].read(topic, 2)
