@@ -71,11 +71,13 @@ async def add_partitions(
     identity: ProducerIdentity,
     partitions: Sequence[tuple[str, int]],
     within: float = DEFAULT_S,
+    *,
+    resend: bool = True,
 ) -> None:
     """Adds all partitions to the transaction, or none; on return each of them will get its marker.
 
-    It is sent again after a lost response within the same transaction, with the same result. Raises
-    PartitionsRefused.
+    With `resend` it is sent again after a lost response within the same transaction, with the same result.
+    Without, a refusal says that none was added by this call. Raises PartitionsRefused.
     """
     errors = await coordinated(
         cluster,
@@ -83,7 +85,7 @@ async def add_partitions(
         transactional_id,
         AddPartitionsRequest(transactional_id, identity, partitions),
         within=within,
-        resend=True,
+        resend=resend,
         purpose=_purpose(transactional_id),
     )
     if error := error_of(errors):

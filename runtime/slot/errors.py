@@ -87,7 +87,7 @@ _TOO_LARGE = ErrorDecision(ErrorAction.STOP, state=State.RECORD_TOO_LARGE)
 _UNSUPPORTED = ErrorDecision(ErrorAction.STOP, state=State.UNSUPPORTED_VERSION)
 _REFUSED = ErrorDecision(ErrorAction.STOP, state=State.RECORD_REFUSED)
 
-_LEADER_CHANGED = (
+LEADER_CHANGED = (
     E.NOT_LEADER_OR_FOLLOWER,
     E.LEADER_NOT_AVAILABLE,
     E.FENCED_LEADER_EPOCH,
@@ -100,7 +100,7 @@ _TOPIC_GONE = (E.UNKNOWN_TOPIC_OR_PARTITION, E.UNKNOWN_TOPIC_ID, E.INCONSISTENT_
 _FENCED = (E.INVALID_PRODUCER_EPOCH, E.PRODUCER_FENCED)
 
 TABLE: dict[tuple[ErrorPhase, E], ErrorDecision] = {
-    **{(ErrorPhase.FETCH, code): _REFRESH_AND_RETRY for code in _LEADER_CHANGED},
+    **{(ErrorPhase.FETCH, code): _REFRESH_AND_RETRY for code in LEADER_CHANGED},
     **{(ErrorPhase.FETCH, code): _INSPECT for code in (*_TOPIC_GONE, E.OFFSET_OUT_OF_RANGE)},
     (ErrorPhase.FETCH, E.OFFSET_NOT_AVAILABLE): _REFRESH_AND_RETRY,
     **{(phase, code): _END for phase in ErrorPhase if phase is not ErrorPhase.FETCH for code in _FENCED},
@@ -109,7 +109,7 @@ TABLE: dict[tuple[ErrorPhase, E], ErrorDecision] = {
     (ErrorPhase.ADD, E.CONCURRENT_TRANSACTIONS): _STUCK,
     **{(ErrorPhase.ADD, code): _INSPECT for code in _TOPIC_GONE},
     (ErrorPhase.ADD, E.TOPIC_AUTHORIZATION_FAILED): _SUSPECT,
-    **{(ErrorPhase.PRODUCE, code): _ABORT_AND_REFRESH for code in _LEADER_CHANGED},
+    **{(ErrorPhase.PRODUCE, code): _ABORT_AND_REFRESH for code in LEADER_CHANGED},
     **{(ErrorPhase.PRODUCE, code): _INSPECT for code in _TOPIC_GONE},
     (ErrorPhase.PRODUCE, E.NOT_ENOUGH_REPLICAS): _SUSPECT,
     (ErrorPhase.PRODUCE, E.NOT_ENOUGH_REPLICAS_AFTER_APPEND): _SUSPECT,
@@ -128,7 +128,7 @@ TABLE: dict[tuple[ErrorPhase, E], ErrorDecision] = {
     (ErrorPhase.QUARANTINE, E.INVALID_RECORD): _REFUSED,
     (ErrorPhase.QUARANTINE, E.INVALID_TIMESTAMP): _REFUSED,
     (ErrorPhase.QUARANTINE, E.POLICY_VIOLATION): _REFUSED,
-    **{(ErrorPhase.LEDGER, code): _ABORT_AND_REFRESH for code in (*_LEADER_CHANGED, *_TOPIC_GONE)},
+    **{(ErrorPhase.LEDGER, code): _ABORT_AND_REFRESH for code in (*LEADER_CHANGED, *_TOPIC_GONE)},
 }
 
 _DEFAULTS = {

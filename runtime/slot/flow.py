@@ -302,13 +302,13 @@ class FlowCopy:
             case Halted(copy):
                 self._reader.remove(copy)
             case Resumed(copy):
+                self._lanes.drop_marker(copy)
                 self._lanes.place(copy)
                 self._reader.add(copy)
             case Replaced(copy):
                 self._lanes.commit_replacement(copy)
             case MarkerMissing(copy, marker):
-                if marker.commit is not None:
-                    self._lanes.write_marker(copy, marker.producer_id, commit=marker.commit)
+                self._lanes.write_marker(copy, marker.producer_id, commit=marker.commit is True)
 
     def _on_committed(self, event: Committed) -> None:
         """Counts a committed transaction, and settles the states of its partitions."""

@@ -87,6 +87,7 @@ class Destination:
 
     `added` is set by every request to add partitions, which waits for `answer` while `hold` is True. `joins`
     are the partitions of these requests. A transaction that ends leaves a marker behind the last batch.
+    `add_errors` are answers to the next additions of partitions, `add_error` to all others.
     `connecting` says how a connection to the brokers in it ends. `end_errors` are answers to the end of a
     transaction, and failures, before the first one that succeeds. `open` are the ids in a transaction.
     `decisions` are the ends that were asked for, True for a commit.
@@ -105,6 +106,7 @@ class Destination:
         self.hold = False
         self.answer = asyncio.Event()
         self.add_error = ErrorCode.NONE
+        self.add_errors: list[ErrorCode | WireError] = []
         self.init_errors: list[ErrorCode] = []
         self.epochs: defaultdict[str, int] = defaultdict(lambda: -1)
         self.ends = 0
@@ -158,7 +160,11 @@ class Destination:
                 if self.hold:
                     await self.answer.wait()
                     self.answer.clear()
-                return {("orders", 0): self.add_error} if self.add_error else {}
+                match self.add_errors.pop(0) if self.add_errors else self.add_error:
+                    case WireError() as failure:
+                        raise failure
+                    case error:
+                        return {("orders", 0): error} if error else {}
             case EndTransactionRequest(commit=False):
                 self.decisions.append(False)
                 self.open.discard(request.transactional_id)

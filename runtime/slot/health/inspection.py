@@ -18,7 +18,7 @@ from runtime.contract.records.job_status import PartitionState as State
 from runtime.contract.records.ledger import BatchIdentity, Progress
 from runtime.contract.spec.naming import is_from_kafka, is_other_topic
 from runtime.kafka.cluster import KafkaCluster
-from runtime.kafka.errors import BrokerError, ErrorCode, Unsupported, WireError
+from runtime.kafka.errors import BrokerError, ErrorCode, WireError
 from runtime.kafka.fetch import fetch_once
 from runtime.kafka.protocol.fetch import EpochEnd, Isolation
 from runtime.kafka.protocol.metadata import TopicMetadata
@@ -31,6 +31,7 @@ from runtime.kafka.protocol.offsets import (
 )
 from runtime.kafka.protocol.transactions import ActiveProducer
 from runtime.kafka.queries import active_producers, epoch_ends, list_offsets
+from runtime.slot.errors import LEADER_CHANGED
 from runtime.slot.partition import PartitionCopy
 
 
@@ -146,35 +147,30 @@ class MissingMarker(Struct, frozen=True):
 
     def __str__(self) -> str:
         outcome = {True: "committed", False: "aborted", None: "of unknown outcome"}[self.commit]
-        hint = (
-            "; to abort it: kafka-transactions.sh abort, with this start offset"
-            if self.commit is None
-            else ""
-        )
         return (
             f"the destination's brokers wrote no marker for a transaction that is {outcome}: producer id"
-            f" {self.producer_id}, open since offset {self.start}{hint}"
+            f" {self.producer_id}, open since offset {self.start}"
         )
 
 
-def missing_marker(
+def missing_markers(
     progress: Progress, facts: DestinationFacts, producer_ids: Collection[int]
-) -> MissingMarker | None:
-    """Returns a transaction of the flow that a partition in no transaction still shows as open.
+) -> list[MissingMarker]:
+    """Returns the transactions of the flow that a partition in no transaction still shows as open.
 
     Kafka 4.3 and 4.4 leave the markers of a partition without a leader out (KAFKA-20734). A transaction was
     aborted if it begins behind all committed records, and committed if it holds the last committed batch:
     that one may be of a producer id that the flow's lanes have no more.
     """
+    markers = []
     for producer in facts.open_transactions:
         number, start = producer.producer_id, producer.transaction_start
         behind = start >= progress.destination_end
-        last = progress.mark is not None and progress.mark.producer_id == number
-        if last and not behind:
-            return MissingMarker(number, start, commit=True)
-        if number in producer_ids:
-            return MissingMarker(number, start, commit=False if behind else None)
-    return None
+        if not behind and progress.mark is not None and progress.mark.producer_id == number:
+            markers.append(MissingMarker(number, start, commit=True))
+        elif number in producer_ids:
+            markers.append(MissingMarker(number, start, commit=False if behind else None))
+    return markers
 
 
 def accept_loss(
@@ -351,19 +347,19 @@ async def _destination(
 async def _open_transactions(
     cluster: KafkaCluster, partitions: list[TopicPartition]
 ) -> dict[TopicPartition, tuple[ActiveProducer, ...] | ErrorCode]:
-    """Returns the open transactions of each partition; none where the brokers or rights do not show them."""
+    """Returns the open transactions of each partition, or an error that a later inspection may not meet.
+
+    There are none where the brokers or the rights of the login do not show them.
+    """
     if not partitions:
         return {}
-    try:
-        answers = await active_producers(cluster, partitions, within=_WITHIN_S)
-    except Unsupported:
-        return {}
+    answers = await active_producers(cluster, partitions, within=_WITHIN_S)
     return {
         at: producers
         if isinstance(producers, ErrorCode)
         else tuple(producer for producer in producers if producer.transaction_start >= 0)
         for at, producers in answers.items()
-        if producers is not ErrorCode.TOPIC_AUTHORIZATION_FAILED
+        if not isinstance(producers, ErrorCode) or producers in LEADER_CHANGED
     }
 
 

@@ -24,7 +24,7 @@ from runtime.slot.health.inspection import (
     inspect,
     judge_destination,
     judge_source,
-    missing_marker,
+    missing_markers,
 )
 from runtime.slot.partition import PartitionCopy, now_ms
 
@@ -107,6 +107,7 @@ class PartitionSupervisor:
         self._accepts_loss = accepts_loss
         self._emit = emit
         self._producer_ids = producer_ids
+        self._unmarked: dict[PartitionCopy, MissingMarker] = {}  # seen once: a marker may only be late
         self._due, self._due_retries = _Due(), _Due()
         self._inspecting: set[PartitionCopy] = set()
         self._timers: dict[PartitionCopy, asyncio.TimerHandle] = {}
@@ -159,6 +160,7 @@ class PartitionSupervisor:
         """Cancels the inspections and the timer of a partition."""
         self._due.remove(copy)
         self._due_retries.remove(copy)
+        self._unmarked.pop(copy, None)
         timer = self._timers.pop(copy, None)
         if timer is not None:
             timer.cancel()
@@ -219,23 +221,17 @@ class PartitionSupervisor:
             return
         source, destination = seen.source, seen.destination
         finding = judge_source(copy.progress, source) or judge_destination(copy.progress, destination)
-        producer_ids = self._producer_ids()
-        marker = missing_marker(copy.progress, destination, producer_ids)
-        if marker is not None and marker.producer_id not in producer_ids:
-            log.warning(
-                "marker_unrepairable",
-                key=copy.label,
-                **copy.log_fields(),
-                error=str(marker),
-                decision="continue; read_committed consumers wait there, see docs/compatibility.md",
-            )
-            marker = None
+        marker = self._missing_marker(copy, destination)
         if finding is None and marker is not None:
             # Before it is written, the end of any other transaction of this producer id would end this one.
+            seen_before = self._unmarked.get(copy) == marker
             copy.rewind()
             self.retry(copy, str(marker))
-            self._emit(MarkerMissing(copy, marker))
+            self._unmarked[copy] = marker
+            if seen_before:
+                self._emit(MarkerMissing(copy, marker))
         elif finding is None:
+            self._unmarked.pop(copy, None)
             copy.inspected(destination.leader_epoch)
             copy.take_topic_ids(source.topic_id, destination.topic_id)
             self._resume_if_ready(copy)
@@ -245,6 +241,23 @@ class PartitionSupervisor:
             if copy.state is not finding.state:
                 copy.rewind()
             self.stop(copy, finding.state, finding.why)
+
+    def _missing_marker(self, copy: PartitionCopy, destination: DestinationFacts) -> MissingMarker | None:
+        """Returns a marker that one of the flow's lanes can write; logs those that none can."""
+        producer_ids = self._producer_ids()
+        repairable = None
+        for marker in missing_markers(copy.progress, destination, producer_ids):
+            if marker.producer_id in producer_ids and marker.commit is not None:
+                repairable = marker
+            else:
+                log.warning(
+                    "marker_unrepairable",
+                    key=copy.label,
+                    **copy.log_fields(),
+                    error=str(marker),
+                    decision="continue; read_committed consumers wait there, see docs/compatibility.md",
+                )
+        return repairable
 
     def _resume_if_ready(self, copy: PartitionCopy) -> None:
         """Resumes a partition if both sides have a leader and enough replicas are in sync; else retries."""

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+from collections.abc import Awaitable, Callable
+from functools import partial
 
+from runtime.contract.records.ledger import Progress
 from runtime.kafka.cluster import KafkaCluster
 from runtime.kafka.errors import BrokerError, ErrorCode, TimedOut, WireError
 from runtime.kafka.transactions import add_partitions, end_transaction
@@ -71,7 +74,7 @@ class Lane:
         self._joining = JoinQueue(cluster, self._sender, self._active, emit, self._wake.set)
         self._loop = asyncio.get_running_loop()
         self._registered = -1
-        self._unmarked: dict[PartitionCopy, bool] = {}
+        self._unmarked: dict[PartitionCopy, tuple[Progress, bool]] = {}
         self._idle = IdlePositions(settings.idle_commit_s, self._wake.set)
         self._transaction: Transaction | None = None
         self._draining = False
@@ -124,8 +127,12 @@ class Lane:
 
     def write_marker(self, copy: PartitionCopy, *, commit: bool) -> None:
         """Lets the lane write a missing marker, before its next transaction, into a partition of any lane."""
-        self._unmarked[copy] = commit
+        self._unmarked[copy] = (copy.progress, commit)
         self._wake.set()
+
+    def drop_marker(self, copy: PartitionCopy) -> None:
+        """Forgets a missing marker that is not written yet: the partition has it, or leaves the slot."""
+        self._unmarked.pop(copy, None)
 
     def commit_idle_positions(self) -> None:
         """Writes the idle positions to the ledger now, without waiting for the interval."""
@@ -457,7 +464,11 @@ class Lane:
         """
         unmarked, self._unmarked = self._unmarked, {}
         for commit in (True, False):
-            copies = [copy for copy, committed in unmarked.items() if committed is commit]
+            copies = [
+                copy
+                for copy, (progress, committed) in unmarked.items()
+                if committed is commit and copy.progress is progress and not copy.in_transaction
+            ]
             if not copies:
                 continue
             log.warning(
@@ -477,25 +488,37 @@ class Lane:
     async def _end_again(self, copies: list[PartitionCopy], *, commit: bool) -> None:
         """Commits or aborts a transaction without records in these partitions, with retries.
 
-        Once they are added to it, any other end would take back what the ledger holds, so the outcome of each
-        request is waited for. Raises SlotMustEnd where another writer may have fenced this one.
+        Once they may be added to it, any other end would take back what the ledger holds, so the outcome of
+        each request is waited for. Raises SlotMustEnd where another writer may have fenced this one.
         """
-        name, identity = self.transactional_id, self._sender.identity
-        for phase in (ErrorPhase.ADD, ErrorPhase.END):
-            while True:
-                try:
-                    if phase is ErrorPhase.ADD:
-                        wanted = [copy.at for copy in copies]
-                        await add_partitions(self._cluster, name, identity, wanted, within=_STUCK_AFTER_S)
-                    else:
-                        await end_transaction(self._cluster, name, identity, commit=commit, within=_END_S)
-                    break
-                except WireError as error:
-                    if decide(phase, error).action is ErrorAction.END_SLOT:
-                        raise self._fenced(str(error)) from error
-                    if isinstance(error, BrokerError) and error.code not in _COORDINATOR_AWAY:
-                        return  # None was added, or the end is decided.
-                await asyncio.sleep(_MAX_PAUSE_S / 4)
+        by = self._cluster, self.transactional_id, self._sender.identity
+        add = partial(add_partitions, *by, [copy.at for copy in copies], within=_STUCK_AFTER_S, resend=False)
+        if await self._retry_until_decided(ErrorPhase.ADD, add):
+            end = partial(end_transaction, *by, commit=commit, within=_END_S)
+            await self._retry_until_decided(ErrorPhase.END, end)
+
+    async def _retry_until_decided(self, phase: ErrorPhase, request: Callable[[], Awaitable[None]]) -> bool:
+        """Sends a request until its outcome is certain; returns whether it was carried out.
+
+        A lost answer leaves the outcome open, and so does CONCURRENT_TRANSACTIONS after one: the coordinator
+        may still write the request to its log. Raises SlotMustEnd.
+        """
+        open_outcome = phase is ErrorPhase.END
+        while True:
+            try:
+                await request()
+            except WireError as error:
+                if decide(phase, error).action is ErrorAction.END_SLOT:
+                    raise self._fenced(str(error)) from error
+                if isinstance(error, BrokerError) and error.code is ErrorCode.INVALID_TXN_STATE:
+                    return False  # The transaction has ended.
+                if not isinstance(error, BrokerError):
+                    open_outcome = True
+                elif not open_outcome and error.code not in _COORDINATOR_AWAY:
+                    return False  # The partitions were not added.
+            else:
+                return True
+            await asyncio.sleep(_MAX_PAUSE_S / 4)
 
     async def _initialise(self, *, in_turn: bool = False) -> None:
         """Starts a new producer epoch, and registers a new producer id as this flow's. Raises WireError."""

@@ -96,6 +96,11 @@ class LaneSet:
             if lane.producer_id == producer_id:
                 lane.write_marker(copy, commit=commit)
 
+    def drop_marker(self, copy: PartitionCopy) -> None:
+        """Forgets a missing marker of a partition that no lane has begun to write."""
+        for lane in self.all:
+            lane.drop_marker(copy)
+
     def stuck(self) -> list[str]:
         """Returns the transactional ids that are stuck."""
         return [lane.transactional_id for lane in self.all if lane.is_stuck]

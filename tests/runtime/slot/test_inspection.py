@@ -15,7 +15,7 @@ from runtime.slot.health.inspection import (
     accept_loss,
     judge_destination,
     judge_source,
-    missing_marker,
+    missing_markers,
 )
 
 SOURCE, DESTINATION, OTHER = b"s" * 16, b"d" * 16, b"x" * 16
@@ -75,28 +75,28 @@ def test_a_finding_says_what_is_lost() -> None:
 
 
 @pytest.mark.parametrize(
-    ("last", "open_transactions", "commit"),
+    ("last", "open_transactions", "decisions"),
     [
-        (7, [], "none"),
-        (7, [(7, 110)], True),  # It holds the last committed batch.
-        (7, [(7, 120)], False),
-        (7, [(8, 120)], False),
-        (7, [(8, 110)], None),
-        (7, [(9, 110)], "none"),  # another application's
-        (7, [(9, 90), (7, 110)], True),
-        (6, [(6, 110)], True),  # A slot had this producer id before.
-        (6, [(6, 120)], "none"),
+        (7, [], []),
+        (7, [(7, 110)], [True]),  # It holds the last committed batch.
+        (7, [(7, 120)], [False]),
+        (7, [(8, 120)], [False]),
+        (7, [(8, 110)], [None]),
+        (7, [(9, 110)], []),  # another application's
+        (7, [(9, 90), (7, 110)], [True]),
+        (6, [(6, 110)], [True]),  # A slot had this producer id before.
+        (6, [(6, 120)], []),
+        (6, [(6, 110), (7, 130)], [True, False]),
     ],
 )
 def test_a_transaction_of_the_flow_that_is_still_open_lacks_its_marker(
-    last: int, open_transactions: list[tuple[int, int]], commit: bool | str | None
+    last: int, open_transactions: list[tuple[int, int]], decisions: list[bool | None]
 ) -> None:
     """Kafka 4.3 and 4.4 leave out the marker of a partition without a leader."""
     progress = replace(copied(destination_end=120), mark=BatchIdentity(last, 0, 0))
     producers = tuple(ActiveProducer(number, 0, 0, 0, 0, start) for number, start in open_transactions)
     facts = DestinationFacts(DESTINATION, 500, open_transactions=producers)
-    marker = missing_marker(progress, facts, {7, 8})
-    assert (marker.commit if marker else "none") is commit or (commit == "none" and marker is None)
+    assert [marker.commit for marker in missing_markers(progress, facts, {7, 8})] == decisions
 
 
 HEALTHY = DestinationFacts(DESTINATION, 130)

@@ -513,9 +513,37 @@ async def test_nothing_else_ends_the_transaction_of_a_missing_marker(lost: Error
     assert destination.decisions == [True, True, False]
 
 
-async def test_a_missing_marker_that_is_refused_ends_nothing() -> None:
+async def test_partitions_that_a_lost_request_may_have_added_are_committed() -> None:
+    """CONCURRENT_TRANSACTIONS after a lost answer: the coordinator may still write the addition."""
     destination, copy = Destination(), partition()
-    destination.add_error = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+    destination.add_errors = [TimedOut("broker 1", "no answer", sent=True)]
+    destination.add_errors += [ErrorCode.CONCURRENT_TRANSACTIONS]
+    lane = lane_of(destination, Emitted(), LedgerInMemory(copy))
+    async with running(lane):
+        lane.write_marker(copy, commit=True)
+        await until_epoch(destination, lane, 1)
+    assert destination.decisions == [True, False]
+
+
+async def test_a_decision_about_a_marker_does_not_outlive_the_progress_that_it_was_made_from() -> None:
+    destination, copy = Destination(), partition()
+    lane = lane_of(destination, Emitted(), LedgerInMemory(copy))
+    lane.write_marker(copy, commit=True)
+    copy.committed(replace(copy.progress, position=copy.progress.position + 1))
+    async with running(lane):
+        await asyncio.wait_for(until_idle(lane), 10)
+    assert (destination.joins, destination.decisions) == ([], [])
+
+
+async def until_idle(lane: Lane) -> None:
+    while lane._unmarked:
+        await asyncio.sleep(0.01)
+
+
+@pytest.mark.parametrize("refused", [ErrorCode.TOPIC_AUTHORIZATION_FAILED, ErrorCode.CONCURRENT_TRANSACTIONS])
+async def test_a_missing_marker_that_is_refused_ends_nothing(refused: ErrorCode) -> None:
+    destination, copy = Destination(), partition()
+    destination.add_error = refused
     lane = lane_of(destination, Emitted(), LedgerInMemory(copy))
     async with running(lane):
         lane.write_marker(copy, commit=True)
