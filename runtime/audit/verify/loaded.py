@@ -11,7 +11,7 @@ import asyncio
 from array import array
 from bisect import bisect_left
 from collections import defaultdict
-from collections.abc import AsyncIterator, Collection, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import accumulate, islice
 
 from msgspec import Struct, field
@@ -25,7 +25,7 @@ from runtime.audit.partition_logs import (
     logs_of,
     open_spec,
 )
-from runtime.audit.verify.comparer import WINDOW, RecordComparer
+from runtime.audit.verify.comparer import LIMIT, WINDOW, RecordComparer
 from runtime.audit.verify.failures import noted
 from runtime.audit.verify.file_lines import (
     NO_TIME,
@@ -222,12 +222,11 @@ class WrittenRecords(Struct):
         return self.producers[bisect_left(self.ranges, transaction)]
 
     def of(self, transactions: Iterable[TransactionRange]) -> WrittenRecords:
-        """Returns the records of some transactions, in the order of the partition."""
+        """Returns the digests and offsets of the records of some transactions."""
         some = WrittenRecords()
-        for begin, end in sorted(transactions):
+        for begin, end in transactions:
             some.digests += self.digests[begin:end]
             some.offsets += self.offsets[begin:end]
-            some.times += self.times[begin:end]
         return some
 
 
@@ -243,12 +242,12 @@ class _RepeatedLines:
         self._begins = [begin for begin, _ in reversed(taken)]
         self._counts = [0, *accumulate(end - begin for begin, end in reversed(taken))]
 
-    def hold(self, transaction: TransactionRange, content: Sequence[int]) -> bool:
-        """Returns whether the transaction with this content repeats lines of the file."""
+    def line_of(self, transaction: TransactionRange, content: Sequence[int]) -> int | None:
+        """Returns the number of the first line that the transaction with this content repeats, or None."""
         before = self._counts[bisect_left(self._begins, transaction.begin)]
         if not 0 < before < len(self._lines):
-            return False
-        return any(True for _ in places_of(self._lines, content, 1, before))
+            return None
+        return next(places_of(self._lines, content, 1, before), None)
 
 
 class LoadedPartition:
@@ -380,12 +379,12 @@ class LoadedPartition:
 
     def _doubles(
         self, matched: Interleaving, unknown: Sequence[TransactionRange], written: WrittenRecords
-    ) -> defaultdict[str, list[TransactionRange]]:
-        """Returns the transactions that hold lines of a complete file once more.
+    ) -> defaultdict[str, dict[TransactionRange, int]]:
+        """Returns the transactions that hold lines of a complete file once more, and where these begin.
 
         The ledger must have counted the lines once: a file that was read anew is there twice by design.
         """
-        doubles: defaultdict[str, list[TransactionRange]] = defaultdict(list)
+        doubles: defaultdict[str, dict[TransactionRange, int]] = defaultdict(dict)
         if self._unread:
             return doubles
         complete = {
@@ -398,9 +397,10 @@ class LoadedPartition:
         }
         for transaction in unknown:
             content = written.digests[transaction.begin : transaction.end]
-            name = next((name for name, lines in complete.items() if lines.hold(transaction, content)), None)
-            if name is not None:
-                doubles[name].append(transaction)
+            for name, lines in complete.items():
+                if (number := lines.line_of(transaction, content)) is not None:
+                    doubles[name][transaction] = number
+                    break
         return doubles
 
     async def _compare(
@@ -410,31 +410,38 @@ class LoadedPartition:
         written: WrittenRecords,
         matched: Interleaving,
         owned: Sequence[TransactionRange],
-        doubles: Collection[TransactionRange],
+        doubles: Mapping[TransactionRange, int],
         *,
         unsure: bool,
     ) -> None:
-        """Compares one file with the transactions that are its own, or are likely to be."""
+        """Compares one file: its first lines with the transactions that are likely to be its own, `owned`.
+
+        All lines behind them are known to be in its transactions, but for the times of the records.
+        """
         name, file = piece.topic, self._files[piece.topic]
         left = matched.left[name]  # lines at its beginning that no transaction holds as they are
+        result.compared = len(file.digests) - left
         if left and name in matched.alike and (owned or not self._low):
             names = sorted(matched.alike - {name})
             alike = ", ".join([*names[:_NAMED], *(["others"] if len(names) > _NAMED else [])])
-            result.compared = len(file.digests) - left
             result.unread = f"its lines can't be told from those of {alike}"
             return
-        skipped = expired(file, left, written.of(owned).digests) if left and self._low else 0
-        if skipped:
+        there = written.of(owned)
+        skipped = expired(file, left, there.digests) if left and self._low else 0
+        known = [*other_times(file, written, matched.taken[name]), *once_more(doubles)]
+        await compare_lines(result, file, skipped, left, there.digests)
+        with noted(result):
+            later = await self._placed(known[:LIMIT], file, 0, written.offsets)
+            edits = await self._placed(result.edits, file, skipped, there.offsets)
+            result.edits = [*edits, *later]
+            result.more |= len(later) >= LIMIT
+        if result.unread:
+            result.compared, result.edits, result.more = len(file.digests) - left, [], False
+            result.end = piece.low
+        elif skipped:
             why = f"retention passed at {self._request.flow.destination}"
             why += ", or its lines can't be told from records of others" if unsure else ""
-            gone = UncomparableRange(low=0, end=file.position(skipped), why=why)
-            result.not_comparable = [gone]
-        there = written.of([*matched.taken[name], *owned, *doubles])
-        await compare_lines(result, file, skipped, there)
-        with noted(result):
-            result.edits = await self._placed(result.edits, file, skipped, there.offsets)
-        if result.unread:
-            result.edits, result.end = [], piece.low
+            result.not_comparable = [UncomparableRange(low=0, end=file.position(skipped), why=why)]
 
     async def _placed(
         self, edits: Sequence[RecordDifference], file: FileRecords, skipped: int, offsets: Sequence[int]
@@ -472,26 +479,50 @@ class LoadedPartition:
         return placed
 
 
+def other_times(
+    file: FileRecords, written: WrittenRecords, taken: Iterable[TransactionRange]
+) -> list[RecordDifference]:
+    """Returns the records that are equal but for their timestamps, by their numbers at both sides.
+
+    `taken` are the transactions of the file, the last one first.
+    """
+    if not file.times:
+        return []
+    changed: list[RecordDifference] = []
+    end = len(file.digests)
+    for transaction in taken:
+        begin = end - (transaction.end - transaction.begin)
+        if file.times[begin:end] != written.times[transaction.begin : transaction.end]:
+            shift = transaction.begin - begin
+            changed += (
+                RecordDifference("changed", number, ComparedRecord(number), ComparedRecord(number + shift))
+                for number in range(begin, end)
+                if file.times[number] != written.times[number + shift]
+            )
+        end = begin
+    return sorted(changed, key=lambda edit: edit.near)[:LIMIT]
+
+
+def once_more(doubles: Mapping[TransactionRange, int]) -> Iterator[RecordDifference]:
+    """Yields the records that are there once more, with the number of the line that each has."""
+    for (begin, end), line in doubles.items():
+        for number in range(begin, end):
+            twin = line + number - begin
+            yield RecordDifference("extra", twin, None, ComparedRecord(number), twin)
+
+
 async def compare_lines(
-    result: VerifiedPiece, file: FileRecords, skipped: int, there: WrittenRecords
+    result: VerifiedPiece, file: FileRecords, skipped: int, left: int, there: Sequence[int]
 ) -> None:
-    """Compares the lines of a file, less some at its beginning, with records, by their numbers from 0 on."""
-    lines, times = file.digests[skipped:], file.times[skipped:]
-    if lines == there.digests and (not file.times or times == there.times):
-        result.compared = len(lines)
-        return
+    """Compares the lines `skipped … left-1` of a file with records, by their numbers from 0 on."""
     comparer = RecordComparer(result, in_order=True)
-    await comparer.run(_numbered(lines, times), _numbered(there.digests, there.times if file.times else ()))
+    await comparer.run(_numbered(file.digests[skipped:left]), _numbered(there))
 
 
-async def _numbered(digests: Sequence[int], times: Sequence[int]) -> AsyncIterator[list[ComparedRecord]]:
+async def _numbered(digests: Sequence[int]) -> AsyncIterator[list[ComparedRecord]]:
     for begin in range(0, len(digests), WINDOW):
         yield [
-            ComparedRecord(
-                number,
-                number,
-                RecordContent(times[number] if times else NO_TIME, None, digest.to_bytes(8, signed=True), ()),
-            )
+            ComparedRecord(number, number, RecordContent(NO_TIME, None, digest.to_bytes(8, signed=True), ()))
             for number, digest in enumerate(digests[begin : begin + WINDOW], begin)
         ]
 

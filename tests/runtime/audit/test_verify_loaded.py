@@ -41,8 +41,17 @@ from runtime.audit.verify.loaded import (
     WrittenRecords,
     compare_lines,
     expired,
+    once_more,
+    other_times,
 )
-from runtime.audit.verify.pieces import PlannedPartition, ReadFile, RecordContent, VerifiedPiece
+from runtime.audit.verify.pieces import (
+    ComparedRecord,
+    PlannedPartition,
+    ReadFile,
+    RecordContent,
+    VerifiedPiece,
+)
+from runtime.audit.verify.results import differences_of
 from runtime.audit.verify.verification import grouped
 from runtime.batch import Record
 from runtime.batch.layout import TRANSACTIONAL
@@ -176,31 +185,31 @@ def test_lines_that_are_in_no_transaction_as_they_are(
     ] == wanted
 
 
-def lines_compared(
-    file: FileRecords, *transactions: Sequence[int], times: Sequence[int] = ()
-) -> VerifiedPiece:
-    """Compares a file with transactions. `times` are of their records."""
-    result, written, left = VerifiedPiece.begin(piece()), WrittenRecords(), list(times)
-    for digests in transactions:
-        written.add((at, left.pop(0) if left else 0, digest) for at, digest in enumerate(digests))
-    asyncio.run(compare_lines(result, file, 0, written.of(written.ranges)))
+def lines_compared(file: FileRecords, there: Sequence[int]) -> VerifiedPiece:
+    """Compares the lines of a file that no transaction holds with the records of some transactions."""
+    result = VerifiedPiece.begin(piece())
+    asyncio.run(compare_lines(result, file, 0, len(file.digests), there))
     return result
 
 
-def test_a_record_with_another_timestamp_differs() -> None:
-    file = file_of(1, 2, 3)
+def test_a_record_with_another_timestamp_is_found_in_its_transaction() -> None:
+    file, written = file_of(1, 2, 3), WrittenRecords()
     file.times.extend([10, 20, 30])
-    seen = lines_compared(file, [1, 2], [3], times=[10, 21, 30])
-    (edit,) = seen.edits
-    assert (edit.what, edit.source and edit.source.offset, seen.compared) == ("changed", 1, 3)
-    assert lines_compared(file, [1, 2], [3], times=[10, 20, 30]).edits == []
+    written.add([(5, 10, 1), (6, 21, 2)])
+    written.add([(9, 0, 7)])
+    written.add([(11, 30, 3)])
+    taken = [TransactionRange(3, 4), TransactionRange(0, 2)]
+    (edit,) = other_times(file, written, taken)
+    assert (edit.what, edit.source, edit.destination) == ("changed", ComparedRecord(1), ComparedRecord(1))
+    file.times[1] = 21
+    assert other_times(file, written, taken) == []
 
 
 def test_a_record_that_is_there_once_more_names_its_line() -> None:
-    seen = lines_compared(file_of(1, 2, 3, 4), [1, 2, 3], [2, 3], [4])
-    assert [(edit.what, edit.destination and edit.destination.offset, edit.twin) for edit in seen.edits] == [
-        ("extra", 3, 1),
-        ("extra", 4, 2),
+    edits = once_more({TransactionRange(4, 6): 1})
+    assert [(edit.what, edit.destination, edit.twin) for edit in edits] == [
+        ("extra", ComparedRecord(4), 1),
+        ("extra", ComparedRecord(5), 2),
     ]
 
 
@@ -332,7 +341,7 @@ def kinds(one: VerifiedPiece) -> list[tuple[str, int | None]]:
     ("transactions", "doubled", "others"),
     [
         ([(OWN, ["one"]), (OWN, ["two"]), (OWN, ["three"])], [], 0),
-        ([(OWN, ["one"]), (OWN, ["two"]), (OWN, ["two"]), (OWN, ["three"])], [("extra", 4)], 0),
+        ([(OWN, ["one"]), (OWN, ["two"]), (OWN, ["two"]), (OWN, ["three"])], [("extra", 2)], 0),
         ([(OWN, ["one"]), (OTHER, ["two"]), (OWN, ["two", "three"])], [], 1),  # another producer's
         ([(OWN, ["two"]), (OWN, ["one", "two"]), (OWN, ["three"])], [], 1),  # of a file that is forgotten
         ([(OWN, ["one", "two"]), (OWN, ["three"]), (OWN, ["two"])], [], 1),
@@ -344,6 +353,30 @@ def test_only_lines_that_were_repeated_between_those_of_a_file_are_doubled(
 ) -> None:
     one = loaded(tmp_path, {"a.log": ["one", "two", "three"]}, TopicOf(*transactions))["a.log"]
     assert (one.compared, one.unread, kinds(one), one.others) == (3, "", doubled, others)
+
+
+@pytest.mark.parametrize(
+    ("ranges", "wanted"),
+    [
+        ([(0, 700), (1_400, 2_000)], [("missing", f"{at:04}\n", None) for at in range(700, 800)]),
+        (
+            [(0, 700), (700, 1_400), (1_400, 1_450), (700, 1_400), (1_450, 2_000)],
+            [("doubled", f"{at:04}\n", 1_453 + at - 700) for at in range(700, 800)],
+        ),
+    ],
+)
+def test_a_transaction_of_any_size_is_missing_or_doubled_as_a_whole(
+    tmp_path: Path, ranges: list[tuple[int, int]], wanted: list[tuple[str, str, int | None]]
+) -> None:
+    lines = [f"{number:04}" for number in range(2_000)]
+    topic = TopicOf(*((OWN, lines[begin:end]) for begin, end in ranges))
+    one = loaded(tmp_path, {"a.log": lines}, topic)["a.log"]
+    text = "".join(f"{line}\n" for line in lines)
+    told = [
+        (difference.kind, text[difference.source_offset or 0 :][:5], difference.destination_offset)
+        for difference in differences_of(one.edits)
+    ]
+    assert (told, one.more, one.unread) == (wanted, True, "")
 
 
 def test_a_long_list_of_files_that_are_alike_is_cut(tmp_path: Path) -> None:
