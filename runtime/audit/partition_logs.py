@@ -119,6 +119,11 @@ async def fetch_places(
         except RecordsExpired as expired:
             left = [offset for offset in left if offset >= expired.start]
             continue
+        except BrokerError as error:
+            if error.code is not ErrorCode.OFFSET_OUT_OF_RANGE:
+                raise
+            del left[0]  # it is behind the end of the log
+            continue
         read(len(answer.records))
         sets, wanted = _sets(answer, at), set(left)
         if not sets:

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from runtime.audit.ledger import AuditFailure, FlowAccess, as_audit_failure
 from runtime.audit.offsets.locate import not_copied
 from runtime.audit.offsets.unread import moved_by_consumers
-from runtime.audit.partition_logs import CommittedRecordReader, OpenTransactionTimeout
+from runtime.audit.partition_logs import CommittedRecordReader, OpenTransactionTimeout, fetch_places
 from runtime.audit.predecessor.alignment import TailSearch
 from runtime.audit.predecessor.progress import UnreadableOffset, next_offsets
 from runtime.audit.read.clients import ClientFacts, topic_views
@@ -35,8 +35,10 @@ from runtime.kafka.protocol.offsets import TopicPartition
 from runtime.kafka.protocol.transactions import ActiveProducer
 from runtime.slot.budget import TokenBucket
 from tests.fakes.one_broker import AT, END, GONE, ID, LONG_S, PATIENCE_S, OneBroker, answered
+from tests.fakes.partition_logs import PartitionLog, PartitionLogs
 from tests.fakes.progress import progress
 from tests.fakes.verification import fetched
+from tests.runtime.batch.forge import batch_bytes, record
 
 ORDERS = [TopicPartition("orders", number) for number in range(2)]
 
@@ -263,6 +265,16 @@ def test_groups_that_only_flows_moved_do_not_count_as_readers() -> None:
     committed = read | {GroupPartition("audit", "orders", 0): 10}
     assert moved_by_consumers(committed, lambda _: written(10)) == read
     assert moved_by_consumers({billing[0]: 0}, lambda _: []) == {billing[0]: 0}  # no flow writes here
+
+
+def test_only_offsets_within_a_log_have_records() -> None:
+    log = PartitionLog([batch_bytes([record(5), record(7)]), batch_bytes([record(8)])], start=5)
+    cluster: Any = PartitionLogs({AT: log}, {AT.topic: ID})
+    found = asyncio.run(fetch_places(cluster, AT, ID, [3, 5, 6, 8, 9, 10, 99]))
+    assert sorted(found) == [5, 8]
+    cluster = PartitionLogs({AT: PartitionLog(error=ErrorCode.KAFKA_STORAGE_ERROR)}, {AT.topic: ID})
+    with pytest.raises(BrokerError, match="KAFKA_STORAGE_ERROR"):
+        asyncio.run(fetch_places(cluster, AT, ID, [0]))
 
 
 # How long one side of a verification is waited for
