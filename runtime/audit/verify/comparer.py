@@ -157,15 +157,15 @@ class RecordComparer:
             self._at_source_alone(here.records.popleft())
         elif source is None or destination.offset < (source.at or 0):
             self._at_destination_alone(there.records.popleft())
-        elif not source.travels:
-            here.records.popleft()
-            self._extra(there.records.popleft(), "not let through by the flow's transform")
         else:
             self._last = destination.offset
-            if source.content == destination.content:
-                self._match(here.records.popleft(), there.records.popleft())
+            source, destination = here.records.popleft(), there.records.popleft()
+            if not source.travels:
+                self._extra(destination, "not let through by the flow's transform")
+            elif source.content == destination.content:
+                self._match(source, destination)
             else:
-                self._changed(here.records.popleft(), there.records.popleft())
+                self._changed(source, destination)
         return True
 
     def _at_source_alone(self, record: ComparedRecord) -> None:

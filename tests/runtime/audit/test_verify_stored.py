@@ -209,6 +209,13 @@ def named(edits: Sequence[RecordDifference]) -> list[tuple[Any, ...]]:
         (LINES, [ROWS[0], row(1, b"w"), ROWS[2]], [("changed", 1, 1, ["value"])], 3, 5),
         (LINES, [ROWS[0], row(1, kind=1), ROWS[2]], [("changed", 1, 1, ["timestamp_type"])], 3, 5),
         ([LINES[0], line(1, travels=False)], ROWS[:2], [("foreign", None, 1, [])], 1, 1),
+        (
+            [LINES[0], line(1, travels=False)],
+            [*ROWS[:2], row(1)],
+            [("foreign", None, 1, []), ("doubled", 1, 1, [])],
+            1,
+            1,
+        ),
     ],
 )
 def test_each_offset_is_there_once(
