@@ -257,6 +257,8 @@ class RecordComparer:
     def _changed(self, source: ComparedRecord, destination: ComparedRecord) -> None:
         self._result.compared += 1
         self._note("changed", source, destination)
+        if not self._in_order and not self._source_only:  # its offset alone says which copy is its own
+            self._result.end = source.offset + 1
 
     def _note(
         self,

@@ -208,6 +208,7 @@ def named(edits: Sequence[RecordDifference]) -> list[tuple[Any, ...]]:
         (LINES, [*ROWS[:2], row(3), ROWS[2]], [("foreign", None, 3, [])], 3, 5),
         (LINES, [ROWS[0], row(1, b"w"), ROWS[2]], [("changed", 1, 1, ["value"])], 3, 5),
         (LINES, [ROWS[0], row(1, kind=1), ROWS[2]], [("changed", 1, 1, ["timestamp_type"])], 3, 5),
+        (LINES, [*ROWS[:2], row(4, b"w")], [("changed", 4, 4, ["value"])], 3, 5),
         ([LINES[0], line(1, travels=False)], ROWS[:2], [("foreign", None, 1, [])], 1, 1),
         (
             [LINES[0], line(1, travels=False)],
