@@ -279,7 +279,7 @@ class StatusReader:
     async def status(self, over_s: float = 0.0, *, certain: bool = False) -> ReplicationStatus:
         """Inspects all clusters and derives the status, with rates since the inspection before.
 
-        The ledgers are read at least `over_s` after they were read before. With `certain`, a job that seems
+        Reading the ledgers begins at least `over_s` after it began before. With `certain`, a job that seems
         dead is inspected once more.
         """
         before, now = self._before, await self._read(over_s)
@@ -388,9 +388,9 @@ class StatusReader:
         async def decode(name: str, _: KafkaCluster) -> None:
             facts[name] = refreshed[name].facts(flows[name])
 
+        self._ledgers_read_s = asyncio.get_running_loop().time()
         await asyncio.gather(*(clusters[name].step(partial(refresh, name)) for name in flows))
         await asyncio.gather(*(clusters[name].step(partial(decode, name)) for name in refreshed))
-        self._ledgers_read_s = asyncio.get_running_loop().time()
         return facts
 
 

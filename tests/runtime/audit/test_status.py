@@ -1,7 +1,8 @@
 """What status shows for what was read: a row each."""
 
+import asyncio
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
@@ -9,6 +10,7 @@ import pytest
 from msgspec import structs
 from msgspec.structs import replace
 
+from runtime.audit.status import reader as status_reader
 from runtime.audit.status.facts import (
     ClusterFacts,
     LedgerFacts,
@@ -19,6 +21,7 @@ from runtime.audit.status.facts import (
     sum_known,
 )
 from runtime.audit.status.join import join
+from runtime.audit.status.reader import StatusReader
 from runtime.audit.status.retention import kept_ms
 from runtime.contract.records.job_status import PartitionState as S
 from runtime.contract.records.job_status import PartitionStatus, SourceEnds
@@ -26,7 +29,10 @@ from runtime.contract.records.latency import LATENCY_BOUNDS_MS, TopicLatency, qu
 from runtime.contract.records.ledger import Gap, Generation, PartitionKey, Progress
 from runtime.contract.results.status import FlowHealth, PartitionHealth, ReplicationStatus
 from runtime.contract.spec.files import LinesSpec
+from runtime.kafka.protocol.metadata import TopicMetadata
 from runtime.kafka.protocol.offsets import TopicPartition
+from tests.fakes.clock import jumping
+from tests.fakes.partition_logs import PartitionLog, PartitionLogs
 from tests.runtime.audit.given import (
     AT,
     FLOW,
@@ -378,6 +384,58 @@ def test_rates_are_what_the_ledger_moved() -> None:
     status = join(asked(), at(told(S.COPYING)), at(told(S.COPYING, 50), 2_000))
     assert (flow_of(status).records_per_s, flow_of(status).bytes_per_s) == (20, 200)
     assert status.over_ms == 2_000
+
+
+class OfferedLogs(PartitionLogs):
+    """A cluster that lists its topics."""
+
+    cluster_id = "id"
+
+    async def all_topics(self) -> dict[str, TopicMetadata]:
+        return await self.topics(self.ids)
+
+    async def close(self) -> None: ...
+
+
+class SlowLedger:
+    """A ledger whose reading takes two seconds, of a flow that copies 100 records in each second."""
+
+    def __init__(self, cluster: OfferedLogs) -> None:
+        self.cluster = cluster
+        self._read_ms = 0
+
+    async def refresh(self, flows: Sequence[str], within: float) -> None:
+        self._read_ms = round(asyncio.get_running_loop().time() * 1000)
+        await asyncio.sleep(2)
+
+    def facts(self, flows: Sequence[str]) -> LedgerFacts:
+        made = progress(self._read_ms // 10)
+        return dataclasses.replace(ledger(made), read_ms=self._read_ms)
+
+
+@pytest.mark.parametrize(
+    ("over_s", "over_ms"),
+    [(1.0, 2_000), (5.0, 5_000)],  # they count from the moment at which reading began
+)
+def test_a_status_has_the_rates_since_the_one_before(
+    monkeypatch: pytest.MonkeyPatch, over_s: float, over_ms: int
+) -> None:
+    cluster = OfferedLogs({AT: PartitionLog()}, {TOPIC: HERE})
+
+    async def connect(*_: object) -> OfferedLogs:
+        return cluster
+
+    @jumping
+    async def read_twice() -> None:
+        async with StatusReader(asked(), within_s=600) as reader:
+            first, second = await reader.status(over_s), await reader.status(over_s)
+        assert flow_of(first).records_per_s is None
+        assert second.over_ms == pytest.approx(over_ms, abs=500)
+        assert flow_of(second).records_per_s == pytest.approx(100, rel=0.05)
+
+    monkeypatch.setattr(status_reader, "connect", connect)
+    monkeypatch.setattr(status_reader, "StatusLedgerReader", SlowLedger)
+    read_twice()
 
 
 def counts(**records: int) -> list[int]:
