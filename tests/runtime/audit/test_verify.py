@@ -27,6 +27,7 @@ from runtime.audit.verify.pieces import (
     VerifiedPiece,
     VerifyRequest,
 )
+from runtime.audit.verify.plan import chosen_names
 from runtime.audit.verify.provenance import ProvenanceFilter, ReplayedRecords, own_headers
 from runtime.audit.verify.results import differences_of, results
 from runtime.audit.verify.topics import MirrorPiece, RunOffsetTranslator, SourceTransform
@@ -54,6 +55,37 @@ Told = list[tuple[str, int | None, int | None]]  # kind, source offset, destinat
 
 def told(differences: Iterable[Difference]) -> Told:
     return [(one.kind, one.source_offset, one.destination_offset) for one in differences]
+
+
+@pytest.mark.parametrize(
+    ("topics", "chosen"),
+    [(None, ["eu.a", "eu.b", "us.a"]), ("eu.*", ["eu.a", "eu.b"]), ("us.a", ["us.a"])],
+)
+def test_the_topics_whose_whole_name_matches_are_compared(topics: str | None, chosen: list[str]) -> None:
+    names = ["us.a", "eu.b", "eu.a"]
+    assert sorted(chosen_names(request(topics=topics), names, "dc2", "copied", "topic")) == chosen
+
+
+@pytest.mark.parametrize(
+    ("topics", "names", "did", "what", "wanted"),
+    [
+        ("X", ["orders"], "copied", "topic", ("f copied no topic X", "it copied orders")),
+        ("order", ["pay", "orders"], "wrote", "topic", ("f wrote no topic order", "it wrote orders, pay")),
+        (
+            "b",
+            [f"a{at}" for at in range(20)],
+            "read",
+            "file",
+            ("f read no file b", "it read a0, a1, a10, a11, a12, a13, a14, a15, a16, a17"),
+        ),
+    ],
+)
+def test_a_comparison_of_no_topic_names_those_that_there_are(
+    topics: str, names: list[str], did: str, what: str, wanted: tuple[str, str]
+) -> None:
+    with pytest.raises(AuditFailure) as failure:
+        chosen_names(request(topics=topics), names, "dc2", did, what)
+    assert (failure.value.cluster, failure.value.why, failure.value.hint) == ("dc2", *wanted)
 
 
 # What was done to a copy, and what the comparison calls it: one line of letters a side
