@@ -97,7 +97,7 @@ class FlowAccess(Struct, frozen=True):
         return self.router.destination_topic(self.flow, topic)
 
 
-class FlowLedger(Struct, frozen=True):
+class FlowRecords(Struct, frozen=True):
     """Holds the records of a flow in a ledger, without the progress of repl's own topics."""
 
     state: str
@@ -126,7 +126,7 @@ class OpenLedger(Struct, frozen=True):
         except UnreadableRecord as error:
             raise UnreadableLedger(self.name, str(error)) from error
 
-    async def flow(self, flow: str) -> FlowLedger:
+    async def flow(self, flow: str) -> FlowRecords:
         """Returns the records of a flow, as they are now.
 
         Raises NothingCopied, UnreadableLedger, WireError.
@@ -138,7 +138,7 @@ class OpenLedger(Struct, frozen=True):
         try:
             generation = self.ledger.generation(flow)
             state = generation.state if generation else "unknown"
-            return FlowLedger(state, own, self.maps.all(flow), self.ledger.orphans(flow))
+            return FlowRecords(state, own, self.maps.all(flow), self.ledger.orphans(flow))
         except UnreadableRecord as error:
             raise UnreadableLedger(self.name, str(error)) from error
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping
 
-from runtime.audit.ledger import FlowLedger, existing_ledger, producers_at
+from runtime.audit.ledger import FlowRecords, existing_ledger, producers_at
 from runtime.audit.partition_logs import (
     CommittedRecordReader,
     OpenTransactionTimeout,
@@ -68,7 +68,7 @@ async def salvage(
 
 
 def _places(
-    job: JobSpec, name: str, ledger: FlowLedger, listed: Mapping[str, TopicMetadata]
+    job: JobSpec, name: str, ledger: FlowRecords, listed: Mapping[str, TopicMetadata]
 ) -> dict[PartitionKey, str]:
     """Returns the partitions that the flow copied, and those that it would have taken and never reached."""
     router = router_of(job)
@@ -91,7 +91,7 @@ class _Partition:
         key: PartitionKey,
         destination_topic: str,
         filter_: ProvenanceFilter,
-        ledger: FlowLedger,
+        ledger: FlowRecords,
         within_s: float,
     ) -> None:
         self._progress = ledger.progress.get(key)

@@ -94,7 +94,7 @@ async def plan_loaded(request: VerifyRequest) -> list[PlannedPartition]:
     gone = {file.name for file in (*files.replaced, *files.vanished)}
     unseen = {key.partition for key in progress if key not in chosen or key.topic in gone}
     return [
-        LoadedFile(
+        ComparedFile(
             flow.destination,
             number,
             key,
@@ -123,7 +123,7 @@ def _reconciled(lines: LinesSpec, chosen: Mapping[PartitionKey, Progress]) -> Re
     return reconcile(listing.files, known, lambda name, file: source.holds(listing.files, name, file))
 
 
-class LoadedFile(FlowPartition):
+class ComparedFile(FlowPartition):
     """Holds the positions of a file that was read. `alone`: all other files of its partition are there, too.
 
     `end`: where the flow's records end in the partition.

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from msgspec import Struct
 from msgspec.structs import replace
 
-from runtime.audit.ledger import FlowLedger, as_audit_failure, existing_ledger, ledger_of, producers_at
+from runtime.audit.ledger import FlowRecords, as_audit_failure, existing_ledger, ledger_of, producers_at
 from runtime.audit.partition_logs import (
     CommittedRecordReader,
     PartitionLogs,
@@ -63,7 +63,7 @@ class FlowLedgerSnapshot(Struct, frozen=True):
     """
 
     keys: Sequence[PartitionKey]
-    ledger: FlowLedger
+    ledger: FlowRecords
     own: Mapping[PartitionKey, Sequence[tuple[int, int]]]
     source_logs: PartitionLogs
     destination_logs: PartitionLogs

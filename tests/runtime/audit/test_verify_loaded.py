@@ -36,7 +36,7 @@ from runtime.audit.verify.interleaving import (
     places_of,
 )
 from runtime.audit.verify.loaded import (
-    LoadedFile,
+    ComparedFile,
     LoadedPartition,
     WrittenRecords,
     compare_lines,
@@ -244,7 +244,7 @@ def planned(name: str, *, known: bytes = ID, there: bool = True, compacted: bool
     read = progress(90, 50, destination_topic="inbox", destination_topic_id=known)
     logs = PartitionLogs(ids, {at: LogBounds(5, 70)}, frozenset(["inbox"] if compacted else []))
     asked = request(reading_files(Path("/in")))
-    return LoadedFile("dc1", 0, PartitionKey("f", name, 1), read, LEFT, logs, 60).planned(asked)
+    return ComparedFile("dc1", 0, PartitionKey("f", name, 1), read, LEFT, logs, 60).planned(asked)
 
 
 @pytest.mark.parametrize(
