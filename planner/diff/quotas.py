@@ -182,8 +182,8 @@ def _removed(entry: RegistryEntry, cluster: ObservedCluster) -> Change:
 def _drifted(entry: RegistryEntry, cluster: ObservedCluster) -> Change:
     as_applied = Change(entry.address, Action.NO_OP, AS_APPLIED)
     entity, applied = QuotaEntity.named(entry.address.name), entry.limits
-    if not applied or entry.is_announced:
-        return as_applied
+    if not applied or entry.is_announced or entity.name != entry.address.name:
+        return as_applied  # A newer release may know entities that this one does not read.
     live = cluster.quotas.get(entity.name, {})
     before = {**entity.parts, **applied}
     if not applied.keys() & live.keys():

@@ -14,10 +14,10 @@ import msgspec
 from planner.kafka.client import ClusterClient
 from planner.kafka.failures import ClusterFailure, RequestRefused
 from planner.kafka.log import READ_SECONDS, LogWriter, compacted, read, unusable
-from planner.model.address import Address
+from planner.model.address import Address, Kind
 from planner.model.diagnostic import Diagnostic, Failure, error
 from planner.model.observed import RegistryEntry
-from planner.model.topology import OnRemove
+from planner.model.topology import OnRemove, QuotaEntity
 from runtime.contract.records import record_values
 from runtime.contract.records.record_values import UnreadableValue
 from runtime.contract.spec import naming
@@ -106,6 +106,8 @@ def decode_owned(key: bytes, data: bytes) -> RegistryEntry:
     """Returns a registry entry. Raises UnknownVersion or UnreadableValue."""
     try:
         address = Address.parse(key.decode())
+        if address.kind is Kind.QUOTA:
+            QuotaEntity.named(address.name)
     except ValueError as wrong:
         raise UnreadableValue(str(wrong)) from None
     body = shaped(decode(f"the registry entry of {address}", data), _OwnedBody)

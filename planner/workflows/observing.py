@@ -128,7 +128,7 @@ def check_jobs(plan: Plan, trusted: Sequence[Path]) -> None:
     problems: list[Diagnostic] = []
     for step in plan.steps:
         try:
-            if isinstance(step, RestoreRecords):
+            if isinstance(step, RestoreRecords) and is_store(step.backup.folder):
                 secrets.check_store(step.backup.client)
             if not isinstance(step, LaunchJob | ReconfigureJob):
                 continue

@@ -187,15 +187,16 @@ def settled(make: Callable[[], Plan], within_s: float = OUTDATED_S) -> Plan:
 
     This happens while topics of an apply that was killed are still being created.
     """
-    deadline = time.monotonic() + within_s
+    plan = make()
+    deadline = time.monotonic() + within_s  # The first observation of many clusters may take as long.
     pause = _FIRST_PAUSE
     while True:
-        plan = make()
         outdated = any(problem.code == BROKER_OUTDATED for problem in plan.diagnostics)
         if not outdated or time.monotonic() + pause >= deadline:
             return plan
         time.sleep(pause)
         pause = min(pause * 2, _LONGEST_PAUSE)
+        plan = make()
 
 
 def verified(plan: Plan, timeout_ms: int) -> Plan:

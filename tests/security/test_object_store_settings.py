@@ -103,14 +103,14 @@ def test_references_are_found_and_checked_before_a_launch(*, reads: bool) -> Non
 def test_a_plan_file_with_another_store_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The client of a restore is in its steps: it is judged as the clusters of job specs are."""
 
-    def check(client: dict[str, Any]) -> None:
+    def check(client: dict[str, Any], folder: str = "s3a://bucket/a") -> None:
         step = RestoreRecords(
             id="restore:x",
             address=topic_address("dc1", "a"),
             cluster="dc1",
             topic="a",
             restored=RestoredTopic("a", "a", "", 1, 1, {}, (1,), 1),
-            backup=BackupState(folder="s3a://bucket/a", flow="f", commit=1, digest="", client=client),
+            backup=BackupState(folder=folder, flow="f", commit=1, digest="", client=client),
         )
         plan = Plan(
             inputs(topology(), observed()),
@@ -120,6 +120,7 @@ def test_a_plan_file_with_another_store_is_refused(tmp_path: Path, monkeypatch: 
 
     monkeypatch.setenv("REPL_ALLOW_BOOTSTRAP", "s3.example.org")
     check(CLIENT)
+    check({}, "/data/lake")  # a folder of this machine has no address
     with pytest.raises(Failure, match="among the addresses"):
         check({**CLIENT, "endpoint": "https://evil.net"})
     with pytest.raises(Failure, match="in no folder that a topology may read"):

@@ -48,8 +48,10 @@ class QuotaEntity(Struct, frozen=True, omit_defaults=True, forbid_unknown_fields
 
     @staticmethod
     def named(name: str) -> "QuotaEntity":
-        """Returns the entity with this name."""
+        """Returns the entity with this name. Raises ValueError for what is no list of types and names."""
         words = [word.replace("%2F", "/").replace("%25", "%") for word in name.split("/")]
+        if len(words) % 2:
+            raise ValueError(f"{name} names no quota entity")
         parts = dict(zip(words[::2], words[1::2], strict=True))
         return QuotaEntity(parts.get(USER), parts.get(CLIENT_ID), parts.get(IP))
 

@@ -228,3 +228,13 @@ def test_a_finished_saved_plan_does_nothing_the_second_time(topology, lab, tmp_p
     assert "Resources: 0 added, 0 changed, 0 destroyed." in again.stdout
     told = json.loads(repl("history", str(topology.file), "--json").stdout)
     assert len([one for one in told["applies"] if one["topology"] == topology.name]) == 1
+
+
+def test_a_cluster_that_is_not_there_leaves_the_apply_incomplete(topology):
+    topology.clusters["dc9"] = {"bootstrap": "127.0.0.1:1"}
+    topology.topic(f"{topology.name}-far", cluster="dc9", partitions=1)
+    done = repl("apply", str(topology.write()), "--auto-approve", "--timeout", "10s")
+    assert done.returncode == 1
+    assert "dc9 was left out" in done.stderr
+    assert "Apply not complete." in done.stdout
+    assert "1 added" in done.stdout

@@ -4,7 +4,7 @@ import pytest
 
 from planner.kafka import ClusterClient, ClusterEndpoint, run_at
 from planner.kafka.log import LogWriter
-from planner.model.address import topic_address
+from planner.model.address import Address, Kind, topic_address
 from planner.model.diagnostic import Failure
 from planner.model.observed import RegistryEntry
 from planner.model.step import ApplyRecord, Result, StepResult
@@ -19,6 +19,7 @@ from planner.state.internal_topics import (
     read_registry,
     registry_key,
 )
+from runtime.contract.records.record_values import UnreadableValue
 from runtime.contract.spec.naming import HISTORY, REGISTRY
 from runtime.contract.spec.topic_settings import InternalSpec
 from tests.endpoints import endpoint
@@ -38,6 +39,13 @@ def test_an_entry_survives_its_bytes():
 def test_an_entry_of_a_newer_repl_is_not_guessed_at():
     with pytest.raises(UnknownVersion, match="upgrade repl"):
         decode_owned(b"topic.dc1.a", b'{"v": 99}')
+
+
+@pytest.mark.parametrize("name", ["weird", "user/a/b"])
+def test_an_entry_of_a_quota_without_an_entity_is_unreadable(name: str) -> None:
+    entry = RegistryEntry(Address(Kind.QUOTA, "dc1", "user/a"), "shop")
+    with pytest.raises(UnreadableValue, match="names no quota entity"):
+        decode_owned(f"quota.dc1.{name}".encode(), encode_owned(entry))
 
 
 def test_an_apply_of_a_newer_repl_is_read_as_far_as_it_is_known():

@@ -1,5 +1,6 @@
 """What a plan asks of the clusters, how long it waits for them, and when it is made again."""
 
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -129,3 +130,19 @@ def test_brokers_that_never_show_it_are_an_error_of_the_plan() -> None:
 
     assert [one.code for one in made.diagnostics] == [BROKER_OUTDATED]
     assert brokers.readings > 1
+
+
+def test_a_long_first_reading_leaves_time_to_read_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    brokers, clock = Brokers(1), [0.0]
+
+    def pass_time(seconds: float) -> None:
+        clock[0] += seconds
+
+    def make() -> Plan:
+        pass_time(65)
+        return brokers.plan()
+
+    monkeypatch.setattr(time, "monotonic", lambda: clock[0])
+    monkeypatch.setattr(time, "sleep", pass_time)
+    assert not settled(make).errored
+    assert brokers.readings == 2

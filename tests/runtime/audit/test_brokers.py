@@ -236,6 +236,9 @@ def test_a_live_producer_and_groups_with_their_members_are_found(world: World):
 
 
 def test_a_job_that_was_killed_is_down_and_its_lag_grows(world: World):
+    """What it reported of a partition last stays true: a record that the mirror does not take."""
+    write(world.client("dc1"), "large", [b"x" * 50_000])
+    world.until("large", lambda one: one["state"] == "record_too_large")
     world.job.kill()
     write(world.client("dc1"), "orders", [b"later"] * 10)
     flow = world.until("plain", lambda one: one["state"] == "down")
