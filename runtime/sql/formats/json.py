@@ -16,13 +16,14 @@ from runtime.sql.formats.encoded import Changes, UneditableValue
 
 _members = msgspec.json.Decoder(dict[str, Raw]).decode
 _text = msgspec.json.Encoder().encode
+_string = msgspec.json.Decoder(str).decode
 _NULL = b"null"
 _SPACED, _BRACE = b'": ', b"{"
 _MOST_COLONS = 1_000_000  # a member takes about 200 bytes in memory
 
 # A string, or what Spark's parser takes for a number beside JSON.
 _TOKEN = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"|[-+]?(?:NaN|INF|Infinity)\b', re.DOTALL)
-_SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")
+_SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")  # also of a whole pair, which msgspec reads
 _MARK = b'"\\u0000'
 
 
@@ -89,6 +90,7 @@ class _Tokens:
     """Hides tokens that msgspec refuses and Spark reads: NaN, infinities, and halves of surrogate pairs.
 
     Each is replaced by a string that begins with U+0000, and so is every string of the text that does.
+    No other string is: the name of a changed field must be found.
     """
 
     def __init__(self) -> None:
@@ -102,7 +104,7 @@ class _Tokens:
 
     def _hide(self, match: re.Match[bytes]) -> bytes:
         token = match[0]
-        if token.startswith(b'"') and not token.startswith(_MARK) and not _SURROGATE.search(token):
+        if token.startswith(b'"') and not token.startswith(_MARK) and _is_readable(token):
             return token
         self._tokens.append(token)
         return _MARK + b'%d"' % (len(self._tokens) - 1)
@@ -110,3 +112,14 @@ class _Tokens:
     def _show(self, match: re.Match[bytes]) -> bytes:
         token = match[0]
         return self._tokens[int(token[len(_MARK) : -1])] if token.startswith(_MARK) else token
+
+
+def _is_readable(string: bytes) -> bool:
+    """Returns whether msgspec reads a string, as far as halves of surrogate pairs are concerned."""
+    if not _SURROGATE.search(string):
+        return True
+    try:
+        _string(string)
+    except ValueError:
+        return False
+    return True

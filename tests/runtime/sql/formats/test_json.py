@@ -1,6 +1,7 @@
 """Fields of a JSON object are set and dropped; the others keep their order and the text of their values."""
 
 import json
+from collections.abc import Sequence
 
 import pytest
 from hypothesis import given
@@ -66,6 +67,29 @@ def test_fields_are_set_and_dropped(text: bytes, edited: bytes) -> None:
 )
 def test_fields_of_inner_objects(text: bytes, edited: bytes) -> None:
     assert INNER.edited(text, [b"9"]) == edited
+
+
+FACE, ESCAPED = "\U0001f600", b"\\ud83d\\ude00"
+
+
+@pytest.mark.parametrize("face", [FACE.encode(), ESCAPED, ESCAPED.upper().replace(b"\\U", b"\\u")])
+@pytest.mark.parametrize("beside", [b"1", b"NaN", b'"\\ud83d"', b'"\\ude00\\ud83d"', b'{"\\udE00":-INF}'])
+@pytest.mark.parametrize(
+    ("paths", "drop", "text", "edited"),
+    [
+        ((), [f"value.{FACE}"], b'{"%b":"secret","b":%b}', b'{"b":%b}'),
+        ([f"value.{FACE}"], (), b'{"%b":"secret","b":%b}', b'{"%b":"m","b":%b}'),
+        ((), [f"value.{FACE}.a"], b'{"%b":{"a":"secret"},"b":%b}', b'{"%b":{},"b":%b}'),
+        ((), [f"value.a.{FACE}"], b'{"a":{"%b":"secret"},"b":%b}', b'{"a":{},"b":%b}'),
+        ([f"value.a.{FACE}"], (), b'{"a":{"%b":"secret"},"b":%b}', b'{"a":{"%b":"m"},"b":%b}'),
+    ],
+)
+def test_a_name_of_any_characters_is_found_beside_any_value(
+    paths: Sequence[str], drop: Sequence[str], text: bytes, edited: bytes, face: bytes, beside: bytes
+) -> None:
+    editor = JsonEditor(Changes.of(paths, drop))
+    wanted = edited % ((FACE.encode(), beside) if edited.count(b"%b") > 1 else (beside,))
+    assert editor.edited(text % (face, beside), [b'"m"']) == wanted
 
 
 def test_a_value_that_has_none_of_the_fields_is_not_written_again() -> None:
