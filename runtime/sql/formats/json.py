@@ -10,6 +10,7 @@ import re
 from collections.abc import Sequence
 
 import msgspec
+import numpy as np
 from msgspec import Raw
 
 from runtime.sql.formats.encoded import Changes, UneditableValue
@@ -20,6 +21,11 @@ _string = msgspec.json.Decoder(str).decode
 _NULL = b"null"
 _SPACED, _BRACE = b'": ', b"{"
 _MOST_COLONS = 1_000_000  # a member takes about 200 bytes in memory
+# msgspec's recursion ends at less than 1,000 levels, by the stack of the process. This limit is fixed.
+_MOST_LEVELS = 500
+_STEPS = np.zeros(256, np.int8)
+_STEPS[list(b"[{")], _STEPS[list(b"]}")] = 1, -1
+_NO_BRACKETS = bytes(set(range(256)) - set(b'[]{}"'))
 
 # A string, or what Spark's parser takes for a number beside JSON.
 _TOKEN = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"|[-+]?(?:NaN|INF|Infinity)\b', re.DOTALL)
@@ -41,11 +47,13 @@ class JsonEditor:
         """
         if len(text) > _MOST_COLONS and text.count(b":") > _MOST_COLONS:
             raise UneditableValue(f"it has more than {_MOST_COLONS:,} members, or colons in its texts")
+        if len(text) > _MOST_LEVELS and _levels(text) > _MOST_LEVELS:
+            raise UneditableValue(f"it has more than {_MOST_LEVELS} objects or arrays within one another")
         try:
             if (edited := _edited(text, self._changes, values)) is None:
                 return text
             return msgspec.json.format(edited, indent=0) if _SPACED in text else edited
-        except (ValueError, RecursionError):
+        except ValueError:
             return self._edited_beside_json(text, values)
 
     def _edited_beside_json(self, text: bytes, values: Sequence[bytes]) -> bytes:
@@ -58,8 +66,17 @@ class JsonEditor:
             return tokens.shown(msgspec.json.format(edited, indent=0 if _SPACED in text else -1))
         except ValueError:
             raise UneditableValue("no JSON object") from None
-        except RecursionError:
-            raise UneditableValue("it has too many objects or arrays within one another") from None
+
+
+def _levels(text: bytes) -> int:
+    """Returns how many objects and arrays are within one another at most; 0 where there are few in all."""
+    if text.count(b"[") + text.count(b"{") <= _MOST_LEVELS:
+        return 0
+    if rb"\"" in text:
+        text = text.replace(rb"\\", b"").replace(rb"\"", b"")
+    quoted = text.translate(None, _NO_BRACKETS).replace(b'""', b"")
+    brackets = b"".join(quoted.split(b'"')[::2])  # what is outside of strings
+    return int(np.cumsum(_STEPS[np.frombuffer(brackets, np.uint8)]).max(initial=0))
 
 
 def _edited(text: bytes | Raw, changes: Changes, values: Sequence[bytes]) -> bytes | None:

@@ -102,13 +102,34 @@ def test_a_value_that_has_none_of_the_fields_is_not_written_again() -> None:
     [
         *((text, "no JSON object") for text in (b"", b"1", b"[{}]", b'{"a":1', b'{"a"}', b"{'a':1}")),
         *((text, "no JSON object") for text in (b'{"a":1} x', b'{"a":[}', b'{"\xff":1}', b'{"a":NaNs}')),
-        (b'{"a":%b}' % (b"[" * 100_000), "too many objects or arrays"),
+        (b'{"a":%b}' % (b"[" * 100_000), "more than 500 objects or arrays within one another"),
         (b"{%b}" % (b'"":0,' * 1_000_001), "more than 1,000,000 members"),
     ],
 )
 def test_other_texts_are_refused(text: bytes, why: str) -> None:
     with pytest.raises(UneditableValue, match=why):
         MASK.edited(text, [b'"m"'])
+
+
+@pytest.mark.parametrize("start", [b"", b'"n":NaN,', rb'"]]\"]}\\":"]}",', b'"x":[%b[]],' % (b"{}," * 600)])
+@pytest.mark.parametrize("frames", [0, 300])
+@pytest.mark.parametrize(("opens", "closes"), [(b"[", b"]"), (b'{"email":', b"}")])
+def test_values_have_a_fixed_number_of_levels(start: bytes, frames: int, opens: bytes, closes: bytes) -> None:
+    """The levels are those of the text alone, whatever the stack of the process is."""
+
+    def edited(levels: int, frames: int) -> bytes:
+        if frames:
+            return edited(levels, frames - 1)
+        return MASK.edited(b'{%b"a":%b}' % (start, opens * levels + b"1" + closes * levels), [b'"m"'])
+
+    assert edited(499, frames).endswith(b',"email":"m"}')
+    with pytest.raises(UneditableValue, match="more than 500 objects or arrays within one another"):
+        edited(500, frames)
+
+
+def test_brackets_in_texts_are_no_levels() -> None:
+    text = b'{"email":1,"x":"%b"}' % (rb"[{\"\\" * 600)
+    assert MASK.edited(text, [b'"m"']) == text.replace(b":1", b':"m"')
 
 
 names = st.sampled_from(["email", "card", "a", 'q"\\', "é"])
