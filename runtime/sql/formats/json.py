@@ -31,6 +31,7 @@ _NO_BRACKETS = bytes(set(range(256)) - set(b'[]{}"'))
 _TOKEN = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"|[-+]?(?:NaN|INF|Infinity)\b', re.DOTALL)
 _SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")  # also of a whole pair, which msgspec reads
 _MARK = b'"\\u0000'
+_NO_UTF8 = b"\xff"
 
 
 class JsonEditor:
@@ -64,6 +65,8 @@ class JsonEditor:
             if (edited := _edited(tokens.hidden(text), self._changes, new)) is None:
                 return text
             return tokens.shown(msgspec.json.format(edited, indent=0 if _SPACED in text else -1))
+        except UnicodeDecodeError:
+            raise UneditableValue("the name of a field is no UTF-8") from None
         except ValueError:
             raise UneditableValue("no JSON object") from None
 
@@ -124,11 +127,16 @@ class _Tokens:
         if token.startswith(b'"') and not token.startswith(_MARK) and _is_readable(token):
             return token
         self._tokens.append(token)
-        return _MARK + b'%d"' % (len(self._tokens) - 1)
+        # A name that is no UTF-8 is refused, so its string is none, either.
+        return _MARK + b'%d%b"' % (len(self._tokens) - 1, b"" if _is_utf8(token) else _NO_UTF8)
 
     def _show(self, match: re.Match[bytes]) -> bytes:
         token = match[0]
-        return self._tokens[int(token[len(_MARK) : -1])] if token.startswith(_MARK) else token
+        return (
+            self._tokens[int(token[len(_MARK) : -1].removesuffix(_NO_UTF8))]
+            if token.startswith(_MARK)
+            else token
+        )
 
 
 def _is_readable(string: bytes) -> bool:
@@ -138,5 +146,13 @@ def _is_readable(string: bytes) -> bool:
     try:
         _string(string)
     except ValueError:
+        return False
+    return True
+
+
+def _is_utf8(token: bytes) -> bool:
+    try:
+        token.decode()
+    except UnicodeDecodeError:
         return False
     return True

@@ -38,6 +38,9 @@ CASES = [
         b'{"x":"\\"card\\":1","email":"","deep":%b}' % DEEP,
         b'{"x":"\\"card\\":1","email":"m","deep":%b}' % DEEP,
     ),
+    # texts that are no UTF-8
+    (b'{"x":"\xff","email":"\xff","y":{"\xff":1}}', b'{"x":"\xff","email":"m","y":{"\xff":1}}'),
+    (b'{"x":"\xff\\ud83d","email":NaN,"y":{"\xff":1}}', b'{"x":"\xff\\ud83d","email":"m","y":{"\xff":1}}'),
     # what Spark reads beside JSON: infinities, and halves of surrogate pairs
     (b'{"n":NaN,"m":[-Infinity,"NaN"],"email":1}', b'{"n":NaN,"m":[-Infinity,"NaN"],"email":"m"}'),
     (b'{"\\ud83d":"\\ud83d","email":"\\ud83d"}', b'{"\\ud83d":"\\ud83d","email":"m"}'),
@@ -97,11 +100,22 @@ def test_a_value_that_has_none_of_the_fields_is_not_written_again() -> None:
     assert MASK.edited(text, [b"null"]) is text
 
 
+# A lenient reader takes the second name for `card`.
+NO_UTF8 = (
+    b'{"\xff":1}',
+    b'{"c\xc1\xa1rd":1}',
+    b'{"\xff":NaN}',
+    b'{"\xff\\ud83d":1}',
+    b'{"\xed\xa0\xbd":1}',
+)
+
+
 @pytest.mark.parametrize(
     ("text", "why"),
     [
         *((text, "no JSON object") for text in (b"", b"1", b"[{}]", b'{"a":1', b'{"a"}', b"{'a':1}")),
-        *((text, "no JSON object") for text in (b'{"a":1} x', b'{"a":[}', b'{"\xff":1}', b'{"a":NaNs}')),
+        *((text, "no JSON object") for text in (b'{"a":1} x', b'{"a":[}', b'{"a":NaNs}')),
+        *((text, "the name of a field is no UTF-8") for text in NO_UTF8),
         (b'{"a":%b}' % (b"[" * 100_000), "more than 500 objects or arrays within one another"),
         (b"{%b}" % (b'"":0,' * 1_000_001), "more than 1,000,000 members"),
     ],
