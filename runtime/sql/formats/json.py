@@ -7,7 +7,7 @@ their order and the digits of numbers stay as they are.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 import msgspec
 import numpy as np
@@ -15,11 +15,20 @@ from msgspec import Raw
 
 from runtime.sql.formats.encoded import Changes, UneditableValue
 
+
+class _Name:
+    """The name of a member that is equal to no other one, so that a dict of them has every member."""
+
+    def __init__(self, text: str) -> None:
+        self.text = text
+
+
 _members = msgspec.json.Decoder(dict[str, Raw]).decode
+_all_members = msgspec.json.Decoder(dict[_Name, Raw], dec_hook=lambda _, text: _Name(text)).decode
 _text = msgspec.json.Encoder().encode
 _string = msgspec.json.Decoder(str).decode
 _NULL = b"null"
-_SPACED, _BRACE = b'": ', b"{"
+_SPACED, _BRACE, _ESCAPE = b'": ', b"{", b"\\"
 _MOST_COLONS = 1_000_000  # a member takes about 200 bytes in memory
 # msgspec's recursion ends at less than 1,000 levels, by the stack of the process. This limit is fixed.
 _MOST_LEVELS = 500
@@ -98,12 +107,23 @@ def _edited(text: bytes | Raw, changes: Changes, values: Sequence[bytes]) -> byt
             members[name] = Raw(values[number])
             changed = True
     for name, inside in changes.inside.items():
-        if (member := members.get(name)) is None:
+        if (member := members.get(name)) is None or not bytes(member).startswith(_BRACE):
             continue
-        changed = True
-        if bytes(member).startswith(_BRACE) and (edited := _edited(member, inside, values)) is not None:
+        if (edited := _edited(member, inside, values)) is not None:
             members[name] = Raw(edited)
-    return _text(members) if changed else None
+            changed = True
+    return _text(members) if changed or _occur_twice(text, changes.inside.keys() & members) else None
+
+
+def _occur_twice(text: bytes | Raw, names: Collection[str]) -> bool:
+    """Returns whether an object has one of the names several times: only the last value was looked at."""
+    if not names:
+        return False
+    raw = bytes(text)
+    if _ESCAPE not in raw and all(raw.count(_text(name)) == 1 for name in names):
+        return False
+    every = [name.text for name in _all_members(raw)]
+    return any(every.count(name) > 1 for name in names)
 
 
 class _Tokens:

@@ -12,6 +12,7 @@ from runtime.sql.formats.json import JsonEditor
 
 MASK = JsonEditor(Changes.of(["value.email"], ["value.card"]))
 INNER = JsonEditor(Changes.of(["value.a.b"], ["value.a.c"]))
+DROP_INNER = JsonEditor(Changes.of((), ["value.a.b"]))
 DEEP = b"[" * 400 + b"]" * 400
 
 CASES = [
@@ -70,6 +71,27 @@ def test_fields_are_set_and_dropped(text: bytes, edited: bytes) -> None:
 )
 def test_fields_of_inner_objects(text: bytes, edited: bytes) -> None:
     assert INNER.edited(text, [b"9"]) == edited
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        b'{ "a" : null , "x":1,"x":2}',
+        b'{ "a" : {"z" : 1}, "x":1}',
+        b'{ "a" : {"a" : 1}, "x":"\\n"}',
+        b'{ "a" : [{"b":1}], "x":NaN}',
+        b'{ "\\u0061" : {"z" : "\\"a\\""}, "x":"a"}',
+    ],
+)
+def test_a_value_without_the_field_of_an_inner_object_is_not_written_again(text: bytes) -> None:
+    assert DROP_INNER.edited(text, []) is text
+
+
+@pytest.mark.parametrize("last", [b"null", b"{}", b'{"z":1}', b'"x"'])
+@pytest.mark.parametrize("name", [b"a", b"\\u0061"])
+def test_of_an_inner_object_that_occurs_twice_the_last_one_travels_alone(name: bytes, last: bytes) -> None:
+    text = b'{"a":{"b":"secret"},"%b":%b}' % (name, last)
+    assert DROP_INNER.edited(text, []) == b'{"a":%b}' % last
 
 
 FACE, ESCAPED = "\U0001f600", b"\\ud83d\\ude00"
