@@ -226,6 +226,45 @@ def test_a_record_that_grows_beyond_the_limit_stops_before_it() -> None:
     assert [offset for offset, _ in mapped([out for out, _ in found.outgoing])] == [0]
 
 
+VALUES = (None, b'{"id":1,"email":"a","card":"c"}', b'{"card":1,"x":{"email":2}}', b"{}", b'{"id" : NaN}')
+NEW = (b"null", b'"x"', b"12", b'{"a":[1]}')
+
+
+@given(
+    st.lists(st.tuples(st.sampled_from(VALUES), st.permutations(NEW)), min_size=1, max_size=12),
+    st.sampled_from(
+        [("value.id", "value.email", "value.more"), ("value.email", "value.id"), ("value.id",), ()]
+    ),
+    st.integers(1, 4),
+)
+def test_values_are_edited_together_as_they_are_one_by_one(
+    written: list[tuple[bytes | None, list[bytes]]], paths: Sequence[str], step: int
+) -> None:
+    """Also with tombstones between them, in batches of any size. Each path gets its own new value."""
+    transform = TransformSpec(
+        value=JSON, where="offset >= 0", set=dict.fromkeys(paths, ""), drop=("value.card",)
+    )
+    answers = [
+        b"k" + b"".join(b'\n{"s":%b}' % one for one in new[: len(paths)]) if value is not None else b"k"
+        for value, new in written
+    ]
+
+    class Prepared:
+        async def evaluate(self, rows: pa.RecordBatch) -> pa.Array:
+            return pa.array([answers[at] for at in rows.column("offset").to_pylist()], pa.binary())
+
+    numbered = [record(number, value) for number, (value, _) in enumerate(written)]
+    parts = [batch_bytes(numbered[at : at + step]) for at in range(0, len(written), step)]
+    transformer = Transformer(transform, Prepared())
+    spec = RewriteSpec(HERE, 1 << 20)
+    found = asyncio.run(transformer.apply(prepare(sets(*parts), spec, START).outgoing, spec))
+    assert found.failure is None
+    assert [one.value for _, one in mapped([out for out, _ in found.outgoing])] == [
+        transformer.new_value(value, answer) if value is not None else None
+        for (value, _), answer in zip(written, answers, strict=True)
+    ]
+
+
 def test_a_batch_in_which_no_record_changes_is_passed_on_as_it_came() -> None:
     value = b'{"id":1}'
     parts = [batch_bytes([record(0, value), record(1, None)], Codec.LZ4), batch_bytes([record(2)])]
