@@ -153,7 +153,9 @@ class _Writer:
     def __init__(self, written: WriterSchema, declared: str, changes: Changes) -> None:
         self._unreadable = self._unchangeable = ""
         try:
-            self._schema = AvroSchema(written.text, written.references).root
+            schema = AvroSchema(written.text, written.references)
+            schema.check_levels()
+            self._schema = schema.root
             self._declared = AvroSchema(declared).root if declared != written.text else None
         except BadSchema as error:
             self._unreadable = self._unchangeable = str(error)

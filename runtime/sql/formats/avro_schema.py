@@ -36,6 +36,8 @@ _LOGICAL = {
     ("string", "uuid"): "STRING",
 }
 SETTABLE = frozenset({*_PLAIN, "enum"})
+_MOST_LEVELS = 100
+_TOO_DEEP = f"the schema has more than {_MOST_LEVELS} types within one another"
 
 
 class AvroSchema:
@@ -57,6 +59,8 @@ class AvroSchema:
                 raise BadSchema(f"no JSON: {error}") from None
             except UnknownType as error:
                 raise BadSchema(f"{error.name} is no type of the schema") from None
+            except RecursionError:
+                raise BadSchema(_TOO_DEEP) from None
             except (SchemaParseException, AttributeError, KeyError, TypeError, ValueError) as error:
                 raise BadSchema(f"no schema of Avro: {type(error).__name__}: {error}") from None
 
@@ -70,6 +74,32 @@ class AvroSchema:
         """Returns the types of a union, or the type itself as the only one."""
         resolved = self.of(schema)
         return [self.of(branch) for branch in resolved] if isinstance(resolved, list) else [resolved]
+
+    def check_levels(self) -> None:
+        """Raises BadSchema for a type that contains itself, and for too many types within one another.
+
+        fastavro reads a value by recursion in C, without a limit. A value has no more levels than its schema,
+        unless a type contains itself: then a small value can end the process.
+        """
+        self._levels(self.root, 1, {})
+
+    def _levels(self, schema: Schema, level: int, known: dict[str, int]) -> int:
+        """Returns how many types are within one another. `known` has those of named types, at first 0."""
+        if level > _MOST_LEVELS:
+            raise BadSchema(_TOO_DEEP)
+        resolved = self.of(schema)
+        name = resolved.get("name") if isinstance(resolved, dict) else None
+        if (levels := known.get(name) if name else None) is None:
+            if name:
+                known[name] = 0
+            levels = 1 + max((self._levels(part, level + 1, known) for part in _parts(resolved)), default=0)
+            if name:
+                known[name] = levels
+        if not levels:
+            raise BadSchema(f"{name} contains itself: values of a recursive type are not read")
+        if level + levels - 1 > _MOST_LEVELS:
+            raise BadSchema(_TOO_DEEP)
+        return levels
 
     def record(self) -> Schema:
         """Returns the record at the root. Raises BadSchema where there is none."""
@@ -85,6 +115,21 @@ def kind_of(schema: Schema) -> str:
         return "union"
     kind = schema["type"] if isinstance(schema, dict) else schema
     return "record" if kind == "error" else str(kind)
+
+
+def _parts(schema: Schema) -> list[Schema]:
+    """Returns the types within a type, as its definition names them."""
+    match kind_of(schema):
+        case "union":
+            return list(schema)
+        case "record":
+            return [field["type"] for field in schema["fields"]]
+        case "array":
+            return [schema["items"]]
+        case "map":
+            return [schema["values"]]
+        case _:
+            return []
 
 
 def _without_logical(schema: Schema) -> Schema:

@@ -201,6 +201,7 @@ def test_the_schema_is_shown_to_spark_in_its_own_types() -> None:
     ("schema", "why"),
     [
         ("{", "no JSON"),
+        ("[" * 5_000, "more than 100 types within one another"),
         ('"string"', "the schema is no record"),
         ({"a": ["string", "long"]}, "value.a is a union of several types"),
         ({"a": "Unknown"}, "Unknown is no type of the schema"),

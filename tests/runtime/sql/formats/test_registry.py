@@ -3,6 +3,8 @@
 import asyncio
 import io
 import json
+import subprocess
+import sys
 from collections.abc import Iterator
 from typing import Any
 
@@ -101,6 +103,78 @@ def test_what_cannot_be_decoded_is_a_bad_record(registry: SmallRegistry, data: b
     values = prepared(values_of(registry), data)
     with pytest.raises(UndecodableValue, match=why):
         values.json(data)
+
+
+NODE = record({"name": "next", "type": ["null", "Node"]}, name="Node")
+READS = """
+import sys
+from tests.runtime.sql.formats.test_registry import *
+
+registry = SmallRegistry()
+registry.url, data = sys.argv[1], FRAME_7 + b"\\x02" * 30_000 + b"\\x00"
+values = prepared(values_of(registry), data)
+for read in (values.json, lambda data: values.edited(data, [b"null"])):
+    try:
+        read(data)
+    except (UndecodableValue, UneditableValue) as error:
+        print(error)
+"""
+FRAME_7 = b"\x00\x00\x00\x00\x07"
+
+
+def test_a_value_of_very_many_levels_is_a_bad_record_and_does_not_end_the_process(
+    registry: SmallRegistry,
+) -> None:
+    registry.add(7, record({"name": "node", "type": NODE}, ID, CARD))
+    command = [sys.executable, "-c", READS, registry.url]
+    ended = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
+    assert (
+        ended.stdout.splitlines()
+        == [
+            "Node contains itself: values of a recursive type are not read",
+        ]
+        * 2
+    )
+
+
+def nested(levels: int) -> Any:
+    schema: Any = "long"
+    for _ in range(levels):
+        schema = {"type": "array", "items": schema}
+    return schema
+
+
+def chained(records: int) -> list[Any]:
+    """Returns fields of which the last one has so many records within one another. Their text is flat."""
+    first = record({"name": "x", "type": "long"}, name="R0")
+    others = [
+        record({"name": "x", "type": f"R{at - 1}"}, {"name": "y", "type": f"R{at - 1}"}, name=f"R{at}")
+        for at in range(1, records)
+    ]
+    return [{"name": f"f{at}", "type": one} for at, one in enumerate([first, *others])]
+
+
+@pytest.mark.parametrize(
+    ("fields", "why"),
+    [
+        ([{"name": "x", "type": {"type": "array", "items": "Customer"}}], "Customer contains itself"),
+        ([{"name": "x", "type": {"type": "map", "values": ["null", NODE]}}], "Node contains itself"),
+        ([{"name": "x", "type": nested(99)}], "more than 100 types within one another"),
+        ([{"name": "x", "type": nested(300)}], "more than 100 types within one another"),
+        (chained(99), "more than 100 types within one another"),
+        ([{"name": "x", "type": nested(98)}], "no value of the schema"),
+        (chained(98), "no value of the schema"),
+    ],
+)
+def test_a_writers_schema_has_limited_levels(
+    registry: SmallRegistry, fields: list[dict[str, Any]], why: str
+) -> None:
+    registry.add(7, record(*fields, ID))
+    values = prepared(values_of(registry), FRAME_7)
+    with pytest.raises(UndecodableValue, match=why):
+        values.json(FRAME_7)
+    with pytest.raises(UneditableValue, match=why):
+        values.edited(FRAME_7, [b"null"])
 
 
 def test_schemas_that_a_schema_refers_to_are_fetched(registry: SmallRegistry) -> None:
