@@ -6,6 +6,7 @@ A record comes with its producer id, by which provenance is decided. The rate of
 from __future__ import annotations
 
 import asyncio
+import math
 import os
 from collections.abc import AsyncIterator, Callable, Collection, Container, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
@@ -73,6 +74,25 @@ def _sets(answer: FetchedPartition, at: TopicPartition) -> list[tuple[RecordSet,
     return [(member, not isinstance(member, Batch) or aborted.keeps(member)) for member in walked.sets]
 
 
+async def _batches(
+    cluster: KafkaCluster, at: TopicPartition, position: int, end: float = math.inf
+) -> AsyncIterator[tuple[int, list[tuple[RecordSet, bool]]]]:
+    """Yields the batches of one fetch after the other, and the offset of each fetch, up to `end`.
+
+    It goes on at the log start where records have expired. Raises WireError, BatchFailure.
+    """
+    while position < end:
+        try:
+            sets = _sets(await _fetch(cluster, at, position), at)
+        except RecordsExpired as expired:
+            position = expired.start
+            continue
+        if not sets:
+            return
+        yield position, sets
+        position = max(position + 1, sets[-1][0].next_offset)
+
+
 async def fetch_records(
     cluster: KafkaCluster, at: TopicPartition, start: int, end: int, limit: int
 ) -> list[ConsumerRecord]:
@@ -81,22 +101,15 @@ async def fetch_records(
     Raises WireError, BatchFailure.
     """
     fetched: list[ConsumerRecord] = []
-    position = start
-    while position < end and len(fetched) < limit:
-        try:
-            sets = _sets(await _fetch(cluster, at, position), at)
-        except RecordsExpired as expired:
-            position = expired.start
-            continue
-        if not sets:
-            break
+    if limit <= 0:
+        return fetched
+    async for position, sets in _batches(cluster, at, start, end):
         for member, committed in sets:
             if committed:
                 fetched += _records(member, at, position, end)
-            position = max(position, member.next_offset)
             if len(fetched) >= limit:
-                break
-    return fetched[:limit]
+                return fetched[:limit]
+    return fetched
 
 
 async def fetch_places(
@@ -148,21 +161,13 @@ async def find_record(
 
     Batches of other ids are skipped undecoded. Raises WireError, BatchFailure.
     """
-    position = start
-    while True:
-        try:
-            sets = _sets(await _fetch(cluster, at, position), at)
-        except RecordsExpired as expired:
-            position = expired.start
-            continue
-        if not sets:
-            return None
+    async for position, sets in _batches(cluster, at, start):
         for member, committed in sets:
             if isinstance(member, Batch) and committed and member.producer_id in producer_ids:
                 for record in _records(member, at, position, member.next_offset):
                     if wanted(record):
                         return record
-        position = max(position + 1, sets[-1][0].next_offset)
+    return None
 
 
 def _records(member: RecordSet, at: TopicPartition, start: int, end: int) -> list[ConsumerRecord]:

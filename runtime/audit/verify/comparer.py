@@ -108,9 +108,8 @@ class RecordComparer:
         self._lost: set[RecordContent] = set()
         self._surplus: set[RecordContent] = set()
         self._damaged: list[tuple[int, int]] = []
-        self._last: int | None = (
-            None  # the destination offset of the last record that was compared by its offset
-        )
+        # The destination offset of the last record that was compared by its offset.
+        self._last: int | None = None
 
     async def run(
         self,
