@@ -23,6 +23,7 @@ import pytest
 import uvloop
 from hypothesis import HealthCheck, settings
 
+from runtime.contract.client import secrets
 from runtime.lab.cluster import LabClusterSpec, Security
 from runtime.lab.lab import Lab
 from runtime.launch.processes import sweep
@@ -188,6 +189,15 @@ def _running(request: pytest.FixtureRequest, specs: Sequence[LabClusterSpec]) ->
         yield made
     finally:
         made.down(purge=True)
+
+
+@pytest.fixture(autouse=True)
+def forgotten_secrets() -> Iterator[None]:
+    """Forgets the secrets that a test resolved: `redacted` would hide them in all tests of the process."""
+    remembered = secrets._REMEMBERED
+    before = remembered._values, remembered._pattern
+    yield
+    remembered._values, remembered._pattern = before
 
 
 @pytest.fixture(scope="session")
