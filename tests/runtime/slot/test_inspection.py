@@ -1,5 +1,8 @@
 """R4: what both sides show against what the ledger says, and how a partition goes on when someone says so."""
 
+from collections.abc import Mapping
+from typing import cast
+
 import pytest
 from msgspec.structs import replace
 
@@ -8,7 +11,10 @@ from runtime.contract.records.job_status import PartitionState as State
 from runtime.contract.records.ledger import BatchIdentity, Progress
 from runtime.contract.records.offset_map import OffsetMap, Run, UnmappedOffset
 from runtime.contract.spec.naming import name_id
+from runtime.kafka.cluster import KafkaCluster
+from runtime.kafka.protocol.offsets import ListedOffset, TopicPartition
 from runtime.kafka.protocol.transactions import ActiveProducer
+from runtime.slot.health import inspection
 from runtime.slot.health.inspection import (
     DestinationFacts,
     SourceFacts,
@@ -19,6 +25,7 @@ from runtime.slot.health.inspection import (
 )
 
 SOURCE, DESTINATION, OTHER = b"s" * 16, b"d" * 16, b"x" * 16
+ORDERS, USERS = TopicPartition("orders", 0), TopicPartition("users", 0)
 
 
 def copied(position: int = 100, destination_end: int = 120) -> Progress:
@@ -134,3 +141,29 @@ def test_records_copied_before_a_side_was_recreated_are_unmapped() -> None:
     after = accept_loss(copied(), SourceFacts(OTHER, 0, 80), HEALTHY, generation=2, now_ms=9)
     assert OffsetMap([after.open_span()]).translate(0) != UnmappedOffset()
     assert OffsetMap([after.open_span()]).origin(50) == UnmappedOffset()
+
+
+@pytest.mark.parametrize("second", [100, 90])
+async def test_an_end_below_the_expected_one_is_listed_again(
+    monkeypatch: pytest.MonkeyPatch, second: int
+) -> None:
+    """A new leader's first answer may be too low. An end that is still too low is what the log shows."""
+    answers = iter(
+        [
+            {ORDERS: ListedOffset(90, -1, 3), USERS: ListedOffset(7, -1, 3)},
+            {ORDERS: ListedOffset(second, -1, 3)},
+        ]
+    )
+    questions: list[set[TopicPartition]] = []
+
+    async def list_offsets(
+        cluster: object, asked: Mapping[TopicPartition, int], **_: object
+    ) -> dict[TopicPartition, ListedOffset]:
+        questions.append(set(asked))
+        return next(answers)
+
+    monkeypatch.setattr(inspection, "list_offsets", list_offsets)
+    cluster = cast(KafkaCluster, object())
+    ends = await inspection._log_ends(cluster, {ORDERS: 100, USERS: 7})
+    assert ends == {ORDERS: ListedOffset(second, -1, 3), USERS: ListedOffset(7, -1, 3)}
+    assert questions == [{ORDERS, USERS}, {ORDERS}]
