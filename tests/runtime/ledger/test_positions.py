@@ -99,10 +99,10 @@ MINUTE = 60_000
         (8 * MINUTE, [0, 6 * MINUTE], 12 * MINUTE, False),  # 8 minutes after the first time
     ],
 )
-def test_it_is_due_after_the_retry_until_it_expires(
+def test_it_is_due_after_five_minutes_until_it_expires(
     expiry_ms: int | None, failures: list[int], now_ms: int, due: bool
 ) -> None:
-    retries = LookupRetries(5 * MINUTE, expiry_ms)
+    retries = LookupRetries(None, expiry_ms)
     for at_ms in failures:
         retries.note_failure(GROUP, 7, at_ms)
     assert retries.is_due(GROUP, 7, now_ms) is due
