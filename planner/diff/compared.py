@@ -9,6 +9,7 @@ from planner.model.address import Address
 from planner.model.change import Action, Change
 from planner.model.desired import Desired, DesiredFlow
 from planner.model.observed import Observed, ObservedCluster, RegistryEntry, Unreachable
+from planner.model.topology import OnRemove
 from runtime.contract.spec.flow import ENDED
 
 OUTSIDE = "changed outside the topology"
@@ -31,6 +32,7 @@ class Leaving(Struct, frozen=True):
     observed: Observed
     flows: Mapping[str, DesiredFlow]
     entries: Owned
+    on_remove: Mapping[Address, OnRemove]
 
     def flow_of(self, entry: RegistryEntry) -> DesiredFlow | None:
         """Returns the flow that made the object; None where none did, or it left the topology too."""

@@ -36,7 +36,7 @@ def diff(desired: Desired, observed: Observed) -> tuple[Change, ...]:
         for address, entry in owned.items()
         if entry.topology == desired.topology and address not in wanted
     }
-    leaving = Leaving(observed, {flow.flow.name: flow for flow in desired.flows}, left)
+    leaving = Leaving(observed, {flow.flow.name: flow for flow in desired.flows}, left, desired.on_remove)
     for entry in left.values():
         cluster = observed.reachable(entry.address.cluster or "")
         kind = COMPARED.get(entry.address.kind)

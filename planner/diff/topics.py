@@ -199,9 +199,9 @@ class ComparedTopics(ComparedKind):
             return Change(entry.address, Action.FORGET, GONE)
         if entry.is_another(live.id):
             return Change(entry.address, Action.FORGET, "another topic has its name now, which is left alone")
-        flow_name = entry.flow
-        if flow_name is None:
-            if entry.on_remove is OnRemove.DELETE:
+        flow_name, on_remove = entry.flow, leaving.on_remove.get(entry.address)
+        if flow_name is None or on_remove is not None:
+            if (on_remove or entry.on_remove) is OnRemove.DELETE:
                 return _delete(
                     entry, live, cluster, "leaves the topology; on_remove: delete, as last applied"
                 )

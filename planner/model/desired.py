@@ -184,7 +184,10 @@ class DesiredJob:
 
 @dataclass(frozen=True, slots=True)
 class Desired:
-    """The desired state. `unknown` has why an address can't be known; Observed has unreachable clusters."""
+    """The desired state. `unknown` has why an address can't be known; Observed has unreachable clusters.
+
+    `on_remove` says of topics that are not desired what their removal means, whatever was applied.
+    """
 
     topology: str
     topics: tuple[DesiredTopic, ...] = ()
@@ -194,3 +197,4 @@ class Desired:
     jobs: tuple[DesiredJob, ...] = ()
     unknown: Mapping[str, str] = field(default_factory=dict)
     diagnostics: tuple[Diagnostic, ...] = ()
+    on_remove: Mapping[Address, OnRemove] = field(default_factory=dict)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from msgspec import Struct, StructMeta
 
 from planner.model.address import Address
-from planner.model.change import Change, Value
+from planner.model.change import Value
 from planner.model.observed import ObservedCluster, RegistryEntry
 from planner.model.plain import KIND, kind_name
 
@@ -60,9 +60,7 @@ class Step(
     verb: ClassVar[str]
     past: ClassVar[str]  # the verb of a step that is done
     in_progress: ClassVar[str] = ""  # what is shown while a step runs that takes long
-    creates: ClassVar[bool] = False  # it creates an object: undoing it undoes all steps of the object
     registers: ClassVar[bool] = False  # it changes only what the registry remembers
-    after_jobs: ClassVar[bool] = False  # its undoing waits until the jobs have stopped
     checked: ClassVar[bool] = False  # the brokers check it when it is planned
     outdated: ClassVar[str] = ""  # the error by which they show that the plan read an older state
     in_one_batch: ClassVar[bool] = False  # all steps that are ready go into one request, however many
@@ -158,9 +156,10 @@ class Step(
         `superseded` are the keys that a later step has set.
         """
 
-    @abstractmethod
-    def undo(self, now: ObservedCluster, entry: RegistryEntry | None, applied: "ApplyRecord") -> "Undone":
-        """Returns what undoes the step, which the apply did, where its object is still as it left it."""
+    @property
+    def irreversible(self) -> tuple[str, str]:
+        """Returns why no rollback can undo the step, and what to do instead; two empty texts if one can."""
+        return "", ""
 
 
 if TYPE_CHECKING:
@@ -186,16 +185,6 @@ class PlannedSteps:
     def at(self, cluster: str, *milestones: Milestone) -> tuple[str, ...]:
         """Returns the ids of the steps after which the milestones are reached at a cluster."""
         return tuple(step for milestone in milestones for step in self.reached.get((cluster, milestone), ()))
-
-
-@dataclass(frozen=True, slots=True)
-class Undone:
-    """What undoes a step. `why_not` says why it can't be undone, as a whole or in part."""
-
-    change: Change | None = None
-    steps: tuple[Step, ...] = ()
-    why_not: str = ""
-    hint: str = ""
 
 
 class Result(StrEnum):
@@ -278,7 +267,10 @@ NOTHING_DONE = ApplySummary({}, interrupted=False, seconds=0.0)
 
 @dataclass(frozen=True, slots=True)
 class ApplyRecord:
-    """One apply in the history. `result` is done, failed or interrupted; None if its end was not recorded."""
+    """One apply in the history. `result` is done, failed or interrupted; None if its end was not recorded.
+
+    `before` has the registry entries as they were, by the ids of the steps that wrote them again.
+    """
 
     id: str
     topology: str
@@ -295,6 +287,7 @@ class ApplyRecord:
     result: str | None = None
     steps: "tuple[AnyStep, ...]" = ()
     outcomes: Mapping[str, StepResult] = field(default_factory=dict)
+    before: Mapping[str, RegistryEntry] = field(default_factory=dict)
 
     @property
     def undoing(self) -> str:
@@ -310,4 +303,5 @@ class ApplyRecord:
             result=self.result if self.result is not None else other.result,
             steps=tuple(known.values()),
             outcomes={**other.outcomes, **self.outcomes},
+            before={**other.before, **self.before},
         )

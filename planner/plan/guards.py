@@ -386,13 +386,14 @@ def _topics_after(steps: Iterable[Step]) -> Iterator[DesiredTopic]:
                 cluster=step.cluster,
                 name=step.address.name,
                 origin=Declared(),
-                partitions=_recorded_number(step.entry, PARTITIONS),
-                replication=_recorded_number(step.entry, REPLICATION),
+                partitions=recorded_number(step.entry, PARTITIONS),
+                replication=recorded_number(step.entry, REPLICATION),
                 config=step.entry.config,
                 unset=unset.get(step.address, frozenset()),
             )
 
 
-def _recorded_number(entry: RegistryEntry, key: str) -> int | None:
+def recorded_number(entry: RegistryEntry, key: str) -> int | None:
+    """Returns the applied partitions or replication of a topic; None where they were left to the cluster."""
     text = entry.spec.get(key, "")
     return int(text) if text.isascii() and text.isdecimal() else None

@@ -25,10 +25,10 @@ from planner.model.diagnostic import Diagnostic, error, note, warning
 from planner.model.observed import Observed, RegistryEntry, Unreachable
 from planner.model.plan import WAITS, Mode, Plan, PlanInputs
 from planner.model.topology import Cluster, Topology
-from planner.plan.guards import check, destroyed_topics, requirements
+from planner.plan.guards import check, destroyed_topics
 from planner.plan.ordering import make_steps
 from planner.plan.restore import restore_plan
-from planner.plan.rollback import undone
+from planner.plan.rollback import after_stops, rollback
 from planner.plan.steps.registry import Own
 from runtime.contract.results.status import PartitionWaits
 from runtime.contract.spec.flow import RUNNING
@@ -285,10 +285,9 @@ def _plan(inputs: PlanInputs) -> Plan:
             return replace(plan, changes=drifted)
         case Mode.ROLLBACK:  # guarded like any other plan: protection and policies hold
             assert inputs.applied is not None
-            changes, steps, problems = undone(inputs.applied, observed)
-            plan = make_plan(inputs, nothing, changes)
-            unmet = requirements(plan, steps, observed)
-            return replace(plan, steps=steps, diagnostics=(*plan.diagnostics, *problems, *unmet))
+            desired, changes, problems = rollback(inputs.applied, observed)
+            plan = make_plan(inputs, replace(desired, topology=inputs.topology.name), changes)
+            return replace(plan, steps=after_stops(plan.steps), diagnostics=(*plan.diagnostics, *problems))
         case Mode.RESTORE:
             return restore_plan(inputs)
 

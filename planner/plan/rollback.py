@@ -1,79 +1,252 @@
-"""The inverse of an apply: undoes its steps where that is possible, and reports the others.
+"""A rollback: the desired state before an apply, for the objects that the apply changed.
 
-Only steps that were done are undone, in reverse order. A step is undone only where the cluster is still as
-that apply left it: a later change is left alone. How a step is undone is said by its kind.
+It is compared with the clusters as any desired state is. An object is rolled back as a whole, and only where
+it is still as the apply left it: a later change is left alone. A job is stopped with all of its flows, or not
+at all.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 
 from msgspec import structs
 
-from planner.model.address import Address
-from planner.model.change import Change
+from planner.diff.differ import diff
+from planner.diff.record import JOB, PARTITIONS, REPLICATION, SOURCE_CLUSTER, SOURCE_TOPIC
+from planner.model.address import Address, Kind, job_address
+from planner.model.change import SENSITIVE, Action, Change
+from planner.model.desired import (
+    Declared,
+    Desired,
+    DesiredAcl,
+    DesiredQuota,
+    DesiredTopic,
+    LiftedLimits,
+    MirroredBy,
+    QuarantineOf,
+)
 from planner.model.diagnostic import Diagnostic, warning
-from planner.model.observed import Observed
-from planner.model.step import ApplyRecord, Step, Undone
-from planner.plan.ordering import in_order
-from planner.plan.staleness import entries_by_place
-from planner.plan.steps.jobs import StopJob
+from planner.model.observed import DECLARED, Observed, ObservedCluster, RegistryEntry, replication_factors
+from planner.model.step import ApplyRecord, Result, Step
+from planner.model.topology import OnRemove
+from planner.plan.guards import recorded_number
+from planner.plan.staleness import Place, differences_since, entries_by_place
+from planner.plan.steps.acls import DeleteAcl
+from planner.plan.steps.jobs import JobStep, LaunchJob, StopJob
+from planner.plan.steps.quotas import AlterQuota
+from planner.plan.steps.registry import Own
+from planner.plan.steps.topics import AlterConfigs, CreateTopic, DeleteTopic, Reassign
+from runtime.contract.spec.transform import quarantine_origin
+
+_LOST = "records that were written to it since are lost"
 
 
-def undone(
+def rollback(
     applied: ApplyRecord, observed: Observed
-) -> tuple[tuple[Change, ...], tuple[Step, ...], list[Diagnostic]]:
-    """Returns the changes and steps that undo an apply, and warnings about steps that can't be undone."""
-    changes: list[Change] = []
-    steps: list[Step] = []
-    problems: list[Diagnostic] = []
-    entries = entries_by_place(observed)
-    for step in _to_undo(applied):
-        cluster = observed.reachable(step.cluster)
-        undo = (
-            Undone(why_not=f"{step.cluster} does not answer", hint="bring it back and plan again")
-            if cluster is None
-            else step.undo(cluster, entries.get((step.cluster, step.address)), applied)
-        )
-        if undo.change is not None:
-            changes.append(undo.change)
-        steps += undo.steps
-        if undo.why_not:
-            summary = f"{step} is not undone: {undo.why_not}"
-            problems.append(warning(summary, undo.hint, address=str(step.address), code="not-undone"))
-    # Deletions and disowning wait until every job has stopped.
+) -> tuple[Desired, tuple[Change, ...], list[Diagnostic]]:
+    """Returns the desired state before an apply, the changes that lead to it, and warnings of what stays."""
+    before = _StateBefore(applied, observed)
+    desired = before.desired()
+    changes = (before.limited(change) for change in diff(desired, before.observed()))
+    return desired, tuple(change for change in changes if change is not None), before.diagnostics
+
+
+def after_stops(steps: Sequence[Step]) -> tuple[Step, ...]:
+    """Makes deletions of topics wait until every job has stopped, since a job may still fill one of them."""
     stops = tuple(step.id for step in steps if isinstance(step, StopJob))
-    waiting = [
-        structs.replace(step, needs=(*step.needs, *stops)) if step.after_jobs else step for step in steps
-    ]
-    return _one_change_per_object(changes), in_order(waiting), problems
+    return tuple(
+        structs.replace(step, needs=(*step.needs, *stops)) if isinstance(step, DeleteTopic) else step
+        for step in steps
+    )
 
 
-def _to_undo(applied: ApplyRecord) -> Iterator[Step]:
-    """Yields the steps that were done, the last one first.
+class _StateBefore:
+    """The objects of an apply as they were before it, without those that stay as they are."""
 
-    A step about an object that the apply created is undone together with the object, and the entry of a rule
-    that was replaced together with that rule.
-    """
-    done = [
-        step
-        for step in applied.steps
-        if (outcome := applied.outcomes.get(step.id)) is not None and outcome.result == "done"
-    ]
-    created = {step.address for step in done if step.creates}
-    replaced = {step.address for step in done if step.replaces}
-    for step in reversed(done):
-        with_object = step.address in created and not step.creates
-        with_rule = step.address in replaced and step.registers
-        if not with_object and not with_rule:
-            yield step
+    def __init__(self, applied: ApplyRecord, live: Observed) -> None:
+        self.diagnostics: list[Diagnostic] = []
+        self._applied = applied
+        self._live = live
+        self._topics: list[DesiredTopic] = []
+        self._acls: list[DesiredAcl] = []
+        self._quotas: list[DesiredQuota] = []
+        self._on_remove: dict[Address, OnRemove] = {}
+        # The objects that are rolled back, each with the settings that the apply changed.
+        self._keys: dict[Place, frozenset[str]] = {}
+        done: dict[Place, list[Step]] = {}
+        for step in applied.steps:
+            outcome = applied.outcomes.get(step.id)
+            if outcome is not None and outcome.result is Result.DONE:
+                done.setdefault((step.cluster, step.address), []).append(step)
+        # A journal holds no job spec, so a job is compared by its flows alone. What a later apply registered
+        # of a topic, a rule or a quota does not matter: their settings are compared.
+        compared = [
+            step
+            for steps in done.values()
+            for step in steps
+            if not isinstance(step, JobStep) and not (step.registers and step.address.cluster is not None)
+        ]
+        changed = differences_since(compared, live)
+        entries = entries_by_place(live)
+        for place, steps in done.items():
+            cluster, entry = live.reachable(place[0]), entries.get(place)
+            if cluster is None:
+                self._stays(steps[0], f"{place[0]} does not answer", "bring it back and plan again")
+            elif place in changed:
+                self._stays(*changed[place])
+            elif entry is not None and entry.topology != applied.topology:
+                self._stays(steps[0], f"owned by topology {entry.topology!r} now")
+            elif place[1].kind is Kind.JOB:
+                self._job(steps, cluster, done.keys() - changed.keys())
+            elif place[1].kind is not Kind.FLOW:
+                self._object(steps, cluster, entry)
 
-
-def _one_change_per_object(changes: Sequence[Change]) -> tuple[Change, ...]:
-    """Joins the changes of each object into one change with all fields."""
-    joined: dict[Address, Change] = {}
-    for change in changes:
-        before = joined.get(change.address)
-        joined[change.address] = (
-            change if before is None else replace(before, fields=(*before.fields, *change.fields))
+    def desired(self) -> Desired:
+        return Desired(
+            self._applied.topology,
+            topics=tuple(self._topics),
+            acls=tuple(self._acls),
+            quotas=tuple(self._quotas),
+            on_remove=self._on_remove,
         )
-    return tuple(joined[address] for address in sorted(joined))
+
+    def observed(self) -> Observed:
+        """Returns the clusters, which own and run only the objects that are rolled back."""
+        clusters = {
+            name: structs.replace(
+                cluster,
+                owned=tuple(entry for entry in cluster.owned if (name, entry.address) in self._keys),
+                jobs=tuple(job for job in cluster.jobs if (name, job_address(job.name)) in self._keys),
+            )
+            for name in self._live.clusters
+            if (cluster := self._live.reachable(name)) is not None
+        }
+        return Observed({**self._live.clusters, **clusters})
+
+    def limited(self, change: Change) -> Change | None:
+        """Returns the change without fields that the apply did not change; None where nothing is left."""
+        reason = self._applied.undoing
+        if change.action is Action.NO_OP and not change.adopted:
+            return None
+        if change.action is Action.DELETE and change.address.kind is Kind.TOPIC:
+            return replace(change, reason=reason, notes=(*change.notes, _LOST))
+        if change.action is not Action.UPDATE:
+            return replace(change, reason=reason)
+        keys = self._keys.get((change.address.cluster or "", change.address), frozenset())
+        fields = tuple(part for part in change.fields if part.key in keys or part.path[0] == "recorded")
+        return replace(change, reason=reason, fields=fields) if fields else None
+
+    def _stays(self, step: Step, why: str, hint: str = "") -> None:
+        summary = f"{step} is not undone: {why}"
+        self.diagnostics.append(warning(summary, hint, address=str(step.address), code="not-undone"))
+
+    def _irreversible(self, step: Step) -> bool:
+        why, hint = step.irreversible
+        if why:
+            self._stays(step, why, hint)
+        return bool(why)
+
+    def _managed_before(self, steps: Sequence[Step]) -> RegistryEntry | None:
+        """Returns the registry entry before the apply; None where the object was not managed."""
+        entries = self._applied.before
+        return next((entries[step.id] for step in steps if step.id in entries), None)
+
+    def _job(self, steps: Sequence[Step], cluster: ObservedCluster, unchanged: Collection[Place]) -> None:
+        launch = next((step for step in steps if isinstance(step, LaunchJob)), None)
+        if launch is None or self._managed_before(steps) is not None:
+            for step in steps:
+                self._irreversible(step)
+            return
+        flows = {
+            (cluster.name, entry.address)
+            for entry in cluster.owned
+            if entry.address.kind is Kind.FLOW and entry.spec.get(JOB) == launch.job
+        }
+        if flows <= set(unchanged):
+            self._keys |= dict.fromkeys([(cluster.name, launch.address), *flows], frozenset())
+        else:
+            self._stays(launch, "its flows were changed since", "remove them from the topology, then apply")
+
+    def _object(self, steps: Sequence[Step], cluster: ObservedCluster, entry: RegistryEntry | None) -> None:
+        """Adds a topic, a rule or a quota as it was before."""
+        address, before = steps[0].address, self._managed_before(steps)
+        left = [step for step in steps if not self._irreversible(step)]
+        works = [step for step in left if not step.registers]
+        own = next((step for step in left if isinstance(step, Own)), None)
+        if not works and len(left) < len(steps):
+            return
+        if entry is None and (own is not None or not works):
+            hint = "declare it again: an object that exists is adopted"
+            self._stays((works or left)[-1], "it is not managed any more", hint)
+            return
+        if not works and before is not None and address.kind is not Kind.TOPIC:
+            return  # only what is remembered of it changed
+        self._keys[cluster.name, address] = frozenset(key for step in works for key in step.keys)
+        base = entry or before
+        for step in works:
+            match step:
+                case CreateTopic():
+                    self._created(step, cluster, entry)
+                    return
+                case DeleteAcl() if not step.replaces:
+                    self._acls.append(DesiredAcl(step.rule, Declared() if before is None else before.origin))
+                case AlterQuota() if base is not None:
+                    self._quota(step, base)
+        if address.kind is Kind.TOPIC and not works and before is None:
+            self._on_remove[address] = OnRemove.KEEP
+        elif address.kind is Kind.TOPIC and base is not None:
+            later = own is None or (own.entry.protect, own.entry.on_remove) != (base.protect, base.on_remove)
+            self._topics.append(self._topic(works, base, base if later else before or base))
+
+    def _created(self, step: CreateTopic, cluster: ObservedCluster, entry: RegistryEntry | None) -> None:
+        live = cluster.topics.get(step.topic)
+        if live is None or entry is None or entry.is_another(live.id):
+            self._stays(step, "another topic has its name now", "delete that topic by hand if needed")
+            del self._keys[cluster.name, step.address]
+        self._on_remove[step.address] = OnRemove.DELETE
+
+    def _topic(self, steps: Sequence[Step], base: RegistryEntry, before: RegistryEntry) -> DesiredTopic:
+        """Returns a topic with its settings of before. All others are those that were applied last."""
+        address = base.address
+        config: dict[str, str | None] = {**base.config}
+        replication = recorded_number(base, REPLICATION)
+        for step in steps:
+            if isinstance(step, AlterConfigs):
+                secret = sorted(key for key in step.wanted if step.old.get(key, SENSITIVE) == SENSITIVE)
+                if secret:
+                    self._stays(step, f"{', '.join(secret)}: the old value was never read")
+                config |= {key: step.old[key] for key in step.wanted if key not in secret}
+            elif isinstance(step, Reassign):
+                factor = replication_factors(step.old)
+                if isinstance(factor, int):
+                    replication = factor
+                    self._keys[step.cluster, address] |= {REPLICATION}
+                else:
+                    self._stays(step, "its partitions had different numbers of replicas")
+        return DesiredTopic(
+            cluster=address.cluster or "",
+            name=address.name,
+            origin=_origin(base),
+            partitions=recorded_number(base, PARTITIONS),
+            replication=replication,
+            config={key: value for key, value in config.items() if value is not None},
+            unset=frozenset(key for key, value in config.items() if value is None),
+            protect=before.protect,
+            on_remove=before.on_remove,
+            mirrored=base.mirrored or frozenset(),
+            lifted=LiftedLimits(base.flow or "", base.before) if base.before else None,
+        )
+
+    def _quota(self, step: AlterQuota, base: RegistryEntry) -> None:
+        values = {**base.limits, **step.old}
+        left = {key: value for key, value in values.items() if value is not None}
+        origin = MirroredBy(base.flow, "") if base.flow is not None else Declared()
+        if left or not base.created:  # a quota that was there before the topology is not deleted
+            self._quotas.append(DesiredQuota(step.cluster, step.entity, left, origin))
+
+
+def _origin(entry: RegistryEntry) -> Declared | MirroredBy | QuarantineOf:
+    if entry.flow is not None:
+        return MirroredBy(entry.flow, entry.spec.get(SOURCE_CLUSTER, ""), entry.spec.get(SOURCE_TOPIC, ""))
+    if entry.origin == DECLARED:
+        return Declared()
+    return QuarantineOf(entry.origin.removeprefix(quarantine_origin("")), "")

@@ -36,15 +36,22 @@ def compared_keys(steps: Iterable[Step], changes: Iterable[Change] = ()) -> dict
 
 
 def read_request(
-    clusters: Iterable[str], keys: Mapping[Place, frozenset[str]], required: frozenset[str]
+    clusters: Iterable[str],
+    keys: Mapping[Place, frozenset[str]],
+    required: frozenset[str],
+    *,
+    explicit: bool = False,
 ) -> dict[str, ClusterDetailsRequest]:
-    """Returns what to read again of the clusters. `required` are settings that policies compare."""
+    """Returns what to read again of the clusters. `required` are settings that policies compare.
+
+    `explicit`: also all settings that a topic has of its own.
+    """
     topics: dict[str, dict[str, TopicConfigsRequest]] = defaultdict(dict)
     kinds: dict[str, set[Kind]] = defaultdict(set)
     for (cluster, address), some in keys.items():
         kinds[cluster].add(address.kind)
         if address.kind is Kind.TOPIC:
-            topics[cluster][address.name] = TopicConfigsRequest(some | required)
+            topics[cluster][address.name] = TopicConfigsRequest(some | required, explicit=explicit)
     return {
         name: ClusterDetailsRequest(
             configs=topics[name], acls=Kind.ACL in kinds[name], quotas=Kind.QUOTA in kinds[name]
@@ -120,25 +127,37 @@ def entries_by_place(observed: Observed) -> dict[Place, RegistryEntry]:
 def no_longer_done(
     steps: Sequence[Step], done: Collection[str], observed: Observed
 ) -> tuple[Diagnostic, ...]:
-    """Returns, for each object, the first difference from what the steps in `done` left: the plan is stale.
+    """Returns, for each object, the first difference from what the steps in `done` left."""
+    texts = {
+        address: difference
+        for (_, address), (_, difference) in differences_since(steps, observed, done).items()
+    }
+    return tuple(stale_diagnostic(str(address), texts[address]) for address in sorted(texts))
 
-    Of several steps about one registry entry or one job, only the last one is compared, once it is done.
+
+def differences_since(
+    steps: Sequence[Step], observed: Observed, done: Collection[str] | None = None
+) -> dict[Place, tuple[Step, str]]:
+    """Returns, for each object, the first of its steps that left something else than is there now, and what.
+
+    `done` are the ids of the steps that were done; None is all of them. Of several steps about one registry
+    entry or one job, only the last one is compared, once it is done.
     """
     entries = entries_by_place(observed)
     final = {(step.subject, step.cluster, step.address): step.id for step in steps}
     superseded: dict[Address, frozenset[str]] = {}
-    first: dict[Address, str] = {}
+    first: dict[Place, tuple[Step, str]] = {}
     for step in reversed(steps):
         cluster = observed.reachable(step.cluster)
         last = final[step.subject, step.cluster, step.address] == step.id
-        if step.id not in done or not last or cluster is None:
+        if (done is not None and step.id not in done) or not last or cluster is None:
             continue
-        entry = entries.get((step.cluster, step.address))
+        place = (step.cluster, step.address)
         later = superseded.get(step.address, frozenset())
-        if difference := next(step.no_longer_done(cluster, entry, later), ""):
-            first[step.address] = difference
+        if difference := next(step.no_longer_done(cluster, entries.get(place), later), ""):
+            first[place] = step, difference
         superseded[step.address] = later | step.keys
-    return tuple(stale_diagnostic(str(address), first[address]) for address in sorted(first))
+    return first
 
 
 def stale_diagnostic(where: str, summary: str) -> Diagnostic:

@@ -1,6 +1,7 @@
 """The history of applies: the journal that an apply writes at its clusters, and what is read from it.
 
-An apply writes `started`, then its steps in chunks (`planned`), `sent` before and `ended` after each batch,
+An apply writes `started`, then its steps (`planned`) and the registry entries that they will write again
+(`before`) in chunks, `sent` before and `ended` after each batch,
 and `finished`: each record has one of these keys. An apply that was killed has no further records.
 """
 
@@ -13,8 +14,10 @@ import msgspec
 from planner.kafka.client import ClusterClient
 from planner.kafka.log import LogWriter, read
 from planner.model.diagnostic import Diagnostic, warning
+from planner.model.observed import Observed, RegistryEntry
 from planner.model.plain import NotPlain, plain, value_of
 from planner.model.step import ApplyRecord, Result, Step, StepResult
+from planner.plan.staleness import entries_by_place
 from planner.plan.steps import noted, step_of
 from planner.state.internal_topics import decode, encode, shaped
 from runtime.contract.records.record_values import UnreadableValue
@@ -44,6 +47,7 @@ class _Event(msgspec.Struct, frozen=True):
 
     started: dict[str, Any] | None = None
     planned: tuple[dict[str, Any], ...] = ()
+    before: dict[str, dict[str, Any]] = {}
     sent: tuple[str, ...] = ()
     ended: dict[str, _Ended] = {}
     finished: _Finished | None = None
@@ -55,6 +59,11 @@ def started(applied: ApplyRecord) -> bytes:
 
 def planned(steps: Iterable[Mapping[str, Any]]) -> Iterable[bytes]:
     return (encode({"planned": some}) for some in _pieces(steps))
+
+
+def before(entries: Mapping[str, RegistryEntry]) -> Iterable[bytes]:
+    listed = ((step_id, plain(entry)) for step_id, entry in entries.items())
+    return (encode({"before": dict(some)}) for some in _pieces(listed))
 
 
 def sent(step_ids: Iterable[str]) -> Iterable[bytes]:
@@ -97,7 +106,7 @@ def fold(records: Iterable[tuple[bytes, bytes]], unreadable: Unreadable) -> tupl
             event = shaped(decode("the history", value), _Event)
             if event.started is not None:
                 applied = value_of(event.started, ApplyRecord)
-                applies[apply_id] = replace(applied, id=apply_id, steps=(), outcomes={})
+                applies[apply_id] = replace(applied, id=apply_id, steps=(), outcomes={}, before={})
             elif apply_id in applies:
                 applies[apply_id] = _after(applies[apply_id], event)
         except UnreadableValue as wrong:
@@ -119,6 +128,10 @@ def _after(applied: ApplyRecord, event: _Event) -> ApplyRecord:
     return replace(
         applied,
         steps=(*applied.steps, *map(step_of, event.planned)),
+        before={
+            **applied.before,
+            **{step_id: value_of(entry, RegistryEntry) for step_id, entry in event.before.items()},
+        },
         outcomes={**applied.outcomes, **unanswered, **results},
         result=finish.result if finish is not None else applied.result,
         finished_ms=finish.at_ms if finish is not None else applied.finished_ms,
@@ -142,10 +155,17 @@ class Journal:
         self._applied = applied
         self._logs = logs
 
-    async def begin(self, steps: Sequence[Step]) -> None:
+    async def begin(self, steps: Sequence[Step], observed: Observed) -> None:
+        entries = entries_by_place(observed)
         for cluster in self._logs:
-            own = [noted(step) for step in steps if step.cluster == cluster]
-            await self._write(cluster, [started(self._applied), *planned(own)])
+            own = [step for step in steps if step.cluster == cluster]
+            old = {
+                step.id: entry
+                for step in own
+                if step.registers and (entry := entries.get((cluster, step.address))) is not None
+            }
+            events = (started(self._applied), *planned(map(noted, own)), *before(old))
+            await self._write(cluster, events)
 
     async def sent(self, cluster: str, step_ids: Iterable[str]) -> None:
         await self._write(cluster, sent(step_ids))

@@ -6,11 +6,11 @@ from planner.diff.record import acl_entry
 from planner.model.address import Address, flow_address
 from planner.model.change import Action, Change
 from planner.model.desired import DesiredAcl
-from planner.model.observed import ObservedCluster, RegistryEntry, acl_rule, acl_spec
-from planner.model.step import REPLACE, RESTORE, ApplyRecord, Milestone, PlannedSteps, Step, Undone
+from planner.model.observed import ObservedCluster, RegistryEntry, acl_rule
+from planner.model.step import REPLACE, RESTORE, Milestone, PlannedSteps, Step
 from planner.model.topology import AclRule
 from planner.plan.object_kind import ObjectKind, SeenObject, appeared, other_owner
-from planner.plan.steps.registry import Disown, Own, registered
+from planner.plan.steps.registry import Own, registered
 
 
 class AclStep(Step, frozen=True):
@@ -31,7 +31,6 @@ class CreateAcl(AclStep, frozen=True):
 
     verb = "create"
     past = "created"
-    creates = True
 
     @property
     def milestone(self) -> Milestone | None:
@@ -49,17 +48,12 @@ class CreateAcl(AclStep, frozen=True):
     ) -> Iterator[str]:
         yield from ("was deleted since",) if now.acls is not None and self.rule not in now.acls else ()
 
-    def undo(self, now: ObservedCluster, entry: RegistryEntry | None, applied: ApplyRecord) -> Undone:
-        if self.restores:
-            return Undone(
-                why_not="the plan of the topology decides who may write a mirror",
-                hint="revert the edit of the topology, then apply",
-            )
-        if now.acls is None or self.rule not in now.acls:
-            return Undone(why_not="it is gone already")
-        change = Change(self.address, Action.DELETE, applied.undoing, before={"rule": self.rule.name})
-        delete = DeleteAcl(f"delete:{self.address}", self.address, self.cluster, self.rule)
-        return Undone(change, (delete, Disown.after(delete, applied.topology)))
+    @property
+    def irreversible(self) -> tuple[str, str]:
+        if not self.restores:
+            return "", ""
+        hint = "revert the edit of the topology, then apply"
+        return "the plan of the topology decides who may write a mirror", hint
 
 
 class DeleteAcl(AclStep, frozen=True):
@@ -90,19 +84,6 @@ class DeleteAcl(AclStep, frozen=True):
         self, now: ObservedCluster, entry: RegistryEntry | None, superseded: Collection[str]
     ) -> Iterator[str]:
         yield from ("was created again since",) if now.acls is not None and self.rule in now.acls else ()
-
-    def undo(self, now: ObservedCluster, entry: RegistryEntry | None, applied: ApplyRecord) -> Undone:
-        if not self.replaces:
-            change = Change(self.address, Action.CREATE, applied.undoing, after={"rule": self.rule.name})
-            return Undone(
-                change, (CreateAcl(f"create:{self.address}", self.address, self.cluster, self.rule),)
-            )
-        if entry is None or not entry.is_replaced:
-            return Undone(why_not="it was restored since")
-        after = dict(acl_spec(self.rule))
-        change = Change(self.address, Action.CREATE, applied.undoing, before=dict(entry.spec), after=after)
-        create = CreateAcl(f"{RESTORE}{self.address}", self.address, self.cluster, self.rule)
-        return Undone(change, (create, Disown.after(create, entry.topology)))
 
 
 class AclKind(ObjectKind):

@@ -26,7 +26,7 @@ from planner.model.address import Address, Kind, flow_address, job_address, topi
 from planner.model.change import Action, Change, Value
 from planner.model.desired import Desired, DesiredJob
 from planner.model.observed import LiveJob, Observed, ObservedCluster, RegistryEntry
-from planner.model.step import ApplyRecord, Milestone, Step, Undone
+from planner.model.step import Milestone, Step
 from planner.plan.object_kind import ObjectKind, SeenObject, applied_differently, other_owner, other_value
 from planner.plan.steps.registry import NOT_READABLE, Disown, Own
 from runtime.contract.spec import jobspec
@@ -46,11 +46,10 @@ class JobStep(Step, frozen=True):
     def subject(self) -> str:
         return "job"
 
-    def undo(self, now: ObservedCluster, entry: RegistryEntry | None, applied: ApplyRecord) -> Undone:
-        return Undone(
-            why_not="a job's spec comes from the topology alone",
-            hint="revert the edit of the topology, then apply",
-        )
+    @property
+    def irreversible(self) -> tuple[str, str]:
+        hint = "revert the edit of the topology, then apply"
+        return "a job's spec comes from the topology alone", hint
 
 
 class RunJob(JobStep, frozen=True):
@@ -105,15 +104,6 @@ class LaunchJob(RunJob, frozen=True):
     @property
     def milestone(self) -> Milestone | None:
         return Milestone.JOB_LAUNCHED
-
-    def undo(self, now: ObservedCluster, entry: RegistryEntry | None, applied: ApplyRecord) -> Undone:
-        """Stops the job. Its ledger stays, so a job that is started later continues from there."""
-        live = now.job(self.job)
-        if live is None or not live.live:
-            return Undone()
-        launch = msgspec.json.encode(live.spec.launch).decode() if live.spec is not None else ""
-        stop = StopJob(f"stop:{self.address}", self.address, self.cluster, self.job, launch)
-        return Undone(Change(self.address, Action.DELETE, applied.undoing), (stop,))
 
 
 class ReconfigureJob(RunJob, frozen=True):

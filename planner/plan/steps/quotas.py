@@ -3,19 +3,18 @@
 from collections.abc import Collection, Iterator, Mapping, Sequence
 
 from msgspec import field
-from msgspec.structs import replace
 
 from planner.diff.fields import displayed
 from planner.diff.record import quota_entry
 from planner.model.address import Address
 from planner.model.change import Action, Change, FieldChange
 from planner.model.desired import DesiredQuota
-from planner.model.observed import ObservedCluster, RegistryEntry, quota_spec
-from planner.model.step import ApplyRecord, Step, Undone
+from planner.model.observed import ObservedCluster, RegistryEntry
+from planner.model.step import Step
 from planner.model.topology import QUOTA_KEYS, QuotaEntity
 from planner.model.topology.quotas import NO_LIMIT
 from planner.plan.object_kind import ObjectKind, SeenObject, appeared, other_owner, other_value
-from planner.plan.steps.registry import Disown, Own, registered
+from planner.plan.steps.registry import registered
 
 
 class AlterQuota(Step, frozen=True):
@@ -51,43 +50,6 @@ class AlterQuota(Step, frozen=True):
             if live.get(key) != value:
                 made = displayed((key,), value)
                 yield f"{key} is {displayed((key,), live.get(key))} now, the plan made it {made}"
-
-    def undo(self, now: ObservedCluster, entry: RegistryEntry | None, applied: ApplyRecord) -> Undone:
-        """A limit that changed since is left alone."""
-        live, wanted = limits_of(self.address, now), self.wanted
-        moved = sorted(key for key, value in wanted.items() if live.get(key) != value)
-        left = [key for key in wanted if key not in moved]
-        why_not = f"{', '.join(moved)}: changed since" if moved else ""
-        if not left:
-            return Undone(why_not=why_not)
-        fields = tuple(FieldChange((key,), wanted[key], self.old.get(key)) for key in left)
-        removes = all(limit.new is None for limit in fields) and not live.keys() - set(left)
-        action = Action.DELETE if removes else Action.UPDATE if live else Action.CREATE
-        restored = self._restored(entry, fields)
-        change = Change(
-            self.address,
-            action,
-            applied.undoing,
-            fields,
-            before={**self.entity.parts, **live} if live else None,
-            after=None if removes else {**self.entity.parts, **restored},
-        )
-        back = _alter("alter", self.address, self.cluster, self.entity, change)
-        if entry is None:
-            return Undone(change, (back,), why_not)
-        if removes:
-            return Undone(change, (back, Disown.after(back, entry.topology)), why_not)
-        again = replace(entry, spec=quota_spec(self.entity, restored))
-        return Undone(change, (back, Own.after(back, again)), why_not)
-
-    def _restored(self, entry: RegistryEntry | None, fields: Collection[FieldChange]) -> dict[str, float]:
-        """Returns the limits that the topology manages once these fields are as they were before."""
-        values = entry.limits if entry is not None else {}
-        for limit in fields:
-            values.pop(limit.key, None)
-            if (value := _number(limit.new)) is not None:
-                values[limit.key] = value
-        return values
 
 
 class QuotaKind(ObjectKind):

@@ -7,9 +7,9 @@ from msgspec.structs import replace
 from planner.diff.record import announced, recorded_flow
 from planner.diff.typed_values import new_flow_values
 from planner.model.address import Kind
-from planner.model.change import Action, Change, Value
+from planner.model.change import Value
 from planner.model.observed import ObservedCluster, RegistryEntry
-from planner.model.step import ApplyRecord, Milestone, Step, Undone
+from planner.model.step import Milestone, Step
 from planner.model.topology import OnRemove
 
 NOT_READABLE = "(not readable)"
@@ -70,24 +70,6 @@ class Own(Step, frozen=True):
         ) or not wanted.spec.items() <= entry.spec.items():
             yield "was applied differently since"
 
-    def undo(self, now: ObservedCluster, entry: RegistryEntry | None, applied: ApplyRecord) -> Undone:
-        """Disowns an object that was only adopted, and a flow or a job that the apply launched.
-
-        An object that was changed, or that existed before, keeps its entry.
-        """
-        disown = Disown(f"disown:{self.address}", self.address, self.cluster, applied.topology)
-        if self.address.cluster is not None:
-            if self.needs or entry is None or entry.spec != dict(self.entry.spec):
-                return Undone()
-            return Undone(Change(self.address, Action.FORGET, applied.undoing), (disown,))
-        launched = (step for step in applied.steps if step.milestone is Milestone.JOB_LAUNCHED)
-        came = any(step.address == self.address or step.id in self.needs for step in launched)
-        if not came or entry is None or entry.topology != applied.topology:
-            return Undone()
-        if entry.spec != dict(self.entry.spec):
-            return Undone(why_not="it was changed since")
-        return Undone(Change(self.address, Action.DELETE, applied.undoing), (disown,))
-
 
 class Disown(Step, frozen=True):
     """Removes the registry entry: after a delete, or alone when an object is forgotten."""
@@ -95,7 +77,6 @@ class Disown(Step, frozen=True):
     verb = "forget"
     past = "forgotten"
     registers = True
-    after_jobs = True
 
     topology: str
 
@@ -116,12 +97,6 @@ class Disown(Step, frozen=True):
     ) -> Iterator[str]:
         if entry is not None and entry.topology == self.topology:
             yield "is managed again"
-
-    def undo(self, now: ObservedCluster, entry: RegistryEntry | None, applied: ApplyRecord) -> Undone:
-        return Undone(
-            why_not="its former registry entry is not kept",
-            hint="declare it again: an object that exists is adopted",
-        )
 
 
 def registered(record: RegistryEntry, cluster: str, step: Step | None, *, announce: bool) -> list[Step]:

@@ -4,7 +4,7 @@ from collections.abc import Collection, Iterator
 
 from planner.model.observed import ObservedCluster, RegistryEntry
 from planner.model.restore import RestoredTopic
-from planner.model.step import ApplyRecord, Step, Undone
+from planner.model.step import Step
 from runtime.contract.records.manifest import BackupState, SnapshotOffset
 
 
@@ -19,11 +19,9 @@ class RestoreStep(Step, frozen=True):
     ) -> Iterator[str]:
         yield from ()
 
-    def undo(self, now: ObservedCluster, entry: RegistryEntry | None, applied: ApplyRecord) -> Undone:
-        return Undone(
-            why_not="what a restore wrote is kept",
-            hint="delete the restored topics, or reset the offsets of the group",
-        )
+    @property
+    def irreversible(self) -> tuple[str, str]:
+        return "what a restore wrote is kept", "delete the restored topics, or reset the offsets of the group"
 
 
 class RestoreRecords(RestoreStep, frozen=True):

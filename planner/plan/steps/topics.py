@@ -11,21 +11,19 @@ from planner.diff.record import topic_entry
 from planner.diff.typed_values import REPLICATION, explicit, given_back_after
 from planner.diff.values import readable, same_value
 from planner.model.address import Address
-from planner.model.change import SENSITIVE, Action, Change, FieldChange
+from planner.model.change import SENSITIVE, Action, Change
 from planner.model.desired import DesiredTopic
 from planner.model.observed import (
-    CONFIG,
     ID,
     ObservedBroker,
     ObservedCluster,
     ObservedTopic,
     RegistryEntry,
-    replication_factors,
 )
-from planner.model.step import RESTORE, ApplyRecord, Milestone, PlannedSteps, Step, Undone
+from planner.model.step import RESTORE, Milestone, PlannedSteps, Step
 from planner.model.topology import looks_secret
 from planner.plan.object_kind import ObjectKind, SeenObject, appeared, other_owner, other_value
-from planner.plan.steps.registry import Disown, Own
+from planner.plan.steps.registry import Own
 
 UNDECLARED_PARTITIONS = 10  # assumed for a topic without a number, for the size of a request
 
@@ -54,7 +52,6 @@ class CreateTopic(TopicStep, frozen=True):
 
     verb = "create"
     past = "created"
-    creates = True
     checked = True
     outdated = "TOPIC_ALREADY_EXISTS"
 
@@ -94,24 +91,6 @@ class CreateTopic(TopicStep, frozen=True):
             live, {key: value for key, value in self.config.items() if key not in superseded}
         )
 
-    def undo(self, now: ObservedCluster, entry: RegistryEntry | None, applied: ApplyRecord) -> Undone:
-        live = now.topics.get(self.topic)
-        if live is None:
-            return Undone(why_not="it is gone already")
-        if entry is None or entry.spec.get(ID) != live.id:
-            return Undone(
-                why_not="another topic has its name now", hint="delete that topic by hand if needed"
-            )
-        before = {
-            "partitions": live.partitions,
-            "replication": live.replication_factors,
-            "config": dict(self.config),
-        }
-        notes = ("records that were written to it since are lost",)
-        change = Change(self.address, Action.DELETE, applied.undoing, before=before, notes=notes)
-        delete = DeleteTopic(f"delete:{self.address}", self.address, self.cluster, self.topic, live.id)
-        return Undone(change, (delete, Disown.after(delete, entry.topology)))
-
 
 class GrowPartitions(TopicStep, frozen=True):
     """Adds partitions to a topic."""
@@ -141,10 +120,9 @@ class GrowPartitions(TopicStep, frozen=True):
     def differences(self, live: ObservedTopic, superseded: Collection[str]) -> Iterator[str]:
         yield from _other_partitions(live, self.new)
 
-    def undo(self, now: ObservedCluster, entry: RegistryEntry | None, applied: ApplyRecord) -> Undone:
-        return Undone(
-            why_not="partitions only grow", hint="for fewer, make a topic of another name and copy into it"
-        )
+    @property
+    def irreversible(self) -> tuple[str, str]:
+        return "partitions only grow", "for fewer, make a topic of another name and copy into it"
 
 
 class AlterConfigs(TopicStep, frozen=True):
@@ -186,39 +164,6 @@ class AlterConfigs(TopicStep, frozen=True):
     def differences(self, live: ObservedTopic, superseded: Collection[str]) -> Iterator[str]:
         yield from _other_settings(live, self.wanted)
 
-    def undo(self, now: ObservedCluster, entry: RegistryEntry | None, applied: ApplyRecord) -> Undone:
-        live = now.topics.get(self.topic)
-        if live is None:
-            return Undone(why_not="the topic is gone")
-        wanted = self.wanted
-        moved = sorted(
-            key for key, value in wanted.items() if not same_value(key, _own_value(live, key), value)
-        )
-        secret = sorted(key for key in wanted if key not in self.old or self.old[key] == SENSITIVE)
-        left = {key: self.old[key] for key in sorted(wanted) if key not in moved and key not in secret}
-        why_not = "; ".join(
-            f"{', '.join(keys)}: {why}"
-            for keys, why in ((moved, "changed since"), (secret, "the old value was never read"))
-            if keys
-        )
-        if not left:
-            return Undone(why_not=why_not)
-        fields = tuple(FieldChange(("config", key), wanted[key], value) for key, value in left.items())
-        back = replace(
-            self,
-            id=f"alter:{self.address}",
-            needs=(),
-            set={key: value for key, value in left.items() if value is not None},
-            unset=tuple(key for key, value in left.items() if value is None),
-            old={key: wanted[key] for key in left},
-        )
-        steps: tuple[Step, ...] = (back,)
-        if entry is not None:
-            spec = {key: value for key, value in entry.spec.items() if key.removeprefix(CONFIG) not in left}
-            spec |= {CONFIG + key: value for key, value in back.set.items()}
-            steps = (back, Own.after(back, replace(entry, spec=spec)))
-        return Undone(Change(self.address, Action.UPDATE, applied.undoing, fields), steps, why_not)
-
 
 class Reassign(TopicStep, frozen=True):
     """Changes the replication factor: has the wanted replicas of every partition."""
@@ -243,21 +188,12 @@ class Reassign(TopicStep, frozen=True):
         if any(set(now) != set(planned) for now, planned in pairs):
             yield "its replicas moved since"
 
-    def undo(self, now: ObservedCluster, entry: RegistryEntry | None, applied: ApplyRecord) -> Undone:
-        live = now.topics.get(self.topic)
-        if live is None or live.replicas != self.replicas:
-            return Undone(why_not="its replicas moved since")
-        fields = (FieldChange(REPLICATION, live.replication_factors, replication_factors(self.old)),)
-        back = replace(self, id=f"reassign:{self.address}", needs=(), replicas=self.old, old=self.replicas)
-        return Undone(Change(self.address, Action.UPDATE, applied.undoing, fields), (back,))
-
 
 class DeleteTopic(TopicStep, frozen=True):
     """Deletes the topic with the planned `topic_id`, never another topic of the same name."""
 
     verb = "delete"
     past = "deleted"
-    after_jobs = True
 
     topic_id: str
 
@@ -273,8 +209,9 @@ class DeleteTopic(TopicStep, frozen=True):
     ) -> Iterator[str]:
         yield from ("was created again since",) if self.topic in now.topics else ()
 
-    def undo(self, now: ObservedCluster, entry: RegistryEntry | None, applied: ApplyRecord) -> Undone:
-        return Undone(why_not="its records are gone", hint="declare it again for an empty one")
+    @property
+    def irreversible(self) -> tuple[str, str]:
+        return "its records are gone", "declare it again for an empty one"
 
 
 def _or_default(number: int | None) -> str:

@@ -395,7 +395,7 @@ class ApplySession:
     async def _begin(self, journal: Journal) -> None:
         """Begins the journal, and writes the topology's files. Failure: then nothing is applied."""
         try:
-            await journal.begin(self.plan.steps)
+            await journal.begin(self.plan.steps, self.plan.inputs.observed)
         except ClusterFailure as failure:
             raise Failure(
                 error(

@@ -13,7 +13,8 @@ from planner.model.plan import Mode, Plan
 from planner.model.step import ApplyRecord, Result, Step, StepResult
 from planner.model.topology import Topology
 from planner.plan.make import plan_from
-from planner.plan.rollback import undone
+from planner.plan.staleness import entries_by_place
+from planner.plan.steps import noted, step_of
 from tests.fakes.replacing import replace
 from tests.fakes.simulated import simulate
 from tests.fakes.states import cluster, inputs, live, made_plan, observed, topology
@@ -94,9 +95,12 @@ def rests(shop: Topology, seen: Observed) -> bool:
     return not plan(shop, seen).steps and not drifted
 
 
-def record_of(steps: Iterable[Step], failed: Iterable[str] = ()) -> ApplyRecord:
-    """The record of an apply that did these steps; `failed` are the ids of those that failed."""
-    steps = tuple(steps)
+def record_of(steps: Iterable[Step], failed: Iterable[str] = (), before: Observed = NOTHING) -> ApplyRecord:
+    """The record of an apply that did these steps, as a journal keeps it: `failed` are the ids of those that
+    failed, `before` are the clusters before it.
+    """
+    entries = entries_by_place(before)
+    steps = tuple(step_of(noted(step)) for step in steps)
     outcomes = {step.id: StepResult(Result.FAILED if step.id in failed else Result.DONE) for step in steps}
     return ApplyRecord(
         "X1",
@@ -112,10 +116,15 @@ def record_of(steps: Iterable[Step], failed: Iterable[str] = ()) -> ApplyRecord:
         0,
         steps=steps,
         outcomes=outcomes,
+        before={
+            step.id: entry
+            for step in steps
+            if step.registers and (entry := entries.get((step.cluster, step.address)))
+        },
     )
 
 
-def undo(seen: Observed, *steps: Step, failed: Iterable[str] = ()) -> Plan:
-    """What undoes these steps, before any guard."""
-    changes, steps, problems = undone(record_of(steps, failed), seen)
-    return Plan(inputs(topology(), seen), changes, steps, tuple(problems))
+def undo(seen: Observed, *steps: Step, failed: Iterable[str] = (), before: Observed = NOTHING) -> Plan:
+    """What undoes these steps. `before` are the clusters before they were done."""
+    applied = record_of(steps, failed, before)
+    return plan_from(replace(inputs(topology(), seen), mode=Mode.ROLLBACK, applied=applied))

@@ -6,7 +6,7 @@ from planner.kafka import ClusterClient, ClusterEndpoint, run_at
 from planner.kafka.log import LogWriter
 from planner.model.address import Address, Kind, topic_address
 from planner.model.diagnostic import Failure
-from planner.model.observed import RegistryEntry
+from planner.model.observed import Observed, RegistryEntry
 from planner.model.step import ApplyRecord, Result, StepResult
 from planner.model.topology import OnRemove
 from planner.state import history, internal_topics
@@ -98,7 +98,7 @@ async def test_a_journal_is_read_back_with_what_was_never_answered(lab, fresh):
             await internal_topics.ensure(client, [HISTORY], InternalSpec())
         logs = {client.name: LogWriter(client) for client in (dc1, dc2)}
         journal = Journal(applied, logs)
-        await journal.begin([])
+        await journal.begin([], Observed({}))
         await journal.sent("dc1", ["one"])
         await journal.ended("dc1", {"one": StepResult(Result.DONE, "", 0.5)})
         await journal.sent("dc2", ["two"])
