@@ -10,42 +10,29 @@ from planner.kafka import ClusterClient, ClusterEndpoint, run_at
 from planner.kafka.failures import RequestRefused
 from runtime.contract.client.settings import wire_settings
 from runtime.kafka.cluster import KafkaCluster
-from runtime.kafka.errors import ErrorCode
-from runtime.kafka.protocol.administration import AlterReassignmentsRequest, Refusal
-from runtime.kafka.protocol.layout import indexes
+from runtime.kafka.errors import ErrorCode, Refusal
+from runtime.kafka.protocol.administration import AlterReassignmentsRequest
+from runtime.kafka.protocol.layout import Int8, Int32, Rest, Skipped
 from runtime.kafka.protocol.metadata import MetadataRequest
 from runtime.kafka.protocol.offsets import TopicPartition
-from runtime.kafka.protocol.request import Api, Message, Request
+from runtime.kafka.protocol.request import Api, Request
 
 
 class ElectLeadersRequest(Request[ErrorCode], frozen=True):
     """The preferred replica of each partition is to lead. One that can't lead is left."""
 
-    MESSAGE: ClassVar[Message] = Message(
-        Api.ELECT_LEADERS,
-        2,
-        """
-        _preferred   int8    = 0
-        topics       []
-          name       string
-          indexes    []int32
-        timeout_ms   int32
-        """,
-        """
-        throttle_ms  int32
-        error        error
-        _topics      rest
-        """,
-    )
-    VERSIONS: ClassVar[tuple[int, int]] = (2, 2)
+    API = Api.ELECT_LEADERS
+    FLEXIBLE = 2
+    VERSIONS = (2, 2)
+    RESPONSE = tuple[ErrorCode, Skipped[Rest]]
+    _preferred: ClassVar[Int8] = 0
 
     partitions: Sequence[TopicPartition]
-    timeout_ms: int
+    timeout_ms: Int32
 
-    def values(self, version: int) -> Any:
-        return indexes(self.partitions), self.timeout_ms
-
-    def result(self, _throttle_ms: int, error: ErrorCode) -> ErrorCode:
+    def result(self, value: Any) -> ErrorCode:
+        (error,) = value
+        assert isinstance(error, ErrorCode)
         return error
 
 

@@ -9,12 +9,12 @@ from planner.model.step import Step
 from planner.plan.steps.acls import CreateAcl, DeleteAcl
 from planner.plan.steps.quotas import AlterQuota
 from planner.plan.steps.topics import AlterConfigs, CreateTopic, DeleteTopic, GrowPartitions, Reassign
+from runtime.kafka.errors import Refusal
 from runtime.kafka.protocol.administration import (
     AclBinding,
     AlterClientQuotasRequest,
     AlterReassignmentsRequest,
     QuotaAlteration,
-    Refusal,
 )
 from runtime.kafka.protocol.changes import (
     BROKERS_DEFAULT,
@@ -55,10 +55,17 @@ def change_request(
             counts = {step.topic: step.new for step in batch}
             return CreatePartitionsRequest(counts, timeout_ms, validate_only)
         case AlterConfigs():
-            alterations = [ConfigAlteration(step.topic, step.set, step.unset) for step in batch]
+            alterations = [ConfigAlteration.of(step.topic, step.set, step.unset) for step in batch]
             return AlterConfigsRequest(alterations, validate_only)
         case AlterQuota():
-            limits = [QuotaAlteration(kafka_entity(step.entity), step.set, step.unset) for step in batch]
+            limits = [
+                QuotaAlteration(
+                    kafka_entity(step.entity),
+                    {key: (limit, False) for key, limit in step.set.items()}
+                    | dict.fromkeys(step.unset, (0.0, True)),
+                )
+                for step in batch
+            ]
             return AlterClientQuotasRequest(limits, validate_only)
         case DeleteTopic():
             return DeleteTopicsRequest([step.topic for step in batch], timeout_ms)

@@ -6,13 +6,12 @@ from planner.kafka.client import BrokerConnection, ClusterClient
 from planner.kafka.failures import TooOld, Unreadable, meaning
 from planner.model.topology import AclRule, QuotaEntity
 from planner.model.topology.quotas import DEFAULT_ENTITY, entity_of, number
-from runtime.kafka.errors import ErrorCode
+from runtime.kafka.errors import ErrorCode, Refusal
 from runtime.kafka.protocol.administration import (
     DescribeAclsRequest,
     DescribeClientQuotasRequest,
     DescribeScramRequest,
     QuotaEntry,
-    Refusal,
 )
 
 _MECHANISMS = {1: "SCRAM-SHA-256", 2: "SCRAM-SHA-512"}

@@ -152,4 +152,8 @@ async def _replica_sizes(
             f"not authorized to describe the log directories ({meaning(directories)})",
             "it needs DESCRIBE on the cluster",
         )
-    return ((place.topic, place.partition, size) for place, size in directories.replicas)
+    return (
+        (place.topic, place.partition, size)
+        for directory in directories
+        for place, size in directory.replicas.items()
+    )

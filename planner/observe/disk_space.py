@@ -45,9 +45,10 @@ async def _space(broker: int, connection: BrokerConnection) -> BrokerSpace:
         return BrokerSpace(broker, None, failure.why)
     if isinstance(directories, ErrorCode):
         return BrokerSpace(broker, None, "no right to DESCRIBE the cluster")
-    if not directories.usable_bytes:
+    usable = [directory.usable_bytes for directory in directories if directory.usable_bytes >= 0]
+    if not usable:
         return BrokerSpace(broker, None, "Kafka tells it since version 3.3")
-    return BrokerSpace(broker, min(directories.usable_bytes))
+    return BrokerSpace(broker, min(usable))
 
 
 def too_little(cluster: str, brokers: Iterable[BrokerSpace], needed_bytes: int) -> list[str]:

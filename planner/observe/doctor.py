@@ -279,7 +279,7 @@ def _why_lacking(versions: Versions, need: type[Request[Any]] | ApiVersion) -> s
         case (api, lowest):
             highest = None
         case _:
-            api, (lowest, highest) = need.MESSAGE.api, need.VERSIONS
+            api, (lowest, highest) = need.API, need.VERSIONS
     offered = versions.get(api)
     if offered is None:
         return f"{_name(api)} is not offered"

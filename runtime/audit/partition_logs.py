@@ -23,9 +23,8 @@ from runtime.contract.records.consumer_record import ConsumerRecord
 from runtime.contract.spec.cluster import ClusterSpec
 from runtime.contract.spec.naming import is_other_topic
 from runtime.kafka.cluster import KafkaCluster
-from runtime.kafka.errors import BrokerError, ConnectionFailure, ErrorCode, WireError
+from runtime.kafka.errors import BrokerError, ConnectionFailure, ErrorCode, Refusal, WireError
 from runtime.kafka.fetch import fetch_once
-from runtime.kafka.protocol.administration import Refusal
 from runtime.kafka.protocol.fetch import FetchedPartition, Isolation
 from runtime.kafka.protocol.offsets import EARLIEST, LATEST, ListedOffset, TopicPartition
 from runtime.kafka.queries import list_offsets, log_start, topic_configs

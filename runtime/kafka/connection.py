@@ -221,15 +221,15 @@ class Connection(asyncio.BufferedProtocol):
     def version_of(self, request: Request[Any]) -> int:
         """Returns the highest version that both sides support."""
         lowest, highest = request.VERSIONS
-        offered = self.versions.get(request.api)
+        offered = self.versions.get(request.API)
         if offered is None:
-            raise Unsupported(request.api.name, f"{self.where} does not offer it")
+            raise Unsupported(request.API.name, f"{self.where} does not offer it")
         version = min(highest, offered[1])
         if version < max(lowest, offered[0]):
             why = (
                 f"{self.where} speaks versions {offered[0]} to {offered[1]}, needed are {lowest} to {highest}"
             )
-            raise Unsupported(request.api.name, why)
+            raise Unsupported(request.API.name, why)
         return version
 
     async def idle(self) -> None:
@@ -303,7 +303,7 @@ class Connection(asyncio.BufferedProtocol):
 
     def _limit(self) -> tuple[int, str]:
         """Returns the largest allowed size of the next response, and the setting or state that limits it."""
-        if not self._pending or self._pending[0].request.api in SHORT_ANSWERS:
+        if not self._pending or self._pending[0].request.API in SHORT_ANSWERS:
             # Before the login no other request is sent: an unauthenticated broker can make this client
             # allocate little memory.
             return min(MAX_BYTES_BEFORE_LOGIN, self._max_response_bytes), "such an answer has at most"
@@ -323,7 +323,7 @@ class Connection(asyncio.BufferedProtocol):
                 raise ValueError(f"it answers request {correlation_id}, not {pending.correlation_id}")
             throttle_ms, value = pending.request.answer(pending.version, body)
         except (ValueError, struct.error, IndexError) as error:
-            name = f"{pending.request.api.name} v{pending.version}"
+            name = f"{pending.request.API.name} v{pending.version}"
             self._fail(Malformed(self.where, f"the answer to {name} can't be read: {error}", sent=True))
             return
         self._pending.popleft()
@@ -350,7 +350,7 @@ class Connection(asyncio.BufferedProtocol):
         late = next((pending for pending in self._pending if pending.correlation_id == correlation_id), None)
         if late is None:
             return
-        why = f"no answer to {late.request.api.name} in {wait:g} s"
+        why = f"no answer to {late.request.API.name} in {wait:g} s"
         _failed(late.answer, TimedOut(self.where, why, sent=True))
         self._fail(Disconnected(self.where, why, sent=True))
 

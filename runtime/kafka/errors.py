@@ -8,6 +8,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from enum import Enum, IntEnum
 
+from msgspec import Struct
+
 from runtime.contract.client.secrets import redacted
 
 
@@ -204,6 +206,18 @@ _RETRIABLE = frozenset(
         ErrorCode.SHARE_SESSION_LIMIT_REACHED,
     }
 )
+
+
+class Refusal(Struct, frozen=True):
+    """A Refusal is the reason why brokers rejected a request; `message` is their text, if there is one."""
+
+    error: ErrorCode
+    message: str | None
+
+    @property
+    def text(self) -> str:
+        """The brokers' text without the secrets that it may repeat, or the name of the error."""
+        return redacted(self.message) if self.message else self.error.name
 
 
 class WireError(Exception):

@@ -12,6 +12,7 @@ from zlib import crc32
 
 from runtime.kafka.cluster import KafkaCluster
 from runtime.kafka.errors import BrokerError, ErrorCode, PartitionsRefused, TimedOut
+from runtime.kafka.protocol.offsets import TopicPartition
 from runtime.kafka.protocol.request import Request
 from runtime.kafka.protocol.transactions import (
     NO_IDENTITY,
@@ -69,7 +70,7 @@ async def add_partitions(
     cluster: Coordinated,
     transactional_id: str,
     identity: ProducerIdentity,
-    partitions: Sequence[tuple[str, int]],
+    partitions: Sequence[TopicPartition],
     within: float = DEFAULT_S,
     *,
     resend: bool = True,

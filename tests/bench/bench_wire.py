@@ -31,6 +31,7 @@ from runtime.contract.client.settings import wire_settings
 from runtime.kafka.cluster import KafkaCluster
 from runtime.kafka.fetch import FetchLimits, FetchSession
 from runtime.kafka.protocol.fetch import FetchFrom
+from runtime.kafka.protocol.offsets import TopicPartition
 from runtime.kafka.protocol.produce import ProducePartition, ProduceRequest, ProduceResponse
 from runtime.kafka.protocol.transactions import ProducerIdentity
 from runtime.kafka.transactions import add_partitions, end_transaction, init_producer_id
@@ -201,7 +202,7 @@ class Writer:
 
     async def send(self, wave: dict[int, Batch]) -> None:
         if self._unended == 0:
-            partitions = [(self._topic, partition) for partition in range(PARTITIONS)]
+            partitions = [TopicPartition(self._topic, partition) for partition in range(PARTITIONS)]
             await add_partitions(self._cluster, self._id, self._identity, partitions)
         while len(self._flying) >= IN_FLIGHT:
             await self._acknowledged()

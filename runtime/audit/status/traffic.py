@@ -110,6 +110,7 @@ async def _sizes(
     for directories in answers:
         if isinstance(directories, ErrorCode):
             return None
-        for key, size in directories.replicas:
-            sizes[key] = max(size, sizes.get(key, 0))  # a replica that moves between disks occurs twice
+        for directory in directories:
+            for key, size in directory.replicas.items():
+                sizes[key] = max(size, sizes.get(key, 0))  # a replica that moves between disks occurs twice
     return sizes if sizes or not leaders else None

@@ -24,8 +24,8 @@ from runtime.contract.spec.naming import REGISTRY, is_from_kafka
 from runtime.contract.spec.topic_settings import ConfigUpdate, TopicSettings
 from runtime.driver.slots.channel import post
 from runtime.kafka.cluster import KafkaCluster
-from runtime.kafka.errors import ErrorCode, WireError
-from runtime.kafka.protocol.administration import AclBinding, DescribeAclsRequest, Refusal
+from runtime.kafka.errors import ErrorCode, Refusal, WireError
+from runtime.kafka.protocol.administration import AclBinding, DescribeAclsRequest
 from runtime.kafka.protocol.changes import (
     AlterConfigsRequest,
     ConfigAlteration,
@@ -204,7 +204,7 @@ class TopicAdmin:
         """Changes the settings of topics."""
         failed: dict[str, str] = {}
         for some in _groups(sorted(edits)):
-            updates = [ConfigAlteration(name, edits[name].set, sorted(edits[name].unset)) for name in some]
+            updates = [ConfigAlteration.of(name, edits[name].set, sorted(edits[name].unset)) for name in some]
             failed |= await self._change(AlterConfigsRequest(updates), some)
         return failed
 

@@ -5,17 +5,25 @@ The numbers for types and operations of ACL rules are Kafka's.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, ClassVar, Self
+from collections.abc import Mapping, Sequence
+from typing import Annotated, ClassVar, Self
 
 from msgspec import Struct, field
 
-from runtime.contract.client.secrets import redacted
 from runtime.contract.spec.acls import AclRule
-from runtime.kafka.errors import ErrorCode
-from runtime.kafka.protocol.layout import grouped, indexes
+from runtime.kafka.errors import ErrorCode, Refusal
+from runtime.kafka.protocol.layout import (
+    KEY,
+    VALUE,
+    Entry,
+    Int8,
+    Int32,
+    Int64,
+    Nested,
+    since,
+)
 from runtime.kafka.protocol.offsets import TopicPartition
-from runtime.kafka.protocol.request import Api, Message, Request, Rows
+from runtime.kafka.protocol.request import Api, Request
 
 RESOURCE_TYPES = {
     2: "TOPIC",
@@ -47,28 +55,16 @@ _TYPE_NUMBERS = {name: number for number, name in RESOURCE_TYPES.items()}
 _OPERATION_NUMBERS = {name: number for number, name in OPERATIONS.items()}
 
 
-class Refusal(Struct, frozen=True):
-    """A Refusal is the reason why brokers rejected a request; `message` is their text, if there is one."""
-
-    error: ErrorCode
-    message: str | None
-
-    @property
-    def text(self) -> str:
-        """The brokers' text without the secrets that it may repeat, or the name of the error."""
-        return redacted(self.message) if self.message else self.error.name
-
-
 class AclBinding(Struct, frozen=True):
     """An AclBinding is one rule. Its numbers are those of Kafka's protocol."""
 
-    resource_type: int
+    resource_type: Int8
     resource: str
-    pattern: int
+    pattern: Int8
     principal: str
     host: str
-    operation: int
-    permission: int
+    operation: Int8
+    permission: Int8
 
     @classmethod
     def of(cls, rule: AclRule) -> Self:
@@ -98,49 +94,20 @@ class AclBinding(Struct, frozen=True):
         )
 
 
-class DescribeAclsRequest(Request[Sequence[AclBinding] | Refusal], frozen=True):
+class DescribeAclsRequest(Request[Annotated[Sequence[AclBinding], Nested(3)] | Refusal], frozen=True):
     """This request reads the bindings of one type of resource. In its filter, 1 stands for any."""
 
-    MESSAGE: ClassVar[Message] = Message(
-        Api.DESCRIBE_ACLS,
-        2,
-        """
-        resource_type     int8
-        _resource         string?  = None
-        _pattern          int8     = 1
-        _principal        string?  = None
-        _host             string?  = None
-        _operation        int8     = 1
-        _permission       int8     = 1
-        """,
-        """
-        throttle_ms       int32
-        error             error
-        message           string?
-        resources         []
-          resource_type   int8
-          resource        string
-          pattern         int8
-          bindings        []
-            principal     string
-            host          string
-            operation     int8
-            permission    int8
-        """,
-    )
-    VERSIONS: ClassVar[tuple[int, int]] = (1, 3)
+    API = Api.DESCRIBE_ACLS
+    FLEXIBLE = 2
+    VERSIONS = (1, 3)
 
-    resource_type: int = 1
-
-    def values(self, version: int) -> int:
-        return self.resource_type
-
-    def result(
-        self, _throttle_ms: int, error: ErrorCode, message: str | None, resources: Rows
-    ) -> Sequence[AclBinding] | Refusal:
-        if error:
-            return Refusal(error, message)
-        return [AclBinding(*resource, *binding) for *resource, bindings in resources for binding in bindings]
+    resource_type: Int8 = 1
+    _resource: ClassVar[str | None] = None
+    _pattern: ClassVar[Int8] = 1
+    _principal: ClassVar[str | None] = None
+    _host: ClassVar[str | None] = None
+    _operation: ClassVar[Int8] = 1
+    _permission: ClassVar[Int8] = 1
 
 
 class QuotaEntry(Struct, frozen=True):
@@ -156,45 +123,24 @@ class QuotaEntry(Struct, frozen=True):
 class DescribeClientQuotasRequest(Request[Sequence[QuotaEntry] | Refusal], frozen=True):
     """This request reads the quotas of every entity."""
 
-    MESSAGE: ClassVar[Message] = Message(
-        Api.DESCRIBE_CLIENT_QUOTAS,
-        1,
-        """
-        _components       []string  = ()
-        _strict           bool      = False
-        """,
-        """
-        throttle_ms       int32
-        error             error
-        message           string?
-        entries           []
-          entity          []
-            kind          string
-            name          string?
-          values          []
-            key           string
-            value         float64
-        """,
-    )
-    VERSIONS: ClassVar[tuple[int, int]] = (0, 1)
-
-    def result(
-        self, _throttle_ms: int, error: ErrorCode, message: str | None, entries: Rows
-    ) -> Sequence[QuotaEntry] | Refusal:
-        if error:
-            return Refusal(error, message)
-        return [QuotaEntry(dict(entity), dict(values)) for entity, values in entries]
+    API = Api.DESCRIBE_CLIENT_QUOTAS
+    FLEXIBLE = 1
+    VERSIONS = (0, 1)
+    _components: ClassVar[Sequence[str]] = ()
+    _strict: ClassVar[bool] = False
 
 
 class QuotaAlteration(Struct, frozen=True):
-    """A QuotaAlteration sets some limits of one entity and removes others; what it does not name stays."""
+    """A QuotaAlteration sets some limits of one entity and removes others; what it does not name stays.
+
+    An operation is the limit, and whether it is removed.
+    """
 
     entity: Mapping[str, str | None]
-    set: Mapping[str, float]
-    remove: Sequence[str] = ()
+    operations: Mapping[str, tuple[float, bool]]
 
 
-RefusedQuotas = Mapping[frozenset[tuple[str, str | None]], Refusal]
+RefusedQuotas = Annotated[Mapping[frozenset[tuple[str, str | None]], Refusal], Entry(VALUE, KEY)]
 
 
 class AlterClientQuotasRequest(Request[RefusedQuotas], frozen=True):
@@ -203,50 +149,12 @@ class AlterClientQuotasRequest(Request[RefusedQuotas], frozen=True):
     The result has the entities that were refused; the others are altered.
     """
 
-    MESSAGE: ClassVar[Message] = Message(
-        Api.ALTER_CLIENT_QUOTAS,
-        1,
-        """
-        entries           []
-          entity          []
-            kind          string
-            name          string?
-          operations      []
-            key           string
-            value         float64
-            remove        bool
-        validate_only     bool
-        """,
-        """
-        throttle_ms       int32
-        entries           []
-          error           error
-          message         string?
-          entity          []
-            kind          string
-            name          string?
-        """,
-    )
-    VERSIONS: ClassVar[tuple[int, int]] = (0, 1)
+    API = Api.ALTER_CLIENT_QUOTAS
+    FLEXIBLE = 1
+    VERSIONS = (0, 1)
 
     alterations: Sequence[QuotaAlteration]
     validate_only: bool = False
-
-    def values(self, version: int) -> Any:
-        entries = [
-            (
-                altered.entity.items(),
-                [
-                    *((key, value, False) for key, value in altered.set.items()),
-                    *((key, 0.0, True) for key in altered.remove),
-                ],
-            )
-            for altered in self.alterations
-        ]
-        return entries, self.validate_only
-
-    def result(self, _throttle_ms: int, entries: Rows) -> RefusedQuotas:
-        return {frozenset(entity): Refusal(error, message) for error, message, entity in entries if error}
 
 
 class ScramCredentials(Struct, frozen=True):
@@ -254,7 +162,8 @@ class ScramCredentials(Struct, frozen=True):
 
     name: str
     error: ErrorCode = ErrorCode.NONE
-    iterations: Mapping[int, int] = field(default_factory=dict)
+    _message: ClassVar[str | None]
+    iterations: Mapping[Int8, Int32] = field(default_factory=dict)
 
 
 class DescribeScramRequest(Request[Sequence[ScramCredentials] | Refusal], frozen=True):
@@ -263,89 +172,34 @@ class DescribeScramRequest(Request[Sequence[ScramCredentials] | Refusal], frozen
     It sends an empty list: with null, a broker that refuses the request never answers.
     """
 
-    MESSAGE: ClassVar[Message] = Message(
-        Api.DESCRIBE_USER_SCRAM_CREDENTIALS,
-        0,
-        "        _users            []string  = ()",
-        """
-        throttle_ms       int32
-        error             error
-        message           string?
-        users             []
-          name            string
-          error           error
-          _message        string?
-          credentials     []
-            mechanism     int8
-            iterations    int32
-        """,
-    )
-    VERSIONS: ClassVar[tuple[int, int]] = (0, 0)
-
-    def result(
-        self, _throttle_ms: int, error: ErrorCode, message: str | None, users: Rows
-    ) -> Sequence[ScramCredentials] | Refusal:
-        if error:
-            return Refusal(error, message)
-        return [ScramCredentials(name, failure, dict(credentials)) for name, failure, credentials in users]
+    API = Api.DESCRIBE_USER_SCRAM_CREDENTIALS
+    FLEXIBLE = 0
+    VERSIONS = (0, 0)
+    _users: ClassVar[Sequence[str]] = ()
 
 
-class LogDirs(Struct, frozen=True):
-    """The `replicas` of a broker's log directories, with their bytes.
+class LogDir(Struct, frozen=True):
+    """The replicas of a log directory, with their bytes; none if the directory has an error.
 
-    A replica that moves between disks occurs twice. `usable_bytes` is the room of each log directory's volume
-    that the broker tells: since Kafka 3.3.
+    A replica that moves between disks is in two directories. `usable_bytes` is the room of the directory's
+    volume, since Kafka 3.3, and -1 if it is offline.
     """
 
-    replicas: Sequence[tuple[TopicPartition, int]]
-    usable_bytes: Sequence[int] = ()
+    _error: ClassVar[ErrorCode]
+    _path: ClassVar[str]
+    replicas: Annotated[Mapping[TopicPartition, Int64], Entry(KEY, VALUE, Int64, bool)]  # lag, is future
+    _total_bytes: ClassVar[Annotated[Int64, since(4)]]
+    usable_bytes: Annotated[Int64, since(4)] = -1
 
 
-class DescribeLogDirsRequest(Request[LogDirs | ErrorCode], frozen=True):
-    """With an error of a directory, the response leaves out its replicas."""
+class DescribeLogDirsRequest(Request[Sequence[LogDir] | Annotated[ErrorCode, since(3)]], frozen=True):
+    """This request reads the log directories of a broker."""
 
-    MESSAGE: ClassVar[Message] = Message(
-        Api.DESCRIBE_LOG_DIRS,
-        2,
-        """
-        topics            []
-          name            string
-          indexes         []int32
-        """,
-        """
-        throttle_ms       int32
-        error             error    3+
-        directories       []
-          _error          int16
-          _path           string
-          topics          []
-            name          string
-            partitions    []
-              index       int32
-              size        int64
-              _lag        int64
-              _is_future  bool
-          _total_bytes    int64    4+
-          usable_bytes    int64    4+  = -1
-        """,
-    )
-    VERSIONS: ClassVar[tuple[int, int]] = (1, 4)
+    API = Api.DESCRIBE_LOG_DIRS
+    FLEXIBLE = 2
+    VERSIONS = (1, 4)
 
-    partitions: Iterable[TopicPartition]
-
-    def values(self, version: int) -> Rows:
-        return indexes(self.partitions)
-
-    def result(self, _throttle_ms: int, error: ErrorCode, directories: Rows) -> LogDirs | ErrorCode:
-        return error or LogDirs(
-            [
-                (TopicPartition(topic, index), size)
-                for topics, _ in directories
-                for topic, partitions in topics
-                for index, size in partitions
-            ],
-            [usable for _, usable in directories if usable >= 0],  # -1: the directory is offline
-        )
+    partitions: Sequence[TopicPartition]
 
 
 RefusedMoves = Mapping[TopicPartition, Refusal]
@@ -358,45 +212,10 @@ class AlterReassignmentsRequest(Request[RefusedMoves | Refusal], frozen=True):
     being moved.
     """
 
-    MESSAGE: ClassVar[Message] = Message(
-        Api.ALTER_PARTITION_REASSIGNMENTS,
-        0,
-        """
-        timeout_ms        int32
-        topics            []
-          name            string
-          partitions      []
-            index         int32
-            replicas      []int32
-        """,
-        """
-        throttle_ms       int32
-        error             error
-        message           string?
-        topics            []
-          name            string
-          partitions      []
-            index         int32
-            error         error
-            message       string?
-        """,
-    )
-    VERSIONS: ClassVar[tuple[int, int]] = (0, 0)
+    API = Api.ALTER_PARTITION_REASSIGNMENTS
+    FLEXIBLE = 0
+    VERSIONS = (0, 0)
+    WIRE: ClassVar[tuple[str, ...]] = ("timeout_ms", "replicas")
 
-    replicas: Mapping[TopicPartition, Sequence[int]]
-    timeout_ms: int
-
-    def values(self, version: int) -> Any:
-        return self.timeout_ms, grouped((at, (replicas,)) for at, replicas in self.replicas.items())
-
-    def result(
-        self, _throttle_ms: int, error: ErrorCode, message: str | None, topics: Rows
-    ) -> RefusedMoves | Refusal:
-        if error:
-            return Refusal(error, message)
-        return {
-            TopicPartition(topic, index): Refusal(failure, why)
-            for topic, partitions in topics
-            for index, failure, why in partitions
-            if failure
-        }
+    replicas: Mapping[TopicPartition, Sequence[Int32]]
+    timeout_ms: Int32

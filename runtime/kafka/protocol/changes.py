@@ -6,20 +6,21 @@ every object by itself: some may be refused and the others done.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Annotated, Any, ClassVar, Self
 
 from msgspec import Struct, field
-from msgspec.structs import astuple
 
-from runtime.kafka.protocol.administration import AclBinding, Refusal
+from runtime.kafka.errors import ErrorCode, Refusal
+from runtime.kafka.protocol.administration import AclBinding
 from runtime.kafka.protocol.configs import TOPIC
-from runtime.kafka.protocol.request import Api, Message, Request, Rows
+from runtime.kafka.protocol.layout import INLINE, KEY, VALUE, Entry, Int8, Int16, Int32, Skipped, Uuid, since
+from runtime.kafka.protocol.request import Api, Request
 
 BROKERS_DEFAULT = -1
 """A number that the brokers choose, since Kafka 2.4."""
 
-_SET, _DELETE = 0, 1
+SET, REMOVE = 0, 1
 RefusedTopics = Mapping[str, Refusal]
 """The topics that were refused; the others are changed."""
 
@@ -28,177 +29,95 @@ class NewTopic(Struct, frozen=True):
     """A topic to create."""
 
     name: str
-    partitions: int = BROKERS_DEFAULT
-    replication: int = BROKERS_DEFAULT
+    partitions: Int32 = BROKERS_DEFAULT
+    replication: Int16 = BROKERS_DEFAULT
+    _assignments: ClassVar[Sequence[str]] = ()
     config: Mapping[str, str] = field(default_factory=dict)
 
 
-class _ChangesTopics(Request[RefusedTopics], frozen=True):
-    def result(self, _throttle_ms: int, topics: Rows) -> RefusedTopics:
-        return {name: Refusal(error, message) for name, error, message in topics if error}
-
-
-class CreateTopicsRequest(_ChangesTopics, frozen=True):
+class CreateTopicsRequest(Request[RefusedTopics], frozen=True):
     """This request creates topics, or only checks that it could."""
 
-    MESSAGE: ClassVar[Message] = Message(
-        Api.CREATE_TOPICS,
-        5,
-        """
-        topics              []
-          name              string
-          partitions        int32
-          replication       int16
-          _assignments      []string  = ()
-          config            []
-            key             string
-            value           string?
-        timeout_ms          int32
-        validate_only       bool
-        """,
-        """
-        throttle_ms         int32
-        topics              []
-          name              string
-          _id               uuid     7+
-          error             error
-          message           string?
-          _partitions       int32    5+
-          _replication      int16    5+
-          _config           []       5+
-            _key            string
-            _value          string
-            _read_only      bool
-            _source         int8
-            _sensitive      bool
-        """,
-    )
-    VERSIONS: ClassVar[tuple[int, int]] = (2, 7)
+    API = Api.CREATE_TOPICS
+    FLEXIBLE = 5
+    VERSIONS = (2, 7)
+    RESPONSE = Annotated[
+        RefusedTopics,
+        Entry(
+            KEY,
+            Annotated[Uuid, since(7)],
+            VALUE,
+            Annotated[Int32, since(5)],  # the number of partitions
+            Annotated[Int16, since(5)],  # the replication factor
+            Annotated[Sequence[tuple[str, str, bool, Int8, bool]], since(5)],  # the configs
+        ),
+    ]
 
     topics: Sequence[NewTopic]
-    timeout_ms: int
+    timeout_ms: Int32
     validate_only: bool = False
 
-    def values(self, version: int) -> Any:
-        topics = [
-            (topic.name, topic.partitions, topic.replication, topic.config.items()) for topic in self.topics
-        ]
-        return topics, self.timeout_ms, self.validate_only
 
-
-class DeleteTopicsRequest(_ChangesTopics, frozen=True):
+class DeleteTopicsRequest(Request[RefusedTopics], frozen=True):
     """This request deletes topics by name."""
 
-    MESSAGE: ClassVar[Message] = Message(
-        Api.DELETE_TOPICS,
-        4,
-        """
-        names               []string
-        timeout_ms          int32
-        """,
-        """
-        throttle_ms         int32
-        topics              []
-          name              string
-          error             error
-          message           string?  5+
-        """,
-    )
-    VERSIONS: ClassVar[tuple[int, int]] = (1, 5)
+    API = Api.DELETE_TOPICS
+    FLEXIBLE = 4
+    VERSIONS = (1, 5)
+    RESPONSE = Mapping[str, tuple[ErrorCode, Annotated[str | None, since(5)]]]
 
     names: Sequence[str]
-    timeout_ms: int
+    timeout_ms: Int32
 
-    def values(self, version: int) -> Any:
-        return self.names, self.timeout_ms
+    def result(self, value: Any) -> RefusedTopics:
+        return {name: Refusal(error, message) for name, (error, message) in value.items() if error}
 
 
-class CreatePartitionsRequest(_ChangesTopics, frozen=True):
+class CreatePartitionsRequest(Request[RefusedTopics], frozen=True):
     """This request raises the numbers of partitions, or only checks that it could."""
 
-    MESSAGE: ClassVar[Message] = Message(
-        Api.CREATE_PARTITIONS,
-        2,
-        """
-        topics              []
-          name              string
-          count             int32
-          _assignments      []string  = None
-        timeout_ms          int32
-        validate_only       bool
-        """,
-        """
-        throttle_ms         int32
-        topics              []
-          name              string
-          error             error
-          message           string?
-        """,
-    )
-    VERSIONS: ClassVar[tuple[int, int]] = (0, 3)
+    API = Api.CREATE_PARTITIONS
+    FLEXIBLE = 2
+    VERSIONS = (0, 3)
+    BODY = tuple[Mapping[str, tuple[Int32, Sequence[str]]], Int32, bool]
 
     partitions: Mapping[str, int]
     timeout_ms: int
     validate_only: bool = False
 
     def values(self, version: int) -> Any:
-        return self.partitions.items(), self.timeout_ms, self.validate_only
+        brokers_choose = {name: (count, None) for name, count in self.partitions.items()}
+        return brokers_choose, self.timeout_ms, self.validate_only
 
 
 class ConfigAlteration(Struct, frozen=True):
-    """A ConfigAlteration sets some keys of one topic and removes others; what it does not name stays."""
+    """A ConfigAlteration sets some keys of one topic and removes others; what it does not name stays.
 
+    An operation is `SET` or `REMOVE`, and the value.
+    """
+
+    _type: ClassVar[Int8] = TOPIC
     topic: str
-    set: Mapping[str, str]
-    remove: Sequence[str] = ()
+    operations: Mapping[str, tuple[Int8, str | None]]
+
+    @classmethod
+    def of(cls, topic: str, values: Mapping[str, str], remove: Iterable[str] = ()) -> Self:
+        return cls(
+            topic,
+            {key: (SET, value) for key, value in values.items()} | dict.fromkeys(remove, (REMOVE, None)),
+        )
 
 
 class AlterConfigsRequest(Request[RefusedTopics], frozen=True):
     """This request alters the configs of topics, or only checks that it could. It may be sent again."""
 
-    MESSAGE: ClassVar[Message] = Message(
-        Api.INCREMENTAL_ALTER_CONFIGS,
-        1,
-        """
-        resources           []
-          kind              int8
-          name              string
-          config            []
-            key             string
-            operation       int8
-            value           string?
-        validate_only       bool
-        """,
-        """
-        throttle_ms         int32
-        resources           []
-          error             error
-          message           string?
-          _kind             int8
-          name              string
-        """,
-    )
-    VERSIONS: ClassVar[tuple[int, int]] = (0, 1)
+    API = Api.INCREMENTAL_ALTER_CONFIGS
+    FLEXIBLE = 1
+    VERSIONS = (0, 1)
+    RESPONSE = Annotated[RefusedTopics, Entry(VALUE, Int8, KEY)]
 
     alterations: Sequence[ConfigAlteration]
     validate_only: bool = False
-
-    def values(self, version: int) -> Any:
-        resources = [
-            (
-                TOPIC,
-                altered.topic,
-                [
-                    *((key, _SET, value) for key, value in altered.set.items()),
-                    *((key, _DELETE, None) for key in altered.remove),
-                ],
-            )
-            for altered in self.alterations
-        ]
-        return resources, self.validate_only
-
-    def result(self, _throttle_ms: int, resources: Rows) -> RefusedTopics:
-        return {name: Refusal(error, message) for error, message, name in resources if error}
 
 
 RefusedRules = Sequence[Refusal | None]
@@ -206,78 +125,38 @@ RefusedRules = Sequence[Refusal | None]
 
 
 class _ChangesRules(Request[RefusedRules], frozen=True):
-    TABLE: ClassVar[str] = """
-        bindings            []
-          resource_type     int8
-          resource          string
-          pattern           int8
-          principal         string
-          host              string
-          operation         int8
-          permission        int8
-        """
-    VERSIONS: ClassVar[tuple[int, int]] = (1, 3)
+    FLEXIBLE = 2
+    VERSIONS = (1, 3)
 
     bindings: Sequence[AclBinding]
 
-    def values(self, version: int) -> Rows:
-        return [astuple(binding) for binding in self.bindings]
-
-    def _complete(self, results: Rows) -> Rows:
-        """Returns the results. Raises ValueError unless there is one for each rule."""
-        if len(results) != len(self.bindings):
-            raise ValueError(f"it has {len(results)} results for {len(self.bindings)} rules")
-        return results
+    def result(self, value: Any) -> RefusedRules:
+        if len(value) != len(self.bindings):
+            raise ValueError(f"it has {len(value)} results for {len(self.bindings)} rules")
+        refused: RefusedRules = value
+        return refused
 
 
 class CreateAclsRequest(_ChangesRules, frozen=True):
     """This request creates rules. A rule that exists is done."""
 
-    MESSAGE: ClassVar[Message] = Message(
-        Api.CREATE_ACLS,
-        2,
-        _ChangesRules.TABLE,
-        """
-        throttle_ms         int32
-        results             []
-          error             error
-          message           string?
-        """,
-    )
-
-    def result(self, _throttle_ms: int, results: Rows) -> RefusedRules:
-        return [Refusal(error, message) if error else None for error, message in self._complete(results)]
+    API = Api.CREATE_ACLS
 
 
 class DeleteAclsRequest(_ChangesRules, frozen=True):
     """This request deletes exactly these rules. A rule that does not exist is done."""
 
-    MESSAGE: ClassVar[Message] = Message(
-        Api.DELETE_ACLS,
-        2,
-        _ChangesRules.TABLE,
-        """
-        throttle_ms         int32
-        results             []
-          error             error
-          message           string?
-          matching          []
-            error           error
-            message         string?
-            _resource_type  int8
-            _resource       string
-            _pattern        int8
-            _principal      string
-            _host           string
-            _operation      int8
-            _permission     int8
-        """,
-    )
+    API = Api.DELETE_ACLS
+    RESPONSE = Sequence[
+        tuple[
+            Refusal | None, Sequence[tuple[Refusal | None, Skipped[Annotated[AclBinding, INLINE]]]]
+        ]  # of the matching rules
+    ]
 
-    def result(self, _throttle_ms: int, results: Rows) -> RefusedRules:
-        refused: list[Refusal | None] = []
-        for error, message, matching in self._complete(results):
-            failures = [(error, message), *matching]
-            last = next((failure for failure in reversed(failures) if failure[0]), None)
-            refused.append(None if last is None else Refusal(*last))
-        return refused
+    def result(self, value: Any) -> RefusedRules:
+        return super().result(
+            [
+                next((last for (last,) in reversed(matching) if last is not None), refusal)
+                for refusal, matching in value
+            ]
+        )

@@ -8,12 +8,13 @@ again.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, ClassVar
+from typing import Annotated, Any, ClassVar
 
 from msgspec import Struct
 
 from runtime.kafka.errors import ErrorCode
-from runtime.kafka.protocol.request import Api, Message, Request, Rows
+from runtime.kafka.protocol.layout import REPEATED, Int8, Skipped, since
+from runtime.kafka.protocol.request import Api, Request
 
 TOPIC, BROKER = 2, 4
 DYNAMIC_TOPIC, DEFAULT = 1, 5
@@ -26,8 +27,11 @@ class ConfigEntry(Struct, frozen=True):
     key: str
     value: str | None
     read_only: bool
-    source: int
+    source: Int8
     sensitive: bool
+    _synonyms: ClassVar[Sequence[tuple[str, str | None, Int8]]]
+    _type: ClassVar[Annotated[Int8, since(3)]]
+    _documentation: ClassVar[Annotated[str | None, since(3)]]
 
     @property
     def explicit(self) -> bool:
@@ -38,56 +42,28 @@ class ConfigEntry(Struct, frozen=True):
 class Described(Struct, frozen=True):
     """A Described is one resource of the response; `message` is the broker's text about the error."""
 
-    name: str
     error: ErrorCode
     message: str | None
-    entries: Sequence[ConfigEntry]
+    _type: ClassVar[Int8]
+    name: str
+    entries: Annotated[Sequence[ConfigEntry], REPEATED]
 
 
 class DescribeConfigsRequest(Request[Sequence[Described]], frozen=True):
     """With `keys` of None this request reads every key."""
 
-    MESSAGE: ClassVar[Message] = Message(
-        Api.DESCRIBE_CONFIGS,
-        4,
-        """
-        resources         []
-          kind            int8
-          name            string
-          keys            []string
-        _synonyms         bool           = False
-        _documentation    bool     3+    = False
-        """,
-        """
-        throttle_ms       int32
-        resources         []
-          error           error
-          message         string?
-          _kind           int8
-          name            string
-          entries         [] -> ConfigEntry  repeated
-            key           string
-            value         string?
-            read_only     bool
-            source        int8
-            sensitive     bool
-            _synonyms     []
-              _key        string
-              _value      string
-              _source     int8
-            _type         int8     3+
-            _document     string   3+
-        """,
-        ConfigEntry,
-    )
-    VERSIONS: ClassVar[tuple[int, int]] = (1, 4)
+    API = Api.DESCRIBE_CONFIGS
+    FLEXIBLE = 4
+    VERSIONS = (1, 4)
+    BODY = tuple[
+        Sequence[tuple[Int8, str, Sequence[str]]],  # the type and the name of each resource, and its keys
+        Skipped[bool],  # the synonyms
+        Annotated[Skipped[bool], since(3)],  # the documentation
+    ]
 
     kind: int
     names: Sequence[str]
     keys: Sequence[str] | None = None
 
     def values(self, version: int) -> Any:
-        return [(self.kind, name, self.keys) for name in self.names]
-
-    def result(self, _throttle_ms: int, resources: Rows) -> Sequence[Described]:
-        return [Described(name, error, message, entries) for error, message, name, entries in resources]
+        return ([(self.kind, name, self.keys) for name in self.names],)

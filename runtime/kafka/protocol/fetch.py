@@ -8,14 +8,24 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from enum import IntEnum
-from typing import Any, ClassVar
+from typing import Annotated, Any
 
 from msgspec import Struct, field
 
 from runtime.contract.spec.naming import NO_TOPIC_ID, is_from_kafka
 from runtime.kafka.errors import ErrorCode
-from runtime.kafka.protocol.layout import indexes
-from runtime.kafka.protocol.request import Api, Message, Request
+from runtime.kafka.protocol.layout import (
+    Int8,
+    Int32,
+    Int64,
+    Records,
+    Uuid,
+    indexes,
+    since,
+    tag,
+    until,
+)
+from runtime.kafka.protocol.request import Api, Request
 
 _BY_ID = 13
 _EMPTY = memoryview(bytearray())
@@ -45,15 +55,15 @@ class FetchFrom(Struct, frozen=True):
 class EpochEnd(Struct, frozen=True):
     """An EpochEnd is the largest known leader epoch at or below the requested one, and its end offset."""
 
-    epoch: int
-    end_offset: int
+    epoch: Int32
+    end_offset: Int64
 
 
 class LeaderHint(Struct, frozen=True):
     """A LeaderHint is the leader that the broker names beside an error; -1 when it knows none."""
 
-    leader: int
-    epoch: int
+    leader: Int32
+    epoch: Int32
 
 
 class FetchedPartition(Struct, frozen=True):
@@ -98,62 +108,60 @@ class FetchRequest(Request[FetchResponse], frozen=True):
     UNKNOWN_TOPIC_ID.
     """
 
-    MESSAGE: ClassVar[Message] = Message(
-        Api.FETCH,
-        12,
-        """
-        _replica_id             int32    -14  = -1
-        max_wait_ms             int32
-        min_bytes               int32
-        max_bytes               int32
-        isolation               int8
-        session_id              int32
-        session_epoch           int32
-        topics                  []
-          name                  string   -12
-          id                    uuid     13+
-          partitions            []
-            index               int32
-            current_epoch       int32
-            offset              int64
-            last_fetched_epoch  int32    12+
-            _log_start_offset   int64    = -1
-            max_bytes           int32
-        forgotten               []
-          name                  string   -12
-          id                    uuid     13+
-          indexes               []int32
-        rack                    string
-        """,
-        """
-        throttle_ms             int32
-        error                   error
-        session_id              int32
-        topics                  []
-          name                  string   -12
-          id                    uuid     13+
-          partitions            []
-            index               int32
-            error               error
-            high_watermark      int64
-            last_stable_offset  int64
-            log_start_offset    int64
-            aborted             []
-              producer_id       int64
-              first_offset      int64
-            preferred_replica   int32
-            records             records
-            tag 0 diverging     {} -> EpochEnd
-              epoch             int32
-              end_offset        int64
-            tag 1 leader        {} -> LeaderHint
-              node_id           int32
-              epoch             int32
-        """,
-        EpochEnd,
-        LeaderHint,
-    )
-    VERSIONS: ClassVar[tuple[int, int]] = (11, 17)
+    API = Api.FETCH
+    FLEXIBLE = 12
+    VERSIONS = (11, 17)
+    BODY = tuple[
+        Annotated[Int32, until(14)],  # the replica's id
+        Int32,  # max_wait_ms
+        Int32,  # min_bytes
+        Int32,  # max_bytes
+        Int8,  # the isolation
+        Int32,  # the session's id
+        Int32,  # the session's epoch
+        Sequence[
+            tuple[
+                Annotated[str, until(12)],
+                Annotated[Uuid, since(13)],
+                Sequence[
+                    tuple[
+                        Int32,
+                        Int32,  # the current leader epoch
+                        Int64,  # the offset
+                        Annotated[Int32, since(12)],  # the last fetched epoch
+                        Int64,  # the log start offset of a follower
+                        Int32,  # max_bytes
+                    ]
+                ],
+            ]
+        ],
+        Sequence[tuple[Annotated[str, until(12)], Annotated[Uuid, since(13)], Sequence[Int32]]],  # forgotten
+        str,  # the rack
+    ]
+    RESPONSE = tuple[
+        ErrorCode,
+        Int32,  # the session's id
+        Sequence[
+            tuple[
+                Annotated[str, until(12)],
+                Annotated[Uuid, since(13)],
+                Sequence[
+                    tuple[
+                        Int32,
+                        ErrorCode,
+                        Int64,  # the high watermark
+                        Int64,  # the last stable offset
+                        Int64,  # the log start offset
+                        tuple[tuple[Int64, Int64], ...],  # aborted transactions: producer id, first offset
+                        Int32,  # the preferred replica
+                        Records,
+                        Annotated[EpochEnd | None, tag(0)],
+                        Annotated[LeaderHint | None, tag(1)],
+                    ]
+                ],
+            ]
+        ],
+    ]
 
     max_wait_ms: int
     min_bytes: int
@@ -177,7 +185,7 @@ class FetchRequest(Request[FetchResponse], frozen=True):
                 if item is not None:
                     topics.append((*item, rows))
             rows.append(
-                (partition, start.leader_epoch, start.offset, start.last_fetched_epoch, start.max_bytes)
+                (partition, start.leader_epoch, start.offset, start.last_fetched_epoch, -1, start.max_bytes)
             )
         forgotten = [
             (*item, partitions)
@@ -185,7 +193,7 @@ class FetchRequest(Request[FetchResponse], frozen=True):
             if (item := self._named(topic_id, version)) is not None
         ]
         limits = self.max_wait_ms, self.min_bytes, self.max_bytes
-        return *limits, self.isolation, self.session_id, self.session_epoch, topics, forgotten, self.rack
+        return -1, *limits, self.isolation, self.session_id, self.session_epoch, topics, forgotten, self.rack
 
     def _named(self, topic_id: bytes, version: int) -> tuple[str, bytes] | None:
         """Returns the name and the cluster's id of a topic; None if it can't be named in this version."""
@@ -195,8 +203,7 @@ class FetchRequest(Request[FetchResponse], frozen=True):
         return topic.name, topic.id if is_from_kafka(topic.id) else topic_id
 
     def answer(self, version: int, response: memoryview) -> tuple[int, FetchResponse]:
-        values, _ = self.MESSAGE.response.decode(version, response, self._begin(version, response))
-        throttle_ms, error, session_id, topics = values
+        throttle_ms, (error, session_id, topics) = self.decoded_response(version, response)
         by_name = version < _BY_ID
         known: dict[str | bytes, bytes] = {
             topic.name if by_name else topic.id: topic_id
@@ -207,22 +214,7 @@ class FetchRequest(Request[FetchResponse], frozen=True):
         for name, cluster_id, rows in topics:
             # a session may hold partitions that were forgotten
             topic_id = known.get(name, NO_TOPIC_ID) if by_name else known.get(cluster_id, cluster_id)
-            for index, failure, high, stable, start, aborted, replica, records, diverging, leader in rows:
-                partitions.append(
-                    FetchedPartition(
-                        topic_id,
-                        index,
-                        failure,
-                        high,
-                        stable,
-                        start,
-                        tuple(aborted),
-                        replica,
-                        records,
-                        diverging,
-                        leader,
-                    )
-                )
+            partitions += [FetchedPartition(topic_id, *row) for row in rows]
         if by_name and not error:
             partitions += [unknown_topic(*key) for key in self.partitions if key[0] not in self.topics]
         return throttle_ms, FetchResponse(throttle_ms, error, session_id, tuple(partitions), by_name)

@@ -3,15 +3,29 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar
+from typing import Annotated, Any, ClassVar
 
 from msgspec import Struct
 
 from runtime.kafka.errors import ErrorCode
-from runtime.kafka.protocol.layout import Layout, grouped, indexes
-from runtime.kafka.protocol.metadata import Operations, operations
-from runtime.kafka.protocol.offsets import TopicPartition, partition_errors
-from runtime.kafka.protocol.request import Api, Message, Request, Rows
+from runtime.kafka.protocol.layout import (
+    ERROR,
+    KEY,
+    VALUE,
+    Entry,
+    Int8,
+    Int16,
+    Int32,
+    Int64,
+    Layout,
+    Skipped,
+    Uuid,
+    since,
+    until,
+)
+from runtime.kafka.protocol.metadata import Operations
+from runtime.kafka.protocol.offsets import TopicPartition
+from runtime.kafka.protocol.request import Api, Request
 
 MANY_GROUPS = 8  # the version of OffsetFetch that names several groups
 
@@ -23,99 +37,29 @@ class CommittedOffset(Struct, frozen=True):
     of a share group, which has no epoch and no metadata.
     """
 
-    offset: int
-    leader_epoch: int = -1
+    WIRE: ClassVar[tuple[str, ...]] = ("offset", "leader_epoch", "metadata")
+
+    offset: Int64
+    leader_epoch: Int32 = -1
     metadata: str | None = None
     of_share_group: bool = False
 
 
-Offsets = Mapping[TopicPartition, CommittedOffset | ErrorCode]
+Offsets = Annotated[Mapping[TopicPartition, CommittedOffset | ErrorCode], Entry(KEY, VALUE, ERROR)]
 
 
 class OffsetCommitRequest(Request[Mapping[TopicPartition, ErrorCode]], frozen=True):
     """This request commits without group membership; the broker refuses it while the group has members."""
 
-    MESSAGE: ClassVar[Message] = Message(
-        Api.OFFSET_COMMIT,
-        8,
-        """
-        group            string
-        _generation      int32    = -1
-        _member_id       string   = ""
-        _instance_id     string?  = None
-        topics           []
-          name           string
-          partitions     []
-            index        int32
-            offset       int64
-            leader_epoch int32
-            metadata     string?
-        """,
-        """
-        throttle_ms      int32
-        topics           []
-          name           string
-          partitions     []
-            index        int32
-            error        error
-        """,
-    )
-    VERSIONS: ClassVar[tuple[int, int]] = (8, 9)
+    API = Api.OFFSET_COMMIT
+    FLEXIBLE = 8
+    VERSIONS = (8, 9)
 
     group: str
+    _generation: ClassVar[Int32] = -1
+    _member_id: ClassVar[str] = ""
+    _instance_id: ClassVar[str | None] = None
     offsets: Mapping[TopicPartition, CommittedOffset]
-
-    def values(self, version: int) -> Any:
-        return self.group, grouped(
-            (at, (committed.offset, committed.leader_epoch, committed.metadata))
-            for at, committed in self.offsets.items()
-        )
-
-    def result(self, _throttle_ms: int, topics: Rows) -> Mapping[TopicPartition, ErrorCode]:
-        return partition_errors(topics)
-
-
-OFFSET_FETCH = Message(
-    Api.OFFSET_FETCH,
-    6,
-    """
-    group              string   -7
-    topics             []       -7
-      name             string
-      indexes          []int32
-    groups             []       8+
-      group            string
-      _member_id       string?  9+  = None
-      _member_epoch    int32    9+  = -1
-      topics           []
-        name           string
-        indexes        []int32
-    _require_stable    bool     7+  = False
-    """,
-    """
-    throttle_ms        int32
-    topics             []       -7  = None
-      name             string
-      partitions       []
-        index          int32
-        offset         int64
-        leader_epoch   int32
-        metadata       string?
-        error          error
-    error              error    -7
-    groups             []       8+
-      group            string
-      topics           []
-        name           string
-        partitions     []
-          index        int32
-          offset       int64
-          leader_epoch int32
-          metadata     string?
-          error        error
-      error            error
-    """,
-)
 
 
 class OffsetFetchRequest(Request[Mapping[str, Offsets | ErrorCode]], frozen=True):
@@ -124,30 +68,40 @@ class OffsetFetchRequest(Request[Mapping[str, Offsets | ErrorCode]], frozen=True
     With `partitions` of None it reads every offset. Several groups in one request need version 8 (Kafka 3.0).
     """
 
-    MESSAGE: ClassVar[Message] = OFFSET_FETCH
-    VERSIONS: ClassVar[tuple[int, int]] = (6, 9)
+    API = Api.OFFSET_FETCH
+    FLEXIBLE = 6
+    VERSIONS = (6, 9)
+    BODY = tuple[
+        Annotated[str, until(7)],
+        Annotated[Sequence[TopicPartition], until(7)],
+        Annotated[
+            Sequence[
+                tuple[
+                    str,
+                    Annotated[str | None, since(9)],  # the member's id
+                    Annotated[Int32, since(9)],  # the member's epoch
+                    Sequence[TopicPartition],
+                ]
+            ],
+            since(8),
+        ],
+        Annotated[Skipped[bool], since(7)],  # whether offsets of open transactions are waited for
+    ]
+    RESPONSE = tuple[
+        Annotated[Offsets | None, until(7)],
+        Annotated[ErrorCode, until(7)],
+        Annotated[Mapping[str, Offsets | ErrorCode], Entry(KEY, VALUE, ERROR), since(8)],
+    ]
 
     groups: Sequence[str]
     partitions: Sequence[TopicPartition] | None = None
 
     def values(self, version: int) -> Any:
-        topics = None if self.partitions is None else indexes(self.partitions)
-        return self.groups[0], topics, [(group, topics) for group in self.groups]
+        return self.groups[0], self.partitions, [(group, None, -1, self.partitions) for group in self.groups]
 
-    def result(
-        self, _throttle_ms: int, topics: Rows | None, error: ErrorCode, groups: Rows
-    ) -> Mapping[str, Offsets | ErrorCode]:
-        if topics is not None:  # a version for one group
-            groups = [(self.groups[0], topics, error)]
-        return {
-            group: failure
-            or {
-                TopicPartition(topic, index): refused or CommittedOffset(offset, epoch, metadata)
-                for topic, partitions in of_group
-                for index, offset, epoch, metadata, refused in partitions
-            }
-            for group, of_group, failure in groups
-        }
+    def result(self, value: Any) -> Mapping[str, Offsets | ErrorCode]:
+        of_group, error, groups = value
+        return groups if of_group is None else {self.groups[0]: error or of_group}
 
 
 class ListedGroup(Struct, frozen=True):
@@ -158,37 +112,19 @@ class ListedGroup(Struct, frozen=True):
 
     name: str
     protocol_type: str
-    state: str
-    kind: str = ""
+    state: Annotated[str, since(4)]
+    kind: Annotated[str, since(5)] = ""
 
 
 class ListGroupsRequest(Request[Sequence[ListedGroup] | ErrorCode], frozen=True):
     """This request lists the groups that the broker coordinates, of every state and kind."""
 
-    MESSAGE: ClassVar[Message] = Message(
-        Api.LIST_GROUPS,
-        3,
-        """
-        _states          []string  4+  = ()
-        _types           []string  5+  = ()
-        """,
-        """
-        throttle_ms      int32     1+
-        error            error
-        groups           [] -> ListedGroup
-          name           string
-          protocol_type  string
-          state          string    4+
-          kind           string    5+
-        """,
-        ListedGroup,
-    )
-    VERSIONS: ClassVar[tuple[int, int]] = (0, 5)
-
-    def result(
-        self, _throttle_ms: int, error: ErrorCode, groups: list[ListedGroup]
-    ) -> Sequence[ListedGroup] | ErrorCode:
-        return error or groups
+    API = Api.LIST_GROUPS
+    FLEXIBLE = 3
+    VERSIONS = (0, 5)
+    THROTTLED = since(1)
+    _states: ClassVar[Annotated[Sequence[str], since(4)]] = ()
+    _types: ClassVar[Annotated[Sequence[str], since(5)]] = ()
 
 
 class MemberState(Struct, frozen=True):
@@ -212,13 +148,7 @@ class GroupState(Struct, frozen=True):
 
 
 _ASSIGNMENT = Layout(  # what the leader of a group of the classic protocol sends to its members
-    """
-    _version         int16
-    topics           []
-      name           string
-      indexes        []int32
-    """,
-    flexible=1 << 15,
+    tuple[Skipped[Int16], Mapping[str, Sequence[Int32]]]
 )
 
 
@@ -227,10 +157,11 @@ def _assigned(protocol_type: str, assignment: bytes) -> Mapping[str, Sequence[in
     if protocol_type != "consumer" or not assignment:
         return {}
     try:
-        topics, _ = _ASSIGNMENT.decode(0, memoryview(assignment))
+        ((topics,), _) = _ASSIGNMENT.decode(0, memoryview(assignment))
     except ValueError:
         return {}
-    return dict(topics)
+    assigned: Mapping[str, Sequence[int]] = topics
+    return assigned
 
 
 class DescribeGroupsRequest(Request[Mapping[str, GroupState | ErrorCode]], frozen=True):
@@ -239,107 +170,96 @@ class DescribeGroupsRequest(Request[Mapping[str, GroupState | ErrorCode]], froze
     The groups need not exist: version 6 answers GROUP_ID_NOT_FOUND for those in place of the rights.
     """
 
-    MESSAGE: ClassVar[Message] = Message(
-        Api.DESCRIBE_GROUPS,
-        5,
-        """
-        groups             []string
-        _include_rights    bool      = True
-        """,
-        """
-        throttle_ms        int32
-        groups             []
-          error            error
-          name             string
-          state            string
-          protocol_type    string
-          _protocol        string
-          members          []
-            member_id      string
-            _instance_id   string?   4+
-            client_id      string
-            host           string
-            _metadata      bytes
-            assignment     bytes
-          rights           int32
-        """,
-    )
-    VERSIONS: ClassVar[tuple[int, int]] = (3, 5)
+    API = Api.DESCRIBE_GROUPS
+    FLEXIBLE = 5
+    VERSIONS = (3, 5)
+    RESPONSE = Annotated[
+        Mapping[
+            str,
+            tuple[
+                str,
+                str,  # the type of the protocol
+                Skipped[str],  # the protocol
+                Sequence[
+                    tuple[
+                        str,
+                        Annotated[Skipped[str], since(4)],  # the instance's id
+                        str,
+                        str,
+                        Skipped[bytes],  # the metadata
+                        bytes,  # the assignment
+                    ]
+                ],
+                Operations,
+            ]
+            | ErrorCode,
+        ],
+        Entry(ERROR, KEY, VALUE),
+    ]
 
     groups: Sequence[str]
+    _include_rights: ClassVar[bool] = True
 
-    def values(self, version: int) -> Sequence[str]:
-        return self.groups
-
-    def result(self, _throttle_ms: int, groups: Rows) -> Mapping[str, GroupState | ErrorCode]:
-        return {
-            name: error
-            or GroupState(
-                state,
-                [
+    def result(self, value: Any) -> Mapping[str, GroupState | ErrorCode]:
+        groups = dict(value)
+        for name, group in value.items():
+            if not isinstance(group, ErrorCode):
+                state, protocol_type, members, rights = group
+                described = [
                     MemberState(member_id, client_id, host, _assigned(protocol_type, assignment))
                     for member_id, client_id, host, assignment in members
-                ],
-                operations(rights),
-            )
-            for error, name, state, protocol_type, members, rights in groups
-        }
+                ]
+                groups[name] = GroupState(state, described, rights)
+        return groups
 
 
-class DescribeConsumerGroupsRequest(DescribeGroupsRequest, frozen=True):
+class _Assignment(Struct, frozen=True):
+    topics: Annotated[Mapping[str, Sequence[Int32]], Entry(Uuid, KEY, VALUE)]
+
+
+class DescribeConsumerGroupsRequest(Request[Mapping[str, GroupState | ErrorCode]], frozen=True):
     """This request reads groups of the consumer protocol (KIP-848), since Kafka 3.7."""
 
-    MESSAGE: ClassVar[Message] = Message(
-        Api.CONSUMER_GROUP_DESCRIBE,
-        0,
-        """
-        groups               []string
-        _include_rights      bool      = False
-        """,
-        """
-        throttle_ms          int32
-        groups               []
-          error              error
-          _message           string
-          name               string
-          state              string
-          _epoch             int32
-          _assignment_epoch  int32
-          _assignor          string
-          members            []
-            member_id        string
-            _instance_id     string
-            _rack            string
-            _epoch           int32
-            client_id        string
-            host             string
-            _topics          []string
-            _topic_regex     string
-            assignment       {}
-              topics         []
-                _id          uuid
-                name         string
-                indexes      []int32
-            _target          {}
-              _topics        []
-                _id          uuid
-                _name        string
-                _indexes     []int32
-            _member_type     int8      1+
-          _rights            int32
-        """,
-    )
-    VERSIONS: ClassVar[tuple[int, int]] = (0, 1)
-
-    def result(self, _throttle_ms: int, groups: Rows) -> Mapping[str, GroupState | ErrorCode]:
-        return {
-            name: error
-            or GroupState(
-                state,
-                [
-                    MemberState(member_id, client_id, host, dict(assigned))
-                    for member_id, client_id, host, assigned in members
+    API = Api.CONSUMER_GROUP_DESCRIBE
+    FLEXIBLE = 0
+    VERSIONS = (0, 1)
+    RESPONSE = Annotated[
+        Mapping[
+            str,
+            tuple[
+                str,
+                Skipped[Int32],  # the epoch
+                Skipped[Int32],  # the assignment's epoch
+                Skipped[str],  # the assignor
+                Sequence[
+                    tuple[
+                        str,
+                        Skipped[tuple[str, str, Int32]],  # the instance's id, the rack, the epoch
+                        str,
+                        str,
+                        Skipped[tuple[Sequence[str], str]],  # the topics, and their pattern
+                        _Assignment,
+                        Skipped[_Assignment],  # the target
+                        Annotated[Skipped[Int8], since(1)],  # the type
+                    ]
                 ],
-            )
-            for error, name, state, members in groups
-        }
+            ]
+            | ErrorCode,
+        ],
+        Entry(ERROR, str, KEY, VALUE, Int32),  # behind the error, its message; at the end, the rights
+    ]
+
+    groups: Sequence[str]
+    _include_rights: ClassVar[bool] = False
+
+    def result(self, value: Any) -> Mapping[str, GroupState | ErrorCode]:
+        groups = dict(value)
+        for name, group in value.items():
+            if not isinstance(group, ErrorCode):
+                state, members = group
+                described = [
+                    MemberState(member_id, client_id, host, assignment.topics)
+                    for member_id, client_id, host, assignment in members
+                ]
+                groups[name] = GroupState(state, described)
+        return groups

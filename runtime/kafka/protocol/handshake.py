@@ -4,36 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import partial
-from typing import ClassVar
+from typing import Annotated
 
 from msgspec import Struct
 
 from runtime.kafka.errors import ErrorCode
 from runtime.kafka.protocol.last_decoded import LastDecoded
-from runtime.kafka.protocol.layout import Layout
-from runtime.kafka.protocol.request import Api, Message, Request, Rows
+from runtime.kafka.protocol.layout import KEY, VALUE, Entry, Int16, Int32, Int64, Layout, since, tag
+from runtime.kafka.protocol.request import Api, Request
 
-API_VERSIONS = Message(
-    Api.API_VERSIONS,
-    flexible=3,
-    request="""
-        software_name     string  3+
-        software_version  string  3+
-    """,
-    response="""
-        error        error
-        api_keys     []
-          key        int16
-          lowest     int16
-          highest    int16
-        throttle_ms  int32  1+
-        tag 2 features []
-          name       string
-          level      int16
-          _min_level int16
-    """,
-)
-_REFUSED = Layout("error error", flexible=1 << 15)
+_ERROR = Layout(ErrorCode)
 
 
 class ApiVersionsResponse(Struct, frozen=True):
@@ -43,8 +23,9 @@ class ApiVersionsResponse(Struct, frozen=True):
     """
 
     error: ErrorCode
-    versions: Mapping[int, tuple[int, int]]
-    features: Mapping[str, int]
+    versions: Mapping[Int16, tuple[Int16, Int16]] = {}
+    throttle_ms: Annotated[Int32, since(1)] = 0
+    features: Annotated[Mapping[str, Int16], tag(2), Entry(KEY, VALUE, Int16)] = {}
 
 
 class ApiVersionsRequest(Request[ApiVersionsResponse], frozen=True):
@@ -54,8 +35,11 @@ class ApiVersionsRequest(Request[ApiVersionsResponse], frozen=True):
     brokers of one version send the same bytes.
     """
 
-    MESSAGE: ClassVar[Message] = API_VERSIONS
-    VERSIONS: ClassVar[tuple[int, int]] = (3, 3)
+    API = Api.API_VERSIONS
+    FLEXIBLE = 3
+    VERSIONS = (3, 3)
+    THROTTLED = None
+    BODY = tuple[Annotated[str, since(3)], Annotated[str, since(3)]]
 
     software_name: str = ""
     software_version: str = ""
@@ -65,26 +49,20 @@ class ApiVersionsRequest(Request[ApiVersionsResponse], frozen=True):
         return self.software_name, self.software_version
 
     def answer(self, version: int, response: memoryview) -> tuple[int, ApiVersionsResponse]:
-        begin = self._begin(version, response)
-        error, _ = _REFUSED.decode(version, response, begin)
+        begin = self.begin(version, response)
+        error, _ = _ERROR.decode(version, response, begin)
         if error:
-            return 0, ApiVersionsResponse(error, {}, {})
+            return 0, ApiVersionsResponse(error)
         if self.decoded is None:
             return super().answer(version, response)
         decode = partial(super().answer, version, response)
         return self.decoded.value(version, response[begin:], decode)
 
-    def result(
-        self, error: ErrorCode, api_keys: Rows, _throttle_ms: int, features: Rows | None
-    ) -> ApiVersionsResponse:
-        versions = {key: (lowest, highest) for key, lowest, highest in api_keys}
-        return ApiVersionsResponse(error, versions, dict(features or ()))
-
 
 class OldApiVersionsRequest(ApiVersionsRequest, frozen=True):
     """This request has version 0, which every broker answers."""
 
-    VERSIONS: ClassVar[tuple[int, int]] = (0, 0)
+    VERSIONS = (0, 0)
 
 
 class SaslHandshakeResponse(Struct, frozen=True):
@@ -93,24 +71,12 @@ class SaslHandshakeResponse(Struct, frozen=True):
 
 
 class SaslHandshakeRequest(Request[SaslHandshakeResponse], frozen=True):
-    MESSAGE: ClassVar[Message] = Message(
-        Api.SASL_HANDSHAKE,
-        flexible=1 << 15,
-        request="mechanism string",
-        response="""
-            error       error
-            mechanisms  []string
-        """,
-    )
-    VERSIONS: ClassVar[tuple[int, int]] = (1, 1)
+    API = Api.SASL_HANDSHAKE
+    FLEXIBLE = 1 << 15
+    VERSIONS = (1, 1)
+    THROTTLED = None
 
     mechanism: str
-
-    def values(self, version: int) -> str:
-        return self.mechanism
-
-    def result(self, error: ErrorCode, mechanisms: Rows) -> SaslHandshakeResponse:
-        return SaslHandshakeResponse(error, tuple(mechanisms))
 
 
 class SaslAuthenticateResponse(Struct, frozen=True):
@@ -119,32 +85,16 @@ class SaslAuthenticateResponse(Struct, frozen=True):
     error: ErrorCode
     message: str | None
     auth_bytes: bytes
-    session_lifetime_ms: int
+    session_lifetime_ms: Annotated[Int64, since(1)]
 
 
 class SaslAuthenticateRequest(Request[SaslAuthenticateResponse], frozen=True):
-    MESSAGE: ClassVar[Message] = Message(
-        Api.SASL_AUTHENTICATE,
-        flexible=2,
-        request="auth_bytes bytes",
-        response="""
-            error        error
-            message      string?
-            auth_bytes   bytes
-            lifetime_ms  int64  1+
-        """,
-    )
-    VERSIONS: ClassVar[tuple[int, int]] = (0, 2)
+    API = Api.SASL_AUTHENTICATE
+    FLEXIBLE = 2
+    VERSIONS = (0, 2)
+    THROTTLED = None
 
     auth_bytes: bytes
 
     def __repr__(self) -> str:
         return "SaslAuthenticateRequest(auth_bytes=<secret>)"
-
-    def values(self, version: int) -> bytes:
-        return self.auth_bytes
-
-    def result(
-        self, error: ErrorCode, message: str | None, auth_bytes: bytes, lifetime_ms: int
-    ) -> SaslAuthenticateResponse:
-        return SaslAuthenticateResponse(error, message, auth_bytes, lifetime_ms)

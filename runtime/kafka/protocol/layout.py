@@ -1,52 +1,144 @@
-"""Compiles the fields of a request or response, written as a table, to functions that encode and decode them.
+"""Compiles the types of requests and responses to functions that encode and decode them.
 
-A table has one field on each line, in the order of Kafka's message definitions: its name, its type, the
-versions that have it, and its default:
+The type of a value is its description. Its fields stand in the order of Kafka's message definitions:
 
-    throttle_ms  int32  1+
-    groups       []
-      group_id   string
-      state      string  4+  = ""
-      _members   int32       = 0
-    tag 0 leader {}
-      node_id    int32
+    class ListedGroup(Struct, frozen=True):
+        name: str
+        state: Annotated[str, since(4)] = ""
+        _members: ClassVar[Int32] = 0
+        leader: Annotated[Leader | None, tag(0)] = None
 
-- Types are `bool`, `int8` to `int64`, `float64`, `uuid`, `string`, `bytes`, `error` (an int16 that is read as
-  an ErrorCode), `records`, which are never copied, and `rest`: the bytes up to the end. A `?` makes a string
-  null instead of empty.
-- `[]int32` is an array of values, `[]` one of the indented fields, `[100]` one of at most 100 items, and
-  `{}` one structure. A tagged field is None where it is missing.
-- `4+`, `-3`, `8-10` and `2` are versions. In other versions a field is read as its default.
-- A field whose name begins with `_` is no value: it is written as its default, and skipped when it is read.
-- `[] -> Broker` makes an object of each item. `[] repeated` reads an item that equals the item at the same
-  place before as the same object, without decoding it.
+- `Int8` to `Int64`, `bool`, `float`, `Uuid`, `str`, `bytes` and `ErrorCode` are single values. `Records` and
+  `Pieces` are record batches, which are never copied; `Rest` is the bytes up to the end. `str | None` may be
+  null.
+- `since(4)`, `until(3)` and `between(8, 10)` are the versions that have a field. In other versions it is read
+  as its default. A tagged field is read as its default where it is missing.
+- A class variable whose name begins with `_` is no value: its constant is written, and it is skipped when it
+  is read. So is a `Skipped` field of a tuple.
+- `WIRE` names the fields in their order, if the constructor has another order or more fields at its end.
+- `Sequence[X]`, `tuple[X, ...]` and `frozenset[X]` are arrays. `tuple[X, Y]` is the fields of X and then
+  those of Y. A structure in a structure has tagged fields of its own, unless it is `INLINE`.
+- `X | ErrorCode` is an error and then X; the value is the error if there is one. `X | Refusal` is an error,
+  its message and then X. In `Refusal | None`, None stands for no error.
+- `Mapping[K, V]` is an array of entries: the key, then the error if V may be one, then the value. An `Entry`
+  is another order, with what is skipped. A mapping to `Refusal` has only the entries with an error.
+- `Read` is a type on the wire, and a function that makes the value of it.
+- `Mapping[N, V]` and `Sequence[N]` of a named tuple like TopicPartition are arrays of topics, each with its
+  partitions: the first field of N stands once, before an array of the second one. `Nested(1)` beside a
+  `Sequence[X]` is the same for a structure: its first field stands once, before an array of the others.
 
-The value of a structure is the tuple of its values, or the value itself where there is only one. Each version
-is compiled when it is used first. A version from `flexible` on has compact lengths and tagged fields.
+Each version is compiled when it is used first. A version from `flexible` on has compact lengths and tags.
 """
 
 from __future__ import annotations
 
-import re
 import struct
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
-from typing import Any, TypeVar
+from dataclasses import dataclass
+from enum import Enum
+from types import NoneType, UnionType
+from typing import Annotated, Any, ClassVar, TypeVar, Union, get_args, get_origin, get_type_hints
 
-from runtime.kafka.errors import ErrorCode
+from msgspec import NODEFAULT, Struct
+from msgspec.structs import fields as struct_fields
+
+from runtime.kafka.errors import ErrorCode, Refusal
 
 T = TypeVar("T")
-Row = tuple[Any, ...]
 Buffer = bytes | bytearray | memoryview
-Encode = Callable[[Any], list[Buffer]]
-Decode = Callable[[memoryview, int], tuple[Any, int]]
 
 
 class Truncated(ValueError):
     """The bytes end before the value does, or hold an impossible value."""
 
 
+class Mark(Enum):
+    INLINE = "inline"
+    REPEATED = "repeated"  # an item that equals the item at the same place before is the same object
+    SKIPPED = "skipped"
+    KEY = "key"
+    ERROR = "error"
+    VALUE = "value"
+
+
+Int8 = Annotated[int, "int8"]
+Int16 = Annotated[int, "int16"]
+Int32 = Annotated[int, "int32"]
+Int64 = Annotated[int, "int64"]
+Uuid = Annotated[bytes, "uuid"]
+Records = Annotated[memoryview, "records"]
+Pieces = Annotated[Sequence[Buffer], "records"]
+Rest = Annotated[memoryview, "rest"]
+Skipped = Annotated[T, Mark.SKIPPED]
+INLINE, REPEATED, KEY, ERROR, VALUE = Mark.INLINE, Mark.REPEATED, Mark.KEY, Mark.ERROR, Mark.VALUE
+
+
+class Present(Struct, frozen=True):
+    """The versions that have a field, and the number of a tagged field."""
+
+    versions: range
+    tag: int | None = None
+
+
+def since(first: int) -> Present:
+    return Present(range(first, 1 << 15))
+
+
+def until(last: int) -> Present:
+    return Present(range(last + 1))
+
+
+def between(first: int, last: int) -> Present:
+    return Present(range(first, last + 1))
+
+
+def tag(number: int) -> Present:
+    return Present(range(1 << 15), number)
+
+
+class Read:
+    """The type of a value on the wire, and the function that makes the value of it."""
+
+    def __init__(self, function: Callable[[Any], Any], kind: Any) -> None:
+        self.function = function
+        self.kind = kind
+
+
+class Absent(Struct, frozen=True):
+    """What is read in versions without the field, where it is no default of the structure."""
+
+    value: Any
+
+
+class AtMost(Struct, frozen=True):
+    """The largest number of an array's items."""
+
+    items: int
+
+
+class Entry:
+    """The order of the entries of a mapping: `KEY`, `ERROR`, `VALUE`, and the types of what is skipped."""
+
+    def __init__(self, *parts: Any) -> None:
+        self.parts = parts
+
+
+class Nested:
+    """How many fields stand once for several items, and the types of what is skipped behind them."""
+
+    def __init__(self, fields: int, *skipped: Any) -> None:
+        self.fields = fields
+        self.skipped = skipped
+
+
+_KINDS: dict[Any, str] = {
+    str: "string",
+    bytes: "bytes",
+    bool: "bool",
+    float: "float64",
+    ErrorCode: "error",
+}
 _FORMATS = {
     "bool": "?",
     "int8": "b",
@@ -58,85 +150,303 @@ _FORMATS = {
     "uuid": "16s",
 }
 _ABSENT = {"string": '""', "bytes": 'b""', "records": "EMPTY", "error": "NO_ERROR", "uuid": "bytes(16)"}
-_LINE = re.compile(
-    r"(?P<indent> *)(tag (?P<tag>\d+) )?(?P<name>\w+) +"
-    r"(?P<array>\[(?P<most>\d*)\])?(?P<kind>\{\}|\w+)?(?P<null>\?)?"
-    r"( +(?P<versions>\d+\+|-\d+|\d+-\d+|\d+))?( += (?P<default>.+?))?"
-    r"( +-> (?P<into>\w+))?(?P<repeated> +repeated)?"
-)
 _EMPTY = memoryview(bytearray())
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class _Field:
+    """A field on the wire: a single value of a kind, a structure if it has `row`, or an array of `items`."""
+
     name: str
-    kind: str  # a primitive type, or empty for a structure
-    array: bool = False
-    most: int | None = None
+    kind: str = ""
+    row: _Part | None = None
+    items: _Items | None = None
     nullable: bool = False
     versions: range = range(1 << 15)
-    default: str = ""
     tag: int | None = None
-    into: str = ""
-    repeated: bool = False
-    children: list[_Field] = field(default_factory=list)
-
-    @property
-    def silent(self) -> bool:
-        return self.name.startswith("_")
+    skipped: bool = False
+    default: str = ""
 
     @property
     def absent(self) -> str:
         """What is read where a version does not have the field."""
-        if self.default or self.array:
-            return self.default or "()"
-        return "None" if self.nullable or not self.kind else _ABSENT.get(self.kind, "0")
+        if self.default:
+            return self.default
+        if self.nullable or self.row is not None:
+            return "None"
+        if self.items is not None:
+            return "{}" if self.items.begin == "{}" else "()"
+        return _ABSENT.get(self.kind, "0")
 
     @property
     def fixed(self) -> str:
         """The field's struct format, or empty if its size varies."""
-        return "" if self.array or self.tag is not None else _FORMATS.get(self.kind, "")
+        return _FORMATS.get(self.kind, "") if self.tag is None else ""
 
 
-def _parse(table: str) -> list[_Field]:
-    top: list[_Field] = []
-    levels = [(-1, top)]
-    for line in filter(str.strip, table.splitlines()):
-        match = _LINE.fullmatch(line)
-        if match is None:
-            raise ValueError(f"a table of fields has the line {line!r}")
-        first, plus, last = re.fullmatch(r"(\d*)([+-]?)(\d*)", match["versions"] or "0+").groups()  # type: ignore[union-attr]
-        newest = (1 << 15) if plus == "+" else int(last or first)
-        item = _Field(
-            match["name"],
-            (match["kind"] or "").replace("{}", ""),
-            match["array"] is not None,
-            int(match["most"]) if match["most"] else None,
-            match["null"] is not None,
-            range(int(first or 0), newest + 1),
-            match["default"] or "",
-            int(match["tag"]) if match["tag"] else None,
-            match["into"] or "",
-            match["repeated"] is not None,
+Names = dict[_Field, str]
+"""The expression of each field's value."""
+
+
+@dataclass(slots=True)
+class _Part:
+    """The fields of a value, one behind another.
+
+    `build` returns the expression of the value, from those of its fields. `spread` stores the expressions of
+    its fields, from that of the value.
+    """
+
+    fields: list[_Field]
+    build: Callable[[Names], str]
+    spread: Callable[[_Encoder, str, Names], None]
+
+
+@dataclass(slots=True)
+class _Items:
+    """The items of an array. They are rows of fields with their tags, or single values.
+
+    `begin` is the empty array, and `add` the statement that adds an item to it. With `shared`, that is the
+    array around this one. `listed` returns what is iterated to write a value, and `converted` what is read.
+    """
+
+    row: _Part
+    begin: str = "[]"
+    add: Callable[[Names, str], str] | None = None
+    single: bool = False
+    shared: bool = False
+    listed: str = "{}"
+    converted: str = ""
+    most: int | None = None
+    repeated: bool = False
+
+
+def _marks(kind: Any) -> tuple[Any, tuple[Any, ...]]:
+    return (kind.__origin__, kind.__metadata__) if get_origin(kind) is Annotated else (kind, ())
+
+
+def _mark_of(kind: type[T], marks: Iterable[Any]) -> T | None:
+    return next((mark for mark in marks if isinstance(mark, kind)), None)
+
+
+def _is_struct(kind: Any) -> bool:
+    return isinstance(kind, type) and issubclass(kind, Struct)
+
+
+def _is_named_tuple(kind: Any) -> bool:
+    return isinstance(kind, type) and issubclass(kind, tuple) and kind is not tuple
+
+
+def _is_error(kind: Any) -> bool:
+    return _marks(kind)[0] in (ErrorCode, Refusal)
+
+
+def _is_union(kind: Any) -> bool:
+    return get_origin(kind) in (Union, UnionType)
+
+
+def _alone(item: _Field) -> _Part:
+    return _Part(
+        [item], lambda names: names[item], lambda _encoder, value, names: names.update({item: value})
+    )
+
+
+def _part(name: str, kind: Any, *, spread: bool = True) -> _Part:
+    """Returns the fields of a value of this type. Unless it is `spread`, a structure is one field."""
+    base, marks = _marks(kind)
+    primitive = _mark_of(str, marks) or _KINDS.get(base)
+    if (read := _mark_of(Read, marks)) is not None:
+        raw = _part(name, read.kind)
+        part = _Part(raw.fields, lambda names: f"{_keep(read.function)}({raw.build(names)})", raw.spread)
+    elif primitive is not None:
+        part = _alone(_Field(name, primitive))
+    elif _is_union(base):
+        part = _union(name, get_args(base))
+    elif _is_struct(base):
+        part = _structure(base)
+        if not spread and INLINE not in marks:
+            part = _alone(_Field(name, row=part))
+    elif _is_named_tuple(base):
+        part = _row(tuple(get_type_hints(base, include_extras=True).values()), f"{_keep(base)}({{}})")
+    elif get_origin(base) is tuple and Ellipsis not in get_args(base):
+        part = _row(get_args(base), "({})")
+    else:
+        part = _alone(_Field(name, items=_items(base, marks)))
+    present, absent = _mark_of(Present, marks), _mark_of(Absent, marks)
+    for item in part.fields:
+        if absent is not None:
+            item.default = repr(absent.value)
+        if present is not None:
+            item.versions, item.tag = present.versions, present.tag
+        if Mark.SKIPPED in marks:
+            _skip(item)
+    return part
+
+
+def _skip(item: _Field) -> None:
+    item.skipped = True
+    row = item.row if item.items is None else item.items.row
+    for inner in row.fields if row is not None else ():
+        _skip(inner)
+
+
+def _row(kinds: Sequence[Any], built: str) -> _Part:
+    """Returns the fields of several types. The value is a tuple without what is skipped."""
+    parts = [_part(f"item{number}", kind, spread=False) for number, kind in enumerate(kinds)]
+    valued = [part for part in parts if not part.fields[0].skipped]
+
+    def spread(encoder: _Encoder, value: str, names: Names) -> None:
+        variables = [encoder.new("item") for _ in valued]
+        encoder.line(f"{''.join(f'{variable}, ' for variable in variables)}= {value}")
+        for part, variable in zip(valued, variables, strict=True):
+            part.spread(encoder, variable, names)
+
+    def build(names: Names) -> str:
+        return built.format("".join(f"{part.build(names)}, " for part in valued))
+
+    return _Part([item for part in parts for item in part.fields], build, spread)
+
+
+def _structure(made: Any) -> _Part:
+    defaults = {item.name: item.default for item in struct_fields(made)}
+    parts: dict[str, _Part] = {}
+    constants: Names = {}
+    hints = get_type_hints(made, include_extras=True)
+    for name in getattr(made, "WIRE", hints):
+        kind = hints[name]
+        if name in defaults:
+            parts[name] = _part(name, kind, spread=False)
+            if defaults[name] is not NODEFAULT:
+                for item in parts[name].fields:
+                    item.default = _keep(defaults[name])
+        elif get_origin(kind) is ClassVar and name[0] == "_" != name[1]:
+            parts[name] = _part(name, Annotated[get_args(kind)[0], Mark.SKIPPED], spread=False)
+            if hasattr(made, name):
+                constants[parts[name].fields[0]] = _keep(getattr(made, name))
+    valued = [name for name in made.__struct_fields__ if name in parts]
+
+    def spread(encoder: _Encoder, value: str, names: Names) -> None:
+        names |= constants
+        for name in valued:
+            parts[name].spread(encoder, f"{value}.{name}", names)
+
+    def build(names: Names) -> str:
+        return f"{_keep(made)}({', '.join(parts[name].build(names) for name in valued)})"
+
+    return _Part([item for part in parts.values() for item in part.fields], build, spread)
+
+
+def _union(name: str, kinds: Sequence[Any]) -> _Part:
+    error = next((kind for kind in kinds if _is_error(kind)), None)
+    value = next((kind for kind in kinds if kind not in (error, NoneType)), None)
+    if error is not None:
+        return _or_error(_part("error", error), None if value is None else _part(name, value))
+    part = _part(name, value, spread=False)
+    part.fields[0].nullable = True
+    return part
+
+
+def _or_error(error: _Part, value: _Part | None) -> _Part:
+    def build(names: Names) -> str:
+        otherwise = "None" if value is None else value.build(names)
+        return f"({error.build(names)} if {names[error.fields[0]]} else {otherwise})"
+
+    def spread(_encoder: _Encoder, _value: str, _names: Names) -> None:
+        raise TypeError("a value or an error is only read")
+
+    return _Part([*error.fields, *(value.fields if value is not None else ())], build, spread)
+
+
+def _items(base: Any, marks: Sequence[Any]) -> _Items:
+    origin, args = get_origin(base), get_args(base)
+    nested = _mark_of(Nested, marks)
+    if issubclass(origin, Mapping):
+        items = _entries(args[0], args[1], _mark_of(Entry, marks) or Entry(), nested or Nested(1))
+    elif _is_named_tuple(args[0]):
+        key = _part("key", args[0])
+        inner = _Items(
+            _alone(key.fields[1]), add=lambda names, array: f"{array}.append({key.build(names)})", single=True
         )
-        while levels[-1][0] >= len(match["indent"]):
-            levels.pop()
-        levels[-1][1].append(item)
-        levels.append((len(match["indent"]), item.children))
-    return top
+        items = _divided(key.fields[:1], inner, nested or Nested(1), "indexes({})")
+    else:
+        item = _marks(args[0])[0]
+        row = _part("item", args[0])
+        single = not (
+            _is_struct(item)
+            or (_is_union(item) and any(map(_is_error, get_args(item))))
+            or get_origin(item) is tuple
+        )
+        items = _Items(row, add=lambda names, array: f"{array}.append({row.build(names)})", single=single)
+        if nested is not None:
+            shared = row.fields[: nested.fields]
+            items.row = _Part(row.fields[nested.fields :], row.build, row.spread)
+            items = _divided(shared, items, nested, f"grouped({{}}, {shared[0].name!r})")
+    if origin in (tuple, frozenset):
+        items.converted = f"{origin.__name__}({{}})"
+    limit = _mark_of(AtMost, marks)
+    items.most = None if limit is None else limit.items
+    items.repeated = REPEATED in marks
+    return items
+
+
+def _divided(outer: Sequence[_Field], inner: _Items, nested: Nested, listed: str) -> _Items:
+    """Returns an array whose items hold the outer fields once, and an array of the inner items."""
+    inner.shared = True
+    array = _Field("items", items=inner)
+
+    def spread(_encoder: _Encoder, item: str, names: Names) -> None:
+        names[outer[0]], names[array] = f"{item}[0]", f"{item}[1]"
+
+    skipped = [
+        item for kind in nested.skipped for item in _part("skipped", Annotated[kind, Mark.SKIPPED]).fields
+    ]
+    row = _Part([*outer, *skipped, array], lambda _names: "", spread)
+    return _Items(row, inner.begin, listed=listed)
+
+
+def _entries(key_kind: Any, value_kind: Any, entry: Entry, nested: Nested) -> _Items:
+    key = _part("key", key_kind)
+    kinds = get_args(value_kind) if _is_union(value_kind) else ()
+    error_kind = next((kind for kind in kinds if _is_error(kind)), None)
+    if error_kind is None:
+        result = value = _part("value", value_kind)
+        error = None
+    else:
+        value = _part("value", next(kind for kind in kinds if kind is not error_kind))
+        error = _part("error", error_kind)
+        result = _or_error(error, value)
+    by_topic = _is_named_tuple(key_kind)
+    parts = {
+        KEY: key.fields[1:] if by_topic else key.fields,
+        ERROR: [] if error is None else error.fields,
+        VALUE: value.fields,
+    }
+    fields: list[_Field] = []
+    for part in entry.parts or (KEY, ERROR, VALUE):
+        fields += parts[part] if part in parts else _part("skipped", Annotated[part, Mark.SKIPPED]).fields
+
+    def add(names: Names, target: str) -> str:
+        added = f"{target}[{key.build(names)}] = {result.build(names)}"
+        return f"if {names[value.fields[0]]}: {added}" if value_kind is Refusal else added
+
+    def spread(encoder: _Encoder, item: str, names: Names) -> None:
+        key.spread(encoder, f"{item}[0]", names)
+        result.spread(encoder, f"{item}[1]", names)
+
+    items = _Items(_Part(fields, lambda _names: "", spread), "{}", add)
+    if by_topic:
+        return _divided(key.fields[:1], items, nested, "by_topic({})")
+    items.listed = "{}.items()"
+    return items
 
 
 class Layout:
-    """The fields of one request or response in all versions."""
+    """The fields of a type in all versions."""
 
-    def __init__(self, table: str, flexible: int, classes: Sequence[Callable[..., Any]] = ()) -> None:
-        self._fields = _parse(table)
+    def __init__(self, kind: Any, flexible: int = 1 << 15) -> None:
+        self._part = _part("value", kind)
         self._flexible = flexible
-        names = [item.name for item in self._fields if not item.silent]
-        self.throttled_at = names.index("throttle_ms") if "throttle_ms" in names else None
-        self._classes = {made.__name__: made for made in classes}
-        self._encoders: dict[int, Encode] = {}
-        self._decoders: dict[int, Decode] = {}
+        self._encoders: dict[int, Callable[[Any], list[Buffer]]] = {}
+        self._decoders: dict[int, Callable[[memoryview, int], tuple[Any, int]]] = {}
 
     def encode(self, version: int, value: Any) -> list[Buffer]:
         """Returns the bytes of a value; record batches stay in the caller's memory."""
@@ -156,8 +466,8 @@ class Layout:
             raise Truncated(str(error)) from error
 
     def _compile(self, compiler: _Encoder | _Decoder) -> Any:
-        source = compiler.function(self._fields)
-        names: dict[str, Any] = {**_GLOBALS, **self._classes}
+        source = compiler.function(self._part)
+        names = dict(_GLOBALS)
         exec(compile(source, f"<fields in version {compiler.version}>", "exec"), names)  # noqa: S102
         return names["function"]
 
@@ -188,45 +498,36 @@ class _Compiler:
     def has(self, item: _Field) -> bool:
         return self.version in item.versions and (item.tag is None or self.flexible)
 
-
-def _runs(fields: Sequence[_Field]) -> list[list[_Field]]:
-    """Groups neighbours of fixed size, which are packed and unpacked in one call."""
-    runs: list[list[_Field]] = []
-    for item in fields:
-        if item.fixed and runs and runs[-1][0].fixed:
-            runs[-1].append(item)
-        else:
-            runs.append([item])
-    return runs
-
-
-def _tuple(names: Sequence[str]) -> str:
-    return names[0] if len(names) == 1 else f"({', '.join(names)})"
+    def runs(self, fields: Sequence[_Field]) -> list[list[_Field]]:
+        """Groups neighbours of fixed size, which are packed in one call. Tagged fields are left out."""
+        runs: list[list[_Field]] = []
+        for item in fields:
+            if not self.has(item) or item.tag is not None:
+                continue
+            if item.fixed and runs and runs[-1][0].fixed:
+                runs[-1].append(item)
+            else:
+                runs.append([item])
+        return runs
 
 
 class _Encoder(_Compiler):
-    def function(self, fields: Sequence[_Field]) -> str:
+    def function(self, part: _Part) -> str:
         self.line("out = bytearray()")
         self.line("parts = []")
-        self._structure(fields, "value")
+        self._row(part, "value")
         self.line("parts.append(out)")
         self.line("return parts")
         return "\n".join(["def function(value):", *self.lines])
 
-    def _structure(self, fields: Sequence[_Field], value: str) -> None:
-        named = [item for item in fields if not item.silent and item.tag is None]
-        names = {item.name: self.new(item.name) for item in named}
-        if names:
-            self.line(f"{_tuple(list(names.values()))} = {value}")
-        present = [item for item in fields if self.has(item) and item.tag is None]
-        runs = _runs(present)
+    def _row(self, part: _Part, value: str) -> None:
+        names: Names = {}
+        part.spread(self, value, names)
+        runs = self.runs(part.fields)
         for number, run in enumerate(runs):
-            values = [names.get(item.name) or item.default or item.absent for item in run]
+            values = [names.get(item) or item.absent for item in run]
             if not run[0].fixed:
-                if run[0].silent:
-                    names[run[0].name] = self.new(run[0].name)
-                    self.line(f"{names[run[0].name]} = {values[0]}")
-                self._varying(run[0], names[run[0].name])
+                self._varying(run[0], values[0])
                 continue
             tags = "x" if self.flexible and number == len(runs) - 1 else ""
             packed = struct.Struct(">" + "".join(item.fixed for item in run) + tags)
@@ -235,17 +536,18 @@ class _Encoder(_Compiler):
             self.line("out.append(0)")
 
     def _varying(self, item: _Field, value: str) -> None:
-        if item.array:
-            self._array(item, value)
-        elif not item.kind:
-            self._structure(item.children, value)
+        if item.items is not None:
+            self._array(item.items, value)
+        elif item.row is not None:
+            self._row(item.row, value)
         elif item.kind == "string":
             text = self.new("text")
+            self.line(f"{text} = {value}")
             null = "out.append(0)" if self.flexible else r"out += b'\xff\xff'"
-            self.line(f"if {value} is None: {null}")
+            self.line(f"if {text} is None: {null}")
             self.line("else:")
             with self.indented():
-                self.line(f"{text} = {value}.encode()")
+                self.line(f"{text} = {text}.encode()")
                 self._count(f"len({text})", "INT16")
                 self.line(f"out += {text}")
         elif item.kind == "rest":
@@ -265,77 +567,64 @@ class _Encoder(_Compiler):
         else:
             self.line(f"out += {fixed}({count})")
 
-    def _array(self, item: _Field, value: str) -> None:
+    def _array(self, items: _Items, value: str) -> None:
+        listed, item = self.new("items"), self.new("item")
+        self.line(f"{listed} = {value}")
         null = "out.append(0)" if self.flexible else r"out += b'\xff\xff\xff\xff'"
-        self.line(f"if {value} is None: {null}")
+        self.line(f"if {listed} is None: {null}")
         self.line("else:")
         with self.indented():
-            self._count(f"len({value})", "INT32")
-            if item.kind in _FORMATS:
-                self.line(f"out += pack('>' + '{_FORMATS[item.kind]}' * len({value}), *{value})")
+            if items.listed != "{}":
+                self.line(f"{listed} = {items.listed.format(listed)}")
+            self._count(f"len({listed})", "INT32")
+            (only,) = items.row.fields if items.single else (None,)
+            if only is not None and only.fixed:
+                self.line(f"out += pack('>' + '{only.fixed}' * len({listed}), *{listed})")
                 return
-            one = self.new("item")
-            self.line(f"for {one} in {value}:")
+            self.line(f"for {item} in {listed}:")
             with self.indented():
-                if item.kind:
-                    self._varying(_Field(item.name, item.kind), one)
+                if only is not None:
+                    self._varying(only, item)
                 else:
-                    self._structure(item.children, one)
+                    self._row(items.row, item)
 
 
 class _Decoder(_Compiler):
-    def function(self, fields: Sequence[_Field]) -> str:
-        if any(item.repeated for item in _all(fields)):
-            self.line("buffer = bytes(buffer)")
+    def function(self, part: _Part) -> str:
+        names: Names = {}
         self.line("size = len(buffer)")
-        value = self._structure(fields)
+        self._row(part, names)
         self.line("if at > size: raise Truncated(f'{at} bytes in {size}')")
-        self.line(f"return {value}, at")
-        return "\n".join(["def function(buffer, at):", *self.lines])
+        self.line(f"return {part.build(names)}, at")
+        begin = ["def function(buffer, at):"]
+        if any("buffer.startswith" in line for line in self.lines):
+            begin.append("    buffer = bytes(buffer)")
+        return "\n".join([*begin, *self.lines])
 
-    def _structure(self, fields: Sequence[_Field], into: str = "") -> str:
-        """Reads the fields, and returns the expression of their value."""
-        names: dict[str, str] = {}
-        for item in fields:
-            if not self.has(item) and not item.silent:
-                names[item.name] = item.absent
-        for run in _runs([item for item in fields if self.has(item) and item.tag is None]):
+    def _row(self, part: _Part, names: Names, array: str = "") -> None:
+        """Reads the fields and stores their expressions in `names`. What is in them is added to the array."""
+        for item in part.fields:
+            names[item] = item.absent
+        for run in self.runs(part.fields):
             if run[0].fixed:
                 self._fixed(run, names)
             else:
-                name = self.new(run[0].name)
-                if run[0].kind or run[0].array:
-                    self._varying(run[0], name)
-                else:
-                    self.line(f"{name} = {self._structure(run[0].children, run[0].into)}")
-                if not run[0].silent:
-                    names[run[0].name] = name
-        if self.flexible and not any(item.kind == "rest" for item in fields):
-            tagged = [item for item in fields if item.tag is not None and self.has(item)]
-            self._tags(tagged, names)
-        ordered = [names[item.name] for item in fields if not item.silent]
-        if into:
-            return f"{into}({', '.join(ordered)})"
-        return _tuple(ordered) if ordered else "()"
+                self._varying(run[0], names, array)
+        if self.flexible and not any(item.kind == "rest" for item in part.fields):
+            self._tags([item for item in part.fields if item.tag is not None and self.has(item)], names)
 
-    def _fixed(self, run: Sequence[_Field], names: dict[str, str]) -> None:
-        formats, read = "", []
-        for item in run:
-            if item.silent:
-                formats += f"{struct.calcsize('>' + item.fixed)}x"
-            else:
-                formats += item.fixed
-                names[item.name] = self.new(item.name)
-                read.append(item)
-        packed = struct.Struct(">" + formats)
+    def _fixed(self, run: Sequence[_Field], names: Names) -> None:
+        formats = [f"{struct.calcsize('>' + item.fixed)}x" if item.skipped else item.fixed for item in run]
+        packed = struct.Struct(">" + "".join(formats))
+        read = [item for item in run if not item.skipped]
+        names |= {item: self.new(item.name) for item in read}
         if read:
-            targets = "".join(f"{names[item.name]}, " for item in read)
+            targets = "".join(f"{names[item]}, " for item in read)
             self.line(f"{targets}= {_keep(packed.unpack_from)}(buffer, at)")
         self.line(f"at += {packed.size}")
         for item in read:
             if item.kind == "error":
-                name = names[item.name]
-                self.line(f"{name} = ErrorCode({name}) if {name} else NO_ERROR")
+                self.line(f"{names[item]} = ErrorCode({names[item]}) if {names[item]} else NO_ERROR")
 
     def _length(self, name: str, fixed: str, offset: int) -> None:
         """Reads a length that stands as itself or, compact, as one more; null is -1."""
@@ -346,14 +635,20 @@ class _Decoder(_Compiler):
         else:
             self.line(f"({name},) = {fixed}(buffer, at); at += {offset}")
 
-    def _varying(self, item: _Field, name: str) -> None:
-        if item.array:
-            self._array(item, name)
-            return
-        if item.kind == "rest":
-            self.line(f"{name} = buffer[at:]; at = size")
-            return
-        count, end = self.new("count"), self.new("end")
+    def _varying(self, item: _Field, names: Names, array: str = "") -> None:
+        if item.items is not None:
+            names[item] = self._array(item, item.items, names, array)
+        elif item.row is not None:
+            self._row(item.row, names)
+            names[item] = item.row.build(names)
+        elif item.kind == "rest":
+            names[item] = self.new(item.name)
+            self.line(f"{names[item]} = buffer[at:]; at = size")
+        else:
+            names[item] = self._bytes(item)
+
+    def _bytes(self, item: _Field) -> str:
+        name, count, end = self.new(item.name), self.new("count"), self.new("end")
         if item.kind == "string":
             self._length(count, "READ_INT16", 2)
         else:
@@ -362,93 +657,86 @@ class _Decoder(_Compiler):
         with self.indented():
             self.line(f"{end} = at + {count}")
             self.line(f"if {end} > size: raise Truncated(f'{{{count}}} bytes wanted at {{at}} of {{size}}')")
-            taken = f"buffer[at:{end}]"
-            match item.kind:
-                case "string":
-                    taken = f"str({taken}, 'utf-8')"
-                case "bytes":
-                    taken = f"bytes({taken})"
-            if not item.silent:
-                self.line(f"{name} = {taken}")
+            if not item.skipped:
+                taken = {"string": "str(buffer[at:{}], 'utf-8')", "bytes": "bytes(buffer[at:{}])"}
+                self.line(f"{name} = {taken.get(item.kind, 'buffer[at:{}]').format(end)}")
             self.line(f"at = {end}")
-        if item.silent:
-            return
-        empty = _ABSENT[item.kind]
-        self.line("else:")
-        with self.indented():
-            if item.nullable:
-                self.line(f"{name} = {empty} if {count} == 0 else None")
-            else:
-                self.line(f"{name} = {empty}")
+        if not item.skipped:
+            empty = _ABSENT[item.kind]
+            self.line(f"else: {name} = {f'{empty} if {count} == 0 else None' if item.nullable else empty}")
+        return name
 
-    def _array(self, item: _Field, name: str) -> None:
+    def _array(self, item: _Field, items: _Items, names: Names, around: str) -> str:
         count = self.new("count")
         self._length(count, "READ_INT32", 4)
         refused = f"an array of {{{count}}} items in {{size - at}} bytes"
         self.line(f"if {count} > size - at: raise Truncated(f'{refused}')")
-        if item.most is not None:
-            refused = f"it lists {{{count}}} {item.name}; at most {item.most} are expected"
-            self.line(f"if {count} > {item.most}: raise ValueError(f'{refused}')")
-        if item.kind in _FORMATS:
-            code = _FORMATS[item.kind]
-            width = struct.calcsize(">" + code)
+        if items.most is not None:
+            refused = f"it lists {{{count}}} {item.name}; at most {items.most} are expected"
+            self.line(f"if {count} > {items.most}: raise ValueError(f'{refused}')")
+        array = around if items.shared else self.new(item.name)
+        (only,) = items.row.fields if items.single else (None,)
+        if only is not None and only.fixed and not items.shared:
+            code, width = only.fixed, struct.calcsize(">" + only.fixed)
             few = _keep(tuple(struct.Struct(f">{count}{code}").unpack_from for count in range(8)))
-            self.line(f"if {count} < 8: {name} = {few}[max(0, {count})](buffer, at)")
-            self.line(f"else: {name} = unpack_from(f'>{{{count}}}{code}', buffer, at)")
+            self.line(f"if {count} < 8: {array} = {few}[max(0, {count})](buffer, at)")
+            self.line(f"else: {array} = unpack_from(f'>{{{count}}}{code}', buffer, at)")
             self.line(f"at += {width} * max(0, {count})")
-            return
-        self.line(f"{name} = []")
+            return array
+        if not items.shared:
+            self.line(f"{array} = {items.begin}")
         place, begin = self.new("place"), self.new("begin")
-        before = _keep([]) if item.repeated else ""
+        before = _keep([]) if items.repeated else ""
         self.line(f"for {place} in range({count}):")
         with self.indented():
-            if item.repeated:
+            if items.repeated:
                 self.line(f"if {place} < len({before}) and buffer.startswith({before}[{place}][0], at):")
                 with self.indented():
-                    self.line(f"{name}.append({before}[{place}][1])")
+                    self.line(f"{array}.append({before}[{place}][1])")
                     self.line(f"at += len({before}[{place}][0])")
                     self.line("continue")
                 self.line(f"{begin} = at")
-            if item.kind:
-                value = self.new("item")
-                self._varying(_Field(value, item.kind, nullable=item.nullable), value)
+            inner = dict(names)
+            if only is None:
+                self._row(items.row, inner, array)
+            elif only.fixed:
+                self._fixed([only], inner)
             else:
-                value = self._structure(item.children, item.into)
-            self.line(f"{name}.append({value})")
-            if item.repeated:
-                self.line(f"{before}[{place}:{place} + 1] = [(buffer[{begin}:at], {name}[-1])]")
+                self._varying(only, inner)
+            if items.add is not None and not item.skipped:
+                self.line(items.add(inner, array))
+            if items.repeated:
+                self.line(f"{before}[{place}:{place} + 1] = [(buffer[{begin}:at], {array}[-1])]")
+        return items.converted.format(array) if items.converted else array
 
-    def _tags(self, tagged: Sequence[_Field], names: dict[str, str]) -> None:
-        for item in tagged:
-            names[item.name] = self.new(item.name)
-            self.line(f"{names[item.name]} = None")
-        self.line("if buffer[at] == 0: at += 1")
+    def _tags(self, tagged: Sequence[_Field], names: Names) -> None:
         if not tagged:
+            self.line("if buffer[at] == 0: at += 1")
             self.line("else: at = skip_tags(buffer, at)")
             return
+        variables = {item: self.new(item.name) for item in tagged}
+        for item in tagged:
+            self.line(f"{variables[item]} = {item.absent}")
+        names |= variables
+        number, count, end, size = (self.new(name) for name in ("tag", "count", "end", "size"))
+        self.line("if buffer[at] == 0: at += 1")
         self.line("else:")
-        tag, count, end, size = (self.new(name) for name in ("tag", "count", "end", "size"))
         with self.indented():
             self.line(f"{count}, at = read_uvarint(buffer, at)")
             self.line(f"for _ in range({count}):")
             with self.indented():
-                self.line(f"{tag}, at = read_uvarint(buffer, at)")
+                self.line(f"{number}, at = read_uvarint(buffer, at)")
                 self.line(f"{size}, at = read_uvarint(buffer, at)")
                 self.line(f"{end} = at + {size}")
                 self.line(f"if {end} > size: raise Truncated(f'a tag of {{{size}}} bytes')")
                 for item in tagged:
-                    self.line(f"if {tag} == {item.tag}:")
+                    self.line(f"if {number} == {item.tag}:")
                     with self.indented():
-                        if item.array:
-                            self._array(item, names[item.name])
-                        else:
-                            self.line(f"{names[item.name]} = {self._structure(item.children, item.into)}")
+                        inner: Names = {}
+                        self._varying(item, inner)
+                        self.line(f"{variables[item]} = {inner[item]}")
                 self.line(f"if at > {end}: raise Truncated('a tag that is longer than it says')")
                 self.line(f"at = {end}")
-
-
-def _all(fields: Sequence[_Field]) -> list[_Field]:
-    return [part for item in fields for part in (item, *_all(item.children))]
 
 
 def uvarint(value: int) -> bytes:
@@ -495,6 +783,28 @@ def skip_tags(buffer: Buffer, at: int) -> int:
     return at
 
 
+def indexes(partitions: Iterable[tuple[T, int]]) -> list[tuple[T, list[int]]]:
+    """Returns topics, each with the indexes of its partitions."""
+    topics: dict[T, list[int]] = {}
+    for topic, index in partitions:
+        topics.setdefault(topic, []).append(index)
+    return list(topics.items())
+
+
+def _by_topic(partitions: Mapping[tuple[str, int], T]) -> list[tuple[str, list[tuple[tuple[str, int], T]]]]:
+    topics: dict[str, list[tuple[tuple[str, int], T]]] = {}
+    for at, value in partitions.items():
+        topics.setdefault(at[0], []).append((at, value))
+    return list(topics.items())
+
+
+def _grouped(items: Iterable[T], name: str) -> list[tuple[Any, list[T]]]:
+    groups: dict[Any, list[T]] = {}
+    for item in items:
+        groups.setdefault(getattr(item, name), []).append(item)
+    return list(groups.items())
+
+
 _SMALL = [bytes((value,)) for value in range(0x80)]
 _GLOBALS: dict[str, Any] = {
     "EMPTY": _EMPTY,
@@ -505,6 +815,9 @@ _GLOBALS: dict[str, Any] = {
     "READ_INT16": struct.Struct(">h").unpack_from,
     "READ_INT32": struct.Struct(">i").unpack_from,
     "Truncated": Truncated,
+    "by_topic": _by_topic,
+    "grouped": _grouped,
+    "indexes": indexes,
     "longer": _longer,
     "pack": struct.pack,
     "read_uvarint": read_uvarint,
@@ -519,21 +832,3 @@ def _keep(value: object) -> str:
     name = f"kept_{len(_GLOBALS)}"
     _GLOBALS[name] = value
     return name
-
-
-def grouped(
-    partitions: Iterable[tuple[tuple[T, int], tuple[Any, ...]]],
-) -> list[tuple[T, list[tuple[Any, ...]]]]:
-    """Returns topics, each with its partitions: a partition's index, and behind it its values."""
-    topics: dict[T, list[Row]] = {}
-    for (topic, index), values in partitions:
-        topics.setdefault(topic, []).append((index, *values))
-    return list(topics.items())
-
-
-def indexes(partitions: Iterable[tuple[T, int]]) -> list[tuple[T, list[int]]]:
-    """Returns topics, each with the indexes of its partitions."""
-    topics: dict[T, list[int]] = {}
-    for topic, index in partitions:
-        topics.setdefault(topic, []).append(index)
-    return list(topics.items())

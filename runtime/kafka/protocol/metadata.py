@@ -8,16 +8,30 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar
+from typing import Annotated, Any, ClassVar
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from runtime.contract.spec.naming import NO_TOPIC_ID, name_id
 from runtime.kafka.auth.login import quoted
 from runtime.kafka.errors import ErrorCode
 from runtime.kafka.protocol.last_decoded import LastDecoded
-from runtime.kafka.protocol.layout import Layout
-from runtime.kafka.protocol.request import Api, Message, Request, Rows
+from runtime.kafka.protocol.layout import (
+    INLINE,
+    Absent,
+    AtMost,
+    Int32,
+    Int64,
+    Layout,
+    Read,
+    Rest,
+    Skipped,
+    Uuid,
+    between,
+    since,
+)
+from runtime.kafka.protocol.request import Api, Request
 
 MAX_BROKER_LIST_BYTES = 1 << 20
 """The largest metadata answer that lists brokers and no topic."""
@@ -37,30 +51,51 @@ def check_address(node: int, host: str, port: int) -> None:
 
 
 NO_LEADER = -1
-_CLUSTER_RIGHTS = range(8, 11)  # the versions that return what the principal may do with the cluster
 _NO_RIGHTS = -(1 << 31)  # the authorized operations of a response that has none
 
 
 class Broker(Struct, frozen=True):
-    node_id: int
+    node_id: Int32
     host: str
-    port: int
+    port: Int32
     rack: str | None = None
 
 
 class Partition(Struct, frozen=True):
     """The `leader` of a Partition is -1 while there is none."""
 
-    index: int
-    leader: int
-    leader_epoch: int
-    replicas: tuple[int, ...]
-    in_sync: tuple[int, ...]
+    WIRE: ClassVar[tuple[str, ...]] = (
+        "error",
+        "index",
+        "leader",
+        "leader_epoch",
+        "replicas",
+        "in_sync",
+        "_offline",
+    )
+
+    index: Int32
+    leader: Int32
+    leader_epoch: Annotated[Int32, since(7), Absent(-1)]
+    replicas: tuple[Int32, ...]
+    in_sync: tuple[Int32, ...]
     error: ErrorCode = ErrorCode.NONE
+    _offline: ClassVar[Annotated[Sequence[Int32], since(5)]]
 
 
-Operations = frozenset[int]
+def operations(bits: int | None) -> frozenset[int] | None:
+    """Returns the operations of a bit field; None if the broker returned none."""
+    if bits is None or bits == _NO_RIGHTS:
+        return None
+    return frozenset(number for number in range(31) if bits >> number & 1)
+
+
+Operations = Annotated[frozenset[int], Read(operations, Int32)]
 """What the principal may do, by Kafka's numbers of operations."""
+
+
+def _by_index(partitions: Sequence[Partition]) -> dict[int, Partition]:
+    return {partition.index: partition for partition in partitions}
 
 
 class TopicMetadata(Struct, frozen=True):
@@ -69,12 +104,14 @@ class TopicMetadata(Struct, frozen=True):
     `rights` is None where they were not requested, or the broker does not return them.
     """
 
+    WIRE: ClassVar[tuple[str, ...]] = ("error", "name", "id", "internal", "partitions", "rights")
+
     name: str
-    id: bytes
+    id: Annotated[Uuid, since(10)]
     error: ErrorCode
     internal: bool
-    partitions: Mapping[int, Partition]
-    rights: Operations | None = None
+    partitions: Annotated[Mapping[int, Partition], Read(_by_index, Sequence[Partition])]
+    rights: Annotated[frozenset[int] | None, Read(operations, Int32), since(8)] = None
 
 
 class MetadataResponse(Struct, frozen=True):
@@ -85,49 +122,9 @@ class MetadataResponse(Struct, frozen=True):
     rights: Operations | None = None
 
 
-METADATA = Message(
-    Api.METADATA,
-    9,
-    """
-    topics                []
-      id                  uuid     10+
-      name                string?
-    _allow_auto_creation  bool     4+    = False
-    cluster_rights        bool     8-10
-    topic_rights          bool     8+
-    """,
-    """
-    throttle_ms           int32    3+
-    brokers               [10000] -> Broker
-      node_id             int32
-      host                string
-      port                int32
-      rack                string?
-    cluster_id            string   2+
-    controller            int32
-    topics                rest
-    """,
-    Broker,
-)
+_FLEXIBLE = 9
 _TOPICS = Layout(
-    """
-    topics                []
-      error               error
-      name                string
-      id                  uuid     10+
-      internal            bool
-      partitions          []
-        error             error
-        index             int32
-        leader            int32
-        leader_epoch      int32    7+    = -1
-        replicas          []int32
-        in_sync           []int32
-        _offline          []int32  5+
-      rights              int32    8+    = -2147483648
-    cluster_rights        int32    8-10  = -2147483648
-    """,
-    METADATA.flexible,
+    tuple[tuple[TopicMetadata, ...], Annotated[Operations, between(8, 10), Absent(None)]], _FLEXIBLE
 )
 DecodedTopics = tuple[tuple[TopicMetadata, ...], Operations | None]
 """The topics of a response, and what the principal may do with the cluster."""
@@ -140,8 +137,22 @@ class MetadataRequest(Request[MetadataResponse], frozen=True):
     response to the next.
     """
 
-    MESSAGE: ClassVar[Message] = METADATA
-    VERSIONS: ClassVar[tuple[int, int]] = (9, 12)
+    API = Api.METADATA
+    FLEXIBLE = _FLEXIBLE
+    VERSIONS = (9, 12)
+    THROTTLED = since(3)
+    BODY = tuple[
+        Sequence[tuple[Annotated[Uuid, since(10)], str | None]],  # the topics, by id or name
+        Annotated[Skipped[bool], since(4)],  # whether topics may be created
+        Annotated[bool, between(8, 10)],  # whether the rights at the cluster are read
+        Annotated[bool, since(8)],  # whether the rights at the topics are read
+    ]
+    RESPONSE = tuple[
+        Annotated[tuple[Broker, ...], AtMost(10_000)],
+        Annotated[str, since(2)],  # the cluster's id
+        Int32,  # the controller
+        Rest,  # the topics
+    ]
     NAME_IDS: ClassVar[bool] = True
 
     names: Sequence[str] | None = ()
@@ -161,14 +172,15 @@ class MetadataRequest(Request[MetadataResponse], frozen=True):
         return topics, self.rights, self.rights
 
     def answer(self, version: int, response: memoryview) -> tuple[int, MetadataResponse]:
-        head, _ = self.MESSAGE.response.decode(version, response, self._begin(version, response))
-        throttle_ms, brokers, cluster_id, controller, encoded = head
+        throttle_ms, (brokers, cluster_id, controller, encoded) = self.decoded_response(version, response)
         for broker in brokers:
             check_address(broker.node_id, broker.host, broker.port)
 
         def decode() -> DecodedTopics:
             (topics, cluster_rights), _ = _TOPICS.decode(version, encoded)
-            return tuple(self._topic(*topic) for topic in topics), operations(cluster_rights)
+            if self.NAME_IDS:
+                topics = tuple(map(_with_id, topics))
+            return topics, cluster_rights
 
         if self.decoded is None:
             topics, rights = decode()
@@ -177,18 +189,13 @@ class MetadataRequest(Request[MetadataResponse], frozen=True):
             topics, rights = self.decoded.value((version, names, tuple(self.ids)), encoded, decode)
         if not self.rights:
             rights = None
-        return throttle_ms, MetadataResponse(tuple(brokers), cluster_id, controller, topics, rights)
+        return throttle_ms, MetadataResponse(brokers, cluster_id, controller, topics, rights)
 
-    def _topic(
-        self, error: ErrorCode, name: str, topic_id: bytes, internal: bool, partitions: Rows, rights: int
-    ) -> TopicMetadata:
-        if self.NAME_IDS and topic_id == NO_TOPIC_ID and not error:
-            topic_id = name_id(name)
-        by_index = {
-            index: Partition(index, leader, epoch, replicas, in_sync, failure)
-            for failure, index, leader, epoch, replicas, in_sync in partitions
-        }
-        return TopicMetadata(name, topic_id, error, internal, by_index, operations(rights))
+
+def _with_id(topic: TopicMetadata) -> TopicMetadata:
+    """Returns the topic with an id made of its name if the broker has none for it."""
+    unnamed = topic.id == NO_TOPIC_ID and not topic.error
+    return replace(topic, id=name_id(topic.name)) if unnamed else topic
 
 
 class AnyMetadataRequest(MetadataRequest, frozen=True):
@@ -197,14 +204,14 @@ class AnyMetadataRequest(MetadataRequest, frozen=True):
     With `rights` the response has what the principal may do with each topic.
     """
 
-    VERSIONS: ClassVar[tuple[int, int]] = (1, 12)
-    NAME_IDS: ClassVar[bool] = False
+    VERSIONS = (1, 12)
+    NAME_IDS = False
 
 
 class ClusterRightsRequest(AnyMetadataRequest, frozen=True):
     """This request reads what the principal may do with the cluster; later versions do not return it."""
 
-    VERSIONS: ClassVar[tuple[int, int]] = (8, 10)
+    VERSIONS = (8, 10)
 
     rights: bool = True
 
@@ -212,12 +219,7 @@ class ClusterRightsRequest(AnyMetadataRequest, frozen=True):
 class MetadataByIdRequest(MetadataRequest, frozen=True):
     """This request reads the same by topic id, which brokers from Kafka 3.0 on support."""
 
-    VERSIONS: ClassVar[tuple[int, int]] = (12, 12)
-
-
-def operations(bits: int) -> Operations | None:
-    """Returns the operations of a bit field; None if the broker returned none."""
-    return None if bits == _NO_RIGHTS else frozenset(number for number in range(31) if bits >> number & 1)
+    VERSIONS = (12, 12)
 
 
 class QuorumReplica(Struct, frozen=True):
@@ -226,14 +228,19 @@ class QuorumReplica(Struct, frozen=True):
     For the leader itself, `caught_up_ms` is its present time.
     """
 
-    node: int
-    caught_up_ms: int
+    node: Int32
+    _end_offset: ClassVar[Int64]
+    _fetched_ms: ClassVar[Int64]
+    caught_up_ms: Int64
 
 
 class DescribeQuorumResponse(Struct, frozen=True):
     error: ErrorCode
-    leader: int
+    leader: Int32
+    _epoch: ClassVar[Int32]
+    _high_watermark: ClassVar[Int64]
     voters: tuple[QuorumReplica, ...]
+    _observers: ClassVar[tuple[QuorumReplica, ...]]
 
 
 class DescribeQuorumRequest(Request[DescribeQuorumResponse], frozen=True):
@@ -242,45 +249,22 @@ class DescribeQuorumRequest(Request[DescribeQuorumResponse], frozen=True):
     It needs Kafka 3.3 or newer, in KRaft mode.
     """
 
-    MESSAGE: ClassVar[Message] = Message(
-        Api.DESCRIBE_QUORUM,
-        0,
-        """
-        topics                  []
-          name                  string
-          partitions            []
-            index               int32
-        """,
-        """
-        error                   error
-        topics                  []
-          _name                 string
-          partitions            []
-            _index              int32
-            error               error
-            leader              int32
-            _epoch              int32
-            _high_watermark     int64
-            voters              [] -> QuorumReplica
-              node              int32
-              _end_offset       int64
-              _fetched_ms       int64
-              caught_up_ms      int64
-            _observers          []
-              _node             int32
-              _end_offset       int64
-              _fetched_ms       int64
-              _caught_up_ms     int64
-        """,
-        QuorumReplica,
-    )
-    VERSIONS: ClassVar[tuple[int, int]] = (1, 1)
+    API = Api.DESCRIBE_QUORUM
+    FLEXIBLE = 0
+    VERSIONS = (1, 1)
+    THROTTLED = None
+    RESPONSE = tuple[
+        ErrorCode,
+        Sequence[
+            tuple[Skipped[str], Sequence[tuple[Skipped[Int32], Annotated[DescribeQuorumResponse, INLINE]]]]
+        ],
+    ]
+    _topics: ClassVar[Sequence[tuple[str, Sequence[tuple[Int32]]]]] = (("__cluster_metadata", ((0,),)),)
 
-    def values(self, version: int) -> Rows:
-        return [("__cluster_metadata", [0])]
-
-    def result(self, error: ErrorCode, topics: Rows) -> DescribeQuorumResponse:
-        for partitions in topics:
-            for failure, leader, voters in partitions:
-                return DescribeQuorumResponse(failure or error, leader, tuple(voters))
+    def result(self, value: Any) -> DescribeQuorumResponse:
+        error, topics = value
+        for (partitions,) in topics:
+            for (quorum,) in partitions:
+                described: DescribeQuorumResponse = replace(quorum, error=quorum.error or error)
+                return described
         return DescribeQuorumResponse(error, -1, ())

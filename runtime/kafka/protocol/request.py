@@ -1,22 +1,19 @@
-"""Defines a request of Kafka's protocol: its message, its values, and what its response says."""
+"""Defines a request of Kafka's protocol: its API, its versions, the types of its fields and its response."""
 
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Sequence
 from enum import IntEnum
-from typing import Any, ClassVar, Generic, TypeVar
+from functools import cache
+from typing import Annotated, Any, ClassVar, Generic, TypeVar, get_args, get_origin
 
 from msgspec import Struct
 
-from runtime.kafka.protocol.layout import Buffer, Layout
+from runtime.kafka.protocol.layout import INLINE, Buffer, Int32, Layout, Present, Truncated, since, skip_tags
 
 INT32 = struct.Struct(">i")
-_TAGS = Layout("", flexible=1)  # what stands between the correlation id and the fields
 _HEADER = struct.Struct(">hhih")  # API, version, correlation id, length of the client id
 Response_co = TypeVar("Response_co", covariant=True)
-Rows = Sequence[Any]
-"""The items of an array, each with its values in the order of the message's table."""
 
 
 class Api(IntEnum):
@@ -71,45 +68,36 @@ SHORT_ANSWERS = frozenset(
 """Requests whose answer does not grow with topics, partitions or records."""
 
 
-class Message:
-    """One API of Kafka: the tables of its request and its response, see `layout`.
+class Request(Struct, Generic[Response_co], frozen=True):
+    """A Request is one request of the Kafka protocol. See `layout` for the types of fields.
 
-    `flexible` is the first version with compact lengths. Of `classes` the response makes its items.
+    `FLEXIBLE` is the first version with compact lengths, and `VERSIONS` the closed range that it is sent in.
+    The fields of the body are those of the request itself, and the response is of the type in the brackets,
+    behind the throttle time in the versions `THROTTLED`. `BODY` and `RESPONSE` are other types: `values` and
+    `result` convert them.
     """
 
-    def __init__(
-        self, api: Api, flexible: int, request: str, response: str, *classes: Callable[..., Any]
-    ) -> None:
-        self.api = api
-        self.flexible = flexible
-        self.request = Layout(request, flexible)
-        self.response = Layout(response, flexible, classes)
-
-
-class Request(Struct, Generic[Response_co], frozen=True):
-    """A Request is one request of the Kafka protocol. `VERSIONS` is the closed range that it is sent in."""
-
-    MESSAGE: ClassVar[Message]
+    API: ClassVar[Api]
+    FLEXIBLE: ClassVar[int]
     VERSIONS: ClassVar[tuple[int, int]]
-
-    @property
-    def api(self) -> Api:
-        return self.MESSAGE.api
+    THROTTLED: ClassVar[Present | None] = since(0)
+    BODY: ClassVar[Any] = None
+    RESPONSE: ClassVar[Any] = None
 
     def values(self, version: int) -> Any:
-        """Returns the values of the request's table; None where all of its fields have defaults."""
-        return None
+        return self
 
-    def result(self, *values: Any, **_: Any) -> Response_co:
-        """Returns what the values of the response's table say."""
-        raise NotImplementedError
+    def result(self, value: Any) -> Response_co:
+        """Returns what the value of `RESPONSE` says. Raises ValueError for an impossible one."""
+        result: Response_co = value
+        return result
 
     def frame(self, version: int, correlation_id: int, client_id: str) -> list[Buffer]:
         """Returns the request with its size and header. Record batches stay in the caller's memory."""
-        body = self.MESSAGE.request.encode(version, self.values(version))
+        body = layouts(type(self))[0].encode(version, self.values(version))
         client = client_id.encode()
-        header = _HEADER.pack(self.api, version, correlation_id, len(client)) + client
-        if version >= self.MESSAGE.flexible:
+        header = _HEADER.pack(self.API, version, correlation_id, len(client)) + client
+        if version >= self.FLEXIBLE:
             header += b"\0"
         size = len(header) + sum(map(len, body))
         return [INT32.pack(size) + header, *body]
@@ -119,13 +107,31 @@ class Request(Struct, Generic[Response_co], frozen=True):
 
         Raises ValueError for bytes that are no such response.
         """
-        begin = self._begin(version, response)
-        values, _ = self.MESSAGE.response.decode(version, response, begin)
-        throttled_at = self.MESSAGE.response.throttled_at
-        return 0 if throttled_at is None else values[throttled_at], self.result(*values)
+        throttle_ms, value = self.decoded_response(version, response)
+        return throttle_ms, self.result(value)
 
-    def _begin(self, version: int, response: memoryview) -> int:
+    def decoded_response(self, version: int, response: memoryview) -> tuple[int, Any]:
+        """Returns for how many ms the broker throttles, and the value of the response's type."""
+        value, _ = layouts(type(self))[1].decode(version, response, self.begin(version, response))
+        return value if self.THROTTLED is not None else (getattr(value, "throttle_ms", 0), value)
+
+    def begin(self, version: int, response: memoryview) -> int:
         """Returns where the fields begin. The answer to ApiVersions has no tags before them."""
-        tagged = version >= self.MESSAGE.flexible and self.api is not Api.API_VERSIONS
-        _, begin = _TAGS.decode(tagged, response, INT32.size)
-        return begin
+        if version < self.FLEXIBLE or self.API is Api.API_VERSIONS:
+            return INT32.size
+        try:
+            return skip_tags(response, INT32.size)
+        except IndexError as error:
+            raise Truncated(str(error)) from error
+
+
+@cache
+def layouts(kind: type[Request[Any]]) -> tuple[Layout, Layout]:
+    """Returns the layouts of the body and the response."""
+    response = kind.RESPONSE
+    if response is None:
+        bases = (base for made in kind.__mro__ for base in made.__dict__.get("__orig_bases__", ()))
+        response = next(get_args(base)[0] for base in bases if get_origin(base) is Request)
+    if kind.THROTTLED is not None:
+        response = tuple[Annotated[Int32, kind.THROTTLED], Annotated[response, INLINE]]  # type: ignore[valid-type]
+    return Layout(kind.BODY or kind, kind.FLEXIBLE), Layout(response, kind.FLEXIBLE)

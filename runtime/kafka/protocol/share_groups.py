@@ -9,67 +9,36 @@ records before it are acknowledged or archived. Records behind it may be acknowl
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar
+from typing import Annotated, Any
 
 from runtime.kafka.errors import ErrorCode
-from runtime.kafka.protocol.layout import grouped
-from runtime.kafka.protocol.offsets import TopicPartition, partition_errors
-from runtime.kafka.protocol.request import Api, Message, Request, Rows
+from runtime.kafka.protocol.layout import ERROR, KEY, VALUE, Entry, Int32, Int64, Nested, Skipped, Uuid
+from runtime.kafka.protocol.offsets import TopicPartition
+from runtime.kafka.protocol.request import Api, Request
 
-StartOffsets = Mapping[TopicPartition, int | ErrorCode]
+StartOffsets = Annotated[
+    Mapping[TopicPartition, Int64 | ErrorCode],
+    Nested(1, Uuid),  # the topic's id
+    Entry(KEY, VALUE, Int32, Int64, ERROR, str),  # the leader's epoch and the lag; the error's message
+]
+_Groups = Annotated[Mapping[str, StartOffsets | ErrorCode], Entry(KEY, VALUE, ERROR, str)]
 
 
-class DescribeShareOffsetsRequest(Request[Mapping[str, StartOffsets | ErrorCode]], frozen=True):
+class DescribeShareOffsetsRequest(Request[_Groups], frozen=True):
     """This request reads the start offsets of groups from their coordinator.
 
     A start offset of -1 says that no consumer of the group has fetched from the partition yet.
     """
 
-    MESSAGE: ClassVar[Message] = Message(
-        Api.DESCRIBE_SHARE_GROUP_OFFSETS,
-        0,
-        """
-        groups            []
-          group           string
-          topics          []
-            name          string
-            indexes       []int32
-        """,
-        """
-        throttle_ms       int32
-        groups            []
-          group           string
-          topics          []
-            name          string
-            _id           uuid
-            partitions    []
-              index       int32
-              start       int64
-              _epoch      int32
-              _lag        int64
-              error       error
-              _message    string?
-          error           error
-          _message        string?
-        """,
-    )
-    VERSIONS: ClassVar[tuple[int, int]] = (1, 1)
+    API = Api.DESCRIBE_SHARE_GROUP_OFFSETS
+    FLEXIBLE = 0
+    VERSIONS = (1, 1)
+    BODY = tuple[Sequence[tuple[str, Sequence[str]]]]
 
     groups: Sequence[str]
 
-    def values(self, version: int) -> Rows:
-        return [(group, None) for group in self.groups]  # every topic of the group
-
-    def result(self, _throttle_ms: int, groups: Rows) -> Mapping[str, StartOffsets | ErrorCode]:
-        return {
-            group: error
-            or {
-                TopicPartition(topic, index): failure or start
-                for topic, partitions in topics
-                for index, start, failure in partitions
-            }
-            for group, topics, error in groups
-        }
+    def values(self, version: int) -> Any:
+        return ([(group, None) for group in self.groups],)  # every topic of the group
 
 
 class AlterShareOffsetsRequest(Request[Mapping[TopicPartition, ErrorCode] | ErrorCode], frozen=True):
@@ -78,39 +47,18 @@ class AlterShareOffsetsRequest(Request[Mapping[TopicPartition, ErrorCode] | Erro
     The broker refuses it while the group has members.
     """
 
-    MESSAGE: ClassVar[Message] = Message(
-        Api.ALTER_SHARE_GROUP_OFFSETS,
-        0,
-        """
-        group             string
-        topics            []
-          name            string
-          partitions      []
-            index         int32
-            start         int64
-        """,
-        """
-        throttle_ms       int32
-        error             error
-        _message          string?
-        topics            []
-          name            string
-          _id             uuid
-          partitions      []
-            index         int32
-            error         error
-            _message      string?
-        """,
-    )
-    VERSIONS: ClassVar[tuple[int, int]] = (0, 0)
+    API = Api.ALTER_SHARE_GROUP_OFFSETS
+    FLEXIBLE = 0
+    VERSIONS = (0, 0)
+    RESPONSE = tuple[
+        ErrorCode,
+        Skipped[str],  # its message
+        Annotated[Mapping[TopicPartition, ErrorCode], Nested(1, Uuid), Entry(KEY, VALUE, str)],
+    ]
 
     group: str
-    offsets: Mapping[TopicPartition, int]
+    offsets: Mapping[TopicPartition, Int64]
 
-    def values(self, version: int) -> Any:
-        return self.group, grouped((at, (offset,)) for at, offset in self.offsets.items())
-
-    def result(
-        self, _throttle_ms: int, error: ErrorCode, topics: Rows
-    ) -> Mapping[TopicPartition, ErrorCode] | ErrorCode:
-        return error or partition_errors(topics)
+    def result(self, value: Any) -> Mapping[TopicPartition, ErrorCode] | ErrorCode:
+        result: Mapping[TopicPartition, ErrorCode] | ErrorCode = value[0] or value[1]
+        return result

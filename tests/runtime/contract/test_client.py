@@ -32,8 +32,7 @@ from runtime.contract.client.settings import (
     parse_bootstrap,
     wire_settings,
 )
-from runtime.kafka.errors import ErrorCode
-from runtime.kafka.protocol.administration import Refusal
+from runtime.kafka.errors import ErrorCode, Refusal
 
 BOOTSTRAP = "one.example.org:9092,two.example.org:9093"
 CANARY = "canary-4711"

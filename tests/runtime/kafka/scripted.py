@@ -7,11 +7,14 @@ import struct
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
+from typing import Annotated
 
 from runtime.contract.client.settings import WireSettings
 from runtime.kafka.connection import Connection
 from runtime.kafka.dial import Dialer
-from runtime.kafka.protocol.handshake import API_VERSIONS
+from runtime.kafka.errors import ErrorCode
+from runtime.kafka.protocol.handshake import ApiVersionsResponse
+from runtime.kafka.protocol.layout import INLINE
 from runtime.kafka.protocol.request import Api
 from tests.runtime.kafka.protocol.golden import response
 
@@ -59,8 +62,9 @@ def framed(correlation_id: int, body: bytes, *, flexible: bool = True) -> bytes:
 
 
 def api_versions(versions: dict[int, tuple[int, int]], error: int = 0) -> bytes:
-    ranges = [(api, *offered) for api, offered in versions.items()]
-    return response(API_VERSIONS, 3, error, ranges, 0)
+    return response(
+        tuple[Annotated[ApiVersionsResponse, INLINE]], ApiVersionsResponse(ErrorCode(error), versions)
+    )
 
 
 @asynccontextmanager

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import struct
 import tracemalloc
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 
 import pytest
 
@@ -15,6 +15,7 @@ from runtime.kafka.dial import Dialer
 from runtime.kafka.errors import Disconnected, ErrorCode, Malformed, TimedOut, Unsupported
 from runtime.kafka.protocol.fetch import FetchRequest, Isolation
 from runtime.kafka.protocol.groups import ListedGroup, ListGroupsRequest
+from runtime.kafka.protocol.layout import Int16, Int32
 from runtime.kafka.protocol.request import Api
 from runtime.kafka.protocol.transactions import (
     EndTransactionRequest,
@@ -34,7 +35,8 @@ def ended(error: int = 0, throttle_ms: int = 0) -> bytes:
 
 
 def groups_named(name: str) -> bytes:
-    return response(ListGroupsRequest.MESSAGE, 5, 0, 0, [(name, "consumer", "Empty", "classic")])
+    groups = [ListedGroup(name, "consumer", "Empty", "classic")]
+    return response(tuple[Int32, Int16, Sequence[ListedGroup]], 0, 0, groups)
 
 
 async def test_requests_in_flight_are_answered_in_order() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import functools
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
 from typing import Any
@@ -14,7 +14,7 @@ import pytest
 from runtime.contract.client.settings import WireSettings
 from runtime.kafka.cluster import AT_ONCE, ATTEMPT_S, SILENCE_S, KafkaCluster, first_answer
 from runtime.kafka.errors import AuthenticationFailed, Disconnected, WireError
-from runtime.kafka.protocol.metadata import METADATA
+from runtime.kafka.protocol.layout import Int32
 from runtime.kafka.protocol.request import Api
 from tests.runtime.kafka.protocol.golden import response
 from tests.runtime.kafka.scripted import Talk, broker
@@ -113,8 +113,10 @@ class Brokers:
 
     def metadata(self) -> bytes:
         brokers = [(node, "127.0.0.1", port, None) for node, port in self.ports.items()]
-        no_topics = b"\1\0"
-        return response(METADATA, 12, 0, brokers, "cluster", 1, no_topics)
+        return response(
+            tuple[Int32, Sequence[tuple[Int32, str, Int32, str | None]], str, Int32, Sequence[str]],
+            *(0, brokers, "cluster", 1, ()),
+        )
 
     def serving(self, work: Callable[[WireSettings], Coroutine[Any, Any, None]]) -> None:
         async def use() -> None:

@@ -103,7 +103,7 @@ async def test_a_leader_dies_and_another_takes_over(breakable: Lab, fresh: Fresh
 
         again = await init_producer_id(cluster, me, 60_000)
         assert again.producer_id == identity.producer_id
-        await add_partitions(cluster, me, again, [(topic, 0)])
+        await add_partitions(cluster, me, again, [TopicPartition(topic, 0)])
         await accepted(cluster, topic, 0, *transactional(again, 0, b"after"), transactional_id=me)
         await end_transaction(cluster, me, again, commit=True)
 

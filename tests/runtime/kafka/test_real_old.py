@@ -75,7 +75,7 @@ async def test_all_that_a_flow_asks_for(old: LabKafkaCluster, fresh: Callable[[s
 
         name = fresh("transaction")
         first = await init_producer_id(cluster, name, 60_000)
-        await add_partitions(cluster, name, first, [(topic, 0), (topic, 1)])
+        await add_partitions(cluster, name, first, [TopicPartition(topic, 0), TopicPartition(topic, 1)])
         await end_transaction(cluster, name, first, commit=True)
         second = await init_producer_id(cluster, name, 60_000)
         assert (second.producer_id, second.epoch) == (first.producer_id, first.epoch + 1)

@@ -47,14 +47,14 @@ async def test_committed_is_read_and_aborted_is_told_apart(lab: Lab, fresh: Fres
 
     async with await KafkaCluster.open(settings_of(dc1)) as cluster:
         one = await init_producer_id(cluster, me, 60_000)
-        await add_partitions(cluster, me, one, [(topic, 0)])
+        await add_partitions(cluster, me, one, [TopicPartition(topic, 0)])
         data = transactional(one, 0, b"dropped 1", b"dropped 2")
         assert await accepted(cluster, topic, 0, *data, transactional_id=me) == 0
         await end_transaction(cluster, me, one, commit=False)
 
         two = await init_producer_id(cluster, me, 60_000)
         assert (two.producer_id, two.epoch) == (one.producer_id, one.epoch + 1)
-        await add_partitions(cluster, me, two, [(topic, 0)])
+        await add_partitions(cluster, me, two, [TopicPartition(topic, 0)])
         for sequence, value in enumerate([b"kept 1", b"kept 2"]):
             data = transactional(two, sequence, value)
             await accepted(cluster, topic, 0, *data, transactional_id=me)
@@ -77,7 +77,7 @@ async def test_an_open_transaction_holds_back_readers_and_is_named(lab: Lab, fre
 
     async with await KafkaCluster.open(settings_of(dc1)) as cluster:
         identity = await init_producer_id(cluster, me, 60_000)
-        await add_partitions(cluster, me, identity, [(topic, 0)])
+        await add_partitions(cluster, me, identity, [TopicPartition(topic, 0)])
         await accepted(cluster, topic, 0, batch(b"before"))
         await accepted(cluster, topic, 0, *transactional(identity, 0, b"open"), transactional_id=me)
 
@@ -109,13 +109,13 @@ async def test_whoever_initialises_later_fences_whoever_came_before(lab: Lab, fr
 
     async with await KafkaCluster.open(settings_of(dc1)) as cluster:
         old = await init_producer_id(cluster, me, 60_000)
-        await add_partitions(cluster, me, old, [(topic, 0)])
+        await add_partitions(cluster, me, old, [TopicPartition(topic, 0)])
         await accepted(cluster, topic, 0, *transactional(old, 0, b"old"), transactional_id=me)
         new = await init_producer_id(cluster, me, 60_000)
         assert new.epoch > old.epoch
 
         with pytest.raises(BrokerError) as adding:
-            await add_partitions(cluster, me, old, [(topic, 0)])
+            await add_partitions(cluster, me, old, [TopicPartition(topic, 0)])
         with pytest.raises(BrokerError) as ending:
             await end_transaction(cluster, me, old, commit=True)
         fenced = (ErrorCode.PRODUCER_FENCED, ErrorCode.INVALID_PRODUCER_EPOCH)
@@ -134,10 +134,10 @@ async def test_an_open_transaction_is_aborted_before_the_epoch_is_renewed(lab: L
 
     async with await KafkaCluster.open(settings_of(dc1)) as cluster:
         first = await init_producer_id(cluster, name, 60_000)
-        await add_partitions(cluster, name, first, [(topic, 0)])
+        await add_partitions(cluster, name, first, [TopicPartition(topic, 0)])
         second = await abort_and_renew(cluster, name, 60_000, first)
         assert (second.producer_id, second.epoch > first.epoch) == (first.producer_id, True)
-        await add_partitions(cluster, name, second, [(topic, 0)])
+        await add_partitions(cluster, name, second, [TopicPartition(topic, 0)])
         other = await init_producer_id(cluster, name, 60_000)
         for attempt in (
             abort_and_renew(cluster, name, 60_000, second),

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from runtime.kafka.errors import BrokerError, Disconnected, ErrorCode, PartitionsRefused, TimedOut
+from runtime.kafka.protocol.offsets import TopicPartition
 from runtime.kafka.protocol.transactions import (
     AddPartitionsRequest,
     CoordinatorKind,
@@ -72,7 +73,8 @@ def initialise(broker: Coordinators, within: float = 5.0) -> ProducerIdentity:
 
 
 def add(broker: Coordinators, within: float = 5.0) -> None:
-    asyncio.run(add_partitions(broker, "tx", IDENTITY, [("orders", 0), ("ledger", 0)], within))
+    partitions = [TopicPartition("orders", 0), TopicPartition("ledger", 0)]
+    asyncio.run(add_partitions(broker, "tx", IDENTITY, partitions, within))
 
 
 def end(broker: Coordinators, within: float = 5.0) -> None:

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
-from typing import Any
+from typing import Annotated
 
 import pytest
 
@@ -10,8 +10,9 @@ from runtime.batch import Batch, walk
 from runtime.batch.stamp import StampedBatch, stamp
 from runtime.kafka.cluster import KafkaCluster
 from runtime.kafka.errors import BrokerError, ErrorCode
+from runtime.kafka.protocol.layout import INLINE
 from runtime.kafka.protocol.offsets import TopicPartition
-from runtime.kafka.protocol.produce import ProduceRequest
+from runtime.kafka.protocol.produce import ProducedPartition, ProduceResponse
 from runtime.kafka.protocol.request import Api
 from runtime.lab.lab import Lab
 from runtime.ledger.transaction_writer import TransactionWriter, send_over
@@ -35,8 +36,8 @@ def stamped(count: int, size: int = 1) -> list[StampedBatch]:
 
 def produced(error: int, base_offset: int) -> bytes:
     """The body of a response for one partition."""
-    partition: tuple[Any, ...] = (AT.partition, error, base_offset, -1, 0, [], None)
-    return response(ProduceRequest.MESSAGE, 11, [(AT.topic, [partition])], 0)
+    partition = ProducedPartition(*AT, ErrorCode(error), base_offset, -1, 0)
+    return response(tuple[Annotated[ProduceResponse, INLINE]], ProduceResponse(0, (partition,)))
 
 
 def answering(codes: Sequence[int], together: int) -> Callable[[Talk], Awaitable[None]]:

@@ -8,7 +8,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from runtime.kafka.protocol.request import Api, Message, Request
+from runtime.kafka.protocol.layout import Layout
+from runtime.kafka.protocol.request import Api, Request, layouts
 
 _LINES = [line.split(" ") for line in (Path(__file__).parent / "golden.txt").read_text().splitlines()]
 GOLDEN = {(name, int(version)): bytes.fromhex(text) for name, version, text in _LINES}
@@ -19,13 +20,13 @@ BATCH = b"pretend this is a record batch"
 
 
 def written(request: Request[Any], version: int) -> bytes:
-    body = request.MESSAGE.request.encode(version, request.values(version))
+    body = layouts(type(request))[0].encode(version, request.values(version))
     return b"".join(bytes(part) for part in body)
 
 
-def response(message: Message, version: int, *values: Any) -> bytes:
-    """Returns the fields of a response, as a broker of a test writes them."""
-    return b"".join(message.response.encode(version, values))
+def response(kind: Any, *values: Any) -> bytes:
+    """Returns the fields of a response of this type of a tuple, as a broker of a test writes them."""
+    return b"".join(bytes(part) for part in Layout(kind, flexible=0).encode(20, values))
 
 
 def read(request: Request[Any], name: str, version: int) -> Any:
@@ -34,6 +35,6 @@ def read(request: Request[Any], name: str, version: int) -> Any:
 
 def answered(request: Request[Any], version: int, fields: bytes) -> Any:
     """Returns the result of a response with these fields."""
-    tags = version >= request.MESSAGE.flexible and request.api is not Api.API_VERSIONS
+    tags = version >= request.FLEXIBLE and request.API is not Api.API_VERSIONS
     _, result = request.answer(version, memoryview(bytearray(bytes(4 + tags) + fields)))
     return result

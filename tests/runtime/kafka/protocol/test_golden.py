@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from runtime.contract.spec.naming import NO_TOPIC_ID, name_id
-from runtime.kafka.errors import ErrorCode
+from runtime.kafka.errors import ErrorCode, Refusal
 from runtime.kafka.protocol.administration import (
     AclBinding,
     AlterClientQuotasRequest,
@@ -19,10 +19,9 @@ from runtime.kafka.protocol.administration import (
     DescribeClientQuotasRequest,
     DescribeLogDirsRequest,
     DescribeScramRequest,
-    LogDirs,
+    LogDir,
     QuotaAlteration,
     QuotaEntry,
-    Refusal,
     ScramCredentials,
 )
 from runtime.kafka.protocol.changes import (
@@ -149,6 +148,7 @@ PRODUCED = (
     ProducePartition("orders", 3, [bytearray(BATCH)]),
 )
 IDENTITY = ProducerIdentity(9, 2)
+ADDED = [*ORDERS[::3], TopicPartition("ledger", 1)]
 BINDING = AclBinding(2, "orders", 4, "User:app", "*", 3, 3)
 
 
@@ -170,7 +170,10 @@ REQUESTS: list[tuple[str, Request[Any]]] = [
     ("FindCoordinatorRequest.one", FindCoordinatorRequest(CoordinatorKind.TRANSACTION, ["a"])),
     ("InitProducerIdRequest", InitProducerIdRequest("tx", 15_000)),
     ("RenewProducerIdRequest", RenewProducerIdRequest("tx", 15_000, IDENTITY)),
-    ("AddPartitionsRequest", AddPartitionsRequest("tx", IDENTITY, [*ORDERS[::3], ("ledger", 1)])),
+    (
+        "AddPartitionsRequest",
+        AddPartitionsRequest("tx", IDENTITY, ADDED),
+    ),
     ("EndTransactionRequest", EndTransactionRequest("tx", IDENTITY, commit=True)),
     (
         "ListOffsetsRequest",
@@ -200,10 +203,9 @@ REQUESTS: list[tuple[str, Request[Any]]] = [
             [
                 QuotaAlteration(
                     {"user": "app", "client-id": None},
-                    {"producer_byte_rate": 1048576.5},
-                    ["request_percentage"],
+                    {"producer_byte_rate": (1048576.5, False), "request_percentage": (0.0, True)},
                 ),
-                QuotaAlteration({"ip": "10.0.0.7"}, {"connection_creation_rate": 20}),
+                QuotaAlteration({"ip": "10.0.0.7"}, {"connection_creation_rate": (20, False)}),
             ],
             validate_only=True,
         ),
@@ -227,7 +229,8 @@ REQUESTS: list[tuple[str, Request[Any]]] = [
     (
         "AlterConfigsRequest",
         AlterConfigsRequest(
-            [ConfigAlteration("orders", {"retention.ms": "1000"}, ["flush.ms"])], validate_only=True
+            [ConfigAlteration.of("orders", {"retention.ms": "1000"}, ["flush.ms"])],
+            validate_only=True,
         ),
     ),
     ("CreateAclsRequest", CreateAclsRequest([BINDING])),
@@ -363,12 +366,12 @@ ANSWERS: list[tuple[str, Request[Any], object]] = [
     (
         "ApiVersionsResponse",
         ApiVersionsRequest("", ""),
-        ApiVersionsResponse(OK, {0: (3, 13), 1: (4, 18)}, {"transaction.version": 2}),
+        ApiVersionsResponse(OK, {0: (3, 13), 1: (4, 18)}, 5, {"transaction.version": 2}),
     ),
     (
         "OldApiVersionsResponse",
         OldApiVersionsRequest(),
-        ApiVersionsResponse(OK, {0: (3, 13), 1: (4, 18)}, {}),
+        ApiVersionsResponse(OK, {0: (3, 13), 1: (4, 18)}),
     ),
     (
         "OldSaslAuthenticateResponse",
@@ -400,15 +403,15 @@ ANSWERS: list[tuple[str, Request[Any], object]] = [
         CONFIGS,
         [
             Described(
-                "orders",
                 OK,
                 None,
+                "orders",
                 [
                     ConfigEntry("retention.ms", "1000", False, 1, False),
                     ConfigEntry("secret", None, True, 5, True),
                 ],
             ),
-            Described("hidden", ErrorCode.TOPIC_AUTHORIZATION_FAILED, "no", []),
+            Described(ErrorCode.TOPIC_AUTHORIZATION_FAILED, "no", "hidden", []),
         ],
     ),
     (
@@ -442,7 +445,7 @@ ANSWERS: list[tuple[str, Request[Any], object]] = [
     (
         "DescribeLogDirsResponse",
         DescribeLogDirsRequest([]),
-        LogDirs([(ORDERS[0], 1 << 40), (ORDERS[1], 77)], []),
+        [LogDir({ORDERS[0]: 1 << 40, ORDERS[1]: 77})],
     ),
     (
         "DescribeLogDirsResponse.refused",
@@ -538,7 +541,7 @@ ANSWERS: list[tuple[str, Request[Any], object]] = [
             (
                 ProducedPartition("orders", 0, OK, 1234, -1, 7),
                 ProducedPartition(
-                    "orders", 3, ErrorCode.INVALID_RECORD, -1, -1, -1, "bad", ((2, "null key"), (4, None))
+                    "orders", 3, ErrorCode.INVALID_RECORD, -1, -1, -1, ((2, "null key"), (4, None)), "bad"
                 ),
             ),
         ),

@@ -2,35 +2,69 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from functools import partial
-from typing import Any
+from typing import Annotated, Any, ClassVar
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec import Struct
+from msgspec.structs import replace
 
 from runtime.kafka.protocol.last_decoded import LastDecoded
-from runtime.kafka.protocol.layout import Layout, Truncated, read_uvarint, uvarint
+from runtime.kafka.protocol.layout import (
+    REPEATED,
+    AtMost,
+    Int16,
+    Int32,
+    Int64,
+    Layout,
+    Truncated,
+    Uuid,
+    read_uvarint,
+    since,
+    tag,
+    uvarint,
+)
 from runtime.kafka.protocol.metadata import DecodedTopics, MetadataRequest
+from runtime.kafka.protocol.offsets import TopicPartition
 from tests.runtime.kafka.protocol.golden import read
 
-TABLE = """
-    flag       bool
-    number     int32
-    text       string?
-    plain      string
-    data       bytes
-    numbers    []int64
-    words      []string
-    rows       []
-      key      string
-      id       uuid    1+
-      values   []int16 1+
-    tag 0 more {}
-      low      int32
-      high     int32
-    """
-VALUES = st.tuples(
+
+class More(Struct):
+    low: Int32
+    high: Int32
+
+
+class Row(Struct, frozen=True):
+    key: str
+    id: Annotated[Uuid, since(1)] = bytes(16)
+    values: Annotated[tuple[Int16, ...], since(1)] = ()
+
+
+class Entries(Struct, frozen=True):
+    entries: Annotated[Sequence[tuple[str, str]], REPEATED]
+
+
+class Everything(Struct, frozen=True):
+    flag: bool
+    number: Int32
+    text: str | None
+    _constant: ClassVar[Int16] = 7
+    plain: str
+    data: bytes
+    numbers: tuple[Int64, ...]
+    words: Sequence[str]
+    rows: Sequence[Row]
+    offsets: Mapping[TopicPartition, Int64]
+    partitions: Sequence[TopicPartition]
+    more: Annotated[More | None, tag(0)] = None
+
+
+PARTITIONS = st.builds(TopicPartition, st.text(max_size=5), st.integers(0, 99))
+VALUES = st.builds(
+    Everything,
     st.booleans(),
     st.integers(-(2**31), 2**31 - 1),
     st.none() | st.text(max_size=300),
@@ -39,25 +73,29 @@ VALUES = st.tuples(
     st.lists(st.integers(-(2**63), 2**63 - 1), max_size=20).map(tuple),
     st.lists(st.text(max_size=5), max_size=5),
     st.lists(
-        st.tuples(
+        st.builds(
+            Row,
             st.text(max_size=5),
             st.binary(min_size=16, max_size=16),
             st.lists(st.integers(-9, 9), max_size=9).map(tuple),
         )
     ),
+    st.dictionaries(PARTITIONS, st.integers(0, 2**63 - 1), max_size=9),
+    st.lists(PARTITIONS, max_size=9, unique=True).map(lambda listed: sorted(listed)),
+    st.none(),
 )
 
 
 @pytest.mark.parametrize("flexible", [0, 2], ids=["compact", "fixed"])
 @given(VALUES, st.integers(0, 1))
-def test_what_is_written_is_read(flexible: int, values: tuple[Any, ...], version: int) -> None:
-    layout = Layout(TABLE, flexible)
-    encoded = b"".join(layout.encode(version, values))
+def test_what_is_written_is_read(flexible: int, value: Everything, version: int) -> None:
+    layout = Layout(Everything, flexible)
+    encoded = b"".join(layout.encode(version, value))
 
     decoded, end = layout.decode(version, memoryview(encoded))
 
-    rows = values[-1] if version else [(key, bytes(16), ()) for key, _, _ in values[-1]]
-    assert decoded == (*values[:-1], rows, None)
+    rows = value.rows if version else [Row(row.key) for row in value.rows]
+    assert decoded == replace(value, rows=rows)
     assert end == len(encoded)
 
 
@@ -72,7 +110,20 @@ def test_unsigned_varints(value: int) -> None:
 @pytest.mark.parametrize("data", [b"", b"\x80", b"\xff\xff\xff\xff\xff\x01"], ids=["none", "cut", "endless"])
 def test_a_varint_that_does_not_end_is_refused(data: bytes) -> None:
     with pytest.raises(Truncated):
-        Layout("text string", 0).decode(0, memoryview(data))
+        Layout(str, 0).decode(0, memoryview(data))
+
+
+class Leader(Struct, frozen=True):
+    node: Int32
+
+
+class Tagged(Struct, frozen=True):
+    leader: Annotated[Leader | None, tag(7)] = None
+    other: Annotated[Leader | None, tag(1001)] = None
+
+
+class Nothing(Struct, frozen=True):
+    pass
 
 
 @given(st.lists(st.tuples(st.integers(0, 1000), st.binary(max_size=40)), max_size=5))
@@ -80,48 +131,45 @@ def test_tagged_fields_are_found_or_skipped(tags: list[tuple[int, bytes]]) -> No
     tags = [(tag, data) for tag, data in tags if tag != 7] + [(7, bytes((0, 0, 0, 9, 0)))]
     encoded = uvarint(len(tags)) + b"".join(uvarint(tag) + uvarint(len(data)) + data for tag, data in tags)
 
-    table = "tag 7 leader {}\n  node int32\ntag 1001 other {}\n  node int32"
-    assert Layout(table, 0).decode(0, memoryview(encoded)) == ((9, None), len(encoded))
-    assert Layout("", 0).decode(0, memoryview(encoded)) == ((), len(encoded))
+    found, end = Layout(Tagged, 0).decode(0, memoryview(encoded))
+    assert (found, end) == (Tagged(Leader(9)), len(encoded))
+    assert Layout(Nothing, 0).decode(0, memoryview(encoded)) == (Nothing(), len(encoded))
 
 
 def test_a_tag_shorter_than_its_structure_is_refused() -> None:
     with pytest.raises(Truncated, match="longer than it says"):
-        Layout("tag 0 leader {}\n  node int32", 0).decode(0, memoryview(b"\1\0\4\0\0\0\1\0\0"))
+        Layout(Tagged, 0).decode(0, memoryview(b"\1\7\4\0\0\0\1\0\0"))
 
 
 @pytest.mark.parametrize(
-    ("table", "says"),
+    ("kind", "says"),
     [
-        ("rows []\n  key string", "an array of 134217727 items in 0 bytes"),
-        ("rows [9]\n  key string", "an array of 134217727 items"),
-        ("text string", "134217727 bytes wanted"),
+        (Sequence[tuple[str]], "an array of 134217727 items in 0 bytes"),
+        (Mapping[TopicPartition, str], "an array of 134217727 items in 0 bytes"),
+        (Annotated[Sequence[str], AtMost(9)], "an array of 134217727 items"),
+        (str, "134217727 bytes wanted"),
     ],
 )
-def test_a_length_beyond_the_bytes_is_refused_before_it_is_read(table: str, says: str) -> None:
+def test_a_length_beyond_the_bytes_is_refused_before_it_is_read(kind: Any, says: str) -> None:
     with pytest.raises(Truncated, match=says):
-        Layout(table, 0).decode(0, memoryview(uvarint(1 << 27)))
+        Layout(kind, 0).decode(0, memoryview(uvarint(1 << 27)))
 
 
-def test_more_items_than_a_table_allows_are_refused() -> None:
-    with pytest.raises(ValueError, match="it lists 12 rows; at most 9 are expected"):
-        Layout("rows [9]\n  key string", 0).decode(0, memoryview(uvarint(13) + bytes(40)))
+def test_more_items_than_the_type_allows_are_refused() -> None:
+    with pytest.raises(ValueError, match="it lists 12 value; at most 9 are expected"):
+        Layout(Annotated[Sequence[tuple[str]], AtMost(9)], 0).decode(0, memoryview(uvarint(13) + bytes(40)))
 
 
 def test_items_that_repeat_are_the_same_objects() -> None:
-    layout = Layout("topics []\n  entries [] repeated\n    key string\n    value string", 0)
-    encoded = layout.encode(0, [[("a", "1"), ("b", "2")], [("a", "1"), ("b", "3")], [("a", "1"), ("b", "3")]])
+    layout = Layout(Sequence[Entries], 0)
+    topics = [[("a", "1"), ("b", "2")], [("a", "1"), ("b", "3")], [("a", "1"), ("b", "3")]]
+    encoded = layout.encode(0, [Entries(entries) for entries in topics])
 
-    first, second, third = layout.decode(0, memoryview(b"".join(encoded)))[0]
+    first, second, third = (topic.entries for topic in layout.decode(0, memoryview(b"".join(encoded)))[0])
 
     assert (first, second, third) == ([("a", "1"), ("b", "2")], [("a", "1"), ("b", "3")], second)
     assert first[0] is second[0] is third[0]
     assert second[1] is third[1]
-
-
-def test_a_line_that_is_no_field_is_refused() -> None:
-    with pytest.raises(ValueError, match="has the line 'name strin g'"):
-        Layout("name strin g", 0)
 
 
 # What was decoded last is used again for the same bytes, within a limit
