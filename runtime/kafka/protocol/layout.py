@@ -22,7 +22,7 @@ The type of a value is its description. Its fields stand in the order of Kafka's
   its message and then X. In `Refusal | None`, None stands for no error.
 - `Mapping[K, V]` is an array of entries: the key, then the error if V may be one, then the value. An `Entry`
   is another order, with what is skipped. A mapping to `Refusal` has only the entries with an error.
-- `Read` is a type on the wire, and a function that makes the value of it.
+- `Converted` is a type on the wire, and a function that makes the value of it.
 - `Mapping[N, V]` and `Sequence[N]` of a named tuple like TopicPartition are arrays of topics, each with its
   partitions: the first field of N stands once, before an array of the second one. `Nested(1)` beside a
   `Sequence[X]` is the same for a structure: its first field stands once, before an array of the others.
@@ -75,40 +75,35 @@ INLINE, REPEATED, KEY, ERROR, VALUE = Mark.INLINE, Mark.REPEATED, Mark.KEY, Mark
 
 
 class Present(Struct, frozen=True):
-    """The versions that have a field, and the number of a tagged field."""
+    """The versions that have a field, the number of a tagged field, and what is read without the field."""
 
     versions: range
     tag: int | None = None
+    absent: object = ...
 
 
-def since(first: int) -> Present:
-    return Present(range(first, 1 << 15))
+def since(first: int, absent: object = ...) -> Present:
+    return Present(range(first, 1 << 15), absent=absent)
 
 
 def until(last: int) -> Present:
     return Present(range(last + 1))
 
 
-def between(first: int, last: int) -> Present:
-    return Present(range(first, last + 1))
+def between(first: int, last: int, absent: object = ...) -> Present:
+    return Present(range(first, last + 1), absent=absent)
 
 
 def tag(number: int) -> Present:
     return Present(range(1 << 15), number)
 
 
-class Read:
+class Converted:
     """The type of a value on the wire, and the function that makes the value of it."""
 
     def __init__(self, function: Callable[[Any], Any], kind: Any) -> None:
         self.function = function
         self.kind = kind
-
-
-class Absent(Struct, frozen=True):
-    """What is read in versions without the field, where it is no default of the structure."""
-
-    value: Any
 
 
 class AtMost(Struct, frozen=True):
@@ -254,7 +249,7 @@ def _part(name: str, kind: Any, *, spread: bool = True) -> _Part:
     """Returns the fields of a value of this type. Unless it is `spread`, a structure is one field."""
     base, marks = _marks(kind)
     primitive = _mark_of(str, marks) or _KINDS.get(base)
-    if (read := _mark_of(Read, marks)) is not None:
+    if (read := _mark_of(Converted, marks)) is not None:
         raw = _part(name, read.kind)
         part = _Part(raw.fields, lambda names: f"{_keep(read.function)}({raw.build(names)})", raw.spread)
     elif primitive is not None:
@@ -271,12 +266,12 @@ def _part(name: str, kind: Any, *, spread: bool = True) -> _Part:
         part = _row(get_args(base), "({})")
     else:
         part = _alone(_Field(name, items=_items(base, marks)))
-    present, absent = _mark_of(Present, marks), _mark_of(Absent, marks)
+    present = _mark_of(Present, marks)
     for item in part.fields:
-        if absent is not None:
-            item.default = repr(absent.value)
         if present is not None:
             item.versions, item.tag = present.versions, present.tag
+            if present.absent is not ...:
+                item.default = repr(present.absent)
         if Mark.SKIPPED in marks:
             _skip(item)
     return part

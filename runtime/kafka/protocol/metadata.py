@@ -19,12 +19,11 @@ from runtime.kafka.errors import ErrorCode
 from runtime.kafka.protocol.last_decoded import LastDecoded
 from runtime.kafka.protocol.layout import (
     INLINE,
-    Absent,
     AtMost,
+    Converted,
     Int32,
     Int64,
     Layout,
-    Read,
     Rest,
     Skipped,
     Uuid,
@@ -76,7 +75,7 @@ class Partition(Struct, frozen=True):
 
     index: Int32
     leader: Int32
-    leader_epoch: Annotated[Int32, since(7), Absent(-1)]
+    leader_epoch: Annotated[Int32, since(7, absent=-1)]
     replicas: tuple[Int32, ...]
     in_sync: tuple[Int32, ...]
     error: ErrorCode = ErrorCode.NONE
@@ -90,7 +89,7 @@ def operations(bits: int | None) -> frozenset[int] | None:
     return frozenset(number for number in range(31) if bits >> number & 1)
 
 
-Operations = Annotated[frozenset[int], Read(operations, Int32)]
+Operations = Annotated[frozenset[int], Converted(operations, Int32)]
 """What the principal may do, by Kafka's numbers of operations."""
 
 
@@ -110,8 +109,8 @@ class TopicMetadata(Struct, frozen=True):
     id: Annotated[Uuid, since(10)]
     error: ErrorCode
     internal: bool
-    partitions: Annotated[Mapping[int, Partition], Read(_by_index, Sequence[Partition])]
-    rights: Annotated[frozenset[int] | None, Read(operations, Int32), since(8)] = None
+    partitions: Annotated[Mapping[int, Partition], Converted(_by_index, Sequence[Partition])]
+    rights: Annotated[frozenset[int] | None, Converted(operations, Int32), since(8)] = None
 
 
 class MetadataResponse(Struct, frozen=True):
@@ -124,7 +123,7 @@ class MetadataResponse(Struct, frozen=True):
 
 _FLEXIBLE = 9
 _TOPICS = Layout(
-    tuple[tuple[TopicMetadata, ...], Annotated[Operations, between(8, 10), Absent(None)]], _FLEXIBLE
+    tuple[tuple[TopicMetadata, ...], Annotated[Operations, between(8, 10, absent=None)]], _FLEXIBLE
 )
 DecodedTopics = tuple[tuple[TopicMetadata, ...], Operations | None]
 """The topics of a response, and what the principal may do with the cluster."""
