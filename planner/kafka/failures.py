@@ -211,7 +211,7 @@ def _speaks_tls(address: Address) -> bool:
 
 def _ask(address: Address, request: Request[R]) -> R | None:
     """Sends one plaintext request in its oldest version; returns None if no readable answer comes."""
-    version = request.VERSIONS[0]
+    version = request.versions[0]
     sent = request.frame(version, _CORRELATION, "repl")
     with contextlib.suppress(OSError), socket.create_connection(address, _TIMEOUT_S) as dialled:
         dialled.sendall(b"".join(sent))

@@ -55,7 +55,6 @@ from runtime.kafka.protocol.transactions import (
     DescribeTransactionsRequest,
     EndTransactionRequest,
     FindCoordinatorRequest,
-    FindCoordinatorsRequest,
     InitProducerIdRequest,
     ListTransactionsRequest,
 )
@@ -215,7 +214,7 @@ BROKER_FEATURES: Mapping[BrokerFeature, tuple[type[Request[Any]] | ApiVersion, .
     ),
     BrokerFeature("many groups in one request", "3.0", otherwise="one request for each"): (
         (Api.OFFSET_FETCH, 8),
-        FindCoordinatorsRequest,
+        (Api.FIND_COORDINATOR, 4),
     ),
     BrokerFeature("states of groups", "2.6", otherwise="they are not shown"): ((Api.LIST_GROUPS, 4),),
     BrokerFeature(FEATURE_QUOTAS, "2.6", otherwise="none is planned, mirrored or imported"): (

@@ -32,7 +32,6 @@ from runtime.kafka.protocol.metadata import (
     NO_LEADER,
     Broker,
     DecodedTopics,
-    MetadataByIdRequest,
     MetadataRequest,
     MetadataResponse,
     Partition,
@@ -42,7 +41,6 @@ from runtime.kafka.protocol.request import Request
 from runtime.kafka.protocol.transactions import (
     CoordinatorKind,
     FindCoordinatorRequest,
-    FindCoordinatorsRequest,
     FoundCoordinator,
 )
 from runtime.kafka.timing import Gathered, Shared, in_time, shuffled
@@ -234,7 +232,7 @@ class KafkaCluster:
 
     async def topics_by_id(self, ids: Iterable[bytes]) -> dict[bytes, TopicMetadata]:
         """Returns topics by id, without the cache. An unknown id has its error and an empty name."""
-        response = await self.ask_any(MetadataByIdRequest((), tuple(ids)))
+        response = await self.ask_any(MetadataRequest(ids=tuple(ids)))
         return {topic.id: topic for topic in response.topics}
 
     async def all_topics(self) -> dict[str, TopicMetadata]:
@@ -320,7 +318,7 @@ class KafkaCluster:
         """Asks in one request, or in one request for each where a broker is older than Kafka 3.0."""
         if len(keys) > 1:
             with suppress(Unsupported):
-                return await self.ask_any(FindCoordinatorsRequest(kind, keys))
+                return await self.ask_any(FindCoordinatorRequest(kind, keys))
         left = iter(keys)
         coordinators: list[FoundCoordinator] = []
 

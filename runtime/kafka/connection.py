@@ -220,7 +220,7 @@ class Connection(asyncio.BufferedProtocol):
 
     def version_of(self, request: Request[Any]) -> int:
         """Returns the highest version that both sides support."""
-        lowest, highest = request.VERSIONS
+        lowest, highest = request.versions
         offered = self.versions.get(request.API)
         if offered is None:
             raise Unsupported(request.API.name, f"{self.where} does not offer it")

@@ -21,7 +21,6 @@ from runtime.kafka.protocol.transactions import (
     EndTransactionRequest,
     InitProducerIdRequest,
     ProducerIdentity,
-    RenewProducerIdRequest,
 )
 from runtime.kafka.queries import Coordinated, coordinated, error_of
 from runtime.kafka.timing import in_time
@@ -49,20 +48,18 @@ async def init_producer_id(
     The request is sent again after a lost response: without an identity the epoch may rise twice, with one
     the result is the same. Without a `purpose`, it uses the connection of the id's transactions.
     """
-    renews = identity != NO_IDENTITY
     renewed = await coordinated(
         cluster,
         CoordinatorKind.TRANSACTION,
         transactional_id,
-        RenewProducerIdRequest(transactional_id, transaction_timeout_ms, identity)
-        if renews
-        else InitProducerIdRequest(transactional_id, transaction_timeout_ms),
+        InitProducerIdRequest(transactional_id, transaction_timeout_ms, identity),
         within=within,
         resend=True,
         purpose=purpose or _purpose(transactional_id),
     )
     if isinstance(renewed, ErrorCode):
-        raise BrokerError(renewed, f"{'renewing' if renews else 'initialising'} {transactional_id}")
+        doing = "initialising" if identity == NO_IDENTITY else "renewing"
+        raise BrokerError(renewed, f"{doing} {transactional_id}")
     return renewed
 
 

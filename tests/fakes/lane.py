@@ -15,12 +15,12 @@ from runtime.kafka.protocol.metadata import Partition
 from runtime.kafka.protocol.offsets import TopicPartition
 from runtime.kafka.protocol.produce import ProducedPartition, ProduceRequest, ProduceResponse
 from runtime.kafka.protocol.transactions import (
+    NO_IDENTITY,
     AddPartitionsRequest,
     CoordinatorKind,
     EndTransactionRequest,
     InitProducerIdRequest,
     ProducerIdentity,
-    RenewProducerIdRequest,
 )
 from runtime.slot.context import LaneSettings
 from runtime.slot.partition import PartitionCopy
@@ -146,7 +146,7 @@ class Destination:
             case InitProducerIdRequest():
                 error = self.init_errors.pop(0) if self.init_errors else ErrorCode.NONE
                 name, epochs = request.transactional_id or "", self.epochs
-                if isinstance(request, RenewProducerIdRequest):
+                if request.identity != NO_IDENTITY:
                     fenced = request.identity.epoch < epochs[name] or name in self.open
                     error = ErrorCode.PRODUCER_FENCED if fenced else error
                 if error:

@@ -130,7 +130,7 @@ DecodedTopics = tuple[tuple[TopicMetadata, ...], Operations | None]
 
 
 class MetadataRequest(Request[MetadataResponse], frozen=True):
-    """With `names` of None and no ids this request reads every topic.
+    """With `names` of None and no ids this request reads every topic. Ids need Kafka 3.0.
 
     A topic without an id from the broker gets an id made of its name. `decoded` keeps topics from one
     response to the next.
@@ -158,6 +158,10 @@ class MetadataRequest(Request[MetadataResponse], frozen=True):
     ids: Sequence[bytes] = ()
     decoded: LastDecoded[DecodedTopics] | None = None
     rights: bool = False
+
+    @property
+    def versions(self) -> tuple[int, int]:
+        return (12, 12) if self.ids else self.VERSIONS
 
     @property
     def brokers_only(self) -> bool:
@@ -213,12 +217,6 @@ class ClusterRightsRequest(AnyMetadataRequest, frozen=True):
     VERSIONS = (8, 10)
 
     rights: bool = True
-
-
-class MetadataByIdRequest(MetadataRequest, frozen=True):
-    """This request reads the same by topic id, which brokers from Kafka 3.0 on support."""
-
-    VERSIONS = (12, 12)
 
 
 class QuorumReplica(Struct, frozen=True):

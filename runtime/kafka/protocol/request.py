@@ -71,7 +71,8 @@ SHORT_ANSWERS = frozenset(
 class Request(Struct, Generic[Response_co], frozen=True):
     """A Request is one request of the Kafka protocol. See `layout` for the types of fields.
 
-    `FLEXIBLE` is the first version with compact lengths, and `VERSIONS` the closed range that it is sent in.
+    `FLEXIBLE` is the first version with compact lengths, and `VERSIONS` the closed range that requests of the
+    kind are sent in; what a request has in it may need a later one of them, see `versions`.
     The fields of the body are those of the request itself, and the response is of the type in the brackets,
     behind the throttle time in the versions `THROTTLED`. `BODY` and `RESPONSE` are other types: `values` and
     `result` convert them.
@@ -83,6 +84,11 @@ class Request(Struct, Generic[Response_co], frozen=True):
     THROTTLED: ClassVar[Present | None] = since(0)
     BODY: ClassVar[Any] = None
     RESPONSE: ClassVar[Any] = None
+
+    @property
+    def versions(self) -> tuple[int, int]:
+        """The closed range of versions that this request can be sent in."""
+        return self.VERSIONS
 
     def values(self, version: int) -> Any:
         return self

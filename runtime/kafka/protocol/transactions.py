@@ -46,7 +46,7 @@ class FoundCoordinator(Struct, frozen=True):
 
 
 class FindCoordinatorRequest(Request[Sequence[FoundCoordinator]], frozen=True):
-    """This request finds the coordinator of one key."""
+    """This request finds the coordinator of one key, or of many: since Kafka 3.0."""
 
     API = Api.FIND_COORDINATOR
     FLEXIBLE = 3
@@ -59,6 +59,10 @@ class FindCoordinatorRequest(Request[Sequence[FoundCoordinator]], frozen=True):
 
     kind: CoordinatorKind
     keys: Sequence[str]
+
+    @property
+    def versions(self) -> tuple[int, int]:
+        return self.VERSIONS if len(self.keys) == 1 else (4, 5)
 
     def values(self, version: int) -> Any:
         return self.keys[0], self.kind, self.keys
@@ -74,12 +78,6 @@ class FindCoordinatorRequest(Request[Sequence[FoundCoordinator]], frozen=True):
         return coordinators
 
 
-class FindCoordinatorsRequest(FindCoordinatorRequest, frozen=True):
-    """This request finds the coordinators of many keys; brokers from Kafka 3.0 on support it."""
-
-    VERSIONS = (4, 5)
-
-
 class ProducerIdentity(Struct, frozen=True):
     """A ProducerIdentity is the id and epoch from the coordinator; writes under an older epoch are fenced."""
 
@@ -93,7 +91,9 @@ NO_IDENTITY = ProducerIdentity(-1, -1)
 class InitProducerIdRequest(Request[ProducerIdentity | ErrorCode], frozen=True):
     """This request gets a producer id. It raises the epoch of the transactional id.
 
-    Earlier producers of the transactional id are fenced by that. Version 2 cannot carry an identity.
+    Earlier producers of the transactional id are fenced by that. With an identity, since Kafka 2.5, it is for
+    the newest holder of the id alone (KIP-360): the coordinator refuses an older identity, with
+    INVALID_PRODUCER_EPOCH in version 3, and with PRODUCER_FENCED from version 4 on.
     """
 
     API = Api.INIT_PRODUCER_ID
@@ -104,15 +104,9 @@ class InitProducerIdRequest(Request[ProducerIdentity | ErrorCode], frozen=True):
     transaction_timeout_ms: Int32
     identity: Annotated[ProducerIdentity, INLINE, since(3)] = NO_IDENTITY
 
-
-class RenewProducerIdRequest(InitProducerIdRequest, frozen=True):
-    """This request raises the epoch for the newest holder of the id alone (KIP-360).
-
-    The coordinator refuses an older identity: with INVALID_PRODUCER_EPOCH in version 3, with PRODUCER_FENCED
-    from version 4 on. Brokers from Kafka 2.5 on support it.
-    """
-
-    VERSIONS = (3, 5)
+    @property
+    def versions(self) -> tuple[int, int]:
+        return self.VERSIONS if self.identity == NO_IDENTITY else (3, 5)
 
 
 class AddPartitionsRequest(Request[Mapping[TopicPartition, ErrorCode]], frozen=True):

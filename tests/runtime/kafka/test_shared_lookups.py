@@ -28,7 +28,7 @@ from runtime.kafka.protocol.offsets import (
 )
 from runtime.kafka.protocol.transactions import (
     CoordinatorKind,
-    FindCoordinatorsRequest,
+    FindCoordinatorRequest,
     FoundCoordinator,
 )
 from runtime.kafka.queries import list_offsets
@@ -52,7 +52,7 @@ class HeldCluster(KafkaCluster):
 
     async def ask_any(self, request: Any) -> Any:
         names = list((request.names or ()) if isinstance(request, MetadataRequest) else request.keys)
-        if self._old and isinstance(request, FindCoordinatorsRequest):
+        if self._old and isinstance(request, FindCoordinatorRequest) and len(request.keys) > 1:
             raise Unsupported("FIND_COORDINATOR", "version 4")
         self.asked.append(names)
         self._waiting += 1

@@ -117,7 +117,6 @@ from runtime.kafka.protocol.transactions import (
     ListedTransaction,
     ListTransactionsRequest,
     ProducerIdentity,
-    RenewProducerIdRequest,
     TransactionState,
 )
 from tests.runtime.kafka.protocol.golden import BATCH, GOLDEN, ONE, TWO, answered, read, written
@@ -169,7 +168,7 @@ REQUESTS: list[tuple[str, Request[Any]]] = [
     ("FindCoordinatorRequest", FindCoordinatorRequest(CoordinatorKind.TRANSACTION, ["a", "b"])),
     ("FindCoordinatorRequest.one", FindCoordinatorRequest(CoordinatorKind.TRANSACTION, ["a"])),
     ("InitProducerIdRequest", InitProducerIdRequest("tx", 15_000)),
-    ("RenewProducerIdRequest", RenewProducerIdRequest("tx", 15_000, IDENTITY)),
+    ("RenewProducerIdRequest", InitProducerIdRequest("tx", 15_000, IDENTITY)),
     (
         "AddPartitionsRequest",
         AddPartitionsRequest("tx", IDENTITY, ADDED),
