@@ -438,7 +438,7 @@ class Layout:
     """The fields of a type in all versions."""
 
     def __init__(self, kind: Any, flexible: int = 1 << 15) -> None:
-        self._part = _part("value", kind)
+        self._kind = kind
         self._flexible = flexible
         self._encoders: dict[int, Callable[[Any], list[Buffer]]] = {}
         self._decoders: dict[int, Callable[[memoryview, int], tuple[Any, int]]] = {}
@@ -461,7 +461,7 @@ class Layout:
             raise Truncated(str(error)) from error
 
     def _compile(self, compiler: _Encoder | _Decoder) -> Any:
-        source = compiler.function(self._part)
+        source = compiler.function(_part("value", self._kind))
         names = dict(_GLOBALS)
         exec(compile(source, f"<fields in version {compiler.version}>", "exec"), names)  # noqa: S102
         return names["function"]
