@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from msgspec import Struct
 from msgspec.structs import replace
 
+from runtime.kafka.protocol.configs import TOPIC, DescribeConfigsRequest
 from runtime.kafka.protocol.last_decoded import LastDecoded
 from runtime.kafka.protocol.layout import (
     REPEATED,
@@ -170,6 +171,13 @@ def test_items_that_repeat_are_the_same_objects() -> None:
     assert (first, second, third) == ([("a", "1"), ("b", "2")], [("a", "1"), ("b", "3")], second)
     assert first[0] is second[0] is third[0]
     assert second[1] is third[1]
+
+
+def test_equal_configs_are_the_same_objects() -> None:
+    first, second = (read(DescribeConfigsRequest(TOPIC, []), "DescribeConfigsResponse", 4) for _ in range(2))
+
+    assert first == second
+    assert all(one is other for one, other in zip(first[0].entries, second[0].entries, strict=True))
 
 
 # What was decoded last is used again for the same bytes, within a limit
