@@ -281,7 +281,12 @@ async def committed_by(
             await asyncio.sleep(_PAUSE_S * 2**attempt)
         again: list[str] = []
         for some in _parts(left, _AT_ONCE):
-            again += await _fetch(cluster, some, read, within, share)
+            by_node, unplaced = await _placed(cluster, some, read)
+            again += unplaced
+            # No broker waits for another's response.
+            fetching = (_fetch(cluster, node, of, read, within, share) for node, of in by_node.items())
+            for more in await asyncio.gather(*fetching):
+                again += more
         left = again
         if not left:
             break
@@ -289,20 +294,6 @@ async def committed_by(
 
 
 async def _fetch(
-    cluster: KafkaCluster, groups: Sequence[str], read: Read, within: float, share: Collection[str]
-) -> list[str]:
-    """Stores the offsets in `read` and returns the groups to retry.
-
-    No broker waits for another's response.
-    """
-    by_node, again = await _placed(cluster, groups, read)
-    fetching = (_fetch_at(cluster, node, some, read, within, share) for node, some in by_node.items())
-    for more in await asyncio.gather(*fetching):
-        again += more
-    return again
-
-
-async def _fetch_at(
     cluster: KafkaCluster,
     node: int,
     groups: list[str],
@@ -310,6 +301,7 @@ async def _fetch_at(
     within: float,
     share: Collection[str],
 ) -> list[str]:
+    """Stores the offsets in `read` and returns the groups to retry."""
     shared = [group for group in groups if group in share]
     others = [group for group in groups if group not in share]
     answers: dict[str, Offsets | ErrorCode] = {}
@@ -418,39 +410,32 @@ async def commit_many(cluster: KafkaCluster, offsets: Mapping[str, Committed]) -
 
 
 async def _commit(cluster: KafkaCluster, group: str, offsets: Committed, purpose: str) -> Outcome:
-    """Commits without leader epochs, because the source's epochs have no meaning here."""
+    """Commits without leader epochs, because the source's epochs have no meaning here.
+
+    Of a share group it sets the start offsets.
+    """
+    request: Request[Mapping[TopicPartition, ErrorCode] | ErrorCode]
     if any(committed.of_share_group for committed in offsets.values()):
-        return await _alter(
-            cluster, group, {at: committed.offset for at, committed in offsets.items()}, purpose
+        starts = {at: committed.offset for at, committed in offsets.items()}
+        request = AlterShareOffsetsRequest(group, starts)
+    else:
+        request = OffsetCommitRequest(
+            group,
+            {
+                at: CommittedOffset(committed.offset, -1, committed.metadata)
+                for at, committed in offsets.items()
+            },
         )
-    written = {
-        at: CommittedOffset(committed.offset, -1, committed.metadata) for at, committed in offsets.items()
-    }
-    return await coordinated(
+    outcome = await coordinated(
         cluster,
         CoordinatorKind.GROUP,
         group,
-        OffsetCommitRequest(group, written),
+        request,
         within=_WITHIN_S,
         resend=True,
         purpose=purpose,
     )
-
-
-async def _alter(
-    cluster: KafkaCluster, group: str, offsets: Mapping[TopicPartition, int], purpose: str
-) -> Outcome:
-    """Sets the start offsets of a share group."""
-    altered = await coordinated(
-        cluster,
-        CoordinatorKind.GROUP,
-        group,
-        AlterShareOffsetsRequest(group, offsets),
-        within=_WITHIN_S,
-        resend=True,
-        purpose=purpose,
-    )
-    return dict.fromkeys(offsets, altered) if isinstance(altered, ErrorCode) else altered
+    return dict.fromkeys(offsets, outcome) if isinstance(outcome, ErrorCode) else outcome
 
 
 def _parts(items: Sequence[T], most: int) -> list[Sequence[T]]:
