@@ -75,7 +75,7 @@ INLINE, REPEATED, KEY, ERROR, VALUE = Mark.INLINE, Mark.REPEATED, Mark.KEY, Mark
 
 
 class Present(Struct, frozen=True):
-    """The versions that have a field, the number of a tagged field, and what is read without the field."""
+    """A Present is the versions of a field, the number of a tagged field, and what is read without it."""
 
     versions: range
     tag: int | None = None
@@ -99,7 +99,7 @@ def tag(number: int) -> Present:
 
 
 class Converted:
-    """The type of a value on the wire, and the function that makes the value of it."""
+    """A Converted is the type of a value on the wire, and the function that makes the value of it."""
 
     def __init__(self, function: Callable[[Any], Any], kind: Any) -> None:
         self.function = function
@@ -107,20 +107,20 @@ class Converted:
 
 
 class AtMost(Struct, frozen=True):
-    """The largest number of an array's items."""
+    """An AtMost is the limit of an array's items."""
 
     items: int
 
 
 class Entry:
-    """The order of the entries of a mapping: `KEY`, `ERROR`, `VALUE`, and the types of what is skipped."""
+    """An Entry is the order of a mapping's entries: KEY, ERROR, VALUE, and the types that are skipped."""
 
     def __init__(self, *parts: Any) -> None:
         self.parts = parts
 
 
 class Nested:
-    """How many fields stand once for several items, and the types of what is skipped behind them."""
+    """A Nested counts the fields that stand once for several items. Behind them, types are skipped."""
 
     def __init__(self, fields: int, *skipped: Any) -> None:
         self.fields = fields
