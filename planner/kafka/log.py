@@ -42,7 +42,6 @@ from runtime.kafka.protocol.offsets import (
     EARLIEST,
     LATEST,
     ListOffsetsRequest,
-    OffsetQuestion,
     TopicPartition,
 )
 from runtime.kafka.protocol.produce import ProducePartition, ProduceRequest
@@ -154,8 +153,7 @@ class LogReader:
 
     async def _offset(self, leader: BrokerConnection, at: int) -> int:
         """Returns the log start offset, or the last stable offset."""
-        question = {self._at: OffsetQuestion(at)}
-        offsets = await leader.call(ListOffsetsRequest(Isolation.READ_COMMITTED, question))
+        offsets = await leader.call(ListOffsetsRequest(Isolation.READ_COMMITTED, {self._at: at}))
         listed = offsets.get(self._at, ErrorCode.UNKNOWN_SERVER_ERROR)
         if isinstance(listed, ErrorCode):
             raise RequestRefused(listed)

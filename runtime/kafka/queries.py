@@ -29,10 +29,8 @@ from runtime.kafka.protocol.groups import (
 from runtime.kafka.protocol.offsets import (
     EARLIEST,
     EpochEndsRequest,
-    EpochQuestion,
     ListedOffset,
     ListOffsetsRequest,
-    OffsetQuestion,
     TopicPartition,
 )
 from runtime.kafka.protocol.request import Request
@@ -67,12 +65,11 @@ async def list_offsets(
     within: float = DEFAULT_S,
 ) -> dict[TopicPartition, ListedOffset | ErrorCode]:
     """Lists offsets; each question is a timestamp in ms, or LATEST, EARLIEST, MAX_TIMESTAMP."""
-    made = {at: OffsetQuestion(at) for at in set(questions.values())}
-    wanted = {key: made[at] for key, at in questions.items()}
+    times = frozenset(questions.values())
     # Questions about starts and about ends do not wait for each other. A cluster keeps each kind, so a kind
     # holds no timestamp.
-    kind = (ListOffsetsRequest, isolation, frozenset(made) if max(made, default=0) < 0 else None)
-    return await by_leader(cluster, wanted, lambda some: ListOffsetsRequest(isolation, some), kind, within)
+    kind = (ListOffsetsRequest, isolation, times if max(times, default=0) < 0 else None)
+    return await by_leader(cluster, questions, lambda some: ListOffsetsRequest(isolation, some), kind, within)
 
 
 async def offsets_of(
@@ -102,9 +99,10 @@ async def log_start(cluster: KafkaCluster, at: TopicPartition, within: float = D
 
 
 async def epoch_ends(
-    cluster: KafkaCluster, questions: Mapping[TopicPartition, EpochQuestion], within: float = DEFAULT_S
+    cluster: KafkaCluster, leader_epochs: Mapping[TopicPartition, int], within: float = DEFAULT_S
 ) -> dict[TopicPartition, EpochEnd | ErrorCode]:
-    return await by_leader(cluster, questions, EpochEndsRequest, EpochEndsRequest, within)
+    """Returns the end offset of a leader epoch of each partition."""
+    return await by_leader(cluster, leader_epochs, EpochEndsRequest, EpochEndsRequest, within)
 
 
 async def active_producers(

@@ -47,7 +47,7 @@ class InternalTopics:
 
     async def call(self, node: int, request: Any, purpose: str, within: float | None) -> Any:
         if isinstance(request, ListOffsetsRequest):
-            ends = {at: self._end(at.topic) for at in request.questions}
+            ends = {at: self._end(at.topic) for at in request.times}
             return {at: ListedOffset(end, -1, 5) for at, end in ends.items()}
         assert isinstance(request, FetchRequest)
         ((topic_id, _),) = request.partitions

@@ -75,8 +75,8 @@ class PartitionLogs:
             raise Disconnected(f"broker {node}", "it is silent", sent=True)
         if isinstance(request, ListOffsetsRequest):
             ends = {
-                at: self.logs[at].start if one.at == EARLIEST else self.logs[at].next_offset
-                for at, one in request.questions.items()
+                at: self.logs[at].start if time == EARLIEST else self.logs[at].next_offset
+                for at, time in request.times.items()
             }
             return {at: ListedOffset(end, -1, 5) for at, end in ends.items()}
         assert isinstance(request, FetchRequest)

@@ -9,29 +9,18 @@ from msgspec import Struct
 
 from runtime.kafka.errors import ErrorCode
 from runtime.kafka.protocol.fetch import EpochEnd, Isolation
-from runtime.kafka.protocol.layout import ERROR, KEY, VALUE, Entry, Int32, Int64
+from runtime.kafka.protocol.layout import ERROR, KEY, VALUE, Entry, Int32, Int64, since
 from runtime.kafka.protocol.request import Api, Request
 
 LATEST = -1
 EARLIEST = -2
 MAX_TIMESTAMP = -3
+_CURRENT_EPOCH = Annotated[Int32, since(0, absent=-1)]  # the broker does not check it
 
 
 class TopicPartition(NamedTuple):
     topic: str
     partition: Int32
-
-
-class OffsetQuestion(Struct, frozen=True):
-    """An OffsetQuestion requests the offset of a time.
-
-    `at` is a timestamp in ms, or LATEST, EARLIEST, MAX_TIMESTAMP. A current epoch of -1 is not checked.
-    """
-
-    WIRE: ClassVar[tuple[str, ...]] = ("current_epoch", "at")
-
-    at: Int64
-    current_epoch: Int32 = -1
 
 
 class ListedOffset(Struct, frozen=True):
@@ -45,7 +34,10 @@ class ListedOffset(Struct, frozen=True):
 
 
 class ListOffsetsRequest(Request[Mapping[TopicPartition, ListedOffset | ErrorCode]], frozen=True):
-    """With READ_COMMITTED, the latest offset of this request is the last stable one."""
+    """This request lists the offset of each time: a timestamp in ms, or LATEST, EARLIEST, MAX_TIMESTAMP.
+
+    With READ_COMMITTED, LATEST is the last stable offset.
+    """
 
     API = Api.LIST_OFFSETS
     FLEXIBLE = 6
@@ -53,23 +45,14 @@ class ListOffsetsRequest(Request[Mapping[TopicPartition, ListedOffset | ErrorCod
     _replica_id: ClassVar[Int32] = -1
 
     isolation: Annotated[Isolation, "int8"]
-    questions: Mapping[TopicPartition, OffsetQuestion]
-
-
-class EpochQuestion(Struct, frozen=True):
-    """An EpochQuestion requests the end offset of `leader_epoch`. A current epoch of -1 is not checked."""
-
-    WIRE: ClassVar[tuple[str, ...]] = ("current_epoch", "leader_epoch")
-
-    leader_epoch: Int32
-    current_epoch: Int32 = -1
+    times: Annotated[Mapping[TopicPartition, Int64], Entry(KEY, _CURRENT_EPOCH, VALUE)]
 
 
 class EpochEndsRequest(
     Request[Annotated[Mapping[TopicPartition, EpochEnd | ErrorCode], Entry(ERROR, KEY, VALUE)]],
     frozen=True,
 ):
-    """This request is OffsetForLeaderEpoch.
+    """This request is OffsetForLeaderEpoch: it reads the end offset of each leader epoch.
 
     An end offset of -1 means that the broker does not know the epoch.
     """
@@ -79,4 +62,4 @@ class EpochEndsRequest(
     VERSIONS = (3, 4)
     _replica_id: ClassVar[Int32] = -1
 
-    questions: Mapping[TopicPartition, EpochQuestion]
+    leader_epochs: Annotated[Mapping[TopicPartition, Int32], Entry(KEY, _CURRENT_EPOCH, VALUE)]

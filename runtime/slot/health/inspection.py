@@ -25,7 +25,6 @@ from runtime.kafka.protocol.metadata import TopicMetadata
 from runtime.kafka.protocol.offsets import (
     EARLIEST,
     LATEST,
-    EpochQuestion,
     ListedOffset,
     TopicPartition,
 )
@@ -258,11 +257,7 @@ async def _source(
     """Returns the facts of each partition at the source."""
     at = {copy: TopicPartition(copy.key.topic, copy.key.partition) for copy in copies}
     topics = await cluster.topics({place.topic for place in at.values()}, fresh=True)
-    asked = {
-        at[copy]: EpochQuestion(copy.progress.source_epoch)
-        for copy in copies
-        if copy.progress.source_epoch >= 0
-    }
+    asked = {at[copy]: copy.progress.source_epoch for copy in copies if copy.progress.source_epoch >= 0}
     starts, ends, epochs = await asyncio.gather(
         list_offsets(cluster, dict.fromkeys(at.values(), EARLIEST), within=_WITHIN_S),
         _log_ends(cluster, {place: copy.progress.position for copy, place in at.items()}),
@@ -318,9 +313,7 @@ async def _destination(
     """Returns the facts of each partition at the destination."""
     topics = await cluster.topics({copy.at.topic for copy in copies}, fresh=True)
     asked = {
-        copy.at: EpochQuestion(copy.progress.destination_epoch)
-        for copy in copies
-        if copy.progress.destination_epoch >= 0
+        copy.at: copy.progress.destination_epoch for copy in copies if copy.progress.destination_epoch >= 0
     }
     latest = dict.fromkeys((copy.at for copy in copies), LATEST)
     ends, stable_ends, epochs = await asyncio.gather(

@@ -63,9 +63,9 @@ class Cluster(InternalTopics):
     async def call(self, node: int, request: Any, purpose: str, within: float | None) -> Any:
         answers = await super().call(node, request, purpose, within)
         if isinstance(request, ListOffsetsRequest):
-            for at, question in request.questions.items():
+            for at, time in request.times.items():
                 if at.topic == TOPIC:
-                    answers[at] = ListedOffset(self.start if question.at == EARLIEST else 2, -1, 5)
+                    answers[at] = ListedOffset(self.start if time == EARLIEST else 2, -1, 5)
         return answers
 
 

@@ -14,7 +14,7 @@ from runtime.kafka.errors import ErrorCode
 from runtime.kafka.fetch import FetchLimits, FetchSession, fetch_once
 from runtime.kafka.fetch_many import fetch_many
 from runtime.kafka.protocol.fetch import FetchedPartition, FetchFrom
-from runtime.kafka.protocol.offsets import EpochQuestion, TopicPartition
+from runtime.kafka.protocol.offsets import TopicPartition
 from runtime.kafka.protocol.produce import ProducePartition, ProduceRequest
 from runtime.kafka.queries import (
     active_producers,
@@ -60,7 +60,7 @@ async def test_all_that_a_flow_asks_for(old: LabKafkaCluster, fresh: Callable[[s
     async with await KafkaCluster.open(wire_settings(old.bootstrap, {})) as cluster:
         known = (await cluster.topics([topic]))[topic]
         assert is_from_kafka(known.id) == (old.spec.version >= "2.8")
-        assert (await epoch_ends(cluster, {at: EpochQuestion(0)}))[at].end_offset == 10  # type: ignore[union-attr]
+        assert (await epoch_ends(cluster, {at: 0}))[at].end_offset == 10  # type: ignore[union-attr]
         records = bytes((await fetch_once(cluster, at, 0, 1 << 20, "test")).records)
         both = dict.fromkeys((at, TopicPartition(topic, 1)), FetchFrom(0))
         together = await fetch_many(cluster, 1, both, "test", topic_ids=dict.fromkeys(both, known.id))

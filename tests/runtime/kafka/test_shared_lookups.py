@@ -225,11 +225,11 @@ class HeldPartitions(HeldCluster):
         await self.permits.acquire()
         if self.failures:
             raise self.failures.pop()
-        return {at: ListedOffset(at.partition, -1, 0) for at in request.questions}
+        return {at: ListedOffset(at.partition, -1, 0) for at in request.times}
 
     def partitions(self) -> list[list[int]]:
         """Those of each request so far."""
-        return [sorted(at.partition for at in one.questions) for one in self.requests]
+        return [sorted(at.partition for at in one.times) for one in self.requests]
 
 
 def begin(
@@ -271,7 +271,7 @@ async def test_two_questions_about_one_partition_are_two_requests():
     cluster.permits.allow(len(callers))
     await asyncio.gather(*callers)
     assert cluster.partitions() == [[0], [1], [1]]
-    asked = [one.at for request in cluster.requests[1:] for one in request.questions.values()]
+    asked = [time for request in cluster.requests[1:] for time in request.times.values()]
     assert asked == [NOON + 1, NOON]
 
 

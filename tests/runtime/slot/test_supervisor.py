@@ -63,12 +63,12 @@ class Side:
         match request:
             case ListOffsetsRequest(Isolation.READ_COMMITTED, questions) if self.open_since >= 0:
                 return {at: ListedOffset(self.open_since, -1, 5) for at in questions}
-            case ListOffsetsRequest(questions=questions):
+            case ListOffsetsRequest(times=questions):
                 asyncio.get_running_loop().call_soon(self.answered)
                 if self.silent.is_set() and any(at.partition == 1 for at in questions):
                     await asyncio.Event().wait()
                 return {at: ListedOffset(self.end, -1, 5) for at in questions}
-            case EpochEndsRequest(questions=questions):
+            case EpochEndsRequest(leader_epochs=questions):
                 return {at: EpochEnd(5, self.end) for at in questions}
             case DescribeProducersRequest(partitions=partitions):
                 return {at: [ActiveProducer(7, 0, 0, 0, 0, self.open_since)] for at in partitions}

@@ -178,7 +178,7 @@ public class Golden {
 
         print("ListOffsetsRequest", new ListOffsetsRequestData().setReplicaId(-1).setIsolationLevel((byte) 1).setTopics(List.of(
             new ListOffsetsRequestData.ListOffsetsTopic().setName("orders").setPartitions(List.of(
-                new ListOffsetsRequestData.ListOffsetsPartition().setPartitionIndex(0).setCurrentLeaderEpoch(5).setTimestamp(-1),
+                new ListOffsetsRequestData.ListOffsetsPartition().setPartitionIndex(0).setTimestamp(-1),
                 new ListOffsetsRequestData.ListOffsetsPartition().setPartitionIndex(1).setTimestamp(1700000000000L))))), 5, 7, 8);
         print("ListOffsetsResponse", new ListOffsetsResponseData().setThrottleTimeMs(8).setTopics(List.of(
             new ListOffsetsResponseData.ListOffsetsTopicResponse().setName("orders").setPartitions(List.of(
@@ -186,7 +186,7 @@ public class Golden {
                 new ListOffsetsResponseData.ListOffsetsPartitionResponse().setPartitionIndex(1).setErrorCode((short) 6))))), 5, 7);
         OffsetForLeaderEpochRequestData.OffsetForLeaderTopicCollection epochs = new OffsetForLeaderEpochRequestData.OffsetForLeaderTopicCollection();
         epochs.add(new OffsetForLeaderEpochRequestData.OffsetForLeaderTopic().setTopic("orders").setPartitions(List.of(
-            new OffsetForLeaderEpochRequestData.OffsetForLeaderPartition().setPartition(0).setCurrentLeaderEpoch(6).setLeaderEpoch(4))));
+            new OffsetForLeaderEpochRequestData.OffsetForLeaderPartition().setPartition(0).setLeaderEpoch(4))));
         print("EpochEndsRequest", new OffsetForLeaderEpochRequestData().setReplicaId(-1).setTopics(epochs), 3, 4);
         OffsetForLeaderEpochResponseData.OffsetForLeaderTopicResultCollection ends = new OffsetForLeaderEpochResponseData.OffsetForLeaderTopicResultCollection();
         ends.add(new OffsetForLeaderEpochResponseData.OffsetForLeaderTopicResult().setTopic("orders").setPartitions(List.of(

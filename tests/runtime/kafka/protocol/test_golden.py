@@ -87,10 +87,8 @@ from runtime.kafka.protocol.metadata import (
 from runtime.kafka.protocol.offsets import (
     LATEST,
     EpochEndsRequest,
-    EpochQuestion,
     ListedOffset,
     ListOffsetsRequest,
-    OffsetQuestion,
     TopicPartition,
 )
 from runtime.kafka.protocol.produce import (
@@ -178,10 +176,10 @@ REQUESTS: list[tuple[str, Request[Any]]] = [
         "ListOffsetsRequest",
         ListOffsetsRequest(
             Isolation.READ_COMMITTED,
-            {ORDERS[0]: OffsetQuestion(LATEST, 5), ORDERS[1]: OffsetQuestion(1_700_000_000_000)},
+            {ORDERS[0]: LATEST, ORDERS[1]: 1_700_000_000_000},
         ),
     ),
-    ("EpochEndsRequest", EpochEndsRequest({ORDERS[0]: EpochQuestion(4, 6)})),
+    ("EpochEndsRequest", EpochEndsRequest({ORDERS[0]: 4})),
     ("OffsetCommitRequest", OffsetCommitRequest("g", {ORDERS[2]: CommittedOffset(55)})),
     ("OffsetFetchRequest.some", OffsetFetchRequest(["g"], ORDERS[2:])),
     ("OffsetFetchRequest.all", OffsetFetchRequest(["g"])),
