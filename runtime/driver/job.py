@@ -28,8 +28,9 @@ from runtime.driver.leadership import DriverFenced, DriverWriter, Leadership
 from runtime.driver.metrics import JobMetrics, ReplicaCounts, flow_snapshots
 from runtime.driver.process import JvmSilent, SpecFile, exit_after_restart
 from runtime.driver.slots.channel import TopicTail, UnreadableRecordCounter, end_of, pause, post
-from runtime.driver.slots.manager import FileSlots, SlotManager
+from runtime.driver.slots.manager import SlotManager
 from runtime.driver.slots.membership import NO_SLOTS, Membership, slot_layout
+from runtime.driver.slots.round_reports import RoundReports
 from runtime.driver.slots.supervisor import DriverContext
 from runtime.kafka.errors import WireError
 from runtime.kafka.records import InternalRecord
@@ -72,7 +73,7 @@ class JobRunner:
         self._commands: CommandHandler | None = None
         self._editing: asyncio.Task[None] | None = None
         self._flows: FlowManager | None = None
-        self._slots: SlotManager | FileSlots | None = None
+        self._slots: SlotManager | RoundReports | None = None
         self._metrics = JobMetrics(lambda: self.spec, self._snapshot)
         self._replicas = ReplicaCounts()
         self._duties = FlowDuties(lambda: self.spec, self._clusters, self._tasks, self._reports)
@@ -242,9 +243,8 @@ class JobRunner:
         """
         assert self._application is not None
         spec, application = self.spec, self._application
-        in_rounds = any(flow.folder is not None for flow in spec.flows)
         cores = spec.slots or await self._cores(application)
-        layout = NO_SLOTS if in_rounds else slot_layout(spec.flows, cores)
+        layout = NO_SLOTS if spec.in_rounds else slot_layout(spec.flows, cores)
         slots = len(layout.by_slot)
         membership = Membership(range(slots), layout.slots_of)
         context = DriverContext(
@@ -263,7 +263,7 @@ class JobRunner:
         shared = FlowContext(
             job=spec.job,
             driver=self.driver,
-            slots=1 if in_rounds else slots,
+            slots=1 if spec.in_rounds else slots,
             generations=destination.generations,
             settings=spec.copy,
             clusters=self._clusters,
@@ -277,8 +277,8 @@ class JobRunner:
         )
         self._flows = FlowManager(shared, membership, self._tasks, self._duties.restart)
         flows, record_report = self._flows.all, self._metrics.record_report
-        if in_rounds:
-            self._slots = FileSlots(
+        if spec.in_rounds:
+            self._slots = RoundReports(
                 spec.job, self.driver, destination.cluster, flows, self._tasks, record_report
             )
         else:

@@ -15,7 +15,7 @@ from prometheus_client import ProcessCollector
 from runtime.contract.records.job_status import JobStatus, SlotReport
 from runtime.contract.spec.jobspec import JobSpec
 from runtime.contract.spec.launch import METRICS_PORT
-from runtime.driver.flows.flow import DriverFlow
+from runtime.driver.flows.flow import Flow
 from runtime.kafka.protocol.metadata import NO_LEADER, TopicMetadata
 from runtime.metrics.endpoint import JobCollector, MetricsEndpoint
 from runtime.metrics.snapshot import ClusterSnapshot, FlowSnapshot, JobSnapshot, SlotMetrics, unready
@@ -120,11 +120,11 @@ class JobMetrics:
             self._endpoint = None
 
 
-def flow_snapshots(status: JobStatus, flows: Iterable[DriverFlow]) -> list[FlowSnapshot]:
+def flow_snapshots(status: JobStatus, flows: Iterable[Flow]) -> list[FlowSnapshot]:
     """Returns the snapshot of each flow that the status shows."""
     views = {view.flow: view for view in status.flows}
     return [
-        FlowSnapshot(flow.spec, views[flow.name], flow.partitions.keys(), flow.actions, flow.promoted)
+        FlowSnapshot(flow.spec, views[flow.name], flow.partitions.keys(), flow.copier.actions, flow.promoted)
         for flow in flows
         if flow.name in views
     ]

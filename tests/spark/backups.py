@@ -20,7 +20,7 @@ from runtime.driver.application import RoundWork
 from runtime.driver.clusters import DriverClusters
 from runtime.driver.duties.compaction import CompactionDuty
 from runtime.driver.duties.snapshots import SnapshotDuty
-from runtime.driver.flows.file_rounds import advanced
+from runtime.driver.flows.files_sink import advanced
 from runtime.files.compaction import compact
 from runtime.files.export import ExportPartition, ExportTicket, decode_result, encode_ticket, export
 from runtime.files.manifest import ManifestFolder, ManifestState

@@ -176,6 +176,11 @@ class JobSpec(SpecStruct, frozen=True, kw_only=True):
         """With more partitions, topics or groups than this, their metrics are summed."""
         return (self.metrics or MetricsSpec()).partitions
 
+    @property
+    def in_rounds(self) -> bool:
+        """Whether the flows of the job copy in rounds of tasks, because an end of each is files."""
+        return any(flow.endpoint is not None for flow in self.flows)
+
     def flow(self, name: str) -> FlowSpec:
         """Returns the flow of this name."""
         return next(flow for flow in self.flows if flow.name == name)

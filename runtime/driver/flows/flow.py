@@ -1,62 +1,53 @@
-"""This module runs one flow in the driver: it takes the flow over once (R3) and then follows its topics.
+"""This module runs one flow in the driver: its takeover, passes, pauses and retries.
 
-Following covers topics, partitions, settings and first positions. Topics that are promoted on their own are
-copied like all others until the source holds no uncopied record of them, and are not copied afterwards.
+A copier does the passes. It is the only part of a flow that depends on what is read and what is written.
 """
 
 from __future__ import annotations
 
 import asyncio
+import time
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterable, Mapping
+from typing import Any, ClassVar
 
 from msgspec import Struct, field
 
 from runtime.contract.client.settings import ClientSettingsError
-from runtime.contract.records import heartbeat
 from runtime.contract.records.control import AssignedPartition
-from runtime.contract.records.failback import opposite_of
-from runtime.contract.records.job_status import FlowView, PartitionState
-from runtime.contract.records.ledger import PartitionKey, Progress
+from runtime.contract.records.job_status import FlowView, PartitionState, SlotReport, SlotView
+from runtime.contract.records.ledger import PartitionKey
 from runtime.contract.spec import naming
 from runtime.contract.spec.flow import FlowState
 from runtime.contract.spec.jobspec import FlowSpec, JobSpec
-from runtime.contract.spec.route import Router
 from runtime.contract.spec.selection import NamePatterns
-from runtime.driver.flows.failback import begin_new_partitions, start_failback
-from runtime.driver.flows.start import (
-    FlowContext,
-    FlowWaits,
-    commit_begun,
-    group_by_start,
-    initial_topics,
-    restart,
-    selection,
-    take_over,
-)
+from runtime.driver.application import TasksFailed
+from runtime.driver.flows.start import FlowContext, FlowWaits, take_over
 from runtime.driver.slots.channel import pause
-from runtime.driver.topics.mirrors import (
-    MirrorTopic,
-    MirrorTopicManager,
-    discover,
-    not_promoted,
-    selected_topics,
-)
+from runtime.files.manifest import EndpointUnavailable, ManifestProblem, ManifestTaken
 from runtime.kafka.cluster import KafkaCluster
 from runtime.kafka.errors import WireError
 from runtime.kafka.protocol.fetch import Isolation
 from runtime.kafka.protocol.offsets import LATEST, TopicPartition
 from runtime.kafka.queries import offsets_of
-from runtime.kafka.timing import until_next
-from runtime.ledger.positions import first_positions
 from runtime.ledger.records import READ_FAILURES
 from runtime.slot.log import log_event
+
+
+class PositionsLost(Exception):
+    """The ledger lost the positions of the flow: reading from the beginning would double its records."""
+
+
+# Someone must decide after these; a flow that fails with another one goes on by itself.
+_LOST = (*READ_FAILURES, ManifestProblem, PositionsLost)
+_FAILURES = (WireError, ClientSettingsError, EndpointUnavailable, ManifestTaken, TasksFailed, *_LOST)
 
 
 class DrainingTopics(Struct):
     """A DrainingTopics names the topics of a flow that are promoted on their own and still copied.
 
-    The consumer groups of `topics` are still synced. `turn` is a lock: one task at a time commits the flow's
-    groups.
+    The consumer groups of `topics` are still synced. One task at a time commits the flow's groups, under the
+    lock.
     """
 
     topics: frozenset[str] = frozenset()
@@ -97,50 +88,96 @@ async def count_uncopied(
 
 _RETRY_S, _MAX_RETRY_S = 0.3, 10.0
 _STARTING_RETRY_S, _STARTING_RETRIES = 2.0, 30
-_NO_FOLLOW_S = 3600.0
 
 
-def retry_pause(
-    failures: int, *, starting: bool, first_s: float = _RETRY_S, most_s: float = _MAX_RETRY_S
-) -> float:
+def retry_pause(failures: int, *, starting: bool) -> float:
     """Returns the seconds between two attempts of a flow, after so many failures in a row.
 
     An apply waits for a flow that starts, and gives up some seconds after its first failure. So a flow that
     starts is tried again often: what it says is not older than what it lacks, such as a restarting cluster.
     """
-    if starting and failures <= _STARTING_RETRIES:
-        most_s = min(most_s, _STARTING_RETRY_S)
-    return min(first_s * 2.0 ** min(failures, 8), most_s)
+    most_s = _STARTING_RETRY_S if starting and failures <= _STARTING_RETRIES else _MAX_RETRY_S
+    return min(_RETRY_S * 2.0 ** min(failures, 8), most_s)
 
 
-class DriverFlow:
-    """A DriverFlow runs one flow until cancelled.
+class Copier(ABC):
+    """A Copier does the passes of one flow: it knows the flow's source and sink."""
 
-    `generation` is set once this driver has taken the flow over; `partitions` are those that slots must copy.
+    mirrors: ClassVar[bool] = False  # whether the sink mirrors topics, with their groups and rules
+
+    @abstractmethod
+    async def copy_once(self) -> bool:
+        """Does one pass, and returns whether the next one is to follow at once."""
+
+    @abstractmethod
+    def pause_s(self, took_s: float) -> float:
+        """Returns the seconds until the next pass, after one that took so long."""
+
+    @abstractmethod
+    def selected(self, topics: Iterable[str]) -> dict[str, str]:
+        """Returns the topics that the flow selects now, with their names at the destination."""
+
+    @abstractmethod
+    def inherit(self, before: Copier) -> None:
+        """Continues from the state of the copier of an older version of the flow."""
+
+    @property
+    def is_incomplete(self) -> bool:
+        """Whether the last pass left out topics whose mirrors could not be made: they are tried again."""
+        return False
+
+    def look_again(self) -> None:  # noqa: B027 - most passes compare everything
+        """Makes the next pass compare everything: an operator's command has changed what is copied."""
+
+    def fail(self, why: str, *, lost: bool) -> None:  # noqa: B027 - slots report failures themselves
+        """Notes that a pass failed. What was not committed is copied again, or its commit is read later."""
+
+    def notes(self) -> Iterable[str]:
+        """Returns what the flow's status says of its topics or files."""
+        return ()
+
+    def report(self, driver: str, number: int) -> SlotReport:
+        """Returns the status of the flow's partitions as the report of a slot, where no slot reports them."""
+        raise NotImplementedError
+
+    def view(self, number: int) -> SlotView:
+        """Returns the status of the flow as that of a slot, where it has none."""
+        raise NotImplementedError
+
+    @property
+    def actions(self) -> Mapping[str, int]:
+        """How many mirror topics were created, grown and changed, by kind of action, for the metrics."""
+        return {}
+
+
+class Flow:
+    """A Flow runs one flow until cancelled.
+
+    The driver takes it over, which sets `generation` (R3). Then its copier does passes until another job has
+    the flow; a pass that fails is repeated, and stops no other flow (R7). `partitions` are those that are
+    copied now. `copier_of` makes the copier.
     """
 
-    def __init__(self, spec: FlowSpec, job: JobSpec, router: Router, shared: FlowContext) -> None:
+    def __init__(
+        self, spec: FlowSpec, job: JobSpec, shared: FlowContext, copier_of: Callable[[Flow], Copier]
+    ) -> None:
         self.spec = spec
+        self.job = job
+        self.shared = shared
         self.generation: int | None = None
         self.partitions: dict[PartitionKey, AssignedPartition] = {}
         self.accepted: frozenset[PartitionKey] = frozenset()
         self.draining = DrainingTopics()
-        self._router = router
-        self._opposite = opposite_of(job, spec)
-        self._shared = shared
-        self._mirrors = MirrorTopicManager(spec, job, router, shared.clusters, shared.leadership)
-        self._initial: frozenset[str] | None = None
-        self._follow_now = asyncio.Event()
-        self._compared: tuple[Mapping[str, int], Mapping[str, int], frozenset[str]] | None = None
+        self.ledger_lost = False
         self._cluster_ids = ("", "")
         self._source_answers = False
-        self._ledger_lost = False
+        self._woken = asyncio.Event()
         self._superseded = ""
         self._why = ""
         self._attempts = 1  # to start
-        self._notes: tuple[str, ...] = ()
+        self.copier = copier_of(self)
 
-    def inherit(self, before: DriverFlow) -> None:
+    def inherit(self, before: Flow) -> None:
         """Continues from the state of an older version of the same flow.
 
         So the flow is not taken over again.
@@ -150,10 +187,8 @@ class DriverFlow:
         self.accepted = before.accepted
         self.draining = before.draining
         self._cluster_ids = before._cluster_ids
-        self._ledger_lost, self._superseded = before._ledger_lost, before._superseded
-        self._mirrors.done = before._mirrors.done
-        if selection(before.spec) == selection(self.spec):
-            self._initial = before._initial
+        self.ledger_lost, self._superseded = before.ledger_lost, before._superseded
+        self.copier.inherit(before.copier)
 
     @property
     def name(self) -> str:
@@ -161,13 +196,8 @@ class DriverFlow:
         return self.spec.name
 
     @property
-    def shared(self) -> FlowContext:
-        """The objects of the job that the flow's side duties need."""
-        return self._shared
-
-    @property
     def copies(self) -> bool:
-        """Whether slots must copy the flow once this driver has taken it over."""
+        """Whether the flow is copied once this driver has taken it over."""
         return self.spec.state == "active"
 
     @property
@@ -182,20 +212,20 @@ class DriverFlow:
 
     @property
     def active(self) -> bool:
-        """Whether slots must copy the flow now."""
+        """Whether the flow is copied now."""
         return self.copies and self.generation is not None and not self._superseded
 
     @property
-    def actions(self) -> Mapping[str, int]:
-        """How many mirror topics were created, grown and changed, by kind of action, for the metrics."""
-        return dict(self._mirrors.done)
+    def why(self) -> str:
+        """Why the flow does not copy now; empty where it does."""
+        return self._why or self._superseded
+
+    def selected(self, topics: Iterable[str]) -> dict[str, str]:
+        """Returns the topics that the flow selects now, with their names at the destination."""
+        return self.copier.selected(topics)
 
     def view(self) -> FlowView:
         """Returns the flow's part of the job status."""
-        failed = (f"{name}: {why}" for name, why in self._mirrors.failed.items())
-        unprotected = self._mirrors.unprotected.items()
-        protection = (f"{name} is not protected from foreign writers: {why}" for name, why in unprotected)
-        notes = [*self._notes, *protection, *failed]
         return FlowView(
             flow=self.name,
             state=self.spec.state,
@@ -205,8 +235,8 @@ class DriverFlow:
             source_answers=self._source_answers,
             topics=len({key.topic for key in self.partitions}),
             partitions=len(self.partitions),
-            why=self._why or self._superseded,
-            notes=notes[:50],
+            why=self.why,
+            notes=[*self.copier.notes()][:50],
             ended=self.ended,
             attempts=self._attempts if self.copies and not self._superseded else 0,
         )
@@ -217,59 +247,63 @@ class DriverFlow:
         Once they continue, the next loss stops them again.
         """
         self.accepted = frozenset(stopped)
-        self._follow_now.set()
+        self._woken.set()
 
     def clear_accepted_loss(self, keys: Iterable[PartitionKey]) -> None:
         """Withdraws the accepted loss of these partitions, because they are copied again."""
         left = self.accepted.difference(keys)
         if left != self.accepted:
             self.accepted = left
-            self._follow_now.set()
+            self._woken.set()
 
     async def run(self) -> None:
-        """Takes the flow over and follows its topics until cancelled."""
+        """Takes the flow over and copies, pass after pass, until cancelled."""
         if self.generation is None:
             await self._retry_until_done(self._take_over)
-        if not self.copies:
-            return
-        every = self.spec.follow_every_ms
-        while not self._superseded:
-            if self._follow_now.is_set():
-                self._follow_now.clear()
-                self._compared = None
-            await self._retry_until_done(self._follow)
-            if self._mirrors.failed:
-                self._attempts += bool(self._attempts)
+        while self.copies and not self._superseded:
+            began = time.monotonic()
+            behind = await self._retry_until_done(self.copier.copy_once)
+            if self.copier.is_incomplete:
+                self._note_failed_start()
             else:
-                self._started()
-            await pause(until_next(every / 1000) if every is not None else _NO_FOLLOW_S, self._follow_now)
+                self.started()
+            if not behind:
+                await self._pause(self.copier.pause_s(time.monotonic() - began))
 
-    def _started(self) -> None:
+    def started(self) -> None:
         """Notes that the flow has started: what fails from now on is no failure to start."""
         if self._attempts:
             self._attempts = 0
-            self._shared.changed()
+            self.shared.changed()
 
-    def _note_failure(self, error: Exception) -> None:
+    def _note_failed_start(self, error: Exception | None = None) -> None:
         """Counts a failure to start. Waiting for another flow or driver is none."""
         if self._attempts:
             self._attempts = 1 if isinstance(error, FlowWaits) else self._attempts + 1
 
-    async def _retry_until_done(self, duty: Callable[[], object]) -> None:
+    async def _pause(self, seconds: float) -> None:
+        """Waits until the next pass, or until an operator's command changes what is copied."""
+        await pause(seconds, self._woken)
+        if self._woken.is_set():
+            self._woken.clear()
+            self.copier.look_again()
+
+    async def _retry_until_done(self, duty: Callable[[], Any]) -> Any:
         """Retries a duty until it succeeds, so that one flow's failure does not stop another flow (R7).
 
-        DriverFenced ends it.
+        Returns the duty's result. DriverFenced ends it.
         """
         failures = 0
         while True:
             try:
                 result = duty()
                 if asyncio.iscoroutine(result):
-                    await result
-            except (WireError, ClientSettingsError, *READ_FAILURES) as error:
-                unreadable = isinstance(error, READ_FAILURES)
-                self._why = f"{PartitionState.LEDGER_MISSING}: {error}" if unreadable else str(error)
-                self._note_failure(error)
+                    result = await result
+            except _FAILURES as error:
+                lost = isinstance(error, _LOST)
+                self._why = f"{PartitionState.LEDGER_MISSING}: {error}" if lost else str(error)
+                self.copier.fail(str(error), lost=lost)
+                self._note_failed_start(error)
                 failures += 1
                 pause_s = retry_pause(failures, starting=self._attempts > 0)
                 log_event(
@@ -281,18 +315,18 @@ class DriverFlow:
                     decision="retry",
                     pause_s=pause_s,
                 )
-                await asyncio.sleep(pause_s)
+                await self._pause(pause_s)
             else:
                 self._why = ""
-                return
+                return result
 
-    async def _source(self) -> KafkaCluster:
-        """Opens the source cluster.
+    async def source(self) -> KafkaCluster:
+        """Opens the cluster of the source; of a flow from files, that of its job.
 
         A flow that is paused or failed over is taken over without it. Raises WireError.
         """
         try:
-            cluster = await self._shared.clusters.cluster(self.spec.source)
+            cluster = await self.shared.clusters.cluster(self.spec.source)
         except WireError:
             self._source_answers = False
             raise
@@ -300,7 +334,7 @@ class DriverFlow:
         return cluster
 
     async def _take_over(self) -> None:
-        source_id = (await self._source()).cluster_id if self.copies else ""
+        source_id = (await self.source()).cluster_id if self.copies else ""
         await self._take("active" if self.copies else self.spec.state, source_id)
 
     async def _take(self, state: FlowState, source_id: str = "", note: str = "") -> None:
@@ -313,9 +347,9 @@ class DriverFlow:
             self._why, self._attempts = why, 1
             log_event("flow_waits", key=self.name, flow=self.name, error=why, decision="fence again")
 
-        taken = await take_over(self.spec, self._shared, source_id, waits, state=state, note=note)
-        self._cluster_ids = (taken.source_cluster_id, self._shared.destination.cluster_id)
-        self._ledger_lost = taken.ledger_lost
+        taken = await take_over(self.spec, self.shared, source_id, waits, state=state, note=note)
+        self._cluster_ids = (taken.source_cluster_id, self.shared.destination.cluster_id)
+        self.ledger_lost = taken.ledger_lost
         self.generation = taken.number
         log_event(
             "flow_taken_over",
@@ -325,64 +359,14 @@ class DriverFlow:
             state=state,
             ledger_lost=taken.ledger_lost or None,
         )
-        self._shared.changed()
+        self.shared.changed()
 
-    async def _follow(self) -> None:
-        """Compares the source's topics with the destination's once, and starts what is new.
-
-        Nothing is compared again while the same listings are used, as those of large clusters are for some
-        passes. Raises WireError.
-        """
-        shared = self._shared
-        source = await self._source()
-        await shared.ledger.decided(self.name)
-        if self._is_superseded():
-            return
-        source_topics = await shared.clusters.partition_counts(self.spec.source)
-        destination_topics = await shared.clusters.partition_counts(self.spec.destination)
-        draining = frozenset(self.draining.topics)
-        if self._compared is not None:
-            before_source, before_destination, before_draining = self._compared
-            same = source_topics is before_source and destination_topics is before_destination
-            if same and draining == before_draining:
-                return
-        self._compared = None
-        known = {key.topic for key in shared.ledger.all_progress(self.name)}
-        taken = self._selected_of_source(source_topics)
-        self._ledger_lost = self._ledger_lost and not known
-        if self._initial is None or self._ledger_lost:
-            self._initial = initial_topics(self.spec, shared.ledger.generation(self.name), taken, known)
-        if self.spec.heartbeats_every_ms is not None and naming.HEARTBEATS in source_topics:
-            taken[naming.HEARTBEATS] = heartbeat.topic_there(self.name)
-        replace_lost = self.spec.on_data_loss == "skip" or bool(self.accepted)
-        found = discover(taken, source_topics, destination_topics, known, replace_lost=replace_lost)
-        await self._mirrors.update(found.create, found.grow, found.copy)
-        self._notes = found.notes
-        wanted = self._assignable(found.copy)
-        await start_failback(self.spec, self._opposite, shared, source, wanted)
-        if await restart(self.spec, shared, source, wanted.values(), ledger_lost=self._ledger_lost):
-            self._ledger_lost = False
-        await self._begin_new_partitions(source, wanted)
-        if not self._ledger_lost:
-            await self._commit_begun({}, wanted)
-            self._compared = (source_topics, destination_topics, draining)
-        self._publish_partitions(wanted)
-
-    def _selected_of_source(self, topics: Mapping[str, int]) -> dict[str, str]:
-        """Returns what `selected` returns for all topics of the source."""
-        taken = self._shared.selected.of(self._router, self.name, self.spec.source, topics)
-        return not_promoted(self.spec, taken, self.draining.topics)
-
-    def selected(self, topics: Iterable[str]) -> dict[str, str]:
-        """Returns the topics that the flow selects now, with their names at the destination."""
-        return selected_topics(self.spec, self._router, topics, self.draining.topics)
-
-    def _is_superseded(self) -> bool:
+    def is_superseded(self) -> bool:
         """Returns whether another job has taken the flow over.
 
         Raises WireError when the ledger lost the generation.
         """
-        generation = self._shared.ledger.generation(self.name)
+        generation = self.shared.ledger.generation(self.name)
         if generation is None or generation.number < (self.generation or 0):
             raise WireError(f"the ledger no longer has generation {self.generation} of it")
         if generation.number == self.generation:
@@ -390,89 +374,5 @@ class DriverFlow:
         self._superseded = f"job {generation.job} has it now, as generation {generation.number}"
         log_event("flow_superseded", key=self.name, flow=self.name, error=self._superseded, decision="end")
         self.partitions = {}
-        self._shared.changed()
+        self.shared.changed()
         return True
-
-    def _assignable(self, mirrors: tuple[MirrorTopic, ...]) -> dict[PartitionKey, AssignedPartition]:
-        """Returns the partitions of mirrors whose limits are known; failed mirrors are retried later."""
-        wanted: dict[PartitionKey, AssignedPartition] = {}
-        unknown: set[str] = set()
-        for mirror in mirrors:
-            limits = self._mirrors.limits(mirror.destination_topic)
-            if limits is None or not self._mirrors.is_ready(mirror.destination_topic):
-                unknown.add(mirror.topic)
-                continue
-            for number in range(mirror.partitions):
-                key = PartitionKey(self.name, mirror.topic, number)
-                wanted[key] = AssignedPartition(
-                    *key,
-                    destination_topic=mirror.destination_topic,
-                    max_message_bytes=limits.max_message_bytes,
-                    min_in_sync=limits.min_in_sync,
-                    accept_loss=key in self.accepted,
-                    quarantine=self._mirrors.quarantine(mirror.destination_topic),
-                )
-        wanted.update((key, one) for key, one in self.partitions.items() if key.topic in unknown)
-        return wanted
-
-    async def _begin_new_partitions(
-        self, source: KafkaCluster, wanted: Mapping[PartitionKey, AssignedPartition]
-    ) -> None:
-        """Commits first positions of partitions without progress before any of them is copied (R1).
-
-        All are committed in one transaction: otherwise a crash would leave a flow half begun, and the rest
-        would look like topics that appeared later.
-        """
-        shared = self._shared
-        begun = shared.ledger.all_progress(self.name)
-        new = [
-            one
-            for key, one in wanted.items()
-            if key not in begun and shared.ledger.progress(key) is None  # it may be undecided
-        ]
-        if not new or self._ledger_lost:
-            return
-        assert self.generation is not None
-        await shared.leadership.ensure()
-        new = await begin_new_partitions(self.spec, self._opposite, shared, source, new)
-        first: dict[PartitionKey, Progress] = {}
-        copied = shared.ledger.all_progress(self.name)
-        for start, some in group_by_start(self.spec, self._initial or (), new, copied):
-            if some:
-                first |= await first_positions(source, shared.destination, some, start, self.generation)
-        await self._commit_begun(first, wanted)
-
-    async def _commit_begun(
-        self, first: Mapping[PartitionKey, Progress], wanted: Mapping[PartitionKey, AssignedPartition]
-    ) -> None:
-        """Commits the first positions, and the note that the flow has begun.
-
-        The note is written even when there are no first positions.
-        """
-        assert self.generation is not None
-        awaited = (self._initial or frozenset()).difference(key.topic for key in wanted)
-        await commit_begun(self.spec, self._shared, self.generation, first, awaited)
-
-    def _publish_partitions(self, wanted: dict[PartitionKey, AssignedPartition]) -> None:
-        """Publishes the partitions that slots must copy.
-
-        A partition that vanished at the source stays, and its slot reports that (R4), until the flow no
-        longer selects it.
-        """
-        kept = {
-            key: one
-            for key, one in self.partitions.items()
-            if key not in wanted and self.selected([key.topic])
-        }
-        after = {**kept, **wanted}
-        if after != self.partitions:
-            log_event(
-                "flow_partitions",
-                key=self.name,
-                flow=self.name,
-                partitions=len(after),
-                added=len(after.keys() - self.partitions.keys()),
-                removed=len(self.partitions.keys() - after.keys()),
-            )
-            self.partitions = after
-            self._shared.changed()

@@ -21,13 +21,11 @@ from msgspec.structs import replace
 from runtime.contract.records.job_status import FlowView
 from runtime.contract.records.ledger import Generation, GenerationKey, LedgerKey, LedgerValue, PartitionKey
 from runtime.contract.spec.jobspec import FlowSpec, JobSpec
-from runtime.contract.spec.route import router_of
+from runtime.contract.spec.route import Router, router_of
 from runtime.contract.spec.selection import NamePatterns
 from runtime.driver.duties.group_sync import FinalGroupSync
-from runtime.driver.flows.file_source import FileSourceFlow
-from runtime.driver.flows.files import FileFlow
-from runtime.driver.flows.flow import DriverFlow, count_uncopied, topics_to_drain
-from runtime.driver.flows.rounds import RoundFlow
+from runtime.driver.flows.copiers import copier_of
+from runtime.driver.flows.flow import Flow, count_uncopied, topics_to_drain
 from runtime.driver.flows.start import FlowContext
 from runtime.driver.slots.membership import Membership
 from runtime.kafka.timing import BackgroundTasks
@@ -41,12 +39,11 @@ ENDING = "its groups are translated a last time"
 _PROMOTION_POLL_S = 0.3
 
 
-class PromotingFlow(DriverFlow):
+class PromotingFlow(Flow):
     """A PromotingFlow copies a flow and promotes the topics that its spec names."""
 
-    def __init__(self, spec: FlowSpec, job: JobSpec, *more: Any) -> None:
-        super().__init__(spec, job, *more)
-        self._job = job
+    def __init__(self, *made_of: Any) -> None:
+        super().__init__(*made_of)
         self._promoted: list[str] = []
         self._behind = 0
         self._group_notes: tuple[str, ...] = ()
@@ -54,7 +51,7 @@ class PromotingFlow(DriverFlow):
     @property
     def promoted(self) -> Collection[PartitionKey]:
         names = NamePatterns(self._promoted)
-        progress = self._shared.ledger.all_progress(self.name) if self._promoted else {}
+        progress = self.shared.ledger.all_progress(self.name) if self._promoted else {}
         return [key for key in progress if names.match(key.topic)]
 
     async def run(self) -> None:
@@ -74,27 +71,27 @@ class PromotingFlow(DriverFlow):
 
         It is None once another driver has taken the flow over.
         """
-        await self._shared.ledger.decided(self.name)
-        last = self._shared.ledger.generation(self.name)
+        await self.shared.ledger.decided(self.name)
+        last = self.shared.ledger.generation(self.name)
         return last if last is not None and last.number == self.generation else None
 
     async def _choose_topics(self) -> None:
         last = await self._own_generation()
         closed = last.promoted if last is not None else self.spec.promoted
-        self.draining.topics = topics_to_drain(self.spec, self._shared, self.spec.promoted, closed)
+        self.draining.topics = topics_to_drain(self.spec, self.shared, self.spec.promoted, closed)
 
     async def _drain(self) -> None:
         """Copies until the source holds no uncopied record and no slot holds the topics.
 
         Records that arrive meanwhile are copied first.
         """
-        await self._retry_until_done(self._follow)
+        await self._retry_until_done(self.copier.copy_once)
         keys = [key for key in self.partitions if key.topic in self.draining.topics]
         await self._retry_until_done(lambda: self._count_behind(keys))
         if not self._behind:
             self.partitions = {key: one for key, one in self.partitions.items() if key not in set(keys)}
-            self._shared.changed()
-            while self._shared.holds(self.name, self.draining.topics):  # noqa: ASYNC110
+            self.shared.changed()
+            while self.shared.holds(self.name, self.draining.topics):  # noqa: ASYNC110
                 await asyncio.sleep(_PROMOTION_POLL_S)
             await self._retry_until_done(lambda: self._count_behind(keys))
             if not self._behind:
@@ -103,7 +100,7 @@ class PromotingFlow(DriverFlow):
         await asyncio.sleep(_PROMOTION_POLL_S)
 
     async def _count_behind(self, keys: Collection[PartitionKey]) -> None:
-        self._behind = await count_uncopied(self.spec, self._shared, await self._source(), keys)
+        self._behind = await count_uncopied(self.spec, self.shared, await self.source(), keys)
 
     async def _commit_promoting(self) -> None:
         """Commits the topics as `promoting`, so that later generations do not copy them either."""
@@ -118,20 +115,19 @@ class PromotingFlow(DriverFlow):
         if last is None:
             return
         if last.promoting:
-            topics = topics_to_drain(self.spec, self._shared, last.promoting, last.promoted)
+            topics = topics_to_drain(self.spec, self.shared, last.promoting, last.promoted)
             async with self.draining.group_sync_lock:
-                self._group_notes = await FinalGroupSync(
-                    self._job, self.spec, self._shared, lambda _: topics
-                ).run()
+                last_sync = FinalGroupSync(self.job, self.spec, self.shared, lambda _: topics)
+                self._group_notes = await last_sync.run()
             last = replace(last, promoted=(*last.promoted, *last.promoting), promoting=[])
             await self._commit_generation(last)
             log.info("topics_promoted", key=self.name, flow=self.name, topics=len(topics))
         self._promoted = last.promoted
-        self._shared.leadership.request_heartbeat()
+        self.shared.leadership.request_heartbeat()
 
     async def _commit_generation(self, record: Generation) -> None:
-        await self._shared.leadership.ensure()
-        await self._shared.writer.commit({GenerationKey(self.name): record})
+        await self.shared.leadership.ensure()
+        await self.shared.writer.commit({GenerationKey(self.name): record})
 
     def view(self) -> FlowView:
         view = super().view()
@@ -142,17 +138,18 @@ class PromotingFlow(DriverFlow):
         return replace(view, why=why, notes=notes, promoted=self._promoted)
 
 
-class EndingFlow(DriverFlow):
+class EndingFlow(Flow):
     """An EndingFlow drains a promoted flow, stops its slots, and translates its groups a last time."""
 
-    def __init__(self, spec: FlowSpec, job: JobSpec, *more: Any) -> None:
-        super().__init__(spec, job, *more)
-        self._last_sync = FinalGroupSync(job, spec, self._shared, self.selected)
-        self._draining = spec.state == "promoted"
+    def __init__(self, *made_of: Any) -> None:
+        super().__init__(*made_of)
+        self._last_sync = FinalGroupSync(self.job, self.spec, self.shared, self.selected)
+        self._group_notes: tuple[str, ...] = ()
+        self._draining = self.spec.state == "promoted"
         self._ended = False
         self._behind = 0
 
-    def inherit(self, before: DriverFlow) -> None:
+    def inherit(self, before: Flow) -> None:
         super().inherit(before)
         if isinstance(before, EndingFlow):
             self._draining, self._ended = before._draining, before._ended
@@ -186,7 +183,7 @@ class EndingFlow(DriverFlow):
 
     async def _restore_end(self) -> None:
         """Restores the flow's end from the ledger if an earlier driver completed it."""
-        shared = self._shared
+        shared = self.shared
         await shared.ledger.decided(self.name)
         last = shared.ledger.generation(self.name)
         if last is not None and last.state == self.spec.state and last.note != ENDING:
@@ -204,19 +201,19 @@ class EndingFlow(DriverFlow):
         if self.generation is None:
             await self._retry_until_done(self._take_over)
         while not self._superseded:
-            await self._retry_until_done(self._follow)
+            await self._retry_until_done(self.copier.copy_once)
             await self._retry_until_done(self._count_behind)
             if not self._behind:
                 break
             await asyncio.sleep(_PROMOTION_POLL_S)
         self._draining = False
-        self._shared.changed()
-        while self._shared.holds(self.name, None):  # noqa: ASYNC110 - a slot that hangs is restarted
+        self.shared.changed()
+        while self.shared.holds(self.name, None):  # noqa: ASYNC110 - a slot that hangs is restarted
             await asyncio.sleep(_PROMOTION_POLL_S)
 
     async def _count_behind(self) -> None:
         self._behind = await count_uncopied(
-            self.spec, self._shared, await self._source(), self.partitions.keys()
+            self.spec, self.shared, await self.source(), self.partitions.keys()
         )
 
     async def _commit_end(self) -> None:
@@ -225,9 +222,9 @@ class EndingFlow(DriverFlow):
 
     async def _complete_end(self) -> None:
         """Translates the groups a last time and commits the generation without the note."""
-        shared = self._shared
+        shared = self.shared
         if shared.ledger.all_progress(self.name):
-            self._notes = await self._last_sync.run()
+            self._group_notes = await self._last_sync.run()
         await shared.ledger.decided(self.name)
         last = shared.ledger.generation(self.name)
         if last is not None and last.note == ENDING and last.number == self.generation:
@@ -259,9 +256,9 @@ class FlowManager:
         shared: FlowContext,
         membership: Membership,
         tasks: BackgroundTasks,
-        began: Callable[[DriverFlow], None],
+        began: Callable[[Flow], None],
     ) -> None:
-        self.by_name: dict[str, DriverFlow] = {}
+        self.by_name: dict[str, Flow] = {}
         self._shared = shared
         self._membership = membership
         self._tasks = tasks
@@ -272,7 +269,7 @@ class FlowManager:
         """Returns the status of each flow."""
         return [flow.view() for flow in self.by_name.values()]
 
-    def all(self) -> list[DriverFlow]:
+    def all(self) -> list[Flow]:
         """Returns all flows of the job."""
         return list(self.by_name.values())
 
@@ -324,17 +321,17 @@ class FlowManager:
             await self._stop_task(name)
         await self._stop_generations([flow.name for flow in self.all() if flow.copies])
 
-    def _create(self, flow: FlowSpec, spec: JobSpec) -> DriverFlow:
-        return _kind(flow)(flow, spec, router_of(spec), self._shared)
+    def _create(self, flow: FlowSpec, spec: JobSpec) -> Flow:
+        return flow_of(flow, spec, router_of(spec), self._shared)
 
-    def _start(self, flow: DriverFlow) -> None:
+    def _start(self, flow: Flow) -> None:
         log.info("flow_started", key=flow.name, flow=flow.name, state=flow.spec.state)
         self.by_name[flow.name] = flow
         self._running[flow.name] = self._tasks.spawn(flow.run(), f"flow {flow.name}")
-        if not isinstance(flow, RoundFlow):
+        if flow.copier.mirrors:
             self._began(flow)
 
-    async def _edit(self, before: DriverFlow, flow: FlowSpec, spec: JobSpec) -> None:
+    async def _edit(self, before: Flow, flow: FlowSpec, spec: JobSpec) -> None:
         """Replaces a flow by its new version.
 
         Even an unchanged flow may get other topic names after another flow's route changed.
@@ -393,14 +390,14 @@ class FlowManager:
             await self._tasks.end(task)
 
 
-def _kind(flow: FlowSpec) -> type[DriverFlow]:
-    if flow.files is not None:
-        return FileFlow
-    if flow.lines is not None:
-        return FileSourceFlow
+def flow_of(flow: FlowSpec, job: JobSpec, router: Router, shared: FlowContext) -> Flow:
+    """Returns a flow of the job: one that ends, one that promotes topics, or one that only copies."""
+    kind: type[Flow] = Flow
     if flow.state in ENDED:
-        return EndingFlow
-    return PromotingFlow if flow.promoted and flow.state == "active" else DriverFlow
+        kind = EndingFlow
+    elif flow.promoted and flow.state == "active":
+        kind = PromotingFlow
+    return kind(flow, job, shared, lambda flow: copier_of(flow, router))
 
 
 def _starts_over(before: FlowSpec, after: FlowSpec) -> bool:

@@ -1,172 +1,321 @@
-"""This module runs the flows that copy in rounds of Spark tasks: those into files, and those from files."""
+"""This module copies a flow in rounds of Spark tasks, between one source and one sink.
+
+A round looks at the source, commits the positions that must move before anything is read (R1, R4), copies
+what lies behind them, and notes the state of each partition. What a source and a sink are is defined here; a
+round knows nothing more of them.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import socket
 import time
-from collections.abc import Coroutine, Sequence
-from typing import Any, Final
+from abc import ABC, abstractmethod
+from collections.abc import Collection, Coroutine, Iterable, Mapping, Sequence
+from typing import Any, Final, Generic, Literal, NamedTuple, TypeVar
 
+from msgspec import Struct, field
 from msgspec.structs import replace
 
-from runtime.contract.records.job_status import FlowStats, PartitionState, PartitionStatus, SlotStatus
-from runtime.contract.records.ledger import PartitionKey
-from runtime.contract.spec.jobspec import FlowSpec, JobSpec
-from runtime.contract.spec.route import Router
+from runtime.contract.records.control import AssignedPartition
+from runtime.contract.records.job_status import (
+    FlowStats,
+    PartitionState,
+    PartitionStatus,
+    SlotReport,
+    SlotStatus,
+    SlotView,
+)
+from runtime.contract.records.ledger import PartitionKey, Progress
+from runtime.contract.records.manifest import FilePosition
+from runtime.contract.spec.transform import TransformSpec
 from runtime.driver.application import RoundWork, SparkSlotRunner, TasksFailed
-from runtime.driver.flows.flow import DriverFlow, retry_pause
-from runtime.driver.flows.start import FlowContext
-from runtime.driver.slots.channel import pause
-from runtime.files.manifest import EndpointUnavailable, ManifestProblem, ManifestTaken
-from runtime.kafka.errors import WireError
-from runtime.ledger.records import READ_FAILURES
-from runtime.slot.log import log_event
+from runtime.driver.flows.flow import Copier, Flow
+from runtime.driver.process import JvmSilent
+from runtime.kafka.cluster import KafkaCluster
 
 ROUND_S: Final = 30.0  # the longest round: under a backlog, files become visible that often
-_FIRST_RETRY_S, _LAST_RETRY_S = 0.5, 15.0
+S = PartitionState
 
 
-class PositionsLost(Exception):
-    """The ledger lost the positions of the flow: reading from the beginning would double its records."""
+def now_ms() -> int:
+    return int(time.time() * 1000)
 
 
-_FAILURES = (WireError, EndpointUnavailable, ManifestProblem, ManifestTaken, TasksFailed, PositionsLost)
+# How far a partition was copied, as the sink keeps it: in the ledger, or in a manifest.
+P = TypeVar("P", bound=Progress | FilePosition)
 
 
-class RoundFlow(DriverFlow):
-    """A RoundFlow copies in rounds, at least one every interval, until cancelled.
+class SourceRange(NamedTuple):
+    """The offsets, bytes or rows `start … end-1` that the source holds of a partition, and its state.
 
-    Its status and its statistics stand in the place of a slot's.
+    `end` is -1 where the source does not answer for it.
     """
 
-    def __init__(
-        self, spec: FlowSpec, job: JobSpec, router: Router, shared: FlowContext, every_ms: int
-    ) -> None:
-        super().__init__(spec, job, router, shared)
-        self._job = job
-        self._every_ms = every_ms
-        self._states: dict[PartitionKey, PartitionStatus] = {}
-        self._stats = FlowStats(spec.name)
-        self._worker = ("", 0)
+    start: int
+    end: int
+    state: PartitionState
+    why: str = ""
+
+
+class Look(Struct, Generic[P]):
+    """One look at a source.
+
+    `moved`: positions that the sink commits before anything is read; None forgets one. `continued`: the
+    partitions whose loss was accepted, and that continue by these positions. `read`: what the tasks of this
+    round copy. `again`: the next look is to follow at once.
+    """
+
+    shown: dict[PartitionKey, SourceRange] = field(default_factory=dict)
+    moved: dict[PartitionKey, P | None] | None = None
+    continued: set[PartitionKey] = field(default_factory=set)
+    read: list[Any] = field(default_factory=list)
+    again: bool = False
+    notes: list[str] = field(default_factory=list)
+    at_ms: int = field(default_factory=now_ms)  # before the source was asked
+
+
+class RecordSource(ABC, Generic[P]):
+    """What a flow reads in rounds: topics, or files."""
+
+    @abstractmethod
+    async def look(self, cluster: KafkaCluster, positions: Mapping[PartitionKey, P]) -> Look[P]:
+        """Compares what the source holds with the positions (R4). Raises what a flow retries."""
+
+    @abstractmethod
+    def take(self, look: Look[P], results: Sequence[Any], positions: Mapping[PartitionKey, P]) -> bool:
+        """Updates what a look shows by the results of its tasks. Returns whether more waits to be read."""
+
+    @abstractmethod
+    def selected(self, topics: Iterable[str]) -> dict[str, str]:
+        """Returns the topics that are read, with their names at the destination."""
+
+    def inherit(self, before: RecordSource[Any]) -> None:
+        """Continues from what an older version of the flow has seen."""
+
+    def forget(self) -> None:
+        """Discards what was seen: everything is compared again."""
+
+
+class RecordSink(ABC, Generic[P]):
+    """Where a flow writes in rounds: files, or a topic. It keeps positions beside the records (R1).
+
+    `stats` are its counts since the driver started.
+    """
+
+    stats: FlowStats
+
+    @abstractmethod
+    async def positions(self, cluster: KafkaCluster) -> Mapping[PartitionKey, P]:
+        """Returns the position of each partition. No other writer commits any more (R3)."""
+
+    @abstractmethod
+    async def commit(self, moved: Mapping[PartitionKey, P | None]) -> None:
+        """Commits positions without records."""
+
+    @abstractmethod
+    async def copy(
+        self, read: Sequence[Any], tasks: RoundTasks
+    ) -> tuple[Sequence[Any], Mapping[PartitionKey, P]]:
+        """Copies and commits what a look says, and returns the results of the tasks and the positions now."""
+
+    @abstractmethod
+    def committed(self, status: PartitionStatus, position: P | None) -> PartitionStatus:
+        """Returns the status with the times and the end at the sink of a position."""
+
+    async def fence(self) -> None:
+        """Fences the tasks of earlier rounds that may still commit (fencing 5)."""
+
+    def notes(self) -> Sequence[str]:
+        """Returns what the flow's status says of the sink."""
+        return ()
+
+    async def tidy(self, tasks: RoundTasks) -> bool:
+        """Does what is due between rounds. Returns whether the next round is to follow at once."""
+        return False
+
+    def forget(self) -> None:
+        """Discards the positions: they are read again, for the last commit may have been written."""
+
+
+class RoundTasks:
+    """Runs the Spark tasks of a flow's rounds: one Spark job group, cancelled with the flow."""
+
+    def __init__(self, application: SparkSlotRunner, group: str, slots: int) -> None:
         self.rounds = 0
-        self.busy = False
-        self.since_ms = int(time.time() * 1000)
+        self.since_ms = now_ms()  # when the last round began or ended
+        self.worker = ("", 0)
+        self._application, self._group, self._slots = application, group, slots
 
-    def inherit(self, before: DriverFlow) -> None:
-        """Continues from the state of an older version of the same flow."""
-        super().inherit(before)
-        if isinstance(before, RoundFlow) and before.spec.folder == self.spec.folder:
-            self._states, self._stats, self.rounds = before._states, before._stats, before.rounds
+    async def count(self) -> int:
+        """Returns how many tasks a round has at most. Raises TasksFailed."""
+        try:
+            return self._slots or await self._application.cores()
+        except JvmSilent as error:
+            raise TasksFailed(str(error)) from error
 
-    @property
-    def group(self) -> str:
-        """The Spark job group of its rounds."""
-        return f"{self._job.job} {self.name}"
+    async def run(self, work: RoundWork, tickets: Sequence[bytes]) -> list[bytes]:
+        """Runs a round, a task for each ticket, and returns their results. Raises TasksFailed."""
+        return await self._ended(self._application.submit_round(self._group, work, tickets))
 
-    @property
-    def why(self) -> str:
-        """Why the flow does not copy now; empty where it does."""
-        return self._why or self._superseded
-
-    def slot_status(self, number: int) -> SlotStatus:
-        """Returns the status of the flow's partitions, as the report of a slot."""
-        host, process = self._worker
-        return SlotStatus(
-            slot=number,
-            at_ms=int(time.time() * 1000),
-            assignment=0,
-            process=process,
-            host=host or socket.gethostname(),
-            flows=[self._stats],
-            partitions=list(self._states.values()),
-        )
-
-    async def run(self) -> None:
-        """Takes the flow over and copies, a round every interval, until cancelled."""
-        if self.generation is None:
-            await self._retry_until_done(self._take_over)
-        if not self.copies:
-            return
-        failures = 0
-        while not self._superseded:
-            began = time.monotonic()
-            try:
-                behind = await self._round()
-            except (*_FAILURES, *READ_FAILURES) as error:
-                failures += 1
-                self._fail(error, failures)
-                again_s = retry_pause(
-                    failures, starting=self._attempts > 0, first_s=_FIRST_RETRY_S, most_s=_LAST_RETRY_S
-                )
-                await pause(again_s, self._follow_now)
-                self._follow_now.clear()
-                continue
-            failures, self._why = 0, ""
-            if not behind:
-                left = self._every_ms / 1000 - (time.monotonic() - began)
-                await pause(max(left, 0.0), self._follow_now)
-                self._follow_now.clear()
-
-    async def _round(self) -> bool:
-        """Copies once, and returns whether there is more to copy at once. Raises what `run` handles."""
-        raise NotImplementedError
-
-    def _is_lost(self, error: Exception) -> bool:
-        """Returns whether the failure means that the positions are lost, so that someone must decide."""
-        raise NotImplementedError
-
-    def _forget(self) -> None:
-        """Discards what was known of the committed state: it is read again after a failure."""
-
-    def _fail(self, error: Exception, failures: int) -> None:
-        """Records why a round failed. Nothing of it was committed, or its commit is found later."""
-        lost = self._is_lost(error)
-        state = PartitionState.LEDGER_MISSING if lost else PartitionState.RETRYING
-        self._why = f"{state}: {error}" if lost else str(error)
-        self._note_failure(error)
-        self._forget()
-        for key, status in self._states.items():
-            if lost or not status.state.needs_someone:
-                self._states[key] = entered(status, state, str(error))
-        log_event(
-            "flow_retry", key=self.name, flow=self.name, error=self._why, failures=failures, decision="retry"
-        )
-
-    async def _run_tasks(self, work: RoundWork, tickets: Sequence[bytes]) -> list[bytes]:
-        """Runs a round, a task for each ticket, and returns the results of the tasks. Raises TasksFailed."""
-        return await self._ended(self._application.submit_round(self.group, work, tickets))
-
-    @property
-    def _application(self) -> SparkSlotRunner:
-        application = self._shared.application
-        assert application is not None, "the driver of a job with files has its Spark application"
-        return application
+    async def run_sql(
+        self, transform: TransformSpec, form: Literal["json", "parquet"], tickets: Sequence[bytes]
+    ) -> list[bytes]:
+        """Runs a round of a flow with a transform, as `run` does. Raises TasksFailed."""
+        return await self._ended(self._application.submit_sql_export(self._group, transform, form, tickets))
 
     async def _ended(self, running: asyncio.Future[list[bytes]]) -> list[bytes]:
         """Returns the results of a round that was submitted; a round of a stopped flow is cancelled."""
-        self.busy, self.since_ms = True, int(time.time() * 1000)
+        self.since_ms = now_ms()
         try:
             texts = await asyncio.shield(running)
         except asyncio.CancelledError:
-            await self._application.cancel(self.group)
+            await self._application.cancel(self._group)
             await asyncio.wait([running])
             raise
         finally:
-            self.busy, self.since_ms = False, int(time.time() * 1000)
+            self.since_ms = now_ms()
         self.rounds += 1
         return texts
 
 
+class RoundCopier(Copier, Generic[P]):
+    """A RoundCopier copies in rounds, at least one every interval.
+
+    Its status and its statistics stand in the place of a slot's.
+    """
+
+    def __init__(self, flow: Flow, source: RecordSource[P], sink: RecordSink[P], every_ms: int) -> None:
+        application = flow.shared.application
+        assert application is not None, "the driver of a job that copies in rounds has its Spark application"
+        self._flow, self._source, self._sink, self._every_ms = flow, source, sink, every_ms
+        self._tasks = RoundTasks(application, f"{flow.job.job} {flow.name}", flow.job.slots)
+        self._states: dict[PartitionKey, PartitionStatus] = {}
+        self._notes: Collection[str] = ()
+
+    def inherit(self, before: Copier) -> None:
+        assert isinstance(before, RoundCopier), "an edit that changes the kind of a flow's ends is refused"
+        if before._flow.spec.folder == self._flow.spec.folder:
+            self._states, self._sink.stats = before._states, before._sink.stats
+            self._tasks.rounds = before._tasks.rounds
+            self._source.inherit(before._source)
+
+    def selected(self, topics: Iterable[str]) -> dict[str, str]:
+        return self._source.selected(topics)
+
+    def notes(self) -> Iterable[str]:
+        return (*self._sink.notes(), *self._notes)
+
+    def pause_s(self, took_s: float) -> float:
+        return max(self._every_ms / 1000 - took_s, 0.0)
+
+    async def copy_once(self) -> bool:
+        """Copies once, and returns whether there is more to copy at once."""
+        flow = self._flow
+        cluster = await flow.source()
+        await flow.shared.leadership.ensure()
+        await self._sink.fence()
+        await flow.shared.ledger.decided(flow.name)
+        if flow.is_superseded():
+            return False
+        positions = await self._sink.positions(cluster)
+        look = await self._source.look(cluster, positions)
+        if look.moved is not None:
+            await finished(self._sink.commit(look.moved))
+            self._source.forget()
+            flow.clear_accepted_loss(look.continued)
+            return True
+        self._note(look, positions)
+        flow.started()
+        behind = look.again
+        if look.read:
+            results, positions = await self._sink.copy(look.read, self._tasks)
+            behind = self._source.take(look, results, positions)
+            self._note(look, positions)
+        return await self._sink.tidy(self._tasks) or behind
+
+    def fail(self, why: str, *, lost: bool) -> None:
+        self._sink.forget()
+        self._source.forget()
+        for key, status in self._states.items():
+            if lost or not status.state.needs_someone:
+                state = S.LEDGER_MISSING if lost else S.RETRYING
+                self._states[key] = entered(status, state, why)
+
+    def _note(self, look: Look[P], positions: Mapping[PartitionKey, P]) -> None:
+        """Notes the states of all partitions that a look shows."""
+        states: dict[PartitionKey, PartitionStatus] = {}
+        for key, shown in look.shown.items():
+            before = self._states.get(key) or PartitionStatus(*key, S.STARTING, look.at_ms)
+            state, why, position = shown.state, shown.why, positions.get(key)
+            at = position.position if position is not None else 0
+            if state is S.COPYING and before.state in _TRIED_AGAIN and before.position == at:
+                state, why = before.state, before.why  # it is tried again, and nothing has changed so far
+            status = replace(
+                entered(before, state, why),
+                position=at,
+                source_start=shown.start,
+                source_end=shown.end,
+                source_high_watermark=shown.end,
+                last_fetch_ms=look.at_ms if shown.end >= 0 else before.last_fetch_ms,
+            )
+            if position is not None:
+                status = replace(
+                    status,
+                    last_timestamp=position.last_timestamp,
+                    records=position.records,
+                    bytes=position.bytes,
+                    dropped=position.dropped,
+                    tombstones=position.tombstones,
+                )
+            states[key] = self._sink.committed(status, position)
+        self._states, self._notes = states, look.notes
+        # The partitions as the flow's status and the metrics count them.
+        names = self.selected({key.topic for key in states})
+        self._flow.partitions = {
+            key: AssignedPartition(*key, destination_topic=names.get(key.topic, key.topic)) for key in states
+        }
+
+    def report(self, driver: str, number: int) -> SlotReport:
+        """Returns the status of the flow's partitions, as the report of a slot."""
+        host, process = self._tasks.worker
+        status = SlotStatus(
+            slot=number,
+            at_ms=now_ms(),
+            assignment=0,
+            process=process,
+            host=host or socket.gethostname(),
+            flows=[self._sink.stats],
+            partitions=list(self._states.values()),
+        )
+        return SlotReport(driver, self._tasks.rounds, status)
+
+    def view(self, number: int) -> SlotView:
+        """Returns the status of the flow as that of a slot."""
+        flow = self._flow
+        return SlotView(
+            slot=number,
+            state="idle" if not flow.copies else "waiting" if flow.why else "running",
+            since_ms=self._tasks.since_ms,
+            attempts=self._tasks.rounds,
+            partitions=len(flow.partitions),
+            why=flow.why,
+        )
+
+
+_TRIED_AGAIN: Final = (S.RECORD_CORRUPT, S.RECORD_INVALID, S.RETRYING)
+
+
 def entered(status: PartitionStatus, state: PartitionState, why: str) -> PartitionStatus:
     """Returns the status with a state; `since_ms` changes with it."""
-    now_ms = int(time.time() * 1000)
     return replace(
         status,
         state=state,
         why=why,
-        since_ms=status.since_ms if status.state is state else now_ms,
-        caught_up_since_ms=(status.caught_up_since_ms or now_ms) if state is PartitionState.CAUGHT_UP else 0,
+        since_ms=status.since_ms if status.state is state else now_ms(),
+        caught_up_since_ms=(status.caught_up_since_ms or now_ms())
+        if state is PartitionState.CAUGHT_UP
+        else 0,
     )
 
 

@@ -1,8 +1,4 @@
-"""This module manages all slots of a job: it sends them their assignments and reads their reports.
-
-The flows of a job into files run their rounds themselves, without slots. Each is shown as one slot: its
-partitions are reported as those of a slot are, so that status and metrics read one kind of report.
-"""
+"""This module manages all slots of a job: it sends them their assignments and reads their reports."""
 
 from __future__ import annotations
 
@@ -18,7 +14,6 @@ from runtime.contract.records.job_status import (
     PartitionState,
     SlotKey,
     SlotReport,
-    SlotStatus,
     SlotView,
 )
 from runtime.contract.records.ledger import PartitionKey
@@ -27,15 +22,13 @@ from runtime.contract.spec import naming
 from runtime.contract.spec.flow import ConfigsSpec, Earliest, GroupsSpec
 from runtime.contract.spec.jobspec import FlowSpec
 from runtime.contract.spec.selection import SelectionSpec
-from runtime.driver.flows.flow import DriverFlow
-from runtime.driver.flows.rounds import RoundFlow
+from runtime.driver.flows.flow import Flow
 from runtime.driver.process import JvmSilent
-from runtime.driver.slots.channel import TopicTail, UnreadableRecordCounter, post
+from runtime.driver.slots.channel import TopicTail, UnreadableRecordCounter
 from runtime.driver.slots.membership import PartitionRates
 from runtime.driver.slots.supervisor import DriverContext, SlotSupervisor
-from runtime.kafka.cluster import KafkaCluster
 from runtime.kafka.errors import WireError
-from runtime.kafka.records import InternalRecord, StoredRecord
+from runtime.kafka.records import StoredRecord
 from runtime.kafka.timing import BackgroundTasks
 from runtime.slot.log import log_driver_message
 
@@ -54,7 +47,7 @@ class SlotManager:
         self,
         slots: int,
         context: DriverContext,
-        flows: Callable[[], Iterable[DriverFlow]],
+        flows: Callable[[], Iterable[Flow]],
         tasks: BackgroundTasks,
         on_report: Callable[[SlotReport], None],
     ) -> None:
@@ -277,88 +270,3 @@ def for_slots(spec: FlowSpec) -> FlowSpec:
         origin_commits=None,
         on_source_delete="keep",
     )
-
-
-_EVERY_S = 1.0
-_REPEAT_MS = 5_000  # an unchanged report is repeated: its age shows whether the flow is alive
-
-
-class FileSlots:
-    """A FileSlots reports the flows of a job that copy in rounds, in the order of their names."""
-
-    def __init__(
-        self,
-        job: str,
-        driver: str,
-        cluster: KafkaCluster,
-        flows: Callable[[], Iterable[DriverFlow]],
-        tasks: BackgroundTasks,
-        on_report: Callable[[SlotReport], None],
-    ) -> None:
-        self.reports: dict[int, SlotReport] = {}
-        self.jvm_trouble = ""
-        self.skipped = UnreadableRecordCounter(naming.STATUS)
-        self._job = job
-        self._driver = driver
-        self._cluster = cluster
-        self._flows = flows
-        self._tasks = tasks
-        self._on_report = on_report
-        self._sent: dict[int, SlotStatus] = {}
-
-    def start(self, _status_offset: int) -> None:
-        """Starts the reports."""
-        self._tasks.spawn(self._report(), "report")
-
-    def changed(self) -> None:
-        """Does nothing: the flows see for themselves what they copy."""
-
-    def views(self) -> list[SlotView]:
-        """Returns the status of each flow as that of a slot."""
-        return [
-            SlotView(
-                slot=number,
-                state="idle" if not flow.copies else "waiting" if flow.why else "running",
-                since_ms=flow.since_ms,
-                attempts=flow.rounds,
-                partitions=len(flow.partitions),
-                why=flow.why,
-            )
-            for number, flow in enumerate(self._file_flows())
-        ]
-
-    def stopped_by_loss(self) -> list[PartitionKey]:
-        """Returns the partitions that stopped because of data loss."""
-        return partitions_in_loss(self.reports.values())
-
-    async def stop(self) -> None:
-        """Does nothing: a round ends with its flow, and what it has not committed is not visible."""
-
-    def _file_flows(self) -> list[RoundFlow]:
-        flows = [flow for flow in self._flows() if isinstance(flow, RoundFlow)]
-        return sorted(flows, key=lambda flow: flow.name)
-
-    async def _report(self) -> None:
-        """Sends the status of each flow when it changed, and at least every five seconds."""
-        while True:
-            for number, flow in enumerate(self._file_flows()):
-                status = flow.slot_status(number)
-                report = SlotReport(self._driver, flow.rounds, status)
-                self.reports[number] = report
-                self._on_report(report)
-                if self._is_due(number, status):
-                    key = job_status.encode_key(SlotKey(self._job, number))
-                    try:
-                        await post(
-                            self._cluster, naming.STATUS, [InternalRecord(key, job_status.encode(report))]
-                        )
-                    except WireError:
-                        continue
-                    self._sent[number] = status
-            await asyncio.sleep(_EVERY_S)
-
-    def _is_due(self, number: int, status: SlotStatus) -> bool:
-        sent = self._sent.get(number)
-        if sent is None or status.at_ms - sent.at_ms >= _REPEAT_MS:
-            return True
-        return (status.flows, status.partitions) != (sent.flows, sent.partitions)

@@ -24,7 +24,8 @@ from runtime.driver.clusters import DriverClusters
 from runtime.driver.duties.acl_sync import AclSync
 from runtime.driver.duties.group_sync import GroupSync
 from runtime.driver.duties.heartbeats import FlowHeartbeats
-from runtime.driver.flows.flow import DriverFlow
+from runtime.driver.flows.flow import Flow
+from runtime.driver.flows.mirroring import MirrorCopier
 from runtime.driver.job import JobRunner
 from runtime.driver.leadership import Leadership
 from runtime.driver.metrics import JobMetrics
@@ -42,16 +43,16 @@ from tests.bench.simulation.meter import DriverCost, DutyMeter
 # Each duty with the functions that belong to it.
 DUTIES: dict[str, list[tuple[object, str]]] = {
     "listing": [(DriverClusters, "_listing")],
-    "take over": [(DriverFlow, "_take_over")],
+    "take over": [(Flow, "_take_over")],
     "ledger": [
         (Ledger, "refresh"),
         (Ledger, "decided"),
         (Ledger, "all_progress"),
         (Ledger, "progress"),
     ],
-    "start positions": [(DriverFlow, "_begin_new_partitions"), (DriverFlow, "_commit_begun")],
+    "start positions": [(MirrorCopier, "_begin_new_partitions"), (MirrorCopier, "_commit_begun")],
     "mirrors": [(MirrorTopicManager, "update")],
-    "following": [(DriverFlow, "_follow")],
+    "following": [(MirrorCopier, "copy_once")],
     "assignment": [
         (Membership, "set_wanted"),
         (Membership, "publish"),

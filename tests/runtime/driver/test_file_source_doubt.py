@@ -15,7 +15,7 @@ from runtime.contract.spec.jobspec import JobSpec
 from runtime.contract.spec.route import Router
 from runtime.driver.application import TasksFailed
 from runtime.driver.clusters import DriverClusters
-from runtime.driver.flows.file_source import FileSourceFlow
+from runtime.driver.flows.flows import flow_of as flow_from
 from runtime.driver.flows.start import FlowContext
 from runtime.driver.leadership import DriverWriter
 from runtime.files.source.load import FileLoad, LoadTicket, load
@@ -107,12 +107,12 @@ async def test_lines_of_a_task_in_doubt_are_not_read_again_under_another_name(
         holds=lambda *_: False,
         application=cast(Any, tasks),
     )
-    flow = FileSourceFlow(spec, job, Router(()), shared)
+    flow = flow_from(spec, job, Router(()), shared)
     await flow._take_over()
     with pytest.raises(TasksFailed):
-        await flow._round()
+        await flow.copier.copy_once()
     (tmp_path / "a.txt").rename(tmp_path / "b.txt")
-    while await flow._round():
+    while await flow.copier.copy_once():
         continue
     await shared.clusters.close_others([])
     await destination.close()

@@ -20,26 +20,19 @@ from runtime.contract.records.ledger import (
 )
 from runtime.contract.records.manifest import FilePosition
 from runtime.contract.spec import naming
-from runtime.contract.spec.cluster import ClusterSpec
-from runtime.contract.spec.files import FilesSpec
 from runtime.contract.spec.flow import Latest
 from runtime.contract.spec.jobspec import FlowSpec, JobSpec, Route
 from runtime.contract.spec.rename import Table, Template
 from runtime.contract.spec.route import router_of
 from runtime.contract.spec.selection import SelectionSpec
 from runtime.driver.flows.failback import read_opposite
-from runtime.driver.flows.file_rounds import (
-    PlannedRound,
-    SourcePartition,
-    advanced,
-    plan_round,
-    progress_of,
-    tickets_of,
-)
-from runtime.driver.flows.shown_files import shown_files
+from runtime.driver.flows.files_sink import advanced, progress_of, spread
+from runtime.driver.flows.files_source import shown_files
+from runtime.driver.flows.rounds import Look
 from runtime.driver.flows.start import group_by_start, initial_topics, selection
+from runtime.driver.flows.topic_source import SourcePartition, plan_round
 from runtime.driver.topics.mirrors import MirrorTopic, discover, selected_topics
-from runtime.files.export import ExportedPartition, ExportPartition, ExportTicket
+from runtime.files.export import ExportedPartition, ExportPartition
 from runtime.kafka.records import InternalRecord
 from tests.fakes.internal_topics import InternalTopics
 from tests.fakes.progress import progress
@@ -176,7 +169,7 @@ def test_a_failback_waits_for_the_marker_of_the_orphans_that_were_just_marked() 
 
 # What a round of a flow into files copies, and which partitions it stops (R4)
 
-KEY = ("orders", 0)
+KEY = PartitionKey("f", "orders", 0)
 
 
 def copied(low: int, end: int = 9) -> list[ExportPartition]:
@@ -199,12 +192,15 @@ def test_a_round_of_files(
     position: int, start: int, end: int, accepts: bool, copy: list[ExportPartition], state: Any, moved: Any
 ) -> None:
     known = FilePosition(topic="orders", topic_id="aa", partition=0, position=position, records=7)
-    found = [SourcePartition("orders", b"\xaa", 0, start, end)]
-    planned: PlannedRound = plan_round(found, {KEY: known}, lambda _: accepts, 42)
-    assert planned.copy == copy
-    assert planned.states[KEY] == state if isinstance(state, tuple) else planned.states[KEY][0] is state
-    gaps = [[(gap.low, gap.end, gap.why) for gap in one.gaps] for one in planned.moved]
-    assert [(one.position, one.records) for one in planned.moved] == [one[:2] for one in moved]
+    found = [SourcePartition(KEY, b"\xaa", start, end)]
+    look = Look[FilePosition]()
+    plan_round(look, found, {KEY: known}, lambda _: accepts)
+    assert look.read == copy
+    shown = look.shown[KEY]
+    assert (shown.state, shown.why) == state if isinstance(state, tuple) else shown.state is state
+    positions = list((look.moved or {}).values())
+    gaps = [[(gap.low, gap.end, gap.why) for gap in one.gaps] for one in positions if one is not None]
+    assert [(one.position, one.records) for one in positions if one is not None] == [one[:2] for one in moved]
     assert [some for one, some in zip(moved, gaps, strict=True) if one[2]] == [
         one[2] for one in moved if one[2]
     ]
@@ -212,18 +208,16 @@ def test_a_round_of_files(
 
 def test_tasks_get_about_as_many_records_each() -> None:
     copy = [ExportPartition("t", b"", at, 0, size) for at, size in enumerate([100, 10, 60, 40, 1])]
-    files, cluster = FilesSpec(endpoint="lake", folder="/a", format="raw"), ClusterSpec(bootstrap="b:1")
-    empty = ExportTicket("f", 1, "dc1", cluster, "c", files, [], 1.0)
-    tickets = tickets_of(copy, 2, lambda partitions: replace(empty, partitions=partitions))
-    assert [sorted(one.partition for one in ticket.partitions) for ticket in tickets] == [[0, 1], [2, 3, 4]]
-    assert len(tickets_of(copy, 9, lambda _: empty)) == 5
+    tickets = spread(copy, 2)
+    assert [sorted(one.partition for one in ticket) for ticket in tickets] == [[0, 1], [2, 3, 4]]
+    assert len(spread(copy, 9)) == 5
 
 
 def test_records_that_do_not_travel_move_the_position_and_are_counted() -> None:
     before = FilePosition(topic="orders", topic_id="aa", partition=0, position=5, records=3, dropped=1)
     after = advanced(before, ExportedPartition("orders", 0, 9, records=2, filtered=4, tombstones=2))
     assert (after.position, after.records, after.dropped, after.tombstones) == (9, 5, 5, 2)
-    told = progress_of(SourcePartition("orders", b"\xaa", 0, 0, 9), after, 1, 42)
+    told = progress_of(after, 1)
     assert (told.dropped, told.tombstones) == (5, 2)
 
 

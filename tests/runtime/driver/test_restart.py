@@ -12,7 +12,8 @@ from runtime.contract.spec.flow import AtOffsets, Earliest
 from runtime.contract.spec.jobspec import FlowSpec
 from runtime.contract.spec.route import router_of
 from runtime.contract.spec.selection import SelectionSpec
-from runtime.driver.flows.flow import DriverFlow
+from runtime.driver.flows.flow import Flow
+from runtime.driver.flows.flows import flow_of as flow_from
 from runtime.driver.flows.start import FlowContext
 from tests.records import PATIENCE_S
 from tests.runtime.driver.groups_world import driving
@@ -20,7 +21,7 @@ from tests.runtime.slot.world import Driver, Side, assigned, copy_through, flow_
 
 pytestmark = pytest.mark.integration
 Fresh = Callable[[str], str]
-Holds = Callable[[DriverFlow, FlowContext], bool]
+Holds = Callable[[Flow, FlowContext], bool]
 
 
 def flow_of(fresh: Fresh, base: str) -> FlowSpec:
@@ -39,14 +40,14 @@ async def life(
     holds: Holds,
     *,
     told: Mapping[str, int] | None = None,
-    begun: Callable[[DriverFlow], None] = lambda _: None,
+    begun: Callable[[Flow], None] = lambda _: None,
 ) -> dict[PartitionKey, Progress]:
     """What the ledger knows when a driver dies, as soon as it holds. `told`: the generations that the
     heartbeats before it named. `begun` is done once it knows what there is to copy.
     """
     async with driving(sides, flow, (), "over") as (spec, shared):
         shared = structs.replace(shared, generations=told or {})
-        work = DriverFlow(flow, spec, router_of(spec), shared)
+        work = flow_from(flow, spec, router_of(spec), shared)
         running = asyncio.create_task(work.run())
         for wanted in (lambda: bool(work.partitions), lambda: holds(work, shared)):
             async with asyncio.timeout(PATIENCE_S):
@@ -64,7 +65,7 @@ def positions(progress: Mapping[PartitionKey, Progress]) -> dict[tuple[str, int]
     return {(key.topic, key.partition): one.position for key, one in progress.items()}
 
 
-def restarted(work: DriverFlow, shared: FlowContext) -> bool:
+def restarted(work: Flow, shared: FlowContext) -> bool:
     found = shared.ledger.generation(work.name)
     return found is not None and bool(found.restarted) == (work.spec.restart_from is not None)
 
@@ -100,12 +101,12 @@ def test_without_its_ledger_a_flow_starts_over_only_where_it_is_told_to(
     flow = replace(flow_of(fresh, base), restart_from=Earliest())
     filled(sides["dc1"], known)
 
-    def accepted(work: DriverFlow) -> None:
+    def accepted(work: Flow) -> None:
         work.accept_loss(work.partitions)
         if late not in {key.topic for key in work.partitions}:
             filled(sides["dc1"], late)
 
-    def all_seen(work: DriverFlow, _: FlowContext) -> bool:
+    def all_seen(work: Flow, _: FlowContext) -> bool:
         return {key.topic for key in work.partitions} == {known, late}
 
     assert asyncio.run(life(sides, flow, all_seen, told={flow.name: 3}, begun=accepted)) == {}

@@ -1,0 +1,343 @@
+"""This module writes a flow into files: rounds of Spark tasks stage files, and each round is one commit.
+
+The manifest in the endpoint's folder decides where a partition resumes (R1). The ledger at the job's home
+cluster gets the progress after each commit, for people to look at; nothing resumes from it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Mapping, Sequence
+
+from msgspec.structs import replace
+
+from runtime.contract.groups import own_groups
+from runtime.contract.records.control import client_id
+from runtime.contract.records.job_status import FlowStats, PartitionStatus
+from runtime.contract.records.ledger import Gap, LedgerKey, LedgerValue, PartitionKey, Progress, ProgressKey
+from runtime.contract.records.manifest import Commit, FilePosition, ManifestOwner
+from runtime.contract.spec.files import FilesSpec
+from runtime.driver.duties.checkpoint import CheckpointDuty
+from runtime.driver.duties.compaction import CompactionDuty
+from runtime.driver.duties.snapshots import SnapshotDuty
+from runtime.driver.flows.flow import Flow
+from runtime.driver.flows.rounds import ROUND_S, RecordSink, RoundTasks, finished, now_ms
+from runtime.driver.flows.start import selection
+from runtime.driver.task import run_export
+from runtime.files.compaction import MergedFiles
+from runtime.files.export import (
+    ExportedPartition,
+    ExportPartition,
+    ExportTicket,
+    decode_result,
+    encode_ticket,
+)
+from runtime.files.manifest import (
+    EndpointUnavailable,
+    ManifestFolder,
+    ManifestProblem,
+    ManifestState,
+    owner_problem,
+)
+from runtime.kafka.cluster import KafkaCluster
+from runtime.slot.failpoints import from_environment
+from runtime.slot.log import log_event
+
+_failpoint = from_environment(os.environ)
+Positions = Mapping[PartitionKey, FilePosition]
+
+
+class FilesSink(RecordSink[FilePosition]):
+    """A FilesSink object writes the files and the manifest of one flow."""
+
+    def __init__(self, flow: Flow, files: FilesSpec) -> None:
+        self.stats = FlowStats(flow.name)
+        self._flow = flow
+        self._files = files
+        self._folder = ManifestFolder(files.folder, flow.name, files.client)
+        self._manifest = ManifestState()
+        self._claimed = False
+        self._snapshots = SnapshotDuty(flow.spec, files, flow.shared.clusters, own_groups(flow.job))
+        self._compaction = CompactionDuty(flow.name, files, self._folder)
+        self._checkpoints = CheckpointDuty(flow.name, self._folder)
+
+    def notes(self) -> Sequence[str]:
+        notes = (self._snapshots.note, self._compaction.note, self._checkpoints.note)
+        return [note for note in notes if note]
+
+    @property
+    def begun(self) -> bool:
+        """Whether the manifest has positions of this selection of topics: a later topic starts at 0."""
+        return self._last.selection == selection(self._flow.spec)
+
+    def forget(self) -> None:
+        self._claimed = False  # the manifest is read again: the commit may have been written
+        self._compaction.forget()
+
+    async def positions(self, cluster: KafkaCluster) -> Positions:
+        """Claims the manifest, checks it, and takes a snapshot of a backup's topics where one is due.
+
+        The snapshot comes before the round reads where its partitions end.
+        """
+        if not self._claimed:
+            await finished(self._claim(cluster))
+        await asyncio.to_thread(self._folder.check, self._manifest)
+        await finished(self._snapshots.run(cluster, self._generation, self._flow.selected))
+        return self._positions()
+
+    def _positions(self) -> Positions:
+        return {PartitionKey(self._flow.name, *at): one for at, one in self._manifest.positions.items()}
+
+    @property
+    def _generation(self) -> int:
+        assert self._flow.generation is not None
+        return self._flow.generation
+
+    @property
+    def _last(self) -> Commit:
+        assert self._manifest.last is not None
+        return self._manifest.last
+
+    async def _claim(self, source: KafkaCluster) -> None:
+        """Reads the manifest, finishes its last commit, and claims it for this generation (R3)."""
+        name, files, generation = self._flow.name, self._files, self._generation
+        state = await asyncio.to_thread(self._folder.read)
+        await asyncio.to_thread(self._folder.check_exclusive)
+        job = self._flow.job
+        owner = ManifestOwner(topology=job.topology, job=job.job, cluster_id=source.cluster_id)
+        if problem := owner_problem(state, owner, files.folder):
+            raise ManifestProblem(problem)
+        last = state.last
+        if last is None and self._flow.shared.ledger.all_progress(name):
+            raise ManifestProblem(
+                f"the manifest of {name} is gone from {files.folder}, where it has copied records:"
+                " mount or restore the folder, or give the flow another name to copy everything anew"
+            )
+        if last is not None and last.generation > generation:
+            raise ManifestProblem(
+                f"{files.folder} was claimed by generation {last.generation}, and this is generation"
+                f" {generation}: another driver has the flow, or its ledger was lost"
+            )
+        if last is not None and last.format != files.format:
+            raise ManifestProblem(
+                f"{files.folder} holds {last.format} files of this flow, and the topology says"
+                f" {files.format}: give the flow another name, or another folder"
+            )
+        if last is not None:
+            await asyncio.to_thread(self._folder.publish, last.files)
+            await asyncio.to_thread(self._folder.hide, last.replaced)
+        if last is None or last.generation != generation:
+            claim = Commit(
+                number=last.number + 1 if last is not None else 1,
+                flow=name,
+                owner=owner,
+                generation=generation,
+                at_ms=now_ms(),
+                format=files.format,
+                complete=True,
+                selection=last.selection if last is not None else "",
+            )
+            await asyncio.to_thread(self._folder.add, state, claim)
+            log_event(
+                "manifest_claimed",
+                key=name,
+                flow=name,
+                folder=files.folder,
+                commit=claim.number,
+                generation=generation,
+            )
+        await asyncio.to_thread(self._folder.clear_staging)
+        self._manifest, self._claimed = state, True
+
+    async def copy(
+        self, read: Sequence[ExportPartition], tasks: RoundTasks
+    ) -> tuple[Sequence[ExportedPartition], Positions]:
+        """Runs a round's tasks and commits what they staged. Raises TasksFailed, EndpointUnavailable."""
+        done = await self._export(read, tasks)
+        await finished(self._take(done))
+        return done, self._positions()
+
+    async def _export(self, read: Sequence[ExportPartition], tasks: RoundTasks) -> list[ExportedPartition]:
+        spec, job, count = self._flow.spec, self._flow.job, await tasks.count()
+        ticket = ExportTicket(
+            flow=spec.name,
+            generation=self._generation,
+            source=spec.source,
+            cluster=job.clusters[spec.source],
+            client_id=client_id(job.job, 0),
+            files=self._files,
+            partitions=[],
+            round_s=ROUND_S,
+            rate=max(spec.rate_limit // min(count, len(read)), 1) if spec.rate_limit is not None else None,
+            transform=spec.transform,
+        )
+        tickets = [encode_ticket(replace(ticket, partitions=some)) for some in spread(read, count)]
+        if spec.transform is None:
+            texts = await tasks.run(run_export, tickets)
+        else:
+            assert self._files.format != "raw", "raw files hold batches as they are"
+            texts = await tasks.run_sql(spec.transform, self._files.format, tickets)
+        results = [decode_result(text) for text in texts]
+        if failed := next((result.error for result in results if result.error), ""):
+            raise EndpointUnavailable(failed)
+        tasks.worker = results[0].host, results[0].process
+        return [partition for result in results for partition in result.partitions]
+
+    async def _take(self, done: Sequence[ExportedPartition]) -> None:
+        """Commits what the tasks of a round have staged."""
+        files = [file for partition in done for file in partition.files]
+        await asyncio.to_thread(self._folder.check_staged, files)
+        before = self._manifest.positions
+        moved = [
+            advanced(before[partition.topic, partition.partition], partition)
+            for partition in done
+            if partition.position > before[partition.topic, partition.partition].position
+        ]
+        if moved:
+            await self._commit(moved, done)
+
+    async def commit(self, moved: Mapping[PartitionKey, FilePosition | None]) -> None:
+        await self._commit([position for position in moved.values() if position is not None], ())
+
+    async def _commit(self, moved: Sequence[FilePosition], done: Sequence[ExportedPartition]) -> None:
+        """Adds a commit, moves its files into place, and writes the progress to the ledger.
+
+        Raises ManifestTaken, ManifestProblem, EndpointUnavailable, WireError.
+        """
+        shared = self._flow.shared
+        await shared.leadership.ensure()
+        files = [file for partition in done for file in partition.files]
+        commit = replace(self._next_commit(), positions=list(moved), files=files)
+        _failpoint("before_end")
+        await asyncio.to_thread(self._folder.add, self._manifest, commit)
+        _failpoint("after_end")
+        await asyncio.to_thread(self._folder.publish, files)
+        self._compaction.apply(commit)
+        self.stats = replace(
+            self.stats,
+            records=self.stats.records + sum(partition.records for partition in done),
+            bytes=self.stats.bytes + sum(partition.bytes for partition in done),
+            dropped=self.stats.dropped + sum(partition.filtered for partition in done),
+            tombstones=self.stats.tombstones + sum(partition.tombstones for partition in done),
+            commits=self.stats.commits + 1,
+        )
+        _failpoint("before_ledger")
+        await shared.writer.commit(self._changed_progress())
+
+    def _next_commit(self) -> Commit:
+        """Returns the commit behind the last one, without positions and files."""
+        return Commit(
+            number=self._last.number + 1,
+            flow=self._flow.name,
+            owner=self._last.owner,
+            generation=self._generation,
+            at_ms=now_ms(),
+            format=self._files.format,
+            selection=selection(self._flow.spec),
+        )
+
+    def _changed_progress(self) -> dict[LedgerKey, LedgerValue | None]:
+        """Returns the progress of the selected partitions of which the ledger's is another."""
+        positions = self._positions()
+        selected = self._flow.selected({key.topic for key in positions})
+        records: dict[LedgerKey, LedgerValue | None] = {}
+        for key, position in positions.items():
+            before = self._flow.shared.ledger.progress(key)
+            after = progress_of(position, self._generation)
+            same = isinstance(before, Progress) and _facts_of(before) == _facts_of(after)
+            if key.topic in selected and not same:
+                records[ProgressKey(key)] = after
+        return records
+
+    def committed(self, status: PartitionStatus, position: FilePosition | None) -> PartitionStatus:
+        if position is None:
+            return status
+        moved = status.destination_end not in (-1, position.position)
+        return replace(
+            status,
+            destination_end=position.position,
+            last_commit_ms=self._last.at_ms if moved else status.last_commit_ms,
+            transactions=status.transactions + moved,
+        )
+
+    async def tidy(self, tasks: RoundTasks) -> bool:
+        """Merges small files and writes a checkpoint of the manifest, where that is due."""
+        more = await self._compact(tasks)
+        if self._checkpoints.is_due(self._manifest):
+            await finished(self._write_checkpoint())
+        return more
+
+    async def _compact(self, tasks: RoundTasks) -> bool:
+        """Merges small files where that is due. Returns whether there is more to merge at once."""
+        duty = self._compaction
+        if not duty.is_due:
+            return False
+        merged = await duty.stage(self._generation, await tasks.count(), tasks.run)
+        if merged:
+            await finished(self._replace(merged))
+        return bool(merged) and duty.has_more
+
+    async def _replace(self, merged: Sequence[MergedFiles]) -> None:
+        await self._flow.shared.leadership.ensure()
+        await self._compaction.commit(self._manifest, self._next_commit(), merged)
+        replaced = sum(len(files.replaced) for files in merged if files.file is not None)
+        self.stats = replace(self.stats, merged_files=self.stats.merged_files + replaced)
+
+    async def _write_checkpoint(self) -> None:
+        await self._flow.shared.leadership.ensure()
+        await self._checkpoints.run(self._manifest, self._next_commit())
+
+
+def spread(read: Sequence[ExportPartition], tasks: int) -> list[list[ExportPartition]]:
+    """Spreads partitions over at most `tasks` tickets, so that each has about as many records to copy."""
+    loads: list[tuple[int, list[ExportPartition]]] = [(0, []) for _ in range(min(tasks, len(read)))]
+    for partition in sorted(read, key=lambda partition: partition.position - partition.end):
+        least = min(range(len(loads)), key=lambda at: loads[at][0])
+        load, partitions = loads[least]
+        loads[least] = load + partition.end - partition.position, [*partitions, partition]
+    return [partitions for _, partitions in loads]
+
+
+def advanced(position: FilePosition, done: ExportedPartition) -> FilePosition:
+    """Returns a position after what a task has copied."""
+    newest = max((file.last_timestamp for file in done.files), default=-1)
+    return replace(
+        position,
+        position=done.position,
+        records=position.records + done.records,
+        bytes=position.bytes + done.bytes,
+        dropped=position.dropped + done.filtered,
+        tombstones=position.tombstones + done.tombstones,
+        last_timestamp=max(position.last_timestamp, newest),
+    )
+
+
+def progress_of(position: FilePosition, generation: int) -> Progress:
+    """Returns a position as progress: the topic stands for its own files, offset for offset."""
+    topic_id, at = bytes.fromhex(position.topic_id), position.position
+    return Progress(
+        generation=generation,
+        source_topic_id=topic_id,
+        destination_topic=position.topic,
+        destination_topic_id=topic_id,
+        position=at,
+        source_epoch=-1,
+        destination_end=at,
+        destination_epoch=-1,
+        open_low=at,
+        open_destination=at,
+        open_end=at,
+        records=position.records,
+        bytes=position.bytes,
+        dropped=position.dropped,
+        last_timestamp=position.last_timestamp,
+        written_at=now_ms(),
+        gaps=tuple(Gap(gap.low, gap.end, "lost", gap.at_ms) for gap in position.gaps),
+        tombstones=position.tombstones,
+    )
+
+
+def _facts_of(progress: Progress) -> tuple[object, ...]:
+    """Returns what makes it worth writing progress to the ledger again."""
+    return progress.generation, progress.source_topic_id, progress.position, progress.records, progress.gaps

@@ -1,0 +1,211 @@
+"""This module follows the topics of a flow between clusters, whose records slots copy.
+
+Following covers topics, partitions, settings and first positions. Topics that are promoted on their own are
+copied like all others until the source holds no uncopied record of them, and are not copied afterwards.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import ClassVar, Final
+
+from runtime.contract.records import heartbeat
+from runtime.contract.records.control import AssignedPartition
+from runtime.contract.records.failback import opposite_of
+from runtime.contract.records.ledger import PartitionKey, Progress
+from runtime.contract.spec import naming
+from runtime.contract.spec.route import Router
+from runtime.driver.flows.failback import begin_new_partitions, start_failback
+from runtime.driver.flows.flow import Copier, Flow
+from runtime.driver.flows.start import commit_begun, group_by_start, initial_topics, restart, selection
+from runtime.driver.topics.mirrors import (
+    MirrorTopic,
+    MirrorTopicManager,
+    discover,
+    not_promoted,
+    selected_topics,
+)
+from runtime.kafka.cluster import KafkaCluster
+from runtime.kafka.timing import until_next
+from runtime.ledger.positions import first_positions
+from runtime.slot.log import log_event
+
+_NO_FOLLOW_S: Final = 3600.0
+
+
+class MirrorCopier(Copier):
+    """A MirrorCopier keeps the partitions that slots copy, and the topics that they copy into."""
+
+    mirrors: ClassVar[bool] = True
+
+    def __init__(self, flow: Flow, router: Router) -> None:
+        self._flow = flow
+        self._router = router
+        self._opposite = opposite_of(flow.job, flow.spec)
+        shared = flow.shared
+        self._mirrors = MirrorTopicManager(flow.spec, flow.job, router, shared.clusters, shared.leadership)
+        self._initial: frozenset[str] | None = None
+        self._compared: tuple[Mapping[str, int], Mapping[str, int], frozenset[str]] | None = None
+        self._notes: tuple[str, ...] = ()
+
+    def inherit(self, before: Copier) -> None:
+        assert isinstance(before, MirrorCopier), "an edit that changes the kind of a flow's ends is refused"
+        self._mirrors.done = before._mirrors.done
+        if selection(before._flow.spec) == selection(self._flow.spec):
+            self._initial = before._initial
+
+    @property
+    def actions(self) -> Mapping[str, int]:
+        return dict(self._mirrors.done)
+
+    def notes(self) -> Iterator[str]:
+        yield from self._notes
+        for name, why in self._mirrors.unprotected.items():
+            yield f"{name} is not protected from foreign writers: {why}"
+        yield from (f"{name}: {why}" for name, why in self._mirrors.failed.items())
+
+    @property
+    def is_incomplete(self) -> bool:
+        return bool(self._mirrors.failed)
+
+    def look_again(self) -> None:
+        self._compared = None
+
+    def pause_s(self, took_s: float) -> float:
+        every_ms = self._flow.spec.follow_every_ms
+        return until_next(every_ms / 1000) if every_ms is not None else _NO_FOLLOW_S
+
+    def selected(self, topics: Iterable[str]) -> dict[str, str]:
+        flow = self._flow
+        return selected_topics(flow.spec, self._router, topics, flow.draining.topics)
+
+    async def copy_once(self) -> bool:
+        """Compares the source's topics with the destination's once, and starts what is new.
+
+        Nothing is compared again while the same listings are used, as those of large clusters are for some
+        passes. Raises WireError.
+        """
+        flow, shared = self._flow, self._flow.shared
+        source = await flow.source()
+        await shared.ledger.decided(flow.name)
+        if flow.is_superseded():
+            return False
+        source_topics = await shared.clusters.partition_counts(flow.spec.source)
+        destination_topics = await shared.clusters.partition_counts(flow.spec.destination)
+        draining = frozenset(flow.draining.topics)
+        if self._compared is not None:
+            before_source, before_destination, before_draining = self._compared
+            same = source_topics is before_source and destination_topics is before_destination
+            if same and draining == before_draining:
+                return False
+        self._compared = None
+        known = {key.topic for key in shared.ledger.all_progress(flow.name)}
+        taken = self._selected_of_source(source_topics)
+        flow.ledger_lost = flow.ledger_lost and not known
+        if self._initial is None or flow.ledger_lost:
+            self._initial = initial_topics(flow.spec, shared.ledger.generation(flow.name), taken, known)
+        if flow.spec.heartbeats_every_ms is not None and naming.HEARTBEATS in source_topics:
+            taken[naming.HEARTBEATS] = heartbeat.topic_there(flow.name)
+        replace_lost = flow.spec.on_data_loss == "skip" or bool(flow.accepted)
+        found = discover(taken, source_topics, destination_topics, known, replace_lost=replace_lost)
+        await self._mirrors.update(found.create, found.grow, found.copy)
+        self._notes = found.notes
+        wanted = self._assignable(found.copy)
+        await start_failback(flow.spec, self._opposite, shared, source, wanted)
+        if await restart(flow.spec, shared, source, wanted.values(), ledger_lost=flow.ledger_lost):
+            flow.ledger_lost = False
+        await self._begin_new_partitions(source, wanted)
+        if not flow.ledger_lost:
+            await self._commit_begun({}, wanted)
+            self._compared = (source_topics, destination_topics, draining)
+        self._publish_partitions(wanted)
+        return False
+
+    def _selected_of_source(self, topics: Mapping[str, int]) -> dict[str, str]:
+        """Returns what `selected` returns for all topics of the source."""
+        taken = self._flow.shared.selected.of(self._router, self._flow.name, self._flow.spec.source, topics)
+        return not_promoted(self._flow.spec, taken, self._flow.draining.topics)
+
+    def _assignable(self, mirrors: tuple[MirrorTopic, ...]) -> dict[PartitionKey, AssignedPartition]:
+        """Returns the partitions of mirrors whose limits are known; failed mirrors are retried later."""
+        wanted: dict[PartitionKey, AssignedPartition] = {}
+        unknown: set[str] = set()
+        for mirror in mirrors:
+            limits = self._mirrors.limits(mirror.destination_topic)
+            if limits is None or not self._mirrors.is_ready(mirror.destination_topic):
+                unknown.add(mirror.topic)
+                continue
+            for number in range(mirror.partitions):
+                key = PartitionKey(self._flow.name, mirror.topic, number)
+                wanted[key] = AssignedPartition(
+                    *key,
+                    destination_topic=mirror.destination_topic,
+                    max_message_bytes=limits.max_message_bytes,
+                    min_in_sync=limits.min_in_sync,
+                    accept_loss=key in self._flow.accepted,
+                    quarantine=self._mirrors.quarantine(mirror.destination_topic),
+                )
+        wanted.update((key, one) for key, one in self._flow.partitions.items() if key.topic in unknown)
+        return wanted
+
+    async def _begin_new_partitions(
+        self, source: KafkaCluster, wanted: Mapping[PartitionKey, AssignedPartition]
+    ) -> None:
+        """Commits first positions of partitions without progress before any of them is copied (R1).
+
+        All are committed in one transaction: otherwise a crash would leave a flow half begun, and the rest
+        would look like topics that appeared later.
+        """
+        shared = self._flow.shared
+        begun = shared.ledger.all_progress(self._flow.name)
+        new = [
+            one
+            for key, one in wanted.items()
+            if key not in begun and shared.ledger.progress(key) is None  # it may be undecided
+        ]
+        if not new or self._flow.ledger_lost:
+            return
+        assert self._flow.generation is not None
+        await shared.leadership.ensure()
+        new = await begin_new_partitions(self._flow.spec, self._opposite, shared, source, new)
+        first: dict[PartitionKey, Progress] = {}
+        copied = shared.ledger.all_progress(self._flow.name)
+        for start, some in group_by_start(self._flow.spec, self._initial or (), new, copied):
+            if some:
+                first |= await first_positions(source, shared.destination, some, start, self._flow.generation)
+        await self._commit_begun(first, wanted)
+
+    async def _commit_begun(
+        self, first: Mapping[PartitionKey, Progress], wanted: Mapping[PartitionKey, AssignedPartition]
+    ) -> None:
+        """Commits the first positions, and the note that the flow has begun.
+
+        The note is written even when there are no first positions.
+        """
+        assert self._flow.generation is not None
+        awaited = (self._initial or frozenset()).difference(key.topic for key in wanted)
+        await commit_begun(self._flow.spec, self._flow.shared, self._flow.generation, first, awaited)
+
+    def _publish_partitions(self, wanted: dict[PartitionKey, AssignedPartition]) -> None:
+        """Publishes the partitions that slots must copy.
+
+        A partition that vanished at the source stays, and its slot reports that (R4), until the flow no
+        longer selects it.
+        """
+        kept = {
+            key: one
+            for key, one in self._flow.partitions.items()
+            if key not in wanted and self.selected([key.topic])
+        }
+        after = {**kept, **wanted}
+        if after != self._flow.partitions:
+            log_event(
+                "flow_partitions",
+                key=self._flow.name,
+                flow=self._flow.name,
+                partitions=len(after),
+                added=len(after.keys() - self._flow.partitions.keys()),
+                removed=len(self._flow.partitions.keys() - after.keys()),
+            )
+            self._flow.partitions = after
+            self._flow.shared.changed()

@@ -1,0 +1,221 @@
+"""This module reads topics for rounds: their partitions, the offsets that they hold, and what is to copy."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, Final
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from runtime.contract.records.job_status import PartitionState
+from runtime.contract.records.ledger import PartitionKey
+from runtime.contract.records.manifest import FilePosition, OffsetGap
+from runtime.contract.spec.files import in_own_folder
+from runtime.contract.spec.naming import is_other_topic
+from runtime.contract.spec.route import Router
+from runtime.driver.flows.files_sink import FilesSink
+from runtime.driver.flows.flow import Flow
+from runtime.driver.flows.rounds import Look, RecordSource, SourceRange
+from runtime.driver.topics.mirrors import selected_topics
+from runtime.files.export import ExportedPartition, ExportPartition
+from runtime.kafka.cluster import KafkaCluster
+from runtime.kafka.errors import ErrorCode
+from runtime.kafka.protocol.fetch import Isolation
+from runtime.kafka.protocol.offsets import EARLIEST, LATEST, ListedOffset, TopicPartition
+from runtime.kafka.queries import list_offsets
+from runtime.ledger.positions import resolve_start
+from runtime.slot.log import log_event
+
+_LIST_S: Final = 20.0
+_KEPT_GAPS: Final = 20
+S = PartitionState
+Positions = Mapping[PartitionKey, FilePosition]
+
+
+class SourcePartition(Struct, frozen=True):
+    """A partition as the source shows it at the start of a round; -1 where its leader does not answer."""
+
+    key: PartitionKey
+    topic_id: bytes
+    start: int = -1
+    end: int = -1
+
+    def is_known(self, positions: Positions) -> bool:
+        """Returns whether there is a position for this very topic."""
+        position = positions.get(self.key)
+        return position is not None and position.topic_id == self.topic_id.hex()
+
+
+class TopicSource(RecordSource[FilePosition]):
+    """A TopicSource object reads the topics of one flow, up to their last stable offsets."""
+
+    def __init__(self, flow: Flow, router: Router, layout: str, sink: FilesSink) -> None:
+        self._flow = flow
+        self._router = router
+        self._layout = layout
+        self._sink = sink
+
+    def _named(self, topics: Iterable[str]) -> dict[str, str]:
+        return selected_topics(self._flow.spec, self._router, topics, self._flow.draining.topics)
+
+    def selected(self, topics: Iterable[str]) -> dict[str, str]:
+        """Returns the topics that are read, without those whose folder holds the manifests."""
+        named = self._named(topics)
+        return {name: into for name, into in named.items() if not in_own_folder(self._layout, name)}
+
+    async def look(self, cluster: KafkaCluster, positions: Positions) -> Look[FilePosition]:
+        flow, spec = self._flow, self._flow.spec
+        look = Look[FilePosition]()
+        flow.shared.clusters.invalidate(spec.source)
+        listing = await flow.shared.clusters.listing(spec.source)
+        topics = {name: topic for name, topic in listing.items() if topic.error is ErrorCode.NONE}
+        selected = self.selected(topics)
+        wanted = [TopicPartition(name, number) for name in selected for number in topics[name].partitions]
+        starts, ends = await asyncio.gather(
+            _offsets(cluster, wanted, EARLIEST, Isolation.READ_UNCOMMITTED),
+            _offsets(cluster, wanted, LATEST, Isolation.READ_COMMITTED),
+        )
+        partitions = [
+            SourcePartition(
+                PartitionKey(flow.name, *at), topics[at.topic].id, starts.get(at, -1), ends.get(at, -1)
+            )
+            for at in sorted(wanted)
+        ]
+        look.moved = await self._first_positions(cluster, partitions, positions)
+        if look.moved is not None:
+            return look
+        gone = sorted({key.topic for key in positions if key.topic not in topics})
+        look.notes += [f"{name} is gone from {spec.source}: its files stay" for name in gone]
+        look.notes += [
+            f"{name} is not copied: its folder would be that of the manifests"
+            for name in sorted(self._named(topics).keys() - selected.keys())
+        ]
+        answering = [partition for partition in partitions if partition.is_known(positions)]
+        plan_round(look, answering, positions, self._accepts_loss)
+        return look
+
+    def _accepts_loss(self, key: PartitionKey) -> bool:
+        return self._flow.spec.on_data_loss == "skip" or key in self._flow.accepted
+
+    async def _first_positions(
+        self, cluster: KafkaCluster, partitions: Sequence[SourcePartition], positions: Positions
+    ) -> dict[PartitionKey, FilePosition | None] | None:
+        """Returns the first positions of new partitions and of new lineages, before any is copied (R1).
+
+        `start` applies to topics without a position when the selection begins. Partitions and topics that
+        appear later, and a topic that was made again, start at their first record.
+        """
+        answering = [partition for partition in partitions if partition.start >= 0]
+        new = [partition for partition in answering if partition.key not in positions]
+        other = [
+            partition
+            for partition in answering
+            if partition.key in positions and not partition.is_known(positions)
+        ]
+        begins = not self._sink.begun
+        if not (other or new or begins):
+            return None
+        topics = {key.topic for key in positions}
+        by_start = [
+            TopicPartition(partition.key.topic, partition.key.partition)
+            for partition in new
+            if begins and partition.key.topic not in topics
+        ]
+        at = await resolve_start(cluster, by_start, self._flow.spec.start) if by_start else {}
+        first: dict[PartitionKey, FilePosition | None] = {}
+        for partition in (*new, *other):
+            key, before = partition.key, positions.get(partition.key)
+            if before is not None and not is_other_topic(bytes.fromhex(before.topic_id), partition.topic_id):
+                # Its cluster had no ids before an upgrade.
+                first[key] = replace(before, topic_id=partition.topic_id.hex())
+                continue
+            first[key] = FilePosition(
+                topic=key.topic,
+                topic_id=partition.topic_id.hex(),
+                partition=key.partition,
+                position=at.get(TopicPartition(key.topic, key.partition), partition.start),
+            )
+            if before is not None:
+                log_event(
+                    "topic_recreated",
+                    key=f"{key.flow} {key.topic}-{key.partition}",
+                    flow=key.flow,
+                    topic=key.topic,
+                    partition=key.partition,
+                    position=before.position,
+                    decision="begin another lineage",
+                )
+        return first
+
+    def take(self, look: Look[FilePosition], results: Sequence[Any], positions: Positions) -> bool:
+        behind = False
+        done: ExportedPartition
+        for done in results:
+            key = PartitionKey(self._flow.name, done.topic, done.partition)
+            shown = look.shown[key]
+            match done.stopped:
+                case "corrupt":
+                    state = S.RECORD_CORRUPT
+                case "invalid":
+                    state = S.RECORD_INVALID
+                case "failed" | "expired":
+                    state = S.RETRYING
+                case _:
+                    state = S.CAUGHT_UP if done.position >= shown.end else S.COPYING
+                    behind |= done.position < shown.end
+            look.shown[key] = shown._replace(state=state, why=done.why)
+        return behind
+
+
+def plan_round(
+    look: Look[FilePosition],
+    partitions: Iterable[SourcePartition],
+    positions: Positions,
+    accepts_loss: Callable[[PartitionKey], bool],
+) -> None:
+    """Decides for each partition whether it is copied, from where, and why not (R4). It is pure."""
+    for partition in partitions:
+        key, position = partition.key, positions[partition.key]
+        state, why = _loss(partition, position)
+        if state is not None and accepts_loss(key):
+            low = position.position
+            target = partition.start if state is S.DATA_LOSS else partition.end
+            gap = OffsetGap(low=min(low, target), end=max(low, target), why=str(state), at_ms=look.at_ms)
+            position = replace(position, position=target, gaps=[*position.gaps, gap][-_KEPT_GAPS:])
+            look.moved = (look.moved or {}) | {key: position}
+            look.continued.add(key)
+            state, why = None, ""
+        if state is None and partition.end < 0:
+            state, why = S.RETRYING, "its leader at the source does not answer"
+        elif state is None and position.position < partition.end:
+            state = S.COPYING
+            look.read.append(
+                ExportPartition(
+                    key.topic, partition.topic_id, key.partition, position.position, partition.end
+                )
+            )
+        look.shown[key] = SourceRange(partition.start, partition.end, state or S.CAUGHT_UP, why)
+
+
+def _loss(partition: SourcePartition, position: FilePosition) -> tuple[PartitionState | None, str]:
+    """Returns the state of a partition whose log and position do not fit, and why."""
+    at, start, end = position.position, partition.start, partition.end
+    if end < 0 or start < 0:
+        return None, ""
+    if at < start:
+        return S.DATA_LOSS, f"the offsets {at} to {start - 1} are gone and were not copied"
+    if at > end:
+        return S.DIVERGED, f"the source ends at {end}, {at} was copied already"
+    return None, ""
+
+
+async def _offsets(
+    cluster: KafkaCluster, wanted: Sequence[TopicPartition], at: int, isolation: Isolation
+) -> dict[TopicPartition, int]:
+    """Returns the offsets of the partitions whose leaders answer: the others are retried (R7)."""
+    if not wanted:
+        return {}
+    listed = await list_offsets(cluster, dict.fromkeys(wanted, at), isolation, _LIST_S)
+    return {key: offset.offset for key, offset in listed.items() if isinstance(offset, ListedOffset)}
