@@ -137,13 +137,13 @@ _READ: Mapping[str, Field] = {
     "source": Field(
         "from",
         values.PLAIN,
-        lambda flow: flow.lines.endpoint if flow.lines is not None else flow.source,
+        lambda flow: flow.source_name,
         NOT_SET,
     ),
     "destination": Field(
         "to",
         values.PLAIN,
-        lambda flow: flow.files.endpoint if flow.files is not None else flow.destination,
+        lambda flow: flow.destination_name,
         NOT_SET,
     ),
     "files": Field("files", values.FILES, _files, NOT_SET),

@@ -39,7 +39,7 @@ from planner.model.change import Action, Change, FieldChange
 from planner.model.desired import Desired, DesiredFlow, DesiredJob
 from planner.model.observed import Observed, RegistryEntry
 from runtime.contract.spec.flow import ENDED, RUNNING, AtOffsets
-from runtime.contract.spec.jobspec import FlowSpec
+from runtime.contract.spec.jobspec import FlowSpec, WithFiles
 from runtime.contract.spec.selection import NamePatterns
 
 RESUMES = "if it comes back it resumes from its ledger: nothing is lost or copied twice"
@@ -196,12 +196,22 @@ def _left_at_old_destinations(
     )
 
 
+# By the end of the flow that is files.
+_DONE: Mapping[WithFiles, str] = {"": "copied", "into": "written", "from": "read"}
+_MOVED_BACK: Mapping[WithFiles, str] = {"": RESUMES, "into": RESUMES_FROM_MANIFEST, "from": RESUMES}
+_RESUMES: Mapping[WithFiles, str] = {
+    "": "its ledger is there (generation {generation}): every partition that it knows resumes where it stood,"
+    " and start is for others alone",
+    "into": "where {folder} has its manifest, it resumes from that, and not by start",
+    "from": "its ledger is there (generation {generation}): every file that it knows resumes where it stood",
+}
+
+
 def _new(flow: FlowSpec, job: DesiredJob, known_jobs: DestinationJobs, wanted: DesiredFlow | None) -> Change:
-    done = "copied" if flow.folder is None else "written" if flow.files is not None else "read"
     return Change(
         flow_address(flow.name),
         Action.CREATE,
-        f"{done} by job.{job.job.name}",
+        f"{_DONE[flow.with_files]} by job.{job.job.name}",
         _new_fields(flow, wanted),
         after=dict(flow_values(flow)),
         notes=_resuming(flow, known_jobs),
@@ -239,12 +249,7 @@ def _resuming(flow: FlowSpec, known_jobs: DestinationJobs) -> tuple[str, ...]:
     known = known_jobs.cluster.generations.get(flow.name)
     if known is None or flow.restart_from is not None:
         return ()
-    if flow.files is not None:
-        return (f"where {flow.files.folder} has its manifest, it resumes from that, and not by start",)
-    resumes = "every partition that it knows resumes where it stood, and start is for others alone"
-    if flow.lines is not None:
-        resumes = "every file that it knows resumes where it stood"
-    return (f"its ledger is there (generation {known.number}): {resumes}",)
+    return (_RESUMES[flow.with_files].format(folder=flow.folder, generation=known.number),)
 
 
 def _recorded(entry: RegistryEntry | None, wanted: RegistryEntry) -> tuple[FieldChange, ...]:
@@ -299,9 +304,8 @@ def _removed(entry: RegistryEntry, known_jobs: DestinationJobs) -> Change:
     if known is not None and known[0].state not in RUNNING:
         notes: tuple[str, ...] = (f"it ended before: {known[0].state}",)
     else:
-        into_files = known is not None and known[0].files is not None
-        resumes = RESUMES_FROM_MANIFEST if into_files else RESUMES
-        notes = (*_left_behind(name, known[1] if known is not None else "", known_jobs), resumes)
+        moved_back = _MOVED_BACK[known[0].with_files if known is not None else ""]
+        notes = (*_left_behind(name, known[1] if known is not None else "", known_jobs), moved_back)
     return Change(
         address=entry.address,
         action=Action.DELETE,

@@ -29,7 +29,7 @@ from runtime.contract.spec.flow import (
     OriginCommitsSpec,
     Start,
 )
-from runtime.contract.spec.jobspec import FlowSpec, JobSpec
+from runtime.contract.spec.jobspec import FlowSpec, JobSpec, WithFiles
 from runtime.contract.spec.launch import LaunchSpec
 from runtime.contract.spec.rename import Match, Rename, Table, Template
 from runtime.contract.spec.selection import SelectionSpec
@@ -201,8 +201,15 @@ def job_values(spec: JobSpec) -> Values:
 _ALWAYS = frozenset({"from", "to", "topics.include", "rename", "provenance", "start", "state"})
 _SUMMED_UP = frozenset(f"groups.{part}" for part in ("include", "exclude", "every", "mode", "sync"))
 # What a flow with files does not do is not shown of it.
-_BETWEEN_CLUSTERS = frozenset({"rename", "provenance", "configs.sync", "follow", "heartbeats", "checkpoints"})
+_BETWEEN_CLUSTERS = frozenset(
+    {"rename", "provenance", "configs.sync", "follow", "heartbeats", "checkpoints", "groups"}
+)
 _OF_TOPICS = frozenset({"topics.include", "topics.exclude", "topics.default_exclude", "start"})
+_HIDDEN: Mapping[WithFiles, frozenset[str]] = {
+    "": frozenset(),
+    "into": _BETWEEN_CLUSTERS,
+    "from": _BETWEEN_CLUSTERS | _OF_TOPICS,
+}
 _USUAL_FLOW = FlowSpec(name="", source="", destination="", topics=SelectionSpec(include=()))
 _USUAL_JOB = JobSpec(job="", topology="", destination="", clusters={}, flows=[])
 _SHOWN_OF_JOB = ("launcher", "master", "memory", "slots", "internal.retention", "metrics", "flows")
@@ -219,11 +226,9 @@ def new_flow_values(flow: FlowSpec) -> Values:
         for name, value in flow_values(flow).items()
         if name not in _SUMMED_UP and (name in _ALWAYS or value != usual.get(name))
     }
-    if flow.lines is not None:
-        return {name: value for name, value in shown.items() if name not in _BETWEEN_CLUSTERS | _OF_TOPICS}
-    if flow.files is not None:
-        return {name: value for name, value in shown.items() if name not in _BETWEEN_CLUSTERS}
-    return {**shown, "groups": groups_value(flow.groups)}
+    shown["groups"] = groups_value(flow.groups)
+    hidden = _HIDDEN[flow.with_files]
+    return {name: value for name, value in shown.items() if name not in hidden}
 
 
 def new_job_values(spec: JobSpec) -> Values:

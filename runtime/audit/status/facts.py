@@ -68,10 +68,14 @@ class StatusRequest:
 
 
 class TopicFacts(Struct, frozen=True):
-    """Holds a topic's id and its number of partitions."""
+    """Holds a topic's id and its number of partitions.
+
+    Those below `first` are not the flow's: a file is read into one partition.
+    """
 
     id: bytes
     partitions: int
+    first: int = 0
 
 
 @dataclass(slots=True)

@@ -6,21 +6,19 @@ The state of a partition is derived from the data first, then from the report of
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
-from typing import Literal
+from collections.abc import Iterable
 
 from runtime.audit.status.facts import (
-    ClusterFacts,
     LedgerFacts,
     StatusRequest,
     StatusSnapshot,
-    TopicFacts,
     lag_ms,
     longest,
     rate,
     sum_known,
 )
 from runtime.audit.status.jobs import JobReports, duration
+from runtime.audit.status.source import source_facts
 from runtime.contract.records.failback import handed_over
 from runtime.contract.records.job_status import PartitionState as S
 from runtime.contract.records.job_status import PartitionStatus, SlotStatus
@@ -96,15 +94,13 @@ class FlowFacts:
         earlier = before.ledgers.get(declared.destination, _NO_LEDGER)
         self.declared, self.job, self.job_name = declared, job, request.jobs[declared.name]
         self.destination = now.clusters[declared.destination]
-        self.progress = ledger.progress.get(declared.name, {})
+        source = source_facts(
+            declared, now.clusters[declared.source], job, ledger.progress.get(declared.name, {})
+        )
+        self.source, self.progress, self.nothing_to_copy = source.cluster, source.progress, source.empty
         self.before = earlier.progress.get(declared.name, {})
-        self.source = now.clusters[declared.source]
-        if declared.lines is not None:
-            self.source = self._files(declared.lines.endpoint)
-            files = self.source.topics or {key.topic for key in self.progress}
-            self.progress = {key: made for key, made in self.progress.items() if key.topic in files}
         self.generation = ledger.generations.get(declared.name)
-        self.names = self._names(request)
+        self.names = source.names(request)
         patterns = NamePatterns(self.generation.promoted if self.generation is not None else ())
         self.promoted = frozenset(topic for topic in self.names if patterns.match(topic))
         back = now.ledgers.get(declared.source, _NO_LEDGER).generations.get(request.opposite(declared) or "")
@@ -114,61 +110,13 @@ class FlowFacts:
         self.now_ms = now.at_ms
         self.elapsed_ms = (ledger.read_ms or now.ledgers_ms) - (earlier.read_ms or before.ledgers_ms)
 
-    @property
-    def files(self) -> Literal["", "into", "from"]:
-        """Returns whether the flow goes into files, or comes from them."""
-        return "into" if self.declared.files else "from" if self.declared.lines else ""
-
-    @property
-    def commits_every_ms(self) -> int:
-        return self.declared.endpoint.every_ms if self.declared.endpoint is not None else 0
-
-    def _files(self, endpoint: str) -> ClusterFacts:
-        """Returns the files that the flow reads, as its job last reported them: a file is a topic of bytes.
-
-        While no job reads them, they are those that the ledger knows.
-        """
-        job, driver = self.job, self.job.flows.get(self.declared.name)
-        reports = {
-            TopicPartition(key.topic, key.partition): report
-            for key, (_, report) in job.partitions.items()
-            if key.flow == self.declared.name
-        }
-        ids = {
-            TopicPartition(key.topic, key.partition): made.source_topic_id
-            for key, made in self.progress.items()
-        }
-        why = f"job {job.seen.name} does not report it"
-        if job.seen.up and driver is not None:
-            why = driver.why
-        return ClusterFacts(
-            name=endpoint,
-            answers=not why,
-            why=why,
-            topics={at.topic: TopicFacts(ids.get(at, b""), at.partition + 1) for at in reports or ids},
-            starts=dict.fromkeys(reports, 0),
-            ends={at: report.source_end for at, report in reports.items()},
-        )
-
-    def _names(self, request: StatusRequest) -> Mapping[str, str | None]:
-        """Returns the topics that the flow takes or has copied, with their names at the destination."""
-        flow = self.declared
-        if flow.lines is not None:
-            topics = {*(self.source.topics or {}), *(key.topic for key in self.progress)}
-            return dict.fromkeys(topics, flow.lines.topic)
-        names: dict[str, str | None] = dict(request.selected(flow, self.source.topics or {}))
-        for key, made in self.progress.items():
-            if key.topic in names or request.router.destination_topic(flow.name, key.topic) is not None:
-                names[key.topic] = made.destination_topic
-        return names
-
     def status(self) -> FlowHealth:
         """Returns the status of the flow."""
         declared, job, generation = self.declared, self.job, self.generation
         stats = job.stats.get(declared.name, ()) if job.seen.up else ()
         latencies_of = by_topic(latency for flow in stats for latency in flow.latencies)
         numbers: dict[str, set[int]] = {}
-        for key in (*self.progress, *(job.partitions if declared.lines else ())):
+        for key in self.progress:
             numbers.setdefault(key.topic, set()).add(key.partition)
         topics = [
             self._topic(topic, numbers.get(topic, set()), latencies_of.get(topic))
@@ -183,8 +131,8 @@ class FlowFacts:
         state = worst(partition.state for partition in partitions) or self._state_without_partitions()
         return FlowHealth(
             name=declared.name,
-            source=declared.lines.endpoint if declared.lines is not None else declared.source,
-            destination=declared.files.endpoint if declared.files is not None else declared.destination,
+            source=declared.source_name,
+            destination=declared.destination_name,
             job=job.seen.name,
             state=state,
             declared=declared.state,
@@ -245,8 +193,7 @@ class FlowFacts:
         if self.destination_read and job.seen.name != self.job_name:
             reasons.append(f"job {job.seen.name} has it, not {self.job_name}")
         if not reasons and source.answers and not self.names:
-            empty = f"{source.name} holds no file"
-            reasons.append(empty if self.declared.lines else f"no topic at {source.name} matches")
+            reasons.append(self.nothing_to_copy)
         if not reasons:
             reasons += [
                 f"{partition.topic}-{partition.partition}: {partition.why}"
@@ -264,7 +211,7 @@ class FlowFacts:
 
     def _topic(self, topic: str, copied: set[int], latency: TopicLatency | None) -> TopicHealth:
         listed = self.source.topics.get(topic) if self.source.topics is not None else None
-        numbers = copied.union(range(listed.partitions if listed and self.declared.lines is None else 0))
+        numbers = copied.union(range(listed.first, listed.partitions) if listed is not None else ())
         partitions = [
             PartitionFacts(self, PartitionKey(self.declared.name, topic, number)).status()
             for number in sorted(numbers)
@@ -429,7 +376,7 @@ class PartitionFacts:
             else None,
             bytes_per_s=rate(progress.bytes, before.bytes, flow.elapsed_ms) if progress and before else None,
             blocked_by=blocked_by,
-            next=blocked_by.abort_command if blocked_by else next_step(state, *key, flow.files),
+            next=blocked_by.abort_command if blocked_by else next_step(state, *key, flow.declared.with_files),
             quarantined=progress.quarantined if progress is not None else 0,
             tombstones=progress.tombstones if progress is not None else 0,
         )
@@ -515,7 +462,7 @@ class PartitionFacts:
         if lag_records:
             written_ms = self.progress.written_at if self.progress is not None else report.since_ms
             idle_ms = flow.now_ms - written_ms
-            longest_ms = STALLED_MS + 2 * flow.commits_every_ms  # a flow into files commits only so often
+            longest_ms = STALLED_MS + 2 * flow.declared.commits_every_ms
             if idle_ms > longest_ms and (self.lag_ms or 0) > longest_ms:
                 why = f"the job says {report.state}, but nothing was committed for {duration(idle_ms)}"
                 return STALLED, flow.now_ms - idle_ms, why

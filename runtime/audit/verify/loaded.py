@@ -13,6 +13,7 @@ from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import AsyncIterator, Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import accumulate, islice
+from typing import TYPE_CHECKING
 
 from msgspec import Struct, field
 
@@ -54,7 +55,7 @@ from runtime.audit.verify.pieces import (
     VerifiedPiece,
     VerifyRequest,
 )
-from runtime.audit.verify.plan import FlowPartition, chosen_names
+from runtime.audit.verify.plan import Comparison, FlowPartition, chosen_names
 from runtime.batch import Batch, PartitionLocation, records
 from runtime.batch.layout import NO_PRODUCER
 from runtime.contract.records.ledger import PartitionKey, Progress
@@ -68,44 +69,67 @@ from runtime.kafka.protocol.offsets import TopicPartition
 from runtime.kafka.queries import log_start
 from runtime.slot.budget import TokenBucket
 
+if TYPE_CHECKING:
+    from runtime.sql.transformer import Evaluates
+
 _NAMED = 10  # files that a text names
 
 
-async def plan_loaded(request: VerifyRequest) -> list[PlannedPartition]:
-    """Returns the plan of every file that the ledger knows. Raises AuditFailure."""
-    flow, lines = request.flow, request.flow.lines
-    assert lines is not None, "the flow reads no files"
-    if request.sample < 100 or (request.low, request.high, request.last) != (None, None, None):
-        what = f"{flow.name} reads files: --range and --sample choose offsets of a topic"
-        raise AuditFailure(lines.endpoint, what, "name no range, no share: the files are compared whole")
-    async with open_spec(request.destination, flow.destination) as cluster:
-        progress = await (await existing_ledger(cluster, flow.destination)).progress(flow.name)
-        if not progress:
-            raise NothingCopied(flow.destination, flow.name)
-        names = chosen_names(request, {key.topic for key in progress}, lines.endpoint, "read", "file")
-        chosen = {key: made for key, made in progress.items() if key.topic in names}
-        places = {TopicPartition(lines.topic, key.partition) for key in chosen}
-        with as_audit_failure(flow.destination):
-            logs = await logs_of(cluster, flow.destination, places, request.within_s)
-    files = await asyncio.to_thread(_reconciled, lines, chosen)
-    ends: dict[int, int] = {}
-    for key, made in progress.items():
-        ends[key.partition] = max(ends.get(key.partition, 0), made.destination_end)
-    gone = {file.name for file in (*files.replaced, *files.vanished)}
-    unseen = {key.partition for key in progress if key not in chosen or key.topic in gone}
-    return [
-        ComparedFile(
-            flow.destination,
-            number,
-            key,
-            made,
-            files,
-            logs,
-            ends[key.partition],
-            alone=key.partition not in unseen,
-        ).planned(request)
-        for number, (key, made) in enumerate(sorted(chosen.items()))
-    ]
+class LoadedComparison(Comparison):
+    """Compares the topic of a flow from files with the lines or rows of the files."""
+
+    def __init__(self, request: VerifyRequest, lines: LinesSpec) -> None:
+        super().__init__(request)
+        self._lines = lines
+        self.unit = lines.unit
+
+    async def plan(self) -> list[PlannedPartition]:
+        request, flow, lines = self.request, self.request.flow, self._lines
+        if request.sample < 100 or (request.low, request.high, request.last) != (None, None, None):
+            what = f"{flow.name} reads files: --range and --sample choose offsets of a topic"
+            raise AuditFailure(lines.endpoint, what, "name no range, no share: the files are compared whole")
+        async with open_spec(request.destination, flow.destination) as cluster:
+            progress = await (await existing_ledger(cluster, flow.destination)).progress(flow.name)
+            if not progress:
+                raise NothingCopied(flow.destination, flow.name)
+            names = chosen_names(request, {key.topic for key in progress}, lines.endpoint, "read", "file")
+            chosen = {key: made for key, made in progress.items() if key.topic in names}
+            places = {TopicPartition(lines.topic, key.partition) for key in chosen}
+            with as_audit_failure(flow.destination):
+                logs = await logs_of(cluster, flow.destination, places, request.within_s)
+        files = await asyncio.to_thread(_reconciled, lines, chosen)
+        ends: dict[int, int] = {}
+        for key, made in progress.items():
+            ends[key.partition] = max(ends.get(key.partition, 0), made.destination_end)
+        gone = {file.name for file in (*files.replaced, *files.vanished)}
+        unseen = {key.partition for key in progress if key not in chosen or key.topic in gone}
+        return [
+            ComparedFile(
+                flow.destination,
+                number,
+                key,
+                made,
+                files,
+                logs,
+                ends[key.partition],
+                alone=key.partition not in unseen,
+            ).planned(request)
+            for number, (key, made) in enumerate(sorted(chosen.items()))
+        ]
+
+    async def compare(
+        self, pieces: Sequence[VerificationPiece], bucket: TokenBucket, _: Evaluates | None = None
+    ) -> list[VerifiedPiece]:
+        """Compares the given files: all that are read into their partitions. Raises AuditFailure."""
+        request = self.request
+        by_partition: defaultdict[int, list[VerificationPiece]] = defaultdict(list)
+        for piece in pieces:
+            by_partition[piece.partition].append(piece)
+        results: list[VerifiedPiece] = []
+        async with open_spec(request.destination, request.flow.destination) as cluster:
+            for files in by_partition.values():
+                results += await LoadedPartition(request, self._lines, files, cluster, bucket).compare()
+        return results
 
 
 def _reconciled(lines: LinesSpec, chosen: Mapping[PartitionKey, Progress]) -> Reconciliation:
@@ -182,20 +206,6 @@ class ComparedFile(FlowPartition):
         return [piece]
 
 
-async def verify_loaded(
-    request: VerifyRequest, pieces: Sequence[VerificationPiece], bucket: TokenBucket
-) -> list[VerifiedPiece]:
-    """Compares the given files, which are all that are read into their partitions. Raises AuditFailure."""
-    by_partition: defaultdict[int, list[VerificationPiece]] = defaultdict(list)
-    for piece in pieces:
-        by_partition[piece.partition].append(piece)
-    results: list[VerifiedPiece] = []
-    async with open_spec(request.destination, request.flow.destination) as cluster:
-        for files in by_partition.values():
-            results += await LoadedPartition(request, files, cluster, bucket).compare()
-    return results
-
-
 class WrittenRecords(Struct):
     """Holds the records of a partition that transactions wrote, in the order of their ends."""
 
@@ -256,12 +266,12 @@ class LoadedPartition:
     def __init__(
         self,
         request: VerifyRequest,
+        lines: LinesSpec,
         pieces: Sequence[VerificationPiece],
         cluster: KafkaCluster,
         bucket: TokenBucket,
     ) -> None:
-        assert request.flow.lines is not None, "the flow reads no files"
-        self._lines: LinesSpec = request.flow.lines
+        self._lines = lines
         self._request, self._cluster, self._bucket = request, cluster, bucket
         self._pieces = pieces
         self._files: dict[str, FileRecords] = {}

@@ -38,6 +38,7 @@ from runtime.audit.verify.pieces import (  # noqa: E402
 )
 from runtime.audit.verify.task import (  # noqa: E402
     RESULT,
+    comparison_of,
     decode_verified,
     encode_pieces,
     verify_pieces,
@@ -116,13 +117,10 @@ def _compared(
         (verified,) = context.parallelize([pieces], 1).mapPartitions(work).collect()
         return decode_verified(verified)
     # Most flows do not need Spark SQL.
-    from runtime.sql.query import STANDING, Output, output_of, session_of, standing_query
+    from runtime.sql.query import STANDING, session_of, standing_query
 
     collect = functools.partial(verify_pieces_with_sql, encoded, tasks, pieces)
-    files = request.flow.files
-    output: Output = "edits"
-    if files is not None and files.format != "raw":
-        output = output_of(transform, files.format)
+    output = comparison_of(request).output
     session = session_of(context, STANDING)
     (verified,) = standing_query(session, transform, collect, f"{RESULT} BINARY", output)
     return decode_verified(bytes(verified))

@@ -3,12 +3,42 @@
 from __future__ import annotations
 
 import random
+from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Literal
 
 from runtime.audit.ledger import AuditFailure
-from runtime.audit.verify.pieces import PlannedPartition, VerificationPiece, VerifyRequest
+from runtime.audit.verify.pieces import PlannedPartition, VerificationPiece, VerifiedPiece, VerifyRequest
 from runtime.contract.records.ledger import PartitionKey
 from runtime.contract.spec.selection import regex
+from runtime.slot.budget import TokenBucket
+
+if TYPE_CHECKING:
+    from runtime.sql.query import Output
+    from runtime.sql.transformer import Evaluates
+
+
+class Comparison(ABC):
+    """Compares what a flow reads with what it writes: it knows the flow's source and sink.
+
+    `unit` is what positions at the source count.
+    """
+
+    unit: Literal["offsets", "bytes", "rows"] = "offsets"
+    output: Output = "edits"  # of the query that evaluates the flow's transform
+
+    def __init__(self, request: VerifyRequest) -> None:
+        self.request = request
+
+    @abstractmethod
+    async def plan(self) -> list[PlannedPartition]:
+        """Returns the plan of every partition. Raises AuditFailure."""
+
+    @abstractmethod
+    async def compare(
+        self, pieces: Sequence[VerificationPiece], bucket: TokenBucket, evaluator: Evaluates | None = None
+    ) -> list[VerifiedPiece]:
+        """Compares the given pieces. Raises AuditFailure where a side can't be read."""
 
 
 class FlowPartition:

@@ -124,22 +124,18 @@ def report(
     took_s: float,
     planned: Sequence[PlannedPartition],
     pieces: Iterable[VerifiedPiece],
+    unit: Literal["offsets", "bytes", "rows"] = "offsets",
 ) -> VerificationReport:
     """Returns what the command prints of a comparison that began at a time and took so many seconds."""
-    unit: Literal["offsets", "bytes", "rows"] = "offsets"
-    if request.flow.lines is not None:
-        unit = "rows" if request.flow.lines.format == "parquet" else "bytes"
     return VerificationReport(
         flow=request.flow.name,
-        source=request.flow.lines.endpoint if request.flow.lines is not None else request.flow.source,
-        destination=request.flow.files.endpoint
-        if request.flow.files is not None
-        else request.flow.destination,
+        source=request.flow.source_name,
+        destination=request.flow.destination_name,
         at_ms=at_ms,
         took_ms=round(took_s * 1000),
         sample=request.sample,
         unit=unit,
-        in_files=request.flow.files is not None,
+        in_files=request.flow.with_files == "into",
         partitions=results(planned, pieces),
     )
 

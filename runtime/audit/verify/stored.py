@@ -28,7 +28,7 @@ from runtime.audit.verify.pieces import (
     VerifiedPiece,
     VerifyRequest,
 )
-from runtime.audit.verify.plan import FlowPartition, chosen_names, chosen_of
+from runtime.audit.verify.plan import Comparison, FlowPartition, chosen_names, chosen_of
 from runtime.batch import PartitionLocation, Record
 from runtime.contract.records.ledger import PartitionKey, Progress
 from runtime.contract.records.manifest import DataFile
@@ -50,33 +50,63 @@ _CHUNK: Final = 1_024  # records of files that are read at a time
 _WINDOW: Final = 2_048  # records that the flow's transform is evaluated for at a time
 
 
-async def plan_stored(request: VerifyRequest) -> list[PlannedPartition]:
-    """Returns the plan of every partition in the manifest. Raises AuditFailure."""
-    files, flow = request.flow.files, request.flow
-    assert files is not None, "the flow has no files"
-    async with open_spec(request.source, flow.source) as source:
-        with as_audit_failure(flow.source):
-            opened = await ledger_of(source, flow.source)
-            committed = await opened.progress(flow.name) if opened is not None else {}
-        backup = await asyncio.to_thread(backup_of, files, flow.name)  # it is never behind the ledger
-        topics = sorted(chosen_names(request, backup.lineages, files.endpoint, "wrote", "topic"))
-        stored = [
-            (lineage, partition, lineage is backup.lineages[topic][-1])
-            for topic in topics
-            for lineage in backup.lineages[topic]
-            for partition in sorted(lineage.positions)
+class StoredComparison(Comparison):
+    """Compares a flow into files with the records of its topics."""
+
+    def __init__(self, request: VerifyRequest, files: FilesSpec) -> None:
+        super().__init__(request)
+        self._files = files
+        if request.flow.transform is not None and files.format != "raw":
+            from runtime.sql.query import output_of  # most flows do not need Spark SQL
+
+            self.output = output_of(request.flow.transform, files.format)
+
+    async def plan(self) -> list[PlannedPartition]:
+        request, files, flow = self.request, self._files, self.request.flow
+        async with open_spec(request.source, flow.source) as source:
+            with as_audit_failure(flow.source):
+                opened = await ledger_of(source, flow.source)
+                committed = await opened.progress(flow.name) if opened is not None else {}
+            backup = await asyncio.to_thread(backup_of, files, flow.name)  # it is never behind the ledger
+            topics = sorted(chosen_names(request, backup.lineages, files.endpoint, "wrote", "topic"))
+            stored = [
+                (lineage, partition, lineage is backup.lineages[topic][-1])
+                for topic in topics
+                for lineage in backup.lineages[topic]
+                for partition in sorted(lineage.positions)
+            ]
+            with as_audit_failure(flow.source):
+                if backup.cluster_id != source.cluster_id:
+                    what = f"{flow.name} holds records of the cluster {backup.cluster_id}"
+                    hint = f"{flow.source} is {source.cluster_id}: name the endpoint of this cluster"
+                    raise AuditFailure(files.endpoint, what, hint)
+                places = {TopicPartition(lineage.name, partition) for lineage, partition, _ in stored}
+                logs = await logs_of(source, flow.source, places, request.within_s)
+        return [
+            StoredPartition(flow, number, lineage, partition, logs, committed, newest=newest).planned(request)
+            for number, (lineage, partition, newest) in enumerate(stored)
         ]
-        with as_audit_failure(flow.source):
-            if backup.cluster_id != source.cluster_id:
-                what = f"{flow.name} holds records of the cluster {backup.cluster_id}"
-                hint = f"{flow.source} is {source.cluster_id}: name the endpoint of this cluster"
-                raise AuditFailure(files.endpoint, what, hint)
-            places = {TopicPartition(lineage.name, partition) for lineage, partition, _ in stored}
-            logs = await logs_of(source, flow.source, places, request.within_s)
-    return [
-        StoredPartition(flow, number, lineage, partition, logs, committed, newest=newest).planned(request)
-        for number, (lineage, partition, newest) in enumerate(stored)
-    ]
+
+    async def compare(
+        self, pieces: Sequence[VerificationPiece], bucket: TokenBucket, evaluator: Evaluates | None = None
+    ) -> list[VerifiedPiece]:
+        request, flow, files, transform = self.request, self.request.flow, self._files, None
+        if flow.transform is not None and evaluator is not None:
+            from runtime.files.transformed import FileTransform
+
+            transform = FileTransform(flow.transform, evaluator)
+        folder = ManifestFolder(files.folder, flow.name, files.client)
+        try:
+            with as_unavailable(folder.store):
+                folder.store.check()  # without it, each file would be damaged
+        except EndpointUnavailable as problem:
+            what = f"on {socket.gethostname()}: {problem}"
+            raise AuditFailure(files.endpoint, what, "each machine needs it under this path") from None
+        async with open_spec(request.source, flow.source) as source:
+            return [
+                await StoredPiece(request, files, piece, source, folder, bucket, transform).compare()
+                for piece in pieces
+            ]
 
 
 def backup_of(files: FilesSpec, flow: str) -> Backup:
@@ -197,49 +227,20 @@ def groups_of(
     yield begin, high, some
 
 
-async def verify_stored(
-    request: VerifyRequest,
-    pieces: Sequence[VerificationPiece],
-    bucket: TokenBucket,
-    evaluator: Evaluates | None = None,
-) -> list[VerifiedPiece]:
-    """Compares the given pieces of a flow into files.
-
-    Raises AuditFailure where the source does not answer, or this machine does not see the folder.
-    """
-    flow, files, transform = request.flow, request.flow.files, None
-    assert files is not None, "the flow has no files"
-    if flow.transform is not None and evaluator is not None:
-        from runtime.files.transformed import FileTransform
-
-        transform = FileTransform(flow.transform, evaluator)
-    folder = ManifestFolder(files.folder, flow.name, files.client)
-    try:
-        with as_unavailable(folder.store):
-            folder.store.check()  # without it, each file would be damaged
-    except EndpointUnavailable as problem:
-        what = f"on {socket.gethostname()}: {problem}"
-        raise AuditFailure(files.endpoint, what, "each machine needs it under this path") from None
-    async with open_spec(request.source, flow.source) as source:
-        return [
-            await StoredPiece(request, piece, source, folder, bucket, transform).compare() for piece in pieces
-        ]
-
-
 class StoredPiece:
     """Compares one piece of a flow into files."""
 
     def __init__(
         self,
         request: VerifyRequest,
+        files: FilesSpec,
         piece: VerificationPiece,
         source: KafkaCluster,
         folder: ManifestFolder,
         bucket: TokenBucket,
         transform: FileTransform | None = None,
     ) -> None:
-        assert request.flow.files is not None, "the flow has no files"
-        self._request, self._piece, self._spec, self._folder = request, piece, request.flow.files, folder
+        self._request, self._piece, self._spec, self._folder = request, piece, files, folder
         self._source, self._bucket, self._transform = source, bucket, transform
         self._where = PartitionLocation(piece.topic, piece.partition)
         self._low = max(piece.low, piece.kept_from)

@@ -10,16 +10,16 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from runtime.audit.ledger import AuditFailure
-from runtime.audit.verify.loaded import plan_loaded, verify_loaded
+from runtime.audit.verify.loaded import LoadedComparison
 from runtime.audit.verify.pieces import (
-    PlannedPartition,
     VerificationPiece,
     VerifiedPiece,
     VerifyRequest,
     decode_request,
 )
-from runtime.audit.verify.stored import plan_stored, verify_stored
-from runtime.audit.verify.topics import plan_topics, verify_topics
+from runtime.audit.verify.plan import Comparison
+from runtime.audit.verify.stored import StoredComparison
+from runtime.audit.verify.topics import MirrorComparison
 from runtime.slot.budget import TokenBucket
 
 if TYPE_CHECKING:
@@ -35,13 +35,14 @@ _decode_pieces = msgspec.msgpack.Decoder(list[VerificationPiece]).decode
 decode_verified = msgspec.msgpack.Decoder(list[VerifiedPiece]).decode
 
 
-async def plan(request: VerifyRequest) -> list[PlannedPartition]:
-    """Returns the plan of every partition. Raises AuditFailure."""
-    if request.flow.files is not None:
-        return await plan_stored(request)
-    if request.flow.lines is not None:
-        return await plan_loaded(request)
-    return await plan_topics(request)
+def comparison_of(request: VerifyRequest) -> Comparison:
+    """Returns what compares the two sides of the flow."""
+    flow = request.flow
+    if flow.files is not None:
+        return StoredComparison(request, flow.files)
+    if flow.lines is not None:
+        return LoadedComparison(request, flow.lines)
+    return MirrorComparison(request)
 
 
 def verify_pieces(encoded: bytes, tasks: int, groups: Iterable[bytes]) -> Iterator[bytes]:
@@ -97,12 +98,7 @@ async def _verify(
 ) -> list[VerifiedPiece]:
     bucket = TokenBucket(request.rate // tasks or 1 if request.rate else None, time.monotonic)
     try:
-        if request.flow.files is not None:
-            results = await verify_stored(request, pieces, bucket, evaluator)
-        elif request.flow.lines is not None:
-            results = await verify_loaded(request, pieces, bucket)
-        else:
-            results = await verify_topics(request, pieces, bucket, evaluator)
+        results = await comparison_of(request).compare(pieces, bucket, evaluator)
         await asyncio.sleep(bucket.wait_s())  # the next task has a bucket of its own
     except AuditFailure as error:
         return [VerifiedPiece.begin(piece, str(error)) for piece in pieces]

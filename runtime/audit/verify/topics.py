@@ -28,7 +28,7 @@ from runtime.audit.verify.pieces import (
     VerifiedPiece,
     VerifyRequest,
 )
-from runtime.audit.verify.plan import FlowPartition, chosen_names, chosen_of
+from runtime.audit.verify.plan import Comparison, FlowPartition, chosen_names, chosen_of
 from runtime.audit.verify.provenance import ProvenanceFilter, ReplayedRecord, ReplayedRecords, copied_content
 from runtime.contract.records.consumer_record import ConsumerRecord
 from runtime.contract.records.ledger import NO_ORPHANS, PartitionKey, Progress, orphaned_ranges
@@ -69,16 +69,44 @@ class FlowLedgerSnapshot(Struct, frozen=True):
     destination_logs: PartitionLogs
 
 
-async def plan_topics(request: VerifyRequest) -> list[PlannedPartition]:
-    """Returns the plan of every partition of a flow between clusters. Raises AuditFailure."""
-    snapshot = await _read_ledger(request)
-    planned = []
-    for number, key in enumerate(sorted(snapshot.keys)):
-        partition = MirroredPartition(request, number, key, snapshot)
-        plan = partition.planned(request)
-        plan.replayed = [replay for replay in partition.replayed if partition.contain_all(plan, replay[0])]
-        planned.append(plan)
-    return planned
+class MirrorComparison(Comparison):
+    """Compares the topics of a flow between clusters with their mirrors."""
+
+    async def plan(self) -> list[PlannedPartition]:
+        request = self.request
+        snapshot = await _read_ledger(request)
+        planned = []
+        for number, key in enumerate(sorted(snapshot.keys)):
+            partition = MirroredPartition(request, number, key, snapshot)
+            plan = partition.planned(request)
+            plan.replayed = [
+                replay for replay in partition.replayed if partition.contain_all(plan, replay[0])
+            ]
+            planned.append(plan)
+        return planned
+
+    async def compare(
+        self, pieces: Sequence[VerificationPiece], bucket: TokenBucket, evaluator: Evaluates | None = None
+    ) -> list[VerifiedPiece]:
+        request, flow = self.request, self.request.flow
+        transform = None
+        if flow.transform is not None and evaluator is not None:
+            transform = SourceTransform(flow.transform, evaluator)
+        results = []
+        async with (
+            open_spec(request.source, flow.source) as source,
+            open_spec(request.destination, flow.destination) as destination,
+        ):
+            writers, copiers = await producers_at(source), await producers_at(destination)
+            for piece in pieces:
+                home = ClusterTopic(destination.cluster_id, piece.destination_topic)
+                replayed = ReplayedRecords(piece, flow.name, source.cluster_id, copiers)
+                mirror = MirrorPiece(
+                    piece, ProvenanceFilter(flow, piece.topic, home, writers), copiers, replayed
+                )
+                await _compare(mirror, request, source, destination, bucket, transform)
+                results.append(mirror.result)
+        return results
 
 
 async def _read_ledger(request: VerifyRequest) -> FlowLedgerSnapshot:
@@ -238,32 +266,6 @@ class MirroredPartition(FlowPartition):
                     begin, end = max(run.source, low), min(run.source_end, high)
                     if begin < end:
                         yield Run(begin, run.destination + begin - run.source, end - begin)
-
-
-async def verify_topics(
-    request: VerifyRequest,
-    pieces: Sequence[VerificationPiece],
-    bucket: TokenBucket,
-    evaluator: Evaluates | None = None,
-) -> list[VerifiedPiece]:
-    """Compares the given pieces of a flow between clusters. Raises AuditFailure."""
-    flow = request.flow
-    transform = None
-    if flow.transform is not None and evaluator is not None:
-        transform = SourceTransform(flow.transform, evaluator)
-    results = []
-    async with (
-        open_spec(request.source, flow.source) as source,
-        open_spec(request.destination, flow.destination) as destination,
-    ):
-        writers, copiers = await producers_at(source), await producers_at(destination)
-        for piece in pieces:
-            home = ClusterTopic(destination.cluster_id, piece.destination_topic)
-            replayed = ReplayedRecords(piece, flow.name, source.cluster_id, copiers)
-            mirror = MirrorPiece(piece, ProvenanceFilter(flow, piece.topic, home, writers), copiers, replayed)
-            await _compare(mirror, request, source, destination, bucket, transform)
-            results.append(mirror.result)
-    return results
 
 
 async def _compare(

@@ -28,7 +28,7 @@ from runtime.audit.verify.pieces import (
     VerifyRequest,
 )
 from runtime.audit.verify.results import report
-from runtime.audit.verify.task import plan, verify_here
+from runtime.audit.verify.task import comparison_of, verify_here
 from runtime.contract.results.records import VerificationReport
 
 TOGETHER = 100  # ranges of a sample in a task
@@ -48,7 +48,7 @@ class Verification:
         self._request, self._file = request, file
         saved = _load(file) if resume and file is not None and file.exists() else None
         if saved is None:
-            saved = int(time.time() * 1000), asyncio.run(plan(request)), []
+            saved = int(time.time() * 1000), asyncio.run(comparison_of(request).plan()), []
             self.close()
             self._write(msgspec.json.encode((_VERSION, *saved[:2])), os.O_CREAT | os.O_EXCL)
         self.at_ms, self.planned, self.results = saved
@@ -78,7 +78,8 @@ class Verification:
     def report(self) -> VerificationReport:
         """Returns what the command prints."""
         took_s = time.monotonic() - self._began
-        return report(self._request, self.at_ms, took_s, self.planned, self.results)
+        unit = comparison_of(self._request).unit
+        return report(self._request, self.at_ms, took_s, self.planned, self.results, unit)
 
     def close(self) -> None:
         """Deletes the file, because the comparison is complete."""

@@ -192,6 +192,11 @@ class LinesSpec(EndpointSpec, frozen=True, kw_only=True):
     topic: Annotated[str, Meta(pattern=r"^[a-zA-Z0-9._-]{1,249}$")]
     every_ms: Annotated[int, Meta(ge=100, le=_DAY_MS)] = LOOK_MS
 
+    @property
+    def unit(self) -> Literal["bytes", "rows"]:
+        """What positions in a file count."""
+        return "rows" if self.format == "parquet" else "bytes"
+
 
 def name_problem(name: str) -> str | None:
     """Returns why a name could lead out of the folder or prefix that it is relative to, None where it can't.

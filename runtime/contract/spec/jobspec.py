@@ -32,6 +32,7 @@ VERSION = 1
 _PIECE_BYTES = 1 << 30  # the largest buffer of a slot that a setting may ask for
 
 ProvenanceMode = Literal["off", "batch", "headers"]
+WithFiles = Literal["", "into", "from"]  # the end of a flow that is files
 
 Size = Annotated[int, msgspec.Meta(ge=1, le=LARGEST)]
 Held = Annotated[int, msgspec.Meta(ge=1, le=_PIECE_BYTES)]
@@ -77,6 +78,26 @@ class FlowSpec(FlowSettings, frozen=True):
             return msgspec.structs.replace(self, files=msgspec.structs.replace(self.files, **changes))
         assert self.lines is not None, "a flow between clusters has no endpoint"
         return msgspec.structs.replace(self, lines=msgspec.structs.replace(self.lines, **changes))
+
+    @property
+    def source_name(self) -> str:
+        """The name of what the flow reads: an endpoint or a cluster."""
+        return self.lines.endpoint if self.lines is not None else self.source
+
+    @property
+    def destination_name(self) -> str:
+        """The name of what the flow writes: an endpoint or a cluster."""
+        return self.files.endpoint if self.files is not None else self.destination
+
+    @property
+    def with_files(self) -> WithFiles:
+        """Which end of the flow is files, for texts."""
+        return "into" if self.files is not None else "from" if self.lines is not None else ""
+
+    @property
+    def commits_every_ms(self) -> int:
+        """How often a flow that copies in rounds commits at least; 0 where slots commit as records come."""
+        return self.endpoint.every_ms if self.endpoint is not None else 0
 
     @property
     def folder(self) -> str | None:

@@ -253,8 +253,8 @@ def routes_of(spec: JobSpec) -> list[Route]:
     own = [
         Route(
             name=flow.name,
-            source=flow.lines.endpoint if flow.lines is not None else flow.source,
-            destination=flow.files.endpoint if flow.files is not None else flow.destination,
+            source=flow.source_name,
+            destination=flow.destination_name,
             topics=flow.topics,
             rename=flow.rename,
         )

@@ -76,7 +76,6 @@ class FilesSource(RecordSource[Progress]):
         self._flow = flow
         self._sink = sink
         self._files = source_of(sink.lines)
-        self._unit = "rows" if sink.lines.format == "parquet" else "bytes"
         self._problems: dict[PartitionKey, _Problem] = {}
         self._last_read = ""  # the last name that a task was given
 
@@ -210,7 +209,7 @@ class FilesSource(RecordSource[Progress]):
 
         Files of sub-folders that are not looked at any more keep their positions.
         """
-        source, name = self._files, file.name
+        source, name, unit = self._files, file.name, self._sink.lines.unit
         if not source.covers(name):
             return
         if name not in source.unclear:
@@ -227,10 +226,10 @@ class FilesSource(RecordSource[Progress]):
             return
         if there:
             state = S.FILE_TRUNCATED
-            why = f"it does not hold the {file.position:,} {self._unit} that were read: records may be lost"
+            why = f"it does not hold the {file.position:,} {unit} that were read: records may be lost"
         else:
             state = S.FILE_VANISHED
-            why = f"it is gone, and its last {unread:,} {self._unit} were not read"
+            why = f"it is gone, and its last {unread:,} {unit} were not read"
         if self._flow.spec.on_data_loss != "skip" and key not in self._flow.accepted:
             look.states[key] = state, why
             return
@@ -294,7 +293,9 @@ class FilesSource(RecordSource[Progress]):
             waiting[key] = max(file.size - known[key].position if key in known else file.size, 0)
         self._problems = {key: problem for key, problem in self._problems.items() if key.topic in sizes}
         read = {key: progress.written_at for key, progress in known.items() if key.topic in sizes}
-        shown, not_shown = shown_files(look.states.keys() | self._problems, waiting, read, self._unit)
+        shown, not_shown = shown_files(
+            look.states.keys() | self._problems, waiting, read, self._sink.lines.unit
+        )
         look.shown.clear()
         for key in sorted(shown):
             position = known[key].position if key in known else 0

@@ -328,7 +328,8 @@ def loaded(
     if removed:
         (folder / removed).unlink()
     asked, bucket = request(reading_files(folder)), TokenBucket(None, time.monotonic)
-    work = LoadedPartition(asked, pieces, topic, bucket)  # type: ignore[arg-type]
+    assert asked.flow.lines is not None
+    work = LoadedPartition(asked, asked.flow.lines, pieces, topic, bucket)  # type: ignore[arg-type]
     found = asyncio.run(work.compare())
     return dict(zip(files, found, strict=True))
 

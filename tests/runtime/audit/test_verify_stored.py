@@ -394,7 +394,8 @@ def compare_stored(folder: Path, files: Sequence[DataFile], source: TopicOf) -> 
     asked, bucket = request(into_files(folder)), TokenBucket(None, time.monotonic)
     piece = piece_of(files, 4)
     manifest = ManifestFolder(str(folder), "f")
-    work = StoredPiece(asked, piece, source, manifest, bucket)  # type: ignore[arg-type]
+    assert asked.flow.files is not None
+    work = StoredPiece(asked, asked.flow.files, piece, source, manifest, bucket)  # type: ignore[arg-type]
     return asyncio.run(work.compare())
 
 
