@@ -27,6 +27,7 @@ from runtime.audit.verify.pieces import (
     VerifiedPiece,
     VerifyRequest,
 )
+from runtime.audit.verify.plan import Comparison
 from runtime.audit.verify.results import report
 from runtime.audit.verify.task import comparison_of, verify_here
 from runtime.contract.results.records import VerificationReport
@@ -42,13 +43,21 @@ Group = Sequence[VerificationPiece]
 class Verification:
     """Holds one comparison. `file` stores its progress; without one nothing is stored."""
 
-    def __init__(self, request: VerifyRequest, file: Path | None, *, resume: bool = False) -> None:
+    def __init__(
+        self,
+        request: VerifyRequest,
+        file: Path | None,
+        *,
+        resume: bool = False,
+        comparison: Comparison | None = None,
+    ) -> None:
         """Plans the comparison, or continues one that was stored. Raises AuditFailure."""
         self._began = time.monotonic()
+        self._comparison = comparison or comparison_of(request)
         self._request, self._file = request, file
         saved = _load(file) if resume and file is not None and file.exists() else None
         if saved is None:
-            saved = int(time.time() * 1000), asyncio.run(comparison_of(request).plan()), []
+            saved = int(time.time() * 1000), asyncio.run(self._comparison.plan()), []
             self.close()
             self._write(msgspec.json.encode((_VERSION, *saved[:2])), os.O_CREAT | os.O_EXCL)
         self.at_ms, self.planned, self.results = saved
@@ -78,7 +87,7 @@ class Verification:
     def report(self) -> VerificationReport:
         """Returns what the command prints."""
         took_s = time.monotonic() - self._began
-        unit = comparison_of(self._request).unit
+        unit = self._comparison.unit
         return report(self._request, self.at_ms, took_s, self.planned, self.results, unit)
 
     def close(self) -> None:

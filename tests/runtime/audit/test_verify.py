@@ -15,7 +15,6 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from runtime.audit.ledger import AuditFailure
-from runtime.audit.verify import verification as verifications
 from runtime.audit.verify.comparer import RecordComparer, condensed
 from runtime.audit.verify.pieces import (
     ComparedRecord,
@@ -25,12 +24,11 @@ from runtime.audit.verify.pieces import (
     RecordDifference,
     VerificationPiece,
     VerifiedPiece,
-    VerifyRequest,
 )
 from runtime.audit.verify.plan import chosen_names
 from runtime.audit.verify.provenance import ProvenanceFilter, ReplayedRecords, own_headers
 from runtime.audit.verify.results import differences_of, results
-from runtime.audit.verify.topics import MirrorPiece, RunOffsetTranslator, SourceTransform
+from runtime.audit.verify.topics import MirrorComparison, MirrorPiece, RunOffsetTranslator, SourceTransform
 from runtime.audit.verify.verification import (
     PIECES,
     SMALL,
@@ -475,17 +473,29 @@ def read(low: int, why: str = "", *, passed: bool = False) -> VerifiedPiece:
     return verified(low, low + 10, edits=[LOST], unread=why, passed=passed)
 
 
+class Planned(MirrorComparison):
+    """A comparison with the plan of a test; without one, the clusters are asked."""
+
+    partitions: tuple[PlannedPartition, ...] = ()
+
+    async def plan(self) -> list[PlannedPartition]:
+        return list(self.partitions) or await super().plan()
+
+
 @pytest.fixture
-def begun(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Verification]:
+def begun(tmp_path: Path) -> Callable[..., Verification]:
     """Begins or resumes a comparison in one file. The plan is that of a test."""
 
-    def verification(*partitions: PlannedPartition, resume: bool = True) -> Verification:
-        async def plan(_: VerifyRequest) -> list[PlannedPartition]:
-            return list(partitions)
+    comparison = Planned(request())
 
-        if partitions:
-            monkeypatch.setattr(verifications, "plan", plan)
-        return Verification(request(), tmp_path / "verify.jsonl", resume=resume and not partitions)
+    def verification(*partitions: PlannedPartition, resume: bool = True) -> Verification:
+        comparison.partitions = partitions or comparison.partitions
+        return Verification(
+            request(),
+            tmp_path / "verify.jsonl",
+            resume=resume and not partitions,
+            comparison=comparison,
+        )
 
     return verification
 
