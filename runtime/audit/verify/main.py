@@ -117,10 +117,11 @@ def _compared(
         (verified,) = context.parallelize([pieces], 1).mapPartitions(work).collect()
         return decode_verified(verified)
     # Most flows do not need Spark SQL.
-    from runtime.sql.query import STANDING, session_of, standing_query
+    from runtime.sql.query import STANDING, Output, output_of, session_of, standing_query
 
     collect = functools.partial(verify_pieces_with_sql, encoded, tasks, pieces)
-    output = comparison_of(request).output
+    decoded = comparison_of(request).decoded
+    output: Output = output_of(transform, decoded) if decoded is not None else "edits"
     session = session_of(context, STANDING)
     (verified,) = standing_query(session, transform, collect, f"{RESULT} BINARY", output)
     return decode_verified(bytes(verified))

@@ -14,7 +14,6 @@ from runtime.contract.spec.selection import regex
 from runtime.slot.budget import TokenBucket
 
 if TYPE_CHECKING:
-    from runtime.sql.query import Output
     from runtime.sql.transformer import Evaluates
 
 
@@ -25,7 +24,7 @@ class Comparison(ABC):
     """
 
     unit: Literal["offsets", "bytes", "rows"] = "offsets"
-    output: Output = "edits"  # of the query that evaluates the flow's transform
+    decoded: Literal["json", "parquet"] | None = None  # the format of files that hold decoded values
 
     def __init__(self, request: VerifyRequest) -> None:
         self.request = request

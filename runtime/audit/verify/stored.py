@@ -56,10 +56,7 @@ class StoredComparison(Comparison):
     def __init__(self, request: VerifyRequest, files: FilesSpec) -> None:
         super().__init__(request)
         self._files = files
-        if request.flow.transform is not None and files.format != "raw":
-            from runtime.sql.query import output_of  # most flows do not need Spark SQL
-
-            self.output = output_of(request.flow.transform, files.format)
+        self.decoded = files.format if files.format != "raw" else None
 
     async def plan(self) -> list[PlannedPartition]:
         request, files, flow = self.request, self._files, self.request.flow
