@@ -18,7 +18,7 @@ from confluent_kafka import TopicPartition
 from msgspec import structs
 
 from planner.drill.client_run import ClientRun
-from planner.drill.load.records import DrillLoad
+from planner.drill.load import DrillLoad
 from planner.drill.routes import routes_of
 from planner.drill.scenario_record import Progress
 from planner.drill.scratch import (

@@ -10,7 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from planner.drill.load.records import DrillLoad
+from planner.drill.load import DrillLoad
 from planner.drill.routes import DrillRoute
 from planner.drill.scenario_record import DrillAborted, Progress, ScenarioRecord
 from planner.drill.steps.language import step

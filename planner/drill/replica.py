@@ -25,7 +25,7 @@ from planner.drill.lab_copy import (
     scaled_down,
 )
 from planner.drill.link import DrillLink
-from planner.drill.load.records import load_of
+from planner.drill.load import load_of
 from planner.drill.routes import not_failed_back, routes_of
 from planner.drill.scenario_record import Progress
 from planner.kafka import ClusterEndpoint

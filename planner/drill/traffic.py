@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from confluent_kafka import Consumer, KafkaException, Message, Producer, TopicPartition
 
-from planner.drill.load.records import DRILL_HEADER, DrillLoad
+from planner.drill.load import DRILL_HEADER, DrillLoad
 from planner.kafka import ClusterClient, ClusterEndpoint, ClusterFailure, run_at
 from planner.kafka.log import TopicRecord, read
 from planner.model.diagnostic import Failure, error

@@ -13,12 +13,10 @@ from msgspec import structs
 
 from planner.config import load
 from planner.drill.lab_copy import scaled_down
-from planner.drill.load.ddl import UnknownType, fields_of_ddl
-from planner.drill.load.messages import protobuf_maker
-from planner.drill.load.records import DRILL_HEADER, DrillLoad
-from planner.drill.load.values import avro_maker, json_maker, random_of
+from planner.drill.load import DRILL_HEADER, DrillLoad
 from planner.drill.replica import Replica
 from planner.drill.routes import routes_of
+from planner.drill.values import UnknownType, maker_of, random_of
 from planner.model.diagnostic import Failure
 from planner.model.topology import Topology
 from runtime.contract.spec.transform import FormatSpec
@@ -59,13 +57,19 @@ def in_format(**value: Any) -> dict[str, Any]:
     return {"topics": {"include": ["people"]}, "transform": {"where": "true", "value": value}}
 
 
+def made(form: str, schema: str) -> bytes:
+    make = maker_of(FormatSpec(format=form, schema=schema))
+    assert make is not None
+    return make(random_of("1"))
+
+
 def test_json_fits_every_type_of_a_schema() -> None:
     schema = (
         "id BIGINT NOT NULL, email: STRING COMMENT 'a, b', `a b` DECIMAL(10, 2), ok BOOLEAN, "
         "home STRUCT<city: STRING, rooms: ARRAY<INT>>, tags MAP<STRING, DOUBLE>, at TIMESTAMP, "
         "local timestamp_ntz, born DATE, raw BINARY, short VARCHAR(4)"
     )
-    found = json.loads(json_maker(schema)(random_of("1")))
+    found = json.loads(made("json", schema))
     assert [type(one) for one in found.values()] == [
         *(int, str, float, bool, dict, dict),
         *(str, str, str, str, str),
@@ -80,15 +84,15 @@ def test_json_fits_every_type_of_a_schema() -> None:
 )
 def test_a_schema_that_is_none_is_refused(schema: str) -> None:
     with pytest.raises(UnknownType):
-        json_maker(schema)
+        made("json", schema)
 
 
 def test_names_of_fields_are_read_as_spark_reads_them() -> None:
-    assert [one.name for one in fields_of_ddl("a INT, `b``c d` INT")] == ["a", "b`c d"]
+    assert list(json.loads(made("json", "a INT, `b``c d` INT"))) == ["a", "b`c d"]
 
 
 def test_avro_values_are_read_back_by_their_schema() -> None:
-    data = io.BytesIO(avro_maker(json.dumps(AVRO))(random_of("1")))
+    data = io.BytesIO(made("avro", json.dumps(AVRO)))
     found: Any = schemaless_reader(data, parse_schema(AVRO), None)
     assert not data.read()
     assert found["email"].startswith("email-")
@@ -110,7 +114,7 @@ def test_messages_of_protobuf_are_read_back_by_their_schema(tmp_path: Path) -> N
     assert found["at"].startswith("2026-")
     assert all(name.startswith("key-") for name in found["amounts"])
     with pytest.raises(UnknownType, match=r"value\.left contains itself"):
-        protobuf_maker(schema("shop.Tree", "order.desc"))
+        made("protobuf", schema("shop.Tree", "order.desc"))
 
 
 def test_the_same_number_gives_the_same_record_and_each_has_an_id(tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ import pytest
 
 from planner.config import load
 from planner.drill import client_run, live, promises, scenario_run
-from planner.drill.load.records import DRILL_HEADER
+from planner.drill.load import DRILL_HEADER
 from planner.drill.rehearsal import rehearse
 from planner.drill.replica import Replica
 from planner.drill.routes import DrillRoute, not_failed_back

@@ -5,12 +5,9 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import count
 from pathlib import Path
-from random import Random
 
-from planner.drill.load.ddl import UnknownType
-from planner.drill.load.messages import protobuf_maker
-from planner.drill.load.values import avro_maker, json_maker, random_of
 from planner.drill.routes import DrillRoute
+from planner.drill.values import Make, UnknownType, maker_of, random_of
 from planner.model.diagnostic import Failure, error
 from planner.model.topology import Flow, Topology
 from planner.workflows.samples import recorded
@@ -23,7 +20,6 @@ _KEYS = 50
 _SEED = "repl drill"
 
 Header = tuple[str, str | bytes | None]
-Make = Callable[[Random], bytes]
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,11 +33,6 @@ class LoadRecord:
 
 
 TopicLoad = Callable[[str, int], LoadRecord]  # of a cluster and a number
-_MAKERS: Mapping[str, Callable[[str], Make]] = {
-    "json": json_maker,
-    "avro": avro_maker,
-    "protobuf": protobuf_maker,
-}
 
 
 def numbered(cluster: str, number: int) -> LoadRecord:
@@ -75,8 +66,8 @@ def formatted_load(flow: Flow, topic: str) -> TopicLoad | None:
     makers: dict[str, Make] = {}
     for name, form in (("key", flow.transform.key), ("value", flow.transform.value)):
         try:
-            if form.format in _MAKERS:
-                makers[name] = _MAKERS[form.format](form.schema or "")
+            if (make := maker_of(form)) is not None:
+                makers[name] = make
         except UnknownType as wrong:
             raise Failure(
                 error(
