@@ -9,10 +9,10 @@ production's is never written: no topic, no group, no flow, no job.
 import datetime
 import time
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Any
+from statistics import median_low
 
 from confluent_kafka import TopicPartition
 from msgspec import structs
@@ -26,19 +26,19 @@ from planner.drill.scratch import (
     ScratchRun,
     apply_scratch,
     canary_flows,
+    committed_offsets,
     left_at,
     left_runs,
+    record_of,
     refuse_touching,
     remove_scratch,
     scratch_plan,
     scratch_topology,
-    translated,
-    write_record,
 )
 from planner.drill.traffic import WITHIN_S
 from planner.graph.acl_protection import job_principal
-from planner.kafka import ClusterEndpoint, run_at
-from planner.kafka.librdkafka import client_settings, consumer
+from planner.kafka import run_at
+from planner.kafka.librdkafka import consumer
 from planner.model.diagnostic import ExitCode, Failure, error
 from planner.model.drill import CanaryFigures, Scenario
 from planner.model.topology import Flow, Topology
@@ -54,31 +54,6 @@ LEAST_ROOM = 256 * 2**20  # what a disk must keep beside them
 _NAME = "canary records cross the flows in scratch topics"
 _LOOK_S = 0.2
 _BATCH = 500
-
-
-class ScratchClusters:
-    """The live clusters as the clients of canaries see them: with scratch topics alone."""
-
-    def __init__(self, scratch: Topology, endpoints: Mapping[str, ClusterEndpoint]) -> None:
-        self.load = DrillLoad()
-        self.routes = routes_of(scratch)
-        self._endpoints = endpoints
-
-    def client(self, cluster: str) -> dict[str, Any]:
-        return client_settings(self._endpoints[cluster])
-
-    def endpoint(self, cluster: str) -> ClusterEndpoint:
-        return self._endpoints[cluster]
-
-    def topics(self, cluster: str) -> set[str]:
-        return {route.topic for route in self.routes if cluster in (route.source, route.destination)}
-
-
-def canary_figures(flow: str, records: int, latencies_ms: Sequence[float]) -> CanaryFigures:
-    """Returns the figures of one flow; the latencies are None where no canary arrived."""
-    ordered = sorted(latencies_ms)
-    p50, longest = (ordered[(len(ordered) - 1) // 2], ordered[-1]) if ordered else (None, None)
-    return CanaryFigures(flow, records, p50, longest)
 
 
 class CanaryDrill:
@@ -140,9 +115,13 @@ class CanaryDrill:
 
     def rehearse(self) -> Scenario:
         """Sends the canaries, and removes everything that was made. What goes wrong is the problem."""
-        clusters = ", ".join(self._scratch.clusters)
-        run = ClientRun(ScratchClusters(self._scratch, self._endpoints), self._progress, _NAME, clusters)
-        write_record(self._request.path, self.run, self._scratch)
+        routes, clusters = routes_of(self._scratch), ", ".join(self._scratch.clusters)
+        run = ClientRun(
+            self._endpoints.__getitem__, lambda: routes, DrillLoad(), self._progress, _NAME, clusters
+        )
+        record = record_of(self._request.path, self.run)
+        record.parent.mkdir(parents=True, exist_ok=True)
+        record.touch()
         try:
             with run.recording_problem():
                 self._cross(run)
@@ -164,17 +143,32 @@ class CanaryDrill:
             with run.step(f"{CANARIES} canaries are written for {flow.name}, and arrive"):
                 self._send(run, flow)
             with run.step(f"a scratch group of {flow.name} stops in the middle and is translated"):
-                topic = self.run.topic(flow.name)  # its group has the same name
-                run.read(topic, CANARIES // 2, [topic], flow.source_cluster)
-                self._await_translated(run, flow)
+                group = topic = self.run.topic(flow.name)
+                run.read(group, CANARIES // 2, [topic], flow.source_cluster)
+                committed = self._offsets(flow.source_cluster, group).keys()
+                run.wait_while(
+                    lambda flow=flow, group=group, committed=committed: (  # type: ignore[misc]
+                        committed - self._offsets(flow.destination_cluster, group).keys()
+                        and f"{group} is not translated yet: look at repl status"
+                    ),
+                    f"group {group} was not translated to {flow.destination_cluster}",
+                    WITHIN_S,
+                )
         with run.step("the copies are promoted"):
             copies = {
                 name: structs.replace(copy, state="promoted") for name, copy in self._scratch.flows.items()
             }
             apply_scratch(replace(self._scratch, flows=copies), self._request)
         for flow in flows:
+            group = self.run.topic(flow.name)
             with run.step(f"the scratch group of {flow.name} goes on at the destination"):
-                self._go_on(run, flow)
+                run.resume_all({group: flow.destination_cluster})
+            run.promise(
+                f"a scratch group of {flow.name} goes on at {flow.destination_cluster}",
+                "0 read again, 0 skipped",
+                f"{run.groups[group].again} read again, {run.groups[group].skipped} skipped",
+                "its offsets were not translated exactly",
+            )
 
     def _send(self, run: ClientRun, flow: Flow) -> None:
         """Writes the canaries, each after the one before was acknowledged, and promises their arrival.
@@ -205,42 +199,18 @@ class CanaryDrill:
                 drain(_LOOK_S)
         finally:
             reader.close()
-        figures = canary_figures(flow.name, len(written), latencies_ms)
-        run.scenario.canaries.append(figures)
+        p50_ms, longest_ms = (median_low(latencies_ms), max(latencies_ms)) if latencies_ms else (None, None)
+        run.scenario.canaries.append(CanaryFigures(flow.name, len(written), p50_ms, longest_ms))
         arrived, doubled = len(written & times.keys()), times.total() - len(times)
-        measured = f"{arrived} of {figures.records}"
-        if figures.p50_ms is not None:
-            measured += f", p50 {figures.p50_ms:.0f} ms, longest {figures.max_ms:.0f} ms"
+        measured = f"{arrived} of {len(written)}"
+        if latencies_ms:
+            measured += f", p50 {p50_ms:.0f} ms, longest {longest_ms:.0f} ms"
         run.promise(
             f"canaries of {flow.name} arrive at {flow.destination_cluster}",
-            f"{figures.records} within {WITHIN_S:g} s, each once",
+            f"{len(written)} within {WITHIN_S:g} s, each once",
             f"{measured}, {doubled} doubled" if doubled else measured,
-            kept=arrived == figures.records and not doubled,
-            why="the way of this flow copies nothing now: look at repl status",
-        )
-
-    def _await_translated(self, run: ClientRun, flow: Flow) -> None:
-        group = self.run.topic(flow.name)
-        source, destination = self._endpoints[flow.source_cluster], self._endpoints[flow.destination_cluster]
-        committed = translated(source, group).keys()
-        run.until(
-            lambda: committed <= translated(destination, group).keys(),
-            f"group {group} was not translated to {flow.destination_cluster}",
-            WITHIN_S,
-            lambda: f"{group} is not translated yet: look at repl status",
-        )
-
-    def _go_on(self, run: ClientRun, flow: Flow) -> None:
-        """The group reads on at the destination to the end, and must have stopped exactly there."""
-        group = self.run.topic(flow.name)
-        run.resume_all({group: flow.destination_cluster})
-        again, skipped = run.groups[group].again, run.groups[group].skipped
-        run.promise(
-            f"a scratch group of {flow.name} goes on at {flow.destination_cluster}",
-            "0 read again, 0 skipped",
-            f"{again} read again, {skipped} skipped",
-            kept=not again and not skipped,
-            why="its offsets were not translated exactly",
+            "the way of this flow copies nothing now: look at repl status",
+            kept=arrived == len(written) and not doubled,
         )
 
     def _remove(self, run: ClientRun) -> None:
@@ -253,13 +223,11 @@ class CanaryDrill:
                 for endpoint in self._endpoints.values()
                 for what in left_at(endpoint, self.run, self._topology.name)
             ]
-        run.promise(
-            "nothing of the drill is left",
-            "nothing",
-            ", ".join(left) or "nothing",
-            kept=not left,
-            why="the next drill with canaries removes it",
-        )
+        why = "the next drill with canaries removes it"
+        run.promise("nothing of the drill is left", "nothing", ", ".join(left) or "nothing", why)
+
+    def _offsets(self, cluster: str, group: str) -> dict[int, int]:
+        return committed_offsets(self._endpoints[cluster], group)
 
     def _topics_at(self, cluster: str) -> list[str]:
         return sorted({topic.name for topic in self._scratch.topics if topic.cluster == cluster})

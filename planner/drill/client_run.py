@@ -8,13 +8,15 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+
+from confluent_kafka.admin import AdminClient
 
 from planner.drill.load import DrillLoad
 from planner.drill.routes import DrillRoute
 from planner.drill.scenario_record import DrillAborted, Progress, ScenarioRecord
 from planner.drill.steps.language import step
 from planner.drill.traffic import (
+    WITHIN_S,
     Acknowledged,
     DrillConsumer,
     DrillProducer,
@@ -23,10 +25,7 @@ from planner.drill.traffic import (
     partitions_at,
 )
 from planner.kafka import ClusterEndpoint
-
-WITHIN_S = 240.0  # for what a job must have done
-_REPORT_S = 10.0  # between two lines of progress while something is waited for
-_LOOK_S = 0.3
+from planner.kafka.librdkafka import admin
 
 
 @dataclass(slots=True)
@@ -46,33 +45,27 @@ class DrillGroup:
     skipped: int | None = None
 
 
-class DrillClusters(Protocol):
-    """The clusters that clients of a scenario write to and read from, and what flows copy between them."""
-
-    load: DrillLoad
-    routes: list[DrillRoute]
-
-    def client(self, cluster: str) -> dict[str, Any]:
-        """Returns the settings of a client of a cluster."""
-
-    def endpoint(self, cluster: str) -> ClusterEndpoint:
-        """Returns how the control plane reaches a cluster."""
-
-    def topics(self, cluster: str) -> set[str]:
-        """Returns the names of the topics that a cluster holds."""
-
-
 class ClientRun(ScenarioRecord):
-    """Writes and reads records at clusters, and keeps what it measured."""
+    """Writes and reads records at clusters, and keeps what it measured.
+
+    `endpoint` returns how a cluster is reached, `every_route` what flows copy between the clusters now.
+    """
 
     def __init__(
-        self, clusters: DrillClusters, progress: Progress, name: str = "", cluster: str = ""
+        self,
+        endpoint: Callable[[str], ClusterEndpoint],
+        every_route: Callable[[], Sequence[DrillRoute]],
+        load: DrillLoad,
+        progress: Progress,
+        name: str = "",
+        cluster: str = "",
     ) -> None:
         super().__init__(progress, name, cluster)
-        self.clusters = clusters
+        self.endpoint = endpoint
         self.groups: dict[str, DrillGroup] = {}
+        self._every_route = every_route
+        self._load = load
         self._producers: list[DrillProducer] = []
-        self._load: list[DrillProducer] = []  # those that write until they are stopped
         self._connected: dict[str, list[DrillConsumer]] = {}
 
     def close(self) -> None:
@@ -81,27 +74,9 @@ class ClientRun(ScenarioRecord):
         for group in list(self._connected):
             self.disconnect(group)
 
-    def until(
-        self,
-        holds: Callable[[], bool],
-        problem: str,
-        within_s: float = WITHIN_S,
-        waiting: Callable[[], str] = str,
-    ) -> None:
-        """Waits until it holds. `problem` is the error where it never does, `waiting` says what is missing.
-
-        What is missing is reported every ten seconds.
-        """
-        began = reported = time.monotonic()
-        while not holds():
-            now = time.monotonic()
-            missing = waiting()
-            if now > began + within_s:
-                raise DrillAborted(f"{problem} within {within_s:g} s{missing and f': {missing}'}")
-            if missing and now > reported + _REPORT_S:
-                reported = now
-                self.progress(f"waiting for {now - began:.0f} s: {missing}")
-            time.sleep(_LOOK_S)
+    def admin(self, cluster: str) -> AdminClient:
+        """Returns a client of a cluster. It must live until its answers are there."""
+        return admin(self.endpoint(cluster))
 
     # Load
 
@@ -114,40 +89,41 @@ class ClientRun(ScenarioRecord):
     @step("producers write {rate} records/s to {topics} at {cluster}")
     def start_load(self, rate: float, topics: Sequence[str], cluster: str) -> None:
         """Producers write at this rate to each topic, until they are stopped or the cluster is lost."""
-        producer = self.producer(cluster, topics)
-        self._load.append(producer)
-        producer.start(rate)
+        self.producer(cluster, topics).start(rate)
 
     @step("the producers have written {count} records to each topic")
     def await_load(self, count: int) -> None:
         """Waits for so many acknowledged records."""
         written = {
             f"{topic} at {producer.cluster}": records
-            for producer in self._load
+            for producer in self._writing()
             for topic, records in producer.acknowledged.items()
         }
 
-        def counts() -> str:
-            return ", ".join(f"{len(records):,} to {topic}" for topic, records in written.items()) or "none"
+        def missing() -> str:
+            if all(len(records) >= count for records in written.values()):
+                return ""
+            return ", ".join(f"{len(records):,} to {topic}" for topic, records in written.items())
 
-        self.until(
-            lambda: all(len(records) >= count for records in written.values()),
-            f"the producers did not write {count:,} records to each topic",
-            waiting=counts,
-        )
+        self.wait_while(missing, f"the producers did not write {count:,} records to each topic")
 
     @step("the producers stop")
     def stop_load(self, cluster: str = "") -> None:
         """Ends the load at every cluster."""
-        for producer in [producer for producer in self._load if cluster in ("", producer.cluster)]:
+        for producer in self._writing(cluster):
             producer.stop()
-            self._load.remove(producer)
+
+    def _writing(self, cluster: str = "") -> list[DrillProducer]:
+        """Returns the producers at a cluster, or at all, that write until they are stopped."""
+        return [
+            producer for producer in self._producers if producer.writes and cluster in ("", producer.cluster)
+        ]
 
     def topics_at(self, cluster: str, topics: Sequence[str]) -> list[str]:
         """Returns these topics, or those of the cluster that flows copy. DrillAborted if one is missing."""
         if not topics:
             return sorted({route.topic for route in self.routes(cluster)})
-        existing = self.clusters.topics(cluster)
+        existing = self.admin(cluster).list_topics(timeout=WITHIN_S).topics
         if missing := [topic for topic in topics if topic not in existing]:
             others = ", ".join(sorted(name for name in existing if not name.startswith("__"))) or "none"
             raise DrillAborted(f"there is no topic {', '.join(missing)} at {cluster}; there are: {others}")
@@ -164,9 +140,7 @@ class ClientRun(ScenarioRecord):
     def producer(self, cluster: str, topics: Sequence[str]) -> DrillProducer:
         """Returns a producer whose acknowledged records count as those of the cluster."""
         names = self.topics_at(cluster, topics)
-        self._producers.append(
-            DrillProducer(cluster, self.clusters.client(cluster), names, self.clusters.load)
-        )
+        self._producers.append(DrillProducer(self.endpoint(cluster), names, self._load))
         return self._producers[-1]
 
     # Groups
@@ -178,7 +152,7 @@ class ClientRun(ScenarioRecord):
         names = self.topics_at(cluster, topics)
         reader = self.groups.setdefault(group, DrillGroup(group, cluster, (), flow))
         reader.topics = tuple(sorted({*reader.topics, *names}))
-        with DrillConsumer(self.clusters.client(cluster), group, names) as member:
+        with DrillConsumer(self.endpoint(cluster), group, names) as member:
             self._take(member, reader, cluster, count)
 
     @step("the group {group} resumes at {cluster}", resumes=True)
@@ -196,7 +170,7 @@ class ClientRun(ScenarioRecord):
         def go_on(name: str) -> tuple[float, DrillConsumer, list[bytes]]:
             topics = self._topics_at(self._group(name), clusters[name])
             began_at = time.monotonic()
-            with DrillConsumer(self.clusters.client(clusters[name]), name, topics) as member:
+            with DrillConsumer(self.endpoint(clusters[name]), name, topics) as member:
                 return began_at, member, member.read_to_end()
 
         with ThreadPoolExecutor(max(1, len(clusters)), "groups") as pool:
@@ -219,7 +193,7 @@ class ClientRun(ScenarioRecord):
     def connect(self, group: str, count: int, cluster: str) -> None:
         """A consumer of the group reads so many further records, commits its offsets and does not leave."""
         reader = self._group(group)
-        member = DrillConsumer(self.clusters.client(cluster), group, self._topics_at(reader, cluster))
+        member = DrillConsumer(self.endpoint(cluster), group, self._topics_at(reader, cluster))
         self._connected.setdefault(group, []).append(member)
         self._take(member, reader, cluster, count)
 
@@ -230,14 +204,11 @@ class ClientRun(ScenarioRecord):
             member.close()
 
     def _take(self, member: DrillConsumer, group: DrillGroup, cluster: str, records: int) -> None:
-        def may_grow() -> bool:
-            return any(producer.cluster == cluster for producer in self._load)
-
-        ids = member.take(records, may_grow)
+        ids = member.take(records, may_grow=lambda: bool(self._writing(cluster)))
         group.read += ids
         if len(ids) < records:
             counts = ", ".join(f"{number:,} of {topic}" for topic, number in sorted(member.counts.items()))
-            why = "" if may_grow() else "; no more are there, and no producers write"
+            why = "" if self._writing(cluster) else "; no more are there, and no producers write"
             raise DrillAborted(
                 f"group {group.name} read {len(ids):,} records at {cluster}, not {records:,}: {counts}{why}"
             )
@@ -262,7 +233,7 @@ class ClientRun(ScenarioRecord):
 
     def routes(self, *clusters: str) -> list[DrillRoute]:
         """Returns the routes out of these clusters, or all."""
-        return [route for route in self.clusters.routes if not clusters or route.source in clusters]
+        return [route for route in self._every_route() if not clusters or route.source in clusters]
 
     def routes_of(self, group: DrillGroup) -> list[DrillRoute]:
         """Returns the routes that copy what the group reads at its first cluster."""
@@ -276,40 +247,18 @@ class ClientRun(ScenarioRecord):
         """Returns the routes out of these clusters, or all, whose records arrive as they were written."""
         return [route for route in self.routes(*clusters) if not route.transformed]
 
-    def flows_with_uncopied(self, cluster: str) -> list[str]:
-        """Returns the flows out of a cluster which holds records that their destinations lack.
-
-        They may be records that no producer got an acknowledgement for: those are in no loss.
-        """
-        uncopied = {
-            route.flow
-            for route in self.compared([cluster])
-            if self.ids(cluster, route.topic) - self.ids(route.destination, route.mirror)
-        }
-        return sorted(uncopied)
-
     def values(self, cluster: str, topic: str) -> list[bytes]:
         """Returns the values of all committed records of a topic."""
         return [record.value or b"" for record in self.records(cluster, topic)]
 
     def ids(self, cluster: str, topic: str, ends: Ends | None = None) -> set[bytes]:
         """Returns what tells the committed records of a topic apart, up to its present end or these."""
-        records = partitions_at(self.clusters.endpoint(cluster), topic, ends).values()
-        return {record.id for partition in records for record in partition}
+        return {record.id for record in self.records(cluster, topic, ends)}
 
-    def records(self, cluster: str, topic: str) -> list[DrillRecord]:
-        """Returns all committed records of a topic."""
-        return [record for records in self.partitions(cluster, topic).values() for record in records]
+    def records(self, cluster: str, topic: str, ends: Ends | None = None) -> list[DrillRecord]:
+        """Returns the committed records of a topic, up to its present end or these."""
+        return [record for some in self.partitions(cluster, topic, ends).values() for record in some]
 
-    def partitions(self, cluster: str, topic: str) -> dict[int, list[DrillRecord]]:
+    def partitions(self, cluster: str, topic: str, ends: Ends | None = None) -> dict[int, list[DrillRecord]]:
         """Returns the committed records of each partition of a topic in their order."""
-        return partitions_at(self.clusters.endpoint(cluster), topic)
-
-    def topic_at_other_side(self, cluster: str, topic: str, other: str) -> str:
-        """Returns the name at another cluster of a topic that a flow copies from or to there."""
-        for route in self.routes():
-            if (route.destination, route.mirror, route.source) == (cluster, topic, other):
-                return route.topic
-            if (route.source, route.topic, route.destination) == (cluster, topic, other):
-                return route.mirror
-        raise DrillAborted(f"no flow copies {topic} between {cluster} and {other}")
+        return partitions_at(self.endpoint(cluster), topic, ends)

@@ -6,13 +6,12 @@ A function with a sentence is also a step of features, where a broken promise en
 import json
 from collections import Counter
 from collections.abc import Callable, Iterable
-from contextlib import suppress
-from functools import partial
 
 from msgspec import structs
 
 from planner.drill import rules
 from planner.drill.lab_copy import OTHER
+from planner.drill.replica import Replica
 from planner.drill.routes import DrillRoute
 from planner.drill.scenario_record import DrillAborted, ScenarioRecord
 from planner.drill.scenario_run import ScenarioRun, printed
@@ -35,8 +34,8 @@ def rpo(run: ScenarioRecord, count: int | None) -> bool:
         "records that were acknowledged and did not arrive (RPO)",
         "any number" if count is None else f"at most {count:,}",
         "unknown" if records is None else f"{records:,}",
+        _ASYNCHRONOUS,
         kept=count is None or (records is not None and records <= count),
-        why=_ASYNCHRONOUS,
     )
 
 
@@ -49,8 +48,8 @@ def rpo_s(run: ScenarioRecord, seconds: float) -> bool:
         "age of the oldest record that did not arrive (RPO)",
         f"at most {seconds:g} s",
         "unknown" if age_s is None else f"{age_s:.1f} s",
+        _ASYNCHRONOUS,
         kept=age_s is not None and age_s <= seconds,
-        why=_ASYNCHRONOUS,
     )
 
 
@@ -62,8 +61,8 @@ def rto(run: ScenarioRecord, seconds: float | None) -> bool:
         "time from the loss until a consumer of each group read on (RTO)",
         "any time" if seconds is None else f"at most {seconds:g} s",
         "unknown" if total_s is None else f"{total_s:.1f} s",
+        "the failover takes too long for this limit",
         kept=seconds is None or (total_s is not None and total_s <= seconds),
-        why="the failover takes too long for this limit",
     )
 
 
@@ -89,13 +88,11 @@ def resume(run: ScenarioRun, group: str, cluster: str, again: int, skipped: int)
 def resumed(run: ScenarioRun, name: str, cluster: str, again: int = 0, skipped: int = 0) -> bool:
     """The group has gone on where it stopped."""
     group = run.groups[name]
-    measured = group.again or 0, group.skipped or 0
     return run.promise(
         f"group {name} goes on at {cluster} where it stopped",
         f"{again:,} read again, {skipped:,} skipped",
-        "{:,} read again, {:,} skipped".format(*measured),
-        kept=measured == (again, skipped),
-        why=_why_not_resumed(run, name, cluster),
+        f"{group.again or 0:,} read again, {group.skipped or 0:,} skipped",
+        _why_not_resumed(run, name, cluster),
     )
 
 
@@ -116,46 +113,46 @@ def equal(run: ScenarioRun, clusters: Iterable[str] = ()) -> bool:
         source = Counter(run.records(route.source, route.topic))
         mirror = Counter(run.records(route.destination, route.mirror))
         different += sum((source - mirror).values()) + sum((mirror - source).values())
+    why = "compare the sides with repl verify"
     return run.promise(
-        "both sides hold the same records, each once",
-        "0 different",
-        f"{different:,} different",
-        kept=not different,
-        why="compare the sides with repl verify",
+        "both sides hold the same records, each once", "0 different", f"{different:,} different", why
     )
 
 
 @demand("{topic} at {cluster} holds {count} records")
 def holds(run: ScenarioRun, topic: str, cluster: str, count: int) -> bool:
     """The topic holds so many committed records."""
-    records = len(run.values(cluster, topic))
-    return run.promise(
-        f"records of {topic} at {cluster}",
-        f"{count:,}",
-        f"{records:,}",
-        kept=records == count,
-        why="records are missing or doubled: look at repl verify",
-    )
+    why = "records are missing or doubled: look at repl verify"
+    return run.promise(f"records of {topic} at {cluster}", count, len(run.values(cluster, topic)), why)
 
 
 @demand("{topic} at {cluster} holds the records of {other}, each once and in order")
 def in_order(run: ScenarioRun, topic: str, cluster: str, other: str) -> bool:
     """The topic and its copy or its source there hold the same records, in every partition in one order."""
-    others = run.partitions(other, run.topic_at_other_side(cluster, topic, other))
-    partitions = run.partitions(cluster, topic)
-    different = sorted(
-        number
-        for number in partitions.keys() | others.keys()
-        if [record.id for record in partitions.get(number, ())]
-        != [record.id for record in others.get(number, ())]
-    )
+    others = _ids(run, other, _topic_at_other_side(run, cluster, topic, other))
+    partitions = _ids(run, cluster, topic)
+    numbers = sorted(partitions.keys() | others.keys())
+    different = [number for number in numbers if partitions.get(number, []) != others.get(number, [])]
     return run.promise(
         f"{topic} at {cluster} holds the records of {other}, each once and in order",
         f"{sum(map(len, others.values())):,} records, 0 partitions different",
         f"{sum(map(len, partitions.values())):,} records, {len(different):,} partitions different",
-        kept=not different,
-        why=f"partitions {', '.join(map(str, different))} differ: compare the sides with repl verify",
+        f"partitions {', '.join(map(str, different))} differ: compare the sides with repl verify",
     )
+
+
+def _ids(run: ScenarioRun, cluster: str, topic: str) -> dict[int, list[bytes]]:
+    partitions = run.partitions(cluster, topic)
+    return {number: [record.id for record in records] for number, records in partitions.items()}
+
+
+def _topic_at_other_side(run: ScenarioRun, cluster: str, topic: str, other: str) -> str:
+    """Returns the name at another cluster of a topic that a flow copies from or to there."""
+    for route in run.routes():
+        for way in (route, route.turned()):
+            if (way.source, way.topic, way.destination) == (cluster, topic, other):
+                return way.mirror
+    raise DrillAborted(f"no flow copies {topic} between {cluster} and {other}")
 
 
 def apply(run: ScenarioRun) -> None:
@@ -195,8 +192,8 @@ def rights(run: ScenarioRun, clusters: Iterable[str] = (), *, failback: bool = F
                 f"the jobs' principal {copy.declared or ''} has the rights at {cluster} that {what}",
                 "all that copying needs",
                 measured,
+                _DECLARE,
                 kept=not essential,
-                why=_DECLARE,
             )
     return kept
 
@@ -209,59 +206,63 @@ def transformed(run: ScenarioRun, flow: str) -> bool:
         f"the transform of {flow} takes each record",
         "0 bad",
         f"{view.quarantined:,} bad, {arrived:,} arrived, {view.dropped:,} left out by where",
+        "their values do not match the format, or an expression fails on them: look at repl try",
         kept=not view.quarantined,
-        why="their values do not match the format, or an expression fails on them: look at repl try",
     )
 
 
 def protected(run: ScenarioRun, cluster: str) -> None:
     """Promises that no other principal can write the protected mirrors of a cluster's flows."""
-    for flow, at, mirrors in _mirrors_of(rules.protected_routes(run.replica, run.routes(cluster))):
-        text = f"{OTHER} can't write the mirrors of {flow} at {at}, though a rule lets it"
-        why = "protect: acl left a way to write: look at the warnings of repl plan"
-        _promise_topics(run, text, partial(rules.writable, run.replica, at, mirrors), mirrors, why, none=True)
+    routes = rules.protected_routes(run.replica, run.routes(cluster))
+    text = "{other} can't write the mirrors of {flow} at {cluster}, though a rule lets it"
+    why = "protect: acl left a way to write: look at the warnings of repl plan"
+    _promise_mirrors(run, routes, rules.writable, text, why, none=True)
 
 
 def given_back(run: ScenarioRun, cluster: str) -> None:
     """Promises that the rules of these mirrors apply again after a failover."""
-    for flow, at, mirrors in _mirrors_of(rules.protected_routes(run.replica, run.routes(cluster))):
-        text = f"after the failover, {OTHER} may write the mirrors of {flow} at {at}"
-        why = "protect: acl still denies it: look at repl plan"
-        _promise_topics(run, text, partial(rules.writable, run.replica, at, mirrors), mirrors, why)
+    routes = rules.protected_routes(run.replica, run.routes(cluster))
+    text = "after the failover, {other} may write the mirrors of {flow} at {cluster}"
+    _promise_mirrors(run, routes, rules.writable, text, "protect: acl still denies it: look at repl plan")
 
 
 def rules_synced(run: ScenarioRun, cluster: str) -> None:
     """Promises that rules on topics of a cluster are at their mirrors, where `acls.sync` is on."""
-    for flow, at, mirrors in _mirrors_of(rules.synced_routes(run.replica, run.routes(cluster))):
-        text = f"rules on the topics of {flow} are at {at}"
-        why = "acls.sync did not bring them: look at repl plan and the notes of the flow"
-        _promise_topics(run, text, partial(rules.readable, run.replica, at, mirrors), mirrors, why)
+    routes = rules.synced_routes(run.replica, run.routes(cluster))
+    why = "acls.sync did not bring them: look at repl plan and the notes of the flow"
+    _promise_mirrors(run, routes, rules.readable, "rules on the topics of {flow} are at {cluster}", why)
 
 
-def _promise_topics(
-    run: ScenarioRun, text: str, read: Callable[[], set[str]], topics: set[str], why: str, none: bool = False
+def _promise_mirrors(
+    run: ScenarioRun,
+    routes: Iterable[DrillRoute],
+    read: Callable[[Replica, str, set[str]], set[str]],
+    text: str,
+    why: str,
+    *,
+    none: bool = False,
 ) -> None:
-    """Promises that brokers name all of these topics, or none, as soon as they do, or after some time."""
-    wanted = set[str]() if none else topics
-    shown: set[str] = set()
-
-    def holds() -> bool:
-        shown.clear()
-        shown.update(read())
-        return shown == wanted
-
-    with suppress(DrillAborted):
-        run.until(holds, "", rules.WITHIN_S)
-    of = f"of {len(topics)} topics"
-    run.promise(text, f"{len(wanted)} {of}", f"{len(shown)} {of}", kept=shown == wanted, why=why)
-
-
-def _mirrors_of(routes: Iterable[DrillRoute]) -> list[tuple[str, str, set[str]]]:
-    """Returns each flow with its destination and the mirrors there."""
+    """Promises of each flow that brokers name all of its mirrors, or none, as soon as they do."""
     mirrors: dict[tuple[str, str], set[str]] = {}
     for route in routes:
         mirrors.setdefault((route.flow, route.destination), set()).add(route.mirror)
-    return [(flow, at, names) for (flow, at), names in sorted(mirrors.items())]
+    for (flow, cluster), topics in sorted(mirrors.items()):
+        wanted = set() if none else topics
+        shown: set[str] = set()
+
+        def differ(cluster: str = cluster, topics: set[str] = topics, wanted: set[str] = wanted) -> bool:
+            nonlocal shown
+            shown = read(run.replica, cluster, topics)
+            return shown != wanted
+
+        run.wait_while(differ, within_s=rules.WITHIN_S)
+        run.promise(
+            text.format(other=OTHER, flow=flow, cluster=cluster),
+            f"{len(wanted)} of {len(topics)} topics",
+            f"{len(shown)} of {len(topics)} topics",
+            why,
+            kept=shown == wanted,
+        )
 
 
 @demand("nothing is orphaned")
@@ -270,13 +271,8 @@ def no_orphans(run: ScenarioRun) -> bool:
     orphans = [f"topic {topic} at {cluster}" for cluster, topic in run.replica.unknown_topics()]
     if not any(flow.state in RUNNING for flow in run.replica.flows().values()) and run.replica.processes():
         orphans.append("a job without a running flow")
-    return run.promise(
-        "nothing is orphaned",
-        "nothing",
-        ", ".join(orphans) or "nothing",
-        kept=not orphans,
-        why="no topology manages it any more",
-    )
+    why = "no topology manages it any more"
+    return run.promise("nothing is orphaned", "nothing", ", ".join(orphans) or "nothing", why)
 
 
 @demand("salvage lists {count} records of {flow}")
@@ -286,73 +282,50 @@ def salvage(run: ScenarioRun, count: int, flow: str) -> bool:
     if done.returncode:
         raise DrillAborted(f"repl salvage {flow} failed: {printed(done)}")
     records = int(json.loads(done.stdout)["records"])
-    return run.promise(
-        f"records that repl salvage lists of {flow}",
-        f"{count:,}",
-        f"{records:,}",
-        kept=records == count,
-        why="these records are at the source alone",
-    )
+    why = "these records are at the source alone"
+    return run.promise(f"records that repl salvage lists of {flow}", count, records, why)
 
 
 @demand("the plan shows no changes")
 def no_changes(run: ScenarioRun) -> bool:
     """`repl plan --detailed-exitcode` exits with 0."""
     done = run.run("", "plan", "--detailed-exitcode")
-    return run.promise(
-        "a plan shows no changes",
-        "exit code 0",
-        f"exit code {done.returncode}",
-        kept=done.returncode == 0,
-        why="the clusters no longer match the topology: look at the plan",
-    )
+    why = "the clusters no longer match the topology: look at the plan"
+    return run.promise("a plan shows no changes", "exit code 0", f"exit code {done.returncode}", why)
 
 
 @demand('the plan shows "{text}"')
 def plan_shows(run: ScenarioRun, text: str) -> bool:
     """`repl plan` prints this text."""
     done = run.run("", "plan")
-    return run.promise(
-        f'repl plan says "{text}"',
-        "printed",
-        "printed" if text in done.stdout else "not printed",
-        kept=text in done.stdout,
-        why=f"it printed: {printed(done)}",
-    )
+    measured = "printed" if text in done.stdout else "not printed"
+    return run.promise(f'repl plan says "{text}"', "printed", measured, f"it printed: {printed(done)}")
 
 
 @demand("repl status shows {flow} as {state}")
 def state(run: ScenarioRun, flow: str, state: str) -> bool:
     """The flow, or one of its partitions, comes to this state within four minutes."""
-    seen: set[str] = set()
+    shown: list[str] = []
 
-    def reached() -> bool:
+    def missing() -> str:
         for view in run.status().flows:
             if view.name == flow:
-                seen.clear()
-                seen.update({view.state, *(name for name, count in view.states.items() if count)})
-        return state in seen
+                shown[:] = sorted({view.state, *(name for name, count in view.states.items() if count)})
+        return "" if state in shown else f"{flow} is {', '.join(shown) or 'not shown'}"
 
-    with suppress(DrillAborted):
-        run.until(reached, "", waiting=lambda: f"{flow} is {', '.join(sorted(seen)) or 'not shown'}")
+    kept = run.wait_while(missing)
+    measured = ", ".join(shown) or "no such flow"
     return run.promise(
-        f"repl status shows {flow} as {state}",
-        state,
-        ", ".join(sorted(seen)) or "no such flow",
-        kept=state in seen,
-        why="look at repl status",
+        f"repl status shows {flow} as {state}", state, measured, "look at repl status", kept=kept
     )
 
 
 @demand("no job is running")
 def no_job(run: ScenarioRun) -> bool:
     """No process of a job is left."""
-    with suppress(DrillAborted):
-        run.until(lambda: not run.replica.processes(), "")
-    left = run.replica.processes()
-    return run.promise(
-        "no job is running", "0 processes", f"{left} processes", kept=not left, why="look at repl status"
-    )
+    run.wait_while(run.replica.processes)
+    left = f"{run.replica.processes()} processes"
+    return run.promise("no job is running", "0 processes", left, "look at repl status")
 
 
 @demand("the exit code is {code}", judges=True)

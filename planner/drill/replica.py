@@ -13,7 +13,7 @@ from typing import Any
 
 import yaml
 from confluent_kafka import OFFSET_END, TopicPartition
-from confluent_kafka.admin import AdminClient, NewTopic
+from confluent_kafka.admin import NewTopic
 from msgspec import structs
 
 from planner.config import load
@@ -29,6 +29,7 @@ from planner.drill.load import load_of
 from planner.drill.routes import not_failed_back, routes_of
 from planner.drill.scenario_record import Progress
 from planner.kafka import ClusterEndpoint
+from planner.kafka.librdkafka import admin
 from planner.model.diagnostic import Failure, error
 from planner.model.topology import Flow, Topology
 from planner.render.topology import topology_yaml
@@ -118,14 +119,10 @@ class Replica:
         finally:
             self._remove()
 
-    def client(self, cluster: str, user: str = ADMIN) -> dict[str, Any]:
-        """Returns the settings of a client of a cluster, as a user of the lab."""
-        assert self._clusters is not None
-        return self._clusters.clusters[cluster].client_of(user)
-
     def endpoint(self, cluster: str, user: str = ADMIN) -> ClusterEndpoint:
-        """Returns how the control plane reaches a cluster, as a user of the lab."""
-        settings = self.client(cluster, user)
+        """Returns how a cluster is reached, as a user of the lab."""
+        assert self._clusters is not None
+        settings = self._clusters.clusters[cluster].client_of(user)
         return ClusterEndpoint(cluster, settings.pop("bootstrap.servers"), settings)
 
     def flows(self) -> Mapping[str, Flow]:
@@ -169,11 +166,6 @@ class Replica:
         """Returns how many processes of jobs are left."""
         return processes_below(self._home)
 
-    def topics(self, cluster: str) -> set[str]:
-        """Returns the names of the topics that a cluster holds."""
-        admin = AdminClient({**self.client(cluster), "log_level": 0})
-        return set(admin.list_topics(timeout=_MADE_WITHIN_S).topics)
-
     def unknown_topics(self) -> list[tuple[str, str]]:
         """Returns topics with their clusters that are not internal, declared or copied by a flow."""
         declared = {(topic.cluster, topic.name) for topic in self.topology.topics}
@@ -182,20 +174,20 @@ class Replica:
         return [
             (cluster, topic)
             for cluster in self.topology.clusters
-            for topic in sorted(self.topics(cluster))
+            for topic in sorted(admin(self.endpoint(cluster)).list_topics(timeout=_MADE_WITHIN_S).topics)
             if not topic.startswith("__") and (cluster, topic) not in declared
         ]
 
     def delete_records(self, cluster: str, topics: Sequence[str]) -> None:
         """Moves the log start of every partition to the end that it has now, as retention does."""
-        admin = AdminClient({**self.client(cluster), "log_level": 0})
-        metadata = admin.list_topics(timeout=_MADE_WITHIN_S).topics
+        client = admin(self.endpoint(cluster))
+        metadata = client.list_topics(timeout=_MADE_WITHIN_S).topics
         ends = [
             TopicPartition(topic, number, OFFSET_END)
             for topic in topics
             for number in metadata[topic].partitions
         ]
-        for answer in admin.delete_records(ends).values():
+        for answer in client.delete_records(ends).values():
             answer.result(_MADE_WITHIN_S)
 
     def change(self, kind: str, name: str, changes: Mapping[str, Any], cluster: str = "") -> None:
@@ -262,9 +254,9 @@ class Replica:
         declared = {(topic.cluster, topic.name) for topic in self.topology.topics}
         undeclared = {(route.source, route.topic) for route in self.routes} - declared
         for cluster in sorted({cluster for cluster, _ in undeclared}):
-            admin = AdminClient({**self.client(cluster), "log_level": 0})
+            client = admin(self.endpoint(cluster))
             topics = [NewTopic(topic, PARTITIONS) for at, topic in sorted(undeclared) if at == cluster]
-            for answer in admin.create_topics(topics).values():
+            for answer in client.create_topics(topics).values():
                 answer.result(_MADE_WITHIN_S)
 
     def _log_in(self, lab: Lab) -> None:

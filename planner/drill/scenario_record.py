@@ -11,6 +11,9 @@ from planner.model.diagnostic import Failure
 from planner.model.drill import Promise, Scenario, ScenarioStep
 
 Progress = Callable[[str], None]
+WITHIN_S = 240.0  # for what a job must have done
+_REPORT_S = 10.0  # between two lines of progress while something is waited for
+_LOOK_S = 0.3
 
 
 class DrillAborted(Exception):
@@ -65,11 +68,28 @@ class ScenarioRecord:
         )
         self._ended = now
 
+    def wait_while(
+        self, missing: Callable[[], object], problem: str = "", within_s: float = WITHIN_S
+    ) -> bool:
+        """Waits while something is missing, and returns whether all came. If not, `problem` is raised."""
+        left = wait_while(missing, within_s, self.progress)
+        if left and problem:
+            what = f": {left}" if isinstance(left, str) else ""
+            raise DrillAborted(f"{problem} within {within_s:g} s{what}")
+        return not left
+
     def count_loss(self) -> None:
         """Measures what a failover lost, where that is still to be counted."""
 
-    def promise(self, text: str, wanted: str, measured: str, *, kept: bool, why: str) -> bool:
-        """Records a promise, and returns whether it was kept."""
+    def promise(
+        self, text: str, wanted: str | int, measured: str | int, why: str, *, kept: bool | None = None
+    ) -> bool:
+        """Records a promise, and returns whether it was kept: by default, if what was measured is wanted.
+
+        `why` says what a broken promise means.
+        """
+        kept = measured == wanted if kept is None else kept
+        wanted, measured = (f"{value:,}" if isinstance(value, int) else value for value in (wanted, measured))
         self.scenario.promises.append(Promise(text, wanted, measured, kept, why))
         return kept
 
@@ -87,6 +107,23 @@ class ScenarioRecord:
         except (DrillAborted, Failure, KafkaException, TimeoutError) as wrong:
             problems = (self.scenario.problem, problem_of(wrong))
             self.scenario.problem = "; ".join(problem for problem in problems if problem)
+
+
+def wait_while(missing: Callable[[], object], within_s: float, progress: Progress = lambda _: None) -> object:
+    """Waits while something is missing, and returns what is still missing after this time.
+
+    Where it is a text, it is reported every ten seconds.
+    """
+    began = reported = time.monotonic()
+    while left := missing():
+        now = time.monotonic()
+        if now > began + within_s:
+            return left
+        if isinstance(left, str) and now > reported + _REPORT_S:
+            reported = now
+            progress(f"waiting for {now - began:.0f} s: {left}")
+        time.sleep(_LOOK_S)
+    return None
 
 
 def problem_of(wrong: Exception) -> str:

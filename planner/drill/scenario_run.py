@@ -7,18 +7,15 @@ with a sentence is a step of features.
 import shlex
 import subprocess
 import time
-from collections.abc import Mapping, Sequence
-from collections.abc import Set as AbstractSet
-from contextlib import nullcontext, suppress
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import nullcontext
 from typing import Any
 
 import yaml
 from confluent_kafka import IsolationLevel, KafkaException, TopicPartition
-from confluent_kafka.admin import AdminClient, OffsetSpec
+from confluent_kafka.admin import OffsetSpec
 
 from planner.drill.client_run import ClientRun, DrillGroup
-from planner.drill.operator import TopicOperator
 from planner.drill.replica import Replica
 from planner.drill.routes import DrillRoute
 from planner.drill.rules import grant_job_rights
@@ -27,13 +24,12 @@ from planner.drill.steps.language import matching, step
 from planner.drill.traffic import Acknowledged
 from planner.graph.routes import reason_not_synced
 from planner.model.drill import RecoveryTime
-from planner.model.topology import Flow
 from planner.workflows.audit.reading import offsets
 from planner.workflows.audit.replication_status import status
 from planner.workflows.requests import OffsetsRequest, ReplicationStatusRequest
 from runtime.contract.records.group_records import CheckpointState
 from runtime.contract.records.job_status import PartitionState
-from runtime.contract.results.status import ReplicationStatus
+from runtime.contract.results.status import FlowHealth, ReplicationStatus
 
 _STOPPED_S = 20.0  # a partition that needs a decision for so long is waited for no more
 _READABLE_S = 30.0
@@ -41,6 +37,7 @@ _APPROVED = {"apply", "failover", "promote", "failback", "pause", "resume", "sal
 # Where a group stands behind all records, its offset may be beyond a translation of later: past a marker.
 _SYNCED = {CheckpointState.TRANSLATED, CheckpointState.AHEAD, CheckpointState.OURS}
 _STOPPED = {state for state in PartitionState if state.needs_someone}
+Stopped = Mapping[tuple[str, str, int], float]  # since when a flow's partition stops, by topic and number
 _OUTPUT = 4_000  # characters of a command's output that are kept
 
 
@@ -48,9 +45,8 @@ class ScenarioRun(ClientRun):
     """Acts on a replica, and keeps what it did and measured."""
 
     def __init__(self, replica: Replica, progress: Progress, name: str = "", cluster: str = "") -> None:
-        super().__init__(replica, progress, name, cluster)
+        super().__init__(replica.endpoint, lambda: replica.routes, replica.load, progress, name, cluster)
         self.replica = replica
-        self.operator = TopicOperator(replica.client)
         self._lost: dict[str, float] = {}  # when each cluster was lost
         self._copied: dict[str, float] = {}  # when everything of a cluster was last copied
         self._failover_s = 0.0
@@ -74,6 +70,10 @@ class ScenarioRun(ClientRun):
                 self.scenario.rto = RecoveryTime(failover_s, wait_s, first_at - began_at)
         return first
 
+    def named(self, topic: str) -> str:
+        """Returns the name of a topic at the clusters."""
+        return topic
+
     # Waiting
 
     @step("the flows have copied everything")
@@ -90,17 +90,30 @@ class ScenarioRun(ClientRun):
             for name, flow in {**self.replica.flows(), **into_files}.items()
             if flow.state == "active" and (not clusters or flow.source_cluster in clusters)
         }
-        lag = _Lag(
-            active, {(route.flow, route.topic) for route in self.replica.routes if route.flow in active}
-        )
+        topics = {(route.flow, route.topic) for route in self.routes() if route.flow in active}
+        looked_at = 0.0
+        stopped: Stopped = {}
+
+        def missing() -> str:
+            nonlocal looked_at, stopped
+            looked_at = time.monotonic()
+            flows = [flow for flow in self.status().flows if flow.name in active]
+            stopped = stopped_partitions(flows, stopped, looked_at)
+            shown = {(flow.name, topic.topic) for flow in flows for topic in flow.topics}
+            return ", ".join(
+                [
+                    f"{flow.name} has not copied an unknown number of records"
+                    if flow.lag_records is None
+                    else f"{flow.name} has not copied {flow.lag_records:,} records"
+                    for flow in flows
+                    if flow.lag_records != 0
+                ]
+                + [f"{flow} does not show {topic} yet" for flow, topic in sorted(topics - shown)]
+            )
+
         named = f"the flows {', '.join(sorted(active))}" if active else "the flows"
-
-        def copied() -> bool:
-            lag.looked_at = time.monotonic()
-            return lag.is_gone(self.status())
-
-        self.until(copied, f"{named} did not catch up", waiting=lambda: lag.waiting)
-        self._copied |= dict.fromkeys(clusters or self.replica.topology.clusters, lag.looked_at)
+        self.wait_while(missing, f"{named} did not catch up")
+        self._copied |= dict.fromkeys(clusters or self.replica.topology.clusters, looked_at)
         for group in self.groups.values():
             for name in sorted({route.flow for route in self.routes_of(group)} & active.keys()):
                 if not reason_not_synced(active[name], group.name):
@@ -108,27 +121,23 @@ class ScenarioRun(ClientRun):
 
     def _await_translated(self, flow: str, group: DrillGroup) -> None:
         """Waits until a flow has translated each offset that a group has committed at the source."""
-        waiting: list[str] = []
 
-        def translated() -> bool:
+        def missing() -> str:
             view = offsets(OffsetsRequest(self.replica.file, flow=flow, group=group.name))
             committed = [place for place in view.partitions if place.source is not None]
-            waiting[:] = [
-                f"{place.topic}-{place.partition} is {place.state} {place.why}".strip()
-                for place in committed
-                if place.state not in _SYNCED
-            ]
             if not committed:
                 topics = sorted({route.topic for route in self.routes_of(group) if route.flow == flow})
                 self.progress(
                     f"group {group.name} has committed no offset of {', '.join(topics)} at {group.cluster},"
                     f" so {flow} has nothing to translate"
                 )
-            return not waiting
+            return "; ".join(
+                f"{place.topic}-{place.partition} is {place.state} {place.why}".strip()
+                for place in committed
+                if place.state not in _SYNCED
+            )
 
-        self.until(
-            translated, f"group {group.name} was not translated by {flow}", waiting=lambda: "; ".join(waiting)
-        )
+        self.wait_while(missing, f"group {group.name} was not translated by {flow}")
 
     # Losses
 
@@ -183,9 +192,9 @@ class ScenarioRun(ClientRun):
                 for record in list(records.values()):  # a load may go on
                     place = TopicPartition(topic, record.partition)
                     ends[place] = max(ends.get(place, 0), record.offset + 1)
-        admin = AdminClient({**self.replica.client(cluster), "log_level": 0})
+        admin = self.admin(cluster)
 
-        def readable() -> bool:
+        def unreadable() -> bool:
             latest = OffsetSpec.latest()  # type: ignore[no-untyped-call]
             listed = admin.list_offsets(
                 dict.fromkeys(ends, latest),
@@ -193,12 +202,12 @@ class ScenarioRun(ClientRun):
                 request_timeout=_READABLE_S,
             )
             try:
-                return all(answer.result().offset >= ends[place] for place, answer in listed.items())
+                return any(answer.result().offset < ends[place] for place, answer in listed.items())
             except KafkaException:
-                return False
+                return True
 
-        with suppress(DrillAborted):
-            self.until(lambda: not ends or readable(), "acknowledged records can't be read", _READABLE_S)
+        if ends:
+            self.wait_while(unreadable, within_s=_READABLE_S)
 
     @step("the machine of the jobs is lost")
     def lose_machine(self) -> None:
@@ -315,53 +324,26 @@ class ScenarioRun(ClientRun):
         return status(ReplicationStatusRequest(self.replica.file, over_ms=0))
 
 
-@dataclass(slots=True)
-class _Lag:
-    """What flows have not copied yet, by one look at the status after the other.
+def stopped_partitions(flows: Iterable[FlowHealth], before: Stopped, now: float) -> Stopped:
+    """Returns since when partitions stop, by one look at the status after the other.
 
-    `waiting` says what the last look showed, taken at `looked_at`.
+    DrillAborted where one can't go on by itself: its record is invalid, or it has stopped for some time.
     """
-
-    flows: Mapping[str, Flow]
-    topics: AbstractSet[tuple[str, str]]  # of each flow, those that its status must show
-    looked_at: float = 0.0
-    waiting: str = ""
-    stopped_since: dict[tuple[str, str, int], float] = field(default_factory=dict)
-
-    def is_gone(self, view: ReplicationStatus) -> bool:
-        """Returns whether nothing is left to copy. DrillAborted where a flow can't go on by itself."""
-        flows = [flow for flow in view.flows if flow.name in self.flows]
-        stopped: dict[tuple[str, str, int], float] = {}
-        for flow in flows:
-            for place in flow.partitions:
-                if place.state in _STOPPED:
-                    key = flow.name, place.topic, place.partition
-                    stopped[key] = self.stopped_since.get(key, self.looked_at)
-                    if place.state == PartitionState.RECORD_INVALID:
-                        hint = (
-                            "declare the schema of its records, or record a sample of them for drill.samples"
-                        )
-                    elif self.looked_at - stopped[key] < _STOPPED_S:
-                        continue
-                    else:
-                        hint = "only a command of the engineer can change that"
-                    why = place.why or place.state
-                    raise DrillAborted(f"{flow.name} stops at {place.topic}-{place.partition}: {why}; {hint}")
-        self.stopped_since = stopped
-        behind = [flow for flow in flows if flow.lag_records != 0]
-        missing = self.topics - {(flow.name, topic.topic) for flow in flows for topic in flow.topics}
-        self.waiting = ", ".join(
-            [
-                *(
-                    f"{flow.name} has not copied an unknown number of records"
-                    if flow.lag_records is None
-                    else f"{flow.name} has not copied {flow.lag_records:,} records"
-                    for flow in behind
-                ),
-                *(f"{flow} does not show {topic} yet" for flow, topic in sorted(missing)),
-            ]
-        )
-        return not behind and not missing
+    stopped: dict[tuple[str, str, int], float] = {}
+    for flow in flows:
+        for place in flow.partitions:
+            if place.state not in _STOPPED:
+                continue
+            key = flow.name, place.topic, place.partition
+            stopped[key] = before.get(key, now)
+            hint = "only a command of the engineer can change that"
+            if place.state == PartitionState.RECORD_INVALID:
+                hint = "declare the schema of its records, or record a sample of them for drill.samples"
+            elif now - stopped[key] < _STOPPED_S:
+                continue
+            why = place.why or place.state
+            raise DrillAborted(f"{flow.name} stops at {place.topic}-{place.partition}: {why}; {hint}")
+    return stopped
 
 
 def _passed(view: ReplicationStatus, route: DrillRoute, records: Mapping[bytes, Acknowledged]) -> set[bytes]:

@@ -1,13 +1,12 @@
 """The scratch topology of a live drill: short-lived copies of the flows, in topics that only the drill has.
 
 Every name holds the drill's run: `__drill.RUN.FLOW` is a flow's scratch topic, at both sides, and its group.
-Two records prove what a drill made: a file beside the topology's jobs, written before anything is made, and
-the registry of each cluster, in which the scratch topology owns its topics. Only what one of them names is
-ever removed, so a drill that was killed is cleaned up by the next one.
+Two records name the runs: a file beside the topology's jobs, written before anything is made, and the
+registry of each cluster, in which the scratch topology owns its topics. Only what has the name of such a run
+is ever removed, so a drill that was killed is cleaned up by the next one.
 """
 
 import datetime
-import json
 import re
 import secrets
 import shutil
@@ -16,6 +15,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from confluent_kafka import ConsumerGroupTopicPartitions, KafkaError, KafkaException
+from confluent_kafka.admin import AdminClient
 from msgspec import structs
 
 from planner.graph.routes import route_of
@@ -192,34 +192,15 @@ def refuse_touching(topology: Topology, run: ScratchRun) -> None:
         raise Failure(touching)
 
 
-def write_record(path: Path, run: ScratchRun, scratch: Topology) -> None:
-    """Writes what the run makes into a file beside the topology's jobs, so that it survives a kill."""
-    file = _record_of(path, run)
-    topics = [[topic.cluster, topic.name] for topic in scratch.topics]
-    file.parent.mkdir(parents=True, exist_ok=True)
-    part = file.with_suffix(".part")
-    part.write_text(json.dumps({"topology": scratch.name, "topics": topics}) + "\n", encoding="utf-8")
-    part.replace(file)
-
-
-def recorded_topics(path: Path, run: ScratchRun) -> set[tuple[str, str]]:
-    """Returns the clusters and names of the run's scratch topics; none where the file is of another run."""
-    try:
-        tree = json.loads(_record_of(path, run).read_text(encoding="utf-8"))
-        topics = {(str(cluster), str(name)) for cluster, name in tree["topics"]}
-    except (OSError, ValueError, KeyError, TypeError):
-        return set()
-    return {(cluster, name) for cluster, name in topics if name.startswith(run.prefix)}
+def record_of(path: Path, run: ScratchRun) -> Path:
+    """Returns the file that names a run, beside the topology's jobs: it survives a kill."""
+    return launcher_home(path) / _RECORDS / run.id
 
 
 def recorded_runs(path: Path) -> set[ScratchRun]:
     """Returns the runs that this machine began and did not clean up."""
-    names = {file.stem for file in (launcher_home(path) / _RECORDS).glob("*.json")}
+    names = {file.name for file in (launcher_home(path) / _RECORDS).glob("*")}
     return {ScratchRun(name) for name in names if _RUN.fullmatch(name)}
-
-
-def _record_of(path: Path, run: ScratchRun) -> Path:
-    return launcher_home(path) / _RECORDS / f"{run.id}.json"
 
 
 def left_runs(topology: Topology, path: Path, now: datetime.datetime) -> list[ScratchRun]:
@@ -291,25 +272,30 @@ def remove_scratch(topology: Topology, run: ScratchRun, request: ChangeRequest) 
     except LaunchError as failure:
         raise Failure(error(f"a job of the drill is left: {failure.what}", failure.hint)) from None
     _require_done(execute(plan, request, UNATTENDED, approved=True))
-    topics = recorded_topics(request.path, run) | {
-        (step.cluster, step.topic) for step in plan.steps if isinstance(step, DeleteTopic)
-    }
-    flows = {name.removeprefix(run.prefix) for _, name in topics}
-    for cluster, endpoint in endpoints_of(topology.clusters.values()).items():
-        names = sorted(name for at, name in topics if at == cluster and name.startswith(run.prefix))
+    deleted = {step.topic for step in plan.steps if isinstance(step, DeleteTopic)}
+    for endpoint in endpoints_of(topology.clusters.values()).values():
         client = admin(endpoint)
         # The registry does not name topics where the drill was killed in between.
-        existing = client.list_topics(timeout=_REQUEST_S).topics
-        if left := [name for name in names if name in existing]:
-            answers = client.delete_topics(left, operation_timeout=_REQUEST_S)
+        topics, groups = _names_at(client, run)
+        if topics:
+            answers = client.delete_topics(topics, operation_timeout=_REQUEST_S)
             _await(endpoint, answers, KafkaError.UNKNOWN_TOPIC_OR_PART)
-        if names:
-            groups = client.delete_consumer_groups(names, request_timeout=_REQUEST_S)
-            _await(endpoint, groups, KafkaError.GROUP_ID_NOT_FOUND)
-        forget(endpoint, run, flows)
+        if groups:
+            answers = client.delete_consumer_groups(groups, request_timeout=_REQUEST_S)
+            _await(endpoint, answers, KafkaError.GROUP_ID_NOT_FOUND)
+        forget(endpoint, run, {name.removeprefix(run.prefix) for name in deleted.union(topics)})
     for job in jobs:
         shutil.rmtree(home / job, ignore_errors=True)
-    _record_of(request.path, run).unlink(missing_ok=True)
+    record_of(request.path, run).unlink(missing_ok=True)
+
+
+def _names_at(client: AdminClient, run: ScratchRun) -> tuple[list[str], list[str]]:
+    """Returns the topics and the groups of a cluster that are named after the run."""
+    topics = client.list_topics(timeout=_REQUEST_S).topics
+    groups = client.list_consumer_groups(request_timeout=_REQUEST_S).result(_REQUEST_S).valid
+    names = sorted(topics), sorted(str(group.group_id) for group in groups)
+    of_topics, of_groups = ([name for name in some if name.startswith(run.prefix)] for some in names)
+    return of_topics, of_groups
 
 
 def refuse_foreign(steps: Iterable[Step], run: ScratchRun) -> None:
@@ -345,20 +331,17 @@ def _await(endpoint: ClusterEndpoint, answers: Mapping[str, object], gone: int) 
 
 def left_at(endpoint: ClusterEndpoint, run: ScratchRun, topology: str) -> list[str]:
     """Returns what a cluster still holds of a run: topics, groups, and entries of the registry."""
-    client = admin(endpoint)
     where = f"at {endpoint.cluster}"
-    topics = client.list_topics(timeout=_REQUEST_S).topics
-    groups = client.list_consumer_groups(request_timeout=_REQUEST_S).result(_REQUEST_S).valid
-    group_ids = sorted(str(group.group_id) for group in groups)
+    topics, groups = _names_at(admin(endpoint), run)
     entries = [entry for entry in run_at(endpoint, read_registry) if entry.topology == run.topology(topology)]
     return [
-        *(f"topic {name} {where}" for name in sorted(topics) if name.startswith(run.prefix)),
-        *(f"group {name} {where}" for name in group_ids if name.startswith(run.prefix)),
+        *(f"topic {name} {where}" for name in topics),
+        *(f"group {name} {where}" for name in groups),
         *(f"{entry.address} in the registry {where}" for entry in entries),
     ]
 
 
-def translated(endpoint: ClusterEndpoint, group: str) -> dict[int, int]:
+def committed_offsets(endpoint: ClusterEndpoint, group: str) -> dict[int, int]:
     """Returns the offsets that a group has at a cluster, by partition of its one topic."""
     client = admin(endpoint)  # lives until the answer is there
     wanted = [ConsumerGroupTopicPartitions(group)]

@@ -6,10 +6,11 @@ from collections import Counter, deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from confluent_kafka import Consumer, KafkaException, Message, Producer, TopicPartition
+from confluent_kafka import Consumer, KafkaException, Message, TopicPartition
 
 from planner.drill.load import DRILL_HEADER, DrillLoad
 from planner.kafka import ClusterClient, ClusterEndpoint, ClusterFailure, run_at
+from planner.kafka.librdkafka import client_settings, producer
 from planner.kafka.log import TopicRecord, read
 from planner.model.diagnostic import Failure, error
 from runtime.kafka.protocol.metadata import AnyMetadataRequest
@@ -46,27 +47,18 @@ class DrillProducer:
     `acknowledged` has their ids by topic, each with its acknowledgement.
     """
 
-    def __init__(
-        self,
-        cluster: str,
-        client: Mapping[str, Any],
-        topics: Sequence[str],
-        load: DrillLoad,
-    ) -> None:
+    def __init__(self, endpoint: ClusterEndpoint, topics: Sequence[str], load: DrillLoad) -> None:
         self.acknowledged: dict[str, dict[bytes, Acknowledged]] = {topic: {} for topic in topics}
-        self.cluster = cluster
+        self.cluster = endpoint.cluster
         self._load = load
-        self._producer = Producer(
-            {
-                **client,
-                "enable.idempotence": True,
-                "linger.ms": 5,
-                "message.timeout.ms": int(WITHIN_S * 1000),
-                "log_level": 0,
-            }
-        )
+        self._producer = producer(endpoint)
         self._stop = threading.Event()
         self._thread: threading.Thread | None = None
+
+    @property
+    def writes(self) -> bool:
+        """Returns whether it was started and not stopped."""
+        return self._thread is not None and not self._stop.is_set()
 
     def write(self, records: int) -> None:
         """Writes so many records to each topic, and returns when all were acknowledged."""
@@ -127,19 +119,18 @@ class DrillConsumer:
     to the end, `first_at` is the monotonic time of the first record; None where there was none.
     """
 
-    def __init__(self, client: Mapping[str, Any], group: str, topics: Sequence[str]) -> None:
+    def __init__(self, endpoint: ClusterEndpoint, group: str, topics: Sequence[str]) -> None:
         self.counts = Counter(dict.fromkeys(topics, 0))
         self.ends: dict[tuple[str, int], int] = {}
         self.first_at: float | None = None
         self._topics = list(topics)
         self._consumer = Consumer(
             {
-                **client,
+                **client_settings(endpoint),
                 "group.id": group,
                 "isolation.level": "read_committed",
                 "auto.offset.reset": "earliest",
                 "enable.auto.commit": False,
-                "log_level": 0,
             }
         )
         self._consumer.subscribe(self._topics)

@@ -17,7 +17,6 @@ from confluent_kafka.admin import AdminClient, ConfigResource, ResourceType
 
 from planner.config import load
 from planner.drill import promises
-from planner.drill.operator import TopicOperator
 from planner.drill.replica import Replica
 from planner.drill.scenario_run import ScenarioRun
 from planner.workflows import ReplicationStatusRequest, status
@@ -182,9 +181,11 @@ class TownDrill:
 
     town: Town
 
-    @property
-    def operator(self) -> TopicOperator:
-        return TopicOperator(self.town.client, self.town.name)
+    def admin(self, cluster: str) -> AdminClient:
+        return self.town.admin(cluster)
+
+    def named(self, topic: str) -> str:
+        return self.town.name(topic)
 
     def write(self, count: int, topics: Sequence[str], cluster: str) -> None:
         for topic in topics:

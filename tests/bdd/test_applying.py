@@ -15,7 +15,6 @@ import yaml
 from confluent_kafka.admin import AdminClient
 from pytest_bdd import given, parsers, scenarios, then, when
 
-from planner.drill.operator import TopicOperator
 from planner.kafka import ClusterClient, run_at
 from planner.kafka.log import LogWriter
 from planner.state import internal_topics
@@ -26,7 +25,7 @@ from runtime.contract.spec.topic_settings import InternalSpec
 from runtime.lab.lab import Lab
 from tests.commands import begin, repl
 from tests.endpoints import endpoint
-from tests.records import create_topic, wait_for
+from tests.records import admin_of, create_topic, wait_for
 from tests.topologies import Topology, at
 
 pytestmark = pytest.mark.integration
@@ -81,9 +80,11 @@ class Shop:
     def file(self, name: str) -> str:
         return str(self.folder / name)
 
-    @property
-    def operator(self) -> TopicOperator:
-        return TopicOperator(lambda cluster: self.lab.clusters[cluster].client, self.name)
+    def admin(self, cluster: str) -> AdminClient:
+        return admin_of(self.lab.clusters[cluster].client)
+
+    def named(self, topic: str) -> str:
+        return self.name(topic)
 
     def quotas(self) -> list[dict[str, Any]]:
         found: list[dict[str, Any]] = self.topology.more.setdefault("quotas", [])

@@ -7,6 +7,7 @@ import pytest
 from pytest_bdd import given, scenarios, then
 
 from planner.drill.scenario_run import ScenarioRun
+from planner.kafka.librdkafka import client_settings
 from tests.bdd.running import eventually, one_flow, rehearsed
 from tests.records import Record, read
 
@@ -28,7 +29,7 @@ def drill(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ScenarioRun]:
 
 def partitions(drill: ScenarioRun, cluster: str, topic: str) -> Partitions:
     found: Partitions = {0: [], 1: []}
-    for one in read(drill.replica.client(cluster), topic):
+    for one in read(client_settings(drill.endpoint(cluster)), topic):
         found[one.partition].append(one)
     return found
 

@@ -15,6 +15,7 @@ from planner.workflows.samples import sample_of
 from runtime.lab.cluster import LabClusterSpec
 from runtime.lab.lab import Lab
 from tests.bdd.running import Town
+from tests.endpoints import endpoint
 from tests.labs import JVM, WITH_PARENT
 from tests.records import coordinators_ready, wait_for
 from tests.soak.comparison import Comparison, Findings
@@ -142,13 +143,13 @@ class SoakTown:
 
     def group_reads(self, cluster: str, records: int) -> None:
         """A consumer reads so many records and commits its place."""
-        with DrillConsumer(self.town.client(cluster), "billing", self._subscribed(cluster)) as member:
+        with DrillConsumer(endpoint(self.town.lab, cluster), "billing", self._subscribed(cluster)) as member:
             self._came(member.take(records))
 
     def group_resumes(self, cluster: str) -> None:
         """A consumer reads on to the end. Nobody writes: what it did not read by then was skipped."""
         before = set(self.read)
-        with DrillConsumer(self.town.client(cluster), "billing", self._subscribed(cluster)) as member:
+        with DrillConsumer(endpoint(self.town.lab, cluster), "billing", self._subscribed(cluster)) as member:
             again = self._came(member.read_to_end())
         there = {
             number

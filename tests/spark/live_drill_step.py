@@ -24,7 +24,7 @@ def group_offsets(admin: AdminClient, name: str) -> dict[tuple[str, int], int]:
 
 def content(drill: ScenarioRun, cluster: str) -> dict[str, Any]:
     """What a live drill must not change. Records that producers write meanwhile are left out."""
-    admin = AdminClient(drill.replica.client(cluster))
+    admin = drill.admin(cluster)
     topics = {name: len(one.partitions) for name, one in admin.list_topics(timeout=60).topics.items()}
     configs = admin.describe_configs([ConfigResource(TOPIC, name) for name in topics])
     groups = [one.group_id for one in admin.list_consumer_groups().result().valid]
@@ -44,14 +44,14 @@ def content(drill: ScenarioRun, cluster: str) -> dict[str, Any]:
 
 @given("a live drill is killed, and another changes nothing")
 def _(drill: ScenarioRun) -> None:
-    clusters = {name: AdminClient(drill.replica.client(name)) for name in ("paris", "tokyo")}
+    clusters = {name: drill.admin(name) for name in ("paris", "tokyo")}
 
-    def synced() -> bool:
-        at = [set(group_offsets(admin, "billing")) for admin in clusters.values()]
-        return at[0] == at[1] != set()
+    def not_synced() -> bool:
+        paris, tokyo = (set(group_offsets(admin, "billing")) for admin in clusters.values())
+        return not paris == tokyo != set()
 
-    drill.until(synced, "the group billing was not translated")
-    drill.until(lambda: len(drill.values("tokyo", "payments")) == 60, "payments was not copied")
+    drill.wait_while(not_synced, "the group billing was not translated")
+    drill.wait_while(lambda: len(drill.values("tokyo", "payments")) != 60, "payments was not copied")
     before = {name: content(drill, name) for name in clusters}
     command = [sys.executable, "-m", "planner", "drill", "--against", "live"]
     folder = drill.replica.file.parent

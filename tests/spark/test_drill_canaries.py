@@ -126,8 +126,8 @@ def test_canaries_change_nothing_of_production_and_leave_nothing(
                 break
         killed.send_signal(signal.SIGKILL)
     assert killed.returncode == -signal.SIGKILL, "".join(said)
-    (record,) = (home / "canaries").glob("*.json")
-    scratch = f"__drill.{record.stem}.{name}"
+    (record,) = (home / "canaries").iterdir()
+    scratch = f"__drill.{record.name}.{name}"
     for one in CLUSTERS:
         assert scratch in content(lab, one, orders)["topics"]
     assert drill_records(lab, "dc2")

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 
-from planner.drill.operator import TopicOperator
+from planner.drill import topics_by_hand
 from planner.drill.routes import routes_of
 from planner.drill.scenario_run import ScenarioRun
 from planner.drill.steps.language import matching
@@ -10,7 +10,7 @@ from planner.model.topology import Topology
 from runtime.contract.spec.transform import quarantine_topic
 
 # Behind a sentence that may make topics of any name, topics are looked for at the clusters alone.
-_MAKE_TOPICS = {TopicOperator.create, ScenarioRun.change_topic, ScenarioRun.change_flow}
+_MAKE_TOPICS = {topics_by_hand.create, ScenarioRun.change_topic, ScenarioRun.change_flow}
 _MAKING_COMMANDS = ("restore", "salvage")
 
 
@@ -43,7 +43,7 @@ def wrong_names(topology: Topology, sentences: Sequence[str]) -> Iterator[tuple[
                 some = ", ".join(sorted(groups)) or "none"
                 yield index, f"group {group} has read nothing before; groups that have: {some}"
             at = topics.get(texts.get("cluster", ""))
-            if at is None or step.function is TopicOperator.require_none:
+            if at is None or step.function is topics_by_hand.require_none:
                 continue
             for topic in values["topics"] if "topics" in values else [values.get("topic", "__")]:
                 if topic not in at and topic not in quarantines and not topic.startswith("__"):

@@ -7,6 +7,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from difflib import SequenceMatcher
+from functools import partial
 from typing import Any, TypeVar
 
 _NAME = r"[A-Za-z0-9_](?:[A-Za-z0-9_.-]*[A-Za-z0-9_])?"
@@ -41,15 +42,13 @@ _KINDS: Mapping[str, tuple[str, Callable[[str], Any]]] = {
 class DrillStep:
     """A step as people write it, and the function that carries it out.
 
-    The function is a method of `of`: of the scenario ("") or of one of its attributes. A function of a module
-    gets the scenario as its first argument. `demands`: it returns whether a promise was kept, or raises.
-    `judges`: it looks at how the last command ended, so that command may have failed. `resumes`: consumers
-    go on, so the time until their first record counts.
+    The function is a method of the scenario, or gets it as its first argument. `demands`: it returns whether
+    a promise was kept, or raises. `judges`: it looks at how the last command ended, so that command may have
+    failed. `resumes`: consumers go on, so the time until their first record counts.
     """
 
     text: str
     function: Callable[..., Any]
-    of: str
     demands: bool
     judges: bool
     resumes: bool
@@ -68,8 +67,7 @@ class DrillStep:
         """Acts on a scenario. Raises PromiseBroken where a promise is not kept."""
         values = self.values(texts)
         if "." in self.function.__qualname__:
-            target = getattr(drill, self.of) if self.of else drill
-            kept = getattr(target, self.function.__name__)(**values)
+            kept = getattr(drill, self.function.__name__)(**values)
         else:
             kept = self.function(drill, **values)
         if self.demands and kept is False:
@@ -80,7 +78,7 @@ STEPS: list[DrillStep] = []
 
 
 def step(
-    text: str, *, of: str = "", demands: bool = False, judges: bool = False, resumes: bool = False
+    text: str, *, demands: bool = False, judges: bool = False, resumes: bool = False
 ) -> Callable[[Function], Function]:
     """Registers a function as a step. The first paragraph of its docstring is the documentation."""
 
@@ -91,17 +89,13 @@ def step(
     pattern = re.compile(_PLACE.sub(group, _PLURAL.sub(r"\1s?", text)))
 
     def register(function: Function) -> Function:
-        STEPS.append(DrillStep(text, function, of, demands, judges, resumes, pattern))
+        STEPS.append(DrillStep(text, function, demands, judges, resumes, pattern))
         return function
 
     return register
 
 
-def demand(
-    text: str, *, of: str = "", judges: bool = False, resumes: bool = False
-) -> Callable[[Function], Function]:
-    """Registers a function as a step that says what must hold."""
-    return step(text, of=of, demands=True, judges=judges, resumes=resumes)
+demand = partial(step, demands=True)  # says what must hold
 
 
 def matching(sentence: str) -> Iterator[tuple[DrillStep, dict[str, str]]]:

@@ -6,10 +6,11 @@ from typing import Any
 
 from pytest_bdd import parsers, step
 
-from planner.drill import promises
+from planner.drill import promises, topics_by_hand
 from planner.drill.steps.language import STEPS, DrillStep
 
-assert promises, "its import registers the steps, and those of scenario_run and operator"
+assert promises, "its import registers its steps, and those of client_run and scenario_run"
+assert topics_by_hand
 
 
 def _function_of(drill_step: DrillStep) -> Callable[..., None]:
@@ -28,7 +29,7 @@ for _step in STEPS:
 
 def table() -> dict[str, list[tuple[str, str]]]:
     """Returns all steps with what they do, below the headings of their two groups; changes by hand last."""
-    ordered = sorted(STEPS, key=lambda step: bool(step.of))
+    ordered = sorted(STEPS, key=lambda step: step.function.__module__)
     return {
         heading: [(step.text, step.about) for step in ordered if step.demands is demands]
         for demands, heading in ((False, "what happens"), (True, "what must hold"))

@@ -185,7 +185,7 @@ class TwoSides(ScenarioRun):
     def routes(self, *_clusters: str) -> list[DrillRoute]:
         return [DrillRoute("flow", "paris", "tokyo", "orders", "paris.orders", transformed=False)]
 
-    def partitions(self, cluster: str, topic: str) -> dict[int, list[DrillRecord]]:
+    def partitions(self, cluster: str, topic: str, ends: object = None) -> dict[int, list[DrillRecord]]:
         found = self._values[cluster, topic]
         return {at: [DrillRecord(one, one) for one in some] for at, some in found.items()}
 

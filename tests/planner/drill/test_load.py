@@ -57,7 +57,7 @@ def in_format(**value: Any) -> dict[str, Any]:
     return {"topics": {"include": ["people"]}, "transform": {"where": "true", "value": value}}
 
 
-def made(form: str, schema: str) -> bytes:
+def made(form: Any, schema: str) -> bytes:
     make = maker_of(FormatSpec(format=form, schema=schema))
     assert make is not None
     return make(random_of("1"))

@@ -10,14 +10,14 @@ from typing import Any, cast
 import pytest
 
 from planner.config import load
-from planner.drill import client_run, live, promises, scenario_run
+from planner.drill import live, promises, scenario_record
 from planner.drill.load import DRILL_HEADER
 from planner.drill.rehearsal import rehearse
 from planner.drill.replica import Replica
 from planner.drill.routes import DrillRoute, not_failed_back
 from planner.drill.rules import protected_routes, synced_routes
 from planner.drill.scenario_record import DrillAborted, ScenarioRecord
-from planner.drill.scenario_run import ScenarioRun
+from planner.drill.scenario_run import ScenarioRun, Stopped, stopped_partitions
 from planner.drill.traffic import record_id
 from planner.model.drill import DrillReport, RecoveryTime, Scenario
 from planner.model.topology import Topology
@@ -168,7 +168,8 @@ class LaggingRun(ScenarioRun):
 
     def __init__(self, files: Any, looks: list[Mapping[str, int | None]], lost: str) -> None:
         replica = SimpleNamespace(
-            client=None,
+            endpoint=None,
+            load=None,
             topology=SimpleNamespace(clusters={"paris": None, "tokyo": None}),
             routes=[],
             flows=lambda: {"orders": flow("paris")},
@@ -190,11 +191,10 @@ class LaggingRun(ScenarioRun):
             ]
         )
 
-    def until(
-        self, holds: Callable[[], bool], problem: str, within_s: float = 0, waiting: Callable[[], str] = str
-    ) -> None:
-        while not holds():
+    def wait_while(self, missing: Callable[[], object], *_: Any, **__: Any) -> bool:
+        while missing():
             pass
+        return True
 
 
 BEHIND: list[Mapping[str, int | None]] = [
@@ -256,29 +256,29 @@ def test_an_rto_is_the_sum_of_its_parts() -> None:
 
 
 def test_a_wait_says_what_is_missing_and_names_it_at_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(client_run, "_LOOK_S", 0.0)
-    monkeypatch.setattr(client_run, "_REPORT_S", 0.0)
-    told: list[str] = []
-    run = ScenarioRun(cast(Replica, SimpleNamespace(client=None)), told.append)
+    monkeypatch.setattr(scenario_record, "_LOOK_S", 0.0)
+    monkeypatch.setattr(scenario_record, "_REPORT_S", 0.0)
+    said: list[str] = []
+    run = ScenarioRecord(said.append)
     with pytest.raises(DrillAborted, match=r"it did not come within 0\.01 s: 5 records"):
-        run.until(lambda: False, "it did not come", 0.01, lambda: "5 records")
-    assert "waiting for 0 s: 5 records" in told
+        run.wait_while(lambda: "5 records", "it did not come", 0.01)
+    assert "waiting for 0 s: 5 records" in said
+    assert not run.wait_while(lambda: 1, within_s=0.0)
+    assert run.wait_while(iter(("5 records", "")).__next__)
 
 
-def look(state: str, lag: int = 5) -> Any:
+def flows(state: str) -> list[Any]:
     place = SimpleNamespace(state=state, topic="orders", partition=0, why="")
-    shown = SimpleNamespace(name="orders", lag_records=lag, partitions=[place], topics=[])
-    return SimpleNamespace(flows=[shown])
+    return [SimpleNamespace(name="orders", partitions=[place])]
 
 
 def test_a_partition_that_needs_a_decision_is_not_waited_for() -> None:
-    lag = scenario_run._Lag({"orders": flow("paris")}, set())
+    stopped: Stopped = {}
     for at, state in ((0.0, "copying"), (1.0, "data_loss"), (2.0, "copying"), (3.0, "data_loss")):
-        lag.looked_at = at
-        assert not lag.is_gone(look(state))
-    assert lag.waiting == "orders has not copied 5 records"
-    lag.looked_at = 23.5
+        stopped = stopped_partitions(flows(state), stopped, at)
+    assert stopped == {("orders", "orders", 0): 3.0}
+    assert stopped_partitions(flows("data_loss"), stopped, 22.0) == stopped
     with pytest.raises(DrillAborted, match="orders stops at orders-0: data_loss; only a command"):
-        lag.is_gone(look("data_loss"))
-    lag.looked_at = 24.0
-    assert lag.is_gone(look("caught_up", lag=0))
+        stopped_partitions(flows("data_loss"), stopped, 23.5)
+    with pytest.raises(DrillAborted, match="declare the schema of its records"):
+        stopped_partitions(flows("record_invalid"), {}, 0.0)

@@ -9,18 +9,17 @@ import pytest
 from msgspec import structs
 
 from planner.config import load
-from planner.drill.canaries import CanaryDrill, canary_figures
+from planner.drill.canaries import CanaryDrill
 from planner.drill.routes import routes_of
 from planner.drill.scratch import (
     ScratchRun,
     keys_of_run,
+    record_of,
     recorded_runs,
-    recorded_topics,
     refuse_foreign,
     refuse_touching,
     removable,
     scratch_topology,
-    write_record,
 )
 from planner.graph.expansion import lint_offline
 from planner.kafka.log import TopicRecord
@@ -121,22 +120,13 @@ def test_a_flow_that_would_copy_scratch_topics_refuses_the_drill(tmp_path: Path)
     assert "topics.exclude" in str(refused.value.diagnostics[0])
 
 
-def test_a_record_names_only_topics_of_its_run_and_survives_what_is_no_record(tmp_path: Path) -> None:
+def test_a_file_names_the_run_and_other_files_name_none(tmp_path: Path) -> None:
     path = tmp_path / "topology.yaml"
-    assert recorded_topics(path, RUN) == set()
-    scratch = scratch_topology(topology(tmp_path), RUN)
-    write_record(path, RUN, scratch)
-    assert recorded_topics(path, RUN) == {(one.cluster, one.name) for one in scratch.topics}
-    assert recorded_runs(path) == {RUN}
-
-    (file,) = (tmp_path / ".repl" / "canaries").iterdir()
-    file.write_text(
-        file.read_text().replace(f"__drill.{RUN.id}.back", "payments").replace("orders", "orders ")
-    )
-    assert {name for _, name in recorded_topics(path, RUN)} == {f"__drill.{RUN.id}.orders "}
-    file.write_text('{"topics": [["paris"')
-    assert recorded_topics(path, RUN) == set()
-    (file.parent / "notes.json").write_text("{}")
+    assert recorded_runs(path) == set()
+    file = record_of(path, RUN)
+    file.parent.mkdir(parents=True)
+    for name in (RUN.id, "notes", f"{RUN.id}.part"):
+        file.with_name(name).touch()
     assert recorded_runs(path) == {RUN}
 
 
@@ -252,12 +242,6 @@ def test_acls_tell_whether_delete_is_missing(rules: list[AclRule], missing: bool
 def test_acls_decide_where_the_broker_refuses_to_write() -> None:
     assert delete_is_missing([], "User:repl", writable=False)
     assert not delete_is_missing([rule("DELETE")], "User:repl", writable=False)
-
-
-def test_figures_are_unknown_where_no_canary_arrived() -> None:
-    assert canary_figures("orders", 3, []).p50_ms is None
-    found = canary_figures("orders", 4, [5.0, 1.0, 9.0, 2.0])
-    assert (found.p50_ms, found.max_ms) == (2.0, 9.0)
 
 
 def test_canaries_need_leave_in_the_topology_and_an_active_flow(tmp_path: Path) -> None:
