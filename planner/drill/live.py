@@ -5,7 +5,10 @@ alone, and to scratch topics (`planner.drill.canaries`).
 """
 
 import time
+from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
 
 from planner.drill import promises
 from planner.drill.canaries import CanaryDrill
@@ -17,7 +20,7 @@ from planner.model.drill import RecoveryTime, Scenario
 from planner.model.topology import Flow, Topology
 from planner.workflows.audit.reading import offsets, records
 from planner.workflows.audit.replication_status import status
-from planner.workflows.flows.failover import rehearse_failover
+from planner.workflows.flows.failover import FailoverRehearsal, rehearse_failover
 from planner.workflows.requests import (
     ClusterRequest,
     DrillRequest,
@@ -29,7 +32,6 @@ from runtime.contract.results.groups import GroupLoss, GroupOffset
 from runtime.contract.results.status import ReplicationStatus
 
 _HEARTBEAT_WITHIN_S = 60.0
-_LOOK_S = 0.5
 _AT_ONCE = 8  # groups that are read at the same time
 _READ_ONLY = "nothing was written: flows were not ended, and groups were not moved"
 _SCRATCH_ONLY = (
@@ -61,7 +63,8 @@ def rehearse_live(
 
 def _losses(request: DrillRequest, topology: Topology, progress: Progress) -> tuple[Scenario, ...]:
     progress("the clusters are read; nothing is changed")
-    first = _status(request)
+    reads = _Reads(request.path, request.var_files, request.timeout_ms)
+    first = reads.status()
     clusters = clusters_to_lose(topology)
     running = {flow.name for cluster in clusters for flow in flows_out_of(topology, cluster)}
     flows = [flow for flow in first.flows if flow.name in running]
@@ -72,90 +75,35 @@ def _losses(request: DrillRequest, topology: Topology, progress: Progress) -> tu
         raise Failure([error(f"{cluster} does not answer", hint) for cluster in sorted(silent)])
     scenarios = []
     for cluster in clusters:
-        loss = _LiveLoss(request, topology, cluster, progress)
-        with loss.run.recording_problem():
-            loss.measure(_heartbeats(first))
-        scenarios.append(loss.run.scenario)
+        run = ScenarioRecord(progress, f"{cluster} would be lost now", cluster)
+        flows_out = {flow.name: flow for flow in flows_out_of(topology, cluster)}
+        with run.recording_problem():
+            _measure(run, reads, flows_out, request)
+            _promise_heartbeats(run, reads, flows_out, _heartbeats(first))
+        scenarios.append(run.scenario)
     return tuple(scenarios)
 
 
-def _status(request: DrillRequest) -> ReplicationStatus:
-    return status(
-        ReplicationStatusRequest(request.path, request.var_files, timeout_ms=request.timeout_ms, over_ms=0)
-    )
+@dataclass(frozen=True)
+class _Reads:
+    """What the commands of the product read of the live clusters. Nothing is written."""
 
+    path: Path
+    var_files: tuple[Path, ...]
+    timeout_ms: int
 
-class _LiveLoss:
-    """What the loss of one cluster would cost now."""
+    def status(self) -> ReplicationStatus:
+        return status(ReplicationStatusRequest(self.path, self.var_files, self.timeout_ms, over_ms=0))
 
-    def __init__(self, request: DrillRequest, topology: Topology, cluster: str, progress: Progress) -> None:
-        self.run = ScenarioRecord(progress, f"{cluster} would be lost now", cluster)
-        self._request = request
-        self._cluster = cluster
-        self._flows: dict[str, Flow] = {flow.name: flow for flow in flows_out_of(topology, cluster)}
+    def rehearsal(self, cluster: str) -> FailoverRehearsal:
+        return rehearse_failover(FailoverRequest(self.path, self.var_files, self.timeout_ms, cluster=cluster))
 
-    def measure(self, first: dict[str, int]) -> None:
-        """Measures and promises. `first` has the heartbeat of each flow when the drill began."""
-        run, request = self.run, self._request
-        began = time.monotonic()
-        with run.step(f"what a failover from {self._cluster} would lose is read"):
-            rehearsal = rehearse_failover(
-                FailoverRequest(
-                    request.path, request.var_files, timeout_ms=request.timeout_ms, cluster=self._cluster
-                )
-            )
-        read_at = time.monotonic()
-        groups = [group for group in rehearsal.groups if group.flow in self._flows]
-        text = f"the next record of each of {len(groups)} groups is read at its destination"
-        with run.step(text), ThreadPoolExecutor(_AT_ONCE, "reads") as pool:
-            readable = list(pool.map(self._reads_on, groups))
-        run.scenario.rto = RecoveryTime(read_at - began, 0.0, time.monotonic() - read_at)
-        losses = [loss for loss in rehearsal.losses if loss.flow in self._flows]
-        counts = [loss.records for loss in losses if loss.records is not None and not loss.unheard]
-        if len(counts) == len(losses):  # else the RPO is unknown
-            run.scenario.rpo_records = sum(counts)
-        promises.rpo(run, request.max_rpo)
-        promises.rto(run, request.max_rto_ms and request.max_rto_ms / 1000)
-        for flow in self._flows.values():
-            run.promise(
-                f"{flow.name} translates its consumer groups",
-                "groups.sync is on",
-                f"groups.sync is {'on' if flow.groups.sync else 'off'}",
-                kept=flow.groups.sync,
-                why=f"its consumers start anew at {flow.destination_cluster}",
-            )
-        for group, reads in zip(groups, readable, strict=True):
-            run.promise(
-                f"group {group.group} of {group.flow} would go on at"
-                f" {self._flows[group.flow].destination_cluster} where it stopped",
-                "every partition",
-                _positions(group),
-                # A group that had read what did not arrive has no position yet: that is the RPO.
-                kept=not group.again and not group.kept and (reads or not group.exact),
-                why=group.why or f"look at repl offsets {group.flow} {group.group}",
-            )
-        for name, up in rehearsal.jobs:
-            run.promise(
-                f"job {name} runs",
-                "running",
-                "running" if up else "not running",
-                kept=up,
-                why="a failover starts it first, which takes longer",
-            )
-        self._promise_heartbeats(first)
-
-    def _reads_on(self, group: GroupLoss) -> bool:
+    def reads_on(self, group: GroupLoss) -> bool:
         """Returns whether the next record of a group can be read, or none is there yet in any partition."""
-        request = self._request
-        view = offsets(
-            OffsetsRequest(
-                request.path,
-                request.var_files,
-                timeout_ms=request.timeout_ms,
-                flow=group.flow,
-                group=group.group,
-            )
+        request = OffsetsRequest(
+            self.path, self.var_files, self.timeout_ms, flow=group.flow, group=group.group
         )
+        view = offsets(request)
         return any(self._reads(view.destination_cluster, place) for place in view.partitions)
 
     def _reads(self, cluster: str, place: GroupOffset) -> bool:
@@ -163,35 +111,74 @@ class _LiveLoss:
         if offset is None:
             return False
         request = ClusterRequest(
-            self._request.path,
-            self._request.var_files,
-            timeout_ms=self._request.timeout_ms,
-            cluster=cluster,
-            topic=place.destination_topic,
+            self.path, self.var_files, self.timeout_ms, cluster=cluster, topic=place.destination_topic
         )
         # A position at the end has no record yet; that it can be read without an error is what counts.
         read = records(request, (place.partition, offset), 1).records
         return all(traced.record.offset >= offset for traced in read)
 
-    def _promise_heartbeats(self, first: dict[str, int]) -> None:
-        """A heartbeat is a record of the product's own that its jobs write to each source and copy."""
-        crossed = set[str]()
-        began = time.monotonic()
-        with self.run.step("a new heartbeat crosses each flow"):
-            while True:
-                seen = _heartbeats(_status(self._request))
-                crossed |= {name for name in self._flows if seen.get(name, 0) > first.get(name, 0)}
-                if crossed == set(self._flows) or time.monotonic() - began > _HEARTBEAT_WITHIN_S:
-                    break
-                time.sleep(_LOOK_S)
-        for name in self._flows:
-            self.run.promise(
-                f"a new heartbeat crosses {name}",
-                f"within {_HEARTBEAT_WITHIN_S:g} s",
-                "arrived" if name in crossed else "did not arrive",
-                kept=name in crossed,
-                why="the flow copies nothing now: look at repl status",
-            )
+
+def _measure(run: ScenarioRecord, reads: _Reads, flows: Mapping[str, Flow], request: DrillRequest) -> None:
+    """Measures and promises what the loss of a cluster would cost, out of which these flows copy."""
+    cluster = run.scenario.cluster
+    began = time.monotonic()
+    with run.step(f"what a failover from {cluster} would lose is read"):
+        rehearsal = reads.rehearsal(cluster)
+    read_at = time.monotonic()
+    groups = [group for group in rehearsal.groups if group.flow in flows]
+    text = f"the next record of each of {len(groups)} groups is read at its destination"
+    with run.step(text), ThreadPoolExecutor(_AT_ONCE, "reads") as pool:
+        readable = list(pool.map(reads.reads_on, groups))
+    run.scenario.rto = RecoveryTime(read_at - began, 0.0, time.monotonic() - read_at)
+    losses = [loss for loss in rehearsal.losses if loss.flow in flows]
+    counts = [loss.records for loss in losses if loss.records is not None and not loss.unheard]
+    if len(counts) == len(losses):  # else the RPO is unknown
+        run.scenario.rpo_records = sum(counts)
+    promises.rpo(run, request.max_rpo)
+    promises.rto(run, request.max_rto_ms and request.max_rto_ms / 1000)
+    for flow in flows.values():
+        synced = f"groups.sync is {'on' if flow.groups.sync else 'off'}"
+        why = f"its consumers start anew at {flow.destination_cluster}"
+        run.promise(f"{flow.name} translates its consumer groups", "groups.sync is on", synced, why)
+    for group, is_readable in zip(groups, readable, strict=True):
+        destination = flows[group.flow].destination_cluster
+        run.promise(
+            f"group {group.group} of {group.flow} would go on at {destination} where it stopped",
+            "every partition",
+            _positions(group),
+            group.why or f"look at repl offsets {group.flow} {group.group}",
+            # A group that had read what did not arrive has no position yet: that is the RPO.
+            kept=not group.again and not group.kept and (is_readable or not group.exact),
+        )
+    for name, up in rehearsal.jobs:
+        runs = "running" if up else "not running"
+        run.promise(f"job {name} runs", "running", runs, "a failover starts it first, which takes longer")
+
+
+def _promise_heartbeats(
+    run: ScenarioRecord, reads: _Reads, flows: Mapping[str, Flow], first: Mapping[str, int]
+) -> None:
+    """A heartbeat is a record of the product's own that its jobs write to each source and copy.
+
+    `first` has the heartbeat of each flow when the drill began.
+    """
+    waiting = set(flows)
+
+    def missing() -> set[str]:
+        now = _heartbeats(reads.status())
+        waiting.difference_update({name for name in flows if now.get(name, 0) > first.get(name, 0)})
+        return waiting
+
+    with run.step("a new heartbeat crosses each flow"):
+        run.wait_while(missing, within_s=_HEARTBEAT_WITHIN_S)
+    for name in flows:
+        run.promise(
+            f"a new heartbeat crosses {name}",
+            f"within {_HEARTBEAT_WITHIN_S:g} s",
+            "did not arrive" if name in waiting else "arrived",
+            "the flow copies nothing now: look at repl status",
+            kept=name not in waiting,
+        )
 
 
 def _heartbeats(view: ReplicationStatus) -> dict[str, int]:
