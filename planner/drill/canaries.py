@@ -83,7 +83,7 @@ class CanaryDrill:
 
         The caller holds the lock of this machine's drills. Nothing is made before every check has passed.
         """
-        refuse_touching(self._topology, self.run)
+        refuse_touching(self._topology, self._scratch)
         timeout_s = self._request.timeout_ms / 1000
         self._progress("the rights to make, write, read and delete scratch topics are checked")
         rights: list[str] = []
@@ -109,7 +109,7 @@ class CanaryDrill:
             raise Failure([error(what, hint, exit=ExitCode.REFUSED) for what in lacking])
         now = datetime.datetime.now(datetime.UTC)
         for run in left_runs(self._topology, self._request.path, now):
-            self._progress(f"what the drill of {run.began:%Y-%m-%d %H:%M} left is removed: {run.prefix}*")
+            self._progress(f"what the drill of {run.began:%Y-%m-%d %H:%M} left is removed: {run.topic('')}*")
             remove_scratch(self._topology, run, self._request)
         scratch_plan(self._scratch, self._request.timeout_ms)
 

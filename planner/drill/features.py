@@ -7,7 +7,6 @@ import os
 import re
 import sys
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from types import ModuleType
 
@@ -31,8 +30,7 @@ from planner.model.drill import Scenario as ScenarioResult
 from planner.model.topology import Topology
 from planner.workflows.requests import DrillRequest
 
-_AUTOLOAD = "PYTEST_DISABLE_PLUGIN_AUTOLOAD"
-_OPTIONS = "PYTEST_ADDOPTS"
+_OPTIONS = "PYTEST_ADDOPTS"  # which are meant for other tests
 _SCENARIO = re.compile(
     r"^\s*(?:Scenario|Example|Scenario Outline|Scenario Template):\s*(.*?)\s*$", re.MULTILINE
 )
@@ -50,10 +48,14 @@ def rehearse_features(
     drill = FeatureDrill(request, topology, progress)
     root = features if features.is_dir() else features.parent
     options = ["--config-file", os.devnull, "--rootdir", str(root), "--capture=no", "--import-mode=importlib"]
-    for name in ("pytest_bdd.plugin", "no:terminal", "no:cacheprovider"):
-        options += ["-p", name]
-    with _without_other_tests():
-        code = pytest.main([*options, str(features)], plugins=[drill])
+    options += ["--disable-plugin-autoload", "-p", "pytest_bdd.plugin"]
+    options += ["-p", "no:terminal", "-p", "no:cacheprovider", str(features)]
+    others = os.environ.pop(_OPTIONS, None)
+    try:
+        code = pytest.main(options, plugins=[drill])
+    finally:
+        if others is not None:
+            os.environ[_OPTIONS] = others
     if code == pytest.ExitCode.INTERRUPTED and not drill.problems:
         raise KeyboardInterrupt
     if drill.problems:
@@ -62,18 +64,6 @@ def rehearse_features(
     if not drill.results:
         raise Failure(error(f"{features}: there is no scenario", "write one into a file NAME.feature"))
     return drill.notes, tuple(drill.results)
-
-
-@contextmanager
-def _without_other_tests() -> Iterator[None]:
-    """Hides the plugins and the options that are meant for other tests."""
-    before = {name: os.environ.pop(name, None) for name in (_AUTOLOAD, _OPTIONS)}
-    os.environ[_AUTOLOAD] = "1"
-    try:
-        yield
-    finally:
-        del os.environ[_AUTOLOAD]
-        os.environ.update({name: value for name, value in before.items() if value is not None})
 
 
 class FeatureDrill:

@@ -77,25 +77,19 @@ class ScratchRun:
         return ScratchRun(run) if head == of and _RUN.fullmatch(run) else None
 
     @property
-    def prefix(self) -> str:
-        return f"{PREFIX}{self.id}."
-
-    @property
     def began(self) -> datetime.datetime:
         return datetime.datetime.strptime(self.id[:16], _TIME).replace(tzinfo=datetime.UTC)
 
     def topology(self, of: str) -> str:
         return f"{of}.drill.{self.id}"
 
+    def name(self, of: str) -> str:
+        """Returns the name of a flow's copy, or of the job that runs the copies into a cluster."""
+        return f"drill.{self.id}.{of}"
+
     def topic(self, flow: str) -> str:
         """Returns the scratch topic of a flow. Its scratch group has the same name."""
-        return f"{self.prefix}{flow}"
-
-    def flow(self, flow: str) -> str:
-        return f"drill.{self.id}.{flow}"
-
-    def job(self, destination: str) -> str:
-        return f"drill.{self.id}.{destination}"
+        return f"__{self.name(flow)}"
 
 
 def canary_flows(topology: Topology) -> list[Flow]:
@@ -108,76 +102,69 @@ def scratch_topology(topology: Topology, run: ScratchRun) -> Topology:
 
     A copy has the flow's provenance and rpo. It has no transform, no heartbeats and no commits at its source.
     """
-    flows = canary_flows(topology)
-    used = {name for flow in flows for name in (flow.source_cluster, flow.destination_cluster)}
-    topics = tuple(
-        Topic(
-            run.topic(flow.name),
-            cluster,
-            partitions=PARTITIONS,
-            config={"cleanup.policy": "delete", "retention.ms": str(_KEPT_MS)},
-            on_remove=OnRemove.DELETE,
-            source=flow.source,
+    topics: list[Topic] = []
+    copies: dict[str, Flow] = {}
+    jobs: dict[str, Job] = {}
+    for flow in canary_flows(topology):
+        name, job, topic = run.name(flow.name), run.name(flow.destination_cluster), run.topic(flow.name)
+        topics += [
+            Topic(
+                topic,
+                cluster,
+                partitions=PARTITIONS,
+                config={"cleanup.policy": "delete", "retention.ms": str(_KEPT_MS)},
+                on_remove=OnRemove.DELETE,
+                source=flow.source,
+            )
+            for cluster in (flow.source_cluster, flow.destination_cluster)
+        ]
+        jobs[job] = Job(job, slots=1, memory=_MEMORY, metrics=None)
+        only = Selection(include=(re.escape(topic),))
+        copies[name] = structs.replace(
+            flow,
+            name=name,
+            topics=only,
+            promoted=(),
+            reverse_of=None,
+            restart_from=None,
+            rename=SAME_NAME,
+            start=Earliest(),
+            configs=ConfigsSpec(),
+            replication=None,
+            groups=GroupsSpec(only.include, every_ms=1_000),
+            acls_sync=False,
+            quotas_sync=False,
+            protect="off",
+            rate_limit=RATE_LIMIT,
+            heartbeats_every_ms=None,
+            checkpoints_every_ms=None,
+            origin_commits=None,
+            transform=None,
+            job=job,
         )
-        for flow in flows
-        for cluster in (flow.source_cluster, flow.destination_cluster)
-    )
-    jobs = {
-        run.job(name): Job(run.job(name), slots=1, memory=_MEMORY, metrics=None)
-        for name in sorted({flow.destination_cluster for flow in flows})
-    }
+    used = {topic.cluster for topic in topics}
     return replace(
-        topology,
+        topology.declaring_nothing(),
         name=run.topology(topology.name),
         clusters={name: cluster for name, cluster in topology.clusters.items() if name in used},
-        topics=topics,
-        acls=(),
-        quotas=(),
-        flows={run.flow(flow.name): _copy(flow, run) for flow in flows},
+        topics=tuple(topics),
+        flows=copies,
         endpoints={},
         jobs=jobs,
         policies=Policies(max_deletes=_MOST_DELETES),
-        file_flows={},
     )
 
 
-def _copy(flow: Flow, run: ScratchRun) -> Flow:
-    only = Selection(include=(run.topic(flow.name).replace(".", r"\."),))
-    return structs.replace(
-        flow,
-        name=run.flow(flow.name),
-        topics=only,
-        promoted=(),
-        reverse_of=None,
-        restart_from=None,
-        rename=SAME_NAME,
-        start=Earliest(),
-        configs=ConfigsSpec(),
-        replication=None,
-        groups=GroupsSpec(only.include, every_ms=1_000),
-        acls_sync=False,
-        quotas_sync=False,
-        protect="off",
-        rate_limit=RATE_LIMIT,
-        heartbeats_every_ms=None,
-        checkpoints_every_ms=None,
-        origin_commits=None,
-        transform=None,
-        job=run.job(flow.destination_cluster),
-    )
-
-
-def refuse_touching(topology: Topology, run: ScratchRun) -> None:
+def refuse_touching(topology: Topology, scratch: Topology) -> None:
     """Failure where a flow of the topology would copy a scratch topic: it then were no scratch topic."""
-    topics = [
-        (cluster, run.topic(flow.name))
-        for flow in canary_flows(topology)
-        for cluster in (flow.source_cluster, flow.destination_cluster)
-    ]
     touching = []
     for flow in topology.job_flows.values():
         route = CompiledRoute(route_of(flow, topology))
-        copied = [name for at, name in topics if at == flow.source_cluster and route.answer(name).taken]
+        copied = [
+            topic.name
+            for topic in scratch.topics
+            if topic.cluster == flow.source_cluster and route.answer(topic.name).taken
+        ]
         if copied and flow.state in RUNNING:
             touching.append(
                 error(
@@ -262,7 +249,7 @@ def remove_scratch(topology: Topology, run: ScratchRun, request: ChangeRequest) 
     plan = plan_now(Mode.DESTROY, owned, observe(owned, request.timeout_ms))
     refuse_foreign(plan.steps, run)
     stopped = {step.job for step in plan.steps if isinstance(step, StopJob)}
-    jobs = {run.job(name) for name in topology.clusters}
+    jobs = {run.name(name) for name in topology.clusters}
     home = launcher_home(request.path) / "jobs"
     launcher = launchers(home)(LaunchSpec())
     try:
@@ -283,7 +270,7 @@ def remove_scratch(topology: Topology, run: ScratchRun, request: ChangeRequest) 
         if groups:
             answers = client.delete_consumer_groups(groups, request_timeout=_REQUEST_S)
             _await(endpoint, answers, KafkaError.GROUP_ID_NOT_FOUND)
-        forget(endpoint, run, {name.removeprefix(run.prefix) for name in deleted.union(topics)})
+        forget(endpoint, run, {name.removeprefix(run.topic("")) for name in deleted.union(topics)})
     for job in jobs:
         shutil.rmtree(home / job, ignore_errors=True)
     record_of(request.path, run).unlink(missing_ok=True)
@@ -294,7 +281,7 @@ def _names_at(client: AdminClient, run: ScratchRun) -> tuple[list[str], list[str
     topics = client.list_topics(timeout=_REQUEST_S).topics
     groups = client.list_consumer_groups(request_timeout=_REQUEST_S).result(_REQUEST_S).valid
     names = sorted(topics), sorted(str(group.group_id) for group in groups)
-    of_topics, of_groups = ([name for name in some if name.startswith(run.prefix)] for some in names)
+    of_topics, of_groups = ([name for name in some if name.startswith(run.topic(""))] for some in names)
     return of_topics, of_groups
 
 
@@ -306,8 +293,8 @@ def refuse_foreign(steps: Iterable[Step], run: ScratchRun) -> None:
     foreign = [
         str(step.address)
         for step in steps
-        if (isinstance(step, DeleteTopic) and not step.topic.startswith(run.prefix))
-        or (isinstance(step, StopJob) and not step.job.startswith(run.job("")))
+        if (isinstance(step, DeleteTopic) and not step.topic.startswith(run.topic("")))
+        or (isinstance(step, StopJob) and not step.job.startswith(run.name("")))
         or not isinstance(step, DeleteTopic | StopJob | Disown)
     ]
     if foreign:
@@ -369,7 +356,7 @@ def forget(endpoint: ClusterEndpoint, run: ScratchRun, flows: Collection[str]) -
                 partitions = 0 if topic.error else len(topic.partitions)
                 numbers: Iterable[int] = range(partitions)
                 if topic.name in (naming.LEDGER, naming.OFFSET_MAP) and flows and partitions:
-                    numbers = {ledger.partition_of(run.flow(name), partitions) for name in flows}
+                    numbers = {ledger.partition_of(run.name(name), partitions) for name in flows}
                 for partition in sorted(numbers):
                     keys = keys_of_run(topic.name, await read(client, topic.name, partition), run)
                     await log.append(topic.name, [(key, None) for key in keys], _REQUEST_S, partition)
@@ -385,7 +372,7 @@ def forget(endpoint: ClusterEndpoint, run: ScratchRun, flows: Collection[str]) -
 
 def keys_of_run(topic: str, records: Iterable[TopicRecord], run: ScratchRun) -> list[bytes]:
     """Returns the keys of an internal topic whose newest records are of a run's flows or jobs."""
-    prefix = f'"{run.flow("")}'.encode()  # so the names of a run's flows and jobs begin in JSON
+    prefix = f'"{run.name("")}'.encode()  # so the names of a run's flows and jobs begin in JSON
     return [
         key
         for key, record in compacted(records).items()

@@ -97,9 +97,9 @@ def test_a_scratch_topology_has_nothing_of_the_topology_but_its_clusters_and_way
         assert flow.rate_limit == 1_000_000
         assert flow.job == f"drill.{RUN.id}.{flow.destination_cluster}"
         assert flow.groups.include == flow.topics.include
-    assert scratch.flows[RUN.flow("back")].provenance == known.flows["back"].provenance
-    assert scratch.flows[RUN.flow("orders")].rpo_ms == 5_000
-    assert set(scratch.jobs) == {RUN.job("paris"), RUN.job("tokyo")}
+    assert scratch.flows[RUN.name("back")].provenance == known.flows["back"].provenance
+    assert scratch.flows[RUN.name("orders")].rpo_ms == 5_000
+    assert set(scratch.jobs) == {RUN.name("paris"), RUN.name("tokyo")}
     assert {(one.source, one.destination, one.topic, one.mirror) for one in routes_of(scratch)} == {
         ("paris", "tokyo", RUN.topic("orders"), RUN.topic("orders")),
         ("tokyo", "paris", RUN.topic("back"), RUN.topic("back")),
@@ -109,13 +109,14 @@ def test_a_scratch_topology_has_nothing_of_the_topology_but_its_clusters_and_way
 
 def test_a_flow_that_would_copy_scratch_topics_refuses_the_drill(tmp_path: Path) -> None:
     known = topology(tmp_path)
-    refuse_touching(known, RUN)  # `.*` does not match names that the default denials hide
+    scratch = scratch_topology(known, RUN)
+    refuse_touching(known, scratch)  # `.*` does not match names that the default denials hide
     open_ended = structs.replace(known.flows["orders"].topics, default_exclude=False)
     flows = {**known.flows, "orders": structs.replace(known.flows["orders"], topics=open_ended)}
     with pytest.raises(
         Failure, match=r"it would copy scratch topics of a drill, such as __drill\."
     ) as refused:
-        refuse_touching(replace(known, flows=flows), RUN)
+        refuse_touching(replace(known, flows=flows), scratch)
     assert refused.value.exit_code is ExitCode.REFUSED
     assert "topics.exclude" in str(refused.value.diagnostics[0])
 
@@ -155,7 +156,7 @@ def delete(topic: str) -> DeleteTopic:
 def test_a_removal_refuses_every_name_that_is_not_its_runs(step: Step) -> None:
     fine: list[Step] = [
         delete(RUN.topic("orders")),
-        StopJob("stop", job_address(RUN.job("tokyo")), "tokyo", RUN.job("tokyo")),
+        StopJob("stop", job_address(RUN.name("tokyo")), "tokyo", RUN.name("tokyo")),
     ]
     refuse_foreign(fine, RUN)
     with pytest.raises(Failure, match="no drill names it so") as refused:
@@ -193,7 +194,7 @@ def status_keys(job: str) -> list[bytes]:
     ],
 )
 def test_only_the_records_of_the_run_are_forgotten(topic: str, keys: LedgerKeys) -> None:
-    mine = keys(RUN.flow("orders"))
+    mine = keys(RUN.name("orders"))
     others = [
         key
         for name in ("orders", "drill", f"drill.{RUN.id}", "drill.20261123T054500Z-ffffffff.orders", "")
@@ -212,7 +213,7 @@ def test_producer_ids_of_the_run_are_forgotten() -> None:
         )
 
     damaged = stored(encode_producer_key(3), b"\x7f")
-    records = [producer(1, "orders"), producer(2, RUN.flow("orders")), damaged]
+    records = [producer(1, "orders"), producer(2, RUN.name("orders")), damaged]
     assert keys_of_run(naming.PRODUCERS, records, RUN) == [encode_producer_key(2)]
 
 
