@@ -7,11 +7,13 @@ import asyncio
 import socket
 import struct
 import threading
-from collections.abc import Mapping
-from contextlib import suppress
+from collections.abc import Coroutine, Mapping
+from functools import partial
+from typing import Any, TypeVar
 
 _CHUNK = 1 << 16
 _HOST = "127.0.0.1"
+Result = TypeVar("Result")
 _RESET = struct.pack("ii", 1, 0)  # close() sends a reset
 
 
@@ -20,14 +22,14 @@ class DrillLink:
 
     def __init__(self, brokers: int) -> None:
         self._loop = asyncio.new_event_loop()
-        self._upstreams: dict[int, str] = {}
+        self._upstreams: Mapping[int, str] = {}
         self._streams: set[asyncio.StreamWriter] = set()
         self._is_cut = False
         self._delay_s = 0.0
         self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
         self._thread.start()
         self._servers = {
-            number: asyncio.run_coroutine_threadsafe(self._listen(number), self._loop).result()
+            number: self._run(asyncio.start_server(partial(self._serve, number), _HOST, 0))
             for number in range(1, brokers + 1)
         }
         self.addresses: dict[int, str] = {
@@ -37,7 +39,7 @@ class DrillLink:
 
     def start(self, upstreams: Mapping[int, str]) -> None:
         """Names the address at which each broker really listens."""
-        self._upstreams = dict(upstreams)
+        self._upstreams = upstreams
 
     def cut(self) -> None:
         """Resets every connection, and refuses new ones until `restore`."""
@@ -55,50 +57,43 @@ class DrillLink:
 
     def close(self) -> None:
         """Ends the thread and every connection."""
-        if self._loop.is_closed():
-            return
-        asyncio.run_coroutine_threadsafe(self._end(), self._loop).result()
-        self._loop.call_soon_threadsafe(self._loop.stop)
-        self._thread.join()
-        self._loop.close()
+        if not self._loop.is_closed():
+            self._run(self._end())
+            self._loop.call_soon_threadsafe(self._loop.stop)
+            self._thread.join()
+            self._loop.close()
 
-    async def _listen(self, number: int) -> asyncio.Server:
-        async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-            await self._serve(number, reader, writer)
-
-        return await asyncio.start_server(serve, _HOST, 0)
+    def _run(self, work: Coroutine[Any, Any, Result]) -> Result:
+        return asyncio.run_coroutine_threadsafe(work, self._loop).result()
 
     async def _serve(self, number: int, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        streams = [writer]
         self._streams.add(writer)
-        broker: asyncio.StreamWriter | None = None
         try:
             if not self._is_cut and number in self._upstreams:
                 host, _, port = self._upstreams[number].rpartition(":")
                 answers, broker = await asyncio.open_connection(host, int(port))
+                streams.append(broker)
                 self._streams.add(broker)
-                upward = asyncio.create_task(self._copy(reader, broker, delayed=False))
-                downward = asyncio.create_task(self._copy(answers, writer, delayed=True))
-                _, rest = await asyncio.wait({upward, downward}, return_when=asyncio.FIRST_COMPLETED)
-                for task in rest:
-                    task.cancel()
-                await asyncio.gather(upward, downward, return_exceptions=True)
-        except (OSError, asyncio.CancelledError):
+                async with asyncio.TaskGroup() as ways:  # the end of one way ends the other
+                    ways.create_task(self._copy(reader, broker, delayed=False))
+                    ways.create_task(self._copy(answers, writer, delayed=True))
+        except* (OSError, asyncio.CancelledError):
             pass  # the broker is down, or the link ends: the client sees a closed connection
         finally:
-            for stream in (writer, broker):
-                if stream is not None:
-                    stream.close()
-                    self._streams.discard(stream)
+            for stream in streams:
+                stream.close()
+                self._streams.discard(stream)
 
     async def _copy(
         self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, *, delayed: bool
     ) -> None:
-        with suppress(OSError):
-            while data := await reader.read(_CHUNK):
-                if delayed and self._delay_s:
-                    await asyncio.sleep(self._delay_s)
-                writer.write(data)
-                await writer.drain()
+        while data := await reader.read(_CHUNK):
+            if delayed and self._delay_s:
+                await asyncio.sleep(self._delay_s)
+            writer.write(data)
+            await writer.drain()
+        raise ConnectionAbortedError
 
     def _reset(self) -> None:
         for stream in list(self._streams):

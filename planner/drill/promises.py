@@ -97,7 +97,7 @@ def resumed(run: ScenarioRun, name: str, cluster: str, again: int = 0, skipped: 
 
 
 def _why_not_resumed(run: ScenarioRun, name: str, cluster: str) -> str:
-    flows = run.replica.flows()
+    flows = run.replica.declared().flows
     routes = run.routes_of(run.groups[name])
     for flow in sorted({route.flow for route in routes if route.destination == cluster}):
         if reason := reason_not_synced(flows[flow], name):
@@ -269,7 +269,10 @@ def _promise_mirrors(
 def no_orphans(run: ScenarioRun) -> bool:
     """No topic is at a cluster that the topology does not know, and no process is left where no flow runs."""
     orphans = [f"topic {topic} at {cluster}" for cluster, topic in run.replica.unknown_topics()]
-    if not any(flow.state in RUNNING for flow in run.replica.flows().values()) and run.replica.processes():
+    if (
+        not any(flow.state in RUNNING for flow in run.replica.declared().flows.values())
+        and run.replica.processes()
+    ):
         orphans.append("a job without a running flow")
     why = "no topology manages it any more"
     return run.promise("nothing is orphaned", "nothing", ", ".join(orphans) or "nothing", why)

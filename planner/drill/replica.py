@@ -31,7 +31,7 @@ from planner.drill.scenario_record import Progress
 from planner.kafka import ClusterEndpoint
 from planner.kafka.librdkafka import admin
 from planner.model.diagnostic import Failure, error
-from planner.model.topology import Flow, Topology
+from planner.model.topology import Topology
 from planner.render.topology import topology_yaml
 from planner.workflows.lab import (
     ADMIN,
@@ -78,7 +78,7 @@ class Replica:
         linked: Collection[str] = (),
     ) -> None:
         self.load = load_of(topology, routes_of(topology))
-        self._declared = topology
+        self._original = topology
         self._folder = folder.resolve()  # as processes below have it in their environment
         self.topology, notes = scaled_down(topology, self.load.by_registry, self._folder / "files")
         self.copies = cluster_copies(topology)
@@ -125,13 +125,9 @@ class Replica:
         settings = self._clusters.clusters[cluster].client_of(user)
         return ClusterEndpoint(cluster, settings.pop("bootstrap.servers"), settings)
 
-    def flows(self) -> Mapping[str, Flow]:
-        """Returns the flows as the copy declares them now: commands change their states."""
-        return load(self.file).flows
-
-    def flows_into_files(self) -> Mapping[str, Flow]:
-        """Returns the flows from a cluster into files, as the copy declares them now."""
-        return {name: flow for name, flow in load(self.file).file_flows.items() if not flow.from_files}
+    def declared(self) -> Topology:
+        """Returns the copy as it is declared now: commands change the states of flows."""
+        return load(self.file)
 
     def read(self) -> str:
         """Returns the text of the topology's file."""
@@ -227,10 +223,10 @@ class Replica:
         )
 
     def _start(self) -> None:
-        counts = {spec.name: spec.brokers for spec in lab_clusters(self._declared, self._brokers)}
+        counts = {spec.name: spec.brokers for spec in lab_clusters(self._original, self._brokers)}
         self.links = {name: DrillLink(counts[name]) for name in sorted(self._linked)}
         addresses = {name: link.addresses for name, link in self.links.items()}
-        specs = lab_clusters(self._declared, self._brokers, addresses)
+        specs = lab_clusters(self._original, self._brokers, addresses)
         with open_lab(self._lab) as lab:
             lab.up(specs)
         self._clusters = lab
@@ -242,7 +238,7 @@ class Replica:
                 bootstrap=",".join(addresses[name].values())
                 if name in addresses
                 else lab.clusters[name].bootstrap,
-                client=client_of(self._declared.clusters[name], lab.clusters[name].settings()),
+                client=client_of(self._original.clusters[name], lab.clusters[name].settings()),
             )
             for name, cluster in self.topology.clusters.items()
         }

@@ -80,15 +80,13 @@ class ScenarioRun(ClientRun):
     def await_copied(self, *clusters: str) -> None:
         """Waits until no active flow has lag, also into files, and the synced groups are translated."""
         # A failover does not change flows into files, so those out of a lost cluster are not waited for.
-        into_files = {
-            name: flow
-            for name, flow in self.replica.flows_into_files().items()
-            if flow.source_cluster not in self._lost
-        }
+        declared = self.replica.declared()
         active = {
             name: flow
-            for name, flow in {**self.replica.flows(), **into_files}.items()
-            if flow.state == "active" and (not clusters or flow.source_cluster in clusters)
+            for name, flow in {**declared.flows, **declared.file_flows}.items()
+            if flow.state == "active"
+            and (not clusters or flow.source_cluster in clusters)
+            and (name in declared.flows or (not flow.from_files and flow.source_cluster not in self._lost))
         }
         topics = {(route.flow, route.topic) for route in self.routes() if route.flow in active}
         looked_at = 0.0

@@ -160,7 +160,7 @@ def test_records_are_told_apart_also_where_they_are_tombstones_without_headers()
 
 
 def flow(source: str, state: FlowState = "active") -> Any:
-    return SimpleNamespace(source_cluster=source, state=state)
+    return SimpleNamespace(source_cluster=source, state=state, from_files=False)
 
 
 class LaggingRun(ScenarioRun):
@@ -172,8 +172,7 @@ class LaggingRun(ScenarioRun):
             load=None,
             topology=SimpleNamespace(clusters={"paris": None, "tokyo": None}),
             routes=[],
-            flows=lambda: {"orders": flow("paris")},
-            flows_into_files=lambda: {"backup": files},
+            declared=lambda: SimpleNamespace(flows={"orders": flow("paris")}, file_flows={"backup": files}),
         )
         super().__init__(cast(Replica, replica), lambda _: None)
         self._looks: Iterator[Mapping[str, int | None]] = iter(looks)
