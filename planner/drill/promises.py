@@ -176,8 +176,8 @@ def rights(run: ScenarioRun, clusters: Iterable[str] = (), *, failback: bool = F
         flow = run.replica.topology.flows[route.flow]
         if failback:
             flow, route = structs.replace(flow, transform=None), route.turned()
-        for cluster, some in rules.rights_needed(flow, [route]).items():
-            needed.setdefault(cluster, []).extend(some)
+        for cluster, right in rules.rights_needed(flow, route):
+            needed.setdefault(cluster, []).append(right)
     kept = True
     for cluster, copy in run.replica.copies.items():
         if copy.exact and cluster in needed:

@@ -82,14 +82,11 @@ def lacking(replica: Replica, cluster: str, rights: Iterable[JobRight]) -> list[
     )
 
 
-def rights_needed(flow: Flow, routes: Iterable[DrillRoute]) -> dict[str, list[JobRight]]:
-    """Returns what the job of a flow needs for these routes of it, by cluster."""
-    needed: dict[str, list[JobRight]] = {}
-    for route in routes:
-        mirrors = [route.mirror, quarantine_topic(route.mirror)] if flow.quarantines else [route.mirror]
-        needed.setdefault(route.source, []).extend(rights_at_source(flow, [route.topic]))
-        needed.setdefault(route.destination, []).extend(rights_at_destination(flow, mirrors))
-    return needed
+def rights_needed(flow: Flow, route: DrillRoute) -> Iterator[tuple[str, JobRight]]:
+    """Yields what the job of a flow needs for this route of it, each right with its cluster."""
+    mirrors = [route.mirror, quarantine_topic(route.mirror)] if flow.quarantines else [route.mirror]
+    yield from ((route.source, right) for right in rights_at_source(flow, [route.topic]))
+    yield from ((route.destination, right) for right in rights_at_destination(flow, mirrors))
 
 
 def _documented_rights(replica: Replica, cluster: str) -> Iterator[JobRight]:
