@@ -1,7 +1,6 @@
 """PURE: what a topology becomes on lab clusters, and what the report says about it."""
 
 import re
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +8,6 @@ import pytest
 
 from planner.config import load
 from planner.drill.lab_copy import (
-    ClusterCopy,
     client_of,
     cluster_copies,
     lab_clusters,
@@ -36,12 +34,6 @@ def topology(folder: Path, *, paris: Any = None, flow: Any = None, **more: Any) 
     return load(without_answer(folder, "topology", **body).parent)
 
 
-def paris_copy(folder: Path, client: Mapping[str, Any], version: str = "", **more: Any) -> ClusterCopy:
-    drill = {"drill": {"versions": {"paris": version}}} if version else {}
-    made = topology(folder, paris={"client": client}, **drill, **more)
-    return cluster_copies(made)["paris"]
-
-
 CERTIFICATE = {"ssl.certificate.location": "/app.crt", "ssl.key.location": "/app.key"}
 BY_NAME = {"sasl.username": "app", "sasl.password": {"env": "SECRET"}}
 
@@ -60,75 +52,47 @@ def client(protocol: str, mechanism: str = "", **more: Any) -> dict[str, Any]:
     }
 
 
-@cases(
-    "client security mechanism",
-    {
-        "plain": ({}, Security.PLAIN, SCRAM),
-        "said to be plain": (client("PLAINTEXT"), Security.PLAIN, SCRAM),
-        "TLS": (client("ssl", **{"ssl.ca.location": "/ca.pem"}), Security.SERVER_TLS, SCRAM),
-        "certificates": (client("SSL", **CERTIFICATE), Security.TLS, SCRAM),
-        "certificates in the environment": (client("SSL", **PEM), Security.TLS, SCRAM),
-        "SCRAM over TLS": (client("SASL_SSL", "SCRAM-SHA-512"), Security.SASL_TLS, SCRAM),
-        "the other key": (client("sasl_ssl", **{"sasl.mechanisms": "plain"}), Security.SASL_TLS, "PLAIN"),
-        "SCRAM": (client("SASL_PLAINTEXT", "SCRAM-SHA-256"), Security.SASL, "SCRAM-SHA-256"),
-    },
-)
-def test_the_copy_of_a_cluster_has_its_logins(tmp_path, client, security, mechanism) -> None:
-    copy = paris_copy(tmp_path, client)
-    assert (copy.security, copy.mechanism, copy.why) == (security, mechanism, "")
-
-
+OTHER_KEY = {"sasl.mechanisms": "plain"}
 OAUTH = client("SASL_SSL", "OAUTHBEARER", **{"sasl.oauthbearer.config": "p"})
 NO_TLS = "no TLS, because Kafka 3.2.3 can't read the keys of the lab"
+NO_OAUTH = "SCRAM-SHA-512 in place of OAUTHBEARER, which the lab does not have"
+NO_KERBEROS = "SCRAM-SHA-512 in place of GSSAPI, which the lab does not have"
+BOTH, BY_SCRAM = client("SASL_SSL", "PLAIN", **CERTIFICATE), client("SASL_SSL", "SCRAM-SHA-256")
+NO_CERTIFICATES = "no certificates of clients, which log in by name"
+NAMES, CERTIFICATES = ("a login by SCRAM-SHA-512", "certificates of clients")
+RULES, OLD = {"acls": [RULE]}, {"drill": {"versions": {"paris": "3.2.3"}}}
 
 
 @cases(
-    "client version rules found why",
+    "client more security mechanism why",
     {
-        "a token": (
-            OAUTH,
-            "",
-            False,
-            Security.SASL_TLS,
-            "SCRAM-SHA-512 in place of OAUTHBEARER, which the lab does not have",
-        ),
-        "Kerberos": (
-            client("SASL_PLAINTEXT"),
-            "",
-            False,
-            Security.SASL,
-            "SCRAM-SHA-512 in place of GSSAPI, which the lab does not have",
-        ),
-        "certificates beside a login": (
-            client("SASL_SSL", "PLAIN", **CERTIFICATE),
-            "",
-            False,
-            Security.SASL_TLS,
-            "no certificates of clients, which log in by name",
-        ),
-        "ACLs": ({}, "", True, Security.SASL, "a login by SCRAM-SHA-512, because ACLs need principals"),
+        "plain": ({}, {}, Security.PLAIN, SCRAM, ""),
+        "said to be plain": (client("PLAINTEXT"), {}, Security.PLAIN, SCRAM, ""),
+        "TLS": (client("ssl", **{"ssl.ca.location": "/ca.pem"}), {}, Security.SERVER_TLS, SCRAM, ""),
+        "certificates": (client("SSL", **CERTIFICATE), {}, Security.TLS, SCRAM, ""),
+        "certificates in the environment": (client("SSL", **PEM), {}, Security.TLS, SCRAM, ""),
+        "SCRAM over TLS": (client("SASL_SSL", "SCRAM-SHA-512"), {}, Security.SASL_TLS, SCRAM, ""),
+        "the other key": (client("sasl_ssl", **OTHER_KEY), {}, Security.SASL_TLS, "PLAIN", ""),
+        "SCRAM": (client("SASL_PLAINTEXT", "SCRAM-SHA-256"), {}, Security.SASL, "SCRAM-SHA-256", ""),
+        "a token": (OAUTH, {}, Security.SASL_TLS, SCRAM, NO_OAUTH),
+        "Kerberos": (client("SASL_PLAINTEXT"), {}, Security.SASL, SCRAM, NO_KERBEROS),
+        "certificates beside a login": (BOTH, {}, Security.SASL_TLS, "PLAIN", NO_CERTIFICATES),
+        "ACLs": ({}, RULES, Security.SASL, SCRAM, f"{NAMES}, because ACLs need principals"),
         "ACLs over TLS": (
-            client("SSL"),
-            "",
-            True,
-            Security.TLS,
-            "certificates of clients, because ACLs need principals",
+            *(client("SSL"), RULES, Security.TLS, SCRAM),
+            f"{CERTIFICATES}, because ACLs need principals",
         ),
-        "an old version": (client("SSL"), "3.2.3", False, Security.PLAIN, NO_TLS),
-        "an old version with a login": (
-            client("SASL_SSL", "SCRAM-SHA-256"),
-            "3.2.3",
-            True,
-            Security.SASL,
-            NO_TLS,
-        ),
+        "an old version": (client("SSL"), OLD, Security.PLAIN, SCRAM, NO_TLS),
+        "an old version with a login": (BY_SCRAM, RULES | OLD, Security.SASL, "SCRAM-SHA-256", NO_TLS),
     },
 )
-def test_what_the_lab_lacks_is_said(tmp_path, client, version, rules, found, why) -> None:
-    made = paris_copy(tmp_path, client, version, **({"acls": [RULE]} if rules else {}))
-    assert (made.security, made.why) == (found, why)
-    notes = scaled_down(load(tmp_path))[1]
-    assert [one for one in notes if one.startswith("paris") and why in one]
+def test_a_copy_has_the_logins_of_its_cluster_or_a_note_says_what_the_lab_lacks(
+    tmp_path, client, more, security, mechanism, why
+) -> None:
+    made = topology(tmp_path, paris={"client": client}, **more)
+    copy = cluster_copies(made)["paris"]
+    assert (copy.security, copy.mechanism, copy.why) == (security, mechanism, why)
+    assert [note for note in scaled_down(made)[1] if note.startswith("paris") and why in note]
 
 
 def test_clusters_of_one_topology_have_logins_versions_and_rules_of_their_own(tmp_path: Path) -> None:
@@ -164,6 +128,7 @@ def test_clusters_of_one_topology_have_logins_versions_and_rules_of_their_own(tm
 
 def test_a_plain_topology_has_no_note_on_logins(tmp_path: Path) -> None:
     small, notes = scaled_down(topology(tmp_path))
+    assert not needs_authorizer(small)
     assert not any("connect" in one or "authorizer" in one for one in notes)
     assert not any(one.client for one in small.clusters.values())
 
@@ -208,44 +173,40 @@ UNTRIED = "whether they have them in production is not tried"
 
 
 @cases(
-    "paris named user exact note",
+    "paris named drill user exact note",
     {
-        "its own rules": (NAMED, "User:app", "app", True, f"User:app, {EXACT}"),
+        "its own rules": (NAMED, "User:app", {}, "app", True, f"User:app, {EXACT}"),
         "rules of a certificate": (
-            {**CERTIFIED, "principal": "User:CN=repl"},
-            "User:CN=repl",
-            "repl-job",
-            True,
+            *({**CERTIFIED, "principal": "User:CN=repl"}, "User:CN=repl", {}, "repl-job", True),
             f"User:repl-job in place of User:CN=repl, {EXACT}",
         ),
         "no rules": (
-            NAMED,
-            "User:other",
-            "app",
-            False,
+            *(NAMED, "User:other", {}, "app", False),
             f"User:app, {LISTED} (acls declare none for it); {UNTRIED}",
         ),
         "no name": (
-            CERTIFIED,
-            "User:other",
-            "repl-job",
-            False,
+            *(CERTIFIED, "User:other", {}, "repl-job", False),
             f"User:repl-job, {LISTED} (clusters.paris.principal is not set); {UNTRIED}",
+        ),
+        "rules that are managed elsewhere": (
+            *(NAMED, "User:app", {"job_rights": "documented"}, "app", False),
+            f"User:app, {LISTED} (drill.job_rights says so); {UNTRIED}",
         ),
     },
 )
 def test_jobs_have_a_login_of_their_own_where_brokers_know_principals(
-    tmp_path, paris, named, user, exact, note
+    tmp_path, paris, named, drill, user, exact, note
 ) -> None:
-    made = topology(tmp_path, paris=paris, acls=[{**JOB_RULE, "principal": named}])
+    made = topology(tmp_path, paris=paris, acls=[{**JOB_RULE, "principal": named}], drill=drill)
     copy = cluster_copies(made)["paris"]
     assert (copy.job, copy.exact) == (user, exact)
     small, notes = scaled_down(made)
     assert f"paris: jobs run as {note}" in notes
     assert small.clusters["paris"].principal == f"User:{user}"
-    (rule,) = [one.rule for one in small.acls]
-    assert (rule.principal, rule.host) == ((f"User:{user}", "*") if exact else (named, "10.0.0.7"))
-    spec = next(one for one in lab_clusters(made) if one.name == "paris")
+    (rule,) = [acl.rule for acl in small.acls]
+    renamed = named == copy.declared
+    assert (rule.principal, rule.host) == ((f"User:{user}", "*") if renamed else (named, "10.0.0.7"))
+    spec = next(spec for spec in lab_clusters(made) if spec.name == "paris")
     assert (spec.authorizer, spec.users) == (True, ("drill-other", user))
 
 
@@ -255,17 +216,10 @@ def test_a_login_that_the_lab_needs_itself_is_not_the_jobs(tmp_path: Path, name:
     assert cluster_copies(made)["paris"].job == "repl-job"
 
 
-def test_rules_that_are_managed_elsewhere_are_not_held_against_the_job(tmp_path: Path) -> None:
-    rule = {**JOB_RULE, "principal": "User:app"}
-    made = topology(tmp_path, paris=NAMED, acls=[rule], drill={"job_rights": "documented"})
-    assert not cluster_copies(made)["paris"].exact
-    assert any("(drill.job_rights says so)" in one for one in scaled_down(made)[1])
-
-
 def test_jobs_have_no_login_where_brokers_know_no_principals(tmp_path: Path) -> None:
     made = topology(tmp_path, paris={"client": {"security.protocol": "SSL"}})
-    assert [copy.job for copy in cluster_copies(made).values()] == [None, None]
-    assert [one.authorizer for one in lab_clusters(made)] == [False, False]
+    assert [(copy.job, copy.principal) for copy in cluster_copies(made).values()] == [(None, None)] * 2
+    assert not any(spec.authorizer for spec in lab_clusters(made))
 
 
 def test_settings_that_are_no_address_and_no_login_stay(tmp_path: Path) -> None:
@@ -318,15 +272,14 @@ def test_replicas_are_scaled_down_and_as_many_may_be_lost(
     assert ("brokers" in notes[0]) == (brokers > 1)
 
 
-def test_an_authorizer_is_there_where_acls_are_declared(tmp_path: Path) -> None:
-    assert not needs_authorizer(topology(tmp_path))
-    for more in ({"protect": "acl"}, {"acls": {"sync": True}}):
-        declared = topology(tmp_path, flow=more)
-        small, notes = scaled_down(declared)
-        assert needs_authorizer(small)
-        assert small.flows["orders"].protect is declared.flows["orders"].protect
-        assert any(one.startswith("the lab's brokers have an authorizer") for one in notes)
-        assert all(one.authorizer for one in lab_clusters(declared))
+@pytest.mark.parametrize("more", [{"protect": "acl"}, {"acls": {"sync": True}}])
+def test_an_authorizer_is_there_where_flows_need_rules(tmp_path: Path, more: dict[str, Any]) -> None:
+    declared = topology(tmp_path, flow=more)
+    small, notes = scaled_down(declared)
+    assert needs_authorizer(small)
+    assert small.flows["orders"].protect is declared.flows["orders"].protect
+    assert any(note.startswith("the lab's brokers have an authorizer") for note in notes)
+    assert all(spec.authorizer for spec in lab_clusters(declared))
 
 
 @pytest.mark.parametrize(
