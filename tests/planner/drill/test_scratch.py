@@ -1,7 +1,6 @@
 """The scratch topology of a live drill: its names, what it refuses, and what a removal may touch."""
 
 import datetime
-from collections.abc import Callable
 from pathlib import Path
 from typing import Literal
 
@@ -40,6 +39,7 @@ from runtime.contract.spec import naming
 from runtime.contract.spec.rename import Template
 from tests.commands import repl
 from tests.fakes.replacing import replace
+from tests.fakes.tables import cases
 
 AT = datetime.datetime(2026, 11, 23, 5, 45, tzinfo=datetime.UTC)
 RUN = ScratchRun("20261123T054500Z-0a1b2c3d")
@@ -168,32 +168,27 @@ def stored(key: bytes, value: bytes | None = b"x", offset: int = 0) -> TopicReco
     return TopicRecord(key, value, 0, offset)
 
 
-LedgerKeys = Callable[[str], list[bytes]]
-
-
 def ledger_keys(flow: str) -> list[bytes]:
     of = PartitionKey(flow, "orders", 0)
-    return [ledger.encode_key(one) for one in (GenerationKey(flow), ProgressKey(of), SegmentKey(of, 0, 1))]
+    return [ledger.encode_key(key) for key in (GenerationKey(flow), ProgressKey(of), SegmentKey(of, 0, 1))]
 
 
-def checkpoint_keys(flow: str) -> list[bytes]:
-    return [encode_checkpoint_key(GroupKey(flow, "billing", "orders", 0))]
-
-
-def status_keys(job: str) -> list[bytes]:
-    return [job_status.encode_key(one) for one in (JobKey(job), SlotKey(job, 3))]
-
-
-@pytest.mark.parametrize(
-    ("topic", "keys"),
-    [
-        (naming.LEDGER, ledger_keys),
-        (naming.OFFSET_MAP, ledger_keys),
-        (naming.CHECKPOINTS, checkpoint_keys),
-        (naming.STATUS, status_keys),
-    ],
+@cases(
+    "topic keys",
+    {
+        naming.LEDGER: (naming.LEDGER, ledger_keys),
+        naming.OFFSET_MAP: (naming.OFFSET_MAP, ledger_keys),
+        naming.CHECKPOINTS: (
+            naming.CHECKPOINTS,
+            lambda flow: [encode_checkpoint_key(GroupKey(flow, "billing", "orders", 0))],
+        ),
+        naming.STATUS: (
+            naming.STATUS,
+            lambda job: [job_status.encode_key(key) for key in (JobKey(job), SlotKey(job, 3))],
+        ),
+    },
 )
-def test_only_the_records_of_the_run_are_forgotten(topic: str, keys: LedgerKeys) -> None:
+def test_only_the_records_of_the_run_are_forgotten(topic, keys) -> None:
     mine = keys(RUN.name("orders"))
     others = [
         key
@@ -207,10 +202,8 @@ def test_only_the_records_of_the_run_are_forgotten(topic: str, keys: LedgerKeys)
 
 def test_producer_ids_of_the_run_are_forgotten() -> None:
     def producer(number: int, flow: str) -> TopicRecord:
-        return stored(
-            encode_producer_key(number),
-            encode_producer(FlowProducer(flow, "paris", "id", Template(text="{topic}"))),
-        )
+        value = encode_producer(FlowProducer(flow, "paris", "id", Template(text="{topic}")))
+        return stored(encode_producer_key(number), value)
 
     damaged = stored(encode_producer_key(3), b"\x7f")
     records = [producer(1, "orders"), producer(2, RUN.name("orders")), damaged]
@@ -223,26 +216,23 @@ def rule(
     return AclRule("paris", "TOPIC", "t", "LITERAL", principal, "*", operation, permission)
 
 
-@pytest.mark.parametrize(
-    ("rules", "missing"),
-    [
-        ([], False),  # a super user, or open topics: the broker allowed WRITE
-        ([rule("WRITE", "User:app")], False),
-        ([rule("WRITE")], True),
-        ([rule("WRITE"), rule("DELETE")], False),
-        ([rule("WRITE", "User:*"), rule("DELETE", "User:app")], True),
-        ([rule("ALL")], False),
-        ([rule("ALL"), rule("DELETE", permission="DENY")], True),
-        ([rule("ALL"), rule("DELETE", "User:*", "DENY")], True),
-    ],
+@cases(
+    "rules writable missing",
+    {
+        "a super user, or open topics: the broker allows WRITE": ([], True, False),
+        "rules of another": ([rule("WRITE", "User:app")], True, False),
+        "WRITE alone": ([rule("WRITE")], True, True),
+        "both": ([rule("WRITE"), rule("DELETE")], True, False),
+        "DELETE of another": ([rule("WRITE", "User:*"), rule("DELETE", "User:app")], True, True),
+        "all": ([rule("ALL")], True, False),
+        "all but DELETE": ([rule("ALL"), rule("DELETE", permission="DENY")], True, True),
+        "DELETE denied to everyone": ([rule("ALL"), rule("DELETE", "User:*", "DENY")], True, True),
+        "no rule, and the broker refuses to write": ([], False, True),
+        "DELETE, and the broker refuses to write": ([rule("DELETE")], False, False),
+    },
 )
-def test_acls_tell_whether_delete_is_missing(rules: list[AclRule], missing: bool) -> None:
-    assert delete_is_missing(rules, "User:repl", writable=True) is missing
-
-
-def test_acls_decide_where_the_broker_refuses_to_write() -> None:
-    assert delete_is_missing([], "User:repl", writable=False)
-    assert not delete_is_missing([rule("DELETE")], "User:repl", writable=False)
+def test_acls_tell_whether_delete_is_missing(rules, writable, missing) -> None:
+    assert delete_is_missing(rules, "User:repl", writable=writable) is missing
 
 
 def test_canaries_need_leave_in_the_topology_and_an_active_flow(tmp_path: Path) -> None:
