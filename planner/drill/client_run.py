@@ -78,6 +78,11 @@ class ClientRun(ScenarioRecord):
         """Returns a client of a cluster. It must live until its answers are there."""
         return admin(self.endpoint(cluster))
 
+    def topics(self, cluster: str) -> dict[str, int]:
+        """Returns the topics of a cluster by their names, each with the number of its partitions."""
+        topics = self.admin(cluster).list_topics(timeout=WITHIN_S).topics
+        return {name: len(topic.partitions) for name, topic in sorted(topics.items())}
+
     # Load
 
     @step("{count} records are written to {topics} at {cluster}")
@@ -123,9 +128,9 @@ class ClientRun(ScenarioRecord):
         """Returns these topics, or those of the cluster that flows copy. DrillAborted if one is missing."""
         if not topics:
             return sorted({route.topic for route in self.routes(cluster)})
-        existing = self.admin(cluster).list_topics(timeout=WITHIN_S).topics
+        existing = self.topics(cluster)
         if missing := [topic for topic in topics if topic not in existing]:
-            others = ", ".join(sorted(name for name in existing if not name.startswith("__"))) or "none"
+            others = ", ".join(name for name in existing if not name.startswith("__")) or "none"
             raise DrillAborted(f"there is no topic {', '.join(missing)} at {cluster}; there are: {others}")
         return list(topics)
 

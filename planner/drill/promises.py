@@ -268,7 +268,16 @@ def _promise_mirrors(
 @demand("nothing is orphaned")
 def no_orphans(run: ScenarioRun) -> bool:
     """No topic is at a cluster that the topology does not know, and no process is left where no flow runs."""
-    orphans = [f"topic {topic} at {cluster}" for cluster, topic in run.replica.unknown_topics()]
+    topology = run.replica.topology
+    declared = {(topic.cluster, topic.name) for topic in topology.topics}
+    declared |= {(route.source, route.topic) for route in run.routes()}
+    declared |= {(route.destination, route.mirror) for route in run.routes()}
+    orphans = [
+        f"topic {topic} at {cluster}"
+        for cluster in topology.clusters
+        for topic in run.topics(cluster)
+        if not topic.startswith("__") and (cluster, topic) not in declared
+    ]
     if (
         not any(flow.state in RUNNING for flow in run.replica.declared().flows.values())
         and run.replica.processes()

@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any
 
 import yaml
-from confluent_kafka import OFFSET_END, TopicPartition
 from confluent_kafka.admin import NewTopic
 from msgspec import structs
 
@@ -161,30 +160,6 @@ class Replica:
     def processes(self) -> int:
         """Returns how many processes of jobs are left."""
         return processes_below(self._home)
-
-    def unknown_topics(self) -> list[tuple[str, str]]:
-        """Returns topics with their clusters that are not internal, declared or copied by a flow."""
-        declared = {(topic.cluster, topic.name) for topic in self.topology.topics}
-        for route in self.routes:
-            declared |= {(route.source, route.topic), (route.destination, route.mirror)}
-        return [
-            (cluster, topic)
-            for cluster in self.topology.clusters
-            for topic in sorted(admin(self.endpoint(cluster)).list_topics(timeout=_MADE_WITHIN_S).topics)
-            if not topic.startswith("__") and (cluster, topic) not in declared
-        ]
-
-    def delete_records(self, cluster: str, topics: Sequence[str]) -> None:
-        """Moves the log start of every partition to the end that it has now, as retention does."""
-        client = admin(self.endpoint(cluster))
-        metadata = client.list_topics(timeout=_MADE_WITHIN_S).topics
-        ends = [
-            TopicPartition(topic, number, OFFSET_END)
-            for topic in topics
-            for number in metadata[topic].partitions
-        ]
-        for answer in client.delete_records(ends).values():
-            answer.result(_MADE_WITHIN_S)
 
     def change(self, kind: str, name: str, changes: Mapping[str, Any], cluster: str = "") -> None:
         """Changes the declaration of a flow or of a topic, as an edit of the YAML does. Maps are merged."""

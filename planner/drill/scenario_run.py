@@ -12,7 +12,7 @@ from contextlib import nullcontext
 from typing import Any
 
 import yaml
-from confluent_kafka import IsolationLevel, KafkaException, TopicPartition
+from confluent_kafka import OFFSET_END, IsolationLevel, KafkaException, TopicPartition
 from confluent_kafka.admin import OffsetSpec
 
 from planner.drill.client_run import ClientRun, DrillGroup
@@ -33,6 +33,7 @@ from runtime.contract.results.status import FlowHealth, ReplicationStatus
 
 _STOPPED_S = 20.0  # a partition that needs a decision for so long is waited for no more
 _READABLE_S = 30.0
+_REQUEST_S = 60.0
 _APPROVED = {"apply", "failover", "promote", "failback", "pause", "resume", "salvage", "destroy", "restore"}
 # Where a group stands behind all records, its offset may be beyond a translation of later: past a marker.
 _SYNCED = {CheckpointState.TRANSLATED, CheckpointState.AHEAD, CheckpointState.OURS}
@@ -216,7 +217,14 @@ class ScenarioRun(ClientRun):
     @step("retention deletes every record of {topics} at {cluster}")
     def delete_records(self, topics: Sequence[str], cluster: str) -> None:
         """The topics' logs start at their present ends, as where retention is shorter than an outage."""
-        self.replica.delete_records(cluster, self.topics_at(cluster, topics))
+        partitions, admin = self.topics(cluster), self.admin(cluster)
+        ends = [
+            TopicPartition(topic, number, OFFSET_END)
+            for topic in self.topics_at(cluster, topics)
+            for number in range(partitions[topic])
+        ]
+        for answer in admin.delete_records(ends).values():
+            answer.result(_REQUEST_S)
 
     def count_loss(self) -> None:
         """Counts what the lost clusters acknowledged and is not at the destinations, once after a failover.
