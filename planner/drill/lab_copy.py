@@ -26,12 +26,10 @@ from planner.model.topology import (
 from planner.workflows.lab import (
     ADMIN,
     KAFKA_VERSION,
-    LINK,
     MECHANISMS,
     SCRAM,
     KafkaVersion,
     LabClusterSpec,
-    Listener,
     Security,
 )
 from runtime.contract.client.keys import CREDENTIALS, LOCATIONS
@@ -62,16 +60,14 @@ _REPLACED_PREFIXES = ("security.", "sasl.", "ssl.", "https.", "enable.ssl.", "en
 
 @dataclass(frozen=True, slots=True)
 class ClusterCopy:
-    """How a cluster is copied: the version of Kafka, how clients log in, and as whom the jobs do.
+    """How a cluster is copied: the cluster of the lab, and as whom the jobs log in.
 
     `why` says what differs in the logins; it is empty where nothing does. `job` is the user of the jobs, None
     where brokers know no principals, and `declared` the principal that the topology names. `exact`: jobs have
     the rights that `acls` declare for it, and no others.
     """
 
-    version: str
-    security: Security
-    mechanism: str
+    spec: LabClusterSpec
     why: str
     job: str | None
     declared: str | None
@@ -80,10 +76,11 @@ class ClusterCopy:
     @property
     def login(self) -> str:
         """How clients log in, in words."""
-        if self.security.sasl:
-            return f"{self.security.protocol} with {self.mechanism}"
+        security = self.spec.security
+        if security.sasl:
+            return f"{security.protocol} with {self.spec.mechanism}"
         named = {Security.TLS: "mutual TLS", Security.SERVER_TLS: "TLS"}
-        return named.get(self.security, self.security.protocol)
+        return named.get(security, security.protocol)
 
     @property
     def principal(self) -> str | None:
@@ -140,7 +137,19 @@ def _copy_of(cluster: Cluster, topology: Topology, with_acls: bool) -> ClusterCo
             (acl.rule.cluster, acl.rule.principal, acl.rule.permission) == (cluster.name, declared, "ALLOW")
             for acl in topology.acls
         )
-    return ClusterCopy(version, security, mechanism, "; ".join(why), job, declared, exact)
+    opened = job is not None and cluster.allow_everyone_if_no_acl_found
+    spec = LabClusterSpec(
+        cluster.name,
+        brokers=topology.drill.brokers,
+        security=security,
+        mechanism=mechanism,
+        authorizer=job is not None,
+        users=(OTHER,) if job is None else (OTHER, job),
+        properties={"allow.everyone.if.no.acl.found": "true"} if opened else {},
+        version=version,
+        jvm=("-XX:TieredStopAtLevel=1",),  # a drill ends before the second compiler has paid off
+    )
+    return ClusterCopy(spec, "; ".join(why), job, declared, exact)
 
 
 def scaled_down(
@@ -225,35 +234,6 @@ def scaled_down(
         drill=replace(topology.drill, samples=()),
     )
     return copy, tuple(_notes(topology, copies, declared.values()))
-
-
-def lab_clusters(
-    topology: Topology,
-    brokers: Mapping[str, int] | None = None,
-    links: Mapping[str, Mapping[int, str]] | None = None,
-) -> list[LabClusterSpec]:
-    """Returns the lab cluster of each cluster of a topology.
-
-    `brokers` are what steps need, by cluster. `links` are the addresses of proxies, by cluster and broker.
-    """
-    specs = []
-    for name, copy in cluster_copies(topology).items():
-        opened = copy.job is not None and topology.clusters[name].allow_everyone_if_no_acl_found
-        specs.append(
-            LabClusterSpec(
-                name,
-                brokers=max(topology.drill.brokers, (brokers or {}).get(name, 1)),
-                security=copy.security,
-                mechanism=copy.mechanism,
-                authorizer=copy.job is not None,
-                users=(OTHER,) if copy.job is None else (OTHER, copy.job),
-                properties={"allow.everyone.if.no.acl.found": "true"} if opened else {},
-                listeners=(Listener(LINK, links[name]),) if links and name in links else (),
-                version=copy.version,
-                jvm=("-XX:TieredStopAtLevel=1",),  # a drill ends before the second compiler has paid off
-            )
-        )
-    return specs
 
 
 def client_of(cluster: Cluster, lab: Mapping[str, str | dict[str, str]]) -> dict[str, Setting]:

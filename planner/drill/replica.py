@@ -19,7 +19,6 @@ from planner.config import load
 from planner.drill.lab_copy import (
     client_of,
     cluster_copies,
-    lab_clusters,
     login_variables,
     scaled_down,
 )
@@ -36,6 +35,7 @@ from planner.workflows.lab import (
     ADMIN,
     LINK,
     Lab,
+    Listener,
     open_lab,
     stop_lab,
 )
@@ -198,10 +198,14 @@ class Replica:
         )
 
     def _start(self) -> None:
-        counts = {spec.name: spec.brokers for spec in lab_clusters(self._original, self._brokers)}
-        self.links = {name: DrillLink(counts[name]) for name in sorted(self._linked)}
-        addresses = {name: link.addresses for name, link in self.links.items()}
-        specs = lab_clusters(self._original, self._brokers, addresses)
+        specs = []
+        for name, copy in self.copies.items():
+            brokers = max(copy.spec.brokers, self._brokers.get(name, 1))
+            spec = replace(copy.spec, brokers=brokers)
+            if name in self._linked:
+                self.links[name] = DrillLink(brokers)
+                spec = replace(spec, listeners=(Listener(LINK, self.links[name].addresses),))
+            specs.append(spec)
         with open_lab(self._lab) as lab:
             lab.up(specs)
         self._clusters = lab
@@ -210,8 +214,8 @@ class Replica:
         clusters = {
             name: structs.replace(
                 cluster,
-                bootstrap=",".join(addresses[name].values())
-                if name in addresses
+                bootstrap=",".join(self.links[name].addresses.values())
+                if name in self.links
                 else lab.clusters[name].bootstrap,
                 client=client_of(self._original.clusters[name], lab.clusters[name].settings()),
             )

@@ -10,7 +10,6 @@ from planner.config import load
 from planner.drill.lab_copy import (
     client_of,
     cluster_copies,
-    lab_clusters,
     login_variables,
     needs_authorizer,
     scaled_down,
@@ -91,7 +90,7 @@ def test_a_copy_has_the_logins_of_its_cluster_or_a_note_says_what_the_lab_lacks(
 ) -> None:
     made = topology(tmp_path, paris={"client": client}, **more)
     copy = cluster_copies(made)["paris"]
-    assert (copy.security, copy.mechanism, copy.why) == (security, mechanism, why)
+    assert (copy.spec.security, copy.spec.mechanism, copy.why) == (security, mechanism, why)
     assert [note for note in scaled_down(made)[1] if note.startswith("paris") and why in note]
 
 
@@ -105,12 +104,12 @@ def test_clusters_of_one_topology_have_logins_versions_and_rules_of_their_own(tm
         acls=[RULE],
         drill={"versions": {"paris": "3.9.1"}},
     )
-    paris, tokyo = lab_clusters(made, {"tokyo": 3}, {"tokyo": {1: "127.0.0.1:7"}})
+    paris, tokyo = (copy.spec for copy in cluster_copies(made).values())
     assert (paris.name, paris.version, paris.brokers) == ("paris", "3.9.1", 1)
     assert (paris.security, paris.mechanism, paris.authorizer) == (Security.SASL_TLS, "PLAIN", True)
     assert paris.properties == {"allow.everyone.if.no.acl.found": "true"}
-    assert (tokyo.version, tokyo.brokers, tokyo.security) == (KAFKA_VERSION, 3, Security.SASL)
-    assert ([one.advertised for one in tokyo.listeners], tokyo.properties) == ([{1: "127.0.0.1:7"}], {})
+    assert (tokyo.version, tokyo.brokers, tokyo.security) == (KAFKA_VERSION, 1, Security.SASL)
+    assert (tokyo.listeners, tokyo.properties) == ((), {})
     assert scaled_down(made)[1][:5] == (
         (
             "each cluster is scaled down to one broker, or what a step needs; replication and"
@@ -206,8 +205,7 @@ def test_jobs_have_a_login_of_their_own_where_brokers_know_principals(
     (rule,) = [acl.rule for acl in small.acls]
     renamed = named == copy.declared
     assert (rule.principal, rule.host) == ((f"User:{user}", "*") if renamed else (named, "10.0.0.7"))
-    spec = next(spec for spec in lab_clusters(made) if spec.name == "paris")
-    assert (spec.authorizer, spec.users) == (True, ("drill-other", user))
+    assert (copy.spec.authorizer, copy.spec.users) == (True, ("drill-other", user))
 
 
 @pytest.mark.parametrize("name", ["admin", "controller", "drill-other"])
@@ -219,7 +217,7 @@ def test_a_login_that_the_lab_needs_itself_is_not_the_jobs(tmp_path: Path, name:
 def test_jobs_have_no_login_where_brokers_know_no_principals(tmp_path: Path) -> None:
     made = topology(tmp_path, paris={"client": {"security.protocol": "SSL"}})
     assert [(copy.job, copy.principal) for copy in cluster_copies(made).values()] == [(None, None)] * 2
-    assert not any(spec.authorizer for spec in lab_clusters(made))
+    assert not any(copy.spec.authorizer for copy in cluster_copies(made).values())
 
 
 def test_settings_that_are_no_address_and_no_login_stay(tmp_path: Path) -> None:
@@ -279,7 +277,7 @@ def test_an_authorizer_is_there_where_flows_need_rules(tmp_path: Path, more: dic
     assert needs_authorizer(small)
     assert small.flows["orders"].protect is declared.flows["orders"].protect
     assert any(note.startswith("the lab's brokers have an authorizer") for note in notes)
-    assert all(spec.authorizer for spec in lab_clusters(declared))
+    assert all(copy.spec.authorizer for copy in cluster_copies(declared).values())
 
 
 @pytest.mark.parametrize(
