@@ -150,23 +150,9 @@ def test_a_drill_finds_the_group_that_starts_anew(tmp_path: Path) -> None:
         f"the jobs' principal User:shop has the rights at paris that {what}": "all that copying needs"
         for what in ("the flows need", "the failback needs")
     }
-    assert any(one.startswith("the lab's brokers have an authorizer") for one in report["notes"])
-    assert {
-        "paris: Kafka 3.9.1, as drill.versions says",
-        "paris: clients connect by SASL_SSL with SCRAM-SHA-256, as declared, with secrets of the lab",
-        "paris: jobs run as User:shop, with exactly the rights that acls declare",
-        (
-            "tokyo: jobs run as User:repl-job, with the rights that docs/operations.md lists"
-            " (clusters.tokyo.principal is not set); whether they have them in production is not tried"
-        ),
-        "tokyo: clients connect by mutual TLS, as declared, with secrets of the lab",
-    } <= set(report["notes"])
     applied = next(one for one in scenario["steps"] if one["command"].startswith("repl apply"))
     assert "acl.paris.allow.User:shop.WRITE.topic.orders: created" in applied["output"]
-    assert {one.partition(":")[0] for one in report["notes"] if "people" in one or "homes" in one} == {
-        "people",
-        "homes",
-    }
+    assert {"people", "homes"} <= {note.partition(":")[0] for note in report["notes"]}
     assert scenario["rto_s"] > 0
     assert [one["command"].split()[1] for one in scenario["steps"] if one["command"]][:2] == [
         "apply",
