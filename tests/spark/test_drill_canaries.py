@@ -177,7 +177,6 @@ def granted(*without: str) -> list[Right]:
 def test_canaries_need_the_rights_that_the_docs_tell_and_no_more(
     lab_sasl: Lab, fresh: Callable[[str], str], tmp_path: Path, home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("REPL_HOME", str(home))
     name = fresh("shop")
 
     def topology(user: str, rules: list[Right]) -> Path:
@@ -195,7 +194,8 @@ def test_canaries_need_the_rights_that_the_docs_tell_and_no_more(
         return file
 
     lacking = topology(fresh("lacking"), granted("DELETE", "WRITE"))
-    refused = repl("drill", str(lacking), "--against", "live", "--canaries")
+    env = {"REPL_HOME": str(home)}  # not our own: the processes that `home` ends have it
+    refused = repl("drill", str(lacking), "--against", "live", "--canaries", env=env)
     assert refused.returncode == 3, refused.stdout + refused.stderr
     for one in CLUSTERS:
         for right in ("DELETE", "WRITE"):
@@ -206,6 +206,7 @@ def test_canaries_need_the_rights_that_the_docs_tell_and_no_more(
         topics = admin.list_topics(timeout=60).topics
         assert not [one for one in topics if one.startswith("__drill.") and one.endswith(f".{name}")]
 
+    monkeypatch.setenv("REPL_HOME", str(home))
     file = topology(fresh("allowed"), granted())
     drill = CanaryDrill(DrillRequest(file, canaries=True), load(file), print)
     for name, endpoint in endpoints_of(load(file).clusters.values()).items():
