@@ -23,8 +23,8 @@ from planner.drill.replica import Replica, only_drill
 from planner.drill.scenario_record import DrillAborted, Progress, PromiseBroken, ScenarioRecord, problem_of
 from planner.drill.scenario_run import ScenarioRun
 from planner.drill.steps import sentences
-from planner.drill.steps.check import wrong_names
-from planner.drill.steps.language import matching, nearest
+from planner.drill.steps.check import wrong_sentences
+from planner.drill.steps.language import matching
 from planner.model.diagnostic import Failure, error
 from planner.model.drill import Scenario as ScenarioResult
 from planner.model.topology import Topology
@@ -140,15 +140,13 @@ class FeatureDrill:
                 yield f"{where}begin a step with Given, When, Then, And or But: {word} {sentence}"
         if not scenario.steps:
             yield f"{item.path}:{scenario.line_number}: the scenario {scenario.name} has no steps"
-        wrong: dict[int, list[str]] = {}
-        for index, problem in wrong_names(self._topology, [step.name for step in scenario.steps]):
-            wrong.setdefault(index, []).append(problem)
-        for index, step in enumerate(scenario.steps):
-            if not any(find_fixturedefs_for_step(step, item.session._fixturemanager, item)):
-                near = "; ".join(nearest(step.name))
-                wrong[index] = [f'there is no step "{step.name}"; the nearest are: {near}']
-            for problem in wrong.get(index, ()):
-                yield f"{item.path}:{step.line_number}: {problem}"
+
+        def of_team(index: int) -> bool:
+            return any(find_fixturedefs_for_step(scenario.steps[index], item.session._fixturemanager, item))
+
+        texts = [step.name for step in scenario.steps]
+        for index, problem in wrong_sentences(self._topology, texts, of_team):
+            yield f"{item.path}:{scenario.steps[index].line_number}: {problem}"
 
     def pytest_bdd_before_scenario(self, scenario: Scenario) -> None:
         self.run, self._scenario, self._sentence = None, scenario, "the clusters are started"

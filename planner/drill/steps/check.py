@@ -1,11 +1,11 @@
-"""What is wrong with the names in the sentences of a scenario, before anything is started. It is pure."""
+"""Finds wrong sentences of a scenario, and wrong names in them, before anything is started. It is pure."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 from planner.drill import topics_by_hand
 from planner.drill.routes import routes_of
 from planner.drill.scenario_run import ScenarioRun
-from planner.drill.steps.language import matching
+from planner.drill.steps.language import matching, nearest
 from planner.model.topology import Topology
 from runtime.contract.spec.transform import quarantine_topic
 
@@ -14,10 +14,12 @@ _MAKE_TOPICS = {topics_by_hand.create, ScenarioRun.change_topic, ScenarioRun.cha
 _MAKING_COMMANDS = ("restore", "salvage")
 
 
-def wrong_names(topology: Topology, sentences: Sequence[str]) -> Iterator[tuple[int, str]]:
+def wrong_sentences(
+    topology: Topology, sentences: Sequence[str], of_team: Callable[[int], bool]
+) -> Iterator[tuple[int, str]]:
     """Yields what is wrong with the sentences of one scenario, each with its index.
 
-    A sentence that is no step is one of the team's own: topics and groups may come from it.
+    `of_team` returns whether a sentence is a step of the team's own: topics and groups may come from it.
     """
     clusters, flows = list(topology.clusters), [*topology.flows, *topology.file_flows]
     declared = {"cluster": clusters, "other": clusters, "flow": flows}
@@ -28,6 +30,9 @@ def wrong_names(topology: Topology, sentences: Sequence[str]) -> Iterator[tuple[
         steps = list(matching(sentence))
         if not steps:
             topics, complete = {}, False
+            if not of_team(index):
+                near = "; ".join(nearest(sentence))
+                yield index, f'there is no step "{sentence}"; the nearest are: {near}'
         for step, texts in steps:
             for kind, names in declared.items():
                 if kind in texts and texts[kind] not in names:
@@ -45,10 +50,13 @@ def wrong_names(topology: Topology, sentences: Sequence[str]) -> Iterator[tuple[
             at = topics.get(texts.get("cluster", ""))
             if at is None or step.function is topics_by_hand.require_none:
                 continue
-            for topic in values["topics"] if "topics" in values else [values.get("topic", "__")]:
-                if topic not in at and topic not in quarantines and not topic.startswith("__"):
-                    some = ", ".join(sorted(at)) or "none"
-                    yield index, f"there is no topic {topic} at {texts['cluster']}; there are: {some}"
+            names = values["topics"] if "topics" in values else [values.get("topic", "__")]
+            some = ", ".join(sorted(at)) or "none"
+            yield from (
+                (index, f"there is no topic {topic} at {texts['cluster']}; there are: {some}")
+                for topic in names
+                if topic not in at and topic not in quarantines and not topic.startswith("__")
+            )
 
 
 def _topics_of(topology: Topology) -> tuple[dict[str, set[str]], set[str]]:

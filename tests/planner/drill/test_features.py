@@ -11,7 +11,7 @@ from planner.drill.features import needs_of
 from planner.drill.routes import DrillRoute
 from planner.drill.scenario_record import DrillAborted, ScenarioRecord
 from planner.drill.scenario_run import ScenarioRun
-from planner.drill.steps.check import wrong_names
+from planner.drill.steps.check import wrong_sentences
 from planner.drill.steps.language import STEPS, matching, nearest
 from planner.drill.steps.sentences import table
 from planner.drill.traffic import DrillRecord
@@ -220,7 +220,7 @@ def wrong_in(folder: Path, *sentences: str) -> list[tuple[int, str]]:
             "to: tokyo,", 'to: tokyo, rename: "p.{topic}",'
         )
     )
-    return list(wrong_names(load(folder), sentences))
+    return list(wrong_sentences(load(folder), sentences, lambda _: True))
 
 
 HAS_READ = "the group billing has read 1 records of orders at paris"
