@@ -27,16 +27,16 @@ def content(drill: ScenarioRun, cluster: str) -> dict[str, Any]:
     admin = drill.admin(cluster)
     topics = {name: len(one.partitions) for name, one in admin.list_topics(timeout=60).topics.items()}
     configs = admin.describe_configs([ConfigResource(TOPIC, name) for name in topics])
-    groups = [one.group_id for one in admin.list_consumer_groups().result().valid]
+    listed = admin.list_consumer_groups().result().valid
+    # The job commits its own progress to groups that begin with "repl.".
+    groups = sorted(group.group_id for group in listed if not group.group_id.startswith("repl."))
     return {
         "topics": topics,
         "configs": {
             one.name: {key: entry.value for key, entry in found.result().items()}
             for one, found in configs.items()
         },
-        "groups": sorted(groups),
-        # The job commits its own progress to groups that begin with "repl.".
-        "offsets": {name: group_offsets(admin, name) for name in groups if not name.startswith("repl.")},
+        "offsets": {name: group_offsets(admin, name) for name in groups},
         "payments": sorted(drill.values(cluster, "payments")),
         "others": [one for one in drill.values(cluster, "orders") if "drill" not in json.loads(one)],
     }
