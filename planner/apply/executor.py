@@ -8,6 +8,7 @@ import time
 from collections import defaultdict
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import replace
 
 from planner.apply.context import ApplyContext
 from planner.apply.denials import naming_right
@@ -19,7 +20,6 @@ from planner.model.step import (
     Event,
     Result,
     Step,
-    StepOutcome,
     StepResult,
     StepsEnded,
     StepsSent,
@@ -30,6 +30,8 @@ from runtime.contract.client.secrets import redacted
 # Brokers refuse more than 10,000 partitions in one request; small batches show progress and share the work.
 MAX_STEPS = 250
 MAX_PARTITIONS = 5_000
+
+Ended = tuple[Step, StepResult]
 
 
 class Schedule:
@@ -51,21 +53,21 @@ class Schedule:
         self._ready = []
         return batches(taken)
 
-    def finish(self, outcomes: Iterable[StepOutcome]) -> list[StepOutcome]:
+    def finish(self, ended: Iterable[Ended]) -> list[Ended]:
         """Records ended steps and returns the steps that are skipped because of them, with the reason."""
-        skipped: list[StepOutcome] = []
-        for outcome in outcomes:
-            if outcome.result is not Result.DONE:
-                skipped += self._skip_dependants(outcome.step)
+        skipped: list[Ended] = []
+        for step, result in ended:
+            if result.result is not Result.DONE:
+                skipped += self._skip_dependants(step)
                 continue
-            for dependant in self._dependants[outcome.step.id]:
-                self._open[dependant].discard(outcome.step.id)
+            for dependant in self._dependants[step.id]:
+                self._open[dependant].discard(step.id)
                 if not self._open[dependant] and dependant in self._waiting:
                     self._waiting.discard(dependant)
                     self._ready.append(dependant)
         return skipped
 
-    def _skip_dependants(self, cause: Step) -> list[StepOutcome]:
+    def _skip_dependants(self, cause: Step) -> list[Ended]:
         skipped = []
         pending = list(self._dependants[cause.id])
         while pending:
@@ -73,7 +75,7 @@ class Schedule:
             if step_id in self._waiting:
                 self._waiting.discard(step_id)
                 why = f"because {cause} was not done"
-                skipped.append(StepOutcome(self._steps[step_id], Result.SKIPPED, why))
+                skipped.append((self._steps[step_id], StepResult(Result.SKIPPED, why)))
                 pending += self._dependants[step_id]
         return skipped
 
@@ -135,7 +137,7 @@ async def execute(
     interruption: Interruption,
     report: Report,
 ) -> ApplySummary:
-    """Carries out the steps and returns an outcome for every step.
+    """Carries out the steps and returns the result of every step.
 
     A step that fails stops only the steps that need it. Ctrl-C stops every step that was not sent yet.
     An exception that no handler expects fails the steps of its batch, and `report` gets it.
@@ -148,7 +150,7 @@ async def execute(
 
 
 class _Execution:
-    """The batches that run, each in a task, and the outcomes so far."""
+    """The batches that run, each in a task, and the results so far."""
 
     def __init__(
         self,
@@ -163,16 +165,16 @@ class _Execution:
         self._interruption = interruption
         self._report = report
         self._schedule = Schedule(steps)
-        self._outcomes: dict[str, StepOutcome] = {}
+        self._outcomes: dict[str, StepResult] = {}
         self._turns = {cluster: asyncio.Semaphore(BATCHES_AT_ONCE) for cluster in contexts}
 
-    async def run(self) -> dict[str, StepOutcome]:
+    async def run(self) -> dict[str, StepResult]:
         """Starts batches as soon as their needs are met, and returns when no batch runs any more."""
         async with asyncio.TaskGroup() as running:
             self._start_batches(running)
         for step in self._schedule.not_started():
             why = self._interruption.reason() or ""
-            self._outcomes[step.id] = StepOutcome(step, Result.NOT_STARTED, why)
+            self._outcomes[step.id] = StepResult(Result.NOT_STARTED, why)
         return self._outcomes
 
     def _start_batches(self, running: asyncio.TaskGroup) -> None:
@@ -189,35 +191,35 @@ class _Execution:
                 first_line = next((line for line in str(wrong).splitlines() if line.strip()), "no message")
                 text = f"{type(wrong).__name__}: {first_line}"
                 why = f"an error in repl itself, {text}; {self._report(wrong)}"
-                ended = [StepOutcome(step, Result.FAILED, why) for step in batch]
+                ended = [(step, failed(why)) for step in batch]
                 await self._write_journal(cluster, ended)
         skipped = self._schedule.finish(ended)
-        self._outcomes.update((outcome.step.id, outcome) for outcome in (*ended, *skipped))
+        self._outcomes.update((step.id, result) for step, result in (*ended, *skipped))
         if skipped:
             await self._write_journal(cluster, skipped)
         self._start_batches(running)
 
-    async def _write_journal(self, cluster: str, ended: Sequence[StepOutcome]) -> None:
+    async def _write_journal(self, cluster: str, ended: Sequence[Ended]) -> None:
         # A journal that cannot be written fails the batches too; no skipped step was sent.
         with suppress(ClusterFailure):
             await self._notify(StepsEnded(cluster, tuple(ended)))
 
 
-async def _run(context: ApplyContext, batch: Sequence[Step], notify: Observer) -> list[StepOutcome]:
+async def _run(context: ApplyContext, batch: Sequence[Step], notify: Observer) -> list[Ended]:
     """Runs one batch, and writes the journal before and after it."""
     cluster = context.endpoint.cluster
     began = time.monotonic()
-    ended: list[StepOutcome] = []
+    ended: list[Ended] = []
     try:
         await notify(StepsSent(cluster, tuple(batch)))
         results = await _run_handler(context, batch)
         seconds = time.monotonic() - began
-        ended = [StepOutcome(step, results[step.id].result, results[step.id].why, seconds) for step in batch]
+        ended = [(step, replace(results[step.id], seconds=seconds)) for step in batch]
         await notify(StepsEnded(cluster, tuple(ended)))
     except ClusterFailure as failure:
         # The journal could not be written: the cluster does not take writes any more.
         why = f"the journal of {cluster} was not written: {failure.explained}"
-        return ended or [StepOutcome(step, Result.FAILED, why) for step in batch]
+        return ended or [(step, failed(why)) for step in batch]
     return ended
 
 

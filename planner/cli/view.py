@@ -17,7 +17,7 @@ import msgspec
 from planner.cli.output import emit_event, print_lines, print_plan, say, show
 from planner.model.diagnostic import ExitCode, Failure, Severity, error
 from planner.model.plan import Plan
-from planner.model.step import Result, StepOutcome, StepsEnded, StepsSent
+from planner.model.step import Result, StepsEnded, StepsSent
 from planner.render.plan.text import steps_text
 from planner.render.reports import applies
 from planner.workflows.interaction import (
@@ -167,11 +167,11 @@ class TerminalView:
                 self._bar("apply", "steps", 0, len(self._shown))
             case StepWaits(step=step, what=what):
                 self._bar(str(step.address), what, 0, 0)
-            case StepsEnded(outcomes=outcomes):
-                self._steps_ended += sum(outcome.step.id in self._shown for outcome in outcomes)
+            case StepsEnded(results=results):
+                self._steps_ended += sum(step.id in self._shown for step, _ in results)
                 self._bar("apply", "steps", self._steps_ended, len(self._shown))
-                for outcome in outcomes:
-                    self._remove(str(outcome.step.address))
+                for step, _ in results:
+                    self._remove(str(step.address))
             case ApplyEnded():
                 self.close()
 
@@ -230,21 +230,18 @@ class TerminalView:
                         say(f"{step.address}: {step.progress} ...", err=True)
             case StepWaits(step, what) if not self._as_json and self._bars is None:
                 say(f"{step.address}: {what} ...", err=True)
-            case StepsEnded(outcomes=outcomes):
-                for outcome in outcomes:
-                    self._outcome(outcome)
+            case StepsEnded(results=results):
+                for step, result in results:
+                    if self._as_json:
+                        emit_event(applies.event(step, result))
+                    elif step.id in self._shown or result.result is Result.FAILED:
+                        say(applies.line(step, result), err=True, colour=_COLOURS[result.result])
             case ApplyEnded() if self._as_json:
                 emit_event(applies.finished_event(event))
             case ApplyEnded(complete=complete):
                 click.echo()
                 text = applies.closing(event, shlex.join(["repl", *sys.argv[1:]]))
                 say(text, colour="green" if complete else "red", bold=complete)
-
-    def _outcome(self, outcome: StepOutcome) -> None:
-        if self._as_json:
-            emit_event(applies.event(outcome))
-        elif outcome.step.id in self._shown or outcome.result is Result.FAILED:
-            say(applies.line(outcome), err=True, colour=_COLOURS[outcome.result])
 
     def _records(self, event: FlowLosses | SubscriptionsRead | UnsentRecords | ReplayReady) -> None:
         """Shows which records are lost, left or copied: each flow or group is a line, or an event."""

@@ -231,7 +231,7 @@ def scratch_plan(scratch: Topology, timeout_ms: int) -> Plan:
 
 def _require_done(done: ApplyResult) -> None:
     if failed := done.summary.of(Result.FAILED):
-        raise Failure([error(f"{outcome.step.id}: {outcome.why}") for outcome in failed])
+        raise Failure([error(f"{step_id}: {outcome.why}") for step_id, outcome in failed.items()])
     if not done.complete:
         raise Failure(error("not every step of the scratch topology was carried out", "run it again"))
 

@@ -199,7 +199,7 @@ class Result(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class StepResult:
-    """How the request of a step ended, and in the history how long it took."""
+    """How a step ended, and how long its batch took, once that is known."""
 
     result: Result
     why: str = ""
@@ -215,16 +215,6 @@ def failed(why: str) -> StepResult:
 
 
 @dataclass(frozen=True, slots=True)
-class StepOutcome:
-    """How one step ended, and how long it took."""
-
-    step: Step
-    result: Result
-    why: str = ""
-    seconds: float = 0.0
-
-
-@dataclass(frozen=True, slots=True)
 class StepsSent:
     """The requests of these steps are being sent to the cluster."""
 
@@ -237,7 +227,7 @@ class StepsEnded:
     """These steps have ended, with whatever result."""
 
     cluster: str
-    outcomes: tuple[StepOutcome, ...]
+    results: tuple[tuple[Step, StepResult], ...]
 
 
 Event = StepsSent | StepsEnded
@@ -245,16 +235,16 @@ Event = StepsSent | StepsEnded
 
 @dataclass(frozen=True, slots=True)
 class ApplySummary:
-    """The outcome of every step of an apply."""
+    """The result of every step of an apply, by its id."""
 
-    outcomes: Mapping[str, StepOutcome]
+    outcomes: Mapping[str, StepResult]
     interrupted: bool
     seconds: float
     requests: int = 0
 
-    def of(self, *results: Result) -> Sequence[StepOutcome]:
-        """Returns the outcomes with one of these results."""
-        return [outcome for outcome in self.outcomes.values() if outcome.result in results]
+    def of(self, result: Result) -> Mapping[str, StepResult]:
+        """Returns the steps that ended so."""
+        return {step_id: ended for step_id, ended in self.outcomes.items() if ended.result is result}
 
     @property
     def complete(self) -> bool:

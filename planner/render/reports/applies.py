@@ -13,7 +13,7 @@ from planner.graph.messages import few
 from planner.model.address import Address, flow_address
 from planner.model.change import Action
 from planner.model.plan import ApplyEnded, Plan
-from planner.model.step import Result, StepOutcome
+from planner.model.step import Result, Step, StepResult
 from planner.plan.make import by_step
 from runtime.contract.results.status import PartitionWaits
 
@@ -28,9 +28,9 @@ def shown(plan: Plan) -> frozenset[str]:
     return frozenset(step.id for step in plan.steps if not step.registers or step.address not in worked_on)
 
 
-def line(outcome: StepOutcome) -> str:
+def line(step: Step, outcome: StepResult) -> str:
     """Returns the line for a step that ended: `topic.dc2.orders: created (0.4 s)`."""
-    step, word = outcome.step, outcome.step.verb
+    word = step.verb
     match outcome.result:
         case Result.DONE:
             return f"{step.address}: {step.past} ({outcome.seconds:.1f} s)"
@@ -42,14 +42,14 @@ def line(outcome: StepOutcome) -> str:
             return f"{step.address}: {word} {outcome.result}: {outcome.why}"
 
 
-def event(outcome: StepOutcome) -> dict[str, Any]:
+def event(step: Step, outcome: StepResult) -> dict[str, Any]:
     """Returns the JSON event of a step that ended."""
     return {
         "version": EVENT_VERSION,
         "event": "step",
-        "step": outcome.step.id,
-        "address": str(outcome.step.address),
-        "action": outcome.step.verb,
+        "step": step.id,
+        "address": str(step.address),
+        "action": step.verb,
         "result": outcome.result.value.replace(" ", "_"),
         "why": outcome.why,
         "seconds": round(outcome.seconds, 3),
@@ -85,9 +85,9 @@ _COUNTED_AS = {
 def counted(ended: ApplyEnded) -> Mapping[str, int]:
     """Returns the number of objects whose every step is done, by what happened to them."""
     done: dict[Address, bool] = {}
-    for outcome in ended.summary.outcomes.values():
-        address = outcome.step.address
-        done[address] = done.get(address, True) and outcome.result is Result.DONE
+    for step in ended.plan.steps:
+        if (outcome := ended.summary.outcomes.get(step.id)) is not None:
+            done[step.address] = done.get(step.address, True) and outcome.result is Result.DONE
     counts: Counter[str] = Counter()
     for change in ended.plan.changes:
         if not done.get(change.address, False):
@@ -124,7 +124,7 @@ def closing(ended: ApplyEnded, command: str) -> str:
         ("Skipped", Result.SKIPPED),
         ("Not started", Result.NOT_STARTED),
     ):
-        lines += _listed(title, summary.of(result))
+        lines += _listed(title, ended.plan.steps, summary.of(result))
     lines += _waiting(ended.waits)
     if not (summary.complete and ended.plan.complete):
         lines += ["", f"What is done stays done. To finish the rest: {command}"]
@@ -141,12 +141,13 @@ def _waiting(waits: Sequence[PartitionWaits]) -> list[str]:
     return lines
 
 
-def _listed(title: str, outcomes: Iterable[StepOutcome], most: int = 20) -> list[str]:
-    found = list(outcomes)
-    if not found:
+def _listed(title: str, steps: Iterable[Step], ended: Mapping[str, StepResult], most: int = 20) -> list[str]:
+    if not ended:
         return []
-    lines = ["", f"{title} ({len(found)}):"]
-    lines += [f"  {one.step}" + (f": {one.why}" if one.why else "") for one in found[:most]]
-    if len(found) > most:
-        lines.append(f"  … and {len(found) - most} more (repl history --id shows all)")
-    return lines
+    lines = [
+        f"  {step}" + (f": {ended[step.id].why}" if ended[step.id].why else "")
+        for step in steps
+        if step.id in ended
+    ]
+    more = f"  … and {len(lines) - most} more (repl history --id shows all)"
+    return ["", f"{title} ({len(lines)}):", *lines[:most], *([more] if len(lines) > most else [])]

@@ -39,7 +39,6 @@ from planner.model.step import (
     Event,
     Result,
     Step,
-    StepOutcome,
     StepResult,
     StepsEnded,
     StepsSent,
@@ -364,10 +363,7 @@ class ApplySession:
                 case StepsSent():
                     await journal.sent(event.cluster, [step.id for step in event.steps])
                 case StepsEnded():
-                    results = {
-                        outcome.step.id: StepResult(outcome.result, outcome.why, outcome.seconds)
-                        for outcome in event.outcomes
-                    }
+                    results = {step.id: result for step, result in event.results}
                     await journal.ended(event.cluster, results)
             self.progress(event)
 
@@ -380,9 +376,7 @@ class ApplySession:
                 self.progress(ApplyStarted(self.plan))
                 summary = await execute(remaining, contexts, notify, interruption, report)
                 done = self._done_before()
-                left_out = {
-                    step.id: StepOutcome(step, DONE.result) for step in self.plan.steps if step.id in done
-                }
+                left_out = {step.id: DONE for step in self.plan.steps if step.id in done}
                 summary = replace(summary, outcomes={**left_out, **summary.outcomes})
                 await self._finish(journal, summary)
         finally:

@@ -38,7 +38,7 @@ class Signalling(TerminalView):
         super().__call__(event)
         if not isinstance(event, StepsEnded):
             return
-        self._count += len(event.outcomes)
+        self._count += len(event.results)
         if self._number is None or not self._due(event):
             return
         number, self._number = self._number, None
@@ -47,7 +47,7 @@ class Signalling(TerminalView):
     def _due(self, event: StepsEnded) -> bool:
         if self._after.isdigit():
             return self._count >= int(self._after)
-        return any(one.step.id.startswith(self._after) for one in event.outcomes)
+        return any(step.id.startswith(self._after) for step, _ in event.results)
 
 
 def main(path: Path, lease_ms: int, number: signal.Signals | None, after: str) -> int:

@@ -50,7 +50,7 @@ def test_the_step_fails_with_one_line_and_the_rest_goes_on(tmp_path: Path) -> No
     summary, events = applied(tmp_path / "errors")
 
     file = tmp_path / "errors" / "apply1.log"
-    assert {one.step.id: one.result for one in summary.outcomes.values()} == {
+    assert {step_id: ended.result for step_id, ended in summary.outcomes.items()} == {
         "own": Result.FAILED,
         "after": Result.SKIPPED,
         "disown": Result.DONE,
@@ -61,9 +61,7 @@ def test_the_step_fails_with_one_line_and_the_rest_goes_on(tmp_path: Path) -> No
     assert "BrokenRegistry" not in summary.outcomes["own"].why
     assert 'raise ZeroDivisionError("a defect' in file.read_text()
     assert stat.S_IMODE(file.stat().st_mode) == 0o600
-    ended = [
-        outcome.step.id for event in events if isinstance(event, StepsEnded) for outcome in event.outcomes
-    ]
+    ended = [step.id for event in events if isinstance(event, StepsEnded) for step, _ in event.results]
     assert sorted(ended) == ["after", "disown", "own"]  # the journal and the terminal are told of each
 
 

@@ -3,7 +3,7 @@
 from planner.apply.executor import MAX_PARTITIONS, MAX_STEPS, Schedule, batches
 from planner.model.address import topic_address
 from planner.model.observed import RegistryEntry
-from planner.model.step import Result, Step, StepOutcome
+from planner.model.step import DONE, Step, StepResult, failed
 from planner.plan.steps.registry import Own
 from planner.plan.steps.topics import CreateTopic, GrowPartitions
 
@@ -24,8 +24,8 @@ def ids(batched: list[list[Step]]) -> list[list[str]]:
     return [[step.id for step in batch] for batch in batched]
 
 
-def done(*steps: Step) -> list[StepOutcome]:
-    return [StepOutcome(step, Result.DONE) for step in steps]
+def done(*steps: Step) -> list[tuple[Step, StepResult]]:
+    return [(step, DONE) for step in steps]
 
 
 def test_what_needs_nothing_goes_at_once_and_only_once():
@@ -48,8 +48,8 @@ def test_a_failure_skips_everything_behind_it_and_nothing_else():
     a, b = create("a"), create("b")
     schedule = Schedule([a, b, own("a", ("create a",)), own("a2", ("own a",)), own("b", ("create b",))])
     schedule.next_batches()
-    skipped = schedule.finish([StepOutcome(a, Result.FAILED, "refused"), *done(b)])
-    assert {outcome.step.id: outcome.why for outcome in skipped} == {
+    skipped = schedule.finish([(a, failed("refused")), *done(b)])
+    assert {step.id: result.why for step, result in skipped} == {
         "own a": "because create topic.dc1.a was not done",
         "own a2": "because create topic.dc1.a was not done",
     }

@@ -12,7 +12,7 @@ from planner.cli.console import ProgressBars
 from planner.cli.view import TerminalView, ask, interaction
 from planner.model.diagnostic import Failure, warning
 from planner.model.plan import Plan
-from planner.model.step import DONE, NOTHING_DONE, ApplySummary, Result, StepOutcome, StepsEnded
+from planner.model.step import DONE, NOTHING_DONE, ApplySummary, StepsEnded
 from planner.render.reports import applies
 from planner.workflows.interaction import (
     ApplyEnded,
@@ -68,7 +68,7 @@ def test_an_apply_on_a_terminal_counts_its_steps(capsys: pytest.CaptureFixture[s
     view = TerminalView(as_json=False, bars=bars)
     plan = everything()
     first, second, *_ = (step for step in plan.steps if step.id in applies.shown(plan))
-    ended = StepsEnded("dc2", (StepOutcome(first, Result.DONE), StepOutcome(second, Result.DONE)))
+    ended = StepsEnded("dc2", ((first, DONE), (second, DONE)))
 
     view(ApplyStarted(plan))
     view(StepWaits(second, "it has not reported"))
@@ -183,8 +183,7 @@ def ended(
 
 
 def all_done(plan: Plan) -> ApplySummary:
-    outcomes = {step.id: StepOutcome(step, DONE.result) for step in plan.steps}
-    return ApplySummary(outcomes, interrupted=False, seconds=1.5, requests=2)
+    return ApplySummary({step.id: DONE for step in plan.steps}, interrupted=False, seconds=1.5, requests=2)
 
 
 def test_what_could_not_be_read_is_not_complete(capsys: pytest.CaptureFixture[str]) -> None:

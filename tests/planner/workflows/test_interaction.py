@@ -6,7 +6,7 @@ import sys
 import pytest
 
 from planner.model.diagnostic import ExitCode, Failure, note, warning
-from planner.model.step import NOTHING_DONE, ApplySummary, Result, StepOutcome
+from planner.model.step import NOTHING_DONE, ApplySummary, Result, StepResult
 from planner.state.lease import LeaseHolder, LeaseState
 from planner.workflows.applying.apply import ApplyResult
 from planner.workflows.applying.session import wait_text
@@ -69,7 +69,7 @@ def test_a_holder_writes_no_lines_of_its_own() -> None:
 
 def summary(result: Result, *, interrupted: bool = False) -> ApplySummary:
     step = everything().steps[0]
-    return ApplySummary({step.id: StepOutcome(step, result)}, interrupted, 1.0)
+    return ApplySummary({step.id: StepResult(result)}, interrupted, 1.0)
 
 
 @pytest.mark.parametrize(
