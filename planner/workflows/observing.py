@@ -39,6 +39,7 @@ from planner.plan.steps.restores import RestoreRecords
 from planner.state.internal_topics import read_registry
 from planner.workflows.audit.access import endpoints_of
 from planner.workflows.interaction import Noticed, ProgressHandler, WorkProgress, silent, under_way
+from planner.workflows.one_off import check_transforms
 from runtime.contract.client.secrets import ClientSecrets
 from runtime.contract.client.settings import ClientSettingsError
 from runtime.contract.client.stores import is_store
@@ -178,7 +179,8 @@ def observe(
     """Reads every cluster. One that is silent for `timeout_ms` is Unreachable, `given_up` after 3 s.
 
     Only what a plan reads is returned: of topics that it is not about, their names. Names alone matter where
-    a pattern selects nothing, and where a rule covers other topics. Failure as of `read_clusters`.
+    a pattern selects nothing, and where a rule covers other topics. Failure as of `read_clusters`, and where
+    Spark refuses a transform.
     """
     request: Request = {}
 
@@ -207,7 +209,9 @@ def observe(
                 for topic, live in cluster.topics.items()
             }
             clusters[name] = structs.replace(cluster, topics=topics)
-    return Observed(clusters, observed.diagnostics)
+    observed = Observed(clusters, observed.diagnostics)
+    check_transforms(topology, observed, progress)
+    return observed
 
 
 REPORTED_S = 10.0  # by then a job has committed a command that it received

@@ -133,19 +133,7 @@ def plan(request: PlanRequest, progress: ProgressHandler = silent) -> Plan:
 def drift(request: TopologyRequest, progress: ProgressHandler = silent) -> Plan:
     """Returns what changed outside the topology since it was applied, as a plan without steps."""
     topology = checked(request.path, request.var_files).topology
-    return plan_now(Mode.DRIFT, topology, see(topology, request.timeout_ms, progress=progress))
-
-
-def see(
-    topology: Topology,
-    timeout_ms: int,
-    given_up: str | None = None,
-    progress: ProgressHandler = silent,
-) -> Observed:
-    """Observes the clusters of a topology. `given_up` is a cluster that is waited for only briefly."""
-    observed = observe(topology, timeout_ms, given_up, progress)
-    check_transforms(topology, observed, progress)
-    return observed
+    return plan_now(Mode.DRIFT, topology, observe(topology, request.timeout_ms, progress=progress))
 
 
 def planned(
@@ -175,7 +163,7 @@ def apply_plan(
     """
 
     def make() -> Plan:
-        observed = see(topology, timeout_ms, given_up, progress)
+        observed = observe(topology, timeout_ms, given_up, progress)
         plan = plan_now(Mode.APPLY, topology, observed, targets=targets, adopt=adopt)
         return plan if plan.errored else verified(plan, timeout_ms)
 

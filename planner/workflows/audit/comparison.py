@@ -31,8 +31,8 @@ from planner.workflows.interaction import (
     ReplayReady,
     silent,
 )
+from planner.workflows.observing import observe
 from planner.workflows.one_off import check_transforms, on_spark
-from planner.workflows.plans import see
 from planner.workflows.requests import (
     ReplaySalvageRequest,
     SalvageFlowRequest,
@@ -291,7 +291,7 @@ def _job_spec(topology: Topology, flow: Flow, timeout_ms: int, progress: Progres
 
     Both clusters of the flow must answer. Failure names the one that does not.
     """
-    observed = see(topology, timeout_ms, progress=progress)
+    observed = observe(topology, timeout_ms, progress=progress)
     for name in (flow.source_cluster, flow.destination_cluster):
         match observed.clusters[name]:
             case Unreachable(why=why, hint=hint):

@@ -37,7 +37,7 @@ from planner.workflows.interaction import (
     UnsentRecords,
     silent,
 )
-from planner.workflows.plans import see
+from planner.workflows.observing import observe
 from planner.workflows.requests import FailbackRequest, FailoverRequest
 from planner.workflows.topology import checked, cluster_of
 from runtime.contract.spec.flow import RUNNING, FlowState
@@ -184,7 +184,7 @@ def without_others(
     listed = list(coming)
     if all(failback.back is not None for failback in listed):
         return listed
-    observed = see(topology, timeout_ms, progress=progress)
+    observed = observe(topology, timeout_ms, progress=progress)
     names = {
         name: frozenset(live.topics) if (live := observed.reachable(name)) is not None else frozenset()
         for name in observed.clusters

@@ -14,7 +14,7 @@ from planner.cli.app import run
 from planner.graph.expansion import expand
 from planner.model.diagnostic import ExitCode
 from planner.model.topology import Topology
-from planner.workflows.plans import see
+from planner.workflows.observing import observe
 from planner.workflows.topology import checked
 from runtime.contract.spec.route import BROKER_TOPICS
 from runtime.lab.lab import Lab
@@ -87,7 +87,7 @@ def ways(topology: Topology) -> list[tuple[Place, Place]]:
     """From which topic to which: of the flows that copy now."""
     return [
         ((one.flow.source_cluster, here), (one.flow.destination_cluster, there))
-        for one in expand(topology, see(topology, PATIENCE_MS), Path.cwd()).flows
+        for one in expand(topology, observe(topology, PATIENCE_MS), Path.cwd()).flows
         if one.flow.state == "active"
         for here, there in one.topics
     ]
