@@ -75,7 +75,7 @@ def on_one_line(line: Text) -> Text:
     written = [readable.one_line(sign) for sign in plain]
     ends = [0, *accumulate(map(len, written))]
     made = line.blank_copy("".join(written))
-    made.spans = [Span(ends[one.start], ends[min(one.end, len(plain))], one.style) for one in line.spans]
+    made.spans = [Span(ends[span.start], ends[min(span.end, len(plain))], span.style) for span in line.spans]
     return made
 
 

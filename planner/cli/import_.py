@@ -118,7 +118,7 @@ def _write(imported: "ImportedCopy", file: Path | None, output: Output) -> int:
     from planner.render.topology import secret_notes, topology_yaml
     from planner.workflows.importing import comment
 
-    secrets = [one for cluster in imported.clusters for one in secret_notes(cluster)]
+    secrets = [note for cluster in imported.clusters for note in secret_notes(cluster)]
     comments = [*imported.comments, *map(comment, secrets)]
     text = topology_yaml(imported.topology, imported.header, comments)
     diagnostics = (*imported.diagnostics, *secrets)

@@ -141,7 +141,7 @@ class Chart:
         known = [one for one in values if one is not None]
         self.latest = next((one for one in reversed(values) if one is not None), None)
         self.highest = max(known, default=None)
-        self.lines = [_path(one, self.highest or 1.0, len(values)) for one in _stretches(values)]
+        self.lines = [_path(stretch, self.highest or 1.0, len(values)) for stretch in _stretches(values)]
 
 
 def _stretches(values: Sequence[float | None]) -> Iterator[list[tuple[int, float]]]:

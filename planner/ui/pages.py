@@ -94,13 +94,13 @@ class DrawnFlows:
     def lag_ms(self) -> int | None:
         """Returns the longest lag; None where that of any flow is unknown."""
         lags = [flow.lag_ms for flow in self.flows]
-        known = [one for one in lags if one is not None]
+        known = [lag for lag in lags if lag is not None]
         return max(known, default=None) if len(known) == len(lags) else None
 
     @property
     def lag_records(self) -> int | None:
         lags = [flow.lag_records for flow in self.flows]
-        known = [one for one in lags if one is not None]
+        known = [lag for lag in lags if lag is not None]
         return sum(known) if len(known) == len(lags) else None
 
 

@@ -52,7 +52,9 @@ def find_keys(words: str) -> list[KeyEntry]:
 
 def same_name(entry: KeyEntry) -> list[str]:
     """Returns the paths of the other keys of this name."""
-    return [one.path for one in all_keys() if one.key.name == entry.key.name and one.path != entry.path]
+    return [
+        other.path for other in all_keys() if other.key.name == entry.key.name and other.path != entry.path
+    ]
 
 
 def _at(path: str) -> KeyEntry | None:
@@ -80,7 +82,7 @@ def _hint(path: str) -> str:
     close = nearest(word, names)
     if close is not None:
         return f'did you mean "{parent.path}.{close}"?' if parent is not None else f'did you mean "{close}"?'
-    everywhere = sorted({one.key.name for one in all_keys()})
+    everywhere = sorted({entry.key.name for entry in all_keys()})
     return did_you_mean(word, everywhere) or "repl explain lists the keys at the top"
 
 

@@ -142,7 +142,7 @@ def _of(shape: Shape, definitions: dict[str, Schema]) -> Schema:
                 definitions[shape.name] = _record(shape, definitions)
             return _named(shape.name)
         case shapes.AlternativesShape():
-            return {"anyOf": [_of(one, definitions) for one in shape.alternatives]}
+            return {"anyOf": [_of(alternative, definitions) for alternative in shape.alternatives]}
         case shapes.OffOrShape():
             return {"anyOf": [_named("off"), _of(shape.shape, definitions)]}
         case _:

@@ -224,7 +224,7 @@ def _simulation(simulation: Simulation) -> list[str]:
             for flow in simulation.flows
         ),
         "\n",
-        *(f"- ⚠️ {_text(one)}\n" for one in simulation_remarks(simulation)),
+        *(f"- ⚠️ {_text(remark)}\n" for remark in simulation_remarks(simulation)),
     ]
 
 
@@ -285,7 +285,7 @@ def _folded(blocks: Iterable[str]) -> str:
         if block.startswith(_TITLE):
             sections.append([])
         sections[-1].append(block)
-    return "".join(_section(one) for one in sections)
+    return "".join(_section(section) for section in sections)
 
 
 def _section(blocks: Sequence[str]) -> str:

@@ -167,7 +167,8 @@ class Allowances:
         if name in _OWN_SECRETS:
             return False
         return self.variables is None or any(
-            name.startswith(one[:-1]) if one.endswith("*") else name == one for one in self.variables
+            name.startswith(variable[:-1]) if variable.endswith("*") else name == variable
+            for variable in self.variables
         )
 
     def allows_address(self, host: str, port: int) -> bool:
@@ -241,7 +242,7 @@ class ClientSecrets:
     def __init__(self, environ: Mapping[str, str], folders: Sequence[Path] | None = None) -> None:
         self._environ = environ
         self._allowed = Allowances.of(environ)
-        self._folders = None if folders is None else (*folders, *(Path(one) for one in USUAL_FOLDERS))
+        self._folders = None if folders is None else (*folders, *(Path(folder) for folder in USUAL_FOLDERS))
 
     def resolve(self, bootstrap: str, client: Mapping[str, Value]) -> dict[str, str]:
         """Returns the text of every setting.

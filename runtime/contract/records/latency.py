@@ -107,7 +107,7 @@ def bucket_of(latency_ms: int) -> int:
 
 def by_topic(latencies: Iterable[TopicLatency]) -> dict[str, TopicLatency]:
     """Returns one latency for each topic, in which those of several slots or periods are added up."""
-    return merged_by((one.topic, one) for one in latencies)
+    return merged_by((latency.topic, latency) for latency in latencies)
 
 
 def merged_by(latencies: Iterable[tuple[_Key, TopicLatency]]) -> dict[_Key, TopicLatency]:

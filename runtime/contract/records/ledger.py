@@ -391,28 +391,28 @@ def _copied(offsets: OffsetMap | None, low: int) -> list[tuple[int, int]]:
 def _disjoint(stretches: Iterable[OrphanedRange]) -> list[OrphanedRange]:
     """Returns the ranges in order; where two overlap, the one that begins first keeps the common offsets."""
     found: list[OrphanedRange] = []
-    for one in sorted(stretches):
-        low = max(one.low, found[-1].end) if found else one.low
-        if low >= one.end:
+    for stretch in sorted(stretches):
+        low = max(stretch.low, found[-1].end) if found else stretch.low
+        if low >= stretch.end:
             continue
-        if found and found[-1].end == low and found[-1].why == one.why:
-            found[-1] = found[-1]._replace(end=one.end)
+        if found and found[-1].end == low and found[-1].why == stretch.why:
+            found[-1] = found[-1]._replace(end=stretch.end)
         else:
-            found.append(one._replace(low=low))
+            found.append(stretch._replace(low=low))
     return found
 
 
 def _without(stretches: Sequence[OrphanedRange], taken: Sequence[tuple[int, int]]) -> list[OrphanedRange]:
     """Returns the ranges without the taken ones. Both must be in order."""
     found: list[OrphanedRange] = []
-    for one in stretches:
-        low = one.low
+    for stretch in stretches:
+        low = stretch.low
         for begin, behind in taken:
-            if behind <= low or begin >= one.end:
+            if behind <= low or begin >= stretch.end:
                 continue
             if low < begin:
-                found.append(one._replace(low=low, end=begin))
+                found.append(stretch._replace(low=low, end=begin))
             low = behind
-        if low < one.end:
-            found.append(one._replace(low=low))
+        if low < stretch.end:
+            found.append(stretch._replace(low=low))
     return found

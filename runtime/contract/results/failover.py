@@ -18,7 +18,6 @@ from runtime.contract.results.status import (
     UNKNOWN,
     FlowHealth,
     JobHealth,
-    PartitionHealth,
     ReplicationStatus,
 )
 
@@ -70,14 +69,14 @@ def verdicts(status: ReplicationStatus) -> list[FailoverVerdict]:
 
     Flows into files are left out: nothing fails over to files.
     """
-    clusters = {one.name for one in status.clusters}
+    clusters = {cluster.name for cluster in status.clusters}
     flows = [flow for flow in status.flows if flow.destination in clusters]
     jobs = {(job.name, job.destination): job for job in status.jobs}
-    sources = sorted({flow.source for flow in flows})
-    found = [
-        _verdict(one, [flow for flow in flows if flow.source == one], jobs, status.at_ms) for one in sources
+    judged = [
+        _verdict(source, [flow for flow in flows if flow.source == source], jobs, status.at_ms)
+        for source in sorted({flow.source for flow in flows})
     ]
-    return sorted(found, key=lambda one: (_RANK[one.verdict], one.cluster))
+    return sorted(judged, key=lambda verdict: (_RANK[verdict.verdict], verdict.cluster))
 
 
 def _verdict(
@@ -87,60 +86,39 @@ def _verdict(
     now_ms: int,
 ) -> FailoverVerdict:
     ending = [flow for flow in flows if flow.declared in _MAY_FAIL_OVER]
-    if not ending:
+    losses = [loss_of(flow, now_ms) for flow in ending]
+    answers = all(flow.source_answers for flow in ending or flows)
+    if ending:
+        because = [
+            *_silent(ending, losses),
+            *_unheard(losses),
+            *_jobs(ending, jobs),
+            *_stopped(ending),
+            *_lag(ending),
+        ]
+    else:
         states = Counter(flow.declared for flow in flows)
         because = [f"{number} {state.replace('_', ' ')}" for state, number in sorted(states.items())]
-        return _made(
-            cluster, Verdict.ENDED, [], [], because, answers=all(one.source_answers for one in flows)
-        )
-    losses = [loss_of(flow, now_ms) for flow in ending]
-    because = [
-        *_silent(ending, losses),
-        *_unheard(losses),
-        *_jobs(ending, jobs),
-        *_stopped(ending),
-        *_lag(ending),
-    ]
-    answers = all(flow.source_answers for flow in ending)
-    return _made(
-        cluster,
-        _judged(ending, losses, answers=answers),
-        [one.name for one in ending],
-        losses,
-        because,
-        answers=answers,
-    )
-
-
-def _made(
-    cluster: str,
-    verdict: Verdict,
-    flows: list[str],
-    losses: Sequence[FlowLoss],
-    because: list[str],
-    *,
-    answers: bool,
-) -> FailoverVerdict:
-    records = [one.records for one in losses if one.records is not None]
-    times = [one.as_of_ms for one in losses if one.as_of_ms is not None]
+    if not ending:
+        verdict = Verdict.ENDED
+    elif any(not loss.destination_answers or loss.records is None or loss.unheard for loss in losses):
+        verdict = Verdict.UNKNOWN
+    else:
+        of_flows = {_of_flow(flow, loss) for flow, loss in zip(ending, losses, strict=True)}
+        of_flows |= set() if answers else {Verdict.LOSES}
+        verdict = min(of_flows, key=list(Verdict).index)
+    records = [loss.records for loss in losses if loss.records is not None]
+    times = [loss.as_of_ms for loss in losses if loss.as_of_ms is not None]
     return FailoverVerdict(
         cluster=cluster,
         verdict=verdict,
         records=sum(records) if records else None,
-        ms=max((one.ms for one in losses if one.ms is not None), default=None),
+        ms=max((loss.ms for loss in losses if loss.ms is not None), default=None),
         as_of_ms=min(times, default=None) if not answers else None,
         answers=answers,
-        flows=flows,
+        flows=[flow.name for flow in ending],
         because=because,
     )
-
-
-def _judged(flows: Sequence[FlowHealth], losses: Sequence[FlowLoss], *, answers: bool) -> Verdict:
-    if any(not one.destination_answers or one.records is None or one.unheard for one in losses):
-        return Verdict.UNKNOWN
-    found = {_of_flow(flow, loss) for flow, loss in zip(flows, losses, strict=True)}
-    found |= set() if answers else {Verdict.LOSES}
-    return next(one for one in Verdict if one in found)
 
 
 def _of_flow(flow: FlowHealth, loss: FlowLoss) -> Verdict:
@@ -153,31 +131,35 @@ def _of_flow(flow: FlowHealth, loss: FlowLoss) -> Verdict:
     return Verdict.NOT_COPYING
 
 
+def _most(reasons: Sequence[str], others: str) -> Iterator[str]:
+    """Yields the first reasons, and how many others there are."""
+    yield from reasons[:_MOST]
+    if len(reasons) > _MOST:
+        yield f"{len(reasons) - _MOST} more flows {others}"
+
+
 def _silent(flows: Sequence[FlowHealth], losses: Sequence[FlowLoss]) -> Iterator[str]:
     """Yields the clusters that do not answer."""
     for name in sorted({flow.destination for flow in flows if not flow.destination_answers}):
         yield f"{name} does not answer: what has arrived there is not known"
-    silent = sorted({flow.source for flow in flows if not flow.source_answers})
-    for name in silent:
-        known = any(one.records is not None for one in losses)
-        yield f"{name} does not answer: " + (
-            "its ends are those that the jobs saw last, there may be more"
-            if known
-            else "its ends are not known"
-        )
+    ends = "its ends are not known"
+    if any(loss.records is not None for loss in losses):
+        ends = "its ends are those that the jobs saw last, there may be more"
+    for name in sorted({flow.source for flow in flows if not flow.source_answers}):
+        yield f"{name} does not answer: {ends}"
 
 
 def _unheard(losses: Sequence[FlowLoss]) -> Iterator[str]:
     """Yields the flows with partitions whose loss is unknown, with one of the reasons."""
-    found = [one for one in losses if one.unheard and one.destination_answers]
-    for one in found[:_MOST]:
-        first = one.unheard_partitions[0]
-        yield (
-            f"{one.flow}: of {one.unheard:,} of {one.partitions:,} partitions nothing is known"
-            f" ({first.topic}-{first.partition}: {first.why})"
-        )
-    if len(found) > _MOST:
-        yield f"{len(found) - _MOST} more flows have partitions of which nothing is known"
+    reasons = []
+    for loss in losses:
+        if loss.unheard and loss.destination_answers:
+            first = loss.unheard_partitions[0]
+            reasons.append(
+                f"{loss.flow}: of {loss.unheard:,} of {loss.partitions:,} partitions nothing is known"
+                f" ({first.topic}-{first.partition}: {first.why})"
+            )
+    yield from _most(reasons, "have partitions of which nothing is known")
 
 
 def _jobs(flows: Sequence[FlowHealth], jobs: dict[tuple[str, str], JobHealth]) -> Iterator[str]:
@@ -190,41 +172,29 @@ def _jobs(flows: Sequence[FlowHealth], jobs: dict[tuple[str, str], JobHealth]) -
 
 def _stopped(flows: Sequence[FlowHealth]) -> Iterator[str]:
     """Yields the states in which partitions are not copied, except those of a job that is down."""
-    told = []
+    reasons = []
     for flow in flows:
-        if not flow.destination_answers:
-            continue
-        for state, number in flow.states.items():
+        for state, number in flow.states.items() if flow.destination_answers else ():
             if state == S.RETRYING and not flow.source_answers:
                 continue  # it retries because of that, which is said already
             if state in _NOT_COPYING and state not in (DOWN, UNKNOWN):
-                first = next(one for one in flow.partitions if one.state == state)
-                told.append(f"{flow.name}: {_partitions(number)} {state}, {_first(first)}")
-    yield from told[:_MOST]
-    if len(told) > _MOST:
-        yield f"{len(told) - _MOST} more flows have partitions that are not copied"
-
-
-def _first(one: PartitionHealth) -> str:
-    return f"{one.topic}-{one.partition}" + (f" ({one.why})" if one.why else "")
-
-
-def _partitions(number: int) -> str:
-    return "1 partition is" if number == 1 else f"{number:,} partitions are"
+                first = next(partition for partition in flow.partitions if partition.state == state)
+                how_many = "1 partition is" if number == 1 else f"{number:,} partitions are"
+                why = f" ({first.why})" if first.why else ""
+                reasons.append(f"{flow.name}: {how_many} {state}, {first.topic}-{first.partition}{why}")
+    yield from _most(reasons, "have partitions that are not copied")
 
 
 def _lag(flows: Sequence[FlowHealth]) -> Iterator[str]:
     """Yields the flows that are beyond their RPO, and those that are behind without a declared RPO."""
-    late = [flow for flow in flows if flow.rpo_met is False]
-    for flow in late[:_MOST]:
-        yield f"{flow.name} is {(flow.lag_ms or 0) / 1000:,.1f} s behind, its RPO is {_seconds(flow.rpo_ms)}"
-    if len(late) > _MOST:
-        yield f"{len(late) - _MOST} more flows are beyond their RPO"
+    late = [
+        f"{flow.name} is {(flow.lag_ms or 0) / 1000:,.1f} s behind,"
+        f" its RPO is {(flow.rpo_ms or 0) / 1000:g} s"
+        for flow in flows
+        if flow.rpo_met is False
+    ]
+    yield from _most(late, "are beyond their RPO")
     undeclared = [flow.name for flow in flows if flow.rpo_ms is None and flow.lag_records]
     if undeclared:
         more = f" and {len(undeclared) - 1} more flows" if len(undeclared) > 1 else ""
         yield f"no RPO is declared for {undeclared[0]}{more}"
-
-
-def _seconds(ms: int | None) -> str:
-    return f"{(ms or 0) / 1000:g} s"

@@ -179,9 +179,9 @@ class GroupTopics(msgspec.Struct, frozen=True, kw_only=True):
 
 def loss_of(flow: FlowHealth, now_ms: int) -> FlowLoss:
     """Computes the records and the time that a failover of this flow loses."""
-    known = [one for one in flow.partitions if one.lag_records is not None]
-    as_of = max((_source_end_time(one, now_ms) for one in known), default=None)
-    behind = [_behind_ms(one) for one in known if one.lag_records]
+    known = [partition for partition in flow.partitions if partition.lag_records is not None]
+    as_of = max((_source_end_time(partition, now_ms) for partition in known), default=None)
+    behind = [_behind_ms(partition) for partition in known if partition.lag_records]
     return FlowLoss(
         flow=flow.name,
         source=flow.source,
@@ -189,43 +189,49 @@ def loss_of(flow: FlowHealth, now_ms: int) -> FlowLoss:
         state=flow.state,
         source_answers=flow.source_answers,
         destination_answers=flow.destination_answers,
-        records=sum(one.lag_records or 0 for one in known) if known else None,
-        ms=max((one for one in behind if one is not None), default=None if behind or not known else 0),
+        records=sum(partition.lag_records or 0 for partition in known) if known else None,
+        ms=max((ms for ms in behind if ms is not None), default=None if behind or not known else 0),
         as_of_ms=as_of,
         partitions=len(flow.partitions),
         unheard=len(flow.partitions) - len(known),
-        unheard_partitions=[_unheard(one, flow) for one in flow.partitions if one.lag_records is None],
+        unheard_partitions=[
+            _unheard(partition, flow) for partition in flow.partitions if partition.lag_records is None
+        ],
         older_partitions=[
-            _unheard(one, flow, _source_end_time(one, now_ms))
-            for one in known
-            if as_of is not None and as_of - _source_end_time(one, now_ms) >= _OLDER_MS
+            _unheard(partition, flow, _source_end_time(partition, now_ms))
+            for partition in known
+            if as_of is not None and as_of - _source_end_time(partition, now_ms) >= _OLDER_MS
         ],
     )
 
 
-def _unheard(one: PartitionHealth, flow: FlowHealth, as_of_ms: int | None = None) -> PartitionUnheard:
+def _unheard(partition: PartitionHealth, flow: FlowHealth, as_of_ms: int | None = None) -> PartitionUnheard:
     if not flow.destination_answers:
         why = f"{flow.destination} does not answer"
-    elif one.state in _ANOTHER_LOG or as_of_ms is not None:
-        why = f"{one.state}: {one.why}" if one.why else one.state
-    elif one.position is None:
+    elif partition.state in _ANOTHER_LOG or as_of_ms is not None:
+        why = f"{partition.state}: {partition.why}" if partition.why else partition.state
+    elif partition.position is None:
         why = f"the ledger at {flow.destination} has no position of it"
     else:
         why = f"job {flow.job} has not told where it ends at {flow.source}"
-    return PartitionUnheard(topic=one.topic, partition=one.partition, why=why, as_of_ms=as_of_ms)
+    return PartitionUnheard(topic=partition.topic, partition=partition.partition, why=why, as_of_ms=as_of_ms)
 
 
 def with_ends_of(after: FlowHealth, before: FlowHealth, before_ms: int) -> FlowHealth:
     """Returns the final positions of a flow, by end offsets of the source that were read before."""
-    known = {(one.topic, one.partition): one for one in before.partitions if one.source_end is not None}
+    known = {
+        (partition.topic, partition.partition): partition
+        for partition in before.partitions
+        if partition.source_end is not None
+    }
     topics = [
         replace(
             topic,
             partitions=[
-                _against(one, known[one.topic, one.partition], before_ms)
-                if (one.topic, one.partition) in known
-                else one
-                for one in topic.partitions
+                _against(partition, known[partition.topic, partition.partition], before_ms)
+                if (partition.topic, partition.partition) in known
+                else partition
+                for partition in topic.partitions
             ],
         )
         for topic in after.topics
@@ -233,26 +239,31 @@ def with_ends_of(after: FlowHealth, before: FlowHealth, before_ms: int) -> FlowH
     return replace(after, topics=topics, source_answers=False)
 
 
-def _against(one: PartitionHealth, before: PartitionHealth, before_ms: int) -> PartitionHealth:
-    if one.state == PartitionState.PROMOTED:
-        return one
+def _against(partition: PartitionHealth, before: PartitionHealth, before_ms: int) -> PartitionHealth:
+    if partition.state == PartitionState.PROMOTED:
+        return partition
     if before.state in _ANOTHER_LOG:
-        return replace(one, lag_records=None, lag_ms=None, state=before.state, why=before.why)
+        return replace(partition, lag_records=None, lag_ms=None, state=before.state, why=before.why)
     seen_ms = before.source_end_seen_ms if before.source_end_seen_ms is not None else before_ms
-    lag = max((before.source_end or 0) - one.position, 0) if one.position is not None else None
+    lag = max((before.source_end or 0) - partition.position, 0) if partition.position is not None else None
     return replace(
-        one, source_end_seen_ms=seen_ms, lag_records=lag, lag_ms=None, state=before.state, why=before.why
+        partition,
+        source_end_seen_ms=seen_ms,
+        lag_records=lag,
+        lag_ms=None,
+        state=before.state,
+        why=before.why,
     )
 
 
-def _source_end_time(one: PartitionHealth, now_ms: int) -> int:
-    return one.source_end_seen_ms if one.source_end_seen_ms is not None else now_ms
+def _source_end_time(partition: PartitionHealth, now_ms: int) -> int:
+    return partition.source_end_seen_ms if partition.source_end_seen_ms is not None else now_ms
 
 
-def _behind_ms(one: PartitionHealth) -> int | None:
+def _behind_ms(partition: PartitionHealth) -> int | None:
     """Returns how far the destination was behind when the source last answered."""
-    if one.lag_ms is not None:
-        return one.lag_ms
-    if one.source_end_seen_ms is None or one.last_timestamp_ms is None:
+    if partition.lag_ms is not None:
+        return partition.lag_ms
+    if partition.source_end_seen_ms is None or partition.last_timestamp_ms is None:
         return None
-    return max(one.source_end_seen_ms - one.last_timestamp_ms, 0)
+    return max(partition.source_end_seen_ms - partition.last_timestamp_ms, 0)

@@ -242,12 +242,12 @@ class VerificationReport(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def different(self) -> bool:
         """Returns whether any partition differs."""
-        return any(one.differences for one in self.partitions)
+        return any(partition.differences for partition in self.partitions)
 
     @property
     def unread(self) -> bool:
         """Returns whether any partition could not be compared to its end."""
-        return any(one.unread for one in self.partitions)
+        return any(partition.unread for partition in self.partitions)
 
 
 class SalvagedRecord(msgspec.Struct, frozen=True, kw_only=True):
@@ -323,16 +323,16 @@ class Salvage(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def records(self) -> int:
-        return sum(one.records for one in self.partitions)
+        return sum(partition.records for partition in self.partitions)
 
     @property
     def unread(self) -> bool:
-        return any(one.unread for one in self.partitions)
+        return any(partition.unread for partition in self.partitions)
 
     @property
     def replayable(self) -> list[SalvagedPartition]:
         """Returns the partitions that were read to their end and hold records to replay."""
-        return [one for one in self.partitions if one.records and not one.unread]
+        return [partition for partition in self.partitions if partition.records and not partition.unread]
 
 
 class ReplayedPartition(msgspec.Struct, frozen=True):

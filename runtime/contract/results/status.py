@@ -240,7 +240,7 @@ class FlowHealth(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def partitions(self) -> list[PartitionHealth]:
-        return [one for topic in self.topics for one in topic.partitions]
+        return [partition for topic in self.topics for partition in topic.partitions]
 
 
 class ReplicationStatus(msgspec.Struct, frozen=True, kw_only=True):

@@ -48,7 +48,7 @@ class TrialReport(msgspec.Struct, frozen=True, kw_only=True):
     results: list[TrialResult]
 
     def count(self, decision: Decision) -> int:
-        return sum(one.decision == decision for one in self.results)
+        return sum(result.decision == decision for result in self.results)
 
 
 class CheckRequest(msgspec.Struct, frozen=True, tag="check"):

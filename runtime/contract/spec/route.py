@@ -144,7 +144,7 @@ class Router:
         """Returns the flows of a source that may take a topic, in order; to all others it is `OUTSIDE`."""
         flows = self._from.get(source)
         if flows is None:
-            routes = [one for one in self.routes.values() if one.route.source == source]
+            routes = [compiled for compiled in self.routes.values() if compiled.route.source == source]
             flows = self._from[source] = _FlowsByPrefix(routes)
         return flows.of(topic)
 

@@ -329,7 +329,7 @@ class NamePatterns:
     @property
     def prefixes(self) -> frozenset[str]:
         """Returns texts of which every name that is matched begins with at least one."""
-        return frozenset((*self._exact, *self._before_dots, *(one.prefix for one in self.patterns)))
+        return frozenset((*self._exact, *self._before_dots, *(pattern.prefix for pattern in self.patterns)))
 
     def match(self, name: str) -> bool:
         """Returns whether any of the regexes matches the whole name."""
