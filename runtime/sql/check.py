@@ -39,7 +39,7 @@ from runtime.contract.results.transforms import (
     TrialResult,
     TryRequest,
     decode_request,
-    encode_results,
+    encode,
 )
 from runtime.contract.spec.transform import FIELDS, VALUE, TransformSpec, fields_of
 from runtime.sql.formats.dispatch import change_problem
@@ -252,7 +252,7 @@ def run_trial(
 
     asked = decode_request(text)
     assert isinstance(asked, TryRequest)
-    found = encode_results(asyncio.run(_tried(asked, token, wanted, answers)))
+    found = encode(asyncio.run(_tried(asked, token, wanted, answers)))
     yield pa.RecordBatch.from_arrays([pa.array([found], pa.binary())], [RESULT])
 
 

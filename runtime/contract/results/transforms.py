@@ -86,25 +86,7 @@ class SqlOutcome(msgspec.Struct, frozen=True):
     results: list[TrialResult] = []
 
 
-_requests: msgspec.json.Decoder[CheckRequest | TryRequest] = msgspec.json.Decoder(CheckRequest | TryRequest)
-_results = msgspec.json.Decoder(list[TrialResult])
-
-
-def encode(message: CheckRequest | TryRequest | SqlOutcome) -> bytes:
-    return msgspec.json.encode(message)
-
-
-def encode_results(results: list[TrialResult]) -> bytes:
-    return msgspec.json.encode(results)
-
-
-def decode_results(text: bytes) -> list[TrialResult]:
-    return _results.decode(text)
-
-
-def decode_request(text: bytes) -> CheckRequest | TryRequest:
-    return _requests.decode(text)
-
-
-def decode_outcome(text: bytes) -> SqlOutcome:
-    return msgspec.json.decode(text, type=SqlOutcome)
+encode = msgspec.json.encode
+decode_request = msgspec.json.Decoder[CheckRequest | TryRequest](CheckRequest | TryRequest).decode
+decode_results = msgspec.json.Decoder(list[TrialResult]).decode
+decode_outcome = msgspec.json.Decoder(SqlOutcome).decode
