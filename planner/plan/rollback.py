@@ -127,6 +127,8 @@ class _StateBefore:
         reason = self._applied.undoing
         if change.action is Action.NO_OP and not change.adopted:
             return None
+        if change.action is Action.UNKNOWN:
+            return change
         if change.action is Action.DELETE and change.address.kind is Kind.TOPIC:
             return replace(change, reason=reason, notes=(*change.notes, _LOST))
         if change.action is not Action.UPDATE:

@@ -206,6 +206,14 @@ def test_other_settings_that_changed_since_stay() -> None:
         )
 
 
+def test_rules_that_cannot_be_read_are_not_known() -> None:
+    was = applied(shop(topic(), acls=(RULE,)), EMPTY)
+    steps = plan(shop(topic()), was).steps
+    unread = at(simulate(steps, was), "dc1", acls=None, unreadable={"acls": "not authorized"})
+    back = undo(unread, *steps, before=was)
+    assert (back.steps, list(back.unknown.values())) == ((), ["not authorized"])
+
+
 def test_an_object_of_another_topology_stays() -> None:
     was = applied(shop(topic(config={"retention.ms": "1"})), EMPTY)
     steps = plan(shop(topic(config={"retention.ms": "2"})), was).steps
