@@ -95,7 +95,7 @@ class TopicComparison(Struct, frozen=True):
         return _recorded_tree(old, self.live), _recorded_tree(new, self.live)
 
     def change(self, differing: Sequence[PathDifference], recorded: Sequence[PathDifference]) -> Change:
-        """Returns the change of these differences at the cluster, and of what the registry is to remember."""
+        """Returns the change of a topic: what differs at the cluster, and what the registry records anew."""
         topic = self.topic
         adopted = self.entry is None
         fields = []

@@ -54,7 +54,7 @@ class Step(
 ):
     """One change of one object at one cluster.
 
-    A kind of step is a subclass. What it does not say of itself has the meaning of these defaults.
+    A kind of step is a subclass, which overrides these defaults.
     """
 
     verb: ClassVar[str]

@@ -27,7 +27,7 @@ class SeenObject:
 
 
 class ObjectKind(ABC):
-    """What is particular to one kind of object. What a kind does not say of itself has these meanings."""
+    """What is particular to one kind of object. A kind overrides these defaults."""
 
     def steps(
         self,

@@ -43,7 +43,7 @@ _LOST = "records that were written to it since are lost"
 def rollback(
     applied: ApplyRecord, observed: Observed
 ) -> tuple[Desired, tuple[Change, ...], list[Diagnostic]]:
-    """Returns the desired state before an apply, the changes that lead to it, and warnings of what stays."""
+    """Returns the desired state before an apply, its changes, and warnings about what is not undone."""
     before = _StateBefore(applied, observed)
     desired = before.desired()
     changes = (before.limited(change) for change in diff(desired, before.observed()))

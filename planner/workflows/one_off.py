@@ -66,7 +66,7 @@ def on_spark(
     deadline_s: float | None = None,
     variables: Collection[str] | None = None,
 ) -> bytes:
-    """Runs an application to its end and returns its outcome. It runs here, or where the job `where` runs.
+    """Runs an application and returns its outcome. It runs here, or where the job `where` runs.
 
     Lines that begin with `prefix` are reported, those with a count as such. `variables` are all that it sees
     of the environment. Failure when the application can't be started, dies, or has not ended after
