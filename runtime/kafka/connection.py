@@ -81,14 +81,11 @@ class BufferPool:
                 return memoryview(kept.memory)[:size]
         memory = bytearray(size + size // 4)
         if _unused(memory):  # the spare byte is added once, before the memory holds data
-            self._keep(_Kept(memory, now))
+            self._kept.append(_Kept(memory, now))
+            total = sum(len(kept.memory) for kept in self._kept)
+            while total > self._kept_bytes:
+                total -= len(self._kept.pop(0).memory)
         return memoryview(memory)[:size]
-
-    def _keep(self, new: _Kept) -> None:
-        self._kept.append(new)
-        total = sum(len(kept.memory) for kept in self._kept)
-        while total > self._kept_bytes:
-            total -= len(self._kept.pop(0).memory)
 
     def _drop_unused(self, now: float) -> None:
         """Drops memory that was not in use for `kept_s`."""
@@ -307,8 +304,8 @@ class Connection(asyncio.BufferedProtocol):
             # Before the login no other request is sent: an unauthenticated broker can make this client
             # allocate little memory.
             return min(MAX_BYTES_BEFORE_LOGIN, self._max_response_bytes), "such an answer has at most"
-        asked = self._pending[0].request
-        if isinstance(asked, MetadataRequest) and asked.brokers_only:
+        request = self._pending[0].request
+        if isinstance(request, MetadataRequest) and request.brokers_only:
             return min(MAX_BROKER_LIST_BYTES, self._max_response_bytes), "a list of brokers has at most"
         return self._max_response_bytes, "receive.message.max.bytes allows"
 
@@ -328,19 +325,15 @@ class Connection(asyncio.BufferedProtocol):
             return
         self._pending.popleft()
         pending.timer.cancel()
-        if throttle_ms > 0:
-            self._throttle(throttle_ms / 1000)
+        if throttle_ms > 0:  # Until then the broker does not read what is in flight, either.
+            self.throttled_until = self._loop.time() + throttle_ms / 1000
+            for late in self._pending:
+                late.timer.cancel()
+                late.timer = self._timer(late.correlation_id, late.within)
         if not pending.answer.done():
             pending.answer.set_result(value)
         if not self._pending:
             self._idle.set()
-
-    def _throttle(self, seconds: float) -> None:
-        """Delays requests: until then the broker does not read what is in flight, either."""
-        self.throttled_until = self._loop.time() + seconds
-        for pending in self._pending:
-            pending.timer.cancel()
-            pending.timer = self._timer(pending.correlation_id, pending.within)
 
     def _timer(self, correlation_id: int, limit: float) -> asyncio.TimerHandle:
         wait = limit + max(0.0, self.throttled_until - self._loop.time())

@@ -170,7 +170,11 @@ class Dialer:
         return versions
 
     async def _authenticate(self, connection: Connection, limit: asyncio.Timeout) -> None:
-        mechanism, exchange = await self._exchange(limit)
+        settings = self.settings.sasl
+        if settings is None:
+            raise Unsupported("SASL", "security.protocol asks for SASL, and no sasl.mechanism is set")
+        token = None if self._tokens is None else await self._token(self._tokens, limit)
+        mechanism, exchange = mechanism_of(settings), exchange_of(settings, token)
         handshake = await connection.call(SaslHandshakeRequest(mechanism))
         if handshake.error:
             offered = quoted(", ".join(sorted(handshake.mechanisms))) or "none"
@@ -181,13 +185,6 @@ class Dialer:
             if self._tokens is not None:
                 self._tokens.forget()
             raise
-
-    async def _exchange(self, limit: asyncio.Timeout) -> tuple[str, Exchange]:
-        settings = self.settings.sasl
-        if settings is None:
-            raise Unsupported("SASL", "security.protocol asks for SASL, and no sasl.mechanism is set")
-        token = None if self._tokens is None else await self._token(self._tokens, limit)
-        return mechanism_of(settings), exchange_of(settings, token)
 
     async def _token(self, tokens: Tokens, limit: asyncio.Timeout) -> str:
         """Returns a token, and extends the limit by the time that it took to get the token."""
@@ -313,7 +310,9 @@ class Links:
             connection = await self._dialer.dial(broker.host, broker.port, f"broker {node}, {purpose}")
         except (ConnectionFailure, AuthenticationFailed):
             backoff.failures += 1
-            backoff.not_before = loop.time() + self._delay(backoff.failures)
+            settings = self._dialer.settings
+            grown: float = settings.reconnect_backoff_s * 2 ** min(backoff.failures - 1, 16)
+            backoff.not_before = loop.time() + jittered(min(settings.reconnect_backoff_max_s, grown))
             raise
         backoff.failures = 0
         if self._closed:
@@ -324,8 +323,3 @@ class Links:
     def _check_open(self, node: int) -> None:
         if self._closed:
             raise Disconnected(f"broker {node}", "the cluster was closed by this client", sent=False)
-
-    def _delay(self, failures: int) -> float:
-        settings = self._dialer.settings
-        grown: float = settings.reconnect_backoff_s * 2 ** min(failures - 1, 16)
-        return jittered(min(settings.reconnect_backoff_max_s, grown))

@@ -30,7 +30,7 @@ class TopicCache:
     def store(self, topics: Iterable[TopicMetadata], now: float) -> None:
         for topic in topics:
             if not topic.name:
-                self._forget_id(topic.id)
+                self._by_name.pop(self._names.pop(topic.id, ""), None)
                 continue
             before = self._by_name.get(topic.name)
             if before is not None and before.topic.id != topic.id:
@@ -85,11 +85,6 @@ class TopicCache:
         entry = self._by_name.get(name)
         if entry is not None:
             self._by_name[name] = replace(entry, refreshed_at=_LONG_AGO)
-
-    def _forget_id(self, topic_id: bytes) -> None:
-        name = self._names.pop(topic_id, None)
-        if name is not None:
-            self._by_name.pop(name, None)
 
 
 def _newest(received: TopicMetadata, known: TopicMetadata) -> TopicMetadata:
