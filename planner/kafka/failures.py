@@ -33,7 +33,7 @@ from runtime.kafka.errors import (
     Unsupported,
     WireError,
 )
-from runtime.kafka.protocol.handshake import OldApiVersionsRequest, SaslHandshakeRequest
+from runtime.kafka.protocol.handshake import ApiVersionsRequest, SaslHandshakeRequest
 from runtime.kafka.protocol.request import Api, Request
 
 
@@ -148,7 +148,7 @@ Address = tuple[str, int]
 
 def no_tls(address: Address, where: str, settings: WireSettings, why: str) -> Closed | Refused:
     """Explains a failed TLS handshake: checks whether the port speaks plaintext Kafka."""
-    if _ask(address, OldApiVersionsRequest()) is not None:
+    if _ask(address, ApiVersionsRequest()) is not None:
         other = SecurityProtocol.SASL_PLAINTEXT if settings.security.sasl else SecurityProtocol.PLAINTEXT
         return Refused(
             f"{where} does not speak TLS: it answers in plaintext",

@@ -37,7 +37,6 @@ from runtime.kafka.protocol.fetch import FetchRequest
 from runtime.kafka.protocol.groups import ListGroupsRequest, OffsetCommitRequest, OffsetFetchRequest
 from runtime.kafka.protocol.metadata import (
     AnyMetadataRequest,
-    ClusterRightsRequest,
     DescribeQuorumRequest,
     MetadataRequest,
     TopicMetadata,
@@ -381,7 +380,7 @@ async def _clock_offset(client: ClusterClient) -> tuple[float | None, str]:
 
 async def _rights(client: ClusterClient) -> tuple[RightReport, ...]:
     try:
-        numbers = (await client.ask(ClusterRightsRequest())).rights
+        numbers = (await client.ask(AnyMetadataRequest(rights=True))).rights
     except ClusterFailure:
         numbers = None
     allowed = None if numbers is None else {OPERATIONS.get(number) for number in numbers}

@@ -37,7 +37,6 @@ from runtime.kafka.errors import (
 from runtime.kafka.protocol.handshake import (
     ApiVersionsRequest,
     ApiVersionsResponse,
-    OldApiVersionsRequest,
     SaslAuthenticateRequest,
     SaslHandshakeRequest,
 )
@@ -161,7 +160,7 @@ class Dialer:
         if versions.error is ErrorCode.UNSUPPORTED_VERSION:
             if not self._old_brokers:
                 raise Unsupported("API_VERSIONS", f"{connection.where} is older than Kafka 2.4")
-            versions = await connection.call(OldApiVersionsRequest())
+            versions = await connection.call(ApiVersionsRequest())
             if versions.error:
                 why = f"{connection.where} refused to tell its API versions: {versions.error.name}"
                 raise Unsupported("API_VERSIONS", why)

@@ -17,7 +17,6 @@ from runtime.kafka.protocol.configs import TOPIC, DescribeConfigsRequest
 from runtime.kafka.protocol.groups import ListGroupsRequest
 from runtime.kafka.protocol.handshake import (
     ApiVersionsRequest,
-    OldApiVersionsRequest,
     SaslAuthenticateRequest,
     SaslHandshakeRequest,
 )
@@ -48,7 +47,7 @@ def hostile(draw: st.DrawFn) -> bytes:
 REQUESTS: list[tuple[Request[object], int]] = [
     (ApiVersionsRequest("repl", "1"), 3),
     (SaslHandshakeRequest("PLAIN"), 1),
-    (OldApiVersionsRequest(), 0),
+    (ApiVersionsRequest(), 0),
     (SaslAuthenticateRequest(b""), 0),
     (SaslAuthenticateRequest(b""), 2),
     (AnyMetadataRequest(()), 1),

@@ -29,21 +29,26 @@ class ApiVersionsResponse(Struct, frozen=True):
 
 
 class ApiVersionsRequest(Request[ApiVersionsResponse], frozen=True):
-    """This request has version 3 only; a broker without it answers with error 35 in the form of version 0.
+    """This request has version 3; a broker without it answers with error 35 in the form of version 0.
 
-    A response with an error may end after the error. `decoded` keeps the response for the next connection:
+    Without a name of the software it has version 0, which every broker answers. A response with an error may
+    end after the error. `decoded` keeps the response for the next connection:
     brokers of one version send the same bytes.
     """
 
     API = Api.API_VERSIONS
     FLEXIBLE = 3
-    VERSIONS = (3, 3)
+    VERSIONS = (0, 3)
     THROTTLED = None
     BODY = tuple[Annotated[str, since(3)], Annotated[str, since(3)]]
 
     software_name: str = ""
     software_version: str = ""
     decoded: LastDecoded[tuple[int, ApiVersionsResponse]] | None = None
+
+    @property
+    def versions(self) -> tuple[int, int]:
+        return (3, 3) if self.software_name else (0, 0)
 
     def values(self, version: int) -> tuple[str, str]:
         return self.software_name, self.software_version
@@ -57,12 +62,6 @@ class ApiVersionsRequest(Request[ApiVersionsResponse], frozen=True):
             return super().answer(version, response)
         decode = partial(super().answer, version, response)
         return self.decoded.value(version, response[begin:], decode)
-
-
-class OldApiVersionsRequest(ApiVersionsRequest, frozen=True):
-    """This request has version 0, which every broker answers."""
-
-    VERSIONS = (0, 0)
 
 
 class SaslHandshakeResponse(Struct, frozen=True):

@@ -161,7 +161,9 @@ class MetadataRequest(Request[MetadataResponse], frozen=True):
 
     @property
     def versions(self) -> tuple[int, int]:
-        return (12, 12) if self.ids else self.VERSIONS
+        if self.ids:
+            return (12, 12)
+        return (8, 10) if self.rights and self.brokers_only else self.VERSIONS
 
     @property
     def brokers_only(self) -> bool:
@@ -204,19 +206,12 @@ def _with_id(topic: TopicMetadata) -> TopicMetadata:
 class AnyMetadataRequest(MetadataRequest, frozen=True):
     """This request reads metadata from a broker of any age, by name only; topics may have no id.
 
-    With `rights` the response has what the principal may do with each topic.
+    With `rights` the response has what the principal may do with each topic; without topics, with the
+    cluster, which later versions do not return.
     """
 
     VERSIONS = (1, 12)
     NAME_IDS = False
-
-
-class ClusterRightsRequest(AnyMetadataRequest, frozen=True):
-    """This request reads what the principal may do with the cluster; later versions do not return it."""
-
-    VERSIONS = (8, 10)
-
-    rights: bool = True
 
 
 class QuorumReplica(Struct, frozen=True):

@@ -65,7 +65,6 @@ from runtime.kafka.protocol.groups import (
 from runtime.kafka.protocol.handshake import (
     ApiVersionsRequest,
     ApiVersionsResponse,
-    OldApiVersionsRequest,
     SaslAuthenticateRequest,
     SaslAuthenticateResponse,
     SaslHandshakeRequest,
@@ -75,7 +74,6 @@ from runtime.kafka.protocol.layout import Truncated
 from runtime.kafka.protocol.metadata import (
     AnyMetadataRequest,
     Broker,
-    ClusterRightsRequest,
     DescribeQuorumRequest,
     DescribeQuorumResponse,
     MetadataRequest,
@@ -151,7 +149,7 @@ BINDING = AclBinding(2, "orders", 4, "User:app", "*", 3, 3)
 
 REQUESTS: list[tuple[str, Request[Any]]] = [
     ("ApiVersionsRequest", ApiVersionsRequest("repl", "1")),
-    ("OldApiVersionsRequest", OldApiVersionsRequest()),
+    ("OldApiVersionsRequest", ApiVersionsRequest()),
     ("SaslHandshakeRequest", SaslHandshakeRequest("SCRAM-SHA-512")),
     ("SaslAuthenticateRequest", SaslAuthenticateRequest(b"secret")),
     ("MetadataRequest.names", MetadataRequest(["orders", "päy"])),
@@ -235,7 +233,7 @@ REQUESTS: list[tuple[str, Request[Any]]] = [
     ("GroupRightsRequest", DescribeGroupsRequest(["g", "h"])),
     ("DescribeConsumerGroupsRequest", DescribeConsumerGroupsRequest(["g", "h"])),
     ("RightsRequest", AnyMetadataRequest(["orders"], rights=True)),
-    ("ClusterRightsRequest", ClusterRightsRequest()),
+    ("ClusterRightsRequest", AnyMetadataRequest(rights=True)),
 ]
 
 
@@ -339,7 +337,7 @@ ANSWERS: list[tuple[str, Request[Any], object]] = [
     ),
     (
         "ClusterRightsResponse",
-        ClusterRightsRequest(),
+        AnyMetadataRequest(rights=True),
         MetadataResponse((), "abc", 1, (), frozenset({5, 8})),
     ),
     (
@@ -362,12 +360,12 @@ ANSWERS: list[tuple[str, Request[Any], object]] = [
     ),
     (
         "ApiVersionsResponse",
-        ApiVersionsRequest("", ""),
+        ApiVersionsRequest("repl", "1"),
         ApiVersionsResponse(OK, {0: (3, 13), 1: (4, 18)}, 5, {"transaction.version": 2}),
     ),
     (
         "OldApiVersionsResponse",
-        OldApiVersionsRequest(),
+        ApiVersionsRequest(),
         ApiVersionsResponse(OK, {0: (3, 13), 1: (4, 18)}),
     ),
     (
