@@ -62,7 +62,7 @@ def check_stores(topology: Topology) -> None:
         folder = PurePath(endpoint.source.file).parent if endpoint.source is not None else PurePath()
         client = client_settings(endpoint, Path.cwd())
         try:
-            ClientSecrets(os.environ, (Path(folder),)).check_store(client)
+            ClientSecrets(os.environ, (Path(folder),)).check_store(endpoint.folder, client)
         except ClientSettingsError as wrong:
             what = f'"{wrong.key}" of endpoint {name}: {wrong.why}'
             problems.append(error(what, wrong.hint, source=endpoint.source, code="secret"))
@@ -130,14 +130,14 @@ def check_jobs(plan: Plan, trusted: Sequence[Path]) -> None:
     for step in plan.steps:
         try:
             if isinstance(step, RestoreRecords) and is_store(step.backup.folder):
-                secrets.check_store(step.backup.client)
+                secrets.check_store(step.backup.folder, step.backup.client)
             if not isinstance(step, LaunchJob | ReconfigureJob):
                 continue
             spec = jobspec.decode(step.spec)
             for cluster in spec.clusters.values():
                 secrets.check_all(cluster.bootstrap, cluster.client)
-            for client in spec.stores.values():
-                secrets.check_store(client)
+            for endpoint in spec.stores.values():
+                secrets.check_store(endpoint.folder, endpoint.client)
         except (ClientSettingsError, BadJobSpec) as wrong:
             problems.append(error(str(wrong), address=str(step.address), code="secret"))
     if problems:

@@ -1,4 +1,4 @@
-"""The files of an endpoint in an object store that speaks S3, through obstore.
+"""The files of an endpoint in an object store, through obstore: S3, Google Cloud Storage or Azure.
 
 A store has no rename: a file is moved by a copy and a deletion, which may be repeated. A file is created only
 where there is none by a conditional put (`If-None-Match: *`); a store that ignores the condition is refused.
@@ -14,19 +14,20 @@ import re
 import uuid
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from datetime import timedelta
 from pathlib import Path
 from threading import Lock
-from typing import TYPE_CHECKING, Any, BinaryIO, ClassVar, Final, TypeVar, cast
+from typing import TYPE_CHECKING, Any, BinaryIO, Final, TypeVar, cast
 
 import obstore
 from obstore.exceptions import AlreadyExistsError, BaseError, InvalidPathError
-from obstore.store import S3Store
+from obstore.store import AzureStore, GCSStore, S3Store
 
 from runtime.contract.client import stores
 from runtime.contract.client.secrets import ClientSecrets, redacted
 from runtime.contract.client.settings import ClientSettingsError
-from runtime.contract.client.stores import Setting
+from runtime.contract.client.stores import Setting, StoreAddress
 from runtime.files.store import (
     MOST_READ,
     FileStore,
@@ -56,23 +57,23 @@ _RETRY: Final = timedelta(seconds=20)  # then the flow's own retries go on, and 
 _CODE: Final = re.compile(r"<Code>([A-Za-z0-9.]+)</Code>")
 _STATUS: Final = re.compile(r"status code: (\d{3})")
 _T = TypeVar("_T")
+_Store = S3Store | GCSStore | AzureStore
 _R = TypeVar("_R")
 
 
 class ObjectStore(FileStore):
     """A prefix of a bucket. Credentials are resolved when it is first used."""
 
-    rights: ClassVar[str] = "s3:ListBucket, s3:GetObject, s3:PutObject and s3:DeleteObject"
-
     def __init__(
         self, address: str, client: Mapping[str, Setting], environ: Mapping[str, str] | None = None
     ) -> None:
         self._at = stores.store_address(address)
+        self.rights = self._at.kind.rights
         self.address = str(self._at)
         self._client = client
         self._environ = environ
         self._lock = Lock()
-        self._connected: S3Store | None = None
+        self._connected: _Store | None = None
         self._is_exclusive = False
 
     def check(self) -> None:
@@ -194,9 +195,16 @@ class ObjectStore(FileStore):
 
     def remove(self, names: Iterable[str]) -> None:
         paths = [checked_name(name) for name in names]
+        if self._at.kind is not stores.S3:  # only S3 deletes many at once, also those that are not there
+            self._each(self._remove, paths)
+            return
         for at in range(0, len(paths), _DELETED_AT_ONCE):
             with self._explained():
                 obstore.delete(self._store(), paths[at : at + _DELETED_AT_ONCE])
+
+    def _remove(self, path: str) -> None:
+        with suppress(FileNotFoundError), self._explained():
+            obstore.delete(self._store(), path)
 
     def remove_older(self, folder: str, age_s: float, keep: Collection[str] = ()) -> int:
         """The clock is the store's: an object that is written now shows it."""
@@ -232,7 +240,7 @@ class ObjectStore(FileStore):
         with ThreadPoolExecutor(min(_AT_ONCE, len(items)), "store") as pool:
             return list(pool.map(work, items))
 
-    def _store(self) -> S3Store:
+    def _store(self) -> _Store:
         """Returns the client. Raises ClientSettingsError, OSError, BaseError."""
         with self._lock:
             if self._connected is None:
@@ -247,29 +255,25 @@ class ObjectStore(FileStore):
     def _settings(self) -> dict[str, str]:
         """Returns the settings with their credentials. Raises ClientSettingsError."""
         environ = os.environ if self._environ is None else self._environ
-        return ClientSecrets(environ).resolve_store(self._client)
+        return ClientSecrets(environ).resolve_store(self.address, self._client)
 
-    def _connect(self) -> S3Store:
+    def _connect(self) -> _Store:
         settings = self._settings()
-        config: dict[str, Any] = {}
-        if stores.ENDPOINT in settings:
-            config |= endpoint_of(settings[stores.ENDPOINT].rstrip("/"))
-        if stores.REGION in settings:
-            config["region"] = settings[stores.REGION]
         options: dict[str, Any] = {
-            "allow_http": not stores.host_of(settings).tls,
+            "allow_http": not stores.host_of(self.address, settings).tls,
             "connect_timeout": _CONNECT,
             "timeout": _REQUEST,
         }
         if stores.CA_LOCATION in settings:
             options["root_certificate"] = Path(settings[stores.CA_LOCATION]).read_bytes()
-        return S3Store(
-            self._at.bucket,
-            prefix=self._at.prefix or None,
-            config=cast(Any, config),
-            client_options=cast(Any, options),
-            retry_config={"max_retries": _RETRIES, "retry_timeout": _RETRY},
-            credential_provider=declared(settings),
+        return _CONNECT_BY_KIND[self._at.kind.schemes[0]](
+            self._at,
+            settings,
+            {
+                "prefix": self._at.prefix or None,
+                "client_options": options,
+                "retry_config": {"max_retries": _RETRIES, "retry_timeout": _RETRY},
+            },
         )
 
     def _named(self, name: str) -> _Explained:
@@ -281,12 +285,51 @@ class ObjectStore(FileStore):
 
     def problem(self, error: Exception, name: str = "") -> OSError:
         """Returns the OSError that says what a foreign error means."""
-        at = stores.host_of(self._client)
-        number, text = explained(str(error), self._at.bucket, f"{at.host}:{at.port}", self.rights)
+        host = stores.host_of(self.address, self._client)
+        number, text = explained(str(error), self._at, f"{host.host}:{host.port}", self.rights)
         where = self.path(name) if name and number == errno.ENOENT else self.address
         if number == errno.ENOENT:
             return FileNotFoundError(number, text, where)
         return OSError(number, redacted(text), where)
+
+
+def _connect_s3(at: StoreAddress, settings: Mapping[str, str], more: Any) -> S3Store:
+    config: dict[str, Any] = {}
+    if stores.ENDPOINT in settings:
+        config |= endpoint_of(settings[stores.ENDPOINT].rstrip("/"))
+    if stores.REGION in settings:
+        config["region"] = settings[stores.REGION]
+    return S3Store(at.bucket, config=cast(Any, config), credential_provider=declared(settings), **more)
+
+
+def _connect_gcs(at: StoreAddress, settings: Mapping[str, str], more: Any) -> GCSStore:
+    # A key may name an address, too: only the endpoint decides where requests go.
+    url = settings.get(stores.ENDPOINT, f"https://{stores.host_of(str(at), settings).host}")
+    config = {"base_url": url.rstrip("/")}
+    if stores.SERVICE_ACCOUNT_KEY in settings:
+        config["service_account_key"] = settings[stores.SERVICE_ACCOUNT_KEY]
+    return GCSStore(at.bucket, config=cast(Any, config), **more)
+
+
+def _connect_azure(at: StoreAddress, settings: Mapping[str, str], more: Any) -> AzureStore:
+    url = f"https://{stores.host_of(str(at), settings).host}"
+    if stores.ENDPOINT in settings:
+        url = f"{settings[stores.ENDPOINT].rstrip('/')}/{at.account}"  # it names the account in the path
+    found: Any = None
+    if stores.ACCOUNT_KEY in settings:
+        found = {"access_key": settings[stores.ACCOUNT_KEY], "expires_at": None}
+    elif stores.SAS_TOKEN in settings:
+        found = {"sas_token": settings[stores.SAS_TOKEN], "expires_at": None}
+    config: Any = {"account_name": at.account, "endpoint": url, "use_emulator": False}
+    provider: Any = None if found is None else lambda: found
+    return AzureStore(at.bucket, config=config, credential_provider=provider, **more)
+
+
+_CONNECT_BY_KIND: Final[Mapping[str, Callable[[StoreAddress, Mapping[str, str], Any], _Store]]] = {
+    "s3a": _connect_s3,
+    "gs": _connect_gcs,
+    "abfs": _connect_azure,
+}
 
 
 def declared(settings: Mapping[str, str]) -> Callable[[], S3Credential] | None:
@@ -376,25 +419,36 @@ def _code_of(text: str) -> str:
 _METADATA: Final = (
     "169.254.169.254",
     "169.254.170.2",
+    "metadata.google.internal",
 )  # where a machine asks for the credentials of its role
+# The codes of S3 and Google, and those of Azure.
 _CREDENTIALS: Final = frozenset(
     {"InvalidAccessKeyId", "SignatureDoesNotMatch", "ExpiredToken", "InvalidToken", "TokenRefreshRequired"}
+    | {"InvalidSecurity", "AuthenticationRequired", "AuthenticationFailed", "InvalidAuthenticationInfo"}
 )
-_DENIED: Final = frozenset({"AccessDenied", "AllAccessDisabled", "AccountProblem", "403", "401"})
-_BUSY: Final = frozenset({"SlowDown", "ServiceUnavailable", "RequestLimitExceeded", "503", "429"})
+_DENIED: Final = frozenset(
+    {"AccessDenied", "AllAccessDisabled", "AccountProblem", "403", "401"}
+    | {"AuthorizationFailure", "AuthorizationPermissionMismatch", "InsufficientAccountPermissions"}
+)
+_BUSY: Final = frozenset(
+    {"SlowDown", "ServiceUnavailable", "RequestLimitExceeded", "ServerBusy", "503", "429"}
+)
+_NO_BUCKET: Final = frozenset({"NoSuchBucket", "ContainerNotFound"})
+_NO_FILE: Final = frozenset({"NoSuchKey", "BlobNotFound", "404"})
 _FULL: Final = frozenset({"QuotaExceeded", "XMinioStorageFull", "XMinioAdminBucketQuotaExceeded", "507"})
 
 
-def explained(text: str, bucket: str, host: str, rights: str = ObjectStore.rights) -> tuple[int, str]:
+def explained(text: str, at: StoreAddress, host: str, rights: str) -> tuple[int, str]:
     """Returns the number of an error of the store, and one sentence that says what it means.
 
     `rights` are those that the credentials need.
     """
-    code = _code_of(text)
+    code, bucket = _code_of(text), f"{at.kind.container} {at.bucket}"
     if any(word in text for word in _METADATA):
-        return errno.EACCES, "this machine has no credentials for the store: name them with client.access.key"
-    if code == "NoSuchBucket":
-        return errno.ENXIO, f"the bucket {bucket} is not there: create it"
+        name = f"client.{at.kind.credential}"
+        return errno.EACCES, f"this machine has no credentials for the store: name them with {name}"
+    if code in _NO_BUCKET:
+        return errno.ENXIO, f"the {bucket} is not there: create it"
     if code in _CREDENTIALS:
         return errno.EACCES, f"the store refuses the credentials ({code})"
     if code in _DENIED:
@@ -404,8 +458,8 @@ def explained(text: str, bucket: str, host: str, rights: str = ObjectStore.right
     if code in _FULL:
         return errno.ENOSPC, f"no space left in the store ({code})"
     if code in ("PermanentRedirect", "AuthorizationHeaderMalformed", "IllegalLocationConstraintException"):
-        return errno.EINVAL, f"the bucket {bucket} is in another region ({code}): name it with client.region"
-    if code in ("NoSuchKey", "404") or (not code and "not found" in text.partition("\n")[0]):
+        return errno.EINVAL, f"the {bucket} is in another region ({code}): name it with client.region"
+    if code in _NO_FILE or (not code and "not found" in text.partition("\n")[0]):
         return errno.ENOENT, "the file is not there"
     if code:
         return errno.EIO, f"the store answers with the error {code}"

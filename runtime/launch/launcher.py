@@ -26,8 +26,8 @@ def references(spec: JobSpec) -> Iterator[tuple[str, str, str]]:
         for key, value in sorted(cluster.client.items()):
             if isinstance(value, dict):
                 yield from ((f"{name}: {key}", kind, what) for kind, what in value.items())
-    for name, client in sorted(spec.stores.items()):
-        for key, value in sorted(client.items()):
+    for name, endpoint in sorted(spec.stores.items()):
+        for key, value in sorted(endpoint.client.items()):
             if isinstance(value, dict):
                 yield from ((f"{name}: {key}", kind, what) for kind, what in value.items())
 
@@ -42,9 +42,9 @@ def _check_allowed(spec: JobSpec, environ: Mapping[str, str]) -> None:
             secrets.check_all(cluster.bootstrap, cluster.client)
         except ClientSettingsError as wrong:
             raise LaunchError(f"{name}: {wrong.key}: {wrong.why}", wrong.hint) from None
-    for name, client in sorted(spec.stores.items()):
+    for name, endpoint in sorted(spec.stores.items()):
         try:
-            secrets.check_store(client)
+            secrets.check_store(endpoint.folder, endpoint.client)
         except ClientSettingsError as wrong:
             raise LaunchError(f"{name}: {wrong.key}: {wrong.why}", wrong.hint) from None
 

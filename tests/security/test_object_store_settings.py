@@ -32,6 +32,8 @@ CLIENT: dict[str, Any] = {
     "secret.key": {"env": "S3_SECRET"},
 }
 
+AZURE = "abfs://container@account.dfs.core.windows.net/a"
+
 
 def spec(
     folder: str = "s3a://bucket/a", client: dict[str, Any] | None = None, *, reads: bool = False
@@ -77,6 +79,15 @@ def test_a_record_can_not_send_a_running_job_to_another_store(
         ("s3a://bucket", {"region": "x.evil.net/"}, "region is no region"),
         ("s3a://bucket", {"endpoint": "https://good@evil.net"}, "endpoint is no web address"),
         ("s3a://bucket", {"access.key": "a", "secret.key": "hidden"}, "must not hold a secret"),
+        ("gs://Bucket", {}, "names no bucket"),
+        ("gs://bucket", {"region": "eu-1"}, "region belongs to another kind"),
+        ("gs://bucket", {"service.account.key": "{}"}, "must not hold a secret"),
+        ("abfs://container/a", {}, "names no account"),
+        ("abfs://c@x.dfs.evil.net@account.dfs.core.windows.net/a", {}, "names no container"),
+        ("abfs://container@account.blob.core.windows.net/a", {}, "names no account"),
+        (AZURE, {"access.key": "a", "secret.key": "b"}, "access.key belongs to another kind"),
+        (AZURE, {"account.key": {"env": "A"}, "sas.token": {"env": "B"}}, "stands beside account.key"),
+        (AZURE, {"sas.token": "sig=x"}, "must not hold a secret"),
         ("/data", {"region": "eu-1"}, "is a folder, and has no client"),
     ],
 )
@@ -132,4 +143,22 @@ def test_a_plan_file_with_another_store_is_refused(tmp_path: Path, monkeypatch: 
 def test_nothing_is_read_before_everything_is_allowed() -> None:
     secrets = ClientSecrets({"S3_KEY": "a", "REPL_ALLOW_BOOTSTRAP": "elsewhere"})
     with pytest.raises(ClientSettingsError, match="not among the addresses"):
-        secrets.resolve_store(CLIENT)
+        secrets.resolve_store("s3a://bucket", CLIENT)
+
+
+@pytest.mark.parametrize(
+    ("folder", "client", "address"),
+    [
+        ("s3a://bucket", {}, "s3.us-east-1.amazonaws.com:443"),
+        ("gs://bucket", {}, "storage.googleapis.com:443"),
+        ("gs://bucket", {"endpoint": "http://127.0.0.1:4443"}, "127.0.0.1:4443"),
+        (AZURE, {}, "account.blob.core.windows.net:443"),
+        ("abfss://c-1@account.dfs.core.chinacloudapi.cn", {}, "account.blob.core.chinacloudapi.cn:443"),
+    ],
+)
+def test_every_store_is_reached_at_an_address_that_is_allowed(
+    folder: str, client: dict[str, Any], address: str
+) -> None:
+    ClientSecrets({"REPL_ALLOW_BOOTSTRAP": address}).check_store(folder, client)
+    with pytest.raises(ClientSettingsError, match=f"{address} is not among the addresses"):
+        ClientSecrets({"REPL_ALLOW_BOOTSTRAP": "elsewhere"}).check_store(folder, client)

@@ -76,11 +76,10 @@ def _client(name: str, endpoint: ParsedRecord, folder: str) -> Iterable[Diagnost
         return
     if not is_store(folder):
         what = f"endpoint {name}: {folder} is a folder, and client is for an object store"
-        yield error(
-            what, "remove client, or write file: s3a://bucket/prefix", source=place, code=ENDPOINT_CODE
-        )
+        hint = "remove client, or write file: s3a://bucket/prefix"
+        yield error(what, hint, source=place, code=ENDPOINT_CODE)
         return
-    if (problem := client_problem(client)) is not None:
+    if (problem := client_problem(folder, client)) is not None:
         what = f"endpoint {name}: client.{problem[0]} {problem[1]}"
         yield error(what, problem[2], source=place, code=ENDPOINT_CODE)
     for key, value in client.items():

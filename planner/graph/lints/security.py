@@ -58,7 +58,7 @@ def _store_in_clear_text(endpoint: FileEndpoint) -> Iterator[Diagnostic]:
     """Yields a warning where the requests to an object store have no TLS. Secret keys only sign requests."""
     if not endpoint.in_store:
         return
-    at = host_of(endpoint.client)
+    at = host_of(endpoint.folder, endpoint.client)
     if not at.tls and not at.on_this_machine:
         yield warning(
             f"records, and a session.token, go to the object store of endpoint {endpoint.name} in clear text:"

@@ -276,22 +276,22 @@ class ClientSecrets:
             port = int(url["port"]) if url["port"] else _PORTS[url["scheme"].lower()]
             self._check_address(_ENDPOINT, url["host"].strip("[]"), port)
 
-    def resolve_store(self, client: Mapping[str, Value]) -> dict[str, str]:
+    def resolve_store(self, address: str, client: Mapping[str, Value]) -> dict[str, str]:
         """Returns the text of every setting of an object store's client.
 
         Raises ClientSettingsError for the first one that can't be read.
         """
-        self.check_store(client)
+        self.check_store(address, client)
         return {key: self.text(key, value) for key, value in client.items()}
 
-    def check_store(self, client: Mapping[str, Value]) -> None:
+    def check_store(self, address: str, client: Mapping[str, Value]) -> None:
         """Checks every setting of an object store's client, and the address that its requests go to.
 
         It reads nothing. Raises ClientSettingsError for the first one that is not allowed.
         """
-        if (problem := stores.client_problem(client)) is not None:
+        if (problem := stores.client_problem(address, client)) is not None:
             raise ClientSettingsError(*problem)
-        at = stores.host_of(client)
+        at = stores.host_of(address, client)
         self._check_address(stores.ENDPOINT, at.host, at.port)
         for key, value in client.items():
             if key in stores.LOCATIONS:

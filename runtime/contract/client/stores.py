@@ -1,8 +1,9 @@
 """Defines how an object store is reached: its address, and the settings of its client.
 
-An address is `s3a://BUCKET/PREFIX` or `s3://BUCKET/PREFIX`, with or without a prefix. The settings are the
-whole allow-list: one that is not listed is refused. Without `access.key`, the credentials are those that the
-machine has: its environment, its profile, or its role.
+An address is `s3a://BUCKET/PREFIX` (or `s3://`), `gs://BUCKET/PREFIX`, or
+`abfs://CONTAINER@ACCOUNT.dfs.core.windows.net/PREFIX` (or `abfss://`), with or without a prefix. The settings
+of each kind of store are the whole allow-list: one that is not listed is refused. Without credentials among
+them, those that the machine has are used: its environment, its profile, or its role.
 """
 
 from __future__ import annotations
@@ -18,20 +19,67 @@ ENDPOINT: Final = "endpoint"
 ACCESS_KEY: Final = "access.key"
 SECRET_KEY: Final = "secret.key"  # noqa: S105 - the name of a key
 SESSION_TOKEN: Final = "session.token"  # noqa: S105 - the name of a key
+SERVICE_ACCOUNT_KEY: Final = "service.account.key"
+ACCOUNT_KEY: Final = "account.key"
+SAS_TOKEN: Final = "sas.token"  # noqa: S105 - the name of a key
 CA_LOCATION: Final = "ssl.ca.location"
-# Only these may be references; the last two must be.
-CREDENTIALS: Final = frozenset({ACCESS_KEY, SECRET_KEY, SESSION_TOKEN})
-SECRETS: Final = frozenset({SECRET_KEY, SESSION_TOKEN})
+# These must be references; only they and the access key may be.
+SECRETS: Final = frozenset({SECRET_KEY, SESSION_TOKEN, SERVICE_ACCOUNT_KEY, ACCOUNT_KEY, SAS_TOKEN})
+CREDENTIALS: Final = SECRETS | {ACCESS_KEY}
 LOCATIONS: Final = frozenset({CA_LOCATION})
-KEYS: Final = (REGION, ENDPOINT, ACCESS_KEY, SECRET_KEY, SESSION_TOKEN, CA_LOCATION)
+
+
+class StoreKind(Struct, frozen=True):
+    """A kind of object store: its schemes, an address as an example, and the settings of its client.
+
+    `credential` is the setting that error texts name, `rights` are those that a reader and writer needs.
+    """
+
+    schemes: tuple[str, ...]
+    example: str
+    keys: tuple[str, ...]
+    credential: str
+    rights: str
+    reads: str  # the rights of a reader
+    container: str = "bucket"
+
+
+S3: Final = StoreKind(
+    schemes=("s3a", "s3"),
+    example="s3a://bucket/prefix",
+    keys=(REGION, ENDPOINT, ACCESS_KEY, SECRET_KEY, SESSION_TOKEN, CA_LOCATION),
+    credential=ACCESS_KEY,
+    rights="s3:ListBucket, s3:GetObject, s3:PutObject and s3:DeleteObject",
+    reads="s3:ListBucket and s3:GetObject",
+)
+GCS: Final = StoreKind(
+    schemes=("gs",),
+    example="gs://bucket/prefix",
+    keys=(ENDPOINT, SERVICE_ACCOUNT_KEY, CA_LOCATION),
+    credential=SERVICE_ACCOUNT_KEY,
+    rights="storage.objects.list, .get, .create and .delete",
+    reads="storage.objects.list and .get",
+)
+AZURE: Final = StoreKind(
+    schemes=("abfs", "abfss"),
+    example="abfs://container@account.dfs.core.windows.net/prefix",
+    keys=(ENDPOINT, ACCOUNT_KEY, SAS_TOKEN, CA_LOCATION),
+    credential=ACCOUNT_KEY,
+    rights="the role Storage Blob Data Contributor",
+    reads="the role Storage Blob Data Reader",
+    container="container",
+)
+KINDS: Final = (S3, GCS, AZURE)
+KEYS: Final = tuple(dict.fromkeys(key for kind in KINDS for key in kind.keys))
 
 # A setting of a client is text, or a reference: {"env": VARIABLE} or {"file": path}.
 Reference = dict[Literal["env", "file"], str]
 Setting = str | Annotated[Reference, Meta(min_length=1, max_length=1)]
 
 MOST_BYTES: Final = 4 << 30  # of an object: a store copies at most 5 GB at once
-_SCHEMES: Final = ("s3a://", "s3://")
 _BUCKET: Final = re.compile(r"[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]")
+_GOOGLE_BUCKET: Final = re.compile(r"[a-z0-9][a-z0-9._-]{1,61}[a-z0-9]")
+_ACCOUNT: Final = re.compile(r"(?P<account>[a-z0-9]{3,24})\.dfs\.(?P<suffix>[a-z0-9.-]{4,100})", re.ASCII)
 _PREFIX: Final = re.compile(r"[A-Za-z0-9._=+@-]+")
 _REGION: Final = re.compile(r"[a-z0-9-]{1,64}")
 # Strict, so that every client finds the same host in it: no user, no path, no spaces.
@@ -45,13 +93,28 @@ _LOOPBACK: Final = ("localhost", "::1")
 
 
 class StoreAddress(Struct, frozen=True):
-    """Names a bucket, and the prefix of all names in it: "" for the whole bucket."""
+    """Names a bucket, and the prefix of all names in it: "" for the whole bucket.
 
+    `host` is that of an Azure account: `account.dfs.core.windows.net`.
+    """
+
+    scheme: str
     bucket: str
     prefix: str = ""
+    host: str = ""
 
     def __str__(self) -> str:
-        return f"s3a://{self.bucket}/{self.prefix}".rstrip("/")
+        at = f"@{self.host}" if self.host else ""
+        return f"{self.scheme}://{self.bucket}{at}/{self.prefix}".rstrip("/")
+
+    @property
+    def kind(self) -> StoreKind:
+        return next(kind for kind in KINDS if self.scheme in kind.schemes)
+
+    @property
+    def account(self) -> str:
+        """The name of the Azure account."""
+        return self.host.partition(".")[0]
 
 
 class StoreHost(Struct, frozen=True):
@@ -68,33 +131,43 @@ class StoreHost(Struct, frozen=True):
 
 def is_store(address: str) -> bool:
     """Returns whether this is the address of an object store, and not the path of a folder."""
-    return address.startswith(_SCHEMES)
+    scheme, mark, _ = address.partition("://")
+    return bool(mark) and any(scheme in kind.schemes for kind in KINDS)
 
 
 def store_address(address: str) -> StoreAddress:
-    """Returns the bucket and the prefix of an address without a problem."""
-    bucket, _, prefix = address.partition("://")[2].partition("/")
-    return StoreAddress(bucket, prefix.strip("/"))
+    """Returns the parts of an address without a problem; schemes that mean the same are one."""
+    scheme, _, rest = address.partition("://")
+    place, _, prefix = rest.partition("/")
+    kind = next(kind for kind in KINDS if scheme in kind.schemes)
+    bucket, _, host = place.partition("@") if kind is AZURE else (place, "", "")
+    return StoreAddress(kind.schemes[0], bucket, prefix.strip("/"), host)
 
 
 def address_problem(address: str) -> tuple[str, str] | None:
     """Returns what is wrong with the address of a store, and the way out."""
-    found = store_address(address)
-    if not _BUCKET.fullmatch(found.bucket):
-        return f"{address} names no bucket", "write s3a://bucket/prefix"
-    if len(found.prefix) > 512:
+    at = store_address(address)
+    hint = f"write {at.kind.example}"
+    if not (_GOOGLE_BUCKET if at.kind is GCS else _BUCKET).fullmatch(at.bucket):
+        return f"{address} names no {at.kind.container}", hint
+    if at.kind is AZURE and not _ACCOUNT.fullmatch(at.host):
+        return f"{address} names no account", hint
+    if len(at.prefix) > 512:
         return f"the prefix of {address} is longer than 512 characters", "write a shorter one"
-    for part in found.prefix.split("/") if found.prefix else ():
+    for part in at.prefix.split("/") if at.prefix else ():
         if part in (".", "..") or not _PREFIX.fullmatch(part):
-            return f'{address} has a part "{part}" that is not allowed', "write s3a://bucket/prefix"
+            return f'{address} has a part "{part}" that is not allowed', hint
     return None
 
 
-def client_problem(client: Mapping[str, object]) -> tuple[str, str, str] | None:
+def client_problem(address: str, client: Mapping[str, object]) -> tuple[str, str, str] | None:
     """Returns the key with a problem, what is wrong with it, and the way out."""
+    kind = store_address(address).kind
     for key, value in client.items():
-        if key not in KEYS:
-            return key, "is no setting of an object store", f"it takes {', '.join(KEYS)}"
+        if key not in kind.keys:
+            other = "belongs to another kind of object store"
+            why = other if key in KEYS else "is no setting of an object store"
+            return key, why, f"it takes {', '.join(kind.keys)}"
         if isinstance(value, str):
             if key == REGION and not _REGION.fullmatch(value):
                 return key, "is no region", "write it as eu-central-1"
@@ -110,15 +183,22 @@ def client_problem(client: Mapping[str, object]) -> tuple[str, str, str] | None:
         )
     if SESSION_TOKEN in client and ACCESS_KEY not in client:
         return SESSION_TOKEN, "belongs to access.key and secret.key", "write these too, or remove it"
+    if ACCOUNT_KEY in client and SAS_TOKEN in client:
+        return SAS_TOKEN, "stands beside account.key", "write one of them"
     return None
 
 
-def host_of(client: Mapping[str, object]) -> StoreHost:
-    """Returns where requests go, of settings without a problem."""
+def host_of(address: str, client: Mapping[str, object]) -> StoreHost:
+    """Returns where requests go, by an address and settings without a problem."""
     endpoint = client.get(ENDPOINT)
     url = _URL.fullmatch(endpoint) if isinstance(endpoint, str) else None
-    if url is None:
-        return StoreHost(f"s3.{client.get(REGION) or _DEFAULT_REGION}.amazonaws.com", 443, True)
-    scheme = url["scheme"].lower()
-    port = int(url["port"]) if url["port"] else _PORTS[scheme]
-    return StoreHost(url["host"].strip("[]"), port, scheme == "https")
+    if url is not None:
+        scheme = url["scheme"].lower()
+        port = int(url["port"]) if url["port"] else _PORTS[scheme]
+        return StoreHost(url["host"].strip("[]"), port, scheme == "https")
+    at = store_address(address)
+    if at.kind is GCS:
+        return StoreHost("storage.googleapis.com", 443, True)
+    if at.kind is AZURE:
+        return StoreHost(at.host.replace(".dfs.", ".blob.", 1), 443, True)
+    return StoreHost(f"s3.{client.get(REGION) or _DEFAULT_REGION}.amazonaws.com", 443, True)

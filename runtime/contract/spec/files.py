@@ -32,7 +32,8 @@ OWN_FOLDER: Final = "_repl"  # holds the manifests and the files that are not co
 STAGING_FOLDER: Final = "staging"  # of a flow's own folder: files that no commit names yet
 EXTENSIONS: Final = {"json": "jsonl", "parquet": "parquet", "raw": "log"}
 SUPPORTED: Final = (
-    "supported are a bucket of a store that speaks S3 (s3a://bucket/prefix, s3://bucket/prefix) and a folder"
+    "supported are a bucket of a store that speaks S3 (s3a://bucket/prefix), of Google Cloud Storage"
+    " (gs://bucket/prefix) or of Azure (abfs://container@account.dfs.core.windows.net/prefix), and a folder"
     " on every machine of the job (/mnt/archive)"
 )
 _BY_TIME: Final = ("date", "hour")
@@ -94,8 +95,9 @@ class EndpointSpec(SpecStruct, frozen=True, kw_only=True):
     folder: Annotated[
         Annotated[str, Meta(max_length=4_096)],
         Key(
-            "The absolute path of a folder, which must exist on every machine of the job, or"
-            " `s3a://bucket/prefix` of an object store, whose bucket must exist.",
+            "The absolute path of a folder, which must exist on every machine of the job, or the address of"
+            " an object store, whose bucket must exist: `s3a://bucket/prefix`, `gs://bucket/prefix` or"
+            " `abfs://container@account.dfs.core.windows.net/prefix`.",
             TextShape("the path of a folder, or s3a://bucket/prefix"),
             name="file",
             example="/data/lake",
@@ -159,8 +161,9 @@ class EndpointSpec(SpecStruct, frozen=True, kw_only=True):
     client: Annotated[
         Mapping[str, Setting],
         Key(
-            "How an object store is reached: `region`, `endpoint` (AWS without it), `access.key`,"
-            " `secret.key`, `session.token`, `ssl.ca.location`. Secrets are `{env: VARIABLE}` or"
+            "How an object store is reached. S3: `region`, `endpoint` (AWS without it), `access.key`,"
+            " `secret.key`, `session.token`. Google: `endpoint`, `service.account.key`. Azure: `endpoint`,"
+            " `account.key` or `sas.token`. All: `ssl.ca.location`. Secrets are `{env: VARIABLE}` or"
             " `{file: path}`. Without keys, the machine's own credentials are used.",
             SettingsShape(store=True, expected="a map of settings"),
             example="{region: eu-central-1, access.key: {env: S3_KEY}, secret.key: {env: S3_SECRET}}",
@@ -255,7 +258,7 @@ def store_problem(files: EndpointSpec) -> str | None:
     """Returns what is wrong with the settings of the store that a flow writes to or reads."""
     if not is_store(files.folder):
         return f"{files.folder} is a folder, and has no client" if files.client else None
-    if (problem := client_problem(files.client)) is not None:
+    if (problem := client_problem(files.folder, files.client)) is not None:
         return f"{problem[0]} {problem[1]}"
     written = next((key for key in sorted(SECRETS) if isinstance(files.client.get(key), str)), None)
     return f"{written} is written out, and a job spec must not hold a secret" if written else None

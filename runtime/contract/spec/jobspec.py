@@ -207,10 +207,10 @@ class JobSpec(SpecStruct, frozen=True, kw_only=True):
         return next(flow for flow in self.flows if flow.name == name)
 
     @property
-    def stores(self) -> dict[str, Mapping[str, Setting]]:
-        """The settings of the object stores that flows write to or read, by endpoint."""
+    def stores(self) -> dict[str, FilesSpec | LinesSpec]:
+        """The endpoints in object stores that flows write to or read, by their names."""
         endpoints = [flow.endpoint for flow in self.flows if flow.endpoint is not None]
-        return {endpoint.endpoint: endpoint.client for endpoint in endpoints if endpoint.in_store}
+        return {endpoint.endpoint: endpoint for endpoint in endpoints if endpoint.in_store}
 
 
 class BadJobSpec(ValueError):

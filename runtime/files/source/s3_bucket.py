@@ -7,7 +7,6 @@ obstore's own.
 
 from __future__ import annotations
 
-import errno
 import http.client
 import ssl
 import time
@@ -15,18 +14,19 @@ import urllib.error
 import urllib.request
 from collections.abc import Mapping
 from datetime import timedelta
-from typing import Any, ClassVar, Final, cast
+from typing import Any, Final, cast
 from urllib.parse import quote, unquote_plus
 from xml.etree import ElementTree
 
 import obstore
-from obstore.exceptions import BaseError, PreconditionError
+from obstore.exceptions import BaseError
 from obstore.store import S3Store
 
 from runtime.contract.client import stores
 from runtime.contract.client.settings import ClientSettingsError
-from runtime.files.object_store import ObjectStore, declared, endpoint_of
+from runtime.files.object_store import declared, endpoint_of
 from runtime.files.source.bucket import BucketObject, ObjectPage
+from runtime.files.source.read_bucket import ReadBucket
 
 _VALID: Final = timedelta(minutes=10)
 _USED_S: Final = 300.0  # of an address that was signed
@@ -44,10 +44,8 @@ _FAILURES: Final = (
 )
 
 
-class S3Bucket(ObjectStore):
-    """A prefix of a bucket that is only read."""
-
-    rights: ClassVar[str] = "s3:ListBucket and s3:GetObject"
+class S3Bucket(ReadBucket):
+    """A prefix of a bucket of S3 that is only read."""
 
     def __init__(self, *args: Any, **more: Any) -> None:
         super().__init__(*args, **more)
@@ -66,20 +64,6 @@ class S3Bucket(ObjectStore):
                 return self._page(after, recursive=recursive)
             except (http.client.HTTPException, ElementTree.ParseError) as error:
                 raise ValueError(str(error)) from error
-
-    def newest(self, name: str) -> BucketObject:
-        with self._explained(name):
-            found = obstore.head(self._store(), name)
-        return BucketObject(name, found["size"], found["e_tag"] or "")
-
-    def read_version(self, one: BucketObject, start: int, length: int) -> bytes:
-        options: Any = {"range": (start, start + length), "if_match": one.etag}
-        with self._explained(one.name):
-            try:
-                return bytes(obstore.get(self._store(), one.name, options=options).bytes())
-            except PreconditionError:
-                what = "the object was overwritten"
-                raise FileNotFoundError(errno.ENOENT, what, self.path(one.name)) from None
 
     def _page(self, after: str, *, recursive: bool) -> ObjectPage:
         """Requests and parses one page. Raises the errors of _FAILURES."""
@@ -110,7 +94,7 @@ class S3Bucket(ObjectStore):
         if known is not None and now - known[1] < _USED_S:
             return known[0]
         settings = self._settings()
-        at = stores.host_of(settings)
+        at = stores.host_of(self.address, settings)
         base = settings.get(stores.ENDPOINT, f"https://{at.host}").rstrip("/")
         config: dict[str, Any] = {
             **endpoint_of(f"{base}/{self._at.bucket}?{text}&x-id="),

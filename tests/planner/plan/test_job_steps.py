@@ -297,4 +297,4 @@ def test_a_flow_from_files_says_what_it_reads_and_holds_no_secret(endpoint, fold
     assert displayed(("lines",), said) == f"{shown} into inbox, looked at every 1s{keys}"
     if endpoint.client:
         told = {"region": "eu-1", "access.key": {"env": "K"}, "secret.key": {"file": "/run/s"}}
-        assert (lines.client, spec.stores) == (told, {"in": told})
+        assert (lines.client, spec.stores) == (told, {"in": lines})

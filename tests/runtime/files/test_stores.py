@@ -12,6 +12,7 @@ import pytest
 from msgspec.structs import replace
 
 from runtime.contract.client.secrets import redacted
+from runtime.contract.client.stores import store_address
 from runtime.files.backup import check_file, flows_in
 from runtime.files.manifest import (
     EndpointUnavailable,
@@ -262,7 +263,7 @@ def test_a_store_that_does_not_answer_as_it_should_is_named_in_one_sentence(
     ],
 )
 def test_what_an_answer_means(answer: str, number: int, words: str) -> None:
-    found, text = explained(answer, "bucket", "host:443")
+    found, text = explained(answer, store_address("s3a://bucket"), "host:443", "rights")
     assert found == number
     assert words in text
 
