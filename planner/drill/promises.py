@@ -213,7 +213,7 @@ def transformed(run: ScenarioRun, flow: str) -> bool:
 
 def protected(run: ScenarioRun, cluster: str) -> None:
     """Promises that no other principal can write the protected mirrors of a cluster's flows."""
-    routes = rules.protected_routes(run.replica, run.routes(cluster))
+    routes = [route for route in run.routes(cluster) if route.protected]
     text = "{other} can't write the mirrors of {flow} at {cluster}, though a rule lets it"
     why = "protect: acl left a way to write: look at the warnings of repl plan"
     _promise_mirrors(run, routes, rules.writable, text, why, none=True)
@@ -221,14 +221,14 @@ def protected(run: ScenarioRun, cluster: str) -> None:
 
 def given_back(run: ScenarioRun, cluster: str) -> None:
     """Promises that the rules of these mirrors apply again after a failover."""
-    routes = rules.protected_routes(run.replica, run.routes(cluster))
+    routes = [route for route in run.routes(cluster) if route.protected]
     text = "after the failover, {other} may write the mirrors of {flow} at {cluster}"
     _promise_mirrors(run, routes, rules.writable, text, "protect: acl still denies it: look at repl plan")
 
 
 def rules_synced(run: ScenarioRun, cluster: str) -> None:
     """Promises that rules on topics of a cluster are at their mirrors, where `acls.sync` is on."""
-    routes = rules.synced_routes(run.replica, run.routes(cluster))
+    routes = [route for route in run.routes(cluster) if route.rules_synced]
     why = "acls.sync did not bring them: look at repl plan and the notes of the flow"
     _promise_mirrors(run, routes, rules.readable, "rules on the topics of {flow} are at {cluster}", why)
 

@@ -12,7 +12,8 @@ from runtime.contract.spec.flow import RUNNING
 class DrillRoute:
     """A topic that a flow copies, under its names at both sides.
 
-    `filtered`: the flow may leave records out, or quarantine them. `shared`: clients write both sides.
+    `filtered`: the flow may leave records out, or quarantine them. `protected`: only the job may write the
+    mirror, which clients do not write at both sides. `rules_synced`: the mirror gets the rules of the topic.
     """
 
     flow: str
@@ -22,7 +23,8 @@ class DrillRoute:
     mirror: str
     transformed: bool
     filtered: bool = False
-    shared: bool = False
+    protected: bool = False
+    rules_synced: bool = False
 
     def turned(self) -> "DrillRoute":
         """Returns the route of a failback: from the mirror to the topic."""
@@ -54,7 +56,8 @@ def routes_of(topology: Topology) -> list[DrillRoute]:
                     edge.destination.topic,
                     transformed=flow.transform is not None,
                     filtered=filters,
-                    shared=edge.destination in shared,
+                    protected=flow.protect == "acl" and edge.destination not in shared,
+                    rules_synced=flow.acls_sync,
                 )
             )
     return routes

@@ -35,21 +35,10 @@ _REQUEST_S = 30.0
 _DRILL_GROUPS = [JobRight("GROUP", GROUPS, "PREFIXED", operation) for operation in ("DESCRIBE", "READ")]
 
 
-def protected_routes(replica: Replica, routes: Iterable[DrillRoute]) -> list[DrillRoute]:
-    """Returns those of the routes whose mirrors only the job may write."""
-    flows = replica.topology.flows
-    return [route for route in routes if flows[route.flow].protect == "acl" and not route.shared]
-
-
-def synced_routes(replica: Replica, routes: Iterable[DrillRoute]) -> list[DrillRoute]:
-    """Returns those of the routes whose mirrors get the rules of their source topics."""
-    return [route for route in routes if replica.topology.flows[route.flow].acls_sync]
-
-
 def grant_rights(replica: Replica, routes: Collection[DrillRoute]) -> None:
     """Lets the drill's principal read source topics, and write mirrors, where flows have a say in it."""
-    wanted = {(route.destination, route.mirror, "WRITE") for route in protected_routes(replica, routes)}
-    wanted |= {(route.source, route.topic, "READ") for route in synced_routes(replica, routes)}
+    wanted = {(route.destination, route.mirror, "WRITE") for route in routes if route.protected}
+    wanted |= {(route.source, route.topic, "READ") for route in routes if route.rules_synced}
     for cluster in sorted({cluster for cluster, _, _ in wanted}):
         rules = [
             AclRule(cluster, "TOPIC", topic, "LITERAL", f"User:{OTHER}", "*", operation, "ALLOW")

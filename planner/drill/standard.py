@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from planner.drill import promises
 from planner.drill.replica import Replica, only_drill
 from planner.drill.routes import DrillRoute, clusters_to_lose, flows_out_of, not_failed_back
-from planner.drill.rules import GROUPS, grant_rights, protected_routes, synced_routes
+from planner.drill.rules import GROUPS, grant_rights
 from planner.drill.scenario_record import Progress, PromiseBroken
 from planner.drill.scenario_run import ScenarioRun
 from planner.graph.lints.transforms import changed_fields_of
@@ -79,7 +79,7 @@ def _lose(run: ScenarioRun, cluster: str, routes: Sequence[DrillRoute], load_s: 
             run.read(f"{GROUPS}{flow}", RECORDS * len(copied) // 3, copied, cluster, flow)
     with run.step("the flows copy everything, and translate the groups"):
         run.await_copied(cluster)
-    if protected_routes(run.replica, routes) or synced_routes(run.replica, routes):
+    if any(route.protected or route.rules_synced for route in routes):
         with run.step("the rules of the mirrors are tried"):
             promises.protected(run, cluster)
             promises.rules_synced(run, cluster)
@@ -104,7 +104,7 @@ def _fail_over(run: ScenarioRun, cluster: str, routes: Sequence[DrillRoute], req
         run.resume_all(destinations)
     promises.rpo(run, request.max_rpo)  # counts what did not arrive, in a step of its own
     promises.rto(run, request.max_rto_ms and request.max_rto_ms / 1000)
-    if protected_routes(run.replica, routes):
+    if any(route.protected for route in routes):
         with run.step("the mirrors may be written again"):
             promises.given_back(run, cluster)
     for group, destination in sorted(destinations.items()):
@@ -129,7 +129,6 @@ def _bring_back(run: ScenarioRun, cluster: str, routes: Sequence[DrillRoute]) ->
     for flow in sorted(uncopied):
         text = f"the records that {flow} had not copied are salvaged"
         run.command(text, "salvage", flow, "--replay", "--auto-approve")
-    protected = protected_routes(run.replica, routes)
     lossy = [flow.name for flow in flows if changed_fields_of(flow)]
     left_out = [*lossy, *not_failed_back(route for route in routes if route.flow not in lossy)]
     if left_out:
@@ -148,7 +147,7 @@ def _bring_back(run: ScenarioRun, cluster: str, routes: Sequence[DrillRoute]) ->
     with run.step(f"producers write to {cluster} again, and the flows copy it"):
         run.write(_AFTER_LOSS, sorted({route.topic for route in run.routes(cluster)}), cluster)
         run.await_copied(cluster)
-    if protected:
+    if any(route.protected for route in routes):
         with run.step("the mirrors are protected again"):
             promises.protected(run, cluster)
     with run.step("both sides are compared"):

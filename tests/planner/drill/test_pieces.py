@@ -14,8 +14,7 @@ from planner.drill import live, promises, scenario_record
 from planner.drill.load import DRILL_HEADER
 from planner.drill.rehearsal import rehearse
 from planner.drill.replica import Replica
-from planner.drill.routes import DrillRoute, not_failed_back
-from planner.drill.rules import protected_routes, synced_routes
+from planner.drill.routes import DrillRoute, not_failed_back, routes_of
 from planner.drill.scenario_record import DrillAborted, ScenarioRecord
 from planner.drill.scenario_run import ScenarioRun, Stopped, stopped_partitions
 from planner.drill.traffic import record_id
@@ -87,9 +86,9 @@ ACL = {"protect": "acl"}
     },
 )
 def test_which_mirrors_are_tried(flows, protected, synced, tmp_path: Path) -> None:
-    made = Replica(topology(tmp_path, *flows), tmp_path / "drill", print)
-    assert [(one.destination, one.mirror) for one in protected_routes(made, made.routes)] == protected
-    assert [(one.destination, one.mirror) for one in synced_routes(made, made.routes)] == synced
+    routes = routes_of(topology(tmp_path, *flows))
+    assert [(route.destination, route.mirror) for route in routes if route.protected] == protected
+    assert [(route.destination, route.mirror) for route in routes if route.rules_synced] == synced
 
 
 DECLARED = {"max_rto": "30s", "max_rpo": 10}
