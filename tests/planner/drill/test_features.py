@@ -86,51 +86,43 @@ def test_what_is_done_to_a_cluster_says_what_it_needs() -> None:
     assert (brokers, linked) == ({"a": 3, "b": 2}, {"c"})
 
 
-def drill(folder: Path, feature: str) -> str:
-    (folder / "topology.yaml").write_text(TOPOLOGY)
-    (folder / "loss.feature").write_text(feature)
-    options = {"PYTEST_ADDOPTS": "-v"}  # of the team's own tests
-    done = repl("drill", str(folder / "topology.yaml"), "--features", str(folder), env=options)
-    assert done.returncode == ExitCode.ERROR, done.stdout + done.stderr
-    assert not (folder / ".repl" / "drill").exists()
-    return done.stderr
-
-
-def test_every_unknown_step_and_name_is_an_error_before_anything_is_started(tmp_path: Path) -> None:
-    text = drill(
-        tmp_path,
-        "Feature: f\n  Scenario: s\n    When rome is lost\n    And paris is losst\n"
-        "    Then salvage lists 1 records of nothing\n"
-        "  Scenario: t\n    Given 5 records are written to order at paris\n",
-    )
-    assert "loss.feature:3: there is no cluster rome; there are: paris, tokyo" in text
-    assert 'loss.feature:4: there is no step "paris is losst"; the nearest are: {cluster} is lost' in text
-    assert "loss.feature:5: there is no flow nothing; there are: orders" in text
-    assert "loss.feature:7: there is no topic order at paris; there are: orders" in text
-    assert "repl drill --steps shows all steps" in text
-
-
-def test_a_line_that_gherkin_would_take_for_a_comment_is_an_error(tmp_path: Path) -> None:
-    text = drill(tmp_path, "Feature: f\n  Scenario: s\n    Whn paris is lost\n  Scenario: t\n")
-    assert "in s: begin a step with Given, When, Then, And or But: Whn paris is lost" in text
-    assert "loss.feature:4: the scenario t has no steps" in text
-
-
-@pytest.mark.parametrize(
-    ("feature", "said"),
-    [
-        ("", "there is no scenario"),
-        ("nonsense\n", "loss.feature"),
+WRONG = {
+    "names": (
         (
-            "Feature: f\n  Scenario: s\n    When paris is lost\n  Scenario: s\n    When tokyo is lost\n",
-            "loss.feature: two scenarios have one name: s",
+            "Feature: f\n  Scenario: s\n    When rome is lost\n    And paris is losst\n"
+            "    Then salvage lists 1 records of nothing\n"
+            "  Scenario: t\n    Given 5 records are written to order at paris\n"
         ),
-    ],
-)
-def test_a_folder_without_scenarios_or_with_a_broken_file_is_an_error(
-    tmp_path: Path, feature: str, said: str
-) -> None:
-    assert said in drill(tmp_path, feature)
+        "names.feature:3: there is no cluster rome; there are: paris, tokyo",
+        'names.feature:4: there is no step "paris is losst"; the nearest are: {cluster} is lost',
+        "names.feature:5: there is no flow nothing; there are: orders",
+        "names.feature:7: there is no topic order at paris; there are: orders",
+    ),
+    "comments": (  # Gherkin would take the line for one
+        "Feature: f\n  Scenario: s\n    Whn paris is lost\n  Scenario: t\n",
+        "in s: begin a step with Given, When, Then, And or But: Whn paris is lost",
+        "comments.feature:4: the scenario t has no steps",
+    ),
+    "empty": ("", "empty.feature: there is no scenario"),
+    "nonsense": ("nonsense\n", "nonsense.feature"),
+    "twice": (
+        "Feature: f\n  Scenario: s\n    When paris is lost\n  Scenario: s\n    When tokyo is lost\n",
+        "twice.feature: two scenarios have one name: s",
+    ),
+}
+
+
+def test_all_that_is_wrong_in_all_files_is_an_error_before_anything_is_started(tmp_path: Path) -> None:
+    (tmp_path / "topology.yaml").write_text(TOPOLOGY)
+    for name, (feature, *_) in WRONG.items():
+        (tmp_path / f"{name}.feature").write_text(feature)
+    options = {"PYTEST_ADDOPTS": "-v"}  # of the team's own tests
+    done = repl("drill", str(tmp_path / "topology.yaml"), "--features", str(tmp_path), env=options)
+    assert done.returncode == ExitCode.ERROR, done.stdout + done.stderr
+    assert not (tmp_path / ".repl" / "drill").exists()
+    missing = [text for _, *texts in WRONG.values() for text in texts if text not in done.stderr]
+    assert not missing, done.stderr
+    assert "repl drill --steps shows all steps" in done.stderr
 
 
 def test_a_report_is_signed_with_the_key_of_plans(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
