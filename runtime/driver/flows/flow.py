@@ -9,6 +9,7 @@ import asyncio
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterable, Mapping
+from itertools import islice
 from typing import Any, ClassVar
 
 from msgspec import Struct, field
@@ -88,6 +89,7 @@ async def count_uncopied(
 
 _RETRY_S, _MAX_RETRY_S = 0.3, 10.0
 _STARTING_RETRY_S, _STARTING_RETRIES = 2.0, 30
+_DRAIN_POLL_S = 0.3
 
 
 def retry_pause(failures: int, *, starting: bool) -> float:
@@ -175,6 +177,8 @@ class Flow:
         self._superseded = ""
         self._why = ""
         self._attempts = 1  # to start
+        self._behind = 0  # records of topics that are drained
+        self._group_notes: tuple[str, ...] = ()  # of the last sync of the groups of topics that ended
         self.copier = copier_of(self)
 
     def inherit(self, before: Flow) -> None:
@@ -236,7 +240,7 @@ class Flow:
             topics=len({key.topic for key in self.partitions}),
             partitions=len(self.partitions),
             why=self.why,
-            notes=[*self.copier.notes()][:50],
+            notes=[*islice(self.copier.notes(), 50), *self._group_notes],
             ended=self.ended,
             attempts=self._attempts if self.copies and not self._superseded else 0,
         )
@@ -319,6 +323,28 @@ class Flow:
             else:
                 self._why = ""
                 return result
+
+    async def _drain(self, topics: Collection[str] | None = None) -> Collection[PartitionKey]:
+        """Copies until the source holds no uncopied record of these topics, or of any.
+
+        Returns their partitions. Records that arrive meanwhile are copied first.
+        """
+        while True:
+            await self._retry_until_done(self.copier.copy_once)
+            keys = {key for key in self.partitions if topics is None or key.topic in topics}
+            await self._retry_until_done(lambda: self._count_behind(keys))  # noqa: B023 - it ends before
+            if not self._behind or self._superseded:
+                return keys
+            await asyncio.sleep(_DRAIN_POLL_S)
+
+    async def _await_release(self, topics: Collection[str] | None = None) -> None:
+        """Waits until no slot holds these topics, or any."""
+        self.shared.changed()
+        while self.shared.holds(self.name, topics):  # noqa: ASYNC110 - a slot that hangs is restarted
+            await asyncio.sleep(_DRAIN_POLL_S)
+
+    async def _count_behind(self, keys: Collection[PartitionKey]) -> None:
+        self._behind = await count_uncopied(self.spec, self.shared, await self.source(), keys)
 
     async def source(self) -> KafkaCluster:
         """Opens the cluster of the source; of a flow from files, that of its job.

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import Any
 
 from msgspec.structs import replace
@@ -25,7 +25,7 @@ from runtime.contract.spec.route import Router, router_of
 from runtime.contract.spec.selection import NamePatterns
 from runtime.driver.duties.group_sync import FinalGroupSync
 from runtime.driver.flows.copiers import copier_of
-from runtime.driver.flows.flow import Flow, count_uncopied, topics_to_drain
+from runtime.driver.flows.flow import Flow, topics_to_drain
 from runtime.driver.flows.start import FlowContext
 from runtime.driver.slots.membership import Membership
 from runtime.kafka.timing import BackgroundTasks
@@ -36,17 +36,12 @@ from runtime.slot.log import log_driver_message
 
 ENDED = ("promoted", "failed_over")
 ENDING = "its groups are translated a last time"
-_PROMOTION_POLL_S = 0.3
 
 
 class PromotingFlow(Flow):
     """A PromotingFlow copies a flow and promotes the topics that its spec names."""
 
-    def __init__(self, *made_of: Any) -> None:
-        super().__init__(*made_of)
-        self._promoted: list[str] = []
-        self._behind = 0
-        self._group_notes: tuple[str, ...] = ()
+    _promoted: Sequence[str] = ()
 
     @property
     def promoted(self) -> Collection[PartitionKey]:
@@ -61,7 +56,7 @@ class PromotingFlow(Flow):
         await self._retry_until_done(self._commit_promoted)
         await self._retry_until_done(self._choose_topics)
         while self.draining.topics and not self._superseded:
-            await self._drain()
+            await self._drain_topics()
         await self._retry_until_done(self._commit_promoting)
         await self._retry_until_done(self._commit_promoted)
         await super().run()
@@ -80,27 +75,15 @@ class PromotingFlow(Flow):
         closed = last.promoted if last is not None else self.spec.promoted
         self.draining.topics = topics_to_drain(self.spec, self.shared, self.spec.promoted, closed)
 
-    async def _drain(self) -> None:
-        """Copies until the source holds no uncopied record and no slot holds the topics.
-
-        Records that arrive meanwhile are copied first.
-        """
-        await self._retry_until_done(self.copier.copy_once)
-        keys = [key for key in self.partitions if key.topic in self.draining.topics]
+    async def _drain_topics(self) -> None:
+        """Copies the topics until the source holds no uncopied record and no slot holds them."""
+        topics = self.draining.topics
+        keys = await self._drain(topics)
+        self.partitions = {key: one for key, one in self.partitions.items() if key not in keys}
+        await self._await_release(topics)
         await self._retry_until_done(lambda: self._count_behind(keys))
         if not self._behind:
-            self.partitions = {key: one for key, one in self.partitions.items() if key not in set(keys)}
-            self.shared.changed()
-            while self.shared.holds(self.name, self.draining.topics):  # noqa: ASYNC110
-                await asyncio.sleep(_PROMOTION_POLL_S)
-            await self._retry_until_done(lambda: self._count_behind(keys))
-            if not self._behind:
-                self.draining.topics = frozenset()
-                return
-        await asyncio.sleep(_PROMOTION_POLL_S)
-
-    async def _count_behind(self, keys: Collection[PartitionKey]) -> None:
-        self._behind = await count_uncopied(self.spec, self.shared, await self.source(), keys)
+            self.draining.topics = frozenset()
 
     async def _commit_promoting(self) -> None:
         """Commits the topics as `promoting`, so that later generations do not copy them either."""
@@ -134,8 +117,7 @@ class PromotingFlow(Flow):
         why = view.why
         if self.draining.topics and self._behind and not why:
             why = f"{self._behind:,} records of the topics to promote are left to copy"
-        notes = [*view.notes, *self._group_notes]
-        return replace(view, why=why, notes=notes, promoted=self._promoted)
+        return replace(view, why=why, promoted=list(self._promoted))
 
 
 class EndingFlow(Flow):
@@ -143,11 +125,8 @@ class EndingFlow(Flow):
 
     def __init__(self, *made_of: Any) -> None:
         super().__init__(*made_of)
-        self._last_sync = FinalGroupSync(self.job, self.spec, self.shared, self.selected)
-        self._group_notes: tuple[str, ...] = ()
         self._draining = self.spec.state == "promoted"
         self._ended = False
-        self._behind = 0
 
     def inherit(self, before: Flow) -> None:
         super().inherit(before)
@@ -171,11 +150,15 @@ class EndingFlow(Flow):
             await self._retry_until_done(self._restore_end)
         while not self._ended and not self._superseded:
             if self._draining:
+                if self.generation is None:
+                    await self._retry_until_done(self._take_over)
                 await self._drain()
+                self._draining = False
+                await self._await_release()
             await self._retry_until_done(self._commit_end)
             if self.spec.state == "promoted":
                 # Records that arrived before the fence are copied first: a promotion must lose nothing.
-                await self._retry_until_done(self._count_behind)
+                await self._retry_until_done(lambda: self._count_behind(self.partitions))
                 if self._behind:
                     self._draining, self.generation = True, None
                     continue
@@ -194,28 +177,6 @@ class EndingFlow(Flow):
         closed = last.promoted if last is not None else ()
         self.draining.topics = topics_to_drain(self.spec, shared, self.spec.promoted, closed)
 
-    async def _drain(self) -> None:
-        """Copies until the source holds no uncopied record, then waits until no slot holds a partition of
-        the flow.
-        """
-        if self.generation is None:
-            await self._retry_until_done(self._take_over)
-        while not self._superseded:
-            await self._retry_until_done(self.copier.copy_once)
-            await self._retry_until_done(self._count_behind)
-            if not self._behind:
-                break
-            await asyncio.sleep(_PROMOTION_POLL_S)
-        self._draining = False
-        self.shared.changed()
-        while self.shared.holds(self.name, None):  # noqa: ASYNC110 - a slot that hangs is restarted
-            await asyncio.sleep(_PROMOTION_POLL_S)
-
-    async def _count_behind(self) -> None:
-        self._behind = await count_uncopied(
-            self.spec, self.shared, await self.source(), self.partitions.keys()
-        )
-
     async def _commit_end(self) -> None:
         """Commits the generation that ends the flow; from then on no slot copies it."""
         await self._take(self.spec.state, note=ENDING)
@@ -224,7 +185,8 @@ class EndingFlow(Flow):
         """Translates the groups a last time and commits the generation without the note."""
         shared = self.shared
         if shared.ledger.all_progress(self.name):
-            self._group_notes = await self._last_sync.run()
+            last_sync = FinalGroupSync(self.job, self.spec, self.shared, self.selected)
+            self._group_notes = await last_sync.run()
         await shared.ledger.decided(self.name)
         last = shared.ledger.generation(self.name)
         if last is not None and last.note == ENDING and last.number == self.generation:
