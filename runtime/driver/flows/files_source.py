@@ -80,7 +80,7 @@ class FilesSource(RecordSource[Progress]):
         self._last_read = ""  # the last name that a task was given
 
     def inherit(self, before: RecordSource[Any]) -> None:
-        assert isinstance(before, FilesSource), "a job that is edited keeps its endpoints"
+        assert isinstance(before, FilesSource), "a copier inherits from a source of its own kind"
         same = before._flow.spec.reached == self._flow.spec.reached
         if same and (before._files.footers is None) == (self._files.footers is None):
             self._files = before._files

@@ -194,7 +194,8 @@ class RoundCopier(Copier, Generic[P]):
         self._notes: Collection[str] = ()
 
     def inherit(self, before: Copier) -> None:
-        assert isinstance(before, RoundCopier), "an edit that changes the kind of a flow's ends is refused"
+        if not isinstance(before, RoundCopier) or type(before._source) is not type(self._source):
+            return  # the flow copies from another kind of source, and begins anew
         if before._flow.spec.folder == self._flow.spec.folder:
             self._states, self._sink.stats = before._states, before._sink.stats
             self._tasks.rounds = before._tasks.rounds
