@@ -15,7 +15,7 @@ from prometheus_client import ProcessCollector
 from runtime.contract.records.job_status import JobStatus, SlotReport
 from runtime.contract.spec.jobspec import JobSpec
 from runtime.contract.spec.launch import METRICS_PORT
-from runtime.driver.flows.flow import Flow
+from runtime.driver.flows.flow import DriverFlow
 from runtime.kafka.protocol.metadata import NO_LEADER, TopicMetadata
 from runtime.metrics.endpoint import JobCollector, MetricsEndpoint
 from runtime.metrics.snapshot import ClusterSnapshot, FlowSnapshot, JobSnapshot, SlotMetrics, unready
@@ -120,7 +120,7 @@ class JobMetrics:
             self._endpoint = None
 
 
-def flow_snapshots(status: JobStatus, flows: Iterable[Flow]) -> list[FlowSnapshot]:
+def flow_snapshots(status: JobStatus, flows: Iterable[DriverFlow]) -> list[FlowSnapshot]:
     """Returns the snapshot of each flow that the status shows."""
     views = {view.flow: view for view in status.flows}
     return [

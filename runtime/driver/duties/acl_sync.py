@@ -25,7 +25,7 @@ from runtime.contract.spec.jobspec import FlowSpec, Route
 from runtime.contract.spec.route import CompiledRoute, is_reserved
 from runtime.contract.spec.selection import NamePatterns
 from runtime.driver.clusters import DriverClusters
-from runtime.driver.flows.flow import Flow
+from runtime.driver.flows.flow import DriverFlow
 from runtime.driver.topics.admin import OwnedAcl, has_registry, make_rules, owned_acl, remove_rules
 from runtime.kafka.errors import ErrorCode, WireError
 from runtime.kafka.timing import Shared
@@ -178,7 +178,7 @@ class AclSync:
 
     def __init__(
         self,
-        flow: Flow,
+        flow: DriverFlow,
         topology: str,
         route: CompiledRoute,
         routes: Iterable[Route],

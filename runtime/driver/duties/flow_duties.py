@@ -27,7 +27,7 @@ from runtime.driver.clusters import DriverClusters
 from runtime.driver.duties.acl_sync import AclSync, ClusterRulesReader
 from runtime.driver.duties.group_sync import CommittedOffsetsReader, GroupSync
 from runtime.driver.duties.heartbeats import FlowHeartbeats
-from runtime.driver.flows.flow import Flow
+from runtime.driver.flows.flow import DriverFlow
 from runtime.driver.flows.start import FlowContext
 from runtime.driver.slots.channel import post
 from runtime.kafka.errors import WireError
@@ -49,7 +49,7 @@ _REFUSED_RETRY_S = 60.0
 _SYNCED = ("active", "paused")
 
 
-async def publish_source_ends(flow: Flow, notes: dict[str, str]) -> None:
+async def publish_source_ends(flow: DriverFlow, notes: dict[str, str]) -> None:
     """Reports the end offsets every five seconds.
 
     A failure is noted in `notes` and retried. Raises DriverFenced.
@@ -63,7 +63,7 @@ async def publish_source_ends(flow: Flow, notes: dict[str, str]) -> None:
         await asyncio.sleep(_SOURCE_ENDS_EVERY_S)
 
 
-async def _report_source_ends(flow: Flow) -> None:
+async def _report_source_ends(flow: DriverFlow) -> None:
     """Reports the last stable offsets of the flow's topics, which slots report as well.
 
     Raises WireError, DriverFenced.
@@ -232,7 +232,7 @@ class FlowDuties:
         self._heartbeats = FlowHeartbeats(spec, clusters, tasks)
         self._readers: dict[str, CommittedOffsetsReader] = {}
 
-    def restart(self, flow: Flow) -> None:
+    def restart(self, flow: DriverFlow) -> None:
         """Restarts the duties of a flow whose new version has started."""
         before = self._groups.get(flow.name)
         self._end(flow.name)

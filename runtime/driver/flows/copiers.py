@@ -5,14 +5,14 @@ from __future__ import annotations
 from runtime.contract.spec.route import Router
 from runtime.driver.flows.files_sink import FilesSink
 from runtime.driver.flows.files_source import FilesSource
-from runtime.driver.flows.flow import Copier, Flow
+from runtime.driver.flows.flow import Copier, DriverFlow
 from runtime.driver.flows.mirroring import MirrorCopier
 from runtime.driver.flows.rounds import RoundCopier
 from runtime.driver.flows.topic_sink import TopicSink
 from runtime.driver.flows.topic_source import TopicSource
 
 
-def copier_of(flow: Flow, router: Router) -> Copier:
+def copier_of(flow: DriverFlow, router: Router) -> Copier:
     """Returns what copies a flow: slots between topics, rounds where an end is files."""
     spec = flow.spec
     if spec.files is not None:

@@ -21,7 +21,7 @@ from runtime.contract.spec.files import FilesSpec
 from runtime.driver.duties.checkpoint import CheckpointDuty
 from runtime.driver.duties.compaction import CompactionDuty
 from runtime.driver.duties.snapshots import SnapshotDuty
-from runtime.driver.flows.flow import Flow
+from runtime.driver.flows.flow import DriverFlow
 from runtime.driver.flows.rounds import ROUND_S, RecordSink, RoundTasks, finished, now_ms
 from runtime.driver.flows.start import selection
 from runtime.driver.task import run_export
@@ -51,7 +51,7 @@ Positions = Mapping[PartitionKey, FilePosition]
 class FilesSink(RecordSink[FilePosition]):
     """A FilesSink object writes the files and the manifest of one flow."""
 
-    def __init__(self, flow: Flow, files: FilesSpec) -> None:
+    def __init__(self, flow: DriverFlow, files: FilesSpec) -> None:
         self.stats = FlowStats(flow.name)
         self._flow = flow
         self._files = files

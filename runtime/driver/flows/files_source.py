@@ -19,7 +19,7 @@ from msgspec.structs import replace
 from runtime.contract.records.job_status import PartitionState
 from runtime.contract.records.ledger import Gap, PartitionKey, Progress
 from runtime.contract.spec.naming import is_other_topic
-from runtime.driver.flows.flow import Flow
+from runtime.driver.flows.flow import DriverFlow
 from runtime.driver.flows.rounds import Look, RecordSource, SourceRange, now_ms
 from runtime.driver.flows.topic_sink import TopicSink
 from runtime.files.source.known_files import (
@@ -72,7 +72,7 @@ class _FilesLook(Look[Progress]):
 class FilesSource(RecordSource[Progress]):
     """A FilesSource object reads the lines or rows of the files in one folder."""
 
-    def __init__(self, flow: Flow, sink: TopicSink) -> None:
+    def __init__(self, flow: DriverFlow, sink: TopicSink) -> None:
         self._flow = flow
         self._sink = sink
         self._files = source_of(sink.lines)

@@ -152,8 +152,8 @@ class Copier(ABC):
         return {}
 
 
-class Flow:
-    """A Flow runs one flow until cancelled.
+class DriverFlow:
+    """A DriverFlow runs one flow until cancelled.
 
     The driver takes it over, which sets `generation` (R3). Then its copier does passes until another job has
     the flow; a pass that fails is repeated, and stops no other flow (R7). `partitions` are those that are
@@ -161,7 +161,7 @@ class Flow:
     """
 
     def __init__(
-        self, spec: FlowSpec, job: JobSpec, shared: FlowContext, copier_of: Callable[[Flow], Copier]
+        self, spec: FlowSpec, job: JobSpec, shared: FlowContext, copier_of: Callable[[DriverFlow], Copier]
     ) -> None:
         self.spec = spec
         self.job = job
@@ -181,7 +181,7 @@ class Flow:
         self._group_notes: tuple[str, ...] = ()  # of the last sync of the groups of topics that ended
         self.copier = copier_of(self)
 
-    def inherit(self, before: Flow) -> None:
+    def inherit(self, before: DriverFlow) -> None:
         """Continues from the state of an older version of the same flow.
 
         So the flow is not taken over again.

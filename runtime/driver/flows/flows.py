@@ -25,7 +25,7 @@ from runtime.contract.spec.route import Router, router_of
 from runtime.contract.spec.selection import NamePatterns
 from runtime.driver.duties.group_sync import FinalGroupSync
 from runtime.driver.flows.copiers import copier_of
-from runtime.driver.flows.flow import Flow, topics_to_drain
+from runtime.driver.flows.flow import DriverFlow, topics_to_drain
 from runtime.driver.flows.start import FlowContext
 from runtime.driver.slots.membership import Membership
 from runtime.kafka.timing import BackgroundTasks
@@ -38,7 +38,7 @@ ENDED = ("promoted", "failed_over")
 ENDING = "its groups are translated a last time"
 
 
-class PromotingFlow(Flow):
+class PromotingFlow(DriverFlow):
     """A PromotingFlow copies a flow and promotes the topics that its spec names."""
 
     _promoted: Sequence[str] = ()
@@ -120,7 +120,7 @@ class PromotingFlow(Flow):
         return replace(view, why=why, promoted=list(self._promoted))
 
 
-class EndingFlow(Flow):
+class EndingFlow(DriverFlow):
     """An EndingFlow drains a promoted flow, stops its slots, and translates its groups a last time."""
 
     def __init__(self, *made_of: Any) -> None:
@@ -128,7 +128,7 @@ class EndingFlow(Flow):
         self._draining = self.spec.state == "promoted"
         self._ended = False
 
-    def inherit(self, before: Flow) -> None:
+    def inherit(self, before: DriverFlow) -> None:
         super().inherit(before)
         if isinstance(before, EndingFlow):
             self._draining, self._ended = before._draining, before._ended
@@ -218,9 +218,9 @@ class FlowManager:
         shared: FlowContext,
         membership: Membership,
         tasks: BackgroundTasks,
-        began: Callable[[Flow], None],
+        began: Callable[[DriverFlow], None],
     ) -> None:
-        self.by_name: dict[str, Flow] = {}
+        self.by_name: dict[str, DriverFlow] = {}
         self._shared = shared
         self._membership = membership
         self._tasks = tasks
@@ -231,7 +231,7 @@ class FlowManager:
         """Returns the status of each flow."""
         return [flow.view() for flow in self.by_name.values()]
 
-    def all(self) -> list[Flow]:
+    def all(self) -> list[DriverFlow]:
         """Returns all flows of the job."""
         return list(self.by_name.values())
 
@@ -283,17 +283,17 @@ class FlowManager:
             await self._stop_task(name)
         await self._stop_generations([flow.name for flow in self.all() if flow.copies])
 
-    def _create(self, flow: FlowSpec, spec: JobSpec) -> Flow:
+    def _create(self, flow: FlowSpec, spec: JobSpec) -> DriverFlow:
         return flow_of(flow, spec, router_of(spec), self._shared)
 
-    def _start(self, flow: Flow) -> None:
+    def _start(self, flow: DriverFlow) -> None:
         log.info("flow_started", key=flow.name, flow=flow.name, state=flow.spec.state)
         self.by_name[flow.name] = flow
         self._running[flow.name] = self._tasks.spawn(flow.run(), f"flow {flow.name}")
         if flow.copier.mirrors:
             self._began(flow)
 
-    async def _edit(self, before: Flow, flow: FlowSpec, spec: JobSpec) -> None:
+    async def _edit(self, before: DriverFlow, flow: FlowSpec, spec: JobSpec) -> None:
         """Replaces a flow by its new version.
 
         Even an unchanged flow may get other topic names after another flow's route changed.
@@ -352,9 +352,9 @@ class FlowManager:
             await self._tasks.end(task)
 
 
-def flow_of(flow: FlowSpec, job: JobSpec, router: Router, shared: FlowContext) -> Flow:
+def flow_of(flow: FlowSpec, job: JobSpec, router: Router, shared: FlowContext) -> DriverFlow:
     """Returns a flow of the job: one that ends, one that promotes topics, or one that only copies."""
-    kind: type[Flow] = Flow
+    kind: type[DriverFlow] = DriverFlow
     if flow.state in ENDED:
         kind = EndingFlow
     elif flow.promoted and flow.state == "active":

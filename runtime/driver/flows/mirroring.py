@@ -16,7 +16,7 @@ from runtime.contract.records.ledger import PartitionKey, Progress
 from runtime.contract.spec import naming
 from runtime.contract.spec.route import Router
 from runtime.driver.flows.failback import begin_new_partitions, start_failback
-from runtime.driver.flows.flow import Copier, Flow
+from runtime.driver.flows.flow import Copier, DriverFlow
 from runtime.driver.flows.start import commit_begun, group_by_start, initial_topics, restart, selection
 from runtime.driver.topics.mirrors import (
     MirrorTopic,
@@ -38,7 +38,7 @@ class MirrorCopier(Copier):
 
     mirrors: ClassVar[bool] = True
 
-    def __init__(self, flow: Flow, router: Router) -> None:
+    def __init__(self, flow: DriverFlow, router: Router) -> None:
         self._flow = flow
         self._router = router
         self._opposite = opposite_of(flow.job, flow.spec)

@@ -30,7 +30,7 @@ from runtime.contract.records.ledger import PartitionKey, Progress
 from runtime.contract.records.manifest import FilePosition
 from runtime.contract.spec.transform import TransformSpec
 from runtime.driver.application import RoundWork, SparkSlotRunner, TasksFailed
-from runtime.driver.flows.flow import Copier, Flow
+from runtime.driver.flows.flow import Copier, DriverFlow
 from runtime.driver.process import JvmSilent
 from runtime.kafka.cluster import KafkaCluster
 
@@ -185,7 +185,7 @@ class RoundCopier(Copier, Generic[P]):
     Its status and its statistics stand in the place of a slot's.
     """
 
-    def __init__(self, flow: Flow, source: RecordSource[P], sink: RecordSink[P], every_ms: int) -> None:
+    def __init__(self, flow: DriverFlow, source: RecordSource[P], sink: RecordSink[P], every_ms: int) -> None:
         application = flow.shared.application
         assert application is not None, "the driver of a job that copies in rounds has its Spark application"
         self._flow, self._source, self._sink, self._every_ms = flow, source, sink, every_ms

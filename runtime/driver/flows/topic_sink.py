@@ -16,7 +16,7 @@ from runtime.contract.records.control import client_id, transactional_ids
 from runtime.contract.records.job_status import FlowStats, PartitionStatus
 from runtime.contract.records.ledger import PartitionKey, Progress, ProgressKey
 from runtime.contract.spec.files import LinesSpec
-from runtime.driver.flows.flow import Flow, PositionsLost
+from runtime.driver.flows.flow import DriverFlow, PositionsLost
 from runtime.driver.flows.rounds import ROUND_S, RecordSink, RoundTasks
 from runtime.driver.task import run_load
 from runtime.files.source.load import LoadedFile, LoadFile, LoadTicket, decode_result, encode_ticket
@@ -38,7 +38,7 @@ class TopicSink(RecordSink[Progress]):
 
     topic: TopicMetadata
 
-    def __init__(self, flow: Flow, lines: LinesSpec) -> None:
+    def __init__(self, flow: DriverFlow, lines: LinesSpec) -> None:
         self.stats = FlowStats(flow.name)
         self.lines = lines
         self._flow = flow

@@ -16,7 +16,7 @@ from runtime.contract.spec.files import in_own_folder
 from runtime.contract.spec.naming import is_other_topic
 from runtime.contract.spec.route import Router
 from runtime.driver.flows.files_sink import FilesSink
-from runtime.driver.flows.flow import Flow
+from runtime.driver.flows.flow import DriverFlow
 from runtime.driver.flows.rounds import Look, RecordSource, SourceRange
 from runtime.driver.topics.mirrors import selected_topics
 from runtime.files.export import ExportedPartition, ExportPartition
@@ -51,7 +51,7 @@ class SourcePartition(Struct, frozen=True):
 class TopicSource(RecordSource[FilePosition]):
     """A TopicSource object reads the topics of one flow, up to their last stable offsets."""
 
-    def __init__(self, flow: Flow, router: Router, layout: str, sink: FilesSink) -> None:
+    def __init__(self, flow: DriverFlow, router: Router, layout: str, sink: FilesSink) -> None:
         self._flow = flow
         self._router = router
         self._layout = layout

@@ -22,7 +22,7 @@ from runtime.contract.spec import naming
 from runtime.contract.spec.flow import ConfigsSpec, Earliest, GroupsSpec
 from runtime.contract.spec.jobspec import FlowSpec
 from runtime.contract.spec.selection import SelectionSpec
-from runtime.driver.flows.flow import Flow
+from runtime.driver.flows.flow import DriverFlow
 from runtime.driver.process import JvmSilent
 from runtime.driver.slots.channel import TopicTail, UnreadableRecordCounter
 from runtime.driver.slots.membership import PartitionRates
@@ -47,7 +47,7 @@ class SlotManager:
         self,
         slots: int,
         context: DriverContext,
-        flows: Callable[[], Iterable[Flow]],
+        flows: Callable[[], Iterable[DriverFlow]],
         tasks: BackgroundTasks,
         on_report: Callable[[SlotReport], None],
     ) -> None:

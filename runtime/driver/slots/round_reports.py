@@ -12,7 +12,7 @@ from runtime.contract.records import job_status
 from runtime.contract.records.job_status import SlotKey, SlotReport, SlotStatus, SlotView
 from runtime.contract.records.ledger import PartitionKey
 from runtime.contract.spec import naming
-from runtime.driver.flows.flow import Copier, Flow
+from runtime.driver.flows.flow import Copier, DriverFlow
 from runtime.driver.slots.channel import UnreadableRecordCounter, post
 from runtime.driver.slots.manager import partitions_in_loss
 from runtime.kafka.cluster import KafkaCluster
@@ -32,7 +32,7 @@ class RoundReports:
         job: str,
         driver: str,
         cluster: KafkaCluster,
-        flows: Callable[[], Iterable[Flow]],
+        flows: Callable[[], Iterable[DriverFlow]],
         tasks: BackgroundTasks,
         on_report: Callable[[SlotReport], None],
     ) -> None:

@@ -24,7 +24,7 @@ from runtime.driver.clusters import DriverClusters
 from runtime.driver.duties.acl_sync import AclSync
 from runtime.driver.duties.group_sync import GroupSync
 from runtime.driver.duties.heartbeats import FlowHeartbeats
-from runtime.driver.flows.flow import Flow
+from runtime.driver.flows.flow import DriverFlow
 from runtime.driver.flows.mirroring import MirrorCopier
 from runtime.driver.job import JobRunner
 from runtime.driver.leadership import Leadership
@@ -43,7 +43,7 @@ from tests.bench.simulation.meter import DriverCost, DutyMeter
 # Each duty with the functions that belong to it.
 DUTIES: dict[str, list[tuple[object, str]]] = {
     "listing": [(DriverClusters, "_listing")],
-    "take over": [(Flow, "_take_over")],
+    "take over": [(DriverFlow, "_take_over")],
     "ledger": [
         (Ledger, "refresh"),
         (Ledger, "decided"),

@@ -17,7 +17,7 @@ from runtime.contract.spec.flow import AtOffsets, Earliest, Latest
 from runtime.contract.spec.jobspec import FlowSpec, JobSpec
 from runtime.contract.spec.selection import SelectionSpec
 from runtime.driver.clusters import DriverClusters
-from runtime.driver.flows.flow import Flow
+from runtime.driver.flows.flow import DriverFlow
 from runtime.driver.flows.flows import FlowManager
 from runtime.driver.slots.membership import Membership
 from runtime.kafka.cluster import KafkaCluster
@@ -46,7 +46,7 @@ class Life:
     clusters: DriverClusters
 
     @property
-    def work(self) -> Flow:
+    def work(self) -> DriverFlow:
         (work,) = self.flows.all()
         return work
 
@@ -56,7 +56,7 @@ class Life:
         await self.flows.apply_spec(spec)
         await self.clusters.close_others(spec.clusters)
 
-    async def until(self, holds: Callable[[Flow], bool]) -> None:
+    async def until(self, holds: Callable[[DriverFlow], bool]) -> None:
         async with asyncio.timeout(PATIENCE_S):
             while not holds(self.work):
                 assert not self.tasks.failed.done(), self.tasks.failed

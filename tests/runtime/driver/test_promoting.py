@@ -12,7 +12,7 @@ from runtime.contract.spec.jobspec import FlowSpec
 from runtime.contract.spec.rename import Template
 from runtime.contract.spec.route import router_of
 from runtime.contract.spec.selection import SelectionSpec
-from runtime.driver.flows.flow import Flow
+from runtime.driver.flows.flow import DriverFlow
 from runtime.driver.flows.flows import flow_of as flow_from
 from runtime.driver.flows.start import FlowContext
 from tests.records import PATIENCE_S
@@ -30,7 +30,7 @@ def flow_of(fresh: Fresh, base: str) -> FlowSpec:
     return replace(flow, topics=topics, promoted=(rf"{base}\.pay.*",), heartbeats_every_ms=None)
 
 
-async def life(sides: Mapping[str, Side], flow: FlowSpec, holds: Callable[[Flow], bool]) -> Flow:
+async def life(sides: Mapping[str, Side], flow: FlowSpec, holds: Callable[[DriverFlow], bool]) -> DriverFlow:
     """A driver that dies as soon as it holds."""
     async with driving(sides, flow, (), "promoting") as (spec, shared):
         work = flow_from(flow, spec, router_of(spec), shared)
@@ -57,7 +57,7 @@ async def died_before_the_groups(sides: Mapping[str, Side], flow: FlowSpec) -> N
         await shared.writer.commit({GenerationKey(flow.name): replace(last, promoting=flow.promoted)})
 
 
-def topics_of(work: Flow) -> set[str]:
+def topics_of(work: DriverFlow) -> set[str]:
     return {key.topic for key in work.partitions}
 
 

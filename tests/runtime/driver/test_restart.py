@@ -12,7 +12,7 @@ from runtime.contract.spec.flow import AtOffsets, Earliest
 from runtime.contract.spec.jobspec import FlowSpec
 from runtime.contract.spec.route import router_of
 from runtime.contract.spec.selection import SelectionSpec
-from runtime.driver.flows.flow import Flow
+from runtime.driver.flows.flow import DriverFlow
 from runtime.driver.flows.flows import flow_of as flow_from
 from runtime.driver.flows.start import FlowContext
 from tests.records import PATIENCE_S
@@ -21,7 +21,7 @@ from tests.runtime.slot.world import Driver, Side, assigned, copy_through, flow_
 
 pytestmark = pytest.mark.integration
 Fresh = Callable[[str], str]
-Holds = Callable[[Flow, FlowContext], bool]
+Holds = Callable[[DriverFlow, FlowContext], bool]
 
 
 def flow_of(fresh: Fresh, base: str) -> FlowSpec:
@@ -40,7 +40,7 @@ async def life(
     holds: Holds,
     *,
     told: Mapping[str, int] | None = None,
-    begun: Callable[[Flow], None] = lambda _: None,
+    begun: Callable[[DriverFlow], None] = lambda _: None,
 ) -> dict[PartitionKey, Progress]:
     """What the ledger knows when a driver dies, as soon as it holds. `told`: the generations that the
     heartbeats before it named. `begun` is done once it knows what there is to copy.
@@ -65,7 +65,7 @@ def positions(progress: Mapping[PartitionKey, Progress]) -> dict[tuple[str, int]
     return {(key.topic, key.partition): one.position for key, one in progress.items()}
 
 
-def restarted(work: Flow, shared: FlowContext) -> bool:
+def restarted(work: DriverFlow, shared: FlowContext) -> bool:
     found = shared.ledger.generation(work.name)
     return found is not None and bool(found.restarted) == (work.spec.restart_from is not None)
 
@@ -101,12 +101,12 @@ def test_without_its_ledger_a_flow_starts_over_only_where_it_is_told_to(
     flow = replace(flow_of(fresh, base), restart_from=Earliest())
     filled(sides["dc1"], known)
 
-    def accepted(work: Flow) -> None:
+    def accepted(work: DriverFlow) -> None:
         work.accept_loss(work.partitions)
         if late not in {key.topic for key in work.partitions}:
             filled(sides["dc1"], late)
 
-    def all_seen(work: Flow, _: FlowContext) -> bool:
+    def all_seen(work: DriverFlow, _: FlowContext) -> bool:
         return {key.topic for key in work.partitions} == {known, late}
 
     assert asyncio.run(life(sides, flow, all_seen, told={flow.name: 3}, begun=accepted)) == {}
