@@ -161,16 +161,12 @@ def _offered(function: Callable[..., int]) -> tuple[dict[str, type[Struct]], lis
 def _field_values(offered: Mapping[str, Parameter], values: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
     for name, field in offered.items():
         value = values[name]
-        if _turns_off(field):
+        if field.type is bool and field.default is True:  # the option turns it off
             yield name, not value
         elif isinstance(field.mark, Option | Argument) and field.mark.fills:
             yield from zip(field.mark.fills, value, strict=True) if value is not None else ()
         else:
             yield name, value
-
-
-def _turns_off(field: Parameter) -> bool:
-    return field.type is bool and field.default is True
 
 
 def _parameters(offered: Iterable[Parameter], arguments: Sequence[Parameter]) -> list[click.Parameter]:

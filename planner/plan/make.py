@@ -299,6 +299,7 @@ def make_plan(inputs: PlanInputs, desired: Desired, changes: Sequence[Change]) -
     kept, about_targets = select(changes, targets, desired, owned, topology)
     unknown = _unknown(desired, observed, topology, kept, partial=bool(targets))
     steps = make_steps(kept, desired, observed, owned)
+    taken = {flow.flow.name: len(flow.topics) for flow in desired.flows if flow.selection_known}
     return Plan(
         inputs,
         changes=kept,
@@ -311,7 +312,7 @@ def make_plan(inputs: PlanInputs, desired: Desired, changes: Sequence[Change]) -
             *about_targets,
         ),
         unknown=unknown,
-        flows=_flows(desired, topology),
+        flows={name: taken.get(name) for name in sorted(topology.job_flows)},
     )
 
 
@@ -359,12 +360,6 @@ def _unknown(
 
 def _why(change: Change) -> str:
     return change.reason.removeprefix("(unknown: ").removesuffix(")")
-
-
-def _flows(desired: Desired, topology: Topology) -> dict[str, int | None]:
-    """Returns how many topics each flow takes; None where its source could not be read."""
-    taken = {flow.flow.name: len(flow.topics) for flow in desired.flows if flow.selection_known}
-    return {name: taken.get(name) for name in sorted(topology.job_flows)}
 
 
 def adoption(plan: Plan, clusters: Collection[str]) -> Plan:

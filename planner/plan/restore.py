@@ -21,7 +21,6 @@ from planner.plan.ordering import in_order
 from planner.plan.steps.acls import CreateAcl
 from planner.plan.steps.restores import RestoreOffsets, RestoreRecords
 from planner.plan.steps.topics import AlterConfigs, CreateTopic
-from runtime.contract.records.manifest import SnapshotOffset
 from runtime.contract.spec.acls import EVERY_TOPIC
 from runtime.contract.spec.topic_settings import BOUNDS, supported
 
@@ -157,12 +156,14 @@ def _group_change(backup: RestoredBackup, group: RestoredGroup) -> Change:
             )
             for offset in group.offsets
         ),
-        after={"flow": backup.state.flow, "offsets": [_offset(offset) for offset in group.offsets]},
+        after={
+            "flow": backup.state.flow,
+            "offsets": [
+                {key: value for key, value in structs.asdict(offset).items() if key != "group"}
+                for offset in group.offsets
+            ],
+        },
     )
-
-
-def _offset(offset: SnapshotOffset) -> dict[str, Value]:
-    return {key: value for key, value in structs.asdict(offset).items() if key != "group"}
 
 
 def restore_steps(backup: RestoredBackup) -> tuple[Step, ...]:

@@ -243,7 +243,12 @@ class _JobPlanner:
         change, here = self._changes.get(address), self._at[spec.destination]
 
         def run(kind: type[RunJob], by: JobSpec, *more: str) -> RunJob:
-            topics = {flow.name: self._copied(flow.name) for flow in spec.flows if flow.state == "active"}
+            topics = {
+                flow.name: len(selected.topics) if selected is not None and selected.selection_known else 0
+                for flow in spec.flows
+                if flow.state == "active"
+                for selected in (self._selected.get(flow.name),)
+            }
             needs = self._needed_steps(spec)
             text = jobspec.encode(by).decode()
             step_id = f"{kind.verb}:{address}"
@@ -370,10 +375,6 @@ class _JobPlanner:
             before = [job for job in sorted(order.get(step.job, ())) if not _reaches(job, step.job, waits)]
             needs = [end.id for job in before for end in by_job.get(job, ())]
             yield replace(step, needs=(*step.needs, *needs)) if needs else step
-
-    def _copied(self, name: str) -> int:
-        flow = self._selected.get(name)
-        return len(flow.topics) if flow is not None and flow.selection_known else 0
 
     def _ends(self, flow: str) -> bool:
         """Returns whether this plan promotes the flow or fails it over."""

@@ -371,18 +371,14 @@ def _drawn_flows(plan: Plan) -> list[Flow]:
     return [declared.get(flow.name, flow) for flow in plan.job_flows]
 
 
-def _silent(plan: Plan) -> dict[str, str]:
-    """Returns the clusters that did not answer, without objects that are unknown by address."""
-    return {name: why for name, why in plan.unknown.items() if "." not in name}
-
-
 def _clusters(plan: Plan) -> dict[str, dict[str, Any]]:
     """Returns what the box of each cluster shows."""
     counted: dict[str, Counter[Action]] = defaultdict(Counter)
     for change in shown_changes(plan):
         if change.address.cluster is not None and change.action is not Action.UNKNOWN:
             counted[change.address.cluster][change.action] += 1
-    silent = _silent(plan)
+    # Without objects that are unknown by address.
+    silent = {name: why for name, why in plan.unknown.items() if "." not in name}
     ends = {end for flow in _drawn_flows(plan) for end in (flow.source_cluster, flow.destination_cluster)}
     return {
         name: {
