@@ -25,11 +25,18 @@ from planner.model.desired import (
     QuarantineOf,
 )
 from planner.model.diagnostic import Diagnostic, warning
-from planner.model.observed import DECLARED, Observed, ObservedCluster, RegistryEntry, replication_factors
+from planner.model.observed import (
+    DECLARED,
+    ClusterDetailsRequest,
+    Observed,
+    ObservedCluster,
+    RegistryEntry,
+    replication_factors,
+)
 from planner.model.step import ApplyRecord, Result, Step
 from planner.model.topology import OnRemove
 from planner.plan.guards import recorded_number
-from planner.plan.staleness import Place, differences_since, entries_by_place
+from planner.plan.staleness import Place, differences_since, entries_by_place, read_request
 from planner.plan.steps.acls import DeleteAcl
 from planner.plan.steps.jobs import JobStep, LaunchJob, StopJob
 from planner.plan.steps.quotas import AlterQuota
@@ -48,6 +55,12 @@ def rollback(
     desired = before.desired()
     changes = (before.limited(change) for change in diff(desired, before.observed()))
     return desired, tuple(change for change in changes if change is not None), before.diagnostics
+
+
+def read_request_of(applied: ApplyRecord, required: frozenset[str]) -> dict[str, ClusterDetailsRequest]:
+    """Returns what to read of the clusters for a rollback. `required` are settings that policies compare."""
+    keys = {(step.cluster, step.address): step.keys for step in applied.steps}
+    return read_request({cluster for cluster, _ in keys}, keys, required, explicit=True)
 
 
 def after_stops(steps: Sequence[Step]) -> tuple[Step, ...]:

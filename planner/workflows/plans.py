@@ -23,7 +23,7 @@ from planner.observe.broker_check import BROKER_OUTDATED, verify_on_broker
 from planner.observe.cluster import ReadOptions
 from planner.plan.guards import required_keys
 from planner.plan.make import plan_from, warnings_of, with_diagnostics
-from planner.plan.staleness import read_request
+from planner.plan.rollback import read_request_of
 from planner.state.internal_topics import read_registry
 from planner.workflows.audit.access import endpoints_of
 from planner.workflows.audit.history import find, histories
@@ -201,9 +201,7 @@ def rollback_plan(
 ) -> Plan:
     """Returns the plan that takes back an apply. Failure: the id fits no apply, or several."""
     applied = find(histories(topology.clusters, progress), apply_id)
-    keys = {(step.cluster, step.address): step.keys for step in applied.steps}
-    clusters = {name for name, _ in keys}
-    wanted = read_request(clusters, keys, required_keys(topology.policies), explicit=True)
+    wanted = read_request_of(applied, required_keys(topology.policies))
     options = ReadOptions(read_registry=read_registry, jobs_of=topology.name)
     observed = read_clusters(topology.clusters, timeout_ms, lambda _: wanted, progress, options)
     return plan_now(Mode.ROLLBACK, topology, observed, applied=applied)

@@ -11,6 +11,7 @@ from planner.model.change import SENSITIVE, Action
 from planner.model.observed import Observed, RegistryEntry, Unreachable, quota_spec
 from planner.model.plan import Plan
 from planner.model.topology import Acl, AclRule, OnRemove, Quota, QuotaEntity, Topic, Topology
+from planner.plan.rollback import read_request_of
 from planner.plan.steps.quotas import AlterQuota
 from planner.plan.steps.registry import Own
 from planner.plan.steps.topics import AlterConfigs, CreateTopic, DeleteTopic, GrowPartitions, Reassign
@@ -19,7 +20,7 @@ from tests.fakes.simulated import simulate
 from tests.fakes.states import cluster, flow, live, observed, topology
 from tests.fakes.tables import cases
 from tests.fakes.worlds import states, topologies
-from tests.planner.plan.jobs import NOTHING, applied, at, plan, steps_of, there, undo
+from tests.planner.plan.jobs import NOTHING, applied, at, plan, record_of, steps_of, there, undo
 
 A = topic_address("dc1", "a")
 LOADER = QuotaEntity("loader")
@@ -240,6 +241,12 @@ def test_a_job_that_came_is_stopped_before_what_it_filled_goes() -> None:
     assert said(back) == []
     left = there(simulate(back.steps, after))
     assert (left.owned, [job.live for job in left.jobs]) == ((), [False])
+
+
+def test_what_is_read_for_it_needs_no_job_spec_which_a_journal_does_not_hold() -> None:
+    request = read_request_of(record_of(plan(topology(flow("x"))).steps), frozenset({"segment.ms"}))
+    assert {name: wanted.configs.keys() for name, wanted in request.items()} == {"dc2": {"a"}}
+    assert request["dc2"].configs["a"].explicit
 
 
 def test_what_a_job_was_given_is_not_taken_back() -> None:
