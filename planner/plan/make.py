@@ -145,20 +145,20 @@ WaitKey = tuple[str, str, str]  # flow, state, next step
 
 def warnings_of(waits: Iterable[PartitionWaits]) -> Iterator[Diagnostic]:
     """Yields a warning for partitions that wait for a decision, with the next step as the hint."""
-    for (flow, state, step), found in by_step(waits):
-        named = few([f"{partition.topic}-{partition.partition}" for partition in found])
-        why = f": {found[0].why}" if found[0].why else ""
+    for (flow, state, step), partitions in by_step(waits):
+        named = few([f"{partition.topic}-{partition.partition}" for partition in partitions])
+        why = f": {partitions[0].why}" if partitions[0].why else ""
         yield warning(f"{named}: {state}{why}", f"next: {step}", address=str(flow_address(flow)), code=WAITS)
 
 
 def by_step(waits: Iterable[PartitionWaits]) -> Iterator[tuple[WaitKey, list[PartitionWaits]]]:
     """Yields the waiting partitions, grouped by flow, state and next step."""
 
-    def wait_key(one: PartitionWaits) -> WaitKey:
-        return one.flow, one.state, one.next
+    def wait_key(partition: PartitionWaits) -> WaitKey:
+        return partition.flow, partition.state, partition.next
 
-    for key, found in groupby(sorted(waits, key=wait_key), wait_key):
-        yield key, list(found)
+    for key, partitions in groupby(sorted(waits, key=wait_key), wait_key):
+        yield key, list(partitions)
 
 
 def select(
@@ -197,14 +197,14 @@ def select(
 
 
 def _with_needs(address: Address, needs: Mapping[Address, frozenset[Address]]) -> set[Address]:
-    found: set[Address] = set()
+    needed: set[Address] = set()
     waiting = [address]
     while waiting:
-        one = waiting.pop()
-        if one not in found:
-            found.add(one)
-            waiting.extend(needs.get(one, ()))
-    return found
+        address = waiting.pop()
+        if address not in needed:
+            needed.add(address)
+            waiting.extend(needs.get(address, ()))
+    return needed
 
 
 def _needs(
@@ -250,14 +250,14 @@ def _protections(
     desired: Desired, owned: Mapping[Address, RegistryEntry], topology: Topology
 ) -> Iterator[tuple[str, Address]]:
     """Yields the protected flows, each with the ACLs that protect all mirrors at its destination."""
-    found = {acl.address for acl in desired.acls if isinstance(acl.origin, str)}
-    found |= {
+    rules = {acl.address for acl in desired.acls if isinstance(acl.origin, str)}
+    rules |= {
         entry.address for entry in owned.values() if entry.is_protection and entry.topology == topology.name
     }
     for name, flow in topology.flows.items():
         if flow.protect == "acl":
             yield from (
-                (name, address) for address in sorted(found) if address.cluster == flow.destination_cluster
+                (name, address) for address in sorted(rules) if address.cluster == flow.destination_cluster
             )
 
 
@@ -343,7 +343,9 @@ def _unknown(
     unplanned = [change for change in changes if change.action is Action.UNKNOWN]
     if partial and not unplanned:
         return {}
-    silent = {name: one.why for name, one in observed.clusters.items() if isinstance(one, Unreachable)}
+    silent = {
+        name: cluster.why for name, cluster in observed.clusters.items() if isinstance(cluster, Unreachable)
+    }
     follows = {f"{name} unreachable" for name in silent}  # reported once, by the cluster's name
     unknown = {**silent, **{what: why for what, why in desired.unknown.items() if why not in follows}}
     for change in unplanned:

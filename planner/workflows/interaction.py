@@ -247,20 +247,20 @@ class DiagnosticCollector:
 
     def __init__(self, progress: ProgressHandler) -> None:
         self._progress = progress
-        self._found: list[Diagnostic] = []
+        self._diagnostics: list[Diagnostic] = []
 
     def __call__(self, event: ProgressEvent) -> None:
         if isinstance(event, Noticed):
-            self._found.append(event.diagnostic)
+            self._diagnostics.append(event.diagnostic)
         self._progress(event)
 
-    def notice(self, *found: Diagnostic) -> None:
-        for one in found:
-            self(Noticed(one))
+    def notice(self, *diagnostics: Diagnostic) -> None:
+        for diagnostic in diagnostics:
+            self(Noticed(diagnostic))
 
     @property
-    def found(self) -> tuple[Diagnostic, ...]:
-        return tuple(self._found)
+    def diagnostics(self) -> tuple[Diagnostic, ...]:
+        return tuple(self._diagnostics)
 
 
 def traceback_reporter(

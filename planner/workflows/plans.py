@@ -78,13 +78,15 @@ def check_options(path: Path, var_files: Iterable[Path], rollback: str | None) -
         )
 
 
-def judged(found: Sequence[Diagnostic]) -> tuple[Diagnostic, ...]:
+def judged(diagnostics: Sequence[Diagnostic]) -> tuple[Diagnostic, ...]:
     """Returns the diagnostics of the topology. Failure where an untrusted one may not have them."""
     strict = tuple(
-        replace(one, severity=Severity.ERROR, exit=ExitCode.ERROR) if one.code in _REFUSED else one
-        for one in found
+        replace(diagnostic, severity=Severity.ERROR, exit=ExitCode.ERROR)
+        if diagnostic.code in _REFUSED
+        else diagnostic
+        for diagnostic in diagnostics
     )
-    if any(one.severity is Severity.ERROR for one in strict):
+    if any(diagnostic.severity is Severity.ERROR for diagnostic in strict):
         raise Failure(strict)
     return strict
 

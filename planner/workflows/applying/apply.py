@@ -164,12 +164,12 @@ def apply(request: ApplyRequest, interaction: Interaction = UNATTENDED) -> Apply
 def _apply_saved(request: ApplyRequest, interaction: Interaction) -> ApplyResult:
     if request.var_files or request.targets:
         raise Failure(error("a saved plan is executed as it is", "leave out --var-file and --target"))
-    found = DiagnosticCollector(interaction.progress)
-    plan = approved(request.path, request.expect, found)
+    reported = DiagnosticCollector(interaction.progress)
+    plan = approved(request.path, request.expect, reported)
     plan = with_diagnostics(plan, missing_here(plan, error))
     trusted = (request.path.resolve().parent, Path.cwd())
     result = execute(plan, request, interaction, approved=True, trusted=trusted, wait_for=None)
-    return replace(result, diagnostics=(*found.found, *result.diagnostics))
+    return replace(result, diagnostics=(*reported.diagnostics, *result.diagnostics))
 
 
 def to_run_again(failure: Failure) -> Failure:
@@ -215,16 +215,16 @@ def execute(
         plan = with_diagnostics(plan, verdicts)
         interaction.progress(PlanReady(plan))
     new = [verdict for verdict in verdicts if verdict not in plan.diagnostics]
-    errors = [one for one in (*plan.diagnostics, *new) if one.severity is Severity.ERROR]
+    errors = [diagnostic for diagnostic in (*plan.diagnostics, *new) if diagnostic.severity is Severity.ERROR]
     if errors:
         raise Failure(errors, worst(errors))
-    found = DiagnosticCollector(interaction.progress)
-    found.notice(*new)
+    reported = DiagnosticCollector(interaction.progress)
+    reported.notice(*new)
     if not plan.steps:
         if write is not None:
             write()
-        waits = waiting(plan, request.timeout_ms, only=wait_for, progress=found)
-        return _ended(ApplyEnded(plan, waits=waits), found)
+        waits = waiting(plan, request.timeout_ms, only=wait_for, progress=reported)
+        return _ended(ApplyEnded(plan, waits=waits), reported)
     if not approved:
         interaction.require(ApprovePlan(plan))
     endpoints = endpoints_of(plan.connections.values(), trusted)
@@ -237,31 +237,31 @@ def execute(
         endpoints=endpoints,
         timeout_ms=request.timeout_ms,
         lock_timeout_ms=request.lock_timeout_ms,
-        progress=found,
+        progress=reported,
         interrupts=interaction.interrupts,
         folder=folder_of(request.path.resolve()),
         launchers=launchers(home),
-        restorer=SparkRestorer(plan, found),
+        restorer=SparkRestorer(plan, reported),
         wait=request.wait,
         errors=home.parent / "errors",
         write=write,
-        waiting=lambda done: waiting(done, request.timeout_ms, wait_s, wait_for, found),
+        waiting=lambda done: waiting(done, request.timeout_ms, wait_s, wait_for, reported),
     )
     try:
-        return _ended(session.carry_out(), found)
+        return _ended(session.carry_out(), reported)
     except Failure as failure:
         raise failure if trusted is not None else to_run_again(failure) from None
 
 
-def _ended(ended: ApplyEnded, found: DiagnosticCollector) -> ApplyResult:
+def _ended(ended: ApplyEnded, reported: DiagnosticCollector) -> ApplyResult:
     """Reports the end. What could not be read was not changed: the clusters don't match the topology yet."""
-    found(ended)
+    reported(ended)
     plan = ended.plan
     if ended.summary.complete and not ended.waits:
         for what, why in sorted(plan.unknown.items()):
             left_out = f"{what} was left out, because it could not be read: {why}"
-            found.notice(error(left_out, "correct that and apply again"))
-    return ApplyResult(plan, ended.summary, ended.apply_id, ended.waits, found.found)
+            reported.notice(error(left_out, "correct that and apply again"))
+    return ApplyResult(plan, ended.summary, ended.apply_id, ended.waits, reported.diagnostics)
 
 
 def home_of(plan: Plan, path: Path) -> Path:

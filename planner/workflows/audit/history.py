@@ -27,11 +27,11 @@ class HistoryResult(Struct, frozen=True):
 def history(request: HistoryRequest, progress: ProgressHandler = silent) -> HistoryResult:
     """Reads which applies wrote to the clusters. A cluster that does not answer is left out and named."""
     topology = load(request.path, request.var_files)
-    found = DiagnosticCollector(progress)
-    applies = histories(topology.clusters, found)
+    reported = DiagnosticCollector(progress)
+    applies = histories(topology.clusters, reported)
     if request.apply_id is not None:
         applies = (find(applies, request.apply_id),)
-    return HistoryResult(applies, found.found)
+    return HistoryResult(applies, reported.diagnostics)
 
 
 def histories(clusters: Mapping[str, Cluster], progress: ProgressHandler = silent) -> tuple[ApplyRecord, ...]:
@@ -41,9 +41,9 @@ def histories(clusters: Mapping[str, Cluster], progress: ProgressHandler = silen
     problems: list[Diagnostic] = []
 
     async def read_each() -> None:
-        for name, found in (await identities(clusters, endpoints)).items():
-            if isinstance(found, Unreachable):
-                problems.append(error(f"{name} can't be read: {found.why}", found.hint))
+        for name, identity in (await identities(clusters, endpoints)).items():
+            if isinstance(identity, Unreachable):
+                problems.append(error(f"{name} can't be read: {identity.why}", identity.hint))
                 continue
             try:
                 async with ClusterClient(endpoints[name]) as client:
@@ -61,8 +61,8 @@ def histories(clusters: Mapping[str, Cluster], progress: ProgressHandler = silen
 
 def find(history: tuple[ApplyRecord, ...], apply_id: str) -> ApplyRecord:
     """Returns the apply of this id, or of an id that starts so. Failure where there is none, or several."""
-    found = [one for one in history if one.id.startswith(apply_id)]
-    if len(found) == 1:
-        return found[0]
-    what = "several applies begin" if found else "no apply begins"
+    applies = [applied for applied in history if applied.id.startswith(apply_id)]
+    if len(applies) == 1:
+        return applies[0]
+    what = "several applies begin" if applies else "no apply begins"
     raise Failure(error(f"{what} with {apply_id!r}", "repl history lists their ids"))

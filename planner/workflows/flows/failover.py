@@ -268,28 +268,28 @@ def failback(request: FailbackRequest, interaction: Interaction = UNATTENDED) ->
     """
     topology = checked(request.path, request.var_files).topology
     cluster_of(topology, request.cluster)
-    found = pending_failbacks(topology, request.cluster)
-    if not found:
+    failbacks = pending_failbacks(topology, request.cluster)
+    if not failbacks:
         raise _nothing_ended(topology, request.cluster)
-    _report_unsent(topology, found, request, interaction.progress)
-    found = without_others(topology, found, request.timeout_ms, interaction.progress)
+    _report_unsent(topology, failbacks, request, interaction.progress)
+    failbacks = without_others(topology, failbacks, request.timeout_ms, interaction.progress)
     applied = apply_edited(
-        with_failback_flows(topology, found),
-        [one.name for one in found],
+        with_failback_flows(topology, failbacks),
+        [failback.name for failback in failbacks],
         request,
         interaction,
-        lambda edited: check_failback_edit(edited, found),
+        lambda edited: check_failback_edit(edited, failbacks),
     )
-    destination = found[0].flow.destination_cluster
+    destination = failbacks[0].flow.destination_cluster
     if not applied.complete:
         return FailbackResult(applied, request.cluster, destination)
     if request.wait:
         edited = checked(request.path, request.var_files).topology
-        for failback in found:
+        for failback in failbacks:
             back = edited.flows[failback.name]
             run(copied(edited, back, request.copied_within_ms / 1000, interaction.progress))
             interaction.progress(ProgressText(f"flow.{back.name}: all records are copied back"))
-    switch_follows = any(one.flow.reverse_of is None for one in found)
+    switch_follows = any(failback.flow.reverse_of is None for failback in failbacks)
     return FailbackResult(applied, request.cluster, destination, switch_follows)
 
 
@@ -301,16 +301,16 @@ def switch_back(request: FailbackRequest, interaction: Interaction = UNATTENDED)
     topology = checked(request.path, request.var_files).topology
     cluster_of(topology, request.cluster)
     states: dict[str, FlowState] = {}
-    found = _to_switch(topology, request.cluster)
-    for one in found:
-        assert one.back is not None
-        if one.back.state == "active":
-            run(drained(topology, one.back, request.copied_within_ms / 1000, interaction.progress))
-        states |= {one.back.name: "promoted", one.flow.name: "active"}
-    backs = [one.back for one in found if one.back is not None]
+    failbacks = _to_switch(topology, request.cluster)
+    for failback in failbacks:
+        assert failback.back is not None
+        if failback.back.state == "active":
+            run(drained(topology, failback.back, request.copied_within_ms / 1000, interaction.progress))
+        states |= {failback.back.name: "promoted", failback.flow.name: "active"}
+    backs = [failback.back for failback in failbacks if failback.back is not None]
     warn_of_unread_replays(topology, backs, request.timeout_ms, interaction.progress)
     applied = apply_with_states(states, request, interaction)
-    destination = found[0].flow.destination_cluster
+    destination = failbacks[0].flow.destination_cluster
     if not applied.complete:
         return FailbackResult(applied, request.cluster, destination)
     groups = report_subscriptions(topology, backs, request.timeout_ms, interaction.progress)
@@ -318,30 +318,33 @@ def switch_back(request: FailbackRequest, interaction: Interaction = UNATTENDED)
 
 
 def _to_switch(topology: Topology, cluster: str) -> Sequence[Failback]:
-    ended = [one for one in pending_failbacks(topology, cluster) if one.flow.reverse_of is None]
-    found = ended or resumed_failbacks(topology, cluster)
-    if not found:
+    ended = [
+        failback for failback in pending_failbacks(topology, cluster) if failback.flow.reverse_of is None
+    ]
+    failbacks = ended or resumed_failbacks(topology, cluster)
+    if not failbacks:
         raise _nothing_ended(topology, cluster)
-    for one in found:
-        if one.back is None:
+    for failback in failbacks:
+        if failback.back is None:
             raise Failure(
                 error(
-                    f"nothing of flow.{one.flow.name} was copied back yet",
+                    f"nothing of flow.{failback.flow.name} was copied back yet",
                     f"begin with repl failback {cluster}",
-                    source=one.flow.source,
+                    source=failback.flow.source,
                     exit=ExitCode.REFUSED,
                 )
             )
-        if one.back.state == "failed_over":
+        if failback.back.state == "failed_over":
             raise Failure(
                 error(
-                    f"flow.{one.back.name} failed over before all records were copied back",
-                    f"once {one.back.source_cluster} is back: repl failback {one.back.source_cluster}",
-                    source=one.back.source,
+                    f"flow.{failback.back.name} failed over before all records were copied back",
+                    f"once {failback.back.source_cluster} is back:"
+                    f" repl failback {failback.back.source_cluster}",
+                    source=failback.back.source,
                     exit=ExitCode.REFUSED,
                 )
             )
-    return found
+    return failbacks
 
 
 def _nothing_ended(topology: Topology, cluster: str) -> Failure:
@@ -353,27 +356,31 @@ def _nothing_ended(topology: Topology, cluster: str) -> Failure:
 
 
 def _report_unsent(
-    topology: Topology, found: Sequence[Failback], request: FailbackRequest, progress: ProgressHandler
+    topology: Topology, failbacks: Sequence[Failback], request: FailbackRequest, progress: ProgressHandler
 ) -> None:
     """Reports what the old source holds and never sent. Failure where a cluster does not answer."""
     seen = {flow.name: flow for flow in _status(topology, request.timeout_ms).flows}
-    for one in found:
-        flow = seen[one.flow.name]
+    for failback in failbacks:
+        flow = seen[failback.flow.name]
         if not flow.source_answers or not flow.destination_answers:
             raise Failure(
                 error(
                     f"nothing can be copied back to {flow.source} yet: {flow.why}",
                     f"{flow.source} and {flow.destination} must both answer",
-                    source=one.flow.source,
+                    source=failback.flow.source,
                 )
             )
-    new = [one.flow.name for one in found if one.back is None or one.back.state != "active"]
+    new = [
+        failback.flow.name
+        for failback in failbacks
+        if failback.back is None or failback.back.state != "active"
+    ]
     unsent = {
         name: {topic.topic: records for topic in seen[name].topics if (records := _unsent_of(topic))}
         for name in new
     }
     if unsent:
-        progress(UnsentRecords(found[0].flow.source_cluster, unsent))
+        progress(UnsentRecords(failbacks[0].flow.source_cluster, unsent))
 
 
 def _unsent_of(topic: "TopicHealth") -> int:

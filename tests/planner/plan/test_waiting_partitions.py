@@ -76,7 +76,7 @@ def test_a_status_topic_that_cannot_be_read_is_a_warning(monkeypatch: pytest.Mon
 
     found = DiagnosticCollector(silent)
     assert waiting(plan, 1, progress=found) == ()
-    (one,) = found.found
+    (one,) = found.diagnostics
     assert "it is not known whether a partition at dc2 waits for a decision" in one.summary
 
 

@@ -49,7 +49,7 @@ def test_diagnostics_are_reported_and_kept_in_order() -> None:
         Noticed(note("first")),
         Noticed(warning("second")),
     ]
-    assert found.found == (note("first"), warning("second"))
+    assert found.diagnostics == (note("first"), warning("second"))
 
 
 def test_the_holder_of_a_lease_is_named() -> None:
