@@ -15,9 +15,10 @@ from runtime.groups.translation import Checkpoints
 async def unread_replays(access: FlowAccess, replayed: str) -> list[UnreadReplay]:
     """Returns which groups at the source have not read what salvage replayed there for the flow `replayed`.
 
-    `access` is that of its reverse flow, which does not copy these records: the flow's source has them at
-    lower offsets. Groups that only flows moved do not count. Raises AuditFailure where the source can't be
-    read.
+    `access` is that of its reverse flow, which does not copy these records: the flow's source has them, at
+    lower offsets than what comes back. A group that has not read all that the flow itself copied continues in
+    front of them, and does not count. Neither do groups that only flows moved. Raises AuditFailure where the
+    source can't be read.
     """
     async with open_cluster(access.source, access.within_s) as source:
         with as_audit_failure(access.source.cluster):
@@ -32,11 +33,14 @@ async def unread_replays(access: FlowAccess, replayed: str) -> list[UnreadReplay
             )
     unread: dict[tuple[str, str], int] = {}
     for key, orphans in opened.ledger.orphans(replayed).items():
+        progress = opened.ledger.committed(key)
+        copied_end = progress.destination_end if progress is not None else 0
         for _, replay in orphans.replayed:
             if access.destination_topic(replay.topic) != key.topic:
                 continue  # a topic of its own, which is copied like any other
             for item, offset in committed.items():
-                if (item.topic, item.partition) == (replay.topic, key.partition):
+                same = (item.topic, item.partition) == (replay.topic, key.partition)
+                if same and offset >= copied_end:
                     left = max(min(replay.records, replay.destination_end - offset), 0)
                     unread[item.group, item.topic] = unread.get((item.group, item.topic), 0) + left
     return [

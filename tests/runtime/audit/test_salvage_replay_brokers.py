@@ -122,12 +122,14 @@ def test_killed_in_the_middle_and_run_again_nothing_is_lost_and_nothing_doubled(
 
     reverse = f"{flow}-back"
     behind = there.read(orders, 2)[0][copied[0] :]
-    for group, has_read in ((fresh("not-begun"), 0), (fresh("begun"), 100), (fresh("read"), len(behind))):
-        position = behind[has_read].offset if has_read < len(behind) else behind[-1].offset + 1
+    copied_end = there.read(orders, 2)[0][copied[0] - 1].offset + 1
+    positions = [(copied_end - 1, None), (copied_end, 0), (behind[0].offset, 0), (behind[100].offset, 100)]
+    for position, has_read in (*positions, (behind[-1].offset + 1, len(behind))):
+        group = fresh("group")
         commit(there, group, orders, position)
         unread = asyncio.run(unread_replays(reverse_request(sides, flow, reverse, orders, group), flow))
-        if has_read == len(behind):
-            assert unread == []
+        if has_read in (None, len(behind)):
+            assert unread == []  # it continues in front of these records, or has read them
         else:
             (one,) = unread
             assert one.topic == orders
