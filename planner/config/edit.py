@@ -166,7 +166,9 @@ def _reverse_pairs(written: FlowText, name: str, exclude: Sequence[str]) -> dict
 
 
 def _below(written: FlowText, lines: Sequence[str]) -> str | None:
-    """Returns the text with an entry of a block list below the flow."""
+    """Returns the text with an entry of a block list below the flow, and below comments that are in line with
+    its keys.
+    """
     text, start = written.text.text, written.flow.start
     column = written.text.column(start)
     lead = text[start - column : start]
@@ -176,7 +178,10 @@ def _below(written: FlowText, lines: Sequence[str]) -> str | None:
     block = "\n".join([f"{lead}{first}", *(f"{' ' * column}{line}" for line in rest)])
     end = written.flow.end
     end -= text[end - 1] == "\n"  # a text of several lines ends behind its last line end
-    apart = re.match(r"[^\n]*\n[ \t]*\n", text[end:])  # a blank line as between the other flows
+    flow_end = re.compile(rf"[^\n]*(?:\n {{{column},}}#[^\n]*)*").match(text, end)
+    assert flow_end is not None
+    end = flow_end.end()
+    apart = re.match(r"\n[ \t]*\n", text[end:])  # a blank line as between the other flows
     return _insert_lines(text, end, f"\n{block}" if apart else block)
 
 

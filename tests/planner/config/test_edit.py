@@ -96,6 +96,11 @@ MADE = (
         (COMPACT, '"to": "dc2"}', f", {MADE}"),
         (PRETTY, '"to": "dc2"}', f",\n    {MADE}"),
         (
+            "flows:\n- name: there\n  from: dc1\n  to: dc2  # far\n  # rpo: 5s\n# - name: other\n",
+            "# rpo: 5s",
+            "\n" + BACK.partition("    groups")[0].replace("\n    ", "\n  ").strip(),
+        ),
+        (
             "flows:\n- name: there\n  from: dc1\n  to: dc2",
             "to: dc2",
             "\n" + BACK.partition("    groups")[0].replace("\n    ", "\n  ").lstrip(),
