@@ -78,6 +78,8 @@ def _lines(plan: Plan) -> Iterator[Line]:
 
 
 def _heading(plan: Plan) -> str:
+    if all(change.action is Action.UNKNOWN for change in shown_changes(plan)):
+        return f"{plan.topology}: this part can't be compared now:"
     match plan.mode:
         case Mode.DRIFT:
             return f"{plan.topology}: what changed outside the topology since it was applied:"

@@ -127,7 +127,8 @@ def summary_line(plan: Plan) -> str:
         if plan.waits:
             return "Nothing to change, but partitions wait for a decision: see the warnings."
         if plan.complete:
-            return "No changes. The clusters match the topology."
+            which = "The clusters that answered" if counted.unknown else "The clusters"
+            return f"No changes. {which} match the topology."
         return "No changes in what could be read."
     parts = [f"{counted.add} to add", f"{counted.change} to change", f"{counted.destroy} to destroy"]
     parts += [f"{counted.adopt} to adopt"] if counted.adopt else []

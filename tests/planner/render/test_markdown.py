@@ -60,12 +60,17 @@ def test_a_replacement_is_added_and_destroyed_and_what_stays_is_not_counted() ->
 
 
 NO_DRIFT, UNREAD = replace(drifted(), changes=()), {"dc1": "no"}
+AWAY = replace(nothing(), changes=(Change(ADDRESS, Action.UNKNOWN, "(unknown: dc1 unreachable)"),))
 
 
 @cases(
     "plan line",
     {
         "no changes": (nothing(), "No changes. The clusters match the topology."),
+        "a cluster is away, as expected": (
+            AWAY,
+            "No changes. The clusters that answered match the topology.",
+        ),
         "not all was read": (replace(nothing(), unknown=UNREAD), "No changes in what could be read."),
         "changes": (silent(), "Plan: 1 to add, 0 to change, 0 to destroy."),
         "drift": (drifted(), "Drift: 2 changed, 1 made again, 2 deleted outside the topology."),
@@ -78,6 +83,10 @@ NO_DRIFT, UNREAD = replace(drifted(), changes=()), {"dc1": "no"}
 )
 def test_the_summary(plan, line) -> None:
     assert summary_line(plan) == line
+
+
+def test_what_can_t_be_compared_has_its_heading() -> None:
+    assert next(text(AWAY)) == "shop: this part can't be compared now:"
 
 
 @pytest.mark.parametrize(("mode", "ends"), [(Mode.DESTROY, "destroy it"), (Mode.ROLLBACK, "undo that apply")])
