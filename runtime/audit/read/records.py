@@ -78,7 +78,12 @@ async def read_newest(
     async with open_cluster(reach, within_s) as cluster:
         topics = sorted(name for name in await cluster.all_topics() if takes(name))
         if not topics:
-            raise AuditFailure(reach.cluster, "no topic is taken", "correct topics.include")
+            raise AuditFailure(
+                reach.cluster,
+                "the cluster has no topic that the flow takes",
+                "create the topics first (repl apply), correct topics.include, or try records of a file:"
+                " --sample FILE",
+            )
         records: list[ConsumerRecord] = []
         for at, topic in enumerate(topics):
             share = -(-(limit - len(records)) // (len(topics) - at))
