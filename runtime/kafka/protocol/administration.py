@@ -15,7 +15,7 @@ from runtime.kafka.errors import ErrorCode, Refusal
 from runtime.kafka.protocol.layout import (
     KEY,
     VALUE,
-    Entry,
+    EntryOrder,
     Int8,
     Int32,
     Int64,
@@ -140,7 +140,7 @@ class QuotaAlteration(Struct, frozen=True):
     operations: Mapping[str, tuple[float, bool]]
 
 
-RefusedQuotas = Annotated[Mapping[frozenset[tuple[str, str | None]], Refusal], Entry(VALUE, KEY)]
+RefusedQuotas = Annotated[Mapping[frozenset[tuple[str, str | None]], Refusal], EntryOrder(VALUE, KEY)]
 
 
 class AlterClientQuotasRequest(Request[RefusedQuotas], frozen=True):
@@ -187,7 +187,7 @@ class LogDir(Struct, frozen=True):
 
     _error: ClassVar[ErrorCode]
     _path: ClassVar[str]
-    replicas: Annotated[Mapping[TopicPartition, Int64], Entry(KEY, VALUE, Int64, bool)]  # lag, is future
+    replicas: Annotated[Mapping[TopicPartition, Int64], EntryOrder(KEY, VALUE, Int64, bool)]  # lag, is future
     _total_bytes: ClassVar[Annotated[Int64, since(4)]]
     usable_bytes: Annotated[Int64, since(4)] = -1
 

@@ -14,7 +14,18 @@ from msgspec import Struct, field
 from runtime.kafka.errors import ErrorCode, Refusal
 from runtime.kafka.protocol.administration import AclBinding
 from runtime.kafka.protocol.configs import TOPIC
-from runtime.kafka.protocol.layout import INLINE, KEY, VALUE, Entry, Int8, Int16, Int32, Skipped, Uuid, since
+from runtime.kafka.protocol.layout import (
+    INLINE,
+    KEY,
+    VALUE,
+    EntryOrder,
+    Int8,
+    Int16,
+    Int32,
+    Skipped,
+    Uuid,
+    since,
+)
 from runtime.kafka.protocol.request import Api, Request
 
 BROKERS_DEFAULT = -1
@@ -43,7 +54,7 @@ class CreateTopicsRequest(Request[RefusedTopics], frozen=True):
     VERSIONS = (2, 7)
     RESPONSE = Annotated[
         RefusedTopics,
-        Entry(
+        EntryOrder(
             KEY,
             Annotated[Uuid, since(7)],
             VALUE,
@@ -114,7 +125,7 @@ class AlterConfigsRequest(Request[RefusedTopics], frozen=True):
     API = Api.INCREMENTAL_ALTER_CONFIGS
     FLEXIBLE = 1
     VERSIONS = (0, 1)
-    RESPONSE = Annotated[RefusedTopics, Entry(VALUE, Int8, KEY)]
+    RESPONSE = Annotated[RefusedTopics, EntryOrder(VALUE, Int8, KEY)]
 
     alterations: Sequence[ConfigAlteration]
     validate_only: bool = False

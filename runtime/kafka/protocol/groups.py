@@ -12,7 +12,7 @@ from runtime.kafka.protocol.layout import (
     ERROR,
     KEY,
     VALUE,
-    Entry,
+    EntryOrder,
     Int8,
     Int16,
     Int32,
@@ -45,7 +45,7 @@ class CommittedOffset(Struct, frozen=True):
     of_share_group: bool = False
 
 
-Offsets = Annotated[Mapping[TopicPartition, CommittedOffset | ErrorCode], Entry(KEY, VALUE, ERROR)]
+Offsets = Annotated[Mapping[TopicPartition, CommittedOffset | ErrorCode], EntryOrder(KEY, VALUE, ERROR)]
 
 
 class OffsetCommitRequest(Request[Mapping[TopicPartition, ErrorCode]], frozen=True):
@@ -90,7 +90,7 @@ class OffsetFetchRequest(Request[Mapping[str, Offsets | ErrorCode]], frozen=True
     RESPONSE = tuple[
         Annotated[Offsets | None, until(7)],
         Annotated[ErrorCode, until(7)],
-        Annotated[Mapping[str, Offsets | ErrorCode], Entry(KEY, VALUE, ERROR), since(8)],
+        Annotated[Mapping[str, Offsets | ErrorCode], EntryOrder(KEY, VALUE, ERROR), since(8)],
     ]
 
     groups: Sequence[str]
@@ -194,7 +194,7 @@ class DescribeGroupsRequest(Request[Mapping[str, GroupState | ErrorCode]], froze
             ]
             | ErrorCode,
         ],
-        Entry(ERROR, KEY, VALUE),
+        EntryOrder(ERROR, KEY, VALUE),
     ]
 
     groups: Sequence[str]
@@ -214,7 +214,7 @@ class DescribeGroupsRequest(Request[Mapping[str, GroupState | ErrorCode]], froze
 
 
 class _Assignment(Struct, frozen=True):
-    topics: Annotated[Mapping[str, Sequence[Int32]], Entry(Uuid, KEY, VALUE)]
+    topics: Annotated[Mapping[str, Sequence[Int32]], EntryOrder(Uuid, KEY, VALUE)]
 
 
 class DescribeConsumerGroupsRequest(Request[Mapping[str, GroupState | ErrorCode]], frozen=True):
@@ -246,7 +246,7 @@ class DescribeConsumerGroupsRequest(Request[Mapping[str, GroupState | ErrorCode]
             ]
             | ErrorCode,
         ],
-        Entry(ERROR, str, KEY, VALUE, Int32),  # behind the error, its message; at the end, the rights
+        EntryOrder(ERROR, str, KEY, VALUE, Int32),  # behind the error, its message; at the end, the rights
     ]
 
     groups: Sequence[str]

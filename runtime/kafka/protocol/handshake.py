@@ -10,7 +10,7 @@ from msgspec import Struct
 
 from runtime.kafka.errors import ErrorCode
 from runtime.kafka.protocol.last_decoded import LastDecoded
-from runtime.kafka.protocol.layout import KEY, VALUE, Entry, Int16, Int32, Int64, Layout, since, tag
+from runtime.kafka.protocol.layout import KEY, VALUE, EntryOrder, Int16, Int32, Int64, Layout, since, tag
 from runtime.kafka.protocol.request import Api, Request
 
 _ERROR = Layout(ErrorCode)
@@ -25,7 +25,7 @@ class ApiVersionsResponse(Struct, frozen=True):
     error: ErrorCode
     versions: Mapping[Int16, tuple[Int16, Int16]] = {}
     throttle_ms: Annotated[Int32, since(1)] = 0
-    features: Annotated[Mapping[str, Int16], tag(2), Entry(KEY, VALUE, Int16)] = {}
+    features: Annotated[Mapping[str, Int16], tag(2), EntryOrder(KEY, VALUE, Int16)] = {}
 
 
 class ApiVersionsRequest(Request[ApiVersionsResponse], frozen=True):

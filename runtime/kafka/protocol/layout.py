@@ -20,8 +20,9 @@ The type of a value is its description. Its fields stand in the order of Kafka's
   those of Y. A structure in a structure has tagged fields of its own, unless it is `INLINE`.
 - `X | ErrorCode` is an error and then X; the value is the error if there is one. `X | Refusal` is an error,
   its message and then X. In `Refusal | None`, None stands for no error.
-- `Mapping[K, V]` is an array of entries: the key, then the error if V may be one, then the value. An `Entry`
-  is another order, with what is skipped. A mapping to `Refusal` has only the entries with an error.
+- `Mapping[K, V]` is an array of entries: the key, then the error if V may be one, then the value. An
+  `EntryOrder` is another order, with what is skipped. A mapping to `Refusal` has only the entries with an
+  error.
 - `Converted` is a type on the wire, and a function that makes the value of it.
 - `Mapping[N, V]` and `Sequence[N]` of a named tuple like TopicPartition are arrays of topics, each with its
   partitions: the first field of N stands once, before an array of the second one. `Nested(1)` beside a
@@ -112,8 +113,8 @@ class AtMost(Struct, frozen=True):
     items: int
 
 
-class Entry:
-    """An Entry is the order of a mapping's entries: KEY, ERROR, VALUE, and the types that are skipped."""
+class EntryOrder:
+    """An EntryOrder is the order of the parts of an entry: KEY, ERROR, VALUE, and the types that are skipped."""
 
     def __init__(self, *parts: Any) -> None:
         self.parts = parts
@@ -355,7 +356,7 @@ def _items(base: Any, marks: Sequence[Any]) -> _Items:
     origin, args = get_origin(base), get_args(base)
     nested = _mark_of(Nested, marks)
     if issubclass(origin, Mapping):
-        items = _entries(args[0], args[1], _mark_of(Entry, marks) or Entry(), nested or Nested(1))
+        items = _entries(args[0], args[1], _mark_of(EntryOrder, marks) or EntryOrder(), nested or Nested(1))
     elif _is_named_tuple(args[0]):
         key = _part("key", args[0])
         inner = _Items(
@@ -398,7 +399,7 @@ def _divided(outer: Sequence[_Field], inner: _Items, nested: Nested, listed: str
     return _Items(row, inner.begin, listed=listed)
 
 
-def _entries(key_kind: Any, value_kind: Any, entry: Entry, nested: Nested) -> _Items:
+def _entries(key_kind: Any, value_kind: Any, entry: EntryOrder, nested: Nested) -> _Items:
     key = _part("key", key_kind)
     kinds = get_args(value_kind) if _is_union(value_kind) else ()
     error_kind = next((kind for kind in kinds if _is_error(kind)), None)

@@ -9,7 +9,7 @@ from msgspec import Struct
 
 from runtime.kafka.errors import ErrorCode
 from runtime.kafka.protocol.fetch import EpochEnd, Isolation
-from runtime.kafka.protocol.layout import ERROR, KEY, VALUE, Entry, Int32, Int64, since
+from runtime.kafka.protocol.layout import ERROR, KEY, VALUE, EntryOrder, Int32, Int64, since
 from runtime.kafka.protocol.request import Api, Request
 
 LATEST = -1
@@ -45,11 +45,11 @@ class ListOffsetsRequest(Request[Mapping[TopicPartition, ListedOffset | ErrorCod
     _replica_id: ClassVar[Int32] = -1
 
     isolation: Annotated[Isolation, "int8"]
-    times: Annotated[Mapping[TopicPartition, Int64], Entry(KEY, _CURRENT_EPOCH, VALUE)]
+    times: Annotated[Mapping[TopicPartition, Int64], EntryOrder(KEY, _CURRENT_EPOCH, VALUE)]
 
 
 class EpochEndsRequest(
-    Request[Annotated[Mapping[TopicPartition, EpochEnd | ErrorCode], Entry(ERROR, KEY, VALUE)]],
+    Request[Annotated[Mapping[TopicPartition, EpochEnd | ErrorCode], EntryOrder(ERROR, KEY, VALUE)]],
     frozen=True,
 ):
     """This request is OffsetForLeaderEpoch: it reads the end offset of each leader epoch.
@@ -62,4 +62,4 @@ class EpochEndsRequest(
     VERSIONS = (3, 4)
     _replica_id: ClassVar[Int32] = -1
 
-    leader_epochs: Annotated[Mapping[TopicPartition, Int32], Entry(KEY, _CURRENT_EPOCH, VALUE)]
+    leader_epochs: Annotated[Mapping[TopicPartition, Int32], EntryOrder(KEY, _CURRENT_EPOCH, VALUE)]

@@ -12,16 +12,16 @@ from collections.abc import Mapping, Sequence
 from typing import Annotated, Any
 
 from runtime.kafka.errors import ErrorCode
-from runtime.kafka.protocol.layout import ERROR, KEY, VALUE, Entry, Int32, Int64, Nested, Skipped, Uuid
+from runtime.kafka.protocol.layout import ERROR, KEY, VALUE, EntryOrder, Int32, Int64, Nested, Skipped, Uuid
 from runtime.kafka.protocol.offsets import TopicPartition
 from runtime.kafka.protocol.request import Api, Request
 
 StartOffsets = Annotated[
     Mapping[TopicPartition, Int64 | ErrorCode],
     Nested(1, Uuid),  # the topic's id
-    Entry(KEY, VALUE, Int32, Int64, ERROR, str),  # the leader's epoch and the lag; the error's message
+    EntryOrder(KEY, VALUE, Int32, Int64, ERROR, str),  # the leader's epoch and the lag; the error's message
 ]
-_Groups = Annotated[Mapping[str, StartOffsets | ErrorCode], Entry(KEY, VALUE, ERROR, str)]
+_Groups = Annotated[Mapping[str, StartOffsets | ErrorCode], EntryOrder(KEY, VALUE, ERROR, str)]
 
 
 class DescribeShareOffsetsRequest(Request[_Groups], frozen=True):
@@ -53,7 +53,7 @@ class AlterShareOffsetsRequest(Request[Mapping[TopicPartition, ErrorCode] | Erro
     RESPONSE = tuple[
         ErrorCode,
         Skipped[str],  # its message
-        Annotated[Mapping[TopicPartition, ErrorCode], Nested(1, Uuid), Entry(KEY, VALUE, str)],
+        Annotated[Mapping[TopicPartition, ErrorCode], Nested(1, Uuid), EntryOrder(KEY, VALUE, str)],
     ]
 
     group: str

@@ -17,7 +17,7 @@ from runtime.kafka.protocol.layout import (
     INLINE,
     KEY,
     VALUE,
-    Entry,
+    EntryOrder,
     Int8,
     Int16,
     Int32,
@@ -146,7 +146,7 @@ Producers = Sequence[ActiveProducer]
 
 
 class DescribeProducersRequest(
-    Request[Annotated[Mapping[TopicPartition, Producers | ErrorCode], Entry(KEY, ERROR, str, VALUE)]],
+    Request[Annotated[Mapping[TopicPartition, Producers | ErrorCode], EntryOrder(KEY, ERROR, str, VALUE)]],
     frozen=True,
 ):
     API = Api.DESCRIBE_PRODUCERS
@@ -171,7 +171,7 @@ class TransactionState(Struct, frozen=True):
 
 
 class DescribeTransactionsRequest(
-    Request[Annotated[Mapping[str, TransactionState | ErrorCode], Entry(ERROR, KEY, VALUE)]], frozen=True
+    Request[Annotated[Mapping[str, TransactionState | ErrorCode], EntryOrder(ERROR, KEY, VALUE)]], frozen=True
 ):
     API = Api.DESCRIBE_TRANSACTIONS
     FLEXIBLE = 0
