@@ -99,7 +99,9 @@ async def _started_topics(connection: BrokerConnection, groups: list[str]) -> di
         if isinstance(offsets, ErrorCode):
             raise Unreadable(f"share group {name} can't be read ({meaning(offsets)})")
         found[name] = frozenset(
-            place.topic for place, start in offsets.items() if not isinstance(start, ErrorCode) and start >= 0
+            place.topic
+            for place, start in offsets.items()
+            if isinstance(start, CommittedOffset) and start.offset >= 0
         )
     return found
 

@@ -354,16 +354,8 @@ async def _ask_for_share_groups(
         described = await connection.call(DescribeShareOffsetsRequest(groups), within)
     except Unsupported:
         return dict.fromkeys(groups, ErrorCode.UNSUPPORTED_VERSION)
-    answers: dict[str, Offsets | ErrorCode] = {}
-    for group, starts in described.items():
-        if isinstance(starts, ErrorCode):
-            answers[group] = {} if starts is ErrorCode.GROUP_ID_NOT_FOUND else starts
-        else:
-            answers[group] = {
-                at: start if isinstance(start, ErrorCode) else CommittedOffset(start, of_share_group=True)
-                for at, start in starts.items()
-            }
-    return answers
+    missing = ErrorCode.GROUP_ID_NOT_FOUND
+    return {group: {} if starts is missing else starts for group, starts in described.items()}
 
 
 async def _placed(

@@ -114,7 +114,7 @@ class AtMost(Struct, frozen=True):
 
 
 class EntryOrder:
-    """An EntryOrder is the order of the parts of an entry: KEY, ERROR, VALUE, and the types that are skipped."""
+    """An EntryOrder is that of an entry's parts: KEY, ERROR, VALUE, and the types that are skipped."""
 
     def __init__(self, *parts: Any) -> None:
         self.parts = parts

@@ -12,16 +12,33 @@ from collections.abc import Mapping, Sequence
 from typing import Annotated, Any
 
 from runtime.kafka.errors import ErrorCode
-from runtime.kafka.protocol.layout import ERROR, KEY, VALUE, EntryOrder, Int32, Int64, Nested, Skipped, Uuid
+from runtime.kafka.protocol.groups import CommittedOffset
+from runtime.kafka.protocol.layout import (
+    ERROR,
+    KEY,
+    VALUE,
+    Converted,
+    EntryOrder,
+    Int32,
+    Int64,
+    Nested,
+    Skipped,
+    Uuid,
+)
 from runtime.kafka.protocol.offsets import TopicPartition
 from runtime.kafka.protocol.request import Api, Request
 
-StartOffsets = Annotated[
-    Mapping[TopicPartition, Int64 | ErrorCode],
+
+def _start(offset: int) -> CommittedOffset:
+    return CommittedOffset(offset, of_share_group=True)
+
+
+_Starts = Annotated[
+    Mapping[TopicPartition, Annotated[CommittedOffset, Converted(_start, Int64)] | ErrorCode],
     Nested(1, Uuid),  # the topic's id
     EntryOrder(KEY, VALUE, Int32, Int64, ERROR, str),  # the leader's epoch and the lag; the error's message
 ]
-_Groups = Annotated[Mapping[str, StartOffsets | ErrorCode], EntryOrder(KEY, VALUE, ERROR, str)]
+_Groups = Annotated[Mapping[str, _Starts | ErrorCode], EntryOrder(KEY, VALUE, ERROR, str)]
 
 
 class DescribeShareOffsetsRequest(Request[_Groups], frozen=True):

@@ -349,7 +349,10 @@ ANSWERS: list[tuple[str, Request[Any], object]] = [
         "DescribeShareOffsetsResponse",
         DescribeShareOffsetsRequest([]),
         {
-            "g": {ORDERS[0]: 55, ORDERS[1]: ErrorCode.TOPIC_AUTHORIZATION_FAILED},
+            "g": {
+                ORDERS[0]: CommittedOffset(55, of_share_group=True),
+                ORDERS[1]: ErrorCode.TOPIC_AUTHORIZATION_FAILED,
+            },
             "h": ErrorCode.GROUP_ID_NOT_FOUND,
         },
     ),
