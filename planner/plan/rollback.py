@@ -1,11 +1,11 @@
 """A rollback: the desired state before an apply, for the objects that the apply changed.
 
-It is compared with the clusters as any desired state is. An object is rolled back as a whole, and only where
-it is still as the apply left it: a later change is left alone. A job is stopped with all of its flows, or not
-at all.
+It is compared with the clusters as any desired state is. An object is rolled back only where it is still as
+the apply left it, and so is each of its settings or limits: a later change is left alone. A job is stopped
+with all of its flows, or not at all.
 """
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from msgspec import structs
@@ -90,6 +90,11 @@ class _StateBefore:
             outcome = applied.outcomes.get(step.id)
             if outcome is not None and outcome.result is Result.DONE:
                 done.setdefault((step.cluster, step.address), []).append(step)
+        entries = entries_by_place(live)
+        done = {
+            place: [self._unchanged_since(step, steps[at + 1 :], entries) for at, step in enumerate(steps)]
+            for place, steps in done.items()
+        }
         # A journal holds no job spec, so a job is compared by its flows alone. What a later apply registered
         # of a topic, a rule or a quota does not matter: their settings are compared.
         compared = [
@@ -99,7 +104,6 @@ class _StateBefore:
             if not isinstance(step, JobStep) and not (step.registers and step.address.cluster is not None)
         ]
         changed = differences_since(compared, live)
-        entries = entries_by_place(live)
         for place, steps in done.items():
             cluster, entry = live.reachable(place[0]), entries.get(place)
             if cluster is None:
@@ -149,6 +153,29 @@ class _StateBefore:
         keys = self._keys.get((change.address.cluster or "", change.address), frozenset())
         fields = tuple(part for part in change.fields if part.key in keys or part.path[0] == "recorded")
         return replace(change, reason=reason, fields=fields) if fields else None
+
+    def _unchanged_since(
+        self, step: Step, later: Iterable[Step], entries: Mapping[Place, RegistryEntry]
+    ) -> Step:
+        """Returns the step with the settings or limits that are still as it left them.
+
+        It is returned whole where none is: then the object was changed.
+        """
+        cluster = self._live.reachable(step.cluster)
+        if cluster is None or not isinstance(step, AlterConfigs | AlterQuota):
+            return step
+        superseded = frozenset(key for other in later for key in other.keys)
+        entry = entries.get((step.cluster, step.address))
+        changed = {
+            key: difference
+            for key in sorted(step.keys)
+            if (difference := next(_only(step, {key}).no_longer_done(cluster, entry, superseded), ""))
+        }
+        if len(changed) == len(step.keys):
+            return step
+        for difference in changed.values():
+            self._stays(step, difference)
+        return _only(step, step.keys - changed.keys())
 
     def _stays(self, step: Step, why: str, hint: str = "") -> None:
         summary = f"{step} is not undone: {why}"
@@ -257,6 +284,16 @@ class _StateBefore:
         origin = MirroredBy(base.flow, "") if base.flow is not None else Declared()
         if left or not base.created:  # a quota that was there before the topology is not deleted
             self._quotas.append(DesiredQuota(step.cluster, step.entity, left, origin))
+
+
+def _only(step: AlterConfigs | AlterQuota, keys: Collection[str]) -> AlterConfigs | AlterQuota:
+    """Returns the step for some of its settings or limits."""
+    return structs.replace(
+        step,
+        set={key: value for key, value in step.set.items() if key in keys},
+        unset=tuple(key for key in step.unset if key in keys),
+        old={key: value for key, value in step.old.items() if key in keys},
+    )
 
 
 def _origin(entry: RegistryEntry) -> Declared | MirroredBy | QuarantineOf:

@@ -207,6 +207,27 @@ def test_other_settings_that_changed_since_stay() -> None:
         )
 
 
+def test_of_the_changed_settings_and_limits_those_that_changed_since_stay() -> None:
+    before = shop(
+        topic(config={"retention.ms": "1", "segment.ms": "9"}), quota={**LIMIT, "request_percentage": 5.0}
+    )
+    after = shop(topic(config={"retention.ms": "2"}), quota={**HIGHER, "request_percentage": 6.0})
+    was = applied(before, EMPTY)
+    steps = plan(after, was).steps
+    now = simulate(steps, was)
+    (name,) = there(now, "dc1").quotas
+    by_hand = replace(there(now, "dc1").topics["a"], config=live("a", retention_ms="77").config)
+    limits = {"producer_byte_rate": 99.0, "request_percentage": 6.0}
+    back = undo(at(now, "dc1", topics={"a": by_hand}, quotas={name: limits}), *steps, before=was)
+    (altered,), (quota,) = steps_of(back, AlterConfigs), steps_of(back, AlterQuota)
+    assert (altered.set, altered.unset) == ({"segment.ms": "9"}, ())
+    assert (quota.set, quota.unset) == ({"request_percentage": 5.0}, ())
+    assert said(back) == [
+        "configure topic.dc1.a is not undone: retention.ms is 77 now, the plan made it 2",
+        f"configure quota.dc1.{name} is not undone: producer_byte_rate is 99.0 now, the plan made it 7.0",
+    ]
+
+
 def test_rules_that_cannot_be_read_are_not_known() -> None:
     was = applied(shop(topic(), acls=(RULE,)), EMPTY)
     steps = plan(shop(topic()), was).steps
