@@ -10,7 +10,7 @@ import datetime
 import re
 import secrets
 import shutil
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -38,7 +38,6 @@ from planner.workflows.plans import apply_plan, plan_now
 from planner.workflows.requests import ChangeRequest
 from planner.workflows.topology import launcher_home
 from runtime.contract.launching import LaunchError
-from runtime.contract.records import ledger
 from runtime.contract.spec import naming
 from runtime.contract.spec.flow import RUNNING, ConfigsSpec, Earliest, GroupsSpec
 from runtime.contract.spec.launch import LaunchSpec
@@ -259,7 +258,6 @@ def remove_scratch(topology: Topology, run: ScratchRun, request: ChangeRequest) 
     except LaunchError as failure:
         raise Failure(error(f"a job of the drill is left: {failure.what}", failure.hint)) from None
     _require_done(execute(plan, request, UNATTENDED, approved=True))
-    deleted = {step.topic for step in plan.steps if isinstance(step, DeleteTopic)}
     for endpoint in endpoints_of(topology.clusters.values()).values():
         client = admin(endpoint)
         # The registry does not name topics where the drill was killed in between.
@@ -270,7 +268,7 @@ def remove_scratch(topology: Topology, run: ScratchRun, request: ChangeRequest) 
         if groups:
             answers = client.delete_consumer_groups(groups, request_timeout=_REQUEST_S)
             _await(endpoint, answers, KafkaError.GROUP_ID_NOT_FOUND)
-        forget(endpoint, run, {name.removeprefix(run.topic("")) for name in deleted.union(topics)})
+        forget(endpoint, run)
     for job in jobs:
         shutil.rmtree(home / job, ignore_errors=True)
     record_of(request.path, run).unlink(missing_ok=True)
@@ -279,8 +277,10 @@ def remove_scratch(topology: Topology, run: ScratchRun, request: ChangeRequest) 
 def _names_at(client: AdminClient, run: ScratchRun) -> tuple[list[str], list[str]]:
     """Returns the topics and the groups of a cluster that are named after the run."""
     topics = client.list_topics(timeout=_REQUEST_S).topics
-    groups = client.list_consumer_groups(request_timeout=_REQUEST_S).result(_REQUEST_S).valid
-    names = sorted(topics), sorted(str(group.group_id) for group in groups)
+    listed = client.list_consumer_groups(request_timeout=_REQUEST_S).result(_REQUEST_S)
+    if listed.errors:
+        raise Failure(error(f"the groups of a cluster can't be listed: {explain(listed.errors[0])}"))
+    names = sorted(topics), sorted(str(group.group_id) for group in listed.valid)
     of_topics, of_groups = ([name for name in some if name.startswith(run.topic(""))] for some in names)
     return of_topics, of_groups
 
@@ -342,22 +342,18 @@ def committed_offsets(endpoint: ClusterEndpoint, group: str) -> dict[int, int]:
     return {place.partition: place.offset for place in places if place.offset >= 0}
 
 
-def forget(endpoint: ClusterEndpoint, run: ScratchRun, flows: Collection[str]) -> None:
+def forget(endpoint: ClusterEndpoint, run: ScratchRun) -> None:
     """Writes tombstones for the records of a run's flows and jobs.
 
-    Its jobs have stopped, so nothing else writes these keys any more. Of the ledger and the offset map, only
-    the partitions of `flows` are read, all of them where no flow is known.
+    Its jobs have stopped, so nothing else writes these keys any more. All partitions are read: what an
+    earlier attempt has removed already does not tell the flows of the run any more.
     """
 
     async def write_tombstones(client: ClusterClient) -> None:
         log = LogWriter(client)
         try:
             for topic in (await client.ask(AnyMetadataRequest(list(_WITH_RECORDS)))).topics:
-                partitions = 0 if topic.error else len(topic.partitions)
-                numbers: Iterable[int] = range(partitions)
-                if topic.name in (naming.LEDGER, naming.OFFSET_MAP) and flows and partitions:
-                    numbers = {ledger.partition_of(run.name(name), partitions) for name in flows}
-                for partition in sorted(numbers):
+                for partition in range(0 if topic.error else len(topic.partitions)):
                     keys = keys_of_run(topic.name, await read(client, topic.name, partition), run)
                     await log.append(topic.name, [(key, None) for key in keys], _REQUEST_S, partition)
         finally:

@@ -51,7 +51,7 @@ class DrillProducer:
         self.acknowledged: dict[str, dict[bytes, Acknowledged]] = {topic: {} for topic in topics}
         self.cluster = endpoint.cluster
         self._load = load
-        self._producer = producer(endpoint)
+        self._producer = producer(endpoint, WITHIN_S)
         self._stop = threading.Event()
         self._thread: threading.Thread | None = None
 

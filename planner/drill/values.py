@@ -147,7 +147,10 @@ def _protobuf_maker(schema: str) -> Make:
 def _value(of: Any, name: str, random: Random, named: Mapping[str, Any], depth: int = 0) -> Any:
     """Returns a value of a type of Avro, as fastavro takes it. `name` is that of the field around it."""
     if depth > _DEEPEST:
-        raise UnknownType(f"a drill makes no values of a type that contains itself ({name})")
+        raise UnknownType(
+            f"a drill makes no values of more than {_DEEPEST} types within one another, or of a type that"
+            f" contains itself ({name})"
+        )
 
     def inner(type_: Any, name: str = name) -> Any:
         return _value(type_, name, random, named, depth + 1)

@@ -80,13 +80,13 @@ def admin(endpoint: ClusterEndpoint) -> AdminClient:
     return client
 
 
-def producer(endpoint: ClusterEndpoint) -> Producer:
-    """Returns a producer: every acknowledged record is on all in-sync replicas, once and in order."""
-    return _client(
-        Producer,
-        endpoint,
-        {"enable.idempotence": True, "acks": "all", "linger.ms": 2, "compression.type": "lz4"},
-    )
+def producer(endpoint: ClusterEndpoint, within_s: float = 300) -> Producer:
+    """Returns a producer: every acknowledged record is on all in-sync replicas, once and in order.
+
+    A record that is not acknowledged within this time has failed, and never arrives.
+    """
+    settings = {"enable.idempotence": True, "acks": "all", "linger.ms": 2, "compression.type": "lz4"}
+    return _client(Producer, endpoint, {**settings, "message.timeout.ms": int(within_s * 1000)})
 
 
 def consumer(endpoint: ClusterEndpoint) -> Consumer:

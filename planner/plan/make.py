@@ -28,7 +28,7 @@ from planner.model.topology import Cluster, Topology
 from planner.plan.guards import check, destroyed_topics
 from planner.plan.ordering import make_steps
 from planner.plan.restore import restore_plan
-from planner.plan.rollback import after_stops, rollback
+from planner.plan.rollback import rollback, rollback_steps
 from planner.plan.steps.registry import Own
 from runtime.contract.results.status import PartitionWaits
 from runtime.contract.spec.flow import RUNNING
@@ -285,20 +285,26 @@ def _plan(inputs: PlanInputs) -> Plan:
             return replace(plan, changes=drifted)
         case Mode.ROLLBACK:  # guarded like any other plan: protection and policies hold
             assert inputs.applied is not None
-            desired, changes, problems = rollback(inputs.applied, observed)
-            plan = make_plan(inputs, replace(desired, topology=inputs.topology.name), changes)
-            return replace(plan, steps=after_stops(plan.steps), diagnostics=(*plan.diagnostics, *problems))
+            desired, seen, changes, problems = rollback(inputs.applied, observed)
+            plan = make_plan(inputs, replace(desired, topology=inputs.topology.name), changes, seen)
+            steps = rollback_steps(inputs.applied, plan.steps)
+            return replace(plan, steps=steps, diagnostics=(*plan.diagnostics, *problems))
         case Mode.RESTORE:
             return restore_plan(inputs)
 
 
-def make_plan(inputs: PlanInputs, desired: Desired, changes: Sequence[Change]) -> Plan:
-    """Returns the plan for these changes; with targets, for the named objects and their needs only."""
+def make_plan(
+    inputs: PlanInputs, desired: Desired, changes: Sequence[Change], seen: Observed | None = None
+) -> Plan:
+    """Returns the plan for these changes; with targets, for the named objects and their needs only.
+
+    `seen` are the clusters that the changes were made from, where that is not all that was observed.
+    """
     topology, observed, targets = inputs.topology, inputs.observed, inputs.targets
     owned = owned_by_address(observed)
     kept, about_targets = select(changes, targets, desired, owned, topology)
     unknown = _unknown(desired, observed, topology, kept, partial=bool(targets))
-    steps = make_steps(kept, desired, observed, owned)
+    steps = make_steps(kept, desired, seen or observed, owned_by_address(seen) if seen else owned)
     taken = {flow.flow.name: len(flow.topics) for flow in desired.flows if flow.selection_known}
     return Plan(
         inputs,

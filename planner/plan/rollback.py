@@ -30,6 +30,7 @@ from planner.model.observed import (
     ClusterDetailsRequest,
     Observed,
     ObservedCluster,
+    ObservedTopic,
     RegistryEntry,
     replication_factors,
 )
@@ -49,12 +50,14 @@ _LOST = "records that were written to it since are lost"
 
 def rollback(
     applied: ApplyRecord, observed: Observed
-) -> tuple[Desired, tuple[Change, ...], list[Diagnostic]]:
-    """Returns the desired state before an apply, its changes, and warnings about what is not undone."""
+) -> tuple[Desired, Observed, tuple[Change, ...], list[Diagnostic]]:
+    """Returns the desired state before an apply, the clusters with the objects that are rolled back alone,
+    the changes between both, and warnings about what is not undone.
+    """
     before = _StateBefore(applied, observed)
-    desired = before.desired()
-    changes = (before.limited(change) for change in diff(desired, before.observed()))
-    return desired, tuple(change for change in changes if change is not None), before.diagnostics
+    desired, seen = before.desired(), before.observed()
+    changes = (before.limited(change) for change in diff(desired, seen))
+    return desired, seen, tuple(change for change in changes if change is not None), before.diagnostics
 
 
 def read_request_of(applied: ApplyRecord, required: frozenset[str]) -> dict[str, ClusterDetailsRequest]:
@@ -63,13 +66,23 @@ def read_request_of(applied: ApplyRecord, required: frozenset[str]) -> dict[str,
     return read_request({cluster for cluster, _ in keys}, keys, required, explicit=True)
 
 
-def after_stops(steps: Sequence[Step]) -> tuple[Step, ...]:
-    """Makes deletions of topics wait until every job has stopped, since a job may still fill one of them."""
+def rollback_steps(applied: ApplyRecord, steps: Sequence[Step]) -> tuple[Step, ...]:
+    """Returns the steps of a rollback. Each partition goes back to the brokers that it had.
+
+    Deletions of topics wait until every job has stopped, since a job may still fill one of them.
+    """
+    moved = {(step.cluster, step.address): step.old for step in applied.steps if isinstance(step, Reassign)}
     stops = tuple(step.id for step in steps if isinstance(step, StopJob))
-    return tuple(
-        structs.replace(step, needs=(*step.needs, *stops)) if isinstance(step, DeleteTopic) else step
-        for step in steps
-    )
+    made: list[Step] = []
+    for step in steps:
+        match step:
+            case DeleteTopic():
+                made.append(structs.replace(step, needs=(*step.needs, *stops)))
+            case Reassign() if len(old := moved.get((step.cluster, step.address), ())) == len(step.old):
+                made.append(structs.replace(step, replicas=old))
+            case _:
+                made.append(step)
+    return tuple(made)
 
 
 class _StateBefore:
@@ -96,12 +109,14 @@ class _StateBefore:
             for place, steps in done.items()
         }
         # A journal holds no job spec, so a job is compared by its flows alone. What a later apply registered
-        # of a topic, a rule or a quota does not matter: their settings are compared.
+        # of a topic, a rule or a quota does not matter: their settings are compared. A topic that the apply
+        # created goes, whatever its settings are by now, such as those that its flow keeps equal.
         compared = [
             step
             for steps in done.values()
             for step in steps
-            if not isinstance(step, JobStep) and not (step.registers and step.address.cluster is not None)
+            if not isinstance(step, JobStep | CreateTopic)
+            and not (step.registers and step.address.cluster is not None)
         ]
         changed = differences_since(compared, live)
         for place, steps in done.items():
@@ -193,7 +208,9 @@ class _StateBefore:
         return next((entries[step.id] for step in steps if step.id in entries), None)
 
     def _job(self, steps: Sequence[Step], cluster: ObservedCluster, unchanged: Collection[Place]) -> None:
-        launch = next((step for step in steps if isinstance(step, LaunchJob)), None)
+        # A launch that failed may have left a job, and its entry was written before.
+        tried = (step for step in self._applied.steps if isinstance(step, LaunchJob))
+        launch = next((step for step in tried if step.address == steps[0].address), None)
         if launch is None or self._managed_before(steps) is not None:
             for step in steps:
                 self._irreversible(step)
@@ -216,9 +233,9 @@ class _StateBefore:
         own = next((step for step in left if isinstance(step, Own)), None)
         if not works and len(left) < len(steps):
             return
-        if entry is None and (own is not None or not works):
-            hint = "declare it again: an object that exists is adopted"
-            self._stays((works or left)[-1], "it is not managed any more", hint)
+        live = cluster.topics.get(address.name) if address.kind is Kind.TOPIC else None
+        if why := (address.kind is Kind.TOPIC and _unlike(entry, live)) or _unregistered(left, entry, before):
+            self._stays((works or left)[-1], *why)
             return
         if not works and before is not None and address.kind is not Kind.TOPIC:
             return  # only what is remembered of it changed
@@ -227,7 +244,7 @@ class _StateBefore:
         for step in works:
             match step:
                 case CreateTopic():
-                    self._created(step, cluster, entry)
+                    self._on_remove[step.address] = OnRemove.DELETE
                     return
                 case DeleteAcl() if not step.replaces:
                     self._acls.append(DesiredAcl(step.rule, Declared() if before is None else before.origin))
@@ -239,13 +256,6 @@ class _StateBefore:
             later = own is None or (own.entry.protect, own.entry.on_remove) != (base.protect, base.on_remove)
             self._topics.append(self._topic(works, base, base if later else before or base))
 
-    def _created(self, step: CreateTopic, cluster: ObservedCluster, entry: RegistryEntry | None) -> None:
-        live = cluster.topics.get(step.topic)
-        if live is None or entry is None or entry.is_another(live.id):
-            self._stays(step, "another topic has its name now", "delete that topic by hand if needed")
-            del self._keys[cluster.name, step.address]
-        self._on_remove[step.address] = OnRemove.DELETE
-
     def _topic(self, steps: Sequence[Step], base: RegistryEntry, before: RegistryEntry) -> DesiredTopic:
         """Returns a topic with its settings of before. All others are those that were applied last."""
         address = base.address
@@ -256,6 +266,7 @@ class _StateBefore:
                 secret = sorted(key for key in step.wanted if step.old.get(key, SENSITIVE) == SENSITIVE)
                 if secret:
                     self._stays(step, f"{', '.join(secret)}: the old value was never read")
+                    self._keys[step.cluster, address] -= frozenset(secret)
                 config |= {key: step.old[key] for key in step.wanted if key not in secret}
             elif isinstance(step, Reassign):
                 factor = replication_factors(step.old)
@@ -284,6 +295,41 @@ class _StateBefore:
         origin = MirroredBy(base.flow, "") if base.flow is not None else Declared()
         if left or not base.created:  # a quota that was there before the topology is not deleted
             self._quotas.append(DesiredQuota(step.cluster, step.entity, left, origin))
+
+
+Reason = tuple[str, str]  # why an object is not rolled back, and the way out
+
+
+def _unlike(entry: RegistryEntry | None, live: ObservedTopic | None) -> Reason | None:
+    """Returns why a topic is none that the apply changed; None if it is one."""
+    if live is None:
+        return "was deleted since", ""
+    if entry is not None and entry.is_another(live.id):
+        return "another topic has its name now", "delete that topic by hand if needed"
+    return None
+
+
+def _unregistered(
+    steps: Sequence[Step], entry: RegistryEntry | None, before: RegistryEntry | None
+) -> Reason | None:
+    """Returns why what the registry has of an object does not go with these steps; None if it does."""
+    own = next((step for step in steps if isinstance(step, Own)), None)
+    works = [step for step in steps if not step.registers]
+    if entry is None and (own is not None or not works):
+        return "it is not managed any more", "declare it again: an object that exists is adopted"
+    changed = any(isinstance(step, AlterConfigs | AlterQuota | Reassign | CreateTopic) for step in works)
+    if entry is None and before is None and changed:
+        return "it was not registered", "apply the topology again, then plan the rollback"
+    adopted = not works and before is None
+    if adopted and own is not None and entry is not None and _known_of(entry) != _known_of(own.entry):
+        return "it was changed since", "remove it from the topology, then apply"
+    return None
+
+
+def _known_of(entry: RegistryEntry) -> tuple[object, ...]:
+    """Returns what is remembered of an object, without the id and the partitions of a topic."""
+    number = recorded_number(entry, REPLICATION)
+    return entry.config, entry.limits, entry.protect, entry.on_remove, entry.flow, number
 
 
 def _only(step: AlterConfigs | AlterQuota, keys: Collection[str]) -> AlterConfigs | AlterQuota:

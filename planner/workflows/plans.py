@@ -201,8 +201,11 @@ def verified(plan: Plan, timeout_ms: int) -> Plan:
 def rollback_plan(
     topology: Topology, apply_id: str, timeout_ms: int, progress: ProgressHandler = silent
 ) -> Plan:
-    """Returns the plan that takes back an apply. Failure: the id fits no apply, or several."""
+    """Returns the plan that takes back an apply. Failure: the id fits no apply, several, or another's."""
     applied = find(histories(topology.clusters, progress), apply_id)
+    if applied.topology != topology.name:
+        what = f"apply {applied.id} is of the topology {applied.topology!r}, not of {topology.name!r}"
+        raise Failure(error(what, f"plan the rollback with the YAML of {applied.topology!r}"))
     wanted = read_request_of(applied, required_keys(topology.policies))
     options = ReadOptions(read_registry=read_registry, jobs_of=topology.name)
     observed = read_clusters(topology.clusters, timeout_ms, lambda _: wanted, progress, options)

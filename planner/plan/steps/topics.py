@@ -388,7 +388,11 @@ def _alter(change: Change, topic: DesiredTopic, entry: RegistryEntry | None) -> 
             set={setting.key: values[setting.key] for setting in configs if setting.new is not None},
             unset=tuple(setting.key for setting in configs if setting.new is None),
             old={
-                setting.key: None if setting.old is None or setting.sensitive else str(setting.old)
+                setting.key: SENSITIVE
+                if setting.sensitive
+                else None
+                if setting.old is None
+                else str(setting.old)
                 for setting in configs
             },
         )

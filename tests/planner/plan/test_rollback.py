@@ -8,10 +8,11 @@ from hypothesis import strategies as st
 
 from planner.model.address import Address, Kind, topic_address
 from planner.model.change import SENSITIVE, Action
-from planner.model.observed import Observed, RegistryEntry, Unreachable, quota_spec
+from planner.model.observed import ConfigSource, ConfigValue, Observed, RegistryEntry, Unreachable, quota_spec
 from planner.model.plan import Plan
 from planner.model.topology import Acl, AclRule, OnRemove, Quota, QuotaEntity, Topic, Topology
 from planner.plan.rollback import read_request_of
+from planner.plan.steps.jobs import LaunchJob
 from planner.plan.steps.quotas import AlterQuota
 from planner.plan.steps.registry import Own
 from planner.plan.steps.topics import AlterConfigs, CreateTopic, DeleteTopic, GrowPartitions, Reassign
@@ -226,6 +227,82 @@ def test_of_the_changed_settings_and_limits_those_that_changed_since_stay() -> N
         "configure topic.dc1.a is not undone: retention.ms is 77 now, the plan made it 2",
         f"configure quota.dc1.{name} is not undone: producer_byte_rate is 99.0 now, the plan made it 7.0",
     ]
+
+
+def test_a_topic_that_was_deleted_or_made_again_since_is_left_alone() -> None:
+    was = applied(shop(topic()), EMPTY)
+    for after in (shop(topic(protect=True)), shop(topic(config={"retention.ms": "2"}))):
+        steps = plan(after, was).steps
+        now = simulate(steps, was)
+        again = replace(there(now, "dc1").topics["a"], id="HAND")
+        for topics, why in ({}, "was deleted since"), ({"a": again}, "another topic has its name now"):
+            back = undo(at(now, "dc1", topics=topics), *steps, before=was)
+            assert (back.changes, back.steps) == ((), ())
+            (sentence,) = said(back)
+            assert sentence.endswith(f"topic.dc1.a is not undone: {why}")
+
+
+def test_an_adopted_topic_that_was_configured_since_is_not_forgotten() -> None:
+    steps = plan(shop(topic()), EMPTY).steps
+    adopted = simulate(steps, EMPTY)
+    for later in (topic(config={"retention.ms": "2"}), topic(protect=True)):
+        back = undo(applied(shop(later), adopted), *steps)
+        assert (back.steps, said(back)) == ((), ["register topic.dc1.a is not undone: it was changed since"])
+
+
+def test_what_an_apply_did_and_could_not_register_is_said() -> None:
+    steps = plan(shop(topic(config={"retention.ms": "2"})), EMPTY).steps
+    (alter,) = (step for step in steps if isinstance(step, AlterConfigs))
+    failed = [step.id for step in steps if step is not alter]
+    back = undo(simulate([alter], EMPTY), *steps, failed=failed)
+    assert (back.steps, said(back)) == ((), ["configure topic.dc1.a is not undone: it was not registered"])
+
+
+def test_each_partition_gets_the_brokers_back_that_it_had() -> None:
+    brokers = there(EMPTY, "dc1").brokers
+    uncommon = ((3, 1), (2, 3), (1, 2), (3, 2), (2, 1), (1, 3))
+    placed = at(EMPTY, "dc1", topics={"a": replace(live("a"), replicas=uncommon)}, brokers=brokers)
+    was = applied(shop(topic(replication=2)), placed)
+    steps = plan(shop(topic(replication=1)), was).steps
+    now = simulate(steps, was)
+    assert there(simulate(undo(now, *steps, before=was).steps, now), "dc1").topics["a"].replicas == uncommon
+
+
+def test_a_secret_is_not_unset() -> None:
+    hidden = ConfigValue(None, ConfigSource.TOPIC, sensitive=True)
+    held = replace(live("a"), config={"x.password": hidden})
+    was = applied(shop(topic()), at(EMPTY, "dc1", topics={"a": held}))
+    steps = plan(shop(topic(config={"x.password": "new", "retention.ms": "2"})), was).steps
+    back = undo(simulate(steps, was), *steps, before=was)
+    (altered,) = steps_of(back, AlterConfigs)
+    assert (altered.set, altered.unset) == ({}, ("retention.ms",))
+    assert said(back) == ["configure topic.dc1.a is not undone: x.password: the old value was never read"]
+
+
+def test_a_mirror_that_its_flow_has_grown_since_goes_with_it() -> None:
+    steps = plan(topology(flow("x"))).steps
+    after = simulate(steps, NOTHING)
+    ((name, mirror),) = there(after).topics.items()
+    grown = replace(mirror, replicas=(*mirror.replicas, (1,)), config=live("a", retention_ms="5").config)
+    back = undo(at(after, topics={name: grown}), *steps)
+    assert [step.topic for step in steps_of(back, DeleteTopic)] == [name]
+
+
+def test_a_launch_that_failed_leaves_no_entry() -> None:
+    steps = plan(topology(flow("x"))).steps
+    failed = [step.id for step in steps if isinstance(step, LaunchJob) or step.address.kind is Kind.FLOW]
+    done = [step for step in steps if step.id not in failed]
+    back = undo(simulate(done, NOTHING), *steps, failed=failed)
+    assert there(simulate(back.steps, simulate(done, NOTHING))).owned == ()
+
+
+def test_the_same_job_at_another_cluster_runs_on() -> None:
+    steps = plan(topology(flow("x"))).steps
+    after = simulate(steps, NOTHING)
+    here = there(after)
+    owned = tuple(entry for entry in here.owned if entry.address.cluster is None)
+    twice = at(after, "dc1", owned=owned, jobs=here.jobs)
+    assert {step.cluster for step in undo(twice, *steps).steps} == {"dc2"}
 
 
 def test_rules_that_cannot_be_read_are_not_known() -> None:
