@@ -22,7 +22,7 @@ from runtime.driver.duties.checkpoint import CheckpointDuty
 from runtime.driver.duties.compaction import CompactionDuty
 from runtime.driver.duties.snapshots import SnapshotDuty
 from runtime.driver.flows.flow import DriverFlow
-from runtime.driver.flows.rounds import ROUND_S, RecordSink, RoundTasks, finished, now_ms
+from runtime.driver.flows.rounds import ROUND_S, Copied, RecordSink, RoundTasks, finished, now_ms
 from runtime.driver.flows.start import selection
 from runtime.driver.task import run_export
 from runtime.files.compaction import MergedFiles
@@ -150,13 +150,11 @@ class FilesSink(RecordSink[FilePosition]):
         await asyncio.to_thread(self._folder.clear_staging)
         self._manifest, self._claimed = state, True
 
-    async def copy(
-        self, read: Sequence[ExportPartition], tasks: RoundTasks
-    ) -> tuple[Sequence[ExportedPartition], Positions]:
+    async def copy(self, read: Sequence[ExportPartition], tasks: RoundTasks) -> Copied[FilePosition]:
         """Runs a round's tasks and commits what they staged. Raises TasksFailed, EndpointUnavailable."""
         done = await self._export(read, tasks)
         await finished(self._take(done))
-        return done, self._positions()
+        return Copied(done, self._positions())
 
     async def _export(self, read: Sequence[ExportPartition], tasks: RoundTasks) -> list[ExportedPartition]:
         spec, job, count = self._flow.spec, self._flow.job, await tasks.count()

@@ -64,10 +64,6 @@ class _FilesLook(Look[Progress]):
     unread: list[LoadFile] = field(default_factory=list)
     states: dict[PartitionKey, tuple[PartitionState, str]] = field(default_factory=dict)
 
-    def move(self, key: PartitionKey, position: Progress | None) -> None:
-        """Notes a position that must be committed before anything is read."""
-        self.moved = {**(self.moved or {}), key: position}
-
 
 class FilesSource(RecordSource[Progress]):
     """A FilesSource object reads the lines or rows of the files in one folder."""

@@ -74,9 +74,28 @@ class Look(Struct, Generic[P]):
     notes: list[str] = field(default_factory=list)
     at_ms: int = field(default_factory=now_ms)  # before the source was asked
 
+    def move(self, key: PartitionKey, position: P | None) -> None:
+        """Notes a position that the sink must commit before anything is read."""
+        if self.moved is None:
+            self.moved = {}
+        self.moved[key] = position
+
+
+class Copied(NamedTuple, Generic[P]):
+    """What the tasks of a round returned, the positions now, and the failure of a task that had results."""
+
+    results: Sequence[Any]
+    positions: Mapping[PartitionKey, P]
+    failure: Exception | None = None
+
 
 class RecordSource(ABC, Generic[P]):
-    """What a flow reads in rounds: topics, or files."""
+    """What a flow reads in rounds: topics, or files.
+
+    A partition in a state of `tried_again` keeps it while the source has no other reason, until it moves on.
+    """
+
+    tried_again: frozenset[PartitionState] = frozenset()
 
     @abstractmethod
     async def look(self, cluster: KafkaCluster, positions: Mapping[PartitionKey, P]) -> Look[P]:
@@ -114,10 +133,8 @@ class RecordSink(ABC, Generic[P]):
         """Commits positions without records."""
 
     @abstractmethod
-    async def copy(
-        self, read: Sequence[Any], tasks: RoundTasks
-    ) -> tuple[Sequence[Any], Mapping[PartitionKey, P]]:
-        """Copies and commits what a look says, and returns the results of the tasks and the positions now."""
+    async def copy(self, read: Sequence[Any], tasks: RoundTasks) -> Copied[P]:
+        """Copies and commits what a look says. Raises what a flow retries, where no task has a result."""
 
     @abstractmethod
     def committed(self, status: PartitionStatus, position: P | None) -> PartitionStatus:
@@ -230,13 +247,15 @@ class RoundCopier(Copier, Generic[P]):
             self._source.forget()
             flow.clear_accepted_loss(look.continued)
             return True
-        self._note(look, positions)
+        self._note(look, positions, self._source.tried_again)
         flow.started()
         behind = look.again
         if look.read:
-            results, positions = await self._sink.copy(look.read, self._tasks)
-            behind = self._source.take(look, results, positions)
-            self._note(look, positions)
+            copied = await self._sink.copy(look.read, self._tasks)
+            behind = self._source.take(look, copied.results, copied.positions)
+            self._note(look, copied.positions)
+            if copied.failure is not None:
+                raise copied.failure
         return await self._sink.tidy(self._tasks) or behind
 
     def fail(self, why: str, *, lost: bool) -> None:
@@ -247,14 +266,19 @@ class RoundCopier(Copier, Generic[P]):
                 state = S.LEDGER_MISSING if lost else S.RETRYING
                 self._states[key] = entered(status, state, why)
 
-    def _note(self, look: Look[P], positions: Mapping[PartitionKey, P]) -> None:
-        """Notes the states of all partitions that a look shows."""
+    def _note(
+        self,
+        look: Look[P],
+        positions: Mapping[PartitionKey, P],
+        kept: Collection[PartitionState] = (),
+    ) -> None:
+        """Notes the states of all partitions that a look shows. One in a state of `kept` keeps it for now."""
         states: dict[PartitionKey, PartitionStatus] = {}
         for key, shown in look.shown.items():
             before = self._states.get(key) or PartitionStatus(*key, S.STARTING, look.at_ms)
             state, why, position = shown.state, shown.why, positions.get(key)
             at = position.position if position is not None else 0
-            if state is S.COPYING and before.state in _TRIED_AGAIN and before.position == at:
+            if state is S.COPYING and before.state in kept and before.position == at:
                 state, why = before.state, before.why  # it is tried again, and nothing has changed so far
             status = replace(
                 entered(before, state, why),
@@ -306,9 +330,6 @@ class RoundCopier(Copier, Generic[P]):
             partitions=len(flow.partitions),
             why=flow.why,
         )
-
-
-_TRIED_AGAIN: Final = (S.RECORD_CORRUPT, S.RECORD_INVALID, S.RETRYING)
 
 
 def entered(status: PartitionStatus, state: PartitionState, why: str) -> PartitionStatus:

@@ -17,9 +17,9 @@ from runtime.contract.records.job_status import FlowStats, PartitionStatus
 from runtime.contract.records.ledger import PartitionKey, Progress, ProgressKey
 from runtime.contract.spec.files import LinesSpec
 from runtime.driver.flows.flow import DriverFlow, PositionsLost
-from runtime.driver.flows.rounds import ROUND_S, RecordSink, RoundTasks
+from runtime.driver.flows.rounds import ROUND_S, Copied, RecordSink, RoundTasks
 from runtime.driver.task import run_load
-from runtime.files.source.load import LoadedFile, LoadFile, LoadTicket, decode_result, encode_ticket
+from runtime.files.source.load import LoadFile, LoadTicket, decode_result, encode_ticket
 from runtime.kafka.cluster import KafkaCluster
 from runtime.kafka.errors import BrokerError, ErrorCode, WireError
 from runtime.kafka.protocol.metadata import TopicMetadata
@@ -111,10 +111,11 @@ class TopicSink(RecordSink[Progress]):
             self._limit = time.monotonic(), largest
         return largest
 
-    async def copy(
-        self, read: Sequence[LoadFile], tasks: RoundTasks
-    ) -> tuple[Sequence[LoadedFile], Positions]:
-        """Runs a round's task, which commits by itself. Raises TasksFailed, WireError."""
+    async def copy(self, read: Sequence[LoadFile], tasks: RoundTasks) -> Copied[Progress]:
+        """Runs a round's task, which commits by itself. Raises TasksFailed, WireError.
+
+        A task that failed has results, too: what it found out about the files before.
+        """
         flow, spec, job = self._flow, self._flow.spec, self._flow.job
         assert flow.generation is not None
         ticket = LoadTicket(
@@ -142,10 +143,9 @@ class TopicSink(RecordSink[Progress]):
             bytes=self.stats.bytes + sum(file.bytes for file in result.files),
             commits=self.stats.commits + 1,
         )
-        if result.error:
-            raise WireError(result.error)
-        self._in_doubt = False
-        return result.files, flow.shared.ledger.all_progress(flow.name)
+        self._in_doubt = bool(result.error)
+        positions = flow.shared.ledger.all_progress(flow.name)
+        return Copied(result.files, positions, WireError(result.error) if result.error else None)
 
     def committed(self, status: PartitionStatus, position: Progress | None) -> PartitionStatus:
         return replace(

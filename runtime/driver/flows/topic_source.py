@@ -51,6 +51,8 @@ class SourcePartition(Struct, frozen=True):
 class TopicSource(RecordSource[FilePosition]):
     """A TopicSource object reads the topics of one flow, up to their last stable offsets."""
 
+    tried_again = frozenset({S.RECORD_CORRUPT, S.RECORD_INVALID, S.RETRYING})
+
     def __init__(self, flow: DriverFlow, router: Router, layout: str, sink: FilesSink) -> None:
         self._flow = flow
         self._router = router
@@ -184,7 +186,7 @@ def plan_round(
             target = partition.start if state is S.DATA_LOSS else partition.end
             gap = OffsetGap(low=min(low, target), end=max(low, target), why=str(state), at_ms=look.at_ms)
             position = replace(position, position=target, gaps=[*position.gaps, gap][-_KEPT_GAPS:])
-            look.moved = (look.moved or {}) | {key: position}
+            look.move(key, position)
             look.continued.add(key)
             state, why = None, ""
         if state is None and partition.end < 0:

@@ -1,0 +1,123 @@
+"""What a round notes of partitions, whatever the source and the sink are."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+
+from runtime.contract.records.job_status import FlowStats, PartitionState, PartitionStatus
+from runtime.contract.records.ledger import PartitionKey
+from runtime.contract.records.manifest import FilePosition
+from runtime.driver.flows.flow import DriverFlow
+from runtime.driver.flows.rounds import (
+    Copied,
+    Look,
+    RecordSink,
+    RecordSource,
+    RoundCopier,
+    RoundTasks,
+    SourceRange,
+)
+from runtime.kafka.cluster import KafkaCluster
+from runtime.kafka.errors import WireError
+
+S = PartitionState
+A, B = PartitionKey("flow", "a", 0), PartitionKey("flow", "b", 0)
+Positions = Mapping[PartitionKey, FilePosition]
+
+
+class Source(RecordSource[FilePosition]):
+    """Both partitions have more; the tasks found `taken` of them."""
+
+    def __init__(self, taken: Mapping[PartitionKey, PartitionState]) -> None:
+        self.taken = taken
+
+    async def look(self, cluster: KafkaCluster, positions: Positions) -> Look[FilePosition]:
+        return Look(shown={key: SourceRange(0, 9, S.COPYING) for key in (A, B)}, read=[A])
+
+    def take(self, look: Look[FilePosition], results: Sequence[Any], positions: Positions) -> bool:
+        look.shown |= {key: SourceRange(0, 9, state, "why") for key, state in self.taken.items()}
+        return True
+
+    def selected(self, topics: Iterable[str]) -> dict[str, str]:
+        return {}
+
+
+class Sink(RecordSink[FilePosition]):
+    def __init__(self, failure: Exception | None = None) -> None:
+        self.stats, self.failure = FlowStats("flow"), failure
+
+    async def positions(self, cluster: KafkaCluster) -> Positions:
+        return {}
+
+    async def commit(self, moved: Mapping[PartitionKey, FilePosition | None]) -> None:
+        raise AssertionError("nothing moved")
+
+    async def copy(self, read: Sequence[Any], tasks: RoundTasks) -> Copied[FilePosition]:
+        return Copied([], {}, self.failure)
+
+    def committed(self, status: PartitionStatus, position: FilePosition | None) -> PartitionStatus:
+        return status
+
+    def destination_topic(self, topic: str) -> str:
+        return topic
+
+
+class Flow:
+    name = "flow"
+
+    def __init__(self) -> None:
+        async def nothing(*_: object) -> None:
+            return
+
+        self.job = SimpleNamespace(job="job", slots=1)
+        leadership, ledger = SimpleNamespace(ensure=nothing), SimpleNamespace(decided=nothing)
+        self.shared = SimpleNamespace(application=object(), leadership=leadership, ledger=ledger)
+        self.source = nothing
+
+    def is_superseded(self) -> bool:
+        return False
+
+    def started(self) -> None:
+        pass
+
+
+def copier(source: Source, sink: Sink) -> RoundCopier[FilePosition]:
+    return RoundCopier(cast(DriverFlow, Flow()), source, sink, 1_000)
+
+
+def states(copying: RoundCopier[FilePosition]) -> dict[str, tuple[PartitionState, str]]:
+    partitions = copying.report("driver", 0).status.partitions
+    return {partition.topic: (partition.state, partition.why) for partition in partitions}
+
+
+async def test_what_a_failed_task_has_found_is_noted_before_the_flow_retries() -> None:
+    copying = copier(Source({A: S.RECORD_CORRUPT}), Sink(WireError("the leader is gone")))
+    with pytest.raises(WireError) as failed:
+        await copying.copy_once()
+    copying.fail(str(failed.value), lost=False)
+    assert states(copying) == {"a": (S.RECORD_CORRUPT, "why"), "b": (S.RETRYING, "the leader is gone")}
+
+
+@pytest.mark.parametrize("kept", [frozenset[PartitionState](), frozenset({S.RETRYING})])
+async def test_a_failure_is_over_once_the_next_round_has_copied(
+    kept: frozenset[PartitionState], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also for partitions that the round has not reached. Until then it is shown where the source says so."""
+    monkeypatch.setattr(Source, "tried_again", kept)
+    seen: list[PartitionState] = []
+    copying = copier(Source({}), Sink())
+    await copying.copy_once()
+    copying.fail("the leader is gone", lost=False)
+
+    async def copy(self: Sink, read: Sequence[Any], tasks: RoundTasks) -> Copied[FilePosition]:
+        seen.extend(state for state, _ in states(copying).values())
+        return Copied([], {})
+
+    monkeypatch.setattr(Sink, "copy", copy)
+    await copying.copy_once()
+    assert seen == [S.RETRYING if kept else S.COPYING] * 2
+    assert states(copying) == {"a": (S.COPYING, ""), "b": (S.COPYING, "")}
