@@ -64,6 +64,8 @@ async def missing_rights(
 
 async def missing_on_existing(client: ClusterClient, topics: Sequence[str]) -> list[str]:
     """Returns the rights that are missing on topics that exist, as the broker tells them."""
+    if not topics:
+        return []
     try:
         described = (await client.ask(AnyMetadataRequest(topics, rights=True))).topics
     except ClusterFailure as failure:

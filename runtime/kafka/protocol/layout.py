@@ -108,9 +108,10 @@ class Converted:
 
 
 class AtMost(Struct, frozen=True):
-    """An AtMost is the limit of an array's items."""
+    """An AtMost is the limit of an array's items, and what they are called where there are more."""
 
     items: int
+    called: str
 
 
 class EntryOrder:
@@ -212,7 +213,7 @@ class _Items:
     shared: bool = False
     listed: str = "{}"
     converted: str = ""
-    most: int | None = None
+    most: AtMost | None = None
     repeated: bool = False
 
 
@@ -378,8 +379,7 @@ def _items(base: Any, marks: Sequence[Any]) -> _Items:
             items = _divided(shared, items, nested, f"grouped({{}}, {shared[0].name!r})")
     if origin in (tuple, frozenset):
         items.converted = f"{origin.__name__}({{}})"
-    limit = _mark_of(AtMost, marks)
-    items.most = None if limit is None else limit.items
+    items.most = _mark_of(AtMost, marks)
     items.repeated = REPEATED in marks
     return items
 
@@ -668,8 +668,8 @@ class _Decoder(_Compiler):
         refused = f"an array of {{{count}}} items in {{size - at}} bytes"
         self.line(f"if {count} > size - at: raise Truncated(f'{refused}')")
         if items.most is not None:
-            refused = f"it lists {{{count}}} {item.name}; at most {items.most} are expected"
-            self.line(f"if {count} > {items.most}: raise ValueError(f'{refused}')")
+            refused = f"it lists {{{count}}} {items.most.called}; at most {items.most.items} are expected"
+            self.line(f"if {count} > {items.most.items}: raise ValueError(f'{refused}')")
         array = around if items.shared else self.new(item.name)
         (only,) = items.row.fields if items.single else (None,)
         if only is not None and only.fixed and not items.shared:

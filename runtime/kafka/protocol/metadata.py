@@ -147,7 +147,7 @@ class MetadataRequest(Request[MetadataResponse], frozen=True):
         Annotated[bool, since(8)],  # whether the rights at the topics are read
     ]
     RESPONSE = tuple[
-        Annotated[tuple[Broker, ...], AtMost(10_000)],
+        Annotated[tuple[Broker, ...], AtMost(10_000, "brokers")],
         Annotated[str, since(2)],  # the cluster's id
         Int32,  # the controller
         Rest,  # the topics

@@ -147,7 +147,7 @@ def test_a_tag_shorter_than_its_structure_is_refused() -> None:
     [
         (Sequence[tuple[str]], "an array of 134217727 items in 0 bytes"),
         (Mapping[TopicPartition, str], "an array of 134217727 items in 0 bytes"),
-        (Annotated[Sequence[str], AtMost(9)], "an array of 134217727 items"),
+        (Annotated[Sequence[str], AtMost(9, "names")], "an array of 134217727 items"),
         (str, "134217727 bytes wanted"),
     ],
 )
@@ -157,8 +157,10 @@ def test_a_length_beyond_the_bytes_is_refused_before_it_is_read(kind: Any, says:
 
 
 def test_more_items_than_the_type_allows_are_refused() -> None:
-    with pytest.raises(ValueError, match="it lists 12 value; at most 9 are expected"):
-        Layout(Annotated[Sequence[tuple[str]], AtMost(9)], 0).decode(0, memoryview(uvarint(13) + bytes(40)))
+    with pytest.raises(ValueError, match="it lists 12 names; at most 9 are expected"):
+        Layout(Annotated[Sequence[tuple[str]], AtMost(9, "names")], 0).decode(
+            0, memoryview(uvarint(13) + bytes(40))
+        )
 
 
 def test_items_that_repeat_are_the_same_objects() -> None:
