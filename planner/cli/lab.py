@@ -156,11 +156,15 @@ def load(
     home: Home = HOME,
 ) -> int:
     """Write numbered records to topics of the lab, at a steady rate."""
+    from planner.cli.lab_view import progress
     from planner.cli.view import terminable
     from planner.workflows.lab import generate_load
 
-    with terminable():
-        wanted = generate_load(home, targets, rate, seconds, lambda line: click.echo(line, err=True))
+    def passed(over_s: float) -> None:
+        bar(f"writing for {seconds:g} s", int(over_s), max(int(seconds), 1))
+
+    with terminable(), progress() as bar:
+        wanted = generate_load(home, targets, rate, seconds, lambda line: click.echo(line, err=True), passed)
     if as_json:
         written = [{**asdict(target), "failed": target.failed or None} for target in wanted]
         emit({"format_version": FORMAT_VERSION, "targets": written})

@@ -83,12 +83,20 @@ def lab_status(home: Path) -> LabStatus:
 
 
 def generate_load(
-    home: Path, targets: Sequence[str], rate: float, seconds: float, report: Callable[[str], None]
+    home: Path,
+    targets: Sequence[str],
+    rate: float,
+    seconds: float,
+    report: Callable[[str], None],
+    passed: Callable[[float], None],
 ) -> list[LoadTarget]:
-    """Writes numbered records to CLUSTER:TOPIC targets at a steady rate. Ctrl-C ends it early."""
+    """Writes numbered records to CLUSTER:TOPIC targets at a steady rate. Ctrl-C ends it early.
+
+    `report` gets lines about clusters that do not answer, and `passed` the seconds that are over.
+    """
     with open_lab(home) as lab:
         wanted = targets_of(targets)
-        writing = LoadGenerator(lab, wanted, rate, report=report)
+        writing = LoadGenerator(lab, wanted, rate, report, passed)
         try:
             writing.run(seconds)
         except KeyboardInterrupt:

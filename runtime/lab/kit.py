@@ -85,6 +85,7 @@ def resolve(java: str, ivy: Path, request: IvyRequest, scratch: Path, into: Path
             raise
     if process.returncode:
         raise ivy_failure(request, output)
+    report(f"fetching {request.name}", 2 * request.count, 2 * request.count)  # the number was an estimate
 
 
 def _settings() -> tuple[str, ...]:

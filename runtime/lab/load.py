@@ -70,13 +70,14 @@ class LoadGenerator:
     """A LoadGenerator writes records to its targets.
 
     `run` writes until the time is over, or a Ctrl-C, and then flushes. `report` gets one line when a cluster
-    stops answering, and one when it answers again.
+    stops answering, and one when it answers again. `passed` gets the seconds that are over.
     """
 
     lab: Lab
     targets: Sequence[LoadTarget]
     rate: float
     report: Callable[[str], None] = lambda _: None
+    passed: Callable[[float], None] = lambda _: None
     _producers: dict[str, Producer] = field(default_factory=dict)
     _outages: OutageReporter = field(init=False)
 
@@ -101,6 +102,7 @@ class LoadGenerator:
         while passed < seconds:
             time.sleep(_TICK_S)
             passed = min(time.monotonic() - began, seconds)
+            self.passed(passed)
             while number < passed * self.rate:
                 yield number
                 number += 1
