@@ -11,15 +11,17 @@ import errno
 import io
 import os
 import re
+import tempfile
 import uuid
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from datetime import timedelta
 from pathlib import Path
 from threading import Lock
 from typing import TYPE_CHECKING, Any, BinaryIO, Final, TypeVar, cast
 
+import msgspec
 import obstore
 from obstore.exceptions import AlreadyExistsError, BaseError, InvalidPathError
 from obstore.store import AzureStore, GCSStore, S3Store
@@ -186,12 +188,22 @@ class ObjectStore(FileStore):
         return [new for (_, new), done in zip(moves, copied, strict=True) if not done]
 
     def _copied(self, old: str, new: str) -> bool:
+        """Copies a file, or returns False where it is not there. Raises OSError for an unfinished copy."""
         try:
             with self._named(old):
                 obstore.copy(self._store(), old, new)
+                if self._at.kind is stores.AZURE:
+                    self._check_whole(old, new)
         except FileNotFoundError:
             return False
         return True
+
+    def _check_whole(self, old: str, new: str) -> None:
+        """Compares the sizes: Azure may answer before it has copied, and the new blob is empty until then."""
+        expected, size = (obstore.head(self._store(), name)["size"] for name in (old, new))
+        if size != expected:
+            what = f"the store has not finished the copy ({size} of {expected} bytes): it is tried again"
+            raise OSError(errno.EBUSY, what, self.path(new))
 
     def remove(self, names: Iterable[str]) -> None:
         paths = [checked_name(name) for name in names]
@@ -306,23 +318,63 @@ def _connect_gcs(at: StoreAddress, settings: Mapping[str, str], more: Any) -> GC
     # A key may name an address, too: only the endpoint decides where requests go.
     url = settings.get(stores.ENDPOINT, f"https://{stores.host_of(str(at), settings).host}")
     config = {"base_url": url.rstrip("/")}
-    if stores.SERVICE_ACCOUNT_KEY in settings:
-        config["service_account_key"] = settings[stores.SERVICE_ACCOUNT_KEY]
-    return GCSStore(at.bucket, config=cast(Any, config), **more)
+    if stores.SERVICE_ACCOUNT_KEY not in settings:
+        return GCSStore(at.bucket, config=cast(Any, config), **more)
+    with _declared_account(settings[stores.SERVICE_ACCOUNT_KEY]) as account:
+        try:
+            return GCSStore(at.bucket, config=cast(Any, config | account), **more)
+        except BaseError as error:
+            if "CryptoProvider" not in str(error):
+                raise
+            why = "has a private_key that is no RSA key in PEM"
+            hint = "give the key in JSON, as Google's console writes it"
+            raise ClientSettingsError(stores.SERVICE_ACCOUNT_KEY, why, hint) from None
+
+
+_ACCOUNT_PATHS: Final = ("SERVICE_ACCOUNT", "GOOGLE_SERVICE_ACCOUNT", "GOOGLE_SERVICE_ACCOUNT_PATH")
+_ACCOUNT_KEY: Final = "GOOGLE_SERVICE_ACCOUNT_KEY"
+_BEARER_TOKEN: Final = "GOOGLE_BEARER_TOKEN"  # noqa: S105 - the name of a variable
+
+
+@contextmanager
+def _declared_account(key: str) -> Iterator[dict[str, Any]]:
+    """Yields the settings by which obstore uses this key, and none of the environment.
+
+    obstore takes the variables of the environment for settings, and refuses a path beside a key. So where a
+    variable names a path, the key is given by a path, too: that of a file without a name. Raises
+    ClientSettingsError for variables that no setting overrides.
+    """
+    paths = [name for name in _ACCOUNT_PATHS if name in os.environ]
+    in_the_way = [_BEARER_TOKEN] if _BEARER_TOKEN in os.environ else []
+    if paths and _ACCOUNT_KEY in os.environ:
+        in_the_way.append(_ACCOUNT_KEY)
+    if in_the_way:
+        why = f"can't be used beside the environment variable {' and '.join(in_the_way)}"
+        raise ClientSettingsError(stores.SERVICE_ACCOUNT_KEY, why, "unset it where the job runs")
+    text = msgspec.json.encode(msgspec.json.decode(key, type=stores.ServiceAccountKey))
+    if not paths:
+        yield {"service_account_key": text.decode(), "skip_signature": False}
+        return
+    with tempfile.TemporaryFile() as file:
+        file.write(text)
+        file.seek(0)
+        yield {"service_account": f"/dev/fd/{file.fileno()}", "skip_signature": False}
 
 
 def _connect_azure(at: StoreAddress, settings: Mapping[str, str], more: Any) -> AzureStore:
     url = f"https://{stores.host_of(str(at), settings).host}"
     if stores.ENDPOINT in settings:
         url = f"{settings[stores.ENDPOINT].rstrip('/')}/{at.account}"  # it names the account in the path
+    config: Any = {"account_name": at.account, "endpoint": url, "use_emulator": False}
     found: Any = None
     if stores.ACCOUNT_KEY in settings:
         found = {"access_key": settings[stores.ACCOUNT_KEY], "expires_at": None}
     elif stores.SAS_TOKEN in settings:
         found = {"sas_token": settings[stores.SAS_TOKEN], "expires_at": None}
-    config: Any = {"account_name": at.account, "endpoint": url, "use_emulator": False}
-    provider: Any = None if found is None else lambda: found
-    return AzureStore(at.bucket, config=config, credential_provider=provider, **more)
+    if found is None:
+        return AzureStore(at.bucket, config=config, **more)
+    config["skip_signature"] = False  # whatever the environment says
+    return AzureStore(at.bucket, config=config, credential_provider=lambda: found, **more)
 
 
 _CONNECT_BY_KIND: Final[Mapping[str, Callable[[StoreAddress, Mapping[str, str], Any], _Store]]] = {
@@ -369,7 +421,7 @@ class _Explained:
 
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         if isinstance(error, ClientSettingsError):
-            what = f"{error.key}: {error.why}" + (f" ({error.hint})" if error.hint else "")
+            what = f"client.{error.key}: {error.why}" + (f" ({error.hint})" if error.hint else "")
             raise OSError(errno.EACCES, redacted(what), self._store.address) from None
         # obstore has built-in exceptions without a number for some errors.
         foreign = isinstance(error, BaseError | ValueError | NotImplementedError) or (
@@ -433,6 +485,16 @@ _DENIED: Final = frozenset(
 _BUSY: Final = frozenset(
     {"SlowDown", "ServiceUnavailable", "RequestLimitExceeded", "ServerBusy", "503", "429"}
 )
+# What obstore says of credentials in variables, or in files that variables name.
+_UNREADABLE: Final = (
+    "service account file",
+    "service account path or service account key",
+    "CryptoProvider",
+    "Invalid Access Key",
+    "Missing component in SAS",
+    "Failed parsing an SAS key",
+)
+_COPYING: Final = "PendingCopyOperation"  # of Azure, to another copy with the same destination
 _NO_BUCKET: Final = frozenset({"NoSuchBucket", "ContainerNotFound"})
 _NO_FILE: Final = frozenset({"NoSuchKey", "BlobNotFound", "404"})
 _FULL: Final = frozenset({"QuotaExceeded", "XMinioStorageFull", "XMinioAdminBucketQuotaExceeded", "507"})
@@ -447,6 +509,9 @@ def explained(text: str, at: StoreAddress, host: str, rights: str) -> tuple[int,
     if any(word in text for word in _METADATA):
         name = f"client.{at.kind.credential}"
         return errno.EACCES, f"this machine has no credentials for the store: name them with {name}"
+    if not code and any(word in text for word in _UNREADABLE):
+        why = "the credentials in the environment of this machine can't be read"
+        return errno.EACCES, f"{why}: correct them, or name others with client.{at.kind.credential}"
     if code in _NO_BUCKET:
         return errno.ENXIO, f"the {bucket} is not there: create it"
     if code in _CREDENTIALS:
@@ -455,6 +520,8 @@ def explained(text: str, at: StoreAddress, host: str, rights: str) -> tuple[int,
         return errno.EACCES, f"access denied ({code}): the credentials need {rights}"
     if code in _BUSY:
         return errno.EBUSY, f"the store has no capacity for more requests now ({code})"
+    if code == _COPYING:
+        return errno.EBUSY, "the store has not finished an earlier copy to this name: it is tried again"
     if code in _FULL:
         return errno.ENOSPC, f"no space left in the store ({code})"
     if code in ("PermanentRedirect", "AuthorizationHeaderMalformed", "IllegalLocationConstraintException"):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -85,6 +86,11 @@ def test_a_record_can_not_send_a_running_job_to_another_store(
         ("abfs://container/a", {}, "names no account"),
         ("abfs://c@x.dfs.evil.net@account.dfs.core.windows.net/a", {}, "names no container"),
         ("abfs://container@account.blob.core.windows.net/a", {}, "names no account"),
+        ("abfs://container@account.dfs.core.windows.net./a", {}, "names no account"),
+        ("abfs://container@account.dfs.core..windows.net/a", {}, "names no account"),
+        ("abfs://a.container@account.dfs.core.windows.net/a", {}, "names no container"),
+        ("abfs://a--b@account.dfs.core.windows.net/a", {}, "names no container"),
+        ("abfs://ab@account.dfs.core.windows.net/a", {}, "names no container"),
         (AZURE, {"access.key": "a", "secret.key": "b"}, "access.key belongs to another kind"),
         (AZURE, {"account.key": {"env": "A"}, "sas.token": {"env": "B"}}, "stands beside account.key"),
         (AZURE, {"sas.token": "sig=x"}, "must not hold a secret"),
@@ -97,6 +103,66 @@ def test_a_spec_that_no_job_starts_with(
 ) -> None:
     with pytest.raises(BadJobSpec, match=why):
         jobspec.decode(jobspec.encode(spec(folder, client, reads=reads)))
+
+
+@pytest.mark.parametrize("folder", ["gs://bucket/a", AZURE, AZURE.replace("abfs", "abfss")])
+def test_no_job_reads_files_from_a_store_whose_listing_can_fail(folder: str) -> None:
+    jobspec.decode(jobspec.encode(spec(folder, {})))
+    with pytest.raises(
+        BadJobSpec, match=r"flow f: no flow reads files from (gs|abfs)://: one key of an odd form"
+    ):
+        jobspec.decode(jobspec.encode(spec(folder, {}, reads=True)))
+
+
+def account(**changes: object) -> str:
+    """Returns the key of a service account in JSON."""
+    private = "-----BEGIN PRIVATE KEY-----\nTm90LWEta2V5\n-----END PRIVATE KEY-----\n"
+    key = {"type": "service_account", "client_email": "a@b", "private_key": private, "private_key_id": "1"}
+    return json.dumps(key | changes)
+
+
+GOOGLE = "gs://bucket"
+NO_FIELDS = "is no key of a service account"
+
+
+@pytest.mark.parametrize(
+    ("folder", "key", "value", "why"),
+    [
+        (AZURE, "account.key", "hidden value!", "is not in base64"),
+        (AZURE, "account.key", "aGlkZGVu\n", "is not in base64"),
+        (AZURE, "sas.token", "hidden", "has a part that is not name=value"),
+        (AZURE, "sas.token", "sv=hidden", "has no signature"),
+        (AZURE, "sas.token", "sv=1&sig=hidden%FF", "no UTF-8"),
+        (AZURE, "sas.token", "https://account.example/c?sv=1&sig=hidden", "is a whole web address"),
+        (GOOGLE, "service.account.key", "/run/hidden.json", "is the path of a file"),
+        (GOOGLE, "service.account.key", "hidden", "is no JSON object"),
+        (GOOGLE, "service.account.key", '{"hidden', NO_FIELDS),
+        (GOOGLE, "service.account.key", '{"client_email": "hidden"}', NO_FIELDS),
+        (GOOGLE, "service.account.key", account(type="hidden"), NO_FIELDS),
+        (GOOGLE, "service.account.key", account(private_key="hidden"), "a private_key that is not in PEM"),
+    ],
+)
+def test_a_secret_that_can_not_be_one_is_named_without_its_value(
+    folder: str, key: str, value: str, why: str
+) -> None:
+    with pytest.raises(ClientSettingsError, match=why) as refused:
+        ClientSecrets({"GIVEN": value}).resolve_store(folder, {key: {"env": "GIVEN"}})
+    assert refused.value.key == key
+    assert "hidden" not in f"{refused.value} {refused.value.hint}"
+
+
+@pytest.mark.parametrize(
+    ("folder", "key", "value"),
+    [
+        (AZURE, "account.key", "aGlkZGVu"),
+        (AZURE, "sas.token", "?sv=2024-11-04&sr=c&sp=rwdl&sig=a%2Fb%3D"),
+        (GOOGLE, "service.account.key", account()),
+        (GOOGLE, "service.account.key", account(private_key="", disable_oauth=True)),
+    ],
+)
+def test_a_secret_of_the_right_form_is_taken_as_it_is(folder: str, key: str, value: str) -> None:
+    secrets = ClientSecrets({"GIVEN": value})
+    assert secrets.resolve_store(folder, {key: {"env": "GIVEN"}}) == {key: value}
 
 
 @pytest.mark.parametrize("reads", [False, True])

@@ -13,7 +13,14 @@ from planner.model.topology import (
     FILE_FLOW_KEYS,
     LINES_FLOW_KEYS,
 )
-from runtime.contract.client.stores import LOCATIONS, MOST_BYTES, SECRETS, client_problem, is_store
+from runtime.contract.client.stores import (
+    LOCATIONS,
+    MOST_BYTES,
+    SECRETS,
+    client_problem,
+    is_store,
+    reading_problem,
+)
 from runtime.contract.spec.files import SourceFormat, folder_problem, layout_problem, plain_folder
 from runtime.contract.spec.flow import RUNNING
 
@@ -182,6 +189,7 @@ def _lines_flow(flow: ParsedRecord, parts: TopologyParts) -> Iterable[Diagnostic
             if key in endpoint.places:
                 what = f"endpoint {source.text} is read, and {key} is about files that are written"
                 yield error(what, f"remove {key}", source=endpoint.place(key), code=ENDPOINT_CODE)
+        yield from _store_that_is_read(name, endpoint)
         yield from _folders_below(source.text, endpoint, parts)
     for other in parts.flows:
         ends = {end.text for key in ("from", "to") if (end := other.get(key))}
@@ -198,6 +206,14 @@ def _lines_flow(flow: ParsedRecord, parts: TopologyParts) -> Iterable[Diagnostic
     if "to" not in topics.places:
         what = f"flow {name} comes from files, and topics does not say which topic takes them"
         yield error(what, "write topics: {to: TOPIC}", source=flow.place("topics"), code=ENDPOINT_CODE)
+
+
+def _store_that_is_read(name: str, endpoint: ParsedRecord) -> Iterable[Diagnostic]:
+    """Yields an error for an object store whose files can be written, and not listed safely."""
+    folder = endpoint.get("file")
+    if folder is not None and is_store(folder) and (problem := reading_problem(folder)) is not None:
+        what = f"flow {name}: {problem[0]}"
+        yield error(what, problem[1], source=endpoint.place("file"), code=ENDPOINT_CODE)
 
 
 def _folders_below(name: str, endpoint: ParsedRecord, parts: TopologyParts) -> Iterable[Diagnostic]:

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from planner.model.diagnostic import Diagnostic, note, warning
 from planner.model.topology import Cluster, FileEndpoint, Topology
 from runtime.contract.client.settings import ClientSettingsError, parse_bootstrap, wire_settings
-from runtime.contract.client.stores import Setting, host_of
+from runtime.contract.client.stores import Setting, host_of, store_address
 
 CLEAR_TEXT = "credentials-in-clear-text"
 UNCHECKED = "certificate-not-checked"
@@ -55,14 +55,17 @@ def _client_notes(cluster: Cluster) -> tuple[str, ...]:
 
 
 def _store_in_clear_text(endpoint: FileEndpoint) -> Iterator[Diagnostic]:
-    """Yields a warning where the requests to an object store have no TLS. Secret keys only sign requests."""
+    """Yields a warning where the requests to an object store have no TLS.
+
+    The secret keys of S3 and the account keys of Azure only sign requests; tokens travel as they are.
+    """
     if not endpoint.in_store:
         return
     at = host_of(endpoint.folder, endpoint.client)
     if not at.tls and not at.on_this_machine:
         yield warning(
-            f"records, and a session.token, go to the object store of endpoint {endpoint.name} in clear text:"
-            " anything on the network path can read them",
+            f"records, and {store_address(endpoint.folder).kind.reusable}, go to the object store of endpoint"
+            f" {endpoint.name} in clear text: anything on the network path can read them, and use the token",
             "write https:// in client.endpoint",
             source=endpoint.source,
             code=CLEAR_TEXT,

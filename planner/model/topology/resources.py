@@ -45,8 +45,8 @@ SOURCE_REFERENCE = AlternativesShape(
             "the files that a flow reads",
             (
                 Key(
-                    "The folder, or the address of an object store, as `s3a://bucket/prefix`. A path that"
-                    " begins with `./` starts at the folder of the topology.",
+                    "The folder, or `s3a://bucket/prefix` of a store that speaks S3. A path that begins with"
+                    " `./` starts at the folder of the topology.",
                     TextShape("the path of a folder, or s3a://bucket/prefix"),
                     name="file",
                     example="./inbox",

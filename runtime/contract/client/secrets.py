@@ -282,7 +282,11 @@ class ClientSecrets:
         Raises ClientSettingsError for the first one that can't be read.
         """
         self.check_store(address, client)
-        return {key: self.text(key, value) for key, value in client.items()}
+        settings = {key: self.text(key, value) for key, value in client.items()}
+        for key, text in settings.items():
+            if (problem := stores.credential_problem(key, text)) is not None:
+                raise ClientSettingsError(key, *problem)
+        return settings
 
     def check_store(self, address: str, client: Mapping[str, Value]) -> None:
         """Checks every setting of an object store's client, and the address that its requests go to.

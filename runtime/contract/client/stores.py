@@ -8,10 +8,14 @@ them, those that the machine has are used: its environment, its profile, or its 
 
 from __future__ import annotations
 
+import base64
+import binascii
 import re
 from collections.abc import Mapping
 from typing import Annotated, Final, Literal
+from urllib.parse import unquote
 
+import msgspec
 from msgspec import Meta, Struct
 
 REGION: Final = "region"
@@ -32,7 +36,8 @@ LOCATIONS: Final = frozenset({CA_LOCATION})
 class StoreKind(Struct, frozen=True):
     """A kind of object store: its schemes, an address as an example, and the settings of its client.
 
-    `credential` is the setting that error texts name, `rights` are those that a reader and writer needs.
+    `credential` is the setting that error texts name, `rights` are those that a reader and writer needs,
+    `reusable` are the credentials that requests carry as they are: without TLS, others can use them.
     """
 
     schemes: tuple[str, ...]
@@ -40,7 +45,7 @@ class StoreKind(Struct, frozen=True):
     keys: tuple[str, ...]
     credential: str
     rights: str
-    reads: str  # the rights of a reader
+    reusable: str
     container: str = "bucket"
 
 
@@ -50,7 +55,7 @@ S3: Final = StoreKind(
     keys=(REGION, ENDPOINT, ACCESS_KEY, SECRET_KEY, SESSION_TOKEN, CA_LOCATION),
     credential=ACCESS_KEY,
     rights="s3:ListBucket, s3:GetObject, s3:PutObject and s3:DeleteObject",
-    reads="s3:ListBucket and s3:GetObject",
+    reusable="a session.token",
 )
 GCS: Final = StoreKind(
     schemes=("gs",),
@@ -58,7 +63,7 @@ GCS: Final = StoreKind(
     keys=(ENDPOINT, SERVICE_ACCOUNT_KEY, CA_LOCATION),
     credential=SERVICE_ACCOUNT_KEY,
     rights="storage.objects.list, .get, .create and .delete",
-    reads="storage.objects.list and .get",
+    reusable="a bearer token (of service.account.key or of the machine's own credentials)",
 )
 AZURE: Final = StoreKind(
     schemes=("abfs", "abfss"),
@@ -66,7 +71,7 @@ AZURE: Final = StoreKind(
     keys=(ENDPOINT, ACCOUNT_KEY, SAS_TOKEN, CA_LOCATION),
     credential=ACCOUNT_KEY,
     rights="the role Storage Blob Data Contributor",
-    reads="the role Storage Blob Data Reader",
+    reusable="the sas.token, or a bearer token of the machine's own credentials",
     container="container",
 )
 KINDS: Final = (S3, GCS, AZURE)
@@ -79,7 +84,10 @@ Setting = str | Annotated[Reference, Meta(min_length=1, max_length=1)]
 MOST_BYTES: Final = 4 << 30  # of an object: a store copies at most 5 GB at once
 _BUCKET: Final = re.compile(r"[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]")
 _GOOGLE_BUCKET: Final = re.compile(r"[a-z0-9][a-z0-9._-]{1,61}[a-z0-9]")
-_ACCOUNT: Final = re.compile(r"(?P<account>[a-z0-9]{3,24})\.dfs\.(?P<suffix>[a-z0-9.-]{4,100})", re.ASCII)
+_CONTAINER: Final = re.compile(r"(?=.{3,63}\Z)[a-z0-9]+(?:-[a-z0-9]+)*")
+# One form of each name: no final dot, and no empty part.
+_ACCOUNT: Final = re.compile(r"[a-z0-9]{3,24}\.dfs\.(?=.{4,100}\Z)[a-z0-9-]+(?:\.[a-z0-9-]+)*")
+_NAMES: Final = {"s3a": _BUCKET, "gs": _GOOGLE_BUCKET, "abfs": _CONTAINER}
 _PREFIX: Final = re.compile(r"[A-Za-z0-9._=+@-]+")
 _REGION: Final = re.compile(r"[a-z0-9-]{1,64}")
 # Strict, so that every client finds the same host in it: no user, no path, no spaces.
@@ -87,6 +95,7 @@ _URL: Final = re.compile(
     r"(?P<scheme>https?)://(?P<host>[a-z0-9.-]+|\[[0-9a-f:.]+\])(?::(?P<port>\d{1,5}))?/?",
     re.IGNORECASE | re.ASCII,
 )
+_PRIVATE_KEY: Final = re.compile(r"-----BEGIN (RSA )?PRIVATE KEY-----\s")
 _DEFAULT_REGION: Final = "us-east-1"
 _PORTS: Final = {"https": 443, "http": 80}
 _LOOPBACK: Final = ("localhost", "::1")
@@ -148,7 +157,7 @@ def address_problem(address: str) -> tuple[str, str] | None:
     """Returns what is wrong with the address of a store, and the way out."""
     at = store_address(address)
     hint = f"write {at.kind.example}"
-    if not (_GOOGLE_BUCKET if at.kind is GCS else _BUCKET).fullmatch(at.bucket):
+    if not _NAMES[at.kind.schemes[0]].fullmatch(at.bucket):
         return f"{address} names no {at.kind.container}", hint
     if at.kind is AZURE and not _ACCOUNT.fullmatch(at.host):
         return f"{address} names no account", hint
@@ -158,6 +167,20 @@ def address_problem(address: str) -> tuple[str, str] | None:
         if part in (".", "..") or not _PREFIX.fullmatch(part):
             return f'{address} has a part "{part}" that is not allowed', hint
     return None
+
+
+def reading_problem(address: str) -> tuple[str, str] | None:
+    """Returns why no flow reads its files from this store, and the way out.
+
+    obstore's listing fails as a whole where one key has an odd form, such as `a//b`: one such object would
+    stop the flow. Pages of S3 are requested and parsed without it.
+    """
+    kind = store_address(address).kind
+    if kind is S3:
+        return None
+    why = "one key of an odd form, such as a//b, makes its whole listing fail"
+    hint = f"read from a bucket of a store that speaks S3 ({S3.example}), or from a folder (/mnt/inbox)"
+    return f"no flow reads files from {kind.schemes[0]}://: {why}", hint
 
 
 def client_problem(address: str, client: Mapping[str, object]) -> tuple[str, str, str] | None:
@@ -185,6 +208,71 @@ def client_problem(address: str, client: Mapping[str, object]) -> tuple[str, str
         return SESSION_TOKEN, "belongs to access.key and secret.key", "write these too, or remove it"
     if ACCOUNT_KEY in client and SAS_TOKEN in client:
         return SAS_TOKEN, "stands beside account.key", "write one of them"
+    return None
+
+
+class ServiceAccountKey(Struct, frozen=True):
+    """The parts of a Google service account's key in JSON that are used. An address in it is not."""
+
+    client_email: str
+    private_key: str
+    private_key_id: str
+    disable_oauth: bool = False  # emulators have it: requests carry no token
+    type: Literal["service_account"] = "service_account"
+
+
+def credential_problem(key: str, value: str) -> tuple[str, str] | None:
+    """Returns what is wrong with the value of a credential, and the way out. No text quotes the value."""
+    match key:
+        case "account.key":
+            return _account_key_problem(value)
+        case "sas.token":
+            return _sas_problem(value)
+        case "service.account.key":
+            return _service_account_problem(value)
+    return None
+
+
+def _account_key_problem(value: str) -> tuple[str, str] | None:
+    try:
+        is_key = bool(base64.b64decode(value, validate=True))
+    except (binascii.Error, ValueError):
+        is_key = False
+    hint = "give key1 or key2 of the storage account, as Azure shows it"
+    return None if is_key else ("is not in base64", hint)
+
+
+def _sas_problem(value: str) -> tuple[str, str] | None:
+    hint = "give the query string that Azure shows as the SAS token: sv=…&sig=…"
+    pairs = [pair.partition("=") for pair in value.removeprefix("?").split("&")]
+    if "://" in value:
+        return "is a whole web address, and no SAS token", hint
+    if not all(name and mark for name, mark, _ in pairs):
+        return "has a part that is not name=value", hint
+    if not any(name == "sig" and text for name, _, text in pairs):
+        return "has no signature (sig=…)", hint
+    try:
+        unquote(value, errors="strict")
+    except UnicodeDecodeError:
+        return "has a percent sequence that is no UTF-8", hint
+    return None
+
+
+def _service_account_problem(value: str) -> tuple[str, str] | None:
+    hint = (
+        "give the key in JSON, as Google's console writes it, for example with {file: /run/secrets/key.json}"
+    )
+    if not value.lstrip().startswith("{"):
+        looks_like_path = value.startswith(("/", "./", "~")) or value.endswith(".json")
+        why = "is the path of a file, and not the key in it" if looks_like_path else "is no JSON object"
+        return why, hint
+    try:
+        account = msgspec.json.decode(value, type=ServiceAccountKey)
+    except (msgspec.MsgspecError, RecursionError):
+        why = "is no key of a service account: it is no valid JSON, or lacks client_email, private_key or"
+        return f"{why} private_key_id, or its type is not service_account", hint
+    if not account.disable_oauth and not _PRIVATE_KEY.search(account.private_key):
+        return "has a private_key that is not in PEM (-----BEGIN PRIVATE KEY-----)", hint
     return None
 
 

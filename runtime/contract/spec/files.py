@@ -18,6 +18,7 @@ from runtime.contract.client.stores import (
     address_problem,
     client_problem,
     is_store,
+    reading_problem,
     store_address,
 )
 from runtime.contract.spec.shapes import Key, RecordName, SettingsShape, SpecStruct, TextShape, ValueShape
@@ -261,7 +262,10 @@ def store_problem(files: EndpointSpec) -> str | None:
     if (problem := client_problem(files.folder, files.client)) is not None:
         return f"{problem[0]} {problem[1]}"
     written = next((key for key in sorted(SECRETS) if isinstance(files.client.get(key), str)), None)
-    return f"{written} is written out, and a job spec must not hold a secret" if written else None
+    if written:
+        return f"{written} is written out, and a job spec must not hold a secret"
+    unreadable = reading_problem(files.folder) if isinstance(files, LinesSpec) else None
+    return unreadable[0] if unreadable else None
 
 
 def plain_folder(folder: str) -> str:

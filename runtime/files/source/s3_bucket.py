@@ -7,6 +7,7 @@ obstore's own.
 
 from __future__ import annotations
 
+import errno
 import http.client
 import ssl
 import time
@@ -19,14 +20,13 @@ from urllib.parse import quote, unquote_plus
 from xml.etree import ElementTree
 
 import obstore
-from obstore.exceptions import BaseError
+from obstore.exceptions import BaseError, PreconditionError
 from obstore.store import S3Store
 
 from runtime.contract.client import stores
 from runtime.contract.client.settings import ClientSettingsError
-from runtime.files.object_store import declared, endpoint_of
+from runtime.files.object_store import ObjectStore, declared, endpoint_of
 from runtime.files.source.bucket import BucketObject, ObjectPage
-from runtime.files.source.read_bucket import ReadBucket
 
 _VALID: Final = timedelta(minutes=10)
 _USED_S: Final = 300.0  # of an address that was signed
@@ -44,11 +44,12 @@ _FAILURES: Final = (
 )
 
 
-class S3Bucket(ReadBucket):
+class S3Bucket(ObjectStore):
     """A prefix of a bucket of S3 that is only read."""
 
     def __init__(self, *args: Any, **more: Any) -> None:
         super().__init__(*args, **more)
+        self.rights = "s3:ListBucket and s3:GetObject"
         self._signed: dict[str, tuple[str, float]] = {}
         self._opener: urllib.request.OpenerDirector | None = None
 
@@ -64,6 +65,20 @@ class S3Bucket(ReadBucket):
                 return self._page(after, recursive=recursive)
             except (http.client.HTTPException, ElementTree.ParseError) as error:
                 raise ValueError(str(error)) from error
+
+    def newest(self, name: str) -> BucketObject:
+        with self._explained(name):
+            meta = obstore.head(self._store(), name)
+        return BucketObject(name, meta["size"], meta["e_tag"] or "")
+
+    def read_version(self, version: BucketObject, start: int, length: int) -> bytes:
+        options: Any = {"range": (start, start + length), "if_match": version.etag}
+        with self._explained(version.name):
+            try:
+                return bytes(obstore.get(self._store(), version.name, options=options).bytes())
+            except PreconditionError:
+                what = "the object was overwritten"
+                raise FileNotFoundError(errno.ENOENT, what, self.path(version.name)) from None
 
     def _page(self, after: str, *, recursive: bool) -> ObjectPage:
         """Requests and parses one page. Raises the errors of _FAILURES."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from runtime.contract.client.stores import S3, is_store, store_address
+from runtime.contract.client.stores import is_store
 from runtime.contract.spec.files import LinesSpec, SourceFormat
 from runtime.files.source.file_source import FileSource
 from runtime.files.source.folder import FolderSource
@@ -18,11 +18,9 @@ def source_of(lines: LinesSpec) -> FileSource:
     if not is_store(lines.folder):
         return FolderSource(Path(lines.folder), recursive=lines.recursive, in_rows=in_rows)
     from runtime.files.source.bucket import BucketSource  # only a bucket loads obstore
-    from runtime.files.source.read_bucket import ReadBucket
     from runtime.files.source.s3_bucket import S3Bucket
 
-    kind = S3Bucket if store_address(lines.folder).kind is S3 else ReadBucket
-    bucket = kind(lines.folder, lines.client)
+    bucket = S3Bucket(lines.folder, lines.client)  # a spec with another kind of store is refused
     return BucketSource(bucket, recursive=lines.recursive, in_rows=in_rows)
 
 

@@ -750,6 +750,26 @@ def test_what_others_on_the_way_can_read(client, bootstrap, lints) -> None:
     assert [one.code for one in security(Topology("shop", clusters))] == lints
 
 
+@cases(
+    "folder endpoint words",
+    {
+        "S3": ("s3a://bucket", "http://s3.example.org", "a session.token"),
+        "Google": ("gs://bucket", "http://gcs.example.org", "a bearer token"),
+        "Azure": (
+            "abfs://box@account.dfs.core.windows.net",
+            "http://a.example.org",
+            "the sas.token, or a bearer",
+        ),
+        "TLS": ("gs://bucket", "https://gcs.example.org", ""),
+        "this machine": ("gs://bucket", "http://127.0.0.1:4443", ""),
+    },
+)
+def test_what_others_on_the_way_to_a_store_can_use(folder, endpoint, words) -> None:
+    lake = FileEndpoint("lake", folder=folder, client={"endpoint": endpoint})
+    warnings = list(security(Topology("shop", {}, endpoints={"lake": lake})))
+    assert [(one.code, words in one.summary) for one in warnings] == ([(CLEAR_TEXT, True)] if words else [])
+
+
 LOGIN = {**TLS, "sasl.username": "u", "sasl.password": {"env": "P"}, "ssl.ca.location": "/ca.pem"}
 
 
