@@ -202,7 +202,13 @@ def test_the_sample_is_read(codec: Codec) -> None:
     codec.read(codec.sample)
 
 
-@pytest.mark.parametrize("value", VALUES.values(), ids=VALUES.keys())
+@pytest.mark.parametrize(
+    "value",
+    [
+        pytest.param(value, id=name, marks=[pytest.mark.slow] if "512 MB" in name else [])
+        for name, value in VALUES.items()
+    ],
+)
 @each_codec
 def test_a_hostile_value_is_the_codecs_own_error(codec: Codec, value: Callable[[], bytes]) -> None:
     made = value()

@@ -117,6 +117,7 @@ def test_a_small_file_is_quick(tmp_path: Path) -> None:
     assert min(repl("validate", str(file)) for _ in range(3)) < 1.5
 
 
+@pytest.mark.slow
 def test_five_thousand_topics_are_quick(tmp_path: Path) -> None:
     """3 s are promised; it takes about 1.5, and more on a machine whose cores are shared."""
     topics = "".join(

@@ -181,6 +181,7 @@ def test_no_expression_hangs_or_fills_the_machine(on, expression: str, problem: 
     assert (found == []) if problem is None else (problem in found[0])
 
 
+@pytest.mark.slow
 def test_ten_thousand_changes_are_judged_in_seconds(on) -> None:
     many = planned(
         *(change(f"t{number}", replication=3, partitions=12) for number in range(10_000)), labels=LABELS

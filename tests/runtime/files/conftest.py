@@ -30,7 +30,14 @@ def google(server: S3Server) -> Iterator[gcs.GoogleServer]:
         yield google
 
 
-@pytest.fixture(params=["folder", "s3", "google", pytest.param("azure", marks=pytest.mark.long)])
+@pytest.fixture(
+    params=[
+        "folder",
+        "s3",
+        pytest.param("google", marks=pytest.mark.slow),
+        pytest.param("azure", marks=pytest.mark.long),
+    ]
+)
 def place(request: pytest.FixtureRequest, tmp_path: Path, credentials: None) -> Place:
     name = f"b-{uuid.uuid4().hex}"
     match request.param:

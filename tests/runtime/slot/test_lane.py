@@ -540,7 +540,13 @@ async def until_idle(lane: Lane) -> None:
         await asyncio.sleep(0.01)
 
 
-@pytest.mark.parametrize("refused", [ErrorCode.TOPIC_AUTHORIZATION_FAILED, ErrorCode.CONCURRENT_TRANSACTIONS])
+@pytest.mark.parametrize(
+    "refused",
+    [
+        ErrorCode.TOPIC_AUTHORIZATION_FAILED,
+        pytest.param(ErrorCode.CONCURRENT_TRANSACTIONS, marks=pytest.mark.slow),  # it is tried again for 3 s
+    ],
+)
 async def test_a_missing_marker_that_is_refused_ends_nothing(refused: ErrorCode) -> None:
     destination, copy = Destination(), partition()
     destination.add_error = refused

@@ -131,6 +131,7 @@ WIDE = descriptors(
 )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("count", "why"),
     [
@@ -145,6 +146,7 @@ def test_a_small_record_that_decodes_to_very_much_is_a_bad_record(count: int, wh
     assert values.json(sized(1, b"") * 100)  # the next record has the whole limit again
 
 
+@pytest.mark.slow
 def test_an_edit_has_the_same_limit_of_memory() -> None:
     with pytest.raises(UneditableValue, match="its messages take more than 256 MiB of memory"):
         values_of(WIDE, drop=["value.items"]).edited(sized(1, b"") * 500_000, [])
