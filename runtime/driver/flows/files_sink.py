@@ -13,6 +13,7 @@ from collections.abc import Mapping, Sequence
 from msgspec.structs import replace
 
 from runtime.contract.groups import own_groups
+from runtime.contract.records.advance import first_progress
 from runtime.contract.records.control import client_id
 from runtime.contract.records.job_status import FlowStats, PartitionStatus
 from runtime.contract.records.ledger import Gap, LedgerKey, LedgerValue, PartitionKey, Progress, ProgressKey
@@ -316,24 +317,22 @@ def advanced(position: FilePosition, done: ExportedPartition) -> FilePosition:
 
 def progress_of(position: FilePosition, generation: int) -> Progress:
     """Returns a position as progress: the topic stands for its own files, offset for offset."""
-    topic_id, at = bytes.fromhex(position.topic_id), position.position
-    return Progress(
+    topic_id = bytes.fromhex(position.topic_id)
+    first = first_progress(
         generation=generation,
         source_topic_id=topic_id,
         destination_topic=position.topic,
         destination_topic_id=topic_id,
-        position=at,
-        source_epoch=-1,
-        destination_end=at,
-        destination_epoch=-1,
-        open_low=at,
-        open_destination=at,
-        open_end=at,
+        position=position.position,
+        destination_end=position.position,
+        now_ms=now_ms(),
+    )
+    return replace(
+        first,
         records=position.records,
         bytes=position.bytes,
         dropped=position.dropped,
         last_timestamp=position.last_timestamp,
-        written_at=now_ms(),
         gaps=tuple(Gap(gap.low, gap.end, "lost", gap.at_ms) for gap in position.gaps),
         tombstones=position.tombstones,
     )
