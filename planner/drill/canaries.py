@@ -217,7 +217,8 @@ class CanaryDrill:
         """Removes what the drill made, and promises that nothing is left."""
         with run.step("scratch topics, groups, jobs and their records are removed"):
             used = replace(self._topology, clusters=self._scratch.clusters)
-            remove_scratch(used, self.run, self._request)
+            flows = {flow.name for flow in canary_flows(self._topology)}
+            remove_scratch(used, self.run, self._request, flows)
             left = [
                 what
                 for endpoint in self._endpoints.values()

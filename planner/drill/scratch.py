@@ -10,7 +10,7 @@ import datetime
 import re
 import secrets
 import shutil
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -38,6 +38,7 @@ from planner.workflows.plans import apply_plan, plan_now
 from planner.workflows.requests import ChangeRequest
 from planner.workflows.topology import launcher_home
 from runtime.contract.launching import LaunchError
+from runtime.contract.records import ledger
 from runtime.contract.spec import naming
 from runtime.contract.spec.flow import RUNNING, ConfigsSpec, Earliest, GroupsSpec
 from runtime.contract.spec.launch import LaunchSpec
@@ -235,9 +236,12 @@ def _require_done(done: ApplyResult) -> None:
         raise Failure(error("not every step of the scratch topology was carried out", "run it again"))
 
 
-def remove_scratch(topology: Topology, run: ScratchRun, request: ChangeRequest) -> None:
+def remove_scratch(
+    topology: Topology, run: ScratchRun, request: ChangeRequest, flows: Collection[str] = ()
+) -> None:
     """Removes what one run made: its jobs, topics, groups and records, and the run's file last.
 
+    `flows` are all flows that the run has copied, where the caller knows them: less is read then.
     Failure names what is left. It may be called again: what is gone already is passed over.
     """
     owned = replace(
@@ -268,7 +272,7 @@ def remove_scratch(topology: Topology, run: ScratchRun, request: ChangeRequest) 
         if groups:
             answers = client.delete_consumer_groups(groups, request_timeout=_REQUEST_S)
             _await(endpoint, answers, KafkaError.GROUP_ID_NOT_FOUND)
-        forget(endpoint, run)
+        forget(endpoint, run, flows)
     for job in jobs:
         shutil.rmtree(home / job, ignore_errors=True)
     record_of(request.path, run).unlink(missing_ok=True)
@@ -342,18 +346,23 @@ def committed_offsets(endpoint: ClusterEndpoint, group: str) -> dict[int, int]:
     return {place.partition: place.offset for place in places if place.offset >= 0}
 
 
-def forget(endpoint: ClusterEndpoint, run: ScratchRun) -> None:
+def forget(endpoint: ClusterEndpoint, run: ScratchRun, flows: Collection[str]) -> None:
     """Writes tombstones for the records of a run's flows and jobs.
 
-    Its jobs have stopped, so nothing else writes these keys any more. All partitions are read: what an
-    earlier attempt has removed already does not tell the flows of the run any more.
+    Its jobs have stopped, so nothing else writes these keys any more. Of the ledger and the offset map, only
+    the partitions of `flows` are read, and all of them without `flows`: what an earlier attempt has removed
+    does not tell the flows of a left run any more.
     """
 
     async def write_tombstones(client: ClusterClient) -> None:
         log = LogWriter(client)
         try:
             for topic in (await client.ask(AnyMetadataRequest(list(_WITH_RECORDS)))).topics:
-                for partition in range(0 if topic.error else len(topic.partitions)):
+                partitions = 0 if topic.error else len(topic.partitions)
+                numbers: Iterable[int] = range(partitions)
+                if topic.name in (naming.LEDGER, naming.OFFSET_MAP) and flows and partitions:
+                    numbers = {ledger.partition_of(run.name(name), partitions) for name in flows}
+                for partition in sorted(numbers):
                     keys = keys_of_run(topic.name, await read(client, topic.name, partition), run)
                     await log.append(topic.name, [(key, None) for key in keys], _REQUEST_S, partition)
         finally:
