@@ -110,6 +110,7 @@ def test_a_long_map_is_sealed_into_segments_and_trimmed_behind_the_log_start(
         finally:
             await cluster.close()
 
+    settled(sides["dc2"].client, naming.OFFSET_MAP)  # the last transaction has sealed the segments
     before, count, after = asyncio.run(trimmed())
     assert len(before.spans) > 2
     assert count == 1
