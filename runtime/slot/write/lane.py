@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Awaitable, Callable
+from enum import Enum
 from functools import partial
 
 from runtime.contract.records.ledger import Progress
@@ -33,18 +34,49 @@ _COORDINATOR_AWAY = (
 _WINDOW_TO_CLOSE_RATIO = 20  # Closing a transaction may take at most this fraction (1/20) of its window.
 
 
+class LaneState(Enum):
+    """A state is the step of the cycle that a lane is in; `TRANSITIONS` says which step may follow.
+
+    NEW: the transactional id is not initialised. IDLE: there is no transaction. SENDING: partitions join the
+    open transaction, and their batches are sent. CLOSING: nothing joins it any more, and it is written and
+    ended. RECOVERING: it failed, and the id gets a new epoch. MARKING: missing markers are written. STUCK:
+    the id can't be initialised, because it waits for a transaction marker. DRAINED: the lane has ended.
+    """
+
+    NEW = "new"
+    IDLE = "idle"
+    SENDING = "sending"
+    CLOSING = "closing"
+    RECOVERING = "recovering"
+    MARKING = "marking"
+    STUCK = "stuck"
+    DRAINED = "drained"
+
+
+TRANSITIONS: dict[LaneState, set[LaneState]] = {
+    LaneState.NEW: {LaneState.IDLE, LaneState.STUCK},
+    LaneState.IDLE: {LaneState.SENDING, LaneState.MARKING, LaneState.STUCK, LaneState.DRAINED},
+    LaneState.SENDING: {LaneState.CLOSING, LaneState.RECOVERING},
+    LaneState.CLOSING: {LaneState.IDLE, LaneState.RECOVERING},
+    LaneState.RECOVERING: {LaneState.IDLE, LaneState.STUCK},
+    LaneState.MARKING: {LaneState.IDLE, LaneState.STUCK},
+    LaneState.STUCK: {LaneState.IDLE, LaneState.RECOVERING, LaneState.MARKING},
+    LaneState.DRAINED: set(),
+}
+
+
 class Lane:
     """A lane owns one transactional id, its open transaction, and the partitions that are copied through it.
 
     `run` repeats one cycle: partitions join, their batches are sent, the transaction is closed. A failure
     aborts it, and the lane recovers: it takes a new producer epoch, and its partitions resume from their
-    committed positions (fencing 1).
+    committed positions (fencing 1). `state` is the step of the cycle.
 
     Partitions that carried data lately join ahead of their next batch. Where the base offsets of the batches
     are expected, the ledger records are sent with them, and the transaction ends only as expected (R6).
 
-    `solo` lanes commit one partition per transaction. While `is_stuck`, the id waits for a transaction
-    marker, and its partitions move to other lanes.
+    `solo` lanes commit one partition per transaction. While the lane is stuck, its partitions move to other
+    lanes.
     """
 
     def __init__(
@@ -59,7 +91,7 @@ class Lane:
     ) -> None:
         self.transactional_id = transactional_id
         self.solo = solo
-        self.is_stuck = False
+        self.state = LaneState.NEW
         self.copies: dict[PartitionCopy, None] = {}
         self.aborts = 0
         self._cluster = cluster
@@ -73,12 +105,10 @@ class Lane:
         self._active = ActivePartitions(settings.ahead_s)
         self._joining = JoinQueue(cluster, self._sender, self._active, emit, self._wake.set)
         self._loop = asyncio.get_running_loop()
-        self._registered = -1
         self._unmarked: dict[PartitionCopy, tuple[Progress, bool]] = {}
         self._idle = IdlePositions(settings.idle_commit_s, self._wake.set)
-        self._transaction: Transaction | None = None
-        self._draining = False
-        self._end_early = False
+        self._transaction = Transaction(0.0)
+        self._drain_requested = False
         self._close_s = 0.005
         self._failures = 0
 
@@ -100,25 +130,29 @@ class Lane:
     async def release(self, copy: PartitionCopy) -> None:
         """Removes a partition once it is in no open transaction; an open one is ended early for it."""
         while copy.in_transaction:
-            self._end_early = True
+            self._end_early()
             self._ended.clear()
-            self._wake.set()
             await self._ended.wait()
         self.remove(copy)
 
     def offer(self, copy: PartitionCopy) -> None:
         """Registers that a partition has a batch queued, or that its idle position moved."""
-        tx = self._transaction
-        part = tx.parts.get(copy) if tx is not None else None
-        if copy.queue:
-            if tx is None or part is None:
-                self._joining.offer(copy)
-            elif not tx.closed:
-                self._offer_to_send(part)
-        elif part is not None:  # The transaction may have waited for this partition only.
-            self._wake.set()
+        if self.state is LaneState.SENDING and copy.in_transaction:
+            if copy.queue:
+                self._offer_to_send(self._transaction.parts[copy])
+            else:  # The transaction may have waited for this partition only.
+                self._wake.set()
+        elif copy.in_transaction:
+            return  # It is offered again when the transaction is decided.
+        elif copy.queue:
+            self._joining.offer(copy)
         elif copy.idle_position_moved:
             self._idle.add(copy)
+
+    @property
+    def is_stuck(self) -> bool:
+        """Whether the id waits for a transaction marker."""
+        return self.state is LaneState.STUCK
 
     @property
     def producer_id(self) -> int:
@@ -147,14 +181,15 @@ class Lane:
         has initialised the id since. All lanes of a slot share a few connections for it, because most spare
         lanes never begin a transaction. Raises SlotMustEnd, WireError.
         """
-        self.is_stuck = False
         try:
             await self._initialise(in_turn=True)
         except WireError as error:
             self._check_initialisation(error)
             if not self.is_stuck:
                 raise
-        return not self.is_stuck
+            return False
+        self._enter(LaneState.IDLE)
+        return True
 
     async def run(self) -> None:
         """Runs one transaction after the other until `drain` is called.
@@ -172,30 +207,43 @@ class Lane:
 
     def drain(self) -> None:
         """Begins no new transaction; `run` returns once the open one has ended."""
-        self._draining = True
+        self._drain_requested = True
+        self._end_early()
+
+    def _enter(self, state: LaneState) -> None:
+        """Changes the state, by the table of transitions."""
+        assert state is self.state or state in TRANSITIONS[self.state], f"{self.state} → {state}"
+        self.state = state
+
+    def _end_early(self) -> None:
+        """Ends an open transaction as soon as possible, although it is not due."""
+        if self.state is LaneState.SENDING:
+            self._enter(LaneState.CLOSING)
         self._wake.set()
 
     async def _wait_for_work(self) -> bool:
-        """Waits for work; returns False once the lane drains."""
-        while not self._draining:
+        """Waits for work; returns False once the lane is drained."""
+        while not self._drain_requested:
             self._wake.clear()
             if self._unmarked or self._joining or self._active or self._idle.is_due():
                 return True
             await self._wake.wait()
+        self._enter(LaneState.DRAINED)
         return False
 
     async def _run_transaction(self) -> None:
         """Sends, then commits; a failure of either is recovered from."""
         self._sender.begin()
         tx = self._transaction = Transaction(self._loop.time())
+        self._enter(LaneState.SENDING)
         try:
             await self._send_until_due(tx)
             await self._close(tx)
         except TransactionFailure as failure:
+            self._enter(LaneState.RECOVERING)
             await self._recover(tx, failure)
         else:
             self._finish(tx)
-        self._end_early = False
         self._ended.set()
 
     async def _send_until_due(self, tx: Transaction) -> None:
@@ -208,11 +256,12 @@ class Lane:
                 self._wake.clear()
                 tx.check()
                 if self._due(tx, window):
+                    self._enter(LaneState.CLOSING)
                     return
                 await self._sender.connect_ready()
                 if sent := self._sender.send(tx):
                     self._emit(Sent(sent))
-                if self._joining and await self._join(tx):
+                if self._joining and self.state is LaneState.SENDING and await self._join(tx):
                     continue
                 if not self._due(tx, window):
                     due_at = self._due_at(tx, window)
@@ -228,7 +277,7 @@ class Lane:
 
         Batches in flight do not delay the end where the ledger records are known without their responses.
         """
-        if self._draining or self._end_early or tx.is_full(self._settings.transaction_bytes):
+        if self.state is LaneState.CLOSING or tx.is_full(self._settings.transaction_bytes):
             return True
         if self._loop.time() >= self._due_at(tx, window):
             return True
@@ -296,7 +345,7 @@ class Lane:
         if part.records or self._joining.may_send(part):
             self._sender.offer(part)
         else:
-            self._end_early = True
+            self._end_early()
         self._wake.set()
 
     # Closing
@@ -352,22 +401,17 @@ class Lane:
     def _finish(self, tx: Transaction) -> None:
         """Applies a committed transaction to its partitions and notifies the flow."""
         self._failures = 0
-        tx.close()
         for copy in tx.parts:
             copy.accounts.committed()
         self._active.carried((part.copy for part in tx if part.records), self._loop.time())
         for entry in tx.entries:
             entry.apply()
-        self._release(tx)
+        tx.release_partitions()
+        self._enter(LaneState.IDLE)
         self._emit(Committed(tx.entries, list(tx.parts), tx.latencies))
         for copy in [*tx.parts, *self._idle.clear()]:
             if copy in self.copies:
                 self.offer(copy)
-
-    def _release(self, tx: Transaction) -> None:
-        """Releases the partitions of a transaction that is decided."""
-        tx.release_partitions()
-        self._transaction = None
 
     # Recovery
 
@@ -412,6 +456,7 @@ class Lane:
         await self._confirm()
         if self._failures > 1:
             await asyncio.sleep(min(0.05 * 2 ** min(self._failures, 6), 2.0))
+        self._enter(LaneState.IDLE)
         for copy in self.copies:
             self.offer(copy)
 
@@ -420,7 +465,7 @@ class Lane:
         copies = list(dict.fromkeys((*tx.parts, *failure.copies)))
         for copy in copies:
             copy.rewind()
-        self._release(tx)
+        tx.release_partitions()
         self._emit(Rewound(copies))
         self._emit(Aborted(copies, failure, decision))
         self._ended.set()
@@ -439,7 +484,7 @@ class Lane:
         copies = [*tx.parts, *tx.idle]
         for copy in copies:
             copy.rewind()
-        self._release(tx)
+        tx.release_partitions()
         if committed:
             self._emit(Committed(committed, list(tx.parts), tx.latencies))
         self._emit(Rewound(copies))
@@ -462,6 +507,7 @@ class Lane:
 
         A marker ends all that its producer id has open in a partition. Raises SlotMustEnd.
         """
+        self._enter(LaneState.MARKING)
         unmarked, self._unmarked = self._unmarked, {}
         for commit in (True, False):
             copies = [
@@ -484,6 +530,7 @@ class Lane:
                 copy.accounts.aborted()  # One more marker lies between its batches.
             await self._end_again(copies, commit=commit)
             await self._initialise_again()  # A late copy of these requests finds a newer epoch.
+        self._enter(LaneState.IDLE)
 
     async def _end_again(self, copies: list[PartitionCopy], *, commit: bool) -> None:
         """Commits or aborts a transaction without records in these partitions, with retries.
@@ -524,9 +571,8 @@ class Lane:
         """Starts a new producer epoch, and registers a new producer id as this flow's. Raises WireError."""
         timeout_ms = self._settings.transaction_timeout_ms
         identity = await self._sender.next_identity(timeout_ms, _STUCK_AFTER_S, in_turn=in_turn)
-        if identity.producer_id != self._registered:
+        if identity.producer_id != self.producer_id:
             await self._ledger.register(identity)
-            self._registered = identity.producer_id
         self._sender.begin_epoch(identity)
 
     async def _initialise_again(self) -> None:
@@ -535,7 +581,7 @@ class Lane:
         While the id waits for a transaction marker, its partitions move to other lanes (fencing 4). Those of
         a transaction whose end is not known stay: it may still commit them.
         """
-        attempt = 0
+        attempt, before = 0, self.state
         while True:
             try:
                 await self._initialise()
@@ -547,7 +593,7 @@ class Lane:
             attempt += 1
             await asyncio.sleep(min(0.1 * 2 ** min(attempt, 5), _MAX_PAUSE_S))
         if self.is_stuck:
-            self.is_stuck = False
+            self._enter(before)
             self._emit(LaneFreed(self.transactional_id))
 
     def _check_initialisation(self, error: WireError) -> None:
@@ -556,7 +602,7 @@ class Lane:
             case ErrorAction.END_SLOT:
                 raise self._fenced(str(error)) from error
             case ErrorAction.STUCK:
-                self.is_stuck = True
+                self._enter(LaneState.STUCK)
 
     async def _confirm(self) -> None:
         """Verifies that the ledger still holds what this lane committed last, with retries (fencing 3, R3).

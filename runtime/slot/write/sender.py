@@ -234,7 +234,6 @@ class ProduceSender:
 
     def close(self, tx: Transaction) -> None:
         """Gives up on the requests in flight: their responses are ignored, and their memory is released."""
-        tx.close()
         self.ready.clear()
         now = asyncio.get_running_loop().time()
         for one in self._unanswered.values():
@@ -299,7 +298,7 @@ class ProduceSender:
         """Releases the memory of a request and records its result in the transaction."""
         error = answer.exception()
         request = self._unanswered.pop(number, None)
-        if tx.closed or request is None:
+        if request is None:  # The transaction failed before.
             return
         window, now = self._windows[request.node], asyncio.get_running_loop().time()
         tx.answered()

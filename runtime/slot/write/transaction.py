@@ -229,8 +229,8 @@ class Transaction:
     Times are those of the event loop's clock, in seconds. `joined` means that the coordinator has added the
     ledger's partition to it. `entries` are the ledger entries that its end would commit. `idle` are the
     partitions that have no batch in it, but an idle position to commit. `latencies` are a batch's topic at
-    the source, its newest timestamp in ms and its record count. `closed` means that responses are not
-    awaited any more. `sent_at` is when the first batch was sent, None before.
+    the source, its newest timestamp in ms and its record count. `sent_at` is when the first batch was sent,
+    None before.
     """
 
     def __init__(self, started: float) -> None:
@@ -243,7 +243,6 @@ class Transaction:
         self.runs = 0
         self.failure: TransactionFailure | None = None
         self.unexpected: BaseException | None = None
-        self.closed = False
         self.joined = False
         self.entries: list[CommitEntry] = []
         self.idle: list[PartitionCopy] = []
@@ -332,10 +331,6 @@ class Transaction:
         for copy in (*self.parts, *self.idle):
             copy.leave_transaction()
         self.idle = []
-
-    def close(self) -> None:
-        """Ends the wait for responses: those that come later are ignored."""
-        self.closed = True
 
     def check(self) -> None:
         """Raises the recorded failure; an unexpected exception takes precedence, because it ends the slot."""
