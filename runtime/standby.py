@@ -41,6 +41,7 @@ from runtime.kafka.cluster import KafkaCluster, named, opened
 from runtime.kafka.errors import WireError
 from runtime.kafka.protocol.offsets import TopicPartition
 from runtime.kafka.records import InternalRecord, batches_of, plain
+from runtime.kafka.timing import Silence
 from runtime.launch import folder as folders
 from runtime.launch.folder import JobFolder
 from runtime.launch.supervision.supervised import SupervisedLauncher
@@ -64,22 +65,19 @@ class _Claim(NamedTuple):
 class StandbyWatch:
     """A StandbyWatch counts the silence of one job and knows the claims of the other standbys.
 
-    Silence counts only while the destination answers: the time between two reads counts for 3 s at most. So
-    neither an outage of the destination nor a machine that slept makes a living job seem dead.
+    Silence counts only while the destination answers.
     """
 
     def __init__(self, standby: str) -> None:
         self.status: JobStatus | None = None
-        self.silent_s = 0.0
+        self.silence = Silence(_GAP_S)
         self._standby = standby
-        self._read_at: float | None = None
         self._claims: dict[str, _Claim] = {}
 
     def take_heartbeat(self, status: JobStatus) -> None:
         """Takes a heartbeat that was read. The silence begins anew."""
         self.status = status
-        self.silent_s = 0.0
-        self._read_at = None
+        self.silence.restart()
         self._claims.clear()
 
     def take_standby(self, status: StandbyStatus, offset: int, now: float) -> None:
@@ -98,16 +96,10 @@ class StandbyWatch:
         """Takes the tombstone of a standby that ended."""
         self._claims.pop(standby, None)
 
-    def end_read(self, now: float) -> None:
-        """Ends one complete read of the status topic at `now`, and counts the silence since the last one."""
-        if self._read_at is not None:
-            self.silent_s += min(now - self._read_at, _GAP_S)
-        self._read_at = now
-
     @property
     def silent(self) -> bool:
         """Whether the job sends no heartbeat, though it should."""
-        return self.expected and self.silent_s >= SILENCE_S
+        return self.expected and self.silence.seconds >= SILENCE_S
 
     @property
     def expected(self) -> bool:
@@ -284,7 +276,7 @@ class Standby:
                         pass
             except UnreadableValue as error:
                 self._asked.say(f"a record of the status topic was skipped: {error}")
-        self._watch.end_read(now)
+        self._watch.silence.end_read(now)
 
     def _say_news(self) -> None:
         """Says where the job runs, once for each driver."""
@@ -328,7 +320,7 @@ class Standby:
 
     async def _take_over(self, cluster: KafkaCluster) -> None:
         """Claims the job, and starts it here if no other standby claimed it before."""
-        job, silent_s = self._asked.job, self._watch.silent_s
+        job, silent_s = self._asked.job, self._watch.silence.seconds
         offset = await self._post(cluster, "taking_over")
         await self._read(cluster)
         if not self._watch.wins(offset, self._clock()):

@@ -362,6 +362,8 @@ class JobStatusTable(Struct):
         for key, value in newest.items():
             if value is not None:
                 self._decode(key, value)
+            elif isinstance(known := job_status.decode_key(key), SlotKey):
+                self.slots.pop((known.job, known.slot), None)  # other slots report its partitions now
 
     def _decode(self, key: bytes, value: bytes) -> None:
         try:

@@ -16,15 +16,22 @@ from pyspark import TaskContext
 
 from runtime.contract.records import control, job_status
 from runtime.contract.records.control import Assignment, SlotSpec, client_id
-from runtime.contract.records.job_status import SlotKey, SlotReport, SlotStatus
+from runtime.contract.records.job_status import (
+    SlotHeartbeat,
+    SlotHeartbeatKey,
+    SlotKey,
+    SlotReport,
+    SlotStatus,
+)
 from runtime.contract.records.record_values import UnreadableValue
 from runtime.contract.spec import naming
 from runtime.driver.process import collect_rarely, die_with_parent
-from runtime.driver.slots.channel import TopicTail, pause, post
+from runtime.driver.slots.channel import TopicTail, end_of, pause, post
 from runtime.kafka.cluster import KafkaCluster, named, opened
 from runtime.kafka.errors import WireError
 from runtime.kafka.records import InternalRecord
 from runtime.slot import log
+from runtime.slot.errors import SlotMustEnd
 from runtime.slot.slot import Fenced, Outdated, Slot, SlotEnd, Stopped
 
 if TYPE_CHECKING:
@@ -39,6 +46,7 @@ _REPORT_S = 1.0
 _REPORTED_PER_S = 1_000  # partitions of a slot: the report of a slot with more comes less often
 _REPEAT_S = 5.0  # an unchanged report is repeated: its age shows whether the slot is alive
 _PAUSE_S = 0.5
+_HEARTBEAT_S, _HEARTBEAT_WITHIN_S = 1.0, 3.0
 
 
 class SlotStartRequest(msgspec.Struct, frozen=True):
@@ -58,7 +66,7 @@ class SlotStartRequest(msgspec.Struct, frozen=True):
 class SlotResult(msgspec.Struct, frozen=True):
     """A SlotResult value states how a slot ended, and why."""
 
-    how: Literal["stopped", "fenced", "outdated", "failed", "retried"]
+    how: Literal["stopped", "fenced", "outdated", "failed", "retried", "replaced"]
     why: str = ""
 
 
@@ -172,9 +180,11 @@ async def _copy_with_sql(
     collect_rarely()
     keep_freed_memory()
     evaluator = Evaluator(token, transform, wanted, answers)
-    slot = Slot(ticket.spec, ticket.first, transformer=Transformer(transform, evaluator))
+    channel = _ControlChannel(ticket)
+    slot = Slot(ticket.spec, ticket.first, None, Transformer(transform, evaluator), channel.read_commands)
+    channel.slot = slot
     try:
-        return await run_with_channel(slot, _Companions(_ControlChannel(ticket, slot), evaluator))
+        return await run_with_channel(slot, _Companions(channel, evaluator))
     finally:
         await evaluator.close()
 
@@ -192,8 +202,9 @@ class _Companions:
 
 async def _copy(ticket: SlotStartRequest) -> SlotResult:
     """Runs the slot of a ticket with its channel."""
-    slot = Slot(ticket.spec, ticket.first)
-    return await run_with_channel(slot, _ControlChannel(ticket, slot))
+    channel = _ControlChannel(ticket)
+    channel.slot = slot = Slot(ticket.spec, ticket.first, read_commands=channel.read_commands)
+    return await run_with_channel(slot, channel)
 
 
 class SlotChannel(Protocol):
@@ -245,16 +256,22 @@ async def listen(
     async for record in tail.records():
         if record.key == mine and record.value is not None:
             try:
-                _execute(control.decode_slot_message(record.value), ticket.driver, slot, on_assignment)
+                _execute(control.decode_slot_message(record.value), ticket, slot, on_assignment)
             except UnreadableValue as error:
                 tail.skipped.add(record.offset, str(error))
 
 
 def _execute(
-    message: control.SlotMessage, driver: str, slot: Slot, on_assignment: Callable[[int], None]
+    message: control.SlotMessage, ticket: SlotStartRequest, slot: Slot, on_assignment: Callable[[int], None]
 ) -> None:
-    """Carries out one command and ignores commands of another driver. Raises UnreadableValue."""
-    if message.driver != driver:
+    """Carries out one command and ignores commands of another driver, or to an earlier attempt.
+
+    A command to a later attempt stops the slot: it was replaced (R3). Raises UnreadableValue.
+    """
+    if message.driver != ticket.driver or message.attempt < ticket.attempt:
+        return
+    if message.attempt > ticket.attempt:
+        slot.stop()
         return
     match message:
         case control.Assign(assignment=text):
@@ -266,39 +283,61 @@ def _execute(
 
 
 class _ControlChannel:
-    """The channel of a running slot reads commands and sends reports.
+    """The channel of a running slot reads commands and sends heartbeats and reports.
 
     It retries its failures and never disturbs the copying.
     """
 
-    def __init__(self, ticket: SlotStartRequest, slot: Slot) -> None:
+    slot: Slot
+
+    def __init__(self, ticket: SlotStartRequest) -> None:
         self._ticket = ticket
-        self._slot = slot
-        spec = ticket.spec
-        self._key = job_status.encode_key(SlotKey(spec.job, spec.slot))
+        self._listening: asyncio.Future[TopicTail] = asyncio.get_running_loop().create_future()
         self._newest = ticket.first.version
         self._assigned = asyncio.Event()
 
     async def run(self) -> None:
-        """Reads commands and sends reports until cancelled; it reconnects after a WireError."""
+        """Reads commands, sends heartbeats and reports until cancelled; it reconnects after a WireError."""
+        spec = self._ticket.spec
         while True:
             with contextlib.suppress(WireError):
-                async with await self._open_cluster() as cluster:
-                    await asyncio.gather(self._listen(cluster), self._report(cluster))
+                settings = named(spec.cluster, client_id(spec.job, spec.slot))
+                async with await opened(spec.destination, settings, os.environ) as cluster:
+                    await asyncio.gather(
+                        self._listen(cluster), self._send_heartbeats(cluster), self._report(cluster)
+                    )
             await asyncio.sleep(_PAUSE_S)
 
-    async def _open_cluster(self) -> KafkaCluster:
-        """Opens the destination cluster with the slot's client id. Raises WireError."""
-        spec = self._ticket.spec
-        return await opened(spec.destination, named(spec.cluster, client_id(spec.job, spec.slot)), os.environ)
+    async def read_commands(self) -> None:
+        """Returns once every command that was written before is carried out.
+
+        Raises WireError, and SlotMustEnd where commands were deleted before the slot read them.
+        """
+        commands = await asyncio.shield(self._listening)
+        if not await commands.handled(await end_of(commands.cluster, naming.CONTROL)):
+            raise SlotMustEnd("commands of the driver were deleted before this slot read them")
 
     async def _listen(self, cluster: KafkaCluster) -> None:
         tail = TopicTail(cluster, naming.CONTROL, self._ticket.control_offset)
-        await listen(tail, self._ticket, self._slot, self._note_version)
+        if not self._listening.done():
+            self._listening.set_result(tail)
+        await listen(tail, self._ticket, self.slot, self._note_version)
 
     def _note_version(self, version: int) -> None:
         self._newest = max(self._newest, version)
         self._assigned.set()
+
+    async def _send_heartbeats(self, cluster: KafkaCluster) -> None:
+        """Sends a heartbeat each second: after some seconds without one, the driver replaces the slot."""
+        spec = self._ticket.spec
+        record = InternalRecord(
+            job_status.encode_key(SlotHeartbeatKey(spec.job, spec.slot)),
+            job_status.encode(SlotHeartbeat(self._ticket.driver, self._ticket.attempt)),
+        )
+        while True:
+            with contextlib.suppress(WireError):
+                await post(cluster, naming.STATUS, [record], "heartbeat", within=_HEARTBEAT_WITHIN_S)
+            await asyncio.sleep(_HEARTBEAT_S)
 
     async def _report(self, cluster: KafkaCluster) -> None:
         """Sends the slot's status when it changed, and at least every five seconds.
@@ -307,18 +346,19 @@ class _ControlChannel:
         driver waits for it.
         """
         loop = asyncio.get_running_loop()
+        key = job_status.encode_key(SlotKey(self._ticket.spec.job, self._ticket.spec.slot))
         sent: SlotStatus | None = None
         sent_at = compared_at = -_REPEAT_S
         pause_s = _POLL_S
         while True:
             now = loop.time()
-            is_new = sent is None or sent.assignment != self._slot.assignment_in_force
+            is_new = sent is None or sent.assignment != self.slot.assignment_in_force
             if is_new or now - compared_at >= pause_s:  # a status of many partitions takes long to make
-                status = self._slot.status()
+                status = self.slot.status()
                 pause_s = report_interval_s(len(status.partitions))
                 if is_new or now - sent_at >= _REPEAT_S or _differs(status, sent):
                     report = SlotReport(self._ticket.driver, self._ticket.attempt, status)
-                    record = InternalRecord(self._key, job_status.encode(report))
+                    record = InternalRecord(key, job_status.encode(report))
                     try:
                         await post(cluster, naming.STATUS, [record])
                     except WireError:
@@ -327,7 +367,7 @@ class _ControlChannel:
                     sent, sent_at = status, loop.time()
                 compared_at = loop.time()
             self._assigned.clear()
-            in_force = self._slot.assignment_in_force >= self._newest
+            in_force = self.slot.assignment_in_force >= self._newest
             await pause(pause_s if in_force else _POLL_S, self._assigned)
 
 

@@ -55,6 +55,30 @@ class RetryDeadline:
             self.renew()
 
 
+class Silence:
+    """Counts the seconds since something last gave a sign of life in a topic.
+
+    Time counts only between two complete reads of the topic, and at most `longest_gap_s` for each. So neither
+    an outage of the cluster nor a reader that stood still makes a living process seem dead.
+    """
+
+    def __init__(self, longest_gap_s: float) -> None:
+        self.seconds = 0.0
+        self._longest_gap_s = longest_gap_s
+        self._read_at: float | None = None
+
+    def restart(self) -> None:
+        """Begins anew: a sign of life was read, or nothing could be read."""
+        self.seconds = 0.0
+        self._read_at = None
+
+    def end_read(self, now: float) -> None:
+        """Ends one complete read at `now`, in seconds of a monotonic clock."""
+        if self._read_at is not None:
+            self.seconds += min(now - self._read_at, self._longest_gap_s)
+        self._read_at = now
+
+
 class Shared(Generic[T]):
     """Concurrent callers share one execution of the work and get its result or its exception.
 

@@ -63,12 +63,13 @@ async def send(
     batch: StampedBatch,
     transactional_id: str | None = None,
     purpose: str = _PURPOSE,
+    within: float = _ANSWER_WITHIN_S,
 ) -> int:
     """Sends one batch to one partition once, and returns the acknowledged base offset. Raises WireError."""
     node = await _leader(cluster, at)
     try:
         request = _request(at, batch, transactional_id)
-        return _base_offset(at, await cluster.call(node, request, purpose, _ANSWER_WITHIN_S))
+        return _base_offset(at, await cluster.call(node, request, purpose, within))
     except WireError:
         cluster.doubt(at.topic)
         raise

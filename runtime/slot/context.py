@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine
 from typing import TYPE_CHECKING
 
 from msgspec import Struct
@@ -26,7 +26,9 @@ class SlotContext(Struct, frozen=True):
     """The clients, budgets and settings of a slot, as its flows use them.
 
     `producers` is the producer directory of the destination. `spawn` starts a task whose failure ends the
-    slot. `transformer` applies the transform of the slot's flow; a slot without one copies flows without one.
+    slot. `confirm` raises SlotMustEnd where the driver has replaced this process: a flow calls it after it
+    initialised its transactional ids (R3). `transformer` applies the transform of the slot's flow; a slot
+    without one copies flows without one.
     """
 
     job: str
@@ -40,6 +42,7 @@ class SlotContext(Struct, frozen=True):
     shares: SessionShares
     failpoint: Failpoint
     spawn: Spawn
+    confirm: Callable[[], Awaitable[None]]
     transformer: Transformer | None = None
 
 

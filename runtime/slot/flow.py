@@ -158,11 +158,13 @@ class FlowCopy:
     # What the slot calls
 
     async def begin(self) -> None:
-        """Initialises the transactional ids, then reads the generation, then the progress (fencing 3).
+        """Initialises the transactional ids, then reads what the driver says of this process, then the
+        generation, then the progress (fencing 3).
 
-        Raises Superseded, WireError, and READ_FAILURES for a generation that can't be read.
+        Raises Superseded, SlotMustEnd, WireError, and READ_FAILURES for a generation that can't be read.
         """
         await self._lanes.begin()
+        await self._context.confirm()
         for lane in self._lanes.all:
             self._run_lane(lane)
         await self._ledger.await_decided()

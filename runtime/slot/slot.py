@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import socket
-from collections.abc import Coroutine, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -70,6 +70,9 @@ class Slot:
     `run` copies until `stop`, or until the slot must end. All methods must be called in the event loop that
     runs it. There is one slot per process. Errors 47 and 90 end the process, because only a process that
     was submitted again may initialise its transactional ids again (R3).
+
+    `read_commands` returns once every command that the driver had written before the call is carried out. It
+    raises WireError, and SlotMustEnd where a command may be missing. A slot without a driver has none.
     """
 
     def __init__(
@@ -78,9 +81,11 @@ class Slot:
         first: Assignment,
         environ: Mapping[str, str] | None = None,
         transformer: Transformer | None = None,
+        read_commands: Callable[[], Awaitable[None]] | None = None,
     ) -> None:
         self._spec = spec
         self._transformer = transformer
+        self._read_commands = read_commands
         self._environ = os.environ if environ is None else environ
         self._assignment = first
         self._runs: dict[str, FlowRun] = {}
@@ -211,6 +216,7 @@ class Slot:
                     shares=SessionShares(self._budget),
                     failpoint=failpoints.from_environment(self._environ),
                     spawn=self._spawn,
+                    confirm=self._confirm,
                     transformer=self._transformer,
                 )
             except WrongCluster:
@@ -221,6 +227,13 @@ class Slot:
             else:
                 return True
         return False
+
+    async def _confirm(self) -> None:
+        """Reads the driver's commands to their end. Raises SlotMustEnd where one of them stopped the slot."""
+        if self._read_commands is not None:
+            await self._read_commands()
+        if self._stopping.is_set():
+            raise SlotMustEnd("the slot was stopped or replaced before it copied anything of the flow")
 
     async def _cluster(self, name: str, spec: ClusterSpec) -> KafkaCluster:
         """Opens a client of a cluster, with the slot's client id."""

@@ -34,6 +34,7 @@ from runtime.contract.records.group_records import (
 from runtime.contract.records.heartbeat import Heartbeat
 from runtime.contract.records.job_status import (
     JobStatus,
+    SlotHeartbeat,
     SlotReport,
     SlotStatus,
     SourceEnds,
@@ -80,7 +81,7 @@ class Codec:
 CODECS = [
     Codec("stop", control.decode_command, UnreadableValue, control.encode(control.StopJobCommand("1"))),
     Codec("edit", control.decode_command, UnreadableValue, control.encode(control.Reconfigure("1", SPEC))),
-    Codec("word", control.decode_slot_message, UnreadableValue, control.encode(control.StopSlot("d"))),
+    Codec("word", control.decode_slot_message, UnreadableValue, control.encode(control.StopSlot("d", 1))),
     Codec("assignment", control.decode_assignment, UnreadableValue, control.encode_assignment(Assignment(1))),
     Codec(
         "job",
@@ -93,6 +94,12 @@ CODECS = [
         job_status.decode_slot,
         UnreadableValue,
         job_status.encode(SlotReport("d", 1, SlotStatus(0, 1, 1))),
+    ),
+    Codec(
+        "slot heartbeat",
+        job_status.decode_slot_heartbeat,
+        UnreadableValue,
+        job_status.encode(SlotHeartbeat("d", 1)),
     ),
     Codec("ends", job_status.decode_ends, UnreadableValue, job_status.encode(SourceEnds(1, {"x": {0: 1}}))),
     Codec("spec", job_status.decode_spec, UnreadableValue, job_status.encode(SPEC)),

@@ -156,19 +156,25 @@ Command = StopJobCommand | Reconfigure | AcceptLoss
 
 
 class Assign(msgspec.Struct, frozen=True, tag="assign"):
-    """Sends a slot its assignment.
+    """Sends an attempt of a slot its assignment. It ends every earlier attempt of the same driver.
 
     `assignment` stays encoded: `decode_assignment` decodes it.
     """
 
     driver: str
+    attempt: int
     assignment: msgspec.Raw
 
 
 class StopSlot(msgspec.Struct, frozen=True, tag="stop_slot"):
-    """Stops the slot if this driver started it."""
+    """Stops this attempt of the slot, and every earlier one of the same driver.
+
+    The driver writes it before it fences the attempt's transactional ids: whichever process reads the topic
+    to its end after it initialised an id knows whether it may still copy (R3).
+    """
 
     driver: str
+    attempt: int
 
 
 SlotMessage = Assign | StopSlot

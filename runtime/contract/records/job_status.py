@@ -1,9 +1,10 @@
 """The status topic holds the newest reports of each job and of its slots, by key.
 
 `["job", job]` → JobStatus, written about once a second in a transaction of the driver's: it is the job's
-heartbeat. `["spec", job]` → the JobSpec that the job runs. `["slot", job, slot]` → SlotReport. `["ends", job,
-flow]` → SourceEnds of a paused flow. `["standby", job, standby]` → StandbyStatus. The topic is compacted, so
-one read gives the newest of everything.
+heartbeat. `["spec", job]` → the JobSpec that the job runs. `["slot", job, slot]` → SlotReport, and
+`["slot_heartbeat", job, slot]` → SlotHeartbeat, once a second. `["ends", job, flow]` → SourceEnds of a paused
+flow. `["standby", job, standby]` → StandbyStatus. The topic is compacted, so one read gives the newest of
+everything.
 
 Reports hold facts with their time, no judgement. Status for people is computed from offsets and the ledger;
 this adds what only the job knows (states, rates). A reader ignores unknown fields, so that an older version
@@ -274,6 +275,13 @@ class SlotReport(msgspec.Struct, frozen=True, omit_defaults=True):
     status: SlotStatus
 
 
+class SlotHeartbeat(msgspec.Struct, frozen=True, array_like=True):
+    """Shows the driver that this attempt of a slot runs and reaches the destination."""
+
+    driver: str
+    attempt: int
+
+
 class SourceEnds(msgspec.Struct, frozen=True, array_like=True):
     """Holds the end offsets of a flow's source partitions, by topic, while no slot reads and reports them."""
 
@@ -316,6 +324,15 @@ class SlotKey(msgspec.Struct, frozen=True, array_like=True, tag="slot", forbid_u
     slot: int
 
 
+class SlotHeartbeatKey(
+    msgspec.Struct, frozen=True, array_like=True, tag="slot_heartbeat", forbid_unknown_fields=True
+):
+    """Identifies the heartbeat of a slot."""
+
+    job: str
+    slot: int
+
+
 class EndsKey(msgspec.Struct, frozen=True, array_like=True, tag="ends", forbid_unknown_fields=True):
     """Identifies the source's end offsets of a paused flow."""
 
@@ -330,7 +347,7 @@ class StandbyKey(msgspec.Struct, frozen=True, array_like=True, tag="standby", fo
     standby: str
 
 
-StatusKey = JobKey | SpecKey | SlotKey | EndsKey | StandbyKey
+StatusKey = JobKey | SpecKey | SlotKey | SlotHeartbeatKey | EndsKey | StandbyKey
 _key: msgspec.json.Decoder[StatusKey] = msgspec.json.Decoder(StatusKey)
 
 
@@ -355,11 +372,12 @@ _spec = _codec(JobSpec)
 _value = _codec(object)
 decode_job = _codec(JobStatus).decode
 decode_slot = _codec(SlotReport).decode
+decode_slot_heartbeat = _codec(SlotHeartbeat).decode
 decode_ends = _codec(SourceEnds).decode
 decode_standby = _codec(StandbyStatus).decode
 
 
-def encode(value: JobStatus | SlotReport | JobSpec | SourceEnds | StandbyStatus) -> bytes:
+def encode(value: JobStatus | SlotReport | SlotHeartbeat | JobSpec | SourceEnds | StandbyStatus) -> bytes:
     return _value.encode(value)
 
 

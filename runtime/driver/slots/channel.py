@@ -40,13 +40,14 @@ async def post(
     records: Sequence[InternalRecord],
     purpose: str = "post",
     partition: int = _PARTITION,
+    within: float = 15.0,
 ) -> None:
     """Sends records without a transaction, each once; readers can tell old commands from new ones.
 
     Raises WireError.
     """
     for batch in batches_of(records):
-        await send(cluster, at(topic, partition), plain(batch), purpose=purpose)
+        await send(cluster, at(topic, partition), plain(batch), purpose=purpose, within=within)
 
 
 async def end_of(cluster: KafkaCluster, topic: str) -> int:
@@ -96,12 +97,25 @@ class TopicTail:
     def __init__(
         self, cluster: KafkaCluster, topic: str, offset: int, skipped: UnreadableRecordCounter | None = None
     ) -> None:
-        self._cluster = cluster
+        self.cluster = cluster
         self._topic = topic
         self._offset = offset
         self._purpose = f"tail {topic}"
         self.skipped = skipped if skipped is not None else UnreadableRecordCounter(topic)
         self._topic_id: bytes | None = None
+        self._lost = False  # whether records were deleted before they were read
+        self._moved = asyncio.Event()
+
+    async def handled(self, offset: int) -> bool:
+        """Waits until the caller of `records` has handled all records below the offset.
+
+        Returns False where some of them were deleted before they were read. It may be called from another
+        task than the caller's, which must not wait while it handles a record.
+        """
+        while self._offset < offset and not self._lost:
+            self._moved.clear()
+            await self._moved.wait()
+        return not self._lost
 
     async def records(self) -> AsyncIterator[StoredRecord]:
         """Yields each record as it comes, until cancelled; it reads on while the cluster does not answer."""
@@ -117,7 +131,7 @@ class TopicTail:
     async def read(self) -> list[StoredRecord]:
         """Returns new records, or none after half a second. Raises WireError; the caller then retries."""
         answer = await fetch_once(
-            self._cluster,
+            self.cluster,
             at(self._topic),
             self._offset,
             _FETCH_BYTES,
@@ -139,6 +153,7 @@ class TopicTail:
                 if not (batch.control or batch.transactional):
                     found.extend(one for one in self._records(batch) if one.offset >= self._offset)
                 self._offset = batch.next_offset
+                self._moved.set()
         return found
 
     def _records(self, batch: Batch) -> list[StoredRecord]:
@@ -157,9 +172,11 @@ class TopicTail:
 
         Records before the end were read already, and a command must not be carried out twice.
         """
-        start = await log_start(self._cluster, at(self._topic))
+        self._lost = True
+        self._moved.set()
+        start = await log_start(self.cluster, at(self._topic))
         if start <= self._offset and self._topic_id == topic_id:
-            self._offset = await end_of(self._cluster, self._topic)
+            self._offset = await end_of(self.cluster, self._topic)
         else:
             self._offset = start
         self._topic_id = topic_id

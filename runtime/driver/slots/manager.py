@@ -12,6 +12,7 @@ from runtime.contract.records import job_status
 from runtime.contract.records.control import AssignedFlow
 from runtime.contract.records.job_status import (
     PartitionState,
+    SlotHeartbeatKey,
     SlotKey,
     SlotReport,
     SlotView,
@@ -34,7 +35,10 @@ from runtime.slot.log import log_driver_message
 
 _LEVEL_S = 30.0
 _INSPECT_S = 1.0
-_CORE_TIMEOUT_S = 10.0  # how long a slot may wait for a core
+_CORE_TIMEOUT_S = 10.0  # how long a slot with partitions may wait for a core
+_SILENT_S = 5.0  # a slot sends a heartbeat each second; another slot copies its partitions after so long
+_ALIVE_S = 3.0
+_SILENT_ALONE_S = 30.0  # no other slot could copy its partitions: only a slot that hangs is replaced
 _RELEASE_TIMEOUT_S = 45.0  # a slot that does not release a partition by then is restarted
 _PAUSE_S = 0.5
 _REPORTS_SHARE = 0.2  # of the event loop's time, for the reports of slots with very many partitions
@@ -63,7 +67,7 @@ class SlotManager:
         self._unread: dict[int, StoredRecord] = {}
         self._arrived = asyncio.Event()
         self._releasing_since: dict[int, float] = {}
-        self._without_core_since: dict[int, float] = {}
+        self._out: set[int] = set()  # slots that get no partitions before they run again
         self.skipped = UnreadableRecordCounter(naming.STATUS)
 
     def start(self, status_offset: int) -> None:
@@ -123,13 +127,57 @@ class SlotManager:
                 await asyncio.sleep(min(loop.time() - began, _PAUSE_S))
 
     async def _fetch_reports(self, offset: int) -> None:
-        """Keeps the newest report of each slot until it is read."""
+        """Takes the heartbeats of slots, and keeps the newest report of each slot until it is read."""
         tail = TopicTail(self._context.cluster, naming.STATUS, offset, self.skipped)
-        async for record in tail.records():
-            key = job_status.decode_key(record.key)
-            if isinstance(key, SlotKey) and key.job == self._context.job and record.value is not None:
-                self._unread[key.slot] = record
+        while True:
+            try:
+                records = await tail.read()
+            except WireError:
+                for supervisor in self.supervisors:
+                    supervisor.silence.restart()
+                await asyncio.sleep(_PAUSE_S)
+                continue
+            for record in records:
+                self._take_record(record)
+            now = time.monotonic()
+            for supervisor in self.supervisors:
+                supervisor.silence.end_read(now)
+            self.replace_silent()
+
+    def _take_record(self, record: StoredRecord) -> None:
+        """Takes a heartbeat, or keeps a report; a heartbeat that can't be read is skipped."""
+        match job_status.decode_key(record.key):
+            case SlotKey(self._context.job, slot) if record.value is not None:
+                self._unread[slot] = record
                 self._arrived.set()
+            case SlotHeartbeatKey(self._context.job, slot) if record.value is not None:
+                try:
+                    heartbeat = job_status.decode_slot_heartbeat(record.value)
+                except UnreadableValue as error:
+                    self.skipped.add(record.offset, str(error))
+                    return
+                if 0 <= slot < len(self.supervisors):
+                    self.supervisors[slot].take_heartbeat(heartbeat)
+
+    def replace_silent(self) -> None:
+        """Replaces slots whose heartbeats have stopped, and gives their partitions to slots that run.
+
+        A slot that was only slow notices that it was fenced, and ends. So no record is copied twice (R3).
+        """
+        running = [supervisor for supervisor in self.supervisors if supervisor.state == "running"]
+        layout = self._context.layout.by_slot
+        alive = {layout[one.slot] for one in running if one.silence.seconds < _ALIVE_S}
+        for supervisor in running:
+            limit = _SILENT_S if layout[supervisor.slot] in alive else _SILENT_ALONE_S
+            if supervisor.silence.seconds >= limit:
+                self._replace(supervisor, f"no heartbeat for {supervisor.silence.seconds:.0f} s")
+
+    def _replace(self, supervisor: SlotSupervisor, why: str) -> None:
+        """Replaces an attempt of a slot, and gives its partitions to slots that run."""
+        self._out.add(supervisor.slot)
+        self.reports.pop(supervisor.slot, None)
+        supervisor.replace(why)
+        self._update_usable()
 
     async def _read_reports(self) -> None:
         """Reads reports as they come.
@@ -154,6 +202,8 @@ class SlotManager:
             self.skipped.add(offset, str(error))
             return
         if report.driver != self._context.driver or not 0 <= slot < len(self.supervisors):
+            return
+        if report.attempt != self.supervisors[slot].attempt:
             return
         self.reports[slot] = report
         self.supervisors[slot].acknowledge(report)
@@ -183,44 +233,35 @@ class SlotManager:
 
     async def inspect_once(self) -> None:
         """Inspects every slot. Raises JvmSilent."""
+        self._update_usable()
+        self._replace_slow_releases()
         for supervisor in self.supervisors:
             if supervisor.state in ("submitted", "unscheduled"):
                 supervisor.update_scheduling(await self._context.application.scheduled(supervisor.group))
-            elif supervisor.silent and not await self._context.application.scheduled(supervisor.group):
-                # Spark waits for a core to repeat the task by itself, and the slot would end there (R3).
-                await supervisor.restart("Spark lost its executor")
-        await self._use_running_slots()
-        await self._restart_slow_releases()
+            # A slot without partitions may wait for a core for as long as it takes.
+            waited_s = time.time() - supervisor.since
+            if (
+                supervisor.state == "unscheduled"
+                and waited_s > _CORE_TIMEOUT_S
+                and supervisor.slot not in self._out
+                and any(other.state == "running" for other in self.supervisors)
+            ):
+                self._replace(supervisor, f"no free core for {waited_s:.0f} s")
 
-    async def _use_running_slots(self) -> None:
-        """Moves partitions to running slots from slots that wait too long for a core.
-
-        They move back once cores are free.
-        """
-        now = time.monotonic()
-        running = sum(supervisor.state == "running" for supervisor in self.supervisors)
-        for supervisor in self.supervisors:
-            if supervisor.state == "unscheduled":
-                since = self._without_core_since.setdefault(supervisor.slot, now)
-                if now - since > _CORE_TIMEOUT_S and running:
-                    await self._context.application.cancel(supervisor.group)
-            elif supervisor.state == "running" or await self._context.application.cores() > running:
-                self._without_core_since.pop(supervisor.slot, None)
-        without: set[int] = set()
-        if running:  # else no slot could copy their partitions
-            waits = self._without_core_since.items()
-            without = {slot for slot, since in waits if now - since > _CORE_TIMEOUT_S}
-        usable = [supervisor.slot for supervisor in self.supervisors if supervisor.slot not in without]
+    def _update_usable(self) -> None:
+        """Lets partitions move away from slots that were replaced, and to those that run again."""
+        self._out -= {one.slot for one in self.supervisors if one.state == "running"}
+        usable = [one.slot for one in self.supervisors if one.slot not in self._out]
         if self._context.membership.set_usable(usable):
             self.changed()
 
-    async def _restart_slow_releases(self) -> None:
-        """Restarts slots that do not release a partition in time."""
+    def _replace_slow_releases(self) -> None:
+        """Replaces slots that do not release a partition in time."""
         now = time.monotonic()
         for supervisor in self.supervisors:
             if supervisor.state == "running" and self._context.membership.releasing(supervisor.slot):
                 if now - self._releasing_since.setdefault(supervisor.slot, now) > _RELEASE_TIMEOUT_S:
-                    await supervisor.restart("did not release partitions in time")
+                    supervisor.replace("did not release partitions in time")
                     self._releasing_since.pop(supervisor.slot)
             else:
                 self._releasing_since.pop(supervisor.slot, None)

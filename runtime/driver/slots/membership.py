@@ -309,6 +309,10 @@ class Membership:
         self._assign_homes(move=bool(more))
         return True
 
+    def usable(self, slot: int) -> bool:
+        """Returns whether partitions may be assigned to the slot."""
+        return slot in self._usable
+
     def publish(self, slot: int) -> Assignment | None:
         """Publishes and returns the slot's new assignment, or None if it did not change."""
         entry = self._slots[slot]

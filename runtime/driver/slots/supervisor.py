@@ -8,13 +8,14 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 
 import msgspec
 from msgspec import Struct
 
-from runtime.contract.records import control
+from runtime.contract.records import control, job_status
 from runtime.contract.records.control import Assignment, SlotSpec, encode_assignment, transactional_ids
-from runtime.contract.records.job_status import SlotReport, SlotState, SlotView
+from runtime.contract.records.job_status import SlotHeartbeat, SlotKey, SlotReport, SlotState, SlotView
 from runtime.contract.spec import naming
 from runtime.contract.spec.cluster import ClusterSpec
 from runtime.contract.spec.jobspec import CopySettings
@@ -27,6 +28,7 @@ from runtime.driver.task import SlotResult, SlotStartRequest
 from runtime.kafka.cluster import KafkaCluster
 from runtime.kafka.errors import WireError
 from runtime.kafka.records import InternalRecord
+from runtime.kafka.timing import Silence
 from runtime.ledger.transaction_writer import fence
 from runtime.slot.log import Field, log_fields
 
@@ -34,7 +36,7 @@ _BACKOFF_S, _MAX_BACKOFF_S = 0.2, 30.0
 _HEALTHY_S = 60.0  # a slot that ran so long starts again with the shortest backoff
 _STOP_TIMEOUT_S = 25.0  # a slot ends its transactions sooner
 _PAUSE_S = 0.5
-_SILENT_S = 7.0  # a slot that runs reports every five seconds
+_LONGEST_GAP_S = 1.0  # a read of the status topic takes half a second without news
 
 
 class DriverContext(Struct, frozen=True):
@@ -57,20 +59,24 @@ class DriverContext(Struct, frozen=True):
 
 
 class SlotSupervisor:
-    """A SlotSupervisor submits one slot until `stop` and owns its state. Its methods raise DriverFenced."""
+    """A SlotSupervisor submits one slot until `stop` and owns its state. Its methods raise DriverFenced.
 
-    def __init__(
-        self, slot: int, context: DriverContext, clock: Callable[[], float] = time.monotonic
-    ) -> None:
+    Each submission is an attempt. However it ends, its end is written to the control topic before the slot's
+    transactional ids are fenced, and before the next attempt is submitted: a process of an earlier attempt
+    that still runs, on a machine that was only cut off, can't begin to copy any more (R3).
+    """
+
+    def __init__(self, slot: int, context: DriverContext) -> None:
         self.slot = slot
         self.attempt = 0
         self.state: SlotState = "idle"
         self.since = time.time()
         self.why = ""
         self._last_end = ""
+        self.silence = Silence(_LONGEST_GAP_S)
         self._context = context
-        self._clock = clock
-        self._reported_at = 0.0
+        self._end_written = 0  # the newest attempt whose end is in the control topic
+        self._replaced: asyncio.Future[SlotResult] | None = None
         self._stopping = asyncio.Event()
         self._wake = asyncio.Event()
         self._ended: asyncio.Future[SlotResult] | None = None
@@ -90,8 +96,8 @@ class SlotSupervisor:
         """Processes a report: the slot is running, and the assignment version in it is in force."""
         if report.attempt != self.attempt or self._ended is None:
             return
-        self._reported_at = self._clock()
         if self.state in ("submitted", "unscheduled"):
+            self.silence.restart()
             self._set_state("running", self._last_end)
         if self._context.membership.acknowledge(self.slot, report.status.assignment):
             self._context.changed()
@@ -108,7 +114,7 @@ class SlotSupervisor:
         if self._unsent and self._ended is not None:
             await self._context.leadership.ensure()
             published = membership.published(self.slot)
-            await self._send(control.Assign(self._context.driver, _encode_raw(published)))
+            await self._send(control.Assign(self._context.driver, self.attempt, _encode_raw(published)))
             self._log("slot_assigned", version=published.version, partitions=len(published.partitions))
         self._unsent = False
 
@@ -119,16 +125,20 @@ class SlotSupervisor:
         elif self.state == "unscheduled" and scheduled:
             self._set_state("submitted", "")
 
-    @property
-    def silent(self) -> bool:
-        """Whether the slot counts as running and no report of it came for some seconds."""
-        return self.state == "running" and self._clock() - self._reported_at > _SILENT_S
+    def take_heartbeat(self, heartbeat: SlotHeartbeat) -> None:
+        """Takes a heartbeat that was read; one of an earlier attempt counts for nothing."""
+        if (heartbeat.driver, heartbeat.attempt) == (self._context.driver, self.attempt):
+            self.silence.restart()
 
-    async def restart(self, why: str) -> None:
-        """Cancels the slot's Spark job, which ends its process, whatever its state. Raises JvmSilent."""
-        self._log("slot_cancelled", error=why)
-        self.why = why
-        await self._context.application.cancel(self.group)
+    def replace(self, why: str) -> None:
+        """Ends the attempt, whatever its process does, and lets `run` submit the next one.
+
+        It does not wait for Spark, which notices the loss of a machine after half a minute.
+        """
+        if self._replaced is not None and not self._replaced.done():
+            self._log("slot_replaced", error=why)
+            self._replaced.set_result(SlotResult("replaced", why))
+            self._set_state("waiting", why)
 
     async def stop(self) -> None:
         """Ends the slot's transactions and then the slot; one that does not end in time is cancelled."""
@@ -139,25 +149,25 @@ class SlotSupervisor:
             return
         self._log("slot_stopping")
         try:
-            await self._send(control.StopSlot(self._context.driver))
+            await self._send(control.StopSlot(self._context.driver, self.attempt))
         except WireError as error:
             self.why = str(error)
         await asyncio.wait([ended], timeout=_STOP_TIMEOUT_S)
         if not ended.done():
-            try:
-                await self.restart("did not stop in time")
-            except JvmSilent as error:
-                self.why = str(error)
-                return
-            await asyncio.wait([ended], timeout=_STOP_TIMEOUT_S)
+            self._log("slot_cancelled", error="did not stop in time")
+            if await self._cancel():
+                await asyncio.wait([ended], timeout=_STOP_TIMEOUT_S)
 
     async def run(self) -> None:
         """Submits the slot again after each end, with backoff, until `stop`. Raises DriverFenced."""
         failures = 0
+        membership = self._context.membership
         while not self._stopping.is_set():
             await self._fence_unreleased()
             # The first attempt starts before any partition is known, because starting a worker takes seconds.
-            if self.attempt and not self._context.membership.partitions_of(self.slot):
+            # A slot that lost its partitions to others gets some again once it runs.
+            needless = membership.usable(self.slot) and not membership.partitions_of(self.slot)
+            if self.attempt and needless:
                 self._set_state("idle")
                 self._wake.clear()
                 await pause(_HEALTHY_S, self._wake)
@@ -169,6 +179,10 @@ class SlotSupervisor:
             if self._stopping.is_set():
                 self._log("slot_stopped", how=ended.how, error=ended.why)
                 return
+            membership.publish(self.slot)  # without what moves to other slots
+            await self._fence_unreleased()
+            if ended.how == "replaced":
+                await self._cancel()
             failures = 0 if time.monotonic() - began > _HEALTHY_S else failures + 1
             self._last_end = f"{ended.how}: {ended.why}" if ended.why else ended.how
             self._set_state("waiting", self._last_end)
@@ -177,7 +191,7 @@ class SlotSupervisor:
             await pause(pause_s, self._stopping)
 
     async def _run_once(self) -> SlotResult | None:
-        """Submits the slot and returns its end.
+        """Submits the slot and returns its end, or that of the attempt if it was replaced.
 
         Returns None when the slot must release a partition first: only while it is not running can its ids be
         fenced safely.
@@ -186,6 +200,7 @@ class SlotSupervisor:
         while True:
             try:
                 await context.leadership.ensure()
+                await self._end_attempt()
                 offset = await end_of(context.cluster, naming.CONTROL)
                 break
             except WireError as error:
@@ -200,15 +215,33 @@ class SlotSupervisor:
         self._ended = context.application.submit(self.group, ticket)
         self._log("slot_submitted", version=first.version, partitions=len(first.partitions))
         self._set_state("submitted", self.why)
+        self._replaced = asyncio.get_running_loop().create_future()
+        ends = self._ended, self._replaced
         try:
-            return await self._ended
+            await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
+            return next(end.result() for end in ends if end.done())
         finally:
-            self._ended = None
+            self._ended = self._replaced = None
+
+    async def _end_attempt(self) -> None:
+        """Writes once that the attempt has ended, for a process that may still run it. Raises WireError."""
+        if self._end_written < self.attempt:
+            await self._send(control.StopSlot(self._context.driver, self.attempt))
+            self._end_written = self.attempt
+
+    async def _cancel(self) -> bool:
+        """Cancels the attempt's Spark job, which ends its process. Returns False where the JVM is silent."""
+        try:
+            await self._context.application.cancel(self.group)
+        except JvmSilent as error:
+            self.why = str(error)
+            return False
+        return True
 
     async def _fence_unreleased(self) -> None:
         """Fences the ids of the ended slot for the flows that it never released (R3).
 
-        It then frees their partitions.
+        It then frees their partitions, and removes the slot's report: other slots report them.
         """
         context = self._context
         flows = context.membership.releasing(self.slot)
@@ -220,6 +253,7 @@ class SlotSupervisor:
         while ids:
             try:
                 await context.leadership.ensure()
+                await self._end_attempt()
                 ids = await fence(context.cluster, ids)
             except WireError as error:
                 self.why = str(error)
@@ -228,6 +262,9 @@ class SlotSupervisor:
             self._log("slot_fenced", flows=", ".join(sorted(flows)))
             context.membership.release_fenced(self.slot, flows)
             context.changed()
+            key = job_status.encode_key(SlotKey(context.job, self.slot))
+            with suppress(WireError):
+                await post(context.cluster, naming.STATUS, [InternalRecord(key, None)])
 
     async def _send(self, message: control.SlotMessage) -> None:
         record = InternalRecord(control.slot_key(self._context.job, self.slot), control.encode(message))

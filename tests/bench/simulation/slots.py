@@ -23,6 +23,8 @@ from runtime.contract.records.job_status import (
     FlowStats,
     PartitionState,
     PartitionStatus,
+    SlotHeartbeat,
+    SlotHeartbeatKey,
     SlotKey,
     SlotReport,
     SlotStatus,
@@ -61,7 +63,9 @@ class StandInSlot:
 
     async def report(self, cluster: KafkaCluster) -> None:
         """Reports until cancelled."""
-        key = job_status.encode_key(SlotKey(self._request.spec.job, self.number))
+        job = self._request.spec.job
+        key = job_status.encode_key(SlotKey(job, self.number))
+        alive = job_status.encode_key(SlotHeartbeatKey(job, self.number))
         while True:
             self._assigned.clear()
             report = SlotReport(self._request.driver, self._request.attempt, self._status())
@@ -70,6 +74,9 @@ class StandInSlot:
             except WireError:
                 await asyncio.sleep(_RETRY_S)
                 continue
+            heartbeat = SlotHeartbeat(self._request.driver, self._request.attempt)
+            with suppress(WireError):
+                await post(cluster, naming.STATUS, [InternalRecord(alive, job_status.encode(heartbeat))])
             with suppress(TimeoutError):
                 # A slot that copies heartbeats always has something new to report.
                 async with asyncio.timeout(report_interval_s(self.partitions)):

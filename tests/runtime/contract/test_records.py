@@ -21,7 +21,16 @@ from runtime.contract.records.group_records import (
     OffsetTimestamp,
 )
 from runtime.contract.records.heartbeat import Heartbeat
-from runtime.contract.records.job_status import JobKey, JobStatus, SlotKey, SlotReport, SlotStatus, SpecKey
+from runtime.contract.records.job_status import (
+    JobKey,
+    JobStatus,
+    SlotHeartbeat,
+    SlotHeartbeatKey,
+    SlotKey,
+    SlotReport,
+    SlotStatus,
+    SpecKey,
+)
 from runtime.contract.records.ledger import (
     Generation,
     GenerationKey,
@@ -75,14 +84,16 @@ SAME_NAME, PREFIXED = Template(text="{topic}"), Template(text="{source}.{topic}"
         (control.encode, control.decode_command, StopJobCommand("1")),
         (control.encode, control.decode_command, Reconfigure("2", SPEC)),
         (control.encode, control.decode_command, AcceptLoss("3", "f1", [("orders", 7)])),
-        (control.encode, control.decode_slot_message, Assign("d", msgspec.Raw(b'{"version": 1}'))),
-        (control.encode, control.decode_slot_message, StopSlot("d")),
+        (control.encode, control.decode_slot_message, Assign("d", 1, msgspec.Raw(b'{"version": 1}'))),
+        (control.encode, control.decode_slot_message, StopSlot("d", 1)),
         (job_status.encode, job_status.decode_job, JobStatus("j", "t", "d", "running", 1, 1)),
         (job_status.encode, job_status.decode_slot, SlotReport("d", 1, SlotStatus(0, 1, 1))),
         (job_status.encode, job_status.decode_spec, SPEC),
         (job_status.encode_key, job_status.decode_key, JobKey("j")),
         (job_status.encode_key, job_status.decode_key, SpecKey("j")),
         (job_status.encode_key, job_status.decode_key, SlotKey("j", 3)),
+        (job_status.encode_key, job_status.decode_key, SlotHeartbeatKey("j", 3)),
+        (job_status.encode, job_status.decode_slot_heartbeat, SlotHeartbeat("d", 2)),
         (heartbeat.encode, heartbeat.decode, Heartbeat("f", "j", "id", 7)),
         (ledger.encode_value, ledger.decode_progress, COPIED),
         (ledger.encode_value, ledger.decode_segment, seal(COPIED)[1]),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from collections import defaultdict
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from types import SimpleNamespace
@@ -13,7 +14,13 @@ import pytest
 from py4j.protocol import Py4JError
 
 from runtime.contract.records.control import AssignedFlow
-from runtime.contract.records.job_status import PartitionState, PartitionStatus, SlotReport, SlotStatus
+from runtime.contract.records.job_status import (
+    PartitionState,
+    PartitionStatus,
+    SlotHeartbeat,
+    SlotReport,
+    SlotStatus,
+)
 from runtime.contract.records.ledger import PartitionKey
 from runtime.contract.spec.cluster import ClusterSpec
 from runtime.contract.spec.jobspec import CopySettings
@@ -27,7 +34,9 @@ from runtime.driver.task import SlotResult, SlotStartRequest, run_with_channel
 from runtime.kafka.errors import ErrorCode
 from runtime.kafka.protocol.metadata import Partition, TopicMetadata
 from runtime.kafka.protocol.offsets import ListedOffset, ListOffsetsRequest
-from runtime.kafka.timing import BackgroundTasks
+from runtime.kafka.protocol.produce import ProducedPartition, ProduceRequest, ProduceResponse
+from runtime.kafka.protocol.transactions import CoordinatorKind, InitProducerIdRequest, ProducerIdentity
+from runtime.kafka.timing import BackgroundTasks, Silence
 from runtime.slot import log
 from runtime.slot.slot import SlotEnd, Stopped
 from tests.runtime.slot.world import assigned, flow_spec
@@ -42,15 +51,38 @@ BAD_MASTER = """An error occurred while calling None.org.apache.spark.api.java.J
 
 
 class Destination:
-    """Says where the control topic ends."""
+    """Takes what the driver writes, fences ids, and says where the control topic ends.
+
+    `done` lists in order: the end of an attempt in the control topic, the removal of its report, and each
+    fenced id.
+    """
 
     def __init__(self) -> None:
         self.gathered: dict[Any, Any] = {}
+        self.turns: defaultdict[tuple[int, str], asyncio.Lock] = defaultdict(asyncio.Lock)
+        self.done: list[str] = []
+
+    async def coordinators(self, kind: CoordinatorKind, keys: Iterable[str]) -> None: ...
+
+    async def coordinator(self, kind: CoordinatorKind, key: str) -> int:
+        return 1
 
     async def topics(self, names: Iterable[str], fresh: bool = False) -> dict[str, TopicMetadata]:
         return {name: TopicMetadata(name, b"c" * 16, ErrorCode.NONE, False, {0: LEADER}) for name in names}
 
     async def call(self, node: int, request: Any, purpose: str, within: float | None) -> Any:
+        match request:
+            case InitProducerIdRequest():
+                self.done.append(str(request.transactional_id))
+                return ProducerIdentity(7, 1)
+            case ProduceRequest():
+                (part,) = request.partitions
+                content = b"".join(bytes(piece) for piece in part.records)
+                if part.topic == "__repl.control" and b'"stop_slot"' in content:
+                    self.done.append("end")
+                elif part.topic == "__repl.status":
+                    self.done.append("no report")
+                return ProduceResponse(0, (ProducedPartition(part.topic, 0, ErrorCode.NONE, 0, -1, 0),))
         assert isinstance(request, ListOffsetsRequest)
         return {at("__repl.control"): ListedOffset(0, -1, 5)}
 
@@ -92,22 +124,23 @@ class FreshLeadership:
     async def ensure(self) -> None: ...
 
 
-def context_of(spark: Spark) -> Any:
-    """A driver with one slot, for which it has a partition."""
+def context_of(spark: Spark, slots: int = 1) -> Any:
+    """A driver with a partition for each of its slots."""
     context = SimpleNamespace(
         job="job",
         driver="driver",
         destination="dc2",
         settings=CopySettings(),
-        layout=slot_layout([], 1),
+        layout=slot_layout([], slots),
         reached={"dc1": ClusterSpec(bootstrap="a:1"), "dc2": ClusterSpec(bootstrap="b:1")},
         cluster=Destination(),
         application=spark,
-        membership=Membership(range(1)),
+        membership=Membership(range(slots)),
         leadership=FreshLeadership(),
         changed=lambda: None,
     )
-    context.membership.set_wanted({"flow": FLOW}, {}, {one.key: one for one in assigned("flow", "orders")})
+    partitions = {one.key: one for topic in "abcd"[:slots] for one in assigned("flow", topic)}
+    context.membership.set_wanted({"flow": FLOW}, {}, partitions)
     return context
 
 
@@ -145,23 +178,110 @@ async def test_however_a_task_ends_the_slot_is_submitted_again(
     assert ("Traceback" in capsys.readouterr().err) is traced
 
 
-@pytest.mark.parametrize(("seconds", "has_core"), [(6, False), (60, True), (60, False)])
-async def test_a_silent_slot_without_a_core_has_lost_its_executor(seconds: int, has_core: bool) -> None:
-    """Spark does not count the loss of an executor as a failure of the task, and waits for a core."""
+class Driver:
+    """A driver with slots that run, and a clock."""
 
-    spark, now = Spark(None), 100.0
-    context = context_of(spark)
-    context.membership.publish(0)
-    manager = SlotManager(1, context, list, BackgroundTasks(), lambda _: None)
-    manager.supervisors[0] = slot = SlotSupervisor(0, context, lambda: now)
-    running = asyncio.create_task(slot.run())
-    await asyncio.wait_for(spark.submitted.wait(), 20)
-    slot.acknowledge(SlotReport("driver", 1, SlotStatus(slot=0, at_ms=0, assignment=1)))
-    now += seconds
-    spark.has_core = has_core
-    await manager.inspect_once()
-    assert spark.cancelled == (["slot 0 attempt 1"] if seconds > 6 and not has_core else [])
-    running.cancel()
+    def __init__(self, slots: int) -> None:
+        self.spark = Spark(None)
+        self.context = context_of(self.spark, slots)
+        self.manager = SlotManager(slots, self.context, list, BackgroundTasks(), lambda _: None)
+        self.now = 100.0
+        self._running = [asyncio.create_task(one.run()) for one in self.manager.supervisors]
+
+    async def run(self, slots: Iterable[int], attempt: int) -> None:
+        """Returns when these slots have reported from their attempt."""
+        for slot in slots:
+            supervisor = self.manager.supervisors[slot]
+            async with asyncio.timeout(20):
+                while supervisor.attempt < attempt or supervisor.state != "submitted":
+                    await asyncio.sleep(0.01)
+            supervisor.acknowledge(
+                SlotReport("driver", attempt, SlotStatus(slot=slot, at_ms=0, assignment=0))
+            )
+
+    async def read(self, seconds: int, *beating: int) -> None:
+        """Reads the status topic twice a second, with heartbeats of some slots in it."""
+        for _ in range(2 * seconds):
+            self.now += 0.5
+            for supervisor in self.manager.supervisors:
+                if supervisor.slot in beating:
+                    supervisor.take_heartbeat(SlotHeartbeat("driver", supervisor.attempt))
+                supervisor.silence.end_read(self.now)
+            self.manager.replace_silent()
+            await asyncio.sleep(0)
+
+    def slots(self, *slots: int) -> list[int]:
+        """How many partitions each of these slots is assigned."""
+        for slot in slots:
+            self.context.membership.publish(slot)
+        return [self.context.membership.partitions_of(slot) for slot in slots]
+
+    def end(self) -> None:
+        for task in self._running:
+            task.cancel()
+
+
+async def test_a_slot_without_heartbeats_is_fenced_and_others_copy_its_partitions() -> None:
+    """Its end is written before its ids are fenced, and only then others get what it had (R3)."""
+    driver = Driver(3)
+    try:
+        assert driver.slots(0, 1, 2) == [1, 1, 1]
+        await driver.run(range(3), 1)
+        await driver.read(4, 1, 2)
+        assert driver.manager.supervisors[0].state == "running"
+        await driver.read(2, 1, 2)
+        assert driver.manager.supervisors[0].view().why == "no heartbeat for 5 s"
+        assert driver.slots(0, 1, 2) == [0, 1, 1], "what it had is not free before it is fenced"
+        async with asyncio.timeout(20):
+            while len(driver.spark.groups) < 4:
+                await asyncio.sleep(0.01)
+        ids = [f"repl.job.0.flow.{lane}" for lane in range(4)]
+        assert driver.context.cluster.done == ["end", *ids, "no report"]
+        assert driver.spark.cancelled == ["slot 0 attempt 1"]
+        assert sorted(driver.slots(0, 1, 2)) == [0, 1, 2], "its next attempt gets nothing before it runs"
+        await driver.run([0], 2)
+        await driver.manager.inspect_once()
+        assert driver.context.membership.usable(0)
+    finally:
+        driver.end()
+
+
+async def test_a_slot_whose_partitions_nobody_else_can_copy_has_more_time() -> None:
+    driver = Driver(1)
+    try:
+        assert driver.slots(0) == [1]
+        await driver.run([0], 1)
+        await driver.read(29)
+        assert driver.manager.supervisors[0].view().state == "running"
+        await driver.read(2)
+        assert driver.manager.supervisors[0].view().why == "no heartbeat for 30 s"
+    finally:
+        driver.end()
+
+
+async def test_heartbeats_of_an_earlier_attempt_or_another_driver_count_for_nothing() -> None:
+    driver = Driver(1)
+    slot = driver.manager.supervisors[0]
+    try:
+        await driver.run([0], 1)
+        await driver.read(10)
+        for stranger in (SlotHeartbeat("driver", 0), SlotHeartbeat("another", 1)):
+            slot.take_heartbeat(stranger)
+        assert slot.silence.seconds > 9
+        slot.take_heartbeat(SlotHeartbeat("driver", 1))
+        assert slot.silence.seconds == 0
+    finally:
+        driver.end()
+
+
+def test_silence_counts_only_while_it_is_read() -> None:
+    silence = Silence(1.0)
+    for now in (0.0, 0.5, 1.0, 60.0):  # the reader stood still for a minute
+        silence.end_read(now)
+    assert silence.seconds == 2.0
+    silence.restart()
+    silence.end_read(100.0)
+    assert silence.seconds == 0
 
 
 @pytest.mark.parametrize(

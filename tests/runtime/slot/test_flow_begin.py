@@ -66,6 +66,10 @@ class TakenOver(InternalTopics):
         return await super().call(node, request, purpose, within)
 
 
+async def confirm() -> None:
+    """The driver has not replaced the slot."""
+
+
 def test_the_generation_is_read_behind_the_last_transactional_id() -> None:
     async def work() -> list[str]:
         topics = TakenOver()
@@ -82,6 +86,7 @@ def test_the_generation_is_read_behind_the_last_transactional_id() -> None:
             shares=SessionShares(ByteBudget(1)),
             failpoint=failpoints.from_environment({}),
             spawn=asyncio.create_task,
+            confirm=confirm,
         )
         source = KafkaCluster(WireSettings((("127.0.0.1", 9),)))
         flow = FlowCopy(AssignedFlow(flow_spec("flow"), 3), source, None, context, lambda _: None)

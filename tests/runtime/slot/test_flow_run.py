@@ -28,6 +28,10 @@ FLOW = AssignedFlow(flow_spec("flow"), 1)
 PARTITIONS = {one.key: one for one in assigned("flow", "orders")}
 
 
+async def confirm() -> None:
+    """The driver has not replaced the slot."""
+
+
 @asynccontextmanager
 async def running(opening: Opening) -> AsyncIterator[FlowRun]:
     """Its first assignment is version 1; nobody connects to anything."""
@@ -44,6 +48,7 @@ async def running(opening: Opening) -> AsyncIterator[FlowRun]:
         shares=SessionShares(ByteBudget(1)),
         failpoint=failpoints.from_environment({}),
         spawn=asyncio.create_task,
+        confirm=confirm,
     )
     run = FlowRun("flow", around, SourceClusters(opening, {"dc1": THERE}))
     run.set_assignment(1, FLOW, PARTITIONS)

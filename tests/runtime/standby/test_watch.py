@@ -22,7 +22,7 @@ def report(standby: str, state: StandbyState = "taking_over", claim: int = -1) -
 
 def read(watch: StandbyWatch, first: int, last: int) -> None:
     for now in range(first, last + 1):
-        watch.end_read(float(now))
+        watch.silence.end_read(float(now))
 
 
 def watching(seconds: int = LONG, last: JobStatus | None = None, name: str = "me") -> StandbyWatch:
@@ -73,7 +73,7 @@ def test_a_wrong_clock_does_not_matter(clock: Callable[[int], int]) -> None:
     watch = StandbyWatch("me")
     for second in range(3 * LONG):
         watch.take_heartbeat(heartbeat(clock(second)))
-        watch.end_read(float(second))
+        watch.silence.end_read(float(second))
         assert not watch.may_claim(second)
     read(watch, 3 * LONG, 4 * LONG)
     assert watch.may_claim(4 * LONG)
@@ -81,8 +81,8 @@ def test_a_wrong_clock_does_not_matter(clock: Callable[[int], int]) -> None:
 
 def test_an_outage_of_the_destination_is_no_silence_and_a_heartbeat_begins_it_anew() -> None:
     watch = watching(5)
-    watch.end_read(3600.0)  # the destination answers again
-    assert watch.silent_s == 5 + 3
+    watch.silence.end_read(3600.0)  # the destination answers again
+    assert watch.silence.seconds == 5 + 3
     assert not watch.may_claim(3600.0)
     watch = watching()
     watch.take_heartbeat(heartbeat(1))
