@@ -230,7 +230,7 @@ async def test_a_slot_without_heartbeats_is_fenced_and_others_copy_its_partition
         await driver.read(4, 1, 2)
         assert driver.manager.supervisors[0].state == "running"
         await driver.read(2, 1, 2)
-        assert driver.manager.supervisors[0].view().why == "no heartbeat for 5 s"
+        assert driver.manager.supervisors[0].view().why.endswith("no heartbeat for 5 s")
         assert driver.slots(0, 1, 2) == [0, 1, 1], "what it had is not free before it is fenced"
         async with asyncio.timeout(20):
             while len(driver.spark.groups) < 4:
@@ -254,7 +254,7 @@ async def test_a_slot_whose_partitions_nobody_else_can_copy_has_more_time() -> N
         await driver.read(29)
         assert driver.manager.supervisors[0].view().state == "running"
         await driver.read(2)
-        assert driver.manager.supervisors[0].view().why == "no heartbeat for 30 s"
+        assert driver.manager.supervisors[0].view().why.endswith("no heartbeat for 30 s")
     finally:
         driver.end()
 
