@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Collection, Mapping, Sequence
+from contextlib import suppress
 
 from msgspec import Struct, field
 
 from runtime.contract.records import job_status
-from runtime.contract.records.job_status import JobKey, JobStatus
+from runtime.contract.records.job_status import JobKey, JobStatus, SlotKey
+from runtime.contract.records.ledger import PartitionKey
 from runtime.contract.records.record_values import UnreadableValue
 from runtime.contract.spec import naming, topic_settings
 from runtime.contract.spec.acls import AclRule
@@ -179,12 +181,14 @@ _POLL_S = 0.05
 class OpenDestination(Struct, frozen=True):
     """An OpenDestination holds the clients of the job's destination cluster.
 
-    `generations` maps each flow to its generation in the job's last heartbeat.
+    `generations` maps each flow to its generation in the job's last heartbeat. `weights` maps each partition
+    to its bytes a second by the last reports of the job's slots.
     """
 
     cluster: KafkaCluster
     ledger: Ledger
     generations: Mapping[str, int]
+    weights: Mapping[PartitionKey, float]
 
 
 async def open_destination(spec: JobSpec, clusters: DriverClusters) -> OpenDestination:
@@ -198,7 +202,7 @@ async def open_destination(spec: JobSpec, clusters: DriverClusters) -> OpenDesti
     await scan.refresh()
     last = _decode_status(scan, spec.job)
     generations = {flow.flow: flow.generation for flow in last.flows} if last is not None else {}
-    return OpenDestination(cluster, await Ledger.open(cluster), generations)
+    return OpenDestination(cluster, await Ledger.open(cluster), generations, _last_rates(scan, spec.job))
 
 
 async def ensure(clusters: DriverClusters, name: str, topics: Sequence[InternalTopic], spec: JobSpec) -> None:
@@ -246,6 +250,18 @@ async def last_status(cluster: KafkaCluster, job: str) -> JobStatus | None:
     scan = InternalTopicScan(cluster, naming.STATUS, 0)
     await scan.refresh()
     return _decode_status(scan, job)
+
+
+def _last_rates(scan: InternalTopicScan, job: str) -> dict[PartitionKey, float]:
+    """Returns the rates of partitions by the newest report of each slot; the latest measurement counts."""
+    reports = []
+    for key, value in scan.fold.items():
+        known = job_status.decode_key(key)
+        if isinstance(known, SlotKey) and known.job == job:
+            with suppress(UnreadableValue):
+                reports.append(job_status.decode_slot(value))
+    reports.sort(key=lambda report: report.status.at_ms)
+    return {key: rate for report in reports for key, rate in report.measured().items()}
 
 
 def _decode_status(scan: InternalTopicScan, job: str) -> JobStatus | None:

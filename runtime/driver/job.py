@@ -247,6 +247,7 @@ class JobRunner:
         layout = NO_SLOTS if spec.in_rounds else slot_layout(spec.flows, cores)
         slots = len(layout.by_slot)
         membership = Membership(range(slots), layout.slots_of)
+        membership.update_weights(destination.weights)
         context = DriverContext(
             job=spec.job,
             driver=self.driver,

@@ -23,10 +23,12 @@ from runtime.contract.records.job_status import (
     SlotReport,
     SlotStatus,
 )
+from runtime.contract.records.ledger import PartitionKey
 from runtime.contract.records.record_values import UnreadableValue
 from runtime.contract.spec import naming
 from runtime.driver.process import collect_rarely, die_with_parent
 from runtime.driver.slots.channel import TopicTail, end_of, pause, post
+from runtime.driver.slots.membership import PartitionRates
 from runtime.kafka.cluster import KafkaCluster, named, opened
 from runtime.kafka.errors import WireError
 from runtime.kafka.records import InternalRecord
@@ -347,6 +349,7 @@ class _ControlChannel:
         """
         loop = asyncio.get_running_loop()
         key = job_status.encode_key(SlotKey(self._ticket.spec.job, self._ticket.spec.slot))
+        rates = PartitionRates()
         sent: SlotStatus | None = None
         sent_at = compared_at = -_REPEAT_S
         pause_s = _POLL_S
@@ -357,7 +360,15 @@ class _ControlChannel:
                 status = self.slot.status()
                 pause_s = report_interval_s(len(status.partitions))
                 if is_new or now - sent_at >= _REPEAT_S or _differs(status, sent):
-                    report = SlotReport(self._ticket.driver, self._ticket.attempt, status)
+                    rates.update(int(now * 1000), status.partitions)
+                    measured = rates.take()
+                    keys = (PartitionKey(one.flow, one.topic, one.partition) for one in status.partitions)
+                    report = SlotReport(
+                        self._ticket.driver,
+                        self._ticket.attempt,
+                        status,
+                        [round(measured.get(key, -1)) for key in keys],
+                    )
                     record = InternalRecord(key, job_status.encode(report))
                     try:
                         await post(cluster, naming.STATUS, [record])

@@ -18,6 +18,7 @@ import msgspec
 
 from runtime.contract.records import record_values
 from runtime.contract.records.latency import TopicLatency
+from runtime.contract.records.ledger import PartitionKey
 from runtime.contract.records.record_values import RecordCodec, UnreadableValue
 from runtime.contract.spec import jobspec
 from runtime.contract.spec.jobspec import BadJobSpec, JobSpec
@@ -267,12 +268,23 @@ class JobStatus(msgspec.Struct, frozen=True, omit_defaults=True):
 class SlotReport(msgspec.Struct, frozen=True, omit_defaults=True):
     """Holds a slot's status as the driver stores it.
 
-    `attempt` counts how often the driver submitted the slot.
+    `attempt` counts how often the driver submitted the slot. `rates`: bytes a second of each partition of the
+    status, in its order, and -1 where the slot has not measured them for long enough. By them the driver
+    levels the slots' loads, and the next driver places partitions at its start.
     """
 
     driver: str
     attempt: int
     status: SlotStatus
+    rates: list[int] = []
+
+    def measured(self) -> dict[PartitionKey, float]:
+        """Returns the rates that were measured."""
+        return {
+            PartitionKey(one.flow, one.topic, one.partition): float(rate)
+            for one, rate in zip(self.status.partitions, self.rates, strict=False)
+            if rate >= 0
+        }
 
 
 class SlotHeartbeat(msgspec.Struct, frozen=True, array_like=True):

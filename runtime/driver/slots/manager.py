@@ -26,7 +26,6 @@ from runtime.contract.spec.selection import SelectionSpec
 from runtime.driver.flows.flow import DriverFlow
 from runtime.driver.process import JvmSilent
 from runtime.driver.slots.channel import TopicTail, UnreadableRecordCounter
-from runtime.driver.slots.membership import PartitionRates
 from runtime.driver.slots.supervisor import DriverContext, SlotSupervisor
 from runtime.kafka.errors import WireError
 from runtime.kafka.records import StoredRecord
@@ -63,7 +62,6 @@ class SlotManager:
         self._on_report = on_report
         self.jvm_trouble = ""
         self._changed = asyncio.Event()
-        self._rates = PartitionRates()
         self._unread: dict[int, StoredRecord] = {}
         self._arrived = asyncio.Event()
         self._releasing_since: dict[int, float] = {}
@@ -208,7 +206,7 @@ class SlotManager:
         self.reports[slot] = report
         self.supervisors[slot].acknowledge(report)
         self._on_report(report)
-        self._rates.update(int(time.monotonic() * 1000), report.status.partitions)
+        self._context.membership.update_weights(report.measured())
         if accepting := [flow for flow in self._flows() if flow.accepted]:
             healthy = [
                 PartitionKey(one.flow, one.topic, one.partition)
@@ -270,7 +268,6 @@ class SlotManager:
         """Levels the loads of slots by the measured rates every 30 s."""
         while True:
             await asyncio.sleep(_LEVEL_S)
-            self._context.membership.update_weights(self._rates.take())
             self._context.membership.rebalance()
             self.changed()
 

@@ -9,7 +9,7 @@ are balanced by measured bytes.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from typing import Generic, NamedTuple, TypeVar
 
 from msgspec import Struct, field
@@ -83,7 +83,7 @@ def balance(
     allows levelling. `weights` and `min_gap` are bytes a second: a smaller gap between two slots stays.
 
     The partitions of a flow that weighs little are placed in one slot, because a slot has lanes and fetch
-    sessions of its own for each of its flows.
+    sessions of its own for each of its flows. Levelling moves them together.
     """
     if not slots:
         return {}
@@ -108,7 +108,19 @@ def balance(
         found.update(dict.fromkeys(unit.keys, slot))
         load[slot] += unit.weight
     if move:
-        _level(weights, found, load, min_gap)
+        units: dict[int, list[_Unit[K]]] = {slot: [] for slot in slots}
+        together: dict[tuple[int, Hashable], _Unit[K]] = {}  # of the flows that weigh little
+        for key, slot in found.items():
+            weight, flow_key = max(weights[key], MIN_WEIGHT), flow_of(key)
+            if flows[flow_key].weight > light:
+                units[slot].append(_Unit([key], weight, ()))
+                continue
+            unit = together.get((slot, flow_key), _Unit([], 0.0, ()))
+            together[slot, flow_key] = _Unit([*unit.keys, key], unit.weight + weight, ())
+        for (slot, _), unit in together.items():
+            units[slot].append(unit)
+        for moved, slot in _level(units, load, min_gap):
+            found.update(dict.fromkeys(moved, slot))
     return found
 
 
@@ -143,54 +155,50 @@ def _units(flows: Iterable[_FlowPlaces[K]], weights: Mapping[K, float], light: f
     return sorted(units, key=lambda one: -one.weight)
 
 
-def _level(weights: Mapping[K, float], found: dict[K, int], load: dict[int, float], min_gap: float) -> None:
-    """Moves partitions from the most to the least loaded slot.
+def _level(
+    units: Mapping[int, list[_Unit[K]]], load: dict[int, float], min_gap: float
+) -> Iterator[tuple[list[K], int]]:
+    """Yields partitions that move from the most to the least loaded slot, each time with their new slot.
 
-    It stops when their loads differ by no more than the tolerance. A slot whose load lies in partitions that
-    no move would spread better keeps them all, and the others are levelled without it.
+    It stops when their loads differ by no more than the tolerance. A slot whose load lies in units that no
+    move would spread better keeps them all, and the others are levelled without it.
     """
     allowed = max(TOLERANCE * sum(load.values()) / len(load), min_gap)
-    held: dict[int, list[K]] = {slot: [] for slot in load}
-    for key, slot in found.items():
-        held[slot].append(key)
-    for partitions in held.values():
-        partitions.sort(key=lambda one: -weights[one])
+    for some in units.values():
+        some.sort(key=lambda unit: -unit.weight)
     open_slots = set(load)
     while open_slots:
-        fullest = max(sorted(open_slots), key=lambda one: load[one])
-        emptiest = min(sorted(open_slots), key=lambda one: load[one])
+        fullest = max(sorted(open_slots), key=lambda slot: load[slot])
+        emptiest = min(sorted(open_slots), key=lambda slot: load[slot])
         gap = load[fullest] - load[emptiest]
         if gap <= allowed:
             return
-        moving = _worth_moving(held[fullest], weights, gap, allowed)
+        moving = _worth_moving(units[fullest], gap, allowed)
         if moving is None:
             open_slots.remove(fullest)
             continue
-        weight = max(weights[moving], MIN_WEIGHT)
-        held[fullest].remove(moving)
-        held[emptiest].append(moving)
-        held[emptiest].sort(key=lambda one: -weights[one])
-        load[fullest] -= weight
-        load[emptiest] += weight
-        found[moving] = emptiest
+        units[fullest].remove(moving)
+        units[emptiest].append(moving)
+        units[emptiest].sort(key=lambda unit: -unit.weight)
+        load[fullest] -= moving.weight
+        load[emptiest] += moving.weight
+        yield moving.keys, emptiest
 
 
-def _worth_moving(
-    partitions: Collection[K], weights: Mapping[K, float], gap: float, allowed: float
-) -> K | None:
-    """Returns the largest partition that weighs less than 90 % of the gap, or None.
+def _worth_moving(units: Sequence[_Unit[K]], gap: float, allowed: float) -> _Unit[K] | None:
+    """Returns the heaviest unit that weighs less than 90 % of the gap, or None.
 
-    So each move narrows the gap, and the loop ends. None also where all such partitions together weigh less
-    than `allowed`: many quiet partitions beside a busy one are not moved for nothing.
+    So each move narrows the gap, and the loop ends. None also where all such units together weigh less than
+    `allowed`: many quiet partitions beside a busy one are not moved for nothing.
     """
-    movable = [key for key in partitions if max(weights[key], MIN_WEIGHT) < gap * 0.9]
-    if sum(max(weights[key], MIN_WEIGHT) for key in movable) < allowed:
+    movable = [unit for unit in units if unit.weight < gap * 0.9]
+    if sum(unit.weight for unit in movable) < allowed:
         return None
     return movable[0] if movable else None
 
 
 class _Measurement(Struct):
-    """This measurement counts the bytes of one partition between two times of the driver's clock, in ms."""
+    """This measurement counts the bytes of one partition between two times of the slot's clock, in ms."""
 
     since_ms: int
     until_ms: int
@@ -209,7 +217,7 @@ class PartitionRates:
         self._rates: dict[PartitionKey, float] = {}
 
     def update(self, at_ms: int, partitions: Iterable[PartitionStatus]) -> None:
-        """Counts the bytes of one report, which the driver read at this time of its clock."""
+        """Counts the bytes of one report of the slot that measures, at this time of its clock."""
         for one in partitions:
             key = PartitionKey(one.flow, one.topic, one.partition)
             found = self._measured.get(key)

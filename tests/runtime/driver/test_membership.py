@@ -276,6 +276,41 @@ def test_a_flow_that_weighs_little_is_in_one_slot_and_the_loads_stay_level(
     assert max(every) - min(every) <= max(TOLERANCE * mean, 1)
 
 
+def test_no_slot_begins_with_most_of_the_bytes() -> None:
+    """The weights are those of the last reports before the driver started."""
+    membership, some = Membership(range(2)), partitions(*range(8))
+    busy = {key: 1e6 if key.partition in (0, 2, 4) else 1e3 for key in some}
+    membership.update_weights(busy)
+    want(membership, some)
+    loads = [
+        sum(busy[one.key] for one in given.partitions)
+        for slot in range(2)
+        if (given := membership.publish(slot)) is not None
+    ]
+    assert sorted(round(load / 1e6) for load in loads) == [1, 2]
+
+
+@given(
+    st.dictionaries(st.integers(0, 30), st.lists(st.floats(0, 1e7), min_size=1, max_size=6), max_size=30),
+    st.integers(2, 6),
+    st.data(),
+)
+def test_levelling_never_splits_a_flow_that_weighs_little(
+    flows: dict[int, list[float]], count: int, data: st.DataObject
+) -> None:
+    """Nor does the loss of a slot, or its return."""
+    weights = {(flow, number): weight for flow, some in flows.items() for number, weight in enumerate(some)}
+    home = {flow: data.draw(st.sampled_from(range(count))) for flow in flows}
+    lost = data.draw(st.sampled_from(range(count)))
+    heavy = {flow: sum(max(weight, MIN_WEIGHT) for weight in some) for flow, some in flows.items()}
+    homes = {key: home[key[0]] for key in weights}
+    for slots in (list(range(count)), [slot for slot in range(count) if slot != lost], list(range(count))):
+        homes = balance(weights, slots, homes, **BY_FLOW)
+        light = LIGHT * sum(heavy.values()) / count
+        split = {flow for flow in flows if len({homes[key] for key in weights if key[0] == flow}) > 1}
+        assert all(heavy[flow] > light for flow in split)
+
+
 NARROW = [(flow, number) for flow in range(40) for number in range(10)]
 BY_FLOW: dict[str, Any] = {"flow_of": itemgetter(0)}
 
