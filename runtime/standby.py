@@ -25,6 +25,7 @@ from typing import NamedTuple
 from runtime.contract.client.settings import ClientSettingsError
 from runtime.contract.launching import LaunchError, LaunchState
 from runtime.contract.records import job_status
+from runtime.contract.records.control import driver_transactional_id
 from runtime.contract.records.job_status import (
     JobKey,
     JobStatus,
@@ -39,20 +40,22 @@ from runtime.contract.spec.cluster import ClusterSpec
 from runtime.contract.spec.jobspec import JobSpec
 from runtime.kafka.cluster import KafkaCluster, named, opened
 from runtime.kafka.errors import WireError
+from runtime.kafka.protocol.metadata import MetadataRequest
 from runtime.kafka.protocol.offsets import TopicPartition
+from runtime.kafka.protocol.transactions import CoordinatorKind
 from runtime.kafka.records import InternalRecord, batches_of, plain
-from runtime.kafka.timing import Silence
+from runtime.kafka.timing import Silence, in_time
 from runtime.launch import folder as folders
 from runtime.launch.folder import JobFolder
 from runtime.launch.supervision.supervised import SupervisedLauncher
 from runtime.ledger.records import READ_FAILURES, InternalTopicScan
 from runtime.ledger.transaction_writer import send
 
-SILENCE_S = 12.0
-"""A job without a heartbeat for so long is taken over. Its own supervisor starts it again in under 9 s."""
+SILENCE_S = 7.0
+"""A job without a heartbeat for so long is taken over. Its own supervisor starts it again in 4 to 6 s."""
 CLAIM_S = 45.0
 """A claim of another standby is respected for so long; a job starts in 6 to 14 s."""
-_GAP_S = 3.0
+_GAP_S = 2.0
 
 
 class _Claim(NamedTuple):
@@ -127,6 +130,7 @@ class StandbyWatch:
 EVERY_S = 1.0
 _REPORT_S = 2.0
 _READ_WITHIN_S = 10.0
+_COORDINATOR_WITHIN_S = 3.0
 _AGAIN_S = 30.0  # after a takeover that failed here
 _LEAVE_WITHIN_S = 5.0
 
@@ -319,8 +323,9 @@ class Standby:
         return state in (LaunchState.RUNNING, LaunchState.RESTARTING)
 
     async def _take_over(self, cluster: KafkaCluster) -> None:
-        """Claims the job, and starts it here if no other standby claimed it before."""
+        """Claims the job, and starts it here if no other standby claimed it before. Raises WireError."""
         job, silent_s = self._asked.job, self._watch.silence.seconds
+        await self._ask_coordinator(cluster)
         offset = await self._post(cluster, "taking_over")
         await self._read(cluster)
         if not self._watch.wins(offset, self._clock()):
@@ -338,6 +343,22 @@ class Standby:
             await self._post(cluster, "failed", str(error))
             return
         self._asked.say(f"the job {job} was started: {handle.where}, its log is {handle.log}")
+
+    async def _ask_coordinator(self, cluster: KafkaCluster) -> None:
+        """Raises WireError while the coordinator of the driver's transactional id does not answer.
+
+        Then no driver could commit a heartbeat, and the silence says nothing of the job. It begins anew.
+        """
+        kind, key = CoordinatorKind.TRANSACTION, driver_transactional_id(self._asked.job)
+        cluster.forget_coordinator(kind, key)
+        try:
+            node = await in_time(
+                cluster.coordinator(kind, key), _COORDINATOR_WITHIN_S, "looking for the job's coordinator"
+            )
+            await cluster.call(node, MetadataRequest(()), within=_COORDINATOR_WITHIN_S)
+        except WireError:
+            self._watch.silence.restart()
+            raise
 
     async def _report(self, cluster: KafkaCluster, runs_here: bool) -> None:
         """Reports the state when it has changed, and every 2 s."""

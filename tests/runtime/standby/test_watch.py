@@ -1,12 +1,17 @@
 """When a standby takes its job over: by its own clock, and by the order of claims."""
 
 from collections.abc import Callable
+from contextlib import nullcontext
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from runtime.contract.records.job_status import JobStatus, StandbyState, StandbyStatus
-from runtime.standby import CLAIM_S, SILENCE_S, StandbyWatch
+from runtime.contract.spec.cluster import ClusterSpec
+from runtime.kafka.errors import Disconnected
+from runtime.kafka.protocol.transactions import CoordinatorKind
+from runtime.standby import CLAIM_S, SILENCE_S, Standby, StandbyJob, StandbyWatch
 
 LONG = int(SILENCE_S) + 1
 
@@ -37,8 +42,8 @@ def watching(seconds: int = LONG, last: JobStatus | None = None, name: str = "me
     ("seconds", "last", "claims"),
     [
         (0, heartbeat(), False),
-        (11, heartbeat(), False),
-        (12, heartbeat(), True),
+        (6, heartbeat(), False),
+        (7, heartbeat(), True),
         (60, heartbeat(), True),
         (LONG, heartbeat(state="stopped"), True),  # its machine was shut down
         # A job that repl stopped stays stopped.
@@ -80,14 +85,14 @@ def test_a_wrong_clock_does_not_matter(clock: Callable[[int], int]) -> None:
 
 
 def test_an_outage_of_the_destination_is_no_silence_and_a_heartbeat_begins_it_anew() -> None:
-    watch = watching(5)
+    watch = watching(4)
     watch.silence.end_read(3600.0)  # the destination answers again
-    assert watch.silence.seconds == 5 + 3
+    assert watch.silence.seconds == 4 + 2
     assert not watch.may_claim(3600.0)
     watch = watching()
     watch.take_heartbeat(heartbeat(1))
-    read(watch, LONG, LONG + 11)
-    assert not watch.may_claim(LONG + 11)
+    read(watch, LONG, LONG + 6)
+    assert not watch.may_claim(LONG + 6)
 
 
 @pytest.mark.parametrize(
@@ -105,6 +110,39 @@ def test_the_first_claim_wins(theirs: StandbyStatus, mine: int, wins: bool) -> N
     watch = watching()
     watch.take_standby(theirs, 100, now=LONG)
     assert watch.wins(mine, LONG) is wins
+
+
+class Cluster:
+    """The coordinator of the job's driver answers, or does not."""
+
+    def __init__(self, *, answers: bool) -> None:
+        self._answers = answers
+        self.forgotten: list[str] = []
+
+    def forget_coordinator(self, kind: CoordinatorKind, key: str) -> None:
+        self.forgotten.append(key)
+
+    async def coordinator(self, kind: CoordinatorKind, key: str) -> int:
+        return 3
+
+    async def call(self, node: int, request: object, within: float) -> None:
+        if not self._answers:
+            raise Disconnected(f"broker {node}", "gone", sent=True)
+
+
+@pytest.mark.parametrize(("answers", "silent_s"), [(True, LONG), (False, 0)])
+async def test_without_the_coordinator_of_its_transactions_no_driver_sends_heartbeats(
+    answers: bool, silent_s: int, tmp_path: Path
+) -> None:
+    """So a standby does not take over, and counts anew."""
+    spec = ClusterSpec(bootstrap="b:1")
+    standby: Any = Standby(StandbyJob("dc2", "dc2", spec, tmp_path, lambda spec: spec, print))
+    standby._watch = watching()
+    cluster = Cluster(answers=answers)
+    with nullcontext() if answers else pytest.raises(Disconnected):
+        await standby._ask_coordinator(cluster)
+    assert cluster.forgotten == ["repl.dc2.driver"]
+    assert standby._watch.silence.seconds == silent_s
 
 
 def test_of_two_claims_at_once_each_standby_names_the_same_winner() -> None:
