@@ -152,7 +152,8 @@ class SlotSupervisor:
             await self._send(control.StopSlot(self._context.driver, self.attempt))
         except WireError as error:
             self.why = str(error)
-        await asyncio.wait([ended], timeout=_STOP_TIMEOUT_S)
+        # A slot that waits for a core has no process that could read the message.
+        await asyncio.wait([ended], timeout=0 if self.state == "unscheduled" else _STOP_TIMEOUT_S)
         if not ended.done():
             self._log("slot_cancelled", error="did not stop in time")
             if await self._cancel():
