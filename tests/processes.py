@@ -6,8 +6,8 @@ from pathlib import Path
 
 import psutil
 
-from runtime.lab.brokers.processes import BrokerProcess
-from runtime.lab.brokers.processes import freeze as stop_all
+from runtime.lab.processes import LabProcess
+from runtime.lab.processes import freeze as stop_all
 from runtime.launch.processes import identify, sweep
 
 TEST_RUN = (
@@ -59,7 +59,7 @@ def below(pid: int) -> list[psutil.Process]:
 
 def freeze(processes: Iterable[psutil.Process]) -> None:
     """SIGSTOP; returns when none of them runs any more."""
-    stop_all([BrokerProcess(one.pid, paused=False, memory=0) for one in processes if lives(one)])
+    stop_all([LabProcess(one.pid, paused=False, memory=0) for one in processes if lives(one)])
 
 
 def thaw(processes: Iterable[psutil.Process]) -> None:

@@ -179,16 +179,6 @@ class BrokerPorts:
     version: str = KAFKA_VERSION
 
 
-@dataclass(frozen=True, slots=True)
-class StoredLabCluster:
-    """A StoredLabCluster is the file that is kept of a created cluster."""
-
-    spec: LabClusterSpec
-    cluster_id: str
-    nodes: tuple[BrokerPorts, ...]
-    zookeeper: BrokerPorts | None = None
-
-
 def default_ports(taken: Iterable[int]) -> Iterable[int]:
     """Returns 19092, 29092, … without the ports of other clusters of the lab."""
     used = set(taken)
@@ -233,6 +223,15 @@ class LabKafkaCluster:
     def processes(self) -> tuple[BrokerPorts, ...]:
         """The nodes of all processes: the brokers, and ZooKeeper where the version needs it."""
         return self.nodes if self.zookeeper is None else (*self.nodes, self.zookeeper)
+
+    @property
+    def marks(self) -> tuple[str, ...]:
+        """The marks of all processes."""
+        return tuple(self.mark(node) for node in self.processes)
+
+    def mark(self, node: BrokerPorts) -> str:
+        """Returns the mark of a node's process: a Java property that no other process has."""
+        return f"-Drepl.lab={self.cluster_id}:{node.id}"
 
     @property
     def versions(self) -> tuple[str, ...]:

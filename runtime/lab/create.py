@@ -29,7 +29,6 @@ from runtime.lab.cluster import (
     LabClusterSpec,
     LabKafkaCluster,
     Security,
-    StoredLabCluster,
 )
 from runtime.lab.files import LabError, write
 
@@ -217,14 +216,15 @@ def load_all(home: Path) -> dict[str, LabKafkaCluster]:
 
 def _load(path: Path) -> LabKafkaCluster:
     try:
-        record = msgspec.json.decode(path.read_bytes(), type=StoredLabCluster)
+        record = msgspec.json.decode(path.read_bytes(), type=dict[str, object])
+        record["folder"] = path.parent
+        return msgspec.convert(record, LabKafkaCluster, str_keys=True, dec_hook=lambda _type, folder: folder)
     except (msgspec.DecodeError, LabError) as problem:
         raise LabError(
             f"is not a cluster of this version of the lab: {problem}",
             "remove its folder and bring it up again",
             where=str(path),
         ) from problem
-    return LabKafkaCluster(record.spec, record.cluster_id, record.nodes, path.parent, record.zookeeper)
 
 
 def require_same(cluster: LabKafkaCluster, spec: LabClusterSpec) -> None:
@@ -268,8 +268,8 @@ def create(
 
 
 def store(cluster: LabKafkaCluster) -> None:
-    """Writes the record of a cluster."""
-    record = StoredLabCluster(cluster.spec, cluster.cluster_id, cluster.nodes, cluster.zookeeper)
+    """Writes the record of a cluster. It lies in the cluster's folder and does not name it."""
+    record = {item.name: getattr(cluster, item.name) for item in fields(cluster) if item.name != "folder"}
     write(cluster.folder / RECORD, msgspec.json.format(msgspec.json.encode(record), indent=1).decode())
 
 

@@ -36,7 +36,7 @@ from runtime.lab.files import LabBusy, LabError, exclusive, explained, write
 # It names an Ivy settings file, for a company's own mirror, as for Spark's packages.
 SETTINGS = "REPL_IVY_SETTINGS"
 UNPINNED = "REPL_LAB_UNPINNED_JARS"  # set to 1, it takes versions without pins
-_PINS = Path(__file__).with_name("jars.sha256")
+PINS = Path(__file__).with_name("jars.sha256")
 _RETRIEVE = "[artifact]-[revision](-[classifier]).[ext]"
 _FULL = ("No space left on device", "Disk quota exceeded", "File too large")
 _FOUND, _FETCHED = "found ", "[SUCCESSFUL ]"
@@ -61,6 +61,7 @@ class IvyRequest:
     name: str
     dependencies: tuple[IvyDependency, ...]
     count: int  # approximate number of jars, for the progress only
+    pins: Path = PINS  # the file of their checksums
 
 
 def resolve(java: str, ivy: Path, request: IvyRequest, scratch: Path, into: Path, report: Report) -> None:
@@ -189,19 +190,6 @@ def broker_jars(version: KafkaVersion) -> IvyRequest:
     )
 
 
-# MirrorMaker 2 for the benchmarks; the lab itself does not need it. Maven Central has none of 4.4.0.
-MIRROR_VERSION = "4.3.1"
-MIRROR = IvyRequest(
-    f"connect-mirror-{MIRROR_VERSION}",
-    (
-        IvyDependency("org.apache.kafka", "connect-mirror", MIRROR_VERSION, transitive=True),
-        IvyDependency("org.apache.logging.log4j", "log4j-core", "2.24.3", transitive=True),
-        IvyDependency("org.apache.logging.log4j", "log4j-slf4j-impl", "2.24.3"),
-    ),
-    count=63,
-)
-
-
 def cache_folder() -> Path:
     """Returns the cache folder of the user."""
     base = os.environ.get("XDG_CACHE_HOME")
@@ -230,19 +218,20 @@ def pinned(wanted: IvyRequest) -> dict[str, str] | None:
 
     Raises LabError.
     """
-    pins = _pins().get(wanted.name)
+    sets = _pins(wanted.pins)
+    pins = sets.get(wanted.name)
     if pins is None and os.environ.get(UNPINNED) != "1":
         raise LabError(
             f"the jars of {wanted.name} have no pinned checksums",
-            f"choose one of {', '.join(sorted(_pins()))}, or set {UNPINNED}=1 to trust the repository for it",
+            f"choose one of {', '.join(sorted(sets))}, or set {UNPINNED}=1 to trust the repository for it",
         )
     return pins
 
 
 @cache
-def _pins() -> dict[str, dict[str, str]]:
+def _pins(file: Path) -> dict[str, dict[str, str]]:
     pins: dict[str, dict[str, str]] = {}
-    for line in _PINS.read_text().splitlines():
+    for line in file.read_text().splitlines():
         digest, _, name = line.partition("  ")
         folder, _, jar = name.partition("/")
         pins.setdefault(folder, {})[jar] = digest

@@ -11,7 +11,6 @@ lab.down(purge=True)
 import functools
 import shutil
 import signal
-import subprocess
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
@@ -19,10 +18,9 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from pathlib import Path
 
-from runtime.lab import create
-from runtime.lab.brokers import processes, zookeeper
-from runtime.lab.brokers.launch import Kits, LabBroker, answers, kill, launch, stop
-from runtime.lab.brokers.processes import BrokerProcess
+from runtime.lab import create, processes
+from runtime.lab.brokers import zookeeper
+from runtime.lab.brokers.launch import Kits, LabBroker, answers, launch, stop
 from runtime.lab.cluster import (
     ZOOKEEPER,
     BrokerPorts,
@@ -33,6 +31,7 @@ from runtime.lab.cluster import (
 )
 from runtime.lab.files import LabError, exclusive, explained
 from runtime.lab.kit import Kit, Report, bootstrap_flag, ensure_archive, find_kit, main_class, silent
+from runtime.lab.processes import LabProcess
 
 
 class LabState(StrEnum):
@@ -87,11 +86,11 @@ class LabStatus:
 
 def probe_clusters(home: Path, clusters: Sequence[LabKafkaCluster], *, timeout: float = 3.0) -> LabStatus:
     """Inspects all brokers in parallel and returns the lab's state."""
-    running = processes.find(clusters)
+    running = processes.find([mark for cluster in clusters for mark in cluster.marks])
 
     def broker(owner: tuple[LabKafkaCluster, BrokerPorts]) -> BrokerStatus:
         cluster, node = owner
-        process = running.get((cluster.name, node.id))
+        process = running.get(cluster.mark(node))
         return BrokerStatus(
             node=node.id,
             address=cluster.address(node),
@@ -112,7 +111,7 @@ def probe_clusters(home: Path, clusters: Sequence[LabKafkaCluster], *, timeout: 
 
 
 def _state(
-    cluster: LabKafkaCluster, node: BrokerPorts, process: BrokerProcess | None, timeout: float
+    cluster: LabKafkaCluster, node: BrokerPorts, process: LabProcess | None, timeout: float
 ) -> LabState:
     if process is None:
         return LabState.DOWN
@@ -140,6 +139,10 @@ def _cluster(cluster: LabKafkaCluster, found: tuple[BrokerStatus, ...]) -> Clust
         versions=cluster.versions,
         zookeeper=next((one for one in found if one.node == ZOOKEEPER), None),
     )
+
+
+def _brokers(clusters: Iterable[LabKafkaCluster]) -> list[LabBroker]:
+    return [LabBroker(cluster, node) for cluster in clusters for node in cluster.processes]
 
 
 TIMEOUT = 180.0  # a broker that died is reported at once; the timeout is for busy machines
@@ -199,7 +202,7 @@ class Lab:
 
     def kill(self, address: str) -> None:
         """Kills brokers with SIGKILL, like a power cut; the data stays."""
-        kill(self._find(address))
+        processes.kill([broker.mark for broker in self._find(address)])
 
     def pause(self, address: str) -> None:
         """Stops brokers with SIGSTOP: they keep their connections and answer nothing."""
@@ -219,7 +222,7 @@ class Lab:
         if not self.home.exists():
             return
         with self._exclusive("repl lab down", WAIT_S):
-            processes.stop(list(self.clusters.values()), grace=0 if purge else STOP_GRACE)
+            stop(_brokers(self.clusters.values()), 0 if purge else STOP_GRACE)
             if purge:
                 self._purge()
         if purge:
@@ -244,20 +247,6 @@ class Lab:
             *(argument.replace("{client}", str(for_java)) for argument in arguments),
         ]
 
-    def tool(self, cluster: str, tool: str, *arguments: str, stdin: str = "", timeout: float = 60.0) -> str:
-        """Runs such a tool to its end and returns its output. Raises LabError."""
-        done = subprocess.run(
-            self.tool_command(cluster, tool, *arguments),
-            input=stdin,
-            capture_output=True,
-            text=True,
-            timeout=timeout,
-            check=False,
-        )
-        if done.returncode:
-            raise LabError(f"{tool} failed: {(done.stdout + done.stderr).strip()[-1000:]}", where=cluster)
-        return done.stdout
-
     @contextmanager
     def _exclusive(self, what: str, wait_s: float = 0.0) -> Iterator[None]:
         """Holds the lock of the lab, so that only one command at a time changes it."""
@@ -273,7 +262,7 @@ class Lab:
     def _change_version(self, brokers: Sequence[LabBroker], version: str) -> None:
         """Stores another version for stopped brokers. Raises LabError."""
         cluster = brokers[0].cluster
-        running = processes.find([cluster])
+        running = processes.find(cluster.marks)
         if KafkaVersion.of(version).zookeeper != (cluster.zookeeper is not None):
             raise LabError(
                 f"{cluster.name} cannot change between ZooKeeper and KRaft",
@@ -281,7 +270,7 @@ class Lab:
                 where=cluster.name,
             )
         for broker in brokers:
-            if broker.key in running and broker.node.version != version:
+            if broker.mark in running and broker.node.version != version:
                 raise LabError(
                     f"{broker} runs with {broker.node.version}", f"stop it first: repl lab stop {broker}"
                 )
@@ -295,15 +284,15 @@ class Lab:
         self.clusters[cluster.name] = upgraded
 
     def _run(self, kits: Kits, clusters: Sequence[LabKafkaCluster], timeout: float) -> None:
-        self._launch(kits, [LabBroker(one, node) for one in clusters for node in one.processes], timeout)
+        self._launch(kits, _brokers(clusters), timeout)
 
     def _launch(self, kits: Kits, brokers: Sequence[LabBroker], timeout: float) -> None:
         """Starts those brokers that do not run and continues paused ones. Raises LabError."""
-        running = processes.find([broker.cluster for broker in brokers])
+        running = processes.find([broker.mark for broker in brokers])
         for process in running.values():
             if process.paused:
                 processes.send(process, signal.SIGCONT)
-        missing = [broker for broker in brokers if broker.key not in running]
+        missing = [broker for broker in brokers if broker.mark not in running]
         for broker in missing:
             create.require_ports(broker.cluster, [broker.node])
         what = f"starting {', '.join(str(broker) for broker in missing)}"
@@ -324,18 +313,18 @@ class Lab:
         made = create.create(scratch, [spec], (), {version: kit})
         try:
             one._run({version: kit}, made, timeout=TIMEOUT)
-            processes.stop(made, grace=TIMEOUT)  # the archive is written at the end
+            stop(_brokers(made), TIMEOUT)  # the archive is written at the end
         finally:
-            processes.stop(made, grace=0)
+            stop(_brokers(made), 0)
         self.report(what, 1, 1)
 
-    def _running(self, address: str) -> list[processes.BrokerProcess]:
-        running = processes.find(self.clusters.values())
+    def _running(self, address: str) -> list[LabProcess]:
         brokers = self._find(address)
-        stopped = [broker for broker in brokers if broker.key not in running]
+        running = processes.find([broker.mark for broker in brokers])
+        stopped = [broker for broker in brokers if broker.mark not in running]
         if stopped:
             raise LabError(f"{stopped[0]} does not run", f"repl lab start {stopped[0]}")
-        return [running[broker.key] for broker in brokers]
+        return [running[broker.mark] for broker in brokers]
 
     def _cluster(self, name: str) -> LabKafkaCluster:
         if name in self.clusters:

@@ -3,6 +3,7 @@
 from collections.abc import Callable
 
 from tests.bdd.running import Town, eventually
+from tests.labs import run_tool
 
 _QUIET_MS = "4000"
 
@@ -10,7 +11,8 @@ _QUIET_MS = "4000"
 def read_on(town: Town, group: str, word: str, cluster: str, most: int | None = None) -> list[bytes]:
     """What the group reads from where it stands: `most` records, or until nothing comes any more."""
     until = ("--max-messages", str(most)) if most is not None else ("--timeout-ms", _QUIET_MS)
-    told = town.lab.tool(
+    told = run_tool(
+        town.lab,
         cluster,
         "ConsoleConsumer",
         *("--topic", town.name(word), "--group", town.name(group), "--from-beginning"),

@@ -25,6 +25,7 @@ from runtime.contract.spec.topic_settings import InternalSpec
 from runtime.lab.lab import Lab
 from tests.commands import begin, repl
 from tests.endpoints import endpoint
+from tests.labs import run_tool
 from tests.records import admin_of, create_topic, wait_for
 from tests.topologies import Topology, at
 
@@ -93,8 +94,14 @@ class Shop:
     def tool(self, cluster: str, word: str, *arguments: str) -> str:
         """Kafka's own tool on the limits of a user."""
         of_user = ("--entity-type", "users", "--entity-name", self.name(word))
-        return self.lab.tool(
-            cluster, "kafka.admin.ConfigCommand", "--command-config", "{client}", *of_user, *arguments
+        return run_tool(
+            self.lab,
+            cluster,
+            "kafka.admin.ConfigCommand",
+            "--command-config",
+            "{client}",
+            *of_user,
+            *arguments,
         )
 
     def limits(self, cluster: str, word: str) -> dict[str, float]:

@@ -44,7 +44,7 @@ from tests.bench.copy.run import LATENCY_LINGERS_MS, THROUGHPUT_LINGER_MS, Run, 
 from tests.bench.copy.throughput import Measured, measure
 from tests.bench.copy.workloads import PARTITIONS, THROUGHPUT, Workload
 from tests.bench.results import keep
-from tests.labs import WITH_PARENT
+from tests.labs import WITH_PARENT, mirror_maker
 from tests.records import create_topic
 
 JSON = Path("build/bench-sql.json")
@@ -158,7 +158,7 @@ def compiled(folder: Path) -> Path | None:
     """The classes of ParseJson; None where there is no Java compiler."""
     if shutil.which("javac") is None:
         return None
-    jar = kit.classpath(find_java(), kit.MIRROR)
+    jar = kit.classpath(find_java(), mirror_maker.JARS)
     subprocess.run(["javac", "-cp", jar, "-d", str(folder), str(SMT)], check=True)
     return folder
 

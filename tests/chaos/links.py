@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Protocol
 
-from runtime.lab.brokers import processes
+from runtime.lab import processes
 from runtime.lab.lab import Lab
 
 CLUSTERS = ("dc1", "dc2")
@@ -129,4 +129,6 @@ def _ip(*arguments: str) -> None:
 
 def running(lab: Lab, cluster: str) -> list[str]:
     """The addresses (dc1:2) of the brokers that have a process."""
-    return [f"{name}:{node}" for name, node in sorted(processes.find([lab.clusters[cluster]]))]
+    known = lab.clusters[cluster]
+    live = processes.find(known.marks)
+    return [f"{cluster}:{node.id}" for node in known.nodes if known.mark(node) in live]

@@ -33,6 +33,7 @@ from tests.hostile.rounds import (
     streams_of,
 )
 from tests.hostile.wire import NAMES
+from tests.labs import run_tool
 
 _WEIGHTS: Mapping[str, int] = {"slot": 12, "file": 2, "replay": 2, "restore": 2}
 
@@ -83,8 +84,8 @@ def main() -> int:
 
 def _finalize(lab: Lab, level: int) -> None:
     """Finalizes a level of transaction.version. A new cluster has the highest one of its version of Kafka."""
-    lab.tool("dc2", "FeatureCommand", "downgrade", "--feature", f"transaction.version={level}")
-    features = lab.tool("dc2", "FeatureCommand", "describe")
+    run_tool(lab, "dc2", "FeatureCommand", "downgrade", "--feature", f"transaction.version={level}")
+    features = run_tool(lab, "dc2", "FeatureCommand", "describe")
     assert re.search(rf"transaction\.version\s.*FinalizedVersionLevel: {level}\s", features), features
 
 

@@ -19,6 +19,7 @@ from runtime.contract.spec.flow import AtOffsets, GroupsSpec
 from runtime.contract.spec.rename import Template
 from runtime.lab.lab import Lab
 from tests.commands import repl
+from tests.labs import run_tool
 from tests.records import create_topic, passing, wait_for, write
 from tests.runtime.driver.groups_world import consumer_of
 from tests.runtime.slot.workload import LONG_AGO, mixed
@@ -257,7 +258,8 @@ def located(topology: Path, place: str) -> dict[str, Any]:
 
 
 def console(lab: Lab, cluster: str, topic: str, group: str, records: int) -> list[str]:
-    output = lab.tool(
+    output = run_tool(
+        lab,
         cluster,
         "ConsoleConsumer",
         *("--command-config", "{client}", "--topic", topic, "--group", group),

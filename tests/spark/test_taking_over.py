@@ -14,7 +14,7 @@ from runtime.contract.spec.flow import AtOffsets
 from runtime.lab.lab import Lab
 from tests.commands import repl
 from tests.labs import WITH_PARENT
-from tests.mirror_maker import ONE_COPY, command
+from tests.labs.mirror_maker import ONE_COPY, command
 from tests.records import create_topic, read, wait_for, write
 
 pytestmark = [pytest.mark.spark, pytest.mark.long]

@@ -4,16 +4,16 @@ The error for a dead broker holds its last log lines.
 """
 
 import os
-import signal
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any, NamedTuple, TypeAlias
 
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 
-from runtime.lab.brokers import processes, zookeeper
+from runtime.lab import processes
+from runtime.lab.brokers import zookeeper
 from runtime.lab.cluster import ZOOKEEPER, BrokerPorts, LabKafkaCluster
 from runtime.lab.files import LabError
 from runtime.lab.kit import Kit
@@ -83,8 +83,8 @@ class LabBroker(NamedTuple):
     node: BrokerPorts
 
     @property
-    def key(self) -> tuple[str, int]:
-        return self.cluster.name, self.node.id
+    def mark(self) -> str:
+        return self.cluster.mark(self.node)
 
     @property
     def is_zookeeper(self) -> bool:
@@ -103,7 +103,7 @@ def launch(kits: Kits, nodes: Sequence[LabBroker], timeout: float) -> None:
 
     Raises LabError.
     """
-    log_starts = {broker.key: _log_size(broker) for broker in nodes}
+    log_starts = {broker.mark: _log_size(broker) for broker in nodes}
     brokers = [one for one in nodes if not one.is_zookeeper]
     try:
         for one in nodes:
@@ -127,39 +127,24 @@ def launch(kits: Kits, nodes: Sequence[LabBroker], timeout: float) -> None:
                 where=str(late[0][0].log_file(late[0][1])),
             )
     except BaseException:
-        kill(nodes)
+        processes.kill([node.mark for node in nodes])
         raise
 
 
 def _spawn(kits: Kits, one: LabBroker) -> None:
     cluster, node = one
     words = command(kits[node.version], cluster, node)
-    processes.spawn(processes.mark(cluster, node), words, cluster.log_file(node))
+    processes.spawn(one.mark, words, cluster.log_file(node))
 
 
-def kill(brokers: Iterable[LabBroker]) -> None:
-    """Kills the brokers with SIGKILL, like a power cut, and returns when they are gone or after 30 s."""
-    brokers = list(brokers)
-    clusters = list({broker.cluster.name: broker.cluster for broker in brokers}.values())
-    keys = {broker.key for broker in brokers}
-    deadline = time.monotonic() + 30
-    while time.monotonic() < deadline:
-        alive = [process for key, process in processes.find(clusters).items() if key in keys]
-        if not alive:
-            return
-        for process in alive:
-            processes.send(process, signal.SIGKILL)
-        time.sleep(0.02)
-
-
-def stop(brokers: Sequence[LabBroker], grace: float) -> None:
+def stop(brokers: Collection[LabBroker], grace: float) -> None:
     """Stops the brokers with SIGTERM, and kills those that are left after `grace` seconds.
 
-    SIGTERM lets them hand over the partitions that they lead.
+    SIGTERM lets them hand over the partitions that they lead. ZooKeeper is stopped after the brokers, because
+    a broker needs it for a clean end.
     """
-    clusters = list({broker.cluster.name: broker.cluster for broker in brokers}.values())
-    processes.stop_some(clusters, {one.key for one in brokers if not one.is_zookeeper}, grace=grace)
-    processes.stop_some(clusters, {one.key for one in brokers}, grace=grace)
+    processes.stop([broker.mark for broker in brokers if not broker.is_zookeeper], grace=grace)
+    processes.stop([broker.mark for broker in brokers if broker.is_zookeeper], grace=grace)
 
 
 def command(kit: Kit, cluster: LabKafkaCluster, node: BrokerPorts) -> list[str]:
@@ -173,7 +158,7 @@ def command(kit: Kit, cluster: LabKafkaCluster, node: BrokerPorts) -> list[str]:
     jvm = (
         *("-XX:+ExitOnOutOfMemoryError", f"-XX:ErrorFile={home}/crash.log"),
         *(f"-Djava.io.tmpdir={home / SCRATCH}", *cluster.logging_options(kit.version)),
-        processes.mark(cluster, node),
+        cluster.mark(node),
         *os.environ.get("REPL_LAB_JVM", "").split(),
         *cluster.spec.jvm,
     )
@@ -184,15 +169,14 @@ def command(kit: Kit, cluster: LabKafkaCluster, node: BrokerPorts) -> list[str]:
 class _DeathCheck:
     """This callable is called while brokers start, and raises LabError when one has died."""
 
-    def __init__(self, brokers: Sequence[LabBroker], beginnings: dict[tuple[str, int], int]) -> None:
+    def __init__(self, brokers: Sequence[LabBroker], beginnings: Mapping[str, int]) -> None:
         self.brokers = brokers
         self.beginnings = beginnings
-        self.clusters = list({broker.cluster.name: broker.cluster for broker in brokers}.values())
 
     def __call__(self) -> None:
-        alive = processes.find(self.clusters)
+        alive = processes.find([broker.mark for broker in self.brokers])
         for broker in self.brokers:
-            if broker.key not in alive:
+            if broker.mark not in alive:
                 raise LabError(
                     f"{broker} died at its start. Its last words:\n{_last_lines(broker, self.beginnings)}",
                     "correct what was set with --set, or see the whole log",
@@ -206,10 +190,10 @@ def _log_size(broker: LabBroker) -> int:
     return 0
 
 
-def _last_lines(broker: LabBroker, beginnings: dict[tuple[str, int], int]) -> str:
+def _last_lines(broker: LabBroker, beginnings: Mapping[str, int]) -> str:
     """Returns the last lines that the broker has logged since this start."""
     with suppress(FileNotFoundError), broker.cluster.log_file(broker.node).open("rb") as log:
-        log.seek(beginnings[broker.key])
+        log.seek(beginnings[broker.mark])
         lines = [line for line in log.read().decode(errors="replace").splitlines() if line.strip()]
         shown = [line for line in lines if not line.lstrip().startswith("at ")]
         return "\n".join(f"  {line[:300]}" for line in shown[-_LINES_SHOWN:]) or "  (nothing)"

@@ -14,7 +14,7 @@ import subprocess
 import time
 from collections.abc import Collection, Mapping
 
-from runtime.lab.brokers import processes
+from runtime.lab import processes
 from runtime.lab.cluster import PLAIN_PASSWORDS, BrokerPorts, LabKafkaCluster
 from runtime.lab.files import LabError, write
 from runtime.lab.kit import Kit
@@ -42,9 +42,7 @@ def write_settings(cluster: LabKafkaCluster, node: BrokerPorts) -> None:
 
 def command(kit: Kit, cluster: LabKafkaCluster, node: BrokerPorts, *jvm: str) -> list[str]:
     """Returns the command line of ZooKeeper."""
-    words = kit.command(
-        *jvm, "-Dzookeeper.jmx.log4j.disable=true", processes.mark(cluster, node), heap="128m"
-    )
+    words = kit.command(*jvm, "-Dzookeeper.jmx.log4j.disable=true", cluster.mark(node), heap="128m")
     return [*cluster.spec.prefix, *words, _SERVER, str(cluster.properties_file(node))]
 
 
@@ -57,7 +55,7 @@ def wait_ready(cluster: LabKafkaCluster, node: BrokerPorts, timeout: float = _RE
     """Waits until ZooKeeper serves. Raises LabError."""
     deadline = time.monotonic() + timeout
     while not serves(cluster, node):
-        if time.monotonic() > deadline or not processes.find([cluster]):
+        if time.monotonic() > deadline or not processes.find(cluster.marks):
             raise LabError(
                 f"ZooKeeper of {cluster.name} does not answer",
                 "see its log",
@@ -99,9 +97,7 @@ def prepare(kit: Kit, cluster: LabKafkaCluster, passwords: Mapping[str, str]) ->
             {"version": 1, "config": {mechanism: _credential(mechanism, password)}}
         )
     logging = cluster.logging_options(kit.version)
-    processes.spawn(
-        processes.mark(cluster, node), command(kit, cluster, node, *logging), cluster.log_file(node)
-    )
+    processes.spawn(cluster.mark(node), command(kit, cluster, node, *logging), cluster.log_file(node))
     try:
         wait_ready(cluster, node)
         # The commands go through a pipe: the process table must not show credentials.
@@ -121,7 +117,7 @@ def prepare(kit: Kit, cluster: LabKafkaCluster, passwords: Mapping[str, str]) ->
                 where=str(cluster.log_file(node)),
             )
     finally:
-        processes.stop([cluster], grace=5.0)
+        processes.stop([cluster.mark(node)], grace=5.0)
 
 
 def _ask(cluster: LabKafkaCluster, node: BrokerPorts, words: str) -> str:

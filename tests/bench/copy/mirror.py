@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 from tests.bench.copy.processes import Running
 from tests.bench.copy.run import LATENCY_LINGERS_MS, THROUGHPUT_LINGER_MS, Run
-from tests.mirror_maker import ONE_COPY, command
+from tests.labs.mirror_maker import ONE_COPY, command
 
 # Those of Kafka's own start script.
 _JVM = ("-Xms256m", "-Xmx2g", "-server", "-XX:+UseG1GC", "-XX:MaxGCPauseMillis=20")

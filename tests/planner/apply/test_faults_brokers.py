@@ -8,7 +8,7 @@ import pytest
 from confluent_kafka.admin import AdminClient
 
 from tests.commands import begin, repl
-from tests.labs import spec
+from tests.labs import run_tool, spec
 from tests.planner.apply.cut import (
     LEASE_MS,
     await_stopped,
@@ -91,11 +91,9 @@ def test_a_broker_killed_and_restarted_in_the_middle(own_lab, tmp_path):
     entries = registry(lab, topology)
     assert {name: entry.spec["id"] for name, entry in entries.items()} == ids
     assert plan_now(topology.file).steps == ()
-    told = lab.tool("dc1", "TopicCommand", "--describe", "--topic", "t-.*")
-    assert (
-        len(re.findall(r"PartitionCount: 1\s+ReplicationFactor: 3\s+Configs: min.insync.replicas=2", told))
-        == MANY
-    )
+    topics = run_tool(lab, "dc1", "TopicCommand", "--describe", "--topic", "t-.*")
+    created = r"PartitionCount: 1\s+ReplicationFactor: 3\s+Configs: min.insync.replicas=2"
+    assert len(re.findall(created, topics)) == MANY
 
 
 def leader_of(lab, topic: str) -> int:

@@ -9,6 +9,7 @@ from planner.model.observed import ID
 from planner.model.step import ApplyRecord, Result
 from planner.state import planfile
 from tests.commands import repl
+from tests.labs import run_tool
 from tests.planner.apply.cut import history, killed_after, plan_now, registry, topic_ids
 from tests.topologies import Topology, at
 
@@ -59,7 +60,7 @@ def assert_as_declared(lab, rounds: Rounds, before: dict[str, str]) -> None:
 
 def described(lab, name: str) -> dict[str, tuple[int, str]]:
     """Partitions and settings as Kafka's own tool tells them."""
-    told = lab.tool("dc1", "TopicCommand", "--describe", "--topic", f"{name}.*")
+    told = run_tool(lab, "dc1", "TopicCommand", "--describe", "--topic", f"{name}.*")
     lines = re.findall(r"Topic: (\S+)\s+TopicId: \S+\s+PartitionCount: (\d+).*Configs: (\S*)", told)
     return {topic: (int(count), configs) for topic, count, configs in lines}
 

@@ -25,6 +25,7 @@ from runtime.lab.lab import Lab
 from tests.endpoints import endpoint
 from tests.endpoints import observed as observed_at
 from tests.fakes.replacing import replace
+from tests.labs import run_tool
 from tests.records import create_topic, wait_for
 
 pytestmark = pytest.mark.integration
@@ -99,7 +100,8 @@ PRINCIPALS = ClusterDetailsRequest(quotas=True, scram_users=True)
 def test_client_quotas_and_scram_users_are_read(lab_sasl: Lab, fresh: Fresh) -> None:
     user = fresh("loader")
     quota = QuotaEntity(user, "<default>").name, {"producer_byte_rate": 1048576}
-    lab_sasl.tool(
+    run_tool(
+        lab_sasl,
         "dc1",
         "kafka.admin.ConfigCommand",
         *("--command-config", "{client}", "--alter", "--add-config", "producer_byte_rate=1048576"),

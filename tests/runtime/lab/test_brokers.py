@@ -1,12 +1,13 @@
 """Real brokers: they come up as real clusters, can be broken as real ones break, and are gone after down."""
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 import pytest
 from confluent_kafka.admin import AdminClient
 
-from runtime.lab.brokers import processes
+from runtime.lab import processes
+from runtime.lab.cluster import LabKafkaCluster
 from runtime.lab.files import LabError
 from runtime.lab.lab import Lab, LabState
 from tests.conftest import MakeLab
@@ -41,10 +42,10 @@ def test_a_whole_story(own_lab: MakeLab, fresh: Callable[[str], str]) -> None:
     create_topic(lab.clusters["dc1"].client, topic)
     write(lab.clusters["dc1"].client, topic, [b"kept"])
     before = lab.clusters
-    pids = {key: process.pid for key, process in processes.find(before.values()).items()}
+    pids = _pids(before.values())
 
     lab.up([spec("dc1"), spec("dc2")])
-    assert {key: process.pid for key, process in processes.find(before.values()).items()} == pids
+    assert _pids(before.values()) == pids
 
     lab.pause("dc2")
     await_states(lab, LabState.UP, LabState.PAUSED)
@@ -71,9 +72,14 @@ def test_a_third_cluster_joins_a_lab_and_a_broker_at_rest_takes_less_than_450_mb
     assert all(0 < cluster.memory_bytes < 450_000_000 for cluster in status), status
 
 
+def _pids(clusters: Iterable[LabKafkaCluster]) -> dict[str, int]:
+    running = processes.find([mark for cluster in clusters for mark in cluster.marks])
+    return {mark: process.pid for mark, process in running.items()}
+
+
 def test_only_our_brokers_are_found(lab: Lab) -> None:
     """A mark names the cluster: neither a recycled pid nor a broker of another lab is ever taken for ours."""
-    ours = {process.pid for process in processes.find(lab.clusters.values()).values()}
+    ours = set(_pids(lab.clusters.values()).values())
     assert os.getpid() not in ours
     assert len(ours) == 2
     assert not processes.find([])

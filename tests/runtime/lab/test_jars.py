@@ -17,6 +17,7 @@ from runtime.lab.cluster import KAFKA_VERSION, KafkaVersion
 from runtime.lab.files import LabError
 from runtime.lab.kit import SETTINGS, UNPINNED, IvyDependency, IvyRequest, find_java
 from tests.commands import environment
+from tests.labs import mirror_maker
 
 pytestmark = pytest.mark.integration
 
@@ -154,7 +155,7 @@ def test_the_versions_that_were_seen_to_run_are_pinned() -> None:
         assert pins is not None
         assert {f"kafka_2.13-{version}.jar", f"kafka-clients-{version}.jar"} <= pins.keys()
         assert all(len(bytes.fromhex(digest)) == 32 for digest in pins.values())
-    assert kit.pinned(kit.MIRROR) is not None
+    assert kit.pinned(mirror_maker.JARS) is not None
 
 
 def test_disk_full_while_fetching(repository: Path, tmp_path: Path) -> None:

@@ -5,7 +5,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import msgspec
 import pytest
 
 from runtime.lab.brokers.storage import new_id
@@ -14,10 +13,9 @@ from runtime.lab.cluster import (
     LabKafkaCluster,
     Listener,
     Security,
-    StoredLabCluster,
     default_ports,
 )
-from runtime.lab.create import assign_ports, load_all, require_free_ports, require_same
+from runtime.lab.create import assign_ports, load_all, require_free_ports, require_same, store
 from runtime.lab.files import LabError
 from runtime.lab.kit import IvyRequest, ivy_failure
 
@@ -107,8 +105,10 @@ def test_what_is_kept_is_read_back(tmp_path: Path) -> None:
     nodes, _ = assign_ports(replace(spec, prefix=("elsewhere",)))
     folder = tmp_path / "dc1"
     folder.mkdir()
-    (folder / "cluster.json").write_bytes(msgspec.json.encode(StoredLabCluster(spec, "an-id", nodes)))
-    assert load_all(tmp_path) == {"dc1": LabKafkaCluster(spec, "an-id", nodes, folder)}
+    cluster = LabKafkaCluster(spec, "an-id", nodes, folder)
+    store(cluster)
+    assert str(folder) not in (folder / "cluster.json").read_text()  # a lab may be moved
+    assert load_all(tmp_path) == {"dc1": cluster}
 
 
 def test_a_record_of_another_version_is_one_sentence(tmp_path: Path) -> None:

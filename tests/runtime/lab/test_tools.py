@@ -7,6 +7,7 @@ from confluent_kafka.admin import AdminClient
 
 from runtime.lab.files import LabError
 from runtime.lab.lab import Lab
+from tests.labs import run_tool
 
 pytestmark = pytest.mark.integration
 CLIENT = "--command-config"
@@ -15,13 +16,15 @@ CLIENT = "--command-config"
 def test_create_write_and_read_a_topic(lab_sasl: Lab, fresh: Callable[[str], str]) -> None:
     topic = fresh("orders")
     created(lab_sasl, "dc1", topic)
-    lab_sasl.tool(
+    run_tool(
+        lab_sasl,
         "dc1",
         "org.apache.kafka.tools.ConsoleProducer",
         *(CLIENT, "{client}", "--topic", topic),
         stdin="first\nsecond\n",
     )
-    read = lab_sasl.tool(
+    read = run_tool(
+        lab_sasl,
         "dc1",
         "ConsoleConsumer",
         *(CLIENT, "{client}", "--topic", topic, "--from-beginning", "--max-messages", "2"),
@@ -46,7 +49,7 @@ def test_the_client_settings_fit_every_kind_of_cluster(
 
 def created(lab: Lab, cluster: str, topic: str) -> int:
     """Creates a topic with Kafka's tool, and returns the number of its replicas."""
-    lab.tool(cluster, "TopicCommand", CLIENT, "{client}", "--create", "--topic", topic)
+    run_tool(lab, cluster, "TopicCommand", CLIENT, "{client}", "--create", "--topic", topic)
     admin = AdminClient(lab.clusters[cluster].client)
     (partition,) = admin.list_topics(topic, timeout=60).topics[topic].partitions.values()
     return len(partition.replicas)
@@ -54,9 +57,9 @@ def created(lab: Lab, cluster: str, topic: str) -> int:
 
 def test_a_tool_that_does_not_exist_is_one_sentence(lab: Lab) -> None:
     with pytest.raises(LabError, match="Kafka has no tool Topics — for example TopicCommand"):
-        lab.tool("dc1", "Topics")
+        run_tool(lab, "dc1", "Topics")
 
 
 def test_a_tool_that_fails_says_why(lab: Lab, fresh: Callable[[str], str]) -> None:
     with pytest.raises(LabError, match="does not exist as expected"):
-        lab.tool("dc1", "TopicCommand", "--describe", "--topic", fresh("none"))
+        run_tool(lab, "dc1", "TopicCommand", "--describe", "--topic", fresh("none"))

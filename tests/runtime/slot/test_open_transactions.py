@@ -14,6 +14,7 @@ from runtime.kafka.cluster import KafkaCluster
 from runtime.kafka.protocol.offsets import TopicPartition
 from runtime.lab.lab import Lab
 from runtime.slot.health.watch import explain, open_transactions
+from tests.labs import run_tool
 from tests.records import create_topic
 from tests.rights import Right, principal
 from tests.runtime.slot.world import Driver, Side, assigned, at_end, flow_spec, in_state, until
@@ -46,7 +47,7 @@ def test_a_hung_transaction_is_named_and_the_command_that_is_shown_ends_it(
         tool, at, bootstrap, *arguments = shlex.split(by.abort_command)
         assert (tool, at) == ("kafka-transactions.sh", "--bootstrap-server")
         assert set(bootstrap.split(",")) <= set(sides["dc1"].bootstrap.split(","))
-        lab.tool("dc1", "TransactionsCommand", *arguments)
+        run_tool(lab, "dc1", "TransactionsCommand", *arguments)
 
     async def copy() -> PartitionStatus:
         assignment = await driver.take_over(flow, assigned(flow.name, topic))

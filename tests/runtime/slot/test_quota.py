@@ -9,6 +9,7 @@ import pytest
 
 from runtime.contract.spec.jobspec import FlowSpec
 from runtime.lab.lab import Lab
+from tests.labs import run_tool
 from tests.runtime.slot.world import FAST, Driver, Side, assigned, at_end, flow_spec, until
 
 pytestmark = [pytest.mark.integration, pytest.mark.long]
@@ -21,7 +22,7 @@ TIMES, MANY = 5, 500  # so often the same keys, of some 400 bytes: more than is 
 
 def limited(lab: Lab, cluster: str, client: str, quota: str) -> None:
     config = ["--alter", "--add-config", quota, "--entity-type", "clients", "--entity-name", client]
-    lab.tool(cluster, "kafka.admin.ConfigCommand", *config)
+    run_tool(lab, cluster, "kafka.admin.ConfigCommand", *config)
 
 
 def named(side: Side, client: str) -> Side:

@@ -4,8 +4,19 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from runtime.lab import kit
-from runtime.lab.kit import find_java
+from runtime.lab.kit import IvyDependency, IvyRequest, find_java
 
+VERSION = "4.3.1"  # 4.4.0 was published without it
+JARS = IvyRequest(
+    f"connect-mirror-{VERSION}",
+    (
+        IvyDependency("org.apache.kafka", "connect-mirror", VERSION, transitive=True),
+        IvyDependency("org.apache.logging.log4j", "log4j-core", "2.24.3", transitive=True),
+        IvyDependency("org.apache.logging.log4j", "log4j-slf4j-impl", "2.24.3"),
+    ),
+    count=63,
+    pins=Path(__file__).with_name("jars.sha256"),
+)
 _LOGGING = """\
 rootLogger.level=INFO
 rootLogger.appenderRef.out.ref=OUT
@@ -38,6 +49,6 @@ def command(file: Path, configuration: Mapping[str, str], jvm: Sequence[str] = S
     java = find_java()
     return [
         *(java, *jvm, "-Djava.awt.headless=true", f"-Dlog4j2.configurationFile={logging}"),
-        *("-cp", kit.classpath(java, kit.MIRROR)),
+        *("-cp", kit.classpath(java, JARS)),
         *("org.apache.kafka.connect.mirror.MirrorMaker", str(file)),
     ]

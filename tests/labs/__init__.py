@@ -1,9 +1,12 @@
-"""Words that tests with real clusters use."""
+"""Clusters for tests, on the lab that users have: their specs, Kafka's tools, and MirrorMaker 2."""
 
 import shutil
+import subprocess
 from collections.abc import Mapping
 
 from runtime.lab.cluster import KAFKA_VERSION, SCRAM, LabClusterSpec, Security
+from runtime.lab.files import LabError
+from runtime.lab.lab import Lab
 
 # Fast to start rather than fast for hours: the quick compiler compiles early, so a short test's broker takes
 # 10 to 15 % less CPU. Where setpriv is there, a killed session takes its brokers along.
@@ -31,3 +34,20 @@ def spec(
         prefix=WITH_PARENT,
         users=("repl", "app", "stranger"),  # nobody ever gives the last one a right
     )
+
+
+def run_tool(
+    lab: Lab, cluster: str, tool: str, *arguments: str, stdin: str = "", timeout: float = 60.0
+) -> str:
+    """Runs one of Kafka's own tools to its end and returns its output. Raises LabError."""
+    done = subprocess.run(
+        lab.tool_command(cluster, tool, *arguments),
+        input=stdin,
+        capture_output=True,
+        text=True,
+        timeout=timeout,
+        check=False,
+    )
+    if done.returncode:
+        raise LabError(f"{tool} failed: {(done.stdout + done.stderr).strip()[-1000:]}", where=cluster)
+    return done.stdout
