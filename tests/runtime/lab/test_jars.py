@@ -134,7 +134,7 @@ def test_a_repository_that_gives_another_jar_than_the_pinned_one_is_refused(
 ) -> None:
     """Its own checksum files fit: whoever exchanges a jar there can exchange them, too."""
     right = {path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in repository.rglob("*.jar")}
-    monkeypatch.setattr(kit, "_pins", lambda: {"thing-1.0": right})
+    monkeypatch.setattr(kit, "_pins", lambda _file: {"thing-1.0": right})
     kit.classpath(find_java(), THING)
     pins = dict(right)
     match forged:
@@ -144,7 +144,7 @@ def test_a_repository_that_gives_another_jar_than_the_pinned_one_is_refused(
             pins["other-1.0.jar"] = "0" * 64
         case jar:
             pins[jar] = "0" * 64
-    monkeypatch.setattr(kit, "_pins", lambda: {"thing-1.0": pins})
+    monkeypatch.setattr(kit, "_pins", lambda _file: {"thing-1.0": pins})
     with pytest.raises(LabError, match=r"of thing-1.0 is not the one that was pinned: nothing of it is used"):
         kit.classpath(find_java(), THING)
 
