@@ -114,13 +114,13 @@ def no_launchers(launch: LaunchSpec) -> Launcher:
 
 
 class BackupRestorer(Protocol):
-    """Restores records and group offsets of a backup into a cluster. Every method blocks."""
+    """Restores records and group offsets of a backup into a cluster."""
 
-    def records(
+    async def records(
         self, endpoint: ClusterEndpoint, steps: Sequence[RestoreRecords]
     ) -> dict[str, StepResult]: ...
 
-    def offsets(
+    async def offsets(
         self, endpoint: ClusterEndpoint, steps: Sequence[RestoreOffsets]
     ) -> dict[str, StepResult]: ...
 
@@ -128,10 +128,14 @@ class BackupRestorer(Protocol):
 class NoRestorer:
     """Refuses every restore, for applies without such steps."""
 
-    def records(self, _endpoint: ClusterEndpoint, steps: Sequence[RestoreRecords]) -> dict[str, StepResult]:
+    async def records(
+        self, _endpoint: ClusterEndpoint, steps: Sequence[RestoreRecords]
+    ) -> dict[str, StepResult]:
         return {step.id: failed("nothing here can restore a backup") for step in steps}
 
-    def offsets(self, _endpoint: ClusterEndpoint, steps: Sequence[RestoreOffsets]) -> dict[str, StepResult]:
+    async def offsets(
+        self, _endpoint: ClusterEndpoint, steps: Sequence[RestoreOffsets]
+    ) -> dict[str, StepResult]:
         return {step.id: failed("nothing here can restore a backup") for step in steps}
 
 

@@ -20,6 +20,7 @@ from msgspec import structs
 
 from planner.graph.routes import route_of
 from planner.kafka import ClusterClient, ClusterEndpoint, ClusterFailure, run_at
+from planner.kafka import run as run_workflow
 from planner.kafka.librdkafka import admin, error_of, explain
 from planner.kafka.log import LogWriter, TopicRecord, compacted, read
 from planner.model.diagnostic import ExitCode, Failure, error
@@ -215,13 +216,13 @@ def removable(
 
 def apply_scratch(scratch: Topology, request: ChangeRequest) -> None:
     """Plans and applies the scratch topology. Failure names what the guards or the brokers refuse."""
-    done = execute(scratch_plan(scratch, request.timeout_ms), request, UNATTENDED, approved=True, wait_for=())
-    _require_done(done)
+    plan = scratch_plan(scratch, request.timeout_ms)
+    _require_done(run_workflow(execute(plan, request, UNATTENDED, approved=True, wait_for=())))
 
 
 def scratch_plan(scratch: Topology, timeout_ms: int) -> Plan:
     """Returns the plan, checked by the brokers. Failure where it has errors or something can't be read."""
-    plan = apply_plan(scratch, timeout_ms)
+    plan = run_workflow(apply_plan(scratch, timeout_ms))
     if plan.errored:
         raise Failure(plan.diagnostics)
     if plan.unknown:
@@ -249,7 +250,7 @@ def remove_scratch(
         name=run.topology(topology.name),
         policies=Policies(max_deletes=_MOST_DELETES),
     )
-    plan = plan_now(Mode.DESTROY, owned, observe(owned, request.timeout_ms))
+    plan = plan_now(Mode.DESTROY, owned, run_workflow(observe(owned, request.timeout_ms)))
     refuse_foreign(plan.steps, run)
     stopped = {step.job for step in plan.steps if isinstance(step, StopJob)}
     jobs = {run.name(name) for name in topology.clusters}
@@ -261,7 +262,7 @@ def remove_scratch(
                 launcher.stop(job, _REQUEST_S)
     except LaunchError as failure:
         raise Failure(error(f"a job of the drill is left: {failure.what}", failure.hint)) from None
-    _require_done(execute(plan, request, UNATTENDED, approved=True))
+    _require_done(run_workflow(execute(plan, request, UNATTENDED, approved=True)))
     for endpoint in endpoints_of(topology.clusters.values()).values():
         client = admin(endpoint)
         # The registry does not name topics where the drill was killed in between.

@@ -21,6 +21,7 @@ from planner.model.diagnostic import Diagnostic, Failure, SourceLocation, error,
 from planner.model.observed import Observed, ObservedCluster, Request, Unreachable
 from planner.model.topology import Cluster, Flow, Selection, Topology
 from planner.workflows.applying.apply import ApplyResult, execute
+from planner.workflows.edge import Workflow
 from planner.workflows.interaction import UNATTENDED, Interaction, ProgressHandler, silent
 from planner.workflows.requests import AdoptRequest, ImportRequest, TakeOver
 from planner.workflows.topology import checked
@@ -67,7 +68,8 @@ def declared_clusters(request: ImportRequest) -> dict[str, Cluster]:
     return {name: topology.clusters[name] for name in dict.fromkeys(names)}
 
 
-def import_clusters(request: ImportRequest, progress: ProgressHandler = silent) -> ImportedCopy:
+@Workflow
+async def import_clusters(request: ImportRequest, progress: ProgressHandler = silent) -> ImportedCopy:
     """Reads what clusters hold, so that planning the imported topology changes nothing.
 
     Only what is set explicitly is part of it. Secrets never are, only references to them.
@@ -89,7 +91,7 @@ def import_clusters(request: ImportRequest, progress: ProgressHandler = silent) 
             if isinstance(cluster, ObservedCluster)
         }
 
-    observed = read_clusters(declared, request.timeout_ms, wanted, progress)
+    observed = await read_clusters(declared, request.timeout_ms, wanted, progress)
     name = request.name or f"imported-{'-'.join(declared)}"
     topology, left_out = import_topology(name, declared, _reachable(observed), pattern)
     clusters = " and ".join(declared)
@@ -120,7 +122,8 @@ def comment(diagnostic: Diagnostic) -> str:
     return f"{summary} — {hint}" if hint else summary
 
 
-def import_mm2(file: Path, name: str | None = None, take_over: TakeOver | None = None) -> ImportedCopy:
+@Workflow
+async def import_mm2(file: Path, name: str | None = None, take_over: TakeOver | None = None) -> ImportedCopy:
     """Converts a MirrorMaker 2 configuration to flows.
 
     It reads no cluster, unless the flows take over: then they begin where MirrorMaker stopped. Every key
@@ -134,11 +137,12 @@ def import_mm2(file: Path, name: str | None = None, take_over: TakeOver | None =
         return _copy(converted, [file], "MirrorMaker")
     from planner.workflows.predecessor import continue_mirror_maker
 
-    topology, positions = continue_mirror_maker(converted, take_over.timeout_ms, force=take_over.force)
+    topology, positions = await continue_mirror_maker(converted, take_over.timeout_ms, force=take_over.force)
     return _copy(replace(converted, topology=topology), [file], "MirrorMaker", positions)
 
 
-def import_replicator(
+@Workflow
+async def import_replicator(
     files: Sequence[Path], name: str | None = None, take_over: TakeOver | None = None
 ) -> ImportedCopy:
     """Converts connector configurations of Confluent Replicator to flows.
@@ -155,7 +159,7 @@ def import_replicator(
         return _copy(converted, files, "Replicator")
     from planner.workflows.predecessor import continue_replicator
 
-    topology, positions = continue_replicator(
+    topology, positions = await continue_replicator(
         converted, take_over.groups, take_over.timeout_ms, force=take_over.force
     )
     return _copy(replace(converted, topology=topology), files, "Replicator", positions)
@@ -225,11 +229,14 @@ def connection(name: str, bootstrap: str, client_config: Path | None) -> Cluster
     return Cluster(name, bootstrap=",".join(addresses), client=_client_settings(client_config))
 
 
-def read_names(cluster: Cluster, timeout_ms: int, progress: ProgressHandler = silent) -> ObservedCluster:
+@Workflow
+async def read_names(
+    cluster: Cluster, timeout_ms: int, progress: ProgressHandler = silent
+) -> ObservedCluster:
     """Returns the brokers and topics of a cluster. Failure: it can't be read."""
     from planner.workflows.observing import read_clusters
 
-    return _reachable(read_clusters({cluster.name: cluster}, timeout_ms, progress=progress))[0]
+    return _reachable(await read_clusters({cluster.name: cluster}, timeout_ms, progress=progress))[0]
 
 
 def own_topics(cluster: ObservedCluster) -> list[str]:
@@ -283,14 +290,15 @@ def proposed_topology(
     return Topology(name, pinned, flows=flows)
 
 
-def adopt(request: AdoptRequest, interaction: Interaction = UNATTENDED) -> ApplyResult:
+@Workflow
+async def adopt(request: AdoptRequest, interaction: Interaction = UNATTENDED) -> ApplyResult:
     """Registers what the clusters hold as declared, as the topology's own. It changes nothing else."""
     from planner.workflows.plans import apply_plan
 
     topology = checked(request.path, request.var_files).topology
     _require_declared(request.clusters, topology)
-    plan = apply_plan(topology, request.timeout_ms, interaction.progress, adopt=request.clusters)
-    return execute(plan, request, interaction)
+    plan = await apply_plan(topology, request.timeout_ms, interaction.progress, adopt=request.clusters)
+    return await execute(plan, request, interaction)
 
 
 def _require_declared(names: Sequence[str], topology: Topology, otherwise: str = "") -> None:

@@ -19,7 +19,7 @@ from msgspec import structs
 from planner.graph.expansion import read_requests
 from planner.graph.jobs import client_settings
 from planner.graph.routes import opposite_of
-from planner.kafka import ClusterClient, ClusterEndpoint, run
+from planner.kafka import ClusterClient, ClusterEndpoint
 from planner.model.address import flow_address, job_address
 from planner.model.diagnostic import Diagnostic, Failure, error, warning
 from planner.model.observed import (
@@ -147,7 +147,7 @@ def check_jobs(plan: Plan, trusted: Sequence[Path]) -> None:
 NO_OPTIONS = ReadOptions()
 
 
-def read_clusters(
+async def read_clusters(
     clusters: Mapping[str, Cluster],
     timeout_ms: int,
     wanted: Callable[[Observed], Request] = lambda _: {},
@@ -167,10 +167,10 @@ def read_clusters(
         progress=lambda cluster, what, done, total: progress(WorkProgress(cluster, what, done, total)),
     )
     with under_way(progress, clusters, "connecting"):
-        return run(observe_clusters(clusters, endpoints, wanted, reading, named))
+        return await observe_clusters(clusters, endpoints, wanted, reading, named)
 
 
-def observe(
+async def observe(
     topology: Topology,
     timeout_ms: int,
     given_up: str | None = None,
@@ -198,7 +198,7 @@ def observe(
         flows=flows,
         failing_back=[name for name, flow in topology.flows.items() if opposite_of(flow, topology)],
     )
-    observed = read_clusters(
+    observed = await read_clusters(
         topology.clusters, timeout_ms, wanted, progress, options, named_topics(topology), given_up
     )
     clusters = dict(observed.clusters)
@@ -210,7 +210,7 @@ def observe(
             }
             clusters[name] = structs.replace(cluster, topics=topics)
     observed = Observed(clusters, observed.diagnostics)
-    check_transforms(topology, observed, progress)
+    await check_transforms(topology, observed, progress)
     return observed
 
 
@@ -220,7 +220,7 @@ _LOOK_S = 0.5
 _WAITS = frozenset(one for one in PartitionState if one.needs_someone) - {PartitionState.SOURCE_DELETED}
 
 
-def waiting(
+async def waiting(
     plan: Plan,
     timeout_ms: int,
     wait_s: float = 0.0,
@@ -245,17 +245,14 @@ def waiting(
     destinations = sorted({flow.destination_cluster for flow in flows})
     endpoints = endpoints_of(plan.connections[name] for name in destinations)
 
-    async def waits() -> tuple[PartitionWaits, ...]:
-        jobs = {name: await _specs(endpoints[name], progress) for name in destinations}
-        running = [
-            (spec, flow)
-            for flow in flows
-            if (spec := jobs[flow.destination_cluster].get(flow.job)) is not None
-            and any(copied.name == flow.name for copied in spec.flows)
-        ]
-        return await _waits(plan, running, timeout_ms / 1000, wait_s) if running else ()
-
-    return run(waits())
+    jobs = {name: await _specs(endpoints[name], progress) for name in destinations}
+    running = [
+        (spec, flow)
+        for flow in flows
+        if (spec := jobs[flow.destination_cluster].get(flow.job)) is not None
+        and any(copied.name == flow.name for copied in spec.flows)
+    ]
+    return await _waits(plan, running, timeout_ms / 1000, wait_s) if running else ()
 
 
 async def _specs(endpoint: ClusterEndpoint, progress: ProgressHandler) -> dict[str, JobSpec]:

@@ -8,7 +8,6 @@ import asyncio
 import os
 import re
 import tempfile
-import threading
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Literal
@@ -18,7 +17,7 @@ import msgspec
 from planner.config import load
 from planner.graph.jobs import destination_spec
 from planner.graph.routes import file_route, router_of
-from planner.kafka import ClusterEndpoint, run_at
+from planner.kafka import ClusterClient, ClusterEndpoint
 from planner.model.address import flow_address
 from planner.model.diagnostic import Diagnostic, Failure, error
 from planner.model.observed import Observed
@@ -28,6 +27,7 @@ from planner.model.topology import Flow, Topology
 from planner.plan.steps.restores import RestoreOffsets, RestoreRecords
 from planner.state import internal_topics
 from planner.workflows.audit.access import endpoints_of
+from planner.workflows.edge import Workflow
 from planner.workflows.interaction import (
     ProgressEvent,
     ProgressHandler,
@@ -56,7 +56,7 @@ from runtime.contract.spec.route import Router
 from runtime.contract.spec.transform import TransformSpec
 
 
-def on_spark(
+async def on_spark(
     main: Path,
     request: bytes,
     prefix: str,
@@ -90,7 +90,7 @@ def on_spark(
         asked, out = Path(folder) / "request.json", Path(folder) / "outcome.json"
         asked.write_bytes(request)
         try:
-            run_once(
+            await run_once(
                 main,
                 ["--request", str(asked), "--out", str(out), *arguments],
                 said=said,
@@ -114,7 +114,7 @@ _EXPRESSION_S = 1.0
 _checked: set[str] = set()  # what this process has checked
 
 
-def check_transforms(
+async def check_transforms(
     topology: Topology,
     observed: Observed | None = None,
     progress: ProgressHandler = silent,
@@ -132,11 +132,11 @@ def check_transforms(
     if not wanted:
         return
     files = {name: form for name in wanted if (form := _file_format(topology, name)) is not None}
-    _evaluated(CheckRequest(wanted, files), wanted, topology, progress)
+    await _evaluated(CheckRequest(wanted, files), wanted, topology, progress)
     _checked.update(repr((spec, files.get(name))) for name, spec in wanted.items())
 
 
-def _evaluated(
+async def _evaluated(
     request: CheckRequest | TryRequest,
     transforms: Mapping[str, TransformSpec],
     topology: Topology,
@@ -157,7 +157,9 @@ def _evaluated(
         raise Failure(error(failure.what, failure.hint)) from None
     deadline_s += _EXPRESSION_S * sum(len(transform.expressions) for transform in transforms.values())
     main = Path(sql.__file__).with_name("main.py")
-    answer = on_spark(main, encode(request), "sql: ", progress, deadline_s=deadline_s, variables=variables)
+    answer = await on_spark(
+        main, encode(request), "sql: ", progress, deadline_s=deadline_s, variables=variables
+    )
     outcome = decode_outcome(answer)
     if outcome.problems:
         raise Failure(tuple(diagnostics_of(outcome.problems, topology)))
@@ -200,7 +202,8 @@ def diagnostics_of(problems: list[TransformProblem], topology: Topology) -> Iter
         )
 
 
-def try_transform(request: TryFlowRequest, progress: ProgressHandler = silent) -> TrialReport:
+@Workflow
+async def try_transform(request: TryFlowRequest, progress: ProgressHandler = silent) -> TrialReport:
     """Returns what would become of records. It only reads, and the flow need not run.
 
     Failure: the flow has no transform, Spark refuses it or can't be started, or no records can be read.
@@ -219,26 +222,26 @@ def try_transform(request: TryFlowRequest, progress: ProgressHandler = silent) -
     if request.sample is not None:
         records, source = list(sample_of(request.sample))[: request.limit], str(request.sample)
     else:
-        records, source = _newest(topology, flow, request), flow.source_cluster
+        records, source = await _newest(topology, flow, request), flow.source_cluster
     if not records:
         return TrialReport(flow=flow.name, source=source, transform=transform, results=[])
     registries = [form.registry for form in (transform.value, transform.key) if form.registry is not None]
     settings = [value for registry in registries for value in registry.client.values()]
     variables = {value["env"] for value in settings if isinstance(value, dict) and "env" in value}
-    outcome = _evaluated(
+    outcome = await _evaluated(
         TryRequest(flow.name, transform, records), {flow.name: transform}, topology, progress, variables
     )
     return TrialReport(flow=flow.name, source=source, transform=transform, results=outcome.results)
 
 
-def _newest(topology: Topology, flow: Flow, request: TryFlowRequest) -> list[ConsumerRecord]:
+async def _newest(topology: Topology, flow: Flow, request: TryFlowRequest) -> list[ConsumerRecord]:
     from planner.workflows.audit.access import answered  # a plan loads this module
     from runtime.audit.read.records import read_newest
 
     into_files = topology.file_flows.get(flow.name)
     router = Router([file_route(into_files)]) if into_files is not None else router_of(topology)
     reach = endpoints_of([topology.clusters[flow.source_cluster]])[flow.source_cluster]
-    return answered(
+    return await answered(
         read_newest(
             reach,
             lambda topic: router.destination_topic(flow.name, topic) is not None,
@@ -260,16 +263,21 @@ class SparkRestorer:
     def __init__(self, plan: Plan, progress: ProgressHandler) -> None:
         self._plan = plan
         self._progress = progress
-        self._one_at_a_time = threading.Lock()
+        self._one_at_a_time = asyncio.Lock()
 
-    def records(self, endpoint: ClusterEndpoint, steps: Sequence[RestoreRecords]) -> dict[str, StepResult]:
+    async def records(
+        self, endpoint: ClusterEndpoint, steps: Sequence[RestoreRecords]
+    ) -> dict[str, StepResult]:
         """Restores the records of all these topics, and compares them with the backup."""
         topics = [naming.LEDGER, naming.OFFSET_MAP]
-        run_at(endpoint, lambda client: internal_topics.ensure(client, topics, self._plan.internal))
-        with self._one_at_a_time:
-            return self._restored(endpoint, steps)
+        async with ClusterClient(endpoint) as client:
+            await internal_topics.ensure(client, topics, self._plan.internal)
+        async with self._one_at_a_time:
+            return await self._restored(endpoint, steps)
 
-    def _restored(self, endpoint: ClusterEndpoint, steps: Sequence[RestoreRecords]) -> dict[str, StepResult]:
+    async def _restored(
+        self, endpoint: ClusterEndpoint, steps: Sequence[RestoreRecords]
+    ) -> dict[str, StepResult]:
         from runtime import replay as application
         from runtime.replay.request import RestoreRequest, RestoreTopic, decode_outcome, encode_request
 
@@ -290,7 +298,7 @@ class SparkRestorer:
         main = Path(application.__file__).with_name("main.py")
         progress = self._counting(sum(len(step.restored.ends) for step in steps))
         try:
-            text = on_spark(main, encode_request(request), "restore: ", progress)
+            text = await on_spark(main, encode_request(request), "restore: ", progress)
         except Failure as failure:
             why = "; ".join(diagnostic.summary for diagnostic in failure.diagnostics)
             return {step.id: failed(f"{why}; {_AGAIN}") for step in steps}
@@ -318,7 +326,9 @@ class SparkRestorer:
 
         return progress
 
-    def offsets(self, endpoint: ClusterEndpoint, steps: Sequence[RestoreOffsets]) -> dict[str, StepResult]:
+    async def offsets(
+        self, endpoint: ClusterEndpoint, steps: Sequence[RestoreOffsets]
+    ) -> dict[str, StepResult]:
         """Commits the offsets of these groups, translated by the offset maps of the restored topics."""
         from runtime.audit.ledger import AuditFailure
         from runtime.replay.restore_target import restore_offsets
@@ -328,7 +338,7 @@ class SparkRestorer:
             some = [step for step in steps if step.flow == flow]
             wanted = [offset for step in some for offset in step.offsets]
             try:
-                problems = asyncio.run(restore_offsets(self._spec(endpoint), endpoint.cluster, flow, wanted))
+                problems = await restore_offsets(self._spec(endpoint), endpoint.cluster, flow, wanted)
             except AuditFailure as failure:
                 problems = {step.group: f"{failure.cluster}: {failure.why}" for step in some}
             for step in some:

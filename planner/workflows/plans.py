@@ -3,16 +3,16 @@
 `repl plan --untrusted` first checks a pull request before a machine with credentials plans it.
 """
 
+import asyncio
 import datetime
 import os
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
 from planner.config import LoadedTopology
 from planner.graph.lints.security import CLEAR_TEXT, UNCHECKED
-from planner.kafka import run
 from planner.model.diagnostic import Diagnostic, ExitCode, Failure, Severity, error, warning
 from planner.model.observed import Observed, ObservedCluster
 from planner.model.plan import Mode, Plan, PlanInputs, release
@@ -27,6 +27,7 @@ from planner.plan.rollback import read_request_of
 from planner.state.internal_topics import read_registry
 from planner.workflows.audit.access import endpoints_of
 from planner.workflows.audit.history import find, histories
+from planner.workflows.edge import Workflow
 from planner.workflows.interaction import ProgressHandler, silent
 from planner.workflows.observing import check_stores, missing_here, observe, read_clusters, waiting
 from planner.workflows.one_off import check_transforms
@@ -97,18 +98,20 @@ _FIRST_PAUSE = 0.25
 _LONGEST_PAUSE = 4.0
 
 
-def validate(request: TopologyRequest) -> LoadedTopology:
+@Workflow
+async def validate(request: TopologyRequest) -> LoadedTopology:
     """Checks a topology without any cluster. Failure holds every error at once.
 
     Rules are compiled; Spark's analyzer checks transforms last.
     """
     loaded = checked(request.path, request.var_files)
     check_rules((*operator_rules(request.policies), *loaded.topology.policies.rules))
-    check_transforms(loaded.topology)
+    await check_transforms(loaded.topology)
     return loaded
 
 
-def plan(request: PlanRequest, progress: ProgressHandler = silent) -> Plan:
+@Workflow
+async def plan(request: PlanRequest, progress: ProgressHandler = silent) -> Plan:
     """Observes the clusters and returns the plan that makes them match the topology. It changes nothing.
 
     The plan's diagnostics hold guards, lints and warnings. Failure: the topology has errors, a secret is
@@ -124,33 +127,34 @@ def plan(request: PlanRequest, progress: ProgressHandler = silent) -> Plan:
     if request.rollback is not None:
         if request.targets:
             raise Failure(error("an apply is taken back as a whole", "leave out --target"))
-        back = rollback_plan(loaded.topology, request.rollback, request.timeout_ms, progress)
+        back = await rollback_plan(loaded.topology, request.rollback, request.timeout_ms, progress)
         return judged_by_rules(back, request.policies)
-    made = planned(loaded, request.targets, request.timeout_ms, progress)
+    made = await planned(loaded, request.targets, request.timeout_ms, progress)
     if not request.untrusted:  # its author would learn what this machine has
         made = with_diagnostics(made, missing_here(made, warning))
     return judged_by_rules(made, request.policies)
 
 
-def drift(request: TopologyRequest, progress: ProgressHandler = silent) -> Plan:
+@Workflow
+async def drift(request: TopologyRequest, progress: ProgressHandler = silent) -> Plan:
     """Returns what changed outside the topology since it was applied, as a plan without steps."""
     topology = checked(request.path, request.var_files).topology
-    return plan_now(Mode.DRIFT, topology, observe(topology, request.timeout_ms, progress=progress))
+    return plan_now(Mode.DRIFT, topology, await observe(topology, request.timeout_ms, progress=progress))
 
 
-def planned(
+async def planned(
     loaded: LoadedTopology, targets: tuple[str, ...], timeout_ms: int, progress: ProgressHandler
 ) -> Plan:
     """Returns the plan of a topology, with warnings of partitions that wait for a decision."""
-    plan = apply_plan(loaded.topology, timeout_ms, progress, targets=targets)
+    plan = await apply_plan(loaded.topology, timeout_ms, progress, targets=targets)
     plan = with_diagnostics(plan, loaded.warnings)
     clusters = plan.inputs.observed.clusters.values()
     if plan.errored or not any(isinstance(seen, ObservedCluster) and seen.jobs for seen in clusters):
         return plan
-    return with_diagnostics(plan, [*warnings_of(waiting(plan, timeout_ms, progress=progress))])
+    return with_diagnostics(plan, [*warnings_of(await waiting(plan, timeout_ms, progress=progress))])
 
 
-def apply_plan(
+async def apply_plan(
     topology: Topology,
     timeout_ms: int,
     progress: ProgressHandler = silent,
@@ -164,51 +168,51 @@ def apply_plan(
     `adopt`: the plan only registers what is as declared at these clusters.
     """
 
-    def make() -> Plan:
-        observed = observe(topology, timeout_ms, given_up, progress)
+    async def make() -> Plan:
+        observed = await observe(topology, timeout_ms, given_up, progress)
         plan = plan_now(Mode.APPLY, topology, observed, targets=targets, adopt=adopt)
-        return plan if plan.errored else verified(plan, timeout_ms)
+        return plan if plan.errored else await verified(plan, timeout_ms)
 
-    return settled(make)
+    return await settled(make)
 
 
-def settled(make: Callable[[], Plan], within_s: float = OUTDATED_S) -> Plan:
+async def settled(make: Callable[[], Awaitable[Plan]], within_s: float = OUTDATED_S) -> Plan:
     """Makes a plan, and again while the brokers do not show everything that their controller knows.
 
     This happens while topics of an apply that was killed are still being created.
     """
-    plan = make()
+    plan = await make()
     deadline = time.monotonic() + within_s  # The first observation of many clusters may take as long.
     pause = _FIRST_PAUSE
     while True:
         outdated = any(problem.code == BROKER_OUTDATED for problem in plan.diagnostics)
         if not outdated or time.monotonic() + pause >= deadline:
             return plan
-        time.sleep(pause)
+        await asyncio.sleep(pause)
         pause = min(pause * 2, _LONGEST_PAUSE)
-        plan = make()
+        plan = await make()
 
 
-def verified(plan: Plan, timeout_ms: int) -> Plan:
+async def verified(plan: Plan, timeout_ms: int) -> Plan:
     """Returns the plan with the brokers' objections to its steps. Other steps need no client."""
     if not any(step.checked for step in plan.steps):
         return plan
     endpoints = endpoints_of(plan.connections.values())
-    found = run(verify_on_broker(plan.steps, endpoints, timeout_ms / 1000))
+    found = await verify_on_broker(plan.steps, endpoints, timeout_ms / 1000)
     return with_diagnostics(plan, found)
 
 
-def rollback_plan(
+async def rollback_plan(
     topology: Topology, apply_id: str, timeout_ms: int, progress: ProgressHandler = silent
 ) -> Plan:
     """Returns the plan that takes back an apply. Failure: the id fits no apply, several, or another's."""
-    applied = find(histories(topology.clusters, progress), apply_id)
+    applied = find(await histories(topology.clusters, progress), apply_id)
     if applied.topology != topology.name:
         what = f"apply {applied.id} is of the topology {applied.topology!r}, not of {topology.name!r}"
         raise Failure(error(what, f"plan the rollback with the YAML of {applied.topology!r}"))
     wanted = read_request_of(applied, required_keys(topology.policies))
     options = ReadOptions(read_registry=read_registry, jobs_of=topology.name)
-    observed = read_clusters(topology.clusters, timeout_ms, lambda _: wanted, progress, options)
+    observed = await read_clusters(topology.clusters, timeout_ms, lambda _: wanted, progress, options)
     return plan_now(Mode.ROLLBACK, topology, observed, applied=applied)
 
 

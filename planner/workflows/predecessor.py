@@ -35,15 +35,15 @@ class Predecessor(Struct, frozen=True):
     force: bool = False
 
 
-def continue_mirror_maker(
+async def continue_mirror_maker(
     converted: ConvertedTopology, timeout_ms: int, *, force: bool = False
 ) -> tuple[Topology, tuple[Diagnostic, ...]]:
     """Lets the flows of MirrorMaker 2 begin where its source connectors stopped. Failure as below."""
     predecessor = Predecessor("MirrorMaker 2", converted.positions, force)
-    return continue_flows(converted.topology, predecessor, timeout_ms)
+    return await continue_flows(converted.topology, predecessor, timeout_ms)
 
 
-def continue_replicator(
+async def continue_replicator(
     converted: ConvertedTopology, groups: Sequence[str], timeout_ms: int, *, force: bool = False
 ) -> tuple[Topology, tuple[Diagnostic, ...]]:
     """Lets the flows of Replicator begin where these groups have committed at the source.
@@ -70,10 +70,10 @@ def continue_replicator(
             hint = f"give {' '.join(groups_left)} as well, or leave the connector's file out"
             raise Failure(error(f"flow {left[0]} has no group to begin from", hint))
     positions = {flow: GroupCommits(group) for flow, group in chosen.items()}
-    return continue_flows(converted.topology, Predecessor("Replicator", positions, force), timeout_ms)
+    return await continue_flows(converted.topology, Predecessor("Replicator", positions, force), timeout_ms)
 
 
-def continue_flows(
+async def continue_flows(
     topology: Topology, before: Predecessor, timeout_ms: int
 ) -> tuple[Topology, tuple[Diagnostic, ...]]:
     """Reads the positions of each flow. Returns the topology whose flows begin there, and what to know of it.
@@ -82,7 +82,7 @@ def continue_flows(
     """
     flows = dict(topology.flows)
     accesses = flow_accesses(topology, [flows[name] for name in before.positions], timeout_ms / 1000)
-    all_progress = answered(progress_of_all(zip(accesses, before.positions.values(), strict=True)))
+    all_progress = await answered(progress_of_all(zip(accesses, before.positions.values(), strict=True)))
     diagnostics: list[Diagnostic] = []
     for name, progress in zip(before.positions, all_progress, strict=True):
         start, remarks = start_of(flows[name], progress, before)

@@ -6,16 +6,16 @@ hour, what each flow has copied, and the retention of the source. Nothing is cha
 
 import time
 from collections import defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 
 from planner.config import load
-from planner.kafka import run
 from planner.model.diagnostic import Failure
 from planner.model.forecast import FlowForecast, Simulation, TopicVolume, forecast
 from planner.model.observed import ClusterDetailsRequest, ObservedCluster, TopicConfigsRequest
 from planner.model.topology import Flow, Topology
 from planner.workflows.audit.access import answered, endpoints_of
 from planner.workflows.audit.replication_status import status_request
+from planner.workflows.edge import Workflow
 from planner.workflows.observing import read_clusters
 from planner.workflows.requests import SimulationRequest
 from runtime.audit.offsets.locate import TimedOffset, offsets_by_time
@@ -27,14 +27,15 @@ _HOUR_MS = 3_600_000
 _KEYS = frozenset({"cleanup.policy", "retention.ms", "retention.bytes"})
 
 
-def simulate(request: SimulationRequest) -> Simulation:
+@Workflow
+async def simulate(request: SimulationRequest) -> Simulation:
     """Forecasts every running flow. Failure: the topology has errors, or a secret is missing."""
     topology = load(request.path, request.var_files)
     flows = {name: flow for name, flow in sorted(topology.flows.items()) if flow.state in RUNNING}
-    status = run(read_status(status_request(topology), 0.0, request.timeout_ms / 1000))
+    status = await read_status(status_request(topology), 0.0, request.timeout_ms / 1000)
     views = {health.name: health for health in status.flows}
     unread: dict[str, str] = {}
-    volumes = _volumes(topology, flows, views, request.timeout_ms, unread)
+    volumes = await _volumes(topology, flows, views, request.timeout_ms, unread)
     return Simulation(
         tuple(
             forecast(flow, volumes[name], request.rate, request.outage_ms)
@@ -52,7 +53,7 @@ def simulate(request: SimulationRequest) -> Simulation:
     )
 
 
-def _volumes(
+async def _volumes(
     topology: Topology,
     flows: Mapping[str, Flow],
     views: Mapping[str, FlowHealth],
@@ -70,7 +71,7 @@ def _volumes(
         for source, topics in wanted.items()
     }
     sources = {source: topology.clusters[source] for source in wanted}
-    observed = read_clusters(sources, timeout_ms, lambda _: request).clusters
+    observed = (await read_clusters(sources, timeout_ms, lambda _: request)).clusters
     found: dict[str, list[TopicVolume]] = {}
     for source in sorted(wanted):
         cluster = observed.get(source)
@@ -80,7 +81,7 @@ def _volumes(
         own = {name: flow for name, flow in flows.items() if flow.source_cluster == source}
         reader = _SourceReader(topology, cluster, timeout_ms)
         try:
-            found |= {name: list(reader.volumes(flow, views[name])) for name, flow in own.items()}
+            found |= {name: await reader.volumes(flow, views[name]) for name, flow in own.items()}
         except Failure as failure:
             unread[source] = failure.diagnostics[0].summary
     return found
@@ -95,11 +96,12 @@ class _SourceReader:
         self._within_s = timeout_ms / 1000
         self._now_ms = int(time.time() * 1000)
 
-    def volumes(self, flow: Flow, view: FlowHealth) -> Iterator[TopicVolume]:
-        """Yields the volume of each topic of a flow."""
+    async def volumes(self, flow: Flow, view: FlowHealth) -> list[TopicVolume]:
+        """Returns the volume of each topic of a flow."""
         partitions = {(partition.topic, partition.partition): partition for partition in view.partitions}
-        hour_ago = self._at_time(dict.fromkeys(partitions, self._now_ms - _HOUR_MS))
-        starts = self._starts(flow, partitions)
+        hour_ago = await self._at_time(dict.fromkeys(partitions, self._now_ms - _HOUR_MS))
+        volumes: list[TopicVolume] = []
+        starts = await self._starts(flow, partitions)
         for topic in view.topics:
             places = [(topic.topic, partition.partition) for partition in topic.partitions]
             known = [
@@ -116,20 +118,26 @@ class _SourceReader:
             )
             deletes = "delete" in (policy or "delete")
             sizes = self._cluster.sizes
-            yield TopicVolume(
-                topic.topic,
-                len(places),
-                records=sum(_end(one) - _start(one) for one in known),
-                behind=sum(
-                    max(0, _end(one) - max(starts[one.topic, one.partition], _start(one))) for one in known
-                ),
-                bytes=None if sizes is None else sizes.get(topic.topic, 0),
-                records_per_s=sum(self._rate(one, hour_ago.get((one.topic, one.partition))) for one in known),
-                retention_ms=_limit(retention_ms) if deletes else None,
-                retention_bytes=_limit(retention_bytes) if deletes else None,
+            volumes.append(
+                TopicVolume(
+                    topic.topic,
+                    len(places),
+                    records=sum(_end(one) - _start(one) for one in known),
+                    behind=sum(
+                        max(0, _end(one) - max(starts[one.topic, one.partition], _start(one)))
+                        for one in known
+                    ),
+                    bytes=None if sizes is None else sizes.get(topic.topic, 0),
+                    records_per_s=sum(
+                        self._rate(one, hour_ago.get((one.topic, one.partition))) for one in known
+                    ),
+                    retention_ms=_limit(retention_ms) if deletes else None,
+                    retention_bytes=_limit(retention_bytes) if deletes else None,
+                )
             )
+        return volumes
 
-    def _starts(
+    async def _starts(
         self, flow: Flow, partitions: Mapping[tuple[str, int], PartitionHealth]
     ) -> dict[tuple[str, int], int]:
         """Returns the next offset that the flow copies of each partition, by the ledger or by `start`."""
@@ -137,7 +145,7 @@ class _SourceReader:
         begun = {place: one for place, one in partitions.items() if place not in found}
         by_time: Mapping[tuple[str, int], TimedOffset | None] = {}
         if begun and isinstance(flow.start, AtTimestamp):
-            by_time = self._at_time(dict.fromkeys(begun, flow.start.timestamp_ms))
+            by_time = await self._at_time(dict.fromkeys(begun, flow.start.timestamp_ms))
         for place, one in begun.items():
             match flow.start:
                 case Latest():
@@ -159,8 +167,10 @@ class _SourceReader:
         elapsed_ms = min(_HOUR_MS, max(1000, self._now_ms - first.timestamp_ms)) if younger else _HOUR_MS
         return max(0, _end(one) - first.offset) * 1000 / elapsed_ms
 
-    def _at_time(self, asked: Mapping[tuple[str, int], int]) -> dict[tuple[str, int], TimedOffset | None]:
-        return answered(offsets_by_time(self._access, asked, self._within_s)) if asked else {}
+    async def _at_time(
+        self, times: Mapping[tuple[str, int], int]
+    ) -> dict[tuple[str, int], TimedOffset | None]:
+        return await answered(offsets_by_time(self._access, times, self._within_s)) if times else {}
 
 
 def _start(one: PartitionHealth) -> int:

@@ -9,13 +9,15 @@ from planner.graph.jobs import destination_spec, standby_spec
 from planner.model.diagnostic import Failure, error
 from planner.model.topology import Topology
 from planner.workflows.audit.access import endpoints_of
+from planner.workflows.edge import Workflow
 from planner.workflows.requests import StandbyRequest
 from planner.workflows.topology import checked, launcher_home
 from runtime.contract.spec.jobspec import JobSpec
 from runtime.standby import Standby, StandbyJob, StandbyRefused
 
 
-def standby(request: StandbyRequest, say: Callable[[str], None]) -> None:
+@Workflow
+async def standby(request: StandbyRequest, say: Callable[[str], None]) -> None:
     """Stands by until SIGTERM or SIGINT. `say` is called with each line of news.
 
     Failure: the topology has no such job, it declares no standby for it, or one runs here already.
@@ -32,14 +34,11 @@ def standby(request: StandbyRequest, say: Callable[[str], None]) -> None:
         say=say,
     )
 
-    async def until_stopped(standby: Standby) -> None:
-        stopping = asyncio.Event()
-        for number in (signal.SIGTERM, signal.SIGINT):
-            asyncio.get_running_loop().add_signal_handler(number, stopping.set)
-        await standby.run(stopping)
-
+    stopping = asyncio.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        asyncio.get_running_loop().add_signal_handler(number, stopping.set)
     try:
-        asyncio.run(until_stopped(Standby(asked)))
+        await Standby(asked).run(stopping)
     except StandbyRefused as refused:
         raise Failure(error(str(refused))) from None
 

@@ -7,6 +7,7 @@ for the user.
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import ctypes
 import importlib.util
@@ -17,7 +18,6 @@ import signal
 import subprocess
 import sys
 import tempfile
-import threading
 from collections import deque
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
@@ -334,6 +334,7 @@ def package(file: Path) -> None:
 HERE = JobSpec(job="", topology="", destination="", clusters={}, flows=[])  # local[2] is the default
 _PR_SET_PDEATHSIG = 1
 _LAST_LINES = 15
+_LONGEST_LINE = 16 << 20  # bytes
 _GRACE_S = 10.0
 DEADLINE_S = 60.0  # of a one-off application that has no other deadline
 DEADLINE_KEY = "REPL_SPARK_DEADLINE"  # seconds, for slower machines
@@ -349,7 +350,7 @@ def deadline_of(environ: Mapping[str, str]) -> float:
     return float(given) if given else DEADLINE_S
 
 
-def run_once(
+async def run_once(
     main: Path,
     arguments: Sequence[str],
     *,
@@ -384,15 +385,14 @@ def run_once(
         given = without_operator_keys(environ)
         if variables is not None:
             given = {name: value for name, value in given.items() if name in _PLAIN or name in variables}
-        process = subprocess.Popen(
-            submitted.command,
+        process = await asyncio.create_subprocess_exec(
+            *submitted.command,
             cwd=scratch if variables is not None else None,
             start_new_session=True,
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
-            text=True,
-            errors="replace",
+            limit=_LONGEST_LINE,
             preexec_fn=end_with_command,
             env={
                 **given,
@@ -400,27 +400,19 @@ def run_once(
                 "PYTHONPATH": _python_path(environ),
             },
         )
-        overdue = threading.Event()
-
-        def end_overdue() -> None:
-            overdue.set()
-            _kill(process)
-
-        timer = threading.Timer(deadline_s or 0, end_overdue)
-        timer.daemon = True
-        if deadline_s is not None:
-            timer.start()
+        last: deque[str] = deque(maxlen=_LAST_LINES)
         try:
-            code, last = _follow_output(process, said, prefix)
+            async with asyncio.timeout(deadline_s):
+                code = await _follow_output(process, said, prefix, last)
+        except TimeoutError:
+            _kill(process)
+            raise LaunchError(
+                f"the Spark application had not ended after {deadline_s:g} s, and was killed",
+                f"its last lines tell how far it came; for a slow machine set {DEADLINE_KEY} to more seconds",
+                last,
+            ) from None
         finally:
-            timer.cancel()
-            _end(process)
-    if overdue.is_set():
-        raise LaunchError(
-            f"the Spark application had not ended after {deadline_s:g} s, and was killed",
-            f"its last lines tell how far it came; for a slow machine set {DEADLINE_KEY} to more seconds",
-            last,
-        )
+            await _end(process)
     if code:
         raise LaunchError(f"the Spark application ended with {code}", "its last lines tell why", last)
 
@@ -440,33 +432,31 @@ def _python_path(environ: Mapping[str, str]) -> str:
     return os.pathsep.join([str(ROOT), *filter(None, [environ.get("PYTHONPATH")])])
 
 
-def _follow_output(
-    process: subprocess.Popen[str], said: Callable[[str], None], prefix: str
-) -> tuple[int, list[str]]:
-    last: deque[str] = deque(maxlen=_LAST_LINES)
+async def _follow_output(
+    process: asyncio.subprocess.Process, said: Callable[[str], None], prefix: str, last: deque[str]
+) -> int:
+    """Returns the exit code. `last` receives the lines that are not for the user."""
     assert process.stdout is not None
-    for line in process.stdout:
+    while line := (await process.stdout.readline()).decode(errors="replace"):
         if line.startswith(prefix):
             said(line.removeprefix(prefix).rstrip())
         else:
             last.append(line.rstrip())
-    return process.wait(), list(last)
+    return await process.wait()
 
 
-def _end(process: subprocess.Popen[str]) -> None:
+async def _end(process: asyncio.subprocess.Process) -> None:
     """Ends the application in any case, so that no process remains: workers and driver end with their JVM."""
-    if process.poll() is None:
+    if process.returncode is None:
         process.terminate()
         try:
-            process.wait(_GRACE_S)
-        except subprocess.TimeoutExpired:
+            await asyncio.wait_for(process.wait(), _GRACE_S)
+        except TimeoutError:
             _kill(process)
-            process.wait()
-    if process.stdout is not None:
-        process.stdout.close()
+            await process.wait()
 
 
-def _kill(process: subprocess.Popen[str]) -> None:
+def _kill(process: asyncio.subprocess.Process) -> None:
     """Kills the application with all processes of its group, which has the id of the first one."""
     if process.returncode is None:  # else the id may be another process's by now
         with contextlib.suppress(ProcessLookupError):

@@ -5,6 +5,7 @@ answer for each. Hostile expressions are judged first and never evaluated. If th
 through, the application ends there, because Spark might evaluate the others for hours.
 """
 
+import asyncio
 import json
 import sys
 import time
@@ -33,8 +34,9 @@ def judged(folder: Path, texts: list[str], hostile: Sequence[str]) -> dict[str, 
     """Returns by expression: `refused` with its place, or `value`; and `seconds`."""
     asked, out = folder / "asked.json", folder / "out.json"
     asked.write_text(json.dumps({"hostile": list(hostile), "texts": texts}))
-    run_once(
-        Path(__file__), [str(asked), str(out)], said=print, prefix="gate: ", deadline_s=300, variables=()
+    arguments = [str(asked), str(out)]
+    asyncio.run(
+        run_once(Path(__file__), arguments, said=print, prefix="gate: ", deadline_s=300, variables=())
     )
     found: dict[str, dict[str, Any]] = json.loads(out.read_text())
     return found

@@ -36,7 +36,7 @@ def executed(monkeypatch: pytest.MonkeyPatch) -> list[Plan]:
     """The plans that reached the executor, which needs clusters."""
     plans: list[Plan] = []
 
-    def execute(plan: Plan, *_: object, **__: object) -> ApplyResult:
+    async def execute(plan: Plan, *_: object, **__: object) -> ApplyResult:
         plans.append(plan)
         return ApplyResult(plan, NOTHING_DONE)
 

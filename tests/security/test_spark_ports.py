@@ -1,5 +1,6 @@
 """A local job's Spark is reached from this machine alone, and has its authentication on there."""
 
+import asyncio
 from pathlib import Path
 
 import psutil
@@ -46,7 +47,7 @@ def test_a_local_job_listens_on_the_loopback_alone(tmp_path: Path) -> None:
     where = replace(
         HERE, launch=replace(HERE.launch, conf={"spark.ui.enabled": "true", "spark.ui.port": "0"})
     )
-    run_once(main, [str(done)], said=said, prefix="ports:", where=where)
+    asyncio.run(run_once(main, [str(done)], said=said, prefix="ports:", where=where))
 
     assert addresses
     assert {one.removeprefix("::ffff:") for one in addresses} == {"127.0.0.1"}

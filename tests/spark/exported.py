@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import json
 from collections.abc import Iterator
@@ -11,7 +12,7 @@ from typing import Any
 import pyarrow.parquet as pq
 
 from runtime.audit.verify.pieces import VerifyRequest
-from runtime.audit.verify.task import verify_here
+from runtime.audit.verify.task import compare_pieces
 from runtime.audit.verify.verification import Verification
 from runtime.batch import Batch, PartitionLocation, records, walk
 from runtime.contract.results.records import VerificationReport
@@ -82,9 +83,9 @@ def verified(spec: JobSpec, flow: str, **asked: Any) -> VerificationReport:
         destination=spec.clusters[found.destination],
         **asked,
     )
-    verification = Verification(request, None)
+    verification = asyncio.run(Verification.begin(request, None))
     for group in verification.left:
-        verification.add(group, verify_here(request, group))
+        verification.add(group, asyncio.run(compare_pieces(request, 1, group)))
     return verification.report()
 
 

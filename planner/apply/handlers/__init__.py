@@ -1,6 +1,5 @@
 """One handler for each kind of step. A new kind of step is a function here and a line in this table."""
 
-import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
@@ -19,12 +18,12 @@ Handler = Callable[[ApplyContext, Sequence[Any]], Awaitable[dict[str, StepResult
 
 async def _restore_records(context: ApplyContext, steps: Sequence[RestoreRecords]) -> dict[str, StepResult]:
     """Runs Spark, which writes and compares the records of all these topics."""
-    return await asyncio.to_thread(context.restorer.records, context.endpoint, steps)
+    return await context.restorer.records(context.endpoint, steps)
 
 
 async def _restore_offsets(context: ApplyContext, steps: Sequence[RestoreOffsets]) -> dict[str, StepResult]:
     """Commits the offsets of these groups."""
-    return await asyncio.to_thread(context.restorer.offsets, context.endpoint, steps)
+    return await context.restorer.offsets(context.endpoint, steps)
 
 
 HANDLERS: dict[type[Step], Handler] = {

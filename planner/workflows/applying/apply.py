@@ -19,6 +19,7 @@ from planner.state import planfile
 from planner.state.planfile import KEY, KEY_FILE, SavedPlan, Signature, key_of
 from planner.workflows.applying.session import ApplySession
 from planner.workflows.audit.access import endpoints_of
+from planner.workflows.edge import Workflow
 from planner.workflows.interaction import (
     UNATTENDED,
     ApprovePlan,
@@ -144,31 +145,32 @@ class ApplyResult(ApplyEnded):
         return ExitCode.INTERRUPTED if cut else ExitCode.ERROR
 
 
-def apply(request: ApplyRequest, interaction: Interaction = UNATTENDED) -> ApplyResult:
+@Workflow
+async def apply(request: ApplyRequest, interaction: Interaction = UNATTENDED) -> ApplyResult:
     """Executes a plan under the leases of its clusters.
 
     A topology is planned first, and its plan must be approved; a plan or a saved plan is approved already.
     Failure: nothing was changed. A step that fails is part of the result, and its independent steps continue.
     """
     if request.plan is not None:
-        return execute(request.plan, request, interaction, approved=True, wait_for=None)
+        return await execute(request.plan, request, interaction, approved=True, wait_for=None)
     if request.path.is_file() and planfile.is_plan_file(request.path):
-        return _apply_saved(request, interaction)
+        return await _apply_saved(request, interaction)
     refuse_expect_without_a_plan(request.expect)
     loaded = checked(request.path, request.var_files)
-    plan = planned(loaded, request.targets, request.timeout_ms, interaction.progress)
+    plan = await planned(loaded, request.targets, request.timeout_ms, interaction.progress)
     plan = with_diagnostics(plan, missing_here(plan, error))
-    return execute(plan, request, interaction, wait_for=None)
+    return await execute(plan, request, interaction, wait_for=None)
 
 
-def _apply_saved(request: ApplyRequest, interaction: Interaction) -> ApplyResult:
+async def _apply_saved(request: ApplyRequest, interaction: Interaction) -> ApplyResult:
     if request.var_files or request.targets:
         raise Failure(error("a saved plan is executed as it is", "leave out --var-file and --target"))
     reported = DiagnosticCollector(interaction.progress)
     plan = approved(request.path, request.expect, reported)
     plan = with_diagnostics(plan, missing_here(plan, error))
     trusted = (request.path.resolve().parent, Path.cwd())
-    result = execute(plan, request, interaction, approved=True, trusted=trusted, wait_for=None)
+    result = await execute(plan, request, interaction, approved=True, trusted=trusted, wait_for=None)
     return replace(result, diagnostics=(*reported.diagnostics, *result.diagnostics))
 
 
@@ -182,16 +184,17 @@ def to_run_again(failure: Failure) -> Failure:
     return Failure(told, failure.exit_code)
 
 
-def destroy(request: ChangeRequest, interaction: Interaction = UNATTENDED) -> ApplyResult:
+@Workflow
+async def destroy(request: ChangeRequest, interaction: Interaction = UNATTENDED) -> ApplyResult:
     """Stops the jobs, and deletes what the topology owns with `on_remove: delete`."""
     loaded = checked(request.path, request.var_files, may_declare_nothing=True)
     undeclared = loaded.topology.declaring_nothing()
-    observed = observe(undeclared, request.timeout_ms, progress=interaction.progress)
+    observed = await observe(undeclared, request.timeout_ms, progress=interaction.progress)
     plan = with_diagnostics(plan_now(Mode.DESTROY, loaded.topology, observed), loaded.warnings)
-    return execute(plan, request, interaction)
+    return await execute(plan, request, interaction)
 
 
-def execute(
+async def execute(
     plan: Plan,
     request: ChangeRequest,
     interaction: Interaction,
@@ -223,7 +226,7 @@ def execute(
     if not plan.steps:
         if write is not None:
             write()
-        waits = waiting(plan, request.timeout_ms, only=wait_for, progress=reported)
+        waits = await waiting(plan, request.timeout_ms, only=wait_for, progress=reported)
         return _ended(ApplyEnded(plan, waits=waits), reported)
     if not approved:
         interaction.require(ApprovePlan(plan))
@@ -248,7 +251,7 @@ def execute(
         waiting=lambda done: waiting(done, request.timeout_ms, wait_s, wait_for, reported),
     )
     try:
-        return _ended(session.carry_out(), reported)
+        return _ended(await session.carry_out(), reported)
     except Failure as failure:
         raise failure if trusted is not None else to_run_again(failure) from None
 

@@ -3,17 +3,14 @@
 Only the holder of the lease changes a cluster: an apply, or a replay of salvaged records.
 """
 
-import asyncio
 import getpass
 import os
 import socket
 import subprocess
-import threading
 import time
 import uuid
-from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
-from concurrent.futures import Future
-from contextlib import AsyncExitStack, contextmanager, suppress
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -26,7 +23,7 @@ from planner.apply.context import (
     no_launchers,
 )
 from planner.apply.executor import Interruption, execute
-from planner.kafka import ClusterClient, ClusterEndpoint, ClusterFailure, run
+from planner.kafka import ClusterClient, ClusterEndpoint, ClusterFailure
 from planner.kafka.log import LogWriter
 from planner.model.diagnostic import Failure, error, note, warning
 from planner.model.observed import Observed, ObservedCluster, Unreachable
@@ -95,8 +92,8 @@ def wait_text(cluster: str, held: LeaseState) -> str:
     return f"Waiting for another apply to {cluster}: {holder}, since {since} ..."
 
 
-@contextmanager
-def leased(
+@asynccontextmanager
+async def leased(
     endpoint: ClusterEndpoint,
     internal: InternalSpec,
     *,
@@ -105,37 +102,13 @@ def leased(
     plan: str,
     lock_timeout_ms: int,
     progress: ProgressHandler,
-) -> Iterator[None]:
-    """Holds the lease of a cluster while the caller blocks, for example until a Spark application has ended.
-
-    The loop that renews the lease runs in a thread. Failure as of `acquired`.
-    """
-    granted: Future[None] = Future()
-    ended = threading.Event()
-
-    async def hold() -> None:
-        async with ClusterClient(endpoint) as client:
-            await internal_topics.ensure(client, [naming.LEASE], internal)
-        lease = lease_of(endpoint, name=name, topology=topology, plan=plan)
-        async with await acquired(lease, lock_timeout_ms, progress):
-            granted.set_result(None)
-            await asyncio.to_thread(ended.wait)
-
-    def serve() -> None:
-        try:
-            run(hold())
-        except Exception as failure:  # noqa: BLE001  raised in the caller's thread
-            if not granted.done():
-                granted.set_exception(failure)
-
-    holder = threading.Thread(target=serve, name=f"lease-{endpoint.cluster}", daemon=True)
-    holder.start()
-    granted.result()
-    try:
+) -> AsyncIterator[None]:
+    """Holds the lease of a cluster, for example while Spark runs. Failure as of `acquired`."""
+    async with ClusterClient(endpoint) as client:
+        await internal_topics.ensure(client, [naming.LEASE], internal)
+    lease = lease_of(endpoint, name=name, topology=topology, plan=plan)
+    async with await acquired(lease, lock_timeout_ms, progress):
         yield
-    finally:
-        ended.set()
-        holder.join()
 
 
 def user() -> str:
@@ -201,22 +174,22 @@ class ApplySession:
     wait: bool = True
     errors: Path | None = None
     write: Callable[[], None] | None = None
-    waiting: Callable[[Plan], Sequence[PartitionWaits]] = lambda _: ()
+    waiting: Callable[[Plan], Awaitable[tuple[PartitionWaits, ...]]] | None = None
 
     def __post_init__(self) -> None:
         self._written = sorted({step.cluster for step in self.plan.steps})
         self._earlier: Mapping[str, StepResult] = {}  # the outcomes of earlier applies of this plan
         self._applied = self._record()
 
-    def carry_out(self) -> ApplyEnded:
+    async def carry_out(self) -> ApplyEnded:
         """Executes the steps.
 
         Failure: the plan does not hold any more, a lease is held by another apply, or the journal can't be
         written.
         """
-        summary, apply_id = run(self._under_leases())
-        waits = self.waiting(self.plan) if summary.complete else ()
-        return ApplyEnded(self.plan, summary, apply_id, tuple(waits))
+        summary, apply_id = await self._under_leases()
+        waits = await self.waiting(self.plan) if summary.complete and self.waiting is not None else ()
+        return ApplyEnded(self.plan, summary, apply_id, waits)
 
     async def _under_leases(self) -> tuple[ApplySummary, str | None]:
         """Returns how the apply ended, and its id.

@@ -1,13 +1,12 @@
 """How clusters are reached for requests, and how a failed request becomes a diagnostic."""
 
-from collections.abc import Coroutine, Iterable, Sequence
+from collections.abc import Awaitable, Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from planner.config.secrets import resolved_endpoints
 from planner.graph.routes import router_of
-from planner.kafka import run
 from planner.model.diagnostic import ExitCode, Failure, error
 from planner.model.topology import Cluster, Flow, Topology
 from runtime.audit.ledger import AuditFailure, FlowAccess, UnexpectedClusterId
@@ -31,10 +30,10 @@ def endpoints_of(
     return endpoints
 
 
-def answered(question: Coroutine[Any, Any, Answer]) -> Answer:
-    """Carries out a request. Failure says what to do. Another cluster than the pinned one is refused."""
+async def answered(question: Awaitable[Answer]) -> Answer:
+    """Returns an audit's answer. Failure says what to do. Another cluster than the pinned one is refused."""
     try:
-        return run(question)
+        return await question
     except AuditFailure as failure:
         code = ExitCode.REFUSED if isinstance(failure, UnexpectedClusterId) else ExitCode.ERROR
         raise Failure(error(str(failure), failure.hint, exit=code)) from None

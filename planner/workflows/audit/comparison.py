@@ -6,6 +6,7 @@ Salvage lists or replays the records that a source holds and that never reached 
 
 import hashlib
 import os
+from asyncio import CancelledError
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -21,6 +22,7 @@ from planner.model.observed import Unreachable
 from planner.model.topology import Flow, Topology
 from planner.workflows.applying.session import leased
 from planner.workflows.audit.access import answered, endpoints_of
+from planner.workflows.edge import Workflow
 from planner.workflows.interaction import (
     UNATTENDED,
     ApproveReplay,
@@ -57,7 +59,8 @@ from runtime.replay.request import CopyOutcome, ReplayRequest
 _TASKS = 2  # on a cluster, for a job that has a slot for each core
 
 
-def verify(request: VerifyFlowRequest, progress: ProgressHandler = silent) -> VerificationReport:
+@Workflow
+async def verify(request: VerifyFlowRequest, progress: ProgressHandler = silent) -> VerificationReport:
     """Compares keys, values, headers, timestamps and order of everything that a flow has copied up to now.
 
     It only reads, and the flow may run. Failure: a side can't be read, or Spark can't be started.
@@ -66,7 +69,7 @@ def verify(request: VerifyFlowRequest, progress: ProgressHandler = silent) -> Ve
 
     topology = load(request.path, request.var_files)
     flow = job_flow_of(topology, request.flow)
-    job = _job_spec(topology, flow, request.timeout_ms, progress)
+    job = await _job_spec(topology, flow, request.timeout_ms, progress)
     spec = job.flow(flow.name)
     compared = VerifyRequest(
         flow=spec,
@@ -86,24 +89,24 @@ def verify(request: VerifyFlowRequest, progress: ProgressHandler = silent) -> Ve
     with verification_file(compared, request.path, progress, resume=request.resume) as file:
         resume = request.resume
         if where is None and not needs_spark(compared):
-            verified = _without_spark(compared, file, progress, resume=resume)
+            verified = await _without_spark(compared, file, progress, resume=resume)
             if verified is not None:
                 return verified
             resume = True  # Spark continues from the plan that was just stored
         arguments = [*(["--book", str(file)] if file is not None else []), *["--resume"] * resume]
-        answer = on_spark(main, encode_request(compared), "verify: ", progress, arguments, where)
+        answer = await on_spark(main, encode_request(compared), "verify: ", progress, arguments, where)
     outcome = decode_outcome(answer)
     if outcome.verified is None:
         raise Failure(error(f"{outcome.cluster}: {outcome.why}", outcome.hint))
     return outcome.verified
 
 
-def _without_spark(
+async def _without_spark(
     request: VerifyRequest, file: Path | None, progress: ProgressHandler, *, resume: bool
 ) -> VerificationReport | None:
     """Returns the report of a comparison that is small enough for this process."""
     try:
-        return verify_small(request, file, lambda line: progress(ProgressText(line)), resume=resume)
+        return await verify_small(request, file, lambda line: progress(ProgressText(line)), resume=resume)
     except AuditFailure as failure:
         raise Failure(error(f"{failure.cluster}: {failure.why}", failure.hint)) from None
 
@@ -151,7 +154,7 @@ def verification_file(
         if resume and not file.exists():
             progress(Noticed(note("no earlier comparison was cut: this one starts at the beginning")))
         yield file
-    except KeyboardInterrupt:
+    except (KeyboardInterrupt, CancelledError):
         if file.exists():
             what = "what was compared is kept"
             progress(Noticed(note(what, "run the same command with --resume to continue there")))
@@ -179,7 +182,8 @@ def ignore_record(_record: SalvagedRecord) -> None:
     """Keeps nothing of a salvaged record: only the numbers are wanted."""
 
 
-def salvage(
+@Workflow
+async def salvage(
     request: SalvageFlowRequest, take: Take = ignore_record, progress: ProgressHandler = silent
 ) -> Salvage:
     """Reads the records that never reached the destination. It changes nothing.
@@ -189,11 +193,14 @@ def salvage(
     """
     topology = load(request.path, request.var_files)
     flow = flow_of(topology, request.flow)
-    job = _job_spec(topology, flow, request.timeout_ms, progress)
-    return answered(read_salvage(job, job.flow(flow.name), request.timeout_ms / 1000, take))
+    job = await _job_spec(topology, flow, request.timeout_ms, progress)
+    return await answered(read_salvage(job, job.flow(flow.name), request.timeout_ms / 1000, take))
 
 
-def replay_salvage(request: ReplaySalvageRequest, interaction: Interaction = UNATTENDED) -> ReplayResult:
+@Workflow
+async def replay_salvage(
+    request: ReplaySalvageRequest, interaction: Interaction = UNATTENDED
+) -> ReplayResult:
     """Copies each salvaged record to the destination once, whatever happens meanwhile.
 
     The flow's transform is applied to them. The header `__repl` of each says where it came from. Failure: the
@@ -204,21 +211,23 @@ def replay_salvage(request: ReplaySalvageRequest, interaction: Interaction = UNA
     flow = flow_of(topology, request.flow)
     if flow.state not in ENDED:
         raise _still_copies(flow.name, flow.state)
-    job = _job_spec(topology, flow, request.timeout_ms, interaction.progress)
+    job = await _job_spec(topology, flow, request.timeout_ms, interaction.progress)
     spec, within_s = job.flow(flow.name), request.timeout_ms / 1000
-    seen = answered(read_salvage(job, spec, within_s, ignore_record))
+    seen = await answered(read_salvage(job, spec, within_s, ignore_record))
     if seen.state not in ENDED:
         raise _still_copies(seen.flow, f"{seen.state}, as the ledger says")
-    replay = _replay_request(request.to, job, spec, seen, within_s) if seen.replayable else None
+    replay = await _replay_request(request.to, job, spec, seen, within_s) if seen.replayable else None
     interaction.progress(ReplayReady(seen, request.to))
     if replay is None:
         return ReplayResult(seen, ())
-    check_transforms(topology, progress=interaction.progress, only=flow.name)
+    await check_transforms(topology, progress=interaction.progress, only=flow.name)
     interaction.require(ApproveReplay(seen.destination))
-    return ReplayResult(seen, tuple(_replay(topology, flow, request, replay, interaction.progress).parts))
+    return ReplayResult(
+        seen, tuple((await _replay(topology, flow, request, replay, interaction.progress)).parts)
+    )
 
 
-def _replay_request(
+async def _replay_request(
     to: str | None, job: JobSpec, flow: FlowSpec, seen: Salvage, within_s: float
 ) -> ReplayRequest:
     from runtime.replay.replay_target import parts, quarantines_of, targets, unfit
@@ -227,7 +236,7 @@ def _replay_request(
     destination = job.clusters[flow.destination]
     named = {one.destination_topic for one in wanted} | ({to} if to is not None else set())
     topics = sorted(named.union(quarantines_of(wanted, transform)))
-    known = answered(targets(destination, seen.destination, topics))
+    known = await answered(targets(destination, seen.destination, topics))
     misfits = unfit(wanted, to, known, transform)
     problems = [error(f"{seen.destination}: {what}", hint) for what, hint in misfits.items()]
     if problems:
@@ -241,7 +250,7 @@ def _replay_request(
     )
 
 
-def _replay(
+async def _replay(
     topology: Topology,
     flow: Flow,
     request: ReplaySalvageRequest,
@@ -254,7 +263,7 @@ def _replay(
     cluster = topology.clusters[flow.destination_cluster]
     endpoint = endpoints_of([cluster])[cluster.name]
     main = Path(application.__file__).with_name("main.py")
-    with leased(
+    async with leased(
         endpoint,
         topology.internal,
         name="salvage",
@@ -263,7 +272,7 @@ def _replay(
         lock_timeout_ms=request.lock_timeout_ms,
         progress=progress,
     ):
-        outcome = decode_outcome(on_spark(main, encode_request(replay), "salvage: ", progress))
+        outcome = decode_outcome(await on_spark(main, encode_request(replay), "salvage: ", progress))
     if outcome.refused:
         raise Failure(error(outcome.refused, "repl status shows its state"), ExitCode.REFUSED)
     if outcome.unusable:
@@ -286,12 +295,12 @@ def _still_copies(flow: str, state: str) -> Failure:
     )
 
 
-def _job_spec(topology: Topology, flow: Flow, timeout_ms: int, progress: ProgressHandler) -> JobSpec:
+async def _job_spec(topology: Topology, flow: Flow, timeout_ms: int, progress: ProgressHandler) -> JobSpec:
     """Returns the spec of the flow's job: provenance resolved, clusters pinned, no secret.
 
     Both clusters of the flow must answer. Failure names the one that does not.
     """
-    observed = observe(topology, timeout_ms, progress=progress)
+    observed = await observe(topology, timeout_ms, progress=progress)
     for name in (flow.source_cluster, flow.destination_cluster):
         match observed.clusters[name]:
             case Unreachable(why=why, hint=hint):

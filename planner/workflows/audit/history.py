@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from msgspec import Struct
 
 from planner.config import load
-from planner.kafka import ClusterClient, run
+from planner.kafka import ClusterClient
 from planner.model.diagnostic import Diagnostic, Failure, error, warning
 from planner.model.observed import Unreachable
 from planner.model.step import ApplyRecord
@@ -13,6 +13,7 @@ from planner.model.topology import Cluster
 from planner.observe.observer import identities
 from planner.state.history import merge, read_history
 from planner.workflows.audit.access import endpoints_of
+from planner.workflows.edge import Workflow
 from planner.workflows.interaction import DiagnosticCollector, Noticed, ProgressHandler, silent
 from planner.workflows.requests import HistoryRequest
 
@@ -24,34 +25,33 @@ class HistoryResult(Struct, frozen=True):
     diagnostics: tuple[Diagnostic, ...] = ()
 
 
-def history(request: HistoryRequest, progress: ProgressHandler = silent) -> HistoryResult:
+@Workflow
+async def history(request: HistoryRequest, progress: ProgressHandler = silent) -> HistoryResult:
     """Reads which applies wrote to the clusters. A cluster that does not answer is left out and named."""
     topology = load(request.path, request.var_files)
     reported = DiagnosticCollector(progress)
-    applies = histories(topology.clusters, reported)
+    applies = await histories(topology.clusters, reported)
     if request.apply_id is not None:
         applies = (find(applies, request.apply_id),)
     return HistoryResult(applies, reported.diagnostics)
 
 
-def histories(clusters: Mapping[str, Cluster], progress: ProgressHandler = silent) -> tuple[ApplyRecord, ...]:
+async def histories(
+    clusters: Mapping[str, Cluster], progress: ProgressHandler = silent
+) -> tuple[ApplyRecord, ...]:
     """Returns the joined histories. Failure where no cluster could be read."""
     endpoints = endpoints_of(clusters.values())
     read: list[tuple[ApplyRecord, ...]] = []
     problems: list[Diagnostic] = []
-
-    async def read_each() -> None:
-        for name, identity in (await identities(clusters, endpoints)).items():
-            if isinstance(identity, Unreachable):
-                problems.append(error(f"{name} can't be read: {identity.why}", identity.hint))
-                continue
-            try:
-                async with ClusterClient(endpoints[name]) as client:
-                    read.append(await read_history(client, lambda notice: progress(Noticed(notice))))
-            except Failure as failure:
-                problems.extend(failure.diagnostics)
-
-    run(read_each())
+    for name, identity in (await identities(clusters, endpoints)).items():
+        if isinstance(identity, Unreachable):
+            problems.append(error(f"{name} can't be read: {identity.why}", identity.hint))
+            continue
+        try:
+            async with ClusterClient(endpoints[name]) as client:
+                read.append(await read_history(client, lambda notice: progress(Noticed(notice))))
+        except Failure as failure:
+            problems.extend(failure.diagnostics)
     if not read and problems:
         raise Failure(problems)
     for problem in problems:

@@ -12,12 +12,13 @@ from msgspec import Struct
 from planner.config import load
 from planner.graph.jobs import files_spec, launch_spec
 from planner.graph.routes import reason_not_synced
-from planner.kafka import ClusterFailure, run_at
+from planner.kafka import ClusterClient, ClusterFailure
 from planner.model.diagnostic import Diagnostic, Failure, error, warning
 from planner.model.observed import ClusterReport
 from planner.model.topology import Flow, Topology
 from planner.observe.doctor import examine
 from planner.workflows.audit.access import answered, endpoints_of, flow_accesses
+from planner.workflows.edge import Workflow
 from planner.workflows.flows.ending import group_losses
 from planner.workflows.observing import check_stores
 from planner.workflows.requests import (
@@ -42,13 +43,15 @@ from runtime.contract.results.groups import GroupLoss, GroupOffsets, LocatedReco
 from runtime.contract.results.records import ClusterClients, ClusterContent, TopicRecords
 
 
-def cluster_content(request: ClusterRequest) -> ClusterContent:
+@Workflow
+async def cluster_content(request: ClusterRequest) -> ClusterContent:
     """Reads what a cluster holds, and how far each flow has copied into it."""
     topology = load(request.path, request.var_files)
-    return answered(read_cluster(_known(topology, request.cluster), request.timeout_ms / 1000))
+    return await answered(read_cluster(_known(topology, request.cluster), request.timeout_ms / 1000))
 
 
-def records(request: ClusterRequest, start: Start, limit: int) -> TopicRecords:
+@Workflow
+async def records(request: ClusterRequest, start: Start, limit: int) -> TopicRecords:
     """Reads committed records of a topic, each with its provenance."""
     assert request.topic is not None, "records are read of one topic"
     topology = load(request.path, request.var_files)
@@ -59,16 +62,17 @@ def records(request: ClusterRequest, start: Start, limit: int) -> TopicRecords:
         with suppress(Failure):  # a secret that is not here: this cluster would only add to the answer
             others[name] = _known(topology, name)
     within_s = request.timeout_ms / 1000
-    return answered(read_records(known, request.topic, start, limit, within_s, pinned, others))
+    return await answered(read_records(known, request.topic, start, limit, within_s, pinned, others))
 
 
-def clients(request: ClusterRequest, over_ms: int = 0) -> ClusterClients:
+@Workflow
+async def clients(request: ClusterRequest, over_ms: int = 0) -> ClusterClients:
     """Reads which groups consume from each topic, and which producers write to it.
 
     `over_ms`: how far apart two readings are that give the rates; 0 reads once.
     """
     access = _known(load(request.path, request.var_files), request.cluster).reach
-    return answered(read_clients(access, request.topic, over_ms / 1000, request.timeout_ms / 1000))
+    return await answered(read_clients(access, request.topic, over_ms / 1000, request.timeout_ms / 1000))
 
 
 def _known(topology: Topology, name: str) -> KnownCluster:
@@ -78,15 +82,17 @@ def _known(topology: Topology, name: str) -> KnownCluster:
     return KnownCluster(access, {flow.name: flow.source_cluster for flow in flows})
 
 
-def offsets(request: OffsetsRequest) -> GroupOffsets:
+@Workflow
+async def offsets(request: OffsetsRequest) -> GroupOffsets:
     """Reads a group's offsets at the source, translated by the ledger to the destination."""
     topology = load(request.path, request.var_files)
     flow = flow_of(topology, request.flow)
     (access,) = flow_accesses(topology, [flow], request.timeout_ms / 1000)
-    return answered(group_offsets(access, request.group, reason_not_synced(flow, request.group)))
+    return await answered(group_offsets(access, request.group, reason_not_synced(flow, request.group)))
 
 
-def locate_record(request: LocateRecordRequest) -> LocatedRecord:
+@Workflow
+async def locate_record(request: LocateRecordRequest) -> LocatedRecord:
     """Finds a record at the other side of a flow: at the destination, at the source, or in a file."""
     topology = load(request.path, request.var_files)
     within_s = request.timeout_ms / 1000
@@ -94,7 +100,7 @@ def locate_record(request: LocateRecordRequest) -> LocatedRecord:
     if into_files is None or into_files.from_files:
         flow = flow_of(topology, request.flow)
         (access,) = flow_accesses(topology, [flow], within_s)
-        return answered(locate(access, _sought(request, flow)))
+        return await answered(locate(access, _sought(request, flow)))
     if request.reverse:
         what = (
             f"the records in the files of {into_files.destination_cluster} have their offsets at the source"
@@ -105,7 +111,9 @@ def locate_record(request: LocateRecordRequest) -> LocatedRecord:
     assert files is not None, "the flow goes into files"
     source = topology.clusters[into_files.source_cluster]
     access_of = endpoints_of([source])
-    return answered(locate_in_files(_sought(request, into_files), access_of[source.name], files, within_s))
+    return await answered(
+        locate_in_files(_sought(request, into_files), access_of[source.name], files, within_s)
+    )
 
 
 def _sought(request: LocateRecordRequest, flow: Flow) -> LocatedRecord:
@@ -126,14 +134,16 @@ def _sought(request: LocateRecordRequest, flow: Flow) -> LocatedRecord:
     )
 
 
-def doctor(request: ClusterRequest) -> ClusterReport:
+@Workflow
+async def doctor(request: ClusterRequest) -> ClusterReport:
     """Examines a cluster; nothing is changed. Raises Failure where no broker answers."""
     topology = load(request.path, request.var_files)
     known = cluster_of(topology, request.cluster)
     endpoint = endpoints_of([known])[request.cluster]
     timeout_s = request.timeout_ms / 1000
     try:
-        return run_at(endpoint, lambda client: examine(client, timeout_s, topology), timeout_s)
+        async with ClusterClient(endpoint, timeout_s) as client:
+            return await examine(client, timeout_s, topology)
     except ClusterFailure as failure:
         raise Failure(error(f"{request.cluster}: {failure.why}", failure.hint)) from None
 
@@ -156,20 +166,22 @@ class GroupNames(Struct, frozen=True):
     diagnostics: tuple[Diagnostic, ...] = ()
 
 
-def flow_groups(request: TopologyRequest, flow: str) -> tuple[GroupLoss, ...]:
+@Workflow
+async def flow_groups(request: TopologyRequest, flow: str) -> tuple[GroupLoss, ...]:
     """Returns where each group that the flow syncs would continue at its destination. It changes nothing."""
     topology = checked(request.path, request.var_files).topology
-    return tuple(group_losses(topology, [flow_of(topology, flow)], request.timeout_ms / 1000))
+    return tuple(await group_losses(topology, [flow_of(topology, flow)], request.timeout_ms / 1000))
 
 
-def group_names(request: TopologyRequest) -> GroupNames:
+@Workflow
+async def group_names(request: TopologyRequest) -> GroupNames:
     """Lists the groups of every cluster. One that does not answer is left out and named."""
     topology = checked(request.path, request.var_files).topology
     states: dict[str, dict[str, str]] = {}
     missing: list[Diagnostic] = []
     for name, access in endpoints_of(topology.clusters.values()).items():
         try:
-            states[name] = answered(read_groups(access, request.timeout_ms / 1000))
+            states[name] = await answered(read_groups(access, request.timeout_ms / 1000))
         except Failure as failure:
             missing += [warning(diagnostic.summary, diagnostic.hint) for diagnostic in failure.diagnostics]
     return GroupNames(states, tuple(missing))

@@ -8,10 +8,10 @@ from planner.config import load
 from planner.config.files import topology_files
 from planner.graph.jobs import flow_spec
 from planner.graph.routes import file_route, route_of
-from planner.kafka import run
 from planner.model.diagnostic import Failure
 from planner.model.topology import Topology
 from planner.workflows.audit.access import endpoints_of
+from planner.workflows.edge import Workflow
 from planner.workflows.requests import ReplicationStatusRequest, TopologyRequest
 from planner.workflows.topology import checked
 from runtime.audit.status.facts import StatusRequest
@@ -40,12 +40,13 @@ def status_request(topology: Topology, given_up: str | None = None) -> StatusReq
 _LATER_WITHIN_S = 3.0  # a cluster that is down must not delay what the others show
 
 
-def status(request: ReplicationStatusRequest) -> ReplicationStatus:
+@Workflow
+async def status(request: ReplicationStatusRequest) -> ReplicationStatus:
     """Reads the status once. It is right also when a job is dead or a datacenter is down."""
     topology = load(request.path, request.var_files)
     over_s, within_s = request.over_ms / 1000, request.timeout_ms / 1000
     asked = status_request(topology)
-    return run(read_status(asked, over_s, within_s, retention=True, every_offset=request.every_offset))
+    return await read_status(asked, over_s, within_s, retention=True, every_offset=request.every_offset)
 
 
 async def watch_status(

@@ -193,7 +193,7 @@ def _lags(lags: Mapping[str, int]) -> str:
     return f"{sum(lag for lag, _ in known):,} records are left to copy ({some}{more})"
 
 
-def group_losses(topology: Topology, flows: Sequence[Flow], within_s: float) -> "list[GroupLoss]":
+async def group_losses(topology: Topology, flows: Sequence[Flow], within_s: float) -> "list[GroupLoss]":
     """Returns, for each group of the flows that still run, where it would continue."""
     from runtime.audit.offsets.offsets import rehearse
 
@@ -203,10 +203,10 @@ def group_losses(topology: Topology, flows: Sequence[Flow], within_s: float) -> 
     async def losses() -> "list[GroupLoss]":
         return [loss for access in accesses for loss in await rehearse(access)]
 
-    return answered(losses())
+    return await answered(losses())
 
 
-def report_subscriptions(
+async def report_subscriptions(
     topology: Topology, flows: Sequence[Flow], timeout_ms: int, progress: ProgressHandler
 ) -> "tuple[GroupTopics, ...]":
     """Reports what the consumers of each group subscribe to at the destination of flows that ended.
@@ -223,12 +223,12 @@ def report_subscriptions(
     groups: tuple[GroupTopics, ...] = ()
     with _warned(progress):
         accesses = flow_accesses(topology, syncing, timeout_ms / 1000, source_may_be_gone=True)
-        groups = tuple(answered(topics(accesses)))
+        groups = tuple(await answered(topics(accesses)))
         progress(SubscriptionsRead(groups))
     return groups
 
 
-def warn_of_unread_replays(
+async def warn_of_unread_replays(
     topology: Topology, flows: Sequence[Flow], timeout_ms: int, progress: ProgressHandler
 ) -> None:
     """Warns of groups that would leave out records, once these reverse flows have ended.
@@ -242,7 +242,7 @@ def warn_of_unread_replays(
     for flow, access in zip(reverse, flow_accesses(topology, reverse, timeout_ms / 1000), strict=True):
         source, destination = flow.source_cluster, flow.destination_cluster
         with _warned(progress):
-            for left in answered(unread_replays(access, str(flow.reverse_of))):
+            for left in await answered(unread_replays(access, str(flow.reverse_of))):
                 what = (
                     f"the group {left.group} has not read up to {left.records:,} records of {left.topic} "
                     f"at {source} that salvage replayed: once it continues at {destination}, it never "

@@ -15,11 +15,11 @@ from msgspec import Struct
 
 from planner.config.edit import with_reverse_flow
 from planner.graph.routes import Failback, pending_failbacks, resumed_failbacks, without_covered
-from planner.kafka import run
 from planner.model.diagnostic import ExitCode, Failure, error
 from planner.model.topology import Flow, Topology
 from planner.plan.transitions import may_follow
 from planner.workflows.applying.apply import ApplyResult
+from planner.workflows.edge import Workflow
 from planner.workflows.flows.ending import (
     copied,
     drained,
@@ -73,7 +73,8 @@ class FailoverRehearsal(Struct, frozen=True):
     jobs: tuple[tuple[str, bool], ...]
 
 
-def failover(request: FailoverRequest, interaction: Interaction = UNATTENDED) -> FailoverResult:
+@Workflow
+async def failover(request: FailoverRequest, interaction: Interaction = UNATTENDED) -> FailoverResult:
     """Ends every flow out of a cluster with what arrived, and moves its groups to the destination.
 
     Reports the cost before it asks. Writes `state: failed_over` into the topology. After an interruption the
@@ -81,24 +82,27 @@ def failover(request: FailoverRequest, interaction: Interaction = UNATTENDED) ->
     """
     topology = checked(request.path, request.var_files).topology
     flows = leaving(topology, request.cluster)
-    before, _ = _cost(topology, flows, request.timeout_ms, interaction.progress)
+    before, _ = await _cost(topology, flows, request.timeout_ms, interaction.progress)
     states: dict[str, FlowState] = {flow.name: "failed_over" for flow in flows}
-    applied = apply_with_states(states, request, interaction, given_up=request.cluster)
+    applied = await apply_with_states(states, request, interaction, given_up=request.cluster)
     if not applied.complete:
         return FailoverResult(applied)
-    lost = _lost(topology, flows, before, request.timeout_ms, interaction.progress)
-    groups = report_subscriptions(topology, flows, request.timeout_ms, interaction.progress)
+    lost = await _lost(topology, flows, before, request.timeout_ms, interaction.progress)
+    groups = await report_subscriptions(topology, flows, request.timeout_ms, interaction.progress)
     return FailoverResult(applied, lost, groups)
 
 
-def rehearse_failover(request: FailoverRequest, progress: ProgressHandler = silent) -> FailoverRehearsal:
+@Workflow
+async def rehearse_failover(
+    request: FailoverRequest, progress: ProgressHandler = silent
+) -> FailoverRehearsal:
     """Returns what a failover would cost. It changes nothing."""
     from runtime.contract.results.groups import GroupTopics
 
     topology = checked(request.path, request.var_files).topology
     flows = leaving(topology, request.cluster)
-    status, losses = _cost(topology, flows, request.timeout_ms, progress)
-    groups = group_losses(topology, flows, request.timeout_ms / 1000)
+    status, losses = await _cost(topology, flows, request.timeout_ms, progress)
+    groups = await group_losses(topology, flows, request.timeout_ms / 1000)
     destinations = {flow.name: flow.destination_cluster for flow in flows}
     names = {flow.job for flow in flows if flow.state != "failed_over"}
     return FailoverRehearsal(
@@ -129,20 +133,20 @@ def leaving(topology: Topology, cluster: str) -> list[Flow]:
     )
 
 
-def _cost(
+async def _cost(
     topology: Topology, flows: list[Flow], timeout_ms: int, progress: ProgressHandler
 ) -> "tuple[ReplicationStatus, tuple[FlowLoss, ...]]":
     """Before the failover, records that are still on their way count as lost."""
     from runtime.contract.results.groups import loss_of
 
     cluster, names = flows[0].source_cluster, _not_yet(flows)
-    status = _status(topology, timeout_ms, MEASURED_S, given_up=cluster)
+    status = await _status(topology, timeout_ms, MEASURED_S, given_up=cluster)
     losses = tuple(loss_of(flow, status.at_ms) for flow in status.flows if flow.name in names)
     progress(FlowLosses(losses, status.at_ms, cluster))
     return status, losses
 
 
-def _lost(
+async def _lost(
     topology: Topology,
     flows: list[Flow],
     before: "ReplicationStatus",
@@ -152,7 +156,7 @@ def _lost(
     """After the failover: what had not arrived when the last transaction ended."""
     from runtime.contract.results.groups import loss_of, with_ends_of
 
-    after = _status(topology, timeout_ms, given_up=flows[0].source_cluster)
+    after = await _status(topology, timeout_ms, given_up=flows[0].source_cluster)
     names, older = _not_yet(flows), {flow.name: flow for flow in before.flows}
     lost = tuple(
         loss_of(with_ends_of(flow, older[flow.name], before.at_ms), before.at_ms)
@@ -168,23 +172,23 @@ def _not_yet(flows: list[Flow]) -> set[str]:
     return {flow.name for flow in flows if flow.state != "failed_over"}
 
 
-def _status(
+async def _status(
     topology: Topology, timeout_ms: int, over_s: float = 0.0, given_up: str | None = None
 ) -> "ReplicationStatus":
     from planner.workflows.audit.replication_status import status_request
     from runtime.audit.status.reader import read_status
 
-    return run(read_status(status_request(topology, given_up), over_s, timeout_ms / 1000))
+    return await read_status(status_request(topology, given_up), over_s, timeout_ms / 1000)
 
 
-def without_others(
+async def without_others(
     topology: Topology, coming: Iterable[Failback], timeout_ms: int, progress: ProgressHandler
 ) -> list[Failback]:
     """Leaves out of new reverse flows the topics that other flows copy back already."""
     listed = list(coming)
     if all(failback.back is not None for failback in listed):
         return listed
-    observed = observe(topology, timeout_ms, progress=progress)
+    observed = await observe(topology, timeout_ms, progress=progress)
     names = {
         name: frozenset(live.topics) if (live := observed.reachable(name)) is not None else frozenset()
         for name in observed.clusters
@@ -260,7 +264,8 @@ class FailbackResult(Struct, frozen=True):
     subscriptions: "tuple[GroupTopics, ...]" = ()
 
 
-def failback(request: FailbackRequest, interaction: Interaction = UNATTENDED) -> FailbackResult:
+@Workflow
+async def failback(request: FailbackRequest, interaction: Interaction = UNATTENDED) -> FailbackResult:
     """Copies back what was written at the destination since the flows out of the cluster ended.
 
     Reports the records that were never sent, writes the reverse flows into the topology, applies, and waits
@@ -271,9 +276,9 @@ def failback(request: FailbackRequest, interaction: Interaction = UNATTENDED) ->
     failbacks = pending_failbacks(topology, request.cluster)
     if not failbacks:
         raise _nothing_ended(topology, request.cluster)
-    _report_unsent(topology, failbacks, request, interaction.progress)
-    failbacks = without_others(topology, failbacks, request.timeout_ms, interaction.progress)
-    applied = apply_edited(
+    await _report_unsent(topology, failbacks, request, interaction.progress)
+    failbacks = await without_others(topology, failbacks, request.timeout_ms, interaction.progress)
+    applied = await apply_edited(
         with_failback_flows(topology, failbacks),
         [failback.name for failback in failbacks],
         request,
@@ -287,13 +292,14 @@ def failback(request: FailbackRequest, interaction: Interaction = UNATTENDED) ->
         edited = checked(request.path, request.var_files).topology
         for failback in failbacks:
             back = edited.flows[failback.name]
-            run(copied(edited, back, request.copied_within_ms / 1000, interaction.progress))
+            await copied(edited, back, request.copied_within_ms / 1000, interaction.progress)
             interaction.progress(ProgressText(f"flow.{back.name}: all records are copied back"))
     switch_follows = any(failback.flow.reverse_of is None for failback in failbacks)
     return FailbackResult(applied, request.cluster, destination, switch_follows)
 
 
-def switch_back(request: FailbackRequest, interaction: Interaction = UNATTENDED) -> FailbackResult:
+@Workflow
+async def switch_back(request: FailbackRequest, interaction: Interaction = UNATTENDED) -> FailbackResult:
     """Promotes the reverse flows, moves the groups, and activates the flows out of the cluster again.
 
     Producers at the other cluster must be stopped before. Waits until everything is copied back.
@@ -305,15 +311,15 @@ def switch_back(request: FailbackRequest, interaction: Interaction = UNATTENDED)
     for failback in failbacks:
         assert failback.back is not None
         if failback.back.state == "active":
-            run(drained(topology, failback.back, request.copied_within_ms / 1000, interaction.progress))
+            await drained(topology, failback.back, request.copied_within_ms / 1000, interaction.progress)
         states |= {failback.back.name: "promoted", failback.flow.name: "active"}
     backs = [failback.back for failback in failbacks if failback.back is not None]
-    warn_of_unread_replays(topology, backs, request.timeout_ms, interaction.progress)
-    applied = apply_with_states(states, request, interaction)
+    await warn_of_unread_replays(topology, backs, request.timeout_ms, interaction.progress)
+    applied = await apply_with_states(states, request, interaction)
     destination = failbacks[0].flow.destination_cluster
     if not applied.complete:
         return FailbackResult(applied, request.cluster, destination)
-    groups = report_subscriptions(topology, backs, request.timeout_ms, interaction.progress)
+    groups = await report_subscriptions(topology, backs, request.timeout_ms, interaction.progress)
     return FailbackResult(applied, request.cluster, destination, subscriptions=groups)
 
 
@@ -355,11 +361,11 @@ def _nothing_ended(topology: Topology, cluster: str) -> Failure:
     return Failure(error(why, may_follow("active"), exit=ExitCode.REFUSED))
 
 
-def _report_unsent(
+async def _report_unsent(
     topology: Topology, failbacks: Sequence[Failback], request: FailbackRequest, progress: ProgressHandler
 ) -> None:
     """Reports what the old source holds and never sent. Failure where a cluster does not answer."""
-    seen = {flow.name: flow for flow in _status(topology, request.timeout_ms).flows}
+    seen = {flow.name: flow for flow in (await _status(topology, request.timeout_ms)).flows}
     for failback in failbacks:
         flow = seen[failback.flow.name]
         if not flow.source_answers or not flow.destination_answers:

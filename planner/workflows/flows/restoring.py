@@ -23,6 +23,7 @@ from planner.plan.steps.topics import CreateTopic
 from planner.state.internal_topics import read_registry
 from planner.workflows.applying.apply import ApplyResult, execute
 from planner.workflows.audit.access import answered
+from planner.workflows.edge import Workflow
 from planner.workflows.flows.backups import RequestedBackup, time_text
 from planner.workflows.interaction import UNATTENDED, Interaction, ProgressHandler, silent
 from planner.workflows.observing import check_stores, read_clusters
@@ -40,13 +41,15 @@ from runtime.replay.restore_target import TargetTopic, target_topics
 _TOPIC = "{topic}"
 
 
-def restore(request: RestoreBackupRequest, interaction: Interaction = UNATTENDED) -> ApplyResult:
+@Workflow
+async def restore(request: RestoreBackupRequest, interaction: Interaction = UNATTENDED) -> ApplyResult:
     """Plans a restore, asks, and carries it out."""
-    plan = plan_restore(request, interaction.progress)
-    return execute(plan, request, interaction)
+    plan = await plan_restore.coroutine(request, interaction.progress)
+    return await execute(plan, request, interaction)
 
 
-def plan_restore(request: RestoreBackupRequest, progress: ProgressHandler = silent) -> Plan:
+@Workflow
+async def plan_restore(request: RestoreBackupRequest, progress: ProgressHandler = silent) -> Plan:
     """Returns the plan of a restore. Nothing is written to the backup or the cluster.
 
     Failure: the backup can't be read or trusted, holds nothing of what is asked for, or the cluster does not
@@ -59,12 +62,14 @@ def plan_restore(request: RestoreBackupRequest, progress: ProgressHandler = sile
     found = RequestedBackup(endpoint, request.flow, request.topics, request.until_ms)
     wanted = {cluster.name: ClusterDetailsRequest(acls=True)} if request.acls else {}
     options = ReadOptions(read_registry=read_registry)
-    observed = read_clusters({cluster.name: cluster}, request.timeout_ms, lambda _: wanted, progress, options)
+    observed = await read_clusters(
+        {cluster.name: cluster}, request.timeout_ms, lambda _: wanted, progress, options
+    )
     live = observed.clusters[cluster.name]
     if isinstance(live, Unreachable):
         hint = live.hint or f"bring {cluster.name} back"
         raise Failure(error(f"{cluster.name} can't be read: {live.why}", hint))
-    return _Planned(topology, cluster, request, found, observed, live).plan()
+    return await _Planned(topology, cluster, request, found, observed, live).plan()
 
 
 class _Planned:
@@ -86,12 +91,12 @@ class _Planned:
         self._until = time_text(request.until_ms) if request.until_ms is not None else ""
         self._found: list[Diagnostic] = []
 
-    def plan(self) -> Plan:
+    async def plan(self) -> Plan:
         request, read = self._request, self._read
         self._check_names()
         sources = {into: read.topics[name].topic_id for name, into in self._names.items()}
         spec = destination_spec(self._cluster, Path.cwd())
-        existing = answered(
+        existing = await answered(
             target_topics(spec, self._cluster.name, read.backup.flow, sources, request.timeout_ms / 1000)
         )
         backup = RestoredBackup(
@@ -112,9 +117,9 @@ class _Planned:
         )
         found = tuple(self._found)
         plan = plan_now(Mode.RESTORE, self._topology, self._observed, backup=backup, found=found)
-        return plan if plan.errored else self._verified(plan, backup.topics)
+        return plan if plan.errored else await self._verified(plan, backup.topics)
 
-    def _verified(self, plan: Plan, topics: Iterable[RestoredTopic]) -> Plan:
+    async def _verified(self, plan: Plan, topics: Iterable[RestoredTopic]) -> Plan:
         """Returns the plan with the broker's objections to the topics as they are in the end."""
         own = {topic.name: dict(topic.config) for topic in topics}
         creates = tuple(
@@ -122,7 +127,7 @@ class _Planned:
             for step in plan.steps
             if isinstance(step, CreateTopic)
         )
-        judged = verified(replace(plan, steps=creates), self._request.timeout_ms)
+        judged = await verified(replace(plan, steps=creates), self._request.timeout_ms)
         return replace(judged, steps=plan.steps)
 
     def _check_names(self) -> None:

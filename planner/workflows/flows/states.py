@@ -17,7 +17,7 @@ from planner.apply.handlers.jobs import StoppedPartitions, accept_loss
 from planner.config.edit import with_promoted, with_state
 from planner.config.files import in_form_of, text_to_edit, write_edited
 from planner.graph.messages import few
-from planner.kafka import run, run_at
+from planner.kafka import ClusterClient
 from planner.model.address import flow_address
 from planner.model.change import Action
 from planner.model.diagnostic import Diagnostic, ExitCode, Failure, error, warning
@@ -26,6 +26,7 @@ from planner.plan.make import with_diagnostics
 from planner.plan.transitions import matches_nothing, may_follow
 from planner.workflows.applying.apply import ApplyResult, execute
 from planner.workflows.audit.access import endpoints_of
+from planner.workflows.edge import Workflow
 from planner.workflows.flows.ending import drained, report_subscriptions, warn_of_unread_replays
 from planner.workflows.interaction import (
     UNATTENDED,
@@ -48,7 +49,7 @@ if TYPE_CHECKING:
     from runtime.contract.results.status import FlowHealth, TopicHealth
 
 
-def apply_with_states(
+async def apply_with_states(
     states: Mapping[str, FlowState],
     request: ChangeRequest,
     interaction: Interaction,
@@ -73,7 +74,9 @@ def apply_with_states(
             if edited.job_flows[name].state != state:
                 raise Failure(error(f"the state of flow {name} is set elsewhere", "edit it by hand"))
 
-    return apply_edited(after, states, request, interaction, check, given_up=given_up, must_copy=must_copy)
+    return await apply_edited(
+        after, states, request, interaction, check, given_up=given_up, must_copy=must_copy
+    )
 
 
 def in_state(flow: Flow, state: FlowState, text: str) -> str | None:
@@ -98,7 +101,7 @@ def edit_flow(
     after[file] = edited
 
 
-def apply_edited(
+async def apply_edited(
     after: Mapping[Path, str],
     flows: Iterable[str],
     request: ChangeRequest,
@@ -120,11 +123,11 @@ def apply_edited(
     }
     loaded = checked(request.path, request.var_files, edited=after)
     check(loaded.topology)
-    plan = apply_plan(loaded.topology, request.timeout_ms, interaction.progress, given_up=given_up)
+    plan = await apply_plan(loaded.topology, request.timeout_ms, interaction.progress, given_up=given_up)
     plan = with_diagnostics(plan, loaded.warnings)
     unknown = {change.address for change in plan.changes if change.action is Action.UNKNOWN}
     can_apply = any(flow_address(name) not in unknown for name in flows)  # else the edit changes nothing
-    return execute(
+    return await execute(
         plan,
         request,
         interaction,
@@ -145,15 +148,17 @@ def wrong_state(flow: Flow, wanted: str) -> Failure:
     )
 
 
-def pause(request: FlowRequest, interaction: Interaction = UNATTENDED) -> ApplyResult:
+@Workflow
+async def pause(request: FlowRequest, interaction: Interaction = UNATTENDED) -> ApplyResult:
     """Writes `state: paused` into the topology and applies it. The job continues with its other flows."""
     flow = job_flow_of(checked(request.path, request.var_files).topology, request.flow)
     if flow.state not in RUNNING:
         raise wrong_state(flow, "paused")
-    return apply_with_states({flow.name: "paused"}, request, interaction)
+    return await apply_with_states({flow.name: "paused"}, request, interaction)
 
 
-def resume(request: ResumeRequest, interaction: Interaction = UNATTENDED) -> ApplyResult:
+@Workflow
+async def resume(request: ResumeRequest, interaction: Interaction = UNATTENDED) -> ApplyResult:
     """Writes `state: active` into the topology and applies it.
 
     The result is incomplete while a partition of the flow waits for a decision, unless its loss is accepted.
@@ -161,15 +166,15 @@ def resume(request: ResumeRequest, interaction: Interaction = UNATTENDED) -> App
     flow = job_flow_of(checked(request.path, request.var_files).topology, request.flow)
     if flow.state not in RUNNING:
         raise wrong_state(flow, "resumed")
-    applied = apply_with_states(
+    applied = await apply_with_states(
         {flow.name: "active"}, request, interaction, must_copy=not request.accept_loss
     )
     if request.accept_loss and applied.complete:
-        resume_over_loss(checked(request.path, request.var_files).topology, flow, interaction)
+        await resume_over_loss(checked(request.path, request.var_files).topology, flow, interaction)
     return applied
 
 
-def resume_over_loss(topology: Topology, flow: Flow, interaction: Interaction) -> None:
+async def resume_over_loss(topology: Topology, flow: Flow, interaction: Interaction) -> None:
     """Asks on its own, because an active flow has no plan that could be approved."""
     destination = topology.clusters[flow.destination_cluster]
 
@@ -177,7 +182,8 @@ def resume_over_loss(topology: Topology, flow: Flow, interaction: Interaction) -
         interaction.require(ApproveLoss(flow.name, tuple(lost)))
 
     endpoint = endpoints_of([destination])[destination.name]
-    stopped = run_at(endpoint, lambda client: accept_loss(client, flow.job, flow.name, approve))
+    async with ClusterClient(endpoint) as client:
+        stopped = await accept_loss(client, flow.job, flow.name, approve)
     report_loss(stopped, flow, interaction)
 
 
@@ -224,7 +230,8 @@ class PromoteResult(Struct, frozen=True):
     subscriptions: "tuple[GroupTopics, ...]" = ()
 
 
-def promote(request: PromoteRequest, interaction: Interaction = UNATTENDED) -> PromoteResult:
+@Workflow
+async def promote(request: PromoteRequest, interaction: Interaction = UNATTENDED) -> PromoteResult:
     """Copies everything, moves the groups, then stops the flow and makes its destination writable.
 
     Waits until the lag is 0, then writes `state: promoted` into the topology and applies it. Producers at
@@ -234,20 +241,22 @@ def promote(request: PromoteRequest, interaction: Interaction = UNATTENDED) -> P
     flow = flow_of(topology, request.flow)
     seconds = request.copied_within_ms / 1000
     if request.topics is not None:
-        return PromoteResult(_promote_topics(topology, flow, request.topics, seconds, request, interaction))
+        return PromoteResult(
+            await _promote_topics(topology, flow, request.topics, seconds, request, interaction)
+        )
     if flow.state not in _MAY_BE_PROMOTED:
         raise wrong_state(flow, "promoted")
     if flow.state == "active":
-        run(drained(topology, flow, seconds, interaction.progress))
-    warn_of_unread_replays(topology, [flow], request.timeout_ms, interaction.progress)
-    applied = apply_with_states({flow.name: "promoted"}, request, interaction)
+        await drained(topology, flow, seconds, interaction.progress)
+    await warn_of_unread_replays(topology, [flow], request.timeout_ms, interaction.progress)
+    applied = await apply_with_states({flow.name: "promoted"}, request, interaction)
     if not applied.complete:
         return PromoteResult(applied)
-    groups = report_subscriptions(topology, [flow], request.timeout_ms, interaction.progress)
+    groups = await report_subscriptions(topology, [flow], request.timeout_ms, interaction.progress)
     return PromoteResult(applied, groups)
 
 
-def _promote_topics(
+async def _promote_topics(
     topology: Topology,
     flow: Flow,
     pattern: str,
@@ -268,7 +277,7 @@ def _promote_topics(
     if flow.state != "active":
         raise wrong_state(flow, "promoted by topics")
     if pattern not in flow.promoted:
-        run(drained(topology, flow, seconds, interaction.progress, lambda seen: chosen_of(seen, pattern)))
+        await drained(topology, flow, seconds, interaction.progress, lambda seen: chosen_of(seen, pattern))
     after: dict[Path, str] = {}
     edit_flow(
         after,
@@ -281,7 +290,7 @@ def _promote_topics(
         if pattern not in edited.flows[flow.name].promoted:
             raise Failure(error(f"the key promoted of flow {flow.name} is set elsewhere", "edit it by hand"))
 
-    return apply_edited(after, [flow.name], request, interaction, check)
+    return await apply_edited(after, [flow.name], request, interaction, check)
 
 
 def chosen_of(seen: "FlowHealth", pattern: str) -> "list[TopicHealth]":

@@ -8,6 +8,7 @@ its Python worker. Records of the source cross into the JVM only where the flow 
 from __future__ import annotations
 
 import argparse
+import asyncio
 import functools
 import sys
 import time
@@ -61,7 +62,7 @@ def main() -> None:
     request = decode_request(arguments.request.read_bytes())
     verification: Verification | None = None
     try:
-        verification = Verification(request, arguments.book, resume=arguments.resume)
+        verification = asyncio.run(Verification.begin(request, arguments.book, resume=arguments.resume))
         _compare(request, verification)
         outcome = VerificationOutcome(verified=verification.report())
     except AuditFailure as failure:

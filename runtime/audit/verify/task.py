@@ -55,12 +55,7 @@ def verify_pieces(encoded: bytes, tasks: int, groups: Iterable[bytes]) -> Iterat
     request = decode_request(encoded)
     for group in groups:
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-            yield msgspec.msgpack.encode(runner.run(_verify(request, tasks, _decode_pieces(group))))
-
-
-def verify_here(request: VerifyRequest, pieces: Sequence[VerificationPiece]) -> list[VerifiedPiece]:
-    """Compares the given pieces in this process, without Spark. The flow must have no transform."""
-    return asyncio.run(_verify(request, 1, pieces))
+            yield msgspec.msgpack.encode(runner.run(compare_pieces(request, tasks, _decode_pieces(group))))
 
 
 def verify_pieces_with_sql(
@@ -83,19 +78,23 @@ def verify_pieces_with_sql(
 
     async def verify() -> list[VerifiedPiece]:
         async with serving_evaluator(token, transform, wanted, answers) as evaluator:
-            return await _verify(request, tasks, _decode_pieces(group), evaluator)
+            return await compare_pieces(request, tasks, _decode_pieces(group), evaluator)
 
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         result = msgspec.msgpack.encode(runner.run(verify()))
     yield pa.RecordBatch.from_arrays([pa.array([result], pa.binary())], [RESULT])
 
 
-async def _verify(
+async def compare_pieces(
     request: VerifyRequest,
     tasks: int,
     pieces: Sequence[VerificationPiece],
     evaluator: Evaluates | None = None,
 ) -> list[VerifiedPiece]:
+    """Compares the given pieces, as one of `tasks` that run concurrently and share the rate.
+
+    A flow with a transform needs an `evaluator`.
+    """
     bucket = TokenBucket(request.rate // tasks or 1 if request.rate else None, time.monotonic)
     try:
         results = await comparison_of(request).compare(pieces, bucket, evaluator)

@@ -10,13 +10,13 @@ continues from the file where there are more.
 
 from __future__ import annotations
 
-import asyncio
 import itertools
 import os
 import time
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from pathlib import Path
+from typing import Self
 
 import msgspec
 
@@ -29,7 +29,7 @@ from runtime.audit.verify.pieces import (
 )
 from runtime.audit.verify.plan import Comparison
 from runtime.audit.verify.results import report
-from runtime.audit.verify.task import comparison_of, verify_here
+from runtime.audit.verify.task import compare_pieces, comparison_of
 from runtime.contract.results.records import VerificationReport
 
 TOGETHER = 100  # ranges of a sample in a task
@@ -38,34 +38,44 @@ PIECES = 500  # each piece costs a round trip to both clusters at least
 _VERSION = 2
 
 Group = Sequence[VerificationPiece]
+Stored = tuple[int, list[PlannedPartition], list[VerifiedPiece]]  # when it began, its plan, and results
 
 
 class Verification:
     """Holds one comparison. `file` stores its progress; without one nothing is stored."""
 
     def __init__(
-        self,
-        request: VerifyRequest,
-        file: Path | None,
-        *,
-        resume: bool = False,
-        comparison: Comparison | None = None,
+        self, request: VerifyRequest, file: Path | None, comparison: Comparison, stored: Stored
     ) -> None:
-        """Plans the comparison, or continues one that was stored. Raises AuditFailure."""
         self._began = time.monotonic()
-        self._comparison = comparison or comparison_of(request)
-        self._request, self._file = request, file
-        saved = _load(file) if resume and file is not None and file.exists() else None
-        if saved is None:
-            saved = int(time.time() * 1000), asyncio.run(self._comparison.plan()), []
-            self.close()
-            self._write(msgspec.json.encode((_VERSION, *saved[:2])), os.O_CREAT | os.O_EXCL)
-        self.at_ms, self.planned, self.results = saved
+        self._request, self._file, self._comparison = request, file, comparison
+        self.at_ms, self.planned, self.results = stored
         self.groups = grouped(self.planned)
         done = {(result.number, result.low) for result in self.results}
         left = ([piece for piece in group if (piece.number, piece.low) not in done] for group in self.groups)
         self.left = [group for group in left if group]  # the pieces of each group that are to be compared
         self.resumed = bool(self.results and self.left)
+
+    @classmethod
+    async def begin(
+        cls,
+        request: VerifyRequest,
+        file: Path | None,
+        *,
+        resume: bool = False,
+        comparison: Comparison | None = None,
+    ) -> Self:
+        """Plans the comparison, or continues one that was stored. Raises AuditFailure."""
+        comparison = comparison or comparison_of(request)
+        stored = _load(file) if resume and file is not None else None
+        if stored is not None:
+            return cls(request, file, comparison, stored)
+        began_ms = int(time.time() * 1000)
+        verification = cls(request, file, comparison, (began_ms, await comparison.plan(), []))
+        verification.close()
+        plan = msgspec.json.encode((_VERSION, began_ms, verification.planned))
+        verification._write(plan, os.O_CREAT | os.O_EXCL)
+        return verification
 
     @property
     def resumed_text(self) -> str:
@@ -87,8 +97,7 @@ class Verification:
     def report(self) -> VerificationReport:
         """Returns what the command prints."""
         took_s = time.monotonic() - self._began
-        unit = self._comparison.unit
-        return report(self._request, self.at_ms, took_s, self.planned, self.results, unit)
+        return report(self._request, self.at_ms, took_s, self.planned, self.results, self._comparison.unit)
 
     def close(self) -> None:
         """Deletes the file, because the comparison is complete."""
@@ -105,13 +114,13 @@ _decode_plan = msgspec.json.Decoder(tuple[int, int, list[PlannedPartition]]).dec
 _decode_results = msgspec.json.Decoder(list[VerifiedPiece]).decode
 
 
-def _load(file: Path) -> tuple[int, list[PlannedPartition], list[VerifiedPiece]] | None:
+def _load(file: Path) -> Stored | None:
     """Returns when the comparison began, its plan and results, or None where there is nothing to resume."""
-    first, *more = file.read_bytes().split(b"\n")
     results: list[VerifiedPiece] = []
     try:
+        first, *more = file.read_bytes().split(b"\n")
         version, at_ms, planned = _decode_plan(first)
-    except msgspec.DecodeError:
+    except (FileNotFoundError, msgspec.DecodeError):
         return None
     for line in more:
         with suppress(msgspec.DecodeError):
@@ -143,20 +152,20 @@ def needs_spark(request: VerifyRequest) -> bool:
     return request.flow.transform is not None or request.rate is not None
 
 
-def verify_small(
+async def verify_small(
     request: VerifyRequest, file: Path | None, say: Callable[[str], None], *, resume: bool
 ) -> VerificationReport | None:
     """Compares what is left of the comparison in this process, or returns None where it is not small.
 
     Its plan is then in `file`. `say` shows a line to the user. Raises AuditFailure.
     """
-    verification = Verification(request, file, resume=resume)
+    verification = await Verification.begin(request, file, resume=resume)
     if not is_small(itertools.chain.from_iterable(verification.left)):
         return None
     if verification.resumed:
         say(verification.resumed_text)
     for group in verification.left:
-        verification.add(group, verify_here(request, group))
+        verification.add(group, await compare_pieces(request, 1, group))
     verified = verification.report()
     if not verified.unread:
         verification.close()

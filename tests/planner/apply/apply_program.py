@@ -12,6 +12,7 @@ from pathlib import Path
 
 from planner.cli.output import show
 from planner.cli.view import TerminalView, interruptible
+from planner.kafka import run
 from planner.model.diagnostic import Failure
 from planner.model.step import StepsEnded
 from planner.state import planfile
@@ -52,7 +53,7 @@ class Signalling(TerminalView):
 
 def main(path: Path, lease_ms: int, number: signal.Signals | None, after: str) -> int:
     known = planfile.is_plan_file(path)
-    plan = planfile.read(path) if known else apply_plan(checked(path, ()).topology, TIMEOUT_MS)
+    plan = planfile.read(path) if known else run(apply_plan(checked(path, ()).topology, TIMEOUT_MS))
     view = Signalling(number, after)
     session = ApplySession(
         plan=plan,
@@ -65,7 +66,7 @@ def main(path: Path, lease_ms: int, number: signal.Signals | None, after: str) -
         lease_ttl_ms=lease_ms,
     )
     try:
-        ended = session.carry_out()
+        ended = run(session.carry_out())
         view(ended)
         return int(ApplyResult(plan, ended.summary, ended.apply_id, ended.waits).exit_code)
     except Failure as failure:

@@ -12,7 +12,7 @@ import psutil
 from confluent_kafka import KafkaException, TopicCollection
 from confluent_kafka.admin import AdminClient
 
-from planner.kafka import run_at
+from planner.kafka import run, run_at
 from planner.model.observed import RegistryEntry
 from planner.model.plan import Plan
 from planner.model.step import ApplyRecord
@@ -67,7 +67,7 @@ def killed_after(path: Path, steps: int) -> list[dict[str, Any]]:
 
 
 def plan_now(path: Path) -> Plan:
-    return apply_plan(checked(path, ()).topology, 10_000)
+    return run(apply_plan(checked(path, ()).topology, 10_000))
 
 
 def topic_ids(lab: Lab, prefix: str, cluster: str = "dc1") -> dict[str, str]:

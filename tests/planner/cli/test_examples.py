@@ -12,6 +12,7 @@ from confluent_kafka.admin import AdminClient
 
 from planner.cli.app import run
 from planner.graph.expansion import expand
+from planner.kafka import client
 from planner.model.diagnostic import ExitCode
 from planner.model.topology import Topology
 from planner.workflows.observing import observe
@@ -87,7 +88,7 @@ def ways(topology: Topology) -> list[tuple[Place, Place]]:
     """From which topic to which: of the flows that copy now."""
     return [
         ((one.flow.source_cluster, here), (one.flow.destination_cluster, there))
-        for one in expand(topology, observe(topology, PATIENCE_MS), Path.cwd()).flows
+        for one in expand(topology, client.run(observe(topology, PATIENCE_MS)), Path.cwd()).flows
         if one.flow.state == "active"
         for here, there in one.topics
     ]

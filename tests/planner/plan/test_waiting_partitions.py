@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from planner.cli.view import TerminalView
+from planner.kafka import run
 from planner.model.diagnostic import Failure, Severity, error
 from planner.model.plan import WAITS, Plan
 from planner.model.topology import Cluster
@@ -66,7 +67,7 @@ def test_what_is_gone_at_the_source_is_decided() -> None:
 
 
 def test_a_status_topic_that_cannot_be_read_is_a_warning(monkeypatch: pytest.MonkeyPatch) -> None:
-    def unreadable(endpoint: object) -> None:
+    async def unreadable(endpoint: object) -> None:
         raise Failure(error("__repl.status at dc2 cannot be used: no right"))
 
     monkeypatch.setattr("planner.workflows.observing.read_specs", unreadable)
@@ -75,7 +76,7 @@ def test_a_status_topic_that_cannot_be_read_is_a_warning(monkeypatch: pytest.Mon
     plan = Plan(inputs(shop, observed(cluster(), cluster(name="dc2"))), flows={"one": 1})
 
     found = DiagnosticCollector(silent)
-    assert waiting(plan, 1, progress=found) == ()
+    assert run(waiting(plan, 1, progress=found)) == ()
     (one,) = found.diagnostics
     assert "it is not known whether a partition at dc2 waits for a decision" in one.summary
 

@@ -7,6 +7,7 @@ import pytest
 
 from planner.config.edit import with_state
 from planner.config.files import topology_files, write_edited
+from planner.kafka import run
 from planner.model.diagnostic import Failure
 from planner.workflows.applying.apply import execute
 from planner.workflows.interaction import UNATTENDED, Interaction, approve_all
@@ -87,7 +88,7 @@ def test_nothing_is_written_where_no_step_can_begin() -> None:
     assert made.steps
 
     with pytest.raises(Failure):
-        execute(made, QUICK, Interaction(approve_all), write=written)
+        run(execute(made, QUICK, Interaction(approve_all), write=written))
 
     assert written.times == 0
 
@@ -95,18 +96,16 @@ def test_nothing_is_written_where_no_step_can_begin() -> None:
 def test_an_edit_that_takes_no_step_is_written() -> None:
     written = Written()
 
-    result = execute(plan(topology()), QUICK, UNATTENDED, write=written)
+    result = run(execute(plan(topology()), QUICK, UNATTENDED, write=written))
 
     assert (result.complete, written.times) == (True, 1)
 
 
 def test_what_is_not_approved_is_not_written() -> None:
     written = Written()
-    shop = topology(flow("there"))
+    made = plan(topology(flow("there")), observed(cluster(live("a")), cluster(name="dc2")))
 
     with pytest.raises(Failure, match="not approved, so nothing was changed"):
-        execute(
-            plan(shop, observed(cluster(live("a")), cluster(name="dc2"))), QUICK, UNATTENDED, write=written
-        )
+        run(execute(made, QUICK, UNATTENDED, write=written))
 
     assert written.times == 0

@@ -6,6 +6,7 @@ import pytest
 
 from planner.apply.handlers.jobs import StoppedPartitions
 from planner.cli.view import TerminalView
+from planner.kafka import run
 from planner.model.diagnostic import ExitCode, Failure
 from planner.model.topology import Cluster
 from planner.workflows.flows.ending import (
@@ -163,7 +164,8 @@ def test_a_secret_that_is_gone_after_the_end_is_a_warning(tmp_path: Path) -> Non
     clusters = [Cluster("dc1", bootstrap=here), Cluster("dc2", bootstrap=here, client=secret)]
     ended = flow()
     events: list[ProgressEvent] = []
-    assert report_subscriptions(topology(ended, clusters=clusters), [ended], 1_000, events.append) == ()
+    shop = topology(ended, clusters=clusters)
+    assert run(report_subscriptions(shop, [ended], 1_000, events.append)) == ()
     (noticed,) = events
     assert isinstance(noticed, Noticed)
     assert "sasl.password" in str(noticed)

@@ -1,5 +1,6 @@
 """What a plan asks of the clusters, how long it waits for them, and when it is made again."""
 
+import asyncio
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -7,6 +8,7 @@ from dataclasses import dataclass
 import pytest
 
 from planner.graph.expansion import read_requests
+from planner.kafka import run
 from planner.model.address import Address, Kind, topic_address
 from planner.model.diagnostic import ExitCode, Failure, error
 from planner.model.observed import RegistryEntry, TopicConfigsRequest
@@ -108,7 +110,7 @@ class Brokers:
     from_reading: int
     readings: int = 0
 
-    def plan(self) -> Plan:
+    async def plan(self) -> Plan:
         made, behind = plan(EMPTY, NOTHING), self.readings < self.from_reading
         self.readings += 1
         return with_diagnostics(made, [error("it exists", code=BROKER_OUTDATED)]) if behind else made
@@ -118,7 +120,7 @@ class Brokers:
 def test_it_is_read_again_until_the_brokers_show_it(readings: int) -> None:
     brokers = Brokers(readings)
 
-    made = settled(brokers.plan)
+    made = run(settled(brokers.plan))
 
     assert (made.errored, brokers.readings - 1) == (False, readings)
 
@@ -126,7 +128,7 @@ def test_it_is_read_again_until_the_brokers_show_it(readings: int) -> None:
 def test_brokers_that_never_show_it_are_an_error_of_the_plan() -> None:
     brokers = Brokers(10**6)
 
-    made = settled(brokers.plan, within_s=0.5)
+    made = run(settled(brokers.plan, within_s=0.5))
 
     assert [one.code for one in made.diagnostics] == [BROKER_OUTDATED]
     assert brokers.readings > 1
@@ -135,14 +137,14 @@ def test_brokers_that_never_show_it_are_an_error_of_the_plan() -> None:
 def test_a_long_first_reading_leaves_time_to_read_again(monkeypatch: pytest.MonkeyPatch) -> None:
     brokers, clock = Brokers(1), [0.0]
 
-    def pass_time(seconds: float) -> None:
+    async def pass_time(seconds: float) -> None:
         clock[0] += seconds
 
-    def make() -> Plan:
-        pass_time(65)
-        return brokers.plan()
+    async def make() -> Plan:
+        await pass_time(65)
+        return await brokers.plan()
 
     monkeypatch.setattr(time, "monotonic", lambda: clock[0])
-    monkeypatch.setattr(time, "sleep", pass_time)
-    assert not settled(make).errored
+    monkeypatch.setattr(asyncio, "sleep", pass_time)
+    assert not run(settled(make)).errored
     assert brokers.readings == 2

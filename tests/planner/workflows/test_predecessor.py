@@ -4,6 +4,7 @@ import pytest
 from msgspec import structs
 
 from planner.config.mm2 import convert
+from planner.kafka import run
 from planner.model.diagnostic import ExitCode, Failure
 from planner.model.topology import Flow, Selection
 from planner.workflows.predecessor import (
@@ -131,7 +132,7 @@ def test_groups_that_do_not_fit_the_connectors(
 ) -> None:
     found = replicators(*({"name": name, "config": CONNECTOR} for name in connectors))
     with pytest.raises(Failure, match=why):
-        continue_replicator(found, groups, 1_000)
+        run(continue_replicator(found, groups, 1_000))
 
 
 def test_a_missing_secret_of_the_file_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -142,4 +143,4 @@ def test_a_missing_secret_of_the_file_is_named(monkeypatch: pytest.MonkeyPatch) 
     )
     found = convert(BASE + login, "mm2.properties", "mm2")
     with pytest.raises(Failure, match="A_SASL_PASSWORD"):
-        continue_mirror_maker(found, 1_000)
+        run(continue_mirror_maker(found, 1_000))

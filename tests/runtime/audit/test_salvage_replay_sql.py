@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from planner.kafka import run
 from planner.workflows.interaction import silent
 from planner.workflows.one_off import on_spark
 from runtime import replay
@@ -51,7 +52,7 @@ def unchecked(sides: Mapping[str, Side], flow: str, topic: str) -> CopyOutcome:
         flow=flow_spec(flow, transform=transform), source=source, destination=destination, parts=[part]
     )
     main = Path(replay.__file__).with_name("main.py")
-    return decode_outcome(on_spark(main, encode_request(asked), "salvage: ", silent))
+    return decode_outcome(run(on_spark(main, encode_request(asked), "salvage: ", silent)))
 
 
 def test_what_was_left_travels_as_the_transform_says(

@@ -490,11 +490,9 @@ def begun(tmp_path: Path) -> Callable[..., Verification]:
 
     def verification(*partitions: PlannedPartition, resume: bool = True) -> Verification:
         comparison.partitions = partitions or comparison.partitions
-        return Verification(
-            request(),
-            tmp_path / "verify.jsonl",
-            resume=resume and not partitions,
-            comparison=comparison,
+        resume = resume and not partitions
+        return asyncio.run(
+            Verification.begin(request(), tmp_path / "verify.jsonl", resume=resume, comparison=comparison)
         )
 
     return verification
@@ -581,7 +579,7 @@ def silent(line: str) -> None:
 def test_spark_continues_from_the_plan_of_a_large_comparison(begun: Begun, tmp_path: Path) -> None:
     large = planned(piece(0, SMALL + 1))
     begun(large)
-    assert verify_small(request(), tmp_path / "verify.jsonl", silent, resume=True) is None
+    assert asyncio.run(verify_small(request(), tmp_path / "verify.jsonl", silent, resume=True)) is None
     assert (begun().planned, begun().results) == ([large], [])
 
 
@@ -589,7 +587,7 @@ def test_only_what_is_left_counts_and_the_file_goes_at_the_end(begun: Begun, tmp
     large, empty = piece(0, SMALL + 1), piece(SMALL + 1, SMALL + 1)
     first = begun(planned(large, empty))
     first.add([large, empty], [verified(one.low, one.high) for one in (large, empty)])
-    found = verify_small(request(), tmp_path / "verify.jsonl", silent, resume=True)
+    found = asyncio.run(verify_small(request(), tmp_path / "verify.jsonl", silent, resume=True))
     assert found is not None
     (partition,) = found.partitions
     assert (found.at_ms, partition.compared) == (first.at_ms, SMALL + 1)
@@ -600,7 +598,7 @@ def test_only_what_is_left_counts_and_the_file_goes_at_the_end(begun: Begun, tmp
 def test_a_resumed_comparison_says_where_it_continues(begun: Begun, tmp_path: Path) -> None:
     lines, (first, second) = list[str](), (piece(0, SMALL), piece(SMALL, 2 * SMALL))
     begun(planned(first, second)).add([first], [verified(0, SMALL)])
-    verify_small(request(within_s=0.2), tmp_path / "verify.jsonl", lines.append, resume=True)
+    asyncio.run(verify_small(request(within_s=0.2), tmp_path / "verify.jsonl", lines.append, resume=True))
     assert lines == ["goes on behind 1 of 2 stretches"]
 
 
@@ -610,9 +608,9 @@ def test_clusters_that_do_not_answer_leave_the_file_as_it_is(begun: Begun, tmp_p
         closed.bind(("127.0.0.1", 0))  # bound, and it does not listen: connections are refused
         asked = request(port=closed.getsockname()[1], within_s=0.2)
         with pytest.raises(AuditFailure):
-            verify_small(asked, file, silent, resume=False)  # it is planned
+            asyncio.run(verify_small(asked, file, silent, resume=False))  # it is planned
         begun(planned(piece(0, 3)))
-        found = verify_small(asked, file, silent, resume=True)
+        found = asyncio.run(verify_small(asked, file, silent, resume=True))
     assert found is not None
     assert found.unread
     assert file.exists()

@@ -27,7 +27,7 @@ from runtime.audit.verify.pieces import (
 )
 from runtime.audit.verify.results import differences_of, report
 from runtime.audit.verify.stored import StoredPartition, StoredPiece, groups_of
-from runtime.audit.verify.task import verify_here
+from runtime.audit.verify.task import compare_pieces
 from runtime.batch import PartitionLocation, Record
 from runtime.contract.records.ledger import PartitionKey, Progress
 from runtime.contract.records.manifest import DataFile, FilePosition, OffsetGap
@@ -400,7 +400,8 @@ def compare_stored(folder: Path, files: Sequence[DataFile], source: TopicOf) -> 
 
 
 def test_a_machine_without_the_folder_says_so_in_place_of_damage(tmp_path: Path) -> None:
-    (one,) = verify_here(request(into_files(tmp_path / "lake")), [piece_of([file_of(0, 4)], 4)])
+    asked = request(into_files(tmp_path / "lake"))
+    (one,) = asyncio.run(compare_pieces(asked, 1, [piece_of([file_of(0, 4)], 4)]))
     assert (one.edits, one.end) == ([], 0)
     assert "the folder is not there: create it, or mount it" in one.unread
     assert one.unread.startswith("lake: on ")

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import psutil
 import pytest
@@ -17,10 +20,15 @@ from tests.fakes.spark import FakeSpark
 pytestmark = pytest.mark.slow
 
 _RUN = """
-import pathlib, sys
+import asyncio, pathlib
 from runtime.launch.command import run_once
-run_once(pathlib.Path("my_main.py"), [], said=lambda line: print(line, flush=True), prefix="the driver ")
+said = lambda line: print(line, flush=True)
+asyncio.run(run_once(pathlib.Path("my_main.py"), [], said=said, prefix="the driver "))
 """
+
+
+def once(said: Callable[[str], None] = lambda _: None, prefix: str = "", **options: Any) -> None:
+    asyncio.run(run_once(Path("my_main.py"), [], said=said, prefix=prefix, **options))
 
 
 def environ(spark: FakeSpark) -> dict[str, str]:
@@ -30,7 +38,7 @@ def environ(spark: FakeSpark) -> dict[str, str]:
 def test_what_it_says_for_people_is_passed_on(tmp_path: Path) -> None:
     spark, heard = FakeSpark(tmp_path), list[str]()
     spark.drivers("end 0 0")
-    run_once(Path("my_main.py"), [], said=heard.append, prefix="the driver ", environ=environ(spark))
+    once(heard.append, prefix="the driver ", environ=environ(spark))
     assert heard == ["is told to end 0 0"]
 
 
@@ -38,25 +46,21 @@ def test_a_failure_comes_with_its_last_lines(tmp_path: Path) -> None:
     spark = FakeSpark(tmp_path)
     spark.drivers("end 3 0")
     with pytest.raises(LaunchError, match="ended with 3") as caught:
-        run_once(
-            Path("my_main.py"), [], said=lambda _: None, prefix="nothing begins so", environ=environ(spark)
-        )
+        once(prefix="nothing begins so", environ=environ(spark))
     assert caught.value.log == ("the driver is told to end 3 0",)
 
 
 def test_without_java_nothing_is_started(tmp_path: Path) -> None:
     bare = {"SPARK_HOME": str(FakeSpark(tmp_path).home), "PATH": ""}
     with pytest.raises(LaunchError, match="Java"):
-        run_once(Path("my_main.py"), [], said=lambda _: None, prefix="", environ=bare)
+        once(environ=bare)
 
 
 def test_it_sees_the_variables_that_it_is_given_alone(tmp_path: Path) -> None:
     spark, heard = FakeSpark(tmp_path), list[str]()
     spark.drivers("tell")
-    run_once(
-        Path("my_main.py"),
-        [],
-        said=heard.append,
+    once(
+        heard.append,
         prefix="the driver has the variables ",
         environ={**environ(spark), "REPL_PASSWORD": "hunter2", "REGISTRY": "x", "REPL_PLAN_KEY": "k"},
         variables={"REGISTRY"},
@@ -72,14 +76,7 @@ def test_after_its_deadline_all_its_processes_are_killed(tmp_path: Path) -> None
     spark, before = FakeSpark(tmp_path), {*psutil.Process().children(recursive=True)}
     spark.drivers("deaf")
     with pytest.raises(LaunchError, match="had not ended after 1 s, and was killed"):
-        run_once(
-            Path("my_main.py"),
-            [],
-            said=lambda _: None,
-            prefix="",
-            environ=environ(spark),
-            deadline_s=1,
-        )
+        once(environ=environ(spark), deadline_s=1)
     assert {*psutil.Process().children(recursive=True)} <= before
 
 
