@@ -113,30 +113,17 @@ def no_launchers(launch: LaunchSpec) -> Launcher:
     raise LaunchError(f"nothing here can start a job with launcher {launch.launcher}")
 
 
-class BackupRestorer(Protocol):
-    """Restores records and group offsets of a backup into a cluster."""
-
-    async def records(
-        self, endpoint: ClusterEndpoint, steps: Sequence[RestoreRecords]
-    ) -> dict[str, StepResult]: ...
-
-    async def offsets(
-        self, endpoint: ClusterEndpoint, steps: Sequence[RestoreOffsets]
-    ) -> dict[str, StepResult]: ...
+Restore = Callable[
+    [ClusterEndpoint, Sequence[RestoreRecords] | Sequence[RestoreOffsets]], Awaitable[dict[str, StepResult]]
+]
+"""Restores records or group offsets of a backup into a cluster."""
 
 
-class NoRestorer:
+async def no_restore(
+    _endpoint: ClusterEndpoint, steps: Sequence[RestoreRecords] | Sequence[RestoreOffsets]
+) -> dict[str, StepResult]:
     """Refuses every restore, for applies without such steps."""
-
-    async def records(
-        self, _endpoint: ClusterEndpoint, steps: Sequence[RestoreRecords]
-    ) -> dict[str, StepResult]:
-        return {step.id: failed("nothing here can restore a backup") for step in steps}
-
-    async def offsets(
-        self, _endpoint: ClusterEndpoint, steps: Sequence[RestoreOffsets]
-    ) -> dict[str, StepResult]:
-        return {step.id: failed("nothing here can restore a backup") for step in steps}
+    return {step.id: failed("nothing here can restore a backup") for step in steps}
 
 
 class OwnershipRegistry(Protocol):
@@ -173,7 +160,7 @@ class ApplyContext:
     plan_digest: str
     now_ms: Callable[[], int]
     launchers: Launchers = no_launchers
-    restorer: BackupRestorer = field(default_factory=NoRestorer)
+    restore: Restore = no_restore
     wait: bool = True  # whether to wait until launched jobs copy
     timeouts: JobTimeouts = field(default_factory=JobTimeouts)
     on_wait: Callable[[Step, str], None] = ignore_waits  # called with what a long step waits for

@@ -143,66 +143,43 @@ async def execute(
     An exception that no handler expects fails the steps of its batch, and `report` gets it.
     """
     started = time.monotonic()
-    execution = _Execution(steps, contexts, notify, interruption, report)
-    outcomes = await execution.run()
-    requests = sum(context.guard.requests for context in contexts.values())
-    return ApplySummary(outcomes, interruption.happened, time.monotonic() - started, requests)
+    schedule = Schedule(steps)
+    outcomes: dict[str, StepResult] = {}
+    turns = {cluster: asyncio.Semaphore(BATCHES_AT_ONCE) for cluster in contexts}
 
+    def start_batches() -> None:
+        if not interruption.happened:
+            for batch in schedule.next_batches():
+                running.create_task(run_batch(batch))
 
-class _Execution:
-    """The batches that run, each in a task, and the results so far."""
-
-    def __init__(
-        self,
-        steps: Sequence[Step],
-        contexts: Mapping[str, ApplyContext],
-        notify: Observer,
-        interruption: Interruption,
-        report: Report,
-    ) -> None:
-        self._contexts = contexts
-        self._notify = notify
-        self._interruption = interruption
-        self._report = report
-        self._schedule = Schedule(steps)
-        self._outcomes: dict[str, StepResult] = {}
-        self._turns = {cluster: asyncio.Semaphore(BATCHES_AT_ONCE) for cluster in contexts}
-
-    async def run(self) -> dict[str, StepResult]:
-        """Starts batches as soon as their needs are met, and returns when no batch runs any more."""
-        async with asyncio.TaskGroup() as running:
-            self._start_batches(running)
-        for step in self._schedule.not_started():
-            why = self._interruption.reason() or ""
-            self._outcomes[step.id] = StepResult(Result.NOT_STARTED, why)
-        return self._outcomes
-
-    def _start_batches(self, running: asyncio.TaskGroup) -> None:
-        if not self._interruption.happened:
-            for batch in self._schedule.next_batches():
-                running.create_task(self._run_batch(batch, running))
-
-    async def _run_batch(self, batch: Sequence[Step], running: asyncio.TaskGroup) -> None:
+    async def run_batch(batch: Sequence[Step]) -> None:
         cluster = batch[0].cluster
-        async with self._turns[cluster]:
+        async with turns[cluster]:
             try:
-                ended = await _run(self._contexts[cluster], batch, self._notify)
+                ended = await _run(contexts[cluster], batch, notify)
             except Exception as wrong:  # noqa: BLE001  an error of repl itself stops this batch alone
                 first_line = next((line for line in str(wrong).splitlines() if line.strip()), "no message")
                 text = f"{type(wrong).__name__}: {first_line}"
-                why = f"an error in repl itself, {text}; {self._report(wrong)}"
+                why = f"an error in repl itself, {text}; {report(wrong)}"
                 ended = [(step, failed(why)) for step in batch]
-                await self._write_journal(cluster, ended)
-        skipped = self._schedule.finish(ended)
-        self._outcomes.update((step.id, result) for step, result in (*ended, *skipped))
+                await write_journal(cluster, ended)
+        skipped = schedule.finish(ended)
+        outcomes.update((step.id, result) for step, result in (*ended, *skipped))
         if skipped:
-            await self._write_journal(cluster, skipped)
-        self._start_batches(running)
+            await write_journal(cluster, skipped)
+        start_batches()
 
-    async def _write_journal(self, cluster: str, ended: Sequence[Ended]) -> None:
+    async def write_journal(cluster: str, ended: Sequence[Ended]) -> None:
         # A journal that cannot be written fails the batches too; no skipped step was sent.
         with suppress(ClusterFailure):
-            await self._notify(StepsEnded(cluster, tuple(ended)))
+            await notify(StepsEnded(cluster, tuple(ended)))
+
+    async with asyncio.TaskGroup() as running:
+        start_batches()
+    why = interruption.reason() or ""
+    outcomes |= {step.id: StepResult(Result.NOT_STARTED, why) for step in schedule.not_started()}
+    requests = sum(context.guard.requests for context in contexts.values())
+    return ApplySummary(outcomes, interruption.happened, time.monotonic() - started, requests)
 
 
 async def _run(context: ApplyContext, batch: Sequence[Step], notify: Observer) -> list[Ended]:

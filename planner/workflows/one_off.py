@@ -265,17 +265,19 @@ class SparkRestorer:
         self._progress = progress
         self._one_at_a_time = asyncio.Lock()
 
-    async def records(
-        self, endpoint: ClusterEndpoint, steps: Sequence[RestoreRecords]
+    async def restore(
+        self, endpoint: ClusterEndpoint, steps: Sequence[RestoreRecords] | Sequence[RestoreOffsets]
     ) -> dict[str, StepResult]:
-        """Restores the records of all these topics, and compares them with the backup."""
+        """Carries out steps of one kind."""
+        if offsets := [step for step in steps if isinstance(step, RestoreOffsets)]:
+            return await self._offsets(endpoint, offsets)
         topics = [naming.LEDGER, naming.OFFSET_MAP]
         async with ClusterClient(endpoint) as client:
             await internal_topics.ensure(client, topics, self._plan.internal)
         async with self._one_at_a_time:
-            return await self._restored(endpoint, steps)
+            return await self._records(endpoint, [step for step in steps if isinstance(step, RestoreRecords)])
 
-    async def _restored(
+    async def _records(
         self, endpoint: ClusterEndpoint, steps: Sequence[RestoreRecords]
     ) -> dict[str, StepResult]:
         from runtime import replay as application
@@ -326,7 +328,7 @@ class SparkRestorer:
 
         return progress
 
-    async def offsets(
+    async def _offsets(
         self, endpoint: ClusterEndpoint, steps: Sequence[RestoreOffsets]
     ) -> dict[str, StepResult]:
         """Commits the offsets of these groups, translated by the offset maps of the restored topics."""

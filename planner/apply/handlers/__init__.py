@@ -16,14 +16,10 @@ from planner.plan.steps.topics import AlterConfigs, CreateTopic, DeleteTopic, Gr
 Handler = Callable[[ApplyContext, Sequence[Any]], Awaitable[dict[str, StepResult]]]
 
 
-async def _restore_records(context: ApplyContext, steps: Sequence[RestoreRecords]) -> dict[str, StepResult]:
-    """Runs Spark, which writes and compares the records of all these topics."""
-    return await context.restorer.records(context.endpoint, steps)
-
-
-async def _restore_offsets(context: ApplyContext, steps: Sequence[RestoreOffsets]) -> dict[str, StepResult]:
-    """Commits the offsets of these groups."""
-    return await context.restorer.offsets(context.endpoint, steps)
+async def _restore(
+    context: ApplyContext, steps: Sequence[RestoreRecords] | Sequence[RestoreOffsets]
+) -> dict[str, StepResult]:
+    return await context.restore(context.endpoint, steps)
 
 
 HANDLERS: dict[type[Step], Handler] = {
@@ -40,6 +36,6 @@ HANDLERS: dict[type[Step], Handler] = {
     LaunchJob: jobs.launch,
     ReconfigureJob: jobs.reconfigure,
     StopJob: jobs.stop,
-    RestoreRecords: _restore_records,
-    RestoreOffsets: _restore_offsets,
+    RestoreRecords: _restore,
+    RestoreOffsets: _restore,
 }

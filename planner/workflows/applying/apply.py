@@ -244,14 +244,17 @@ async def execute(
         interrupts=interaction.interrupts,
         folder=folder_of(request.path.resolve()),
         launchers=launchers(home),
-        restorer=SparkRestorer(plan, reported),
+        restore=SparkRestorer(plan, reported).restore,
         wait=request.wait,
         errors=home.parent / "errors",
         write=write,
-        waiting=lambda done: waiting(done, request.timeout_ms, wait_s, wait_for, reported),
     )
     try:
-        return _ended(await session.carry_out(), reported)
+        ended = await session.carry_out()
+        if ended.summary.complete:
+            waits = await waiting(plan, request.timeout_ms, wait_s, wait_for, reported)
+            ended = replace(ended, waits=waits)
+        return _ended(ended, reported)
     except Failure as failure:
         raise failure if trusted is not None else to_run_again(failure) from None
 

@@ -11,16 +11,16 @@ import time
 import uuid
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from planner.apply.context import (
     ApplyContext,
-    BackupRestorer,
     Launchers,
-    NoRestorer,
     RequestGuard,
+    Restore,
     no_launchers,
+    no_restore,
 )
 from planner.apply.executor import Interruption, execute
 from planner.kafka import ClusterClient, ClusterEndpoint, ClusterFailure
@@ -30,7 +30,6 @@ from planner.model.observed import Observed, ObservedCluster, Unreachable
 from planner.model.plan import ApplyEnded, Plan, digest
 from planner.model.step import (
     DONE,
-    NOTHING_DONE,
     ApplyRecord,
     ApplySummary,
     Event,
@@ -59,15 +58,24 @@ from planner.workflows.interaction import (
     without_signals,
 )
 from runtime.contract.records.record_values import printable
-from runtime.contract.results.status import PartitionWaits
 from runtime.contract.spec import naming
-from runtime.contract.spec.topic_settings import InternalSpec
 
 
-def lease_of(
-    endpoint: ClusterEndpoint, *, name: str, topology: str, plan: str, ttl_ms: int = TTL_MS
-) -> Lease:
-    """Returns the lease of a cluster for this process. `name` identifies it, `plan` what it executes."""
+@asynccontextmanager
+async def leased(
+    endpoint: ClusterEndpoint,
+    *,
+    name: str,
+    topology: str,
+    plan: str,
+    lock_timeout_ms: int,
+    progress: ProgressHandler,
+    ttl_ms: int = TTL_MS,
+) -> AsyncIterator[Lease]:
+    """Holds the lease of a cluster for this process. `name` identifies it, `plan` is what it executes.
+
+    Failure where another holder keeps it beyond the lock timeout.
+    """
     holder = LeaseHolder(
         id=f"{name}-{uuid.uuid4().hex[:6]}",
         user=user(),
@@ -76,39 +84,18 @@ def lease_of(
         topology=topology,
         plan=plan,
     )
-    return Lease(endpoint, holder, ttl_ms)
 
+    def waiting(held: LeaseState) -> None:
+        progress(ProgressText(wait_text(endpoint.cluster, held)))
 
-async def acquired(lease: Lease, lock_timeout_ms: int, progress: ProgressHandler) -> Lease:
-    """Acquires the lease. Failure where another holder keeps it beyond the lock timeout."""
-    return await lease.acquire(
-        lock_timeout_ms / 1000, lambda held: progress(ProgressText(wait_text(lease.cluster, held)))
-    )
+    async with await Lease(endpoint, holder, ttl_ms).acquire(lock_timeout_ms / 1000, waiting) as lease:
+        yield lease
 
 
 def wait_text(cluster: str, held: LeaseState) -> str:
     since = time.strftime("%H:%M:%S UTC", time.gmtime(held.since_ms / 1000))
     holder = printable(f"{held.holder.user}@{held.holder.host}, pid {held.holder.pid}")
     return f"Waiting for another apply to {cluster}: {holder}, since {since} ..."
-
-
-@asynccontextmanager
-async def leased(
-    endpoint: ClusterEndpoint,
-    internal: InternalSpec,
-    *,
-    name: str,
-    topology: str,
-    plan: str,
-    lock_timeout_ms: int,
-    progress: ProgressHandler,
-) -> AsyncIterator[None]:
-    """Holds the lease of a cluster, for example while Spark runs. Failure as of `acquired`."""
-    async with ClusterClient(endpoint) as client:
-        await internal_topics.ensure(client, [naming.LEASE], internal)
-    lease = lease_of(endpoint, name=name, topology=topology, plan=plan)
-    async with await acquired(lease, lock_timeout_ms, progress):
-        yield
 
 
 def user() -> str:
@@ -158,7 +145,6 @@ class ApplySession:
 
     `timeout_ms`: how long a cluster may keep silent. `folder` is the topology's, whose commit the history
     records, `errors` that of tracebacks. `write` writes what the plan was made from, before the first step.
-    `waiting` returns the partitions that no apply continues.
     """
 
     plan: Plan
@@ -170,11 +156,10 @@ class ApplySession:
     interrupts: Interrupts = without_signals
     lease_ttl_ms: int = TTL_MS
     launchers: Launchers = no_launchers
-    restorer: BackupRestorer = field(default_factory=NoRestorer)
+    restore: Restore = no_restore
     wait: bool = True
     errors: Path | None = None
     write: Callable[[], None] | None = None
-    waiting: Callable[[Plan], Awaitable[tuple[PartitionWaits, ...]]] | None = None
 
     def __post_init__(self) -> None:
         self._written = sorted({step.cluster for step in self.plan.steps})
@@ -182,20 +167,10 @@ class ApplySession:
         self._applied = self._record()
 
     async def carry_out(self) -> ApplyEnded:
-        """Executes the steps.
+        """Executes the steps. The id is None where an earlier apply did them all, and nothing is recorded.
 
         Failure: the plan does not hold any more, a lease is held by another apply, or the journal can't be
         written.
-        """
-        summary, apply_id = await self._under_leases()
-        waits = await self.waiting(self.plan) if summary.complete and self.waiting is not None else ()
-        return ApplyEnded(self.plan, summary, apply_id, waits)
-
-    async def _under_leases(self) -> tuple[ApplySummary, str | None]:
-        """Returns how the apply ended, and its id.
-
-        The id is None where an earlier apply did every step: then nothing is to do, and no history records
-        it.
         """
         await self._refuse_others()  # a saved plan's address may lead elsewhere by now
         async with AsyncExitStack() as held:
@@ -205,17 +180,20 @@ class ApplySession:
             }
             for client in clients.values():
                 await internal_topics.ensure(client, INTERNAL, self.plan.internal)
-            leases: dict[str, Lease] = {}
-            for cluster in self._written:
-                lease = lease_of(
-                    self.endpoints[cluster],
-                    name=self._applied.id,
-                    topology=self._applied.topology,
-                    plan=self._applied.plan,
-                    ttl_ms=self.lease_ttl_ms,
+            leases = {
+                cluster: await held.enter_async_context(
+                    leased(
+                        self.endpoints[cluster],
+                        name=self._applied.id,
+                        topology=self._applied.topology,
+                        plan=self._applied.plan,
+                        lock_timeout_ms=self.lock_timeout_ms,
+                        progress=self.progress,
+                        ttl_ms=self.lease_ttl_ms,
+                    )
                 )
-                await acquired(lease, self.lock_timeout_ms, self.progress)
-                leases[cluster] = await held.enter_async_context(lease)
+                for cluster in self._written
+            }
             # waiting for the leases is no part of the apply
             self._applied = replace(self._applied, started_ms=_now_ms())
             before = await self._read_earlier(clients)
@@ -223,8 +201,9 @@ class ApplySession:
             if before is not None and not remaining:
                 done = note(f"all {len(self.plan.steps)} steps of this plan were done by the apply {before}")
                 self.progress(Noticed(done))
-                return NOTHING_DONE, None
-            return await self._execute(remaining, clients, leases), self._applied.id
+                return ApplyEnded(self.plan)
+            summary = await self._execute(remaining, clients, leases)
+            return ApplyEnded(self.plan, summary, self._applied.id)
 
     def _record(self) -> ApplyRecord:
         now_ms = _now_ms()
@@ -324,7 +303,7 @@ class ApplySession:
                 plan_digest=self._applied.plan,
                 now_ms=_now_ms,
                 launchers=self.launchers,
-                restorer=self.restorer,
+                restore=self.restore,
                 wait=self.wait,
                 on_wait=lambda step, what: self.progress(StepWaits(step, what)),
             )

@@ -17,9 +17,11 @@ from msgspec.structs import replace
 
 from planner.config import load
 from planner.graph.expansion import expand
+from planner.kafka import ClusterClient
 from planner.model.diagnostic import ExitCode, Failure, error, note, warning
 from planner.model.observed import Unreachable
 from planner.model.topology import Flow, Topology
+from planner.state import internal_topics
 from planner.workflows.applying.session import leased
 from planner.workflows.audit.access import answered, endpoints_of
 from planner.workflows.edge import Workflow
@@ -52,6 +54,7 @@ from runtime.contract.results.records import (
     SalvagedRecord,
     VerificationReport,
 )
+from runtime.contract.spec import naming
 from runtime.contract.spec.flow import ENDED
 from runtime.contract.spec.jobspec import FlowSpec, JobSpec
 from runtime.replay.request import CopyOutcome, ReplayRequest
@@ -263,9 +266,10 @@ async def _replay(
     cluster = topology.clusters[flow.destination_cluster]
     endpoint = endpoints_of([cluster])[cluster.name]
     main = Path(application.__file__).with_name("main.py")
+    async with ClusterClient(endpoint) as client:
+        await internal_topics.ensure(client, [naming.LEASE], topology.internal)
     async with leased(
         endpoint,
-        topology.internal,
         name="salvage",
         topology=topology.name,
         plan=f"salvage {flow.name}",
