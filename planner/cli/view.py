@@ -4,7 +4,6 @@ import os
 import shlex
 import signal
 import sys
-import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing, contextmanager, nullcontext
@@ -126,14 +125,12 @@ def _handled_by(handle: Callable[[int, FrameType | None], None], *signals: signa
 class TerminalView:
     """Shows the events of a workflow: lines for people, or with `as_json` one JSON event a line on stdout.
 
-    Threads may report events; one line at a time is printed. `bars` show what is under way in place of those
-    of the terminal.
+    `bars` show what is under way in place of those of the terminal.
     """
 
     def __init__(self, *, as_json: bool, bars: "ProgressBars | None" = None) -> None:
         self._as_json = as_json
         self._own_bars = bars
-        self._lock = threading.RLock()
         self._shown: frozenset[str] = frozenset()
         self._bars: ProgressBars | None = None  # on a terminal, while something is under way
         self._subjects: set[str] = set()  # what is under way
@@ -141,19 +138,17 @@ class TerminalView:
         self._counted_at = 0.0
 
     def __call__(self, event: ProgressEvent) -> None:
-        with self._lock:
-            self._progress(event)
-            room = self._bars is not None and not isinstance(event, WorkProgress | StepWaits)
-            with self._bars.paused() if self._bars is not None and room else nullcontext():
-                self._print(event)
+        self._progress(event)
+        room = self._bars is not None and not isinstance(event, WorkProgress | StepWaits)
+        with self._bars.paused() if self._bars is not None and room else nullcontext():
+            self._print(event)
 
     def close(self) -> None:
         """Takes the bars off the screen."""
-        with self._lock:
-            self._subjects.clear()
-            if self._bars is not None:
-                self._bars.stop()
-                self._bars = None
+        self._subjects.clear()
+        if self._bars is not None:
+            self._bars.stop()
+            self._bars = None
 
     def _progress(self, event: ProgressEvent) -> None:
         """Keeps the bars on stderr."""

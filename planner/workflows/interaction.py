@@ -97,13 +97,13 @@ class Noticed(Struct, frozen=True):
 
 
 class ProgressText(Struct, frozen=True):
-    """News in a line for people, such as which lease is waited for. Threads report it."""
+    """News in a line for people, such as which lease is waited for."""
 
     text: str
 
 
 class WorkProgress(Struct, frozen=True):
-    """`done` of `total` parts of some work are complete; a total of 0 is not known. Threads report it.
+    """`done` of `total` parts of some work are complete; a total of 0 is not known.
 
     `subject` is a cluster that is read, or the command that runs Spark. With `parts`, the count is news for a
     log too: `compared 3 of 40 stretches`.
@@ -139,7 +139,7 @@ class ApplyStarted(Struct, frozen=True):
 
 
 class StepWaits(Struct, frozen=True):
-    """A long step waits for this. Threads report it."""
+    """A long step waits for this."""
 
     step: Step
     what: str
@@ -192,7 +192,7 @@ ProgressEvent = (
 
 
 class ProgressHandler(Protocol):
-    """Receives the events of a workflow, some of them from several threads."""
+    """Receives the events of a workflow."""
 
     def __call__(self, event: ProgressEvent, /) -> None: ...
 
