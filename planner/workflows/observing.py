@@ -217,7 +217,7 @@ async def observe(
 REPORTED_S = 10.0  # by then a job has committed a command that it received
 _LOOK_S = 0.5
 # on_source_delete has decided about what is gone at the source: such a mirror stays, or a plan deletes it.
-_WAITS = frozenset(one for one in PartitionState if one.needs_someone) - {PartitionState.SOURCE_DELETED}
+_WAITS = frozenset(state for state in PartitionState if state.needs_someone) - {PartitionState.SOURCE_DELETED}
 
 
 async def waiting(

@@ -77,7 +77,7 @@ async def on_spark(
 
     command = prefix.strip(": ")
 
-    def said(line: str) -> None:
+    def show(line: str) -> None:
         if count := _COUNT.fullmatch(line):
             progress(WorkProgress(command, count[1], int(count[2]), int(count[3]), count[4]))
         else:
@@ -87,13 +87,13 @@ async def on_spark(
         tempfile.TemporaryDirectory(prefix="repl-once-") as folder,
         under_way(progress, [command], "Spark is starting"),
     ):
-        asked, out = Path(folder) / "request.json", Path(folder) / "outcome.json"
-        asked.write_bytes(request)
+        request_file, outcome_file = Path(folder) / "request.json", Path(folder) / "outcome.json"
+        request_file.write_bytes(request)
         try:
             await run_once(
                 main,
-                ["--request", str(asked), "--out", str(out), *arguments],
-                said=said,
+                ["--request", str(request_file), "--out", str(outcome_file), *arguments],
+                said=show,
                 prefix=prefix,
                 where=where,
                 deadline_s=deadline_s,
@@ -103,7 +103,7 @@ async def on_spark(
             for line in failure.log:
                 progress(ProgressText(f"  {line}"))
             raise Failure(error(failure.what, failure.hint)) from None
-        return out.read_bytes()
+        return outcome_file.read_bytes()
 
 
 _COUNT = re.compile(r"(\w+) (\d+) of (\d+) (\w+)")
@@ -335,7 +335,7 @@ class SparkRestorer:
         from runtime.audit.ledger import AuditFailure
         from runtime.replay.restore_target import restore_offsets
 
-        found: dict[str, StepResult] = {}
+        results: dict[str, StepResult] = {}
         for flow in sorted({step.flow for step in steps}):
             some = [step for step in steps if step.flow == flow]
             wanted = [offset for step in some for offset in step.offsets]
@@ -345,8 +345,8 @@ class SparkRestorer:
                 problems = {step.group: f"{failure.cluster}: {failure.why}" for step in some}
             for step in some:
                 why = problems.get(step.group, "")
-                found[step.id] = failed(why) if why else DONE
-        return found
+                results[step.id] = failed(why) if why else DONE
+        return results
 
     def _spec(self, endpoint: ClusterEndpoint) -> ClusterSpec:
         """Returns how the application reaches the cluster, pinned to the one that was planned for."""

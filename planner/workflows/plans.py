@@ -198,8 +198,7 @@ async def verified(plan: Plan, timeout_ms: int) -> Plan:
     if not any(step.checked for step in plan.steps):
         return plan
     endpoints = endpoints_of(plan.connections.values())
-    found = await verify_on_broker(plan.steps, endpoints, timeout_ms / 1000)
-    return with_diagnostics(plan, found)
+    return with_diagnostics(plan, await verify_on_broker(plan.steps, endpoints, timeout_ms / 1000))
 
 
 async def rollback_plan(

@@ -72,7 +72,7 @@ async def _volumes(
     }
     sources = {source: topology.clusters[source] for source in wanted}
     observed = (await read_clusters(sources, timeout_ms, lambda _: request)).clusters
-    found: dict[str, list[TopicVolume]] = {}
+    volumes: dict[str, list[TopicVolume]] = {}
     for source in sorted(wanted):
         cluster = observed.get(source)
         if not isinstance(cluster, ObservedCluster):
@@ -81,10 +81,10 @@ async def _volumes(
         own = {name: flow for name, flow in flows.items() if flow.source_cluster == source}
         reader = _SourceReader(topology, cluster, timeout_ms)
         try:
-            found |= {name: await reader.volumes(flow, views[name]) for name, flow in own.items()}
+            volumes |= {name: await reader.volumes(flow, views[name]) for name, flow in own.items()}
         except Failure as failure:
             unread[source] = failure.diagnostics[0].summary
-    return found
+    return volumes
 
 
 class _SourceReader:
@@ -122,14 +122,19 @@ class _SourceReader:
                 TopicVolume(
                     topic.topic,
                     len(places),
-                    records=sum(_end(one) - _start(one) for one in known),
+                    records=sum(_end(partition) - _start(partition) for partition in known),
                     behind=sum(
-                        max(0, _end(one) - max(starts[one.topic, one.partition], _start(one)))
-                        for one in known
+                        max(
+                            0,
+                            _end(partition)
+                            - max(starts[partition.topic, partition.partition], _start(partition)),
+                        )
+                        for partition in known
                     ),
                     bytes=None if sizes is None else sizes.get(topic.topic, 0),
                     records_per_s=sum(
-                        self._rate(one, hour_ago.get((one.topic, one.partition))) for one in known
+                        self._rate(partition, hour_ago.get((partition.topic, partition.partition)))
+                        for partition in known
                     ),
                     retention_ms=_limit(retention_ms) if deletes else None,
                     retention_bytes=_limit(retention_bytes) if deletes else None,
@@ -141,31 +146,35 @@ class _SourceReader:
         self, flow: Flow, partitions: Mapping[tuple[str, int], PartitionHealth]
     ) -> dict[tuple[str, int], int]:
         """Returns the next offset that the flow copies of each partition, by the ledger or by `start`."""
-        found = {place: one.position for place, one in partitions.items() if one.position is not None}
-        begun = {place: one for place, one in partitions.items() if place not in found}
+        starts = {
+            place: partition.position
+            for place, partition in partitions.items()
+            if partition.position is not None
+        }
+        begun = {place: partition for place, partition in partitions.items() if place not in starts}
         by_time: Mapping[tuple[str, int], TimedOffset | None] = {}
         if begun and isinstance(flow.start, AtTimestamp):
             by_time = await self._at_time(dict.fromkeys(begun, flow.start.timestamp_ms))
-        for place, one in begun.items():
+        for place, partition in begun.items():
             match flow.start:
                 case Latest():
-                    found[place] = _end(one)
+                    starts[place] = _end(partition)
                 case AtTimestamp():
                     first = by_time.get(place)
-                    found[place] = _end(one) if first is None else first.offset
+                    starts[place] = _end(partition) if first is None else first.offset
                 case AtOffsets(offsets=offsets):
-                    found[place] = offsets.get(place[0], {}).get(place[1], _start(one))
+                    starts[place] = offsets.get(place[0], {}).get(place[1], _start(partition))
                 case _:
-                    found[place] = _start(one)
-        return found
+                    starts[place] = _start(partition)
+        return starts
 
-    def _rate(self, one: PartitionHealth, first: TimedOffset | None) -> float:
+    def _rate(self, partition: PartitionHealth, first: TimedOffset | None) -> float:
         """Returns the records per second since `first`, the first record of the last hour."""
         if first is None:
             return 0.0
-        younger = first.offset <= _start(one)  # the log does not reach back an hour
+        younger = first.offset <= _start(partition)  # the log does not reach back an hour
         elapsed_ms = min(_HOUR_MS, max(1000, self._now_ms - first.timestamp_ms)) if younger else _HOUR_MS
-        return max(0, _end(one) - first.offset) * 1000 / elapsed_ms
+        return max(0, _end(partition) - first.offset) * 1000 / elapsed_ms
 
     async def _at_time(
         self, times: Mapping[tuple[str, int], int]
@@ -173,12 +182,12 @@ class _SourceReader:
         return await answered(offsets_by_time(self._access, times, self._within_s)) if times else {}
 
 
-def _start(one: PartitionHealth) -> int:
-    return one.source_start or 0
+def _start(partition: PartitionHealth) -> int:
+    return partition.source_start or 0
 
 
-def _end(one: PartitionHealth) -> int:
-    return one.source_end or 0
+def _end(partition: PartitionHealth) -> int:
+    return partition.source_end or 0
 
 
 def _limit(value: str | None) -> int | None:

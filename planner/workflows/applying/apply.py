@@ -177,11 +177,11 @@ async def _apply_saved(request: ApplyRequest, interaction: Interaction) -> Apply
 def to_run_again(failure: Failure) -> Failure:
     """Returns the failure of a command that made its plan itself. Where that is stale, it can run again."""
     hint = "run it again: the plan is made anew"
-    told = (
+    diagnostics = (
         replace(diagnostic, hint=hint) if diagnostic.exit is ExitCode.STALE else diagnostic
         for diagnostic in failure.diagnostics
     )
-    return Failure(told, failure.exit_code)
+    return Failure(diagnostics, failure.exit_code)
 
 
 @Workflow

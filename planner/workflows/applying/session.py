@@ -123,16 +123,16 @@ def _git(folder: Path, *arguments: str) -> str:
     return done.stdout.strip()
 
 
-def refuse_silent(found: Mapping[str, str | ObservedCluster | Unreachable]) -> None:
+def refuse_silent(clusters: Mapping[str, str | ObservedCluster | Unreachable]) -> None:
     """Failure where a cluster that the plan changes does not answer."""
-    silent = [one for one in found.values() if isinstance(one, Unreachable)]
+    silent = [cluster for cluster in clusters.values() if isinstance(cluster, Unreachable)]
     if silent:
         raise Failure(
             error(
-                f"{one.name} does not answer, and the plan changes it: {one.why}",
-                one.hint or f"bring {one.name} back, then run this again",
+                f"{cluster.name} does not answer, and the plan changes it: {cluster.why}",
+                cluster.hint or f"bring {cluster.name} back, then run this again",
             )
-            for one in silent
+            for cluster in silent
         )
 
 
@@ -225,9 +225,9 @@ class ApplySession:
     async def _refuse_others(self) -> None:
         """Failure where a cluster that the plan changes is another one than is meant, or does not answer."""
         clusters = {name: self.plan.connections[name] for name in self._written}
-        found = await identities(clusters, self.endpoints, ReadOptions(self.timeout_ms / 1000))
-        refuse_silent(found)
-        ids = {name: identity for name, identity in found.items() if isinstance(identity, str)}
+        identified = await identities(clusters, self.endpoints, ReadOptions(self.timeout_ms / 1000))
+        refuse_silent(identified)
+        ids = {name: identity for name, identity in identified.items() if isinstance(identity, str)}
         if others := other_clusters(self.plan, ids):
             raise Failure(others)
 

@@ -237,10 +237,10 @@ async def _replay_request(
 
     wanted, transform = seen.replayable, flow.transform
     destination = job.clusters[flow.destination]
-    named = {one.destination_topic for one in wanted} | ({to} if to is not None else set())
+    named = {partition.destination_topic for partition in wanted} | ({to} if to is not None else set())
     topics = sorted(named.union(quarantines_of(wanted, transform)))
-    known = await answered(targets(destination, seen.destination, topics))
-    misfits = unfit(wanted, to, known, transform)
+    existing = await answered(targets(destination, seen.destination, topics))
+    misfits = unfit(wanted, to, existing, transform)
     problems = [error(f"{seen.destination}: {what}", hint) for what, hint in misfits.items()]
     if problems:
         raise Failure(problems)
@@ -248,7 +248,7 @@ async def _replay_request(
         flow=flow,
         source=job.clusters[flow.source],
         destination=destination,
-        parts=parts(wanted, to, known, transform),
+        parts=parts(wanted, to, existing, transform),
         within_s=within_s,
     )
 

@@ -45,18 +45,18 @@ async def status(request: ReplicationStatusRequest) -> ReplicationStatus:
     """Reads the status once. It is right also when a job is dead or a datacenter is down."""
     topology = load(request.path, request.var_files)
     over_s, within_s = request.over_ms / 1000, request.timeout_ms / 1000
-    asked = status_request(topology)
-    return await read_status(asked, over_s, within_s, retention=True, every_offset=request.every_offset)
+    wanted = status_request(topology)
+    return await read_status(wanted, over_s, within_s, retention=True, every_offset=request.every_offset)
 
 
 async def watch_status(
     request: TopologyRequest, every_ms: int, *, every_offset: bool = True
 ) -> AsyncGenerator[ReplicationStatus, None]:
     """Yields the status again and again, each with the rates since the one before."""
-    asked = status_request(load(request.path, request.var_files))
+    wanted = status_request(load(request.path, request.var_files))
     within_s = request.timeout_ms / 1000
     async with StatusReader(
-        asked, within_s, retention=True, traffic=True, every_offset=every_offset
+        wanted, within_s, retention=True, traffic=True, every_offset=every_offset
     ) as reader:
         await reader.status()
         reader.within_s = min(within_s, _LATER_WITHIN_S)
@@ -74,7 +74,7 @@ def watched_topology(request: TopologyRequest) -> Topology:
 
 def topology_stamp(request: TopologyRequest) -> Hashable:
     """Returns a value that changes when a file of the topology does."""
-    found = []
+    stamps = []
     try:
         files = topology_files(request.path, request.var_files)
     except Failure as failure:
@@ -83,7 +83,7 @@ def topology_stamp(request: TopologyRequest) -> Hashable:
         try:
             seen = file.stat()
         except OSError:
-            found.append((str(file), 0, 0))
+            stamps.append((str(file), 0, 0))
         else:
-            found.append((str(file), seen.st_mtime_ns, seen.st_size))
-    return tuple(found)
+            stamps.append((str(file), seen.st_mtime_ns, seen.st_size))
+    return tuple(stamps)

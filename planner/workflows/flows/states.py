@@ -297,7 +297,7 @@ def chosen_of(seen: "FlowHealth", pattern: str) -> "list[TopicHealth]":
     """Returns the topics to promote. Failure where there are none, or where they are the whole flow."""
     match = NamePatterns([pattern]).match
     copied = [topic for topic in seen.topics if topic.state != "promoted"]
-    chosen = [one for one in copied if match(one.topic)]
+    chosen = [topic for topic in copied if match(topic.topic)]
     if chosen and len(chosen) == len(copied):
         raise Failure(
             error(
@@ -312,7 +312,7 @@ def chosen_of(seen: "FlowHealth", pattern: str) -> "list[TopicHealth]":
             if promoted
             else error(
                 f"--topics {pattern!r} matches no topic of flow.{seen.name}",
-                matches_nothing(pattern, [one.topic for one in copied]),
+                matches_nothing(pattern, [topic.topic for topic in copied]),
             )
         )
     return chosen
