@@ -226,10 +226,12 @@ async def waiting(
     wait_s: float = 0.0,
     only: Collection[str] | None = None,
     progress: ProgressHandler = silent,
+    jobs: Mapping[str, Mapping[str, JobSpec]] | None = None,
 ) -> tuple[PartitionWaits, ...]:
     """Returns the partitions that wait, without those that continue within `wait_s`.
 
-    `only` names the flows to read; None is every flow of the plan.
+    `only` names the flows to read; None is every flow of the plan. `jobs` are the specs of the jobs at each
+    destination; without it they are read.
     """
     chosen = {change.address for change in plan.changes} if plan.targets else None
     flows = [
@@ -242,14 +244,14 @@ async def waiting(
     ]
     if not flows:
         return ()
-    destinations = sorted({flow.destination_cluster for flow in flows})
-    endpoints = endpoints_of(plan.connections[name] for name in destinations)
-
-    jobs = {name: await _specs(endpoints[name], progress) for name in destinations}
+    if jobs is None:
+        destinations = sorted({flow.destination_cluster for flow in flows})
+        endpoints = endpoints_of(plan.connections[name] for name in destinations)
+        jobs = {name: await _specs(endpoints[name], progress) for name in destinations}
     running = [
         (spec, flow)
         for flow in flows
-        if (spec := jobs[flow.destination_cluster].get(flow.job)) is not None
+        if (spec := jobs.get(flow.destination_cluster, {}).get(flow.job)) is not None
         and any(copied.name == flow.name for copied in spec.flows)
     ]
     return await _waits(plan, running, timeout_ms / 1000, wait_s) if running else ()

@@ -148,10 +148,14 @@ async def planned(
     """Returns the plan of a topology, with warnings of partitions that wait for a decision."""
     plan = await apply_plan(loaded.topology, timeout_ms, progress, targets=targets)
     plan = with_diagnostics(plan, loaded.warnings)
-    clusters = plan.inputs.observed.clusters.values()
-    if plan.errored or not any(isinstance(seen, ObservedCluster) and seen.jobs for seen in clusters):
+    jobs = {
+        name: {job.name: job.spec for job in seen.jobs if job.spec is not None}
+        for name, seen in plan.inputs.observed.clusters.items()
+        if isinstance(seen, ObservedCluster)
+    }
+    if plan.errored or not any(jobs.values()):
         return plan
-    return with_diagnostics(plan, [*warnings_of(await waiting(plan, timeout_ms, progress=progress))])
+    return with_diagnostics(plan, [*warnings_of(await waiting(plan, timeout_ms, jobs=jobs))])
 
 
 async def apply_plan(
