@@ -1,6 +1,7 @@
-"""`repl lab`: real Kafka clusters on this machine, for trials and tests."""
+"""`repl lab`: real Kafka clusters on this machine, and clusters for Spark, for trials and tests."""
 
 import subprocess
+from collections.abc import Callable
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
@@ -47,7 +48,7 @@ def down(
     home: Home = HOME,
     as_json: StatusAsJson = False,
 ) -> int:
-    """Stop every broker of the lab."""
+    """Stop every broker of the lab, and its clusters for Spark."""
     from planner.workflows.lab import stop_lab
 
     names = ", ".join(stop_lab(home, purge=purge))
@@ -175,5 +176,82 @@ def load(
     return 1 if any(target.lost for target in wanted) else 0
 
 
-for _command in (up, down, status, start, kill, stop, pause, unpause, tool, load):
+@click.group()
+def spark() -> None:
+    """Run a real cluster for Spark's applications on this machine: YARN, or Spark's own."""
+
+
+def _cluster_commands(kind: str, about: str, manager: str, worker: str) -> click.Group:
+    """Returns the commands of one kind of cluster."""
+
+    def up(
+        workers: Annotated[int, Option("--workers", f"How many {worker}s.", least=1, most=9)] = 2,
+        memory: Annotated[int, Option("--memory", f"MB for executors, of each {worker}.", least=1024)] = 4096,
+        cores: Annotated[int, Option("--cores", f"Cores that each {worker} offers.", least=1)] = 8,
+        home: Home = HOME,
+        as_json: StatusAsJson = False,
+    ) -> int:
+        from planner.cli.lab_view import progress, show_spark
+        from planner.cli.view import terminable
+        from planner.workflows.lab import SparkCluster, open_spark
+
+        with terminable(), progress() as report, open_spark(home, SparkCluster(kind), report) as cluster:
+            cluster.up(workers, memory, cores)
+            show_spark(cluster.status(), as_json)
+        return 0
+
+    def down(home: Home = HOME) -> int:
+        from planner.workflows.lab import SparkCluster, open_spark
+
+        with open_spark(home, SparkCluster(kind)) as cluster:
+            removed = cluster.down()
+        click.echo("stopped and removed." if removed else f"There is none in {home}.", err=True)
+        return 0
+
+    def status(home: Home = HOME, as_json: StatusAsJson = False) -> int:
+        from planner.cli.lab_view import show_spark
+        from planner.workflows.lab import SparkCluster, open_spark
+
+        with open_spark(home, SparkCluster(kind)) as cluster:
+            show_spark(cluster.status(), as_json)
+        return 0
+
+    def kill(daemon: Annotated[str, Argument()], home: Home = HOME) -> int:
+        from planner.workflows.lab import SparkCluster, open_spark
+
+        with open_spark(home, SparkCluster(kind)) as cluster:
+            cluster.kill(daemon)
+        click.echo(f"{daemon} was killed: repl lab spark {kind} start {daemon}", err=True)
+        return 0
+
+    def start(daemon: Annotated[str, Argument()], home: Home = HOME) -> int:
+        from planner.cli.view import terminable
+        from planner.workflows.lab import SparkCluster, open_spark
+
+        with terminable(), open_spark(home, SparkCluster(kind)) as cluster:
+            cluster.start(daemon)
+        click.echo(f"{daemon} serves again.", err=True)
+        return 0
+
+    helps: dict[Callable[..., int], str] = {
+        up: "Start it, and return when it offers its resources. What runs already is left alone.",
+        down: "Stop it with all that runs on it, and remove it.",
+        status: "What runs, and what a job needs to run on it.",
+        kill: f"SIGKILL to a daemon and to all that it started: {manager}, or {worker}1.",
+        start: "Start a daemon that was killed.",
+    }
+    group = click.Group(kind, help=about)
+    for function, text in helps.items():
+        function.__doc__ = text
+        group.add_command(command(function))
+    return group
+
+
+for _group in (
+    _cluster_commands("yarn", "YARN: a ResourceManager and NodeManagers.", "resourcemanager", "nodemanager"),
+    _cluster_commands("standalone", "Spark's own Master and Workers.", "master", "worker"),
+):
+    spark.add_command(_group)
+
+for _command in (up, down, status, start, kill, stop, pause, unpause, tool, load, spark):
     lab.add_command(_command)

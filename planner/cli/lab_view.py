@@ -9,7 +9,7 @@ import msgspec
 
 from planner.cli.console import ProgressBars, print_lines
 from planner.render.table import Cell, Column, Row, table
-from planner.workflows.lab import BrokerStatus, Lab, LabState, LabStatus
+from planner.workflows.lab import BrokerStatus, Lab, LabState, LabStatus, SparkCluster, SparkStatus
 
 _COLOURS = {
     LabState.UP: "green",
@@ -80,6 +80,34 @@ def hints(lab: Lab) -> None:
             users = ", ".join(cluster.users)
             click.echo(f"Client settings of {name}: {home}/{name}/client.yaml (users: {users})", err=True)
     click.echo("repl lab down stops them; repl lab kill dc1 shows what a lost datacenter does.", err=True)
+
+
+def show_spark(status: SparkStatus, as_json: bool) -> None:
+    """Shows a cluster for Spark's applications: its daemons, and how a job uses it."""
+    if as_json:
+        facts = asdict(status)
+        ordered = {"format_version": facts.pop("format_version"), **facts}
+        click.echo(msgspec.json.format(msgspec.json.encode(ordered), indent=2).decode())
+        return
+    rows: list[Row] = [
+        (
+            daemon.name,
+            _state(LabState.UP if daemon.serves else LabState.SILENT if daemon.pid else LabState.DOWN),
+            str(daemon.pid) if daemon.pid else "–",
+            _size(daemon.memory_bytes),
+            daemon.log,
+        )
+        for daemon in status.daemons
+    ]
+    columns = (Column("DAEMON"), Column("STATE"), Column("PID"), Column("MEMORY", right=True), Column("LOG"))
+    print_lines(lambda width: table(columns, rows, width))
+    job = f"launcher: {status.kind}"
+    if status.kind is SparkCluster.STANDALONE:
+        secured = 'conf: {spark.authenticate: "true", spark.driver.host: 127.0.0.1}'
+        job += f', master: "{status.master}", {secured}'
+    click.echo(f"\nIts page: {status.page}\nA job on it: jobs: {{dc2: {{{job}}}}}", err=True)
+    words = " ".join(f"{name}={value}" for name, value in status.environment.items())
+    click.echo(f"Where repl apply is called: export {words}", err=True)
 
 
 @contextmanager

@@ -26,6 +26,7 @@ from runtime.lab.cluster import (
 from runtime.lab.files import LabError
 from runtime.lab.lab import BrokerStatus, ClusterStatus, Lab, LabState, LabStatus
 from runtime.lab.load import LoadGenerator, LoadTarget, targets_of
+from runtime.lab.spark import LabSpark, SparkCluster, SparkStatus
 
 __all__ = [
     "ADMIN",
@@ -42,9 +43,12 @@ __all__ = [
     "LabStatus",
     "Listener",
     "Security",
+    "SparkCluster",
+    "SparkStatus",
     "generate_load",
     "lab_status",
     "open_lab",
+    "open_spark",
     "start_lab",
     "stop_lab",
 ]
@@ -69,11 +73,15 @@ def start_lab(home: Path, choices: LabChoices = _USUAL, report: Report = silent_
 
 
 def stop_lab(home: Path, *, purge: bool = False) -> tuple[str, ...]:
-    """Stops every broker and returns the clusters' names. With `purge`, data and settings are removed."""
+    """Stops every broker, and the clusters for Spark's applications, which it removes.
+
+    Returns the names of all. With `purge`, data and settings of brokers are removed.
+    """
     with open_lab(home) as lab:
+        spark = [f"spark {kind}" for kind in SparkCluster if LabSpark(home, kind).down()]
         names = tuple(lab.clusters)
         lab.down(purge=purge)
-        return names
+        return (*names, *spark)
 
 
 def lab_status(home: Path) -> LabStatus:
@@ -107,8 +115,21 @@ def generate_load(
 @contextmanager
 def open_lab(home: Path, report: Report = silent_report) -> Iterator[Lab]:
     """Yields the lab in a folder. Its errors become Failure."""
-    try:
+    with _failures():
         yield Lab(home, report=report)
+
+
+@contextmanager
+def open_spark(home: Path, kind: SparkCluster, report: Report = silent_report) -> Iterator[LabSpark]:
+    """Yields the cluster for Spark's applications in a lab's folder. Its errors become Failure."""
+    with _failures():
+        yield LabSpark(home, kind, report=report)
+
+
+@contextmanager
+def _failures() -> Iterator[None]:
+    try:
+        yield
     except LabError as problem:
         raise Failure(error(problem.what, problem.hint, address=problem.where or None)) from problem
 

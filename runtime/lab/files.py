@@ -100,3 +100,23 @@ def explained(folder: Path, hint: str) -> Iterator[None]:
             raise LabError(f"the disk is full: {place}", "free some space", where=str(folder)) from problem
         reason = problem.strerror or str(problem)
         raise LabError(f"cannot be written to: {reason} ({place})", hint, where=str(folder)) from problem
+
+
+_LINES_SHOWN = 12  # of the log of a process that died
+
+
+def size_of(file: Path) -> int:
+    """Returns the size of a file, 0 where there is none."""
+    with suppress(FileNotFoundError):
+        return file.stat().st_size
+    return 0
+
+
+def last_lines(log: Path, start: int) -> str:
+    """Returns the last lines of a log behind this position, without Java's stack traces."""
+    with suppress(FileNotFoundError), log.open("rb") as file:
+        file.seek(start)
+        lines = [line for line in file.read().decode(errors="replace").splitlines() if line.strip()]
+        shown = [line for line in lines if not line.lstrip().startswith("at ")]
+        return "\n".join(f"  {line[:300]}" for line in shown[-_LINES_SHOWN:]) or "  (nothing)"
+    return "  (nothing)"

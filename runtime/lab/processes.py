@@ -8,6 +8,7 @@ import os
 import signal
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -158,3 +159,20 @@ def _reap() -> None:
             done = pid
         if done:
             del _children[pid]
+
+
+def kill_with_variable(variable: str, timeout: float = 30) -> None:
+    """Kills every process that has NAME=VALUE in its environment, and returns when none is left."""
+    wanted = variable.encode()
+
+    def left() -> list[LabProcess]:
+        running = []
+        for entry in Path("/proc").glob("[0-9]*"):
+            with suppress(OSError):  # another user's, or gone meanwhile
+                if wanted in (entry / "environ").read_bytes().split(b"\0") and (process := _process(entry)):
+                    running.append(process)
+        for process in running:
+            send(process, signal.SIGKILL)
+        return running
+
+    _wait_gone(left, timeout)

@@ -6,7 +6,7 @@ The error for a dead broker holds its last log lines.
 import os
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from contextlib import suppress
+from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias
 
 from confluent_kafka import KafkaException
@@ -15,7 +15,7 @@ from confluent_kafka.admin import AdminClient
 from runtime.lab import processes
 from runtime.lab.brokers import zookeeper
 from runtime.lab.cluster import ZOOKEEPER, BrokerPorts, LabKafkaCluster
-from runtime.lab.files import LabError
+from runtime.lab.files import LabError, last_lines, size_of
 from runtime.lab.kit import Kit
 
 
@@ -73,7 +73,6 @@ def _ignore(_: object) -> None:
 
 SCRATCH = "scratch"  # for the native libraries that Java unpacks
 Kits: TypeAlias = Mapping[str, Kit]  # by version
-_LINES_SHOWN = 12  # lines of a dead broker's log
 
 
 class LabBroker(NamedTuple):
@@ -85,6 +84,10 @@ class LabBroker(NamedTuple):
     @property
     def mark(self) -> str:
         return self.cluster.mark(self.node)
+
+    @property
+    def log(self) -> Path:
+        return self.cluster.log_file(self.node)
 
     @property
     def is_zookeeper(self) -> bool:
@@ -103,7 +106,7 @@ def launch(kits: Kits, nodes: Sequence[LabBroker], timeout: float) -> None:
 
     Raises LabError.
     """
-    log_starts = {broker.mark: _log_size(broker) for broker in nodes}
+    log_starts = {broker.mark: size_of(broker.log) for broker in nodes}
     brokers = [one for one in nodes if not one.is_zookeeper]
     try:
         for one in nodes:
@@ -120,11 +123,12 @@ def launch(kits: Kits, nodes: Sequence[LabBroker], timeout: float) -> None:
         late = wait_until_ready(brokers, timeout=timeout, check=check)
         if late:
             names = ", ".join(str(LabBroker(*each)) for each in late)
-            last = _last_lines(LabBroker(*late[0]), log_starts)
+            first = LabBroker(*late[0])
+            last = last_lines(first.log, log_starts[first.mark])
             raise LabError(
                 f"{names} did not answer within {timeout:.0f} s: {last}",
                 "is the machine very busy? Try again, or choose fewer brokers",
-                where=str(late[0][0].log_file(late[0][1])),
+                where=str(first.log),
             )
     except BaseException:
         processes.kill([node.mark for node in nodes])
@@ -177,24 +181,9 @@ class _DeathCheck:
         alive = processes.find([broker.mark for broker in self.brokers])
         for broker in self.brokers:
             if broker.mark not in alive:
+                last = last_lines(broker.log, self.beginnings[broker.mark])
                 raise LabError(
-                    f"{broker} died at its start. Its last words:\n{_last_lines(broker, self.beginnings)}",
+                    f"{broker} died at its start. Its last words:\n{last}",
                     "correct what was set with --set, or see the whole log",
-                    where=str(broker.cluster.log_file(broker.node)),
+                    where=str(broker.log),
                 )
-
-
-def _log_size(broker: LabBroker) -> int:
-    with suppress(FileNotFoundError):
-        return broker.cluster.log_file(broker.node).stat().st_size
-    return 0
-
-
-def _last_lines(broker: LabBroker, beginnings: Mapping[str, int]) -> str:
-    """Returns the last lines that the broker has logged since this start."""
-    with suppress(FileNotFoundError), broker.cluster.log_file(broker.node).open("rb") as log:
-        log.seek(beginnings[broker.mark])
-        lines = [line for line in log.read().decode(errors="replace").splitlines() if line.strip()]
-        shown = [line for line in lines if not line.lstrip().startswith("at ")]
-        return "\n".join(f"  {line[:300]}" for line in shown[-_LINES_SHOWN:]) or "  (nothing)"
-    return "  (nothing)"

@@ -15,9 +15,10 @@ from runtime.lab.cluster import (
     Security,
     default_ports,
 )
-from runtime.lab.create import assign_ports, load_all, require_free_ports, require_same, store
+from runtime.lab.create import HINT, assign_ports, load_all, require_same, store
 from runtime.lab.files import LabError
 from runtime.lab.kit import IvyRequest, ivy_failure
+from runtime.lab.ports import require_free_port
 
 
 @pytest.mark.parametrize(
@@ -81,13 +82,11 @@ def test_default_ports_pass_over_taken_ones() -> None:
 
 def test_a_host_that_is_not_here_is_named() -> None:
     with pytest.raises(LabError, match=r"203.0.113.1:19092 cannot be listened on: Cannot assign"):
-        require_free_ports(LabClusterSpec("dc1", host="203.0.113.1"), 19092)
+        require_free_port("203.0.113.1", 19092, HINT)
 
 
 def test_behind_a_prefix_a_host_may_be_elsewhere() -> None:
-    require_free_ports(
-        LabClusterSpec("dc1", host="203.0.113.1", prefix=("ip", "netns", "exec", "dc1")), 19092
-    )
+    require_free_port("203.0.113.1", 19092, HINT, elsewhere=True)
 
 
 def test_what_is_kept_is_read_back(tmp_path: Path) -> None:
