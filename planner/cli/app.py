@@ -75,9 +75,11 @@ GROUPS: dict[str, dict[str, CommandEntry]] = {
     },
     "Tools": {
         "explain": CommandEntry("tools", "Explain a key of the topology: type, default, example."),
-        "lab": CommandEntry("lab", "Run real Kafka clusters on this machine, to try things."),
         "schema": CommandEntry("tools", "Print the JSON Schema of the topology, for editors."),
         "completion": CommandEntry("tools", "Print a completion script for bash, zsh or fish."),
+    },
+    "Lab": {
+        "lab": CommandEntry("lab", "Run real clusters of Kafka and Spark on this machine."),
     },
 }
 COMMANDS: dict[str, CommandEntry] = {

@@ -185,9 +185,16 @@ def _cluster_commands(kind: str, about: str, manager: str, worker: str) -> click
     """Returns the commands of one kind of cluster."""
 
     def up(
-        workers: Annotated[int, Option("--workers", f"How many {worker}s.", least=1, most=9)] = 2,
-        memory: Annotated[int, Option("--memory", f"MB for executors, of each {worker}.", least=1024)] = 4096,
-        cores: Annotated[int, Option("--cores", f"Cores that each {worker} offers.", least=1)] = 8,
+        workers: Annotated[
+            int | None, Option("--workers", f"How many {worker}s.  [default: 2]", least=1, most=9)
+        ] = None,
+        memory: Annotated[
+            int | None,
+            Option("--memory", f"MB for executors, of each {worker}.  [default: 4096]", least=1024),
+        ] = None,
+        cores: Annotated[
+            int | None, Option("--cores", f"Cores that each {worker} offers.  [default: 8]", least=1)
+        ] = None,
         home: Home = HOME,
         as_json: StatusAsJson = False,
     ) -> int:
@@ -221,24 +228,14 @@ def _cluster_commands(kind: str, about: str, manager: str, worker: str) -> click
 
         with open_spark(home, SparkCluster(kind)) as cluster:
             cluster.kill(daemon)
-        click.echo(f"{daemon} was killed: repl lab spark {kind} start {daemon}", err=True)
-        return 0
-
-    def start(daemon: Annotated[str, Argument()], home: Home = HOME) -> int:
-        from planner.cli.view import terminable
-        from planner.workflows.lab import SparkCluster, open_spark
-
-        with terminable(), open_spark(home, SparkCluster(kind)) as cluster:
-            cluster.start(daemon)
-        click.echo(f"{daemon} serves again.", err=True)
+        click.echo(f"{daemon} was killed: repl lab spark {kind} up starts it again", err=True)
         return 0
 
     helps: dict[Callable[..., int], str] = {
-        up: "Start it, and return when it offers its resources. What runs already is left alone.",
+        up: "Start what does not run, and return when it offers its resources.",
         down: "Stop it with all that runs on it, and remove it.",
         status: "What runs, and what a job needs to run on it.",
         kill: f"SIGKILL to a daemon and to all that it started: {manager}, or {worker}1.",
-        start: "Start a daemon that was killed.",
     }
     group = click.Group(kind, help=about)
     for function, text in helps.items():

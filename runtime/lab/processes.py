@@ -49,11 +49,24 @@ def _spawn(command: list[str], log: Path, environ: Mapping[str, str]) -> int:
             (os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0),
             (os.POSIX_SPAWN_OPEN, 1, str(log), os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644),
             (os.POSIX_SPAWN_DUP2, 1, 2),
+            # A lock or a pipe of the caller's shell must not stay open as long as the lab runs.
+            *((os.POSIX_SPAWN_CLOSE, descriptor) for descriptor in _inherited()),
         ],
         setsid=True,
         setsigmask=[],
         setsigdef=[signal.SIGPIPE, *_INTERRUPTS],
     )
+
+
+def _inherited() -> list[int]:
+    """Returns the descriptors beside the standard ones that a child would inherit."""
+    inherited = []
+    for entry in list(Path("/proc/self/fd").iterdir()):
+        descriptor = int(entry.name)
+        with suppress(OSError):  # the one that listed the folder is closed by now
+            if descriptor > 2 and os.get_inheritable(descriptor):
+                inherited.append(descriptor)
+    return inherited
 
 
 def find(marks: Collection[str]) -> dict[str, LabProcess]:

@@ -46,6 +46,7 @@ YARN_JARS = IvyRequest(
     count=4,
 )
 MARK = "REPL_LAB_SPARK"  # in the environment of each daemon and of all that it starts
+WORKERS, MEMORY_MB, CORES = 2, 4096, 8  # of a new cluster; memory and cores of each worker
 TIMEOUT = 180.0
 _STOP_GRACE_S = 10.0
 _WAIT_S = 60.0
@@ -152,36 +153,35 @@ class LabSpark:
         return f"http://127.0.0.1:{self._existing().daemons[0].ports[0]}"
 
     def up(
-        self, workers: int = 2, memory_mb: int = 4096, cores: int = 8, *, timeout: float = TIMEOUT
+        self,
+        workers: int | None = None,
+        memory_mb: int | None = None,
+        cores: int | None = None,
+        *,
+        timeout: float = TIMEOUT,
     ) -> None:
         """Creates the cluster where there is none, and starts each daemon that does not run.
 
         Once it returns, the manager counts on every worker. If it fails, no daemon that it started is left.
         """
-        what = f"repl lab spark {self.kind} up"
-        with self._exclusive(what):
+        with self._exclusive(f"repl lab spark {self.kind} up"):
             java = find_java()
             self.stored = self._load()
             if self.stored is None:
-                self._require_memory(workers)
-                self.stored = self._create(workers, memory_mb, cores)
-            elif (len(self.stored.daemons) - 1, self.stored.memory_mb, self.stored.cores) != (
-                workers,
-                memory_mb,
-                cores,
+                self._require_memory(workers or WORKERS)
+                self.stored = self._create(workers or WORKERS, memory_mb or MEMORY_MB, cores or CORES)
+            existing = (len(self.stored.daemons) - 1, self.stored.memory_mb, self.stored.cores)
+            if any(
+                new not in (None, old) for new, old in zip((workers, memory_mb, cores), existing, strict=True)
             ):
                 raise LabError(
-                    f"there is a cluster already, with {len(self.stored.daemons) - 1} {self.kind.worker}s of "
-                    f"{self.stored.memory_mb} MB and {self.stored.cores} cores each",
+                    "there is a cluster already, with {} {}s of {} MB and {} cores each".format(
+                        existing[0], self.kind.worker, *existing[1:]
+                    ),
                     f"repl lab spark {self.kind} down first, or another --home",
                     where=str(self.folder),
                 )
             self._start(java, self.stored.daemons, timeout)
-
-    def start(self, name: str, *, timeout: float = TIMEOUT) -> None:
-        """Starts one daemon again, and returns when it serves."""
-        with self._exclusive(f"repl lab spark {self.kind} start", _WAIT_S):
-            self._start(find_java(), (self._daemon(name),), timeout)
 
     def kill(self, name: str) -> None:
         """Kills a daemon with SIGKILL, and all that it started: its machine has lost its power."""
