@@ -1,0 +1,217 @@
+"""A job on a real YARN: a ResourceManager and two NodeManagers of the lab, which all stories here share.
+
+Each loss is followed by what the job reports, and in the end every record is compared. The clusters want
+SASL, with passwords in files that the topology names.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+import urllib.request
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from pathlib import Path
+
+import psutil
+import pytest
+
+from runtime.contract.spec import jobspec, naming
+from runtime.lab.lab import Lab
+from runtime.lab.spark import LabSpark, SparkCluster
+from tests import checker
+from tests.commands import repl
+from tests.processes import words_of
+from tests.records import create_topic, read, wait_for
+from tests.spark.job import statuses
+from tests.topologies import Topology
+
+_WITHIN_S = 420.0  # many times what anything takes on a quiet machine
+_EXECUTOR, _MASTER = "YarnCoarseGrainedExecutorBackend", "org.apache.spark.deploy.yarn.ExecutorLauncher"
+pytestmark = [pytest.mark.spark, pytest.mark.long]
+
+
+@pytest.fixture(scope="module")
+def yarn(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LabSpark]:
+    cluster = LabSpark(tmp_path_factory.mktemp("yarn"), SparkCluster.YARN)
+    cluster.up(workers=2, memory_mb=3072)
+    yield cluster
+    cluster.down()
+
+
+class YarnJob:
+    """A job on YARN as an operator has it, with one flow and two slots."""
+
+    def __init__(self, lab: Lab, yarn: LabSpark, folder: Path, names: Callable[[str], str]) -> None:
+        self.yarn = yarn
+        self.folder = folder
+        self.name, self.topic = names("job"), names("orders")
+        self.home = folder / "home"
+        self.passwords: list[str] = []
+        clusters: dict[str, dict[str, object]] = {}
+        for name, cluster in lab.clusters.items():
+            password = folder / f"{name}.password"
+            password.write_text(str(cluster.client["sasl.password"]))
+            password.chmod(0o600)
+            self.passwords.append(password.read_text())
+            client = {**cluster.settings(), "sasl.password": {"file": str(password)}}
+            clusters[name] = {"bootstrap": cluster.bootstrap, "client": client}
+        flow = {"name": names("flow"), "from": "dc1", "to": "dc2", "topics": {"include": [self.topic]}}
+        # One attempt more for each loss of the story.
+        conf = {"spark.driver.host": "127.0.0.1", "spark.yarn.maxAppAttempts": "4"}
+        launch = {"launcher": "yarn", "slots": 2, "memory": "400m", "metrics": False, "conf": conf}
+        self.topology = Topology(names("far"), folder / "far.yaml", clusters)
+        self.topology.more = {"flows": [flow | {"job": self.name}], "jobs": {self.name: launch}}
+
+    def repl(self, *words: str, home: Path | None = None, code: int = 0) -> str:
+        """Runs a command over the topology; `home` is that of another checkout."""
+        environ = {**os.environ, **self.yarn.environment, "REPL_HOME": str(home or self.home)}
+        done = repl(*words, "--path", str(self.topology.write()), env=environ, timeout=2 * _WITHIN_S)
+        assert done.returncode == code, f"{done.stdout}\n{done.stderr}\n{self.log()}"
+        return done.stdout + done.stderr
+
+    def log(self) -> str:
+        file = self.home / "jobs" / self.name / "job.log"
+        return file.read_text(errors="replace")[-8000:] if file.exists() else ""
+
+    def slots(self) -> dict[int, int]:
+        """The process of each slot that runs, by its newest report to the driver that runs."""
+        status, reports = statuses(
+            jobspec.decode((self.home / "jobs" / self.name / "spec.json").read_bytes())
+        )
+        if status is None:
+            return {}
+        running = {slot for slot, view in enumerate(status.slots) if view.state == "running"}
+        return {
+            slot: report.status.process
+            for slot, report in reports.items()
+            if slot in running and report.driver == status.driver and psutil.pid_exists(report.status.process)
+        }
+
+    def wait_for_slots(self, *ended: int) -> None:
+        """Returns when two slots run, none of them in a process that has ended."""
+        wait_for(
+            lambda: len(slots := set(self.slots().values())) == 2 and slots.isdisjoint(ended),
+            _WITHIN_S,
+            0.3,
+            about=self.log,
+        )
+
+
+def asked(yarn: LabSpark, path: str) -> str:
+    with urllib.request.urlopen(f"{yarn.page}/{path}", timeout=60) as answer:
+        text: str = answer.read().decode(errors="replace")
+        return text
+
+
+def applications(yarn: LabSpark, job: str) -> list[dict[str, object]]:
+    """The applications of a job, as the ResourceManager knows them."""
+    known = json.loads(asked(yarn, "ws/v1/cluster/apps"))["apps"] or {}
+    return [one for one in known.get("app", ()) if one["name"] == f"repl {job}"]
+
+
+def processes_of(main: str) -> list[psutil.Process]:
+    """Java's processes that run this class."""
+    found = []
+    for process in psutil.process_iter():
+        words = words_of(process)
+        if any(word.endswith(main) for word in words) and words[0].endswith("java"):
+            found.append(process)
+    return found
+
+
+def executor_of(process: int) -> psutil.Process:
+    """The executor of a slot: the JVM above its Python process."""
+    return next(one for one in psutil.Process(process).parents() if one.name() == "java")
+
+
+def test_a_job_survives_each_loss_and_is_stopped_from_another_checkout(
+    lab_sasl: Lab, yarn: LabSpark, fresh: Callable[[str], str], tmp_path: Path
+):
+    job = YarnJob(lab_sasl, yarn, tmp_path, fresh)
+    source, there = (dict(lab_sasl.clusters[name].client) for name in ("dc1", "dc2"))
+    create_topic(source, job.topic, 4, config=checker.TOPIC_CONFIG)
+    with checker.writing(source, job.topic, checker.Spec(records=10**9, rate=100, large_every=0)) as writer:
+        try:
+            job.repl("apply", "--auto-approve")
+            job.wait_for_slots()
+            assert_no_secret_is_seen(job, there)
+
+            hit = min(job.slots().values())
+            lost(job, "an executor's container", executor_of(hit).kill, hit)
+
+            (master,) = processes_of(_MASTER)
+            before = set(job.slots().values())
+            began = time.monotonic()
+            master.kill()
+            wait_for(
+                lambda: any(one.pid != master.pid for one in processes_of(_MASTER)), _WITHIN_S, about=job.log
+            )
+            job.wait_for_slots()
+            kept = len(before & set(job.slots().values()))
+            print(f"ApplicationMaster killed: {kept} slots ran on, {time.monotonic() - began:.1f} s")
+
+            before = set(job.slots().values())
+            yarn.kill("resourcemanager")
+            yarn.up()
+            job.wait_for_slots()
+            (application,) = [one for one in applications(yarn, job.name) if one["state"] == "RUNNING"]
+            assert set(job.slots().values()) == before  # executors do not notice
+            print("the ResourceManager started again: the slots run on")
+
+            hurt = [pid for pid in before if "nodemanager1" in working_folder(pid)]
+            lost(job, f"a NodeManager with {len(hurt)} slots", lambda: yarn.kill("nodemanager1"), *hurt)
+            assert all("nodemanager2" in working_folder(pid) for pid in job.slots().values())
+            yarn.up()
+
+            report = checker.compare(source, there, job.topic, written=writer.written, patience=120)
+            assert report.clean, report
+            job.topology.more["flows"], job.topology.more["jobs"] = [], {}
+            plan = job.repl("apply", "--auto-approve", home=tmp_path / "another-checkout")
+            assert f"job.{job.name}" in plan
+            wait_for(
+                lambda: all(one["finalStatus"] != "UNDEFINED" for one in applications(yarn, job.name)),
+                _WITHIN_S,
+                about=job.log,
+            )
+            assert not processes_of(_EXECUTOR)
+            assert application["id"] in [one["id"] for one in applications(yarn, job.name)]
+        finally:
+            job.repl("destroy", "--auto-approve")
+
+
+def lost(job: YarnJob, what: str, kill: Callable[[], None], *hit: int) -> None:
+    began = time.monotonic()
+    kill()
+    job.wait_for_slots(*hit)
+    print(f"{what} lost: two slots run again after {time.monotonic() - began:.1f} s")
+
+
+def working_folder(pid: int) -> str:
+    """Where a slot runs: below the folder of its NodeManager."""
+    return str(psutil.Process(pid).cwd())
+
+
+def assert_no_secret_is_seen(job: YarnJob, there: dict[str, object]) -> None:
+    """Neither on a command line, nor in YARN's pages and folders, nor in the job's files and topics."""
+    shown: dict[str, str] = {}
+    for entry in Path("/proc").glob("[0-9]*/cmdline"):
+        with suppress(OSError):  # gone meanwhile
+            shown[str(entry)] = entry.read_bytes().decode(errors="replace")
+    for folder in (job.home, job.yarn.folder):
+        for where, _, names in os.walk(folder):
+            for name in names:
+                file = Path(where) / name
+                with suppress(OSError):  # gone meanwhile
+                    if file.suffix not in (".jar", ".zip"):
+                        shown[str(file)] = file.read_bytes().decode(errors="replace")
+    (application,) = applications(job.yarn, job.name)
+    for page in ("ws/v1/cluster/apps", f"cluster/app/{application['id']}", "conf", "cluster/apps"):
+        shown[page] = asked(job.yarn, page)
+    for topic in (naming.STATUS, naming.CONTROL):
+        for record in read(there, topic):
+            shown[f"{topic} {record.offset}"] = f"{record.key!r} {record.value!r}"
+    assert any(job.name in text for place, text in shown.items() if place.startswith("ws/"))
+    for password in job.passwords:
+        assert [place for place, text in shown.items() if password in text] == []
