@@ -167,7 +167,8 @@ def test_a_job_survives_each_loss_and_is_stopped_from_another_checkout(
 
             report = checker.compare(source, there, job.topic, written=writer.written, patience=120)
             assert report.clean, report
-            job.topology.more["flows"], job.topology.more["jobs"] = [], {}
+            job.topology.more = {}
+            job.topology.topic(fresh("unrelated"))  # a topology that declares nothing is an error
             plan = job.repl("apply", "--auto-approve", home=tmp_path / "another-checkout")
             assert f"job.{job.name}" in plan
             wait_for(
