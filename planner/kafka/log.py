@@ -6,6 +6,7 @@ by key.
 
 import asyncio
 import time
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from types import TracebackType
 from typing import Self
@@ -393,12 +394,7 @@ class JobStatusTable(Struct):
 
     def lag(self, job: str) -> Mapping[str, int]:
         """Returns the records not copied yet, by flow, as far as they are known."""
-        found: dict[str, int] = {}
+        lags = Counter[str]()
         for partition in self.partitions(job):
-            behind = (
-                partition.source_end - partition.position
-                if min(partition.source_end, partition.position) >= 0
-                else 0
-            )
-            found[partition.flow] = found.get(partition.flow, 0) + max(behind, 0)
-        return found
+            lags[partition.flow] += partition.lag_records or 0
+        return dict(lags)

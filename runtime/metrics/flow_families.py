@@ -177,18 +177,11 @@ def lag_seconds(sample: PartitionSample, now_ms: int) -> float | None:
         return None
     status = seen.status
     fresh = sample.state is status.state and now_ms - seen.at_ms < _OLD_REPORT_MS
-    if fresh and sample.state is PartitionState.CAUGHT_UP and status.position >= status.source_end:
+    if fresh and sample.state is PartitionState.CAUGHT_UP and not status.lag_records:
         return 0.0
     moments = [moment for moment in (seen.caught_up_ms, status.last_timestamp) if moment > 0]
     since = max(moments, default=seen.first_ms)
     return max((seen.at_ms if fresh else now_ms) - since, 0) / 1000
-
-
-def _lag(report: ReportedPartition) -> float | None:
-    status = report.status
-    if status.source_end < 0 or status.position < 0:
-        return None
-    return float(max(status.source_end - status.position, 0))
 
 
 def _positive(value: int, scale: int = 1) -> float | None:
@@ -206,7 +199,7 @@ _SUMMED: tuple[tuple[MetricFamily, _Value], ...] = (
     (LOST, lambda report: report.status.lost),
     (COMMITTED, lambda report: report.commits),
     (ABORTED, lambda report: report.aborts),
-    (LAG, _lag),
+    (LAG, lambda report: report.status.lag_records),
     (FOREIGN, lambda report: float(report.status.foreign_writes)),
 )
 _NEWEST: tuple[tuple[MetricFamily, _Value], ...] = (

@@ -310,7 +310,6 @@ def _lags(picture: JobSnapshot) -> Iterator[Sample]:
             continue
         lags: Counter[str] = Counter()
         for partition in report.status.partitions:
-            measured = partition.source_end >= 0 and partition.position >= 0
-            lags[partition.flow] += max(partition.source_end - partition.position, 0) if measured else 0
+            lags[partition.flow] += partition.lag_records or 0
         for flow, lag in lags.items():
             yield (str(slot), flow), float(lag)

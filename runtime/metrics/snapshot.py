@@ -302,7 +302,7 @@ class SlotMetrics:
         entry.counts.take((entry.slot, entry.attempt), (status.transactions, status.aborts))
         if status.state in _MOVES:
             entry.incident = None
-            if status.position >= status.source_end >= 0:
+            if status.lag_records == 0:
                 entry.caught_up_ms = at_ms
         elif status.state.needs_someone and status.state is not entry.incident:
             entry.incident = status.state

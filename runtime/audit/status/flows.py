@@ -324,7 +324,7 @@ class PartitionFacts:
     def _lag_ms(self) -> int | None:
         report, progress = self.report, self.progress
         # The time of the slot's last fetch, not of its last report: the link may have failed in between.
-        caught_up = report is not None and report.position >= report.source_end >= 0
+        caught_up = report is not None and report.lag_records == 0
         return lag_ms(
             self.lag_records,
             self.flow.now_ms,

@@ -148,6 +148,13 @@ class PartitionStatus(msgspec.Struct, frozen=True, omit_defaults=True):
     quarantined: int = 0
     tombstones: int = 0
 
+    @property
+    def lag_records(self) -> int | None:
+        """The records that a read_committed reader gets and that are not replicated; None if not known."""
+        if self.source_end < 0 or self.position < 0:
+            return None
+        return max(self.source_end - self.position, 0)
+
 
 class FlowStats(msgspec.Struct, frozen=True, omit_defaults=True):
     """Holds totals of one flow in one slot since the slot began.
