@@ -29,7 +29,7 @@ from runtime.slot.health.supervisor import (
     SupervisorEvent,
 )
 from runtime.slot.health.watch import TopicWatch
-from runtime.slot.partition import PartitionCopy, now_ms
+from runtime.slot.partition import CopyPhase, PartitionCopy, now_ms
 from runtime.slot.read.reader import Fetched, FetchEvent, FetchFailed, RecordRejected, SourceReader
 from runtime.slot.write.events import (
     Aborted,
@@ -282,7 +282,7 @@ class FlowCopy:
                 self._on_aborted(event)
             case Rewound(copies):
                 for copy in copies:
-                    if not self._reader.mark_changed(copy) and copy.fetchable:
+                    if not self._reader.mark_changed(copy) and copy.phase is CopyPhase.HELD:
                         self._supervisor.admit([copy])
             case NotReady(copy, why):
                 copy.rewind()

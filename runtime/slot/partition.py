@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections import deque
 from collections.abc import Sequence
+from enum import Enum
 from itertools import takewhile
 from typing import NamedTuple, TypedDict
 
@@ -84,6 +85,32 @@ class SessionAnswers:
         self.at_ms = at_ms
 
 
+class CopyPhase(Enum):
+    """A phase says what the slot may do with a partition; `PHASES` says which phase may follow.
+
+    INSPECTING: the partition waits for its inspection, and is not fetched (R4). RUNNING: it is fetched, and
+    copied through its lane. HELD: its lane is stuck and may still commit it, so it is not fetched. HALTED: it
+    is inspected at a later time; batches that are queued may still be sent. REPLACING: its replacement
+    progress is to be committed. RELEASING: it leaves the slot; it joins no transaction any more.
+    """
+
+    INSPECTING = "inspecting"
+    RUNNING = "running"
+    HELD = "held"
+    HALTED = "halted"
+    REPLACING = "replacing"
+    RELEASING = "releasing"
+
+
+_RUNNING = CopyPhase.RUNNING
+PHASES: dict[CopyPhase, set[CopyPhase]] = {
+    CopyPhase.INSPECTING: {_RUNNING, CopyPhase.HALTED, CopyPhase.REPLACING, CopyPhase.RELEASING},
+    _RUNNING: {CopyPhase.INSPECTING, CopyPhase.HELD, CopyPhase.HALTED, CopyPhase.RELEASING},
+    CopyPhase.HELD: {CopyPhase.INSPECTING, CopyPhase.HALTED, CopyPhase.RELEASING},
+    CopyPhase.HALTED: {CopyPhase.INSPECTING, CopyPhase.RELEASING},
+    CopyPhase.REPLACING: {CopyPhase.INSPECTING, CopyPhase.HALTED, CopyPhase.RELEASING},
+    CopyPhase.RELEASING: set(),
+}
 _FLOWING = frozenset({State.COPYING, State.CAUGHT_UP})
 _MOVING = frozenset({State.STARTING, State.COPYING, State.CAUGHT_UP, State.BLOCKED_AT_SOURCE})
 
@@ -97,10 +124,13 @@ class PartitionCopy:
     position, in order. A `rewind` discards the queue and returns to the committed position. `rewinds` counts
     them: a response to a fetch from before a rewind is ignored.
 
-    While `in_transaction`, an open transaction may still commit something of the partition, so it stays in
-    its lane. `suspect` means that its transactions failed, and that it is retried in a lane of its own.
-    `replacement` is progress that is to be committed in place of the ledger's. `inspected_epoch` is the
-    destination's leader epoch at the last inspection, `abort_reason` why its last transaction was aborted.
+    `phase` says what the slot may do with it, `state` what is reported for it, with its reason. `replacement`
+    is the progress to be committed in place of the ledger's, in the phase REPLACING only.
+
+    Its lane goes its own way, in any phase. While `in_transaction`, an open transaction may still commit
+    something of the partition, so it stays in its lane. `suspect` means that its transactions failed, and
+    that it is retried in a lane of its own. `abort_reason` is why the last one was aborted, until the next
+    commit. `inspected_epoch` is the destination's leader epoch at the last inspection.
     """
 
     def __init__(self, assigned: AssignedPartition, progress: Progress, *, shared: bool = False) -> None:
@@ -120,8 +150,8 @@ class PartitionCopy:
         self.inspected_epoch = -1
         self.suspect = False
         self.failures = 0
+        self.phase = CopyPhase.INSPECTING
         self.replacement: Progress | None = None
-        self.releasing = False
         self.state = State.STARTING
         self.since_ms = now_ms()
         self.why = ""
@@ -130,7 +160,6 @@ class PartitionCopy:
         self.shared = shared
         self.foreign_writes = False
         self.last_commit_ms = 0
-        self.caught_up_since_ms = 0
         self.transactions = 0
         self.aborts = 0
         self._last_fetch_ms = 0
@@ -160,8 +189,13 @@ class PartitionCopy:
 
     @property
     def fetchable(self) -> bool:
-        """Whether the partition may be fetched in its current state."""
-        return not self.releasing and self.state in _MOVING
+        """Whether the partition may be fetched."""
+        return self.phase is _RUNNING
+
+    @property
+    def releasing(self) -> bool:
+        """Whether the partition leaves the slot."""
+        return self.phase is CopyPhase.RELEASING
 
     @property
     def behind(self) -> bool:
@@ -174,7 +208,7 @@ class PartitionCopy:
         if self.in_transaction or self.releasing:
             return False
         moved = not self.queue and self.cursor.offset > self.progress.position
-        return moved or self.replacement is not None
+        return moved or self.phase is CopyPhase.REPLACING
 
     @property
     def next_base(self) -> int | None:
@@ -195,10 +229,15 @@ class PartitionCopy:
         count = f"{len(leader.in_sync)} of {self.assigned.min_in_sync}"
         return f"{count} in-sync replicas of {self.at.topic}-{self.at.partition} at the destination"
 
-    # State and reason
+    # Phase, state and reason
 
-    def enter(self, state: State, why: str = "") -> None:
-        """Changes the state, with its reason, and logs the change."""
+    def _enter(self, phase: CopyPhase, replacement: Progress | None = None) -> None:
+        """Changes the phase, by the table of phases."""
+        assert phase is self.phase or phase in PHASES[self.phase], f"{self.label}: {self.phase} → {phase}"
+        self.phase, self.replacement = phase, replacement
+
+    def _report(self, state: State, why: str = "", blocked_by: OpenTransaction | None = None) -> None:
+        """Changes the reported state, with its reason, and logs the change."""
         if state is not self.state:
             self.since_ms = now_ms()
             if state is not State.RETRYING and not (state in _FLOWING and self.state in _FLOWING):
@@ -211,30 +250,48 @@ class PartitionCopy:
                     why=why,
                     decision="continue" if state in _MOVING else "stop",
                 )
-        if state is State.CAUGHT_UP:
-            self.caught_up_since_ms = self.caught_up_since_ms or now_ms()
-        else:
-            self.caught_up_since_ms = 0
-        self.state, self.why = state, why
-        self.blocked_by = None
+        self.state, self.why, self.blocked_by = state, why, blocked_by
+
+    def await_inspection(self) -> None:
+        """Enters INSPECTING: nothing is fetched until the inspection has passed."""
+        self._enter(CopyPhase.INSPECTING)
+
+    def resume(self) -> None:
+        """Enters RUNNING after an inspection without a finding."""
+        self._enter(_RUNNING)
+        self._report(State.STARTING)
+
+    def halt(self, state: State, why: str) -> None:
+        """Enters HALTED with the state that is reported."""
+        self._enter(CopyPhase.HALTED)
+        self._report(state, why)
+
+    def postpone(self) -> None:
+        """Enters HALTED because the inspection is to be repeated; the reported state stays."""
+        self._enter(CopyPhase.HALTED)
+
+    def hold(self) -> None:
+        """Gives back the memory of the queue, and enters HELD where it was fetched."""
+        self.release_queue()
+        if self.phase is _RUNNING:
+            self._enter(CopyPhase.HELD)
 
     def block(self, by: OpenTransaction | None, why: str) -> None:
-        """Enters the state of a partition whose readers are blocked by an open transaction at the source."""
-        self.enter(State.BLOCKED_AT_SOURCE, why)
-        self.blocked_by = by
+        """Reports that an open transaction at the source holds back the partition's readers."""
+        self._report(State.BLOCKED_AT_SOURCE, why, by)
 
     def settle(self) -> None:
-        """Enters `copying` or `caught_up`, by the committed position and the source's end."""
-        if self.state not in _MOVING:
+        """Reports `copying` or `caught_up`, by the committed position and the source's end."""
+        if self.phase is not _RUNNING:
             return
         end = self.source.stable_end
         if end < 0:
             return
         if self.progress.position < end:
             if self.state is not State.COPYING:
-                self.enter(State.COPYING)
+                self._report(State.COPYING)
         elif self.state is not State.BLOCKED_AT_SOURCE and self.state is not State.CAUGHT_UP:
-            self.enter(State.CAUGHT_UP)
+            self._report(State.CAUGHT_UP)
 
     def backoff_s(self, first_ms: int, longest_ms: int) -> float:
         """Counts a failure and returns the seconds to wait after it."""
@@ -265,18 +322,19 @@ class PartitionCopy:
         if (source, destination) != (known.source_topic_id, known.destination_topic_id):
             self.progress = replace(known, source_topic_id=source, destination_topic_id=destination)
 
-    def replace_progress(self, replacement: Progress) -> None:
-        """Rewinds, and sets progress that is to be committed in place of the ledger's."""
+    def replace_progress(self, replacement: Progress, why: str) -> None:
+        """Rewinds, and enters REPLACING: `replacement` is to be committed in place of the ledger."""
         self.rewind()
-        self.replacement = replacement
+        self._enter(CopyPhase.REPLACING, replacement)
+        self._report(State.RETRYING, why)
 
     def flag_foreign_writes(self) -> None:
         """Records that another producer has written to the destination's partition."""
         self.foreign_writes = True
 
     def start_release(self) -> None:
-        """Records that the partition is released: it is not fetched, and joins no transaction."""
-        self.releasing = True
+        """Enters RELEASING: it is not fetched, and joins no transaction."""
+        self._enter(CopyPhase.RELEASING)
 
     # Fetched batches
 
@@ -310,7 +368,7 @@ class PartitionCopy:
         self._dropped += dropped
         self.cursor = cursor
         if batches and self.state is State.BLOCKED_AT_SOURCE:
-            self.enter(State.COPYING)
+            self._report(State.COPYING)
 
     def take(self) -> QueuedBatch:
         """Removes and returns the first batch of the queue."""
@@ -371,9 +429,10 @@ class PartitionCopy:
         self.transactions += 1
 
     def replaced(self, progress: Progress) -> None:
-        """Applies committed progress that replaces the ledger's, and returns to its position."""
+        """Applies committed progress that replaces the ledger's; it is inspected before it continues."""
         self.committed(progress)
-        self.replacement = None
+        if not self.releasing:
+            self._enter(CopyPhase.INSPECTING)
         self.rewind()
 
     def aborted(self, why: str) -> None:
@@ -406,7 +465,7 @@ class PartitionCopy:
             source_high_watermark=self.source.high_watermark,
             last_fetch_ms=self.last_fetch_ms,
             last_commit_ms=self.last_commit_ms,
-            caught_up_since_ms=self.caught_up_since_ms,
+            caught_up_since_ms=self.since_ms if self.state is State.CAUGHT_UP else 0,
             last_timestamp=progress.last_timestamp,
             records=progress.records,
             bytes=progress.bytes,

@@ -26,7 +26,7 @@ from runtime.slot.health.inspection import (
     judge_source,
     missing_markers,
 )
-from runtime.slot.partition import PartitionCopy, now_ms
+from runtime.slot.partition import CopyPhase, PartitionCopy, now_ms
 
 
 class Halted(Struct, frozen=True):
@@ -112,9 +112,10 @@ class PartitionSupervisor:
         self._inspecting: set[PartitionCopy] = set()
         self._timers: dict[PartitionCopy, asyncio.TimerHandle] = {}
 
-    def retry(self, copy: PartitionCopy, why: str, state: State = State.RETRYING) -> None:
+    def retry(self, copy: PartitionCopy, why: str) -> None:
         """Stops a partition, and inspects it again after its backoff."""
-        self._halt(copy, state, why)
+        if not self._halt(copy, State.RETRYING, why):
+            return
         pause_s = copy.backoff_s(self._settings.retry_ms, self._settings.retry_max_ms)
         log.info(
             "partition_retry",
@@ -138,8 +139,8 @@ class PartitionSupervisor:
         if state is State.RECORD_TOO_LARGE:
             topic = quarantine.topic if quarantine is not None else copy.at.topic
             why = f"{why}; raise max.message.bytes of {topic} at the destination"
-        self._halt(copy, state, why)
-        self._schedule(copy, self._settings.stop_retry_ms / 1000)
+        if self._halt(copy, state, why):
+            self._schedule(copy, self._settings.stop_retry_ms / 1000)
 
     def inspect_later(self, copy: PartitionCopy, why: str) -> None:
         """Stops a partition and inspects it soon, but no more often than the backoff allows."""
@@ -154,7 +155,9 @@ class PartitionSupervisor:
     def admit(self, copies: Iterable[PartitionCopy]) -> None:
         """Adds partitions; each is inspected before it is copied."""
         for copy in copies:
-            self._due.add(copy)
+            if not copy.releasing:
+                copy.await_inspection()
+                self._due.add(copy)
 
     def forget(self, copy: PartitionCopy) -> None:
         """Cancels the inspections and the timer of a partition."""
@@ -180,16 +183,21 @@ class PartitionSupervisor:
         while True:
             await self._inspect_all(await self._due_retries.take())
 
-    def _halt(self, copy: PartitionCopy, state: State, why: str) -> None:
+    def _halt(self, copy: PartitionCopy, state: State, why: str) -> bool:
+        """Halts a partition; returns False for one that leaves the slot."""
+        if copy.releasing:
+            return False
         self.forget(copy)
-        copy.enter(state, why)
+        copy.halt(state, why)
         self._emit(Halted(copy))
+        return True
 
     def _schedule(self, copy: PartitionCopy, seconds: float) -> None:
         self._timers[copy] = asyncio.get_running_loop().call_later(seconds, self._retry_due, copy)
 
     def _retry_due(self, copy: PartitionCopy) -> None:
         self._timers.pop(copy, None)
+        copy.await_inspection()
         self._due_retries.add(copy)
 
     async def _inspect_all(self, due: list[PartitionCopy]) -> None:
@@ -201,15 +209,17 @@ class PartitionSupervisor:
             seen = await inspect(self._source, self._destination, copies) if copies else {}
         except WireError as error:
             for copy in copies:
-                self.retry(copy, str(error))
+                if copy.phase is CopyPhase.INSPECTING:
+                    self.retry(copy, str(error))
             return
         finally:
             self._inspecting.difference_update(copies)
         for copy, facts in seen.items():
-            if copy.releasing or copy in self._timers:
+            if copy.phase is not CopyPhase.INSPECTING:
                 continue
             if copy.in_transaction or copy.progress is not before[copy]:
                 # The inspected facts are older than the progress that the ledger holds now or soon.
+                copy.postpone()
                 self._schedule(copy, self._settings.retry_ms / 1000)
             else:
                 self._decide(copy, facts)
@@ -267,14 +277,13 @@ class PartitionSupervisor:
         elif self._source.leader(copy.key.topic, copy.key.partition) is None:
             self.retry(copy, f"{copy.key.topic}-{copy.key.partition} has no leader at the source")
         else:
-            copy.enter(State.STARTING)
+            copy.resume()
             self._emit(Resumed(copy))
 
     def _accept_loss(
         self, copy: PartitionCopy, finding: Finding, source: SourceFacts, destination: DestinationFacts
     ) -> None:
         """Commits progress that skips the lost records, because the loss is accepted."""
-        copy.enter(State.RETRYING, f"continues, because the loss is accepted: {finding.why}")
         log.warning(
             "loss_accepted",
             key=copy.label,
@@ -284,7 +293,8 @@ class PartitionSupervisor:
             decision="go on",
         )
         copy.replace_progress(
-            accept_loss(copy.progress, source, destination, generation=self._generation, now_ms=now_ms())
+            accept_loss(copy.progress, source, destination, generation=self._generation, now_ms=now_ms()),
+            f"continues, because the loss is accepted: {finding.why}",
         )
         self._emit(Replaced(copy))
 

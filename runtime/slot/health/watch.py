@@ -244,6 +244,8 @@ class TopicWatch:
             {copy.at.topic for copy in copies}, _MAX_AGE_S
         )
         for copy in copies:
+            if not copy.fetchable:  # It stopped during the request.
+                continue
             topic, mirror = source_topics.get(copy.key.topic), destination_topics.get(copy.at.topic)
             progress = copy.progress
             changed = (
@@ -253,7 +255,7 @@ class TopicWatch:
                 gone = mirror.error is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
                 other = is_other_topic(progress.destination_topic_id, mirror.id)
                 changed |= gone or (not mirror.error and other)
-            if changed and copy.fetchable:
+            if changed:
                 self._supervisor.inspect_later(copy, "a topic's id changed")
             elif mirror is not None and not (copy.queue or copy.in_transaction):
                 led = mirror.partitions.get(copy.at.partition)

@@ -446,7 +446,7 @@ class SourceReader:
         """Stops fetching partitions until they are rewound; they hold no memory meanwhile (R8)."""
         for copy in copies:
             self.remove(copy)
-            copy.release_queue()
+            copy.hold()
 
     def batches_sent(self, copies: Iterable[PartitionCopy]) -> None:
         """Handles that batches left the queues of partitions, so that there may be room for more."""

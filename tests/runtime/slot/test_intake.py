@@ -64,7 +64,9 @@ def partition(number: int, topic: str = "orders") -> PartitionCopy:
         destination_end=5,
         now_ms=1,
     )
-    return PartitionCopy(AssignedPartition("flow", topic, number, "orders"), progress)
+    copy = PartitionCopy(AssignedPartition("flow", topic, number, "orders"), progress)
+    copy.resume()
+    return copy
 
 
 def told(*partitions: int, error: ErrorCode = OK, session: ErrorCode = OK) -> FetchResponse:

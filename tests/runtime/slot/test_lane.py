@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from runtime.contract.records.job_status import PartitionState as State
 from runtime.kafka.errors import BrokerError, Disconnected, ErrorCode, TimedOut
 from runtime.kafka.protocol.fetch import LeaderHint
 from runtime.kafka.protocol.produce import ProducedPartition, ProduceRequest, ProduceResponse
@@ -194,7 +193,7 @@ async def active(
     ledger = LedgerInMemory(copy)
     lane = lane_of(destination, emitted, ledger, settings=settings)
     copy.inspected(EPOCH)
-    copy.enter(State.COPYING)
+    copy.resume()
     lane.add(copy)
     async with running(lane):
         await commits(lane, emitted, copy)

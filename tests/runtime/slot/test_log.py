@@ -11,6 +11,7 @@ import pytest
 from runtime.contract.records.job_status import PartitionState as State
 from runtime.slot import log
 from runtime.slot.log import RateLimit, log_event
+from runtime.slot.partition import SessionAnswers, SourceLog
 from tests.fakes.partition import partition
 
 
@@ -121,8 +122,11 @@ def test_changes_between_copying_and_caught_up_are_not_logged(opened: tuple[Writ
     written, descriptor = opened
     log.start({}, descriptor)
     copy = partition()
-    for state in (State.COPYING, State.CAUGHT_UP, State.COPYING, State.DATA_LOSS):
-        copy.enter(state, "gone" if state is State.DATA_LOSS else "")
+    copy.resume()
+    for end in (20, copy.progress.position, 20):
+        copy.answered(SourceLog(0, end, end), SessionAnswers(), 1)
+        copy.settle()
+    copy.halt(State.DATA_LOSS, "gone")
     first, last = written.lines()
     assert "partition_state flow=flow topic=orders partition=0" in first
     assert "state=copying before=starting" in first

@@ -24,6 +24,7 @@ def test_the_pause_doubles_up_to_its_bound(copy: PartitionCopy) -> None:
 def test_it_is_caught_up_when_all_that_may_be_read_is_committed(
     copy: PartitionCopy, stable_end: int, state: State
 ) -> None:
+    copy.resume()
     copy.answered(SourceLog(0, stable_end, 99), SessionAnswers(), 1)
     copy.settle()
     assert copy.status().state is state
@@ -31,7 +32,9 @@ def test_it_is_caught_up_when_all_that_may_be_read_is_committed(
 
 
 def test_a_partition_whose_transactions_abort_does_not_say_that_it_copies(copy: PartitionCopy) -> None:
-    copy.enter(State.COPYING)
+    copy.resume()
+    copy.answered(SourceLog(0, 11, 11), SessionAnswers(), 1)
+    copy.settle()
     copy.aborted("broker 3: gone")
     assert (copy.status().state, copy.status().why) == (State.RETRYING, "broker 3: gone")
     assert copy.fetchable
@@ -40,7 +43,7 @@ def test_a_partition_whose_transactions_abort_does_not_say_that_it_copies(copy: 
 
 
 def test_a_stopped_partition_stays_stopped_whatever_the_source_says(copy: PartitionCopy) -> None:
-    copy.enter(State.DATA_LOSS, "why")
+    copy.halt(State.DATA_LOSS, "why")
     copy.answered(SourceLog(0, 10, 10), SessionAnswers(), 1)
     copy.settle()
     assert copy.status().state is State.DATA_LOSS
@@ -51,7 +54,8 @@ def test_a_stopped_partition_stays_stopped_whatever_the_source_says(copy: Partit
 def test_a_partition_that_a_transaction_held_back_copies_once_records_come(
     copy: PartitionCopy, records: int, state: State
 ) -> None:
-    copy.enter(State.BLOCKED_AT_SOURCE, "by a transaction")
+    copy.resume()
+    copy.block(None, "by a transaction")
     batch = QueuedBatch(outgoing(0, (10, 1)), 0, ResponseMemory(ByteBudget(1 << 20), 0))
     copy.fetched([batch] * records, Cursor(10 + records, 0), ())
     assert copy.status().state is state
@@ -62,13 +66,6 @@ def test_a_partition_that_is_released_is_not_fetched_or_committed(copy: Partitio
     copy.start_release()
     assert not copy.fetchable
     assert not copy.idle_position_moved
-
-
-@pytest.mark.parametrize("state", list(State))
-def test_a_state_that_needs_an_operator_is_not_fetchable(state: State) -> None:
-    fresh = partition()
-    fresh.enter(state)
-    assert not (state.needs_someone and fresh.fetchable)
 
 
 def test_a_rewind_discards_the_queue_and_releases_its_memory() -> None:

@@ -151,6 +151,8 @@ def test_idle_partitions_share_requests() -> None:
 
 def test_a_broker_is_left_when_its_time_is_over_and_read_on_later() -> None:
     copies = [partition(number) for number in range(400)]
+    for copy in copies:
+        copy.resume()
     cluster = PartitionLogs({copy.at: PartitionLog([marker(LOW)]) for copy in copies}, IDS)
 
     async def passes() -> list[int]:
