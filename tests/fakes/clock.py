@@ -36,6 +36,13 @@ class JumpingClock(asyncio.SelectorEventLoop):
         return super().time() + self._jumping.jumped_s
 
 
+class VirtualClock(JumpingClock):
+    """Its time passes only where it jumps, so that a property test repeats its steps exactly."""
+
+    def time(self) -> float:
+        return self._jumping.jumped_s
+
+
 def jumping(test: Callable[P, Coroutine[Any, Any, None]]) -> Callable[P, None]:
     """Runs the test in such a loop; its time limit is one of the jumping clock."""
 

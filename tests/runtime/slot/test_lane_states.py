@@ -24,7 +24,7 @@ from runtime.slot.write.lane import TRANSITIONS, LaneState
 from runtime.slot.write.lanes import LaneSet
 from runtime.slot.write.sender import ProduceSender
 from runtime.slot.write.transaction import Transaction
-from tests.fakes.clock import JumpingClock
+from tests.fakes.clock import VirtualClock
 from tests.fakes.lane import SETTINGS, Destination, Emitted, LedgerInMemory, Link, lane_of
 from tests.fakes.partition import outgoing, partition
 
@@ -151,7 +151,7 @@ class Lanes(RuleBasedStateMachine):
 
     def __init__(self) -> None:
         super().__init__()
-        self.loop = JumpingClock()
+        self.loop = VirtualClock()
 
     def run(self, work: Coroutine[Any, Any, None]) -> None:
         asyncio.set_event_loop(self.loop)

@@ -19,7 +19,7 @@ from runtime.kafka.errors import Disconnected
 from runtime.kafka.protocol.offsets import EARLIEST, ListedOffset, ListOffsetsRequest
 from runtime.slot.health.supervisor import Halted, PartitionSupervisor, Replaced, Resumed, SupervisorEvent
 from runtime.slot.partition import PHASES, CopyPhase, Cursor, SessionAnswers, SourceLog
-from tests.fakes.clock import JumpingClock
+from tests.fakes.clock import VirtualClock
 from tests.fakes.partition import partition
 from tests.fakes.side import Side
 
@@ -52,7 +52,7 @@ class Phases(RuleBasedStateMachine):
 
     def __init__(self) -> None:
         super().__init__()
-        self.loop = JumpingClock()
+        self.loop = VirtualClock()
         self.copy = partition()
         self.fetched = False  # whether the reader has the partition
         self.pending: Callable[[], None] | None = None  # what the end of its transaction commits
@@ -124,9 +124,12 @@ class Phases(RuleBasedStateMachine):
     # The lane
 
     @precondition(lambda self: not self.copy.in_transaction and not self.copy.releasing)
-    @rule()
-    def join(self) -> None:
-        """It joins with an idle position, with its replacement, or ahead of its batches."""
+    @rule(stuck=st.booleans())
+    def join(self, stuck: bool) -> None:
+        """It joins with an idle position, with its replacement, or ahead of its batches.
+
+        The lane may then be stuck, without an answer to its end.
+        """
         copy = self.copy
         progress = copy.replacement
         moved = replace(copy.progress, position=copy.cursor.offset)
@@ -140,6 +143,9 @@ class Phases(RuleBasedStateMachine):
 
         self.pending = commit
         copy.enter_transaction()
+        if stuck:
+            self.fetched = False
+            copy.hold()
 
     @precondition(lambda self: self.copy.in_transaction)
     @rule(seconds=SECONDS)
@@ -147,6 +153,8 @@ class Phases(RuleBasedStateMachine):
         assert self.pending is not None
         self.copy.leave_transaction()
         self.run(self._act(self.pending, seconds))
+        if self.copy.phase is CopyPhase.HELD:  # The ledger decided that it was committed.
+            self._rewind()
         self.copy.settle()
 
     @precondition(lambda self: self.copy.in_transaction)
@@ -166,12 +174,6 @@ class Phases(RuleBasedStateMachine):
         self.copy.leave_transaction()
         if not self.fetched and self.copy.phase is CopyPhase.HELD:
             self.supervisor.admit([self.copy])
-
-    @precondition(lambda self: self.copy.in_transaction)
-    @rule()
-    def be_stuck(self) -> None:
-        self.fetched = False
-        self.copy.hold()
 
     @precondition(lambda self: self.copy.fetchable and not self.copy.in_transaction)
     @rule(seconds=SECONDS)
@@ -203,7 +205,7 @@ class Phases(RuleBasedStateMachine):
         self.source.start, self.source.fails, self.source.silent_for_s = 0, False, 0.0
         self.run(asyncio.sleep(200))
         if self.copy.phase is CopyPhase.REPLACING:
-            self.join()
+            self.join(stuck=True)
             self.commit(200.0)
         if not self.leaves_at_once:
             assert self.copy.phase is CopyPhase.RUNNING, self.copy.why
