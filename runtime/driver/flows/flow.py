@@ -16,7 +16,7 @@ from msgspec import Struct, field
 
 from runtime.contract.client.settings import ClientSettingsError
 from runtime.contract.records.control import AssignedPartition
-from runtime.contract.records.job_status import FlowView, PartitionState, SlotReport, SlotView
+from runtime.contract.records.job_status import FlowView, PartitionState
 from runtime.contract.records.ledger import PartitionKey
 from runtime.contract.spec import naming
 from runtime.contract.spec.flow import FlowState
@@ -137,14 +137,6 @@ class Copier(ABC):
     def notes(self) -> Iterable[str]:
         """Returns what the flow's status says of its topics or files."""
         return ()
-
-    def report(self, driver: str, number: int) -> SlotReport:
-        """Returns the status of the flow's partitions as the report of a slot, where no slot reports them."""
-        raise NotImplementedError
-
-    def view(self, number: int) -> SlotView:
-        """Returns the status of the flow as that of a slot, where it has none."""
-        raise NotImplementedError
 
     @property
     def actions(self) -> Mapping[str, int]:

@@ -7,12 +7,14 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterable
+from typing import Any
 
 from runtime.contract.records import job_status
 from runtime.contract.records.job_status import SlotKey, SlotReport, SlotStatus, SlotView
 from runtime.contract.records.ledger import PartitionKey
 from runtime.contract.spec import naming
-from runtime.driver.flows.flow import Copier, DriverFlow
+from runtime.driver.flows.flow import DriverFlow
+from runtime.driver.flows.rounds import RoundCopier
 from runtime.driver.slots.channel import UnreadableRecordCounter, post
 from runtime.driver.slots.manager import partitions_in_loss
 from runtime.kafka.cluster import KafkaCluster
@@ -65,8 +67,9 @@ class RoundReports:
     async def stop(self) -> None:
         """Does nothing: a round ends with its flow, and what it has not committed is not visible."""
 
-    def _copiers(self) -> list[Copier]:
-        return [flow.copier for flow in sorted(self._flows(), key=lambda flow: flow.name)]
+    def _copiers(self) -> list[RoundCopier[Any]]:
+        copiers = [flow.copier for flow in sorted(self._flows(), key=lambda flow: flow.name)]
+        return [copier for copier in copiers if isinstance(copier, RoundCopier)]
 
     async def _report(self) -> None:
         """Sends the status of each flow when it changed, and at least every five seconds."""
