@@ -35,6 +35,7 @@ from runtime.slot.log import log_driver_message
 _LEVEL_S = 30.0
 _INSPECT_S = 1.0
 _CORE_TIMEOUT_S = 10.0  # how long a slot with partitions may wait for a core
+_START_TIMEOUT_S = 60.0  # how long a slot with a core may take to report
 _SILENT_S = 5.0  # a slot sends a heartbeat each second; another slot copies its partitions after so long
 _ALIVE_S = 3.0
 _SILENT_ALONE_S = 30.0  # no other slot could copy its partitions: only a slot that hangs is replaced
@@ -201,10 +202,9 @@ class SlotManager:
             return
         if report.driver != self._context.driver or not 0 <= slot < len(self.supervisors):
             return
-        if report.attempt != self.supervisors[slot].attempt:
+        if not self.supervisors[slot].acknowledge(report):
             return
         self.reports[slot] = report
-        self.supervisors[slot].acknowledge(report)
         self._on_report(report)
         self._context.membership.update_weights(report.measured())
         if accepting := [flow for flow in self._flows() if flow.accepted]:
@@ -236,15 +236,15 @@ class SlotManager:
         for supervisor in self.supervisors:
             if supervisor.state in ("submitted", "unscheduled"):
                 supervisor.update_scheduling(await self._context.application.scheduled(supervisor.group))
-            # A slot without partitions may wait for a core for as long as it takes.
             waited_s = time.time() - supervisor.since
-            if (
-                supervisor.state == "unscheduled"
-                and waited_s > _CORE_TIMEOUT_S
-                and supervisor.slot not in self._out
-                and any(other.state == "running" for other in self.supervisors)
-            ):
+            if not any(other.state == "running" for other in self.supervisors):
+                continue  # no slot could copy its partitions
+            # A slot without partitions may wait for a core for as long as it takes.
+            is_out = supervisor.slot in self._out
+            if supervisor.state == "unscheduled" and waited_s > _CORE_TIMEOUT_S and not is_out:
                 self._replace(supervisor, f"no free core for {waited_s:.0f} s")
+            elif supervisor.state == "submitted" and waited_s > _START_TIMEOUT_S:
+                self._replace(supervisor, f"not started in {waited_s:.0f} s")
 
     def _update_usable(self) -> None:
         """Lets partitions move away from slots that were replaced, and to those that run again."""

@@ -92,15 +92,19 @@ class SlotSupervisor:
         """Signals that there may be a partition to copy or an assignment to send."""
         self._wake.set()
 
-    def acknowledge(self, report: SlotReport) -> None:
-        """Processes a report: the slot is running, and the assignment version in it is in force."""
-        if report.attempt != self.attempt or self._ended is None:
-            return
+    def acknowledge(self, report: SlotReport) -> bool:
+        """Processes a report: the slot is running, and the assignment version in it is in force.
+
+        Returns False for the report of an attempt that has ended, which counts for nothing.
+        """
+        if report.attempt != self.attempt or self._ended is None or self.state == "waiting":
+            return False
         if self.state in ("submitted", "unscheduled"):
             self.silence.restart()
             self._set_state("running", self._last_end)
         if self._context.membership.acknowledge(self.slot, report.status.assignment):
             self._context.changed()
+        return True
 
     async def send_assignment(self) -> None:
         """Sends the newest assignment to the slot if it changed.

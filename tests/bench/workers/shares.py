@@ -38,7 +38,7 @@ PARTITIONS = 16
 SHAPES = ("uniform", "skewed")  # skewed: one partition has half of the bytes
 _POOL = Workload("1k-lz4", 1024, "lz4", 100)
 _GROUPS = Path("/sys/fs/cgroup/cpu")
-_PERIOD_US = 100_000
+_PERIOD_US, _LEAST_US = 20_000, 1_000  # a quota of less than 1 ms is refused
 _START_S, _WARM_S = 240.0, 3.0
 _IN_FLIGHT = 8
 
@@ -78,8 +78,9 @@ class CpuShares:
         """Limits all threads of a process."""
         group = self._folder / str(pid)
         group.mkdir()
-        (group / "cpu.cfs_period_us").write_text(str(_PERIOD_US))
-        (group / "cpu.cfs_quota_us").write_text(str(int(_PERIOD_US * self._share)))
+        period = max(_PERIOD_US, int(_LEAST_US / self._share))
+        (group / "cpu.cfs_period_us").write_text(str(period))
+        (group / "cpu.cfs_quota_us").write_text(str(int(period * self._share)))
         (group / "cgroup.procs").write_text(str(pid))
 
     def close(self) -> None:

@@ -63,6 +63,9 @@ class Job:
 
     async def level(self) -> None:
         """Returns when each slot runs and copies partitions."""
+        slots = self._runner._slots
+        assert slots is not None
+        await self.until(lambda: {view.state for view in slots.views()} == {"running"})
         await self.until(lambda: set(self.placed().values()) == set(range(SLOTS)))
         await self.until(lambda: len(self.placed()) == PARTITIONS)
 

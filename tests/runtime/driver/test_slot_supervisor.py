@@ -259,6 +259,39 @@ async def test_a_slot_whose_partitions_nobody_else_can_copy_has_more_time() -> N
         driver.end()
 
 
+async def test_a_report_of_an_attempt_that_was_replaced_counts_for_nothing() -> None:
+    """Its process was cut off, and its next attempt waits to be submitted."""
+    driver = Driver(2)
+    slot = driver.manager.supervisors[0]
+    late = SlotReport("driver", 1, SlotStatus(slot=0, at_ms=0, assignment=99))
+    try:
+        driver.slots(0, 1)
+        await driver.run(range(2), 1)
+        assert slot.acknowledge(late)
+        await driver.read(6, 1)
+        assert not slot.acknowledge(late)
+        await driver.run([0], 2)
+        assert not slot.acknowledge(late)
+    finally:
+        driver.end()
+
+
+async def test_a_slot_that_has_a_core_and_never_reports_is_replaced() -> None:
+    driver = Driver(2)
+    slot = driver.manager.supervisors[0]
+    try:
+        driver.slots(0, 1)
+        await driver.run([1], 1)
+        await driver.manager.inspect_once()
+        assert slot.view().state == "submitted"
+        slot.since -= 61
+        await driver.manager.inspect_once()
+        assert slot.view().why == "not started in 61 s"
+        assert driver.spark.groups == ["slot 0 attempt 1", "slot 1 attempt 1"]
+    finally:
+        driver.end()
+
+
 async def test_heartbeats_of_an_earlier_attempt_or_another_driver_count_for_nothing() -> None:
     driver = Driver(1)
     slot = driver.manager.supervisors[0]
