@@ -37,7 +37,7 @@ from runtime.kafka.errors import WireError
 from runtime.kafka.records import InternalRecord
 from tests.bench.simulation.contents import RECORDS
 
-_RETRY_S = 0.5
+_RETRY_S, _HEARTBEAT_S = 0.5, 1.0
 _LONGEST_LINE = 64 << 20
 
 
@@ -61,11 +61,18 @@ class StandInSlot:
         self._taken = assignment
         self._assigned.set()
 
+    async def send_heartbeats(self, cluster: KafkaCluster) -> None:
+        """Sends a heartbeat each second until cancelled."""
+        key = job_status.encode_key(SlotHeartbeatKey(self._request.spec.job, self.number))
+        value = job_status.encode(SlotHeartbeat(self._request.driver, self._request.attempt))
+        while True:
+            with suppress(WireError):
+                await post(cluster, naming.STATUS, [InternalRecord(key, value)], "heartbeat")
+            await asyncio.sleep(_HEARTBEAT_S)
+
     async def report(self, cluster: KafkaCluster) -> None:
         """Reports until cancelled."""
-        job = self._request.spec.job
-        key = job_status.encode_key(SlotKey(job, self.number))
-        alive = job_status.encode_key(SlotHeartbeatKey(job, self.number))
+        key = job_status.encode_key(SlotKey(self._request.spec.job, self.number))
         while True:
             self._assigned.clear()
             report = SlotReport(self._request.driver, self._request.attempt, self._status())
@@ -74,9 +81,6 @@ class StandInSlot:
             except WireError:
                 await asyncio.sleep(_RETRY_S)
                 continue
-            heartbeat = SlotHeartbeat(self._request.driver, self._request.attempt)
-            with suppress(WireError):
-                await post(cluster, naming.STATUS, [InternalRecord(alive, job_status.encode(heartbeat))])
             with suppress(TimeoutError):
                 # A slot that copies heartbeats always has something new to report.
                 async with asyncio.timeout(report_interval_s(self.partitions)):
@@ -133,6 +137,7 @@ class _Slots:
         if (early := self._early.pop(key, None)) is not None and early.version > request.first.version:
             slot.take(early)
         self._running.append(asyncio.create_task(slot.report(self._cluster)))
+        self._running.append(asyncio.create_task(slot.send_heartbeats(self._cluster)))
         self._tell()
 
     async def _listen(self, tail: TopicTail) -> None:
