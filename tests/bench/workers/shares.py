@@ -80,7 +80,7 @@ class CpuShares:
         group.mkdir()
         period = max(_PERIOD_US, int(_LEAST_US / self._share))
         (group / "cpu.cfs_period_us").write_text(str(period))
-        (group / "cpu.cfs_quota_us").write_text(str(int(period * self._share)))
+        (group / "cpu.cfs_quota_us").write_text(str(max(int(period * self._share), _LEAST_US)))
         (group / "cgroup.procs").write_text(str(pid))
 
     def close(self) -> None:
