@@ -169,9 +169,9 @@ def _measure(
     running = Job().start(run)
     ends = Consumer({**clients["dc2"], "group.id": "bench-ends", "isolation.level": "read_uncommitted"})
 
-    def copied() -> int:
+    def copied() -> list[int]:
         places = (TopicPartition(run.mirror_topic, number) for number in range(PARTITIONS))
-        return sum(ends.get_watermark_offsets(place, 30)[1] for place in places)
+        return [ends.get_watermark_offsets(place, 30)[1] for place in places]
 
     try:
         with cpu_shares(share) as shares:
@@ -179,11 +179,11 @@ def _measure(
             for worker in workers:
                 shares.limit(worker.pid)
             wait_for(lambda: run.mirror_topic in ends.list_topics(timeout=30).topics, _START_S)
-            wait_for(lambda: copied() > 0, _START_S)
+            wait_for(lambda: all(copied()), _START_S)  # every slot copies
             time.sleep(_WARM_S)
-            began, before, used, theirs = time.monotonic(), copied(), _cpu_s(workers), brokers.cpu_s()
+            began, before, used, theirs = time.monotonic(), sum(copied()), _cpu_s(workers), brokers.cpu_s()
             time.sleep(window_s)
-            after, seconds = copied(), time.monotonic() - began
+            after, seconds = sum(copied()), time.monotonic() - began
             used, theirs = _cpu_s(workers) - used, brokers.cpu_s() - theirs
             running.require_alive()
             if after > 0.95 * records:
