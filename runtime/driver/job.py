@@ -122,6 +122,8 @@ class JobRunner:
             if not await self._retry_until_done(self._leadership.send_heartbeat):
                 return JobExit.STOPPED
             log_event("driver_leading", job=spec.job, driver=self.driver)
+            # Spark takes seconds to start, in which a standby must not take the job over.
+            self._tasks.spawn(self._leadership.run(), "leadership")
             self._application = await application
             await self._start(destination, writer, self._leadership)
             stopping = asyncio.create_task(self._stopping.wait())
@@ -284,7 +286,6 @@ class JobRunner:
             )
         else:
             self._slots = SlotManager(slots, context, flows, self._tasks, record_report)
-        self._tasks.spawn(leadership.run(), "leadership")
         status_offset = await end_of(destination.cluster, naming.STATUS)
         control_offset = await end_of(destination.cluster, naming.CONTROL)
         self._flows.start(spec)
