@@ -6,7 +6,7 @@ ARG BASE=docker.io/library/debian:bookworm-slim
 
 FROM ${BASE} AS python
 RUN apt-get update -qq \
- && apt-get install -qq --yes --no-install-recommends ca-certificates python3 >/dev/null \
+ && apt-get install -qq --yes --no-install-recommends ca-certificates python3 libgssapi-krb5-2 >/dev/null \
  && apt-get clean && rm -rf /var/lib/apt/lists/* \
  && useradd --uid 10001 --user-group --create-home repl \
  && install --directory --owner repl --group repl /topology /var/lib/repl
@@ -26,11 +26,11 @@ COPY runtime runtime
 
 FROM build AS build-planner
 ARG PIP_CERT
-RUN pip install --quiet . && pip uninstall --quiet --yes pip setuptools
+RUN pip install --quiet '.[keystores,msk]' && pip uninstall --quiet --yes pip setuptools
 
 FROM build AS build-jobs
 ARG PIP_CERT
-RUN pip install --quiet '.[spark,files,ui]' && pip uninstall --quiet --yes pip setuptools
+RUN pip install --quiet '.[spark,files,ui,keystores,msk]' && pip uninstall --quiet --yes pip setuptools
 
 FROM python AS planner
 COPY --from=build-planner /opt/venv /opt/venv

@@ -14,7 +14,7 @@ BROKER_WORKERS ?= $(shell expr $(WORKERS) + 1)
 # Hundreds of processes are started from these sources: without this, some would compile them again each time.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: docs help setup java prometheus browser yaml-language-server screenshots demo demo-failover demo-down test test-all long test-versions coverage fast lint format types imports unit unit-all integration bench-plan bench-apply lock clean bench-copy bench-files bench-sql bench-failover bench-offsets bench-scale bench-simulated bench-ui bench-workers chaos hostile soak dist sbom release release-files image
+.PHONY: docs help setup java prometheus kerberos browser yaml-language-server screenshots demo demo-failover demo-down test test-all long test-versions coverage fast lint format types imports unit unit-all integration bench-plan bench-apply lock clean bench-copy bench-files bench-sql bench-failover bench-offsets bench-scale bench-simulated bench-ui bench-workers chaos hostile soak dist sbom release release-files image
 
 help: ## this list
 	@awk -F':.*## ' '/^[a-z-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -58,6 +58,18 @@ prometheus: $(READY)
 	      || { echo "Prometheus could not be fetched with apt-get: install it (the commands prometheus and promtool) and run this again." >&2; exit 1; }; \
 	    dpkg-deb -x ./prometheus_*.deb . && rm -f ./*.deb; \
 	  else echo "The tests need Prometheus (the commands prometheus and promtool): install it and run this again." >&2; exit 1; fi; fi
+
+# Tests log in at a real KDC. Debian's packages are unpacked beside the environment, as Prometheus is.
+KERBEROS := krb5-kdc krb5-admin-server libkadm5srv-mit12 libkadm5clnt-mit12 libkdb5-10 libgssrpc4 libverto1 libverto-libev1 libev4
+kerberos: $(READY)
+	@if ! command -v krb5kdc >/dev/null && [ ! -x $(VENV)/kerberos/usr/sbin/krb5kdc ]; then \
+	  if command -v apt-get >/dev/null && command -v dpkg-deb >/dev/null; then \
+	    echo "Fetching a KDC for the tests ..." >&2; \
+	    mkdir -p $(VENV)/kerberos && cd $(VENV)/kerberos && rm -f ./*.deb; \
+	    apt-get download -qq $(KERBEROS) 2>/dev/null || { apt-get update -qq && apt-get download -qq $(KERBEROS); } \
+	      || { echo "The KDC could not be fetched with apt-get: install it (krb5kdc, kadmin.local and kdb5_util) and run this again." >&2; exit 1; }; \
+	    for package in ./*.deb; do dpkg-deb -x "$$package" .; done && rm -f ./*.deb; \
+	  else echo "The tests need a KDC (the commands krb5kdc, kadmin.local and kdb5_util): install it and run this again." >&2; exit 1; fi; fi
 
 # Tests and pictures of the pages need Chromium. Playwright drives the installed one and downloads none.
 browser:
@@ -147,7 +159,7 @@ test: setup ## what every change must pass: format, lint, types, arrows, unit te
 
 test-all: test long ## make test, and behind it the long stories of make long
 
-long: setup prometheus browser yaml-language-server ## the long stories: old versions of Kafka, MirrorMaker 2, drills, object stores, pages in Chromium, the tutorial
+long: setup prometheus kerberos browser yaml-language-server ## the long stories: old versions of Kafka, MirrorMaker 2, drills, object stores, pages in Chromium, the tutorial
 	@$(BIN)/python -m pytest -n $(UNIT_WORKERS) -m "hypothesis and not integration and not spark" --hypothesis-profile thorough -q
 	@$(BIN)/python -m pytest -n $(BROKER_WORKERS) --dist loadfile --no-loadscope-reorder -p no:randomly -m "long and not versions" --durations=15 $(LONG_TESTS)
 

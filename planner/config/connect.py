@@ -11,6 +11,7 @@ from typing import Any
 
 from planner.model.topology import Topology, secret_variable
 from runtime.contract.client.keys import CREDENTIALS
+from runtime.contract.client.settings import MSK_IAM, java_store_problem
 from runtime.contract.client.stores import Setting
 from runtime.contract.predecessor import ConnectOffsets
 from runtime.contract.spec.selection import UnreadableRegex, regex, written_out
@@ -225,7 +226,14 @@ CONNECT_ROWS = (
         "there is no Connect worker: a job runs on Spark, jobs: says how",
     ),
     NoCounterpart(
-        r"(.*\.)?sasl\.kerberos\..*", "Kerberos is not supported: PLAIN, SCRAM and OAUTHBEARER are", loss=True
+        r"(.*\.)?sasl\.kerberos\..*",
+        "tickets are got and renewed with the keytab, without kinit and its timers",
+    ),
+    NoCounterpart(
+        r"(.*\.)?sasl\.(client|login)\.callback\.handler\.class",
+        "sasl.mechanism and its keys say how to log in: the class {class} has no counterpart",
+        loss=True,
+        without_effect=r".*\.IAMClientCallbackHandler|.*\.IAMOAuthBearerLoginCallbackHandler",
     ),
     NoCounterpart(r"config\.providers.*", "a secret is {env: VARIABLE} or {file: path}"),
     NoCounterpart(
@@ -256,6 +264,7 @@ def java_regex_problem(pattern: str) -> str | None:
 # Java's name → librdkafka's, where the value means the same.
 _SAME = {
     "security.protocol": "security.protocol",
+    "sasl.kerberos.service.name": "sasl.kerberos.service.name",
     "sasl.mechanism": "sasl.mechanism",
     "sasl.oauthbearer.token.endpoint.url": "sasl.oauthbearer.token.endpoint.url",
     "client.id": "client.id",
@@ -275,6 +284,7 @@ CLIENT_KEYS = frozenset(
         *_SAME,
         *_SECRETS,
         "sasl.jaas.config",
+        "sasl.login.callback.handler.class",
         "ssl.endpoint.identification.algorithm",
         "ssl.truststore.location",
         "ssl.truststore.type",
@@ -307,12 +317,14 @@ def client_of(cluster: str, keys: PropertyKeys, names: Mapping[str, str]) -> dic
     if "ssl.endpoint.identification.algorithm" in names:
         algorithm = keys.text(names["ssl.endpoint.identification.algorithm"])
         client["ssl.endpoint.identification.algorithm"] = algorithm or "none"
-    if "sasl.jaas.config" in names:
+    handler = names.get("sasl.login.callback.handler.class", "")
+    if handler and keys.by_name[handler].value.strip().endswith(".IAMOAuthBearerLoginCallbackHandler"):
+        keys.used |= {handler, names.get("sasl.jaas.config", handler)}
+        client["sasl.mechanism"] = MSK_IAM
+    elif "sasl.jaas.config" in names:
         client |= _login(cluster, keys, names["sasl.jaas.config"])
-    if (location := _location(keys, names, "ssl.truststore", "its certificates")) is not None:
-        client["ssl.ca.location"] = location
-    if (location := _location(keys, names, "ssl.keystore", "its certificate and key")) is not None:
-        client |= {"ssl.certificate.location": location, "ssl.key.location": location}
+    client |= _store(cluster, keys, names, "ssl.truststore", "ssl.ca.location")
+    client |= _store(cluster, keys, names, "ssl.keystore", "ssl.certificate.location", "ssl.key.location")
     return dict(sorted(client.items()))
 
 
@@ -346,25 +358,50 @@ def _login(cluster: str, keys: PropertyKeys, name: str) -> dict[str, Setting]:
                 "sasl.oauthbearer.client.secret": secret("sasl.oauthbearer.client.secret", "clientSecret"),
                 **({"sasl.oauthbearer.scope": options["scope"]} if "scope" in options else {}),
             }
+        case "Krb5LoginModule":
+            keytab = options.get("useKeyTab", "false").lower() == "true"
+            taken = {
+                "sasl.kerberos.keytab": options.get("keyTab") if keytab else None,
+                "sasl.kerberos.principal": options.get("principal"),
+                "sasl.kerberos.service.name": options.get("serviceName"),
+            }
+            return {key: _value(cluster, key, text) for key, text in taken.items() if text}
+        case "IAMLoginModule":
+            if "awsProfileName" in options:
+                keys.note(name, "set the environment variable AWS_PROFILE where repl and its jobs run")
+            taken = {
+                "sasl.aws.region": options.get("awsStsRegion"),
+                "sasl.aws.role.arn": options.get("awsRoleArn"),
+                "sasl.aws.role.session.name": options.get("awsRoleSessionName"),
+            }
+            return {key: text for key, text in taken.items() if text}
         case module:
-            keys.note(name, f"{module} has no counterpart: PLAIN, SCRAM and OAUTHBEARER are spoken")
+            keys.note(name, f"{module} has no counterpart: PLAIN, SCRAM, OAUTHBEARER, GSSAPI and IAM have")
             return {}
 
 
-def _location(keys: PropertyKeys, names: Mapping[str, str], store: str, what: str) -> str | None:
-    """Returns the path of a PEM file. For a Java store it is a PEM file beside it, which must be made."""
-    kind = keys.text(names[f"{store}.type"]) if f"{store}.type" in names else None
-    if f"{store}.password" in names:
-        keys.used.add(names[f"{store}.password"])
+def _store(
+    cluster: str, keys: PropertyKeys, names: Mapping[str, str], store: str, *pem: str
+) -> dict[str, Setting]:
+    """Returns the settings of a store; those of `pem` for one that is a PEM file."""
+    kind = (keys.text(names[f"{store}.type"]) if f"{store}.type" in names else None) or "JKS"
+    secret = f"{store}.password"
+    password = keys.text(names[secret]) if secret in names else None
     if f"{store}.location" not in names:
-        return None
+        return {}
     name = names[f"{store}.location"]
     location = keys.text(name) or ""
-    if (kind or "JKS").upper() == "PEM" or location.endswith(".pem"):
-        return location
-    pem = f"{location.rpartition('.')[0] or location}.pem"
-    keys.note(name, f"a Java store is not read: export {what} as PEM (keytool, then openssl) to {pem}")
-    return pem
+    if kind.upper() == "PEM" or location.endswith(".pem"):
+        return dict.fromkeys(pem, location)
+    if kind.upper() != "PKCS12" and not location.endswith((".p12", ".pfx")):
+        why, convert = java_store_problem(location)
+        keys.note(
+            name, f"keytool has written PKCS #12 since Java 9; if the file {why}, {convert}", loss=False
+        )
+    taken: dict[str, Setting] = {f"{store}.location": location}
+    if password:
+        taken[secret] = _secret(cluster, secret, password, keys, names[secret])
+    return taken
 
 
 def _value(cluster: str, key: str, value: str) -> Setting:

@@ -17,10 +17,14 @@ from runtime.contract.client.endpoint import ClusterEndpoint
 from runtime.contract.client.secrets import redacted, without_quoted_value
 from runtime.contract.client.settings import (
     ClientSettingsError,
+    Kerberos,
+    MskIam,
     TokenCommand,
     confluent_config,
-    speaks_bearer,
+    wire_settings,
 )
+from runtime.kafka.auth.key_stores import authorities, identity
+from runtime.kafka.auth.login import LoginError
 from runtime.kafka.auth.oauthbearer import fetch_token
 
 # librdkafka writes its log lines to stderr unless a logger takes them.
@@ -37,18 +41,33 @@ def client_settings(endpoint: ClusterEndpoint) -> dict[str, Any]:
     """
     try:
         settings = confluent_config(endpoint.bootstrap, endpoint.settings)
+        wire = wire_settings(endpoint.bootstrap, endpoint.settings, endpoint.token_command)
+        if wire.tls is not None and wire.tls.keystore is not None:
+            settings["ssl.certificate.pem"], settings["ssl.key.pem"] = identity(wire.tls.keystore)
+        if wire.tls is not None and wire.tls.truststore is not None:
+            settings["ssl.ca.pem"] = authorities(wire.tls.truststore)
     except ClientSettingsError as wrong:
         raise _failure(endpoint, f"{wrong.key}: {wrong.why}", wrong.hint) from None
+    except LoginError as wrong:
+        raise _failure(endpoint, wrong.why, wrong.hint) from None
     settings |= {"client.id": settings.get("client.id", "repl"), "logger": _SILENT}
-    command = endpoint.token_command
-    if command is not None and speaks_bearer(endpoint.settings):
-        settings["oauth_cb"] = lambda _: _token(command)
+    match wire.sasl:
+        case Kerberos():
+            raise _failure(
+                endpoint,
+                "drills read and write with librdkafka, whose packages for Python have no Kerberos",
+                "plan, apply and jobs log in by GSSAPI; give the drill a listener with SCRAM or TLS",
+            )
+        case TokenCommand() | MskIam() as source:
+            settings["oauth_cb"] = lambda _: _token(source)
+        case _:
+            pass
     return settings
 
 
-def _token(command: str) -> tuple[str, float]:
+def _token(source: TokenCommand | MskIam) -> tuple[str, float]:
     """Returns a token for librdkafka, and the time when it expires."""
-    token = fetch_token(TokenCommand(command))
+    token = fetch_token(source)
     return token.text, time.time() + token.lifetime_s
 
 
@@ -75,8 +94,7 @@ def _failure(endpoint: ClusterEndpoint, why: str, hint: str) -> Failure:
 
 def admin(endpoint: ClusterEndpoint) -> AdminClient:
     client = _client(AdminClient, endpoint, {})
-    if endpoint.token_command is not None:
-        client.poll(0)  # makes librdkafka ask for the first token
+    client.poll(0)  # makes librdkafka ask for the first token, where it logs in with one
     return client
 
 

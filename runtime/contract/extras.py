@@ -25,6 +25,8 @@ class Extra(StrEnum):
     UI = "ui"
     DRILL = "drill"
     POLICIES = "policies"
+    KEYSTORES = "keystores"
+    MSK = "msk"
 
 
 _SPARK = ("pyspark", "py4j")  # where SPARK_HOME is set, they come from there
@@ -36,6 +38,8 @@ _MODULES = {
     Extra.UI: ("starlette", "uvicorn"),
     Extra.POLICIES: ("cel_expr_python",),
     Extra.DRILL: ("pytest", "pytest_bdd", "cryptography"),
+    Extra.KEYSTORES: ("cryptography",),
+    Extra.MSK: ("aws_msk_iam_sasl_signer",),
 }
 
 

@@ -6,21 +6,14 @@ import asyncio
 import socket
 import ssl
 from collections.abc import Callable
-from typing import assert_never
 
 from msgspec import Struct, field
 
-from runtime.contract.client.settings import (
-    Password,
-    TokenCommand,
-    TokenEndpoint,
-    UnsecuredToken,
-    WireSettings,
-)
+from runtime.contract.client.settings import Kerberos, Password, TokenSource, WireSettings
 from runtime.kafka.auth.login import Exchange, LoginError, advance, quoted
-from runtime.kafka.auth.oauthbearer import Token, Tokens, TokenSource, fetch_token
+from runtime.kafka.auth.oauthbearer import Token, Tokens, fetch_token
 from runtime.kafka.auth.sasl import exchange_of, mechanism_of
-from runtime.kafka.auth.tls import tls_context
+from runtime.kafka.auth.tls import TlsContexts
 from runtime.kafka.connection import BufferPool, Connection
 from runtime.kafka.errors import (
     AuthenticationFailed,
@@ -65,13 +58,11 @@ class Dialer:
         self.settings = settings
         self._old_brokers = old_brokers
         self._tls = _tls_of(settings)
-        match settings.sasl:
-            case TokenCommand() | TokenEndpoint() | UnsecuredToken():
-                self._tokens: Tokens | None = Tokens(settings.sasl, obtain_token)
-            case Password() | None:
-                self._tokens = None
-            case _:
-                assert_never(settings.sasl)
+        self._tokens = (
+            None
+            if settings.sasl is None or isinstance(settings.sasl, Password | Kerberos)
+            else Tokens(settings.sasl, obtain_token)
+        )
         self._buffers = buffers or BufferPool()
         self._versions: LastDecoded[tuple[int, ApiVersionsResponse]] = LastDecoded()
 
@@ -87,7 +78,7 @@ class Dialer:
             async with asyncio.timeout(seconds) as limit:
                 connection = await self._connect(host, port, where)
                 try:
-                    await self._introduce(connection, limit)
+                    await self._introduce(connection, host, limit)
                 except BaseException:
                     await connection.close()
                     raise
@@ -104,6 +95,8 @@ class Dialer:
         loop = asyncio.get_running_loop()
         settings = self.settings
 
+        context = None if self._tls is None else self._tls.current()
+
         def protocol() -> Connection:
             return Connection(
                 where,
@@ -115,7 +108,7 @@ class Dialer:
 
         try:
             transport, connection = await loop.create_connection(
-                protocol, host, port, ssl=self._tls, server_hostname=host if self._tls else None
+                protocol, host, port, ssl=context, server_hostname=host if context else None
             )
         except ssl.SSLCertVerificationError as error:
             raise AuthenticationFailed(where, f"the broker's certificate: {error.verify_message}") from error
@@ -131,7 +124,8 @@ class Dialer:
     def _why(self, error: OSError) -> str:
         text = str(error) or type(error).__name__
         if self._tls is not None and not isinstance(error, ConnectionRefusedError | socket.gaierror):
-            return f"TLS could not be agreed on: {text}; does this listener speak TLS?"
+            renewed = f"; {self._tls.problem}" if self._tls.problem else ""
+            return f"TLS could not be agreed on: {text}; does this listener speak TLS?{renewed}"
         return text
 
     def _tune(self, connected: socket.socket) -> None:
@@ -142,13 +136,13 @@ class Dialer:
         if settings.receive_buffer_bytes:
             connected.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, settings.receive_buffer_bytes)
 
-    async def _introduce(self, connection: Connection, limit: asyncio.Timeout) -> None:
+    async def _introduce(self, connection: Connection, host: str, limit: asyncio.Timeout) -> None:
         try:
             versions = await self._api_versions(connection)
             connection.versions = versions.versions
             connection.features = versions.features
             if self.settings.security.sasl:
-                await self._authenticate(connection, limit)
+                await self._authenticate(connection, host, limit)
         except ConnectionFailure as error:
             # Only the handshake was sent: no byte of the caller's requests was.
             raise type(error)(
@@ -168,12 +162,12 @@ class Dialer:
             raise Disconnected(connection.where, f"ApiVersions: {versions.error.name}", sent=False)
         return versions
 
-    async def _authenticate(self, connection: Connection, limit: asyncio.Timeout) -> None:
+    async def _authenticate(self, connection: Connection, host: str, limit: asyncio.Timeout) -> None:
         settings = self.settings.sasl
         if settings is None:
             raise Unsupported("SASL", "security.protocol asks for SASL, and no sasl.mechanism is set")
         token = None if self._tokens is None else await self._token(self._tokens, limit)
-        mechanism, exchange = mechanism_of(settings), exchange_of(settings, token)
+        mechanism, exchange = mechanism_of(settings), exchange_of(settings, host, token)
         handshake = await connection.call(SaslHandshakeRequest(mechanism))
         if handshake.error:
             offered = quoted(", ".join(sorted(handshake.mechanisms))) or "none"
@@ -197,7 +191,8 @@ class Dialer:
 
     async def _converse(self, connection: Connection, exchange: Exchange) -> None:
         try:
-            send = advance(exchange, None)
+            # SCRAM derives a key and GSSAPI asks a KDC: that must not hold up the event loop.
+            send = await asyncio.to_thread(advance, exchange, None)
             while send is not None:
                 answer = await connection.call(SaslAuthenticateRequest(send))
                 if answer.error:
@@ -206,7 +201,6 @@ class Dialer:
                 if answer.session_lifetime_ms > 0:
                     lifetime = answer.session_lifetime_ms / 1000 * _SESSION_SHARE
                     connection.retire_at = asyncio.get_running_loop().time() + lifetime
-                # SCRAM derives a key from the password: CPU that must not hold up the event loop.
                 send = await asyncio.to_thread(advance, exchange, answer.auth_bytes)
         except LoginError as error:
             why = f"{error.why}; {error.hint}" if error.hint else error.why
@@ -219,11 +213,11 @@ def _reached(connection: Connection | None) -> Reached:
     return Reached.ANSWERED if connection.last_received_at else Reached.CONNECTED
 
 
-def _tls_of(settings: WireSettings) -> ssl.SSLContext | None:
+def _tls_of(settings: WireSettings) -> TlsContexts | None:
     if not settings.security.tls or settings.tls is None:
         return None
     try:
-        return tls_context(settings.tls)
+        return TlsContexts(settings.tls)
     except LoginError as error:
         raise Unsupported(
             "TLS", f"an ssl.* setting of the cluster does not work: {error.why}; {error.hint}"

@@ -29,7 +29,6 @@ HOSTILE = {
     "ssl.engine.location": "{library}",
     "ssl.engine.id": "dynamic",
     "ssl.providers": "default,{library}",
-    "ssl.keystore.location": "{library}",
     "oauth_cb": "os:system",
     "stats_cb": "os:system",
     "statistics.interval.ms": "1",

@@ -1,7 +1,8 @@
 """Holds the allow-list of client settings that a topology, a plan file or a record may give.
 
-The names are librdkafka's. A setting that is not listed is refused. That covers every setting that loads a
-library, an engine or a plugin, runs a command, writes a file, or belongs to the product itself. The planner
+The names are librdkafka's, Java's for key stores, and `sasl.aws.*` for IAM. A setting that is not listed is
+refused. That covers every setting that loads a library, an engine or a plugin, runs a command, writes a file,
+or belongs to the product itself. The planner
 checks a topology by this list, and so does every process that makes a client.
 
 Token endpoints must be https, unless the operator allows http.
@@ -27,14 +28,26 @@ CREDENTIALS = frozenset(
         "sasl.oauthbearer.client.id",
         "sasl.oauthbearer.client.secret",
         "sasl.oauthbearer.config",
+        "sasl.kerberos.principal",
         "ssl.ca.pem",
         "ssl.certificate.pem",
         "ssl.key.pem",
         "ssl.key.password",
+        "ssl.keystore.password",
+        "ssl.truststore.password",
     }
 )
 # Those of them that are always secret, also without a reference.
-SECRETS = frozenset({"sasl.password", "sasl.oauthbearer.client.secret", "ssl.key.pem", "ssl.key.password"})
+SECRETS = frozenset(
+    {
+        "sasl.password",
+        "sasl.oauthbearer.client.secret",
+        "ssl.key.pem",
+        "ssl.key.password",
+        "ssl.keystore.password",
+        "ssl.truststore.password",
+    }
+)
 # Files that a client reads. OpenSSL takes a folder of certificates as an authority, too.
 LOCATIONS = frozenset(
     {
@@ -43,6 +56,9 @@ LOCATIONS = frozenset(
         "ssl.key.location",
         "ssl.crl.location",
         "https.ca.location",
+        "sasl.kerberos.keytab",
+        "ssl.keystore.location",
+        "ssl.truststore.location",
     }
 )
 _OTHERS = frozenset(
@@ -67,6 +83,10 @@ _OTHERS = frozenset(
         "reconnect.backoff.ms",
         "retry.backoff.max.ms",
         "retry.backoff.ms",
+        "sasl.aws.region",
+        "sasl.aws.role.arn",
+        "sasl.aws.role.session.name",
+        "sasl.kerberos.service.name",
         "sasl.mechanism",
         "sasl.mechanisms",
         "sasl.oauthbearer.extensions",
@@ -84,7 +104,9 @@ _OTHERS = frozenset(
         "ssl.cipher.suites",
         "ssl.curves.list",
         "ssl.endpoint.identification.algorithm",
+        "ssl.keystore.type",
         "ssl.sigalgs.list",
+        "ssl.truststore.type",
         "topic.metadata.propagation.max.ms",
         "topic.metadata.refresh.fast.interval.ms",
         "topic.metadata.refresh.interval.ms",
@@ -128,16 +150,9 @@ class SettingRefusal(NamedTuple):
     hint: str
 
 
-_PEM = SettingRefusal(
-    "is a key store, and keys are read as PEM",
-    "use ssl.certificate.location and ssl.key.location (PEM files)",
-)
 _KERBEROS = SettingRefusal(
-    "is for Kerberos, which is not supported",
-    "use sasl.mechanism PLAIN, SCRAM-SHA-256, SCRAM-SHA-512 or OAUTHBEARER",
-)
-_JAVA_STORE = SettingRefusal(
-    "is not a setting of this client (librdkafka's names are used)", "use ssl.ca.location (a PEM file)"
+    "is not a setting of this client, which gets and renews its tickets itself",
+    "use sasl.kerberos.principal and sasl.kerberos.keytab",
 )
 _BOOTSTRAP = SettingRefusal("is not read here", "use bootstrap, beside client")
 _LOGS = SettingRefusal(
@@ -185,8 +200,6 @@ _BY_PREFIX = {
     "plugin.": SettingRefusal(_LIBRARY, _LEAVE_OUT),
     "ssl.engine": SettingRefusal(_LIBRARY, _LEAVE_OUT),
     "ssl.providers": SettingRefusal(_LIBRARY, _LEAVE_OUT),
-    "ssl.keystore.": _PEM,
-    "ssl.truststore.": _JAVA_STORE,
     "sasl.kerberos.": _KERBEROS,
     "log": _LOGS,
 }

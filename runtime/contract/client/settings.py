@@ -1,8 +1,8 @@
 """Converts a cluster's `client:` settings into frozen values and into each client's configuration. Pure.
 
 It is the only place that does so. The names are librdkafka's, those that `client_keys` allows.
-confluent-kafka gets them all. The wire, the client of the data path, gets a frozen value (`WireSettings`) of
-the settings that it supports, and notes on those that it does not.
+The wire, the client of the data path, gets a frozen value (`WireSettings`) of the settings that it supports,
+and notes on those that it does not. confluent-kafka gets those that librdkafka has.
 
 A value may refer to a secret: `{env: VAR}` or `{file: path}`. References travel, in a topology or a job spec.
 They are resolved where a client is made, by `secrets`.
@@ -11,6 +11,7 @@ They are resolved where a client is made, by `secrets`.
 from __future__ import annotations
 
 import re
+import shlex
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
@@ -53,6 +54,14 @@ class SecurityProtocol(Enum):
 
 
 @dataclass(frozen=True, slots=True)
+class Store:
+    """Holds a file of PKCS #12 with keys or certificates, as Java's tools make it, and its password."""
+
+    location: str
+    password: str | None = field(default=None, repr=False)
+
+
+@dataclass(frozen=True, slots=True)
 class Tls:
     """Holds the TLS settings. `location` fields are files, `pem` fields their content.
 
@@ -66,9 +75,18 @@ class Tls:
     key_location: str | None = None
     key_pem: str | None = field(default=None, repr=False)
     key_password: str | None = field(default=None, repr=False)
+    keystore: Store | None = None
+    truststore: Store | None = None
     ciphers: str | None = None
     verify: bool = True
     check_hostname: bool = True
+
+    @property
+    def files(self) -> tuple[str, ...]:
+        """Returns every file or folder that these settings name."""
+        stores = (store.location for store in (self.keystore, self.truststore) if store is not None)
+        locations = (self.ca_location, self.certificate_location, self.key_location)
+        return (*filter(None, locations), *stores)
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,6 +96,17 @@ class Password:
     mechanism: str
     username: str
     password: str = field(repr=False)
+
+
+class Kerberos(Struct, frozen=True):
+    """Says as whom to log in by GSSAPI.
+
+    Without a keytab, the tickets are those of this machine's credential cache, as kinit leaves them.
+    """
+
+    service: str = "kafka"
+    principal: str | None = None
+    keytab: str | None = None
 
 
 class TokenCommand(Struct, frozen=True):
@@ -107,7 +136,20 @@ class UnsecuredToken(Struct, frozen=True):
     extensions: tuple[tuple[str, str], ...] = ()
 
 
-Sasl = Password | TokenCommand | TokenEndpoint | UnsecuredToken
+class MskIam(Struct, frozen=True):
+    """Says in which region of AWS the cluster is, and which role to assume.
+
+    The credentials are those that the SDK of AWS finds where the process runs.
+    """
+
+    region: str
+    role: str | None = None
+    session: str = "repl"
+    extensions: tuple[tuple[str, str], ...] = ()
+
+
+TokenSource = TokenCommand | TokenEndpoint | UnsecuredToken | MskIam
+Sasl = Password | Kerberos | TokenSource
 
 
 class WireSettings(Struct, frozen=True):
@@ -161,22 +203,21 @@ def bootstrap_text(brokers: Iterable[tuple[str, int]]) -> str:
     return ",".join(f"[{host}]:{port}" if ":" in host else f"{host}:{port}" for host, port in brokers)
 
 
-BEARER = "OAUTHBEARER"
+# Settings of the wire that librdkafka does not have, or does not have on every machine.
+_NOT_LIBRDKAFKAS = ("sasl.aws.", "sasl.kerberos.", "ssl.keystore.", "ssl.truststore.")
 
 
 def confluent_config(bootstrap: str, resolved: Mapping[str, str]) -> dict[str, Any]:
     """Returns the configuration for confluent-kafka, with librdkafka's own names.
 
-    A token command is added where a client is made.
+    What comes from a store of keys, and tokens, are added where a client is made.
     """
     _check_names(resolved)
-    return {**resolved, "bootstrap.servers": bootstrap_text(parse_bootstrap(bootstrap))}
-
-
-def speaks_bearer(resolved: Mapping[str, str]) -> bool:
-    """Returns whether clients authenticate with tokens, so that a token command is used."""
-    mechanism = resolved.get("sasl.mechanism") or resolved.get("sasl.mechanisms") or ""
-    return mechanism.upper() == BEARER
+    settings = {key: text for key, text in resolved.items() if not key.startswith(_NOT_LIBRDKAFKAS)}
+    if (settings.get("sasl.mechanism") or settings.get("sasl.mechanisms") or "").upper() == MSK_IAM:
+        settings = {key: text for key, text in settings.items() if key != "sasl.mechanisms"}
+        settings["sasl.mechanism"] = "OAUTHBEARER"
+    return {**settings, "bootstrap.servers": bootstrap_text(parse_bootstrap(bootstrap))}
 
 
 def _check_names(resolved: Mapping[str, str]) -> None:
@@ -193,7 +234,7 @@ def wire_settings(
     Raises `ClientSettingsError` for a setting that the wire cannot apply.
     """
     _check_names(resolved)
-    reader = _Reader(resolved, token_command)
+    reader = _Reader(bootstrap, resolved, token_command)
     security = reader.security()
     settings = WireSettings(
         bootstrap=parse_bootstrap(bootstrap),
@@ -214,10 +255,17 @@ def wire_settings(
     return replace(settings, notes=reader.notes())
 
 
+MSK_IAM = "AWS_MSK_IAM"
+# The addresses of Amazon MSK, provisioned and serverless, name the region.
+_REGION = re.compile(r"[a-z]{2,4}(-[a-z0-9]{1,20}){1,4}")
+_MSK_HOST = re.compile(r".+\.kafka(?:-serverless)?\.([a-z0-9-]+)\.amazonaws\.com(?:\.cn)?")
+
+
 class _Reader:
     """Reads the settings by name and records which were read: the others are noted."""
 
-    def __init__(self, settings: Mapping[str, str], token_command: str | None) -> None:
+    def __init__(self, bootstrap: str, settings: Mapping[str, str], token_command: str | None) -> None:
+        self._bootstrap = bootstrap
         self._settings = settings
         self._token_command = token_command
         self._read: set[str] = set()
@@ -265,33 +313,95 @@ class _Reader:
         algorithm = (self.text("ssl.endpoint.identification.algorithm") or "https").lower()
         if algorithm not in ("https", "none"):
             raise ClientSettingsError("ssl.endpoint.identification.algorithm", "is https or none")
+        keystore, truststore = self._store("ssl.keystore"), self._store("ssl.truststore")
+        certificate, authority = self.text("ssl.certificate.location"), self.text("ssl.ca.location")
+        key = self.text("ssl.key.location")
+        certificate_pem, authority_pem = self.text("ssl.certificate.pem"), self.text("ssl.ca.pem")
+        if keystore and (certificate or certificate_pem):
+            raise ClientSettingsError("ssl.keystore.location", "stands beside ssl.certificate.*", "keep one")
+        if truststore and (authority or authority_pem):
+            raise ClientSettingsError("ssl.truststore.location", "stands beside ssl.ca.*", "keep one")
+        if isinstance(keystore, str):
+            certificate = key = keystore
+        if isinstance(truststore, str):
+            authority = truststore
         return Tls(
-            ca_location=self.text("ssl.ca.location"),
-            ca_pem=self.text("ssl.ca.pem"),
-            certificate_location=self.text("ssl.certificate.location"),
-            certificate_pem=self.text("ssl.certificate.pem"),
-            key_location=self.text("ssl.key.location"),
+            ca_location=authority,
+            ca_pem=authority_pem,
+            certificate_location=certificate,
+            certificate_pem=certificate_pem,
+            key_location=key,
             key_pem=self.text("ssl.key.pem"),
             key_password=self.text("ssl.key.password"),
+            keystore=keystore if isinstance(keystore, Store) else None,
+            truststore=truststore if isinstance(truststore, Store) else None,
             ciphers=self.text("ssl.cipher.suites"),
             verify=self.boolean("enable.ssl.certificate.verification", True),
             check_hostname=algorithm == "https",
         )
 
+    def _store(self, name: str) -> Store | str | None:
+        """Returns a store of PKCS #12, or the path of a PEM file where the type says so."""
+        location, password = self.text(f"{name}.location"), self.text(f"{name}.password")
+        kind = (self.text(f"{name}.type") or "PKCS12").upper()
+        if location is None:
+            if password or f"{name}.type" in self._settings:
+                raise ClientSettingsError(f"{name}.location", "is missing; it names the file")
+            return None
+        match kind:
+            case "PKCS12":
+                return Store(location, password)
+            case "PEM":
+                return location
+            case "JKS":
+                raise ClientSettingsError(f"{name}.type", *java_store_problem(location))
+            case _:
+                raise ClientSettingsError(f"{name}.type", f"{kind!r} is none of PKCS12, PEM, JKS")
+
     def sasl(self) -> Sasl:
-        mechanism = (self.text("sasl.mechanism", "sasl.mechanisms") or "GSSAPI").upper()
-        match mechanism:
-            case "PLAIN" | "SCRAM-SHA-256" | "SCRAM-SHA-512":
-                why = f"sasl.mechanism {mechanism} needs it"
-                return Password(mechanism, self.need("sasl.username", why), self.need("sasl.password", why))
+        mechanism = self.text("sasl.mechanism", "sasl.mechanisms")
+        if mechanism is None and self.text("sasl.username"):
+            why = "is missing; with sasl.username it is PLAIN, SCRAM-SHA-256 or SCRAM-SHA-512"
+            raise ClientSettingsError("sasl.mechanism", why)
+        match (mechanism or "GSSAPI").upper():
+            case "PLAIN" | "SCRAM-SHA-256" | "SCRAM-SHA-512" as name:
+                why = f"sasl.mechanism {name} needs it"
+                return Password(name, self.need("sasl.username", why), self.need("sasl.password", why))
+            case "GSSAPI":
+                return self._kerberos()
             case "OAUTHBEARER":
                 return self._oauthbearer()
-            case _:
+            case name if name == MSK_IAM:
+                return self._msk_iam()
+            case name:
                 why = (
-                    f"{mechanism} is not spoken by the data path; PLAIN, SCRAM-SHA-256, SCRAM-SHA-512 "
-                    "and OAUTHBEARER are"
+                    f"{name} is not supported; PLAIN, SCRAM-SHA-256, SCRAM-SHA-512, OAUTHBEARER, GSSAPI "
+                    f"and {MSK_IAM} are"
                 )
                 raise ClientSettingsError("sasl.mechanism", why)
+
+    def _kerberos(self) -> Kerberos:
+        keytab, principal = self.text("sasl.kerberos.keytab"), self.text("sasl.kerberos.principal")
+        if keytab and not principal:
+            why = "is missing; sasl.kerberos.keytab may hold the keys of several"
+            raise ClientSettingsError("sasl.kerberos.principal", why)
+        return Kerberos(self.text("sasl.kerberos.service.name") or "kafka", principal, keytab)
+
+    def _msk_iam(self) -> MskIam:
+        region = self.text("sasl.aws.region")
+        if region is None:
+            hosts = (_MSK_HOST.fullmatch(host.lower()) for host, _ in parse_bootstrap(self._bootstrap))
+            region = next((host[1] for host in hosts if host), None)
+        if region is None:
+            why = (
+                f"is missing; sasl.mechanism {MSK_IAM} needs it where the address of no broker names a region"
+            )
+            raise ClientSettingsError("sasl.aws.region", why)
+        if not _REGION.fullmatch(region):
+            raise ClientSettingsError("sasl.aws.region", f"{region!r} is no region", "write it as eu-west-1")
+        role, session = self.text("sasl.aws.role.arn"), self.text("sasl.aws.role.session.name")
+        extensions = _pairs("sasl.oauthbearer.extensions", self.text("sasl.oauthbearer.extensions") or "")
+        return MskIam(region, role, session or "repl", extensions)
 
     def _oauthbearer(self) -> Sasl:
         extensions = _pairs("sasl.oauthbearer.extensions", self.text("sasl.oauthbearer.extensions") or "")
@@ -324,6 +434,13 @@ class _Reader:
     def notes(self) -> tuple[str, ...]:
         ignored = sorted(set(self._settings) - self._read)
         return tuple(f"{key} is not used by the data path, only by the control plane" for key in ignored)
+
+
+def java_store_problem(location: str) -> tuple[str, str]:
+    """Returns what is wrong with a store in Java's own format, and the command that converts it."""
+    stores = f"-srckeystore {shlex.quote(location)} -destkeystore {shlex.quote(f'{location}.p12')}"
+    convert = f"convert it: keytool -importkeystore {stores} -deststoretype PKCS12, and name that file"
+    return "is a Java key store (JKS), which only Java reads", convert
 
 
 def _pairs(name: str, text: str) -> tuple[tuple[str, str], ...]:

@@ -28,8 +28,17 @@ from typing import IO, Any, assert_never
 
 from runtime.contract.client.keys import token_endpoint_problem
 from runtime.contract.client.secrets import remember
-from runtime.contract.client.settings import Tls, TokenCommand, TokenEndpoint, UnsecuredToken
+from runtime.contract.client.settings import (
+    MSK_IAM,
+    MskIam,
+    Tls,
+    TokenCommand,
+    TokenEndpoint,
+    TokenSource,
+    UnsecuredToken,
+)
 from runtime.kafka.auth.login import Exchange, LoginError, quoted
+from runtime.kafka.auth.msk_iam import msk_iam_token
 from runtime.kafka.auth.tls import tls_context
 from runtime.kafka.errors import AuthenticationFailed
 
@@ -228,8 +237,6 @@ class _Https(urllib.request.HTTPSHandler):
         return self.do_open(connection, req)
 
 
-TokenSource = TokenCommand | TokenEndpoint | UnsecuredToken
-
 _TIMEOUT_S = 30.0
 _USABLE_SHARE = 0.8
 
@@ -262,13 +269,16 @@ def fetch_token(source: TokenSource) -> Token:
                 token = _from_command(source)
             case TokenEndpoint():
                 token = request_token(source, _TIMEOUT_S, os.environ)
+            case MskIam():
+                token = Token(*msk_iam_token(source))
             case UnsecuredToken():
                 return unsecured_token(source, time.time())
             case _:
                 assert_never(source)
     except LoginError as failed:
         why = f"{failed.why}; {failed.hint}" if failed.hint else failed.why
-        raise AuthenticationFailed("OAUTHBEARER", why) from failed
+        mechanism = MSK_IAM if isinstance(source, MskIam) else "OAUTHBEARER"
+        raise AuthenticationFailed(mechanism, why) from failed
     remember(token.text)
     return token
 

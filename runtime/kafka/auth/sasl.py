@@ -13,9 +13,9 @@ import hashlib
 import hmac
 import re
 import secrets
-from typing import assert_never
 
-from runtime.contract.client.settings import Password, Sasl, TokenCommand, TokenEndpoint, UnsecuredToken
+from runtime.contract.client.settings import Kerberos, Password, Sasl
+from runtime.kafka.auth.kerberos import gssapi
 from runtime.kafka.auth.login import Exchange, LoginError, quoted
 from runtime.kafka.auth.oauthbearer import oauthbearer
 
@@ -107,21 +107,28 @@ def _base64(text: str) -> bytes | None:
 
 
 def mechanism_of(settings: Sasl) -> str:
-    return settings.mechanism if isinstance(settings, Password) else "OAUTHBEARER"
+    """Returns the mechanism that is asked for. Amazon MSK takes its tokens by OAUTHBEARER, too."""
+    match settings:
+        case Password():
+            return settings.mechanism
+        case Kerberos():
+            return "GSSAPI"
+        case _:
+            return "OAUTHBEARER"
 
 
-def exchange_of(settings: Sasl, token: str | None) -> Exchange:
-    """Returns the exchange that logs in by these settings. OAUTHBEARER needs the token's text."""
+def exchange_of(settings: Sasl, host: str, token: str | None) -> Exchange:
+    """Returns the exchange that logs in at this broker. OAUTHBEARER needs the token's text."""
     match settings:
         case Password("PLAIN", username, password):
             return plain(username, password)
         case Password(mechanism, username, password):
             return scram(mechanism, username, password)
-        case TokenCommand() | TokenEndpoint() | UnsecuredToken():
+        case Kerberos():
+            return gssapi(settings, host)
+        case _:
             assert token is not None, "OAUTHBEARER needs a token"
             return oauthbearer(token, settings.extensions)
-        case _:
-            assert_never(settings)
 
 
 def plain(username: str, password: str) -> Exchange:

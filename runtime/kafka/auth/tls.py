@@ -5,9 +5,11 @@ from __future__ import annotations
 import re
 import ssl
 import tempfile
+from dataclasses import replace
 from pathlib import Path
 
 from runtime.contract.client.settings import Tls
+from runtime.kafka.auth.key_stores import authorities, identity
 from runtime.kafka.auth.login import LoginError
 
 PROBE = "probe"
@@ -22,6 +24,40 @@ _SYSTEM = (
     "/etc/ssl/ca-bundle.pem",
     "/etc/ssl/cert.pem",
 )
+
+
+class TlsContexts:
+    """Keeps the context of a cluster's settings, and makes a new one when a file of them was replaced.
+
+    Certificates are renewed on disk while a process runs. While renewed files do not fit together, as between
+    the writing of a certificate and of its key, the context before them stays; `problem` says what is wrong.
+    """
+
+    def __init__(self, tls: Tls) -> None:
+        self._tls = tls
+        self._made_from = self._stamps()
+        self._context = tls_context(tls)
+        self.problem = ""
+
+    def current(self) -> ssl.SSLContext:
+        if (stamps := self._stamps()) != self._made_from:
+            try:
+                self._context = tls_context(self._tls)
+                self._made_from, self.problem = stamps, ""
+            except LoginError as error:
+                self.problem = f"the renewed files are not used: {error.why}"
+        return self._context
+
+    def _stamps(self) -> tuple[tuple[int, int, int] | None, ...]:
+        """Returns what changes when a file is written or replaced; None for a file that is not there."""
+        stamps: list[tuple[int, int, int] | None] = []
+        for name in self._tls.files:
+            try:
+                status = Path(name).stat()
+                stamps.append((status.st_mtime_ns, status.st_ino, status.st_size))
+            except OSError:
+                stamps.append(None)
+        return tuple(stamps)
 
 
 def tls_context(tls: Tls) -> ssl.SSLContext:
@@ -57,14 +93,17 @@ def short_reason(error: OSError | ValueError) -> str:
 
 def _trust(context: ssl.SSLContext, tls: Tls) -> None:
     location = None if tls.ca_location == PROBE else tls.ca_location
-    if tls.ca_pem:
+    pem, setting = tls.ca_pem, "ssl.ca.pem"
+    if tls.truststore is not None:
+        pem, setting = authorities(tls.truststore), "ssl.truststore.location"
+    if pem:
         try:
-            context.load_verify_locations(cadata=tls.ca_pem)
+            context.load_verify_locations(cadata=pem)
         except (OSError, ValueError) as error:
-            raise _unusable("ssl.ca.pem", short_reason(error)) from None
+            raise _unusable(setting, short_reason(error)) from None
     if location:
         _trust_location(context, Path(location))
-    if not tls.ca_pem and not location:
+    if not pem and not location:
         _trust_system(context)
 
 
@@ -97,6 +136,9 @@ def _identify(context: ssl.SSLContext, tls: Tls) -> None:
 
     The standard library reads files, so PEM text is written to a private one.
     """
+    if tls.keystore is not None:
+        certificate_pem, key_pem = identity(tls.keystore)
+        tls = replace(tls, keystore=None, certificate_pem=certificate_pem, key_pem=key_pem)
     if not (tls.certificate_location or tls.certificate_pem):
         return
     names = ", ".join(filter(None, (tls.certificate_location, tls.key_location))) or "the PEM text given"

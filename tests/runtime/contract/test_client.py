@@ -14,6 +14,7 @@ from runtime.contract.client.keys import (
     ALLOWED,
     CREDENTIALS,
     LOCATIONS,
+    SECRETS,
     TOKEN_COMMAND_KEY,
     refusal,
     token_command_variables,
@@ -21,9 +22,12 @@ from runtime.contract.client.keys import (
 from runtime.contract.client.secrets import ClientSecrets, redacted
 from runtime.contract.client.settings import (
     ClientSettingsError,
+    Kerberos,
+    MskIam,
     Password,
     Sasl,
     SecurityProtocol,
+    Store,
     Tls,
     TokenCommand,
     TokenEndpoint,
@@ -38,6 +42,8 @@ BOOTSTRAP = "one.example.org:9092,two.example.org:9093"
 CANARY = "canary-4711"
 SASL = {"security.protocol": "SASL_PLAINTEXT"}
 OAUTH = SASL | {"sasl.mechanism": "OAUTHBEARER"}
+IAM = SASL | {"sasl.mechanism": "AWS_MSK_IAM"}
+TLS = {"security.protocol": "SSL"}
 LOGIN = {"sasl.username": "u", "sasl.password": "p"}
 UNSECURED = OAUTH | {"enable.sasl.oauthbearer.unsecure.jwt": "true"}
 TOKEN = "REPL_OAUTHBEARER_TOKEN_COMMAND"
@@ -53,10 +59,9 @@ TOKEN = "REPL_OAUTHBEARER_TOKEN_COMMAND"
             "load a library",
             "leave it",
         ),
-        ("sasl.kerberos.kinit.cmd", "run a command", "sasl.mechanism PLAIN"),
-        ("sasl.kerberos.keytab", "Kerberos", "sasl.mechanism PLAIN"),
+        ("sasl.kerberos.kinit.cmd", "run a command", "sasl.kerberos.keytab"),
+        ("sasl.kerberos.min.time.before.relogin", "renews its tickets itself", "sasl.kerberos.principal"),
         (TOKEN_COMMAND_KEY, "run a command", f"{TOKEN}_<CLUSTER>"),
-        ("ssl.keystore.location ssl.keystore.password", "PEM", "ssl.certificate.location"),
         ("statistics.interval.ms log_level log_cb logger debug", "debugging", "leave it out"),
         ("stats_cb oauth_cb", "callback", "leave it out"),
         ("bootstrap.servers metadata.broker.list", "not read", "beside client"),
@@ -129,6 +134,22 @@ def test_a_setting_that_is_not_allowed_makes_no_client(make: Callable[..., objec
             {"tls": Tls(ca_location="/ca.pem", check_hostname=False)},
         ),
         (
+            {
+                "security.protocol": "ssl",
+                "ssl.truststore.location": "/ca.p12",
+                "ssl.truststore.password": "changeit",
+                "ssl.keystore.location": "/me.pem",
+                "ssl.keystore.type": "pem",
+            },
+            {
+                "tls": Tls(
+                    truststore=Store("/ca.p12", "changeit"),
+                    certificate_location="/me.pem",
+                    key_location="/me.pem",
+                )
+            },
+        ),
+        (
             {"socket.max.fails": "5", "client.rack": "r1"},
             {
                 "notes": (
@@ -138,12 +159,13 @@ def test_a_setting_that_is_not_allowed_makes_no_client(make: Callable[..., objec
             },
         ),
     ],
-    ids=["defaults", "names", "backoff", "sizes", "no TLS spoken", "TLS", "of the control plane"],
+    ids=["defaults", "names", "backoff", "sizes", "no TLS spoken", "TLS", "stores", "of the control plane"],
 )
 def test_settings_are_read_by_librdkafkas_names(client: dict[str, str], expected: dict[str, object]) -> None:
     settings = wire_settings(BOOTSTRAP, client)
     assert {name: getattr(settings, name) for name in expected} == expected
-    assert confluent_config(BOOTSTRAP, client) == {"bootstrap.servers": BOOTSTRAP, **client}
+    librdkafkas = {key: text for key, text in client.items() if "store." not in key}
+    assert confluent_config(BOOTSTRAP, client) == {"bootstrap.servers": BOOTSTRAP, **librdkafkas}
 
 
 @pytest.mark.parametrize(
@@ -170,14 +192,46 @@ def test_settings_are_read_by_librdkafkas_names(client: dict[str, str], expected
             OAUTH | {"sasl.oauthbearer.extensions": "a=1,b=2"},
             TokenCommand("get-token dc1", (("a", "1"), ("b", "2"))),
         ),
+        (SASL, Kerberos()),
+        (
+            SASL
+            | {
+                "sasl.mechanism": "GSSAPI",
+                "sasl.kerberos.service.name": "brokers",
+                "sasl.kerberos.principal": "me@EXAMPLE",
+                "sasl.kerberos.keytab": "/me.keytab",
+            },
+            Kerberos("brokers", "me@EXAMPLE", "/me.keytab"),
+        ),
+        (
+            IAM | {"sasl.aws.region": "eu-west-1", "sasl.aws.role.arn": "arn:aws:iam::1:role/copy"},
+            MskIam("eu-west-1", "arn:aws:iam::1:role/copy"),
+        ),
     ],
-    ids=["scram", "plain", "token endpoint", "unsecured token", "token command"],
+    ids=[
+        *("scram", "plain", "token endpoint", "unsecured token", "token command"),
+        *("tickets of kinit", "keytab", "role of IAM"),
+    ],
 )
 def test_ways_to_authenticate(client: dict[str, str], expected: Sasl) -> None:
     command = expected.command if isinstance(expected, TokenCommand) else None
     settings = wire_settings(BOOTSTRAP, client, token_command=command)
     assert settings.sasl == expected
     assert settings.notes == ()
+
+
+@pytest.mark.parametrize(
+    ("host", "region"),
+    [
+        ("b-1.orders.abc123.c2.kafka.eu-west-1.amazonaws.com", "eu-west-1"),
+        ("boot-abc123.c1.kafka-serverless.us-gov-east-1.amazonaws.com", "us-gov-east-1"),
+        ("b-1.orders.abc123.c2.kafka.cn-north-1.amazonaws.com.cn", "cn-north-1"),
+    ],
+)
+def test_the_region_of_iam_is_in_the_addresses_of_msk(host: str, region: str) -> None:
+    settings = wire_settings(f"proxy:9098,{host}:9098", IAM)
+    assert settings.sasl == MskIam(region)
+    assert confluent_config(f"{host}:9098", IAM)["sasl.mechanism"] == "OAUTHBEARER"
 
 
 @pytest.mark.parametrize(
@@ -188,14 +242,31 @@ def test_ways_to_authenticate(client: dict[str, str], expected: Sasl) -> None:
             "sasl.oauthbearer.config: lifeSeconds is not a whole number",
         ),
         ({"security.protocol": "TLS"}, "'TLS' is none of PLAINTEXT, SSL, SASL_PLAINTEXT, SASL_SSL"),
-        (SASL, "GSSAPI is not spoken by the data path; PLAIN, SCRAM"),
+        (SASL | {"sasl.mechanism": "NTLM"}, "NTLM is not supported; PLAIN, SCRAM"),
+        (SASL | LOGIN, "sasl.mechanism: is missing; with sasl.username it is PLAIN"),
+        (SASL | {"sasl.kerberos.keytab": "/k"}, "sasl.kerberos.principal: is missing"),
+        (IAM, "sasl.aws.region: is missing"),
+        (IAM | {"sasl.aws.region": "eu-west-1.evil.example/"}, "sasl.aws.region: '.*' is no region"),
         (SASL | {"sasl.mechanism": "PLAIN"}, "sasl.username: is missing; sasl.mechanism PLAIN needs it"),
         (OAUTH, f"OAUTHBEARER needs the environment variable {TOKEN}"),
         ({"socket.timeout.ms": "soon"}, "'soon' is not a whole number"),
         ({"socket.keepalive.enable": "maybe"}, "'maybe' is neither true nor false"),
         (
-            {"security.protocol": "SSL", "ssl.keystore.location": "/k.p12"},
-            "keys are read as PEM .use ssl.certificate.location",
+            TLS | {"ssl.keystore.location": "/my k.jks", "ssl.keystore.type": "JKS"},
+            "only Java reads .convert it: keytool -importkeystore -srckeystore '/my k.jks' -destkeystore",
+        ),
+        (
+            TLS | {"ssl.keystore.location": "/k", "ssl.keystore.type": "BKS"},
+            "'BKS' is none of PKCS12, PEM, JKS",
+        ),
+        (TLS | {"ssl.truststore.password": "p"}, "ssl.truststore.location: is missing"),
+        (
+            TLS | {"ssl.keystore.location": "/k.p12", "ssl.certificate.location": "/c.pem"},
+            "ssl.keystore.location: stands beside ssl.certificate",
+        ),
+        (
+            TLS | {"ssl.truststore.location": "/t.p12", "ssl.ca.pem": "x"},
+            "ssl.truststore.location: stands beside ssl.ca",
         ),
     ],
 )
@@ -205,7 +276,8 @@ def test_settings_that_cannot_work_name_the_key_and_a_hint(client: dict[str, str
 
 
 def test_no_secret_is_shown() -> None:
-    secret = dict.fromkeys(("sasl.password", "ssl.key.pem", "ssl.key.password"), "hush")
+    secret = dict.fromkeys(SECRETS - {"sasl.oauthbearer.client.secret"}, "hush")
+    secret |= {"ssl.keystore.location": "/k", "ssl.truststore.location": "/t"}
     client = {"security.protocol": "SASL_SSL", "sasl.mechanism": "PLAIN", "sasl.username": "u", **secret}
     assert "hush" not in repr(wire_settings(BOOTSTRAP, client))
 

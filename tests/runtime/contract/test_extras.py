@@ -11,8 +11,11 @@ from tests.extras import without
 @pytest.mark.parametrize(
     ("mark", "command"),
     [
-        ("uv-receipt.toml", "uv tool install 'kafka-repl[drill,files,policies,spark,ui]'"),
-        ("pipx_metadata.json", "pipx install --force 'kafka-repl[drill,files,policies,spark,ui]'"),
+        ("uv-receipt.toml", "uv tool install 'kafka-repl[drill,files,keystores,msk,policies,spark,ui]'"),
+        (
+            "pipx_metadata.json",
+            "pipx install --force 'kafka-repl[drill,files,keystores,msk,policies,spark,ui]'",
+        ),
     ],
 )
 def test_a_tool_is_installed_again_with_all_its_extras(tmp_path: Path, mark: str, command: str) -> None:

@@ -147,8 +147,15 @@ def test_no_secret_is_copied_anywhere() -> None:
         ("A.admin.sasl.mechanism = PLAIN", "sasl.mechanism", "PLAIN"),
         ("A.ssl.truststore.location = /x/trust.pem", "ssl.ca.location", "/x/trust.pem"),
         ("A.ssl.truststore.location = /x/t\nA.ssl.truststore.type = PEM", "ssl.ca.location", "/x/t"),
-        ("A.ssl.truststore.location = /x/trust.jks", "ssl.ca.location", "/x/trust.pem"),
-        ("A.ssl.keystore.location = /x/me.p12", "ssl.key.location", "/x/me.pem"),
+        ("A.ssl.truststore.location = /x/trust.jks", "ssl.truststore.location", "/x/trust.jks"),
+        (
+            "A.ssl.truststore.location = /x/t.p12\nA.ssl.truststore.password = changeit",
+            "ssl.truststore.password",
+            {"env": "A_SSL_TRUSTSTORE_PASSWORD"},
+        ),
+        ("A.ssl.keystore.location = /x/me.p12", "ssl.keystore.location", "/x/me.p12"),
+        ("A.ssl.keystore.location = /x/me\nA.ssl.keystore.type = PEM", "ssl.key.location", "/x/me"),
+        ("A.sasl.kerberos.service.name = kafka", "sasl.kerberos.service.name", "kafka"),
         ("A.ssl.endpoint.identification.algorithm =", "ssl.endpoint.identification.algorithm", "none"),
         ("A.ssl.key.password = ${env:KEY_PASSWORD}", "ssl.key.password", {"env": "KEY_PASSWORD"}),
         (
@@ -162,10 +169,12 @@ def test_java_names_become_librdkafkas(lines: str, key: str, value: object) -> N
     assert converted(lines).topology.clusters["A"].client[key] == value
 
 
-def test_a_java_store_is_warned_of() -> None:
+def test_a_java_store_comes_with_the_command_that_converts_it() -> None:
+    convert = "keytool -importkeystore -srckeystore /x/trust.jks -destkeystore /x/trust.jks.p12"
+    key = "A.ssl.truststore.location"
+    assert convert in reasons(f"{key} = /x/trust.jks")[key]
     assert (
-        "export its certificates as PEM"
-        in reasons("A.ssl.truststore.location = /x/trust.jks")["A.ssl.truststore.location"]
+        reasons(f"{key} = /x/trust.p12") == reasons(f"{key} = /x/trust\nA.ssl.truststore.type = PKCS12") == {}
     )
 
 
@@ -185,8 +194,9 @@ def test_a_java_store_is_warned_of() -> None:
         ("topics = \\\\p{Alpha}+", "regex of Java"),
         ("emit.heartbeats.interval.seconds = soon", "no number of seconds"),
         ("A.security.protocol = ${env:SECRET}", "write it out"),
-        ("A.sasl.kerberos.service.name = kafka", "Kerberos"),
-        ("A.sasl.jaas.config = com.sun.security.auth.module.Krb5LoginModule required;", "Krb5LoginModule"),
+        ("A.sasl.kerberos.kinit.cmd = /usr/bin/kinit", "with the keytab"),
+        ("A.sasl.jaas.config = com.example.MyLoginModule required;", "MyLoginModule"),
+        ('A.sasl.jaas.config = a.b.IAMLoginModule required awsProfileName="ops";', "AWS_PROFILE"),
     ],
 )
 def test_a_key_without_counterpart_is_told_with_its_reason(line: str, reason: str) -> None:
@@ -235,6 +245,58 @@ def test_an_oauth_login() -> None:
         "sasl.oauthbearer.scope": "kafka",
         "sasl.oauthbearer.token.endpoint.url": "https://idp/token",
     }
+
+
+KERBEROS = """\
+A.security.protocol = SASL_SSL
+A.sasl.mechanism = GSSAPI
+A.sasl.kerberos.service.name = kafka
+A.sasl.jaas.config = com.sun.security.auth.module.Krb5LoginModule required useKeyTab=true storeKey=true \
+  keyTab="/etc/mm2.keytab" principal="mm2@EXAMPLE.ORG";
+"""
+IAM = """\
+A.security.protocol = SASL_SSL
+A.sasl.mechanism = AWS_MSK_IAM
+A.sasl.jaas.config = software.amazon.msk.auth.iam.IAMLoginModule required \
+  awsRoleArn="arn:aws:iam::123456789012:role/copy" awsStsRegion="eu-west-1";
+A.sasl.client.callback.handler.class = software.amazon.msk.auth.iam.IAMClientCallbackHandler
+"""
+IAM_BEARER = """\
+A.security.protocol = SASL_SSL
+A.sasl.mechanism = OAUTHBEARER
+A.sasl.jaas.config = org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginModule required;
+A.sasl.login.callback.handler.class = software.amazon.msk.auth.iam.IAMOAuthBearerLoginCallbackHandler
+"""
+
+
+@pytest.mark.parametrize(
+    ("lines", "expected"),
+    [
+        (
+            KERBEROS,
+            {
+                "sasl.mechanism": "GSSAPI",
+                "sasl.kerberos.keytab": "/etc/mm2.keytab",
+                "sasl.kerberos.principal": "mm2@EXAMPLE.ORG",
+                "sasl.kerberos.service.name": "kafka",
+            },
+        ),
+        (
+            IAM,
+            {
+                "sasl.mechanism": "AWS_MSK_IAM",
+                "sasl.aws.region": "eu-west-1",
+                "sasl.aws.role.arn": "arn:aws:iam::123456789012:role/copy",
+            },
+        ),
+        (IAM_BEARER, {"sasl.mechanism": "AWS_MSK_IAM"}),
+    ],
+    ids=["Kerberos", "IAM", "IAM by OAUTHBEARER"],
+)
+def test_a_login_of_an_own_module_becomes_keys(lines: str, expected: dict[str, str]) -> None:
+    found = converted(lines)
+    assert found.topology.clusters["A"].client == expected | {"security.protocol": "SASL_SSL"}
+    assert reasons(lines) == {}
 
 
 def test_a_login_that_makes_no_sense_is_told_and_not_repeated() -> None:

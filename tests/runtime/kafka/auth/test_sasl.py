@@ -180,7 +180,7 @@ def test_secrets_cannot_add_fields_to_the_message(exchange: Exchange, why: str) 
 )
 def test_the_settings_choose_the_exchange(settings: Sasl, mechanism: str, first: bytes) -> None:
     assert mechanism_of(settings) == mechanism
-    sent = advance(exchange_of(settings, "TOKEN"), None)
+    sent = advance(exchange_of(settings, "broker", "TOKEN"), None)
     assert sent is not None
     assert sent.startswith(first)
 

@@ -1,0 +1,161 @@
+"""Key stores as Java's tools and OpenSSL's make them, and certificates that are renewed on disk."""
+
+import shutil
+import ssl
+import subprocess
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.serialization import (
+    BestAvailableEncryption,
+    Encoding,
+    NoEncryption,
+    PrivateFormat,
+    pkcs12,
+)
+from cryptography.x509.oid import NameOID
+
+from runtime.contract.client.settings import Store, Tls
+from runtime.kafka.auth.key_stores import MAX_BYTES, authorities, identity
+from runtime.kafka.auth.login import LoginError
+from runtime.kafka.auth.tls import TlsContexts, tls_context
+
+PASSWORD = "open sesame"
+
+
+def pair(name: str) -> tuple[ec.EllipticCurvePrivateKey, x509.Certificate]:
+    """A key, and a certificate that it signed itself."""
+    key = ec.generate_private_key(ec.SECP256R1())
+    subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
+    now = datetime.now(UTC)
+    certificate = (
+        x509.CertificateBuilder()
+        .subject_name(subject)
+        .issuer_name(subject)
+        .public_key(key.public_key())
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(now - timedelta(days=1))
+        .not_valid_after(now + timedelta(days=1))
+        .sign(key, hashes.SHA256())
+    )
+    return key, certificate
+
+
+def keystore(path: Path, name: str, password: str = PASSWORD) -> Path:
+    key, certificate = pair(name)
+    encryption = BestAvailableEncryption(password.encode())
+    path.write_bytes(pkcs12.serialize_key_and_certificates(name.encode(), key, certificate, None, encryption))
+    return path
+
+
+def names_in(pem: str) -> list[str]:
+    return [
+        certificate.subject.rfc4514_string() for certificate in x509.load_pem_x509_certificates(pem.encode())
+    ]
+
+
+def test_a_keystore_gives_the_clients_certificate_and_key(tmp_path: Path) -> None:
+    store = Store(str(keystore(tmp_path / "me.p12", "me")), PASSWORD)
+    certificates, key = identity(store)
+    assert names_in(certificates) == ["CN=me"]
+    assert key.startswith("-----BEGIN PRIVATE KEY-----")
+    tls_context(Tls(keystore=store, truststore=store))
+    assert PASSWORD not in repr(store)
+
+
+def test_a_truststore_gives_every_authority(tmp_path: Path) -> None:
+    held = [pkcs12.PKCS12Certificate(pair(name)[1], name.encode()) for name in ("old", "new")]
+    path = tmp_path / "authorities.p12"
+    path.write_bytes(pkcs12.serialize_java_truststore(held, BestAvailableEncryption(PASSWORD.encode())))
+    store = Store(str(path), PASSWORD)
+    assert names_in(authorities(store)) == ["CN=old", "CN=new"]
+    assert tls_context(Tls(truststore=store)).cert_store_stats()["x509"] == 2
+    with pytest.raises(LoginError, match="holds no key with its certificate"):
+        identity(store)
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(shutil.which("keytool") is None, reason="needs keytool of a JDK")
+def test_what_keytool_writes_is_read_and_jks_names_the_command_that_converts_it(tmp_path: Path) -> None:
+    def keytool(*words: object) -> None:
+        subprocess.run(["keytool", "-noprompt", *map(str, words)], check=True, capture_output=True)
+
+    new, old = tmp_path / "new store.jks", tmp_path / "old store.jks"
+    passwords = ("-storepass", PASSWORD, "-keypass", PASSWORD)
+    for path, kind in ((new, "PKCS12"), (old, "JKS")):
+        keytool(
+            *("-genkeypair", "-alias", "me", "-keyalg", "EC", "-dname", "CN=me"),
+            *("-keystore", path, "-storetype", kind, *passwords),
+        )
+    assert names_in(identity(Store(str(new), PASSWORD))[0]) == ["CN=me"]
+    with pytest.raises(LoginError, match="only Java reads") as refused:
+        identity(Store(str(old), PASSWORD))
+    command = refused.value.hint.removeprefix("convert it: ").removesuffix(", and name that file")
+    assert command.startswith("keytool -importkeystore -srckeystore '")
+    stores = ("-srcstorepass", PASSWORD, "-deststorepass", PASSWORD, "-noprompt")
+    subprocess.run(
+        ["sh", "-c", f'{command} "$@"', "sh", *stores], check=True, capture_output=True, cwd=tmp_path
+    )
+    assert names_in(identity(Store(f"{old}.p12", PASSWORD))[0]) == ["CN=me"]
+
+
+@pytest.mark.parametrize(
+    ("content", "why"),
+    [
+        (None, "cannot be read: No such file"),
+        (b"", "no store of PKCS #12 that ssl.keystore.password opens"),
+        (b"-----BEGIN CERTIFICATE-----", "no store of PKCS #12"),
+        (b"x" * (MAX_BYTES + 1), "larger than 1 MiB"),
+        (b"\xfe\xed\xfe\xed\0\0", "only Java reads"),
+    ],
+)
+def test_what_is_no_keystore_is_refused(content: bytes | None, why: str, tmp_path: Path) -> None:
+    path = tmp_path / "me.p12"
+    if content is not None:
+        path.write_bytes(content)
+    with pytest.raises(LoginError, match=why):
+        identity(Store(str(path), PASSWORD))
+
+
+@pytest.mark.parametrize("password", ["simsalabim", None])
+def test_a_wrong_password_is_named_and_not_shown(password: str | None, tmp_path: Path) -> None:
+    store = Store(str(keystore(tmp_path / "me.p12", "me")), password)
+    with pytest.raises(LoginError, match=r"ssl\.keystore\.password") as refused:
+        tls_context(Tls(keystore=store))
+    assert "simsalabim" not in f"{refused.value.why} {refused.value.hint}"
+
+
+def test_renewed_files_are_used_and_half_renewed_ones_wait(tmp_path: Path) -> None:
+    certificate, key = tmp_path / "me.crt", tmp_path / "me.key"
+
+    def write(made: tuple[ec.EllipticCurvePrivateKey, x509.Certificate], *parts: Path) -> None:
+        texts = {
+            certificate: made[1].public_bytes(Encoding.PEM),
+            key: made[0].private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()),
+        }
+        for path in parts:
+            renewed = path.with_suffix(".renewed")
+            renewed.write_bytes(texts[path])
+            renewed.replace(path)
+
+    write(pair("me"), certificate, key)
+    tls = Tls(certificate_location=str(certificate), key_location=str(key))
+    contexts = TlsContexts(tls)
+    first = contexts.current()
+    assert contexts.current() is first
+    renewed = pair("me")
+    write(renewed, certificate)
+    assert contexts.current() is first
+    assert "the renewed files are not used" in contexts.problem
+    assert "key values mismatch" in contexts.problem
+    write(renewed, key)
+    second = contexts.current()
+    assert second is not first
+    assert contexts.problem == ""
+    key.unlink()
+    assert contexts.current() is second
+    assert isinstance(second, ssl.SSLContext)
