@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-import os
 from collections.abc import Iterator
-from contextlib import ExitStack
-from dataclasses import dataclass, replace
-from pathlib import Path
+from dataclasses import dataclass
 
 import pytest
 
@@ -17,93 +14,43 @@ from runtime.contract.client.endpoint import ClusterEndpoint
 from runtime.contract.client.settings import WireSettings, wire_settings
 from runtime.kafka.cluster import KafkaCluster
 from runtime.kafka.errors import AuthenticationFailed
-from runtime.lab.cluster import LabKafkaCluster, Security
-from runtime.lab.kit import find_kit
-from runtime.lab.lab import Lab
-from tests.iam import HANDLER, REGION, TokenChecker, checking, handler_jar
-from tests.kerberos import REALM, Kdc, running_kdc
-from tests.labs import JVM, spec
+from runtime.lab.cluster import LabKafkaCluster
+from tests.logins import ROLE, Logins, login_lab
 from tests.records import create_topic
 from tests.runtime.kafka.real import accepted, batch
-from tests.s3 import s3_server
 
 pytestmark = [pytest.mark.integration, pytest.mark.long]
-
-TICKET_S = 4
-KEY, SECRET = "AKIAREPL", "a secret key of IAM"
-ROLE = "arn:aws:iam::123456789012:role/repl"
-_KERBEROS_MODULE = "com.sun.security.auth.module.Krb5LoginModule"
-_BEARER_MODULE = "org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginModule"
 
 
 @dataclass(frozen=True)
 class Site:
     """A cluster whose clients log in by Kerberos or by IAM."""
 
-    cluster: LabKafkaCluster
-    kdc: Kdc
-    keytab: Path
-    checker: TokenChecker
+    logins: Logins
 
-    def settings(self, **more: str) -> WireSettings:
-        return wire_settings(self.cluster.bootstrap, {"security.protocol": "SASL_PLAINTEXT", **more})
+    @property
+    def cluster(self) -> LabKafkaCluster:
+        return self.logins.lab.clusters["dc1"]
 
     def kerberos(self, **more: str) -> WireSettings:
-        own = {"sasl.kerberos.principal": "repl", "sasl.kerberos.keytab": str(self.keytab)}
-        return self.settings(**{"sasl.mechanism": "GSSAPI", **own, **more})
+        return wire_settings(self.cluster.bootstrap, {**self.logins.kerberos, **more})
 
     def iam(self, **more: str) -> WireSettings:
-        return self.settings(**{"sasl.mechanism": "AWS_MSK_IAM", "sasl.aws.region": REGION, **more})
+        return wire_settings(self.cluster.bootstrap, {**self.logins.iam, **more})
 
 
 @pytest.fixture(scope="module")
 def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
-    folder = tmp_path_factory.mktemp("logins")
-    kit = find_kit(lambda *_: None)
-    with ExitStack() as running:
-        moto = running.enter_context(s3_server(folder)).url
-        checker = TokenChecker({KEY: SECRET}, moto, lifetime_s=4)
-        running.enter_context(checking(checker))
-        kdc = running.enter_context(running_kdc(folder / "kdc", TICKET_S))
-        broker, keytab = kdc.keytab("kafka/127.0.0.1"), kdc.keytab("repl")
-        jar = handler_jar(folder / "iam", kit.java, kit.classpath)
-        client = "listener.name.client"
-        cluster = spec(
-            "dc1",
-            security=Security.SASL,
-            properties={
-                "sasl.enabled.mechanisms": "SCRAM-SHA-512,GSSAPI,OAUTHBEARER",
-                "sasl.kerberos.service.name": "kafka",
-                f"{client}.gssapi.sasl.jaas.config": f"{_KERBEROS_MODULE} required useKeyTab=true "
-                f'storeKey=true keyTab="{broker}" principal="kafka/127.0.0.1@{REALM}";',
-                f"{client}.oauthbearer.sasl.jaas.config": f"{_BEARER_MODULE} required;",
-                f"{client}.oauthbearer.sasl.server.callback.handler.class": HANDLER,
-                "connections.max.reauth.ms": "4000",
-                "allow.everyone.if.no.acl.found": "true",
-            },
-        )
-        lab = Lab(folder / "lab")
-        running.callback(lab.down, purge=True)
-        options = (f"-Djava.security.krb5.conf={kdc.client_settings}", f"-Diam.checker={checker.url}")
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setenv("JDK_JAVA_OPTIONS", f"-javaagent:{jar}")  # storage is formatted with it, too
-            lab.up([replace(cluster, jvm=(*JVM, *options))])
-        yield Site(lab.clusters["dc1"], kdc, keytab, checker)
+    with login_lab(tmp_path_factory.mktemp("logins"), "dc1") as logins:
+        yield Site(logins)
 
 
 @pytest.fixture(autouse=True)
 def environment(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What the operator sets where repl runs."""
-    monkeypatch.setenv("KRB5_CONFIG", str(site.kdc.client_settings))
-    monkeypatch.setenv("KRB5CCNAME", "MEMORY:nobody")
-    monkeypatch.setenv("AWS_ACCESS_KEY_ID", KEY)
-    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", SECRET)
-    monkeypatch.setenv("AWS_ENDPOINT_URL_STS", site.checker.sts or "")
-    monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
-    for name in ("AWS_SHARED_CREDENTIALS_FILE", "AWS_CONFIG_FILE"):
-        monkeypatch.setenv(name, os.devnull)
     for name in ("AWS_PROFILE", "AWS_SESSION_TOKEN"):
         monkeypatch.delenv(name, raising=False)
+    for name, value in site.logins.environment.items():
+        monkeypatch.setenv(name, value)
 
 
 async def outlives(settings: WireSettings, cluster: LabKafkaCluster, topic: str, sessions: int) -> None:
@@ -126,9 +73,9 @@ async def test_writes_go_on_for_longer_than_a_ticket_or_token_lives(site: Site, 
         "user": site.iam(),
         "role": site.iam(**{"sasl.aws.role.arn": ROLE}),
     }[way]
-    before = len(site.checker.accepted)
+    before = len(site.logins.checker.accepted)
     await outlives(settings, site.cluster, f"orders-{way}", 3)
-    keys = set(site.checker.accepted[before:])
+    keys = set(site.logins.checker.accepted[before:])
     assert {key[:4] for key in keys} == {"keytab": set(), "user": {"AKIA"}, "role": {"ASIA"}}[way]
 
 
@@ -153,9 +100,9 @@ async def test_kerberos_says_what_is_wrong(site: Site, more: dict[str, str], why
 
 
 async def test_a_principal_that_was_removed_or_whose_keys_changed_is_refused(site: Site) -> None:
-    gone, old = site.kdc.keytab("gone"), site.kdc.keytab("old")
-    site.kdc.administer("delprinc -force gone")
-    site.kdc.administer("cpw -randkey old")
+    gone, old = site.logins.kdc.keytab("gone"), site.logins.kdc.keytab("old")
+    site.logins.kdc.administer("delprinc -force gone")
+    site.logins.kdc.administer("cpw -randkey old")
     for name, keytab, why in (
         ("gone", gone, "not found in Kerberos database"),
         ("old", old, "credentials|Preauth"),
@@ -181,13 +128,9 @@ async def test_iam_says_what_is_wrong(site: Site, monkeypatch: pytest.MonkeyPatc
 
 
 def test_clients_of_librdkafka_log_in_by_iam_and_say_that_they_have_no_kerberos(site: Site) -> None:
-    client = {
-        "security.protocol": "SASL_PLAINTEXT",
-        "sasl.mechanism": "AWS_MSK_IAM",
-        "sasl.aws.region": REGION,
-    }
-    endpoint = ClusterEndpoint("dc1", site.cluster.bootstrap, client)
-    assert admin(endpoint).list_topics(timeout=10).cluster_id == site.cluster.cluster_id
-    kerberos = ClusterEndpoint("dc1", site.cluster.bootstrap, client | {"sasl.mechanism": "GSSAPI"})
+    endpoint = ClusterEndpoint("dc1", site.cluster.bootstrap, site.logins.iam)
+    cluster_id = str(admin(endpoint).list_topics(timeout=10).cluster_id)
+    assert cluster_id == site.cluster.cluster_id
+    kerberos = ClusterEndpoint("dc1", site.cluster.bootstrap, site.logins.kerberos)
     with pytest.raises(Failure, match="no Kerberos"):
         admin(kerberos)
