@@ -294,6 +294,7 @@ CLIENT_KEYS = frozenset(
         "ssl.keystore.password",
     }
 )
+_IAM_HANDLER = ".IAMOAuthBearerLoginCallbackHandler"
 _LOGIN_MODULE = re.compile(r"\s*(?P<module>[\w.]+)\s+\w+(?P<options>[^;]*);?\s*")
 _OPTION = re.compile(r"""([\w.]+)\s*=\s*(?:"((?:[^"\\]|\\.)*)"|'([^']*)'|(\S+))""")
 _REFERENCE = re.compile(r"\$\{(?P<provider>\w+):(?P<where>.*)\}")
@@ -318,17 +319,18 @@ def client_of(cluster: str, keys: PropertyKeys, names: Mapping[str, str]) -> dic
         algorithm = keys.text(names["ssl.endpoint.identification.algorithm"])
         client["ssl.endpoint.identification.algorithm"] = algorithm or "none"
     handler = names.get("sasl.login.callback.handler.class", "")
-    if handler and keys.by_name[handler].value.strip().endswith(".IAMOAuthBearerLoginCallbackHandler"):
-        keys.used |= {handler, names.get("sasl.jaas.config", handler)}
+    iam = bool(handler) and keys.by_name[handler].value.strip().endswith(_IAM_HANDLER)
+    if iam:
+        keys.used.add(handler)
         client["sasl.mechanism"] = MSK_IAM
-    elif "sasl.jaas.config" in names:
-        client |= _login(cluster, keys, names["sasl.jaas.config"])
+    if "sasl.jaas.config" in names:
+        client |= _login(cluster, keys, names["sasl.jaas.config"], iam)
     client |= _store(cluster, keys, names, "ssl.truststore", "ssl.ca.location")
     client |= _store(cluster, keys, names, "ssl.keystore", "ssl.certificate.location", "ssl.key.location")
     return dict(sorted(client.items()))
 
 
-def _login(cluster: str, keys: PropertyKeys, name: str) -> dict[str, Setting]:
+def _login(cluster: str, keys: PropertyKeys, name: str, iam: bool) -> dict[str, Setting]:
     written = _LOGIN_MODULE.fullmatch(keys.text(name) or "")
     if written is None:
         keys.note(
@@ -345,7 +347,7 @@ def _login(cluster: str, keys: PropertyKeys, name: str) -> dict[str, Setting]:
     def secret(key: str, option: str) -> Setting:
         return _secret(cluster, key, options.get(option, ""), keys, name)
 
-    match written["module"].rpartition(".")[2]:
+    match "IAMLoginModule" if iam else written["module"].rpartition(".")[2]:
         case "PlainLoginModule" | "ScramLoginModule":
             return {
                 "sasl.username": value("sasl.username", "username"),
@@ -369,11 +371,15 @@ def _login(cluster: str, keys: PropertyKeys, name: str) -> dict[str, Setting]:
         case "IAMLoginModule":
             if "awsProfileName" in options:
                 keys.note(name, "set the environment variable AWS_PROFILE where repl and its jobs run")
+            elif "awsStsRegion" in options:
+                keys.note(name, "awsStsRegion has no counterpart: STS is asked in the cluster's region")
             taken = {
-                "sasl.aws.region": options.get("awsStsRegion"),
                 "sasl.aws.role.arn": options.get("awsRoleArn"),
                 "sasl.aws.role.session.name": options.get("awsRoleSessionName"),
             }
+            if any(_REFERENCE.fullmatch(text) for text in taken.values() if text):
+                keys.note(name, "a config provider gives its role: write it out, for only credentials refer")
+                return {}
             return {key: text for key, text in taken.items() if text}
         case module:
             keys.note(name, f"{module} has no counterpart: PLAIN, SCRAM, OAUTHBEARER, GSSAPI and IAM have")

@@ -52,7 +52,7 @@ _LOGIN = {
     "ssl.certificate.location": "ssl.certificate.pem",
     "ssl.key.location": "ssl.key.pem",
 }
-_CERTIFICATES = ("ssl.certificate.location", "ssl.certificate.pem")
+_CERTIFICATES = ("ssl.certificate.location", "ssl.certificate.pem", "ssl.keystore.location")
 # Settings that say where a cluster is and how clients log in. The lab has its own.
 _REPLACED = CREDENTIALS - {"client.id"} | LOCATIONS | {"broker.address.family", "client.dns.lookup"}
 _REPLACED_PREFIXES = ("security.", "sasl.", "ssl.", "https.", "enable.ssl.", "enable.sasl.")

@@ -19,6 +19,7 @@ from runtime.contract.client.settings import (
     ClientSettingsError,
     Kerberos,
     MskIam,
+    Tls,
     TokenCommand,
     confluent_config,
     wire_settings,
@@ -42,10 +43,7 @@ def client_settings(endpoint: ClusterEndpoint) -> dict[str, Any]:
     try:
         settings = confluent_config(endpoint.bootstrap, endpoint.settings)
         wire = wire_settings(endpoint.bootstrap, endpoint.settings, endpoint.token_command)
-        if wire.tls is not None and wire.tls.keystore is not None:
-            settings["ssl.certificate.pem"], settings["ssl.key.pem"] = identity(wire.tls.keystore)
-        if wire.tls is not None and wire.tls.truststore is not None:
-            settings["ssl.ca.pem"] = authorities(wire.tls.truststore)
+        settings |= _tls(wire.tls) if wire.tls is not None else {}
     except ClientSettingsError as wrong:
         raise _failure(endpoint, f"{wrong.key}: {wrong.why}", wrong.hint) from None
     except LoginError as wrong:
@@ -62,6 +60,21 @@ def client_settings(endpoint: ClusterEndpoint) -> dict[str, Any]:
             settings["oauth_cb"] = lambda _: _token(source)
         case _:
             pass
+    return settings
+
+
+def _tls(tls: Tls) -> dict[str, str]:
+    """Returns the certificates and keys in librdkafka's names. Raises LoginError for a store."""
+    files = {
+        "ssl.ca.location": tls.ca_location,
+        "ssl.certificate.location": tls.certificate_location,
+        "ssl.key.location": tls.key_location,
+    }
+    settings = {name: path for name, path in files.items() if path is not None}
+    if tls.keystore is not None:
+        settings["ssl.certificate.pem"], settings["ssl.key.pem"] = identity(tls.keystore)
+    if tls.truststore is not None:
+        settings["ssl.ca.pem"] = authorities(tls.truststore)
     return settings
 
 

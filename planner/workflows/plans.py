@@ -39,6 +39,7 @@ from runtime.contract.client.secrets import ALLOW_BOOTSTRAP, ALLOW_ENV, ALLOW_FI
 
 # Warnings of a trusted topology that are errors of an untrusted one: its author could read what is sent.
 _REFUSED = frozenset({CLEAR_TEXT, UNCHECKED})
+_ROLE = "sasl.aws.role.arn"
 _WHAT = {
     ALLOW_ENV: "the environment variables that a topology may use, for example DC1_*",
     ALLOW_FILES: "the folders whose files it may use, for example /run/secrets",
@@ -77,6 +78,15 @@ def check_options(path: Path, var_files: Iterable[Path], rollback: str | None) -
                 code="untrusted",
             )
         )
+
+
+def check_roles(topology: Topology) -> None:
+    """Failure for a topology that would choose which role of AWS the machine acts as."""
+    refused = [cluster for cluster in topology.clusters.values() if _ROLE in cluster.client]
+    if refused:
+        what = f"--untrusted takes no {_ROLE}: the topology would choose as whom this machine logs in"
+        hint = "give the machine the role itself: its own identity is used"
+        raise Failure([error(what, hint, source=cluster.source, code="untrusted") for cluster in refused])
 
 
 def judged(diagnostics: Sequence[Diagnostic]) -> tuple[Diagnostic, ...]:
@@ -122,6 +132,7 @@ async def plan(request: PlanRequest, progress: ProgressHandler = silent) -> Plan
         check_options(request.path, request.var_files, request.rollback)
     loaded = checked(request.path, request.var_files)
     if request.untrusted:
+        check_roles(loaded.topology)
         judged(loaded.warnings)
     check_stores(loaded.topology)
     if request.rollback is not None:

@@ -6,6 +6,7 @@ import asyncio
 import socket
 import ssl
 from collections.abc import Callable
+from functools import partial
 
 from msgspec import Struct, field
 
@@ -35,7 +36,7 @@ from runtime.kafka.protocol.handshake import (
 )
 from runtime.kafka.protocol.last_decoded import LastDecoded
 from runtime.kafka.protocol.metadata import Broker
-from runtime.kafka.timing import Shared, jittered
+from runtime.kafka.timing import Shared, in_own_thread, jittered
 
 _SOFTWARE = ("repl", "1")
 _SESSION_SHARE = 0.8
@@ -192,7 +193,7 @@ class Dialer:
     async def _converse(self, connection: Connection, exchange: Exchange) -> None:
         try:
             # SCRAM derives a key and GSSAPI asks a KDC: that must not hold up the event loop.
-            send = await asyncio.to_thread(advance, exchange, None)
+            send = await in_own_thread(partial(advance, exchange, None))
             while send is not None:
                 answer = await connection.call(SaslAuthenticateRequest(send))
                 if answer.error:
@@ -201,7 +202,7 @@ class Dialer:
                 if answer.session_lifetime_ms > 0:
                     lifetime = answer.session_lifetime_ms / 1000 * _SESSION_SHARE
                     connection.retire_at = asyncio.get_running_loop().time() + lifetime
-                send = await asyncio.to_thread(advance, exchange, answer.auth_bytes)
+                send = await in_own_thread(partial(advance, exchange, answer.auth_bytes))
         except LoginError as error:
             why = f"{error.why}; {error.hint}" if error.hint else error.why
             raise AuthenticationFailed(connection.where, why) from error

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import concurrent.futures
 import contextlib
 import math
 import random
+import threading
 from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping
 from typing import Any, Generic, TypeVar
 
@@ -104,6 +106,25 @@ class Shared(Generic[T]):
         self._work = None
         if not work.cancelled():
             work.exception()  # marks the exception as retrieved; the callers that waited got it
+
+
+async def in_own_thread(work: Callable[[], T]) -> T:
+    """Runs work that may block for long in a thread of its own, and returns its result.
+
+    A caller that is cancelled leaves the thread behind. Unlike one of the loop's own threads it keeps no
+    other work waiting, and the process can end without it.
+    """
+    outcome: concurrent.futures.Future[T] = concurrent.futures.Future()
+    outcome.set_running_or_notify_cancel()  # a caller that is cancelled does not end the work
+
+    def run() -> None:
+        try:
+            outcome.set_result(work())
+        except BaseException as failed:  # noqa: BLE001 - the caller gets it
+            outcome.set_exception(failed)
+
+    threading.Thread(target=run, name="login", daemon=True).start()
+    return await asyncio.wrap_future(outcome)
 
 
 class _Caller(Struct, Generic[K, V, T], eq=False):

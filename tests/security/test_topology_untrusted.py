@@ -120,3 +120,12 @@ def test_a_rollback_is_planned_from_what_was_merged(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert "--rollback" in refused(tmp_path, capsys, "{}", "--rollback", "1")
+
+
+def test_a_topology_may_not_choose_a_role_of_aws(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    login = "security.protocol: SASL_SSL, sasl.mechanism: AWS_MSK_IAM, sasl.aws.region: eu-west-1"
+    role = "sasl.aws.role.arn: 'arn:aws:iam::123456789012:role/admin'"
+
+    said = refused(tmp_path, capsys, f"{{{login}, {role}}}")
+
+    assert "--untrusted takes no sasl.aws.role.arn" in said

@@ -353,6 +353,8 @@ class ClientSecrets:
 
         The client sends none of its content: where the operator set no list, any folder is allowed.
         """
+        if "\0" in str(path):
+            raise ClientSettingsError(key, "holds a NUL character, which no path has", "name another")
         if not self._allowed.allows_file(path, None):
             raise ClientSettingsError(
                 key,

@@ -315,10 +315,11 @@ class _Reader:
             raise ClientSettingsError("ssl.endpoint.identification.algorithm", "is https or none")
         keystore, truststore = self._store("ssl.keystore"), self._store("ssl.truststore")
         certificate, authority = self.text("ssl.certificate.location"), self.text("ssl.ca.location")
-        key = self.text("ssl.key.location")
+        key, key_pem = self.text("ssl.key.location"), self.text("ssl.key.pem")
         certificate_pem, authority_pem = self.text("ssl.certificate.pem"), self.text("ssl.ca.pem")
-        if keystore and (certificate or certificate_pem):
-            raise ClientSettingsError("ssl.keystore.location", "stands beside ssl.certificate.*", "keep one")
+        if keystore and (certificate or certificate_pem or key or key_pem):
+            why = "stands beside ssl.certificate.* or ssl.key.*"
+            raise ClientSettingsError("ssl.keystore.location", why, "keep one")
         if truststore and (authority or authority_pem):
             raise ClientSettingsError("ssl.truststore.location", "stands beside ssl.ca.*", "keep one")
         if isinstance(keystore, str):
@@ -331,7 +332,7 @@ class _Reader:
             certificate_location=certificate,
             certificate_pem=certificate_pem,
             key_location=key,
-            key_pem=self.text("ssl.key.pem"),
+            key_pem=key_pem,
             key_password=self.text("ssl.key.password"),
             keystore=keystore if isinstance(keystore, Store) else None,
             truststore=truststore if isinstance(truststore, Store) else None,
@@ -433,7 +434,12 @@ class _Reader:
 
     def notes(self) -> tuple[str, ...]:
         ignored = sorted(set(self._settings) - self._read)
-        return tuple(f"{key} is not used by the data path, only by the control plane" for key in ignored)
+        return tuple(
+            f"{key} is not used with this security.protocol and sasl.mechanism"
+            if key.startswith(_NOT_LIBRDKAFKAS)
+            else f"{key} is not used by the data path, only by the control plane"
+            for key in ignored
+        )
 
 
 def java_store_problem(location: str) -> tuple[str, str]:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import ctypes
 import threading
+from collections import defaultdict
 from ctypes import POINTER, byref, c_char_p, c_int, c_size_t, c_uint32, c_void_p
 from functools import cache
 from hashlib import sha256
@@ -61,16 +62,25 @@ class _KeyValues(ctypes.Structure):
 _KERBEROS = _Oid.of(bytes.fromhex("2a864886f712010202"))  # the mechanism Kerberos 5
 _PRINCIPAL = _Oid.of(bytes.fromhex("2a864886f71201020201"))  # a name of the form primary/instance@REALM
 _SERVICE = _Oid.of(bytes.fromhex("2a864886f71201020104"))  # a name of the form service@host
-# Two logins of a process share the tickets of a principal: only one of them may get the first ones.
-_FIRST = threading.Lock()
+# Logins of a process share the tickets of a principal: only one of them may get the first ones.
+_FIRST: defaultdict[Kerberos, threading.Lock] = defaultdict(threading.Lock)
+_FIRST_S = 10.0
 
 
 def gssapi(login: Kerberos, host: str) -> Exchange:
     """Proves by a ticket who this client is, and demands the same of the broker."""
     context = _Context(login, host)
     try:
-        with _FIRST:
+        first = _FIRST[login]
+        if not first.acquire(timeout=_FIRST_S):
+            raise LoginError(
+                f"Kerberos: no KDC has answered another login of this process for {_FIRST_S:g} s",
+                "check the KDCs of the realm in krb5.conf",
+            )
+        try:
             token = context.step(b"")
+        finally:
+            first.release()
         while not context.complete:
             token = context.step((yield token))
         layers = context.unwrap((yield token))

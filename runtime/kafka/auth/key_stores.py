@@ -57,11 +57,15 @@ def _read(store: Store, name: str) -> PKCS12KeyAndCertificates:
         why, hint = java_store_problem(store.location)
         raise LoginError(f"{setting} {why}", hint)
     try:
+        from cryptography.exceptions import UnsupportedAlgorithm
         from cryptography.hazmat.primitives.serialization import pkcs12
     except ImportError:
         raise LoginError(*missing_extra(Extra.KEYSTORES, f"{name}.location")) from None
     try:
         return pkcs12.load_pkcs12(content, store.password.encode() if store.password else None)
+    except UnsupportedAlgorithm:
+        why = f"{setting} has a key or a cipher of a kind that is not supported"
+        raise LoginError(why, "make the store again with a key of RSA, EC or Ed25519") from None
     except ValueError:
         raise LoginError(
             f"{setting} is no store of PKCS #12 that {name}.password opens",

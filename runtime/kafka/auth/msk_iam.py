@@ -24,8 +24,8 @@ def msk_iam_token(source: MskIam) -> tuple[str, float]:
         import boto3
         import botocore.session
         from aws_msk_iam_sasl_signer import MSKAuthTokenProvider
+        from botocore.config import Config
         from botocore.credentials import CredentialProvider, Credentials
-        from botocore.exceptions import BotoCoreError, ClientError
     except ImportError:
         raise LoginError(*missing_extra(Extra.MSK, "sasl.mechanism AWS_MSK_IAM")) from None
 
@@ -38,7 +38,8 @@ def msk_iam_token(source: MskIam) -> tuple[str, float]:
                 if credentials is None:
                     raise LoginError("the SDK of AWS found no credentials", _CREDENTIALS)
                 return credentials.get_frozen_credentials()
-            client = boto3.client("sts", region_name=source.region)
+            bounded = Config(connect_timeout=5, read_timeout=10, retries={"total_max_attempts": 2})
+            client = boto3.client("sts", region_name=source.region, config=bounded)
             role = client.assume_role(RoleArn=source.role, RoleSessionName=source.session)["Credentials"]
             return Credentials(role["AccessKeyId"], role["SecretAccessKey"], role["SessionToken"])
 
@@ -46,7 +47,9 @@ def msk_iam_token(source: MskIam) -> tuple[str, float]:
         token, expires_ms = MSKAuthTokenProvider.generate_auth_token_from_credentials_provider(
             source.region, Chain()
         )
-    except (BotoCoreError, ClientError, ValueError) as error:
+    except LoginError:
+        raise
+    except Exception as error:  # noqa: BLE001 - a provider of the chain may raise any
         whose = (
             f"the role {quoted(source.role)} could not be assumed" if source.role else "no token was signed"
         )

@@ -6,7 +6,6 @@ bounded in size and time. No error quotes a secret, a token, or the body of a re
 
 from __future__ import annotations
 
-import asyncio
 import base64
 import http.client
 import io
@@ -24,6 +23,7 @@ import urllib.parse
 import urllib.request
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import IO, Any, assert_never
 
 from runtime.contract.client.keys import token_endpoint_problem
@@ -41,6 +41,7 @@ from runtime.kafka.auth.login import Exchange, LoginError, quoted
 from runtime.kafka.auth.msk_iam import msk_iam_token
 from runtime.kafka.auth.tls import tls_context
 from runtime.kafka.errors import AuthenticationFailed
+from runtime.kafka.timing import Shared, in_own_thread
 
 UNKNOWN_LIFETIME_S = 60.0
 MAX_ANSWER_BYTES = 1 << 20
@@ -242,19 +243,27 @@ _USABLE_SHARE = 0.8
 
 
 class Tokens:
-    """Tokens keeps a token for most of its lifetime. Getting one blocks, so it happens in a thread."""
+    """Tokens keeps a token for most of its lifetime.
+
+    Getting one blocks, so it happens in a thread, once for all that wait for it.
+    """
 
     def __init__(self, source: TokenSource, obtain: Callable[[TokenSource], Token]) -> None:
         self._source = source
         self._obtain = obtain
         self._token: Token | None = None
         self._fresh_until = 0.0
+        self._fetch: Shared[Token] = Shared()
 
     async def current(self) -> str:
         if self._token is None or time.monotonic() >= self._fresh_until:
-            self._token = await asyncio.to_thread(self._obtain, self._source)
-            self._fresh_until = time.monotonic() + self._token.lifetime_s * _USABLE_SHARE
+            return (await self._fetch.run(self._renew)).text
         return self._token.text
+
+    async def _renew(self) -> Token:
+        self._token = token = await in_own_thread(partial(self._obtain, self._source))
+        self._fresh_until = time.monotonic() + token.lifetime_s * _USABLE_SHARE
+        return token
 
     def forget(self) -> None:
         """Discards the token after a refusal; the next call gets a new one."""

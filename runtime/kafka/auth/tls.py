@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 import ssl
 import tempfile
+from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -51,13 +53,21 @@ class TlsContexts:
     def _stamps(self) -> tuple[tuple[int, int, int] | None, ...]:
         """Returns what changes when a file is written or replaced; None for a file that is not there."""
         stamps: list[tuple[int, int, int] | None] = []
-        for name in self._tls.files:
+        for path in self._files():
             try:
-                status = Path(name).stat()
+                status = path.stat()
                 stamps.append((status.st_mtime_ns, status.st_ino, status.st_size))
             except OSError:
                 stamps.append(None)
         return tuple(stamps)
+
+    def _files(self) -> Iterator[Path]:
+        """Yields every file of the settings, those in a folder of authorities too."""
+        for name in self._tls.files:
+            path = Path(name)
+            yield path
+            with suppress(OSError):
+                yield from sorted(path.iterdir())
 
 
 def tls_context(tls: Tls) -> ssl.SSLContext:

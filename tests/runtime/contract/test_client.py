@@ -265,6 +265,10 @@ def test_the_region_of_iam_is_in_the_addresses_of_msk(host: str, region: str) ->
             "ssl.keystore.location: stands beside ssl.certificate",
         ),
         (
+            TLS | {"ssl.keystore.location": "/k.p12", "ssl.key.pem": "x"},
+            "ssl.keystore.location: stands beside ssl.certificate.. or ssl.key",
+        ),
+        (
             TLS | {"ssl.truststore.location": "/t.p12", "ssl.ca.pem": "x"},
             "ssl.truststore.location: stands beside ssl.ca",
         ),
@@ -275,9 +279,12 @@ def test_settings_that_cannot_work_name_the_key_and_a_hint(client: dict[str, str
         wire_settings(BOOTSTRAP, client)
 
 
-def test_no_secret_is_shown() -> None:
-    secret = dict.fromkeys(SECRETS - {"sasl.oauthbearer.client.secret"}, "hush")
-    secret |= {"ssl.keystore.location": "/k", "ssl.truststore.location": "/t"}
+@pytest.mark.parametrize("other", ["ssl.key.pem", "ssl.keystore.password"])  # a key stands in one place
+def test_no_secret_is_shown(other: str) -> None:
+    secret = dict.fromkeys(SECRETS - {"sasl.oauthbearer.client.secret", other}, "hush")
+    secret["ssl.truststore.location"] = "/t"
+    if "ssl.keystore.password" in secret:
+        secret["ssl.keystore.location"] = "/k"
     client = {"security.protocol": "SASL_SSL", "sasl.mechanism": "PLAIN", "sasl.username": "u", **secret}
     assert "hush" not in repr(wire_settings(BOOTSTRAP, client))
 

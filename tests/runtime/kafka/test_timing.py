@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 
 import pytest
 
 from runtime.kafka.errors import Disconnected, TimedOut
-from runtime.kafka.timing import RetryDeadline, Shared, in_time, jittered
+from runtime.kafka.timing import RetryDeadline, Shared, in_own_thread, in_time, jittered
 
 
 def test_what_is_not_done_in_time_was_not_sent() -> None:
@@ -91,3 +92,24 @@ async def test_stopping_ends_the_work() -> None:
     await shared.stop()
     with pytest.raises(asyncio.CancelledError):
         await waiting
+
+
+async def test_a_thread_of_its_own_gives_its_outcome_and_outlives_a_caller_that_is_cancelled() -> None:
+    ended = threading.Event()
+
+    def work() -> str:
+        ended.wait(10)
+        return threading.current_thread().name
+
+    def fail() -> None:
+        raise TimedOut("b:1", "no answer", sent=False)
+
+    assert await in_own_thread(lambda: 7) == 7
+    with pytest.raises(TimedOut):
+        await in_own_thread(fail)
+    waiting = asyncio.ensure_future(in_own_thread(work))
+    await asyncio.sleep(0)
+    waiting.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await waiting
+    ended.set()

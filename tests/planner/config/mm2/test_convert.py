@@ -197,6 +197,8 @@ def test_a_java_store_comes_with_the_command_that_converts_it() -> None:
         ("A.sasl.kerberos.kinit.cmd = /usr/bin/kinit", "with the keytab"),
         ("A.sasl.jaas.config = com.example.MyLoginModule required;", "MyLoginModule"),
         ('A.sasl.jaas.config = a.b.IAMLoginModule required awsProfileName="ops";', "AWS_PROFILE"),
+        ('A.sasl.jaas.config = a.b.IAMLoginModule required awsStsRegion="us-east-1";', "cluster's region"),
+        ('A.sasl.jaas.config = a.b.IAMLoginModule required awsRoleArn="${env:ROLE}";', "write it out"),
     ],
 )
 def test_a_key_without_counterpart_is_told_with_its_reason(line: str, reason: str) -> None:
@@ -258,13 +260,14 @@ IAM = """\
 A.security.protocol = SASL_SSL
 A.sasl.mechanism = AWS_MSK_IAM
 A.sasl.jaas.config = software.amazon.msk.auth.iam.IAMLoginModule required \
-  awsRoleArn="arn:aws:iam::123456789012:role/copy" awsStsRegion="eu-west-1";
+  awsRoleArn="arn:aws:iam::123456789012:role/copy" awsRoleSessionName="mm2";
 A.sasl.client.callback.handler.class = software.amazon.msk.auth.iam.IAMClientCallbackHandler
 """
 IAM_BEARER = """\
 A.security.protocol = SASL_SSL
 A.sasl.mechanism = OAUTHBEARER
-A.sasl.jaas.config = org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginModule required;
+A.sasl.jaas.config = org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginModule required \
+  awsRoleArn="arn:aws:iam::1:role/x";
 A.sasl.login.callback.handler.class = software.amazon.msk.auth.iam.IAMOAuthBearerLoginCallbackHandler
 """
 
@@ -285,11 +288,11 @@ A.sasl.login.callback.handler.class = software.amazon.msk.auth.iam.IAMOAuthBeare
             IAM,
             {
                 "sasl.mechanism": "AWS_MSK_IAM",
-                "sasl.aws.region": "eu-west-1",
                 "sasl.aws.role.arn": "arn:aws:iam::123456789012:role/copy",
+                "sasl.aws.role.session.name": "mm2",
             },
         ),
-        (IAM_BEARER, {"sasl.mechanism": "AWS_MSK_IAM"}),
+        (IAM_BEARER, {"sasl.mechanism": "AWS_MSK_IAM", "sasl.aws.role.arn": "arn:aws:iam::1:role/x"}),
     ],
     ids=["Kerberos", "IAM", "IAM by OAUTHBEARER"],
 )

@@ -19,6 +19,8 @@ from cryptography.hazmat.primitives.serialization import (
 )
 from cryptography.x509.oid import NameOID
 
+from planner.kafka.librdkafka import client_settings
+from runtime.contract.client.endpoint import ClusterEndpoint
 from runtime.contract.client.settings import Store, Tls
 from runtime.kafka.auth.key_stores import MAX_BYTES, authorities, identity
 from runtime.kafka.auth.login import LoginError
@@ -119,6 +121,45 @@ def test_what_is_no_keystore_is_refused(content: bytes | None, why: str, tmp_pat
         path.write_bytes(content)
     with pytest.raises(LoginError, match=why):
         identity(Store(str(path), PASSWORD))
+
+
+def test_a_key_of_a_kind_that_is_not_supported_is_said(tmp_path: Path) -> None:
+    key, certificate = tmp_path / "key.pem", tmp_path / "certificate.pem"
+    store = tmp_path / "me.p12"
+    openssl = (
+        "openssl",
+        "req",
+        "-x509",
+        "-nodes",
+        "-newkey",
+        "ec",
+        "-pkeyopt",
+        "ec_paramgen_curve:secp112r1",
+    )
+    made = subprocess.run(
+        [*openssl, "-subj", "/CN=me", "-keyout", key, "-out", certificate], capture_output=True, check=False
+    )
+    if made.returncode:
+        pytest.skip("this OpenSSL makes no such key")
+    export = ("openssl", "pkcs12", "-export", "-passout", f"pass:{PASSWORD}")
+    subprocess.run([*export, "-inkey", key, "-in", certificate, "-out", store], check=True)
+    with pytest.raises(LoginError, match="of a kind that is not supported"):
+        identity(Store(str(store), PASSWORD))
+
+
+def test_clients_of_librdkafka_get_the_same_certificates(tmp_path: Path) -> None:
+    pem = {"ssl.truststore.location": "/ca.pem", "ssl.truststore.type": "PEM"}
+    pem |= {"ssl.keystore.location": "/me.pem", "ssl.keystore.type": "PEM"}
+    settings = client_settings(ClusterEndpoint("dc1", "b:1", {"security.protocol": "SSL", **pem}))
+    assert settings["ssl.ca.location"] == "/ca.pem"
+    assert settings["ssl.certificate.location"] == settings["ssl.key.location"] == "/me.pem"
+    store = {
+        "ssl.keystore.location": str(keystore(tmp_path / "me.p12", "me")),
+        "ssl.keystore.password": PASSWORD,
+    }
+    settings = client_settings(ClusterEndpoint("dc1", "b:1", {"security.protocol": "SSL", **store}))
+    assert names_in(settings["ssl.certificate.pem"]) == ["CN=me"]
+    assert not [name for name in settings if "store" in name]
 
 
 @pytest.mark.parametrize("password", ["simsalabim", None])
