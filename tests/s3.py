@@ -164,7 +164,8 @@ def s3_server_with_tls(folder: Path, certificate: Path) -> Iterator[str]:
 
 @contextmanager
 def _running(folder: Path, port: int, ready: Callable[[], bool], *options: str) -> Iterator[None]:
-    command = [sys.executable, "-m", "moto.server", "-H", "127.0.0.1", "-p", str(port), *options]
+    server = Path(__file__).with_name("moto_server.py")
+    command = [sys.executable, "-P", str(server), "-H", "127.0.0.1", "-p", str(port), *options]
     with (folder / "s3.log").open("wb") as log:
         process = subprocess.Popen(command, stdout=log, stderr=log, env={**os.environ, **ADMIN})
     try:
