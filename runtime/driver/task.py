@@ -49,6 +49,8 @@ _REPORTED_PER_S = 1_000  # partitions of a slot: the report of a slot with more 
 _REPEAT_S = 5.0  # an unchanged report is repeated: its age shows whether the slot is alive
 _PAUSE_S = 0.5
 _HEARTBEAT_S, _HEARTBEAT_WITHIN_S = 1.0, 3.0
+_HEARTBEAT_PURPOSE = "heartbeat"  # they have a connection of their own
+_THROTTLE_S = 1.0  # a heartbeat waits no longer for the end of a throttle
 
 
 class SlotStartRequest(msgspec.Struct, frozen=True):
@@ -330,15 +332,25 @@ class _ControlChannel:
         self._assigned.set()
 
     async def _send_heartbeats(self, cluster: KafkaCluster) -> None:
-        """Sends a heartbeat each second: after some seconds without one, the driver replaces the slot."""
+        """Sends a heartbeat each second: after some seconds without one, the driver replaces the slot.
+
+        Under a quota a broker reads no more from the connection for as long as the slot's data is too much.
+        So a heartbeat that would wait for long goes over a new connection.
+        """
         spec = self._ticket.spec
-        record = InternalRecord(
-            job_status.encode_key(SlotHeartbeatKey(spec.job, spec.slot)),
-            job_status.encode(SlotHeartbeat(self._ticket.driver, self._ticket.attempt)),
-        )
+        key = job_status.encode_key(SlotHeartbeatKey(spec.job, spec.slot))
+        loop = asyncio.get_running_loop()
         while True:
+            throttled_s = 0.0
+            for node in cluster.brokers:
+                link = cluster.kept(node, _HEARTBEAT_PURPOSE)
+                if link is not None and (left_s := link.throttled_until - loop.time()) > _THROTTLE_S:
+                    throttled_s = max(throttled_s, left_s)
+                    link.drop()
+            heartbeat = SlotHeartbeat(self._ticket.driver, self._ticket.attempt, round(1000 * throttled_s))
+            record = InternalRecord(key, job_status.encode(heartbeat))
             with contextlib.suppress(WireError):
-                await post(cluster, naming.STATUS, [record], "heartbeat", within=_HEARTBEAT_WITHIN_S)
+                await post(cluster, naming.STATUS, [record], _HEARTBEAT_PURPOSE, within=_HEARTBEAT_WITHIN_S)
             await asyncio.sleep(_HEARTBEAT_S)
 
     async def _report(self, cluster: KafkaCluster) -> None:

@@ -295,10 +295,14 @@ class SlotReport(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class SlotHeartbeat(msgspec.Struct, frozen=True, array_like=True):
-    """Shows the driver that this attempt of a slot runs and reaches the destination."""
+    """Shows the driver that this attempt of a slot runs and reaches the destination.
+
+    `throttled_ms` is how long a broker of the destination then throttled the slot, because of a quota.
+    """
 
     driver: str
     attempt: int
+    throttled_ms: int = 0
 
 
 class SourceEnds(msgspec.Struct, frozen=True, array_like=True):

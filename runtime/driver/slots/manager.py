@@ -12,6 +12,7 @@ from runtime.contract.records import job_status
 from runtime.contract.records.control import AssignedFlow
 from runtime.contract.records.job_status import (
     PartitionState,
+    SlotHeartbeat,
     SlotHeartbeatKey,
     SlotKey,
     SlotReport,
@@ -39,6 +40,8 @@ _START_TIMEOUT_S = 60.0  # how long a slot with a core may take to report
 _SILENT_S = 5.0  # a slot sends a heartbeat each second; another slot copies its partitions after so long
 _ALIVE_S = 3.0
 _SILENT_ALONE_S = 30.0  # no other slot could copy its partitions: only a slot that hangs is replaced
+_QUIET_S = 600.0  # a slot that was not replaced for so long has the shortest limit again
+_WRITTEN_S = 2.5  # after so long without any heartbeat, the status topic takes none
 _RELEASE_TIMEOUT_S = 45.0  # a slot that does not release a partition by then is restarted
 _PAUSE_S = 0.5
 _REPORTS_SHARE = 0.2  # of the event loop's time, for the reports of slots with very many partitions
@@ -67,6 +70,9 @@ class SlotManager:
         self._arrived = asyncio.Event()
         self._releasing_since: dict[int, float] = {}
         self._out: set[int] = set()  # slots that get no partitions before they run again
+        self._limits: dict[int, tuple[float, float]] = {}  # of silence in s, with when it was raised
+        self._heard_at = float("-inf")  # by the clock that the reads are counted by
+        self._heard = False
         self.skipped = UnreadableRecordCounter(naming.STATUS)
 
     def start(self, status_offset: int) -> None:
@@ -138,10 +144,7 @@ class SlotManager:
                 continue
             for record in records:
                 self._take_record(record)
-            now = time.monotonic()
-            for supervisor in self.supervisors:
-                supervisor.silence.end_read(now)
-            self.replace_silent()
+            self.end_read(time.monotonic())
 
     def _take_record(self, record: StoredRecord) -> None:
         """Takes a heartbeat, or keeps a report; a heartbeat that can't be read is skipped."""
@@ -155,21 +158,43 @@ class SlotManager:
                 except UnreadableValue as error:
                     self.skipped.add(record.offset, str(error))
                     return
-                if 0 <= slot < len(self.supervisors):
-                    self.supervisors[slot].take_heartbeat(heartbeat)
+                self.take_heartbeat(slot, heartbeat)
 
-    def replace_silent(self) -> None:
-        """Replaces slots whose heartbeats have stopped, and gives their partitions to slots that run.
+    def take_heartbeat(self, slot: int, heartbeat: SlotHeartbeat) -> None:
+        """Takes a heartbeat that was read."""
+        if 0 <= slot < len(self.supervisors) and self.supervisors[slot].take_heartbeat(heartbeat):
+            self._heard = True
 
-        A slot that was only slow notices that it was fenced, and ends. So no record is copied twice (R3).
+    def end_read(self, now: float) -> None:
+        """Counts the silence of each slot after a read, and replaces slots whose heartbeats have stopped.
+
+        While neither a slot nor this driver gets a heartbeat into the topic, it takes none (too few replicas
+        in sync, say), and silence says nothing of a slot. A slot that was only slow notices that it was
+        fenced, and ends. So no record is copied twice (R3).
         """
+        if self._heard:
+            self._heard, self._heard_at = False, now
+        if min(now - self._heard_at, self._context.leadership.age_s) > _WRITTEN_S:
+            for supervisor in self.supervisors:
+                supervisor.silence.restart()
+        for supervisor in self.supervisors:
+            supervisor.silence.end_read(now)
         running = [supervisor for supervisor in self.supervisors if supervisor.state == "running"]
         layout = self._context.layout.by_slot
         alive = {layout[one.slot] for one in running if one.silence.seconds < _ALIVE_S}
         for supervisor in running:
-            limit = _SILENT_S if layout[supervisor.slot] in alive else _SILENT_ALONE_S
-            if supervisor.silence.seconds >= limit:
-                self._replace(supervisor, f"no heartbeat for {supervisor.silence.seconds:.0f} s")
+            silent_s, limit = supervisor.silence.seconds, _SILENT_ALONE_S
+            if layout[supervisor.slot] in alive:
+                limit = min(self._limit(supervisor.slot, now) + supervisor.throttled_s, _SILENT_ALONE_S)
+            if silent_s >= limit:
+                raised = 2 * self._limit(supervisor.slot, now)
+                self._limits[supervisor.slot] = min(raised, _SILENT_ALONE_S), now
+                self._replace(supervisor, f"no heartbeat for {silent_s:.0f} s")
+
+    def _limit(self, slot: int, now: float) -> float:
+        """Returns how long the slot may be silent; a slot that is replaced again and again has more time."""
+        limit, raised_at = self._limits.get(slot, (_SILENT_S, now))
+        return limit if now - raised_at < _QUIET_S else _SILENT_S
 
     def _replace(self, supervisor: SlotSupervisor, why: str) -> None:
         """Replaces an attempt of a slot, and gives its partitions to slots that run."""
@@ -236,12 +261,15 @@ class SlotManager:
         for supervisor in self.supervisors:
             if supervisor.state in ("submitted", "unscheduled"):
                 supervisor.update_scheduling(await self._context.application.scheduled(supervisor.group))
-            waited_s = time.time() - supervisor.since
-            if not any(other.state == "running" for other in self.supervisors):
+            waited_s = time.monotonic() - supervisor.changed_at
+            layout = self._context.layout.by_slot
+            running = {layout[other.slot] for other in self.supervisors if other.state == "running"}
+            if layout[supervisor.slot] not in running:
                 continue  # no slot could copy its partitions
-            # A slot without partitions may wait for a core for as long as it takes.
-            is_out = supervisor.slot in self._out
-            if supervisor.state == "unscheduled" and waited_s > _CORE_TIMEOUT_S and not is_out:
+            # A slot without partitions may wait for a core for as long as it takes. One that is out has some
+            # where no slot ran when it was replaced.
+            moves = supervisor.slot not in self._out or self._context.membership.busy(supervisor.slot)
+            if supervisor.state == "unscheduled" and waited_s > _CORE_TIMEOUT_S and moves:
                 self._replace(supervisor, f"no free core for {waited_s:.0f} s")
             elif supervisor.state == "submitted" and waited_s > _START_TIMEOUT_S:
                 self._replace(supervisor, f"not started in {waited_s:.0f} s")

@@ -71,9 +71,11 @@ class SlotSupervisor:
         self.attempt = 0
         self.state: SlotState = "idle"
         self.since = time.time()
+        self.changed_at = time.monotonic()
         self.why = ""
         self._last_end = ""
         self.silence = Silence(_LONGEST_GAP_S)
+        self.throttled_s = 0.0  # how long a broker throttled the slot, as its last heartbeat says
         self._context = context
         self._end_written = 0  # the newest attempt whose end is in the control topic
         self._replaced: asyncio.Future[SlotResult] | None = None
@@ -101,6 +103,7 @@ class SlotSupervisor:
             return False
         if self.state in ("submitted", "unscheduled"):
             self.silence.restart()
+            self.throttled_s = 0.0
             self._set_state("running", self._last_end)
         if self._context.membership.acknowledge(self.slot, report.status.assignment):
             self._context.changed()
@@ -129,10 +132,13 @@ class SlotSupervisor:
         elif self.state == "unscheduled" and scheduled:
             self._set_state("submitted", "")
 
-    def take_heartbeat(self, heartbeat: SlotHeartbeat) -> None:
-        """Takes a heartbeat that was read; one of an earlier attempt counts for nothing."""
-        if (heartbeat.driver, heartbeat.attempt) == (self._context.driver, self.attempt):
-            self.silence.restart()
+    def take_heartbeat(self, heartbeat: SlotHeartbeat) -> bool:
+        """Takes a heartbeat that was read. Returns False for one of another driver or an earlier attempt."""
+        if (heartbeat.driver, heartbeat.attempt) != (self._context.driver, self.attempt):
+            return False
+        self.silence.restart()
+        self.throttled_s = max(0, heartbeat.throttled_ms) / 1000
+        return True
 
     def replace(self, why: str) -> None:
         """Ends the attempt, whatever its process does, and lets `run` submit the next one.
@@ -300,6 +306,7 @@ class SlotSupervisor:
     def _set_state(self, state: SlotState, why: str = "") -> None:
         if state != self.state:
             self.since = time.time()
+            self.changed_at = time.monotonic()
             if state in ("running", "unscheduled"):
                 self._log(f"slot_{state}", error=why)
         self.state = state

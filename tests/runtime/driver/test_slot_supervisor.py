@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 from py4j.protocol import Py4JError
 
+from runtime.contract.records import job_status
 from runtime.contract.records.control import AssignedFlow
 from runtime.contract.records.job_status import (
     PartitionState,
@@ -24,6 +25,7 @@ from runtime.contract.records.job_status import (
 from runtime.contract.records.ledger import PartitionKey
 from runtime.contract.spec.cluster import ClusterSpec
 from runtime.contract.spec.jobspec import CopySettings
+from runtime.driver import task
 from runtime.driver.application import in_thread, reason
 from runtime.driver.process import JvmCalls, JvmSilent
 from runtime.driver.slots.channel import at
@@ -121,6 +123,8 @@ class Spark:
 
 
 class FreshLeadership:
+    age_s = 0.0
+
     async def ensure(self) -> None: ...
 
 
@@ -186,6 +190,7 @@ class Driver:
         self.context = context_of(self.spark, slots)
         self.manager = SlotManager(slots, self.context, list, BackgroundTasks(), lambda _: None)
         self.now = 100.0
+        self.throttled_ms = 0
         self._running = [asyncio.create_task(one.run()) for one in self.manager.supervisors]
 
     async def run(self, slots: Iterable[int], attempt: int) -> None:
@@ -205,9 +210,10 @@ class Driver:
             self.now += 0.5
             for supervisor in self.manager.supervisors:
                 if supervisor.slot in beating:
-                    supervisor.take_heartbeat(SlotHeartbeat("driver", supervisor.attempt))
-                supervisor.silence.end_read(self.now)
-            self.manager.replace_silent()
+                    self.manager.take_heartbeat(
+                        supervisor.slot, SlotHeartbeat("driver", supervisor.attempt, self.throttled_ms)
+                    )
+            self.manager.end_read(self.now)
             await asyncio.sleep(0)
 
     def slots(self, *slots: int) -> list[int]:
@@ -217,8 +223,8 @@ class Driver:
         return [self.context.membership.partitions_of(slot) for slot in slots]
 
     def end(self) -> None:
-        for task in self._running:
-            task.cancel()
+        for running in self._running:
+            running.cancel()
 
 
 async def test_a_slot_without_heartbeats_is_fenced_and_others_copy_its_partitions() -> None:
@@ -259,6 +265,134 @@ async def test_a_slot_whose_partitions_nobody_else_can_copy_has_more_time() -> N
         driver.end()
 
 
+async def test_no_slot_is_replaced_because_the_status_topic_took_no_heartbeat_for_a_while() -> None:
+    """One slot's heartbeat is the first that is taken again."""
+    driver = Driver(4)
+    try:
+        await driver.run(range(4), 1)
+        await driver.read(10, 0, 1, 2, 3)
+        await driver.read(2)
+        driver.context.leadership.age_s = 3.0
+        await driver.read(6)
+        await driver.read(1, 1)
+        driver.context.leadership.age_s = 0.5
+        await driver.read(3, 1)
+        assert [view.state for view in driver.manager.views()] == ["running"] * 4
+        await driver.read(2, 1)
+        assert driver.manager.supervisors[1].state == "running"
+        assert driver.manager.supervisors[0].state == "waiting"
+    finally:
+        driver.end()
+
+
+async def test_a_slot_that_is_replaced_again_and_again_has_more_time_each_time() -> None:
+    driver = Driver(2)
+    slot = driver.manager.supervisors[0]
+    try:
+        driver.slots(0, 1)
+        await driver.run([1], 1)
+        for attempt, limit in enumerate((5, 10, 20), 1):
+            await driver.run([0], attempt)
+            await driver.read(limit - 1, 1)
+            assert slot.state == "running"
+            await driver.read(2, 1)
+            assert slot.view().why.endswith(f"no heartbeat for {limit} s")
+        await driver.run([0], 4)
+        await driver.read(600, 0, 1)
+        await driver.read(6, 1)
+        assert slot.view().why.endswith("no heartbeat for 5 s")
+    finally:
+        driver.end()
+
+
+async def test_a_slot_that_a_broker_throttles_has_so_much_more_time() -> None:
+    driver = Driver(2)
+    slot = driver.manager.supervisors[0]
+    try:
+        await driver.run(range(2), 1)
+        driver.throttled_ms = 8_000
+        await driver.read(1, 0)
+        driver.throttled_ms = 0
+        await driver.read(12, 1)
+        assert slot.state == "running"
+        await driver.read(2, 1)
+        assert slot.view().why.endswith("no heartbeat for 13 s")
+    finally:
+        driver.end()
+
+
+async def test_a_heartbeat_does_not_wait_until_a_throttle_is_over(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The broker reads no more from its connection, so it goes over another one, and says so."""
+    beats: asyncio.Queue[SlotHeartbeat] = asyncio.Queue()
+    dropped: list[str] = []
+
+    async def post(cluster: Any, topic: str, records: Any, purpose: str, within: float) -> None:
+        assert dropped == [purpose] * (throttle_s > 1), "it would wait"
+        beats.put_nowait(job_status.decode_slot_heartbeat(records[0].value))
+
+    monkeypatch.setattr(task, "post", post)
+    spec = SimpleNamespace(job="job", slot=0)
+    ticket: Any = SimpleNamespace(spec=spec, driver="driver", attempt=3, first=SimpleNamespace(version=0))
+    for throttle_s in (8, 0.5):
+        dropped.clear()
+        until = asyncio.get_running_loop().time() + throttle_s
+
+        def kept(node: int, purpose: str, until: float = until) -> Any:
+            return SimpleNamespace(throttled_until=until, drop=lambda: dropped.append(purpose))
+
+        cluster: Any = SimpleNamespace(brokers=(1,), kept=kept)
+        sending = asyncio.create_task(task._ControlChannel(ticket)._send_heartbeats(cluster))
+        beat = await asyncio.wait_for(beats.get(), 20)
+        sending.cancel()
+        assert (beat.attempt, round(beat.throttled_ms / 1000)) == (3, 8 if throttle_s == 8 else 0)
+
+
+async def test_slots_that_were_lost_together_give_their_partitions_to_the_one_that_runs_again() -> None:
+    """Neither could take those of the other; later there is a core for one of them only."""
+    driver = Driver(2)
+    one, other = driver.manager.supervisors
+    try:
+        driver.slots(0, 1)
+        await driver.run(range(2), 1)
+        await driver.read(31)
+        async with asyncio.timeout(20):
+            while (one.attempt, other.attempt) != (2, 2):
+                await asyncio.sleep(0.01)
+        await driver.run([0], 2)
+        driver.spark.has_core = False
+        await driver.manager.inspect_once()
+        assert other.state == "unscheduled"
+        assert driver.slots(0, 1) == [1, 0]
+        other.changed_at -= 11
+        await driver.manager.inspect_once()
+        async with asyncio.timeout(20):
+            while other.attempt < 3:
+                await asyncio.sleep(0.01)
+        assert driver.slots(0, 1) == [2, 0]
+        await driver.manager.inspect_once()
+        other.changed_at -= 3600
+        await driver.manager.inspect_once()
+        assert (other.state, other.attempt) == ("unscheduled", 3), "without partitions it may wait"
+    finally:
+        driver.end()
+
+
+async def test_a_wall_clock_that_is_set_back_does_not_lengthen_the_wait_for_a_core() -> None:
+    driver = Driver(2)
+    slot = driver.manager.supervisors[1]
+    try:
+        driver.slots(0, 1)
+        await driver.run([0], 1)
+        driver.spark.has_core = False
+        await driver.manager.inspect_once()
+        slot.since += 3600
+        slot.changed_at -= 11
+        await driver.manager.inspect_once()
+        assert slot.view().why == "no free core for 11 s"
+    finally:
+        driver.end()
+
+
 async def test_a_report_of_an_attempt_that_was_replaced_counts_for_nothing() -> None:
     """Its process was cut off, and its next attempt waits to be submitted."""
     driver = Driver(2)
@@ -284,7 +418,7 @@ async def test_a_slot_that_has_a_core_and_never_reports_is_replaced() -> None:
         await driver.run([1], 1)
         await driver.manager.inspect_once()
         assert slot.view().state == "submitted"
-        slot.since -= 61
+        slot.changed_at -= 61
         await driver.manager.inspect_once()
         assert slot.view().why == "not started in 61 s"
         assert driver.spark.groups == ["slot 0 attempt 1", "slot 1 attempt 1"]
