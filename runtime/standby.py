@@ -51,11 +51,11 @@ from runtime.launch.supervision.supervised import SupervisedLauncher
 from runtime.ledger.records import READ_FAILURES, InternalTopicScan
 from runtime.ledger.transaction_writer import send
 
-SILENCE_S = 7.0
-"""A job without a heartbeat for so long is taken over. Its own supervisor starts it again in 4 to 6 s."""
+SILENCE_S = 10.0
+"""A job without a heartbeat for so long is taken over. Its own supervisor starts it again in 4 to 11 s."""
 CLAIM_S = 45.0
 """A claim of another standby is respected for so long; a job starts in 6 to 14 s."""
-_GAP_S = 2.0
+_GAP_S = 2.0  # a longer silence may be the coordinator's
 
 
 class _Claim(NamedTuple):
@@ -186,6 +186,8 @@ class Standby:
         self._reported_at = float("-inf")
         self._said = ""
         self._trouble = ""
+        self._coordinator: int | None = None  # as of its last answer
+        self._unreached = ""
 
     async def run(self, stopping: asyncio.Event) -> None:
         """Watches until `stopping` is set. A job that it started goes on.
@@ -246,6 +248,8 @@ class Standby:
             cluster = named(self._asked.cluster, f"repl.{self._asked.job}.standby")
             self._cluster = await opened(self._asked.destination, cluster, self._asked.environ)
         await self._read(self._cluster)
+        if self._watch.expected and (self._coordinator is None or self._watch.silence.seconds > _GAP_S):
+            await self._ask_coordinator(self._cluster)
         self._say_news()
         await self._check_ability()
         runs_here = await asyncio.to_thread(self._runs_here)
@@ -325,7 +329,6 @@ class Standby:
     async def _take_over(self, cluster: KafkaCluster) -> None:
         """Claims the job, and starts it here if no other standby claimed it before. Raises WireError."""
         job, silent_s = self._asked.job, self._watch.silence.seconds
-        await self._ask_coordinator(cluster)
         offset = await self._post(cluster, "taking_over")
         await self._read(cluster)
         if not self._watch.wins(offset, self._clock()):
@@ -345,9 +348,10 @@ class Standby:
         self._asked.say(f"the job {job} was started: {handle.where}, its log is {handle.log}")
 
     async def _ask_coordinator(self, cluster: KafkaCluster) -> None:
-        """Raises WireError while the coordinator of the driver's transactional id does not answer.
+        """Begins the silence anew where the coordinator of the driver's transactional id does not answer.
 
-        Then no driver could commit a heartbeat, and the silence says nothing of the job. It begins anew.
+        Then no driver could commit a heartbeat, and the silence says nothing of the job. Nor does it where
+        another broker has become the coordinator meanwhile.
         """
         kind, key = CoordinatorKind.TRANSACTION, driver_transactional_id(self._asked.job)
         cluster.forget_coordinator(kind, key)
@@ -356,9 +360,17 @@ class Standby:
                 cluster.coordinator(kind, key), _COORDINATOR_WITHIN_S, "looking for the job's coordinator"
             )
             await cluster.call(node, MetadataRequest(()), within=_COORDINATOR_WITHIN_S)
-        except WireError:
-            self._watch.silence.restart()
-            raise
+        except WireError as error:
+            self._coordinator = None
+            if str(error) != self._unreached:
+                self._asked.say(f"the coordinator of the job's driver does not answer: {error}")
+            self._unreached = str(error)
+        else:
+            moved = self._coordinator is not None and node != self._coordinator
+            self._coordinator, self._unreached = node, ""
+            if not moved:
+                return
+        self._watch.silence.restart()
 
     async def _report(self, cluster: KafkaCluster, runs_here: bool) -> None:
         """Reports the state when it has changed, and every 2 s."""

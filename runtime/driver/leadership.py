@@ -33,7 +33,7 @@ TIMEOUT_MS = 30_000
 _FENCED = frozenset(
     {ErrorCode.INVALID_PRODUCER_EPOCH, ErrorCode.PRODUCER_FENCED, ErrorCode.INVALID_PRODUCER_ID_MAPPING}
 )
-_HEARTBEAT_WITHIN_S = 15.0
+_HEARTBEAT_WITHIN_S = 5.0  # for each request: a standby takes the job over after 10 s without heartbeats
 EVERY_S = 1.0
 FRESH_S = 3.0
 

@@ -80,6 +80,7 @@ async def send_in_order(
     at: TopicPartition,
     batches: Iterable[StampedBatch],
     transactional_id: str | None = None,
+    within: float = _ANSWER_WITHIN_S,
 ) -> list[int]:
     """Sends each batch to one partition once, and returns the acknowledged base offsets in their order.
 
@@ -88,8 +89,8 @@ async def send_in_order(
     Raises the WireError of the first batch that failed, once no request is in flight.
     """
     try:
-        link = await cluster.connection(await _leader(cluster, at), _PURPOSE, _ANSWER_WITHIN_S)
-        return await send_over(link, at, batches, transactional_id)
+        link = await cluster.connection(await _leader(cluster, at), _PURPOSE, within)
+        return await send_over(link, at, batches, transactional_id, within)
     except WireError:
         cluster.doubt(at.topic)
         raise
@@ -108,7 +109,11 @@ async def _leader(cluster: KafkaCluster, at: TopicPartition) -> int:
 
 
 async def send_over(
-    link: Connection, at: TopicPartition, batches: Iterable[StampedBatch], transactional_id: str | None
+    link: Connection,
+    at: TopicPartition,
+    batches: Iterable[StampedBatch],
+    transactional_id: str | None,
+    within: float = _ANSWER_WITHIN_S,
 ) -> list[int]:
     """Sends the batches over a connection to the partition's leader, as `send_in_order` describes it."""
     bases: list[int] = []
@@ -124,7 +129,7 @@ async def send_over(
         for batch in batches:
             await await_room(_REQUESTS - 1, batch.size)
             await link.ready()
-            answer = link.start(_request(at, batch, transactional_id), _ANSWER_WITHIN_S)
+            answer = link.start(_request(at, batch, transactional_id), within)
             in_flight.append((batch.size, answer))
         await await_room(0, 0)
     except WireError:
@@ -227,24 +232,27 @@ class TransactionWriter:
         """Commits batches and ledger records in one transaction: all of them, or none (R1).
 
         Ledger records that depend on where the batches were written are a function of the base offsets.
+        `within` holds for each request.
 
         A WireError leaves open whether the transaction was committed: only the ledger tells (fencing 5).
         PRODUCER_FENCED and INVALID_PRODUCER_EPOCH mean that another process holds the id: a caller that gets
         them must not act any more (R10).
         """
         async with self._lock:
-            await self._abort_unfinished()
+            await self._abort_unfinished(within)
             known = {} if callable(records) else await self._ledger_batches(records)
             self._unfinished = True  # until the end is answered: the waiting task may be cancelled meanwhile
             await self._add([*(at for at, some in batches.items() if some), *known], within)
-            bases = await self._send(batches)
+            bases = await self._send(batches, within)
             self._failpoint("before_ledger")
             if callable(records):
                 known = await self._ledger_batches(records(bases))
                 await self._add(known, within)
-            await self._send(known)
+            await self._send(known, within)
             self._failpoint("after_ledger")
-            await end_transaction(self._cluster, self._transactional_id, self._identity, commit=True)
+            await end_transaction(
+                self._cluster, self._transactional_id, self._identity, commit=True, within=within
+            )
             self._failpoint("after_end")
             self._unfinished = False
 
@@ -254,14 +262,15 @@ class TransactionWriter:
             await add_partitions(self._cluster, self._transactional_id, self._identity, wanted, within)
 
     async def _send(
-        self, batches: Mapping[TopicPartition, Sequence[Batch]]
+        self, batches: Mapping[TopicPartition, Sequence[Batch]], within: float
     ) -> dict[TopicPartition, list[int]]:
         """Sends the batches in order, each with the next sequence number of its partition.
 
         Returns the acknowledged base offsets, in the order of the batches.
         """
+        limit = min(within, _ANSWER_WITHIN_S)
         return {
-            at: await send_in_order(self._cluster, at, self._stamped(at, some), self._transactional_id)
+            at: await send_in_order(self._cluster, at, self._stamped(at, some), self._transactional_id, limit)
             for at, some in batches.items()
         }
 
@@ -286,7 +295,7 @@ class TransactionWriter:
             placed.setdefault(at, []).append(InternalRecord(encode_key(key), encoded))
         return {at: batches_of(some) for at, some in placed.items()}
 
-    async def _abort_unfinished(self) -> None:
+    async def _abort_unfinished(self, within: float) -> None:
         """Aborts the transaction that failed before, and begins its sequences anew on a new epoch."""
         if not self._unfinished:
             return
@@ -295,7 +304,7 @@ class TransactionWriter:
             self._transactional_id,
             self._transaction_timeout_ms,
             self._identity,
-            _ANSWER_WITHIN_S,
+            min(within, _ANSWER_WITHIN_S),
         )
         self._sequences.clear()
         self._unfinished = False

@@ -1,7 +1,6 @@
 """When a standby takes its job over: by its own clock, and by the order of claims."""
 
 from collections.abc import Callable
-from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -42,8 +41,8 @@ def watching(seconds: int = LONG, last: JobStatus | None = None, name: str = "me
     ("seconds", "last", "claims"),
     [
         (0, heartbeat(), False),
-        (6, heartbeat(), False),
-        (7, heartbeat(), True),
+        (9, heartbeat(), False),
+        (10, heartbeat(), True),
         (60, heartbeat(), True),
         (LONG, heartbeat(state="stopped"), True),  # its machine was shut down
         # A job that repl stopped stays stopped.
@@ -116,33 +115,64 @@ class Cluster:
     """The coordinator of the job's driver answers, or does not."""
 
     def __init__(self, *, answers: bool) -> None:
-        self._answers = answers
+        self.answers, self.node = answers, 3
         self.forgotten: list[str] = []
 
     def forget_coordinator(self, kind: CoordinatorKind, key: str) -> None:
         self.forgotten.append(key)
 
     async def coordinator(self, kind: CoordinatorKind, key: str) -> int:
-        return 3
+        return self.node
 
     async def call(self, node: int, request: object, within: float) -> None:
-        if not self._answers:
+        if not self.answers:
             raise Disconnected(f"broker {node}", "gone", sent=True)
 
 
-@pytest.mark.parametrize(("answers", "silent_s"), [(True, LONG), (False, 0)])
+@pytest.mark.parametrize(("answers", "moves", "silent_s"), [(True, 0, LONG), (False, 0, 0), (True, 1, 0)])
 async def test_without_the_coordinator_of_its_transactions_no_driver_sends_heartbeats(
-    answers: bool, silent_s: int, tmp_path: Path
+    answers: bool, moves: int, silent_s: int, tmp_path: Path
 ) -> None:
-    """So a standby does not take over, and counts anew."""
+    """So a standby does not take over, and counts anew; also after another broker became the coordinator."""
     spec = ClusterSpec(bootstrap="b:1")
     standby: Any = Standby(StandbyJob("dc2", "dc2", spec, tmp_path, lambda spec: spec, print))
     standby._watch = watching()
-    cluster = Cluster(answers=answers)
-    with nullcontext() if answers else pytest.raises(Disconnected):
-        await standby._ask_coordinator(cluster)
+    cluster = Cluster(answers=True)
+    await standby._ask_coordinator(cluster)
     assert cluster.forgotten == ["repl.dc2.driver"]
+    cluster.answers, cluster.node = answers, 3 + moves
+    await standby._ask_coordinator(cluster)
     assert standby._watch.silence.seconds == silent_s
+
+
+async def test_the_coordinator_is_asked_each_second_once_a_job_is_silent(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It was gone for a part of the silence only, and answers again when the job could be taken over."""
+    spec = ClusterSpec(bootstrap="b:1")
+    standby: Any = Standby(StandbyJob("dc2", "dc2", spec, tmp_path, lambda spec: spec, print))
+    standby._watch = watching(0)
+    standby._cluster = cluster = Cluster(answers=True)
+    now, claims = 0.0, 0
+
+    async def nothing(*_: object) -> None: ...
+
+    async def read(_: object) -> None:
+        standby._watch.silence.end_read(now)
+
+    async def take_over(_: object) -> None:
+        nonlocal claims
+        claims += 1
+
+    monkeypatch.setattr(standby, "_clock", lambda: now)
+    monkeypatch.setattr(standby, "_read", read)
+    monkeypatch.setattr(standby, "_take_over", take_over)
+    monkeypatch.setattr(standby, "_report", nothing)
+    monkeypatch.setattr(standby, "_runs_here", lambda: False)
+    for second in range(30):
+        now, cluster.answers = float(second), not 4 <= second < 9
+        await standby._step()
+        assert claims == max(0, second - 18)
 
 
 def test_of_two_claims_at_once_each_standby_names_the_same_winner() -> None:
