@@ -1,5 +1,6 @@
 """Shows the lab: a table or JSON on stdout, progress and hints on stderr."""
 
+import shlex
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
@@ -106,7 +107,7 @@ def show_spark(status: SparkStatus, as_json: bool) -> None:
         secured = 'conf: {spark.authenticate: "true", spark.driver.host: 127.0.0.1}'
         job += f', master: "{status.master}", {secured}'
     click.echo(f"\nIts page: {status.page}\nA job on it: jobs: {{dc2: {{{job}}}}}", err=True)
-    words = " ".join(f"{name}={value}" for name, value in status.environment.items())
+    words = " ".join(f"{name}={shlex.quote(value)}" for name, value in status.environment.items())
     click.echo(f"Where repl apply is called: export {words}", err=True)
 
 

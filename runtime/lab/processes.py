@@ -174,15 +174,22 @@ def _reap() -> None:
             del _children[pid]
 
 
-def kill_with_variable(variable: str, timeout: float = 30) -> None:
-    """Kills every process that has NAME=VALUE in its environment, and returns when none is left."""
+def kill_with_variable(variable: str, timeout: float = 30, *, prefix: bool = False) -> None:
+    """Kills every process that has NAME=VALUE in its environment, and returns when none is left.
+
+    With `prefix`, more characters may follow VALUE.
+    """
     wanted = variable.encode()
+
+    def has_it(words: list[bytes]) -> bool:
+        return any(word.startswith(wanted) for word in words) if prefix else wanted in words
 
     def left() -> list[LabProcess]:
         running = []
         for entry in Path("/proc").glob("[0-9]*"):
             with suppress(OSError):  # another user's, or gone meanwhile
-                if wanted in (entry / "environ").read_bytes().split(b"\0") and (process := _process(entry)):
+                words = (entry / "environ").read_bytes().split(b"\0")
+                if has_it(words) and (process := _process(entry)):
                     running.append(process)
         for process in running:
             send(process, signal.SIGKILL)

@@ -7,10 +7,12 @@ chosen once: a daemon that starts again has those that clients and other daemons
     LabSpark(Path(".lab"), SparkCluster.YARN).up()
 """
 
+import hashlib
 import importlib.util
 import json
 import os
 import secrets
+import shlex
 import shutil
 import sys
 import time
@@ -21,6 +23,7 @@ from dataclasses import asdict, dataclass
 from enum import StrEnum
 from http.client import HTTPException
 from pathlib import Path
+from typing import Annotated
 from xml.sax.saxutils import escape
 
 import msgspec
@@ -53,6 +56,8 @@ _WAIT_S = 60.0
 _DAEMON_MB = 250  # of a daemon, as measured
 _SPARK_YARN = "org.apache.hadoop.yarn.server"
 _RECORD = "spark.json"
+# The daemons are on the loopback, to which no proxy of the environment leads.
+_LOOPBACK = urllib.request.build_opener(urllib.request.ProxyHandler({}))
 _JVM = ("-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-XX:-UsePerfData", "-Djava.awt.headless=true")
 _LOGGING = """\
 rootLogger.level=WARN
@@ -94,7 +99,7 @@ class StoredSpark:
     """A StoredSpark is the file that is kept of a cluster."""
 
     id: str
-    daemons: tuple[SparkDaemon, ...]  # the manager first
+    daemons: Annotated[tuple[SparkDaemon, ...], msgspec.Meta(min_length=1)]  # the manager first
     memory_mb: int  # of the executors of a worker
     cores: int
 
@@ -132,7 +137,7 @@ class LabSpark:
         self.folder = self.home / f"spark-{kind}"
         self.conf = self.folder / "conf"
         self.report = report
-        self.stored = self._load()
+        self.stored: StoredSpark | None = None  # read at the first use: `down` removes one that is unreadable
 
     @property
     def master(self) -> str:
@@ -162,26 +167,28 @@ class LabSpark:
     ) -> None:
         """Creates the cluster where there is none, and starts each daemon that does not run.
 
-        Once it returns, the manager counts on every worker. If it fails, no daemon that it started is left.
+        Once it returns, the manager counts on every worker. If it fails, no daemon that it started is left,
+        and no cluster that it created.
         """
         with self._exclusive(f"repl lab spark {self.kind} up"):
             java = find_java()
             self.stored = self._load()
+            new = self.stored is None
             if self.stored is None:
                 self._require_memory(workers or WORKERS)
+            else:
+                self._require_same(self.stored, workers, memory_mb, cores)
+            spark = _spark_home()
+            jars = classpath(java, YARN_JARS, self.report) if self.kind is SparkCluster.YARN else ""
+            if self.stored is None:
                 self.stored = self._create(workers or WORKERS, memory_mb or MEMORY_MB, cores or CORES)
-            existing = (len(self.stored.daemons) - 1, self.stored.memory_mb, self.stored.cores)
-            if any(
-                new not in (None, old) for new, old in zip((workers, memory_mb, cores), existing, strict=True)
-            ):
-                raise LabError(
-                    "there is a cluster already, with {} {}s of {} MB and {} cores each".format(
-                        existing[0], self.kind.worker, *existing[1:]
-                    ),
-                    f"repl lab spark {self.kind} down first, or another --home",
-                    where=str(self.folder),
-                )
-            self._start(java, self.stored.daemons, timeout)
+            try:
+                self._start(java, spark, jars, self.stored.daemons, timeout)
+            except BaseException:
+                if new:  # the logs stay until the next creation
+                    (self.folder / _RECORD).unlink(missing_ok=True)
+                    self.stored = None
+                raise
 
     def kill(self, name: str) -> None:
         """Kills a daemon with SIGKILL, and all that it started: its machine has lost its power."""
@@ -220,12 +227,16 @@ class LabSpark:
         if not ours(self.folder):
             return False
         with self._exclusive(f"repl lab spark {self.kind} down", _WAIT_S):
-            if (stored := self._load()) is not None:
-                marks = [self._mark(daemon) for daemon in stored.daemons]
+            try:
+                self.stored = self._load()
+            except LabError:
+                self.stored = None  # a record that is unreadable: what runs is killed by its variable
+            if self.stored is not None:
+                marks = [self._mark(daemon) for daemon in self.stored.daemons]
                 processes.stop(marks[1:], grace=_STOP_GRACE_S)  # a worker ends its executors
                 processes.stop(marks[:1], grace=_STOP_GRACE_S)
-                for mark in marks:
-                    processes.kill_with_variable(f"{MARK}={mark}")
+                self._kill_all(self.stored.id)
+            self._kill_all(self._new_id())
             shutil.rmtree(self.folder)
             self.stored = None
         return True
@@ -236,7 +247,7 @@ class LabSpark:
             return msgspec.json.decode(file.read_bytes(), type=StoredSpark)
         except FileNotFoundError:
             return None
-        except msgspec.DecodeError as problem:
+        except (msgspec.DecodeError, UnicodeDecodeError) as problem:
             raise LabError(
                 f"is not a cluster of this version of the lab: {problem}",
                 f"repl lab spark {self.kind} down, and up again",
@@ -244,6 +255,7 @@ class LabSpark:
             ) from problem
 
     def _existing(self) -> StoredSpark:
+        self.stored = self.stored or self._load()
         if self.stored is None:
             raise LabError(
                 f"there is no cluster of the kind {self.kind} in this lab",
@@ -264,6 +276,14 @@ class LabSpark:
     def _mark(self, daemon: SparkDaemon) -> str:
         """Returns the mark of a daemon: a Java property that no other process has."""
         return f"-Drepl.lab={self._existing().id}:{daemon.name}"
+
+    def _new_id(self) -> str:
+        """Returns the id of a new cluster. It follows from the folder, so that it needs no record."""
+        return hashlib.sha256(os.fsencode(self.folder.resolve())).hexdigest()[:16]
+
+    def _kill_all(self, cluster: str) -> None:
+        """Kills every daemon of the cluster with this id, and all that they started."""
+        processes.kill_with_variable(f"{MARK}=-Drepl.lab={cluster}:", prefix=True)
 
     def _log(self, daemon: SparkDaemon) -> Path:
         return self.folder / f"{daemon.name}.log"
@@ -288,12 +308,27 @@ class LabSpark:
                 "end other programs, or choose fewer with --workers",
             )
 
+    def _require_same(
+        self, stored: StoredSpark, workers: int | None, memory_mb: int | None, cores: int | None
+    ) -> None:
+        existing = (len(stored.daemons) - 1, stored.memory_mb, stored.cores)
+        chosen = (workers, memory_mb, cores)
+        if any(new not in (None, old) for new, old in zip(chosen, existing, strict=True)):
+            raise LabError(
+                "there is a cluster already, with {} {}s of {} MB and {} cores each".format(
+                    existing[0], self.kind.worker, *existing[1:]
+                ),
+                f"repl lab spark {self.kind} down first, or another --home",
+                where=str(self.folder),
+            )
+
     def _create(self, workers: int, memory_mb: int, cores: int) -> StoredSpark:
         claim(self.folder)
+        self._kill_all(self._new_id())  # what is left of a cluster whose folder was removed
         ports = free_ports()
         names = [self.kind.manager, *(f"{self.kind.worker}{number + 1}" for number in range(workers))]
         daemons = tuple(SparkDaemon(name, tuple(next(ports) for _ in range(5))) for name in names)
-        stored = StoredSpark(secrets.token_hex(8), daemons, memory_mb, cores)
+        stored = StoredSpark(self._new_id(), daemons, memory_mb, cores)
         self.conf.mkdir(mode=0o700)
         if self.kind is SparkCluster.YARN:
             for name, settings in _yarn_settings(self.folder, stored).items():
@@ -310,15 +345,15 @@ class LabSpark:
         write(self.folder / _RECORD, json.dumps(asdict(stored), indent=1))
         return stored
 
-    def _start(self, java: str, daemons: tuple[SparkDaemon, ...], timeout: float) -> None:
+    def _start(
+        self, java: str, spark: Path, jars: str, daemons: tuple[SparkDaemon, ...], timeout: float
+    ) -> None:
         running = processes.find([self._mark(daemon) for daemon in daemons])
         missing = [daemon for daemon in daemons if self._mark(daemon) not in running]
-        spark = _spark_home()
-        jars = classpath(java, YARN_JARS, self.report) if self.kind is SparkCluster.YARN else ""
         for daemon in missing:
             for port in daemon.ports:
                 require_free_port("127.0.0.1", port, f"repl lab spark {self.kind} down, and up again")
-        logged = {daemon.name: size_of(self._log(daemon)) for daemon in missing}
+        logged = {daemon.name: size_of(self._log(daemon)) for daemon in daemons}
         what = f"starting {', '.join(daemon.name for daemon in missing)}"
         if missing:
             self.report(what, 0, 1)
@@ -330,7 +365,7 @@ class LabSpark:
                     command, environ = self._standalone_command(java, spark, daemon)
                 environ[MARK] = self._mark(daemon)
                 processes.spawn(self._mark(daemon), command, self._log(daemon), environ)
-            self._wait_until_serving(missing, logged, timeout)
+            self._wait_until_serving(daemons, logged, timeout)
         except BaseException:
             for daemon in missing:
                 self.kill(daemon.name)
@@ -339,22 +374,26 @@ class LabSpark:
             self.report(what, 1, 1)
 
     def _wait_until_serving(
-        self, daemons: list[SparkDaemon], logged: Mapping[str, int], timeout: float
+        self, daemons: tuple[SparkDaemon, ...], logged: Mapping[str, int], timeout: float
     ) -> None:
         deadline = time.monotonic() + timeout
-        while not {daemon.name for daemon in daemons} <= self._serving():
+        while True:
+            serving = self._serving()
+            waiting = [daemon.name for daemon in daemons if daemon.name not in serving]
+            if not waiting:
+                return
             running = processes.find([self._mark(daemon) for daemon in daemons])
             for daemon in daemons:
                 if self._mark(daemon) not in running:
                     raise LabError(
-                        f"{daemon.name} died at its start. Its last words:\n"
+                        f"{daemon.name} died. Its last words:\n"
                         f"{last_lines(self._log(daemon), logged[daemon.name])}",
                         "see the whole log",
                         where=str(self._log(daemon)),
                     )
             if time.monotonic() > deadline:
                 raise LabError(
-                    f"{', '.join(daemon.name for daemon in daemons)} did not serve within {timeout:.0f} s",
+                    f"{', '.join(waiting)} did not serve within {timeout:.0f} s",
                     "is the machine very busy? Try again, or choose fewer with --workers",
                     where=str(self.folder),
                 )
@@ -365,7 +404,7 @@ class LabSpark:
         yarn = self.kind is SparkCluster.YARN
         url = f"{self.page}/{'ws/v1/cluster/nodes' if yarn else 'json/'}"
         try:
-            with urllib.request.urlopen(url, timeout=5) as answer:  # noqa: S310 - an address of the loopback
+            with _LOOPBACK.open(url, timeout=5) as answer:
                 facts = json.load(answer)
         except (OSError, ValueError, HTTPException):
             return frozenset()
@@ -416,7 +455,7 @@ class LabSpark:
             "SPARK_CONF_DIR": str(self.conf),
             "SPARK_LOCAL_IP": "127.0.0.1",
             "SPARK_DAEMON_MEMORY": "256m",
-            "SPARK_DAEMON_JAVA_OPTS": " ".join(options),
+            "SPARK_DAEMON_JAVA_OPTS": shlex.join(options),  # Spark's launcher splits it as a shell does
             "PYSPARK_PYTHON": sys.executable,
         }
         return [str(spark / "bin" / "spark-class"), f"org.apache.spark.deploy.{main}", *words], environ
