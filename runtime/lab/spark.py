@@ -11,6 +11,7 @@ import hashlib
 import importlib.util
 import json
 import os
+import re
 import secrets
 import shlex
 import shutil
@@ -175,6 +176,7 @@ class LabSpark:
             self.stored = self._load()
             new = self.stored is None
             if self.stored is None:
+                self._require_place()
                 self._require_memory(workers or WORKERS)
             else:
                 self._require_same(self.stored, workers, memory_mb, cores)
@@ -293,6 +295,15 @@ class LabSpark:
         hint = "choose another --home (or REPL_LAB_HOME)"
         with explained(self.home, hint), exclusive(self.home / "lock", what, wait_s=wait_s):
             yield
+
+    def _require_place(self) -> None:
+        """Raises LabError for a folder whose path YARN's scripts would split: they do not quote it."""
+        if self.kind is SparkCluster.YARN and re.search(r"[\s,;&|<>()*?'\"`$\\]", str(self.folder)):
+            raise LabError(
+                "YARN runs no application below a path with white space, a comma or a character of the shell",
+                "choose another --home (or REPL_LAB_HOME)",
+                where=str(self.folder),
+            )
 
     def _require_memory(self, workers: int) -> None:
         needed = (workers + 1) * _DAEMON_MB

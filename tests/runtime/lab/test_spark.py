@@ -196,6 +196,14 @@ def test_a_first_up_that_fails_leaves_no_cluster(tmp_path: Path, monkeypatch: py
     assert cluster.down()
 
 
+@pytest.mark.usefixtures("java")
+@pytest.mark.parametrize("name", ["a lab", "it's", "a,b", "$HOME"])
+def test_a_home_in_which_yarn_would_run_nothing(tmp_path: Path, name: str) -> None:
+    with pytest.raises(LabError, match=r"YARN runs no application below a path with .* another --home"):
+        LabSpark(tmp_path / name, SparkCluster.YARN).up()
+    assert not (tmp_path / name / "spark-yarn").exists()
+
+
 class _Page(BaseHTTPRequestHandler):
     """The page of a ResourceManager that counts on some NodeManagers."""
 
