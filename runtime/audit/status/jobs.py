@@ -142,11 +142,20 @@ def _fresh(at_ms: int, now_ms: int) -> bool:
 
 
 def _reports(ledger: LedgerFacts, status: JobStatus) -> dict[int, SlotReport]:
-    """Returns the reports of the slots that this driver started: reports of another driver are outdated."""
+    """Returns the reports of the slots that this driver started: reports of another driver are outdated.
+
+    So is that of an earlier attempt, unless the slot starts again for the same partitions. A flow in rounds
+    has no assignment, and its report may be of the round before.
+    """
+    attempts = {
+        view.slot: view.attempts for view in status.slots if view.state == "running" or not view.partitions
+    }
     return {
         slot: report
         for (job, slot), report in ledger.reports.items()
-        if job == status.job and report.driver == status.driver
+        if job == status.job
+        and report.driver == status.driver
+        and (not report.status.assignment or report.attempt >= attempts.get(slot, 0))
     }
 
 

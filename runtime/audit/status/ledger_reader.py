@@ -82,6 +82,8 @@ class StatusLedgerReader:
                     self._jobs[job] = job_status.decode_job(value)
                 case SlotKey(job, slot) if value is not None:
                     self._reports[job, slot] = job_status.decode_slot(value)
+                case SlotKey(job, slot):
+                    self._reports.pop((job, slot), None)
                 case EndsKey(job, flow) if value is not None:
                     self._ends[job, flow] = job_status.decode_ends(value)
                 case StandbyKey(job, standby) if value is not None:

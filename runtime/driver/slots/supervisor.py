@@ -36,6 +36,7 @@ _BACKOFF_S, _MAX_BACKOFF_S = 0.2, 30.0
 _HEALTHY_S = 60.0  # a slot that ran so long starts again with the shortest backoff
 _STOP_TIMEOUT_S = 25.0  # a slot ends its transactions sooner
 _PAUSE_S = 0.5
+_CANCEL_S = 1.0
 _LONGEST_GAP_S = 1.0  # a read of the status topic takes half a second without news
 
 
@@ -79,6 +80,10 @@ class SlotSupervisor:
         self._context = context
         self._end_written = 0  # the newest attempt whose end is in the control topic
         self._replaced: asyncio.Future[SlotResult] | None = None
+        self._task: asyncio.Future[SlotResult] | None = (
+            None  # of the newest attempt, also after it was replaced
+        )
+        self._cancelling: set[asyncio.Task[None]] = set()
         self._stopping = asyncio.Event()
         self._wake = asyncio.Event()
         self._ended: asyncio.Future[SlotResult] | None = None
@@ -154,6 +159,8 @@ class SlotSupervisor:
         """Ends the slot's transactions and then the slot; one that does not end in time is cancelled."""
         self._stopping.set()
         self._wake.set()
+        for cancelling in self._cancelling:
+            cancelling.cancel()
         ended = self._ended
         if ended is None:
             return
@@ -166,7 +173,7 @@ class SlotSupervisor:
         await asyncio.wait([ended], timeout=0 if self.state == "unscheduled" else _STOP_TIMEOUT_S)
         if not ended.done():
             self._log("slot_cancelled", error="did not stop in time")
-            if await self._cancel():
+            if await self._cancel(self.group):
                 await asyncio.wait([ended], timeout=_STOP_TIMEOUT_S)
 
     async def run(self) -> None:
@@ -192,8 +199,10 @@ class SlotSupervisor:
                 return
             membership.publish(self.slot)  # without what moves to other slots
             await self._fence_unreleased()
-            if ended.how == "replaced":
-                await self._cancel()
+            if ended.how == "replaced" and self._task is not None and not await self._cancel(self.group):
+                cancelling = asyncio.create_task(self._cancel_later(self.group, self._task))
+                self._cancelling.add(cancelling)
+                cancelling.add_done_callback(self._cancelling.discard)
             failures = 0 if time.monotonic() - began > _HEALTHY_S else failures + 1
             self._last_end = f"{ended.how}: {ended.why}" if ended.why else ended.how
             self._set_state("waiting", self._last_end)
@@ -223,7 +232,7 @@ class SlotSupervisor:
         self.attempt += 1
         first = context.membership.published(self.slot)
         ticket = SlotStartRequest(context.driver, self.attempt, self._spec(), first, offset)
-        self._ended = context.application.submit(self.group, ticket)
+        self._ended = self._task = context.application.submit(self.group, ticket)
         self._log("slot_submitted", version=first.version, partitions=len(first.partitions))
         self._set_state("submitted", self.why)
         self._replaced = asyncio.get_running_loop().create_future()
@@ -240,10 +249,17 @@ class SlotSupervisor:
             await self._send(control.StopSlot(self._context.driver, self.attempt))
             self._end_written = self.attempt
 
-    async def _cancel(self) -> bool:
-        """Cancels the attempt's Spark job, which ends its process. Returns False where the JVM is silent."""
+    async def _cancel_later(self, group: str, task: asyncio.Future[SlotResult]) -> None:
+        """Cancels an attempt that was replaced while the JVM was silent: its task may occupy a core."""
+        while True:
+            await asyncio.wait([task], timeout=_CANCEL_S)
+            if task.done() or await self._cancel(group):
+                return
+
+    async def _cancel(self, group: str) -> bool:
+        """Cancels an attempt's Spark job, which ends its process. Returns False where the JVM is silent."""
         try:
-            await self._context.application.cancel(self.group)
+            await self._context.application.cancel(group)
         except JvmSilent as error:
             self.why = str(error)
             return False

@@ -4,7 +4,7 @@ import asyncio
 import dataclasses
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from msgspec import structs
@@ -21,14 +21,17 @@ from runtime.audit.status.facts import (
     sum_known,
 )
 from runtime.audit.status.join import join
+from runtime.audit.status.ledger_reader import StatusLedgerReader
 from runtime.audit.status.reader import StatusReader
 from runtime.audit.status.retention import kept_ms
+from runtime.contract.records import job_status
 from runtime.contract.records.job_status import PartitionState as S
-from runtime.contract.records.job_status import PartitionStatus, SourceEnds
+from runtime.contract.records.job_status import PartitionStatus, SlotKey, SlotView, SourceEnds
 from runtime.contract.records.latency import LATENCY_BOUNDS_MS, TopicLatency, quantile, summed
 from runtime.contract.records.ledger import Gap, Generation, PartitionKey, Progress
 from runtime.contract.results.status import FlowHealth, PartitionHealth, ReplicationStatus
 from runtime.contract.spec.files import LinesSpec
+from runtime.kafka.cluster import KafkaCluster
 from runtime.kafka.protocol.metadata import TopicMetadata
 from runtime.kafka.protocol.offsets import TopicPartition
 from tests.fakes.clock import jumping
@@ -436,6 +439,31 @@ def test_a_status_has_the_rates_since_the_one_before(
     monkeypatch.setattr(status_reader, "connect", connect)
     monkeypatch.setattr(status_reader, "StatusLedgerReader", SlowLedger)
     read_twice()
+
+
+@pytest.mark.parametrize(
+    ("slot", "state"),
+    [
+        (SlotView(0, "running", NOW, 2, 1), "starting"),
+        (SlotView(0, "submitted", NOW, 2, 0), "starting"),  # its partitions went to other slots
+        (SlotView(0, "submitted", NOW, 2, 1), "copying"),  # it starts again for the same ones
+        (SlotView(0, "waiting", NOW, 1, 1), "copying"),
+    ],
+)
+def test_a_report_of_an_earlier_attempt_counts_only_until_the_next_one_reports(
+    slot: SlotView, state: str
+) -> None:
+    known = dataclasses.replace(told(S.COPYING), jobs={JOB: job(slots=[slot])})
+    assert partition_of(seen(known)).state == state
+
+
+def test_a_report_that_the_driver_removed_is_gone() -> None:
+    reader = StatusLedgerReader(cast(KafkaCluster, None))
+    key = job_status.encode_key(SlotKey(JOB, 0))
+    reader._take(key, job_status.encode(report(said(S.COPYING))))
+    assert list(reader.facts([]).reports) == [(JOB, 0)]
+    reader._take(key, None)
+    assert reader.facts([]).reports == {}
 
 
 def counts(**records: int) -> list[int]:

@@ -393,6 +393,29 @@ async def test_a_wall_clock_that_is_set_back_does_not_lengthen_the_wait_for_a_co
         driver.end()
 
 
+async def test_a_replaced_attempt_that_a_silent_jvm_did_not_cancel_is_cancelled_later() -> None:
+    driver = Driver(1)
+    asked: list[str] = []
+
+    async def cancel(group: str) -> None:
+        asked.append(group)
+        if len(asked) < 3:
+            raise JvmSilent("cancelJobGroup", 1)
+
+    driver.spark.cancel = cancel  # type: ignore[method-assign]
+    try:
+        driver.slots(0)
+        await driver.run([0], 1)
+        await driver.read(31)
+        await driver.run([0], 2)
+        async with asyncio.timeout(20):
+            while driver.manager.supervisors[0]._cancelling:
+                await asyncio.sleep(0.01)
+        assert asked == ["slot 0 attempt 1"] * 3
+    finally:
+        driver.end()
+
+
 async def test_a_report_of_an_attempt_that_was_replaced_counts_for_nothing() -> None:
     """Its process was cut off, and its next attempt waits to be submitted."""
     driver = Driver(2)
