@@ -177,7 +177,7 @@ def lag_seconds(sample: PartitionSample, now_ms: int) -> float | None:
         return None
     status = seen.status
     fresh = sample.state is status.state and now_ms - seen.at_ms < _OLD_REPORT_MS
-    if fresh and sample.state is PartitionState.CAUGHT_UP and not status.lag_records:
+    if fresh and sample.state is PartitionState.CAUGHT_UP and status.lag_records == 0:
         return 0.0
     moments = [moment for moment in (seen.caught_up_ms, status.last_timestamp) if moment > 0]
     since = max(moments, default=seen.first_ms)
