@@ -435,14 +435,30 @@ def _python_path(environ: Mapping[str, str]) -> str:
 async def _follow_output(
     process: asyncio.subprocess.Process, said: Callable[[str], None], prefix: str, last: deque[str]
 ) -> int:
-    """Returns the exit code. `last` receives the lines that are not for the user."""
+    """Returns the exit code. `last` receives the lines that are not for the user. Raises LaunchError for a
+    line that is too long.
+
+    A thread calls `said`: a terminal that takes no output must not stop the loop, which renews a lease.
+    """
     assert process.stdout is not None
-    while line := (await process.stdout.readline()).decode(errors="replace"):
+    while line := (await _line(process.stdout, last)).decode(errors="replace"):
         if line.startswith(prefix):
-            said(line.removeprefix(prefix).rstrip())
+            await asyncio.to_thread(said, line.removeprefix(prefix).rstrip())
         else:
             last.append(line.rstrip())
     return await process.wait()
+
+
+async def _line(output: asyncio.StreamReader, last: deque[str]) -> bytes:
+    """Returns the next line of the output; nothing at its end."""
+    try:
+        return await output.readline()
+    except ValueError:
+        raise LaunchError(
+            f"the Spark application printed a line of more than {_LONGEST_LINE >> 20} MiB, and was ended",
+            "let nothing of it print so much: look at the code that its conf adds, and at its log settings",
+            last,
+        ) from None
 
 
 async def _end(process: asyncio.subprocess.Process) -> None:
@@ -454,10 +470,26 @@ async def _end(process: asyncio.subprocess.Process) -> None:
         except TimeoutError:
             _kill(process)
             await process.wait()
+    _kill(process)
 
 
 def _kill(process: asyncio.subprocess.Process) -> None:
-    """Kills the application with all processes of its group, which has the id of the first one."""
-    if process.returncode is None:  # else the id may be another process's by now
-        with contextlib.suppress(ProcessLookupError):
+    """Kills all processes of the application's group, also where the first one, whose id it has, ended.
+
+    The group's id is not given to another process while a member lives. A process that has the id
+    nevertheless got it after the last member ended, and is left alone.
+    """
+    with contextlib.suppress(ProcessLookupError):
+        if process.returncode is None or not _exists(process.pid):
             os.killpg(process.pid, signal.SIGKILL)
+
+
+def _exists(pid: int) -> bool:
+    """Returns whether there is a process with this id."""
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        return True
+    return True

@@ -6,6 +6,7 @@ import asyncio
 import os
 import subprocess
 import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -78,6 +79,53 @@ def test_after_its_deadline_all_its_processes_are_killed(tmp_path: Path) -> None
     with pytest.raises(LaunchError, match="had not ended after 1 s, and was killed"):
         once(environ=environ(spark), deadline_s=1)
     assert {*psutil.Process().children(recursive=True)} <= before
+
+
+def test_after_its_deadline_a_process_that_outlived_it_is_killed(tmp_path: Path) -> None:
+    spark, seen = FakeSpark(tmp_path), list[psutil.Process]()
+    spark.drivers("orphan")
+
+    def keep(pid: str) -> None:
+        seen.append(psutil.Process(int(pid)))
+
+    with pytest.raises(LaunchError, match="had not ended after 3 s, and was killed"):
+        once(keep, prefix="the driver is process ", environ=environ(spark), deadline_s=3)
+    (driver,) = seen
+    _, alive = psutil.wait_procs([driver], timeout=10)
+    assert not alive
+
+
+def test_a_line_without_end_ends_it(tmp_path: Path) -> None:
+    spark = FakeSpark(tmp_path)
+    spark.drivers(f"long {40 << 20}")
+    with pytest.raises(LaunchError, match="printed a line of more than 16 MiB, and was ended"):
+        once(prefix="nothing begins so", environ=environ(spark))
+
+
+def test_a_terminal_that_takes_no_output_does_not_stop_the_loop(tmp_path: Path) -> None:
+    spark, turns = FakeSpark(tmp_path), 0
+    spark.drivers("end 0 0")
+
+    async def renew() -> None:
+        nonlocal turns
+        while True:
+            await asyncio.sleep(0.01)
+            turns += 1
+
+    async def both() -> int:
+        blocked = list[int]()
+
+        def block(_line: str) -> None:
+            before = turns
+            time.sleep(0.5)
+            blocked.append(turns - before)
+
+        renewals = asyncio.create_task(renew())
+        await run_once(Path("my_main.py"), [], said=block, prefix="", environ=environ(spark))
+        renewals.cancel()
+        return min(blocked)
+
+    assert asyncio.run(both()) > 5
 
 
 @pytest.mark.parametrize("given", ["soon", "0", "-1", "1.5"])
