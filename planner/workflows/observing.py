@@ -16,6 +16,7 @@ from pathlib import Path, PurePath
 import msgspec
 from msgspec import structs
 
+from planner.diff.record import JOBS
 from planner.graph.expansion import read_requests
 from planner.graph.jobs import client_settings
 from planner.graph.routes import opposite_of
@@ -27,6 +28,7 @@ from planner.model.observed import (
     ObservedCluster,
     ObservedTopic,
     Request,
+    Unreachable,
 )
 from planner.model.plan import Plan
 from planner.model.topology import Cluster, Flow, Topology
@@ -226,12 +228,14 @@ async def waiting(
     wait_s: float = 0.0,
     only: Collection[str] | None = None,
     progress: ProgressHandler = silent,
-    jobs: Mapping[str, Mapping[str, JobSpec]] | None = None,
+    *,
+    observed: bool = False,
 ) -> tuple[PartitionWaits, ...]:
     """Returns the partitions that wait, without those that continue within `wait_s`.
 
-    `only` names the flows to read; None is every flow of the plan. `jobs` are the specs of the jobs at each
-    destination; without it they are read.
+    `only` names the flows to read; None is every flow of the plan. The specs of the jobs at the destinations
+    are read, or those that the plan was made from are used with `observed`. Specs that can't be read, or
+    could not be, are a warning.
     """
     chosen = {change.address for change in plan.changes} if plan.targets else None
     flows = [
@@ -244,8 +248,11 @@ async def waiting(
     ]
     if not flows:
         return ()
-    if jobs is None:
-        destinations = sorted({flow.destination_cluster for flow in flows})
+    destinations = sorted({flow.destination_cluster for flow in flows})
+    if observed:
+        clusters = plan.inputs.observed.clusters
+        jobs = {name: _observed_specs(clusters.get(name), progress) for name in destinations}
+    else:
         endpoints = endpoints_of(plan.connections[name] for name in destinations)
         jobs = {name: await _specs(endpoints[name], progress) for name in destinations}
     running = [
@@ -258,15 +265,31 @@ async def waiting(
 
 
 async def _specs(endpoint: ClusterEndpoint, progress: ProgressHandler) -> dict[str, JobSpec]:
-    """Returns the specs of the jobs that run there. A status topic that can't be read is a warning."""
+    """Returns the specs of the jobs that run there."""
     try:
         async with ClusterClient(endpoint) as client:
             return await read_specs(client)
     except Failure as failure:
-        unknown = f"it is not known whether a partition at {endpoint.cluster} waits for a decision"
         for diagnostic in failure.diagnostics:
-            progress(Noticed(warning(f"{unknown}: {diagnostic.summary}", diagnostic.hint)))
+            progress(_unknown(endpoint.cluster, diagnostic.summary, diagnostic.hint))
         return {}
+
+
+def _observed_specs(
+    cluster: ObservedCluster | Unreachable | None, progress: ProgressHandler
+) -> dict[str, JobSpec]:
+    """Returns the specs of the jobs that ran there when the cluster was observed."""
+    if not isinstance(cluster, ObservedCluster):
+        return {}
+    if (why := cluster.unreadable.get(JOBS)) is not None:
+        progress(_unknown(cluster.name, why, "correct that, and plan again"))
+    return {job.name: job.spec for job in cluster.jobs if job.spec is not None}
+
+
+def _unknown(cluster: str, why: str, hint: str) -> Noticed:
+    return Noticed(
+        warning(f"it is not known whether a partition at {cluster} waits for a decision: {why}", hint)
+    )
 
 
 async def _waits(

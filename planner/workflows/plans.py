@@ -14,7 +14,7 @@ from pathlib import Path
 from planner.config import LoadedTopology
 from planner.graph.lints.security import CLEAR_TEXT, UNCHECKED
 from planner.model.diagnostic import Diagnostic, ExitCode, Failure, Severity, error, warning
-from planner.model.observed import Observed, ObservedCluster
+from planner.model.observed import Observed
 from planner.model.plan import Mode, Plan, PlanInputs, release
 from planner.model.restore import RestoredBackup
 from planner.model.step import ApplyRecord
@@ -159,14 +159,10 @@ async def planned(
     """Returns the plan of a topology, with warnings of partitions that wait for a decision."""
     plan = await apply_plan(loaded.topology, timeout_ms, progress, targets=targets)
     plan = with_diagnostics(plan, loaded.warnings)
-    jobs = {
-        name: {job.name: job.spec for job in seen.jobs if job.spec is not None}
-        for name, seen in plan.inputs.observed.clusters.items()
-        if isinstance(seen, ObservedCluster)
-    }
-    if plan.errored or not any(jobs.values()):
+    if plan.errored:
         return plan
-    return with_diagnostics(plan, [*warnings_of(await waiting(plan, timeout_ms, jobs=jobs))])
+    waits = await waiting(plan, timeout_ms, progress=progress, observed=True)
+    return with_diagnostics(plan, [*warnings_of(waits)])
 
 
 async def apply_plan(

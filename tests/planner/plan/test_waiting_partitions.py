@@ -6,14 +6,17 @@ from typing import Any
 import pytest
 
 from planner.cli.view import TerminalView
+from planner.config import LoadedTopology
 from planner.kafka import run
 from planner.model.diagnostic import Failure, Severity, error
+from planner.model.observed import Observed
 from planner.model.plan import WAITS, Plan
 from planner.model.topology import Cluster
 from planner.plan.make import warnings_of, with_diagnostics
 from planner.render.plan.words import summary_line
 from planner.workflows.interaction import ApplyEnded, DiagnosticCollector, silent
 from planner.workflows.observing import waiting, waits_of
+from planner.workflows.plans import planned
 from runtime.audit.status.facts import TopicFacts
 from runtime.audit.status.join import join
 from runtime.contract.records.job_status import PartitionState as S
@@ -79,6 +82,24 @@ def test_a_status_topic_that_cannot_be_read_is_a_warning(monkeypatch: pytest.Mon
     assert run(waiting(plan, 1, progress=found)) == ()
     (one,) = found.diagnostics
     assert "it is not known whether a partition at dc2 waits for a decision" in one.summary
+
+
+def test_a_plan_warns_of_a_destination_whose_jobs_could_not_be_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    clusters = [Cluster(name, bootstrap="127.0.0.1:9") for name in ("dc1", "dc2")]
+    shop = topology(flow("one"), clusters=clusters)
+    unreadable = cluster(name="dc2", unreadable={"jobs": "__repl.status at dc2 cannot be used: no right"})
+
+    async def observe(*_: object) -> Observed:
+        return observed(cluster(), unreadable)
+
+    monkeypatch.setattr("planner.workflows.plans.observe", observe)
+    notices = DiagnosticCollector(silent)
+    run(planned(LoadedTopology(shop, (), ()), (), 1, notices))
+    (notice,) = notices.diagnostics
+    assert notice.summary == (
+        "it is not known whether a partition at dc2 waits for a decision: "
+        "__repl.status at dc2 cannot be used: no right"
+    )
 
 
 def test_a_plan_warns_once_for_a_flow_and_state() -> None:
