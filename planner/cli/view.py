@@ -1,9 +1,11 @@
 """The terminal's side of a workflow: what it asks and reports, and Ctrl-C while steps are executed."""
 
+import asyncio
 import os
 import shlex
 import signal
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing, contextmanager, nullcontext
@@ -75,10 +77,35 @@ def ask(question: Question) -> bool:
     """Asks on the terminal. Only "yes" approves; without a terminal it is a Failure."""
     if not sys.stdin.isatty():
         raise Failure(error("there is no terminal to ask on, so nothing was changed", question.hint))
-    click.echo(f"\n{question}")
-    click.echo("  Only 'yes' will be accepted to approve.\n")
-    answer: str = click.prompt("  Enter a value", default="", show_default=False, prompt_suffix=": ")
+    with _ended_by_ctrl_c():
+        click.echo(f"\n{question}")
+        click.echo("  Only 'yes' will be accepted to approve.\n")
+        answer: str = click.prompt("  Enter a value", default="", show_default=False, prompt_suffix=": ")
     return answer.strip() == "yes"
+
+
+@contextmanager
+def _ended_by_ctrl_c() -> Iterator[None]:
+    """Ctrl-C raises KeyboardInterrupt inside the block, which blocks the event loop.
+
+    The loop's own handler cancels the workflow, which would see it only after the block.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield  # signals reach the main thread alone
+        return
+    with _handled_by(signal.default_int_handler, signal.SIGINT):
+        if _is_cancelled():  # by a Ctrl-C just before
+            raise KeyboardInterrupt
+        yield
+
+
+def _is_cancelled() -> bool:
+    """Returns whether the workflow that runs here is about to end."""
+    try:
+        task = asyncio.current_task()
+    except RuntimeError:  # there is no event loop
+        return False
+    return task is not None and task.cancelling() > 0
 
 
 @contextmanager
@@ -104,8 +131,9 @@ def interruptible(interruption: "Interruption") -> Iterator[None]:
 def terminable() -> Iterator[None]:
     """SIGTERM and a closed terminal clean up as Ctrl-C does."""
 
-    def interrupt(_number: int, _frame: FrameType | None) -> None:
-        raise KeyboardInterrupt
+    def interrupt(number: int, frame: FrameType | None) -> None:
+        handler = signal.getsignal(signal.SIGINT)  # in an event loop it cancels the workflow
+        (handler if callable(handler) else signal.default_int_handler)(number, frame)
 
     with _handled_by(interrupt, signal.SIGTERM, signal.SIGHUP):
         yield
@@ -125,11 +153,12 @@ def _handled_by(handle: Callable[[int, FrameType | None], None], *signals: signa
 class TerminalView:
     """Shows the events of a workflow: lines for people, or with `as_json` one JSON event a line on stdout.
 
-    `bars` show what is under way in place of those of the terminal.
+    `bars` show what is under way in place of those of the terminal. Threads may report events, too.
     """
 
     def __init__(self, *, as_json: bool, bars: "ProgressBars | None" = None) -> None:
         self._as_json = as_json
+        self._lock = threading.RLock()
         self._own_bars = bars
         self._shown: frozenset[str] = frozenset()
         self._bars: ProgressBars | None = None  # on a terminal, while something is under way
@@ -138,10 +167,11 @@ class TerminalView:
         self._counted_at = 0.0
 
     def __call__(self, event: ProgressEvent) -> None:
-        self._progress(event)
-        room = self._bars is not None and not isinstance(event, WorkProgress | StepWaits)
-        with self._bars.paused() if self._bars is not None and room else nullcontext():
-            self._print(event)
+        with self._lock:
+            self._progress(event)
+            room = self._bars is not None and not isinstance(event, WorkProgress | StepWaits)
+            with self._bars.paused() if self._bars is not None and room else nullcontext():
+                self._print(event)
 
     def close(self) -> None:
         """Takes the bars off the screen."""

@@ -56,20 +56,27 @@ _CLOSING_TURNS = 4  # turns of the loop until the transport under TLS is closed 
 def run(work: Coroutine[Any, Any, T]) -> T:
     """Runs a coroutine in a new event loop, and returns its result.
 
-    Ctrl-C raises KeyboardInterrupt wherever the program is, also in a prompt on the terminal; what the
-    coroutine holds is then closed. `asyncio.run` would only cancel its task at the first Ctrl-C, which a
-    prompt never sees. It also makes a text of the task's whole result, which takes long for a large cluster.
-    """
+    Ctrl-C cancels the coroutine alone: what it holds is closed while its other tasks still work, for example
+    those that renew a lease. Then KeyboardInterrupt is raised, also where the coroutine ended nevertheless.
 
-    async def main() -> T:
+    `asyncio.run` makes a text of its main task when it ends, with the task's whole result. Here the task has
+    no result, because that of a large cluster takes long to print.
+    """
+    results: list[T] = []
+
+    async def main() -> None:
         try:
-            return await work
+            results.append(await work)
         finally:
             for _ in range(_CLOSING_TURNS):
-                await asyncio.sleep(0)
+                with contextlib.suppress(asyncio.CancelledError):
+                    await asyncio.sleep(0)
+        task = asyncio.current_task()
+        if task is not None and task.cancelling():
+            raise asyncio.CancelledError
 
-    with asyncio.Runner() as runner:
-        return runner.get_loop().run_until_complete(main())
+    asyncio.run(main())
+    return results[0]
 
 
 async def for_each(work: Mapping[str, Coroutine[Any, Any, T]]) -> dict[str, T]:

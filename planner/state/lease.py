@@ -271,14 +271,24 @@ class Lease:
         return self._lost
 
     async def release(self) -> None:
-        """Releases the lease at once, unless it is lost already."""
+        """Releases the lease at once, unless it is lost already, also where its task is being cancelled."""
+        releasing = asyncio.ensure_future(self._release())
+        try:
+            await asyncio.shield(releasing)
+        except asyncio.CancelledError:
+            await asyncio.wait({releasing})
+            raise
+
+    async def _release(self) -> None:
         self._stop.set()
         renewals, self._renewals = self._renewals, None
         try:
             if renewals is not None:
-                await renewals
+                await asyncio.wait({renewals})  # it may be cancelled: the lease is released all the same
                 if self._lost is None:
                     await self._append_entry(LeaseVerb.RELEASE, 5.0)
+                if not renewals.cancelled():
+                    renewals.result()
         except ClusterFailure:
             self._lost = "the cluster does not answer; the lease ends by itself"
         finally:

@@ -4,12 +4,13 @@ Verify compares few records in this process, and many in a Spark application. It
 Salvage lists or replays the records that a source holds and that never reached the destination.
 """
 
+import asyncio
 import hashlib
 import os
-from asyncio import CancelledError
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Coroutine, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 from urllib.parse import quote
 
 from msgspec import Struct
@@ -22,6 +23,7 @@ from planner.model.diagnostic import ExitCode, Failure, error, note, warning
 from planner.model.observed import Unreachable
 from planner.model.topology import Flow, Topology
 from planner.state import internal_topics
+from planner.state.lease import Lease
 from planner.workflows.applying.session import leased
 from planner.workflows.audit.access import answered, endpoints_of
 from planner.workflows.edge import Workflow
@@ -157,7 +159,7 @@ def verification_file(
         if resume and not file.exists():
             progress(Noticed(note("no earlier comparison was cut: this one starts at the beginning")))
         yield file
-    except (KeyboardInterrupt, CancelledError):
+    except (KeyboardInterrupt, asyncio.CancelledError):
         if file.exists():
             what = "what was compared is kept"
             progress(Noticed(note(what, "run the same command with --resume to continue there")))
@@ -253,6 +255,10 @@ async def _replay_request(
     )
 
 
+_REPLAY_AGAIN = "run it again: it continues behind what was replayed, and nothing is copied twice"
+_LOOK_S = 1.0
+
+
 async def _replay(
     topology: Topology,
     flow: Flow,
@@ -275,18 +281,36 @@ async def _replay(
         plan=f"salvage {flow.name}",
         lock_timeout_ms=request.lock_timeout_ms,
         progress=progress,
-    ):
-        outcome = decode_outcome(await on_spark(main, encode_request(replay), "salvage: ", progress))
+    ) as lease:
+        work = on_spark(main, encode_request(replay), "salvage: ", progress)
+        outcome = decode_outcome(await _while_held(lease, work))
     if outcome.refused:
         raise Failure(error(outcome.refused, "repl status shows its state"), ExitCode.REFUSED)
     if outcome.unusable:
         raise Failure(
             error(
                 f"{outcome.unusable}: {outcome.why}",
-                "run it again: it continues behind what was replayed, and nothing is copied twice",
+                _REPLAY_AGAIN,
             )
         )
     return outcome
+
+
+async def _while_held(lease: Lease, work: Coroutine[Any, Any, bytes]) -> bytes:
+    """Returns the result of the work. Failure where the lease is lost before its end: the work is ended."""
+    task = asyncio.ensure_future(work)
+    try:
+        while not task.done():
+            await asyncio.wait({task}, timeout=_LOOK_S)
+            lost = await lease.lost(lambda: "" if task.done() else None)
+            if lost and not task.done():
+                raise Failure(error(f"the replay was ended: {lost}", _REPLAY_AGAIN))
+        return task.result()
+    finally:
+        task.cancel()
+        await asyncio.wait({task})
+        if not task.cancelled():
+            task.exception()
 
 
 def _still_copies(flow: str, state: str) -> Failure:
