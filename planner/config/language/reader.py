@@ -200,7 +200,8 @@ class ShapeReader:
         if "off" in shape.words and node.plain and node.text in FALSE:
             text = "off"
         if text in shape.words:
-            return text if shape.enum is None else shape.enum(text)
+            # The declared word itself, not an equal text: msgspec leaves out what is its default.
+            return shape.words[shape.words.index(text)] if shape.enum is None else shape.enum(text)
         hint = did_you_mean(node.text, shape.words) or f"it takes {describe(shape)}"
         return self.wrong(node.source, f'"{of}" is {shown(node)}, none of {prose(shape.words)}', hint)
 

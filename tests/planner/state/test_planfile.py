@@ -264,5 +264,21 @@ EXAMPLES = [Path("planner/config/schema/example.yaml"), *sorted(Path("plans/exam
 @pytest.mark.parametrize("file", EXAMPLES, ids=[one.stem for one in EXAMPLES])
 def test_every_key_of_the_language_comes_back(file: Path) -> None:
     declared = load(file)
+    tree = plain(declared)
+    read = value_of(json.loads(json.dumps(tree)), Topology)
 
-    assert value_of(json.loads(json.dumps(plain(declared))), Topology) == declared
+    assert read == declared
+    assert plain(read) == tree  # else the plan file would be refused as one that nobody wrote
+
+
+def test_a_word_that_is_the_default_may_be_written(tmp_path: Path) -> None:
+    text = (
+        "apiVersion: repl/v1\nname: shop\nclusters: {dc1: {bootstrap: 'a:1'}, dc2: {bootstrap: 'b:1'}}\n"
+        "flows:\n  - {name: f, from: dc1, to: dc2, topics: {include: [orders]}%s}\n"
+    )
+    short, long = tmp_path / "short.yaml", tmp_path / "long.yaml"
+    short.write_text(text % "")
+    long.write_text(text % ", provenance: auto, state: active")
+
+    trees = [plain(load(file).flows["f"]) for file in (short, long)]
+    assert trees[0] | {"source": None} == trees[1] | {"source": None}
