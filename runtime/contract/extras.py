@@ -55,6 +55,13 @@ def is_missing(extra: Extra, environ: Mapping[str, str] = os.environ) -> bool:
     return any(find_spec(module) is None for module in _MODULES[extra] if module not in elsewhere)
 
 
+def spark_package() -> Path | None:
+    """Returns the folder of the package pyspark, which is not imported for it: that takes a second."""
+    package = find_spec("pyspark")
+    places = package.submodule_search_locations if package is not None else None
+    return Path(places[0]) if places else None
+
+
 def missing_extra(extra: Extra, what: str) -> tuple[str, str]:
     """Returns the error and the hint of a missing extra: what needs it, and the command to type."""
     return f"{what} needs the extra {extra}, which is not installed", install_command(extra)

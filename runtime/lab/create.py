@@ -26,7 +26,7 @@ from runtime.lab.cluster import (
     LabKafkaCluster,
     Security,
 )
-from runtime.lab.files import LabError, write
+from runtime.lab.files import LabError, log4j2, write
 from runtime.lab.ports import free_ports, require_free_port
 
 # Offsets from a cluster's first port: its brokers, their controllers, further listeners.
@@ -100,13 +100,8 @@ RECORD = "cluster.json"
 MARK = ".repl-lab"
 
 # Brokers log warnings only. For more, change the level in the cluster's log4j2.properties and restart it.
-_LOGGING = """\
-rootLogger.level=WARN
-rootLogger.appenderRef.out.ref=OUT
-appender.out.type=Console
-appender.out.name=OUT
-appender.out.layout.type=PatternLayout
-appender.out.layout.pattern=%d{ISO8601} %p %m (%c{1})%n
+_LOGGING = f"""\
+{log4j2("WARN")}\
 logger.shutdown.name=org.apache.kafka.common.utils.AppInfoParser
 logger.shutdown.level=ERROR
 """

@@ -102,6 +102,18 @@ def explained(folder: Path, hint: str) -> Iterator[None]:
         raise LabError(f"cannot be written to: {reason} ({place})", hint, where=str(folder)) from problem
 
 
+def log4j2(level: str) -> str:
+    """Returns the settings of log4j 2 by which a process writes what has this level to its console."""
+    return f"""\
+rootLogger.level={level}
+rootLogger.appenderRef.out.ref=OUT
+appender.out.type=Console
+appender.out.name=OUT
+appender.out.layout.type=PatternLayout
+appender.out.layout.pattern=%d{{ISO8601}} %p %m (%c{{1}})%n
+"""
+
+
 _LINES_SHOWN = 12  # of the log of a process that died
 
 

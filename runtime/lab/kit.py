@@ -13,7 +13,6 @@ everything works without it, only slower.
 """
 
 import hashlib
-import importlib.util
 import json
 import os
 import re
@@ -29,7 +28,7 @@ from pathlib import Path
 from typing import TypeAlias
 from xml.sax.saxutils import quoteattr
 
-from runtime.contract.extras import Extra, missing_extra
+from runtime.contract.extras import Extra, missing_extra, spark_package
 from runtime.lab.cluster import DEFAULT, KAFKA_VERSION, KafkaVersion
 from runtime.lab.files import LabBusy, LabError, exclusive, explained, write
 
@@ -288,11 +287,10 @@ def _checksum(path: Path) -> str:
 
 
 def _ivy_jar() -> Path:
-    # Do not import pyspark: that takes longer than everything else here.
-    found = importlib.util.find_spec("pyspark")
-    if found is None or not found.submodule_search_locations:
+    package = spark_package()
+    if package is None:
         raise LabError(*missing_extra(Extra.SPARK, "the lab, whose Kafka is fetched by the Ivy of pyspark,"))
-    jars = Path(next(iter(found.submodule_search_locations))) / "jars"
+    jars = package / "jars"
     ivy = sorted(jars.glob("ivy-*.jar"))
     if not ivy:
         raise LabError("pyspark holds no Ivy, which fetches Kafka", "install pyspark again", where=str(jars))

@@ -8,7 +8,6 @@ chosen once: a daemon that starts again has those that clients and other daemons
 """
 
 import hashlib
-import importlib.util
 import json
 import os
 import re
@@ -29,10 +28,10 @@ from xml.sax.saxutils import escape
 
 import msgspec
 
-from runtime.contract.extras import Extra, missing_extra
+from runtime.contract.extras import Extra, missing_extra, spark_package
 from runtime.lab import processes
 from runtime.lab.create import claim, ours
-from runtime.lab.files import LabError, exclusive, explained, last_lines, size_of, write
+from runtime.lab.files import LabError, exclusive, explained, last_lines, log4j2, size_of, write
 from runtime.lab.kit import IvyDependency, IvyRequest, Report, classpath, find_java, silent
 from runtime.lab.ports import free_ports, require_free_port
 
@@ -60,14 +59,6 @@ _RECORD = "spark.json"
 # The daemons are on the loopback, to which no proxy of the environment leads.
 _LOOPBACK = urllib.request.build_opener(urllib.request.ProxyHandler({}))
 _JVM = ("-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-XX:-UsePerfData", "-Djava.awt.headless=true")
-_LOGGING = """\
-rootLogger.level=WARN
-rootLogger.appenderRef.out.ref=OUT
-appender.out.type=Console
-appender.out.name=OUT
-appender.out.layout.type=PatternLayout
-appender.out.layout.pattern=%d{ISO8601} %p %m (%c{1})%n
-"""
 
 
 class SparkCluster(StrEnum):
@@ -352,7 +343,7 @@ class LabSpark:
             }
             text = "".join(f"{key} {value}\n" for key, value in settings.items())
             write(self.conf / "spark-defaults.conf", text, secret=True)
-        write(self.conf / "log4j2.properties", _LOGGING)
+        write(self.conf / "log4j2.properties", log4j2("WARN"))
         write(self.folder / _RECORD, json.dumps(asdict(stored), indent=1))
         return stored
 
@@ -517,7 +508,7 @@ def _xml(settings: Mapping[str, str]) -> str:
 
 
 def _spark_home() -> Path:
-    package = importlib.util.find_spec("pyspark")  # do not import it: that takes a second
-    if package is None or not package.submodule_search_locations:
+    package = spark_package()
+    if package is None:
         raise LabError(*missing_extra(Extra.SPARK, "a cluster for Spark"))
-    return Path(next(iter(package.submodule_search_locations)))
+    return package

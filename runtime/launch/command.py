@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import ctypes
-import importlib.util
 import os
 import re
 import shutil
@@ -24,7 +23,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import runtime
-from runtime.contract.extras import Extra, is_missing, missing_extra
+from runtime.contract.extras import Extra, is_missing, missing_extra, spark_package
 from runtime.contract.launching import LaunchError
 from runtime.contract.spec.jobspec import JobSpec
 from runtime.contract.spec.launch import LaunchSpec
@@ -264,11 +263,10 @@ def spark_home(environ: Mapping[str, str]) -> Path:
     if given:
         home = Path(given)
     else:
-        package = importlib.util.find_spec("pyspark")  # do not import it: that takes a second
-        places = package.submodule_search_locations if package is not None else None
-        if not places:
+        package = spark_package()
+        if package is None:
             raise LaunchError("the package pyspark holds no Spark", "install it again, or set SPARK_HOME")
-        home = Path(places[0])
+        home = package
     if not (home / "bin" / "spark-submit").is_file():
         raise LaunchError(f"there is no bin/spark-submit in {home}", "correct or unset SPARK_HOME")
     return home

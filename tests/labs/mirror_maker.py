@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from runtime.lab import kit
+from runtime.lab.files import log4j2
 from runtime.lab.kit import IvyDependency, IvyRequest, find_java
 
 VERSION = "4.3.1"  # 4.4.0 was published without it
@@ -17,14 +18,6 @@ JARS = IvyRequest(
     count=63,
     pins=Path(__file__).with_name("jars.sha256"),
 )
-_LOGGING = """\
-rootLogger.level=INFO
-rootLogger.appenderRef.out.ref=OUT
-appender.out.type=Console
-appender.out.name=OUT
-appender.out.layout.type=PatternLayout
-appender.out.layout.pattern=%d{ISO8601} %p %m (%c{1})%n
-"""
 # Its own topics, for clusters of one broker.
 ONE_COPY = dict.fromkeys(
     [
@@ -45,7 +38,7 @@ def command(file: Path, configuration: Mapping[str, str], jvm: Sequence[str] = S
     """The command that runs it. `file` is written."""
     logging = file.with_name("mirror-log4j2.properties")
     file.write_text("".join(f"{key} = {value}\n" for key, value in configuration.items()))
-    logging.write_text(_LOGGING)
+    logging.write_text(log4j2("INFO"))
     java = find_java()
     return [
         *(java, *jvm, "-Djava.awt.headless=true", f"-Dlog4j2.configurationFile={logging}"),
