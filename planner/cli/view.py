@@ -153,13 +153,14 @@ def _handled_by(handle: Callable[[int, FrameType | None], None], *signals: signa
 class TerminalView:
     """Shows the events of a workflow: lines for people, or with `as_json` one JSON event a line on stdout.
 
-    `bars` show what is under way in place of those of the terminal. Threads may report events, too.
+    Threads may report events; one line at a time is printed. `bars` show what is under way in place of those
+    of the terminal.
     """
 
     def __init__(self, *, as_json: bool, bars: "ProgressBars | None" = None) -> None:
         self._as_json = as_json
-        self._lock = threading.RLock()
         self._own_bars = bars
+        self._lock = threading.RLock()
         self._shown: frozenset[str] = frozenset()
         self._bars: ProgressBars | None = None  # on a terminal, while something is under way
         self._subjects: set[str] = set()  # what is under way
@@ -175,10 +176,11 @@ class TerminalView:
 
     def close(self) -> None:
         """Takes the bars off the screen."""
-        self._subjects.clear()
-        if self._bars is not None:
-            self._bars.stop()
-            self._bars = None
+        with self._lock:
+            self._subjects.clear()
+            if self._bars is not None:
+                self._bars.stop()
+                self._bars = None
 
     def _progress(self, event: ProgressEvent) -> None:
         """Keeps the bars on stderr."""
