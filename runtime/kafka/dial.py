@@ -10,7 +10,7 @@ from functools import partial
 
 from msgspec import Struct, field
 
-from runtime.contract.client.settings import Kerberos, Password, TokenSource, WireSettings
+from runtime.contract.client.settings import TokenSource, WireSettings
 from runtime.kafka.auth.login import Exchange, LoginError, advance, quoted
 from runtime.kafka.auth.oauthbearer import Token, Tokens, fetch_token
 from runtime.kafka.auth.sasl import exchange_of, mechanism_of
@@ -59,11 +59,7 @@ class Dialer:
         self.settings = settings
         self._old_brokers = old_brokers
         self._tls = _tls_of(settings)
-        self._tokens = (
-            None
-            if settings.sasl is None or isinstance(settings.sasl, Password | Kerberos)
-            else Tokens(settings.sasl, obtain_token)
-        )
+        self._tokens = Tokens(settings.sasl, obtain_token) if isinstance(settings.sasl, TokenSource) else None
         self._buffers = buffers or BufferPool()
         self._versions: LastDecoded[tuple[int, ApiVersionsResponse]] = LastDecoded()
 
@@ -95,7 +91,6 @@ class Dialer:
     async def _connect(self, host: str, port: int, where: str) -> Connection:
         loop = asyncio.get_running_loop()
         settings = self.settings
-
         context = None if self._tls is None else self._tls.current()
 
         def protocol() -> Connection:

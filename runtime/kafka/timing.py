@@ -123,7 +123,7 @@ async def in_own_thread(work: Callable[[], T]) -> T:
         except BaseException as failed:  # noqa: BLE001 - the caller gets it
             outcome.set_exception(failed)
 
-    threading.Thread(target=run, name="login", daemon=True).start()
+    threading.Thread(target=run, daemon=True).start()
     return await asyncio.wrap_future(outcome)
 
 
