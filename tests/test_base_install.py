@@ -22,7 +22,7 @@ IMPORT_ALL = """
 import importlib, pkgutil
 import planner, runtime.audit, runtime.kafka, runtime.lab, runtime.launch, runtime.ledger
 AWAY = ("planner.ui", "planner.drill", "planner.__main__", "runtime.lab.brokers.certificates")
-SPARK = ("runtime.audit.verify.main", "runtime.audit.offsets.spark_map")
+SPARK = ("runtime.audit.on_spark", "runtime.audit.verify.main", "runtime.audit.offsets.spark_map")
 rooms = (planner, runtime.audit, runtime.kafka, runtime.lab, runtime.launch, runtime.ledger)
 names = [one.name for room in rooms for one in pkgutil.walk_packages(room.__path__, room.__name__ + ".")]
 for name in names:

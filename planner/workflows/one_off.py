@@ -305,10 +305,11 @@ class SparkRestorer:
             why = "; ".join(diagnostic.summary for diagnostic in failure.diagnostics)
             return {step.id: failed(f"{why}; {_AGAIN}") for step in steps}
         outcome = decode_outcome(text)
-        if why := outcome.refused or (outcome.unusable and f"{outcome.unusable}: {outcome.why}; {_AGAIN}"):
+        if outcome.result is None:
+            why = f"{outcome.cluster}: {outcome.why}; {_AGAIN}" if outcome.cluster else outcome.why
             return {step.id: failed(why) for step in steps}
         problems: dict[str, str] = {}
-        for part in outcome.parts:
+        for part in outcome.result:
             if part.unread:
                 problems.setdefault(part.into, part.unread)
         return {step.id: failed(problems[step.topic]) if step.topic in problems else DONE for step in steps}

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager
+from typing import Generic, TypeVar
 
 from msgspec import Struct
 
@@ -44,6 +45,21 @@ class AuditFailure(Exception):
         self.cluster = cluster
         self.why = why
         self.hint = hint
+
+
+Result = TypeVar("Result")
+
+
+class Outcome(Struct, Generic[Result], frozen=True, kw_only=True):
+    """Reports the result of a command's Spark application, or why there is none.
+
+    `cluster` names the cluster, or Spark, that failed; it is empty where the request is refused.
+    """
+
+    result: Result | None = None
+    cluster: str = ""
+    why: str = ""
+    hint: str = ""
 
 
 class UnexpectedClusterId(AuditFailure):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import sys
 from typing import Final
 
 from runtime.kafka.errors import WireError
@@ -48,10 +47,6 @@ class RepeatedCopy:
     async def _attempt(self) -> None:
         """Copies what the ledger does not have yet. Raises WireError, CopyStopped."""
         raise NotImplementedError
-
-    def _show(self, text: str) -> None:
-        sys.stderr.write(f"{self.command}: {text}\n")
-        sys.stderr.flush()
 
     def _may_succeed_later(self, error: WireError) -> bool:
         return may_succeed_later(error)

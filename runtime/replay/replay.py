@@ -13,6 +13,8 @@ from msgspec import structs
 from msgspec.structs import replace
 
 from runtime.audit.ledger import producers_at
+from runtime.audit.on_spark import show
+from runtime.audit.partition_logs import open_spec
 from runtime.batch import Batch, PartitionLocation, RewriteSpec, WalkedBatches, walk
 from runtime.batch.selection import quarantine_batches
 from runtime.batch.spec import QuarantineLimit
@@ -38,6 +40,7 @@ from runtime.kafka.protocol.offsets import EARLIEST, LATEST, TopicPartition
 from runtime.kafka.queries import offsets_of
 from runtime.ledger.ledger import Ledger, register
 from runtime.ledger.offset_maps import OffsetMapReader
+from runtime.ledger.positions import leave_orphans
 from runtime.ledger.transaction_writer import TransactionWriter
 from runtime.replay.repeated_copy import CopyStopped, RepeatedCopy, failpoint
 from runtime.replay.request import ReplayPartition, ReplayRequest
@@ -46,6 +49,20 @@ from runtime.slot.read.batch_filter import MERGE, FilteredBatches, filter_batche
 
 if TYPE_CHECKING:
     from runtime.sql.transformer import Transformer
+
+
+async def orphan_uncopied(request: ReplayRequest) -> None:
+    """Records all uncopied source offsets as orphaned. Raises FlowNotEnded, AuditFailure.
+
+    From then on the flow never sends them itself: only the replay does.
+    """
+    flow = request.flow
+    new = {part.key(flow.name): part.mirror for part in request.parts if not part.begun}
+    async with (
+        open_spec(request.source, flow.source) as source,
+        open_spec(request.destination, flow.destination) as destination,
+    ):
+        await leave_orphans(flow.name, source, destination, "replay", mirrors=new)
 
 
 def replay_transactional_id(key: PartitionKey) -> str:
@@ -167,7 +184,10 @@ class PartitionReplay(RepeatedCopy):
             )
             self.records += sum(batch.records for batch in batches)
             self.progress += position - before
-            self._show(f"{self._key.topic}-{self._key.partition}: {self.records:,} records, up to {position}")
+            show(
+                self.command,
+                f"{self._key.topic}-{self._key.partition}: {self.records:,} records, up to {position}",
+            )
             if kept.failure is not None:
                 raise kept.failure
 

@@ -6,6 +6,7 @@ from typing import Final
 
 import msgspec
 
+from runtime.audit.ledger import Outcome
 from runtime.contract.records.ledger import PartitionKey
 from runtime.contract.records.manifest import BackupState, DataFile
 from runtime.contract.results.records import ReplayedPartition
@@ -92,19 +93,9 @@ class RestorePartition(msgspec.Struct, frozen=True, kw_only=True, tag="restore")
     files: list[DataFile]
 
 
-class CopyOutcome(msgspec.Struct, frozen=True, kw_only=True):
-    """Reports the partitions, or the cluster or Spark that was unusable, or why the request was refused."""
-
-    parts: list[ReplayedPartition] = []
-    unusable: str = ""
-    why: str = ""
-    refused: str = ""
-
-
-encode_request = encode_outcome = msgspec.json.encode
-encode_part = msgspec.msgpack.encode
+encode_request = msgspec.json.encode
+encode_parts = encode_copied = msgspec.msgpack.encode
 decode_request = msgspec.json.Decoder(ReplayRequest | RestoreRequest).decode
-decode_outcome = msgspec.json.Decoder(CopyOutcome).decode
-decode_part = msgspec.msgpack.Decoder(ReplayPartition | RestorePartition).decode
-decode_copied = msgspec.msgpack.Decoder(ReplayedPartition).decode
-decode_all_copied = msgspec.msgpack.Decoder(list[ReplayedPartition]).decode
+decode_outcome = msgspec.json.Decoder(Outcome[list[ReplayedPartition]]).decode
+decode_parts = msgspec.msgpack.Decoder(list[ReplayPartition | RestorePartition]).decode
+decode_copied = msgspec.msgpack.Decoder(list[ReplayedPartition]).decode

@@ -13,7 +13,8 @@ import time
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from typing import Final, NamedTuple
 
-from runtime.audit.partition_logs import fetch_records
+from runtime.audit.on_spark import show
+from runtime.audit.partition_logs import fetch_records, open_spec, settings_of
 from runtime.batch import (
     AbortedTransactions,
     Batch,
@@ -33,8 +34,15 @@ from runtime.contract.records.ledger import (
 from runtime.contract.records.manifest import DataFile
 from runtime.contract.records.offset_map import Run, append
 from runtime.contract.spec.naming import is_other_topic
-from runtime.files.backup import BackedUpRecords, check_file, raw_records, windows
-from runtime.files.manifest import ManifestFolder
+from runtime.files.backup import (
+    BackedUpRecords,
+    check_file,
+    files_up_to,
+    raw_records,
+    read_backup,
+    windows,
+)
+from runtime.files.manifest import ManifestFolder, ManifestProblem
 from runtime.files.store import StoredFile
 from runtime.kafka.cluster import KafkaCluster
 from runtime.kafka.errors import BrokerError, ErrorCode
@@ -52,6 +60,42 @@ from runtime.replay.restore_target import logs_of, restore_key
 _GENERATION: Final = 1
 _FETCH_BYTES: Final = 8 << 20
 _SHOW_EVERY_S: Final = 5.0
+
+
+def partitions_of(request: RestoreRequest) -> list[RestorePartition]:
+    """Returns the partitions to restore, the largest first.
+
+    Raises ManifestProblem, EndpointUnavailable, AuditFailure.
+    """
+    state, topics = request.backup, request.topics
+    backup = read_backup(state.folder, state.flow, state.commit, state.digest, state.client)
+
+    async def settings() -> dict[str, dict[str, str]]:
+        async with open_spec(request.cluster, request.name) as cluster:
+            names = [topic.into for topic in topics]
+            return await settings_of(cluster, request.name, names, ["max.message.bytes"])
+
+    limits = asyncio.run(settings())
+    partitions = []
+    for topic in topics:
+        lineages = backup.lineages.get(topic.topic, ())
+        lineage = next((lineage for lineage in lineages if lineage.topic_id == topic.topic_id), None)
+        if lineage is None:
+            what = f"the backup holds no topic {topic.topic} with the id {topic.topic_id}"
+            raise ManifestProblem(f"{what}: plan again")
+        partitions += [
+            RestorePartition(
+                topic=topic.topic,
+                topic_id=topic.topic_id,
+                into=topic.into,
+                partition=partition,
+                end=end,
+                max_message_bytes=int(limits[topic.into]["max.message.bytes"]),
+                files=files_up_to(lineage.files.get(partition, ()), end),
+            )
+            for partition, end in sorted(topic.ends.items())
+        ]
+    return sorted(partitions, key=lambda part: -sum(file.size for file in part.files))
 
 
 class _Chunk(NamedTuple):
@@ -221,7 +265,10 @@ class PartitionRestore(RepeatedCopy):
         self.progress += after.records - before.records
         if time.monotonic() - self._shown_at > _SHOW_EVERY_S:
             self._shown_at = time.monotonic()
-            self._show(f"{self._name}: {after.records:,} records, up to {after.position} of {self._part.end}")
+            show(
+                self.command,
+                f"{self._name}: {after.records:,} records, up to {after.position} of {self._part.end}",
+            )
         return after
 
     async def _compare(self, progress: Progress) -> None:
@@ -256,7 +303,7 @@ class PartitionRestore(RepeatedCopy):
         if count != progress.records:
             raise CopyStopped(f"{self._name} holds {count:,} records in place of {progress.records:,}")
         self.records = count
-        self._show(f"{self._name}: {count:,} records {RESTORED}")
+        show(self.command, f"{self._name}: {count:,} records {RESTORED}")
 
     async def _restored(self, start: int, end: int) -> AsyncIterator[Batch]:
         """Yields the committed batches of the partition. Raises WireError, BatchFailure."""

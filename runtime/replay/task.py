@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Sequence
+from contextlib import AsyncExitStack
 from typing import TYPE_CHECKING, Final
-
-import uvloop
 
 from runtime.audit.ledger import AuditFailure
 from runtime.audit.partition_logs import open_spec
@@ -22,92 +21,63 @@ from runtime.replay.request import (
     ReplayRequest,
     RestorePartition,
     RestoreRequest,
-    decode_part,
+    decode_parts,
     decode_request,
-    encode_part,
+    encode_copied,
 )
 from runtime.replay.restore import PartitionRestore
 
 if TYPE_CHECKING:
-    import pyarrow as pa
+    from runtime.sql.transformer import Evaluates, Transformer
 
-    from runtime.sql.query_input import QueryInput
-    from runtime.sql.transformer import Transformer
-
-RESULT = "result"  # the column of the result, in the output of copy_partitions_with_sql
 _RESTORED_AT_A_TIME: Final = 4  # partitions of a task
+_STOPPED = (AuditFailure, CopyStopped, BatchFailure, DamagedFile, ManifestProblem, UnreadableRecord)
 
 
-def copy_partitions(encoded: bytes, parts: Iterable[bytes]) -> Iterator[bytes]:
-    """Replays or restores the given partitions. Spark calls it through mapPartitions."""
-    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        yield from map(encode_part, runner.run(_all(decode_request(encoded), parts)))
+async def copy_encoded(encoded: bytes, parts: bytes, evaluator: Evaluates | None = None) -> bytes:
+    """Replays or restores the given partitions in a Spark task."""
+    return encode_copied(await copy_partitions(decode_request(encoded), decode_parts(parts), evaluator))
 
 
-def copy_partitions_with_sql(
-    encoded: bytes,
-    parts: Sequence[bytes],
-    token: str,
-    wanted: QueryInput,
-    answers: Iterable[pa.RecordBatch],
-) -> Iterator[pa.RecordBatch]:
-    """Replays the given partitions of a flow with a transform, as the collecting worker of a query."""
-    import pyarrow as pa
-
-    from runtime.sql.evaluator import serving_evaluator
-    from runtime.sql.transformer import Transformer
-
-    request = decode_request(encoded)
-    assert isinstance(request, ReplayRequest), "a backup holds records as they are"
-    transform = request.flow.transform
-    assert transform is not None, "copy_partitions replays without a transform"
-
-    async def replay() -> list[ReplayedPartition]:
-        async with serving_evaluator(token, transform, wanted, answers) as evaluator:
-            return await _all(request, parts, Transformer(transform, evaluator))
-
-    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        result = pa.array([encode_part(runner.run(replay()))], pa.binary())
-    yield pa.RecordBatch.from_arrays([result], [RESULT])
-
-
-async def _all(
-    request: ReplayRequest | RestoreRequest, parts: Iterable[bytes], transformer: Transformer | None = None
+async def copy_partitions(
+    request: ReplayRequest | RestoreRequest,
+    parts: Sequence[ReplayPartition | RestorePartition],
+    evaluator: Evaluates | None = None,
 ) -> list[ReplayedPartition]:
+    """Replays or restores the given partitions. A flow with a transform needs an `evaluator`."""
     turns = asyncio.Semaphore(_RESTORED_AT_A_TIME if isinstance(request, RestoreRequest) else 1)
+    transformer = None
+    if isinstance(request, ReplayRequest) and request.flow.transform is not None and evaluator is not None:
+        from runtime.sql.transformer import Transformer
 
-    async def copy(part: ReplayPartition | RestorePartition) -> ReplayedPartition:
-        async with turns:
-            return await _copied(request, part, transformer)
+        transformer = Transformer(request.flow.transform, evaluator)
 
-    return await asyncio.gather(*(copy(decode_part(part)) for part in parts))
+    async def copied(part: ReplayPartition | RestorePartition) -> ReplayedPartition:
+        copy, problem = RepeatedCopy(), ""
+        try:
+            async with turns, AsyncExitStack() as stack:
+                copy = await _opened(request, part, transformer, stack)
+                await copy.run(request.within_s)
+        except _STOPPED as error:
+            problem = str(error)
+        except OSError as error:
+            problem = f"{error.filename}: {error.strerror}" if error.filename else str(error)
+        return ReplayedPartition(part.topic, part.partition, part.into, copy.records, problem)
+
+    return await asyncio.gather(*map(copied, parts))
 
 
-async def _copied(
+async def _opened(
     request: ReplayRequest | RestoreRequest,
     part: ReplayPartition | RestorePartition,
     transformer: Transformer | None,
-) -> ReplayedPartition:
-    copy = RepeatedCopy()
-    problem = ""
-    try:
-        if isinstance(request, RestoreRequest):
-            assert isinstance(part, RestorePartition), "a part of another request"
-            async with open_spec(request.cluster, request.name) as cluster:
-                copy = PartitionRestore(request, part, cluster)
-                await copy.run(request.within_s)
-        else:
-            assert isinstance(part, ReplayPartition), "a part of another request"
-            async with (
-                open_spec(request.source, request.flow.source) as source,
-                open_spec(request.destination, request.flow.destination) as destination,
-            ):
-                copy = PartitionReplay(request, part, source, destination, transformer)
-                await copy.run(request.within_s)
-    except (
-        AuditFailure, CopyStopped, BatchFailure, DamagedFile, ManifestProblem, UnreadableRecord,
-    ) as error:  # fmt: skip
-        problem = str(error)
-    except OSError as error:
-        problem = f"{error.filename}: {error.strerror}" if error.filename else str(error)
-    return ReplayedPartition(part.topic, part.partition, part.into, copy.records, problem)
+    stack: AsyncExitStack,
+) -> RepeatedCopy:
+    if isinstance(request, RestoreRequest):
+        assert isinstance(part, RestorePartition), "a part of another request"
+        cluster = await stack.enter_async_context(open_spec(request.cluster, request.name))
+        return PartitionRestore(request, part, cluster)
+    assert isinstance(part, ReplayPartition), "a part of another request"
+    source = await stack.enter_async_context(open_spec(request.source, request.flow.source))
+    destination = await stack.enter_async_context(open_spec(request.destination, request.flow.destination))
+    return PartitionReplay(request, part, source, destination, transformer)

@@ -20,6 +20,7 @@ import uuid
 from pathlib import Path
 from typing import get_args
 
+import uvloop
 from confluent_kafka.admin import AdminClient
 from msgspec.structs import replace
 
@@ -39,9 +40,6 @@ from runtime.lab.lab import Lab
 from runtime.replay.request import (
     RestorePartition,
     RestoreRequest,
-    decode_copied,
-    encode_part,
-    encode_request,
 )
 from runtime.replay.task import copy_partitions
 from tests.bench.bench_wire import PARTITIONS, Brokers, Load, fill, measured
@@ -112,23 +110,22 @@ def restore_once(
         topics=[],
     )
     parts = [
-        encode_part(
-            RestorePartition(
-                topic=topic,
-                topic_id=lineage.topic_id,
-                into=into,
-                partition=number,
-                end=position.position,
-                max_message_bytes=1_048_588,
-                files=lineage.files[number],
-            )
+        RestorePartition(
+            topic=topic,
+            topic_id=lineage.topic_id,
+            into=into,
+            partition=number,
+            end=position.position,
+            max_message_bytes=1_048_588,
+            files=lineage.files[number],
         )
         for number, position in sorted(lineage.positions.items())
     ]
     away = f" {DELAY_MS} ms" if through else ""
     for what in ("restore", "compare"):
         with measured(brokers) as row:
-            done = [decode_copied(part) for part in copy_partitions(encode_request(request), parts)]
+            with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+                done = runner.run(copy_partitions(request, parts))
             assert [part.unread for part in done] == [""] * PARTITIONS, done
             records = sum(one.records for one in done)
             print(row(f"{what:<8} {load.name}{away}", records, records * load.value_bytes), flush=True)

@@ -186,13 +186,12 @@ def replaying(
         replay.ReplayPartition(topic, one, topic, topic, _MAX_MESSAGE_BYTES, begun=True)
         for one in range(partitions)
     ]
-    request = replay.encode_request(
-        replay.ReplayRequest(flow=flow, source=source.spec(), destination=through, parts=parts, bytes=4_000)
+    request = replay.ReplayRequest(
+        flow=flow, source=source.spec(), destination=through, parts=parts, bytes=4_000
     )
 
     def begin() -> bool:
-        copied = copy_partitions(request, [replay.encode_part(part) for part in parts])
-        return not any(replay.decode_copied(part).unread for part in copied)
+        return not any(part.unread for part in asyncio.run(copy_partitions(request, parts)))
 
     return RepeatedTask(begin)
 
@@ -213,23 +212,20 @@ def restoring(
         bytes=8_000,
     )
     parts = [
-        replay.encode_part(
-            replay.RestorePartition(
-                topic=topic,
-                topic_id=lineage.topic_id,
-                into=into,
-                partition=number,
-                end=position.position,
-                max_message_bytes=_MAX_MESSAGE_BYTES,
-                files=lineage.files[number],
-            )
+        replay.RestorePartition(
+            topic=topic,
+            topic_id=lineage.topic_id,
+            into=into,
+            partition=number,
+            end=position.position,
+            max_message_bytes=_MAX_MESSAGE_BYTES,
+            files=lineage.files[number],
         )
         for number, position in sorted(lineage.positions.items())
     ]
 
     def begin() -> bool:
-        copied = copy_partitions(replay.encode_request(request), parts)
-        return not any(replay.decode_copied(part).unread for part in list(copied))
+        return not any(part.unread for part in asyncio.run(copy_partitions(request, parts)))
 
     return RepeatedTask(begin)
 

@@ -59,8 +59,9 @@ from runtime.contract.results.records import (
 from runtime.contract.spec import naming
 from runtime.contract.spec.flow import ENDED
 from runtime.contract.spec.jobspec import FlowSpec, JobSpec
-from runtime.replay.request import CopyOutcome, ReplayRequest
+from runtime.replay.request import ReplayRequest
 
+_RESUME = "with --resume it goes on where it stood"
 _TASKS = 2  # on a cluster, for a job that has a slot for each core
 
 
@@ -101,9 +102,9 @@ async def verify(request: VerifyFlowRequest, progress: ProgressHandler = silent)
         arguments = [*(["--book", str(file)] if file is not None else []), *["--resume"] * resume]
         answer = await on_spark(main, encode_request(compared), "verify: ", progress, arguments, where)
     outcome = decode_outcome(answer)
-    if outcome.verified is None:
-        raise Failure(error(f"{outcome.cluster}: {outcome.why}", outcome.hint))
-    return outcome.verified
+    if outcome.result is None:
+        raise Failure(error(f"{outcome.cluster}: {outcome.why}", outcome.hint or _RESUME))
+    return outcome.result
 
 
 async def _without_spark(
@@ -227,9 +228,8 @@ async def replay_salvage(
         return ReplayResult(seen, ())
     await check_transforms(topology, progress=interaction.progress, only=flow.name)
     interaction.require(ApproveReplay(seen.destination))
-    return ReplayResult(
-        seen, tuple((await _replay(topology, flow, request, replay, interaction.progress)).parts)
-    )
+    parts = await _replay(topology, flow, request, replay, interaction.progress)
+    return ReplayResult(seen, tuple(parts))
 
 
 async def _replay_request(
@@ -265,7 +265,7 @@ async def _replay(
     request: ReplaySalvageRequest,
     replay: ReplayRequest,
     progress: ProgressHandler,
-) -> CopyOutcome:
+) -> list[ReplayedPartition]:
     from runtime import replay as application
     from runtime.replay.request import decode_outcome, encode_request
 
@@ -284,16 +284,11 @@ async def _replay(
     ) as lease:
         work = on_spark(main, encode_request(replay), "salvage: ", progress)
         outcome = decode_outcome(await _while_held(lease, work))
-    if outcome.refused:
-        raise Failure(error(outcome.refused, "repl status shows its state"), ExitCode.REFUSED)
-    if outcome.unusable:
-        raise Failure(
-            error(
-                f"{outcome.unusable}: {outcome.why}",
-                _REPLAY_AGAIN,
-            )
-        )
-    return outcome
+    if outcome.result is not None:
+        return outcome.result
+    if outcome.cluster:
+        raise Failure(error(f"{outcome.cluster}: {outcome.why}", _REPLAY_AGAIN))
+    raise Failure(error(outcome.why, "repl status shows its state"), ExitCode.REFUSED)
 
 
 async def _while_held(lease: Lease, work: Coroutine[Any, Any, bytes]) -> bytes:

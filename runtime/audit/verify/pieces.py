@@ -10,6 +10,7 @@ from typing import Literal, NamedTuple
 import msgspec
 from msgspec import Struct, field
 
+from runtime.audit.ledger import Outcome
 from runtime.contract.records.ledger import PartitionKey
 from runtime.contract.records.manifest import DataFile
 from runtime.contract.results.records import UncomparableRange, VerificationReport
@@ -179,16 +180,6 @@ class VerifiedPiece(msgspec.Struct, array_like=True):
         return cls(piece.number, piece.low, piece.low, unread=unread)
 
 
-class VerificationOutcome(msgspec.Struct, frozen=True, kw_only=True):
-    """Reports the comparison, or the cluster that could not be read, why, and what to do."""
-
-    verified: VerificationReport | None = None
-    cluster: str = ""
-    why: str = ""
-    hint: str = ""
-
-
 encode_request = msgspec.json.encode
-encode_outcome = msgspec.json.encode
 decode_request = msgspec.json.Decoder(VerifyRequest).decode
-decode_outcome = msgspec.json.Decoder(VerificationOutcome).decode
+decode_outcome = msgspec.json.Decoder(Outcome[VerificationReport]).decode

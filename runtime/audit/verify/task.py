@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -23,12 +23,7 @@ from runtime.audit.verify.topics import MirrorComparison
 from runtime.slot.budget import TokenBucket
 
 if TYPE_CHECKING:
-    import pyarrow as pa
-
-    from runtime.sql.query_input import QueryInput
     from runtime.sql.transformer import Evaluates
-
-RESULT = "result"  # the column of the result, in the output of verify_pieces_with_sql
 
 encode_pieces = msgspec.msgpack.encode
 _decode_pieces = msgspec.msgpack.Decoder(list[VerificationPiece]).decode
@@ -45,44 +40,12 @@ def comparison_of(request: VerifyRequest) -> Comparison:
     return MirrorComparison(request)
 
 
-def verify_pieces(encoded: bytes, tasks: int, groups: Iterable[bytes]) -> Iterator[bytes]:
-    """Compares the given pieces. Spark calls it through mapPartitions.
-
-    `tasks` is the number of tasks that run concurrently and share the rate.
-    """
-    import uvloop  # a comparison in the planner's own process goes without
-
-    request = decode_request(encoded)
-    for group in groups:
-        with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-            yield msgspec.msgpack.encode(runner.run(compare_pieces(request, tasks, _decode_pieces(group))))
-
-
-def verify_pieces_with_sql(
-    encoded: bytes,
-    tasks: int,
-    group: bytes,
-    token: str,
-    wanted: QueryInput,
-    answers: Iterable[pa.RecordBatch],
-) -> Iterator[pa.RecordBatch]:
-    """Compares the given pieces of a flow with a transform, as the collecting worker of a query."""
-    import pyarrow as pa
-    import uvloop
-
-    from runtime.sql.evaluator import serving_evaluator
-
-    request = decode_request(encoded)
-    transform = request.flow.transform
-    assert transform is not None, "verify_pieces compares without a transform"
-
-    async def verify() -> list[VerifiedPiece]:
-        async with serving_evaluator(token, transform, wanted, answers) as evaluator:
-            return await compare_pieces(request, tasks, _decode_pieces(group), evaluator)
-
-    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        result = msgspec.msgpack.encode(runner.run(verify()))
-    yield pa.RecordBatch.from_arrays([pa.array([result], pa.binary())], [RESULT])
+async def compare_encoded(
+    encoded: bytes, tasks: int, pieces: bytes, evaluator: Evaluates | None = None
+) -> bytes:
+    """Compares the given pieces in a Spark task."""
+    request, decoded = decode_request(encoded), _decode_pieces(pieces)
+    return msgspec.msgpack.encode(await compare_pieces(request, tasks, decoded, evaluator))
 
 
 async def compare_pieces(

@@ -27,9 +27,6 @@ from runtime.ledger.positions import leave_orphans
 from runtime.replay.request import (
     ReplayPartition,
     ReplayRequest,
-    decode_copied,
-    encode_part,
-    encode_request,
 )
 from runtime.replay.task import copy_partitions
 from tests.commands import repl
@@ -179,19 +176,13 @@ def test_two_at_once_double_nothing(sides: Mapping[str, Side], fresh: Fresh) -> 
     end_flow(job, flow)
     leave(sides, flow)
     part = ReplayPartition(orders, 0, orders, orders, 1_000_000, begun=True)
-    request = encode_request(
-        ReplayRequest(
-            flow=flow_spec(flow),
-            source=here.spec(),
-            destination=there.spec(),
-            parts=[part],
-            bytes=30_000,
-        )
+    request = ReplayRequest(
+        flow=flow_spec(flow), source=here.spec(), destination=there.spec(), parts=[part], bytes=30_000
     )
 
     def one() -> ReplayedPartition:
-        (copied,) = copy_partitions(request, [encode_part(part)])
-        return decode_copied(copied)
+        (copied,) = asyncio.run(copy_partitions(request, [part]))
+        return copied
 
     with ThreadPoolExecutor(3) as threads:
         ended = [each.result() for each in [threads.submit(one) for _ in range(3)]]

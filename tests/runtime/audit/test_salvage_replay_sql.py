@@ -12,10 +12,11 @@ from planner.kafka import run
 from planner.workflows.interaction import silent
 from planner.workflows.one_off import on_spark
 from runtime import replay
+from runtime.audit.ledger import Outcome
+from runtime.contract.results.records import ReplayedPartition
 from runtime.contract.spec.cluster import ClusterSpec
 from runtime.contract.spec.transform import FormatSpec, TransformSpec
 from runtime.replay.request import (
-    CopyOutcome,
     ReplayPartition,
     ReplayRequest,
     decode_outcome,
@@ -43,7 +44,7 @@ def value(at: int) -> bytes | None:
     return b'{"id": ' if at % 100 == 7 else b'{"id": %d, "email": "a@b", "p": "%s"}' % (at, PADDING.encode())
 
 
-def unchecked(sides: Mapping[str, Side], flow: str, topic: str) -> CopyOutcome:
+def unchecked(sides: Mapping[str, Side], flow: str, topic: str) -> Outcome[list[ReplayedPartition]]:
     """Returns the outcome of the application where its transform has no schema."""
     transform = TransformSpec(value=FormatSpec(format="protobuf", schema="Customer"), where="true")
     source, destination = (ClusterSpec(bootstrap=sides[name].bootstrap) for name in ("dc1", "dc2"))
@@ -98,7 +99,7 @@ def test_what_was_left_travels_as_the_transform_says(
     assert "rand" in said
     assert "docs/transform.md lists what an expression may have" in said
     outcome = unchecked(sides, flow, orders)
-    assert (outcome.unusable, outcome.why) == (
+    assert (outcome.cluster, outcome.why) == (
         "Spark",
         "the descriptor set has no message Customer: it has no messages",
     )

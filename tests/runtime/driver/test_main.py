@@ -75,6 +75,7 @@ MODULES = (
     "runtime.driver.task",
     "runtime.sql.query",
     "runtime.sql.evaluator",
+    "runtime.audit.on_spark",
     "runtime.audit.verify.task",
     "runtime.replay.task",
 )

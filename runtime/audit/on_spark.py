@@ -1,0 +1,158 @@
+"""Runs an operator's command as a Spark application: `repl verify`, `repl salvage --replay`, `repl restore`.
+
+Its request and its outcome are files, and it exits with 0 in every case. What it compares or copies is
+distributed in groups: a task works on one group in its Python worker. Records cross into the JVM only where
+the flow has a transform.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import contextlib
+import functools
+import sys
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor, as_completed
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
+
+import msgspec
+import uvloop
+from py4j.protocol import Py4JError
+from pyspark import SparkConf, SparkContext
+from pyspark.errors import PySparkException
+
+from runtime.audit.ledger import AuditFailure, Outcome
+from runtime.contract.spec.transform import TransformSpec
+from runtime.sql.formats.encoded import BadSchema
+from runtime.sql.functions import RefusedExpression
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from runtime.sql.query_input import QueryInput
+    from runtime.sql.transformer import Evaluates
+
+_RESULT = "result"  # the column of the result, where a query has a transform
+
+Result = TypeVar("Result")
+# Works on an encoded group, with what evaluates the flow's transform if it has one, and returns its result.
+Work = Callable[[bytes, "Evaluates | None"], Coroutine[Any, Any, bytes]]
+
+
+def argument_parser(description: str) -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(description=description)
+    for option in ("--request", "--out"):
+        parser.add_argument(option, required=True, type=Path)
+    return parser
+
+
+def run_application(
+    arguments: argparse.Namespace, run: Callable[[argparse.Namespace], Outcome[Result]]
+) -> Outcome[Result]:
+    """Runs the application, and writes its outcome."""
+    try:
+        outcome = run(arguments)
+    except AuditFailure as failure:
+        outcome = Outcome(cluster=failure.cluster, why=failure.why, hint=failure.hint)
+    except (Py4JError, PySparkException, RefusedExpression, BadSchema) as error:
+        lines = [line.strip() for line in str(error).splitlines() if line.strip()] or [type(error).__name__]
+        java = (line.removeprefix(": ") for line in lines if line.startswith(": "))  # it follows Py4J's own
+        outcome = Outcome(cluster="Spark", why=next(java, lines[0])[:500])
+    arguments.out.write_bytes(msgspec.json.encode(outcome))
+    return outcome
+
+
+@contextlib.contextmanager
+def spark_context(name: str) -> Iterator[SparkContext]:
+    SparkContext._ensure_initialized()  # before that, a SparkConf lacks the settings of spark-submit
+    conf = SparkConf().setAppName(name).setIfMissing("spark.ui.showConsoleProgress", "false")
+    context = SparkContext.getOrCreate(conf)
+    context.setLogLevel("ERROR")
+    try:
+        yield context
+    finally:
+        context.stop()
+
+
+def results_of(
+    context: SparkContext,
+    work: Work,
+    groups: Sequence[bytes],
+    transform: TransformSpec | None = None,
+    files: Literal["json", "parquet"] | None = None,
+) -> Iterator[tuple[int, bytes]]:
+    """Yields the number and the result of each group as soon as it is known: a Spark job works on each.
+
+    `files` is the format of files that hold the decoded values of the transform.
+    """
+    threads = ThreadPoolExecutor(concurrent_tasks(context, groups))
+    try:
+        jobs = {
+            threads.submit(_in_task, context, work, group, transform, files): number
+            for number, group in enumerate(groups)
+        }
+        for done in as_completed(jobs):
+            yield jobs[done], done.result()
+    finally:
+        threads.shutdown(wait=False, cancel_futures=True)
+
+
+def show(command: str, text: str) -> None:
+    """Shows a line to the user of the command."""
+    sys.stderr.write(f"{command}: {text}\n")
+    sys.stderr.flush()
+
+
+def concurrent_tasks(context: SparkContext, groups: Sequence[object]) -> int:
+    """Returns how many of the groups are worked on at a time."""
+    return min(max(context.defaultParallelism, 1), len(groups))
+
+
+def _in_task(
+    context: SparkContext,
+    work: Work,
+    group: bytes,
+    transform: TransformSpec | None,
+    files: Literal["json", "parquet"] | None,
+) -> bytes:
+    if transform is None:
+        task = functools.partial(_work, work)
+        (result,) = context.parallelize([group], 1).mapPartitions(task).collect()
+    else:
+        # Most flows do not need Spark SQL.
+        from runtime.sql.query import STANDING, output_of, session_of, standing_query
+
+        collect = functools.partial(_work_with_sql, work, group, transform)
+        output = output_of(transform, files) if files is not None else "edits"
+        session = session_of(context, STANDING)
+        (result,) = standing_query(session, transform, collect, f"{_RESULT} BINARY", output)
+    return bytes(result)
+
+
+def _work(work: Work, groups: Iterable[bytes]) -> Iterator[bytes]:
+    for group in groups:
+        with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+            yield runner.run(work(group, None))
+
+
+def _work_with_sql(
+    work: Work,
+    group: bytes,
+    transform: TransformSpec,
+    token: str,
+    wanted: QueryInput,
+    answers: Iterable[pa.RecordBatch],
+) -> Iterator[pa.RecordBatch]:
+    """Works on a group as the collecting worker of the query that evaluates the transform."""
+    import pyarrow as pa
+
+    from runtime.sql.evaluator import serving_evaluator
+
+    async def with_evaluator(group: bytes, _: Evaluates | None) -> bytes:
+        async with serving_evaluator(token, transform, wanted, answers) as evaluator:
+            return await work(group, evaluator)
+
+    (result,) = _work(with_evaluator, [group])
+    yield pa.RecordBatch.from_arrays([pa.array([result], pa.binary())], [_RESULT])
