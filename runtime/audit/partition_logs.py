@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import math
 import os
+import time
 from collections.abc import AsyncIterator, Callable, Collection, Container, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from typing import NamedTuple
@@ -27,7 +28,7 @@ from runtime.kafka.errors import BrokerError, ConnectionFailure, ErrorCode, Refu
 from runtime.kafka.fetch import fetch_once
 from runtime.kafka.protocol.fetch import FetchedPartition, Isolation
 from runtime.kafka.protocol.offsets import EARLIEST, LATEST, ListedOffset, TopicPartition
-from runtime.kafka.queries import list_offsets, log_start, topic_configs
+from runtime.kafka.queries import list_offsets, log_start, offsets_of, topic_configs
 from runtime.kafka.timing import RetryDeadline
 from runtime.slot.budget import TokenBucket
 
@@ -183,6 +184,7 @@ def _records(member: RecordSet, at: TopicPartition, start: int, end: int) -> lis
 _CONFIGS_HINT = "its brokers must answer, and its principal needs DESCRIBE_CONFIGS (docs/operations.md)"
 _FETCH_BYTES = 2 << 20
 _PAUSE_S = 0.1
+_GONE = (ErrorCode.UNKNOWN_TOPIC_ID, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
 _SETTLE_S = 2.0  # a new leader's high watermark lags for a short time
 
 
@@ -211,6 +213,20 @@ async def log_bounds(
         for at, start in starts.items()
         if isinstance(start, ListedOffset) and isinstance(end := ends[at], ListedOffset)
     }
+
+
+async def bounds_of(
+    cluster: KafkaCluster,
+    places: Collection[TopicPartition],
+    within_s: float,
+    isolation: Isolation = Isolation.READ_UNCOMMITTED,
+) -> dict[TopicPartition, LogBounds]:
+    """Returns the bounds of the partitions where all are needed. Raises WireError."""
+    starts, ends = await asyncio.gather(
+        offsets_of(cluster, dict.fromkeys(places, EARLIEST), within=within_s),
+        offsets_of(cluster, dict.fromkeys(places, LATEST), isolation, within_s),
+    )
+    return {at: LogBounds(starts[at], ends[at]) for at in places}
 
 
 class PartitionLogs(Struct, frozen=True):
@@ -292,44 +308,40 @@ class OpenTransactionTimeout(Exception):
 
 
 class CommittedRecordReader:
-    """Reads one side: iterate over it, or call `next` until `ended`.
+    """Reads one side: iterate over it, or call `next_sets` until `ended`.
 
-    Raises WireError, BatchFailure, RecordsExpired, OpenTransactionTimeout.
+    `bucket` limits its rate, `topic_id` of None means the topic that has the name now. Raises WireError,
+    BatchFailure, RecordsExpired, OpenTransactionTimeout.
     """
 
     def __init__(
         self,
         cluster: KafkaCluster,
         at: TopicPartition,
-        topic_id: bytes,
+        topic_id: bytes | None,
         low: int,
         high: int,
-        bucket: TokenBucket,
         within_s: float,
+        bucket: TokenBucket | None = None,
+        max_bytes: int = _FETCH_BYTES,
     ) -> None:
         self.position = low
-        self._cluster = cluster
-        self._at = at
-        self._topic_id = topic_id
-        self._high = high
-        self._bucket = bucket
-        self._within_s = within_s
+        self._cluster, self._at, self._topic_id = cluster, at, topic_id
+        self._high, self._within_s, self._max_bytes = high, within_s, max_bytes
+        self._bucket = bucket or TokenBucket(None, time.monotonic)
 
     @property
     def ended(self) -> bool:
         return self.position >= self._high
 
     async def __aiter__(self) -> AsyncIterator[list[ConsumerRecord]]:
+        """Yields the records of one fetch after the other: the list may be empty."""
         while not self.ended:
-            yield await self.next()
-
-    async def next(self) -> list[ConsumerRecord]:
-        """Returns the records of one fetch: the list may be empty."""
-        begin, fetched = self.position, list[ConsumerRecord]()
-        for member, committed in await self.next_sets():
-            if committed:
-                fetched += _records(member, self._at, begin, self._high)
-        return fetched
+            begin, fetched = self.position, list[ConsumerRecord]()
+            for member, committed in await self.next_sets():
+                if committed:
+                    fetched += _records(member, self._at, begin, self._high)
+            yield fetched
 
     async def next_sets(self) -> list[tuple[RecordSet, bool]]:
         """Returns the batches of one fetch, also markers, and whether a read_committed reader sees them."""
@@ -353,7 +365,7 @@ class CommittedRecordReader:
                 timeout.extend(wait)
             try:
                 answer = await _fetch(
-                    self._cluster, self._at, self.position, _FETCH_BYTES, "verify", self._topic_id
+                    self._cluster, self._at, self.position, self._max_bytes, "verify", self._topic_id
                 )
                 if len(answer.records) or answer.last_stable_offset >= self._high:
                     return answer
@@ -365,13 +377,9 @@ class CommittedRecordReader:
                         f"a transaction is open at offset {answer.last_stable_offset}"
                     )
             except WireError as error:
-                if not _retriable(error) or timeout.over():
+                retriable = isinstance(error, ConnectionFailure)
+                if isinstance(error, BrokerError):
+                    retriable = error.code.retriable and error.code not in _GONE
+                if not retriable or timeout.over():
                     raise
             await asyncio.sleep(_PAUSE_S)
-
-
-def _retriable(error: WireError) -> bool:
-    gone = (ErrorCode.UNKNOWN_TOPIC_ID, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
-    if isinstance(error, BrokerError):
-        return error.code.retriable and error.code not in gone
-    return isinstance(error, ConnectionFailure)

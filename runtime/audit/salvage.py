@@ -5,7 +5,6 @@ It only reads.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Mapping
 
 from runtime.audit.ledger import FlowRecords, existing_ledger, producers_at
@@ -32,7 +31,6 @@ from runtime.kafka.cluster import KafkaCluster
 from runtime.kafka.errors import WireError
 from runtime.kafka.protocol.metadata import TopicMetadata
 from runtime.kafka.protocol.offsets import TopicPartition
-from runtime.slot.budget import TokenBucket
 
 
 async def salvage(
@@ -132,8 +130,7 @@ class _Partition:
     async def _read(
         self, topic: TopicMetadata, low: int, high: int, take: Callable[[SalvagedRecord], None]
     ) -> None:
-        bucket = TokenBucket(None, time.monotonic)
-        side = CommittedRecordReader(self._source, self._at, topic.id, low, high, bucket, self._within_s)
+        side = CommittedRecordReader(self._source, self._at, topic.id, low, high, self._within_s)
         async for records in side:
             for record in records:
                 if self._filter.drops(record) or self._filter.originated_at_destination(record):

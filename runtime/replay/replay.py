@@ -14,7 +14,7 @@ from msgspec.structs import replace
 
 from runtime.audit.ledger import producers_at
 from runtime.audit.on_spark import show
-from runtime.audit.partition_logs import open_spec
+from runtime.audit.partition_logs import bounds_of, open_spec
 from runtime.batch import Batch, PartitionLocation, RewriteSpec, WalkedBatches, walk
 from runtime.batch.selection import quarantine_batches
 from runtime.batch.spec import QuarantineLimit
@@ -36,8 +36,7 @@ from runtime.kafka.cluster import KafkaCluster
 from runtime.kafka.errors import BrokerError, ErrorCode, WireError
 from runtime.kafka.fetch import fetch_once
 from runtime.kafka.protocol.fetch import FetchedPartition, Isolation
-from runtime.kafka.protocol.offsets import EARLIEST, LATEST, TopicPartition
-from runtime.kafka.queries import offsets_of
+from runtime.kafka.protocol.offsets import TopicPartition
 from runtime.ledger.ledger import Ledger, register
 from runtime.ledger.offset_maps import OffsetMapReader
 from runtime.ledger.positions import leave_orphans
@@ -139,12 +138,13 @@ class PartitionReplay(RepeatedCopy):
         if is_other_topic(progress.source_topic_id, topic.id):
             raise CopyStopped(f"{self._key.topic} is not the topic that was copied: it was recreated")
         at, within = self._source_partition, self._request.within_s
-        start, end = [
-            (await offsets_of(self._source, {at: bound}, Isolation.READ_COMMITTED, within))[at]
-            for bound in (EARLIEST, LATEST)
-        ]
+        start, end = (await bounds_of(self._source, [at], within, Isolation.READ_COMMITTED))[at]
         orphans = ledger.orphans(self._key.flow).get(self._key, NO_ORPHANS)
-        self._count(sum(replayed.records for _, replayed in orphans.replayed))
+        # By the ledger, a transaction whose response was lost counts if it was committed.
+        on_record = sum(replayed.records for _, replayed in orphans.replayed)
+        if self._counted_before is None:
+            self._counted_before = on_record
+        self.records = on_record - self._counted_before
         self.progress = sum(replayed.end - low for low, replayed in orphans.replayed)
         # Offsets behind the flow's position are left alone: the flow itself may still copy them.
         for stretch in uncopied_ranges(
@@ -156,14 +156,6 @@ class PartitionReplay(RepeatedCopy):
     def _may_succeed_later(self, error: WireError) -> bool:
         trimmed = isinstance(error, BrokerError) and error.code is ErrorCode.OFFSET_OUT_OF_RANGE
         return trimmed or super()._may_succeed_later(error)
-
-    def _count(self, on_record: int) -> None:
-        """Counts the records by the ledger: a transaction whose response was lost counts if it was
-        committed.
-        """
-        if self._counted_before is None:
-            self._counted_before = on_record
-        self.records = on_record - self._counted_before
 
     async def _stretch(self, writer: TransactionWriter, stretch: OrphanedRange, topic_id: bytes) -> None:
         position, copied, destination_end = stretch.low, 0, -1
@@ -178,7 +170,10 @@ class PartitionReplay(RepeatedCopy):
             copied += sum(batch.records for batch in batches)
             into = self._destination_partition.topic
             done = Replayed(position, topic_id, into, copied, now_ms(), destination_end)
-            bad = self._quarantined(kept)
+            bad: dict[TopicPartition, Sequence[Batch]] = {}
+            if (aside := self._part.quarantine) is not None and kept.quarantined:
+                some = quarantine_batches(kept.quarantined, aside.max_message_bytes, self._spec.where)
+                bad[TopicPartition(aside.topic, aside.partition)] = list(some)
             destination_end = await self._commit(
                 writer, ReplayedKey(self._key, stretch.low), done, batches, bad
             )
@@ -190,14 +185,6 @@ class PartitionReplay(RepeatedCopy):
             )
             if kept.failure is not None:
                 raise kept.failure
-
-    def _quarantined(self, kept: FilteredBatches) -> dict[TopicPartition, Sequence[Batch]]:
-        """Returns the batches of the bad records that the transaction passes."""
-        into = self._part.quarantine
-        if into is None or not kept.quarantined:
-            return {}
-        batches = quarantine_batches(kept.quarantined, into.max_message_bytes, self._spec.where)
-        return {TopicPartition(into.topic, into.partition): list(batches)}
 
     async def _commit(
         self,

@@ -14,14 +14,21 @@ from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from typing import Final, NamedTuple
 
 from runtime.audit.on_spark import show
-from runtime.audit.partition_logs import fetch_records, open_spec, settings_of
+from runtime.audit.partition_logs import (
+    CommittedRecordReader,
+    OpenTransactionTimeout,
+    RecordsExpired,
+    bounds_of,
+    fetch_records,
+    open_spec,
+    settings_of,
+)
 from runtime.batch import (
     AbortedTransactions,
     Batch,
     PartitionLocation,
     RewriteSpec,
     prepare,
-    walk,
 )
 from runtime.contract.records.advance import Advance, advance, first_progress
 from runtime.contract.records.ledger import (
@@ -46,8 +53,6 @@ from runtime.files.manifest import ManifestFolder, ManifestProblem
 from runtime.files.store import StoredFile
 from runtime.kafka.cluster import KafkaCluster
 from runtime.kafka.errors import BrokerError, ErrorCode
-from runtime.kafka.fetch import fetch_once
-from runtime.kafka.protocol.fetch import FetchedPartition
 from runtime.kafka.protocol.offsets import TopicPartition
 from runtime.kafka.timing import RetryDeadline
 from runtime.ledger.ledger import Ledger, UndecidedProgress
@@ -55,7 +60,7 @@ from runtime.ledger.records import READ_FAILURES
 from runtime.ledger.transaction_writer import TransactionWriter
 from runtime.replay.repeated_copy import PAUSE_S, CopyStopped, RepeatedCopy, failpoint
 from runtime.replay.request import RESTORED, RestorePartition, RestoreRequest
-from runtime.replay.restore_target import logs_of, restore_key
+from runtime.replay.restore_target import restore_key
 
 _GENERATION: Final = 1
 _FETCH_BYTES: Final = 8 << 20
@@ -127,7 +132,7 @@ class PartitionRestore(RepeatedCopy):
     async def _attempt(self) -> None:
         try:
             await self._compare(await self._write())
-        except READ_FAILURES as error:
+        except (*READ_FAILURES, RecordsExpired, OpenTransactionTimeout) as error:
             raise CopyStopped(str(error)) from error
 
     async def _write(self) -> Progress:
@@ -171,7 +176,7 @@ class PartitionRestore(RepeatedCopy):
         if topic.error is not ErrorCode.NONE:
             raise BrokerError(topic.error, self._part.into)
         source_id = bytes.fromhex(self._part.topic_id)
-        start, end = (await logs_of(self._cluster, [self._at], self._request.within_s))[self._at]
+        start, end = (await bounds_of(self._cluster, [self._at], self._request.within_s))[self._at]
         if committed is not None and not is_other_topic(committed.destination_topic_id, topic.id):
             if is_other_topic(committed.source_topic_id, source_id):
                 raise CopyStopped(
@@ -279,7 +284,7 @@ class PartitionRestore(RepeatedCopy):
         """
         wanted = BackedUpRecords(self._files(), self._where)
         count = 0
-        start, _ = (await logs_of(self._cluster, [self._at], self._request.within_s))[self._at]
+        start, _ = (await bounds_of(self._cluster, [self._at], self._request.within_s))[self._at]
         async for batch in self._restored(start, progress.destination_end):
             if await asyncio.to_thread(wanted.takes_whole, batch):
                 count += batch.records
@@ -306,38 +311,25 @@ class PartitionRestore(RepeatedCopy):
         show(self.command, f"{self._name}: {count:,} records {RESTORED}")
 
     async def _restored(self, start: int, end: int) -> AsyncIterator[Batch]:
-        """Yields the committed batches of the partition. Raises WireError, BatchFailure."""
-        position = start
-        deadline = RetryDeadline(self._request.within_s)
-        ahead = asyncio.ensure_future(self._fetch(position))
+        """Yields the committed batches of the partition, and fetches the next ones meanwhile.
+
+        Raises WireError, BatchFailure, RecordsExpired, OpenTransactionTimeout.
+        """
+        reader = CommittedRecordReader(
+            self._cluster, self._at, None, start, end, self._request.within_s, max_bytes=_FETCH_BYTES
+        )
+        ahead = None if reader.ended else asyncio.ensure_future(reader.next_sets())
         try:
-            while True:
-                answer = await ahead
-                if answer.error is not ErrorCode.NONE:
-                    raise BrokerError(answer.error, self._name)
-                walked = walk(answer.records, self._where)
-                if walked.failure is not None and not walked.sets:
-                    raise walked.failure
-                if not walked.sets:
-                    if answer.last_stable_offset >= end:
-                        return
-                    if deadline.over():
-                        raise BrokerError(ErrorCode.OFFSET_NOT_AVAILABLE, self._name)
-                    await asyncio.sleep(PAUSE_S / 10)  # the markers of the last transaction are being written
-                    ahead = asyncio.ensure_future(self._fetch(position))
-                    continue
-                position = walked.sets[-1].next_offset
-                ahead = asyncio.ensure_future(self._fetch(position))
-                aborted = AbortedTransactions(answer.aborted)
-                for member in walked.sets:
-                    if isinstance(member, Batch) and aborted.keeps(member):
+            while ahead is not None:
+                sets = await ahead
+                ahead = None if reader.ended else asyncio.ensure_future(reader.next_sets())
+                for member, committed in sets:
+                    if committed and isinstance(member, Batch):
                         yield member
         finally:
-            ahead.cancel()
-            await asyncio.gather(ahead, return_exceptions=True)
-
-    async def _fetch(self, position: int) -> FetchedPartition:
-        return await fetch_once(self._cluster, self._at, position, _FETCH_BYTES, "restore")
+            if ahead is not None:
+                ahead.cancel()
+                await asyncio.gather(ahead, return_exceptions=True)
 
 
 def _now_ms() -> int:

@@ -6,26 +6,24 @@ offsets of consumer groups are translated by the offset maps of the restored par
 
 from __future__ import annotations
 
-import asyncio
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 import msgspec
 
-from runtime.audit.partition_logs import fetch_records, open_spec
+from runtime.audit.ledger import existing_ledger, ledger_of
+from runtime.audit.partition_logs import bounds_of, fetch_records, open_spec
 from runtime.contract.records.ledger import PartitionKey
 from runtime.contract.records.manifest import SnapshotOffset
 from runtime.contract.records.offset_map import EndOfOffsetMap, MappedOffset, OffsetMap
-from runtime.contract.spec import naming
 from runtime.contract.spec.cluster import ClusterSpec
 from runtime.contract.spec.naming import is_other_topic
-from runtime.kafka.cluster import KafkaCluster
 from runtime.kafka.errors import ErrorCode, WireError
 from runtime.kafka.protocol.groups import CommittedOffset
-from runtime.kafka.protocol.offsets import EARLIEST, LATEST, TopicPartition
-from runtime.kafka.queries import commit_many, offsets_of
-from runtime.ledger.ledger import Ledger
-from runtime.ledger.offset_maps import OffsetMapReader
+from runtime.kafka.protocol.offsets import TopicPartition
+from runtime.kafka.queries import commit_many
+
+_CONNECTED = (ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.ILLEGAL_GENERATION, ErrorCode.REBALANCE_IN_PROGRESS)
 
 
 def restore_key(flow: str, into: str, partition: int) -> PartitionKey:
@@ -56,17 +54,17 @@ async def target_topics(
         wanted = [
             TopicPartition(name, number) for name, topic in existing.items() for number in topic.partitions
         ]
-        logs = await logs_of(cluster, wanted, within_s)
-        ledger = await _ledger(cluster)
+        logs = await bounds_of(cluster, wanted, within_s)
+        opened = await ledger_of(cluster, name)
         targets: dict[str, TargetTopic] = {}
         for name, topic in existing.items():
             foreign, restored = "", False
             for number in sorted(topic.partitions):
                 key, at = restore_key(flow, name, number), TopicPartition(name, number)
                 progress = None
-                if ledger is not None:
-                    await ledger.refresh(key.flow)
-                    progress = ledger.committed(key)
+                if opened is not None:
+                    await opened.ledger.refresh(key.flow)
+                    progress = opened.ledger.committed(key)
                 if progress is not None and not is_other_topic(progress.destination_topic_id, topic.id):
                     restored = True
                     if is_other_topic(progress.source_topic_id, bytes.fromhex(sources[name])):
@@ -77,23 +75,6 @@ async def target_topics(
         return targets
 
 
-async def logs_of(
-    cluster: KafkaCluster, partitions: Sequence[TopicPartition], within_s: float
-) -> dict[TopicPartition, tuple[int, int]]:
-    """Returns the offsets of the first record and behind the last one, committed or not. Raises WireError."""
-    starts, ends = await asyncio.gather(
-        offsets_of(cluster, dict.fromkeys(partitions, EARLIEST), within=within_s),
-        offsets_of(cluster, dict.fromkeys(partitions, LATEST), within=within_s),
-    )
-    return {at: (starts[at], ends[at]) for at in partitions}
-
-
-async def _ledger(cluster: KafkaCluster) -> Ledger | None:
-    """Returns the ledger of a cluster; None where nothing was ever copied into it."""
-    topic = (await cluster.topics([naming.LEDGER], fresh=True))[naming.LEDGER]
-    return None if topic.error is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION else await Ledger.open(cluster)
-
-
 async def restore_offsets(
     spec: ClusterSpec, name: str, flow: str, wanted: Sequence[SnapshotOffset]
 ) -> dict[str, str]:
@@ -102,11 +83,13 @@ async def restore_offsets(
     Raises AuditFailure.
     """
     async with open_spec(spec, name) as cluster:
-        maps = await _maps(cluster, flow, {(offset.topic, offset.partition) for offset in wanted})
+        opened = await existing_ledger(cluster, name)
+        for topic in sorted({offset.topic for offset in wanted}):
+            await opened.refresh(restore_key(flow, topic, 0).flow)
         offsets: defaultdict[str, dict[TopicPartition, CommittedOffset]] = defaultdict(dict)
         problems = {offset.group: "" for offset in wanted}
         for offset in wanted:
-            offset_map = maps.get((offset.topic, offset.partition))
+            offset_map = opened.maps.get(restore_key(flow, offset.topic, offset.partition))
             if offset_map is None:
                 problems[offset.group] = f"{offset.topic}-{offset.partition} has no restored records"
                 continue
@@ -118,7 +101,12 @@ async def restore_offsets(
             if isinstance(outcome, WireError):
                 problems[group] = str(outcome)
             elif failed := {at: code for at, code in outcome.items() if code is not ErrorCode.NONE}:
-                problems[group] = _refusal(failed)
+                at, code = min(failed.items())
+                problems[group] = f"{at.topic}-{at.partition}: {code.name}"
+                if code in _CONNECTED:
+                    problems[group] = (
+                        "a member of the group is connected: stop its consumers, then apply again"
+                    )
         return problems
 
 
@@ -132,29 +120,3 @@ def translated(offsets: OffsetMap, source: int) -> int:
             return offset
         case _:
             return offsets.destination_end
-
-
-def _refusal(failed: Mapping[TopicPartition, ErrorCode]) -> str:
-    at, code = next(iter(sorted(failed.items())))
-    if code in (ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.ILLEGAL_GENERATION, ErrorCode.REBALANCE_IN_PROGRESS):
-        return "a member of the group is connected: stop its consumers, then apply again"
-    return f"{at.topic}-{at.partition}: {code.name}"
-
-
-async def _maps(
-    cluster: KafkaCluster, flow: str, partitions: Iterable[tuple[str, int]]
-) -> dict[tuple[str, int], OffsetMap]:
-    """Returns the offset maps of restored partitions, of those that have one. Raises WireError."""
-    ledger = await Ledger.open(cluster)
-    reader = OffsetMapReader(cluster, ledger)
-    maps: dict[tuple[str, int], OffsetMap] = {}
-    refreshed: set[str] = set()
-    for topic, partition in sorted(partitions):
-        key = restore_key(flow, topic, partition)
-        if key.flow not in refreshed:
-            await reader.refresh(key.flow)
-            refreshed.add(key.flow)
-        offsets = reader.get(key)
-        if offsets is not None:
-            maps[topic, partition] = offsets
-    return maps

@@ -20,7 +20,7 @@ from typing import Any
 from msgspec import Struct
 
 from runtime.audit.ledger import AuditFailure, FlowAccess, as_audit_failure, open_cluster
-from runtime.audit.partition_logs import LogBounds, log_bounds
+from runtime.audit.partition_logs import LogBounds, bounds_of, log_bounds
 from runtime.audit.predecessor.alignment import NamedCluster, StoredPosition, copied_through
 from runtime.batch import BatchFailure
 from runtime.contract.predecessor import ConnectOffsets, GroupCommits, StoredPositions
@@ -29,8 +29,8 @@ from runtime.contract.spec.route import RouteDecision
 from runtime.kafka.cluster import KafkaCluster
 from runtime.kafka.errors import BrokerError, ErrorCode
 from runtime.kafka.protocol.fetch import Isolation
-from runtime.kafka.protocol.offsets import EARLIEST, LATEST, TopicPartition
-from runtime.kafka.queries import NO_MEMBERS, committed_by, list_groups, offsets_of
+from runtime.kafka.protocol.offsets import TopicPartition
+from runtime.kafka.queries import NO_MEMBERS, committed_by, list_groups
 from runtime.ledger.records import InternalTopicScan
 
 _KEYS = ("cluster", "partition", "topic")  # in the order in which Connect serializes them
@@ -171,13 +171,14 @@ async def _progress(access: FlowAccess, positions: StoredPositions, watch_s: flo
         await asyncio.sleep(watch_s)
         last = await _inspect(access, read, destination, mirrors.values())
         with as_audit_failure(access.source.cluster):
-            starts = await offsets_of(source, dict.fromkeys(partitions, EARLIEST), within=access.within_s)
-            ends = await offsets_of(source, dict.fromkeys(partitions, LATEST), within=access.within_s)
+            bounds = await bounds_of(source, partitions, access.within_s)
         positions_now, logs = last
         stored = {
-            at: StoredPosition(positions_now.get(at, starts[at]), starts[at], ends[at], mirror, *logs[mirror])
+            at: StoredPosition(positions_now.get(at, start), start, end, mirror, *logs[mirror])
             for at, mirror in mirrors.items()
-            if mirror in logs and positions_now.get(at, starts[at]) < ends[at]
+            if mirror in logs
+            for start, end in [bounds[at]]
+            if positions_now.get(at, start) < end
         }
         by_records = await copied_through(
             NamedCluster(access.source.cluster, source),
@@ -186,14 +187,7 @@ async def _progress(access: FlowAccess, positions: StoredPositions, watch_s: flo
         )
     return PredecessorProgress(
         tuple(
-            CopiedPartition(
-                *at,
-                positions_now.get(at),
-                starts[at],
-                ends[at],
-                at in by_records,
-                by_records.get(at),
-            )
+            CopiedPartition(*at, positions_now.get(at), *bounds[at], at in by_records, by_records.get(at))
             for at in partitions
         ),
         running or _moved(first, last, access),

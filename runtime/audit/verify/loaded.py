@@ -333,8 +333,8 @@ class LoadedPartition:
             self._topic_id,
             self._low,
             self._high,
-            self._bucket,
             self._request.within_s,
+            self._bucket,
         )
         written = WrittenRecords()
         transactions: defaultdict[int, list[tuple[int, int, int]]] = defaultdict(list)

@@ -291,8 +291,8 @@ class StoredPiece:
             self._piece.source_id,
             self._low,
             self._piece.high,
-            self._bucket,
             self._request.within_s,
+            self._bucket,
         ):
             records = []
             for record in fetched:

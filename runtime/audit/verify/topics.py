@@ -282,7 +282,7 @@ async def _compare(
 
     async def originals() -> AsyncIterator[list[ComparedRecord]]:
         async for records in CommittedRecordReader(
-            source, at, piece.source_id, piece.low, piece.high, bucket, request.within_s
+            source, at, piece.source_id, piece.low, piece.high, request.within_s, bucket
         ):
             if transform is None:
                 yield mirror.originals(records)
@@ -293,7 +293,7 @@ async def _compare(
         """Yields copies, and compares replays with their originals from anywhere in the source partition."""
         low, high = piece.destination_low, piece.destination_high
         async for records in CommittedRecordReader(
-            destination, at_copy, piece.destination_id, low, high, bucket, request.within_s
+            destination, at_copy, piece.destination_id, low, high, request.within_s, bucket
         ):
             copied, replays = mirror.copies(records)
             if replays:

@@ -298,8 +298,8 @@ def test_a_side_is_waited_for(
     async def side() -> None:
         bucket = TokenBucket(None, asyncio.get_running_loop().time)
         broker: Any = OneBroker(list(answers), takes_s=takes_s)
-        reader = CommittedRecordReader(broker, AT, ID, 3, END, bucket, PATIENCE_S)
-        assert await reader.next() == []
+        reader = CommittedRecordReader(broker, AT, ID, 3, END, PATIENCE_S, bucket)
+        assert [records async for records in reader] == [[]]
         assert reader.ended
 
     if raised is None:

@@ -12,7 +12,6 @@ from runtime.driver.slots.channel import TopicTail
 from runtime.kafka.protocol.offsets import TopicPartition
 from runtime.kafka.records import StoredRecord
 from runtime.ledger.records import InternalTopicScan
-from runtime.slot.budget import TokenBucket
 from tests.records import PATIENCE_S
 from tests.runtime.slot.world import Side
 
@@ -59,9 +58,8 @@ async def test_records_that_were_deleted_stop_neither_a_running_nor_a_new_reader
         _write(side, topic, range(5, 10))
         side.forget(topic, 8)
         topics = await cluster.topics([topic], fresh=True)
-        bucket = TokenBucket(None, asyncio.get_running_loop().time)
         with pytest.raises(RecordsExpired, match="below 8"):
-            await audited.CommittedRecordReader(cluster, at, topics[topic].id, 2, 10, bucket, 10).next()
+            await audited.CommittedRecordReader(cluster, at, topics[topic].id, 2, 10, 10).next_sets()
         for scan in (running, InternalTopicScan(cluster, topic, 0)):
             await scan.refresh()
             assert (scan.fold.position, scan.fold.get(b"9")) == (10, b"9")
