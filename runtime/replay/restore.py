@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
-from typing import Final, NamedTuple
+from typing import Final
 
 from runtime.audit.on_spark import show
 from runtime.audit.partition_logs import (
@@ -26,6 +26,7 @@ from runtime.audit.partition_logs import (
 from runtime.batch import (
     AbortedTransactions,
     Batch,
+    OutgoingBatch,
     PartitionLocation,
     RewriteSpec,
     prepare,
@@ -61,6 +62,7 @@ from runtime.ledger.transaction_writer import TransactionWriter
 from runtime.replay.repeated_copy import PAUSE_S, CopyStopped, RepeatedCopy, failpoint
 from runtime.replay.request import RESTORED, RestorePartition, RestoreRequest
 from runtime.replay.restore_target import restore_key
+from runtime.slot.partition import now_ms
 
 _GENERATION: Final = 1
 _FETCH_BYTES: Final = 8 << 20
@@ -101,15 +103,6 @@ def partitions_of(request: RestoreRequest) -> list[RestorePartition]:
             for partition, end in sorted(topic.ends.items())
         ]
     return sorted(partitions, key=lambda part: -sum(file.size for file in part.files))
-
-
-class _Chunk(NamedTuple):
-    """Batches of one transaction, the runs of their records at the source, and the position behind them."""
-
-    batches: list[Batch]
-    segments: list[Sequence[tuple[int, int, int]]]  # of each batch: delta, source offset, records
-    position: int
-    last_timestamp: int
 
 
 class PartitionRestore(RepeatedCopy):
@@ -153,11 +146,11 @@ class PartitionRestore(RepeatedCopy):
         try:
             while (chunk := await following) is not None:
                 following = asyncio.ensure_future(asyncio.to_thread(next, chunks, None))
-                progress = await self._commit(writer, progress, chunk)
+                progress = await self._commit(writer, progress, chunk, chunk[-1].position)
         finally:
             await asyncio.gather(following, return_exceptions=True)
         if progress.position < self._part.end:  # transaction markers, or compaction, at the end
-            progress = await self._commit(writer, progress, _Chunk([], [], self._part.end, -1))
+            progress = await self._commit(writer, progress, (), self._part.end)
         return progress
 
     async def _committed(self) -> Progress:
@@ -196,7 +189,7 @@ class PartitionRestore(RepeatedCopy):
             destination_topic_id=topic.id,
             position=0,
             destination_end=end,
-            now_ms=_now_ms(),
+            now_ms=now_ms(),
         )
 
     @property
@@ -211,11 +204,9 @@ class PartitionRestore(RepeatedCopy):
                 self._checked.add(file.path)
             yield file, self._folder.place(file)  # a job may have merged it since
 
-    def _chunks(self, position: int) -> Iterator[_Chunk]:
+    def _chunks(self, position: int) -> Iterator[list[OutgoingBatch]]:
         """Yields the records from a position on, about as much as one transaction takes."""
-        batches: list[Batch] = []
-        segments: list[Sequence[tuple[int, int, int]]] = []
-        size, newest = 0, -1
+        chunk, size = list[OutgoingBatch](), 0
         for file, path in self._files():
             if file.end <= position:
                 continue
@@ -226,54 +217,51 @@ class PartitionRestore(RepeatedCopy):
                     start=max(position, file.first),
                     end=self._part.end,
                 )
-                prepared = prepare(sets, spec, _now_ms(), AbortedTransactions(()), ())
+                prepared = prepare(sets, spec, now_ms(), AbortedTransactions(()), ())
                 if prepared.failure is not None:
                     raise prepared.failure
                 for out in prepared.outgoing:
-                    batches.append(out.batch)
-                    segments.append(out.segments)
-                    size += out.batch.size
-                    newest = max(newest, out.batch.max_timestamp)
-                    position = out.position
+                    chunk.append(out)
+                    size, position = size + out.batch.size, out.position
                     if size >= self._request.bytes:
-                        yield _Chunk(batches, segments, position, newest)
-                        batches, segments, size = [], [], 0
-        if batches:
-            yield _Chunk(batches, segments, position, newest)
+                        yield chunk
+                        chunk, size = [], 0
+        if chunk:
+            yield chunk
 
-    async def _commit(self, writer: TransactionWriter, before: Progress, chunk: _Chunk) -> Progress:
-        """Commits a chunk with its progress and its part of the offset map. Raises WireError."""
-        after = before
+    async def _commit(
+        self, writer: TransactionWriter, before: Progress, chunk: Sequence[OutgoingBatch], position: int
+    ) -> Progress:
+        """Commits a chunk, which ends at a position, and its part of the offset map. Raises WireError."""
+        after, batches = before, [out.batch for out in chunk]
 
         def ledger(bases: Mapping[TopicPartition, Sequence[int]]) -> Mapping[LedgerKey, LedgerValue | None]:
             nonlocal after
             runs: list[Run] = []
-            for base, some in zip(bases.get(self._at, ()), chunk.segments, strict=True):
-                for delta, source, count in some:
+            for base, out in zip(bases.get(self._at, ()), chunk, strict=True):
+                for delta, source, count in out.segments:
                     append(runs, Run(source, base + delta, count))
             step = Advance(
-                position=chunk.position,
+                position=position,
                 source_epoch=-1,
                 runs=tuple(runs),
-                records=sum(batch.records for batch in chunk.batches),
-                bytes=sum(batch.size for batch in chunk.batches),
-                last_timestamp=chunk.last_timestamp,
+                records=sum(batch.records for batch in batches),
+                bytes=sum(batch.size for batch in batches),
+                last_timestamp=max((batch.max_timestamp for batch in batches), default=-1),
             )
-            after, sealed = advance(before, step, _GENERATION, _now_ms())
+            after, sealed = advance(before, step, _GENERATION, now_ms())
             records: dict[LedgerKey, LedgerValue | None] = {ProgressKey(self._key): after}
             for number, segment in enumerate(sealed, start=after.segments - len(sealed)):
                 records[SegmentKey(self._key, after.incarnation, number)] = segment
             return records
 
-        await writer.commit(ledger, {self._at: chunk.batches} if chunk.batches else {})
+        await writer.commit(ledger, {self._at: batches} if batches else {})
         self.records = after.records
         self.progress += after.records - before.records
         if time.monotonic() - self._shown_at > _SHOW_EVERY_S:
             self._shown_at = time.monotonic()
-            show(
-                self.command,
-                f"{self._name}: {after.records:,} records, up to {after.position} of {self._part.end}",
-            )
+            where = f"up to {after.position} of {self._part.end}"
+            show(self.command, f"{self._name}: {after.records:,} records, {where}")
         return after
 
     async def _compare(self, progress: Progress) -> None:
@@ -330,7 +318,3 @@ class PartitionRestore(RepeatedCopy):
             if ahead is not None:
                 ahead.cancel()
                 await asyncio.gather(ahead, return_exceptions=True)
-
-
-def _now_ms() -> int:
-    return int(time.time() * 1000)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections import defaultdict
 from collections.abc import Mapping
 
 from msgspec import Struct, field
@@ -12,6 +13,7 @@ from runtime.audit.ledger import open_cluster, producers_at
 from runtime.audit.status.facts import rate, sum_known
 from runtime.contract.client.endpoint import ClusterEndpoint
 from runtime.contract.records.ledger import UnreadableRecord
+from runtime.contract.records.provenance import FlowProducer
 from runtime.contract.results.records import (
     ClusterClients,
     ConsumerGroup,
@@ -102,102 +104,87 @@ class ClientFacts(Struct, frozen=True):
     transactional_ids: Mapping[int, str] = field(default_factory=dict)
     owners: Mapping[int, str] = field(default_factory=dict)
 
+    def clients(self) -> list[TopicClients]:
+        """Returns every topic with its producers and consumers."""
+        readers: defaultdict[str, set[str]] = defaultdict(set)
+        for group, offsets in self.offsets.items():
+            for at in offsets:
+                readers[at.topic].add(group)
+        for group, described in self.groups.items():
+            for member in described.members:
+                for topic in member.assigned:
+                    readers[topic].add(group)
+        return [
+            TopicClients(
+                topic=topic,
+                partitions=count,
+                producers=self._producers(topic),
+                consumers=[self._consumer(group, topic) for group in sorted(readers.get(topic, ()))],
+            )
+            for topic, count in sorted(self.topics.items())
+        ]
 
-def topic_views(facts: ClientFacts) -> list[TopicClients]:
-    """Returns every topic with its producers and consumers."""
-    producers = _producers(facts)
-    readers = _readers(facts)
-    return [
-        TopicClients(
-            topic=topic,
-            partitions=count,
-            producers=producers.get(topic, []),
-            consumers=[_consumer(facts, group, topic) for group in sorted(readers.get(topic, ()))],
+    def _consumer(self, group: str, topic: str) -> ConsumerGroup:
+        described = self.groups.get(group, GroupState("Unknown", ()))
+        members = [
+            GroupMember(
+                client_id=member.client_id,
+                host=member.host.removeprefix("/"),
+                member_id=member.member_id,
+                partitions=sorted(member.assigned[topic]),
+            )
+            for member in described.members
+            if topic in member.assigned
+        ]
+        numbers = {at.partition for at in self.offsets.get(group, {}) if at.topic == topic}
+        numbers.update(number for member in members for number in member.partitions)
+        partitions = []
+        for at in (TopicPartition(topic, number) for number in sorted(numbers)):
+            offset, end = self.offsets.get(group, {}).get(at), self.ends.get(at)
+            before = self.before.get(group, {}).get(at)
+            partitions.append(
+                ConsumerPosition(
+                    partition=at.partition,
+                    offset=offset,
+                    end=end,
+                    lag=max(end - offset, 0) if end is not None and offset is not None else None,
+                    records_per_s=rate(offset, before, self.elapsed_ms) if offset is not None else None,
+                )
+            )
+        return ConsumerGroup(
+            group=group,
+            state=described.state,
+            members=sorted(members, key=lambda member: (member.client_id, member.member_id)),
+            lag=sum_known(partition.lag for partition in partitions),
+            records_per_s=sum_known(partition.records_per_s for partition in partitions),
+            partitions=partitions,
         )
-        for topic, count in sorted(facts.topics.items())
-    ]
 
-
-def _readers(facts: ClientFacts) -> dict[str, set[str]]:
-    readers: dict[str, set[str]] = {}
-    for group, offsets in facts.offsets.items():
-        for at in offsets:
-            readers.setdefault(at.topic, set()).add(group)
-    for group, described in facts.groups.items():
-        for topic in (topic for member in described.members for topic in member.assigned):
-            readers.setdefault(topic, set()).add(group)
-    return readers
-
-
-def _consumer(facts: ClientFacts, group: str, topic: str) -> ConsumerGroup:
-    described = facts.groups.get(group, GroupState("Unknown", ()))
-    members = [
-        GroupMember(
-            client_id=member.client_id,
-            host=member.host.removeprefix("/"),
-            member_id=member.member_id,
-            partitions=sorted(member.assigned[topic]),
-        )
-        for member in described.members
-        if topic in member.assigned
-    ]
-    committed = {at.partition for at in facts.offsets.get(group, {}) if at.topic == topic}
-    numbers = committed | {number for member in members for number in member.partitions}
-    partitions = [_committed(facts, group, TopicPartition(topic, number)) for number in sorted(numbers)]
-    return ConsumerGroup(
-        group=group,
-        state=described.state,
-        members=sorted(members, key=lambda member: (member.client_id, member.member_id)),
-        lag=sum_known(partition.lag for partition in partitions),
-        records_per_s=sum_known(partition.records_per_s for partition in partitions),
-        partitions=partitions,
-    )
-
-
-def _committed(facts: ClientFacts, group: str, at: TopicPartition) -> ConsumerPosition:
-    offset, end = facts.offsets.get(group, {}).get(at), facts.ends.get(at)
-    before = facts.before.get(group, {}).get(at)
-    return ConsumerPosition(
-        partition=at.partition,
-        offset=offset,
-        end=end,
-        lag=max(end - offset, 0) if end is not None and offset is not None else None,
-        records_per_s=rate(offset, before, facts.elapsed_ms) if offset is not None else None,
-    )
-
-
-def _producers(facts: ClientFacts) -> dict[str, list[TopicProducer]]:
-    """Returns the producers by topic, the one with the newest record first."""
-    states: dict[str, dict[int, dict[int, ActiveProducer]]] = {}
-    for at, producers in facts.producers.items():
-        for producer in producers:
-            states.setdefault(at.topic, {}).setdefault(producer.producer_id, {})[at.partition] = producer
-    return {
-        topic: sorted(
-            (_producer(facts, producer_id, partitions) for producer_id, partitions in by_id.items()),
-            key=lambda producer: (-(producer.last_timestamp_ms or 0), producer.producer_id),
-        )
-        for topic, by_id in states.items()
-    }
-
-
-def _producer(
-    facts: ClientFacts, producer_id: int, partitions: Mapping[int, ActiveProducer]
-) -> TopicProducer:
-    latest = max(partition.last_timestamp for partition in partitions.values())
-    return TopicProducer(
-        producer_id=producer_id,
-        epoch=max(partition.epoch for partition in partitions.values()),
-        transactional_id=facts.transactional_ids.get(producer_id),
-        flow=facts.owners.get(producer_id),
-        last_timestamp_ms=latest if latest >= 0 else None,
-        partitions=sorted(partitions),
-        open_since={
-            number: partition.transaction_start
-            for number, partition in sorted(partitions.items())
-            if partition.transaction_start >= 0
-        },
-    )
+    def _producers(self, topic: str) -> list[TopicProducer]:
+        """Returns the producers of a topic, the one with the newest record first."""
+        by_id: defaultdict[int, dict[int, ActiveProducer]] = defaultdict(dict)
+        for at in (TopicPartition(topic, number) for number in range(self.topics[topic])):
+            for producer in self.producers.get(at, ()):
+                by_id[producer.producer_id][at.partition] = producer
+        producers = []
+        for producer_id, partitions in by_id.items():
+            latest = max(partition.last_timestamp for partition in partitions.values())
+            producers.append(
+                TopicProducer(
+                    producer_id=producer_id,
+                    epoch=max(partition.epoch for partition in partitions.values()),
+                    transactional_id=self.transactional_ids.get(producer_id),
+                    flow=self.owners.get(producer_id),
+                    last_timestamp_ms=latest if latest >= 0 else None,
+                    partitions=sorted(partitions),
+                    open_since={
+                        number: partition.transaction_start
+                        for number, partition in sorted(partitions.items())
+                        if partition.transaction_start >= 0
+                    },
+                )
+            )
+        return sorted(producers, key=lambda made: (-(made.last_timestamp_ms or 0), made.producer_id))
 
 
 Offsets = dict[str, dict[TopicPartition, int]]
@@ -225,9 +212,13 @@ async def read_clients(
             describe_groups(cluster, listed.groups, within_s),
             _active_producers(cluster, topics, notes, within_s),
             _transactional_ids(cluster, notes),
-            _owners(cluster, notes),
         )
-        (groups, failed), producers, transactional_ids, owners = await elsewhere
+        (groups, failed), producers, transactional_ids = await elsewhere
+        owners: Mapping[int, FlowProducer] = {}
+        try:
+            owners = await producers_at(cluster)
+        except (WireError, UnreadableRecord) as error:
+            notes.append(f"which producers are flows is not known: {error}")
         notes += [f"the members of group {name} are not known: {why}" for name, why in failed.items()]
         offsets, elapsed_ms = before, 0
         if over_s:
@@ -243,14 +234,14 @@ async def read_clients(
             elapsed_ms=elapsed_ms,
             producers=producers,
             transactional_ids=transactional_ids,
-            owners=owners,
+            owners={producer_id: owner.flow for producer_id, owner in owners.items()},
         )
         return ClusterClients(
             cluster=reach.cluster,
             cluster_id=cluster.cluster_id,
             at_ms=int(time.time() * 1000),
             over_ms=elapsed_ms,
-            topics=topic_views(facts),
+            topics=facts.clients(),
             notes=notes,
         )
 
@@ -305,11 +296,3 @@ async def _transactional_ids(cluster: KafkaCluster, notes: list[str]) -> dict[in
             continue
         ids.update((transaction.producer_id, transaction.transactional_id) for transaction in listed)
     return ids
-
-
-async def _owners(cluster: KafkaCluster, notes: list[str]) -> dict[int, str]:
-    try:
-        return {producer_id: producer.flow for producer_id, producer in (await producers_at(cluster)).items()}
-    except (WireError, UnreadableRecord) as error:
-        notes.append(f"which producers are flows is not known: {error}")
-        return {}

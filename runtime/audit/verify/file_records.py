@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 import msgspec
 
@@ -23,16 +23,6 @@ from runtime.files.store import StoredFile
 
 _LINES: Final = 1 << 20  # bytes of JSON lines that are read at a time (R8)
 _ROWS: Final = 512  # rows of Parquet that are unpacked at a time (R8)
-
-
-class FileDamage(NamedTuple):
-    """A file that is not as the manifest says, and why, without its path.
-
-    Its records `first … end-1` can't be compared.
-    """
-
-    file: DataFile
-    why: str
 
 
 def record_in_files(
@@ -63,13 +53,14 @@ class StoredRecords:
     """The records of some files of a partition, in the order of offsets. It blocks.
 
     Files of one partition overlap where the layout has dates. A file is open from its first offset on to its
-    last one. `damage` grows while records are read.
+    last one. While records are read, `damage` collects the files that are not as the manifest says, and why,
+    without their paths.
     """
 
     def __init__(
         self, folder: ManifestFolder, files: Iterable[DataFile], form: Format, *, decoded: bool
     ) -> None:
-        self.damage: list[FileDamage] = []
+        self.damage: list[tuple[DataFile, str]] = []
         self.bytes = 0  # that were read, for the checksums too
         self._folder, self._form, self._decoded = folder, form, decoded
         self._waiting = sorted(files, key=lambda file: (file.first, file.path), reverse=True)
@@ -113,9 +104,9 @@ class StoredRecords:
                 raise DamagedFile(f"{path} holds {count:,} records in place of {file.records:,}")
         except DamagedFile as damaged:
             why = str(damaged).removeprefix(f"{self._folder.store.path(file.path)} ")
-            self.damage.append(FileDamage(file, why))
+            self.damage.append((file, why))
         except (BatchFailure, msgspec.DecodeError, UnicodeDecodeError) as damaged:
-            self.damage.append(FileDamage(file, f"can't be read: {damaged}"))
+            self.damage.append((file, f"can't be read: {damaged}"))
 
 
 def _raw(file: DataFile, path: StoredFile, _decoded: bool) -> Iterator[ComparedRecord]:

@@ -197,9 +197,6 @@ class ComparedFile(FlowPartition):
             destination_low=start,
             destination_high=max(min(self._written_end, log_end), start),
             owned_end=self._written_end,
-            runs=b"",
-            gaps=(),
-            compacted=False,
             alone=self._alone,
             read=ReadFile(self._name, read.position, read.source_topic_id, read.records),
         )

@@ -119,12 +119,12 @@ class VerificationPiece(msgspec.Struct, frozen=True, array_like=True):
     destination_id: bytes
     low: int
     high: int
-    destination_low: int
-    destination_high: int
-    owned_end: int
-    runs: bytes
-    gaps: tuple[tuple[int, int, str], ...]  # low, end, why
-    compacted: bool
+    destination_low: int = 0
+    destination_high: int = 0
+    owned_end: int = 0
+    runs: bytes = b""
+    gaps: tuple[tuple[int, int, str], ...] = ()  # low, end, why
+    compacted: bool = False
     alone: bool = True
     replayed: tuple[tuple[int, int, int], ...] = ()
     own: tuple[tuple[int, int], ...] = ()

@@ -181,27 +181,23 @@ class StoredPartition(FlowPartition):
         if begin >= high:
             return []
         groups = list(groups_of(self._files, begin, high, PIECE if share >= 100 else SAMPLED))
-        return [self._piece(*groups[at], low) for at in chosen_of(len(groups), share)]
-
-    def _piece(self, begin: int, end: int, files: Sequence[DataFile], low: int) -> VerificationPiece:
-        return VerificationPiece(
-            number=self._number,
-            topic=self.key.topic,
-            partition=self.key.partition,
-            source_id=self._topic_id,
-            destination_topic=self.destination_topic,
-            destination_id=b"",
-            low=begin,
-            high=end,
-            destination_low=begin,
-            destination_high=end,
-            owned_end=end,
-            runs=b"",
-            gaps=tuple((gap.low, gap.end, gap.why) for gap in self._position.gaps),
-            compacted=self._compacted,
-            files=tuple(files),
-            kept_from=max(low, begin),
-        )
+        return [
+            VerificationPiece(
+                number=self._number,
+                topic=self.key.topic,
+                partition=self.key.partition,
+                source_id=self._topic_id,
+                destination_topic=self.destination_topic,
+                destination_id=b"",
+                low=first,
+                high=end,
+                gaps=tuple((gap.low, gap.end, gap.why) for gap in self._position.gaps),
+                compacted=self._compacted,
+                files=tuple(files),
+                kept_from=max(low, first),
+            )
+            for first, end, files in (groups[at] for at in chosen_of(len(groups), share))
+        ]
 
 
 def groups_of(

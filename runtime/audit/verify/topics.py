@@ -6,7 +6,6 @@ from collections.abc import AsyncIterator, Container, Iterable, Iterator, Mappin
 from operator import itemgetter
 from typing import TYPE_CHECKING
 
-from msgspec import Struct
 from msgspec.structs import replace
 
 from runtime.audit.ledger import FlowRecords, as_audit_failure, existing_ledger, ledger_of, producers_at
@@ -56,28 +55,31 @@ if TYPE_CHECKING:
     from runtime.sql.transformer import Evaluates
 
 
-class FlowLedgerSnapshot(Struct, frozen=True):
-    """Holds a flow's ledger, and both sides' logs from before it was read.
-
-    `own` are offsets of the destination's own records, which the opposite flow did not copy.
-    """
-
-    keys: Sequence[PartitionKey]
-    ledger: FlowRecords
-    own: Mapping[PartitionKey, Sequence[tuple[int, int]]]
-    source_logs: PartitionLogs
-    destination_logs: PartitionLogs
-
-
 class MirrorComparison(Comparison):
     """Compares the topics of a flow between clusters with their mirrors."""
 
     async def plan(self) -> list[PlannedPartition]:
-        request = self.request
-        snapshot = await _read_ledger(request)
-        planned = []
-        for number, key in enumerate(sorted(snapshot.keys)):
-            partition = MirroredPartition(request, number, key, snapshot)
+        """Reads the ledger after the destination's end offsets, so that it covers all records below them."""
+        request, flow, planned = self.request, self.request.flow, []
+        async with (
+            open_spec(request.source, flow.source) as source,
+            open_spec(request.destination, flow.destination) as destination,
+        ):
+            opened = await existing_ledger(destination, flow.destination)
+            copied = (await opened.flow(flow.name)).progress
+            topics = chosen_names(request, {key.topic for key in copied}, flow.destination, "copied", "topic")
+            keys = sorted(key for key in copied if key.topic in topics)
+            copies = [TopicPartition(copied[key].destination_topic, key.partition) for key in keys]
+            destination_logs = await logs_of(destination, flow.destination, copies, request.within_s)
+            ledger = await opened.flow(flow.name)
+            with as_audit_failure(flow.source):
+                originals = [TopicPartition(key.topic, key.partition) for key in keys]
+                source_logs = await logs_of(source, flow.source, originals, request.within_s)
+                own = await _left_by_the_opposite(request, source, ledger.progress)
+        for number, key in enumerate(keys):
+            partition = MirroredPartition(
+                request, number, key, ledger, source_logs, destination_logs, own.get(key, ())
+            )
             plan = partition.planned(request)
             plan.replayed = [
                 replay for replay in partition.replayed if partition.contain_all(plan, replay[0])
@@ -109,27 +111,6 @@ class MirrorComparison(Comparison):
         return results
 
 
-async def _read_ledger(request: VerifyRequest) -> FlowLedgerSnapshot:
-    """Reads the ledger after the destination's end offsets, so that it covers all records below them."""
-    flow = request.flow
-    async with (
-        open_spec(request.source, flow.source) as source,
-        open_spec(request.destination, flow.destination) as destination,
-    ):
-        opened = await existing_ledger(destination, flow.destination)
-        copied = (await opened.flow(flow.name)).progress
-        topics = chosen_names(request, {key.topic for key in copied}, flow.destination, "copied", "topic")
-        keys = [key for key in copied if key.topic in topics]
-        copies = [TopicPartition(copied[key].destination_topic, key.partition) for key in keys]
-        destination_logs = await logs_of(destination, flow.destination, copies, request.within_s)
-        ledger = await opened.flow(flow.name)
-        with as_audit_failure(flow.source):
-            originals = [TopicPartition(key.topic, key.partition) for key in keys]
-            source_logs = await logs_of(source, flow.source, originals, request.within_s)
-            own = await _left_by_the_opposite(request, source, ledger.progress)
-    return FlowLedgerSnapshot(keys, ledger, own, source_logs, destination_logs)
-
-
 async def _left_by_the_opposite(
     request: VerifyRequest, source: KafkaCluster, progress: Mapping[PartitionKey, Progress]
 ) -> dict[PartitionKey, list[tuple[int, int]]]:
@@ -154,18 +135,27 @@ async def _left_by_the_opposite(
 
 
 class MirroredPartition(FlowPartition):
-    """Holds the positions of a partition by its offset map, and the logs of both sides."""
+    """Holds the positions of a partition by its offset map, and the logs of both sides.
+
+    `own` are offsets of the destination's own records, which the opposite flow did not copy.
+    """
 
     def __init__(
-        self, request: VerifyRequest, number: int, key: PartitionKey, snapshot: FlowLedgerSnapshot
+        self,
+        request: VerifyRequest,
+        number: int,
+        key: PartitionKey,
+        ledger: FlowRecords,
+        source_logs: PartitionLogs,
+        destination_logs: PartitionLogs,
+        own: Iterable[tuple[int, int]],
     ) -> None:
-        ledger, flow = snapshot.ledger, request.flow
+        flow = request.flow
         progress, offsets = ledger.progress[key], ledger.maps[key]
         super().__init__(key, progress.destination_topic)
         self._number, self._progress, self._map = number, progress, offsets
-        self._own = tuple(snapshot.own.get(key, ()))
+        self._own = tuple(own)
         self._whole = request.sample >= 100
-        source_logs, destination_logs = snapshot.source_logs, snapshot.destination_logs
         at, at_copy = TopicPartition(*key[1:]), TopicPartition(progress.destination_topic, key.partition)
         self._compacted = at.topic in source_logs.compacted or at_copy.topic in destination_logs.compacted
         orphans = ledger.orphans.get(key, NO_ORPHANS)
@@ -423,7 +413,7 @@ class MirrorPiece:
                 if (replay := self._replayed.replay_of(record)) is not None:
                     replays.append(replay)
                     continue
-                if self._by_design(record) or self._is_its_own(record):
+                if self._is_of_others(record):
                     self.result.others += 1
                     continue
             normalised.append(ComparedRecord(record.offset, at, copied_content(record)))
@@ -433,18 +423,17 @@ class MirrorPiece:
         for replay in replays:
             self._replayed.compare(replay, originals.get(replay.original), self.result)
 
-    def _by_design(self, record: ConsumerRecord) -> bool:
-        """Returns whether the record was not written by this flow through its map, and that is no error."""
-        producer = self._copiers.get(record.producer_id)
-        if producer is None:
-            return self._flow.shared
-        return producer.flow != self._flow.name or record.offset >= self.piece.owned_end
-
-    def _is_its_own(self, record: ConsumerRecord) -> bool:
-        """Returns whether a client wrote the record while the destination was writable."""
-        if record.offset >= self.piece.owned_end and not self.piece.alone:
+    def _is_of_others(self, record: ConsumerRecord) -> bool:
+        """Returns whether the record, which is not in the map, is no error."""
+        producer, behind = self._copiers.get(record.producer_id), record.offset >= self.piece.owned_end
+        if producer is None and self._flow.shared:
             return True
-        return any(low <= record.offset < end for low, end in self.piece.own)
+        if producer is not None and (producer.flow != self._flow.name or behind):
+            return True
+        # A client may have written it while the destination was writable.
+        return (behind and not self.piece.alone) or any(
+            low <= record.offset < end for low, end in self.piece.own
+        )
 
 
 class RunOffsetTranslator:

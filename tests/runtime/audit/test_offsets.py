@@ -17,7 +17,7 @@ from runtime.audit.offsets.unread import moved_by_consumers
 from runtime.audit.partition_logs import CommittedRecordReader, OpenTransactionTimeout, fetch_places
 from runtime.audit.predecessor.alignment import TailSearch
 from runtime.audit.predecessor.progress import UnreadableOffset, next_offsets
-from runtime.audit.read.clients import ClientFacts, topic_views
+from runtime.audit.read.clients import ClientFacts
 from runtime.contract.client.endpoint import ClusterEndpoint
 from runtime.contract.client.settings import ClientSettingsError
 from runtime.contract.groups import GroupPartition
@@ -204,7 +204,7 @@ def clients(**changes: Any) -> TopicClients:
         "groups": {"billing": STABLE},
         "offsets": {"billing": {ORDERS[0]: 70, ORDERS[1]: 90}},
     }
-    (topic,) = topic_views(ClientFacts(**{**facts, **changes}))
+    (topic,) = ClientFacts(**{**facts, **changes}).clients()
     return topic
 
 

@@ -17,7 +17,7 @@ from runtime.audit.ledger import AuditFailure
 from runtime.audit.offsets.locate_file import _search
 from runtime.audit.partition_logs import LogBounds, PartitionLogs
 from runtime.audit.verify.comparer import RecordComparer
-from runtime.audit.verify.file_records import FileDamage, StoredRecords, record_in_files
+from runtime.audit.verify.file_records import StoredRecords, record_in_files
 from runtime.audit.verify.pieces import (
     ComparedRecord,
     PlannedPartition,
@@ -119,10 +119,10 @@ def test_a_file_that_is_not_as_the_manifest_says_is_named(
     harm(tmp_path / file.path)
     found = stored(tmp_path, form, [file])
     assert list(found) == []
-    (damage,) = found.damage
-    assert damage.file == file
-    assert why in damage.why
-    assert file.path not in damage.why  # the difference names it
+    ((damaged, said),) = found.damage
+    assert damaged == file
+    assert why in said
+    assert file.path not in said  # the difference names it
 
 
 @pytest.mark.parametrize(
@@ -140,7 +140,7 @@ def test_a_file_with_other_records_than_the_manifest_says_is_named(
     (file,) = written(tmp_path, form)
     found = stored(tmp_path, form, [replace(file, **changes)])
     list(found)
-    assert why in found.damage[0].why
+    assert why in found.damage[0][1]
 
 
 @pytest.mark.parametrize(
@@ -177,7 +177,7 @@ def row(offset: int, value: bytes = b"v", kind: int = 0) -> ComparedRecord:
 def compared(
     source: Sequence[ComparedRecord],
     files: Sequence[ComparedRecord],
-    *damage: FileDamage,
+    *damage: tuple[DataFile, str],
     compacted: bool = False,
 ) -> VerifiedPiece:
     result = VerifiedPiece.begin(verification.piece())
@@ -235,7 +235,7 @@ def test_what_the_transform_filters_and_what_compaction_removed_is_no_difference
 
 
 def test_records_of_a_damaged_file_are_not_missing_one_by_one() -> None:
-    damage = FileDamage(file_of(1, 4), "x is cut")
+    damage = (file_of(1, 4), "x is cut")
     seen = compared([line(0), line(1), line(2), line(4)], [row(0), row(4)], damage)
     assert named(seen.edits) == [("damaged", 1, None, [])]
     (found,) = differences_of(seen.edits)
