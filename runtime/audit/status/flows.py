@@ -60,6 +60,7 @@ _RANK = {str(state): rank for rank, state in enumerate(_WORST)}
 _NEEDS_DECISION = frozenset({DOWN, STALLED, *(str(state) for state in S if state.needs_someone)})
 _ANOTHER_LOG = (S.RECREATED, S.DIVERGED)
 _ENDED = (S.PROMOTED, S.FAILED_OVER)
+_HELD = ("paused", "promoted", "failed_over")
 _COPIES = (S.COPYING, S.CAUGHT_UP)
 SILENT_MS = 15_000  # a slot reports at least every five seconds
 STALLED_MS = 30_000
@@ -128,7 +129,15 @@ class FlowFacts:
         lag = longest(partition.lag_ms for partition in partitions)
         driver = job.flows.get(declared.name)
         source_id = self.source.id or (driver.source_cluster_id if driver is not None else "")
-        state = worst(partition.state for partition in partitions) or self._state_without_partitions()
+        state = worst(partition.state for partition in partitions)
+        if state is None and not self.destination_read:
+            state = UNKNOWN
+        elif state is None and generation is not None and generation.state in _HELD:
+            state = generation.state
+        elif state is None:
+            state = str(S.STARTING) if job.seen.up else DOWN
+        # The newest replicated heartbeat measures the link from end to end.
+        beats = self.progress.get(PartitionKey(declared.name, naming.HEARTBEATS, 0))
         return FlowHealth(
             name=declared.name,
             source=declared.source_name,
@@ -155,7 +164,9 @@ class FlowFacts:
             dropped=sum(partition.dropped for partition in partitions),
             throttled_ms=sum(flow.throttled_ms for flow in stats),
             stuck_lanes=[lane for flow in stats for lane in flow.stuck_lanes],
-            link_age_ms=self._link_age(),
+            link_age_ms=max(self.now_ms - beats.last_timestamp, 0)
+            if beats is not None and beats.last_timestamp > 0
+            else None,
             states=dict(sorted(Counter(partition.state for partition in partitions).items())),
             topics=topics,
             next=list(dict.fromkeys(partition.next for partition in partitions if partition.next)),
@@ -165,13 +176,6 @@ class FlowFacts:
             quarantined=sum(partition.quarantined for partition in partitions),
             tombstones=sum(partition.tombstones for partition in partitions),
         )
-
-    def _state_without_partitions(self) -> str:
-        if not self.destination_read:
-            return UNKNOWN
-        if self.generation is not None and self.generation.state in ("paused", "promoted", "failed_over"):
-            return self.generation.state
-        return str(S.STARTING) if self.job.seen.up else DOWN
 
     def _why(self, state: str, partitions: list[PartitionHealth]) -> str:
         """Returns what hinders the flow, in one line: clusters first, its job, then its worst partition."""
@@ -201,13 +205,6 @@ class FlowFacts:
                 if partition.state == state and partition.why
             ][:1]
         return "; ".join(reasons)
-
-    def _link_age(self) -> int | None:
-        """Returns the age of the newest replicated heartbeat, which measures the link from end to end."""
-        beats = self.progress.get(PartitionKey(self.declared.name, naming.HEARTBEATS, 0))
-        if beats is None or beats.last_timestamp <= 0:
-            return None
-        return max(self.now_ms - beats.last_timestamp, 0)
 
     def _topic(self, topic: str, copied: set[int], latency: TopicLatency | None) -> TopicHealth:
         listed = self.source.topics.get(topic) if self.source.topics is not None else None
@@ -399,9 +396,13 @@ class PartitionFacts:
             return state, None, why
         if generation is not None and generation.state == "paused":
             return S.PAUSED, generation.written_at, generation.note
-        if not flow.job.seen.up:
-            return self._down()
-        return self._reported()
+        if flow.job.seen.up:
+            return self._reported()
+        job, report = flow.job.seen, self.report
+        why = f"job {job.name}: {job.why}"
+        if report is not None and report.state.needs_someone:
+            why += f"; before that {report.state}: {report.why}"
+        return DOWN, job.heartbeat_ms, why
 
     def _stopped_by_evidence(self) -> tuple[S, str] | None:
         """Returns the state in which both sides show that the partition must stop, whatever its job says.
@@ -436,13 +437,6 @@ class PartitionFacts:
             return S.DIVERGED, f"{destination.name} ends at {end}, {written} was written already"
         return None
 
-    def _down(self) -> _StateDetail:
-        job, report = self.flow.job.seen, self.report
-        why = f"job {job.name}: {job.why}"
-        if report is not None and report.state.needs_someone:
-            why += f"; before that {report.state}: {report.why}"
-        return DOWN, job.heartbeat_ms, why
-
     def _reported(self) -> _StateDetail:
         """Returns the state that the live job reports, as far as the data agrees."""
         flow, slot, report = self.flow, self.slot, self.report
@@ -451,7 +445,11 @@ class PartitionFacts:
         # Both times are from the job's side: this machine's clock does not matter.
         silent_ms = (flow.job.seen.heartbeat_ms or 0) - slot.at_ms
         if silent_ms > SILENT_MS:
-            return self._silent(slot.slot, slot.at_ms, silent_ms)
+            seen = next((seen for seen in flow.job.seen.slots if seen.slot == slot.slot), None)
+            why = f"slot {slot.slot} has said nothing for {duration(silent_ms)}"
+            if seen is not None and seen.state == S.UNSCHEDULED:
+                return S.UNSCHEDULED, seen.since_ms, seen.why or why
+            return S.RETRYING, slot.at_ms, why
         if report.state is S.CAUGHT_UP and not flow.source.answers:
             why = f"{flow.source.name} does not answer; the job says {report.state}, but there may be more"
             return UNKNOWN, None, why
@@ -468,14 +466,6 @@ class PartitionFacts:
                 return STALLED, flow.now_ms - idle_ms, why
         since_ms = report.since_ms if report.state is state else slot.at_ms
         return state, since_ms or None, report.why
-
-    def _silent(self, number: int, at_ms: int, silent_ms: int) -> _StateDetail:
-        """Returns the state of a partition whose slot no longer reports."""
-        slot = next((slot for slot in self.flow.job.seen.slots if slot.slot == number), None)
-        why = f"slot {number} has said nothing for {duration(silent_ms)}"
-        if slot is not None and slot.state == S.UNSCHEDULED:
-            return S.UNSCHEDULED, slot.since_ms, slot.why or why
-        return S.RETRYING, at_ms, why
 
     def _unreported(self) -> _StateDetail:
         """Returns the state of a partition whose job runs, but of which no slot has reported anything."""

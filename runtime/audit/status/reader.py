@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import math
 import time
-from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping
+from collections.abc import Callable, Coroutine, Iterable, Mapping
 from functools import partial
 from types import TracebackType
 from typing import Any, Self
@@ -124,7 +124,15 @@ class _ClusterInspection:
     ones, and opened again at the next inspection.
     """
 
-    def __init__(self, site: ReconnectingCluster, within_s: float, *, every_offset: bool) -> None:
+    def __init__(
+        self,
+        site: ReconnectingCluster,
+        within_s: float,
+        retention: RetentionReader | None,
+        traffic: TrafficReader | None,
+        *,
+        every_offset: bool,
+    ) -> None:
         self.name = site.reach.cluster
         self.facts = ClusterFacts(self.name, answers=False)
         self.sources: set[TopicPartition] = set()
@@ -135,6 +143,7 @@ class _ClusterInspection:
         self.listed: Mapping[str, TopicMetadata] = {}
         self._site = site
         self._within_s = site.reach.within(within_s)
+        self._retention, self._traffic = retention, traffic
         self._every_offset = every_offset
 
     @property
@@ -165,11 +174,7 @@ class _ClusterInspection:
         except (UnreadableRecord, BatchFailure) as failure:
             self.facts.why = str(failure)
 
-    async def list_topics(self) -> None:
-        await self.open()
-        await self.step(self._list_topics)
-
-    async def _list_topics(self, cluster: KafkaCluster) -> None:
+    async def list_topics(self, cluster: KafkaCluster) -> None:
         self.listed = await cluster.all_topics()
         self.facts.topics = {
             name: TopicFacts(topic.id, len(topic.partitions))
@@ -182,6 +187,14 @@ class _ClusterInspection:
 
     async def read_starts(self, cluster: KafkaCluster) -> None:
         self.facts.starts = await self._offsets(cluster, self.sources, EARLIEST, Isolation.READ_UNCOMMITTED)
+
+    async def read_retention(self, cluster: KafkaCluster) -> None:
+        if self._retention is not None:
+            self.facts.retention = await self._retention.read(cluster, self.copied, self.part_limit_s)
+
+    async def read_traffic(self, cluster: KafkaCluster) -> None:
+        if self._traffic is not None:
+            self.facts.traffic = await self._traffic.read(cluster, self.listed, self.part_limit_s)
 
     async def read_ends(self, cluster: KafkaCluster) -> None:
         wanted = self.sources | self.mirrors
@@ -217,7 +230,7 @@ class _ClusterInspection:
             raise AuditFailure(self.name, "no leader answers", unanswered(self.name))
         return offsets
 
-    async def read_first_missing(self, progress: Iterable[tuple[PartitionKey, Progress]]) -> None:
+    async def read_first_missing(self, progress: Mapping[PartitionKey, Progress]) -> None:
         """Reads the timestamps of the first uncopied records of the partitions that seem oldest.
 
         The lag of a flow is that of its oldest uncopied record.
@@ -226,7 +239,7 @@ class _ClusterInspection:
             return
         lagging = {
             key: made
-            for key, made in progress
+            for key, made in progress.items()
             if made.position < self.facts.ends.get(TopicPartition(key.topic, key.partition), 0)
         }
         oldest = sorted(lagging, key=lambda key: lagging[key].last_timestamp)[:MOST]
@@ -299,43 +312,48 @@ class StatusReader:
         self._before = StatusSnapshot(_now_ms(), {}, await self._ledgers(clusters))
 
     async def _read(self, over_s: float = 0.0) -> StatusSnapshot:
+        async def begin(cluster: _ClusterInspection) -> None:
+            await cluster.open()
+            await cluster.step(cluster.list_topics)
+
         clusters = self._inspections()
-        await asyncio.gather(*(cluster.list_topics() for cluster in clusters.values()))
-        self._select_sources(clusters)
-        await asyncio.gather(
-            *(cluster.step(cluster.read_starts) for cluster in clusters.values()),
-            *(self._read_retention(clusters[name], reader) for name, reader in self._retention.items()),
-        )
-        await asyncio.sleep(self._ledgers_read_s + over_s - asyncio.get_running_loop().time())
-        ledgers = await self._ledgers(clusters)
-        self._select_mirrors(clusters, ledgers)
-        await asyncio.gather(*(cluster.step(cluster.read_ends) for cluster in clusters.values()))
-        if self._times:
-            await asyncio.gather(
-                *(
-                    cluster.read_first_missing(self._copied_from(name, ledgers))
-                    for name, cluster in clusters.items()
-                )
-            )
-        await asyncio.gather(
-            *(self._read_traffic(clusters[name], reader) for name, reader in self._traffic.items())
-        )
-        facts = {name: cluster.facts for name, cluster in clusters.items()}
-        return StatusSnapshot(_now_ms(), facts, ledgers)
-
-    def _inspections(self) -> dict[str, _ClusterInspection]:
-        return {
-            name: _ClusterInspection(site, self.within_s, every_offset=self._every_offset)
-            for name, site in self._sites.items()
-        }
-
-    def _select_sources(self, clusters: Mapping[str, _ClusterInspection]) -> None:
+        await asyncio.gather(*map(begin, clusters.values()))
         for flow in self.request.flows:
             source = clusters[flow.source]
             topics = source.facts.topics or {}
             for topic in self.request.selected(flow, topics):
                 source.sources |= {TopicPartition(topic, at) for at in range(topics[topic].partitions)}
                 source.copied.add(topic)
+        await asyncio.gather(
+            *(cluster.step(cluster.read_starts) for cluster in clusters.values()),
+            *(cluster.step(cluster.read_retention) for cluster in clusters.values()),
+        )
+        await asyncio.sleep(self._ledgers_read_s + over_s - asyncio.get_running_loop().time())
+        ledgers = await self._ledgers(clusters)
+        self._select_mirrors(clusters, ledgers)
+        await asyncio.gather(*(cluster.step(cluster.read_ends) for cluster in clusters.values()))
+        if self._times:
+            progress: dict[str, dict[PartitionKey, Progress]] = {name: {} for name in clusters}
+            for flow in self.request.flows:
+                progress[flow.source].update(_progress(ledgers, flow.destination, flow.name))
+            await asyncio.gather(
+                *(clusters[name].read_first_missing(copied) for name, copied in progress.items())
+            )
+        await asyncio.gather(*(cluster.step(cluster.read_traffic) for cluster in clusters.values()))
+        facts = {name: cluster.facts for name, cluster in clusters.items()}
+        return StatusSnapshot(_now_ms(), facts, ledgers)
+
+    def _inspections(self) -> dict[str, _ClusterInspection]:
+        return {
+            name: _ClusterInspection(
+                site,
+                self.within_s,
+                self._retention.get(name),
+                self._traffic.get(name),
+                every_offset=self._every_offset,
+            )
+            for name, site in self._sites.items()
+        }
 
     def _select_mirrors(
         self, clusters: Mapping[str, _ClusterInspection], ledgers: Mapping[str, LedgerFacts]
@@ -350,27 +368,6 @@ class StatusReader:
                     at = TopicPartition(made.destination_topic, key.partition)
                     destination.mirrors.add(at)
                     destination.expect(at, made.destination_end)
-
-    def _copied_from(
-        self, source: str, ledgers: Mapping[str, LedgerFacts]
-    ) -> Iterator[tuple[PartitionKey, Progress]]:
-        for flow in self.request.flows:
-            if flow.source == source:
-                yield from _progress(ledgers, flow.destination, flow.name).items()
-
-    async def _read_retention(self, inspection: _ClusterInspection, reader: RetentionReader) -> None:
-        async def read(cluster: KafkaCluster) -> None:
-            limit_s = inspection.part_limit_s
-            inspection.facts.retention = await reader.read(cluster, inspection.copied, limit_s)
-
-        await inspection.step(read)
-
-    async def _read_traffic(self, inspection: _ClusterInspection, reader: TrafficReader) -> None:
-        async def read(cluster: KafkaCluster) -> None:
-            limit_s = inspection.part_limit_s
-            inspection.facts.traffic = await reader.read(cluster, inspection.listed, limit_s)
-
-        await inspection.step(read)
 
     async def _ledgers(self, clusters: Mapping[str, _ClusterInspection]) -> dict[str, LedgerFacts]:
         """Reads all ledgers, as they are now."""
