@@ -6,7 +6,7 @@ A record is also found where salvage replayed it.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping
 from typing import NamedTuple, assert_never
 
 from msgspec.structs import replace
@@ -25,7 +25,7 @@ from runtime.audit.verify.provenance import original_of
 from runtime.batch import BatchFailure
 from runtime.contract.client.endpoint import ClusterEndpoint
 from runtime.contract.records.consumer_record import ConsumerRecord
-from runtime.contract.records.ledger import NO_ORPHANS, PartitionKey, Progress, Replayed
+from runtime.contract.records.ledger import NO_ORPHANS, PartitionKey, Progress
 from runtime.contract.records.offset_map import (
     Answer,
     EndOfOffsetMap,
@@ -34,14 +34,12 @@ from runtime.contract.records.offset_map import (
     OffsetMap,
     UnmappedOffset,
 )
-from runtime.contract.records.provenance import ClusterPartition, FlowProducer
+from runtime.contract.records.provenance import ClusterPartition
 from runtime.contract.results.groups import LocatedRecord, LocateResult
 from runtime.contract.spec.naming import is_other_topic
 from runtime.kafka.errors import BrokerError, ErrorCode
 from runtime.kafka.protocol.offsets import ListedOffset, TopicPartition
 from runtime.kafka.queries import list_offsets
-
-Ranges = Sequence[tuple[int, Replayed]]
 
 
 async def with_replays(
@@ -49,16 +47,13 @@ async def with_replays(
 ) -> LocatedRecord:
     """Returns the answer of the map, or for a replayed record the place that it was replayed from, or to.
 
-    Raises WireError, UnreadableRecord, AuditFailure.
+    A replayed source record lies behind the records that were copied before it, at an unknown offset. Raises
+    WireError, UnreadableRecord, AuditFailure.
     """
     generation = opened.ledger.generation(key.flow)
     progress = opened.ledger.all_progress(key.flow).get(key)
-    if (
-        located.offset is None
-        or located.found is LocateResult.EXACT
-        or generation is None
-        or progress is None
-    ):
+    offset = located.offset
+    if offset is None or located.found is LocateResult.EXACT or generation is None or progress is None:
         return located
     mirror = progress.destination_topic
     replayed = [
@@ -68,80 +63,45 @@ async def with_replays(
     ]
     if not replayed:
         return located
-    search = _Search(opened, key, mirror, await producers_at(opened.cluster), generation.source_cluster_id)
+    place = ClusterPartition(generation.source_cluster_id, key.topic, key.partition)
+    producers = await producers_at(opened.cluster)
+    replayers = {
+        producer_id
+        for producer_id, producer in producers.items()
+        if (producer.flow, producer.only) == (key.flow, mirror)
+    }
+
+    def original(record: ConsumerRecord) -> int | None:
+        return original_of(record, producers, key.flow, mirror, place)
+
     try:
         if located.reverse:
-            return await search.origin(located, replayed)
-        start = offsets.destination_behind
-        return await search.destination(located, replayed, start, within_s)
-    except BatchFailure as failure:
-        raise AuditFailure(located.cluster, str(failure), "ask about another record") from failure
-
-
-class _Search:
-    """Searches replayed records. `mirror`: the flow's own topic at the destination; a replay may use another
-    topic.
-    """
-
-    def __init__(
-        self,
-        opened: OpenLedger,
-        key: PartitionKey,
-        mirror: str,
-        owners: Mapping[int, FlowProducer],
-        source_id: str,
-    ) -> None:
-        self._cluster = opened.cluster
-        self._flow, self._mirror = key.flow, mirror
-        self._place = ClusterPartition(source_id, key.topic, key.partition)
-        self._owners = owners
-
-    async def origin(self, located: LocatedRecord, replayed: Ranges) -> LocatedRecord:
-        """Returns the source place of a record at the destination."""
-        assert located.offset is not None
-        at = TopicPartition(located.topic, located.partition)
-        record = (await fetch_places(self._cluster, at, None, [located.offset])).get(located.offset)
-        original = self._original(record) if record is not None else None
-        if original is None or not any(
-            low <= original < replay.end and replay.topic == located.topic for low, replay in replayed
-        ):
-            return located
-        return replace(located, found=LocateResult.REPLAYED, other_offset=original)
-
-    async def destination(
-        self, located: LocatedRecord, replayed: Ranges, start: Callable[[int], int], within_s: float
-    ) -> LocatedRecord:
-        """Finds a source record at the destination. It lies behind the records copied before it, at an
-        unknown offset.
-        """
-        assert located.offset is not None
+            at = TopicPartition(located.topic, located.partition)
+            record = (await fetch_places(opened.cluster, at, None, [offset])).get(offset)
+            source = original(record) if record is not None else None
+            if source is None or not any(
+                low <= source < replay.end and replay.topic == located.topic for low, replay in replayed
+            ):
+                return located
+            return replace(located, found=LocateResult.REPLAYED, other_offset=source)
         for low, replay in replayed:
-            if not low <= located.offset < replay.end:
+            if not low <= offset < replay.end:
                 continue
-            begin = start(low) if replay.topic == self._mirror else 0
             into = replace(located, found=LocateResult.REPLAYED, other_topic=replay.topic, other_offset=None)
+            at = TopicPartition(replay.topic, key.partition)
+            begin = offsets.destination_behind(low) if replay.topic == mirror else 0
             try:
                 async with asyncio.timeout(within_s):
-                    record = await self._find(replay.topic, begin, located.offset)
+                    record = await find_record(
+                        opened.cluster, at, begin, replayers, lambda record: original(record) == offset
+                    )
             except TimeoutError:
                 return into
             if record is not None:
                 return replace(into, other_offset=record.offset)
         return located
-
-    async def _find(self, topic: str, start: int, original: int) -> ConsumerRecord | None:
-        ids = {
-            producer_id
-            for producer_id, owner in self._owners.items()
-            if (owner.flow, owner.only) == (self._flow, self._mirror)
-        }
-        at = TopicPartition(topic, self._place.partition)
-        return await find_record(
-            self._cluster, at, start, ids, lambda record: self._original(record) == original
-        )
-
-    def _original(self, record: ConsumerRecord) -> int | None:
-        return original_of(record, self._owners, self._flow, self._mirror, self._place)
+    except BatchFailure as failure:
+        raise AuditFailure(located.cluster, str(failure), "ask about another record") from failure
 
 
 async def locate(access: FlowAccess, record: LocatedRecord) -> LocatedRecord:
@@ -214,35 +174,31 @@ async def first_as_late(side: ClusterEndpoint, record: LocatedRecord, within_s: 
 def _located(
     record: LocatedRecord, key: PartitionKey, destination_topic: str, offsets: OffsetMap
 ) -> LocatedRecord:
-    found, other = _answer(record, offsets)
-    return replace(
+    """Returns the answer of the offset map."""
+    reverse, offset = record.reverse, record.offset
+    located = replace(
         record,
-        other_topic=key.topic if record.reverse else destination_topic,
-        found=found,
-        other_offset=other,
+        other_topic=key.topic if reverse else destination_topic,
+        found=LocateResult.NO_RECORD,
+        other_offset=None,
         replicated_through=offsets.end,
-        low=offsets.destination_low if record.reverse else offsets.low,
+        low=offsets.destination_low if reverse else offsets.low,
     )
-
-
-def _answer(record: LocatedRecord, offsets: OffsetMap) -> tuple[LocateResult, int | None]:
-    offset = record.offset
     if offset is None:
-        return LocateResult.NO_RECORD, None
-    answer: Answer = offsets.origin(offset) if record.reverse else offsets.translate(offset)
+        return located
+    answer: Answer = offsets.origin(offset) if reverse else offsets.translate(offset)
     match answer:
-        case MappedOffset(offset=other, exact=True):
-            return LocateResult.EXACT, other
-        case MappedOffset(offset=other):
-            return LocateResult.NEXT, other
-        case EndOfOffsetMap() if offset == (offsets.destination_end if record.reverse else offsets.end):
-            return LocateResult.NOT_YET, None
+        case MappedOffset(offset=other, exact=exact):
+            found = LocateResult.EXACT if exact else LocateResult.NEXT
+            return replace(located, found=found, other_offset=other)
+        case EndOfOffsetMap() if offset == (offsets.destination_end if reverse else offsets.end):
+            return replace(located, found=LocateResult.NOT_YET)
         case EndOfOffsetMap(offset=other):
-            return LocateResult.END, other
+            return replace(located, found=LocateResult.END, other_offset=other)
         case NotYetCopied():
-            return LocateResult.NOT_YET, None
+            return replace(located, found=LocateResult.NOT_YET)
         case UnmappedOffset():
-            return LocateResult.UNMAPPED, None
+            return replace(located, found=LocateResult.UNMAPPED)
         case other_answer:
             assert_never(other_answer)
 
