@@ -30,17 +30,17 @@ async def targets(destination: ClusterSpec, name: str, topics: Sequence[str]) ->
     """Returns the topics that exist at the destination. Raises AuditFailure."""
     async with open_spec(destination, name) as cluster:
         known = await cluster.topics(topics, fresh=True)
-        existing = {topic: one for topic, one in known.items() if one.error is ErrorCode.NONE}
+        existing = {name: topic for name, topic in known.items() if topic.error is ErrorCode.NONE}
         settings = await settings_of(
             cluster, name, sorted(existing), ["max.message.bytes", "message.timestamp.type"]
         )
     return {
-        topic: ReplayTarget(
-            len(one.partitions),
-            int(settings[topic]["max.message.bytes"]),
-            settings[topic]["message.timestamp.type"] == "LogAppendTime",
+        name: ReplayTarget(
+            len(topic.partitions),
+            int(settings[name]["max.message.bytes"]),
+            settings[name]["message.timestamp.type"] == "LogAppendTime",
         )
-        for topic, one in existing.items()
+        for name, topic in existing.items()
     }
 
 
@@ -94,7 +94,15 @@ def parts(
     transform: TransformSpec | None = None,
 ) -> list[ReplayPartition]:
     """Returns the partitions to replay, with the topic that each is copied to."""
-    quarantines = {topic: known[topic] for topic in quarantines_of(salvaged, transform)}
+    quarantines = quarantines_of(salvaged, transform)
+
+    def quarantine(part: SalvagedPartition) -> ReplayQuarantine | None:
+        topic = quarantine_topic(part.destination_topic)
+        if topic not in quarantines:
+            return None
+        partition = part.partition % known[topic].partitions
+        return ReplayQuarantine(topic, partition, known[topic].max_message_bytes)
+
     return [
         ReplayPartition(
             topic=part.topic,
@@ -103,15 +111,7 @@ def parts(
             into=to or part.destination_topic,
             max_message_bytes=known[to or part.destination_topic].max_message_bytes,
             begun=part.begun,
-            quarantine=_quarantine(part, quarantines),
+            quarantine=quarantine(part),
         )
         for part in salvaged
     ]
-
-
-def _quarantine(part: SalvagedPartition, quarantines: Mapping[str, ReplayTarget]) -> ReplayQuarantine | None:
-    topic = quarantine_topic(part.destination_topic)
-    if topic not in quarantines:
-        return None
-    target = quarantines[topic]
-    return ReplayQuarantine(topic, part.partition % target.partitions, target.max_message_bytes)

@@ -18,6 +18,7 @@ from runtime.audit.ledger import AuditFailure, as_audit_failure
 from runtime.audit.partition_logs import fetch_records
 from runtime.batch import BatchFailure
 from runtime.contract.records.consumer_record import ConsumerRecord
+from runtime.contract.records.ledger import UnreadableRecord
 from runtime.kafka.cluster import KafkaCluster
 from runtime.kafka.protocol.offsets import TopicPartition
 
@@ -57,7 +58,8 @@ class TailSearch(Struct):
             if not _same(record, self.tail[-1]):
                 continue
             self._alike.append(record.offset + 1)
-            if _all_same(self._window, self.tail):
+            pairs = zip(reversed(self._window), reversed(self.tail), strict=False)
+            if all(_same(original, copy) for original, copy in pairs):
                 if self._passed:
                     self.found = record.offset + 1
                     return
@@ -84,11 +86,6 @@ class TailSearch(Struct):
         return self._alike[0] if len(self._alike) == 1 else None
 
 
-def _all_same(window: Sequence[ConsumerRecord], tail: Sequence[ConsumerRecord]) -> bool:
-    pairs = zip(reversed(window), reversed(tail), strict=False)
-    return all(_same(record, copy) for record, copy in pairs)
-
-
 def _same(record: ConsumerRecord, copy: ConsumerRecord) -> bool:
     """Returns whether a record was copied. A copy may have more headers than its original."""
     return (
@@ -110,6 +107,10 @@ class StoredPosition(Struct, frozen=True):
     mirror_end: int
 
 
+class UnreadableOffset(ValueError):
+    """A record of the offsets topic has the key of a source partition and another value than an offset."""
+
+
 class NamedCluster(Struct, frozen=True):
     """An open cluster, with the name that failures give it."""
 
@@ -122,7 +123,7 @@ class NamedCluster(Struct, frozen=True):
         with as_audit_failure(self.name):
             try:
                 yield
-            except BatchFailure as failure:
+            except (BatchFailure, UnreadableOffset, UnreadableRecord) as failure:
                 raise AuditFailure(self.name, str(failure), "write start: {offsets: …} by hand") from failure
 
 

@@ -21,10 +21,8 @@ from msgspec import Struct
 
 from runtime.audit.ledger import AuditFailure, FlowAccess, as_audit_failure, open_cluster
 from runtime.audit.partition_logs import LogBounds, bounds_of, log_bounds
-from runtime.audit.predecessor.alignment import NamedCluster, StoredPosition, copied_through
-from runtime.batch import BatchFailure
+from runtime.audit.predecessor.alignment import NamedCluster, StoredPosition, UnreadableOffset, copied_through
 from runtime.contract.predecessor import ConnectOffsets, GroupCommits, StoredPositions
-from runtime.contract.records.ledger import UnreadableRecord
 from runtime.contract.spec.route import RouteDecision
 from runtime.kafka.cluster import KafkaCluster
 from runtime.kafka.errors import BrokerError, ErrorCode
@@ -34,10 +32,6 @@ from runtime.kafka.queries import NO_MEMBERS, committed_by, list_groups
 from runtime.ledger.records import InternalTopicScan
 
 _KEYS = ("cluster", "partition", "topic")  # in the order in which Connect serializes them
-
-
-class UnreadableOffset(ValueError):
-    """A record of the offsets topic has the key of a source partition and another value than an offset."""
 
 
 def next_offsets(records: Iterable[tuple[bytes, bytes]], alias: str) -> dict[TopicPartition, int]:
@@ -236,7 +230,18 @@ async def _reader(
     """Returns how the positions are read, now and again. Raises AuditFailure."""
     match positions:
         case GroupCommits(group=group):
-            return lambda: _committed(access, source, group)
+
+            async def committed() -> Positions:
+                with as_audit_failure(access.source.cluster):
+                    read = await committed_by(source, [group], access.within_s)
+                if group in read.failed:
+                    why = f"the offsets of group {group} can't be read: {read.failed[group]}"
+                    raise AuditFailure(
+                        access.source.cluster, why, "its principal needs DESCRIBE on the group"
+                    )
+                return {at: committed.offset for at, committed in read.offsets.get(group, {}).items()}
+
+            return committed
         case ConnectOffsets(topic=topic, alias=alias):
             with as_audit_failure(access.destination.cluster):
                 try:
@@ -250,26 +255,12 @@ async def _reader(
                         "if its workers keep them in another topic, name it in the file by"
                         " offset.storage.topic",
                     ) from error
-            return lambda: _stored(access, opened)
 
+            async def stored() -> Positions:
+                with NamedCluster(access.destination.cluster, destination).reading():
+                    return await opened.read()
 
-async def _stored(access: FlowAccess, opened: ConnectOffsetsTopic) -> Positions:
-    with as_audit_failure(access.destination.cluster):
-        try:
-            return await opened.read()
-        except (UnreadableOffset, UnreadableRecord, BatchFailure) as failure:
-            raise AuditFailure(
-                access.destination.cluster, str(failure), "write start: {offsets: …} by hand"
-            ) from failure
-
-
-async def _committed(access: FlowAccess, source: KafkaCluster, group: str) -> Positions:
-    with as_audit_failure(access.source.cluster):
-        read = await committed_by(source, [group], access.within_s)
-    if group in read.failed:
-        why = f"the offsets of group {group} can't be read: {read.failed[group]}"
-        raise AuditFailure(access.source.cluster, why, "its principal needs DESCRIBE on the group")
-    return {at: committed.offset for at, committed in read.offsets.get(group, {}).items()}
+            return stored
 
 
 async def _inspect(

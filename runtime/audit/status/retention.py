@@ -8,7 +8,6 @@ from collections.abc import Iterable, Mapping
 
 from runtime.kafka.cluster import KafkaCluster
 from runtime.kafka.errors import ErrorCode, WireError
-from runtime.kafka.protocol.configs import Described
 from runtime.kafka.queries import topic_configs
 
 AGAIN_S = 300.0  # settings change rarely, and a reading comes every two seconds
@@ -44,17 +43,14 @@ class RetentionReader:
         try:
             async with asyncio.timeout(within_s):
                 async for topic in topic_configs(cluster, missing, (_RETENTION, _POLICY)):
-                    self._take(topic)
+                    self._known.pop(topic.name, None)
+                    config = {entry.key: entry.value or "" for entry in topic.entries}
+                    if topic.error is ErrorCode.NONE and _RETENTION in config:
+                        self._known[topic.name] = kept_ms(config)
         except (WireError, TimeoutError):
             pass
         self._asked |= set(missing)
         return {topic: self._known[topic] for topic in wanted if topic in self._known}
-
-    def _take(self, topic: Described) -> None:
-        self._known.pop(topic.name, None)
-        config = {entry.key: entry.value or "" for entry in topic.entries}
-        if topic.error is ErrorCode.NONE and _RETENTION in config:
-            self._known[topic.name] = kept_ms(config)
 
 
 def kept_ms(config: Mapping[str, str]) -> int | None:

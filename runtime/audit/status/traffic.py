@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from msgspec import Struct
@@ -79,21 +79,19 @@ def _growth(before: Mapping[TopicPartition, int], now: Mapping[TopicPartition, i
 
 async def _sample(cluster: KafkaCluster, topics: Mapping[str, TopicMetadata], within_s: float) -> _Sample:
     """Raises WireError."""
-    leaders = dict(_leaders(topics))
+    leaders = {
+        TopicPartition(name, number): partition.leader
+        for name, topic in topics.items()
+        if topic.error is ErrorCode.NONE and not name.startswith(_INTERNAL)
+        for number, partition in topic.partitions.items()
+        if partition.leader >= 0
+    }
     at_s = time.monotonic()
     answers, sizes = await asyncio.gather(
         list_offsets(cluster, dict.fromkeys(leaders, LATEST), within=within_s), _sizes(cluster, leaders)
     )
     ends = {key: answer.offset for key, answer in answers.items() if isinstance(answer, ListedOffset)}
     return _Sample(at_s, ends, sizes)
-
-
-def _leaders(topics: Mapping[str, TopicMetadata]) -> Iterable[tuple[TopicPartition, int]]:
-    for name, topic in topics.items():
-        if topic.error is ErrorCode.NONE and not name.startswith(_INTERNAL):
-            for number, partition in topic.partitions.items():
-                if partition.leader >= 0:
-                    yield TopicPartition(name, number), partition.leader
 
 
 async def _sizes(

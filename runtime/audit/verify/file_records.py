@@ -143,22 +143,15 @@ _text = msgspec.json.Decoder(str)
 
 
 def _json(file: DataFile, path: StoredFile, decoded: bool) -> Iterator[ComparedRecord]:
-    for text in _lines(path):
-        line = _line.decode(text)
+    for line in map(_line.decode, _lines(path)):
         _check_place(file, path, line.topic, line.partition, line.offset)
         headers = tuple((header.key, _bytes(header.value, header.value_base64)) for header in line.headers)
         key = _bytes(line.key, line.key_base64)
-        value = (
-            line.value_base64 if line.value_base64 is not None else _json_value(bytes(line.value), decoded)
-        )
+        text, value = bytes(line.value), line.value_base64
+        if value is None and text != b"null":
+            value = text if decoded or not text.startswith(b'"') else _text.decode(text).encode()
         record = Record(line.offset, line.timestamp, key, None, headers)
         yield record_in_files(record, value, line.timestamp_type, file=file.path)
-
-
-def _json_value(text: bytes, decoded: bool) -> bytes | None:
-    if text == b"null":
-        return None
-    return text if decoded or not text.startswith(b'"') else _text.decode(text).encode()
 
 
 def _bytes(text: str | None, content: bytes | None) -> bytes | None:

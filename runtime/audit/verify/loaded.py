@@ -282,7 +282,11 @@ class LoadedPartition:
         """Compares all files. It says of each why that was not possible."""
         partition = VerifiedPiece.begin(self._pieces[0])
         with noted(partition):
-            written = await self._written_from_its_start()
+            try:
+                written = await self._written()
+            except RecordsExpired:  # retention deletes records meanwhile
+                self._low = await log_start(self._cluster, self._at)
+                written = await self._written()
         if partition.unread:
             why = f"{partition.unread}: run it again" if partition.passed else partition.unread
             return [VerifiedPiece.begin(piece, why) for piece in self._pieces]
@@ -312,14 +316,6 @@ class LoadedPartition:
         others = (end - begin for begin, end in matched.unknown if TransactionRange(begin, end) not in known)
         results[0].others = written.others + sum(others)
         return results
-
-    async def _written_from_its_start(self) -> WrittenRecords:
-        """Reads the partition, once more where retention deletes records meanwhile."""
-        try:
-            return await self._written()
-        except RecordsExpired:
-            self._low = await log_start(self._cluster, self._at)
-            return await self._written()
 
     async def _written(self) -> WrittenRecords:
         """Reads the partition. Raises what a CommittedRecordReader raises."""

@@ -70,12 +70,13 @@ def _named(edit: RecordDifference, elsewhere: RecordDifference | None) -> Differ
 def _difference(kind: str, edit: RecordDifference, **changes: object) -> Difference:
     source, destination = edit.source, edit.destination
     shown = source or destination
+    key = shown.content.key if shown is not None else None
     facts: dict[str, object] = {
         "kind": kind,
         "source_offset": source.offset if source is not None else None,
         "expected": source.at if source is not None else None,
         "destination_offset": destination.offset if destination is not None else None,
-        "key": _key(shown.content.key if shown is not None else None),
+        "key": "null" if key is None else _kind(key)[:_KEY_CHARACTERS],
         "file": edit.file,
     }
     return Difference(**{**facts, **changes})  # type: ignore[arg-type]
@@ -112,10 +113,6 @@ def _kind(content: bytes | None) -> str:
             return f"({content[:4].hex()}…, a digest)"
         case _:
             return repr(content)[1:]
-
-
-def _key(key: bytes | None) -> str:
-    return "null" if key is None else _kind(key)[:_KEY_CHARACTERS]
 
 
 def report(

@@ -181,21 +181,19 @@ class MirroredPartition(FlowPartition):
         self.before = f"below the offset map, which begins at {offsets.low}"
         self.behind = f"not replicated yet by {flow.name}"
         self._copies_start, copies_end = destination_logs.bounds[at_copy]
+        # The first copied record that the destination still has.
+        kept_from = offsets.low
+        if self._copies_start > offsets.destination_low:
+            origin = offsets.origin(self._copies_start)
+            kept_from = origin.offset if isinstance(origin, MappedOffset) else offsets.end
         self.gone = [
             (self.start, f"retention passed at {flow.source}"),
-            (self._kept_from(), f"retention passed at {flow.destination}"),
+            (kept_from, f"retention passed at {flow.destination}"),
         ]
         # Only the flow may write behind the copied records, unless it has ended, or this topic was promoted.
         self._alone = flow.state not in ENDED and not NamePatterns(flow.promoted).match(key.topic)
         has_tail = (self._alone or self.replayed) and request.high is None
         self._tail_end = copies_end if has_tail else 0
-
-    def _kept_from(self) -> int:
-        """Returns the source offset of the first copied record that the destination still has."""
-        if self._copies_start <= self._map.destination_low:
-            return self._map.low
-        origin = self._map.origin(self._copies_start)
-        return origin.offset if isinstance(origin, MappedOffset) else self._map.end
 
     def contain_all(self, plan: PlannedPartition, low: int) -> bool:
         """Returns whether the pieces must contain all records that were replayed from this source offset on.

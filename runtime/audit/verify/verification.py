@@ -173,11 +173,12 @@ async def verify_small(
 
 
 def is_small(pieces: Iterable[VerificationPiece]) -> bool:
-    sizes = list(map(_offsets, pieces))
+    """Returns whether few offsets are read, at the cluster where there are more of them."""
+    sizes = [
+        max(
+            piece.read.records if piece.read is not None else piece.high - piece.low,
+            piece.destination_high - piece.destination_low,
+        )
+        for piece in pieces
+    ]
     return len(sizes) <= PIECES and sum(sizes) <= SMALL
-
-
-def _offsets(piece: VerificationPiece) -> int:
-    """Returns how many offsets are read, at the cluster where there are more of them."""
-    here = piece.read.records if piece.read is not None else piece.high - piece.low
-    return max(here, piece.destination_high - piece.destination_low)

@@ -15,8 +15,8 @@ from runtime.audit.ledger import AuditFailure, FlowAccess, as_audit_failure
 from runtime.audit.offsets.locate import not_copied
 from runtime.audit.offsets.unread import moved_by_consumers
 from runtime.audit.partition_logs import CommittedRecordReader, OpenTransactionTimeout, fetch_places
-from runtime.audit.predecessor.alignment import TailSearch
-from runtime.audit.predecessor.progress import UnreadableOffset, next_offsets
+from runtime.audit.predecessor.alignment import TailSearch, UnreadableOffset
+from runtime.audit.predecessor.progress import next_offsets
 from runtime.audit.read.clients import ClientFacts
 from runtime.contract.client.endpoint import ClusterEndpoint
 from runtime.contract.client.settings import ClientSettingsError
