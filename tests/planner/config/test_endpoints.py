@@ -6,7 +6,6 @@ import pytest
 
 from planner.config.language.scalars import spark_bytes
 from planner.render.yaml import spark_size
-from runtime.contract.spec.files import CompactionSpec
 from runtime.contract.spec.flow import Latest
 from tests.planner.config.given import loaded
 
@@ -34,28 +33,6 @@ def test_sizes(size: str, bytes_: int) -> None:
     assert spark_bytes(size) == spark_bytes(spark_size(bytes_)) == bytes_
 
 
-STORE = """endpoints:
-  lake:
-    {file: 's3://bucket/a/', format: raw,
-     client: {region: eu-1, access.key: {env: K}, secret.key: {file: s.txt}}}
-"""
-
-
-def test_an_endpoint_in_an_object_store(tmp_path: Path) -> None:
-    endpoint = loaded(tmp_path, STORE + FLOW % "").endpoints["lake"]
-    assert endpoint.in_store
-    assert endpoint.client["region"] == "eu-1"
-    assert endpoint.client["secret.key"] == {"file": "s.txt"}
-    assert "K" not in repr(endpoint)
-
-
-def test_small_files_are_merged_only_where_the_endpoint_says_so(tmp_path: Path) -> None:
-    endpoint = "endpoints:\n  lake: {file: /d, format: json%s}\n"
-    assert loaded(tmp_path, endpoint % "" + FLOW % "").endpoints["lake"].compact is None
-    merges = loaded(tmp_path, endpoint % ", compact: {every: 30m}" + FLOW % "").endpoints["lake"].compact
-    assert merges == CompactionSpec(every_ms=1_800_000, below_bytes=16 << 20, retention_ms=86_400_000)
-
-
 INBOX = "topics: [{name: inbox, cluster: dc1, partitions: 2}]\n"
 LINES = "flows:\n  - {name: in, from: {file: ./in, format: json}, to: dc1, topics: {to: inbox}%s}\n"
 
@@ -75,9 +52,3 @@ def test_the_topic_that_takes_lines_need_not_be_declared(tmp_path: Path) -> None
     assert [(one.cluster, one.name, one.partitions) for one in found.topics] == [("dc1", "inbox", 12)]
     declared = loaded(tmp_path, "defaults: {topic: {partitions: 12}}\n" + INBOX + LINES % "")
     assert [(one.cluster, one.name, one.partitions) for one in declared.topics] == [("dc1", "inbox", 2)]
-
-
-def test_sub_folders_are_read_where_the_endpoint_says_so(tmp_path: Path) -> None:
-    text = INBOX + LINES.replace("format: json", "format: json, recursive: true") % ""
-    assert loaded(tmp_path, text).endpoints["in"].recursive
-    assert not loaded(tmp_path, INBOX + LINES % "").endpoints["in"].recursive

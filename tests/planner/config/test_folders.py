@@ -22,16 +22,6 @@ def failures(path: Path) -> list[str]:
     return [str(one).replace(f"{path}/", "") for one in errors]
 
 
-def test_files_of_a_folder_are_one_topology(tmp_path: Path) -> None:
-    written(tmp_path, CLUSTERS, "clusters.yaml")
-    (tmp_path / "teams" / "shop").mkdir(parents=True)
-    written(tmp_path / "teams" / "shop", TOPICS + "defaults: {topic: {partitions: 3}}\n", "topics.yml")
-    written(tmp_path / "teams", FLOWS + "defaults: {flow: {groups: {sync: false}}}\n", "flows.YAML")
-    topology = load(tmp_path)
-    assert [topic.partitions for topic in topology.topics] == [3]
-    assert [flow.groups.sync for flow in topology.flows.values()] == [False]
-
-
 def test_one_file_or_many_is_the_same_topology(tmp_path: Path) -> None:
     one, many = tmp_path / "one", tmp_path / "many"
     one.mkdir()
@@ -117,21 +107,6 @@ def test_mistakes_of_all_files_come_at_once(tmp_path: Path) -> None:
         "a.yaml:2:1",
         "b.yaml:1:20",
         "c.yaml:1:13",
-    ]
-
-
-def test_a_file_that_is_broken_does_not_make_its_names_unknown(tmp_path: Path) -> None:
-    written(tmp_path, CLUSTERS + "  dc3: {\n", "a.yaml")
-    written(tmp_path, TOPICS, "b.yaml")
-    (found,) = failures(tmp_path)
-    assert found.startswith("a.yaml:")
-
-
-def test_a_kind_that_differs_between_files(tmp_path: Path) -> None:
-    written(tmp_path, CLUSTERS + TOPICS, "a.yaml")
-    written(tmp_path, "topics: {orders: {cluster: dc1}}\n", "b.yaml")
-    assert failures(tmp_path) == [
-        'b.yaml:1:1: "topics" stands in two places, first at a.yaml:6:1 — say it once'
     ]
 
 

@@ -5,79 +5,15 @@ from pathlib import Path
 
 import pytest
 
-from planner.config import load
 from planner.model.topology import (
-    AclRule,
     Flow,
     Job,
-    OnRemove,
     Policies,
     Requirement,
     Selection,
 )
 from runtime.contract.spec.flow import ConfigsSpec, GroupsSpec, OriginCommitsSpec
-from runtime.contract.spec.topic_settings import InternalSpec, TimestampsSpec
 from tests.planner.config.given import loaded, mistakes
-
-EVERYTHING = Path("planner/config/schema/example.yaml")
-
-
-def test_everything_once() -> None:
-    topology = load(EVERYTHING)
-    dc1 = topology.clusters["dc1"]
-    assert (topology.name, list(topology.clusters), dc1.id) == (
-        "everything",
-        ["dc1", "dc2"],
-        "5L6g3nShT-eMCtK--X86sw",
-    )
-    assert dc1.client["sasl.password"] == {"env": "DC1_PASSWORD"}
-    assert topology.clusters["dc2"].bootstrap == "127.0.0.1:29092,127.0.0.1:29093"
-    assert [
-        (one.cluster, one.name, one.partitions, one.protect, one.on_remove) for one in topology.topics
-    ] == [
-        ("dc1", "ledger", 6, True, OnRemove.DELETE),
-        ("dc1", "orders", 12, False, OnRemove.KEEP),
-        ("dc2", "ledger", 6, True, OnRemove.DELETE),
-    ]
-    assert topology.topics[1].config == {"min.insync.replicas": "2", "retention.ms": "604800000"}
-    assert [one.rule for one in topology.acls] == [
-        AclRule("dc1", "GROUP", "app-", "PREFIXED", "User:app", "*", "READ", "ALLOW"),
-        AclRule("dc1", "TOPIC", "orders", "LITERAL", "User:app", "*", "DESCRIBE", "ALLOW"),
-        AclRule("dc1", "TOPIC", "orders", "LITERAL", "User:app", "*", "READ", "ALLOW"),
-        AclRule("dc2", "GROUP", "app-", "PREFIXED", "User:app", "*", "READ", "ALLOW"),
-    ]
-    assert [(one.cluster, one.entity.name, one.values) for one in topology.quotas] == [
-        ("dc1", "ip/10.0.0.7", {"connection_creation_rate": 20}),
-        ("dc1", "user/<default>/client-id/loader", {"controller_mutation_rate": 10}),
-        (
-            "dc1",
-            "user/app",
-            {"producer_byte_rate": 10**7, "consumer_byte_rate": 2 * 10**7, "request_percentage": 50},
-        ),
-        ("dc2", "user/<default>/client-id/loader", {"controller_mutation_rate": 10}),
-    ]
-    timestamps = TimestampsSpec(
-        retention_ms=90 * 86_400_000,
-        partitions=4,
-        max_per_partition=20,
-        retry_ms=60_000,
-        expiry_ms=86_400_000,
-    )
-    assert topology.internal == InternalSpec(replication=3, timestamps=timestamps)
-    assert topology.policies.max_deletes == 5
-    assert dc1.labels == {"env": "prod", "region": "eu"}
-    assert [(one.name, one.deny is None, str(one.source)) for one in topology.policies.rules] == [
-        ("no-deletes-on-fridays", False, f"{EVERYTHING}:115:13"),
-        ("says-deletes", True, f"{EVERYTHING}:116:61"),
-    ]
-    assert [(one.subject, one.operator, one.value) for one in topology.policies.require] == [
-        ("min.insync.replicas", ">=", "2"),
-        ("replication", ">=", "3"),
-    ]
-    flow = topology.flows["dc1-to-dc2"]
-    assert flow.topics == Selection(("orders", r"payments\..*"), (r"payments\.tmp.*",), True)
-    assert flow.source is not None
-    assert (flow.source.line, flow.source.column) == (36, 11)
 
 
 def test_a_flow_that_says_nothing_has_the_models_own_defaults(tmp_path: Path) -> None:
@@ -95,33 +31,6 @@ def test_a_flow_that_says_nothing_has_the_models_own_defaults(tmp_path: Path) ->
     )
     assert topology.jobs == {"dc2": Job("dc2")}
     assert topology.policies == Policies()
-
-
-def test_a_job_that_says_nothing_has_the_models_own_defaults(tmp_path: Path) -> None:
-    text = "flows: [{name: f, from: dc1, to: dc2, topics: {include: a}, job: j}]\njobs: {j: {}}\n"
-    (job,) = loaded(tmp_path, text).jobs.values()
-    assert job == Job("j", source=job.source)
-    assert job.source is not None
-
-
-def test_a_job_says_what_it_wants(tmp_path: Path) -> None:
-    text = """
-    flows: [{name: f, from: dc1, to: dc2, topics: {include: a}}]
-    jobs:
-      dc2: {launcher: yarn, slots: 4, memory: 2g, metrics: off, conf: {spark.a: 1, spark.b: on}, options: {queue: q}}
-    """
-    (job,) = loaded(tmp_path, text).jobs.values()
-    assert job == Job(
-        "dc2",
-        launcher="yarn",
-        master="yarn",
-        slots=4,
-        memory="2g",
-        metrics=None,
-        conf={"spark.a": "1", "spark.b": "on"},
-        options={"queue": "q"},
-        source=job.source,
-    )
 
 
 def test_defaults_are_inherited_key_by_key(tmp_path: Path) -> None:

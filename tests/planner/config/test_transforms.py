@@ -6,7 +6,7 @@ from typing import Literal
 import pytest
 
 from runtime.contract.client.stores import Setting
-from runtime.contract.spec.transform import FormatSpec, RegistrySpec, TransformSpec
+from runtime.contract.spec.transform import FormatSpec, RegistrySpec
 from tests.planner.config.given import loaded
 
 FLOW = """\
@@ -17,26 +17,6 @@ flows:
     topics: {include: [orders]}
     transform: %s
 """
-JSON = 'value: {format: json, schema: "id BIGINT, email STRING, card STRING"}'
-
-
-def test_a_transform_reaches_the_job(tmp_path: Path) -> None:
-    text = FLOW % (
-        f"{{{JSON}, key: {{format: text}}, where: \"key <> 'x'\", set: {{value.email: upper(value.email)}},"
-        " drop: value.card, on_bad_record: quarantine, on_filtered: tombstone}"
-    )
-    flow = loaded(tmp_path, text).flows["f"]
-    assert flow.transform is not None
-    assert flow.transform.value.format == "json"
-    assert flow.transform == TransformSpec(
-        value=FormatSpec(format="json", schema="id BIGINT, email STRING, card STRING"),
-        key=FormatSpec(format="text"),
-        where="key <> 'x'",
-        set={"value.email": "upper(value.email)"},
-        drop=("value.card",),
-        on_bad_record="quarantine",
-        on_filtered="tombstone",
-    )
 
 
 def test_a_registry_reaches_the_job_with_references_alone(tmp_path: Path) -> None:

@@ -102,10 +102,6 @@ def test_what_a_secret_variable_holds_is_never_shown(tmp_path: Path) -> None:
 class TestFiles:
     TEXT = 'vars: {retention: 1d, region: }\ntopics: [{name: "{{ region }}", cluster: dc1, partitions: 1}]\n'
 
-    def test_a_file_gives_what_has_no_value(self, tmp_path: Path) -> None:
-        given = written(tmp_path, "region: eu\n", "eu.vars.yaml")
-        assert [topic.name for topic in loaded(tmp_path, self.TEXT, given).topics] == ["eu"]
-
     def test_the_later_file_wins(self, tmp_path: Path) -> None:
         first = written(tmp_path, "region: eu\nretention: 2d\n", "eu.vars.yaml")
         second = written(tmp_path, "region: us\n", "us.vars.yaml")
