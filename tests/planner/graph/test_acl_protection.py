@@ -257,33 +257,11 @@ def test_a_mirror_without_rules_gets_some_where_everyone_may_do_everything_then(
     assert outcome(desired) == expected
 
 
-def test_the_rules_of_a_mirror_without_rules_stay() -> None:
-    made = [rule("dc2 ALLOW User:repl ALL a"), *(everyone(one, "a") for one in OTHERS)]
-    desired = open_cluster(*made, entries=[owned(one) for one in made], allow_everyone_if_no_acl_found=True)
-    assert outcome(desired) == CLOSED
-
-
 def test_a_mirror_that_mirrored_rules_close_stays_open_to_the_job() -> None:
     source = cluster("dc1", "a", acls=(rule("dc1 ALLOW User:app READ a"),))
     flows = [flow("dc1>dc2", protect="acl", acls_sync=True)]
     desired = open_cluster(flows=flows, source=source, allow_everyone_if_no_acl_found=True)
     assert outcome(desired) == ["allow.User:app.READ.topic.a", "allow.User:repl.ALL.topic.a"]
-
-
-def test_a_declared_principal_is_the_job() -> None:
-    principal = "User:CN=repl,O=shop"
-    dc2 = Cluster("dc2", bootstrap="dc2:9092", client={"security.protocol": "SSL"}, principal=principal)
-    acls = (
-        rule("dc2 ALLOW User:app WRITE a"),
-        AclRule("dc2", "TOPIC", "a", "LITERAL", principal, "*", "WRITE", "ALLOW"),
-    )
-    desired = expand(
-        topology(
-            flow("dc1>dc2", protect="acl"), clusters={"dc1": Cluster("dc1", bootstrap="dc1:9092"), "dc2": dc2}
-        ),
-        observed(cluster("dc1", "a"), cluster("dc2", acls=acls)),
-    )
-    assert words(desired) == ["dc2.deny.User:app.WRITE.topic.a"]
 
 
 def test_a_topic_of_both_sides_has_no_foreign_writers() -> None:

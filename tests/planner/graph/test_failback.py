@@ -124,13 +124,6 @@ def test_what_is_lifted(declared, orders, mirror, config, lifted) -> None:
     assert (made.lifted and (made.lifted.flow, made.lifted.before)) == (lifted and ("back", lifted))
 
 
-def test_a_topic_that_is_not_there_yet_is_made_like_its_source() -> None:
-    made = at_source(
-        shop(declared=False), observed(cluster("dc1"), cluster("dc2", live("orders", retention_bytes="77")))
-    )
-    assert (made.config["retention.bytes"], made.lifted) == ("77", None)
-
-
 @pytest.mark.parametrize(("own", "restored"), [(BEFORE_KEY, HOUR), ({}, None)])
 @pytest.mark.parametrize("declared", [True, False])
 def test_a_limit_is_lifted_once_restored_once_and_then_left_alone(own, restored, declared) -> None:
@@ -148,13 +141,6 @@ def test_a_limit_is_lifted_once_restored_once_and_then_left_alone(own, restored,
         kept = entry(at_source(after, lifted))
         assert (kept.before, kept.config) == ({}, {})
         assert fields(after, both(live("orders", **own), kept)) == {}
-
-
-def test_a_setting_leaves_after_the_switch() -> None:
-    """A promoted failback holds no setting of the topic that it filled."""
-    owned = entry(at_source(shop("promoted", retention_bytes="9"), both(live("orders"))))
-    left = fields(SWITCHED, both(live("orders", retention_bytes="9"), owned))
-    assert left == {"retention.bytes": ("9", None, "no longer declared")}
 
 
 def test_a_limit_is_restored_once_the_failback_has_ended() -> None:
@@ -178,28 +164,11 @@ def names(found: list[Failback]) -> list[tuple[str, str, bool]]:
     return [(one.flow.name, one.name, one.back is not None) for one in found]
 
 
-def test_flows_out_of_the_cluster_that_ended_come_home() -> None:
-    shop = topology(
-        replace(THERE, state=FAILED_OVER),
-        flow("g=dc1>dc2", "b", state=PROMOTED),
-        flow("h=dc1>dc2", "c"),
-        flow("i=dc2>dc1", "d", state=PROMOTED),
-    )
-
-    assert names(pending_failbacks(shop, "dc1")) == [("f", "f-back", False), ("g", "g-back", False)]
-
-
 def test_by_the_job_that_is_there() -> None:
     shop = topology(replace(THERE, state=FAILED_OVER), flow("i=dc2>dc1", "d", job="into-dc1"))
 
     assert [one.job for one in pending_failbacks(shop, "dc1")] == ["into-dc1"]
     assert [one.job for one in pending_failbacks(topology(replace(THERE, state=FAILED_OVER)), "dc1")] == [""]
-
-
-def test_by_the_way_home_that_is_there() -> None:
-    shop = topology(replace(THERE, state=FAILED_OVER), replace(HOME, name="x"))
-
-    assert names(pending_failbacks(shop, "dc1")) == [("f", "x", True)]
 
 
 def test_a_promoted_way_home_is_at_home_already() -> None:

@@ -8,7 +8,7 @@ from planner.graph.expansion import expand
 from planner.model.desired import DesiredJob
 from planner.model.diagnostic import SourceLocation
 from planner.model.observed import Observed, ObservedCluster, Unreachable
-from planner.model.topology import Cluster, Job, Topology
+from planner.model.topology import Cluster, Topology
 from runtime.contract.client.stores import Setting
 from runtime.contract.spec import jobspec
 from runtime.contract.spec.flow import (
@@ -20,10 +20,8 @@ from runtime.contract.spec.flow import (
     Start,
 )
 from runtime.contract.spec.jobspec import JobSpec, Route
-from runtime.contract.spec.launch import LaunchSpec
 from runtime.contract.spec.rename import Template
 from runtime.contract.spec.selection import SelectionSpec
-from runtime.contract.spec.topic_settings import InternalSpec, TimestampsSpec
 from tests.fakes.replacing import replace
 from tests.fakes.simulated import running
 from tests.planner.graph.build import flow, live, topic, topology
@@ -44,20 +42,6 @@ def spec(shop: Topology, seen: Observed = TWO) -> JobSpec:
     (job,) = jobs(shop, seen)
     assert job.spec is not None
     return job.spec
-
-
-def test_a_job_for_each_name_that_flows_give() -> None:
-    shop = topology(flow("x=dc1>dc2"), flow("y=dc1>dc2", job="own"), flow("z=dc2>dc1"))
-
-    assert [(job.job.name, job.flows) for job in jobs(shop)] == [
-        ("dc1", ("z",)),
-        ("dc2", ("x",)),
-        ("own", ("y",)),
-    ]
-
-
-def test_no_flow_no_job_even_where_one_is_written_down() -> None:
-    assert jobs(replace(topology(topic("dc1/a")), jobs={"dc2": Job("dc2")})) == ()
 
 
 def test_clusters_are_pinned_to_what_was_seen() -> None:
@@ -169,24 +153,6 @@ def test_only_the_declared_settings_that_a_flow_could_touch() -> None:
     )
 
     assert spec(shop).declared == {"a": ["cleanup.policy", "retention.ms"]}
-
-
-def test_internal_topics_are_as_declared() -> None:
-    internal = InternalSpec(
-        replication=3, retention_ms=7, timestamps=TimestampsSpec(replication=2, retry_ms=1_000)
-    )
-
-    assert spec(replace(topology(flow("dc1>dc2", "a")), internal=internal)).internal == internal
-
-
-def test_how_it_is_launched() -> None:
-    job = Job("dc2", master="spark://m:7077", slots=3, memory="2g", conf={"spark.x": "y"}, metrics=None)
-    found = spec(replace(topology(flow("dc1>dc2")), jobs={"dc2": job}))
-
-    assert (found.slots, found.metrics) == (3, None)
-    assert found.launch == LaunchSpec(
-        launcher="local", master="spark://m:7077", memory="2g", conf={"spark.x": "y"}
-    )
 
 
 def test_two_destinations_are_no_spec() -> None:

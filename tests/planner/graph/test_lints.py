@@ -11,7 +11,7 @@ from planner.graph.expansion import expand, lint_offline
 from planner.graph.lints.flows import jobs
 from planner.graph.lints.security import CLEAR_TEXT, NOT_USED, UNCHECKED, security
 from planner.graph.routes import router_of
-from planner.model.diagnostic import Diagnostic, ExitCode, Severity, SourceLocation, worst
+from planner.model.diagnostic import ExitCode, Severity, worst
 from planner.model.observed import FEATURE_SHARE, BrokerFeature, FeatureReport
 from planner.model.topology import (
     Cluster,
@@ -484,23 +484,6 @@ def test_what_is_said_offline(parts, code, says) -> None:
     assert all(says in summary for summary in summaries)
 
 
-def test_each_says_where_and_what_to_do() -> None:
-    place = SourceLocation("topology.yaml", 3, 5)
-    diagnostics = expanded(
-        flow(Z, ("a", "zzz", "__repl.x"), source=place, **OFF),
-        flow("dc2>dc1", "a", source=place),
-        rule("dc1 ALLOW User:a READ a"),
-        dc1="a b",
-    ).diagnostics
-    assert codes(diagnostics) == [
-        "loop-without-provenance",
-        "reserved-topic",
-        "absent-topic",
-        "identity-merge",
-    ]
-    assert all(isinstance(one, Diagnostic) and one.hint and one.source == place for one in diagnostics)
-
-
 @pytest.mark.parametrize(("groups", "severity"), [(GroupsSpec(), Severity.WARNING), (NO_SYNC, Severity.NOTE)])
 def test_an_identity_merge_has_no_exact_offsets(groups: GroupsSpec, severity: Severity) -> None:
     (found_one,) = expanded(
@@ -684,13 +667,6 @@ def test_flows_into_files(flows, into, lints) -> None:
     of = topology(*flows, file_flows={one.name: one for one in into}, endpoints=LAKE)
     of_files = ("job-of-files", "unused-endpoint", "written-twice")
     assert [f"{one.code} {one.address}" for one in lint_offline(of) if one.code in of_files] == lints
-
-
-def test_files_keep_the_older_record_of_a_key_too() -> None:
-    into = {"f": flow("f=dc1>lake", "orders", transform=FILTER)}
-    of = topology(topic("dc1/orders", **COMPACTED), file_flows=into, endpoints=LAKE)
-    (stale,) = found(of, "stale-keys", seen(dc1=[live("orders", **COMPACTED)]))
-    assert stale.endswith("the key's older record stays the last one at lake")
 
 
 @cases(

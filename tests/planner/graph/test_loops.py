@@ -5,11 +5,7 @@ import itertools
 import pytest
 
 from planner.graph.replication_graph import (
-    CopyEdge,
-    TopicNode,
-    replication_loops,
     sample_name,
-    strongly_connected,
 )
 from planner.model.topology import Flow
 from runtime.contract.spec.rename import Match, Table, Template
@@ -87,47 +83,6 @@ def test_flows_that_meet_know_what_is_native(ends, found) -> None:
     desired = expanded(*(flow(pair) for pair in ends), dc1="a")
     assert [(one.provenance, one.native_only) for one in desired.flows] == found
     assert all(one.shared for one in desired.flows if len(ends) == 6)
-
-
-def edges(*pairs: str) -> list[CopyEdge]:
-    found = []
-    for at, pair in enumerate(pairs):
-        one, other = pair.split(">")
-        found.append(CopyEdge(f"f{at}", TopicNode(one, "t"), TopicNode(other, "t")))
-    return found
-
-
-@pytest.mark.parametrize(
-    ("pairs", "expected"),
-    [
-        ("a>b b>c", ["a", "b", "c"]),
-        ("a>b b>a", ["ab"]),
-        ("a>b b>a b>c", ["ab", "c"]),
-        ("z>a a>b b>a", ["z", "ab"]),
-        ("a>b b>c c>a c>d d>e e>d", ["abc", "de"]),
-        ("a>b a>c b>d c>d d>a", ["abcd"]),
-        ("a>c b>c c>b", ["a", "bc"]),
-    ],
-)
-def test_rounds_are_found_sources_first(pairs: str, expected: list[str]) -> None:
-    assert [
-        "".join(node.cluster for node in one) for one in strongly_connected(edges(*pairs.split()))
-    ] == expected
-
-
-@pytest.mark.parametrize(
-    ("pairs", "longer"),
-    [
-        ("a>b b>a", [False]),
-        ("a>b b>a b>c c>b", [False]),
-        ("a>b b>c c>a", [True]),
-        ("a>b b>a b>c c>b a>c", [True]),
-        ("a>b b>a c>d d>e e>c", [False, True]),
-        ("a>b b>c", []),
-    ],
-)
-def test_a_tree_of_pairs_holds_no_longer_loop(pairs: str, longer: list[bool]) -> None:
-    assert sorted(one.longer for one in replication_loops(edges(*pairs.split()))) == longer
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ from planner.model.desired import Declared, DesiredTopic, MirroredBy, Quarantine
 from planner.model.observed import ConfigValue
 from planner.model.topology import OnRemove, Topic
 from runtime.contract.spec.flow import ConfigsSpec, FlowState
-from runtime.contract.spec.rename import Match, Table, Template
+from runtime.contract.spec.rename import Template
 from runtime.contract.spec.transform import TransformSpec
 from tests.fakes.replacing import replace
 from tests.fakes.tables import cases
@@ -194,23 +194,6 @@ def test_the_settings_of_a_mirror(parts, clusters, place, config, unset) -> None
 def test_the_topics_and_their_partitions(parts, clusters, partitions) -> None:
     desired = expanded(*parts, **clusters)
     assert {place: one.partitions for place, one in wanted(desired).items()} == partitions
-
-
-@cases(
-    "rename name",
-    {
-        "the same": (Template("{topic}"), "a-x"),
-        "a prefix": (PREFIX, "dc1.a-x"),
-        "a suffix": (Template("{topic}.replica"), "a-x.replica"),
-        "a regex": (Match(r"a-(.*)", r"b-\1"), "b-x"),
-        "a table": (Table({"a-x": "c"}), "c"),
-    },
-)
-def test_a_mirror_has_the_renamed_name(rename, name) -> None:
-    desired = expanded(flow("dc1>dc2", rename=rename), dc1=[live("a-x", 12)])
-    mirror = DesiredTopic("dc2", name, MirroredBy("dc1-dc2", "dc1", "a-x"), 12, config=MIRROR)
-    assert wanted(desired) == {f"dc2/{name}": mirror}
-    assert selected(desired) == {"dc1-dc2": (("a-x", name),)}
 
 
 def test_declared_topics_are_desired_as_declared_and_mirrors_have_the_replication_of_their_flow() -> None:
