@@ -245,19 +245,6 @@ def test_a_change_is_told_to_the_running_job_or_restarts_it(before, after, resta
     assert [step.job for step in steps_of(made, ReconfigureJob)] == ([] if restarted else ["lake"])
 
 
-def test_a_transform_is_shown_and_stands_in_the_spec() -> None:
-    made = plan(
-        files(
-            structs.replace(INTO, transform=TransformSpec(where="offset > 5", drop=("value.card",))), PARQUET
-        )
-    )
-    (shown,) = [field.new for field in changes(made)["flow.to-lake"].fields if field.key == "transform"]
-    assert shown == {"drop": ("value.card",), "where": "offset > 5"}
-    (transform,) = [one.transform for one in launched(made, "lake")[1].flows]
-    assert transform is not None
-    assert (transform.where, transform.drop) == ("offset > 5", ("value.card",))
-
-
 def test_a_flow_into_files_that_is_gone_leaves_them() -> None:
     made = plan(topology(X), applied(files()))
     assert "its files and their manifest stay: if it comes back it resumes from them" in (

@@ -1,7 +1,5 @@
 """The plan of a restore: records first, then the settings and the offsets of groups."""
 
-from pathlib import Path
-
 from planner.model.address import topic_address
 from planner.model.change import Action
 from planner.model.plan import Mode, Plan
@@ -15,7 +13,6 @@ from planner.plan.steps.topics import AlterConfigs, CreateTopic
 from planner.render.plan.documents import markdown
 from planner.render.plan.json import json_text
 from planner.render.plan.text import steps_text, text
-from planner.state import planfile
 from runtime.contract.records.manifest import BackupState, SnapshotOffset
 from tests.fakes.replacing import replace
 from tests.fakes.states import cluster, inputs, observed, topology
@@ -98,14 +95,6 @@ def test_each_rule_and_each_offset_of_an_unsigned_snapshot_is_shown_to_be_approv
     assert plan(groups=(), acls=()).diagnostics == ()
     (only_groups,) = plan(acls=()).diagnostics
     assert "ACL" not in only_groups.summary + only_groups.hint
-
-
-def test_a_saved_plan_is_the_same_plan(tmp_path: Path) -> None:
-    made = plan()
-    planfile.write(made, tmp_path / "plan")
-    read = planfile.read(tmp_path / "plan")
-    assert read == made
-    assert planfile.digest(read) == planfile.digest(made)
 
 
 def test_it_is_shown_in_every_form() -> None:

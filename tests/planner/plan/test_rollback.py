@@ -14,7 +14,6 @@ from planner.model.topology import Acl, AclRule, OnRemove, Quota, QuotaEntity, T
 from planner.plan.rollback import read_request_of
 from planner.plan.steps.jobs import LaunchJob
 from planner.plan.steps.quotas import AlterQuota
-from planner.plan.steps.registry import Own
 from planner.plan.steps.topics import AlterConfigs, CreateTopic, DeleteTopic, GrowPartitions, Reassign
 from tests.fakes.replacing import replace
 from tests.fakes.simulated import simulate
@@ -123,7 +122,6 @@ def running(seen: Observed, name: str) -> list[str]:
 
 
 create = CreateTopic("create", A, "dc1", "a", 6, 3, {"retention.ms": "1"})
-own = Own("own", A, "dc1", RegistryEntry(A, "shop", {"partitions": "6"}), needs=("create",))
 alter = AlterConfigs("alter", A, "dc1", "a", {"retention.ms": "2"}, (), {"retention.ms": "1"})
 secret = AlterConfigs("alter", A, "dc1", "a", {"x.password": "new"}, (), {"x.password": SENSITIVE})
 reassign = Reassign("reassign", A, "dc1", "a", ((1, 2),), ((1,),))
@@ -187,25 +185,6 @@ def test_an_object_that_was_forgotten_stays_so() -> None:
     steps = plan(shop(topic("b")), was).steps
     back = undo(simulate(steps, was), *steps, before=was)
     assert said(back) == ["forget topic.dc1.a is not undone: it is not managed any more"]
-
-
-def test_other_settings_that_changed_since_stay() -> None:
-    was = applied(shop(topic(config={"retention.ms": "1", "segment.ms": "9"})), EMPTY)
-    steps = plan(shop(topic(config={"retention.ms": "2", "segment.ms": "9"})), was).steps
-    now = simulate(steps, was)
-    by_hand = replace(
-        there(now, "dc1").topics["a"], config=live("a", retention_ms="2", segment_ms="8").config
-    )
-    later = applied(shop(topic(config={"retention.ms": "2", "segment.ms": "8"}, protect=True)), now)
-    for seen in (at(now, "dc1", topics={"a": by_hand}), later):
-        back = undo(seen, *steps, before=was)
-        (altered,), (entry,) = steps_of(back, AlterConfigs), (step.entry for step in steps_of(back, Own))
-        assert (altered.set, altered.unset, altered.old) == ({"retention.ms": "1"}, (), {"retention.ms": "2"})
-        (remembered,) = there(seen, "dc1").owned
-        assert (entry.protect, entry.config["segment.ms"]) == (
-            remembered.protect,
-            remembered.config["segment.ms"],
-        )
 
 
 def test_of_the_changed_settings_and_limits_those_that_changed_since_stay() -> None:
@@ -357,13 +336,6 @@ def test_what_a_job_was_given_is_not_taken_back() -> None:
     )
 
 
-def test_a_job_that_was_started_again_stays() -> None:
-    runs = applied(topology(flow("x")))
-    stopped = at(runs, jobs=tuple(replace(job, live=False) for job in there(runs).jobs))
-    steps = plan(topology(flow("x")), stopped).steps
-    assert undo(simulate(steps, stopped), *steps, before=stopped).changes == ()
-
-
 def test_a_job_stays_with_a_flow_that_was_changed_since() -> None:
     steps = plan(topology(flow("x"))).steps
     changed = applied(topology(flow("x", rate_limit=5)), simulate(steps, NOTHING))
@@ -378,12 +350,3 @@ def test_a_job_stays_with_a_flow_that_was_changed_since() -> None:
 def quotas(values: dict[str, float]) -> Observed:
     remembered = RegistryEntry(QUOTA, "shop", quota_spec(LOADER, values), created=True)
     return observed(cluster(owned=[remembered], quotas={LOADER.name: values}))
-
-
-def test_a_quota_whose_limits_changed_since_is_left_alone() -> None:
-    limit = AlterQuota("alter", QUOTA, "dc1", LOADER, {"producer_byte_rate": 7}, (), dict(LIMIT))
-    back = undo(quotas({"producer_byte_rate": 9}), limit)
-    assert back.steps == ()
-    assert said(back) == [
-        f"configure {QUOTA} is not undone: producer_byte_rate is 9 B/s now, the plan made it 7 B/s"
-    ]

@@ -191,15 +191,6 @@ def test_the_replication_of_a_flow(before, after, moved_to) -> None:
     assert [{len(one) for one in move.replicas} for move in moves] == ([moved_to] if moved_to else [])
 
 
-@pytest.mark.parametrize("factors", [(1, 1), (3, 1), (1, 3), (2, 3, 3)])
-def test_each_partition_gets_the_replication_that_is_declared(factors: tuple[int, ...]) -> None:
-    (move,) = steps_of(
-        plan_for(desired(wanted("orders", None, 3)), cluster(uneven("orders", *factors))), Reassign
-    )
-    assert move.replicas == ((1, 2, 3),) * len(factors)
-    assert [len(one) for one in move.old] == list(factors)
-
-
 def brokers(*racks: str | None) -> list[ObservedBroker]:
     return [ObservedBroker(number, "host", 9092, rack) for number, rack in enumerate(racks, start=1)]
 
