@@ -2,8 +2,6 @@
 
 from collections.abc import Mapping
 
-import pytest
-
 from planner.apply.handlers.topics import differences
 from planner.model.address import topic_address
 from planner.model.observed import ConfigSource, ConfigValue
@@ -30,21 +28,6 @@ def live(text: str | None, *, sensitive: bool = False) -> ConfigValue:
 
 def told(**values: str | None) -> dict[str, ConfigValue]:
     return {key.replace("_", "."): live(value) for key, value in values.items()}
-
-
-@pytest.mark.parametrize(
-    ("key", "planned", "broker"),
-    [
-        ("min.cleanable.dirty.ratio", "0.50", "0.5"),
-        ("cleanup.policy", "delete,compact", "compact,delete"),
-        ("preallocate", "TRUE", "true"),
-        ("retention.ms", " 1000", "1000"),
-    ],
-)
-def test_a_value_in_other_letters_is_the_same(key: str, planned: str, broker: str) -> None:
-    found = differences(create({key: planned}), topic(1), {key: live(broker)})
-
-    assert list(found) == []
 
 
 def test_each_difference_is_a_sentence_in_the_units_of_a_plan() -> None:

@@ -20,7 +20,7 @@ from confluent_kafka.admin import (
 from runtime.contract.spec.naming import HISTORY, LEASE, REGISTRY
 from runtime.lab.lab import Lab
 from tests.commands import repl
-from tests.planner.apply.cut import SHORT_LEASE_MS, registry, start, topic_ids
+from tests.planner.apply.cut import SHORT_LEASE_MS, start
 from tests.records import wait_for
 from tests.topologies import Topology, at, secured
 
@@ -57,26 +57,6 @@ def limited(lab_sasl, fresh, tmp_path) -> Topology:
     allow(lab_sasl, "app", f"{made.name}-", AclOperation.ALL)
     allow(lab_sasl, "app", "refused-", AclOperation.DESCRIBE, AclOperation.DESCRIBE_CONFIGS)
     return made
-
-
-def test_what_the_cluster_refuses_does_not_stop_the_rest(lab_sasl, limited):
-    allowed, refused = f"{limited.name}-orders", f"refused-{limited.name}"
-    limited.topic(allowed, partitions=2)
-    limited.topic(refused, partitions=2)
-    env = {"APP_PASSWORD": password(lab_sasl, "app")}
-    done = repl("apply", str(limited.write()), "--auto-approve", env=env)
-    assert done.returncode == 1, done.stderr
-    assert "AUTHORIZATION_FAILED" in done.stdout, done.stderr
-    assert f"create topic.dc1.{refused}: " in done.stdout, done.stderr
-    assert f"register topic.dc1.{refused}: because create topic.dc1.{refused} was not done" in done.stdout
-    assert "1 added" in done.stdout
-    assert f"To finish the rest: repl apply {limited.file} --auto-approve" in done.stdout
-    assert registry(lab_sasl, limited).keys() == {allowed}
-    allow(lab_sasl, "app", "refused-", AclOperation.CREATE, AclOperation.ALTER_CONFIGS)
-    finished = repl("apply", str(limited.file), "--auto-approve", env=env)
-    assert finished.returncode == 0, finished.stderr
-    assert registry(lab_sasl, limited).keys() == {allowed, refused}
-    assert refused in topic_ids(lab_sasl, refused)
 
 
 def test_a_password_is_seen_nowhere(lab_sasl, limited, tmp_path):

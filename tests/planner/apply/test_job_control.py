@@ -71,10 +71,6 @@ def table(
     return made
 
 
-def test_it_copies() -> None:
-    assert not_copying(SPEC, {"x": 1}, table(), "old") == ""
-
-
 @pytest.mark.parametrize(
     ("seen", "missing"),
     [

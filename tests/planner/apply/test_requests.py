@@ -136,12 +136,6 @@ def test_a_refused_step_names_the_right(step: Step, right: str) -> None:
     assert naming_right(step, failed(REFUSED)).why == expected
 
 
-def test_other_results_stay_as_they_are() -> None:
-    step = CreateTopic("1", AT, "dc2", "orders", 1, 1, {})
-    for result in (DONE, failed("no broker answers")):
-        assert naming_right(step, result) == result
-
-
 def test_only_what_the_job_logged_since_its_start_counts() -> None:
     jobs = FakeJobs(mute=True, older=("before: TOPIC_AUTHORIZATION_FAILED",), log=("it starts",))
 

@@ -84,7 +84,3 @@ def test_batches_stay_below_what_a_broker_takes():
     wide = [create(f"w{index}", partitions=MAX_PARTITIONS // 2) for index in range(5)]
     assert [len(batch) for batch in batches(wide)] == [2, 2, 1]
     assert [len(batch) for batch in batches([create("huge", partitions=20_000), create("a")])] == [1, 1]
-
-
-def test_a_step_is_described_in_words():
-    assert str(create("a")) == "create topic.dc1.a"

@@ -102,22 +102,6 @@ def test_a_topic_that_exists_as_wanted_is_success(context, fresh):
     assert perform(context, step) == [DONE]
 
 
-def test_a_topic_that_somebody_else_made_otherwise_is_not(context, fresh):
-    name = fresh("t")
-    perform(context, create(name))
-    [verdict] = perform(context, create(name, partitions=3, retention_ms="1000"))
-    assert verdict.result is Result.FAILED
-    assert "it has 2 partitions instead of 3; retention.ms is 7d instead of 1s" in verdict.why
-
-
-def test_one_refusal_does_not_touch_its_neighbours(context, fresh):
-    good, bad = fresh("t"), fresh("t")
-    verdicts = perform(context, create(good), create(bad, retention_ms="never"))
-    assert verdicts[0] == DONE
-    assert verdicts[1].result is Result.FAILED
-    assert "retention.ms" in verdicts[1].why
-
-
 def test_partitions_grow_and_growing_again_is_success(context, fresh):
     name = fresh("t")
     perform(context, create(name))
@@ -148,13 +132,6 @@ def test_a_topic_is_deleted_only_if_it_is_the_one_that_was_planned(context, fres
     assert perform(context, delete(name, real)) == [DONE]
     assert name not in topics(context)
     assert perform(context, delete(name, real)) == [DONE], "gone already is as wanted"
-
-
-def test_nothing_is_sent_past_the_guard(lab, fresh):
-    name = fresh("t")
-    context = hands_of(lab, why="the lease is lost")
-    assert perform(context, create(name)) == [StepResult(Result.NOT_STARTED, "the lease is lost")]
-    assert name not in topics(context)
 
 
 def test_the_registry_is_told_what_is_known_only_now(context, fresh):
