@@ -9,14 +9,12 @@ from planner.model.address import Kind, topic_address
 from planner.model.change import Action, Change, FieldChange
 from planner.model.diagnostic import error, warning
 from planner.model.plan import Mode, Plan
-from planner.plan.document import ChangeSummary, json_tree
+from planner.plan.document import ChangeSummary
 from planner.plan.make import with_diagnostics
 from planner.render.plan.documents import LIMIT, code, failed, html, markdown
 from planner.render.plan.json import failure_tree
 from planner.render.plan.text import steps_text, text
 from planner.render.plan.words import (
-    created_text,
-    field_name,
     grouped,
     summary_line,
     value_text,
@@ -85,10 +83,6 @@ def test_the_summary(plan, line) -> None:
     assert summary_line(plan) == line
 
 
-def test_what_can_t_be_compared_has_its_heading() -> None:
-    assert next(text(AWAY)) == "shop: this part can't be compared now:"
-
-
 @pytest.mark.parametrize(("mode", "ends"), [(Mode.DESTROY, "destroy it"), (Mode.ROLLBACK, "undo that apply")])
 def test_each_mode_has_its_heading(mode, ends) -> None:
     made = planned(desired(), cluster(), mode=mode)
@@ -108,10 +102,6 @@ def test_a_failure_has_the_shape_of_a_plan() -> None:
 
     assert (tree["errored"], tree["applyable"]) == (True, False)
     assert tree["diagnostics"][0]["summary"] == "no"
-
-
-def test_a_step_whose_change_is_not_told_has_no_reason() -> None:
-    assert "reason" not in json_tree(replace(silent(), changes=()))["steps"][0]
 
 
 # Text.
@@ -147,11 +137,6 @@ def test_values_as_people_read_them(path, old, new, shown) -> None:
         value_text(FieldChange(path, old, new, inherited="86400000" if shown.startswith("(d") else None), new)
         == shown
     )
-
-
-def test_names_as_people_read_them() -> None:
-    assert created_text(FieldChange(("partitions",), None, None)) == "(the cluster's own)"
-    assert field_name(FieldChange(("native_only",), False, True)) == "copied records"
 
 
 def of_new(plan: Plan, lines: list[str], kind: Kind) -> set[str]:

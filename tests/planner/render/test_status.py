@@ -10,9 +10,8 @@ import pytest
 from msgspec.structs import replace
 from rich.console import Console
 
-from planner.render.readable import count, latency, octets, per_second, span, sparkline
+from planner.render.readable import count, latency, octets, per_second, span
 from planner.render.status import DetailLevel, FlowHistory, document, screen
-from planner.render.table import Cell, Column, Row, table
 from runtime.audit.status.facts import ClusterFacts, LedgerFacts, TopicFacts
 from runtime.audit.status.jobs import doubtful
 from runtime.audit.status.join import join
@@ -266,36 +265,6 @@ WORDS: list[tuple[Any, Any, str]] = [
 @pytest.mark.parametrize(("say", "value", "words"), WORDS)
 def test_as_people_read_it(say: Any, value: Any, words: str):
     assert say(value) == words
-
-
-def test_a_sparkline_ends_with_the_newest():
-    assert sparkline([None, 0, 4, 8], 6) == "   ▁▅█"
-    assert sparkline([1, 2, 3], 2) == "▆█"
-    assert sparkline([0, 0], 2) == "▁▁"
-
-
-COLUMNS = (Column("NAME"), Column("LAG", right=True), Column("NOTE", spare=1))
-TABLE: list[Row] = [("a", "1", "first"), (Cell("bb", "bold"), "10", "second")]
-
-
-def test_columns_line_up():
-    assert [line.plain.rstrip() for line in table(COLUMNS, TABLE, None)] == [
-        "NAME  LAG  NOTE",
-        "a       1  first",
-        "bb     10  second",
-    ]
-
-
-def test_what_can_be_spared_goes_first():
-    assert [line.plain.rstrip() for line in table(COLUMNS, TABLE, 12)] == [
-        "NAME  LAG",
-        "a       1",
-        "bb     10",
-    ]
-
-
-def test_where_nothing_fits_each_row_is_a_few_lines():
-    assert [line.plain.rstrip() for line in table(COLUMNS, TABLE[:1], 6)] == ["a", "  lag  1", "  note first"]
 
 
 @pytest.mark.parametrize(
