@@ -2,7 +2,6 @@
 
 import subprocess
 import sys
-from random import Random
 from typing import Any
 
 import msgspec
@@ -11,7 +10,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from planner.diff.compare import PathDifference, Secret, Tree, changed_fields, differences, same
-from planner.diff.typed_values import flow_values, job_values, same_flow, same_job
+from planner.diff.typed_values import flow_values, job_values
 from planner.model.change import SENSITIVE, FieldChange
 from runtime.contract.spec.cluster import ClusterSpec
 from runtime.contract.spec.files import CompactionSpec, FilesSpec, LinesSpec
@@ -176,34 +175,6 @@ def test_the_changed_fields_lead_from_the_old_flow_to_the_new_one(old: FlowSpec,
     assert {one.key for one in fields} == differing
     assert {one.key: one.old for one in fields} == {one.key: before.get(one.key) for one in fields}
     assert changed_fields(after, after) == ()
-
-
-def shuffled(spec: FlowSpec, random: Random) -> FlowSpec:
-    def mixed(values: tuple[str, ...]) -> tuple[str, ...]:
-        return tuple(random.sample(values, len(values)))
-
-    def selection(one: SelectionSpec) -> SelectionSpec:
-        return msgspec.structs.replace(one, include=mixed(one.include), exclude=mixed(one.exclude))
-
-    return msgspec.structs.replace(
-        spec,
-        topics=selection(spec.topics),
-        promoted=mixed(spec.promoted),
-        configs=msgspec.structs.replace(spec.configs, exclude=mixed(spec.configs.exclude)),
-        groups=msgspec.structs.replace(
-            spec.groups, include=mixed(spec.groups.include), exclude=mixed(spec.groups.exclude)
-        ),
-    )
-
-
-@QUICK
-@given(flow_specs(), st.randoms(use_true_random=False))
-def test_the_order_of_patterns_has_no_meaning(spec: FlowSpec, random: Random) -> None:
-    other = shuffled(spec, random)
-
-    assert changed_fields(flow_values(spec), flow_values(other)) == ()
-    assert same_flow(spec, other)
-    assert same_job(job(flows=[spec]), job(flows=[other]))
 
 
 @pytest.mark.parametrize("name", KEYS)

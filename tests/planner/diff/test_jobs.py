@@ -10,7 +10,6 @@ from planner.diff.fields import displayed
 from planner.diff.record import flow_entry, job_entry
 from planner.graph.expansion import expand
 from planner.model.change import Action, Change
-from planner.model.desired import Desired
 from planner.model.observed import LiveJob, Observed, Unreachable
 from planner.model.topology import Cluster, Job, Selection, Topology
 from planner.plan.make import plan_from
@@ -29,7 +28,6 @@ from tests.planner.diff.said import moves
 from tests.planner.graph import build
 
 ORDERS, PAYMENTS = flow("orders"), flow("payments")
-BACK = flow("back", source_cluster="dc2", destination_cluster="dc1", job="dc1", reverse_of="orders")
 PAUSED = structs.replace(ORDERS, state="paused")
 OVER = structs.replace(ORDERS, state="failed_over")
 PROMOTED = structs.replace(ORDERS, state="promoted")
@@ -150,15 +148,6 @@ def test_what_becomes_of_flows_and_their_job(shop, seen, done, job_says) -> None
     assert actions(found) == done
     assert not job_says or job_says in found["job.dc2"].reason
     assert all(one.adopted for one in found.values()) is (seen == world(running(spec(ONE))) and shop is ONE)
-
-
-def test_destroy_stops_and_forgets_all() -> None:
-    assert not diff(Desired(ONE.name), THEIRS)
-    found = diff(Desired(ONE.name), applied(ONE))
-    assert {str(one.address): one.action for one in found} == {
-        "flow.orders": Action.DELETE,
-        "job.dc2": Action.DELETE,
-    }
 
 
 @cases(
@@ -408,22 +397,6 @@ def test_a_failback_shows_the_names_that_come_back_and_why_it_filters(count: int
     assert isinstance(value, tuple)
     assert len(value) == min(count, 21)
     assert (value[-1] == "5 more") is (count == 25)
-
-
-@cases(
-    "groups text",
-    {
-        "all": (GroupsSpec(), ".*, synced every 5s, exact"),
-        "some": (
-            GroupsSpec(("a", "b"), ("c",), every_ms=1_500),
-            "a, b without c, synced every 1500ms, exact",
-        ),
-        "none": (GroupsSpec(sync=False), "not synced"),
-    },
-)
-def test_group_sync_is_shown(groups: GroupsSpec, text: str) -> None:
-    seen = observed(build.cluster("dc1", "a"), build.cluster("dc2"))
-    assert displayed(("groups",), shown("f", seen, structs.replace(F, groups=groups))["groups"].new) == text
 
 
 G, H = build.flow("g=dc2>dc3", "a"), build.flow("h=dc3>dc1", "a")

@@ -4,11 +4,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import structs
 
-from planner.diff.differ import diff
 from planner.diff.fields import displayed
 from planner.model.address import group_address
 from planner.model.change import SENSITIVE, Action
-from planner.model.desired import Desired
 from planner.model.observed import ConfigSource, ConfigValue, RegistryEntry, Unreachable
 from planner.model.topology import OnRemove
 from tests.fakes.replacing import replace
@@ -19,10 +17,8 @@ from tests.fakes.states import (
     flow,
     live,
     mirror,
-    observed,
     owned,
     selecting,
-    topology,
     uneven,
     wanted,
 )
@@ -295,12 +291,6 @@ def test_a_delete_says_what_is_inside_and_which_groups_read_it() -> None:
         "consumer groups that commit to it: g0, g1, g2, g3, g4 and 2 more",
     )
     assert change.before == {"partitions": 6, "replication": 3, "config": {"retention.ms": DAY}}
-
-
-def test_destroy_is_everything_leaving() -> None:
-    have = cluster(HAS, live("visits"), owned=[DOOMED, owned(wanted("visits"))])
-    changes = diff(Desired(topology(flow()).name), observed(have))
-    assert [change.action for change in changes] == [Action.DELETE, Action.FORGET]
 
 
 # Drift: what was applied, against what is there.
