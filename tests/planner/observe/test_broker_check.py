@@ -166,24 +166,3 @@ def test_what_the_broker_takes_and_what_it_refuses(lab: Lab, fresh: Fresh) -> No
     topics = AdminClient(lab.clusters["dc1"].client).list_topics(timeout=60).topics
     assert new not in topics
     assert len(topics[there].partitions) == 2
-
-
-@pytest.mark.integration
-def test_who_may_not_alter_is_warned(lab_sasl: Lab, fresh: Fresh) -> None:
-    client = lab_sasl.clusters["dc1"].client_of("app")
-    settings = {key: str(value) for key, value in client.items() if key != "bootstrap.servers"}
-    at = replace(endpoint(lab_sasl, "dc1"), settings=settings)
-
-    ((address, severity, summary),) = said([create(fresh("new"))], at)
-
-    assert (address, severity) == (None, Severity.WARNING)
-    assert "this principal has no right to alter them" in summary
-
-
-@pytest.mark.integration
-def test_a_broker_that_is_silent_is_told_once(lab: Lab) -> None:
-    nowhere = replace(endpoint(lab, "dc1"), bootstrap="127.0.0.1:1")
-
-    found = run(verify_on_broker([create(f"t{number}") for number in range(3)], {"dc1": nowhere}, 1.0))
-
-    assert [one.code for one in found] == ["broker-check"]

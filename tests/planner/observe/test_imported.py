@@ -117,26 +117,6 @@ def test_a_value_that_the_broker_keeps_to_itself_is_not_written() -> None:
     assert "vendor.secret" not in text_of(cluster(replace(topic, config=kept)))
 
 
-def test_client_quotas_are_written() -> None:
-    quotas: dict[str, Mapping[str, float]] = {
-        QuotaEntity("<default>").name: {"request_percentage": 12.5},
-        QuotaEntity("app", "loader").name: {
-            "producer_byte_rate": 1_048_576,
-            "consumer_byte_rate": 20_000_000,
-        },
-        QuotaEntity(ip="10.0.0.7").name: {"connection_creation_rate": 5},
-    }
-    text = text_of(replace(cluster(live("orders")), quotas=quotas))
-    assert text.partition("quotas:\n")[2].rstrip().splitlines() == [
-        '  - {cluster: dc1, ip: "10.0.0.7", connection_creation_rate: 5}',
-        '  - {cluster: dc1, user: "<default>", request_percentage: 12.5}',
-        (
-            "  - {cluster: dc1, user: app, client_id: loader, producer_byte_rate: 1MiB/s,"
-            " consumer_byte_rate: 20MB/s}"
-        ),
-    ]
-
-
 def test_limits_that_a_topology_cannot_declare_are_left_out_and_told() -> None:
     quotas: dict[str, Mapping[str, float]] = {
         QuotaEntity("app").name: {"producer_byte_rate": 0.5, "request_percentage": 5, "vendor_rate": 1},
@@ -160,10 +140,3 @@ def test_scram_users_are_listed() -> None:
     assert said(held) == ["dc1 has 1 SCRAM user: app (SCRAM-SHA-256, SCRAM-SHA-512)"]
     hidden = replace(cluster(live("orders")), unreadable={"scram": "too old"})
     assert said(hidden) == ["the SCRAM users of dc1 are not listed: too old"]
-
-
-def test_long_lists_of_users_are_cut() -> None:
-    users = dict.fromkeys((f"u{at}" for at in range(60)), ())
-    (summary,) = said(replace(cluster(live("orders")), scram_users=users))
-    assert summary.startswith("dc1 has 60 SCRAM users: u0 ();")
-    assert summary.endswith("; and 10 more")

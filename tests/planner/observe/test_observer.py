@@ -6,20 +6,16 @@ import pytest
 from confluent_kafka import TopicCollection
 from confluent_kafka.admin import AdminClient
 
-from planner.kafka import ClusterClient, ClusterEndpoint
+from planner.kafka import ClusterEndpoint
 from planner.model.observed import (
     FEATURE_SHARE,
     ClusterDetailsRequest,
     ConfigSource,
     Observed,
     ObservedCluster,
-    RegistryEntry,
     Request,
     TopicConfigsRequest,
-    Unreachable,
 )
-from planner.observe.cluster import ReadOptions
-from runtime.contract.spec.naming import REGISTRY
 from runtime.lab.lab import Lab
 from tests.endpoints import endpoint, observed
 from tests.planner.apply.cut import id_text
@@ -103,31 +99,6 @@ def test_sizes_groups_and_acls_are_read_only_when_wanted(lab: Lab, fresh: Fresh)
     assert cluster.group_topics is not None
     assert cluster.acls is None  # no authorizer
     assert cluster.unreadable == {}
-
-
-def test_the_registry_is_read_where_there_is_one(lab: Lab) -> None:
-    asked: list[str] = []
-
-    async def registry(of: ClusterClient) -> tuple[RegistryEntry, ...]:
-        asked.append(of.name)
-        return ()
-
-    found = observed(both(lab), options=ReadOptions(read_registry=registry))
-    there = [
-        name
-        for name in ("dc1", "dc2")
-        if (cluster := found.reachable(name)) and REGISTRY in cluster.internal_topics
-    ]
-    assert sorted(asked) == there
-
-
-def test_a_cluster_that_is_down_is_named_and_the_other_is_read(lab: Lab) -> None:
-    endpoints = {"dc1": ClusterEndpoint("dc1", "127.0.0.1:1"), "dc2": endpoint(lab, "dc2")}
-    found = observed(endpoints)
-    assert found.clusters["dc1"] == Unreachable(
-        "dc1", "127.0.0.1:1 refused the connection: nothing listens there", "look at the cluster's bootstrap"
-    )
-    assert found.reachable("dc2") is not None
 
 
 def test_a_topic_that_vanishes_between_names_and_details_is_gone(lab: Lab, fresh: Fresh) -> None:
