@@ -133,24 +133,6 @@ def test_the_same_plan_is_the_same_file(tmp_path: Path) -> None:
     assert planfile.digest(plan()) != planfile.digest(with_inputs(plan(), created_at="2026-01-02T00:00:00Z"))
 
 
-def test_it_can_be_read_by_people(tmp_path: Path) -> None:
-    planfile.write(plan(), tmp_path / "p")
-
-    written = json.loads((tmp_path / "p").read_text())["plan"]
-
-    assert written["topology"]["topics"][0] == {
-        "name": "new",
-        "cluster": "dc1",
-        "partitions": 12,
-        "replication": 3,
-        "config": {"retention.ms": "1"},
-    }
-    assert written["topology"]["clusters"]["dc1"]["client"]["sasl.password"] == {
-        "env": "DC1_PASSWORD",
-    }
-    assert "steps" not in written
-
-
 SPOKEN: dict[str, Setting] = {"sasl.password": "canary"}
 REGISTRY = TransformSpec(
     value=FormatSpec("avro", registry=RegistrySpec(url="http://r:1", client={"sasl.password": "canary"}))
