@@ -95,25 +95,6 @@ def test_an_address_that_leads_elsewhere_since_the_plan_is_not_written_to(
     assert not [one for one in claims if topology.name.encode() in one]
 
 
-def test_a_saved_plan_takes_no_targets(topology, tmp_path):
-    saved = str(tmp_path / "plan.bin")
-    assert repl("plan", str(topology.file), "--out", saved).returncode == 0
-    done = repl("apply", saved, "--target", "topic.dc1.orders")
-    assert done.returncode == 1
-    assert "--target" in done.stderr
-
-
-@pytest.mark.parametrize("declared", [True, False])
-def test_destroy_takes_away_what_was_to_be_deleted_and_forgets_the_rest(topology, declared):
-    topology.topic(f"{topology.name}-gone", partitions=1, on_remove="delete")
-    assert repl("apply", str(topology.write()), "--auto-approve").returncode == 0
-    if not declared:
-        topology.topics = []
-    done = repl("destroy", str(topology.write()), "--auto-approve")
-    assert done.returncode == 0, done.stderr
-    assert "0 added, 0 changed, 1 destroyed. 1 forgotten." in done.stdout
-
-
 def test_the_commit_of_the_topology_is_remembered(topology, tmp_path):
     def git(*words: str) -> str:
         named = ["git", "-C", str(tmp_path), "-c", "user.name=ada", "-c", "user.email=ada@example.org"]
@@ -201,19 +182,6 @@ def test_an_edit_is_in_the_file_once_it_is_applied(paused):
     assert (paused.file.read_text(), paused.file.stat().st_mode & 0o777) == (wanted, 0o640)
 
 
-def test_what_the_loader_warns_of_is_shown_before_the_question(topology, tmp_path):
-    given = tmp_path / "given.vars.yaml"
-    given.write_text("colour: red")
-    warned = 'the variable "colour" is neither under vars nor used'
-    assert warned in repl("plan", str(topology.file), "--var-file", str(given)).stdout
-
-    shown = repl("apply", str(topology.file), "--var-file", str(given))
-    told = repl("apply", str(topology.file), "--var-file", str(given), "--json")
-
-    assert warned in shown.stdout
-    assert warned in told.stderr
-
-
 def test_a_finished_saved_plan_does_nothing_the_second_time(topology, lab, tmp_path):
     saved = tmp_path / "plan.bin"
     topology.topic(f"{topology.name}-set", partitions=1, config={"retention.ms": "7d"})
@@ -228,13 +196,3 @@ def test_a_finished_saved_plan_does_nothing_the_second_time(topology, lab, tmp_p
     assert "Resources: 0 added, 0 changed, 0 destroyed." in again.stdout
     told = json.loads(repl("history", str(topology.file), "--json").stdout)
     assert len([one for one in told["applies"] if one["topology"] == topology.name]) == 1
-
-
-def test_a_cluster_that_is_not_there_leaves_the_apply_incomplete(topology):
-    topology.clusters["dc9"] = {"bootstrap": "127.0.0.1:1"}
-    topology.topic(f"{topology.name}-far", cluster="dc9", partitions=1)
-    done = repl("apply", str(topology.write()), "--auto-approve", "--timeout", "10s")
-    assert done.returncode == 1
-    assert "dc9 was left out" in done.stderr
-    assert "Apply not complete." in done.stdout
-    assert "1 added" in done.stdout

@@ -1,4 +1,4 @@
-"""What the comments in plans/examples tell people to type: it is understood, and leads where they say."""
+"""plans/examples: each comes to rest, and the commands in its comments do what the comments say."""
 
 import re
 import shlex
@@ -22,6 +22,7 @@ from planner.workflows.topology import checked
 from tests.fakes.simulated import simulate
 from tests.fakes.states import inputs
 from tests.planner.graph.build import cluster, live, observed, rule
+from tests.planner.plan.jobs import there
 
 EXAMPLES = sorted(Path("plans/examples").glob("*.yaml"))
 MIGRATION = Path("plans/examples/migration.yaml")
@@ -67,6 +68,17 @@ def planned(file: Path, seen: Observed) -> Plan:
 
 def applied(file: Path, seen: Observed) -> Observed:
     return simulate(planned(file, seen).steps, seen)
+
+
+@pytest.mark.parametrize("example", EXAMPLES, ids=lambda example: example.stem)
+def test_an_example_comes_to_rest(example: Path) -> None:
+    """A topic that one apply makes at a cluster is copied onward by the next."""
+    clusters = checked(example, ()).topology.clusters
+    seen = observed(*(cluster(name, acls=[]) for name in clusters))
+    for _ in clusters:
+        seen = applied(example, seen)
+    assert {one.name for name in clusters for one in there(seen, name).jobs if one.live}
+    assert planned(example, seen).steps == ()
 
 
 def test_a_migration_ends_without_the_old_cluster_and_takes_nothing_from_the_new_one(tmp_path: Path) -> None:

@@ -37,29 +37,6 @@ def test_mm2_into_a_file_that_validates_and_never_over_another(tmp_path: Path) -
     assert "is there already" in again.stderr
 
 
-def test_mm2_as_json() -> None:
-    done = repl("import", "--mm2", str(EXAMPLE), "--json")
-    told = json.loads(done.stdout)
-    assert told["format_version"] == 1
-    assert "flows:" in told["yaml"]
-    assert {one["severity"] for one in told["diagnostics"]} == {"note", "warning"}
-
-
-def test_replicator_from_several_files_into_one_that_validates(tmp_path: Path) -> None:
-    back = json.loads(REPLICATOR.read_text())[1] | {"name": "back"}
-    back["src.kafka.bootstrap.servers"], back["dest.kafka.bootstrap.servers"] = "b:9092", "a:9092"
-    (tmp_path / "back.json").write_text(json.dumps(back))
-    file = tmp_path / "topology.yaml"
-    files = ("--replicator", str(REPLICATOR), "--replicator", str(tmp_path / "back.json"))
-    done = repl("import", *files, "-o", str(file), "--name", "shop")
-    assert done.returncode == 0, done.stderr
-    assert done.stdout.startswith(f"Wrote {file}: 3 flows of example.json and back.json.")
-    assert "example.json:43:1: another.thing: it has no counterpart" in done.stderr
-    assert "# another.thing (example.json, line 43): it has no counterpart" in file.read_text()
-    assert "w:ord" not in file.read_text() + done.stdout + done.stderr
-    assert repl("validate", str(file)).returncode == 0
-
-
 @pytest.mark.parametrize(
     ("arguments", "why"),
     [

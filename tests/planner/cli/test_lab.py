@@ -138,16 +138,6 @@ def test_no_lab_yet(tmp_path: Path) -> None:
     assert not (tmp_path / "none").exists()
 
 
-def test_the_home_may_come_from_the_environment(tmp_path: Path) -> None:
-    done = CliRunner().invoke(root, ["lab", "status", "--json"], env={"REPL_LAB_HOME": str(tmp_path)})
-    assert json.loads(done.stdout) == {
-        "format_version": 1,
-        "home": str(tmp_path),
-        "topology": f"{tmp_path}/topology.yaml",
-        "clusters": [],
-    }
-
-
 @pytest.mark.integration
 def test_what_a_load_has_written(lab: Lab, fresh: Callable[[str], str]) -> None:
     topic = fresh("load")

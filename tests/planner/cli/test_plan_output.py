@@ -15,12 +15,11 @@ import pytest
 from planner.cli.app import run
 from planner.cli.plan_output import PlanOutput, exit_code
 from planner.model.diagnostic import ExitCode, Failure, error
-from planner.model.plan import Mode, Plan
+from planner.model.plan import Plan
 from planner.model.topology import Topic
 from planner.plan.make import with_diagnostics
 from planner.state import planfile
 from tests.fakes.replacing import replace
-from tests.fakes.states import with_inputs
 from tests.planner.render.scenes import drifted, errored, everything, nothing, silent
 from tests.security.plans import changed, honest
 
@@ -94,10 +93,6 @@ def test_a_narrow_terminal(saved: Path) -> None:
     assert max(map(len, words)) <= 40
 
 
-def test_no_colour_where_it_is_not_wanted(saved: Path) -> None:
-    assert "\x1b" not in on_a_terminal(100, "show", str(saved), NO_COLOR="1")
-
-
 @pytest.mark.slow
 def test_a_reader_that_leaves_early(tmp_path: Path) -> None:
     topics = tuple(Topic(f"events.{number:05}", "dc1", 6) for number in range(1_600))
@@ -114,24 +109,6 @@ def test_a_reader_that_leaves_early(tmp_path: Path) -> None:
     assert shown.wait(60) == 0
     assert shown.stderr.read() == ""
     shown.stderr.close()
-
-
-def test_errors_go_to_stderr(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    planfile.write(changed(honest(), topics=(Topic("changed", "dc1", 2),)), tmp_path / "saved")
-
-    run(["show", str(tmp_path / "saved")])
-
-    out, err = capsys.readouterr()
-    assert "This plan can't be applied: 1 error." in out
-    assert "partitions only grow" in err
-
-
-def test_a_failure_is_json_too(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert run(["show", "--json", str(tmp_path / "absent")]) == ExitCode.ERROR
-
-    told = json.loads(capsys.readouterr().out)
-    assert told["errored"]
-    assert "can't be read" in told["diagnostics"][0]["summary"]
 
 
 def test_reports_again_from_a_saved_plan(saved: Path, tmp_path: Path) -> None:
@@ -207,7 +184,3 @@ def test_ctrl_c_while_a_cluster_keeps_silent(tmp_path: Path) -> None:
 
     assert planning.returncode == ExitCode.INTERRUPTED
     assert (out, err.decode().strip()) == (b"", "Interrupted.")
-
-
-def test_a_mode_is_not_a_change() -> None:
-    assert exit_code(with_inputs(nothing(), mode=Mode.DRIFT)) == ExitCode.DONE

@@ -43,16 +43,6 @@ def test_it_tells_what_is_read_of_each_cluster(width: int) -> None:
         assert shown(screen, "dc2: listing")
 
 
-def test_without_a_total_it_shows_no_numbers() -> None:
-    console, screen = terminal()
-    with reading(console, delay_s=0) as bar:
-        bar.progress("verify", "Spark is starting", 0, 0)
-        assert shown(screen, "verify: Spark is starting")
-        assert "/" not in screen.getvalue()
-        bar.progress("verify", "stretches compared", 1_000, 2_000)
-        assert shown(screen, "1,000/2,000")
-
-
 def test_lines_are_printed_above_it() -> None:
     console, screen = terminal()
     with reading(console, delay_s=0) as bar:
@@ -78,21 +68,3 @@ def test_a_pipe_gets_nothing() -> None:
     with reading(console, delay_s=0) as bar:
         bar.progress("dc1", "reading configs", 1, 2)
     assert screen.getvalue() == ""
-
-
-def test_a_failure_ends_it() -> None:
-    bars: list[ProgressBars] = []
-    console, screen = terminal()
-
-    def fail() -> None:
-        with reading(console, delay_s=0) as bar:
-            bars.append(bar)
-            bar.progress("dc1", "reading configs", 1, 2)
-            assert shown(screen, "dc1: reading")
-            raise RuntimeError("broken")
-
-    with pytest.raises(RuntimeError, match="broken"):
-        fail()
-    ended = screen.getvalue()
-    bars[0].progress("dc1", "reading configs", 2, 2)
-    assert screen.getvalue() == ended

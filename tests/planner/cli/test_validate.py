@@ -15,30 +15,6 @@ TOPICS = "topics:\n  - {name: orders, cluster: [dc1, dc2]}\n  - {name: ledger, c
 FLOWS = "flows:\n  - {name: dc1-to-dc2, from: dc1, to: dc2, topics: {include: ledger}}\n"
 
 
-def test_a_right_topology_is_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    file = written(tmp_path, CLUSTERS + TOPICS + FLOWS)
-    assert run(["validate", str(file)]) == 0
-    assert capsys.readouterr() == ("Valid: 2 clusters, 3 topics, 1 flow, 1 job.\n", "")
-
-
-def test_the_current_folder_is_the_default(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    written(tmp_path, CLUSTERS + TOPICS.replace("ledger", "a b"))
-    monkeypatch.chdir(tmp_path)
-    assert run(["validate"]) == 1
-    assert capsys.readouterr().err.startswith("error: t.yaml:8:12: ")
-
-
-def test_acls_and_quotas_are_counted_where_there_are_any(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    acls = "acls: [{cluster: dc1, principal: 'User:a', allow: [READ, DESCRIBE], topic: orders}]\n"
-    quotas = "quotas: [{cluster: dc1, user: a, request_percentage: 50}]\n"
-    assert run(["validate", str(written(tmp_path, CLUSTERS + acls + quotas))]) == 0
-    assert capsys.readouterr().out == "Valid: 2 clusters, 0 topics, 2 ACLs, 1 quota, 0 flows, 0 jobs.\n"
-
-
 def test_every_mistake_is_a_line_on_stderr(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file = written(tmp_path, CLUSTERS + "topics:\n  - {name: orders, cluster: dc9, partions: 3}\n")
     assert run(["validate", str(file)]) == 1
