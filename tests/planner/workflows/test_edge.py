@@ -1,7 +1,6 @@
 """A workflow is called, or awaited by another one. Ctrl-C ends it anywhere, and releases its leases."""
 
 import asyncio
-import pickle
 import signal
 import threading
 import time
@@ -46,10 +45,6 @@ async def refused() -> None:
 def test_a_call_runs_everything_that_it_awaits_in_one_loop() -> None:
     assert quadruple(3) == 12
     assert double.__doc__ == "Doubles a number."
-
-
-def test_a_workflow_is_pickled_by_its_name() -> None:
-    assert pickle.loads(pickle.dumps(double)) is double
 
 
 async def test_it_can_be_called_while_a_loop_runs() -> None:
