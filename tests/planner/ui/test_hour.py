@@ -46,12 +46,6 @@ def test_topics_that_are_gone_for_an_hour_are_forgotten() -> None:
     assert hour.flow(FLOW) is not None
 
 
-def test_a_chart_without_values_claims_nothing() -> None:
-    drawn = Chart([None] * BUCKETS)
-
-    assert (drawn.lines, drawn.highest, drawn.latest) == ([], None, None)
-
-
 def test_what_was_known_is_forgotten_with_its_flow() -> None:
     first = read_after(None, scenes.copying())
     away = read_after(first, scenes.destination_down())
