@@ -125,13 +125,6 @@ def test_clusters_of_one_topology_have_logins_versions_and_rules_of_their_own(tm
     )
 
 
-def test_a_plain_topology_has_no_note_on_logins(tmp_path: Path) -> None:
-    small, notes = scaled_down(topology(tmp_path))
-    assert not needs_authorizer(small)
-    assert not any("connect" in one or "authorizer" in one for one in notes)
-    assert not any(one.client for one in small.clusters.values())
-
-
 def test_a_drill_writes_to_no_endpoint_of_the_topology(tmp_path: Path) -> None:
     credentials = {"region": "eu", "access.key": {"env": "KEY"}, "secret.key": {"env": "SECRET"}}
     endpoints = {

@@ -87,10 +87,6 @@ def test_a_schema_that_is_none_is_refused(schema: str) -> None:
         made("json", schema)
 
 
-def test_names_of_fields_are_read_as_spark_reads_them() -> None:
-    assert list(json.loads(made("json", "a INT, `b``c d` INT"))) == ["a", "b`c d"]
-
-
 def test_avro_values_are_read_back_by_their_schema() -> None:
     data = io.BytesIO(made("avro", json.dumps(AVRO)))
     found: Any = schemaless_reader(data, parse_schema(AVRO), None)
