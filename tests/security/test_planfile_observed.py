@@ -115,11 +115,6 @@ def test_another_state_than_the_clusters_hold(name: str) -> None:
     assert {one.exit for one in found} & {ExitCode.STALE, ExitCode.REFUSED}
 
 
-def test_the_honest_state_is_neither() -> None:
-    plan = honest()
-    assert (recheck(plan, plan.steps, state()), stale(plan, state())) == ((), ())
-
-
 @pytest.mark.parametrize("running", [True, False])
 def test_a_change_that_is_hidden_behind_what_is_there(running: bool) -> None:
     """The file says that the flow has its new values already, so that no field tells that they change."""

@@ -19,7 +19,7 @@ from rich.text import Text
 
 from planner.cli import app
 from planner.cli.console import SafeConsole, print_lines
-from planner.cli.output import emit, guarded, print_plan, say
+from planner.cli.output import emit, guarded, say
 from planner.model.address import topic_address
 from planner.model.change import Action, Change, FieldChange
 from planner.model.diagnostic import Failure, error, warning
@@ -30,7 +30,6 @@ from planner.render.table import Cell, Column, table
 from planner.render.yaml import scalar
 from tests.fakes.replacing import replace
 from tests.fakes.states import cluster, observed, with_inputs
-from tests.planner.cli.test_reading_bar import reading, shown
 from tests.planner.render.scenes import everything
 
 HERE = Path(__file__).parents[2]
@@ -76,13 +75,6 @@ def test_a_plan_in_text(attack: str):
     own = {"\x1b[0m", *(f"\x1b[{code}m" for code in (1, 2, 31, 32, 33, 36))}
     assert set(OUR_COLOUR.findall(coloured)) <= own
     assert not DANGEROUS.search(OUR_COLOUR.sub("", coloured))
-
-
-@each
-def test_a_plan_on_stdout(attack: str, capsys: pytest.CaptureFixture[str]):
-    with guarded():
-        print_plan(hostile_plan(attack))
-    assert not DANGEROUS.search(capsys.readouterr().out)
 
 
 @each
@@ -140,19 +132,6 @@ def test_a_console_that_styles_and_moves_the_cursor(attack: str):
     assert not DANGEROUS.search(left)
     if attack == ATTACKS["concealed"]:
         assert "\x1b[8m" not in screen.getvalue()
-
-
-@each
-def test_the_bar_of_reading(attack: str):
-    screen = io.StringIO()
-    console = SafeConsole(file=screen, force_terminal=True, width=200, legacy_windows=False)
-    with reading(console, delay_s=0) as bar:
-        bar.progress(f"dc1{attack}", attack, 1, 2)
-        bar.progress("[red]dc2", attack, 1, 2)
-        assert shown(screen, "dc1")
-        assert shown(screen, "[red]dc2")
-    left = re.sub(r"\x1b\[(?:[0-9;]*m|\?25[lh]|\d*[AK])|\r", "", screen.getvalue())
-    assert not DANGEROUS.search(left)
 
 
 @given(st.dictionaries(st.text(), st.text(), max_size=4))
