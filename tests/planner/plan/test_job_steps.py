@@ -72,6 +72,12 @@ def test_topics_first_then_the_job_then_its_flows_are_remembered() -> None:
     assert plan(topology(X), applied(topology(X))).steps == ()
 
 
+def test_a_mirror_is_grown_and_configured_before_its_job_copies() -> None:
+    seen = observed(cluster(live("a", 6, retention_ms="5")), cluster(live("a", 2), name="dc2"))
+    steps = [*needs(plan(topology(X), seen))["launch:job.dc2"]]
+    assert steps == ["alter:topic.dc2.a", "grow:topic.dc2.a", "own:job.dc2"]
+
+
 SHOP, BOTH, LOST = topology(X), topology(X, Y), topology(GONE)
 MOVED = topology(X, structs.replace(Y, job="own"))
 HOME = topology(X, structs.replace(BACK, state=PROMOTED))

@@ -14,6 +14,7 @@ from planner.model.topology import Acl, Cluster, OnRemove, Policies, Requirement
 from planner.plan.make import adoption, expected_dead, with_diagnostics
 from planner.plan.steps.registry import Own
 from planner.plan.steps.topics import AlterConfigs
+from runtime.contract.spec.transform import TransformSpec
 from tests.fakes.replacing import replace
 from tests.fakes.states import (
     SHOP,
@@ -31,7 +32,7 @@ from tests.fakes.states import (
     wanted,
 )
 from tests.fakes.tables import cases
-from tests.planner.plan.jobs import applied, destroyed, plan_for, refused
+from tests.planner.plan.jobs import applied, destroyed, plan, plan_for, refused
 
 REFUSED, ERROR = ExitCode.REFUSED, ExitCode.ERROR
 SILENT = Unreachable("dc1", "connection refused")
@@ -276,6 +277,13 @@ def test_a_target_brings_what_it_needs(targets, addresses) -> None:
     made = plan_for(WANT, *clusters, shop=FLOWS, targets=sorted(targets))
     assert [str(change.address) for change in made.changes] == sorted(addresses)
     assert (made.diagnostics[-1].code, made.diagnostics[-1].severity) == ("partial", Severity.NOTE)
+
+
+def test_a_flow_brings_the_quarantine_of_its_mirror() -> None:
+    filtering = flow("x", transform=TransformSpec(where="true", on_bad_record="quarantine"))
+    seen = observed(cluster(live("a"), live("b")), cluster(name="dc2"))
+    made = plan(topology(filtering), seen, "flow.x")
+    assert "topic.dc2.a.quarantine" in {str(one.address) for one in made.changes}
 
 
 def test_a_mirror_that_goes_with_its_source_brings_it() -> None:

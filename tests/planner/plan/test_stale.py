@@ -4,10 +4,10 @@ import pytest
 
 from planner.diff.record import acl_entry, announced
 from planner.model.address import Address, Kind, group_address, job_address
-from planner.model.desired import Declared, DesiredAcl
+from planner.model.desired import Declared, DesiredAcl, DesiredQuota
 from planner.model.diagnostic import ExitCode
 from planner.model.observed import Unreachable
-from planner.model.topology import OnRemove
+from planner.model.topology import OnRemove, QuotaEntity
 from planner.plan.staleness import no_longer_done, stale
 from planner.plan.steps.acls import CreateAcl
 from planner.plan.steps.jobs import StopJob
@@ -95,6 +95,12 @@ def test_a_plan_for_a_topic(then, now, difference) -> None:
             cluster(acls=[RULE], owned=[RULE_ENTRY]),
             cluster(acls=[], owned=[RULE_ENTRY]),
             (f"acl.dc1.{RULE.name}", "was deleted since the plan was made"),
+        ),
+        (
+            desired(quotas=(DesiredQuota("dc1", QuotaEntity("app"), {"producer_byte_rate": 1}, Declared()),)),
+            THEN,
+            replace(THEN, quotas={"user/app": {"producer_byte_rate": 2}}),
+            ("quota.dc1.user/app", "was created since the plan was made"),
         ),
     ],
 )
