@@ -6,7 +6,7 @@ evaluated as a slot evaluates it, by a query whose collecting worker replays.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from msgspec import structs
@@ -23,7 +23,6 @@ from runtime.contract.records.ledger import (
     LedgerKey,
     LedgerValue,
     OrphanedRange,
-    PartitionKey,
     Replayed,
     ReplayedKey,
     uncopied_ranges,
@@ -64,34 +63,6 @@ async def orphan_uncopied(request: ReplayRequest) -> None:
         await leave_orphans(flow.name, source, destination, "replay", mirrors=new)
 
 
-def replay_transactional_id(key: PartitionKey) -> str:
-    """Returns the partition's transactional id: a new replay fences only earlier ones of its partition
-    (R3).
-    """
-    return f"repl.replay.{key.flow}.{key.topic}.{key.partition}"
-
-
-async def open_replay_writer(
-    cluster: KafkaCluster, key: PartitionKey, producer: FlowProducer, failpoint: Callable[[str], None]
-) -> TransactionWriter:
-    """Opens a writer and aborts any open transaction of an earlier replay. Raises WireError.
-
-    It registers the producer id before the id's first data: no flow in the opposite direction copies these
-    records back (R5).
-    """
-    writer = await TransactionWriter.open(cluster, replay_transactional_id(key), failpoint=failpoint)
-    await register(cluster, writer.producer_id, producer)
-    return writer
-
-
-def replayer(flow: str, source: str, source_id: str, topic: str, mirror: str) -> FlowProducer:
-    """Returns how flows in the opposite direction treat an id that replays `topic`.
-
-    In the flow's own mirror its records count as copies of the flow; in any other topic they have no home.
-    """
-    return FlowProducer(flow, source, source_id, Table(names={topic: mirror}), only=mirror)
-
-
 class PartitionReplay(RepeatedCopy):
     """Replays one partition. It resumes where an earlier one stopped, even by kill -9, by the ledger (R1).
 
@@ -119,24 +90,26 @@ class PartitionReplay(RepeatedCopy):
         self._counted_before: int | None = None  # records on record when this began
 
     async def _attempt(self) -> None:
-        producer = replayer(
-            self._key.flow,
-            self._request.flow.source,
-            self._source.cluster_id,
-            self._key.topic,
-            self._part.mirror,
-        )
         self._producers = await producers_at(self._source)
-        writer = await open_replay_writer(self._destination, self._key, producer, failpoint)
+        # A new replay aborts an open transaction of an earlier one, and fences those of its partition (R3).
+        flow, topic, mirror = self._key.flow, self._key.topic, self._part.mirror
+        transactional_id = f"repl.replay.{flow}.{topic}.{self._key.partition}"
+        writer = await TransactionWriter.open(self._destination, transactional_id, failpoint=failpoint)
+        # The producer id is registered before its first data, so that no flow in the opposite direction
+        # copies these records back (R5). In the flow's own mirror they count as copies of the flow; in any
+        # other topic they have no home.
+        source, source_id = self._request.flow.source, self._source.cluster_id
+        owner = FlowProducer(flow, source, source_id, Table(names={topic: mirror}), only=mirror)
+        await register(self._destination, writer.producer_id, owner)
         ledger = await Ledger.open(self._destination)
         maps = OffsetMapReader(self._destination, ledger)
         await maps.refresh(self._key.flow)
         progress = ledger.all_progress(self._key.flow).get(self._key)
         if progress is None:
             raise CopyStopped("the ledger does not know it")
-        topic = (await self._source.topics([self._key.topic], fresh=True))[self._key.topic]
-        if is_other_topic(progress.source_topic_id, topic.id):
-            raise CopyStopped(f"{self._key.topic} is not the topic that was copied: it was recreated")
+        topic_id = (await self._source.topics([topic], fresh=True))[topic].id
+        if is_other_topic(progress.source_topic_id, topic_id):
+            raise CopyStopped(f"{topic} is not the topic that was copied: it was recreated")
         at, within = self._source_partition, self._request.within_s
         start, end = (await bounds_of(self._source, [at], within, Isolation.READ_COMMITTED))[at]
         orphans = ledger.orphans(self._key.flow).get(self._key, NO_ORPHANS)
@@ -148,10 +121,10 @@ class PartitionReplay(RepeatedCopy):
         self.progress = sum(replayed.end - low for low, replayed in orphans.replayed)
         # Offsets behind the flow's position are left alone: the flow itself may still copy them.
         for stretch in uncopied_ranges(
-            progress, orphans, maps.get(self._key), topic.id, min(end, progress.position)
+            progress, orphans, maps.get(self._key), topic_id, min(end, progress.position)
         ):
             if stretch.end > start:
-                await self._stretch(writer, stretch._replace(low=max(stretch.low, start)), topic.id)
+                await self._stretch(writer, stretch._replace(low=max(stretch.low, start)), topic_id)
 
     def _may_succeed_later(self, error: WireError) -> bool:
         trimmed = isinstance(error, BrokerError) and error.code is ErrorCode.OFFSET_OUT_OF_RANGE
@@ -160,7 +133,11 @@ class PartitionReplay(RepeatedCopy):
     async def _stretch(self, writer: TransactionWriter, stretch: OrphanedRange, topic_id: bytes) -> None:
         position, copied, destination_end = stretch.low, 0, -1
         while position < stretch.end:
-            kept = self._keep(await self._fetch(position), position, stretch.end)
+            at, most_bytes = self._source_partition, self._request.bytes
+            answer = await fetch_once(self._source, at, position, most_bytes, "salvage")
+            if answer.error is not ErrorCode.NONE:
+                raise BrokerError(answer.error, f"{at.topic}-{at.partition}")
+            kept = self._keep(answer, position, stretch.end)
             if self._transformer is not None:
                 kept = await transformed(self._transformer, kept, self._spec)
             batches = [out.batch for out, _ in kept.outgoing]
@@ -227,16 +204,6 @@ class PartitionReplay(RepeatedCopy):
             for producer_id in ids & self._producers.keys()
             if mine or self._producers[producer_id].home(self._key.topic) == home
         }
-
-    async def _fetch(self, position: int) -> FetchedPartition:
-        answer = await fetch_once(
-            self._source, self._source_partition, position, self._request.bytes, "salvage"
-        )
-        if answer.error is not ErrorCode.NONE:
-            raise BrokerError(
-                answer.error, f"{self._source_partition.topic}-{self._source_partition.partition}"
-            )
-        return answer
 
 
 def rewrite_spec(flow: FlowSpec, part: ReplayPartition, source_id: str, destination_id: str) -> RewriteSpec:

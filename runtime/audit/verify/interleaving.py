@@ -85,9 +85,9 @@ class _Matcher:
         for transaction in reversed(ranges):
             if transaction.begin == transaction.end:
                 continue
-            fitting = self._fitting(transaction)
+            fitting = list(islice(self._fitting(transaction), 1 + _MOST_ALIKE))
             if not fitting and self._chosen_otherwise(transaction):
-                fitting = self._fitting(transaction)
+                fitting = list(islice(self._fitting(transaction), 1 + _MOST_ALIKE))
             if not fitting:
                 self._matched.unknown.append(transaction)
                 continue
@@ -115,11 +115,8 @@ class _Matcher:
             )
         return alike
 
-    def _fitting(self, transaction: TransactionRange) -> list[str]:
-        """Returns the first few files whose last lines that are left are those of the transaction."""
-        return list(islice(self._all_fitting(transaction), 1 + _MOST_ALIKE))
-
-    def _all_fitting(self, transaction: TransactionRange) -> Iterator[str]:
+    def _fitting(self, transaction: TransactionRange) -> Iterator[str]:
+        """Yields the files whose last lines that are left are those of the transaction."""
         ending = self._ends.get(
             tuple(self._records[max(transaction.end - 2, transaction.begin) : transaction.end]), ()
         )
@@ -144,36 +141,29 @@ class _Matcher:
             if self._matched.taken[choice.chosen][-1] != choice.range:
                 continue  # lines before it were found already
             fits_chosen = self._fits(choice.chosen, transaction, -size)
-            for name in islice(self._all_fitting(choice.range), _MOST_TRIED):
+            for name in islice(self._fitting(choice.range), _MOST_TRIED):
                 if self._matched.taken[name] and self._matched.taken[name][-1] < choice.range:
                     continue  # the topic has later lines of this file before it
                 if name != choice.chosen and (fits_chosen or self._fits(name, transaction, size)):
-                    self._give_back(choice.chosen, choice.range)
+                    self._take(choice.chosen, choice.range, back=True)
                     self._take(name, choice.range)
                     others = (choice.chosen, *(other for other in choice.others if other != name))
                     self._choices[at] = _Choice(choice.range, name, others[:_MOST_ALIKE])
                     return True
         return False
 
-    def _take(self, name: str, transaction: TransactionRange) -> None:
-        self._unlist(name)
-        self._matched.left[name] -= transaction.end - transaction.begin
-        self._matched.taken[name].append(transaction)
-        self._list(name)
-
-    def _give_back(self, name: str, transaction: TransactionRange) -> None:
-        self._unlist(name)
-        self._matched.left[name] += transaction.end - transaction.begin
-        self._matched.taken[name].remove(transaction)
+    def _take(self, name: str, transaction: TransactionRange, *, back: bool = False) -> None:
+        """Gives a transaction to a file, or takes it back."""
+        for lines in self._last_lines(name):
+            del self._ends[lines][name]
+        size, taken = transaction.end - transaction.begin, self._matched.taken[name]
+        self._matched.left[name] += size if back else -size
+        (taken.remove if back else taken.append)(transaction)
         self._list(name)
 
     def _list(self, name: str) -> None:
         for lines in self._last_lines(name):
             self._ends[lines][name] = None
-
-    def _unlist(self, name: str) -> None:
-        for lines in self._last_lines(name):
-            del self._ends[lines][name]
 
     def _last_lines(self, name: str) -> Iterator[tuple[int, ...]]:
         left = self._matched.left[name]
