@@ -48,7 +48,7 @@ from planner.workflows.topology import flow_of, job_flow_of, launcher_home
 from runtime.audit.ledger import AuditFailure
 from runtime.audit.salvage import salvage as read_salvage
 from runtime.audit.verify.pieces import VerifyRequest, decode_outcome, encode_request
-from runtime.audit.verify.verification import needs_spark, verify_small
+from runtime.audit.verify.verification import verify_small
 from runtime.contract.records.failback import opposite_of
 from runtime.contract.results.records import (
     ReplayedPartition,
@@ -94,7 +94,7 @@ async def verify(request: VerifyFlowRequest, progress: ProgressHandler = silent)
     main = Path(audit.__file__).parent / "verify" / "main.py"
     with verification_file(compared, request.path, progress, resume=request.resume) as file:
         resume = request.resume
-        if where is None and not needs_spark(compared):
+        if where is None and not compared.needs_spark:
             verified = await _without_spark(compared, file, progress, resume=resume)
             if verified is not None:
                 return verified

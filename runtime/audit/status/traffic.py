@@ -28,6 +28,17 @@ class _Sample(Struct, frozen=True):
     ends: Mapping[TopicPartition, int]
     sizes: Mapping[TopicPartition, int] | None
 
+    def since(self, before: _Sample) -> ClusterTraffic:
+        """Returns the traffic since an earlier sample."""
+        elapsed_s, sizes = self.at_s - before.at_s, None
+        if before.sizes is not None and self.sizes is not None:
+            sizes = _growth(before.sizes, self.sizes) / elapsed_s
+        return ClusterTraffic(
+            over_ms=round(elapsed_s * 1000),
+            records_per_s=_growth(before.ends, self.ends) / elapsed_s,
+            bytes_per_s=sizes,
+        )
+
 
 @dataclass(slots=True)
 class TrafficReader:
@@ -55,21 +66,9 @@ class TrafficReader:
         except (WireError, TimeoutError):
             self._last = self._traffic = None
             return None
-        self._traffic = _between(self._last, sample) if self._last is not None else None
+        self._traffic = sample.since(self._last) if self._last is not None else None
         self._last = sample
         return self._traffic
-
-
-def _between(before: _Sample, now: _Sample) -> ClusterTraffic:
-    elapsed_s = now.at_s - before.at_s
-    sizes = None
-    if before.sizes is not None and now.sizes is not None:
-        sizes = _growth(before.sizes, now.sizes) / elapsed_s
-    return ClusterTraffic(
-        over_ms=round(elapsed_s * 1000),
-        records_per_s=_growth(before.ends, now.ends) / elapsed_s,
-        bytes_per_s=sizes,
-    )
 
 
 def _growth(before: Mapping[TopicPartition, int], now: Mapping[TopicPartition, int]) -> int:

@@ -9,9 +9,8 @@ belong together.
 from __future__ import annotations
 
 import asyncio
-import hashlib
 from collections import OrderedDict, deque
-from collections.abc import AsyncIterator, Iterable, Sequence
+from collections.abc import AsyncIterator, Sequence
 
 from runtime.audit.verify.pieces import (
     ComparedRecord,
@@ -24,27 +23,6 @@ from runtime.audit.verify.pieces import (
 WINDOW = 512  # the distance over which a moved record is recognized
 RECENT = 8_192
 LIMIT = 100  # differences in a piece; more of them give no further information
-_RAW = 32
-_DIGEST = 40  # longer than any content that is kept as it is
-
-
-def condensed(content: bytes | None) -> bytes | None:
-    """Returns short content as it is, and the digest of long content."""
-    if content is None or len(content) <= _RAW:
-        return content
-    return hashlib.blake2b(content, digest_size=_DIGEST).digest()
-
-
-def content_of(
-    timestamp: int,
-    key: bytes | None,
-    value: bytes | None,
-    headers: Iterable[tuple[str, bytes | None]],
-    timestamp_type: int = 0,
-) -> RecordContent:
-    """Returns every part of a record that must be equal at both sides."""
-    condensed_headers = tuple((name, condensed(content)) for name, content in headers)
-    return RecordContent(timestamp, condensed(key), condensed(value), condensed_headers, timestamp_type)
 
 
 class _Side:

@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING, Final
 
 from msgspec import Struct, field
 
-from runtime.audit.verify.comparer import condensed, content_of
-from runtime.audit.verify.pieces import ReadFile, RecordContent
+from runtime.audit.verify.pieces import ReadFile, RecordContent, condensed
 from runtime.batch import Record
 from runtime.batch.varint import read_size, varint
 from runtime.contract.records.consumer_record import ConsumerRecord
@@ -60,7 +59,7 @@ def content_of_body(timestamp: int, body: bytes) -> RecordContent:
         name, at = _part(body, at)
         content, at = _part(body, at)
         headers.append(((name or b"").decode(), content))
-    return content_of(timestamp, key, value, headers)
+    return RecordContent.of(timestamp, key, value, headers)
 
 
 def _part(body: bytes, at: int) -> tuple[bytes | None, int]:

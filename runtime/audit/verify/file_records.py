@@ -12,8 +12,7 @@ from typing import Any, Final
 
 import msgspec
 
-from runtime.audit.verify.comparer import content_of
-from runtime.audit.verify.pieces import ComparedRecord
+from runtime.audit.verify.pieces import ComparedRecord, RecordContent
 from runtime.batch import Batch, BatchFailure, PartitionLocation, Record, records
 from runtime.contract.records.manifest import DataFile
 from runtime.contract.spec.files import Format
@@ -32,7 +31,7 @@ def record_in_files(
 
     `kind` is the type of its timestamp.
     """
-    content = content_of(record.timestamp, record.key, decoded_value(value), record.headers, kind)
+    content = RecordContent.of(record.timestamp, record.key, decoded_value(value), record.headers, kind)
     return ComparedRecord(record.offset, record.offset, content, travels, file)
 
 

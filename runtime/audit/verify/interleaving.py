@@ -28,6 +28,10 @@ class TransactionRange(NamedTuple):
     begin: int
     end: int
 
+    @property
+    def size(self) -> int:
+        return self.end - self.begin
+
 
 class _Choice(NamedTuple):
     """A transaction that fits several files alike, the one that was chosen, and some of the others."""
@@ -83,7 +87,7 @@ class _Matcher:
 
     def match(self, ranges: Sequence[TransactionRange]) -> Interleaving:
         for transaction in reversed(ranges):
-            if transaction.begin == transaction.end:
+            if not transaction.size:
                 continue
             fitting = list(islice(self._fitting(transaction), 1 + _MOST_ALIKE))
             if not fitting and self._chosen_otherwise(transaction):
@@ -127,7 +131,7 @@ class _Matcher:
 
         A negative number means lines behind it, which another transaction would give back.
         """
-        end, size = self._matched.left[name] - before, transaction.end - transaction.begin
+        end, size = self._matched.left[name] - before, transaction.size
         return (
             end >= size
             and self._files[name][end - size : end] == self._records[transaction.begin : transaction.end]
@@ -137,7 +141,7 @@ class _Matcher:
         """Gives an earlier transaction to another file that it fits too, where this one then fits there."""
         for at in range(len(self._choices) - 1, max(-1, len(self._choices) - 1 - _MOST_TRIED), -1):
             choice = self._choices[at]
-            size = choice.range.end - choice.range.begin
+            size = choice.range.size
             if self._matched.taken[choice.chosen][-1] != choice.range:
                 continue  # lines before it were found already
             fits_chosen = self._fits(choice.chosen, transaction, -size)
@@ -156,7 +160,7 @@ class _Matcher:
         """Gives a transaction to a file, or takes it back."""
         for lines in self._last_lines(name):
             del self._ends[lines][name]
-        size, taken = transaction.end - transaction.begin, self._matched.taken[name]
+        size, taken = transaction.size, self._matched.taken[name]
         self._matched.left[name] += size if back else -size
         (taken.remove if back else taken.append)(transaction)
         self._list(name)

@@ -55,7 +55,7 @@ from runtime.audit.verify.pieces import (
     VerifiedPiece,
     VerifyRequest,
 )
-from runtime.audit.verify.plan import Comparison, FlowPartition, chosen_names
+from runtime.audit.verify.plan import Comparison, FlowPartition
 from runtime.batch import Batch, PartitionLocation, records
 from runtime.batch.layout import NO_PRODUCER
 from runtime.contract.records.ledger import PartitionKey, Progress
@@ -92,7 +92,7 @@ class LoadedComparison(Comparison):
             progress = await (await existing_ledger(cluster, flow.destination)).progress(flow.name)
             if not progress:
                 raise NothingCopied(flow.destination, flow.name)
-            names = chosen_names(request, {key.topic for key in progress}, lines.endpoint, "read", "file")
+            names = request.chosen({key.topic for key in progress}, lines.endpoint, "read", "file")
             chosen = {key: made for key, made in progress.items() if key.topic in names}
             places = {TopicPartition(lines.topic, key.partition) for key in chosen}
             with as_audit_failure(flow.destination):
@@ -247,7 +247,7 @@ class _RepeatedLines:
     def __init__(self, lines: Sequence[int], taken: Sequence[TransactionRange]) -> None:
         self._lines = lines
         self._begins = [begin for begin, _ in reversed(taken)]
-        self._counts = [0, *accumulate(end - begin for begin, end in reversed(taken))]
+        self._counts = [0, *accumulate(transaction.size for transaction in reversed(taken))]
 
     def line_of(self, transaction: TransactionRange, content: Sequence[int]) -> int | None:
         """Returns the number of the first line that the transaction with this content repeats, or None."""
@@ -313,7 +313,7 @@ class LoadedPartition:
             await self._compare(result, piece, written, matched, of_file, doubles[name], unsure=unsure)
             if not result.unread:
                 result.end = piece.high
-        others = (end - begin for begin, end in matched.unknown if TransactionRange(begin, end) not in known)
+        others = (transaction.size for transaction in matched.unknown if transaction not in known)
         results[0].others = written.others + sum(others)
         return results
 
@@ -494,7 +494,7 @@ def other_times(
     changed: list[RecordDifference] = []
     end = len(file.digests)
     for transaction in taken:
-        begin = end - (transaction.end - transaction.begin)
+        begin = end - transaction.size
         if file.times[begin:end] != written.times[transaction.begin : transaction.end]:
             shift = transaction.begin - begin
             changed += (

@@ -5,20 +5,25 @@ Requests and outcomes are files of JSON, and bytes for tasks.
 
 from __future__ import annotations
 
-from typing import Literal, NamedTuple
+import hashlib
+from collections.abc import Iterable
+from typing import Literal, NamedTuple, Self
 
 import msgspec
 from msgspec import Struct, field
 
-from runtime.audit.ledger import Outcome
+from runtime.audit.ledger import AuditFailure, Outcome
 from runtime.contract.records.ledger import PartitionKey
 from runtime.contract.records.manifest import DataFile
 from runtime.contract.results.records import UncomparableRange, VerificationReport
 from runtime.contract.spec.cluster import ClusterSpec
 from runtime.contract.spec.jobspec import FlowSpec
+from runtime.contract.spec.selection import regex
 
 PIECE = 100_000  # offsets in a task
 SAMPLED = 1_000  # offsets in a range of a sample
+_RAW = 32
+_DIGEST = 40  # longer than any content that is kept as it is
 
 DifferenceKind = Literal["missing", "extra", "changed", "moved", "damaged"]
 
@@ -34,6 +39,25 @@ class RecordContent(msgspec.Struct, frozen=True, array_like=True):
     value: bytes | None
     headers: tuple[tuple[str, bytes | None], ...]
     timestamp_type: int = 0
+
+    @classmethod
+    def of(
+        cls,
+        timestamp: int,
+        key: bytes | None,
+        value: bytes | None,
+        headers: Iterable[tuple[str, bytes | None]],
+        timestamp_type: int = 0,
+    ) -> Self:
+        short = tuple((name, condensed(content)) for name, content in headers)
+        return cls(timestamp, condensed(key), condensed(value), short, timestamp_type)
+
+
+def condensed(content: bytes | None) -> bytes | None:
+    """Returns short content as it is, and the digest of long content."""
+    if content is None or len(content) <= _RAW:
+        return content
+    return hashlib.blake2b(content, digest_size=_DIGEST).digest()
 
 
 class ComparedRecord(NamedTuple):
@@ -86,6 +110,29 @@ class VerifyRequest(msgspec.Struct, frozen=True, kw_only=True):
     rate: int | None = None
     within_s: float = 10.0
     opposite: str | None = None
+
+    @property
+    def needs_spark(self) -> bool:
+        """Returns whether Spark must compare, however few records there are.
+
+        It evaluates transforms, and a rate makes a comparison long.
+        """
+        return self.flow.transform is not None or self.rate is not None
+
+    def chosen(self, names: Iterable[str], place: str, did: str, what: str) -> set[str]:
+        """Returns the topics or files that are to be compared. Raises AuditFailure where there is none.
+
+        `did` is what the flow did with them, for the text.
+        """
+        every = set(names)
+        if self.topics is None:
+            return every
+        wanted = regex(self.topics)
+        chosen = {name for name in every if wanted.matches(name)}
+        if not chosen:
+            hint = f"it {did} {', '.join(sorted(every)[:10])}"
+            raise AuditFailure(place, f"{self.flow.name} {did} no {what} {self.topics}", hint)
+        return chosen
 
 
 class ReadFile(msgspec.Struct, frozen=True, array_like=True):

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import random
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Literal
 
-from runtime.audit.ledger import AuditFailure
 from runtime.audit.verify.pieces import PlannedPartition, VerificationPiece, VerifiedPiece, VerifyRequest
 from runtime.contract.records.ledger import PartitionKey
-from runtime.contract.spec.selection import regex
 from runtime.slot.budget import TokenBucket
 
 if TYPE_CHECKING:
@@ -92,19 +90,3 @@ def chosen_of(count: int, share: float) -> Sequence[int]:
         return range(count)
     some = min(count, max(1, round(count * share / 100)))
     return sorted(random.Random().sample(range(count), some))  # noqa: S311 - no secret
-
-
-def chosen_names(request: VerifyRequest, names: Iterable[str], place: str, did: str, what: str) -> set[str]:
-    """Returns the topics or files that are to be compared. Raises AuditFailure where there is none.
-
-    `did` is what the flow did with them, for the text.
-    """
-    every = set(names)
-    if request.topics is None:
-        return every
-    wanted = regex(request.topics)
-    chosen = {name for name in every if wanted.matches(name)}
-    if not chosen:
-        hint = f"it {did} {', '.join(sorted(every)[:10])}"
-        raise AuditFailure(place, f"{request.flow.name} {did} no {what} {request.topics}", hint)
-    return chosen

@@ -15,7 +15,6 @@ from typing import NamedTuple
 
 from msgspec import Struct
 
-from runtime.audit.verify.comparer import content_of
 from runtime.audit.verify.pieces import (
     ComparedRecord,
     RecordContent,
@@ -147,4 +146,4 @@ def original_of(
 
 def copied_content(record: ConsumerRecord) -> RecordContent:
     """Returns every part of a record that a flow between clusters keeps."""
-    return content_of(record.timestamp, record.key, record.value, own_headers(record))
+    return RecordContent.of(record.timestamp, record.key, record.value, own_headers(record))

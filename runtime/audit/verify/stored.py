@@ -28,7 +28,7 @@ from runtime.audit.verify.pieces import (
     VerifiedPiece,
     VerifyRequest,
 )
-from runtime.audit.verify.plan import Comparison, FlowPartition, chosen_names, chosen_of
+from runtime.audit.verify.plan import Comparison, FlowPartition, chosen_of
 from runtime.batch import PartitionLocation, Record
 from runtime.contract.records.ledger import PartitionKey, Progress
 from runtime.contract.records.manifest import DataFile
@@ -65,7 +65,7 @@ class StoredComparison(Comparison):
                 opened = await ledger_of(source, flow.source)
                 committed = await opened.progress(flow.name) if opened is not None else {}
             backup = await asyncio.to_thread(backup_of, files, flow.name)  # it is never behind the ledger
-            topics = sorted(chosen_names(request, backup.lineages, files.endpoint, "wrote", "topic"))
+            topics = sorted(request.chosen(backup.lineages, files.endpoint, "wrote", "topic"))
             stored = [
                 (lineage, partition, lineage is backup.lineages[topic][-1])
                 for topic in topics

@@ -27,7 +27,7 @@ from runtime.audit.verify.pieces import (
     VerifiedPiece,
     VerifyRequest,
 )
-from runtime.audit.verify.plan import Comparison, FlowPartition, chosen_names, chosen_of
+from runtime.audit.verify.plan import Comparison, FlowPartition, chosen_of
 from runtime.audit.verify.provenance import ProvenanceFilter, ReplayedRecord, ReplayedRecords, copied_content
 from runtime.contract.records.consumer_record import ConsumerRecord
 from runtime.contract.records.ledger import NO_ORPHANS, PartitionKey, Progress, orphaned_ranges
@@ -67,7 +67,7 @@ class MirrorComparison(Comparison):
         ):
             opened = await existing_ledger(destination, flow.destination)
             copied = (await opened.flow(flow.name)).progress
-            topics = chosen_names(request, {key.topic for key in copied}, flow.destination, "copied", "topic")
+            topics = request.chosen({key.topic for key in copied}, flow.destination, "copied", "topic")
             keys = sorted(key for key in copied if key.topic in topics)
             copies = [TopicPartition(copied[key].destination_topic, key.partition) for key in keys]
             destination_logs = await logs_of(destination, flow.destination, copies, request.within_s)

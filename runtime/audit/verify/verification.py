@@ -145,13 +145,6 @@ def grouped(planned: Sequence[PlannedPartition]) -> list[list[VerificationPiece]
     return whole + [small[at : at + TOGETHER] for at in range(0, len(small), TOGETHER)]
 
 
-def needs_spark(request: VerifyRequest) -> bool:
-    """Returns whether Spark must compare, however few records there are: it evaluates transforms, and a rate
-    makes a comparison long.
-    """
-    return request.flow.transform is not None or request.rate is not None
-
-
 async def verify_small(
     request: VerifyRequest, file: Path | None, say: Callable[[str], None], *, resume: bool
 ) -> VerificationReport | None:

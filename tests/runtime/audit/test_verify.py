@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from runtime.audit.ledger import AuditFailure
-from runtime.audit.verify.comparer import RecordComparer, condensed
+from runtime.audit.verify.comparer import RecordComparer
 from runtime.audit.verify.pieces import (
     ComparedRecord,
     PlannedPartition,
@@ -24,8 +24,8 @@ from runtime.audit.verify.pieces import (
     RecordDifference,
     VerificationPiece,
     VerifiedPiece,
+    condensed,
 )
-from runtime.audit.verify.plan import chosen_names
 from runtime.audit.verify.provenance import ProvenanceFilter, ReplayedRecords, own_headers
 from runtime.audit.verify.results import differences_of, results
 from runtime.audit.verify.topics import MirrorComparison, MirrorPiece, RunOffsetTranslator, SourceTransform
@@ -35,7 +35,6 @@ from runtime.audit.verify.verification import (
     Verification,
     grouped,
     is_small,
-    needs_spark,
     verify_small,
 )
 from runtime.contract.records.consumer_record import ConsumerRecord
@@ -61,7 +60,7 @@ def told(differences: Iterable[Difference]) -> Told:
 )
 def test_the_topics_whose_whole_name_matches_are_compared(topics: str | None, chosen: list[str]) -> None:
     names = ["us.a", "eu.b", "eu.a"]
-    assert sorted(chosen_names(request(topics=topics), names, "dc2", "copied", "topic")) == chosen
+    assert sorted(request(topics=topics).chosen(names, "dc2", "copied", "topic")) == chosen
 
 
 @pytest.mark.parametrize(
@@ -82,7 +81,7 @@ def test_a_comparison_of_no_topic_names_those_that_there_are(
     topics: str, names: list[str], did: str, what: str, wanted: tuple[str, str]
 ) -> None:
     with pytest.raises(AuditFailure) as failure:
-        chosen_names(request(topics=topics), names, "dc2", did, what)
+        request(topics=topics).chosen(names, "dc2", did, what)
     assert (failure.value.cluster, failure.value.why, failure.value.hint) == ("dc2", *wanted)
 
 
@@ -567,9 +566,9 @@ def test_a_comparison_is_small_by_the_records_of_both_sides(
 def test_a_transform_and_a_rate_need_spark() -> None:
     plain = request()
     transformed = replace(FLOW, transform=TransformSpec(where="key IS NOT NULL"))
-    assert not needs_spark(plain)
-    assert needs_spark(replace(plain, rate=1_000_000))
-    assert needs_spark(replace(plain, flow=transformed))
+    assert not plain.needs_spark
+    assert replace(plain, rate=1_000_000).needs_spark
+    assert replace(plain, flow=transformed).needs_spark
 
 
 def silent(line: str) -> None:
