@@ -1,1 +1,1 @@
-"""This package copies orphaned records again on an operator's request: `repl salvage --replay`, on Spark."""
+"""Writes records again at an operator's request, on Spark: `repl salvage --replay` and `repl restore`."""

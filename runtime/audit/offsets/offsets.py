@@ -29,7 +29,7 @@ from runtime.contract.groups import (
     UntranslatableOffset,
     final_position,
 )
-from runtime.contract.records.group_records import Checkpoint, CheckpointState, GroupKey
+from runtime.contract.records.group_records import Checkpoint, GroupKey
 from runtime.contract.records.group_records import CheckpointState as State
 from runtime.contract.results.groups import (
     BY_MAP,
@@ -90,11 +90,9 @@ async def group_offsets(access: FlowAccess, group: str, unsynced: str = "") -> G
                 sides = await _sides(access, source, destination, opened.ledger, offsets)
                 rows = await _translated(access, sides, offsets, at_destination.offsets, waiting)
             else:
-                checkpoints = Checkpoints(destination)
-                await checkpoints.refresh()
                 rows = [
                     _from_checkpoint(key, checkpoint, at_destination.offsets)
-                    for key, checkpoint in checkpoints.of_flow(access.flow).items()
+                    for key, checkpoint in (await _checkpoints(access, destination)).items()
                     if key.group == group
                 ]
     return GroupOffsets(
@@ -275,7 +273,11 @@ async def rehearse(access: FlowAccess) -> list[GroupLoss]:
             opened = await ledger_of(destination, access.destination.cluster)
             if opened is None:
                 return []
-            offsets = await _checkpoints(access, destination)
+            offsets = {
+                GroupPartition(key.group, key.topic, key.partition): checkpoint.source
+                for key, checkpoint in (await _checkpoints(access, destination)).items()
+                if checkpoint.state is not State.OURS and _is_synced(access, key.group, key.topic)
+            }
         source, _ = await _source(access, stack)
         at_source = await _committed_at_source(access, source)
         if at_source is None:
@@ -292,10 +294,9 @@ async def subscriptions(access: FlowAccess) -> list[GroupTopics]:
     """
     async with open_cluster(access.destination, access.within_s) as destination:
         with as_audit_failure(access.destination.cluster):
-            checkpoints = Checkpoints(destination)
-            await checkpoints.refresh()
+            checkpoints = await _checkpoints(access, destination)
     topics: dict[str, set[str]] = {}
-    for key, checkpoint in checkpoints.of_flow(access.flow).items():
+    for key, checkpoint in checkpoints.items():
         if _is_synced(access, key.group, key.topic):
             topics.setdefault(key.group, set()).add(checkpoint.destination_topic)
     cluster = access.destination.cluster
@@ -305,14 +306,10 @@ async def subscriptions(access: FlowAccess) -> list[GroupTopics]:
     ]
 
 
-async def _checkpoints(access: FlowAccess, destination: KafkaCluster) -> dict[GroupPartition, int]:
+async def _checkpoints(access: FlowAccess, destination: KafkaCluster) -> Mapping[GroupKey, Checkpoint]:
     checkpoints = Checkpoints(destination)
     await checkpoints.refresh()
-    return {
-        GroupPartition(key.group, key.topic, key.partition): checkpoint.source
-        for key, checkpoint in checkpoints.of_flow(access.flow).items()
-        if checkpoint.state is not CheckpointState.OURS and _is_synced(access, key.group, key.topic)
-    }
+    return checkpoints.of_flow(access.flow)
 
 
 async def _committed_at_source(
