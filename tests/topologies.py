@@ -4,11 +4,18 @@ import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from runtime.lab.lab import Lab
 
 SILENT = "127.0.0.1:9"  # no process listens there
+
+
+class Reached(Protocol):
+    """A cluster of a lab, or the helpers of one."""
+
+    @property
+    def bootstrap(self) -> str: ...
 
 
 @dataclass
@@ -37,6 +44,19 @@ def at(lab: Lab, name: str, folder: Path, clusters: Iterable[str] = ("dc1",)) ->
     """A topology over clusters of a plain lab."""
     known = {cluster: {"bootstrap": lab.clusters[cluster].bootstrap} for cluster in clusters}
     return Topology(name, folder / f"{name}.yaml", known)
+
+
+def declared(
+    name: str, *topics: str, source: str = "dc1", destination: str = "dc2", **more: Any
+) -> dict[str, Any]:
+    """A flow as a topology declares it."""
+    return {"name": name, "from": source, "to": destination, "topics": {"include": list(topics)}, **more}
+
+
+def of_flows(clusters: Mapping[str, Reached], folder: Path, *flows: Mapping[str, Any]) -> Path:
+    """Writes a topology of these clusters and flows."""
+    known = {name: {"bootstrap": cluster.bootstrap} for name, cluster in clusters.items()}
+    return Topology("audited", folder / "audited.yaml", known, more={"flows": list(flows)}).write()
 
 
 def secured(

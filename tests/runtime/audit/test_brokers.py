@@ -22,14 +22,11 @@ from tests.commands import repl
 from tests.labs import spec
 from tests.records import create_topic, wait_for, write
 from tests.spark.job import Running, flow_of, spec_of, start_job
+from tests.topologies import declared, of_flows
 
 pytestmark = pytest.mark.spark
 
-FLOWS = {
-    "plain": {"include": ["orders"]},
-    "stamped": {"include": ["stamped"]},
-    "large": {"include": ["large"]},
-}
+FLOWS = [declared("plain", "orders"), declared("stamped", "stamped"), declared("large", "large")]
 
 
 @dataclass
@@ -82,25 +79,11 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
             flow_of("large", ["large"], configs=ConfigsSpec(sync="off")),
         ]
         running.append(start_job(spec_of(lab, "dc2", flows), folder))
-        yield World(lab, running[0], topology(lab, folder))
+        yield World(lab, running[0], of_flows(lab.clusters, folder, *FLOWS))
     finally:
         for job in running:
             job.kill()
         lab.down(purge=True)
-
-
-def topology(lab: Lab, folder: Path) -> Path:
-    body = {
-        "apiVersion": "repl/v1",
-        "name": "audited",
-        "clusters": {name: {"bootstrap": one.bootstrap} for name, one in lab.clusters.items()},
-        "flows": [
-            {"name": name, "from": "dc1", "to": "dc2", "topics": topics} for name, topics in FLOWS.items()
-        ],
-    }
-    file = folder / "audited.yaml"
-    file.write_text(json.dumps(body))
-    return file
 
 
 def test_before_the_job_has_spoken_nothing_is_said_to_run(world: World):

@@ -15,21 +15,10 @@ from tests.commands import repl
 from tests.runtime.audit.ended import end_flow, leave
 from tests.runtime.slot.workload import mixed
 from tests.runtime.slot.world import Driver, Row, Side, assigned, copy_through, flow_spec
+from tests.topologies import declared, of_flows
 
 pytestmark = pytest.mark.integration
 Fresh = Callable[[str], str]
-
-
-def topology(sides: Mapping[str, Side], folder: Path, *flows: Mapping[str, Any]) -> Path:
-    body = {
-        "apiVersion": "repl/v1",
-        "name": "salvaged",
-        "clusters": {name: {"bootstrap": side.bootstrap} for name, side in sides.items()},
-        "flows": list(flows),
-    }
-    file = folder / "salvaged.yaml"
-    file.write_text(json.dumps(body))
-    return file
 
 
 def salvage(flow: str, file: Path, *options: str) -> dict[str, Any]:
@@ -61,8 +50,7 @@ def test_what_was_written_after_the_copying_ended(
     mixed(here, orders, 2, seed=11, count=200)
     copy_through(Driver(sides, job=fresh("job")), flow_spec(flow), assigned(flow, orders, 2))
     copied = [len(rows) for rows in here.read(orders, 2)]
-    declared = {"name": flow, "from": "dc1", "to": "dc2", "topics": {"include": [orders, late]}}
-    file = topology(sides, tmp_path, declared)
+    file = of_flows(sides, tmp_path, declared(flow, orders, late))
     assert sum(one["records"] for one in salvage(flow, file)["partitions"]) == 0
 
     mixed(here, orders, 2, seed=12, count=300)
@@ -118,12 +106,8 @@ def test_what_came_home_is_not_counted_and_what_was_orphaned_is(
     copy_through(
         backward, flow_spec(back, "dc2", "dc1", provenance="batch", shared=True), assigned(back, orders)
     )
-    file = topology(
-        sides,
-        tmp_path,
-        {"name": flow, "from": "dc1", "to": "dc2", "topics": {"include": [orders]}},
-        {"name": back, "from": "dc2", "to": "dc1", "topics": {"include": [orders]}},
-    )
+    reverse = declared(back, orders, source="dc2", destination="dc1")
+    file = of_flows(sides, tmp_path, declared(flow, orders), reverse)
     (one,) = salvage(flow, file)["partitions"]
     assert [record["value"]["text"] for record in one["first"]] == [f"orphan {at}" for at in range(4)]
     assert one["records"] == 4
@@ -141,8 +125,7 @@ def test_what_retention_took_before_it_was_copied_is_said(
     copy_through(Driver(sides, job=fresh("job")), flow_spec(flow), assigned(flow, orders))
     sides["dc1"].write(orders, [{"value": b"left"}] * 10)
     sides["dc1"].forget(orders, 9)
-    declared = {"name": flow, "from": "dc1", "to": "dc2", "topics": {"include": [orders]}}
-    file = topology(sides, tmp_path, declared)
+    file = of_flows(sides, tmp_path, declared(flow, orders))
     (one,) = salvage(flow, file)["partitions"]
     assert (one["records"], one["lost"], one["stretches"]) == (6, 4, [[9, 15, "not copied"]])
 

@@ -33,29 +33,10 @@ from tests.commands import repl
 from tests.runtime.audit.ended import end_flow, leave
 from tests.runtime.slot.workload import mixed
 from tests.runtime.slot.world import Driver, Row, Side, assigned, copy_through, flow_spec
+from tests.topologies import declared, of_flows
 
 pytestmark = [pytest.mark.integration, pytest.mark.spark]
 Fresh = Callable[[str], str]
-
-
-def topology(sides: Mapping[str, Side], folder: Path, flow: str, *topics: str) -> Path:
-    body = {
-        "apiVersion": "repl/v1",
-        "name": "replayed",
-        "clusters": {name: {"bootstrap": side.bootstrap} for name, side in sides.items()},
-        "flows": [
-            {
-                "name": flow,
-                "from": "dc1",
-                "to": "dc2",
-                "topics": {"include": list(topics)},
-                "state": "failed_over",
-            }
-        ],
-    }
-    file = folder / "replayed.yaml"
-    file.write_text(json.dumps(body))
-    return file
 
 
 def replayed(file: Path, flow: str, *options: str, code: int = 0, **env: str) -> dict[str, Any]:
@@ -96,7 +77,7 @@ def test_killed_in_the_middle_and_run_again_nothing_is_lost_and_nothing_doubled(
     here.write(late, [{"key": b"k", "value": b"late %d" % at} for at in range(5)])
     here.forget(late, 3)
     end_flow(job, flow)
-    file = topology(sides, tmp_path, flow, orders, late)
+    file = of_flows(sides, tmp_path, declared(flow, orders, late, state="failed_over"))
     assert f"there is no topic {late}" in replayed(file, flow, code=1)["said"]
     there.create(late)
 

@@ -26,6 +26,7 @@ from tests.commands import repl
 from tests.runtime.audit.ended import end_flow
 from tests.runtime.audit.test_salvage_replay_brokers import place, replayed
 from tests.runtime.slot.world import Driver, Side, assigned, copy_through, flow_spec
+from tests.topologies import declared, of_flows
 
 pytestmark = [pytest.mark.integration, pytest.mark.spark, pytest.mark.long]
 TRANSFORM = {
@@ -73,23 +74,7 @@ def test_what_was_left_travels_as_the_transform_says(
     here.write(orders, rows)
     left = [rows[1:] for rows in here.read(orders, 2)]
     end_flow(job, flow)
-    body = {
-        "apiVersion": "repl/v1",
-        "name": "replayed",
-        "clusters": {name: {"bootstrap": side.bootstrap} for name, side in sides.items()},
-        "flows": [
-            {
-                "name": flow,
-                "from": "dc1",
-                "to": "dc2",
-                "topics": {"include": [orders]},
-                "state": "failed_over",
-                "transform": TRANSFORM,
-            }
-        ],
-    }
-    file = tmp_path / "replayed.yaml"
-    file.write_text(json.dumps(body))
+    file = of_flows(sides, tmp_path, declared(flow, orders, state="failed_over", transform=TRANSFORM))
     missing = f"there is no topic {orders}.quarantine, which takes bad records"
     assert missing in replayed(file, flow, code=1)["said"]
     there.create(f"{orders}.quarantine", 1)

@@ -28,7 +28,7 @@ from tests.runtime.slot.workload import mixed
 from tests.runtime.slot.world import Driver, Side, assigned, copy_through
 from tests.spark.exported import verified
 from tests.spark.job import flow_of, spec_of
-from tests.topologies import at
+from tests.topologies import declared, of_flows
 
 pytestmark = pytest.mark.integration
 
@@ -109,18 +109,9 @@ def world(lab: Lab, sides: Mapping[str, Side], tmp_path_factory: pytest.TempPath
         flow_of("verify-long", ["verify.long"], provenance="batch"),
         flow_of("verify-forged", ["forged\\..*"], provenance="off"),
     ]
-    topology = at(lab, "verified", tmp_path_factory.mktemp("verify"), ("dc1", "dc2"))
-    topology.more["flows"] = [
-        {
-            "name": flow.name,
-            "from": "dc1",
-            "to": "dc2",
-            "topics": {"include": list(flow.topics.include)},
-            "provenance": flow.provenance,
-        }
-        for flow in flows
-    ]
-    return World(sides, spec_of(lab, "verify-job", flows), topology.write())
+    written = [declared(flow.name, *flow.topics.include, provenance=flow.provenance) for flow in flows]
+    file = of_flows(sides, tmp_path_factory.mktemp("verify"), *written)
+    return World(sides, spec_of(lab, "verify-job", flows), file)
 
 
 def test_what_was_copied_is_equal(world: World) -> None:
