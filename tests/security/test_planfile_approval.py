@@ -49,13 +49,6 @@ def saved(tmp_path: Path, plan: Plan | None = None, key: str | None = None) -> t
     return file, planfile.write(plan or honest(), file, None if key is None else key.encode())
 
 
-def test_the_expected_plan_is_applied(tmp_path: Path, executed: list[Plan]) -> None:
-    file, seal = saved(tmp_path)
-
-    assert run(["apply", str(file), "--expect", seal]) == 0
-    assert executed == [planfile.read(file)]
-
-
 @pytest.mark.parametrize(
     "edited",
     [

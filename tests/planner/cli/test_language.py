@@ -12,7 +12,6 @@ import click
 import pytest
 
 from planner.cli.app import COMMANDS, GROUPS, root, run
-from planner.config.schema import reference
 from planner.config.schema.explain import all_keys, find_keys
 
 
@@ -171,17 +170,6 @@ class TestWithoutCommand:
         listed = [line.split()[0] for line in lines if line.startswith("  ") and not line.startswith("   ")]
         assert [name for name in listed if name in COMMANDS] == list(COMMANDS)
         assert not [line for line in lines if line.startswith(" " * 10)]
-
-
-class TestSchema:
-    @pytest.mark.parametrize("words", [["schema"], ["schema", "--json"]])
-    def test_it_is_json(self, words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
-        assert run(words) == 0
-        assert json.loads(capsys.readouterr().out)["title"] == "repl topology"
-
-    def test_the_reference_is_written_as_pages(self, tmp_path: Path) -> None:
-        assert run(["schema", "--markdown", str(tmp_path)]) == 0
-        assert {path.name: path.read_text() for path in tmp_path.iterdir()} == reference()
 
 
 class TestCompletion:

@@ -44,11 +44,3 @@ def test_files_in_a_flow_become_an_endpoint_beside_the_topology(tmp_path: Path) 
     assert (flow.source_cluster, flow.job, flow.topics.to, flow.every_ms) == ("in", "in", "inbox", 2_000)
     assert found.job_flows["in"].source_cluster == found.job_flows["in"].destination_cluster == "dc1"
     assert (endpoint.folder, endpoint.format) == (str(tmp_path / "in"), "json")
-
-
-def test_the_topic_that_takes_lines_need_not_be_declared(tmp_path: Path) -> None:
-    """It gets the defaults of topics; one that is declared has its own keys."""
-    found = loaded(tmp_path, "defaults: {topic: {partitions: 12}}\n" + LINES % "")
-    assert [(one.cluster, one.name, one.partitions) for one in found.topics] == [("dc1", "inbox", 12)]
-    declared = loaded(tmp_path, "defaults: {topic: {partitions: 12}}\n" + INBOX + LINES % "")
-    assert [(one.cluster, one.name, one.partitions) for one in declared.topics] == [("dc1", "inbox", 2)]

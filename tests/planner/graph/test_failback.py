@@ -164,13 +164,6 @@ def names(found: list[Failback]) -> list[tuple[str, str, bool]]:
     return [(one.flow.name, one.name, one.back is not None) for one in found]
 
 
-def test_by_the_job_that_is_there() -> None:
-    shop = topology(replace(THERE, state=FAILED_OVER), flow("i=dc2>dc1", "d", job="into-dc1"))
-
-    assert [one.job for one in pending_failbacks(shop, "dc1")] == ["into-dc1"]
-    assert [one.job for one in pending_failbacks(topology(replace(THERE, state=FAILED_OVER)), "dc1")] == [""]
-
-
 def test_a_promoted_way_home_is_at_home_already() -> None:
     shop = topology(THERE, replace(HOME, state=PROMOTED))
 

@@ -2,22 +2,14 @@
 
 from pathlib import PurePath
 
-import pytest
-
 from planner.graph.expansion import expand
 from planner.model.desired import DesiredJob
 from planner.model.diagnostic import SourceLocation
 from planner.model.observed import Observed, ObservedCluster, Unreachable
 from planner.model.topology import Cluster, Topology
 from runtime.contract.client.stores import Setting
-from runtime.contract.spec import jobspec
 from runtime.contract.spec.flow import (
-    AtOffsets,
-    AtTimestamp,
-    Earliest,
-    Latest,
     OriginCommitsSpec,
-    Start,
 )
 from runtime.contract.spec.jobspec import JobSpec, Route
 from runtime.contract.spec.rename import Template
@@ -90,21 +82,6 @@ def test_what_auto_came_to_is_in_the_flow() -> None:
     assert all(job.spec.flows[0].shared for job in jobs(shop) if job.spec)
 
 
-@pytest.mark.parametrize(
-    ("start", "expected"),
-    [
-        (Earliest(), Earliest()),
-        (Latest(), Latest()),
-        (AtTimestamp(5), AtTimestamp(timestamp_ms=5)),
-        (AtOffsets({"a": {0: 42}}), AtOffsets(offsets={"a": {0: 42}})),
-    ],
-)
-def test_where_it_starts(start: Start, expected: Start) -> None:
-    found = spec(topology(flow("dc1>dc2", start=start, restart_from=start))).flows[0]
-
-    assert (found.start, found.restart_from) == (expected, expected)
-
-
 def test_every_setting_of_a_flow_arrives() -> None:
     commits = OriginCommitsSpec("repl.x", 1_000)
     shop = topology(
@@ -159,9 +136,3 @@ def test_two_destinations_are_no_spec() -> None:
     shop = topology(flow("x=dc1>dc2", job="j"), flow("y=dc1>dc3", job="j"))
 
     assert [job.spec for job in jobs(shop)] == [None]
-
-
-def test_it_is_the_same_after_a_way_through_the_file() -> None:
-    found = spec(topology(flow("dc1>dc2"), topic("dc2/a", retention_ms="1")))
-
-    assert jobspec.decode(jobspec.encode(found)) == found

@@ -12,7 +12,6 @@ from planner.model.plan import Mode, Plan
 from planner.plan.document import ChangeSummary
 from planner.plan.make import with_diagnostics
 from planner.render.plan.documents import LIMIT, code, failed, html, markdown
-from planner.render.plan.json import failure_tree
 from planner.render.plan.text import steps_text, text
 from planner.render.plan.words import (
     grouped,
@@ -95,13 +94,6 @@ def test_destroyed_objects_are_never_heaped_together() -> None:
     kept = [Change(topic_address("dc1", name), Action.FORGET, "why") for name in "ab"]
 
     assert [len(group) for group in grouped([*kept, *gone])] == [1, 1, 2]
-
-
-def test_a_failure_has_the_shape_of_a_plan() -> None:
-    tree = failure_tree((error("no", "way", address="a"),))
-
-    assert (tree["errored"], tree["applyable"]) == (True, False)
-    assert tree["diagnostics"][0]["summary"] == "no"
 
 
 # Text.

@@ -124,15 +124,6 @@ def test_whatever_a_plan_is_made_for_it_is_made_again(tmp_path: Path, more: dict
     assert made.steps or "adopt" in more
 
 
-def test_the_same_plan_is_the_same_file(tmp_path: Path) -> None:
-    one, other = tmp_path / "one", tmp_path / "other"
-    planfile.write(plan(), one)
-    planfile.write(plan(), other)
-
-    assert one.read_bytes() == other.read_bytes()
-    assert planfile.digest(plan()) != planfile.digest(with_inputs(plan(), created_at="2026-01-02T00:00:00Z"))
-
-
 SPOKEN: dict[str, Setting] = {"sasl.password": "canary"}
 REGISTRY = TransformSpec(
     value=FormatSpec("avro", registry=RegistrySpec(url="http://r:1", client={"sasl.password": "canary"}))

@@ -9,7 +9,7 @@ import pytest
 
 from planner.graph.expansion import read_requests
 from planner.kafka import run
-from planner.model.address import Address, Kind, topic_address
+from planner.model.address import topic_address
 from planner.model.diagnostic import ExitCode, Failure, error
 from planner.model.observed import RegistryEntry, TopicConfigsRequest
 from planner.model.plan import Plan
@@ -56,12 +56,6 @@ def test_what_a_flow_reads_leaves_like_any_other_topic() -> None:
         {"orders"},
         {"orders"},
     ]
-
-
-def test_acls_that_we_own_are_read_though_none_is_declared() -> None:
-    entry = RegistryEntry(Address(Kind.ACL, "dc1", "allow.User:a.READ.topic.x"), "shop")
-    wanted = read_requests(_with(declaring(), "dc1"), observed(cluster(owned=[entry])))["dc1"]
-    assert wanted.acls
 
 
 def test_names_that_are_written_out_are_asked_for_by_name() -> None:

@@ -4,7 +4,6 @@ from pathlib import Path
 
 import pytest
 
-from planner.config import load
 from planner.config.connect import ConvertedTopology, properties_of
 from planner.config.mm2 import convert
 from planner.model.diagnostic import Failure
@@ -217,18 +216,6 @@ def test_a_key_without_counterpart_is_told_with_its_reason(line: str, reason: st
 def test_what_is_no_configuration_is_an_error(text: str, why: str) -> None:
     with pytest.raises(Failure, match=why):
         convert(text, "mm2.properties", "mm2")
-
-
-def test_the_example_is_a_topology_that_loads(tmp_path: Path) -> None:
-    found = convert(EXAMPLE.read_text(), EXAMPLE.name, "example")
-    file = tmp_path / "topology.yaml"
-    file.write_text(topology_yaml(found.topology, ["header"], [one.reason for one in found.notes]))
-    loaded = load(file)
-    assert list(loaded.flows) == ["primary-to-backup"]
-    assert loaded.flows["primary-to-backup"].topics == found.topology.flows["primary-to-backup"].topics
-    assert loaded.flows["primary-to-backup"].replication == 3
-    assert loaded.clusters["primary"].bootstrap == "a1:9092,a2:9092"
-    assert "pa" + '"ss=w:ord' not in file.read_text()
 
 
 def test_an_oauth_login() -> None:
