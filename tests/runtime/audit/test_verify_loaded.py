@@ -17,6 +17,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
+from runtime.audit.ledger import AuditFailure
 from runtime.audit.partition_logs import LogBounds, PartitionLogs
 from runtime.audit.verify.file_lines import (
     NO_TIME,
@@ -37,6 +38,7 @@ from runtime.audit.verify.interleaving import (
 )
 from runtime.audit.verify.loaded import (
     ComparedFile,
+    LoadedComparison,
     LoadedPartition,
     WrittenRecords,
     compare_lines,
@@ -263,6 +265,15 @@ def test_why_a_file_can_not_be_compared(given: dict[str, Any], unread: str, left
     assert unread in found.unread
     assert bool(found.unread) == bool(unread)
     assert [left_out in one.why for one in found.not_comparable] == ([True] if left_out else [])
+
+
+@pytest.mark.parametrize("chosen", [{"sample": 50.0}, {"low": 1}, {"high": 9}, {"last": 5}])
+def test_files_are_compared_whole(tmp_path: Path, chosen: dict[str, Any]) -> None:
+    """It is refused before any cluster is opened: offsets are those of a topic."""
+    asked = request(reading_files(tmp_path), **chosen)
+    with pytest.raises(AuditFailure, match="--range and --sample choose offsets of a topic") as failure:
+        asyncio.run(LoadedComparison(asked, lines_in(tmp_path)).plan())
+    assert failure.value.cluster == "inbox"
 
 
 def test_a_file_that_was_renamed_is_read_under_its_new_name_by_the_task_of_its_partition() -> None:
