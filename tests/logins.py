@@ -1,4 +1,4 @@
-"""Clusters whose clients log in by Kerberos or by IAM: a real KDC, and a handler of tokens in the broker."""
+"""Clusters whose clients log in by Kerberos or by IAM: a KDC, and a handler of tokens in the broker."""
 
 import os
 from collections.abc import Iterator, Mapping
@@ -9,17 +9,16 @@ from pathlib import Path
 import pytest
 
 from runtime.lab.cluster import Security
+from runtime.lab.kdc import Kdc
 from runtime.lab.kit import find_kit
 from runtime.lab.lab import Lab
 from tests.iam import HANDLER, REGION, TokenChecker, checking, handler_jar
-from tests.kerberos import REALM, Kdc, running_kdc
 from tests.labs import JVM, spec
 from tests.s3 import s3_server
 
 KEY, SECRET = "AKIAREPL", "a secret key of IAM"
 ROLE = "arn:aws:iam::123456789012:role/repl"
 LIFETIME_S = 4  # of a ticket, of a token, and of a session at a broker
-_KERBEROS_MODULE = "com.sun.security.auth.module.Krb5LoginModule"
 _BEARER_MODULE = "org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginModule"
 
 
@@ -28,10 +27,12 @@ class Logins:
     """A lab whose brokers also take GSSAPI and the tokens of IAM."""
 
     lab: Lab
-    kdc: Kdc
-    keytab: Path
     checker: TokenChecker
     java_options: str  # of JDK_JAVA_OPTIONS, where brokers are started
+
+    @property
+    def kdc(self) -> Kdc:
+        return self.lab.kdc
 
     @property
     def kerberos(self) -> dict[str, str]:
@@ -40,7 +41,7 @@ class Logins:
             "security.protocol": "SASL_PLAINTEXT",
             "sasl.mechanism": "GSSAPI",
             "sasl.kerberos.principal": "repl",
-            "sasl.kerberos.keytab": str(self.keytab),
+            "sasl.kerberos.keytab": str(self.kdc.keytab_file("repl")),
         }
 
     @property
@@ -72,26 +73,21 @@ def login_lab(folder: Path, *clusters: str) -> Iterator[Logins]:
     with ExitStack() as running:
         checker = TokenChecker({KEY: SECRET}, running.enter_context(s3_server(folder)).url, LIFETIME_S)
         running.enter_context(checking(checker))
-        kdc = running.enter_context(running_kdc(folder / "kdc", LIFETIME_S))
-        broker, keytab = kdc.keytab("kafka/127.0.0.1"), kdc.keytab("repl")
         jar = handler_jar(folder / "iam", kit.java, kit.classpath)
         client = "listener.name.client"
         properties = {
             "sasl.enabled.mechanisms": "SCRAM-SHA-512,GSSAPI,OAUTHBEARER",
-            "sasl.kerberos.service.name": "kafka",
-            f"{client}.gssapi.sasl.jaas.config": f"{_KERBEROS_MODULE} required useKeyTab=true "
-            f'storeKey=true keyTab="{broker}" principal="kafka/127.0.0.1@{REALM}";',
             f"{client}.oauthbearer.sasl.jaas.config": f"{_BEARER_MODULE} required;",
             f"{client}.oauthbearer.sasl.server.callback.handler.class": HANDLER,
             "connections.max.reauth.ms": str(LIFETIME_S * 1000),
             "allow.everyone.if.no.acl.found": "true",
         }
-        options = (f"-Djava.security.krb5.conf={kdc.client_settings}", f"-Diam.checker={checker.url}")
         lab = Lab(folder / "lab")
+        lab.kdc.create(LIFETIME_S)
         running.callback(lab.down, purge=True)
         java_options = f"-javaagent:{jar}"
         with pytest.MonkeyPatch.context() as patch:
             patch.setenv("JDK_JAVA_OPTIONS", java_options)  # storage is formatted with it, too
-            sites = (spec(name, security=Security.SASL, properties=properties) for name in clusters)
-            lab.up([replace(site, jvm=(*JVM, *options)) for site in sites])
-        yield Logins(lab, kdc, keytab, checker, java_options)
+            sites = (spec(name, security=Security.KERBEROS, properties=properties) for name in clusters)
+            lab.up([replace(site, jvm=(*JVM, f"-Diam.checker={checker.url}")) for site in sites])
+        yield Logins(lab, checker, java_options)

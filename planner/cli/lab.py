@@ -48,7 +48,7 @@ def down(
     home: Home = HOME,
     as_json: StatusAsJson = False,
 ) -> int:
-    """Stop every broker of the lab, and its clusters for Spark."""
+    """Stop every broker of the lab, its KDC, and its clusters for Spark."""
     from planner.workflows.lab import stop_lab
 
     names = ", ".join(stop_lab(home, purge=purge))

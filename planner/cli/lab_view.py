@@ -54,6 +54,9 @@ def _rows(status: LabStatus) -> Iterator[Row]:
                 yield f"  {name}:{broker.node}", *_facts(broker)
         if cluster.zookeeper is not None:
             yield f"  {name}:zookeeper", *_facts(cluster.zookeeper, kafka=False)
+    if (kdc := status.kdc) is not None:
+        pid = str(kdc.pid) if kdc.pid else "–"
+        yield "kdc", _state(kdc.state), kdc.address, "", kdc.realm, "", pid, _size(kdc.memory_bytes)
 
 
 def _facts(broker: BrokerStatus, cluster_id: str = "", security: str = "", *, kafka: bool = True) -> Row:
@@ -80,6 +83,9 @@ def hints(lab: Lab) -> None:
         if cluster.users:
             users = ", ".join(cluster.users)
             click.echo(f"Client settings of {name}: {home}/{name}/client.yaml (users: {users})", err=True)
+    if lab.kdc.exists:
+        settings = shlex.quote(str(lab.kdc.client_settings))
+        click.echo(f"Where repl and its jobs run: export KRB5_CONFIG={settings}", err=True)
     click.echo("repl lab down stops them; repl lab kill dc1 shows what a lost datacenter does.", err=True)
 
 

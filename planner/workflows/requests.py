@@ -520,8 +520,8 @@ class LabChoices(Struct, frozen=True):
         Option(
             "--security",
             "sasl: users and ACLs; tls: both sides show certificates; sasl-tls: sasl over TLS; server-tls: "
-            "only brokers show certificates.  [default: plain]",
-            choices=("plain", "sasl", "tls", "sasl-tls", "server-tls"),
+            "only brokers show certificates; kerberos: users have keytabs.  [default: plain]",
+            choices=("plain", "sasl", "tls", "sasl-tls", "server-tls", "kerberos"),
         ),
     ] = None
     ports: Annotated[
@@ -539,7 +539,7 @@ class LabChoices(Struct, frozen=True):
         tuple[str, ...],
         Option(
             "--user",
-            "A user beside admin, with sasl and tls. May be repeated.  [default: repl, app]",
+            "A user beside admin, with sasl, kerberos and tls. May be repeated.  [default: repl, app]",
             "NAME",
         ),
     ] = ()

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, Self, TypeAlias
 
 from runtime.lab.files import LabError
+from runtime.lab.kdc import FOLDER, REALM, Kdc
 
 KAFKA_VERSION = "4.4.0"  # the default version of a lab
 _PATTERN = re.compile(r"(\d{1,3})\.(\d{1,3})\.(\d{1,3})")
@@ -78,6 +79,7 @@ DEFAULT = KafkaVersion.of(KAFKA_VERSION)
 FIRST_PORT = 19092
 PORT_STRIDE = 10_000
 MAX_BROKERS = 9
+LOOPBACK = "127.0.0.1"
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]*")
 _LISTENER = re.compile(r"[A-Z][A-Z0-9_]*")
 RESERVED_LISTENERS = frozenset({"CLIENT", "CONTROLLER"})
@@ -93,10 +95,11 @@ class Security(StrEnum):
     TLS = "tls"  # mutual: clients have certificates
     SASL_TLS = "sasl-tls"
     SERVER_TLS = "server-tls"  # brokers alone have certificates
+    KERBEROS = "kerberos"  # clients show tickets; the lab itself and the brokers log in as with SASL
 
     @property
     def sasl(self) -> bool:
-        return self in (Security.SASL, Security.SASL_TLS)
+        return self in (Security.SASL, Security.SASL_TLS, Security.KERBEROS)
 
     @property
     def tls(self) -> bool:
@@ -131,7 +134,7 @@ class LabClusterSpec:
     brokers: int = 1
     security: Security = Security.PLAIN
     port: int | None = None  # of the first broker, the others follow; None picks free ones
-    host: str = "127.0.0.1"
+    host: str = LOOPBACK
     properties: Mapping[str, str] = field(default_factory=dict)  # these override the broker's defaults
     users: tuple[str, ...] = ("repl", "app")  # beside admin; where clients log in
     listeners: tuple[Listener, ...] = ()
@@ -148,6 +151,8 @@ class LabClusterSpec:
                 f"{self.name!r} is not a name for a cluster",
                 "use letters, digits, - and _, for example dc1",
             )
+        if self.name == FOLDER:
+            raise LabError(f"{FOLDER} is the folder of the lab's KDC", "choose another name for the cluster")
         if not 1 <= self.brokers <= MAX_BROKERS:
             raise LabError(f"{self.brokers} brokers are not possible", f"choose 1 to {MAX_BROKERS}")
         for listener in self.listeners:
@@ -189,6 +194,7 @@ ADMIN = "admin"
 CONTROLLER = "controller"
 _SCRAM_MODULE = "org.apache.kafka.common.security.scram.ScramLoginModule"
 _PLAIN_MODULE = "org.apache.kafka.common.security.plain.PlainLoginModule"
+_KERBEROS_MODULE = "com.sun.security.auth.module.Krb5LoginModule"
 
 
 def jaas(mechanism: str, user: str, password: str, **users: str) -> str:
@@ -196,6 +202,14 @@ def jaas(mechanism: str, user: str, password: str, **users: str) -> str:
     module = _PLAIN_MODULE if mechanism == PLAIN_PASSWORDS else _SCRAM_MODULE
     known = "".join(f' user_{name}="{secret}"' for name, secret in users.items())
     return f'{module} required username="{user}" password="{password}"{known};'
+
+
+def kerberos_jaas(principal: str, keytab: Path) -> str:
+    """Returns the JAAS configuration of a principal that has a keytab, a client's or a broker's."""
+    return (
+        f'{_KERBEROS_MODULE} required useKeyTab=true storeKey=true keyTab="{keytab}"'
+        f' principal="{principal}@{REALM}";'
+    )
 
 
 def java_tls(ca: Path, key_and_certificate: Path | None = None) -> dict[str, str]:
@@ -247,6 +261,25 @@ class LabKafkaCluster:
         return ",".join(self.address(node) for node in self.nodes)
 
     @property
+    def kdc(self) -> Kdc:
+        """The KDC of the lab, which only clusters with Kerberos use."""
+        return Kdc(self.folder.parent)
+
+    @property
+    def service_principal(self) -> str:
+        """The principal of the brokers."""
+        return f"kafka/{self.host}"
+
+    @property
+    def host(self) -> str:
+        """The host in the addresses of brokers.
+
+        Java's clients look up the name of an address for Kerberos, which needs the name that others use.
+        """
+        kerberos = self.spec.security is Security.KERBEROS
+        return "localhost" if kerberos and self.spec.host == LOOPBACK else self.spec.host
+
+    @property
     def users(self) -> tuple[str, ...]:
         known = self.spec.security.sasl or self.spec.security is Security.TLS
         return (ADMIN, *self.spec.users) if known else ()
@@ -257,10 +290,14 @@ class LabKafkaCluster:
         return self.client_of(ADMIN)
 
     def client_of(self, user: str) -> dict[str, Any]:
-        """Returns the same settings for another user."""
+        """Returns the same settings for another user.
+
+        Packages of librdkafka for Python have no Kerberos: with it, these clients log in by password.
+        """
+        kerberos = self.spec.security is Security.KERBEROS
         known = {
             key: value if isinstance(value, str) else Path(value["file"]).read_text()
-            for key, value in self.settings(user).items()
+            for key, value in (self._password(user) if kerberos else self.settings(user)).items()
         }
         return {"bootstrap.servers": self.bootstrap, **known}
 
@@ -270,18 +307,28 @@ class LabKafkaCluster:
         if security is Security.PLAIN:
             return {}
         known: Settings = {"security.protocol": security.protocol}
-        if security.sasl:
+        if security is Security.KERBEROS:
             known |= {
-                "sasl.mechanism": self.spec.mechanism,
-                "sasl.username": user,
-                "sasl.password": {"file": str(self.password_file(user))},
+                "sasl.mechanism": "GSSAPI",
+                "sasl.kerberos.principal": user,
+                "sasl.kerberos.keytab": str(self.kdc.keytab_file(user)),
             }
+        elif security.sasl:
+            known |= self._password(user)
         if security.tls:
             known["ssl.ca.location"] = str(self.secret_file("ca.pem"))
         if security is Security.TLS:
             certificate, key = self.certificate_files(user)
             known |= {"ssl.certificate.location": str(certificate), "ssl.key.location": str(key)}
         return known
+
+    def _password(self, user: str) -> Settings:
+        return {
+            "security.protocol": self.spec.security.protocol,
+            "sasl.mechanism": self.spec.mechanism,
+            "sasl.username": user,
+            "sasl.password": {"file": str(self.password_file(user))},
+        }
 
     def java_client(self, user: str = ADMIN) -> dict[str, str]:
         """Returns the client settings for Kafka's own tools."""
@@ -290,7 +337,11 @@ class LabKafkaCluster:
         if security is Security.PLAIN:
             return known
         known["security.protocol"] = security.protocol
-        if security.sasl:
+        if security is Security.KERBEROS:
+            known["sasl.mechanism"] = "GSSAPI"
+            known["sasl.kerberos.service.name"] = "kafka"
+            known["sasl.jaas.config"] = kerberos_jaas(user, self.kdc.keytab_file(user))
+        elif security.sasl:
             known["sasl.mechanism"] = self.spec.mechanism
             known["sasl.jaas.config"] = jaas(self.spec.mechanism, user, self.password_file(user).read_text())
         if security.tls:
@@ -299,7 +350,7 @@ class LabKafkaCluster:
         return known
 
     def address(self, node: BrokerPorts) -> str:
-        return f"{self.spec.host}:{node.port}"
+        return f"{self.host}:{node.port}"
 
     def node(self, number: int) -> BrokerPorts:
         return next(node for node in self.nodes if node.id == number)
@@ -327,6 +378,13 @@ class LabKafkaCluster:
         if version.log4j2:
             return (f"-Dlog4j2.configurationFile={file}",)
         return (f"-Dlog4j.configuration=file:{file}",)
+
+    @property
+    def login_options(self) -> tuple[str, ...]:
+        """The Java options with which a process finds the KDC, where the cluster has one."""
+        if self.spec.security is not Security.KERBEROS:
+            return ()
+        return (f"-Djava.security.krb5.conf={self.kdc.client_settings}",)
 
     def secret_file(self, name: str) -> Path:
         return self.folder / "secrets" / name

@@ -4,7 +4,6 @@ Ports are chosen and checked; for a taken port, the process that holds it is fou
 """
 
 import secrets
-import shutil
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import fields, replace
 from pathlib import Path
@@ -26,7 +25,7 @@ from runtime.lab.cluster import (
     LabKafkaCluster,
     Security,
 )
-from runtime.lab.files import LabError, log4j2, write
+from runtime.lab.files import LabError, claim, log4j2, write
 from runtime.lab.ports import free_ports, require_free_port
 
 # Offsets from a cluster's first port: its brokers, their controllers, further listeners.
@@ -97,7 +96,6 @@ def _yaml(value: object) -> str:
 
 
 RECORD = "cluster.json"
-MARK = ".repl-lab"
 
 # Brokers log warnings only. For more, change the level in the cluster's log4j2.properties and restart it.
 _LOGGING = f"""\
@@ -214,20 +212,6 @@ def _write_files(cluster: LabKafkaCluster) -> Mapping[str, str]:
     return passwords
 
 
-def claim(folder: Path) -> None:
-    """Empties a folder whose creation was interrupted. Raises LabError for a folder with other files."""
-    if ours(folder):
-        shutil.rmtree(folder)
-    elif folder.exists() and any(folder.iterdir()):
-        raise LabError("holds other things than a lab cluster", "choose another --home", where=str(folder))
-    write(folder / MARK, "Made by repl lab; removed by repl lab down --purge.\n")
-
-
-def ours(folder: Path) -> bool:
-    """Returns whether the lab created this folder."""
-    return (folder / MARK).is_file()
-
-
 def _secrets(cluster: LabKafkaCluster) -> Mapping[str, str]:
     users = cluster.users
     security = cluster.spec.security
@@ -240,4 +224,7 @@ def _secrets(cluster: LabKafkaCluster) -> Mapping[str, str]:
     passwords = {user: secrets.token_urlsafe(18) for user in (*users, CONTROLLER)}
     for user in users:
         write(cluster.password_file(user), passwords[user], secret=True)
+    if security is Security.KERBEROS:
+        for principal in (*users, cluster.service_principal):
+            cluster.kdc.keytab(principal)
     return passwords

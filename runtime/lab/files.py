@@ -7,6 +7,7 @@ import errno
 import fcntl
 import json
 import os
+import shutil
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -87,6 +88,25 @@ def _holder(path: Path) -> str:
         facts = json.loads(path.read_text())
         return f"{facts['what']} (process {facts['pid']})"
     return "another process"
+
+
+MARK = ".repl-lab"
+
+
+def claim(folder: Path) -> None:
+    """Empties a folder whose creation was interrupted. Raises LabError for a folder with other files."""
+    if ours(folder):
+        shutil.rmtree(folder)
+    elif folder.exists() and any(folder.iterdir()):
+        raise LabError(
+            "holds other things than a part of the lab", "choose another --home", where=str(folder)
+        )
+    write(folder / MARK, "Made by repl lab; removed by repl lab down --purge.\n")
+
+
+def ours(folder: Path) -> bool:
+    """Returns whether the lab created this folder."""
+    return (folder / MARK).is_file()
 
 
 @contextmanager

@@ -29,7 +29,8 @@ from runtime.lab.cluster import (
     LabKafkaCluster,
     Security,
 )
-from runtime.lab.files import LabError, exclusive, explained
+from runtime.lab.files import LabError, exclusive, explained, ours
+from runtime.lab.kdc import REALM, Kdc, require_programs
 from runtime.lab.kit import Kit, Report, bootstrap_flag, ensure_archive, find_kit, main_class, silent
 from runtime.lab.processes import LabProcess
 
@@ -75,12 +76,26 @@ class ClusterStatus:
 
 
 @dataclass(frozen=True, slots=True)
+class KdcStatus:
+    """A KdcStatus is the state of the lab's KDC."""
+
+    realm: str
+    address: str
+    state: LabState
+    pid: int | None
+    memory_bytes: int
+    log: str
+    client_settings: str  # the krb5.conf that KRB5_CONFIG names
+
+
+@dataclass(frozen=True, slots=True)
 class LabStatus:
-    """A LabStatus is the state of all clusters of a lab."""
+    """A LabStatus is the state of all clusters of a lab, and of its KDC where there is one."""
 
     home: str
     topology: str
     clusters: tuple[ClusterStatus, ...]
+    kdc: KdcStatus | None = None
     format_version: int = 1
 
 
@@ -107,7 +122,25 @@ def probe_clusters(home: Path, clusters: Sequence[LabKafkaCluster], *, timeout: 
             for cluster in clusters
         }
         found = tuple(_cluster(cluster, tuple(asked[cluster.name])) for cluster in clusters)
-    return LabStatus(str(home), str(home / "topology.yaml"), found)
+    return LabStatus(str(home), str(home / "topology.yaml"), found, _kdc(Kdc(home)))
+
+
+def _kdc(kdc: Kdc) -> KdcStatus | None:
+    if not kdc.exists:
+        return None
+    process = kdc.process
+    state = LabState.DOWN if process is None else LabState.UP if kdc.serves else LabState.SILENT
+    if process is not None and process.paused:
+        state = LabState.PAUSED
+    return KdcStatus(
+        realm=REALM,
+        address=kdc.address,
+        state=state,
+        pid=process.pid if process else None,
+        memory_bytes=process.memory if process else 0,
+        log=str(kdc.log),
+        client_settings=str(kdc.client_settings),
+    )
 
 
 def _state(
@@ -156,6 +189,7 @@ class Lab:
     def __init__(self, home: Path, *, report: Report = silent) -> None:
         self.home = home.absolute()
         self.report = report
+        self.kdc = Kdc(self.home)
         self.clusters: dict[str, LabKafkaCluster] = create.load_all(self.home)
 
     def up(self, specs: Sequence[LabClusterSpec], *, timeout: float = TIMEOUT) -> None:
@@ -171,6 +205,10 @@ class Lab:
                     create.require_same(self.clusters[spec.name], spec)
             new = [spec for spec in specs if spec.name not in self.clusters]
             old = [self.clusters[spec.name] for spec in specs if spec.name in self.clusters]
+            if any(spec.security is Security.KERBEROS for spec in specs):
+                require_programs()
+                if not self.kdc.exists:
+                    self.kdc.create()
             kits = self._kits([spec.version for spec in new] + [v for one in old for v in one.versions])
             for kit in kits.values():
                 ensure_archive(kit, functools.partial(self._train, kit))
@@ -223,6 +261,7 @@ class Lab:
             return
         with self._exclusive("repl lab down", WAIT_S):
             stop(_brokers(self.clusters.values()), 0 if purge else STOP_GRACE)
+            self.kdc.stop()
             if purge:
                 self._purge()
         if purge:
@@ -241,7 +280,9 @@ class Lab:
         kit = find_kit(self.report, known.versions[0])
         main = main_class(kit.jars, tool)
         return [
-            *kit.command(*known.logging_options(kit.version), "-XX:TieredStopAtLevel=1"),
+            *kit.command(
+                *known.logging_options(kit.version), *known.login_options, "-XX:TieredStopAtLevel=1"
+            ),
             main,
             *(bootstrap_flag(main, kit.version), known.bootstrap),
             *(argument.replace("{client}", str(for_java)) for argument in arguments),
@@ -298,9 +339,24 @@ class Lab:
         what = f"starting {', '.join(str(broker) for broker in missing)}"
         if missing:
             self.report(what, 0, len(missing))
-        launch(kits, missing, timeout)
+        with self._served_logins(brokers):
+            launch(kits, missing, timeout)
         if missing:
             self.report(what, len(missing), len(missing))
+
+    @contextmanager
+    def _served_logins(self, brokers: Sequence[LabBroker]) -> Iterator[None]:
+        """Starts the KDC where these brokers need it; it is stopped again if they do not come up."""
+        needing = [broker for broker in brokers if broker.cluster.spec.security is Security.KERBEROS]
+        started = bool(needing) and self.kdc.process is None
+        if started:
+            self.kdc.start(needing[0].cluster.spec.prefix)
+        try:
+            yield
+        except BaseException:
+            if started:
+                self.kdc.stop()
+            raise
 
     def _train(self, kit: Kit, scratch: Path, archive: Path) -> None:
         """Runs a broker briefly to archive its loaded classes, so that later starts are faster."""
@@ -351,7 +407,7 @@ class Lab:
 
     def _purge(self) -> None:
         for folder in self.home.iterdir():
-            if folder.is_dir() and create.ours(folder):
+            if folder.is_dir() and ours(folder):
                 shutil.rmtree(folder)
         create.topology_file(self.home).unlink(missing_ok=True)
         self.clusters = {}

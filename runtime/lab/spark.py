@@ -30,8 +30,17 @@ import msgspec
 
 from runtime.contract.extras import Extra, missing_extra, spark_package
 from runtime.lab import processes
-from runtime.lab.create import claim, ours
-from runtime.lab.files import LabError, exclusive, explained, last_lines, log4j2, size_of, write
+from runtime.lab.files import (
+    LabError,
+    claim,
+    exclusive,
+    explained,
+    last_lines,
+    log4j2,
+    ours,
+    size_of,
+    write,
+)
 from runtime.lab.kit import IvyDependency, IvyRequest, Report, classpath, find_java, silent
 from runtime.lab.ports import free_ports, require_free_port
 

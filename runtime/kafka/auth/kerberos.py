@@ -187,7 +187,8 @@ class _Context:
         if login.keytab:
             where = f"the keytab {login.keytab} gave no credentials {whose}".rstrip()
             hint = (
-                "check sasl.kerberos.keytab and sasl.kerberos.principal: klist -k shows what a keytab holds"
+                "check sasl.kerberos.keytab and sasl.kerberos.principal (klist -k shows what a keytab holds),"
+                " and the realm in krb5.conf, or in the file that KRB5_CONFIG names"
             )
         else:
             where = f"this machine has no tickets {whose}".rstrip()

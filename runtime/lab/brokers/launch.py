@@ -163,6 +163,7 @@ def command(kit: Kit, cluster: LabKafkaCluster, node: BrokerPorts) -> list[str]:
         *("-XX:+ExitOnOutOfMemoryError", f"-XX:ErrorFile={home}/crash.log"),
         *(f"-Djava.io.tmpdir={home / SCRATCH}", *cluster.logging_options(kit.version)),
         cluster.mark(node),
+        *cluster.login_options,
         *os.environ.get("REPL_LAB_JVM", "").split(),
         *cluster.spec.jvm,
     )

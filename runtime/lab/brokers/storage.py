@@ -26,6 +26,7 @@ from runtime.lab.cluster import (
     Security,
     jaas,
     java_tls,
+    kerberos_jaas,
 )
 from runtime.lab.files import LabError, write
 from runtime.lab.kit import Kit
@@ -155,11 +156,21 @@ def _sasl(cluster: LabKafkaCluster, passwords: Mapping[str, str]) -> dict[str, s
     users = {user: passwords[user] for user in cluster.users} if mechanism == PLAIN_PASSWORDS else {}
     login = jaas(mechanism, ADMIN, passwords[ADMIN], **users)
     names = ("CLIENT", *(listener.name for listener in cluster.spec.listeners))
+    logins = {mechanism: login}
+    if cluster.spec.security is Security.KERBEROS:
+        keytab = cluster.kdc.keytab_file(cluster.service_principal)
+        logins["GSSAPI"] = kerberos_jaas(cluster.service_principal, keytab)
     found = {
-        "sasl.enabled.mechanisms": mechanism,
+        "sasl.enabled.mechanisms": ",".join(logins),
         "sasl.mechanism.inter.broker.protocol": mechanism,
-        **{f"listener.name.{name.lower()}.{mechanism.lower()}.sasl.jaas.config": login for name in names},
+        **{
+            f"listener.name.{name.lower()}.{mechanism.lower()}.sasl.jaas.config": login
+            for name in names
+            for mechanism, login in logins.items()
+        },
     }
+    if "GSSAPI" in logins:
+        found["sasl.kerberos.service.name"] = "kafka"
     if cluster.zookeeper is not None:
         return found
     # A controller can't read the metadata with the SCRAM credentials before it has logged in: it uses PLAIN.

@@ -13,7 +13,7 @@ from planner.workflows.lab import specs
 from planner.workflows.requests import LabChoices
 from runtime.lab.cluster import LabClusterSpec, LabKafkaCluster, Security
 from runtime.lab.files import LabError
-from runtime.lab.lab import BrokerStatus, ClusterStatus, Lab, LabState, LabStatus
+from runtime.lab.lab import BrokerStatus, ClusterStatus, KdcStatus, Lab, LabState, LabStatus
 from tests.records import create_topic
 
 NOTHING = LabChoices()
@@ -97,6 +97,7 @@ def status() -> LabStatus:
             cluster("dc1", LabState.UP, broker(1, LabState.UP)),
             cluster("dc2", LabState.PARTLY, broker(1, LabState.UP), broker(2, LabState.DOWN)),
         ),
+        KdcStatus("LAB.EXAMPLE", "127.0.0.1:88", LabState.UP, 88, 6_000_000, "/log", "/krb5.conf"),
     )
 
 
@@ -108,14 +109,16 @@ def test_the_table(status: LabStatus, capsys: pytest.CaptureFixture[str]) -> Non
         ["dc2", "partly", "up", "id-dc2", "plain", "4.4.0", "240", "MB"],
         ["dc2:1", "up", "127.0.0.1:1", "4.4.0", "101", "240", "MB"],
         ["dc2:2", "down", "127.0.0.1:2", "4.4.0", "–", "–"],
+        ["kdc", "up", "127.0.0.1:88", "LAB.EXAMPLE", "88", "6", "MB"],
     ]
 
 
 def test_the_json_is_versioned_and_whole(status: LabStatus, capsys: pytest.CaptureFixture[str]) -> None:
     show(status, as_json=True)
     shown = json.loads(capsys.readouterr().out)
-    assert list(shown) == ["format_version", "home", "topology", "clusters"]
+    assert list(shown) == ["format_version", "home", "topology", "clusters", "kdc"]
     assert shown["format_version"] == 1
+    assert shown["kdc"]["client_settings"] == "/krb5.conf"
     assert set(shown["clusters"][0]) == {
         *("name", "cluster_id", "bootstrap", "security", "state", "memory_bytes"),
         *("client_properties", "client_yaml", "brokers", "versions", "zookeeper"),
