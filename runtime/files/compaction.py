@@ -14,7 +14,6 @@ from pathlib import PurePath
 from typing import TYPE_CHECKING, Final
 
 import msgspec
-from msgspec.structs import replace
 
 from runtime.batch import BatchFailure, PartitionLocation
 from runtime.contract.records.manifest import Commit, DataFile, SmallFiles
@@ -23,6 +22,7 @@ from runtime.files.backup import DamagedFile, check_file, windows
 from runtime.files.formats import ROW_GROUP_BYTES, StagedFile, parquet_writer
 from runtime.files.manifest import EndpointUnavailable, ManifestFolder, ManifestProblem, as_unavailable
 from runtime.files.store import StoredFile
+from runtime.files.tasks import TaskKind, TaskResult, encode
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -70,16 +70,12 @@ class FileIndex:
             before, after = (
                 [one for one in some if one.path not in gone] for some in (known[:at], known[at:])
             )
-            self._groups[key] = self._parted([*before, file, *after])
+            kept: list[DataFile] = []  # the small files, and one larger file between two of them
+            for one in (*before, file, *after):
+                if one.size < self.below or (kept and kept[-1].size < self.below):
+                    kept.append(one)
+            self._groups[key] = kept
         self._trim()
-
-    def _parted(self, known: Sequence[DataFile]) -> list[DataFile]:
-        """Returns the small files, and one larger file between two of them."""
-        kept: list[DataFile] = []
-        for one in known:
-            if one.size < self.below or (kept and kept[-1].size < self.below):
-                kept.append(one)
-        return kept
 
     def _trim(self) -> None:
         """Removes what would make the index grow without a bound: folders that others have followed."""
@@ -204,38 +200,23 @@ class MergedFiles(msgspec.Struct, frozen=True):
     why: str = ""
 
 
-class CompactionResult(msgspec.Struct, frozen=True):
-    """The result of one task, and `error` where nothing of it counts."""
-
-    merged: list[MergedFiles] = []
-    error: str = ""
-
-
-_ticket = msgspec.json.Decoder(CompactionTicket)
-_result = msgspec.json.Decoder(CompactionResult)
-
-
-def encode_compaction(ticket: CompactionTicket) -> bytes:
-    return msgspec.json.encode(ticket)
-
-
-def decode_compaction(text: bytes) -> CompactionResult:
-    return _result.decode(text)
+COMPACTION: Final = TaskKind(CompactionTicket, MergedFiles)
 
 
 def compact(tickets: Iterable[bytes]) -> Iterator[bytes]:
     """Carries out the tickets of a task and yields their encoded results."""
     for text in tickets:
-        ticket = _ticket.decode(text)
+        ticket = COMPACTION.ticket(text)
         folder = ManifestFolder(ticket.files.folder, ticket.flow, ticket.files.client)
+        result: TaskResult[MergedFiles]
         try:
             with as_unavailable(folder.store):
                 folder.store.check()
-                merged = (_merged(folder, ticket.files, some, ticket.generation) for some in ticket.merges)
-                result = CompactionResult(list(chain.from_iterable(merged)))
+                merged = (_merged(folder, ticket.files, files, ticket.generation) for files in ticket.merges)
+                result = TaskResult(list(chain.from_iterable(merged)))
         except (EndpointUnavailable, ManifestProblem) as unavailable:
-            result = CompactionResult(error=f"{unavailable} on {socket.gethostname()}")
-        yield msgspec.json.encode(result)
+            result = TaskResult(error=f"{unavailable} on {socket.gethostname()}")
+        yield encode(result)
 
 
 def _merged(
@@ -293,33 +274,26 @@ def _joined(
     paths: Sequence[StoredFile],
     generation: int,
 ) -> MergedFiles:
-    staged = None
+    staged = StagedFile(folder, generation)
     try:
-        staged = StagedFile(folder, generation)
         if spec.format == "parquet":
-            _join_parquet(staged, paths, sum(one.records for one in files))
-        else:
-            _join_bytes(staged, paths)
+            _join_parquet(staged, paths, sum(file.records for file in files))
+        else:  # JSON lines and record batches stand one behind the other
+            for path in paths:
+                with path.open() as source:
+                    while text := source.read(_COPIED):
+                        staged.write(text)
         staged.close()
     except (DamagedFile, BatchFailure) as damaged:
-        if staged is not None:
-            staged.discard()
+        staged.discard()
         return MergedFiles(files, None, str(damaged))
     except OSError:
-        if staged is not None:
-            staged.discard()
+        staged.discard()
         raise
-    whole = replace(
-        files[0],  # its commit gives it a path of its own
-        staged=staged.name,
-        end=files[-1].end,
-        records=sum(one.records for one in files),
-        size=staged.size,
-        crc32c=staged.crc32c,
-        first_timestamp=min(one.first_timestamp for one in files),
-        last_timestamp=max(one.last_timestamp for one in files),
-    )
-    return MergedFiles(files, whole)
+    for file in files:
+        staged.count(file.first, file.end, file.records, file.first_timestamp, file.last_timestamp)
+    whole = files[0]  # the commit gives the merged file a path of its own
+    return MergedFiles(files, staged.described(whole.path, whole.topic, whole.topic_id, whole.partition))
 
 
 def _joinable(files: Sequence[DataFile], paths: Sequence[StoredFile], where: PartitionLocation) -> int:
@@ -331,14 +305,6 @@ def _joinable(files: Sequence[DataFile], paths: Sequence[StoredFile], where: Par
         if at and (sets is None or sets[0].base_offset < file.first):
             return at
     return len(files)
-
-
-def _join_bytes(staged: StagedFile, paths: Iterable[StoredFile]) -> None:
-    """Writes the files one behind the other: JSON lines and record batches need nothing else."""
-    for path in paths:
-        with path.open() as file:
-            while text := file.read(_COPIED):
-                staged.write(text)
 
 
 def _join_parquet(staged: StagedFile, paths: Sequence[StoredFile], records: int) -> None:

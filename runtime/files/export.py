@@ -31,6 +31,7 @@ from runtime.contract.spec.files import FilesSpec
 from runtime.contract.spec.transform import TransformSpec
 from runtime.files.formats import PartitionFiles
 from runtime.files.manifest import EndpointUnavailable, ManifestFolder, ManifestProblem, as_unavailable
+from runtime.files.tasks import TaskKind, TaskResult, encode
 from runtime.kafka.cluster import KafkaCluster, named, opened
 from runtime.kafka.errors import BrokerError, ErrorCode, WireError
 from runtime.kafka.fetch import fetch_once
@@ -42,14 +43,12 @@ from runtime.sql.formats.registry import RegistryUnavailable
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from runtime.files.transformed import FileTransform, TransformedRows
+    from runtime.files.transformed import FileTransform, Window
     from runtime.sql.query_input import QueryInput
 
 _FETCH_BYTES: Final = 8 << 20
 _AT_A_TIME: Final = 4  # partitions of a task: while one writes, others fetch
 _LEAST_S: Final = 1.0  # the least share of a round that a partition gets
-
-Stop = Literal["", "failed", "corrupt", "expired", "invalid"]
 
 
 class ExportPartition(msgspec.Struct, frozen=True):
@@ -80,11 +79,11 @@ class ExportTicket(msgspec.Struct, frozen=True):
     transform: TransformSpec | None = None
 
 
-class ExportedPartition(msgspec.Struct, frozen=True):
+class ExportedPartition(msgspec.Struct):
     """States how far a partition was copied. `stopped` says why it goes no further: `failed` is retried.
 
-    `filtered` counts the records that the transform does not let through, without the `tombstones` that some
-    of them leave.
+    Everything below `position` is written, or is not to be written. `filtered` counts the records that the
+    transform does not let through, without the `tombstones` that some of them leave.
     """
 
     topic: str
@@ -93,38 +92,20 @@ class ExportedPartition(msgspec.Struct, frozen=True):
     records: int = 0
     bytes: int = 0
     files: list[DataFile] = []
-    stopped: Stop = ""
+    stopped: Literal["", "failed", "corrupt", "expired", "invalid"] = ""
     why: str = ""
     filtered: int = 0
     tombstones: int = 0
 
 
-class ExportResult(msgspec.Struct, frozen=True):
-    """The result of one task: what it has staged, and `error` where nothing of it counts."""
-
-    partitions: list[ExportedPartition] = []
-    error: str = ""
-    host: str = ""
-    process: int = 0
-
-
-_ticket = msgspec.json.Decoder(ExportTicket)
-_result = msgspec.json.Decoder(ExportResult)
-
-
-def encode_ticket(ticket: ExportTicket) -> bytes:
-    return msgspec.json.encode(ticket)
-
-
-def decode_result(text: bytes) -> ExportResult:
-    return _result.decode(text)
+EXPORT: Final = TaskKind(ExportTicket, ExportedPartition)
 
 
 def export(tickets: Iterable[bytes]) -> Iterator[bytes]:
     """Carries out the tickets of a task and yields their encoded results."""
-    for ticket in tickets:
+    for text in tickets:
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-            yield msgspec.json.encode(runner.run(_export(_ticket.decode(ticket))))
+            yield encode(runner.run(_export(EXPORT.ticket(text))))
 
 
 def export_with_sql(text: bytes, token: str, wanted: QueryInput, answers: Iterable[pa.RecordBatch]) -> bytes:
@@ -132,23 +113,24 @@ def export_with_sql(text: bytes, token: str, wanted: QueryInput, answers: Iterab
 
     Returns its encoded result.
     """
-    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        return msgspec.json.encode(runner.run(_export_with_sql(_ticket.decode(text), token, wanted, answers)))
-
-
-async def _export_with_sql(
-    ticket: ExportTicket, token: str, wanted: QueryInput, answers: Iterable[pa.RecordBatch]
-) -> ExportResult:
     from runtime.files.transformed import FileTransform
     from runtime.sql.evaluator import serving_evaluator
 
+    ticket = EXPORT.ticket(text)
     transform = ticket.transform
     assert transform is not None, "export copies without a transform"
-    async with serving_evaluator(token, transform, wanted, answers) as evaluator:
-        return await _export(ticket, FileTransform(transform, evaluator))
+
+    async def exported() -> TaskResult[ExportedPartition]:
+        async with serving_evaluator(token, transform, wanted, answers) as evaluator:
+            return await _export(ticket, FileTransform(transform, evaluator))
+
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        return encode(runner.run(exported()))
 
 
-async def _export(ticket: ExportTicket, transform: FileTransform | None = None) -> ExportResult:
+async def _export(
+    ticket: ExportTicket, transform: FileTransform | None = None
+) -> TaskResult[ExportedPartition]:
     host = socket.gethostname()
     folder = ManifestFolder(ticket.files.folder, ticket.flow, ticket.files.client)
     try:
@@ -156,55 +138,44 @@ async def _export(ticket: ExportTicket, transform: FileTransform | None = None) 
             folder.store.check()  # before anything runs in the loop
             spec = named(ticket.cluster, ticket.client_id)
             async with await opened(ticket.source, spec, os.environ) as cluster:
-                found = await _Round(ticket, cluster, folder, transform).run()
+                done = await _copied(ticket, cluster, folder, transform)
     except WireError as error:
-        return ExportResult(error=f"{host}: {error}")
+        return TaskResult(error=f"{host}: {error}")
     except (EndpointUnavailable, ManifestProblem) as error:
-        return ExportResult(error=f"on {host}: {error}")
-    return ExportResult(found, "", host, os.getpid())
+        return TaskResult(error=f"on {host}: {error}")
+    return TaskResult(done, "", host, os.getpid())
 
 
-class _Round:
-    """Copies the partitions of a ticket, some at a time, each for its share of the round."""
+async def _copied(
+    ticket: ExportTicket, cluster: KafkaCluster, folder: ManifestFolder, transform: FileTransform | None
+) -> list[ExportedPartition]:
+    """Copies the partitions of a ticket, some at a time, each for its share of the round.
 
-    def __init__(
-        self,
-        ticket: ExportTicket,
-        cluster: KafkaCluster,
-        folder: ManifestFolder,
-        transform: FileTransform | None,
-    ) -> None:
-        self._ticket = ticket
-        self._transform = transform
-        self._cluster = cluster
-        self._folder = folder
-        self._bucket = TokenBucket(ticket.rate, time.monotonic)
-        self._turns = asyncio.Semaphore(_AT_A_TIME)
-        shares = max(len(ticket.partitions) / _AT_A_TIME, 1.0)
-        self._share_s = max(ticket.round_s / shares, min(_LEAST_S, ticket.round_s))
+    Raises OSError, after which nothing of the round counts.
+    """
+    bucket = TokenBucket(ticket.rate, time.monotonic)
+    turns = asyncio.Semaphore(_AT_A_TIME)
+    shares = max(len(ticket.partitions) / _AT_A_TIME, 1.0)
+    share_s = max(ticket.round_s / shares, min(_LEAST_S, ticket.round_s))
 
-    async def run(self) -> list[ExportedPartition]:
-        """Copies all partitions. Raises OSError, after which nothing of the round counts."""
-        work = [asyncio.ensure_future(self._one(one)) for one in self._ticket.partitions]
-        try:
-            return await asyncio.gather(*work)
-        finally:
-            for task in work:
-                task.cancel()
-            await asyncio.gather(*work, return_exceptions=True)
-
-    async def _one(self, one: ExportPartition) -> ExportedPartition:
-        ticket = self._ticket
-        where = PartitionLocation(one.topic, one.partition)
-        files = PartitionFiles(
-            ticket.flow, ticket.files, where, one.topic_id.hex(), self._folder, ticket.generation
-        )
-        copy = _PartitionExport(self._cluster, one, files, self._bucket, self._transform)
-        async with self._turns:
+    async def copied(partition: ExportPartition) -> ExportedPartition:
+        where = PartitionLocation(partition.topic, partition.partition)
+        topic_id = partition.topic_id.hex()
+        files = PartitionFiles(ticket.flow, ticket.files, where, topic_id, folder, ticket.generation)
+        async with turns:
             try:
-                return await copy.run(time.monotonic() + self._share_s)
+                export = _PartitionExport(cluster, partition, files, bucket, transform)
+                return await export.run(time.monotonic() + share_s)
             finally:
                 files.discard()
+
+    work = [asyncio.ensure_future(copied(partition)) for partition in ticket.partitions]
+    try:
+        return await asyncio.gather(*work)
+    finally:
+        for task in work:
+            task.cancel()
+        await asyncio.gather(*work, return_exceptions=True)
 
 
 class _Expired(Exception):
@@ -212,52 +183,38 @@ class _Expired(Exception):
 
 
 class _PartitionExport:
-    """Copies one partition until its end, or until its time is over."""
+    """Copies one partition until its end, or until its time is over. `done` says how far it came."""
 
     def __init__(
         self,
         cluster: KafkaCluster,
-        one: ExportPartition,
+        partition: ExportPartition,
         files: PartitionFiles,
         bucket: TokenBucket,
         transform: FileTransform | None,
     ) -> None:
         self._cluster = cluster
-        self._one = one
+        self._partition = partition
         self._files = files
         self._bucket = bucket
         self._transform = transform
-        self._where = PartitionLocation(one.topic, one.partition)
-        self._position = one.position
-        self._through = one.position  # everything below it is written, or is not to be written
-        self._records = self._bytes = self._filtered = self._tombstones = 0
+        self._where = PartitionLocation(partition.topic, partition.partition)
+        self._position = partition.position  # from which is fetched
+        self.done = ExportedPartition(*self._where, partition.position)
 
     async def run(self, until: float) -> ExportedPartition:
         """Copies, and returns how far it came. Raises OSError."""
-        stopped: Stop = ""
-        why = ""
+        done = self.done
         try:
             await self._copy(until)
         except _Expired as error:
-            stopped, why = "expired", str(error)
+            done.stopped, done.why = "expired", str(error)
         except BatchFailure as failure:
-            stopped, why = "invalid" if isinstance(failure, BadRecord) else "corrupt", str(failure)
+            done.stopped, done.why = "invalid" if isinstance(failure, BadRecord) else "corrupt", str(failure)
         except (WireError, RegistryUnavailable) as error:
-            stopped, why = "failed", str(error)
-        done = await asyncio.to_thread(self._files.finish)
-        one = self._one
-        return ExportedPartition(
-            one.topic,
-            one.partition,
-            self._through,
-            self._records,
-            self._bytes,
-            done,
-            stopped,
-            why,
-            self._filtered,
-            self._tombstones,
-        )
+            done.stopped, done.why = "failed", str(error)
+        done.files = await asyncio.to_thread(self._files.finish)
+        return done
 
     async def _copy(self, until: float) -> None:
         """Copies. Raises _Expired, BatchFailure, WireError, RegistryUnavailable, OSError."""
@@ -273,7 +230,7 @@ class _PartitionExport:
                 sets = self._walked(answer)
                 if self._position == begin:
                     return  # a new leader does not know yet how far its followers are
-                over = self._position >= self._one.end or time.monotonic() >= until
+                over = self._position >= self._partition.end or time.monotonic() >= until
                 if not over:
                     ahead = self._fetch()
                 if self._transform is None:
@@ -293,28 +250,30 @@ class _PartitionExport:
             raise walked.failure
         if walked.sets:
             self._position = max(self._position, walked.sets[-1].next_offset)
-        elif answer.last_stable_offset >= self._one.end:
-            self._position = self._through = self._one.end  # compaction removed the rest
+        elif answer.last_stable_offset >= self._partition.end:
+            self._position = self.done.position = self._partition.end  # compaction removed the rest
         return walked.sets
 
     def _fetch(self) -> asyncio.Task[FetchedPartition]:
-        return asyncio.ensure_future(self._fetch_at(self._position))
+        """Begins to fetch from the position on."""
+        at, position, topic_id = TopicPartition(*self._where), self._position, self._partition.topic_id
 
-    async def _fetch_at(self, position: int) -> FetchedPartition:
-        await asyncio.sleep(self._bucket.wait_s())
-        at = TopicPartition(*self._where)
-        size = _FETCH_BYTES
-        answer = await fetch_once(self._cluster, at, position, size, "files", topic_id=self._one.topic_id)
-        self._bucket.take(len(answer.records))
-        return answer
+        async def fetched() -> FetchedPartition:
+            await asyncio.sleep(self._bucket.wait_s())
+            answer = await fetch_once(self._cluster, at, position, _FETCH_BYTES, "files", topic_id=topic_id)
+            self._bucket.take(len(answer.records))
+            return answer
+
+        return asyncio.ensure_future(fetched())
 
     def _write(self, answer: FetchedPartition, sets: Sequence[RecordSet], begin: int) -> None:
         """Writes the batches that a read_committed reader sees. Raises BatchFailure, OSError."""
+        done = self.done
         for member, text, seen in _seen(answer, sets, begin):
             if seen:
-                self._records += self._files.write(member, text, begin)
-                self._bytes += member.size
-            self._through = max(self._through, member.next_offset)
+                done.records += self._files.write(member, text, begin)
+                done.bytes += member.size
+            done.position = max(done.position, member.next_offset)
 
     async def _write_transformed(
         self, transform: FileTransform, answer: FetchedPartition, sets: Sequence[RecordSet], begin: int
@@ -327,7 +286,7 @@ class _PartitionExport:
 
         seen = [member for member, _, seen in _seen(answer, sets, begin) if seen]
         pending = windows(seen, self._where, begin)
-        ahead: asyncio.Task[TransformedRows] | None = None
+        ahead: asyncio.Task[Window] | None = None
         try:
             while True:
                 window = await asyncio.to_thread(next, pending, None)
@@ -335,26 +294,27 @@ class _PartitionExport:
                 if window is not None:
                     ahead = asyncio.ensure_future(transform.apply(self._where, window))
                 if before is not None:
-                    await self._write_rows(await before)
+                    await self._write_window(await before)
                 elif ahead is None:
                     break
         finally:
             if ahead is not None:
                 ahead.cancel()
                 await asyncio.gather(ahead, return_exceptions=True)
-        self._through = max([self._through, *(member.next_offset for member in sets[-1:])])
+        self.done.position = max([self.done.position, *(member.next_offset for member in sets[-1:])])
 
-    async def _write_rows(self, found: TransformedRows) -> None:
+    async def _write_window(self, window: Window) -> None:
         """Writes the records of a window that travel. Raises BatchFailure behind them, and OSError."""
-        if found.rows:
-            await asyncio.to_thread(self._files.write_rows, found.rows, found.values)
-        self._records += len(found.rows)
-        self._bytes += found.bytes
-        self._filtered += found.filtered
-        self._tombstones += found.tombstones
-        self._through = max(self._through, found.through)
-        if found.failure is not None:
-            raise found.failure
+        if window.rows:
+            await asyncio.to_thread(self._files.write_rows, window.rows, window.values)
+        done = self.done
+        done.records += len(window.rows)
+        done.bytes += window.bytes
+        done.filtered += window.filtered
+        done.tombstones += window.tombstones
+        done.position = max(done.position, window.through)
+        if window.failure is not None:
+            raise window.failure
 
 
 def _seen(

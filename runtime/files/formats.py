@@ -34,24 +34,36 @@ Row = tuple[Record, int]  # a record, and the type of its timestamp
 def rows_of(member: RecordSet, where: PartitionLocation, begin: int) -> list[Row]:
     """Returns the records of a batch from the offset `begin` on. Raises BatchFailure."""
     kind = int(isinstance(member, Batch) and member.log_append_time)
-    return [(one, kind) for one in records(member, where) if one.offset >= begin]
+    return [(record, kind) for record in records(member, where) if record.offset >= begin]
 
 
 class StagedFile:
-    """A file that is being written: its size and checksum are known at any time."""
+    """A file that is being written: its size, its checksum and its records are known at any time."""
 
     def __init__(self, folder: ManifestFolder, generation: int) -> None:
         name = f"{folder.staging(generation)}/{uuid.uuid4().hex}.part"
-        self.name = name.removeprefix(f"{folder.own}/")  # as a commit names it
+        self._name = name.removeprefix(f"{folder.own}/")  # as a commit names it
         self._file = folder.store.upload(name)
         self.size = 0
-        self.crc32c = 0
+        self.first = -1
+        self._crc32c = 0
+        self._end = -1
+        self._records = 0
+        self._timestamps: tuple[int, int] | None = None
 
     def write(self, text: bytes | memoryview) -> int:
         self._file.write(text)
         self.size += len(text)
-        self.crc32c = crc32c(text, self.crc32c)
+        self._crc32c = crc32c(text, self._crc32c)
         return len(text)
+
+    def count(self, first: int, end: int, records: int, oldest: int, newest: int) -> None:
+        """Counts records of the offsets `first … end-1`, with their oldest and newest timestamps."""
+        if self._timestamps is None:
+            self.first, self._timestamps = first, (oldest, -1)
+        self._end = end
+        self._records += records
+        self._timestamps = min(self._timestamps[0], oldest), max(self._timestamps[1], newest)
 
     def close(self) -> None:
         """Completes the file, and makes it durable."""
@@ -60,6 +72,24 @@ class StagedFile:
     def discard(self) -> None:
         """Gives the file up: no commit names it."""
         self._file.discard()
+
+    def described(self, path: str, topic: str, topic_id: str, partition: int) -> DataFile:
+        """Returns what a commit says of the file. `path` is the place to which the commit moves it."""
+        oldest, newest = self._timestamps or (-1, -1)
+        return DataFile(
+            path=path,
+            staged=self._name,
+            topic=topic,
+            topic_id=topic_id,
+            partition=partition,
+            first=self.first,
+            end=self._end,
+            records=self._records,
+            size=self.size,
+            crc32c=self._crc32c,
+            first_timestamp=oldest,
+            last_timestamp=newest,
+        )
 
 
 class FormatWriter(Protocol):
@@ -97,7 +127,10 @@ class JsonLinesFile:
             else:
                 text = decoded[at]
                 line["value"] = msgspec.Raw(text.encode()) if text is not None else None
-            line["headers"] = [_header(name, value) for name, value in record.headers]
+            headers: list[dict[str, Any]] = [{"key": name} for name, _ in record.headers]
+            for header, (_, content) in zip(headers, record.headers, strict=True):
+                _put(header, "value", content)
+            line["headers"] = headers
             line["topic"] = topic
             line["partition"] = partition
             line["offset"] = record.offset
@@ -108,12 +141,6 @@ class JsonLinesFile:
 
     def finish(self) -> None:
         return
-
-
-def _header(name: str, value: bytes | None) -> dict[str, Any]:
-    line: dict[str, Any] = {"key": name}
-    _put(line, "value", value)
-    return line
 
 
 def _put(line: dict[str, Any], name: str, value: bytes | None) -> None:
@@ -241,29 +268,6 @@ class _Sink:
         self.closed = True
 
 
-class _OpenFile:
-    """A staged file with what the manifest says of it."""
-
-    def __init__(self, folder: str, file: StagedFile, writer: FormatWriter | None) -> None:
-        self.folder = folder
-        self.file = file
-        self.writer = writer
-        self.first = -1
-        self.end = -1
-        self.records = 0
-        self.first_timestamp = -1
-        self.last_timestamp = -1
-
-    def count(self, first: int, end: int, count: int, first_timestamp: int, last_timestamp: int) -> None:
-        """Counts records of the offsets `first … end-1`."""
-        if self.first < 0:
-            self.first, self.first_timestamp = first, first_timestamp
-        self.end = end
-        self.records += count
-        self.first_timestamp = min(self.first_timestamp, first_timestamp)
-        self.last_timestamp = max(self.last_timestamp, last_timestamp)
-
-
 class PartitionFiles:
     """Writes the batches of one partition, in order, to as many files as its layout and size ask for."""
 
@@ -282,7 +286,7 @@ class PartitionFiles:
         self._topic_id = topic_id
         self._folder = folder
         self._generation = generation
-        self._open: dict[str, _OpenFile] = {}
+        self._open: dict[str, tuple[StagedFile, FormatWriter | None]] = {}
         self._by_time = by_time(spec.layout)
         self.done: list[DataFile] = []
 
@@ -315,12 +319,12 @@ class PartitionFiles:
     def _write_rows(self, rows: Sequence[Row], values: pa.Array | None, timestamp: int) -> None:
         if not rows:
             return
-        file = self._file(timestamp)
-        assert file.writer is not None
-        file.writer.write(rows, values)
-        times = [one.timestamp for one, _ in rows]
+        folder, file, writer = self._file(timestamp)
+        assert writer is not None
+        writer.write(rows, values)
+        times = [record.timestamp for record, _ in rows]
         file.count(rows[0][0].offset, rows[-1][0].offset + 1, len(rows), min(times), max(times))
-        self._roll(file)
+        self._roll(folder)
 
     def _write_raw(self, member: RecordSet, text: memoryview, begin: int) -> int:
         first = member.base_offset
@@ -329,25 +333,26 @@ class PartitionFiles:
             appended = member.log_append_time
             times = (member.max_timestamp if appended else member.base_timestamp, member.max_timestamp)
         else:
-            kept = [one for one in records(member, self._where) if one.offset >= begin]
+            kept = [record for record in records(member, self._where) if record.offset >= begin]
             count = len(kept)
             if kept:
                 first = kept[0].offset
-                times = (min(one.timestamp for one in kept), max(one.timestamp for one in kept))
+                stamps = [record.timestamp for record in kept]
+                times = min(stamps), max(stamps)
         if count:
-            file = self._file(0)
-            file.file.write(text)
+            folder, file, _ = self._file(0)
+            file.write(text)
             file.count(first, member.next_offset, count, *times)
-            self._roll(file)
+            self._roll(folder)
         return count
 
-    def _file(self, timestamp: int) -> _OpenFile:
-        """Returns the open file of the folder in which a record with this timestamp lies."""
+    def _file(self, timestamp: int) -> tuple[str, StagedFile, FormatWriter | None]:
+        """Returns the folder in which a record with this timestamp lies, and the open file there."""
         folder = folder_of(self._spec.layout, self._where.topic, self._where.partition, timestamp)
-        found = self._open.pop(folder, None)
-        if found is None:
+        opened = self._open.pop(folder, None)
+        if opened is None:
             while len(self._open) >= _MOST_OPEN:  # the folder that was not written for the longest time
-                self._close(next(iter(self._open.values())))
+                self._close(next(iter(self._open)))
             file = StagedFile(self._folder, self._generation)
             writer: FormatWriter | None = None
             match self._spec.format:
@@ -355,46 +360,32 @@ class PartitionFiles:
                     writer = JsonLinesFile(file, self._where)
                 case "parquet":
                     writer = ParquetRows(file, self._where)
-            found = _OpenFile(folder, file, writer)
-        self._open[folder] = found
-        return found
+            opened = file, writer
+        self._open[folder] = opened
+        return folder, *opened
 
-    def _roll(self, file: _OpenFile) -> None:
-        if file.file.size >= self._spec.size_bytes:
-            self._close(file)
+    def _roll(self, folder: str) -> None:
+        if self._open[folder][0].size >= self._spec.size_bytes:
+            self._close(folder)
 
-    def _close(self, one: _OpenFile) -> None:
-        if one.writer is not None:
-            one.writer.finish()
-        one.file.close()
-        del self._open[one.folder]
-        where, spec = self._where, self._spec
-        name = file_name(self._flow, self._topic_id, where.partition, one.first, spec.format)
-        self.done.append(
-            DataFile(
-                path=f"{one.folder}/{name}",
-                staged=one.file.name,
-                topic=where.topic,
-                topic_id=self._topic_id,
-                partition=where.partition,
-                first=one.first,
-                end=one.end,
-                records=one.records,
-                size=one.file.size,
-                crc32c=one.file.crc32c,
-                first_timestamp=one.first_timestamp,
-                last_timestamp=one.last_timestamp,
-            )
-        )
+    def _close(self, folder: str) -> None:
+        file, writer = self._open[folder]
+        if writer is not None:
+            writer.finish()
+        file.close()
+        del self._open[folder]
+        (topic, partition), topic_id = self._where, self._topic_id
+        name = file_name(self._flow, topic_id, partition, file.first, self._spec.format)
+        self.done.append(file.described(f"{folder}/{name}", topic, topic_id, partition))
 
     def finish(self) -> list[DataFile]:
         """Closes all files, and returns them. Raises OSError."""
-        for one in list(self._open.values()):
-            self._close(one)
+        for folder in list(self._open):
+            self._close(folder)
         return self.done
 
     def discard(self) -> None:
         """Removes the files that are open: they are not part of the result."""
-        for one in self._open.values():
-            one.file.discard()
+        for file, _ in self._open.values():
+            file.discard()
         self._open.clear()

@@ -7,10 +7,11 @@ thread.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Final, TypeVar
 
 from msgspec.structs import replace
 
@@ -34,8 +35,11 @@ from runtime.files.store import FileStore, LeadsOutside, NameTaken, StoredFile
 _LOG, _STAGING, _REPLACED = "log", STAGING_FOLDER, "replaced"
 _CHECKPOINTS, _LISTS = "checkpoints", "lists"
 _DIGITS: Final = 20
+_COMMIT: Final = re.compile(rf"[0-9]{{{_DIGITS}}}\.json")
+_CHECKPOINT: Final = re.compile(rf"[0-9]{{{_DIGITS}}}-[^-.]{{{_DIGITS}}}\.json")
 _READ_AT_ONCE: Final = 64  # commits
 _COMPLETE_EVERY: Final = 64  # commits: so few are read at a start
+_Part = TypeVar("_Part")
 
 
 class ManifestProblem(Exception):
@@ -128,12 +132,12 @@ class ManifestFolder:
 
     def _listed(self, first: int) -> list[int]:
         names = self.store.names(self._log, f"{first - 1:0{_DIGITS}d}.json" if first > 1 else "")
-        return sorted(int(name.removesuffix(".json")) for name in names if _is_commit(name))
+        return sorted(int(name.removesuffix(".json")) for name in names if _COMMIT.fullmatch(name))
 
     def _checkpoints(self) -> list[tuple[int, str]]:
         """Returns the numbers and the names of the checkpoints that are there, in order. Raises OSError."""
         folder = f"{self.own}/{_CHECKPOINTS}"
-        names = (name for name in self.store.names(folder) if _is_checkpoint(name))
+        names = (name for name in self.store.names(folder) if _CHECKPOINT.fullmatch(name))
         return sorted((int(name.partition("-")[0]), f"{folder}/{name}") for name in names)
 
     def base(self, last: int | None = None) -> tuple[ManifestCheckpoint | None, list[int]]:
@@ -163,25 +167,30 @@ class ManifestFolder:
         """Returns the checkpoint that a commit names. Raises ManifestProblem, OSError."""
         name = self._checkpoint_name(ref)
         text = self.store.read(name)
-        try:
-            found = manifest.decode_checkpoint(text)
-        except UnreadableCommit as error:
-            raise self._unreadable(name, str(error)) from error
-        if (found.number, found.flow, manifest.digest_of(text)) != (ref.number, self.flow, ref.digest):
+        checkpoint = self._decoded_part(name, text, manifest.decode_checkpoint)
+        if (checkpoint.number, checkpoint.flow, manifest.digest_of(text)) != (
+            ref.number,
+            self.flow,
+            ref.digest,
+        ):
             raise self._unreadable(name, "it was exchanged")
-        return found
+        return checkpoint
 
     def listed_files(self, ref: FileListRef) -> list[DataFile]:
         """Returns the files of a list. Raises ManifestProblem, OSError."""
         name = self._list_name(ref.digest)
         text = self.store.read(name)
+        listed = self._decoded_part(name, text, manifest.decode_list)
+        if (listed.flow, manifest.digest_of(text)) != (self.flow, ref.digest):
+            raise self._unreadable(name, "it was exchanged")
+        return listed.files
+
+    def _decoded_part(self, name: str, text: bytes, decode: Callable[[bytes], _Part]) -> _Part:
+        """Decodes a checkpoint, or a list of one. Raises ManifestProblem."""
         try:
-            found = manifest.decode_list(text)
+            return decode(text)
         except UnreadableCommit as error:
             raise self._unreadable(name, str(error)) from error
-        if (found.flow, manifest.digest_of(text)) != (self.flow, ref.digest):
-            raise self._unreadable(name, "it was exchanged")
-        return found.files
 
     def _unreadable(self, name: str, why: str) -> ManifestProblem:
         return ManifestProblem(
@@ -217,11 +226,8 @@ class ManifestFolder:
             named: set[str] = set()
             names = [name for _, name in self._checkpoints()]
             for name, text in zip(names, self.store.read_all(names), strict=True):
-                try:
-                    found = manifest.decode_checkpoint(text)
-                except UnreadableCommit as error:
-                    raise self._unreadable(name, str(error)) from error
-                named |= {self._list_name(one.digest) for one in found.lists}
+                lists = self._decoded_part(name, text, manifest.decode_checkpoint).lists
+                named |= {self._list_name(ref.digest) for ref in lists}
             return removed + self.store.remove_older(f"{self.own}/{_LISTS}", age_s, named)
 
     def commit(self, number: int) -> tuple[Commit, str]:
@@ -403,26 +409,20 @@ def owner_problem(state: ManifestState, owner: ManifestOwner, endpoint: str) -> 
     )
 
 
-class as_unavailable:  # noqa: N801 - a context manager, named as the functions of contextlib are
+@contextmanager
+def as_unavailable(store: FileStore) -> Iterator[None]:
     """Converts the errors of a store: OSError into EndpointUnavailable, with the path and its own text; what
     could lead out of the endpoint into ManifestProblem, a name that is taken into ManifestTaken.
     """
-
-    def __init__(self, store: FileStore) -> None:
-        self._store = store
-
-    def __enter__(self) -> None:
-        return
-
-    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
-        match error:
-            case NameTaken():
-                raise ManifestTaken(str(error)) from None
-            case LeadsOutside():
-                raise ManifestProblem(str(error)) from None
-            case OSError():
-                where = error.filename or self._store.address
-                raise EndpointUnavailable(f"{where}: {error.strerror or error}") from error
+    try:
+        yield
+    except NameTaken as error:
+        raise ManifestTaken(str(error)) from None
+    except LeadsOutside as error:
+        raise ManifestProblem(str(error)) from None
+    except OSError as error:
+        where = error.filename or store.address
+        raise EndpointUnavailable(f"{where}: {error.strerror or error}") from error
 
 
 def _gap(numbers: Sequence[int], first: int) -> int | None:
@@ -430,18 +430,3 @@ def _gap(numbers: Sequence[int], first: int) -> int | None:
     if first > 1 and not numbers:
         return first
     return next((number for number, one in enumerate(numbers, first) if one != number), None)
-
-
-def _is_checkpoint(name: str) -> bool:
-    stem, _, ending = name.partition(".")
-    number, _, digest = stem.partition("-")
-    return ending == "json" and len(digest) == _DIGITS and _is_number(number)
-
-
-def _is_commit(name: str) -> bool:
-    stem, _, ending = name.partition(".")
-    return ending == "json" and _is_number(stem)
-
-
-def _is_number(text: str) -> bool:
-    return len(text) == _DIGITS and text.isascii() and text.isdecimal()

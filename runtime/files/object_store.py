@@ -15,7 +15,7 @@ import tempfile
 import uuid
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from datetime import timedelta
 from pathlib import Path
 from threading import Lock
@@ -80,13 +80,14 @@ class ObjectStore(FileStore):
 
     def check(self) -> None:
         """Where the bucket refuses, the next request resolves the credentials anew."""
-        with self._explained():
+        with self.explaining():
             try:
                 next(iter(obstore.list(self._store(), chunk_size=1)), None)
             except InvalidPathError:
                 return  # the bucket answers, with a key that obstore can't show
             except BaseError:
-                self._reconnect()
+                with self._lock:
+                    self._connected = None  # the variables or files of the credentials may have changed
                 raise
 
     def check_exclusive(self, probe: str) -> None:
@@ -193,17 +194,14 @@ class ObjectStore(FileStore):
             with self._named(old):
                 obstore.copy(self._store(), old, new)
                 if self._at.kind is stores.AZURE:
-                    self._check_whole(old, new)
+                    # It may answer before it has copied, and the new blob is empty until then.
+                    expected, size = (obstore.head(self._store(), each)["size"] for each in (old, new))
+                    if size != expected:
+                        what = f"the store has not finished the copy ({size} of {expected} bytes)"
+                        raise OSError(errno.EBUSY, f"{what}: it is tried again", self.path(new))
         except FileNotFoundError:
             return False
         return True
-
-    def _check_whole(self, old: str, new: str) -> None:
-        """Compares the sizes: Azure may answer before it has copied, and the new blob is empty until then."""
-        expected, size = (obstore.head(self._store(), name)["size"] for name in (old, new))
-        if size != expected:
-            what = f"the store has not finished the copy ({size} of {expected} bytes): it is tried again"
-            raise OSError(errno.EBUSY, what, self.path(new))
 
     def remove(self, names: Iterable[str]) -> None:
         paths = [checked_name(name) for name in names]
@@ -211,11 +209,11 @@ class ObjectStore(FileStore):
             self._each(self._remove, paths)
             return
         for at in range(0, len(paths), _DELETED_AT_ONCE):
-            with self._explained():
+            with self.explaining():
                 obstore.delete(self._store(), paths[at : at + _DELETED_AT_ONCE])
 
     def _remove(self, path: str) -> None:
-        with suppress(FileNotFoundError), self._explained():
+        with suppress(FileNotFoundError), self.explaining():
             obstore.delete(self._store(), path)
 
     def remove_older(self, folder: str, age_s: float, keep: Collection[str] = ()) -> int:
@@ -259,11 +257,6 @@ class ObjectStore(FileStore):
                 self._connected = self._connect()
             return self._connected
 
-    def _reconnect(self) -> None:
-        """Resolves the credentials anew for the next request: their variables or files may have changed."""
-        with self._lock:
-            self._connected = None
-
     def _settings(self) -> dict[str, str]:
         """Returns the settings with their credentials. Raises ClientSettingsError."""
         environ = os.environ if self._environ is None else self._environ
@@ -288,21 +281,26 @@ class ObjectStore(FileStore):
             },
         )
 
-    def _named(self, name: str) -> _Explained:
+    def _named(self, name: str) -> AbstractContextManager[None]:
         """Checks the name of a request. Raises LeadsOutside where it could be a key outside of the prefix."""
-        return self._explained(checked_name(name))
+        return self.explaining(checked_name(name))
 
-    def _explained(self, name: str = "") -> _Explained:
-        return _Explained(self, name)
-
-    def problem(self, error: Exception, name: str = "") -> OSError:
-        """Returns the OSError that says what a foreign error means."""
-        host = stores.host_of(self.address, self._client)
-        number, text = explained(str(error), self._at, f"{host.host}:{host.port}", self.rights)
-        where = self.path(name) if name and number == errno.ENOENT else self.address
-        if number == errno.ENOENT:
-            return FileNotFoundError(number, text, where)
-        return OSError(number, redacted(text), where)
+    @contextmanager
+    def explaining(self, name: str = "") -> Iterator[None]:
+        """Converts the errors of obstore and of the settings into OSErrors that say what they mean."""
+        try:
+            yield
+        except ClientSettingsError as error:
+            what = f"client.{error.key}: {error.why}" + (f" ({error.hint})" if error.hint else "")
+            raise OSError(errno.EACCES, redacted(what), self.address) from None
+        except (BaseError, ValueError, NotImplementedError, OSError) as error:
+            # obstore has built-in exceptions without a number for some errors.
+            if isinstance(error, OSError) and error.errno is not None:
+                raise
+            host = stores.host_of(self.address, self._client)
+            number, text = explained(str(error), self._at, f"{host.host}:{host.port}", self.rights)
+            where = self.path(name) if name and number == errno.ENOENT else self.address
+            raise OSError(number, text if number == errno.ENOENT else redacted(text), where) from None
 
 
 def _connect_s3(at: StoreAddress, settings: Mapping[str, str], more: Any) -> S3Store:
@@ -409,34 +407,12 @@ def endpoint_of(url: str) -> dict[str, str]:
     return {"endpoint": url, "aws_endpoint_url_s3": url}
 
 
-class _Explained:
-    """Converts the errors of obstore and of the settings into OSErrors."""
-
-    def __init__(self, store: ObjectStore, name: str) -> None:
-        self._store = store
-        self._name = name
-
-    def __enter__(self) -> None:
-        return
-
-    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
-        if isinstance(error, ClientSettingsError):
-            what = f"client.{error.key}: {error.why}" + (f" ({error.hint})" if error.hint else "")
-            raise OSError(errno.EACCES, redacted(what), self._store.address) from None
-        # obstore has built-in exceptions without a number for some errors.
-        foreign = isinstance(error, BaseError | ValueError | NotImplementedError) or (
-            isinstance(error, OSError) and error.errno is None
-        )
-        if foreign and isinstance(error, Exception):
-            raise self._store.problem(error, self._name) from None
-
-
 class _Upload:
     """An object that is uploaded in parts. Nothing is visible before it is complete."""
 
     def __init__(self, store: ObjectStore, name: str) -> None:
         self._store, self._name = store, name
-        with _Explained(store, checked_name(name)):
+        with store.explaining(checked_name(name)):
             self._writer: WritableFile | None = store.writer(name)
 
     def write(self, text: bytes | memoryview) -> None:
@@ -444,7 +420,7 @@ class _Upload:
         if writer is None:
             raise OSError(errno.EIO, "an earlier part of the file could not be written", self._store.address)
         self._writer = None  # after a failure the writer must not be closed: it would write elsewhere
-        with _Explained(self._store, self._name):
+        with self._store.explaining(self._name):
             writer.write(text)
         self._writer = writer
 
@@ -452,7 +428,7 @@ class _Upload:
         writer, self._writer = self._writer, None
         if writer is None:
             raise OSError(errno.EIO, "an earlier part of the file could not be written", self._store.address)
-        with _Explained(self._store, self._name):
+        with self._store.explaining(self._name):
             writer.close()
 
     def discard(self) -> None:

@@ -27,31 +27,20 @@ _WINDOW_BYTES: Final = 4 << 20  # of keys and values that are evaluated at a tim
 
 
 class Window(NamedTuple):
-    """Records that are evaluated together, and the offset behind the batches that they are of.
+    """Records that are evaluated together, and then those of them that are written.
 
-    `bytes` is the size of the batches. `failure` is why the batch behind them can't be read.
+    Everything below `through` is in `rows`, or does not travel. `failure` names what stands there: a bad
+    record, or a batch that can't be read. `bytes` is the size of the batches that the records are of.
+    `values` are the decoded values of the rows where the format has fields. `tombstones` of the rows are
+    filtered records; `filtered` counts the filtered records that are not written.
     """
 
     rows: list[Row]
     through: int
-    bytes: int
-    failure: BatchFailure | None
-
-
-class TransformedRows(NamedTuple):
-    """The records of a window that are written, and their decoded values where the format has fields.
-
-    `tombstones` of them are filtered records; `filtered` counts the filtered records that are not written.
-    Everything below `through` is among them, or does not travel. `failure` names what stands there: a bad
-    record, or a batch that can't be read.
-    """
-
-    rows: list[Row]
-    values: pa.Array | None
-    filtered: int
-    through: int
-    bytes: int
-    failure: BatchFailure | None
+    bytes: int = 0
+    failure: BatchFailure | None = None
+    values: pa.Array | None = None
+    filtered: int = 0
     tombstones: int = 0
 
 
@@ -70,10 +59,10 @@ def windows(members: Iterable[RecordSet], where: PartitionLocation, begin: int) 
         held += sum(len(one.key or b"") + len(one.value or b"") for one, _ in found)
         size += member.size
         if len(rows) >= _WINDOW_RECORDS or held >= _WINDOW_BYTES:
-            yield Window(rows, through, size, None)
+            yield Window(rows, through, size)
             rows, held, size = [], 0, 0
     if rows:
-        yield Window(rows, through, size, None)
+        yield Window(rows, through, size)
 
 
 class FileTransform:
@@ -86,27 +75,26 @@ class FileTransform:
         self._transformer = Transformer(transform, evaluator)
         self._has_fields = transform.value.format in FIELDS
 
-    async def apply(self, where: PartitionLocation, window: Window) -> TransformedRows:
-        """Returns what of a window is written, up to a bad record.
+    async def apply(self, where: PartitionLocation, window: Window) -> Window:
+        """Returns the window with what of its records is written, up to a bad record.
 
         Raises EvaluationEnded, RegistryUnavailable.
         """
         import pyarrow as pa
 
-        rows = window.rows
-        if not rows:
-            return TransformedRows([], None, 0, window.through, window.bytes, window.failure)
+        if not window.rows:
+            return window
         answers = await self._transformer.evaluate(
             [
                 ConsumerRecord(where.topic, where.partition, *record, appended=bool(kind))
-                for record, kind in rows
+                for record, kind in window.rows
             ]
         )
         flags = answers.field(FLAG) if self._has_fields else answers
         kept: list[int] = []
-        found: list[Row] = []
+        rows: list[Row] = []
         through, failure, filtered, tombstones = window.through, window.failure, 0, 0
-        for at, ((record, kind), answer) in enumerate(zip(rows, flags.to_pylist(), strict=True)):
+        for at, ((record, kind), answer) in enumerate(zip(window.rows, flags.to_pylist(), strict=True)):
             try:
                 travels = self._travels(record, answer)
             except InvalidValue as error:
@@ -119,12 +107,12 @@ class FileTransform:
                 filtered += 1
                 continue
             kept.append(at)
-            found.append((travels, kind))
+            rows.append((travels, kind))
         values = None
         if self._has_fields:
             values = answers.field(DECODED)
-            values = values.take(pa.array(kept, pa.int64())) if len(kept) < len(rows) else values
-        return TransformedRows(found, values, filtered, through, window.bytes, failure, tombstones)
+            values = values.take(pa.array(kept, pa.int64())) if len(kept) < len(window.rows) else values
+        return Window(rows, through, window.bytes, failure, values, filtered, tombstones)
 
     def _travels(self, record: Record, answer: bytes | None) -> Record | None:
         """Returns the record as it travels; None for one that does not. Raises InvalidValue for a bad one."""

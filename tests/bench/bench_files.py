@@ -31,7 +31,8 @@ from runtime.contract.spec.cluster import ClusterSpec
 from runtime.contract.spec.files import FilesSpec
 from runtime.contract.spec.topic_settings import at_destination
 from runtime.files.backup import read_backup
-from runtime.files.export import ExportPartition, ExportTicket, decode_result, encode_ticket, export
+from runtime.files.export import EXPORT, ExportPartition, ExportTicket, export
+from runtime.files.tasks import encode
 from runtime.kafka.cluster import KafkaCluster
 from runtime.kafka.protocol.offsets import LATEST, TopicPartition
 from runtime.kafka.queries import offsets_of
@@ -68,13 +69,12 @@ def write_once(ticket: ExportTicket, load: Load, brokers: Brokers) -> None:
 def export_once(ticket: ExportTicket, load: Load, brokers: Brokers, name: str) -> None:
     """Stages everything, and prints what it took."""
     with measured(brokers) as row:
-        (text,) = export([encode_ticket(ticket)])
-        result = decode_result(text)
+        (result,) = EXPORT.results(list(export([encode(ticket)])))
         assert not result.error, result.error
-        assert [one.stopped for one in result.partitions] == [""] * PARTITIONS
-        records = sum(one.records for one in result.partitions)
+        assert [one.stopped for one in result.done] == [""] * PARTITIONS
+        records = sum(one.records for one in result.done)
         line = row(f"{name:<8} {load.name}", records, records * load.value_bytes)
-    written = sum(file.size for one in result.partitions for file in one.files)
+    written = sum(file.size for one in result.done for file in one.files)
     print(f"{line}   {written / 1e6:.0f} MB in files", flush=True)
 
 

@@ -22,7 +22,8 @@ from runtime.contract.spec.cluster import ClusterSpec
 from runtime.contract.spec.files import LinesSpec
 from runtime.contract.spec.jobspec import FlowSpec
 from runtime.files.backup import read_backup
-from runtime.files.source.load import LoadFile, LoadTicket, decode_result, encode_ticket, load
+from runtime.files.source.load import LOAD, LoadFile, LoadTicket, load
+from runtime.files.tasks import encode
 from runtime.kafka.errors import WireError
 from runtime.lab.cluster import LabKafkaCluster
 from runtime.ledger.ledger import Ledger
@@ -242,9 +243,8 @@ def loading(
 
     def begin() -> bool:
         ticket = asyncio.run(_ticket(driver, flow, through, lines, transactional_id, sorted(ends)))
-        (text,) = load([encode_ticket(ticket)])
-        result = decode_result(text)
-        return {one.name: one.position for one in result.files} == ends
+        (result,) = LOAD.results(list(load([encode(ticket)])))
+        return {one.name: one.position for one in result.done} == ends
 
     return RepeatedTask(begin)
 

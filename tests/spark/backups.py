@@ -22,9 +22,10 @@ from runtime.driver.duties.compaction import CompactionDuty
 from runtime.driver.duties.snapshots import SnapshotDuty
 from runtime.driver.flows.files_sink import advanced
 from runtime.files.compaction import compact
-from runtime.files.export import ExportPartition, ExportTicket, decode_result, encode_ticket, export
+from runtime.files.export import EXPORT, ExportPartition, ExportTicket, export
 from runtime.files.manifest import ManifestFolder, ManifestState
 from runtime.files.snapshots import SnapshotFolder
+from runtime.files.tasks import encode
 from runtime.kafka.cluster import KafkaCluster
 from runtime.kafka.protocol.fetch import Isolation
 from runtime.kafka.protocol.offsets import EARLIEST, LATEST
@@ -83,10 +84,9 @@ class BackupWriter:
             partitions=[one for one in known if one.position < one.end],
             round_s=600.0,
         )
-        (text,) = export([encode_ticket(ticket)])
-        result = decode_result(text)
+        (result,) = EXPORT.results(list(export([encode(ticket)])))
         assert not result.error, result.error
-        assert not [one.why for one in result.partitions if one.stopped]
+        assert not [one.why for one in result.done if one.stopped]
         first = {
             (one.topic, one.partition): FilePosition(
                 topic=one.topic, topic_id=one.topic_id.hex(), partition=one.partition, position=one.position
@@ -98,7 +98,7 @@ class BackupWriter:
             for key, position in self._state.positions.items()
             if key in first and first[key].topic_id == position.topic_id
         }
-        done = {(one.topic, one.partition): one for one in result.partitions}
+        done = {(one.topic, one.partition): one for one in result.done}
         moved = [advanced(one, done[key]) if key in done else one for key, one in positions.items()]
         last = self._state.last
         commit = Commit(
@@ -109,7 +109,7 @@ class BackupWriter:
             at_ms=at_ms if at_ms is not None else int(time.time() * 1000),
             format="raw",
             positions=moved,
-            files=[file for one in result.partitions for file in one.files],
+            files=[file for one in result.done for file in one.files],
         )
         self.manifest.add(self._state, commit)
         self.manifest.publish(commit.files)

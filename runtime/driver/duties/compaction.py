@@ -20,15 +20,15 @@ from runtime.contract.spec.files import CompactionSpec, FilesSpec, Format, file_
 from runtime.driver.application import RoundWork, TasksFailed
 from runtime.driver.task import run_compact
 from runtime.files.compaction import (
+    COMPACTION,
     CompactionTicket,
     FileIndex,
     MergedFiles,
-    decode_compaction,
-    encode_compaction,
     one_pass,
     read_index,
 )
 from runtime.files.manifest import EndpointUnavailable, ManifestFolder, ManifestProblem, ManifestState
+from runtime.files.tasks import encode
 from runtime.slot.failpoints import from_environment
 from runtime.slot.log import log_event
 
@@ -86,7 +86,7 @@ class CompactionDuty:
                 self._finish()
                 return []
             tickets = [CompactionTicket(self._flow, generation, self._files, some) for some in chosen]
-            texts = await run_tasks(run_compact, [encode_compaction(one) for one in tickets])
+            texts = await run_tasks(run_compact, [encode(one) for one in tickets])
             merged = self._taken(texts)
             await asyncio.to_thread(self._folder.check_staged, [one.file for one in merged if one.file])
         except (EndpointUnavailable, ManifestProblem, TasksFailed) as error:
@@ -112,11 +112,11 @@ class CompactionDuty:
 
     def _taken(self, texts: Sequence[bytes]) -> list[MergedFiles]:
         """Returns what was merged, and notes the rest. Raises EndpointUnavailable."""
-        results = [decode_compaction(text) for text in texts]
+        results = COMPACTION.results(texts)
         if failed := next((one.error for one in results if one.error), ""):
             raise EndpointUnavailable(failed)
         merged = []
-        for one in (one for result in results for one in result.merged):
+        for one in (one for result in results for one in result.done):
             if one.file is not None:
                 merged.append(one)
             else:

@@ -27,13 +27,7 @@ from runtime.driver.flows.rounds import ROUND_S, Copied, RecordSink, RoundTasks,
 from runtime.driver.flows.start import selection
 from runtime.driver.task import run_export
 from runtime.files.compaction import MergedFiles
-from runtime.files.export import (
-    ExportedPartition,
-    ExportPartition,
-    ExportTicket,
-    decode_result,
-    encode_ticket,
-)
+from runtime.files.export import EXPORT, ExportedPartition, ExportPartition, ExportTicket
 from runtime.files.manifest import (
     EndpointUnavailable,
     ManifestFolder,
@@ -41,6 +35,7 @@ from runtime.files.manifest import (
     ManifestState,
     owner_problem,
 )
+from runtime.files.tasks import encode
 from runtime.kafka.cluster import KafkaCluster
 from runtime.slot.failpoints import from_environment
 from runtime.slot.log import log_event
@@ -171,17 +166,17 @@ class FilesSink(RecordSink[FilePosition]):
             rate=max(spec.rate_limit // min(count, len(read)), 1) if spec.rate_limit is not None else None,
             transform=spec.transform,
         )
-        tickets = [encode_ticket(replace(ticket, partitions=some)) for some in spread(read, count)]
+        tickets = [encode(replace(ticket, partitions=some)) for some in spread(read, count)]
         if spec.transform is None:
             texts = await tasks.run(run_export, tickets)
         else:
             assert self._files.format != "raw", "raw files hold batches as they are"
             texts = await tasks.run_sql(spec.transform, self._files.format, tickets)
-        results = [decode_result(text) for text in texts]
+        results = EXPORT.results(texts)
         if failed := next((result.error for result in results if result.error), ""):
             raise EndpointUnavailable(failed)
         tasks.worker = results[0].host, results[0].process
-        return [partition for result in results for partition in result.partitions]
+        return [partition for result in results for partition in result.done]
 
     async def _take(self, done: Sequence[ExportedPartition]) -> None:
         """Commits what the tasks of a round have staged."""

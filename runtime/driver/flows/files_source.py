@@ -60,7 +60,7 @@ class _FilesLook(Look[Progress]):
     `unread` are all files that may hold more to read now; `read` are those of the next task.
     """
 
-    listing: Listing = field(default_factory=lambda: Listing({}, {}))
+    listing: Listing = field(default_factory=Listing)
     unread: list[LoadFile] = field(default_factory=list)
     states: dict[PartitionKey, tuple[PartitionState, str]] = field(default_factory=dict)
 

@@ -19,7 +19,8 @@ from runtime.contract.spec.files import LinesSpec
 from runtime.driver.flows.flow import DriverFlow, PositionsLost
 from runtime.driver.flows.rounds import ROUND_S, Copied, RecordSink, RoundTasks
 from runtime.driver.task import run_load
-from runtime.files.source.load import LoadFile, LoadTicket, decode_result, encode_ticket
+from runtime.files.source.load import LOAD, LoadFile, LoadTicket
+from runtime.files.tasks import encode
 from runtime.kafka.cluster import KafkaCluster
 from runtime.kafka.errors import BrokerError, ErrorCode, WireError
 from runtime.kafka.protocol.metadata import TopicMetadata
@@ -133,19 +134,18 @@ class TopicSink(RecordSink[Progress]):
             rate=spec.rate_limit,
         )
         self._in_doubt = True
-        (text,) = await tasks.run(run_load, [encode_ticket(ticket)])
-        result = decode_result(text)
+        (result,) = LOAD.results(await tasks.run(run_load, [encode(ticket)]))
         tasks.worker = result.host, result.process
         await flow.shared.ledger.decided(flow.name)
         self.stats = replace(
             self.stats,
-            records=self.stats.records + sum(file.records for file in result.files),
-            bytes=self.stats.bytes + sum(file.bytes for file in result.files),
+            records=self.stats.records + sum(file.records for file in result.done),
+            bytes=self.stats.bytes + sum(file.bytes for file in result.done),
             commits=self.stats.commits + 1,
         )
         self._in_doubt = bool(result.error)
         positions = flow.shared.ledger.all_progress(flow.name)
-        return Copied(result.files, positions, WireError(result.error) if result.error else None)
+        return Copied(result.done, positions, WireError(result.error) if result.error else None)
 
     def committed(self, status: PartitionStatus, position: Progress | None) -> PartitionStatus:
         return replace(

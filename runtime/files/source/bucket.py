@@ -13,7 +13,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import BinaryIO, Final, NamedTuple, Protocol, cast
 
 from runtime.files.manifest import EndpointUnavailable
@@ -172,7 +172,7 @@ class BucketSource(FileSource):
     ) -> None:
         super().__init__(recursive=recursive, in_rows=in_rows)
         self._bucket, self._clock = bucket, clock
-        self._seen = _Seen()
+        self._seen, self._last = Listing(), ""
         self._looks, self._listed_at = 0, float("-inf")
 
     def listing(self) -> Listing:
@@ -180,23 +180,32 @@ class BucketSource(FileSource):
         whole = len(self._seen.files) <= FEW or self._looks >= FULL_LOOKS or now - self._listed_at >= FULL_S
         with unavailable(self._bucket):
             if whole:
-                seen = _Seen()
-                self._list_behind(seen)
-                self._seen, self._looks, self._listed_at = seen, 0, now
+                listing, self._last = self._listed_behind(Listing(), "")
+                self._seen, self._looks, self._listed_at = listing, 0, now
             else:
-                self._list_behind(self._seen)
+                self._seen, self._last = self._listed_behind(self._seen, self._last)
                 self._looks += 1
-        return Listing(self._seen.files, self._seen.ignored)
+        return self._seen
 
-    def _list_behind(self, seen: _Seen) -> None:
-        """Adds the objects behind the last name. Raises OSError."""
+    def _listed_behind(self, seen: Listing, last: str) -> tuple[Listing, str]:
+        """Adds the objects behind the last name, and returns them all and the last name. Raises OSError."""
+        files, ignored = dict(seen.files), Counter(seen.ignored)
         more = True
         while more:
-            page = self._bucket.page(seen.last, recursive=self.recursive)
+            page = self._bucket.page(last, recursive=self.recursive)
             more = page.more
-            if more and page.last <= seen.last:
+            if more and page.last <= last:
                 raise OSError(errno.EIO, "the store lists the same objects again and again")
-            seen.add(page)
+            last = max(last, page.last)
+            for one in page.objects:
+                hidden = any(part.startswith(HIDDEN) for part in one.name.split("/"))
+                if hidden or not one.name or one.name.endswith("/"):
+                    continue  # the last two are markers of folders
+                if why := _why_ignored(one):
+                    ignored[why] += 1
+                else:
+                    files[one.name] = one.state
+        return Listing(files, ignored), last
 
     def open(self, name: str, version: str = "") -> StoredObject:
         if version:
@@ -210,26 +219,6 @@ class BucketSource(FileSource):
 
     def _is_unchanged(self, state: FileState, known: KnownFile) -> bool:
         return state.identity == known.identity or super()._is_unchanged(state, known)
-
-
-@dataclass(slots=True)
-class _Seen:
-    """The objects that were listed, up to the last name."""
-
-    files: dict[str, FileState] = field(default_factory=dict)
-    ignored: Counter[str] = field(default_factory=Counter)
-    last: str = ""
-
-    def add(self, page: ObjectPage) -> None:
-        for one in page.objects:
-            hidden = any(part.startswith(HIDDEN) for part in one.name.split("/"))
-            if hidden or not one.name or one.name.endswith("/"):
-                continue  # the last two are markers of folders
-            if why := _why_ignored(one):
-                self.ignored[why] += 1
-            else:
-                self.files[one.name] = one.state
-        self.last = max(self.last, page.last)
 
 
 def _why_ignored(one: BucketObject) -> str:

@@ -50,8 +50,8 @@ class FileProblem:
 class Listing:
     """The files of a source. `ignored` counts the entries that are not read, by the reason."""
 
-    files: Mapping[str, FileState]
-    ignored: Mapping[str, int]
+    files: Mapping[str, FileState] = field(default_factory=dict)
+    ignored: Mapping[str, int] = field(default_factory=dict)
     problems: Mapping[str, FileProblem] = field(default_factory=dict)
 
 

@@ -29,7 +29,9 @@ def sized(content: bytes | None) -> bytes:
     return NO_KEY if content is None else varint(len(content)) + content
 
 
-Stop = Literal["", "corrupt", "too_large"]
+def keyless(value: bytes) -> bytes:
+    """Returns a record of a value alone, in the encoding of a batch."""
+    return b"".join((NO_KEY, varint(len(value)), value, NO_HEADERS))
 
 
 def fingerprint(file: OpenFile, position: int) -> bytes | None:
@@ -50,30 +52,17 @@ def fingerprint(file: OpenFile, position: int) -> bytes | None:
     return hashlib.blake2b(head + tail, digest_size=16).digest()
 
 
-class Lines(NamedTuple):
-    """Complete lines of a file, without their ends, and the position behind them.
-
-    `stopped` says why the line at `position` is not read: it is not valid, or it is too long. `more` says
-    that the file goes on behind the position.
-    """
-
-    lines: list[bytes]
-    position: int
-    stopped: Stop = ""
-    why: str = ""
-    more: bool = False
-
-
-class Found(NamedTuple):
+class ReadRecords(NamedTuple):
     """Records of a file as (timestamp, key, value and headers in the encoding of a batch).
 
-    `position`, `stopped`, `why` and `more` are those of Lines. `size` is in bytes.
+    `position` is behind the last one, and `size` is in bytes of the file. `stopped` says why the record at
+    `position` is not read: it is not valid, or it is too long. `more` says that the file goes on there.
     """
 
     records: list[tuple[int, bytes]]
     size: int
     position: int
-    stopped: Stop = ""
+    stopped: Literal["", "corrupt", "too_large"] = ""
     why: str = ""
     more: bool = False
 
@@ -96,18 +85,21 @@ class FileReader(Protocol):
     def fingerprint(self, position: int) -> bytes | None:
         """Returns the fingerprint at a position; None where the file is not what it was. Raises OSError."""
 
-    def read(self, position: int, longest: int) -> Found:
+    def read(self, position: int, longest: int) -> ReadRecords:
         """Returns the next records. `longest` is the size of the longest one. Raises OSError."""
 
 
 class LineReader:
-    """Reads complete lines. Each is the value of a record."""
+    """Reads complete lines, about `most` bytes at a time. Each is the value of a record.
+
+    A line ends with a line feed, which a carriage return may precede. What follows the last line feed waits,
+    unless the file is complete. Blank lines of the format json are left out.
+    """
 
     midway = False
 
-    def __init__(self, file: OpenFile, form: LineFormat) -> None:
-        self._file = file
-        self._form = form
+    def __init__(self, file: OpenFile, form: LineFormat, most: int = READ_BYTES) -> None:
+        self._file, self._form, self._most = file, form, most
 
     def size(self) -> int:
         return self._file.size()
@@ -118,54 +110,49 @@ class LineReader:
     def fingerprint(self, position: int) -> bytes | None:
         return fingerprint(self._file, position)
 
-    def read(self, position: int, longest: int) -> Found:
-        found = read_lines(self._file, position, self._form, READ_BYTES, longest)
+    def read(self, position: int, longest: int) -> ReadRecords:
+        file, form, begin = self._file, self._form, position
+        position += self._end_of_last_line(position)
+        wanted = max(self._most, longest + 2)
+        data = file.read(position, wanted)
+        more = len(data) == wanted
+        ends_here = file.complete and not more and not data.endswith(b"\n")
+        end = len(data) if ends_here else data.rfind(b"\n") + 1
+        if end == 0 and more:
+            why = f"the line at byte {position} has no end within {wanted} bytes"
+            return ReadRecords([], position - begin, position, "too_large", why, more)
+        data = data[:end]
+        lines = data.split(b"\n")
+        if not lines[-1]:
+            lines.pop()
         now_ms = int(time.time() * 1000)
-        records = [(now_ms, b"".join((NO_KEY, varint(len(line)), line, NO_HEADERS))) for line in found.lines]
-        return Found(records, found.position - position, *found[1:])
+        if (
+            form == "text"
+            and _is_utf8(data)
+            and b"\r" not in data
+            and max(map(len, lines), default=0) <= longest
+        ):
+            records = [(now_ms, keyless(line)) for line in lines]
+            return ReadRecords(records, position + end - begin, position + end, more=more)
+        records = []
+        at = position
+        for whole in lines:
+            line = whole.removesuffix(b"\r")
+            if problem := _problem(line, form, longest):
+                why = f"the line at byte {at} {problem[1]}"
+                return ReadRecords(records, at - begin, at, problem[0], why, more=True)
+            at = min(at + len(whole) + 1, position + end)
+            if form == "text" or line.strip():
+                records.append((now_ms, keyless(line)))
+        return ReadRecords(records, at - begin, at, more=more)
 
-
-def read_lines(file: OpenFile, position: int, form: LineFormat, most: int, longest: int) -> Lines:
-    """Returns the complete lines from a position on, of about `most` bytes. Raises OSError.
-
-    A line ends with a line feed, which a carriage return may precede. What follows the last line feed waits,
-    unless the file is complete. Blank lines of the format json are left out. `longest` is the size of the
-    longest line.
-    """
-    position += _end_of_last_line(file, position)
-    wanted = max(most, longest + 2)
-    data = file.read(position, wanted)
-    more = len(data) == wanted
-    ends_here = file.complete and not more and not data.endswith(b"\n")
-    end = len(data) if ends_here else data.rfind(b"\n") + 1
-    if end == 0 and more:
-        return Lines(
-            [], position, "too_large", f"the line at byte {position} has no end within {wanted} bytes", more
-        )
-    data = data[:end]
-    whole = data.split(b"\n")
-    if not whole[-1]:
-        whole.pop()
-    if form == "text" and _is_utf8(data) and b"\r" not in data and max(map(len, whole), default=0) <= longest:
-        return Lines(whole, position + end, more=more)
-    lines: list[bytes] = []
-    at = position
-    for one in whole:
-        line = one.removesuffix(b"\r")
-        if problem := _problem(line, form, longest):
-            return Lines(lines, at, problem[0], f"the line at byte {at} {problem[1]}", more=True)
-        at = min(at + len(one) + 1, position + end)
-        if form == "text" or line.strip():
-            lines.append(line)
-    return Lines(lines, at, more=more)
-
-
-def _end_of_last_line(file: OpenFile, position: int) -> int:
-    """Returns the size of a line feed that ends a line which was read as the last one of a complete file."""
-    if not file.complete or position == 0 or file.read(position - 1, 1) == b"\n":
-        return 0
-    found = file.read(position, 2)
-    return next((len(end) for end in _ENDS if found.startswith(end)), 0)
+    def _end_of_last_line(self, position: int) -> int:
+        """Returns the size of a line feed that ends what was read as the last line of a complete file."""
+        file = self._file
+        if not file.complete or position == 0 or file.read(position - 1, 1) == b"\n":
+            return 0
+        behind = file.read(position, 2)
+        return next((len(end) for end in _ENDS if behind.startswith(end)), 0)
 
 
 def _is_utf8(data: bytes) -> bool:

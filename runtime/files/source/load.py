@@ -30,6 +30,7 @@ from runtime.files.source.known_files import NO_FINGERPRINT
 from runtime.files.source.lines import FileReader
 from runtime.files.source.open_file import OpenFile
 from runtime.files.source.sources import reader_of, source_of
+from runtime.files.tasks import TaskKind, TaskResult, encode
 from runtime.kafka.cluster import KafkaCluster, named, opened
 from runtime.kafka.errors import BrokerError, ErrorCode, WireError
 from runtime.kafka.protocol.offsets import TopicPartition
@@ -75,8 +76,8 @@ class LoadTicket(msgspec.Struct, frozen=True):
     rate: int | None = None
 
 
-class LoadedFile(msgspec.Struct, frozen=True):
-    """States how far a file was read. `position` and `size` are in bytes of lines, or in rows of Parquet.
+class LoadedFile(msgspec.Struct):
+    """States how far a file was read and committed. `position` and `size` are in bytes, or rows of Parquet.
 
     `stopped` says why it goes no further. `replaced`: the name holds another file than the ticket says.
     `moved`: the ledger has another position than the ticket.
@@ -87,40 +88,22 @@ class LoadedFile(msgspec.Struct, frozen=True):
     size: int = 0
     records: int = 0
     bytes: int = 0
-    more: bool = False
+    more: bool = True
     stopped: Literal["", "corrupt", "too_large", "replaced", "moved", "unreadable"] = ""
     why: str = ""
 
 
-class LoadResult(msgspec.Struct, frozen=True):
-    """The result of a task. What it has committed counts, also where `error` says why it ended early."""
-
-    files: list[LoadedFile] = []
-    error: str = ""
-    host: str = ""
-    process: int = 0
-
-
-_ticket = msgspec.msgpack.Decoder(LoadTicket)
-_result = msgspec.msgpack.Decoder(LoadResult)
-
-
-def encode_ticket(ticket: LoadTicket) -> bytes:
-    return msgspec.msgpack.encode(ticket)
-
-
-def decode_result(text: bytes) -> LoadResult:
-    return _result.decode(text)
+LOAD: Final = TaskKind(LoadTicket, LoadedFile)
 
 
 def load(tickets: Iterable[bytes]) -> Iterator[bytes]:
     """Carries out the tickets of a task and yields their encoded results."""
-    for ticket in tickets:
+    for text in tickets:
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-            yield msgspec.msgpack.encode(runner.run(_load(_ticket.decode(ticket))))
+            yield encode(runner.run(_load(LOAD.ticket(text))))
 
 
-async def _load(ticket: LoadTicket) -> LoadResult:
+async def _load(ticket: LoadTicket) -> TaskResult[LoadedFile]:
     host = socket.gethostname()
     task = FileLoad(ticket)
     error = ""
@@ -132,29 +115,23 @@ async def _load(ticket: LoadTicket) -> LoadResult:
         error = f"{host}: {failure}"
     finally:
         task.close()
-    return LoadResult(task.results(), error, host, os.getpid())
+    return TaskResult(task.results(), error, host, os.getpid())
 
 
 @dataclass(slots=True)
 class _Source:
-    """A file of the ticket, how far it was read, and how far that is committed.
+    """A file of the ticket, how far it was read (`position`), and how far that is committed (`done`).
 
     It is open from its first record on, until nothing is left to read.
     """
 
-    asked: LoadFile
+    wanted: LoadFile
     key: PartitionKey
     position: int
-    committed: int
+    done: LoadedFile
     file: OpenFile | None = None
     identity: int = -1
     reader: FileReader | None = None
-    records: int = 0
-    bytes: int = 0
-    size: int = 0
-    more: bool = True
-    stopped: Literal["", "corrupt", "too_large", "replaced", "moved", "unreadable"] = ""
-    why: str = ""
 
     def close(self) -> None:
         """Closes the file. Its reader is not used any more."""
@@ -205,31 +182,19 @@ class FileLoad:
                 await self._commit(writer, chunk)
                 bucket.take(chunk.bytes)
                 if over:
-                    chunk.source.more = True
+                    chunk.source.done.more = True
                     break
         finally:
             await asyncio.gather(following, return_exceptions=True)
 
     def results(self) -> list[LoadedFile]:
         """Returns how far each file is committed."""
-        return [
-            LoadedFile(
-                one.asked.name,
-                one.committed,
-                one.size,
-                one.records,
-                one.bytes,
-                one.more,
-                one.stopped,
-                one.why,
-            )
-            for one in self._sources
-        ]
+        return [source.done for source in self._sources]
 
     def close(self) -> None:
         """Closes all files."""
-        for one in self._sources:
-            one.close()
+        for source in self._sources:
+            source.close()
 
     async def _begin(self, cluster: KafkaCluster) -> None:
         """Checks that this generation still has the flow, and the positions of its files.
@@ -244,34 +209,33 @@ class FileLoad:
         if generation is None or generation.number != ticket.generation:
             number = generation.number if generation is not None else "none"
             raise WireError(f"the ledger has generation {number} of {ticket.flow}, not {ticket.generation}")
-        for one in ticket.files:
-            key = PartitionKey(ticket.flow, one.name, one.partition)
+        for file in ticket.files:
+            key = PartitionKey(ticket.flow, file.name, file.partition)
             progress = ledger.progress(key)
             if isinstance(progress, UndecidedProgress):
-                raise BrokerError(ErrorCode.CONCURRENT_TRANSACTIONS, f"the position of {one.name}")
-            self._sources.append(self._source(one, key, progress))
-
-    def _source(self, one: LoadFile, key: PartitionKey, progress: Progress | None) -> _Source:
-        source = _Source(one, key, one.position, one.position, size=one.size)
-        held = (progress.position, progress.source_topic_id) if progress is not None else (0, NO_FINGERPRINT)
-        if held != (one.position, one.fingerprint):
-            source.stopped = "moved"
-        elif progress is not None:
-            self._progress[key] = progress
-        return source
+                raise BrokerError(ErrorCode.CONCURRENT_TRANSACTIONS, f"the position of {file.name}")
+            source = _Source(file, key, file.position, LoadedFile(file.name, file.position, file.size))
+            held = (0, NO_FINGERPRINT)
+            if progress is not None:
+                held = progress.position, progress.source_topic_id
+            if held != (file.position, file.fingerprint):
+                source.done.stopped = "moved"
+            elif progress is not None:
+                self._progress[key] = progress
+            self._sources.append(source)
 
     def _open(self, source: _Source) -> None:
         """Opens a file, or notes why it is not read. Raises OSError, EndpointUnavailable."""
-        one = source.asked
-        source.file = file = self._files.open(one.name, one.version)
+        wanted, done = source.wanted, source.done
+        source.file = file = self._files.open(wanted.name, wanted.version)
         source.identity = file.identity()
         source.reader = reader = reader_of(file, self.ticket.lines.format)
-        source.size = reader.size()
-        if reader.fingerprint(one.position) != one.fingerprint:
-            source.stopped = "replaced"
+        done.size = reader.size()
+        if reader.fingerprint(wanted.position) != wanted.fingerprint:
+            done.stopped = "replaced"
         elif problem := reader.problem():
-            source.stopped = "corrupt" if problem.kind == "corrupt" else "replaced"
-            source.why = problem.why
+            done.stopped = "corrupt" if problem.kind == "corrupt" else "replaced"
+            done.why = problem.why
 
     def _chunks(self) -> Iterator[_Chunk]:
         """Yields chunks of the files in turn, so that a large file does not hold up the others.
@@ -279,18 +243,19 @@ class FileLoad:
         A file whose reader is midway is read on first: one such reader at a time holds memory (R8).
         Raises EndpointUnavailable.
         """
-        waiting = deque(one for one in self._sources if not one.stopped)
+        waiting = deque(source for source in self._sources if not source.done.stopped)
         while waiting:
             source = waiting.popleft()
+            done = source.done
             try:
                 chunk = self._chunk(source)
             except FileNotFoundError:
-                source.stopped, chunk = "replaced", None
+                done.stopped, chunk = "replaced", None
             except OSError as error:
-                source.stopped, source.why, chunk = "unreadable", error.strerror or str(error), None
+                done.stopped, done.why, chunk = "unreadable", error.strerror or str(error), None
             if chunk is not None:
                 yield chunk
-            if source.more and not source.stopped:
+            if done.more and not done.stopped:
                 midway = source.reader is not None and source.reader.midway
                 (waiting.appendleft if midway else waiting.append)(source)
             else:
@@ -298,28 +263,29 @@ class FileLoad:
 
     def _chunk(self, source: _Source) -> _Chunk | None:
         """Returns the next records of a file as batches; None where nothing is left that can be read."""
+        done = source.done
         if source.reader is None:
             self._open(source)
-            if source.stopped:
+            if done.stopped:
                 return None
         reader, begin = source.reader, source.position
         assert reader is not None
-        found = reader.read(begin, self.ticket.max_message_bytes - _OVERHEAD)
-        source.size = max(reader.size(), found.position)
-        source.stopped, source.why, source.more = found.stopped, found.why, found.more and not found.stopped
-        if found.position == begin:
+        read = reader.read(begin, self.ticket.max_message_bytes - _OVERHEAD)
+        done.size = max(reader.size(), read.position)
+        done.stopped, done.why, done.more = read.stopped, read.why, read.more and not read.stopped
+        if read.position == begin:
             return None
-        mark = reader.fingerprint(found.position)
+        mark = reader.fingerprint(read.position)
         if mark is None:
-            source.stopped = "replaced"
+            done.stopped = "replaced"
             return None
-        source.position = found.position
-        batches = self._batches(source, found.records)
+        source.position = read.position
+        batches = self._batches(source, read.records)
         now_ms = int(time.time() * 1000)
-        return _Chunk(source, batches, found.position, mark, len(found.records), found.size, now_ms)
+        return _Chunk(source, batches, read.position, mark, len(read.records), read.size, now_ms)
 
     def _batches(self, source: _Source, records: Sequence[tuple[int, bytes]]) -> list[Batch]:
-        at = PartitionLocation(source.asked.name, source.key.partition)
+        at = PartitionLocation(source.wanted.name, source.key.partition)
         spec = RewriteSpec(at, self.ticket.max_message_bytes)
         batches: list[Batch] = []
         for some in _groups(records):
@@ -337,7 +303,15 @@ class FileLoad:
         def ledger(bases: Mapping[TopicPartition, Sequence[int]]) -> Mapping[LedgerKey, LedgerValue | None]:
             nonlocal after
             written = bases.get(at)
-            before = self._progress.get(source.key) or self._first(chunk.now_ms)
+            before = self._progress.get(source.key) or first_progress(
+                generation=ticket.generation,
+                source_topic_id=NO_FINGERPRINT,
+                destination_topic=ticket.lines.topic,
+                destination_topic_id=ticket.topic_id,
+                position=0,
+                destination_end=0,
+                now_ms=chunk.now_ms,
+            )
             end = written[-1] + chunk.batches[-1].records if written else before.destination_end
             after = moved_progress(
                 replace(before, generation=ticket.generation, destination_topic_id=ticket.topic_id),
@@ -358,20 +332,9 @@ class FileLoad:
         await writer.commit(ledger, {at: chunk.batches} if chunk.batches else {})
         assert after is not None
         self._progress[source.key] = after
-        source.committed = chunk.position
-        source.records += chunk.records
-        source.bytes += chunk.bytes
-
-    def _first(self, now_ms: int) -> Progress:
-        return first_progress(
-            generation=self.ticket.generation,
-            source_topic_id=NO_FINGERPRINT,
-            destination_topic=self.ticket.lines.topic,
-            destination_topic_id=self.ticket.topic_id,
-            position=0,
-            destination_end=0,
-            now_ms=now_ms,
-        )
+        source.done.position = chunk.position
+        source.done.records += chunk.records
+        source.done.bytes += chunk.bytes
 
 
 def moved_progress(

@@ -21,7 +21,7 @@ from pyarrow import types
 
 from runtime.batch.varint import varint
 from runtime.files.source.known_files import NO_FINGERPRINT, FileProblem, FileState, Listing
-from runtime.files.source.lines import NO_HEADERS, NO_KEY, READ_BYTES, Found, sized
+from runtime.files.source.lines import NO_HEADERS, READ_BYTES, ReadRecords, keyless, sized
 from runtime.files.source.open_file import OpenFile
 from runtime.files.source.row_json import RowEncoder, UnreadableRows
 
@@ -179,14 +179,14 @@ class RowReader:
             return None
         return self._digest if position else NO_FINGERPRINT
 
-    def read(self, position: int, longest: int) -> Found:
+    def read(self, position: int, longest: int) -> ReadRecords:
         """Returns the next rows as records, of about READ_BYTES. Raises OSError.
 
         A row that can't be read stops the file at the rows that were unpacked with it.
         """
         rows = self._footer.rows
         if position >= rows:
-            return Found([], 0, position)
+            return ReadRecords([], 0, position)
         records: list[tuple[int, bytes]] = []
         size, at = 0, position
         try:
@@ -201,7 +201,7 @@ class RowReader:
                     if len(one[1]) > longest:
                         self._group = None
                         why = f"has {len(one[1])} bytes, and the topic takes records of {longest} bytes"
-                        return Found(records, size, at, "too_large", f"the row {at} {why}", more=True)
+                        return ReadRecords(records, size, at, "too_large", f"the row {at} {why}", more=True)
                     records.append(one)
                     size += len(one[1])
                     at += 1
@@ -212,8 +212,8 @@ class RowReader:
             self._group = None
             number = bisect_right(self._footer.ends, at)
             why = f"row group {number} can't be read from row {at} on: {_reason(error)}"
-            return Found(records, size, at, "corrupt", why, more=True)
-        return Found(records, size, at, more=at < rows)
+            return ReadRecords(records, size, at, "corrupt", why, more=True)
+        return ReadRecords(records, size, at, more=at < rows)
 
     def _group_at(self, position: int) -> _Group:
         """Returns the row group of a row, with its rows from that one on."""
@@ -268,7 +268,7 @@ def _encoder_of(file: pq.ParquetFile) -> Encode:
 
     def encode(batch: pa.RecordBatch) -> Sequence[tuple[int, bytes]]:
         now_ms = _now_ms()
-        return [(now_ms, b"".join((NO_KEY, varint(len(one)), one, NO_HEADERS))) for one in rows.encode(batch)]
+        return [(now_ms, keyless(row)) for row in rows.encode(batch)]
 
     return encode
 

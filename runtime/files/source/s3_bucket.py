@@ -60,20 +60,20 @@ class S3Bucket(ObjectStore):
         except _FAILURES:
             self._signed.clear()  # the credentials of a role may have expired
             self.check()
-        with self._explained():
+        with self.explaining():
             try:
                 return self._page(after, recursive=recursive)
             except (http.client.HTTPException, ElementTree.ParseError) as error:
                 raise ValueError(str(error)) from error
 
     def newest(self, name: str) -> BucketObject:
-        with self._explained(name):
+        with self.explaining(name):
             meta = obstore.head(self._store(), name)
         return BucketObject(name, meta["size"], meta["e_tag"] or "")
 
     def read_version(self, version: BucketObject, start: int, length: int) -> bytes:
         options: Any = {"range": (start, start + length), "if_match": version.etag}
-        with self._explained(version.name):
+        with self.explaining(version.name):
             try:
                 return bytes(obstore.get(self._store(), version.name, options=options).bytes())
             except PreconditionError:

@@ -16,14 +16,14 @@ from runtime.batch import records
 from runtime.contract.records.manifest import Commit, DataFile, encode
 from runtime.driver.application import RoundWork, TasksFailed
 from runtime.driver.duties.compaction import merging
+from runtime.files import tasks
 from runtime.files.backup import BackedUpRecords, check_file, files_up_to, read_backup
 from runtime.files.compaction import (
+    COMPACTION,
     CompactionTicket,
     FileIndex,
     MergedFiles,
     compact,
-    decode_compaction,
-    encode_compaction,
     one_pass,
     read_index,
 )
@@ -219,8 +219,8 @@ def lines_in(path: Path) -> list[tuple[int, int, int, bytes]]:
 
 def _merged(lake: Lake, files: list[DataFile]) -> list[MergedFiles]:
     ticket = CompactionTicket("f", 1, lake.spec, [files])
-    (text,) = compact([encode_compaction(ticket)])
-    return decode_compaction(text).merged
+    (result,) = COMPACTION.results(list(compact([tasks.encode(ticket)])))
+    return result.done
 
 
 def test_a_driver_that_was_replaced_puts_nothing_in_the_place_of_files(tmp_path: Path) -> None:

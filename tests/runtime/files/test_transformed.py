@@ -16,7 +16,7 @@ from runtime.contract.spec.files import FilesSpec
 from runtime.contract.spec.transform import FormatSpec, TransformSpec
 from runtime.files.formats import PartitionFiles
 from runtime.files.manifest import ManifestFolder
-from runtime.files.transformed import FileTransform, TransformedRows, Window, windows
+from runtime.files.transformed import FileTransform, Window, windows
 from runtime.sql.rows import DECODED, FLAG
 from tests.runtime.batch.forge import batch_bytes, sets, summed
 
@@ -52,18 +52,18 @@ def of(*offsets: int, value: bytes | None = b"raw", every_ms: int = 0) -> list[t
     return [(Record(at, NOON + at * every_ms, b"k", value, ()), 0) for at in offsets]
 
 
-def values_of(found: TransformedRows) -> list[Any]:
+def values_of(found: Window) -> list[Any]:
     assert found.values is not None
     values: list[Any] = found.values.to_pylist()
     return values
 
 
-def applied(rows: list[tuple[Record, int]], answers: Answers, transform: TransformSpec) -> TransformedRows:
+def applied(rows: list[tuple[Record, int]], answers: Answers, transform: TransformSpec) -> Window:
     window = Window(rows, rows[-1][0].offset + 1, 0, None)
     return asyncio.run(FileTransform(transform, answers).apply(WHERE, window))
 
 
-def written(tmp_path: Path, form: Any, layout: str, *found: TransformedRows) -> list[DataFile]:
+def written(tmp_path: Path, form: Any, layout: str, *found: Window) -> list[DataFile]:
     spec = FilesSpec(endpoint="lake", folder=str(tmp_path), format=form, layout=layout)
     files = PartitionFiles("f", spec, WHERE, "ab" * 16, ManifestFolder(str(tmp_path), "f"), 1)
     for one in found:

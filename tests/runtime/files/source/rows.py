@@ -1,4 +1,4 @@
-"""Reads Parquet files as a flow's task does, for tests."""
+"""Reads the records of files as a flow's task does, for tests."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -8,7 +8,7 @@ from runtime.batch import Codec, PartitionLocation, Record, records
 from runtime.batch.rewrite import batch_of
 from runtime.batch.splice import join
 from runtime.files.source.folder import open_file
-from runtime.files.source.lines import Found
+from runtime.files.source.lines import FileReader, ReadRecords
 from runtime.files.source.parquet_rows import RowReader
 
 LONGEST = 1 << 20
@@ -21,7 +21,7 @@ def reader_of(path: Path) -> Iterator[RowReader]:
         yield RowReader(file)
 
 
-def read_all(reader: RowReader, position: int = 0, longest: int = LONGEST) -> Found:
+def read_all(reader: FileReader, position: int = 0, longest: int = LONGEST) -> ReadRecords:
     """Everything from a row on, as if it had been found at once."""
     found: list[tuple[int, bytes]] = []
     while (part := reader.read(position, longest)).position > position:
@@ -32,7 +32,7 @@ def read_all(reader: RowReader, position: int = 0, longest: int = LONGEST) -> Fo
     return part._replace(records=found)
 
 
-def unpacked(found: Found) -> list[Record]:
+def unpacked(found: ReadRecords) -> list[Record]:
     """The records as a consumer sees them."""
     if not found.records:
         return []

@@ -2,6 +2,7 @@
 
 import os
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -9,8 +10,9 @@ from hypothesis import strategies as st
 
 from runtime.files.source.folder import list_files, open_file
 from runtime.files.source.known_files import FileState, KnownFile, partition_for, reconcile
-from runtime.files.source.lines import Lines, fingerprint, read_lines
+from runtime.files.source.lines import LineReader, ReadRecords, fingerprint
 from runtime.files.source.open_file import LocalFile
+from tests.runtime.files.source.rows import read_all, unpacked
 
 LONGEST = 100
 
@@ -19,10 +21,18 @@ def opened(path: Path) -> LocalFile:
     return open_file(path.parent, path.name)
 
 
-def lines_of(path: Path, content: bytes, position: int = 0, form: str = "text", most: int = 1 << 20) -> Lines:
+def read(
+    path: Path, content: bytes, position: int = 0, form: str = "text", most: int = 1 << 20
+) -> ReadRecords:
     path.write_bytes(content)
     with opened(path) as file:
-        return read_lines(file, position, form, most, LONGEST)  # type: ignore[arg-type]
+        return LineReader(file, form, most).read(position, LONGEST)  # type: ignore[arg-type]
+
+
+def lines_of(*args: Any, **named: Any) -> tuple[list[bytes | None], int]:
+    """The values of the records, and the position behind them."""
+    found = read(*args, **named)
+    return [record.value for record in unpacked(found)], found.position
 
 
 @pytest.fixture
@@ -31,14 +41,14 @@ def path(tmp_path: Path) -> Path:
 
 
 def test_a_line_is_read_once_it_is_complete(path: Path) -> None:
-    assert lines_of(path, b"one\ntwo\nthr") == Lines([b"one", b"two"], 8)
-    assert lines_of(path, b"one\ntwo\nthree\r\n", 8) == Lines([b"three"], 15)
-    assert lines_of(path, b"") == Lines([], 0)
+    assert lines_of(path, b"one\ntwo\nthr") == ([b"one", b"two"], 8)
+    assert lines_of(path, b"one\ntwo\nthree\r\n", 8) == ([b"three"], 15)
+    assert lines_of(path, b"") == ([], 0)
 
 
 def test_empty_lines_are_records_of_text_and_not_of_json(path: Path) -> None:
-    assert lines_of(path, b"\n\r\na\rb\n") == Lines([b"", b"", b"a\rb"], 7)
-    assert lines_of(path, b'\n {"a":1}\n\r\n', form="json") == Lines([b' {"a":1}'], 12)
+    assert lines_of(path, b"\n\r\na\rb\n") == ([b"", b"", b"a\rb"], 7)
+    assert lines_of(path, b'\n {"a":1}\n\r\n', form="json") == ([b' {"a":1}'], 12)
 
 
 @pytest.mark.parametrize(
@@ -63,13 +73,14 @@ def test_empty_lines_are_records_of_text_and_not_of_json(path: Path) -> None:
 def test_what_no_record_can_be_made_of_stops_the_file(
     path: Path, form: str, line: bytes, stopped: str, why: str
 ) -> None:
-    found = lines_of(path, b"1\r\n" + line + b"\n2\n", form=form)
-    assert (found.lines, found.position, found.stopped) == ([b"1"], 3, stopped)
+    found = read(path, b"1\r\n" + line + b"\n2\n", form=form)
+    assert [record.value for record in unpacked(found)] == [b"1"]
+    assert (found.position, found.stopped) == (3, stopped)
     assert found.why.startswith(why)
 
 
 def test_a_line_without_an_end_is_too_long_before_all_of_it_is_read(path: Path) -> None:
-    found = lines_of(path, b"x" * 5_000, most=100)
+    found = read(path, b"x" * 5_000, most=100)
     assert (found.stopped, found.position, found.more) == ("too_large", 0, True)
 
 
@@ -79,12 +90,9 @@ def test_however_much_is_read_at_a_time_the_lines_are_the_same(lines: list[bytes
     descriptor = os.memfd_create("lines")
     os.write(descriptor, content)
     with LocalFile(descriptor) as file:
-        found: list[bytes] = []
-        position = 0
-        while (part := read_lines(file, position, "text", most, LONGEST)).position > position:
-            found += part.lines
-            position = part.position
-    assert (found, position) == (lines, len(content) - len(b"rest"))
+        found = read_all(LineReader(file, "text", most), longest=LONGEST)
+    assert [record.value for record in unpacked(found)] == lines
+    assert found.position == len(content) - len(b"rest")
 
 
 def test_the_fingerprint_is_of_the_bytes_before_the_position(path: Path) -> None:
