@@ -10,18 +10,17 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from runtime.batch import BadRecord, BatchFailure, PartitionLocation, Record, RecordSet
+from runtime.batch import BadRecord, BatchFailure, PartitionLocation, RecordSet
 from runtime.contract.records.consumer_record import ConsumerRecord
 from runtime.contract.spec.transform import FIELDS, TransformSpec
 from runtime.files.formats import Row, rows_of
-from runtime.sql.rows import DECODED, FLAG, TRAVELS, InvalidValue, tombstone_headers
+from runtime.sql.rows import DECODED, FLAG
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
     from runtime.sql.transformer import Evaluates
 
-_TRAVELS = TRAVELS.encode()
 _WINDOW_RECORDS: Final = 4_096
 _WINDOW_BYTES: Final = 4 << 20  # of keys and values that are evaluated at a time (R8)
 
@@ -71,9 +70,8 @@ class FileTransform:
     def __init__(self, transform: TransformSpec, evaluator: Evaluates) -> None:
         from runtime.sql.transformer import Transformer  # most flows do not need Spark SQL
 
-        self._transform = transform
-        self._transformer = Transformer(transform, evaluator)
         self._has_fields = transform.value.format in FIELDS
+        self._transformer = Transformer(transform, evaluator, edits=not self._has_fields)
 
     async def apply(self, where: PartitionLocation, window: Window) -> Window:
         """Returns the window with what of its records is written, up to a bad record.
@@ -95,30 +93,18 @@ class FileTransform:
         rows: list[Row] = []
         through, failure, filtered, tombstones = window.through, window.failure, 0, 0
         for at, ((record, kind), answer) in enumerate(zip(window.rows, flags.to_pylist(), strict=True)):
-            try:
-                travels = self._travels(record, answer)
-            except InvalidValue as error:
-                through, failure = record.offset, BadRecord(where, record.offset, str(error))
+            outcome = self._transformer.outcome(record.key, record.value, record.headers, answer)
+            if outcome.decision == "bad":
+                through, failure = record.offset, BadRecord(where, record.offset, outcome.why)
                 break
-            if travels is None and self._transform.deletes(record.key):
-                travels = record._replace(value=None, headers=tombstone_headers(record.headers))
-                tombstones += 1
-            if travels is None:
+            if outcome.decision == "filtered":
                 filtered += 1
                 continue
+            tombstones += outcome.decision == "tombstone"
             kept.append(at)
-            rows.append((travels, kind))
+            rows.append((record._replace(value=outcome.value, headers=outcome.headers), kind))
         values = None
         if self._has_fields:
             values = answers.field(DECODED)
             values = values.take(pa.array(kept, pa.int64())) if len(kept) < len(window.rows) else values
         return Window(rows, through, window.bytes, failure, values, filtered, tombstones)
-
-    def _travels(self, record: Record, answer: bytes | None) -> Record | None:
-        """Returns the record as it travels; None for one that does not. Raises InvalidValue for a bad one."""
-        if record.value is None:
-            return record
-        if self._has_fields and answer == _TRAVELS:
-            return record
-        value = self._transformer.new_value(record.value, answer)
-        return record._replace(value=value) if value is not None else None

@@ -10,9 +10,10 @@ slot, as the collecting worker of the query. Nothing is written.
 from __future__ import annotations
 
 import asyncio
+import functools
 import re
-from collections.abc import Iterable, Iterator
-from typing import TYPE_CHECKING, Any, Literal
+from collections.abc import Callable, Iterable, Iterator
+from typing import TYPE_CHECKING, Literal
 
 from pyspark.errors import PySparkException
 from pyspark.errors.exceptions.base import QueryContextType
@@ -41,15 +42,22 @@ from runtime.contract.results.transforms import (
     decode_request,
     encode,
 )
-from runtime.contract.spec.transform import FIELDS, VALUE, TransformSpec, fields_of
+from runtime.contract.spec.transform import FIELDS, VALUE, TransformSpec
 from runtime.sql.formats.dispatch import change_problem
 from runtime.sql.formats.encoded import BadSchema
 from runtime.sql.functions import RefusedExpression
 from runtime.sql.gate import CORRUPT, expression
-from runtime.sql.query import answers, decoded, file_type, output_of, schema_of
-from runtime.sql.rows import DDL, InvalidValue
-from runtime.sql.rows import KEY as KEY_BYTES
-from runtime.sql.rows import VALUE as VALUE_BYTES
+from runtime.sql.query import (
+    EVERYTHING,
+    HIDDEN,
+    answers,
+    file_type,
+    known_columns,
+    output_of,
+    schema_of,
+    type_at,
+)
+from runtime.sql.rows import DDL
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -68,10 +76,6 @@ _COLUMNS = (  # the types of columns in files, beside structs, arrays and maps
 )
 
 
-class _Refused(Exception):
-    """What the transform says can't be exact."""
-
-
 def problems(
     session: SparkSession,
     flow: str,
@@ -87,54 +91,55 @@ def problems(
                 yield _problem(flow, f"{part}.schema", error)
                 return
     rows = session.createDataFrame([], DDL)
-    known = decoded(rows, transform)
-    visible = known.drop("__tombstone", "__bad", VALUE_BYTES, KEY_BYTES)
+    visible = known_columns(rows, transform, EVERYTHING).drop(*HIDDEN)
     columns = session.createDataFrame([], visible.schema)  # so that no hidden column is found
     schema = schema_of(transform.value) if transform.value.format in FIELDS else None
-    found = False
-    unchangeable = list(_unchangeable(transform))
-    refused = {part for part, _ in unchangeable}
-    for part, why in unchangeable:
-        found = True
+    refused = set()
+    for part, why in _unchangeable(transform):
+        refused.add(part)
         yield TransformProblem(flow, part, why)
-    for part, text, target in _parts(transform):
-        if part in refused:
-            continue
+    wrong = bool(refused)
+    for part, check in _checks(columns, transform, schema):
+        if part not in refused:
+            try:
+                check()
+            except (PySparkException, RefusedExpression) as error:
+                wrong = True
+                yield _problem(flow, part, error)
+    if not wrong:
+        output = output_of(transform, files) if files is not None else "edits"
         try:
-            _check(columns, text, target, transform, schema)
-        except (PySparkException, RefusedExpression, _Refused) as error:
-            found = True
-            yield _problem(flow, part, error)
-    for path in transform.drop if "drop" not in refused else ():
-        try:
-            _type_at(schema, path)
-        except _Refused as error:
-            found = True
-            yield TransformProblem(flow, "drop", str(error))
-    if not found:
-        try:
-            _check_whole(rows, transform, files)
-        except (PySparkException, RefusedExpression, _Refused) as error:
+            if output != "edits":
+                _check_columns(file_type(transform), VALUE)
+            answers(rows, transform, EVERYTHING, output).schema  # noqa: B018 - it analyzes the query
+        except (PySparkException, RefusedExpression) as error:
             yield _problem(flow, "transform", error)
 
 
-def _check_whole(rows: DataFrame, transform: TransformSpec, files: Literal["json", "parquet"] | None) -> None:
-    """Raises PySparkException or _Refused where the whole query is none, or has no columns for files."""
-    output = output_of(transform, files) if files is not None else "edits"
-    if output != "edits":
-        _check_columns(file_type(transform), VALUE)
-    answers(rows, transform, output).schema  # noqa: B018 - it analyzes the query
+def _checks(
+    columns: DataFrame, transform: TransformSpec, schema: StructType | None
+) -> Iterator[tuple[str, Callable[[], object]]]:
+    """Yields what is checked of each part. A check raises PySparkException or RefusedExpression."""
+    where = transform.where
+    if where is not None:  # Spark refuses a condition that is no boolean
+        yield "where", lambda: columns.where(expression(columns, where))
+    for path in sorted(transform.set):
+        yield f"set {path}", functools.partial(_check_value, columns, transform, schema, path)
+    for path in transform.drop:
+        yield "drop", functools.partial(type_at, schema, path)
 
 
 def _check_columns(kind: DataType, place: str) -> None:
-    """Raises _Refused for a field that has no column in a file."""
+    """Raises RefusedExpression for a field that has no column in a file."""
     match kind:
         case StructType():
             if not kind.fields:
-                raise _Refused(f"{place} has no field left for the files: keep one, or leave {place} out")
+                raise RefusedExpression(
+                    f"{place} has no field left for the files: keep one, or leave {place} out"
+                )
             names = [one.name.lower() for one in kind]
             if twice := next((name for name in names if names.count(name) > 1), None):
-                raise _Refused(
+                raise RefusedExpression(
                     f"{place} has several fields {twice}, which readers of files do not tell apart"
                 )
             for one in kind:
@@ -143,10 +148,12 @@ def _check_columns(kind: DataType, place: str) -> None:
             _check_columns(kind.elementType, place)
         case MapType():
             if not isinstance(kind.keyType, StringType):
-                raise _Refused(f"{place} is a map with keys that are no STRING, which files do not take")
+                raise RefusedExpression(
+                    f"{place} is a map with keys that are no STRING, which files do not take"
+                )
             _check_columns(kind.valueType, place)
         case _ if not isinstance(kind, _COLUMNS):
-            raise _Refused(
+            raise RefusedExpression(
                 f"{place} is {kind.simpleString().upper()}, which files have no column for: drop it"
             )
 
@@ -162,60 +169,24 @@ def _unchangeable(transform: TransformSpec) -> Iterator[tuple[str, str]]:
             yield "drop", why
 
 
-def _parts(transform: TransformSpec) -> Iterator[tuple[str, str, str | None]]:
-    """Yields each expression with its place, and the path that it sets."""
-    if transform.where is not None:
-        yield "where", transform.where, None
-    for path in sorted(transform.set):
-        yield f"set {path}", transform.set[path], path
-
-
-def _check(
-    columns: DataFrame, text: str, target: str | None, transform: TransformSpec, schema: StructType | None
-) -> None:
-    """Raises PySparkException or _Refused for an expression that no transform may have."""
-    column = expression(columns, text)
-    if target is None:
-        columns.where(column)  # Spark refuses a condition that is no boolean
+def _check_value(columns: DataFrame, transform: TransformSpec, schema: StructType | None, path: str) -> None:
+    """Raises PySparkException or RefusedExpression for an expression whose value does not fit the field."""
+    text = transform.set[path]
+    made = columns.select(expression(columns, text)).schema[0].dataType
+    if path == VALUE:
+        declared: DataType = StringType() if transform.value.format == "text" else BinaryType()
     else:
-        made = columns.select(column).schema[0].dataType
-        wanted = _target_type(transform, schema, target)
-        if not _fits(made, wanted):
-            raise _Refused(
-                f"{target} is {wanted.simpleString().upper()}, and {text} is {made.simpleString().upper()}:"
-                f" cast it"
-            )
-
-
-def _target_type(transform: TransformSpec, schema: StructType | None, target: str) -> DataType:
-    if target == VALUE:
-        return StringType() if transform.value.format == "text" else BinaryType()
-    return _type_at(schema, target)
-
-
-def _type_at(schema: StructType | None, path: str) -> DataType:
-    """Returns the type of the field at a path. Raises _Refused where the schema has no such field."""
-    found: Any = schema
-    walked = VALUE
-    for name in fields_of(path):
-        if not isinstance(found, StructType):
-            raise _Refused(f"{walked} is no struct in the schema, so {path} can't be changed")
-        if name not in found.names or name.startswith("__"):
-            names = ", ".join(one for one in found.names if not one.startswith("__"))
-            raise _Refused(f"the schema has no field {path}: {walked} has {names}")
-        found = found[name].dataType
-        walked = f"{walked}.{name}"
-    typed: DataType = found
-    return typed
-
-
-def _fits(made: DataType, wanted: DataType) -> bool:
-    """Returns whether a value of one type may stand in a field of the other."""
-    if made == wanted or isinstance(made, NullType):
-        return True
-    if isinstance(wanted, IntegralType):
-        return isinstance(made, IntegralType)
-    return isinstance(wanted, NumericType) and isinstance(made, NumericType)
+        declared = type_at(schema, path)
+    fits = made == declared or isinstance(made, NullType)
+    if isinstance(declared, IntegralType):
+        fits |= isinstance(made, IntegralType)
+    elif isinstance(declared, NumericType):
+        fits |= isinstance(made, NumericType)
+    if not fits:
+        raise RefusedExpression(
+            f"{path} is {declared.simpleString().upper()}, and {text} is {made.simpleString().upper()}:"
+            " cast it"
+        )
 
 
 def _problem(flow: str, part: str, error: Exception) -> TransformProblem:
@@ -270,14 +241,9 @@ async def _tried(
         transformer = Transformer(transform, evaluator)
         evaluated = await transformer.evaluate(asked.records)
         for record, answer in zip(asked.records, evaluated.to_pylist(), strict=True):
-            try:
-                after = transformer.new_value(record.value, answer) if record.value is not None else None
-            except InvalidValue as error:
-                results.append(TrialResult(record=record, decision=bad, why=str(error)))
-                continue
-            left_out: Decision = "tombstone" if transform.deletes(record.key) else "filtered"
-            travels = after is not None or record.value is None  # a tombstone always travels
+            outcome = transformer.outcome(record.key, record.value, record.headers, answer)
+            decision: Decision = bad if outcome.decision == "bad" else outcome.decision
             results.append(
-                TrialResult(record=record, decision="travels" if travels else left_out, after=after)
+                TrialResult(record=record, decision=decision, why=outcome.why, after=outcome.value)
             )
     return results

@@ -59,14 +59,12 @@ class Size(NamedTuple):
 SMALL = Size(0, 40)  # a number, a time, a boolean
 
 
-def _count(value: object) -> str:
-    whole = isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= 1_000
-    return "" if whole else "a whole number from 0 to 1,000"
+def _whole(least: int, most: int) -> Callable[[object], str]:
+    def rule(value: object) -> str:
+        fits = isinstance(value, int) and not isinstance(value, bool) and least <= value <= most
+        return "" if fits else f"a whole number from {least} to {most:,}"
 
-
-def _places(value: object) -> str:
-    whole = isinstance(value, int) and not isinstance(value, bool) and -38 <= value <= 38
-    return "" if whole else "a whole number from -38 to 38"
+    return rule
 
 
 def _text(most: int) -> Callable[[object], str]:
@@ -127,7 +125,7 @@ _PLURALS = ("YEARS", "MONTHS", "WEEKS", "DAYS", "HOURS", "MINUTES", "SECONDS")
 LITERALS: dict[str, Callable[[object], str]] = {
     "bits": _one_of(0, 224, 256, 384, 512),
     "charset": _one_of("UTF-8", "US-ASCII", "ISO-8859-1", "UTF-16", "UTF-16BE", "UTF-16LE"),
-    "count": _count,
+    "count": _whole(0, 1_000),
     "delimiter": _delimiter,
     "fill": _text(10),
     "format": _matching(
@@ -141,7 +139,7 @@ LITERALS: dict[str, Callable[[object], str]] = {
     "part": _one_of("HOST", "PATH", "QUERY", "REF", "PROTOCOL", "FILE", "AUTHORITY", "USERINFO"),
     "path": _matching(r"\$[\w.\[\]'$\-]{0,200}", "a path such as $.home.city"),
     "pattern": _pattern,
-    "places": _places,
+    "places": _whole(-38, 38),
     "replacement": _text(100),
     "schema": _text(LONGEST_TEXT),
     "search": _search,

@@ -30,6 +30,7 @@ from pyspark.sql.types import (
 )
 
 from runtime.contract.spec.transform import FIELDS, FormatSpec, TransformSpec, fields_of
+from runtime.contract.spec.transform import VALUE as VALUE_PART
 from runtime.sql.formats.dispatch import ddl_of
 from runtime.sql.functions import RefusedExpression
 from runtime.sql.gate import CORRUPT, expression, made_times, read_schema, widest_item
@@ -66,7 +67,6 @@ _JSON_OPTIONS = {
     # Without a pattern, Spark reads the text of a time of day as that time of the present day.
     "timestampFormat": "yyyy-M-d[['T'][' ']H[:m[:s[.SSSSSSSSS]]]][XXX]",
 }
-_METADATA = ("headers", "topic", "partition", "offset", "timestamp", "timestamp_type")
 _WITH_NULLS = {"ignoreNullFields": "false"}
 _IN_FILES = {  # without these, the text of a time has milliseconds
     **_WITH_NULLS,
@@ -91,25 +91,11 @@ SETTINGS = {
 }
 
 
-def decoded(rows: DataFrame, transform: TransformSpec) -> DataFrame:
-    """Returns the columns that expressions read, beside what the answer needs of the raw bytes."""
-    bad = _bad(VALUE, "value", transform.value) | _bad(KEY, "key", transform.key)
-    return rows.select(
-        F.col(VALUE).isNull().alias("__tombstone"),
-        _decoded(VALUE, transform.value).alias("value"),
-        _decoded(KEY, transform.key).alias("key"),
-        *_METADATA,
-        VALUE,
-        KEY,
-    ).withColumn("__bad", bad)
-
-
-def answers(rows: DataFrame, transform: TransformSpec, output: Output = "edits") -> DataFrame:
-    """Returns the answer to each row of whole records."""
-    return _answers(decoded(rows, transform), transform, output)
-
-
-def _answers(known: DataFrame, transform: TransformSpec, output: Output) -> DataFrame:
+def answers(
+    rows: DataFrame, transform: TransformSpec, wanted: QueryInput, output: Output = "edits"
+) -> DataFrame:
+    """Returns the answer to each row."""
+    known = known_columns(rows, transform, wanted)
     travels = expression(known, transform.where) if transform.where is not None else F.lit(True)
     changes = list(_changes(known, transform, output))
     changed = [F.concat(F.lit(NEXT), F.to_json(F.struct(one.alias(NEW)), _WITH_NULLS)) for _, one in changes]
@@ -136,13 +122,22 @@ def _changes(known: DataFrame, transform: TransformSpec, output: Output) -> Iter
     schema = schema_of(transform.value) if output != "edits" else None
     for path in sorted(transform.set):
         made = expression(known, transform.set[path])
-        yield path, made if schema is None else made.cast(_type_at(schema, fields_of(path)))
+        yield path, made if schema is None else made.cast(type_at(schema, path))
 
 
-def _type_at(schema: DataType, fields: Sequence[str]) -> DataType:
-    for name in fields:
-        schema = cast(StructType, schema)[name].dataType
-    return schema
+def type_at(schema: StructType | None, path: str) -> DataType:
+    """Returns the type of the field at a path. Raises RefusedExpression where there is none."""
+    kind: DataType | None = schema
+    walked = VALUE_PART
+    for name in fields_of(path):
+        if not isinstance(kind, StructType):
+            raise RefusedExpression(f"{walked} is no struct in the schema, so {path} can't be changed")
+        if name not in kind.names or name.startswith("__"):
+            names = ", ".join(field for field in kind.names if not field.startswith("__"))
+            raise RefusedExpression(f"the schema has no field {path}: {walked} has {names}")
+        kind = kind[name].dataType
+        walked = f"{walked}.{name}"
+    return cast(DataType, kind)
 
 
 def _file_value(transform: TransformSpec, changes: Sequence[tuple[str, Column]]) -> Column:
@@ -260,32 +255,39 @@ def _arrow_type(kind: DataType) -> pa.DataType | None:
     return SCALARS.get(kind.simpleString())
 
 
-def _answers_to(
-    rows: DataFrame, transform: TransformSpec, wanted: QueryInput, output: Output = "edits"
-) -> DataFrame:
-    """Returns the answer to each row of a slot, which has read the values where it could."""
+EVERYTHING = QueryInput(tuple(name for name, _ in COLUMNS), "text")  # of whole records
+HIDDEN = ("__tombstone", "__bad", VALUE, KEY)  # columns that no expression reads
+
+
+def known_columns(rows: DataFrame, transform: TransformSpec, wanted: QueryInput) -> DataFrame:
+    """Returns the columns that expressions read, beside what the answer needs: the columns HIDDEN.
+
+    The slot has read the values of the rows where it could.
+    """
     columns = [F.col(name) for name in wanted.columns if name != VALUE]
     bad = F.lit(False)
     if KEY in wanted.columns:
         columns.append(_decoded(KEY, transform.key).alias("key"))
         bad = _bad(KEY, "key", transform.key)
-    if wanted.value == "text":
-        known = rows.select(*columns, VALUE, _decoded(VALUE, transform.value).alias("value"))
-        known = known.withColumn("__tombstone", F.col(VALUE).isNull())
-        known = known.withColumn("__bad", _bad(VALUE, "value", transform.value) | bad)
-        return _answers(known, transform, output)
     read = F.coalesce(F.col(READ), F.lit(False))
-    if wanted.value == "presence":
-        known = rows.select(*columns, (~read).alias("__tombstone"))
-        return _answers(known.withColumn("__bad", bad), transform, output)
-    # It is null where the slot has read the value. It is used several times, so that Spark evaluates it once.
-    parsed = _decoded(VALUE, transform.value).alias(_PARSED)
-    known = rows.select(*columns, VALUE, read.alias(READ), *([READ_FIELDS] if wanted.shown else []), parsed)
-    if wanted.shown:
-        known = known.withColumn("value", _value(wanted.shown, wanted.whole))
-    known = known.withColumn("__tombstone", ~F.col(READ) & F.col(VALUE).isNull())
-    known = known.withColumn("__bad", _bad(VALUE, _PARSED, transform.value) | bad)
-    return _answers(known, transform, output)
+    match wanted.value:
+        case "text":
+            known = rows.select(*columns, VALUE, _decoded(VALUE, transform.value).alias("value"))
+            known = known.withColumn("__tombstone", F.col(VALUE).isNull())
+            bad = _bad(VALUE, "value", transform.value) | bad
+        case "presence":
+            known = rows.select(*columns, (~read).alias("__tombstone"))
+        case "fields":
+            # It is null where the slot has read the value. It is used several times, so that Spark evaluates
+            # it once.
+            parsed = _decoded(VALUE, transform.value).alias(_PARSED)
+            fields = [READ_FIELDS] if wanted.shown else []
+            known = rows.select(*columns, VALUE, read.alias(READ), *fields, parsed)
+            if wanted.shown:
+                known = known.withColumn("value", _value(wanted.shown, wanted.whole))
+            known = known.withColumn("__tombstone", ~F.col(READ) & F.col(VALUE).isNull())
+            bad = _bad(VALUE, _PARSED, transform.value) | bad
+    return known.withColumn("__bad", bad)
 
 
 def _value(shown: Sequence[str], whole: bool) -> Column:
@@ -332,13 +334,6 @@ def _ddl(transform: TransformSpec, wanted: QueryInput) -> StructType:
     return StructType(columns)
 
 
-def _limited(session: SparkSession, transform: TransformSpec, wanted: QueryInput) -> QueryInput:
-    """Returns the input with its bounds on records. Raises PySparkException and RefusedExpression."""
-    forms = [form for form in (transform.value, transform.key) if form.format in FIELDS]
-    widest = max((widest_item(schema_of(form)) for form in forms), default=0)
-    return replace(wanted, times=made_times(session, transform.expressions), widest=widest)
-
-
 def standing_query(
     session: SparkSession,
     transform: TransformSpec,
@@ -352,7 +347,12 @@ def standing_query(
     `session` has the settings STANDING, and `result` is the schema of a value. `collect` gets the name of the
     socket between its task's two workers, what the query reads of each row, and the answers.
     """
-    wanted = _limited(session, transform, input_of(transform, output))
+    forms = [form for form in (transform.value, transform.key) if form.format in FIELDS]
+    wanted = replace(
+        input_of(transform, output),
+        times=made_times(session, transform.expressions),
+        widest=max((widest_item(schema_of(form)) for form in forms), default=0),
+    )
     secret = secrets.token_hex(16)
 
     def token() -> str:
@@ -368,5 +368,5 @@ def standing_query(
         return collect(token(), wanted, answered)
 
     rows = session.range(0, tasks, 1, tasks).mapInArrow(feeding, _ddl(transform, wanted))
-    answered = _answers_to(rows, transform, wanted, output)
+    answered = answers(rows, transform, wanted, output)
     return [value for (value,) in answered.mapInArrow(collecting, result).collect()]

@@ -18,7 +18,7 @@ from runtime.batch.arrays import Integers
 from runtime.contract.spec.transform import FIELDS, TransformSpec
 from runtime.contract.spec.transform import VALUE as VALUE_PART
 from runtime.sql.columns import SCHEMA, Flags
-from runtime.sql.formats.encoded import EncodedValues, UndecodableValue
+from runtime.sql.formats.encoded import RecordValues, UndecodableValue
 from runtime.sql.json_reader import JsonReader
 from runtime.sql.rows import COLUMNS, KEY, VALUE
 
@@ -140,13 +140,15 @@ class InputRows:
                 assert self._reader is not None
                 valid, fields = self._reader.read(value)
                 columns[READ] = pa.array(valid)
-                columns[VALUE] = _texts(value, valid)
+                columns[VALUE] = pa.nulls(len(value), value.type)
+                if not valid.all():  # the text of a value that was read is not needed
+                    columns[VALUE] = value.take(pa.array(np.arange(len(value)), mask=valid))
                 if fields is not None:
                     columns[READ_FIELDS] = fields
         return pa.RecordBatch.from_arrays([columns[name] for name in self.schema.names], schema=self.schema)
 
 
-def decoded_rows(rows: pa.RecordBatch, encoded: Mapping[str, EncodedValues]) -> Iterator[pa.RecordBatch]:
+def decoded_rows(rows: pa.RecordBatch, encoded: Mapping[str, RecordValues]) -> Iterator[pa.RecordBatch]:
     """Yields the rows with JSON for the parts that the slot decodes, in pieces of bounded size.
 
     A value can be much larger as JSON, and the JSON of a piece is held in memory (R8).
@@ -169,7 +171,7 @@ def decoded_rows(rows: pa.RecordBatch, encoded: Mapping[str, EncodedValues]) -> 
             begin, size = end, 0
 
 
-def _readable(values: EncodedValues, data: bytes | None) -> bytes | None:
+def _readable(values: RecordValues, data: bytes | None) -> bytes | None:
     """Returns the bytes as Spark reads them: JSON, or nothing where they can't be decoded."""
     if data is None:
         return data
@@ -177,10 +179,3 @@ def _readable(values: EncodedValues, data: bytes | None) -> bytes | None:
         return values.json(data)
     except UndecodableValue:
         return b""  # no JSON object, so Spark answers that the record does not match its format
-
-
-def _texts(values: pa.Array, valid: np.ndarray) -> pa.Array:
-    """Returns the values that were not read; the others are null."""
-    if valid.all():
-        return pa.nulls(len(values), values.type)
-    return values.take(pa.array(np.arange(len(values)), mask=valid))

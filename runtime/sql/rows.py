@@ -13,8 +13,6 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from runtime.contract.records.provenance import HEADER, decode
-
 if TYPE_CHECKING:
     import pyarrow as pa
 
@@ -42,23 +40,6 @@ NEXT, NEW = "\n", "s"
 # For files, an answer is a struct: one of these letters, or null, and the decoded value of a record that
 # travels and is no tombstone.
 FLAG, DECODED = "flag", "value"
-
-
-class InvalidValue(Exception):
-    """The transform can't handle the value of a record: it does not match its format, or an expression fails.
-
-    The text contains nothing of the value.
-    """
-
-
-def tombstone_headers(
-    headers: Iterable[tuple[str, bytes | None]],
-) -> tuple[tuple[str, bytes | None], ...]:
-    """Returns the headers that a filtered record's tombstone has: those that the product wrote (R5).
-
-    Any other header could hold what must not be copied.
-    """
-    return tuple((name, value) for name, value in headers if name == HEADER and decode(value) is not None)
 
 
 _FIRST_WAIT_S, _LONGEST_WAIT_S, _PATIENCE_S = 0.005, 0.1, 60.0

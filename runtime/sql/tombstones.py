@@ -22,6 +22,13 @@ _NAME: Final = HEADER.encode()
 _NAMED: Final = varint(len(_NAME)) + _NAME
 _NULL: Final = varint(-1)  # the length of a null value
 
+RecordHeaders = tuple[tuple[str, bytes | None], ...]
+
+
+def tombstone_headers(headers: RecordHeaders) -> RecordHeaders:
+    """Returns the headers that a filtered record's tombstone has."""
+    return tuple((name, value) for name, value in headers if name == HEADER and decode(value) is not None)
+
 
 def tombstones_of(columns: RecordColumns, rows: Integers) -> pa.Array:
     """Returns what follows the key in the tombstones of these records: no value, and the headers that stay.

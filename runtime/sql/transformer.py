@@ -1,20 +1,18 @@
 """Applies a transform to prepared batches: Spark answers, and the records that travel are packed anew.
 
 All steps work on the columns of a window of batches. Only what can't be done for all records at once is done
-record by record: bad records, values of Avro and Protobuf, and objects of JSON that are not flat.
+record by record: bad records, and the new values of those that change.
 """
 
 from __future__ import annotations
 
 import asyncio
-import base64
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from itertools import repeat
-from typing import NamedTuple, Protocol
+from typing import Literal, NamedTuple, Protocol
 
-import msgspec
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute
@@ -46,9 +44,8 @@ from runtime.sql.columns import (
     packed_columns,
     rows_of,
 )
-from runtime.sql.formats.dispatch import encoded_values
-from runtime.sql.formats.encoded import Changes, EncodedValues, UndecodableValue, UneditableValue
-from runtime.sql.formats.json import JsonEditor
+from runtime.sql.formats.dispatch import values_of
+from runtime.sql.formats.encoded import Changes, UndecodableValue, UneditableValue
 from runtime.sql.query_input import PARTS, decoded_rows, read_columns
 from runtime.sql.rows import (
     FILTERED,
@@ -57,9 +54,8 @@ from runtime.sql.rows import (
     NEXT,
     ROWS,
     TRAVELS,
-    InvalidValue,
 )
-from runtime.sql.tombstones import UNREADABLE, tombstones_of
+from runtime.sql.tombstones import UNREADABLE, RecordHeaders, tombstone_headers, tombstones_of
 
 _PROVENANCE = HEADER.encode()
 _KNOWN_HEADERS, _SHORT_HEADERS = 1_024, 256
@@ -73,6 +69,18 @@ class Evaluates(Protocol):
     """Evaluates the transform on rows: Spark's query, or a test's own."""
 
     async def evaluate(self, rows: pa.RecordBatch) -> pa.Array: ...
+
+
+class Outcome(NamedTuple):
+    """What becomes of a record, and the value and the headers with which it travels or leaves a tombstone.
+
+    `why` says why a record is bad. It contains nothing of the value.
+    """
+
+    decision: Literal["travels", "tombstone", "filtered", "bad"]
+    value: bytes | None = None
+    headers: RecordHeaders = ()
+    why: str = ""
 
 
 class Transformed(NamedTuple):
@@ -104,18 +112,18 @@ class _Window(NamedTuple):
 class Transformer:
     """A transformer applies one transform to the batches of any partition of its flow."""
 
-    def __init__(self, transform: TransformSpec, evaluator: Evaluates) -> None:
+    def __init__(self, transform: TransformSpec, evaluator: Evaluates, *, edits: bool = True) -> None:
+        """Without `edits`, values stay as they are: Spark's answers hold the new ones."""
         self.transform = transform
         self._evaluator = evaluator
         self._read = read_columns(transform)
         has_fields = transform.value.format in FIELDS
-        changes = Changes.of(transform.set, transform.drop) if has_fields else Changes()
-        parts = {
-            VALUE: encoded_values(transform.value, changes),
-            "key": encoded_values(transform.key, Changes()),
-        }
-        self._encoded = {part: values for part, values in parts.items() if values is not None}
-        self._edit = _editor(transform, changes, self._encoded)
+        self._value = values_of(
+            transform.value, Changes.of(transform.set, transform.drop) if has_fields else Changes()
+        )
+        self._edits = edits and transform.lossy
+        parts = {VALUE: self._value, "key": values_of(transform.key, Changes())}
+        self._decoded = {part: values for part, values in parts.items() if values.decodes}
         self._known_headers: dict[bytes, Headers] = {}
 
     async def apply(self, prepared: Sequence[OutgoingBatch], spec: RewriteSpec) -> Transformed:
@@ -182,7 +190,12 @@ class Transformer:
         """Asks Spark about batches; `behind` is why the next one can't be read."""
         columns, failure = columns_of(batches, bodies, spec)
         try:
-            rows = columns.rows(self._read, spec.where, self._decoded_headers)
+            # Many records have the same headers, so some are remembered.
+            rows = columns.rows(
+                self._read,
+                spec.where,
+                lambda raws: [self._known_headers.get(raw) or self._headers(raw) for raw in raws],
+            )
         except MalformedBytes:
             behind = _unreadable_headers(columns, spec)
             # Spark is asked about the batches before the one with this record.
@@ -190,14 +203,8 @@ class Transformer:
             return self._ask(first, batches[:count], bodies[:count], spec, behind)
         return _Window(first, columns, asyncio.ensure_future(self._evaluated(rows)), failure or behind)
 
-    def _decoded_headers(self, raws: Iterable[bytes]) -> list[Headers]:
-        """Returns the headers of the source's records: the last value of each name, without `__repl`.
-
-        Many records have the same headers, so some are remembered. Raises MalformedBytes.
-        """
-        return [self._known_headers.get(raw) or self._headers(raw) for raw in raws]
-
     def _headers(self, raw: bytes) -> Headers:
+        """Returns the last value of each header, without `__repl`. Raises MalformedBytes."""
         try:
             last = {name: value for name, value in headers_of(raw, 0) if name != _PROVENANCE}
         except IndexError as error:
@@ -217,11 +224,11 @@ class Transformer:
         return await self._evaluated(rows_of(records))
 
     async def _evaluated(self, rows: pa.RecordBatch) -> pa.Array:
-        if not self._encoded or not rows.num_rows:
+        if not self._decoded or not rows.num_rows:
             return await self._evaluator.evaluate(rows)
-        for part, values in self._encoded.items():
+        for part, values in self._decoded.items():
             await values.prepare(rows.column(PARTS[part]).to_pylist())
-        pieces = decoded_rows(rows, self._encoded)
+        pieces = decoded_rows(rows, self._decoded)
         return pa.concat_arrays([await self._evaluator.evaluate(one) for one in pieces])
 
     def _transformed(self, window: _Window, answers: pa.Array, spec: RewriteSpec) -> Transformed:
@@ -238,7 +245,7 @@ class Transformer:
             ends = tombstones_of(columns, rows)
             tombstones = pa.compute.replace_with_mask(pa.nulls(len(deleted), ends.type), deleted, ends)
             reasons = dict.fromkeys(rows[ends.is_null().to_numpy(zero_copy_only=False)].tolist(), UNREADABLE)
-        if self._edit is not None and travels.any():
+        if self._edits and travels.any():
             new = self._new_values(columns, np.flatnonzero(travels), answers, reasons)
         bad: list[QuarantinedRecord] = []
         failure: BatchFailure | None = None
@@ -271,7 +278,6 @@ class Transformer:
 
         `reasons` gets those that can't be edited.
         """
-        assert self._edit is not None
         rows = rows[~columns.no_value[rows]]
         values = gathered(columns.data, columns.values[rows], columns.headers[rows]).to_pylist()
         new: list[bytes | None] = [None] * len(columns.offsets)
@@ -279,7 +285,7 @@ class Transformer:
             rows.tolist(), values, self._new_fields(answers.take(pa.array(rows))), strict=True
         ):
             try:
-                edited = self._edit(value, fields)
+                edited = self._value.edited(value, fields)
             except UneditableValue as error:
                 reasons[row] = f"its value can't be edited: {error}"
                 continue
@@ -310,30 +316,34 @@ class Transformer:
         except BatchFailure as failure:
             return failure
 
-    def new_value(self, value: bytes, answer: bytes | None) -> bytes | None:
-        """Returns the value with which a record travels; None for a record that does not.
-
-        Raises InvalidValue for a bad record.
-        """
+    def outcome(
+        self, key: bytes | None, value: bytes | None, headers: RecordHeaders, answer: bytes | None
+    ) -> Outcome:
+        """Returns what becomes of a record, by Spark's answer. A tombstone always travels."""
+        if value is None:
+            return Outcome("travels", None, headers)
         if answer is None:
-            raise InvalidValue(_FAILS)
+            return Outcome("bad", why=_FAILS)
         if answer.startswith(_MISMATCH):
-            raise InvalidValue(self._mismatch(value))
+            return Outcome("bad", why=self._mismatch(value))
         if answer.startswith(_FILTERED):
-            return None
-        if self._edit is None:
-            return value
-        try:
-            return self._edit(value, [line[len(_OPEN) : -len(_CLOSE)] for line in answer.split(_NEXT)[1:]])
-        except UneditableValue as error:
-            raise InvalidValue(f"its value can't be edited: {error}") from None
+            if self.transform.deletes(key):
+                return Outcome("tombstone", None, tombstone_headers(headers))
+            return Outcome("filtered")
+        if self._edits:
+            try:
+                value = self._value.edited(
+                    value, [line[len(_OPEN) : -len(_CLOSE)] for line in answer.split(_NEXT)[1:]]
+                )
+            except UneditableValue as error:
+                return Outcome("bad", why=f"its value can't be edited: {error}")
+        return Outcome("travels", value, headers)
 
     def _mismatch(self, value: bytes) -> str:
-        if (encoded := self._encoded.get(VALUE)) is not None:
-            try:
-                encoded.json(value)
-            except UndecodableValue as error:
-                return f"its value can't be decoded: {error}"
+        try:
+            self._value.json(value)
+        except UndecodableValue as error:
+            return f"its value can't be decoded: {error}"
         forms = {"value": self.transform.value, "key": self.transform.key}
         named = [f"{name} is not {one.format} of this schema" for name, one in forms.items() if one.schema]
         return f"it does not match the transform's format: {', or '.join(named)}"
@@ -348,34 +358,6 @@ def _unreadable_headers(columns: RecordColumns, spec: RewriteSpec) -> CorruptBat
         except (MalformedBytes, IndexError) as error:
             return CorruptBatch(spec.where, record.offset, f"unreadable headers: {error}")
     raise AssertionError("all headers can be read")
-
-
-def _editor(
-    transform: TransformSpec, changes: Changes, encoded: Mapping[str, EncodedValues]
-) -> Callable[[bytes, Sequence[bytes]], bytes] | None:
-    """Returns the function that makes a new value, from the old one and the answers as JSON."""
-    if not transform.lossy:
-        return None
-    match transform.value.format:
-        case "json":
-            return JsonEditor(changes).edited
-        case "avro" | "protobuf":
-            return encoded[VALUE].edited
-        case "text":
-            return lambda _, values: _text(values[0])
-        case _:
-            return lambda _, values: _binary(values[0])
-
-
-def _text(value: bytes) -> bytes:
-    text = msgspec.json.decode(value, type=str | None)
-    if text is None:  # it would become a tombstone
-        raise UneditableValue("its new value is null")
-    return text.encode()
-
-
-def _binary(value: bytes) -> bytes:
-    return base64.b64decode(_text(value))
 
 
 def _dropped(offsets: Integers, positions: Sequence[int]) -> list[DroppedRecords]:

@@ -50,7 +50,7 @@ def main(asked: Path, out: Path) -> None:
     from runtime.contract.spec.transform import FormatSpec, TransformSpec
     from runtime.sql.functions import RefusedExpression
     from runtime.sql.gate import expression
-    from runtime.sql.query import SETTINGS, decoded, session_of
+    from runtime.sql.query import EVERYTHING, SETTINGS, known_columns, session_of
     from runtime.sql.rows import KEY, VALUE
 
     SparkContext._ensure_initialized()
@@ -73,7 +73,7 @@ def main(asked: Path, out: Path) -> None:
         if text.startswith(TIME):
             record = F.lit(json.dumps({"at": text.removeprefix(TIME)})).cast("binary")
             read = rows.withColumns({VALUE: record, KEY: F.lit(None).cast("binary")})
-            ((value,),) = decoded(read, of_times).select("value.at").collect()
+            ((value,),) = known_columns(read, of_times, EVERYTHING).select("value.at").collect()
             answer["value"] = _shown(value)
             continue
         try:

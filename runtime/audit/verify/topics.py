@@ -49,7 +49,6 @@ from runtime.kafka.errors import Disconnected
 from runtime.kafka.protocol.offsets import TopicPartition
 from runtime.slot.budget import TokenBucket
 from runtime.sql.formats.registry import RegistryUnavailable
-from runtime.sql.rows import InvalidValue, tombstone_headers
 
 if TYPE_CHECKING:
     from runtime.sql.transformer import Evaluates
@@ -323,25 +322,15 @@ class SourceTransform:
         transformed: list[ConsumerRecord] = []
         filtered: set[int] = set()
         for record, answer in zip(records, answers.to_pylist(), strict=True):
-            copied = self._copied(record, answer)
-            transformed.append(copied or replace(record, value=None))
-            if copied is None:
+            outcome = self._transformer.outcome(record.key, record.value, record.headers, answer)
+            if outcome.decision == "bad" and not self._transform.quarantines:
+                transformed.append(record)
+            elif outcome.decision in ("bad", "filtered"):
+                transformed.append(replace(record, value=None))
                 filtered.add(record.offset)
+            else:
+                transformed.append(replace(record, value=outcome.value, headers=outcome.headers))
         return transformed, frozenset(filtered)
-
-    def _copied(self, record: ConsumerRecord, answer: bytes | None) -> ConsumerRecord | None:
-        """Returns a record as it is copied; None for one that is not."""
-        if record.value is None:  # a tombstone always travels
-            return record
-        try:
-            value = self._transformer.new_value(record.value, answer)
-        except InvalidValue:
-            return None if self._transform.quarantines else record
-        if value is not None:
-            return replace(record, value=value)
-        if self._transform.deletes(record.key):
-            return replace(record, value=None, headers=tombstone_headers(record.headers))
-        return None
 
 
 class MirrorPiece:

@@ -16,7 +16,7 @@ from fastavro.validation import validate
 
 from runtime.contract.spec.transform import FormatSpec
 from runtime.sql.formats.avro_schema import SETTABLE, AvroSchema, Schema, kind_of
-from runtime.sql.formats.encoded import BadSchema, Changes, UndecodableValue, UneditableValue
+from runtime.sql.formats.encoded import BadSchema, Changes, RecordValues, UndecodableValue, UneditableValue
 from runtime.sql.formats.registry import FRAME, WriterSchema, WriterSchemas
 
 
@@ -123,15 +123,10 @@ class _NewValue:
         return value
 
 
-def change_problem(text: str, path: str, *, drop: bool) -> str | None:
-    """Returns why a field of the declared schema can't be set or dropped; None where it can."""
+def check_changes(text: str, changes: Changes) -> None:
+    """Raises BadSchema where a field of the declared schema can't be changed."""
     schema = AvroSchema(text)
-    changes = Changes.of((), (path,)) if drop else Changes.of((path,), ())
-    try:
-        _RecordEdit(schema, schema.record(), changes, "value", declared=True)
-    except BadSchema as error:
-        return str(error)
-    return None
+    _RecordEdit(schema, schema.record(), changes, "value", declared=True)
 
 
 def _dropped(field: Mapping[str, Any], branches: Sequence[Schema], place: str) -> Any:
@@ -193,7 +188,7 @@ class _Writer:
         return stream.getvalue()
 
 
-class AvroValues:
+class AvroValues(RecordValues):
     """The values of Avro in one part of a flow's records: each with its writer's schema.
 
     Without a registry, the writer's schema is the declared one. With one, a value has Confluent's wire
@@ -211,17 +206,14 @@ class AvroValues:
             )
 
     async def prepare(self, values: Iterable[bytes | None]) -> None:
-        """Fetches the schemas of these values that are not known. Raises RegistryUnavailable."""
         if self._writers is not None:
             await self._writers.fetch(values)
 
     def json(self, data: bytes) -> bytes:
-        """Returns a value as JSON. Raises UndecodableValue."""
         writer, at = self._of(data)
         return writer.json(data, at)
 
     def edited(self, data: bytes, values: Sequence[bytes]) -> bytes:
-        """Returns a value with its new fields. Raises UneditableValue."""
         writer, at = self._of(data)
         return writer.edited(data, values, at)
 

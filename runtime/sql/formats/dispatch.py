@@ -6,20 +6,28 @@ A library is loaded only where its format is used.
 from __future__ import annotations
 
 from runtime.contract.spec.transform import FormatSpec
-from runtime.sql.formats.encoded import Changes, EncodedValues
+from runtime.sql.formats.encoded import BadSchema, BinaryValues, Changes, RecordValues, TextValues
 
 
-def encoded_values(form: FormatSpec, changes: Changes) -> EncodedValues | None:
-    """Returns the values of a format that the slot decodes; None for any other format."""
-    if form.format == "avro":
-        from runtime.sql.formats.avro import AvroValues
+def values_of(form: FormatSpec, changes: Changes) -> RecordValues:
+    """Returns the values of a format, of which these fields change. Raises BadSchema."""
+    match form.format:
+        case "avro":
+            from runtime.sql.formats.avro import AvroValues
 
-        return AvroValues(form, changes)
-    if form.format == "protobuf":
-        from runtime.sql.formats.protobuf import ProtobufValues
+            return AvroValues(form, changes)
+        case "protobuf":
+            from runtime.sql.formats.protobuf import ProtobufValues
 
-        return ProtobufValues(form, changes)
-    return None
+            return ProtobufValues(form, changes)
+        case "json":
+            from runtime.sql.formats.json import JsonValues
+
+            return JsonValues(changes)
+        case "text":
+            return TextValues()
+        case _:
+            return BinaryValues()
 
 
 def ddl_of(form: FormatSpec) -> str:
@@ -40,15 +48,17 @@ def ddl_of(form: FormatSpec) -> str:
 
 def change_problem(form: FormatSpec, path: str, *, drop: bool) -> str | None:
     """Returns why a field of the schema can't be set or dropped; None where it can."""
-    text = form.schema or ""
-    match form.format:
-        case "avro":
-            from runtime.sql.formats import avro
+    changes = Changes.of((), (path,)) if drop else Changes.of((path,), ())
+    try:
+        match form.format:
+            case "avro":
+                from runtime.sql.formats.avro import check_changes
 
-            return avro.change_problem(text, path, drop=drop)
-        case "protobuf":
-            from runtime.sql.formats import protobuf
+                check_changes(form.schema or "", changes)
+            case "protobuf":
+                from runtime.sql.formats.protobuf import check_changes as check_message
 
-            return protobuf.change_problem(text, path, drop=drop)
-        case _:
-            return None
+                check_message(form.schema or "", changes)
+    except BadSchema as error:
+        return str(error)
+    return None

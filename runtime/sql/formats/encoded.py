@@ -1,13 +1,17 @@
-"""Defines what the slot needs of a format that Spark does not read by itself: Avro and Protobuf.
+"""Defines what the slot needs of the format of a value: to show it to Spark, and to change its fields.
 
-The slot decodes such a value to JSON. Spark reads that by the schema in its own types.
+The slot decodes values of Avro and Protobuf to JSON. Spark reads that by the schema in its own types.
 """
 
 from __future__ import annotations
 
+import base64
+from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import ClassVar
+
+import msgspec
 
 from runtime.contract.spec.transform import fields_of
 
@@ -54,14 +58,41 @@ class Changes:
         return found
 
 
-class EncodedValues(Protocol):
-    """The values of one part of a flow's records, a key or a value."""
+class RecordValues(ABC):
+    """The values of one part of a flow's records, a key or a value, in one format.
+
+    Where `decodes` says so, Spark reads what `json` returns in place of the bytes.
+    """
+
+    decodes: ClassVar[bool] = True
 
     async def prepare(self, values: Iterable[bytes | None]) -> None:
         """Fetches the schemas of these values that are not known. Raises RegistryUnavailable."""
+        return
 
     def json(self, data: bytes) -> bytes:
         """Returns a value as JSON. Raises UndecodableValue."""
+        return data
 
+    @abstractmethod
     def edited(self, data: bytes, values: Sequence[bytes]) -> bytes:
         """Returns a value with its new fields, which come as JSON by sorted path. Raises UneditableValue."""
+
+
+class TextValues(RecordValues):
+    """Texts, which change as a whole."""
+
+    decodes = False
+
+    def edited(self, data: bytes, values: Sequence[bytes]) -> bytes:
+        text = msgspec.json.decode(values[0], type=str | None)
+        if text is None:  # it would become a tombstone
+            raise UneditableValue("its new value is null")
+        return text.encode()
+
+
+class BinaryValues(TextValues):
+    """Bytes, which change as a whole. Their JSON is Base64."""
+
+    def edited(self, data: bytes, values: Sequence[bytes]) -> bytes:
+        return base64.b64decode(super().edited(data, values))

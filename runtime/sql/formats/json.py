@@ -13,7 +13,7 @@ import msgspec
 import numpy as np
 from msgspec import Raw
 
-from runtime.sql.formats.encoded import Changes, UneditableValue
+from runtime.sql.formats.encoded import Changes, RecordValues, UneditableValue
 
 
 class _Name:
@@ -43,28 +43,30 @@ _MARK = b'"\\u0000'
 _NO_UTF8 = b"\xff"
 
 
-class JsonEditor:
-    """An editor changes the same fields of every object; new values come in the order of the sorted paths."""
+class JsonValues(RecordValues):
+    """Objects of JSON, of which the same fields change."""
+
+    decodes = False
 
     def __init__(self, changes: Changes) -> None:
         self._changes = changes
 
-    def edited(self, text: bytes, values: Sequence[bytes]) -> bytes:
-        """Returns the object with the new values, each as JSON. Raises UneditableValue.
+    def edited(self, data: bytes, values: Sequence[bytes]) -> bytes:
+        """Returns the object with the new values. Raises UneditableValue.
 
         A field that the object does not have is added, unless its new value is null or the object around it
         is not there. An object that has none of the fields is returned as it is.
         """
-        if len(text) > _MOST_COLONS and text.count(b":") > _MOST_COLONS:
+        if len(data) > _MOST_COLONS and data.count(b":") > _MOST_COLONS:
             raise UneditableValue(f"it has more than {_MOST_COLONS:,} members, or colons in its texts")
-        if len(text) > _MOST_LEVELS and _levels(text) > _MOST_LEVELS:
+        if len(data) > _MOST_LEVELS and _levels(data) > _MOST_LEVELS:
             raise UneditableValue(f"it has more than {_MOST_LEVELS} objects or arrays within one another")
         try:
-            if (edited := _edited(text, self._changes, values)) is None:
-                return text
-            return msgspec.json.format(edited, indent=0) if _SPACED in text else edited
+            if (edited := _edited(data, self._changes, values)) is None:
+                return data
+            return msgspec.json.format(edited, indent=0) if _SPACED in data else edited
         except ValueError:
-            return self._edited_beside_json(text, values)
+            return self._edited_beside_json(data, values)
 
     def _edited_beside_json(self, text: bytes, values: Sequence[bytes]) -> bytes:
         """Returns what `edited` returns, of a text that msgspec refuses as it is. Raises UneditableValue."""

@@ -22,7 +22,7 @@ from google.protobuf.message import DecodeError
 from google.protobuf.unknown_fields import UnknownFieldSet
 
 from runtime.contract.spec.transform import FormatSpec
-from runtime.sql.formats.encoded import BadSchema, Changes, UndecodableValue, UneditableValue
+from runtime.sql.formats.encoded import BadSchema, Changes, RecordValues, UndecodableValue, UneditableValue
 from runtime.sql.formats.protobuf_schema import PLAIN, TIMESTAMP, entry_of, is_message, read_schema
 from runtime.sql.formats.protobuf_wire import SIZED, MalformedMessage, fields_of, read_varint, without
 from runtime.sql.formats.registry import FRAME, WriterSchemas, schema_id
@@ -167,17 +167,12 @@ class _Assignment:
             raise UneditableValue(f"the new value of {self._place} does not fit its type") from None
 
 
-def change_problem(text: str, path: str, *, drop: bool) -> str | None:
-    """Returns why a field of the message can't be set or dropped; None where it can."""
-    changes = Changes.of((), (path,)) if drop else Changes.of((path,), ())
-    try:
-        _MessageEdit(read_schema(text).root, changes, "value")
-    except BadSchema as error:
-        return str(error)
-    return None
+def check_changes(text: str, changes: Changes) -> None:
+    """Raises BadSchema where a field of the declared message can't be changed."""
+    _MessageEdit(read_schema(text).root, changes, "value")
 
 
-class ProtobufValues:
+class ProtobufValues(RecordValues):
     """The values of Protobuf in one part of a flow's records.
 
     With a registry, a value has Confluent's wire format: a zero, the id of its writer's schema in four bytes,
@@ -205,12 +200,10 @@ class ProtobufValues:
             )
 
     async def prepare(self, values: Iterable[bytes | None]) -> None:
-        """Fetches the schemas of these values that are not known. Raises RegistryUnavailable."""
         if self._written is not None:
             await self._written.fetch(values)
 
     def json(self, data: bytes) -> bytes:
-        """Returns a value as JSON. Raises UndecodableValue."""
         begin = self._begin(data)
         try:
             return msgspec.json.encode(self._reader.read(self._parsed(data, begin)))
@@ -218,7 +211,6 @@ class ProtobufValues:
             raise UndecodableValue(f"no message of the schema: {error}") from None
 
     def edited(self, data: bytes, values: Sequence[bytes]) -> bytes:
-        """Returns a value with its new fields. Raises UneditableValue."""
         begin = self._begin(data)
         try:
             message = self._parsed(data, begin)

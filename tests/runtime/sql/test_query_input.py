@@ -1,6 +1,6 @@
 """Spark gets what the expressions of a transform read, and no more."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 import pyarrow as pa
@@ -9,7 +9,7 @@ import pytest
 from runtime.contract.records.consumer_record import ConsumerRecord
 from runtime.contract.spec.transform import FormatSpec, TransformSpec
 from runtime.sql.columns import rows_of
-from runtime.sql.formats.encoded import UndecodableValue
+from runtime.sql.formats.encoded import RecordValues, UndecodableValue
 from runtime.sql.query_input import (
     InputRows,
     QueryInput,
@@ -104,10 +104,8 @@ def test_a_record_that_needs_too_much_memory_is_not_sent(
     assert wanted.too_large(found, sizes).tolist() == [False, too_large]
 
 
-class Sized:
+class Sized(RecordValues):
     """Values whose bytes say how many MiB of JSON they are, as those of Avro and Protobuf may."""
-
-    async def prepare(self, values: Iterable[bytes | None]) -> None: ...
 
     def edited(self, data: bytes, values: Sequence[bytes]) -> bytes:
         raise NotImplementedError

@@ -260,7 +260,7 @@ def test_values_are_edited_together_as_they_are_one_by_one(
     found = asyncio.run(transformer.apply(prepare(sets(*parts), spec, START).outgoing, spec))
     assert found.failure is None
     assert [one.value for _, one in mapped([out for out, _ in found.outgoing])] == [
-        transformer.new_value(value, answer) if value is not None else None
+        transformer.outcome(b"", value, (), answer).value
         for (value, _), answer in zip(written, answers, strict=True)
     ]
 

@@ -11,8 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from runtime.contract.spec.transform import FormatSpec
-from runtime.sql.formats.avro import AvroValues, change_problem
+from runtime.sql.formats.avro import AvroValues
 from runtime.sql.formats.avro_schema import AvroSchema, ddl_of
+from runtime.sql.formats.dispatch import change_problem
 from runtime.sql.formats.encoded import BadSchema, Changes, UndecodableValue, UneditableValue
 
 ADDRESS = {
@@ -231,5 +232,5 @@ def test_a_schema_that_expressions_cannot_read_is_refused(schema: Any, why: str)
     ],
 )
 def test_a_change_that_would_break_the_schema_is_known_before(path: str, drop: bool, why: str | None) -> None:
-    found = change_problem(TEXT, path, drop=drop)
+    found = change_problem(FormatSpec(format="avro", schema=TEXT), path, drop=drop)
     assert found is None if why is None else found is not None and found.startswith(why)

@@ -9,8 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from runtime.contract.spec.transform import FormatSpec
+from runtime.sql.formats.dispatch import change_problem
 from runtime.sql.formats.encoded import BadSchema, Changes, UndecodableValue, UneditableValue
-from runtime.sql.formats.protobuf import ProtobufValues, change_problem
+from runtime.sql.formats.protobuf import ProtobufValues
 from runtime.sql.formats.protobuf_descriptors import needed_descriptors
 from runtime.sql.formats.protobuf_schema import ddl_of
 from tests.protobuf import LEVELS, customer, number, schema, single, sized, varint
@@ -351,5 +352,5 @@ def test_a_schema_that_expressions_cannot_read_is_refused(text: str, why: str) -
 def test_a_change_that_would_break_the_message_is_known_before(
     text: str, path: str, drop: bool, why: str | None
 ) -> None:
-    found = change_problem(text, path, drop=drop)
+    found = change_problem(FormatSpec(format="protobuf", schema=text), path, drop=drop)
     assert found is None if why is None else found is not None and found.startswith(why)
