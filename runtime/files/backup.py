@@ -8,7 +8,7 @@ files of its own.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import PurePath
 from typing import Final
@@ -72,17 +72,21 @@ class Backup:
 
     def topics(self, until_ms: int | None = None) -> dict[str, TopicLineage]:
         """Returns the newest lineage of each topic; with `until_ms` the newest one that had begun by then."""
-        return {name: _at(some, until_ms) for name, some in sorted(self.lineages.items())}
+        topics = {}
+        for name, lineages in sorted(self.lineages.items()):
+            begun = [lineage for lineage in lineages if until_ms is None or lineage.since_ms <= until_ms]
+            topics[name] = begun[-1] if begun else lineages[0]
+        return topics
 
     def begin(self, checkpoint: ManifestCheckpoint) -> None:
         """Begins with the state of a checkpoint, without its files."""
         self.cluster_id, self.format = checkpoint.owner.cluster_id, checkpoint.format
         self.commit, self.digest, self.at_ms = checkpoint.number, checkpoint.commit, checkpoint.at_ms
-        for one in checkpoint.topics:
-            positions = {position.partition: position for position in one.positions}
-            lineage = TopicLineage(one.name, one.ids[-1], one.since_ms, dict(one.begins), positions)
-            lineage.ids = list(one.ids)
-            self.lineages.setdefault(one.name, []).append(lineage)
+        for topic in checkpoint.topics:
+            positions = {position.partition: position for position in topic.positions}
+            lineage = TopicLineage(topic.name, topic.ids[-1], topic.since_ms, dict(topic.begins), positions)
+            lineage.ids = list(topic.ids)
+            self.lineages.setdefault(topic.name, []).append(lineage)
 
     def add_files(self, files: Iterable[DataFile]) -> None:
         """Adds files of the checkpoint, in their order. Raises ManifestProblem."""
@@ -117,14 +121,18 @@ class Backup:
         So a state before the commit can still be read: a merged file may hold records behind that state.
         """
         replaced = set(commit.replaced)
-        for file in commit.files:
-            for lineage in self.lineages.get(file.topic, ()):
-                known = lineage.files.get(file.partition, [])
-                known[:] = [file if _begins(file, one, replaced) else one for one in known]
+        for merged in commit.files:
+            folder = PurePath(merged.path).parent
+            for lineage in self.lineages.get(merged.topic, ()):
+                known = lineage.files.get(merged.partition, [])
+                for at, file in enumerate(known):
+                    begins = file.first == merged.first and PurePath(file.path).parent == folder
+                    if begins and file.path in replaced:
+                        known[at] = merged
         for topic in {file.topic for file in commit.files}:
             for lineage in self.lineages.get(topic, ()):
                 for known in lineage.files.values():
-                    known[:] = [one for one in known if one.path not in replaced]
+                    known[:] = [file for file in known if file.path not in replaced]
 
     def _lineage(self, topic: str, topic_id: str, at_ms: int) -> TopicLineage:
         """Returns the lineage of a topic. A topic that got its first id in an upgrade continues its own."""
@@ -138,17 +146,6 @@ class Backup:
             return some[-1]
         some.append(TopicLineage(topic, topic_id, at_ms, ids=[topic_id]))
         return some[-1]
-
-
-def _begins(merged: DataFile, one: DataFile, replaced: Collection[str]) -> bool:
-    """Returns whether a file is the first of those that the merged one replaces."""
-    same = merged.first == one.first and PurePath(merged.path).parent == PurePath(one.path).parent
-    return same and one.path in replaced
-
-
-def _at(lineages: Sequence[TopicLineage], until_ms: int | None) -> TopicLineage:
-    begun = [one for one in lineages if until_ms is None or one.since_ms <= until_ms]
-    return begun[-1] if begun else lineages[0]
 
 
 def flows_in(store: FileStore) -> list[str]:

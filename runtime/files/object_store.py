@@ -163,15 +163,10 @@ class ObjectStore(FileStore):
                 except AlreadyExistsError:
                     raise NameTaken(self.path(name)) from None
         except (NameTaken, OSError):
-            if self._holds(name, text):
-                return  # an earlier attempt of this very put has written it
+            with suppress(OSError):
+                if self.read(name) == text:
+                    return  # an earlier attempt of this very put has written it
             raise
-
-    def _holds(self, name: str, text: bytes) -> bool:
-        try:
-            return self.read(name) == text
-        except OSError:
-            return False
 
     def upload(self, name: str) -> Upload:
         return _Upload(self, name)
@@ -449,18 +444,6 @@ _METADATA: Final = (
     "169.254.170.2",
     "metadata.google.internal",
 )  # where a machine asks for the credentials of its role
-# The codes of S3 and Google, and those of Azure.
-_CREDENTIALS: Final = frozenset(
-    {"InvalidAccessKeyId", "SignatureDoesNotMatch", "ExpiredToken", "InvalidToken", "TokenRefreshRequired"}
-    | {"InvalidSecurity", "AuthenticationRequired", "AuthenticationFailed", "InvalidAuthenticationInfo"}
-)
-_DENIED: Final = frozenset(
-    {"AccessDenied", "AllAccessDisabled", "AccountProblem", "403", "401"}
-    | {"AuthorizationFailure", "AuthorizationPermissionMismatch", "InsufficientAccountPermissions"}
-)
-_BUSY: Final = frozenset(
-    {"SlowDown", "ServiceUnavailable", "RequestLimitExceeded", "ServerBusy", "503", "429"}
-)
 # What obstore says of credentials in variables, or in files that variables name.
 _UNREADABLE: Final = (
     "service account file",
@@ -470,45 +453,54 @@ _UNREADABLE: Final = (
     "Missing component in SAS",
     "Failed parsing an SAS key",
 )
-_COPYING: Final = "PendingCopyOperation"  # of Azure, to another copy with the same destination
-_NO_BUCKET: Final = frozenset({"NoSuchBucket", "ContainerNotFound"})
-_NO_FILE: Final = frozenset({"NoSuchKey", "BlobNotFound", "404"})
-_FULL: Final = frozenset({"QuotaExceeded", "XMinioStorageFull", "XMinioAdminBucketQuotaExceeded", "507"})
-
-
-def explained(text: str, at: StoreAddress, host: str, rights: str) -> tuple[int, str]:
-    """Returns the number of an error of the store, and one sentence that says what it means.
-
-    `rights` are those that the credentials need.
-    """
-    code, bucket = _code_of(text), f"{at.kind.container} {at.bucket}"
-    if any(word in text for word in _METADATA):
-        name = f"client.{at.kind.credential}"
-        return errno.EACCES, f"this machine has no credentials for the store: name them with {name}"
-    if not code and any(word in text for word in _UNREADABLE):
-        why = "the credentials in the environment of this machine can't be read"
-        return errno.EACCES, f"{why}: correct them, or name others with client.{at.kind.credential}"
-    if code in _NO_BUCKET:
-        return errno.ENXIO, f"the {bucket} is not there: create it"
-    if code in _CREDENTIALS:
-        return errno.EACCES, f"the store refuses the credentials ({code})"
-    if code in _DENIED:
-        return errno.EACCES, f"access denied ({code}): the credentials need {rights}"
-    if code in _BUSY:
-        return errno.EBUSY, f"the store has no capacity for more requests now ({code})"
-    if code == _COPYING:
-        return errno.EBUSY, "the store has not finished an earlier copy to this name: it is tried again"
-    if code in _FULL:
-        return errno.ENOSPC, f"no space left in the store ({code})"
-    if code in ("PermanentRedirect", "AuthorizationHeaderMalformed", "IllegalLocationConstraintException"):
-        return errno.EINVAL, f"the {bucket} is in another region ({code}): name it with client.region"
-    if code in _NO_FILE or (not code and "not found" in text.partition("\n")[0]):
-        return errno.ENOENT, "the file is not there"
-    if code:
-        return errno.EIO, f"the store answers with the error {code}"
-    return _unreachable(text, host)
-
-
+# What the codes of S3 and Google, and those of Azure, mean.
+_MEANINGS: Final[Sequence[tuple[frozenset[str], int, str]]] = (
+    (
+        frozenset({"NoSuchBucket", "ContainerNotFound"}),
+        errno.ENXIO,
+        "the {bucket} is not there: create it",
+    ),
+    (
+        frozenset(
+            {"InvalidAccessKeyId", "SignatureDoesNotMatch", "ExpiredToken", "InvalidToken"}
+            | {"TokenRefreshRequired", "InvalidSecurity", "AuthenticationRequired"}
+            | {"AuthenticationFailed", "InvalidAuthenticationInfo"}
+        ),
+        errno.EACCES,
+        "the store refuses the credentials ({code})",
+    ),
+    (
+        frozenset(
+            {"AccessDenied", "AllAccessDisabled", "AccountProblem", "403", "401"}
+            | {"AuthorizationFailure", "AuthorizationPermissionMismatch", "InsufficientAccountPermissions"}
+        ),
+        errno.EACCES,
+        "access denied ({code}): the credentials need {rights}",
+    ),
+    (
+        frozenset({"SlowDown", "ServiceUnavailable", "RequestLimitExceeded", "ServerBusy", "503", "429"}),
+        errno.EBUSY,
+        "the store has no capacity for more requests now ({code})",
+    ),
+    (
+        frozenset({"PendingCopyOperation"}),  # of Azure, to another copy with the same destination
+        errno.EBUSY,
+        "the store has not finished an earlier copy to this name: it is tried again",
+    ),
+    (
+        frozenset({"QuotaExceeded", "XMinioStorageFull", "XMinioAdminBucketQuotaExceeded", "507"}),
+        errno.ENOSPC,
+        "no space left in the store ({code})",
+    ),
+    (
+        frozenset(
+            {"PermanentRedirect", "AuthorizationHeaderMalformed", "IllegalLocationConstraintException"}
+        ),
+        errno.EINVAL,
+        "the {bucket} is in another region ({code}): name it with client.region",
+    ),
+    (frozenset({"NoSuchKey", "BlobNotFound", "404"}), errno.ENOENT, "the file is not there"),
+)
 # Words in the causes of an error, in the order in which they are looked for.
 _CAUSES: Final = (
     ("NotValidForName", "its certificate is for another name than that of client.endpoint"),
@@ -524,9 +516,26 @@ _CAUSES: Final = (
 )
 
 
-def _unreachable(text: str, host: str) -> tuple[int, str]:
-    why = next((why for word, why in _CAUSES if word in text), None)
-    if why is None and "HTTP error" not in text:
+def explained(text: str, at: StoreAddress, host: str, rights: str) -> tuple[int, str]:
+    """Returns the number of an error of the store, and one sentence that says what it means.
+
+    `rights` are those that the credentials need.
+    """
+    code, bucket = _code_of(text), f"{at.kind.container} {at.bucket}"
+    if any(word in text for word in _METADATA):
+        name = f"client.{at.kind.credential}"
+        return errno.EACCES, f"this machine has no credentials for the store: name them with {name}"
+    if not code and any(word in text for word in _UNREADABLE):
+        why = "the credentials in the environment of this machine can't be read"
+        return errno.EACCES, f"{why}: correct them, or name others with client.{at.kind.credential}"
+    for codes, number, meaning in _MEANINGS:
+        if code in codes:
+            return number, meaning.format(code=code, bucket=bucket, rights=rights)
+    if not code and "not found" in text.partition("\n")[0]:
+        return errno.ENOENT, "the file is not there"
+    if code:
+        return errno.EIO, f"the store answers with the error {code}"
+    cause = next((why for word, why in _CAUSES if word in text), "")
+    if not cause and "HTTP error" not in text:
         return errno.EIO, f"the answer of the store at {host} can't be read"
-    why = why or "the connection failed"
-    return errno.EHOSTUNREACH, f"the store at {host} can't be reached: {why}"
+    return errno.EHOSTUNREACH, f"the store at {host} can't be reached: {cause or 'the connection failed'}"

@@ -120,14 +120,10 @@ def superfluous(times: Iterable[int]) -> list[int]:
     The newest ones stay, and the last one of each of the newest days that have any.
     """
     ordered = sorted(times)
-    last_of_day = {_date(at_ms): at_ms for at_ms in ordered}
+    last_of_day = {datetime.fromtimestamp(at_ms / 1000, UTC).date(): at_ms for at_ms in ordered}
     days = sorted(last_of_day)[-KEPT_DAYS:]
     stays = {*ordered[-KEPT_NEWEST:], *(last_of_day[day] for day in days)}
     return [at_ms for at_ms in ordered if at_ms not in stays]
-
-
-def _date(at_ms: int) -> str:
-    return datetime.fromtimestamp(at_ms / 1000, UTC).strftime("%Y-%m-%d")
 
 
 def _name(at_ms: int) -> str:

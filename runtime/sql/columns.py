@@ -169,14 +169,12 @@ class RecordColumns:
             if name == "offset":
                 return pa.array(self.offsets)
             if name == "timestamp_type":
-                return pa.array(self._timestamp_types())
+                kinds = [APPENDED if out.reason & RewriteReason.APPEND_TIME else 0 for out in self.batches]
+                counts = [out.batch.records for out in self.batches]
+                return pa.array(np.repeat(np.array(kinds, np.int32), counts))
             return pa.repeat(pa.scalar(where[0] if name == "topic" else where[1], kind), count)
 
         return pa.RecordBatch.from_arrays([column(name) for name in SCHEMA.names], schema=SCHEMA)
-
-    def _timestamp_types(self) -> npt.NDArray[np.int32]:
-        kinds = [APPENDED if out.reason & RewriteReason.APPEND_TIME else 0 for out in self.batches]
-        return np.repeat(np.array(kinds, np.int32), [out.batch.records for out in self.batches])
 
 
 def map_array(maps: Sequence[Headers]) -> pa.Array:

@@ -84,7 +84,8 @@ class FileSource(ABC):
             return True
         try:
             with self.open(name, state.version) as file:
-                same = self._fingerprint(file, known.position) == known.fingerprint
+                of = fingerprint if self.footers is None else self.footers.fingerprint
+                same = of(file, known.position) == known.fingerprint
         except FileNotFoundError:
             self.recheck(name)
             return bool(state.version) and name == known.name
@@ -93,10 +94,3 @@ class FileSource(ABC):
         if same and name == known.name:
             self.verified[name] = state, known
         return same
-
-    def _fingerprint(self, file: OpenFile, position: int) -> bytes | None:
-        if self.footers is None:
-            return fingerprint(file, position)
-        from runtime.files.source.parquet_rows import parquet_fingerprint
-
-        return parquet_fingerprint(file, position)

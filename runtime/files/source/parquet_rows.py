@@ -70,11 +70,6 @@ def read_footer(file: OpenFile) -> Footer:
         return Footer(problem=FileProblem("corrupt", f"its footer can't be read: {_reason(error)}"))
 
 
-def parquet_fingerprint(file: OpenFile, position: int) -> bytes | None:
-    """Returns the fingerprint of an open file, of which rows were read: a digest of size, head and footer."""
-    return _digest(file) if position else NO_FINGERPRINT
-
-
 def _digest(file: OpenFile) -> bytes:
     size = file.size()
     tail = min(size, _HASHED_TAIL)
@@ -105,7 +100,14 @@ class Footers:
             for name, state in files.items()
             if (known := self._known.get(name)) is not None and known[0] == state
         }
-        found |= self._read([(name, state) for name, state in files.items() if name not in found])
+        if unknown := [(name, state.version) for name, state in files.items() if name not in found]:
+            with ThreadPoolExecutor(min(_AT_ONCE, len(unknown)), "footers") as pool:
+                footers = pool.map(lambda file: self._footer_of(*file), unknown)
+                found |= {
+                    name: footer
+                    for (name, _), footer in zip(unknown, footers, strict=True)
+                    if footer is not None
+                }
         problems = {name: one.problem for name, one in found.items() if one.problem is not None}
         self._known = {
             name: (files[name], one)
@@ -115,13 +117,9 @@ class Footers:
         sizes = {name: files[name]._replace(size=one.rows) for name, one in found.items()}
         return Listing(sizes, listing.ignored, problems)
 
-    def _read(self, files: Sequence[tuple[str, FileState]]) -> Mapping[str, Footer]:
-        """Reads the footers of files, without those that were renamed meanwhile."""
-        if not files:
-            return {}
-        with ThreadPoolExecutor(min(_AT_ONCE, len(files)), "footers") as pool:
-            found = pool.map(lambda one: self._footer_of(one[0], one[1].version), files)
-            return {name: one for (name, _), one in zip(files, found, strict=True) if one is not None}
+    def fingerprint(self, file: OpenFile, position: int) -> bytes | None:
+        """Returns the fingerprint of an open file, of which rows were read: of its size, head and footer."""
+        return _digest(file) if position else NO_FINGERPRINT
 
     def _footer_of(self, name: str, version: str) -> Footer | None:
         """Returns the footer of a file; None where it was renamed meanwhile."""

@@ -62,7 +62,7 @@ from runtime.contract.spec.files import LinesSpec, SourceFormat
 from runtime.files.source.folder import open_file
 from runtime.files.source.known_files import KnownFile, Reconciliation
 from runtime.files.source.lines import fingerprint
-from runtime.files.source.parquet_rows import parquet_fingerprint
+from runtime.files.source.parquet_rows import RowReader
 from runtime.kafka.errors import ErrorCode
 from runtime.kafka.protocol.fetch import FetchedPartition, FetchResponse
 from runtime.kafka.protocol.offsets import (
@@ -88,7 +88,7 @@ def lines_in(folder: Path, form: SourceFormat = "text") -> LinesSpec:
 
 def read_file(folder: Path, name: str, position: int, form: SourceFormat = "text") -> ReadFile:
     with open_file(folder, name) as file:
-        mark = parquet_fingerprint(file, position) if form == "parquet" else fingerprint(file, position)
+        mark = RowReader(file).fingerprint(position) if form == "parquet" else fingerprint(file, position)
     assert mark is not None
     return ReadFile(name, position, mark, 0)
 
