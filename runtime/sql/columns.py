@@ -176,6 +176,30 @@ class RecordColumns:
 
         return pa.RecordBatch.from_arrays([column(name) for name in SCHEMA.names], schema=SCHEMA)
 
+    def kept(self, rows: Integers, new: pa.Array | None, deleted: pa.Array | None) -> KeptRecords:
+        """Returns the records with these numbers.
+
+        `new` has the new value of each record, null for one that keeps its own. `deleted` has what follows
+        the key in the tombstone of a filtered record, null for one that travels.
+        """
+        tails, stops = self.tails[rows], self.stops[rows]
+        new = new.take(pa.array(rows)) if new is not None else pa.nulls(len(rows), pa.binary())
+        deleted = deleted.take(pa.array(rows)) if deleted is not None else pa.nulls(len(rows), pa.binary())
+        gone, edited = (each.is_valid().to_numpy(zero_copy_only=False) for each in (deleted, new))
+        if not (gone | edited).any():
+            joined = gathered(self.data, tails, stops)
+        else:
+            before = gathered(self.data, tails, np.where(gone | edited, self.sizes[rows], stops))
+            behind = gathered(self.data, np.where(edited, self.headers[rows], stops), stops)
+            sizes, widths = encode_varints(lengths_of(new) << 1)
+            begins = np.arange(len(rows)) * WORD
+            lengths = gathered(sizes.view(np.uint8), begins, begins + np.where(edited, widths, 0))
+            parts = [before, deleted.fill_null(b""), lengths, new.fill_null(b""), behind]
+            joined = pa.compute.binary_join_element_wise(*parts, b"")
+        places = np.append(0, np.cumsum(lengths_of(joined)))
+        data = np.frombuffer(joined.buffers()[2] or b"", np.uint8)
+        return KeptRecords(self.offsets[rows], self.timestamps[rows], data, places, gone)
+
 
 def map_array(maps: Sequence[Headers]) -> pa.Array:
     """Returns maps, built from their parts: that is much faster than from Python's."""
@@ -187,10 +211,19 @@ def map_array(maps: Sequence[Headers]) -> pa.Array:
 
 def rows_of(records: Sequence[ConsumerRecord]) -> pa.RecordBatch:
     """Returns the rows of records that were read without their batches."""
+    headers = []
+    for record in records:  # the last value of each header, as expressions see it
+        last = {name: content for name, content in record.headers if name != HEADER}
+        headers.append(
+            [
+                (name, content.decode(errors="replace") if content is not None else None)
+                for name, content in last.items()
+            ]
+        )
     columns = {
         VALUE: [record.value for record in records],
         KEY: [record.key for record in records],
-        "headers": map_array([_shown_headers(record) for record in records]),
+        "headers": map_array(headers),
         "topic": [record.topic for record in records],
         "partition": [record.partition for record in records],
         "offset": [record.offset for record in records],
@@ -198,15 +231,6 @@ def rows_of(records: Sequence[ConsumerRecord]) -> pa.RecordBatch:
         "timestamp_type": [APPENDED if record.appended else 0 for record in records],
     }
     return pa.RecordBatch.from_pydict(columns, schema=SCHEMA)
-
-
-def _shown_headers(record: ConsumerRecord) -> Headers:
-    """Returns the last value of each header as expressions see it."""
-    last = {name: content for name, content in record.headers if name != HEADER}
-    return [
-        (name, content.decode(errors="replace") if content is not None else None)
-        for name, content in last.items()
-    ]
 
 
 def body_of(out: OutgoingBatch, spec: RewriteSpec) -> bytes:
@@ -301,7 +325,17 @@ def _offsets(batches: Sequence[OutgoingBatch]) -> Integers:
     return np.concatenate(runs) if runs else np.zeros(0, np.int64)
 
 
-class Kept(NamedTuple):
+class Part(NamedTuple):
+    """The records of one prepared batch that travel; `changed` is false where all of them do, as they are."""
+
+    out: OutgoingBatch
+    first: int
+    end: int
+    changed: bool
+
+
+@dataclass(frozen=True, slots=True)
+class KeptRecords:
     """Records that are copied: their offsets and times at the source, and their tails in `data`.
 
     Tail n stands from place n to place n + 1. `tombstones` says which records the transform filtered.
@@ -313,67 +347,56 @@ class Kept(NamedTuple):
     places: Integers
     tombstones: Flags
 
+    def packed(
+        self, parts: Sequence[Part], spec: RewriteSpec, index: int
+    ) -> tuple[list[tuple[OutgoingBatch, int]], BatchFailure | None]:
+        """Returns batches with the records, each with the index of the last batch that it stands for.
 
-def kept_of(columns: RecordColumns, kept: Integers, new: pa.Array | None, deleted: pa.Array | None) -> Kept:
-    """Returns the records with these numbers.
+        Neighbours that became small are joined. A batch of which every record travels unchanged stays as it
+        is. The failure names a record that has become too large; the batches lie before it. `index` is that
+        of the first part.
+        """
+        packed: list[tuple[OutgoingBatch, int]] = []
+        try:
+            for at, group in _groups(parts, self.places, spec):
+                if not group[0].changed:
+                    packed.append((group[0].out, index + at))
+                    continue
+                codec = reduce(max, (part.out.batch.codec for part in group))
+                codec = codec if spec.codec is None else spec.codec
+                first, end = group[0].first, group[-1].end
+                last = index + at + len(group) - 1
+                for out in self._batches(first, end, codec, group[-1].out.position, spec):
+                    behind = first + out.batch.records
+                    tombstones = int(self.tombstones[first:behind].sum())
+                    packed.append((out._replace(tombstones=tombstones), last))
+                    first = behind
+        except TooLarge as failure:
+            return packed, failure
+        return packed, None
 
-    `new` has the new value of each record, null for one that keeps its own. `deleted` has what follows the
-    key in the tombstone of a filtered record, null for one that travels.
-    """
-    tails, stops = columns.tails[kept], columns.stops[kept]
-    new = new.take(pa.array(kept)) if new is not None else pa.nulls(len(kept), pa.binary())
-    deleted = deleted.take(pa.array(kept)) if deleted is not None else pa.nulls(len(kept), pa.binary())
-    gone, edited = (each.is_valid().to_numpy(zero_copy_only=False) for each in (deleted, new))
-    if not (gone | edited).any():
-        joined = gathered(columns.data, tails, stops)
-    else:
-        before = gathered(columns.data, tails, np.where(gone | edited, columns.sizes[kept], stops))
-        behind = gathered(columns.data, np.where(edited, columns.headers[kept], stops), stops)
-        sizes, widths = encode_varints(lengths_of(new) << 1)
-        begins = np.arange(len(kept)) * WORD
-        lengths = gathered(sizes.view(np.uint8), begins, begins + np.where(edited, widths, 0))
-        parts = [before, deleted.fill_null(b""), lengths, new.fill_null(b""), behind]
-        joined = pa.compute.binary_join_element_wise(*parts, b"")
-    places = np.append(0, np.cumsum(lengths_of(joined)))
-    data = np.frombuffer(joined.buffers()[2] or b"", np.uint8)
-    return Kept(columns.offsets[kept], columns.timestamps[kept], data, places, gone)
-
-
-class Part(NamedTuple):
-    """The records of one prepared batch that travel; `changed` is false where all of them do, as they are."""
-
-    out: OutgoingBatch
-    first: int
-    end: int
-    changed: bool
-
-
-def packed_columns(
-    kept: Kept, parts: Sequence[Part], spec: RewriteSpec, index: int
-) -> tuple[list[tuple[OutgoingBatch, int]], BatchFailure | None]:
-    """Returns batches with the records that travel, each with the index of the last batch that it stands for.
-
-    Neighbours that became small are joined. A batch of which every record travels unchanged stays as it is.
-    The failure names a record that has become too large; the batches lie before it. `index` is that of the
-    first part.
-    """
-    found: list[tuple[OutgoingBatch, int]] = []
-    try:
-        for at, group in _groups(parts, kept.places, spec):
-            if not group[0].changed:
-                found.append((group[0].out, index + at))
-                continue
-            codec = reduce(max, (one.out.batch.codec for one in group))
-            codec = codec if spec.codec is None else spec.codec
-            first, end = group[0].first, group[-1].end
-            last = index + at + len(group) - 1
-            for out in _packed(kept, first, end, codec, group[-1].out.position, spec):
-                behind = first + out.batch.records
-                found.append((out._replace(tombstones=int(kept.tombstones[first:behind].sum())), last))
-                first = behind
-    except TooLarge as failure:
-        return found, failure
-    return found, None
+    def _batches(
+        self, first: int, end: int, codec: Codec, position: int, spec: RewriteSpec
+    ) -> Iterable[OutgoingBatch]:
+        """Yields a batch with these records, or several where it exceeds the limit. Raises TooLarge."""
+        offsets, timestamps = self.offsets[first:end], self.timestamps[first:end]
+        places = self.places[first : end + 1]
+        body: bytes | memoryview
+        try:
+            body = numbered(self.data, places[:-1], places[1:], timestamps - timestamps[0])
+        except IrregularError:
+            tails = cut(self.data, places).to_pylist()
+            body = join(list(zip(range(end - first), timestamps.tolist(), tails, strict=True)))[0]
+        packed = pack(codec, body)
+        batch = batch_of(
+            int(offsets[0]), end - first, codec, packed, int(timestamps[0]), int(timestamps.max())
+        )
+        if batch.size <= spec.max_batch:
+            yield OutgoingBatch(batch, _runs(offsets), position, RewriteReason.TRANSFORM)
+            return
+        tails = cut(self.data, places).to_pylist()
+        raw = list(zip(offsets.tolist(), timestamps.tolist(), tails, strict=True))
+        yield from fitting(raw, codec, position, spec, RewriteReason.TRANSFORM)
 
 
 def _groups(
@@ -396,32 +419,6 @@ def _groups(
         codec = max(codec, own)
     if size:
         yield begin, parts[begin:]
-
-
-def _packed(
-    kept: Kept, first: int, end: int, codec: Codec, position: int, spec: RewriteSpec
-) -> Iterable[OutgoingBatch]:
-    """Yields a batch with these records, or several where it exceeds the limit. Raises TooLarge."""
-    offsets, timestamps = kept.offsets[first:end], kept.timestamps[first:end]
-    places = kept.places[first : end + 1]
-    body: bytes | memoryview
-    try:
-        body = numbered(kept.data, places[:-1], places[1:], timestamps - timestamps[0])
-    except IrregularError:
-        body = join(list(zip(range(end - first), timestamps.tolist(), _tails(kept, places), strict=True)))[0]
-    batch = batch_of(
-        int(offsets[0]), end - first, codec, pack(codec, body), int(timestamps[0]), int(timestamps.max())
-    )
-    if batch.size <= spec.max_batch:
-        yield OutgoingBatch(batch, _runs(offsets), position, RewriteReason.TRANSFORM)
-        return
-    raw = list(zip(offsets.tolist(), timestamps.tolist(), _tails(kept, places), strict=True))
-    yield from fitting(raw, codec, position, spec, RewriteReason.TRANSFORM)
-
-
-def _tails(kept: Kept, places: Integers) -> list[bytes]:
-    tails: list[bytes] = cut(kept.data, places).to_pylist()
-    return tails
 
 
 def _runs(offsets: Integers) -> tuple[OffsetDeltaRun, ...]:

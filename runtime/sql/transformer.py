@@ -40,8 +40,6 @@ from runtime.sql.columns import (
     body_of,
     columns_of,
     gathered,
-    kept_of,
-    packed_columns,
     rows_of,
 )
 from runtime.sql.formats.dispatch import values_of
@@ -261,9 +259,9 @@ class Transformer:
             bad.append(rejected)
         changed = deleted if new is None else deleted | new.is_valid().to_numpy(zero_copy_only=False)
         rows = np.flatnonzero(travels | deleted)
-        kept = kept_of(columns, rows, new, tombstones)
+        kept = columns.kept(rows, new, tombstones)
         parts = _parts(columns, rows, changed, failure)
-        outgoing, too_large = packed_columns(kept, parts, spec, window.first)
+        outgoing, too_large = kept.packed(parts, spec, window.first)
         if too_large is not None:
             failure = too_large
             filtered &= columns.offsets < failure.offset

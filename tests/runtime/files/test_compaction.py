@@ -146,17 +146,6 @@ def test_a_merged_file_holds_the_same_records(tmp_path: Path, form: str) -> None
     assert b'"version":2' in encode(last)  # a reader that knows nothing of merges refuses it
 
 
-def test_only_files_of_one_day_are_merged(tmp_path: Path) -> None:
-    lake = Lake(tmp_path, "json", "{topic}/date={date}/")
-    for _ in range(3):
-        lake.round(NOON, NOON + DAY_MS)
-    lines = lines_of(tmp_path)
-    lake.merge()
-    found = sorted(str(one.relative_to(tmp_path).parent) for one in files_of(tmp_path))
-    assert found == ["orders/date=2023-11-15", "orders/date=2023-11-16"]
-    assert lines_of(tmp_path) == lines
-
-
 Step = Callable[["Lake", Commit], None]
 STEPS: list[Step] = [
     lambda lake, commit: lake.folder.add(lake.state, commit),

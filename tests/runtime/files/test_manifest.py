@@ -78,33 +78,12 @@ def test_the_state_is_that_of_the_last_commit(folder: ManifestFolder) -> None:
     assert again.positions["orders", 0].position == 130
 
 
-def test_a_file_is_moved_once_and_the_move_may_be_repeated(folder: ManifestFolder) -> None:
-    file = staged(folder, b"abc")
-    folder.check_staged([file])
-    folder.publish([file])
-    folder.publish([file])
-    assert (root_of(folder) / "orders/a.log").read_bytes() == b"abc"
-    (root_of(folder) / "orders/a.log").unlink()
-    with pytest.raises(ManifestProblem, match="is missing, and so is its staged file"):
-        folder.publish([file])
-
-
 def test_what_the_driver_does_not_see_is_not_committed(folder: ManifestFolder) -> None:
     file = staged(folder, b"abc")
     with pytest.raises(EndpointUnavailable, match="has 3 bytes in place of 4"):
         folder.check_staged([replace(file, size=4)])
     with pytest.raises(EndpointUnavailable, match="is not there for the driver"):
         folder.check_staged([replace(file, staged="staging/1/other.part")])
-
-
-def test_no_link_leads_a_file_out_of_the_folder(
-    folder: ManifestFolder, tmp_path_factory: pytest.TempPathFactory
-) -> None:
-    outside = tmp_path_factory.mktemp("outside")
-    (root_of(folder) / "orders").symlink_to(outside)
-    with pytest.raises(ManifestProblem, match="is a symbolic link, and none is followed"):
-        folder.publish([staged(folder, b"abc")])
-    assert list(outside.iterdir()) == []
 
 
 def test_files_have_the_mode_that_the_umask_gives(folder: ManifestFolder) -> None:
@@ -143,16 +122,6 @@ def test_a_commit_that_was_edited_cut_off_or_lost_stops_the_flow(folder: Manifes
 def test_bytes_that_are_no_commit(text: bytes) -> None:
     with pytest.raises(UnreadableCommit):
         decode(text)
-
-
-def test_a_folder_that_was_mounted_empty_is_noticed(folder: ManifestFolder) -> None:
-    state = folder.read()
-    folder.check(state)
-    folder.add(state, commit(1))
-    folder.check(state)
-    own_of(folder).rename(root_of(folder) / "elsewhere")
-    with pytest.raises(EndpointUnavailable, match="mounted"):
-        folder.check(state)
 
 
 def test_the_last_commit_is_noticed_when_it_was_edited_or_exchanged(folder: ManifestFolder) -> None:
