@@ -127,10 +127,7 @@ class JsonLinesFile:
             else:
                 text = decoded[at]
                 line["value"] = msgspec.Raw(text.encode()) if text is not None else None
-            headers: list[dict[str, Any]] = [{"key": name} for name, _ in record.headers]
-            for header, (_, content) in zip(headers, record.headers, strict=True):
-                _put(header, "value", content)
-            line["headers"] = headers
+            line["headers"] = [_header(name, content) for name, content in record.headers]
             line["topic"] = topic
             line["partition"] = partition
             line["offset"] = record.offset
@@ -141,6 +138,12 @@ class JsonLinesFile:
 
     def finish(self) -> None:
         return
+
+
+def _header(name: str, content: bytes | None) -> dict[str, Any]:
+    header: dict[str, Any] = {"key": name}
+    _put(header, "value", content)
+    return header
 
 
 def _put(line: dict[str, Any], name: str, value: bytes | None) -> None:

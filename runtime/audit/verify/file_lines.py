@@ -19,7 +19,7 @@ from runtime.batch.varint import read_size, varint
 from runtime.contract.records.consumer_record import ConsumerRecord
 from runtime.contract.spec.files import LinesSpec
 from runtime.files.manifest import EndpointUnavailable
-from runtime.files.source.lines import fingerprint, keyless, sized
+from runtime.files.source.lines import NO_HEADERS, NO_KEY, fingerprint, sized
 from runtime.files.source.open_file import OpenFile
 from runtime.files.source.sources import source_of
 
@@ -156,7 +156,7 @@ def _read_lines(file: OpenFile, records: FileRecords) -> None:
         for text_line in whole:
             line = text_line.removesuffix(b"\r")
             if line.strip() or not blank:
-                records.digests.append(digest_of(keyless(line)))
+                records.digests.append(digest_of(NO_KEY + sized(line) + NO_HEADERS))
                 records.positions.append(begin)
             begin += len(text_line) + 1
     if rest:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import time
+from collections.abc import Iterable
 from typing import Final, Literal, NamedTuple, Protocol
 
 import msgspec
@@ -29,9 +30,9 @@ def sized(content: bytes | None) -> bytes:
     return NO_KEY if content is None else varint(len(content)) + content
 
 
-def keyless(value: bytes) -> bytes:
-    """Returns a record of a value alone, in the encoding of a batch."""
-    return b"".join((NO_KEY, varint(len(value)), value, NO_HEADERS))
+def keyless(timestamp: int, values: Iterable[bytes]) -> list[tuple[int, bytes]]:
+    """Returns records of values alone, in the encoding of a batch."""
+    return [(timestamp, b"".join((NO_KEY, varint(len(value)), value, NO_HEADERS))) for value in values]
 
 
 def fingerprint(file: OpenFile, position: int) -> bytes | None:
@@ -132,19 +133,19 @@ class LineReader:
             and b"\r" not in data
             and max(map(len, lines), default=0) <= longest
         ):
-            records = [(now_ms, keyless(line)) for line in lines]
-            return ReadRecords(records, position + end - begin, position + end, more=more)
-        records = []
+            at = position + end
+            return ReadRecords(keyless(now_ms, lines), at - begin, at, more=more)
+        values: list[bytes] = []
         at = position
         for whole in lines:
             line = whole.removesuffix(b"\r")
             if problem := _problem(line, form, longest):
                 why = f"the line at byte {at} {problem[1]}"
-                return ReadRecords(records, at - begin, at, problem[0], why, more=True)
+                return ReadRecords(keyless(now_ms, values), at - begin, at, problem[0], why, more=True)
             at = min(at + len(whole) + 1, position + end)
             if form == "text" or line.strip():
-                records.append((now_ms, keyless(line)))
-        return ReadRecords(records, at - begin, at, more=more)
+                values.append(line)
+        return ReadRecords(keyless(now_ms, values), at - begin, at, more=more)
 
     def _end_of_last_line(self, position: int) -> int:
         """Returns the size of a line feed that ends what was read as the last line of a complete file."""

@@ -263,12 +263,7 @@ def _encoder_of(file: pq.ParquetFile) -> Encode:
         return _records
     instants = [file.schema.column(at).physical_type == "INT96" for at in range(len(file.schema))]
     rows = RowEncoder(schema, instants)
-
-    def encode(batch: pa.RecordBatch) -> Sequence[tuple[int, bytes]]:
-        now_ms = _now_ms()
-        return [(now_ms, keyless(row)) for row in rows.encode(batch)]
-
-    return encode
+    return lambda batch: keyless(_now_ms(), rows.encode(batch))
 
 
 def _holds_records(schema: pa.Schema) -> bool:
