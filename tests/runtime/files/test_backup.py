@@ -19,7 +19,7 @@ from runtime.files.backup import (
 )
 from runtime.files.manifest import ManifestProblem
 from runtime.files.store import LocalFolder
-from tests.runtime.files.backups import ONE, TWO, UNNAMED, WHERE, WrittenBackup, text_of
+from tests.runtime.files.backups import ONE, TWO, WHERE, WrittenBackup, text_of
 
 
 @pytest.fixture
@@ -39,14 +39,6 @@ def test_the_newest_lineage_is_restored_and_before_it_began_the_one_before(writt
     assert flows_in(LocalFolder(written.folder)) == ["f"]
 
 
-def test_a_topic_that_got_its_id_in_an_upgrade_is_one_lineage(written: WrittenBackup) -> None:
-    written.commit(100, UNNAMED, 2, text_of(0, [1, 2]))
-    written.commit(200, ONE, 3, text_of(2, [3]))
-    (lineage,) = read_backup(str(written.folder), "f").lineages["orders"]
-    assert lineage.topic_id == ONE
-    assert [file.first for file in lineage.files[0]] == [0, 2]
-
-
 def test_a_clock_that_jumps_changes_neither_the_order_of_commits_nor_their_state(
     written: WrittenBackup,
 ) -> None:
@@ -62,17 +54,6 @@ def test_a_clock_that_jumps_changes_neither_the_order_of_commits_nor_their_state
     state = written.manifest.read()
     assert state.last is not None
     assert (state.last.number, state.positions["orders", 0].topic_id) == (3, TWO)
-
-
-def test_a_planned_state_stays_readable_while_commits_follow(written: WrittenBackup) -> None:
-    written.commit(100, ONE, 1, text_of(0, [1]))
-    planned = read_backup(str(written.folder), "f")
-    written.commit(200, ONE, 2, text_of(1, [2]))
-    assert read_backup(str(written.folder), "f", 1, planned.digest).commit == 1
-    with pytest.raises(ManifestProblem, match="not the one that was planned with"):
-        read_backup(str(written.folder), "f", 2, planned.digest)
-    with pytest.raises(ManifestProblem, match="not the one that was planned with"):
-        read_backup(str(written.folder), "f", 9, planned.digest)
 
 
 def test_a_commit_that_was_exchanged_or_removed_is_noticed_wherever_it_is(

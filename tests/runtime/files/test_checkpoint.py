@@ -1,7 +1,6 @@
 """Checkpoints of a manifest, in a folder and at a real S3 server: readers that begin there see the same."""
 
 import asyncio
-import subprocess
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -21,7 +20,6 @@ from tests.runtime.files.backups import ONE, TWO, UNNAMED, Place, own_of
 from tests.runtime.files.lake import NOON, Lake, commit_of, file
 from tests.runtime.files.test_compaction import documented_files, lines_in
 from tests.spark.exported import lines_of
-from tests.spark.test_files import mounted
 
 SMALL = 1 << 10
 
@@ -297,27 +295,6 @@ def test_a_store_that_is_away_is_no_reason_to_stop(tmp_path: Path) -> None:
     (own_of(log.folder) / "lists").unlink()
     log.checkpoint()
     assert not CheckpointDuty("f", log.folder, every=2).is_due(log.state)
-
-
-def test_a_full_disk_writes_no_checkpoint_and_loses_nothing(tmp_path: Path) -> None:
-    """On a small file system of its own."""
-    mounted("-t", "tmpfs", "-o", "size=1m", "tmpfs", str(tmp_path))
-    try:
-        log = Log((str(tmp_path), {}))
-        log.rounds(0, 40)
-        filler = tmp_path / "_filler"
-        with pytest.raises(OSError, match="No space left"):
-            filler.write_bytes(bytes(2 << 20))
-        duty = CheckpointDuty("f", log.folder)
-        asyncio.run(duty.run(log.state, log.next()))
-        assert "No space left on device" in duty.note
-        assert len(paths_of(log.backup())) == 40
-        filler.unlink()
-        log.checkpoint()
-        assert len(paths_of(log.backup())) == 40
-        assert log.state.checkpoint is not None
-    finally:
-        subprocess.run(["umount", "--lazy", str(tmp_path)], check=True)
 
 
 def test_a_damaged_checkpoint_of_the_past_is_named(tmp_path: Path) -> None:

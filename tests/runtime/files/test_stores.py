@@ -128,9 +128,8 @@ def test_what_is_not_there_is_named(store: FileStore) -> None:
         assert missing.value.filename == store.path("orders/none")
 
 
-@pytest.mark.parametrize("form", ["raw", "json", "parquet"])
-def test_rounds_and_a_merge(place: Place, form: str) -> None:
-    lake = Lake(place, form)
+def test_rounds_and_a_merge(place: Place) -> None:
+    lake = Lake(place)
     for _ in range(3):
         lake.round(NOON, NOON)
     assert len(lake.folder.store.names("orders")) == 3
@@ -140,8 +139,7 @@ def test_rounds_and_a_merge(place: Place, form: str) -> None:
     assert flows_in(lake.folder.store) == ["f"]
     assert lake.folder.remove_replaced(3_600) == 0
     assert lake.folder.remove_replaced(0) == 3
-    if form == "raw":
-        assert lake.seen_by_the_manifest() == list(range(6))
+    assert lake.seen_by_the_manifest() == list(range(6))
 
 
 def test_a_commit_is_finished_by_the_next_start_and_readable_before(place: Place) -> None:

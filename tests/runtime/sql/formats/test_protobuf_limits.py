@@ -2,7 +2,7 @@
 
 import base64
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 import pytest
 
@@ -10,7 +10,7 @@ from runtime.contract.spec.transform import FormatSpec
 from runtime.sql.formats.encoded import BadSchema, Changes, UndecodableValue, UneditableValue
 from runtime.sql.formats.protobuf import ProtobufValues
 from runtime.sql.formats.protobuf_schema import ddl_of, read_schema
-from tests.protobuf import customer, number, schema, sized
+from tests.protobuf import number, schema, sized
 
 INT64, STRING, MESSAGE = 3, 9, 11
 SECONDS, NANOS = (1, "seconds", INT64, ""), (2, "nanos", 5, "")
@@ -150,28 +150,3 @@ def test_a_small_record_that_decodes_to_very_much_is_a_bad_record(count: int, wh
 def test_an_edit_has_the_same_limit_of_memory() -> None:
     with pytest.raises(UneditableValue, match="its messages take more than 256 MiB of memory"):
         values_of(WIDE, drop=["value.items"]).edited(sized(1, b"") * 500_000, [])
-
-
-def test_a_message_in_very_many_pieces_is_merged_in_linear_time() -> None:
-    text = schema("shop.Customer")
-    begin = time.process_time()
-    values_of(text).json(sized(5, sized(1, "x" * 20)) * 100_000)
-    values_of(text).json(sized(9, sized(2, sized(1, "x" * 20)) * 100_000))
-    values_of(text).json((sized(10, "") + number(11, 1)) * 100_000)
-    assert time.process_time() - begin < LINEAR_S
-
-
-def test_a_large_record_with_few_fields_is_read() -> None:
-    data = customer({"photo": b"x" * (8 << 20), "scores": [1] * 400_000})
-    assert len(values_of(schema("shop.Customer")).json(data)) > 10 << 20
-
-
-def test_very_many_occurrences_of_a_message_are_edited_as_one() -> None:
-    def pieces() -> Iterator[bytes]:
-        for at in range(100_000):
-            yield sized(5, sized(1, "s")) if at % 2 else number(1, at)
-
-    values = values_of(schema("shop.Customer"), ["value.home.city"])
-    data = b"".join(pieces())
-    assert values.json(data)
-    assert values.edited(data, [b'"c"']).endswith(sized(5, sized(1, "s") + sized(2, "c")))
