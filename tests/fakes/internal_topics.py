@@ -2,16 +2,28 @@
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
+from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from runtime.batch import Batch, records, walk
 from runtime.kafka.errors import ErrorCode
+from runtime.kafka.protocol import offsets
 from runtime.kafka.protocol.fetch import FetchedPartition, FetchRequest, FetchResponse
 from runtime.kafka.protocol.metadata import Partition, TopicMetadata
 from runtime.kafka.protocol.offsets import ListedOffset, ListOffsetsRequest
+from runtime.kafka.protocol.produce import ProducedPartition, ProduceRequest, ProduceResponse
+from runtime.kafka.protocol.transactions import (
+    AddPartitionsRequest,
+    CoordinatorKind,
+    EndTransactionRequest,
+    InitProducerIdRequest,
+    ProducerIdentity,
+)
 from runtime.kafka.records import InternalRecord, build, plain
-from tests.runtime.batch.forge import batch_bytes, control_batch, record
+from tests.runtime.batch.forge import HERE, batch_bytes, control_batch, record
 
 TRANSACTIONAL, COMMIT = 0x10, 1
 LEADER = Partition(0, 1, 5, (1,), (1,))
@@ -21,13 +33,16 @@ class InternalTopics:
     """Each topic has one partition with one batch, or none. A topic in `replaced` has another id.
 
     The records of a topic in `committing` are one transaction. Its end was acknowledged, and its marker is
-    written after the records were fetched once.
+    written after the records were fetched once. `starts` are log starts; topics in `gone` are no more. A
+    record's timestamp is its offset.
     """
 
     def __init__(
         self, records: Mapping[str, Sequence[InternalRecord]], committing: Iterable[str] = ()
     ) -> None:
         self.replaced: set[str] = set()
+        self.gone: set[str] = set()
+        self.starts: dict[str, int] = {}
         self._committing = dict.fromkeys(committing, False)
         self.gathered: dict[Any, Any] = {}
         self._records = {topic: list(some) for topic, some in records.items()}
@@ -40,15 +55,16 @@ class InternalTopics:
         return {name: self.topic(name) for name in names}
 
     def topic(self, name: str) -> TopicMetadata:
-        return TopicMetadata(name, self._id(name), ErrorCode.NONE, False, {0: LEADER})
+        error = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if name in self.gone else ErrorCode.NONE
+        return TopicMetadata(name, self._id(name), error, False, {0: LEADER})
 
     def leader(self, topic: str, partition: int) -> Partition:
         return LEADER
 
     async def call(self, node: int, request: Any, purpose: str, within: float | None) -> Any:
         if isinstance(request, ListOffsetsRequest):
-            ends = {at: self._end(at.topic) for at in request.times}
-            return {at: ListedOffset(end, -1, 5) for at, end in ends.items()}
+            times = request.times.items()
+            return {at: ListedOffset(self._offset(at.topic, time), -1, 5) for at, time in times}
         assert isinstance(request, FetchRequest)
         ((topic_id, _),) = request.partitions
         topic = next(name for name in self._records if self._id(name) == topic_id)
@@ -56,6 +72,14 @@ class InternalTopics:
         self._committing = {name: name == topic or done for name, done in self._committing.items()}
         found = FetchedPartition(topic_id, 0, ErrorCode.NONE, end, end, 0, (), -1, log, None)
         return FetchResponse(0, ErrorCode.NONE, 0, (found,))
+
+    def _offset(self, topic: str, time: int) -> int:
+        match time:
+            case offsets.EARLIEST:
+                return self.starts.get(topic, 0)
+            case offsets.LATEST:
+                return self._end(topic)
+        return time if time < self._end(topic) else -1
 
     def _end(self, topic: str) -> int:
         return len(self._records.get(topic, ())) + self._committing.get(topic, False)
@@ -70,3 +94,57 @@ class InternalTopics:
 
     def _id(self, topic: str) -> bytes:
         return hashlib.md5(f"{topic} {topic in self.replaced}".encode()).digest()
+
+
+class TransactionalTopics(InternalTopics):
+    """Takes transactions too, one at a time: their records are there once they are committed.
+
+    `steps` lists the requests: the id that is initialised, "abort" or "commit". The next produce request is
+    refused with `refusal`.
+    """
+
+    def __init__(self, records: Mapping[str, Sequence[InternalRecord]]) -> None:
+        super().__init__(records)
+        self.turns: defaultdict[tuple[int, str], asyncio.Lock] = defaultdict(asyncio.Lock)
+        self.steps: list[str] = []
+        self.refusal = ErrorCode.NONE
+        self._written: list[tuple[str, InternalRecord]] = []
+
+    async def coordinators(self, kind: CoordinatorKind, keys: Iterable[str]) -> None: ...
+
+    async def coordinator(self, kind: CoordinatorKind, key: str) -> int:
+        return 1
+
+    def doubt(self, topic: str) -> None: ...
+
+    async def connection(self, node: int, purpose: str, within: float) -> TransactionalTopics:
+        return self
+
+    async def ready(self) -> None: ...
+
+    def start(self, request: ProduceRequest, within: float) -> asyncio.Future[ProduceResponse]:
+        (part,) = request.partitions
+        error, self.refusal = self.refusal, ErrorCode.NONE
+        for batch in walk(b"".join(bytes(piece) for piece in part.records), HERE).sets:
+            assert isinstance(batch, Batch)
+            self._written += [
+                (part.topic, InternalRecord(one.key, one.value)) for one in records(batch, HERE)
+            ]
+        answer: asyncio.Future[ProduceResponse] = asyncio.get_running_loop().create_future()
+        answer.set_result(ProduceResponse(0, (ProducedPartition(part.topic, 0, error, 0, -1, 0),)))
+        return answer
+
+    async def call(self, node: int, request: Any, purpose: str, within: float | None) -> Any:
+        match request:
+            case InitProducerIdRequest():
+                self.steps.append(request.transactional_id or "")
+                return ProducerIdentity(7, request.identity.epoch + 1)
+            case AddPartitionsRequest():
+                return {}
+            case EndTransactionRequest():
+                self.steps.append("commit" if request.commit else "abort")
+                for topic, written in self._written if request.commit else ():
+                    self.grow(topic, written)
+                self._written.clear()
+                return ErrorCode.NONE
+        return await super().call(node, request, purpose, within)

@@ -8,7 +8,7 @@ from runtime.kafka.records import InternalRecord, build
 from runtime.slot.partition import PartitionCopy
 
 
-def partition(number: int = 0, *, shared: bool = False) -> PartitionCopy:
+def partition(number: int = 0, *, shared: bool = False, topic: str = "orders") -> PartitionCopy:
     """Copied up to source offset 10, which is the destination's offset 100."""
     progress = first_progress(
         generation=1,
@@ -19,7 +19,7 @@ def partition(number: int = 0, *, shared: bool = False) -> PartitionCopy:
         destination_end=100,
         now_ms=1,
     )
-    return PartitionCopy(AssignedPartition("flow", "orders", number, "orders"), progress, shared=shared)
+    return PartitionCopy(AssignedPartition("flow", topic, number, "orders"), progress, shared=shared)
 
 
 def outgoing(first: int, *records: tuple[int, int]) -> OutgoingBatch:

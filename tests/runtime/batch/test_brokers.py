@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from confluent_kafka import Consumer, Message, Producer, TopicPartition
 
-from runtime.batch import Codec, Merge, OutgoingBatch, PartitionLocation, RewriteReason, RewriteSpec, prepare
+from runtime.batch import Codec, OutgoingBatch, PartitionLocation, RewriteReason, RewriteSpec, prepare
 from runtime.contract.records.provenance import ClusterPartition, Origin, origins
 from runtime.lab.lab import Lab
 from tests.records import create_topic, settled, wait_for
@@ -115,63 +115,11 @@ def pair(lab: Lab) -> Pair:
     return Pair(lab.clusters["dc1"].client, lab.clusters["dc2"].client)
 
 
-@pytest.mark.parametrize("idempotent", [True, False])
-def test_whole_batches_of_every_codec_pass_untouched(
-    pair: Pair, fresh: Callable[[str], str], idempotent: bool
-):
-    topic = fresh("whole")
-    pair.topics(topic)
-    for codec in CODECS:
-        write(pair.source, topic, 40, **{"compression.type": codec, "enable.idempotence": idempotent})
-    copied = pair.copy(topic)
-    assert {out.reason for out in copied.outgoing} == {RewriteReason.NONE}
-    assert {out.batch.codec for out in copied.outgoing} == set(Codec)
-    assert len(pair.same(topic, copied)) == 200
-
-
 def begin(client: dict[str, Any], name: str, **config: Any) -> Producer:
     producer = Producer({**client, "transactional.id": name, "linger.ms": 5, **config})
     producer.init_transactions(60)
     producer.begin_transaction()
     return producer
-
-
-def test_transactions_arrive_committed_and_without_what_was_aborted(pair: Pair, fresh: Callable[[str], str]):
-    topic = fresh("transactions")
-    pair.topics(topic)
-    one, two = (
-        begin(pair.source, fresh("one")),
-        begin(pair.source, fresh("two"), **{"compression.type": "lz4"}),
-    )
-    for turn in range(6):
-        for producer in (one, two):
-            for at in range(5):
-                produce(producer, topic, turn * 10 + at)
-            producer.flush(60)
-        write(pair.source, topic, 2)
-        one.abort_transaction(60) if turn % 2 else one.commit_transaction(60)
-        two.commit_transaction(60) if turn % 3 else two.abort_transaction(60)
-        one.begin_transaction()
-        two.begin_transaction()
-    one.abort_transaction(60)
-    two.abort_transaction(60)
-    settled(pair.source, topic)
-    whole = pair.copy(topic)
-    assert len(pair.same(topic, whole)) == 3 * 5 + 4 * 5 + 6 * 2
-    assert {out.reason for out in whole.outgoing} == {RewriteReason.NONE}
-
-
-@pytest.mark.parametrize("codec", CODECS)
-def test_small_batches_are_joined(pair: Pair, fresh: Callable[[str], str], codec: str):
-    topic = fresh("tiny")
-    pair.topics(topic)
-    producer = Producer({**pair.source, "linger.ms": 0, "compression.type": codec})
-    for at in range(30):
-        produce(producer, topic, at)
-        producer.flush(60)
-    copied = pair.copy(topic, merge=Merge())
-    assert len(copied.outgoing) == 1
-    pair.same(topic, copied)
 
 
 @pytest.mark.parametrize("codec", CODECS)
@@ -186,15 +134,6 @@ def test_headers_are_added_and_too_large_batches_split(pair: Pair, fresh: Callab
     assert [(*one[1:5], one[5][:-1]) for one in right] == [one[1:] for one in left]
     assert [origins(one[5]) for one in right] == [(Origin(*place, one[0], NOW),) for one in left]
     assert [copied.offsets[one[0]] for one in left] == [one[0] for one in right]
-
-
-def test_a_start_inside_a_batch(pair: Pair, fresh: Callable[[str], str]):
-    topic = fresh("inside")
-    pair.topics(topic)
-    write(pair.source, topic, 40, **{"compression.type": "zstd"})
-    copied = pair.copy(topic, start=13)
-    assert copied.outgoing[0].reason == RewriteReason.START
-    assert [one[1:] for one in read(pair.there, topic)] == [one[1:] for one in read(pair.source, topic)[13:]]
 
 
 @pytest.mark.parametrize("codec", CODECS)
@@ -261,19 +200,3 @@ def test_what_was_written_in_old_formats_is_accepted(pair: Pair, fresh: Callable
     asyncio.run(pair.send(topic, outgoing))
     expected: list[Any] = [(one.timestamp if magic else -1, 0, one.key, one.value, []) for one in old]
     assert [one[1:] for one in read(pair.there, topic)] == expected * 4
-
-
-def test_the_spec_of_a_copy_can_change_at_any_offset(pair: Pair, fresh: Callable[[str], str]):
-    """What one way wrote, another goes on from: positions are exact."""
-    topic = fresh("mixed")
-    pair.topics(topic)
-    write(pair.source, topic, 25, **{"compression.type": "gzip"})
-    first = pair.copy(topic, merge=Merge())
-    write(pair.source, topic, 25, **{"compression.type": "snappy"})
-    second = pair.copy(topic, start=first.position, codec=Codec.ZSTD, max_batch=2000)
-    both = replace_offsets(first, second)
-    assert len(pair.same(topic, both)) == 50
-
-
-def replace_offsets(first: Copied, second: Copied) -> Copied:
-    return Copied([*first.outgoing, *second.outgoing], {**first.offsets, **second.offsets}, second.position)

@@ -12,27 +12,18 @@ import signal
 import time
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
-from itertools import pairwise
 from pathlib import Path
-from types import SimpleNamespace
-from typing import Any, cast
+from typing import cast
 
 import pytest
 from msgspec.structs import replace
 
-from runtime.contract.records import job_status
-from runtime.contract.records.job_status import SlotHeartbeatKey
-from runtime.contract.spec import jobspec, naming
+from runtime.contract.spec import jobspec
 from runtime.contract.spec.jobspec import JobSpec
 from runtime.contract.spec.selection import SelectionSpec
 from runtime.driver.application import SparkSlotRunner
 from runtime.driver.job import JobRunner
 from runtime.driver.process import SpecFile
-from runtime.driver.slots.channel import TopicTail, end_of, post
-from runtime.driver.task import _ControlChannel
-from runtime.kafka.cluster import named, opened
-from runtime.kafka.protocol.administration import AlterClientQuotasRequest, QuotaAlteration
-from runtime.kafka.records import InternalRecord
 from tests import checker
 from tests.records import PATIENCE_S
 from tests.runtime.driver.slot_processes import SlotProcesses
@@ -170,43 +161,6 @@ async def test_machines_are_lost_at_any_moment(sides: dict[str, Side], fresh: Fr
             print(f"{ROUNDS} rounds: again {again:.1f} s, others {others:.1f} s at the longest")
             written = await asyncio.to_thread(lambda: writer.written)
             await exact(sides, topic, written)
-
-
-async def test_heartbeats_go_on_while_a_broker_throttles_the_data_of_the_slot(
-    sides: dict[str, Side], fresh: Fresh
-) -> None:
-    topic, client, job = fresh("quota"), fresh("client"), fresh("job")
-    sides["dc2"].create(topic)
-    quota = QuotaAlteration({"client-id": client}, {"producer_byte_rate": (20_000.0, False)})
-    reached = sides["dc2"].spec()
-    slot = SimpleNamespace(job=job, slot=0)
-    ticket: Any = SimpleNamespace(spec=slot, driver="d", attempt=1, first=SimpleNamespace(version=0))
-    async with (
-        await opened("dc2", reached, os.environ) as reader,
-        await opened("dc2", named(reached, client), os.environ) as cluster,
-    ):
-        assert not await reader.ask_controller(AlterClientQuotasRequest([quota]))
-        tail = TopicTail(reader, naming.STATUS, await end_of(reader, naming.STATUS))
-
-        async def overload() -> None:
-            while True:
-                await post(cluster, topic, [InternalRecord(b"k", random.randbytes(400_000))], "data")
-
-        work = (_ControlChannel(ticket)._send_heartbeats(cluster), overload())
-        running = [asyncio.create_task(each) for each in work]
-        throttled: list[float] = []  # when heartbeats came that say so
-        try:
-            async with asyncio.timeout(PATIENCE_S):
-                while len(throttled) < 5:
-                    for record in await tail.read():
-                        if job_status.decode_key(record.key) == SlotHeartbeatKey(job, 0):
-                            heartbeat = job_status.decode_slot_heartbeat(record.value or b"")
-                            if heartbeat.throttled_ms > 5_000:
-                                throttled.append(time.monotonic())
-        finally:
-            for each in running:
-                each.cancel()
-        assert max(later - at for at, later in pairwise(throttled)) < 4
 
 
 class Back(random.Random):

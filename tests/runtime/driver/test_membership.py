@@ -55,13 +55,6 @@ def made(*wanted: int, slots: int = 2) -> Membership:
     return membership
 
 
-def test_partitions_are_shared_out_and_published_once() -> None:
-    membership = made(0, 1, 2, 3)
-    first, second = membership.publish(0), membership.publish(1)
-    assert sorted(numbers(first) + numbers(second)) == [0, 1, 2, 3]
-    assert membership.publish(0) is membership.publish(1) is None
-
-
 def test_a_topic_or_a_flow_is_held_until_its_slot_let_it_go() -> None:
     membership, other = Membership([0]), partitions(0, topic="u")
     want(membership, partitions(0), other)
@@ -88,17 +81,6 @@ def test_a_partition_that_moves_has_no_slot_until_it_was_let_go() -> None:
     assert not membership.acknowledge(0, without.version - 1)
     assert membership.publish(1) is None
     assert membership.acknowledge(0, without.version)
-    assert numbers(membership.publish(1)) == [0, 1]
-
-
-def test_the_partitions_of_a_dead_slot_are_free_once_it_is_fenced() -> None:
-    membership = made(0, 1)
-    membership.publish(0)
-    membership.publish(1)
-    membership.set_usable([1])
-    membership.publish(0)
-    assert membership.releasing(0) == {"f"}
-    membership.release_fenced(0, {"f"})
     assert numbers(membership.publish(1)) == [0, 1]
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections import defaultdict
-from collections.abc import Callable, Iterable
-from contextlib import suppress
+from collections.abc import AsyncIterator, Callable, Iterable
+from contextlib import asynccontextmanager, suppress
 from types import SimpleNamespace
 from typing import Any
 
@@ -227,10 +227,18 @@ class Driver:
             running.cancel()
 
 
+@asynccontextmanager
+async def running(slots: int) -> AsyncIterator[Driver]:
+    driver = Driver(slots)
+    try:
+        yield driver
+    finally:
+        driver.end()
+
+
 async def test_a_slot_without_heartbeats_is_fenced_and_others_copy_its_partitions() -> None:
     """Its end is written before its ids are fenced, and only then others get what it had (R3)."""
-    driver = Driver(3)
-    try:
+    async with running(3) as driver:
         assert driver.slots(0, 1, 2) == [1, 1, 1]
         await driver.run(range(3), 1)
         await driver.read(4, 1, 2)
@@ -248,27 +256,21 @@ async def test_a_slot_without_heartbeats_is_fenced_and_others_copy_its_partition
         await driver.run([0], 2)
         await driver.manager.inspect_once()
         assert driver.context.membership.usable(0)
-    finally:
-        driver.end()
 
 
 async def test_a_slot_whose_partitions_nobody_else_can_copy_has_more_time() -> None:
-    driver = Driver(1)
-    try:
+    async with running(1) as driver:
         assert driver.slots(0) == [1]
         await driver.run([0], 1)
         await driver.read(29)
         assert driver.manager.supervisors[0].view().state == "running"
         await driver.read(2)
         assert driver.manager.supervisors[0].view().why.endswith("no heartbeat for 30 s")
-    finally:
-        driver.end()
 
 
 async def test_no_slot_is_replaced_because_the_status_topic_took_no_heartbeat_for_a_while() -> None:
     """One slot's heartbeat is the first that is taken again."""
-    driver = Driver(4)
-    try:
+    async with running(4) as driver:
         await driver.run(range(4), 1)
         await driver.read(10, 0, 1, 2, 3)
         await driver.read(2)
@@ -281,14 +283,11 @@ async def test_no_slot_is_replaced_because_the_status_topic_took_no_heartbeat_fo
         await driver.read(2, 1)
         assert driver.manager.supervisors[1].state == "running"
         assert driver.manager.supervisors[0].state == "waiting"
-    finally:
-        driver.end()
 
 
 async def test_a_slot_that_is_replaced_again_and_again_has_more_time_each_time() -> None:
-    driver = Driver(2)
-    slot = driver.manager.supervisors[0]
-    try:
+    async with running(2) as driver:
+        slot = driver.manager.supervisors[0]
         driver.slots(0, 1)
         await driver.run([1], 1)
         for attempt, limit in enumerate((5, 10, 20), 1):
@@ -301,14 +300,11 @@ async def test_a_slot_that_is_replaced_again_and_again_has_more_time_each_time()
         await driver.read(600, 0, 1)
         await driver.read(6, 1)
         assert slot.view().why.endswith("no heartbeat for 5 s")
-    finally:
-        driver.end()
 
 
 async def test_a_slot_that_a_broker_throttles_has_so_much_more_time() -> None:
-    driver = Driver(2)
-    slot = driver.manager.supervisors[0]
-    try:
+    async with running(2) as driver:
+        slot = driver.manager.supervisors[0]
         await driver.run(range(2), 1)
         driver.throttled_ms = 8_000
         await driver.read(1, 0)
@@ -317,8 +313,6 @@ async def test_a_slot_that_a_broker_throttles_has_so_much_more_time() -> None:
         assert slot.state == "running"
         await driver.read(2, 1)
         assert slot.view().why.endswith("no heartbeat for 13 s")
-    finally:
-        driver.end()
 
 
 async def test_a_heartbeat_does_not_wait_until_a_throttle_is_over(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -349,9 +343,8 @@ async def test_a_heartbeat_does_not_wait_until_a_throttle_is_over(monkeypatch: p
 
 async def test_slots_that_were_lost_together_give_their_partitions_to_the_one_that_runs_again() -> None:
     """Neither could take those of the other; later there is a core for one of them only."""
-    driver = Driver(2)
-    one, other = driver.manager.supervisors
-    try:
+    async with running(2) as driver:
+        one, other = driver.manager.supervisors
         driver.slots(0, 1)
         await driver.run(range(2), 1)
         await driver.read(31)
@@ -373,14 +366,11 @@ async def test_slots_that_were_lost_together_give_their_partitions_to_the_one_th
         other.changed_at -= 3600
         await driver.manager.inspect_once()
         assert (other.state, other.attempt) == ("unscheduled", 3), "without partitions it may wait"
-    finally:
-        driver.end()
 
 
 async def test_a_wall_clock_that_is_set_back_does_not_lengthen_the_wait_for_a_core() -> None:
-    driver = Driver(2)
-    slot = driver.manager.supervisors[1]
-    try:
+    async with running(2) as driver:
+        slot = driver.manager.supervisors[1]
         driver.slots(0, 1)
         await driver.run([0], 1)
         driver.spark.has_core = False
@@ -389,21 +379,18 @@ async def test_a_wall_clock_that_is_set_back_does_not_lengthen_the_wait_for_a_co
         slot.changed_at -= 11
         await driver.manager.inspect_once()
         assert slot.view().why == "no free core for 11 s"
-    finally:
-        driver.end()
 
 
 async def test_a_replaced_attempt_that_a_silent_jvm_did_not_cancel_is_cancelled_later() -> None:
-    driver = Driver(1)
-    asked: list[str] = []
+    async with running(1) as driver:
+        asked: list[str] = []
 
-    async def cancel(group: str) -> None:
-        asked.append(group)
-        if len(asked) < 3:
-            raise JvmSilent("cancelJobGroup", 1)
+        async def cancel(group: str) -> None:
+            asked.append(group)
+            if len(asked) < 3:
+                raise JvmSilent("cancelJobGroup", 1)
 
-    driver.spark.cancel = cancel  # type: ignore[method-assign]
-    try:
+        driver.spark.cancel = cancel  # type: ignore[method-assign]
         driver.slots(0)
         await driver.run([0], 1)
         await driver.read(31)
@@ -412,16 +399,13 @@ async def test_a_replaced_attempt_that_a_silent_jvm_did_not_cancel_is_cancelled_
             while driver.manager.supervisors[0]._cancelling:
                 await asyncio.sleep(0.01)
         assert asked == ["slot 0 attempt 1"] * 3
-    finally:
-        driver.end()
 
 
 async def test_a_report_of_an_attempt_that_was_replaced_counts_for_nothing() -> None:
     """Its process was cut off, and its next attempt waits to be submitted."""
-    driver = Driver(2)
-    slot = driver.manager.supervisors[0]
-    late = SlotReport("driver", 1, SlotStatus(slot=0, at_ms=0, assignment=99))
-    try:
+    async with running(2) as driver:
+        slot = driver.manager.supervisors[0]
+        late = SlotReport("driver", 1, SlotStatus(slot=0, at_ms=0, assignment=99))
         driver.slots(0, 1)
         await driver.run(range(2), 1)
         assert slot.acknowledge(late)
@@ -429,14 +413,11 @@ async def test_a_report_of_an_attempt_that_was_replaced_counts_for_nothing() -> 
         assert not slot.acknowledge(late)
         await driver.run([0], 2)
         assert not slot.acknowledge(late)
-    finally:
-        driver.end()
 
 
 async def test_a_slot_that_has_a_core_and_never_reports_is_replaced() -> None:
-    driver = Driver(2)
-    slot = driver.manager.supervisors[0]
-    try:
+    async with running(2) as driver:
+        slot = driver.manager.supervisors[0]
         driver.slots(0, 1)
         await driver.run([1], 1)
         await driver.manager.inspect_once()
@@ -445,14 +426,11 @@ async def test_a_slot_that_has_a_core_and_never_reports_is_replaced() -> None:
         await driver.manager.inspect_once()
         assert slot.view().why == "not started in 61 s"
         assert driver.spark.groups == ["slot 0 attempt 1", "slot 1 attempt 1"]
-    finally:
-        driver.end()
 
 
 async def test_heartbeats_of_an_earlier_attempt_or_another_driver_count_for_nothing() -> None:
-    driver = Driver(1)
-    slot = driver.manager.supervisors[0]
-    try:
+    async with running(1) as driver:
+        slot = driver.manager.supervisors[0]
         await driver.run([0], 1)
         await driver.read(10)
         for stranger in (SlotHeartbeat("driver", 0), SlotHeartbeat("another", 1)):
@@ -460,8 +438,6 @@ async def test_heartbeats_of_an_earlier_attempt_or_another_driver_count_for_noth
         assert slot.silence.seconds > 9
         slot.take_heartbeat(SlotHeartbeat("driver", 1))
         assert slot.silence.seconds == 0
-    finally:
-        driver.end()
 
 
 def test_silence_counts_only_while_it_is_read() -> None:

@@ -8,7 +8,7 @@ import pytest
 
 from runtime.contract.client import settings as client
 from runtime.driver.leadership import DriverFenced, DriverWriter
-from runtime.driver.slots.channel import TopicTail, at, end_of, post
+from runtime.driver.slots.channel import at
 from runtime.kafka.cluster import KafkaCluster
 from runtime.kafka.errors import Disconnected
 from runtime.kafka.records import BATCH_BYTES, InternalRecord
@@ -59,22 +59,6 @@ async def told(cluster: KafkaCluster, topic: str, name: str) -> bool:
     return False
 
 
-def test_a_replaced_driver_is_fenced(at_dc2, topic, fresh):
-    async def work(cluster: KafkaCluster) -> None:
-        job = fresh("job")
-        old = await DriverWriter.open(cluster, job)
-        await old.commit_status(at(topic), beat("old"))
-        new = await DriverWriter.open(cluster, job)
-        with pytest.raises(DriverFenced):
-            await old.commit_status(at(topic), beat("zombie"))
-        with pytest.raises(DriverFenced):  # nor does trying again make it valid
-            await old.commit_status(at(topic), beat("zombie"))
-        await new.commit_status(at(topic), beat("new"))
-        assert await told(cluster, topic, "new")
-
-    at_dc2(work)
-
-
 def test_a_replaced_driver_that_lost_its_connection_does_not_come_back(at_dc2, topic, fresh):
     """Simply initialising its id again would fence the one that replaced it."""
 
@@ -123,18 +107,3 @@ def test_what_was_half_written_when_its_task_was_cancelled_is_never_committed(at
         assert {key for key, _ in scan.fold.items()} == {b"beat"}
 
     at_dc2(work, HaltingProduce)
-
-
-def test_words_arrive_in_order_from_where_the_listener_begins(at_dc2, topic):
-    async def work(cluster: KafkaCluster) -> None:
-        await post(cluster, topic, [InternalRecord(b"w", b"before")])
-        tail = TopicTail(cluster, topic, await end_of(cluster, topic))
-        listening = asyncio.create_task(tail.read())
-        for number in range(3):
-            await post(cluster, topic, [InternalRecord(b"w", b"%d" % number)])
-        heard = await listening
-        while len(heard) < 3:
-            heard += await tail.read()
-        assert [one.value for one in heard] == [b"0", b"1", b"2"]
-
-    at_dc2(work)

@@ -14,8 +14,7 @@ from runtime.batch import Batch, PartitionLocation, records, stamp, walk
 from runtime.contract.client.settings import WireSettings, wire_settings
 from runtime.kafka.cluster import KafkaCluster
 from runtime.kafka.errors import ErrorCode
-from runtime.kafka.fetch import FetchSession
-from runtime.kafka.protocol.fetch import FetchedPartition, FetchFrom
+from runtime.kafka.protocol.fetch import FetchedPartition
 from runtime.kafka.protocol.produce import ProducedPartition, ProducePartition, ProduceRequest
 from runtime.kafka.protocol.transactions import ProducerIdentity
 from runtime.lab.cluster import LabKafkaCluster as LabCluster
@@ -82,31 +81,3 @@ def values(answered: FetchedPartition) -> list[bytes]:
     """Of the records of all whole batches, markers left out."""
     batches = [one for one in walk(answered.records, HERE).sets if isinstance(one, Batch)]
     return [record.value or b"" for one in batches if not one.control for record in records(one, HERE)]
-
-
-async def fetch_until(
-    session: FetchSession, topic_id: bytes, partition: int, end: int
-) -> tuple[list[bytes], set[tuple[int, int]]]:
-    """All values before `end`, the aborted among them, and the aborted transactions that were told."""
-    got: list[bytes] = []
-    aborted: set[tuple[int, int]] = set()
-    position = 0
-    while position < end:
-        session.want(topic_id, partition, FetchFrom(position))
-        for answered in await session.fetch():
-            if answered.error in NOT_YET:
-                await asyncio.sleep(0.05)
-                continue
-            assert not answered.error, answered.error.name
-            aborted.update(answered.aborted)
-            got += values(answered)
-            sets = walk(answered.records, HERE).sets
-            position = sets[-1].next_offset if sets else position
-    return got, aborted
-
-
-async def fetch_some(session: FetchSession) -> tuple[FetchedPartition, ...]:
-    """The first answer that says something."""
-    while not (answered := await session.fetch()):
-        pass
-    return answered

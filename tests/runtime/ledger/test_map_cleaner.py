@@ -21,12 +21,13 @@ from runtime.contract.records.ledger import (
     encode_key,
     encode_value,
 )
-from runtime.contract.records.offset_map import OffsetMap, Run, Span, encode_runs
+from runtime.contract.records.offset_map import OffsetMap, Run, Span, UnmappedOffset, encode_runs
 from runtime.contract.spec import naming
 from runtime.kafka.records import InternalRecord
 from runtime.ledger.ledger import Ledger
 from runtime.ledger.map_cleaner import CleanedMap, SealedSpan, clean_map, merge, mergeable
 from runtime.ledger.offset_maps import OffsetMapReader, OffsetMaps
+from runtime.ledger.records import TopicReplaced
 from tests.fakes.internal_topics import InternalTopics
 from tests.fakes.progress import progress
 from tests.runtime.contract.test_offsetmap import Event, Model
@@ -171,6 +172,55 @@ async def test_segments_of_an_older_incarnation_are_deleted() -> None:
     assert await ledger.clean(reader) == CleanedMap(1, 0)
     await reader.refresh(ORDERS.flow)
     assert {key.incarnation for key in reader.segments(ORDERS)} == {0}
+
+
+async def test_what_the_destination_has_deleted_is_trimmed_and_then_unmapped() -> None:
+    ledger = LedgerOfOneFlow()
+    newest = await copied(ledger, FIRST, 3 * SMALL)
+    maps = OffsetMaps(ledger.topics, await Ledger.open(ledger.topics))  # type: ignore[arg-type]
+    await maps.refresh([ORDERS.flow])
+    before = maps.cached(ORDERS)
+    assert before is not None
+    assert not before.trimmed
+    ledger.topics.starts["orders"] = before.offsets.spans[0].destination_end
+    assert await ledger.clean(await ledger.reader()) == CleanedMap(1, 0)
+    await ledger.commit({ProgressKey(ORDERS): replace(newest, written_at=9)})
+    await maps.refresh([ORDERS.flow])
+    after = maps.cached(ORDERS)
+    assert after is not None
+    assert after.trimmed
+    for offset in range(newest.position):
+        expected = before.offsets.translate(offset) if offset >= after.offsets.low else UnmappedOffset()
+        assert after.offsets.translate(offset) == expected
+    assert after.offsets.low == before.offsets.spans[1].low
+
+
+async def test_a_map_waits_for_the_marker_of_its_newest_segment() -> None:
+    progress_, segments = advance(FIRST, Advance(2 * LARGE, 0, runs_of(LARGE)), 1, 1)
+    topics = InternalTopics(
+        {
+            naming.LEDGER: [InternalRecord(encode_key(ProgressKey(ORDERS)), encode_value(progress_))],
+            naming.OFFSET_MAP: [
+                InternalRecord(encode_key(SegmentKey(ORDERS, 0, 0)), encode_value(segments[0]))
+            ],
+        },
+        committing=[naming.OFFSET_MAP],
+    )
+    maps = OffsetMaps(topics, await Ledger.open(topics))  # type: ignore[arg-type]
+    for written in (False, True):
+        await maps.refresh([ORDERS.flow])
+        assert maps.sealing(ORDERS) is not written
+        assert (maps.map(ORDERS) is not None) is written
+    assert not maps.sealing(ORDERS._replace(partition=7))
+    topics.replaced.add(naming.OFFSET_MAP)
+    topics.grow(naming.OFFSET_MAP, InternalRecord(b"newer", None))
+    with pytest.raises(TopicReplaced):
+        await maps.refresh([ORDERS.flow])
+    await maps.refresh([ORDERS.flow])  # the topic that is there now is read from its beginning
+
+
+def runs_of(count: int) -> tuple[Run, ...]:
+    return tuple(Run(2 * number, 3 * number, 1) for number in range(count))
 
 
 async def test_a_segment_whose_runs_cannot_be_decoded_is_named_and_left_as_it_is() -> None:

@@ -1,24 +1,44 @@
-"""Flows share a ledger partition, each with its own progress (R7); start rules; retries of lookups."""
+"""Flows share a ledger partition, each with its own progress (R7); where one starts, and what it leaves."""
 
-from typing import cast
+import time
+from typing import Any, cast
 
 import pytest
+from msgspec.structs import replace
 
+from runtime.contract.records.control import AssignedPartition
 from runtime.contract.records.group_records import GroupKey
 from runtime.contract.records.ledger import (
+    Generation,
+    GenerationKey,
+    LedgerKey,
+    LedgerValue,
     PartitionKey,
+    Progress,
     ProgressKey,
     UnreadableRecord,
     encode_key,
     encode_value,
 )
+from runtime.contract.spec import naming
 from runtime.contract.spec.flow import AtOffsets, AtTimestamp, Earliest, Latest, Start
 from runtime.kafka.cluster import KafkaCluster
+from runtime.kafka.errors import BrokerError, ErrorCode
 from runtime.kafka.protocol.offsets import TopicPartition
 from runtime.kafka.records import InternalRecord, build
 from runtime.ledger.consumer_times import LookupRetries
 from runtime.ledger.ledger import Ledger
-from runtime.ledger.positions import names
+from runtime.ledger.positions import (
+    FlowNotEnded,
+    commit_first_positions,
+    first_positions,
+    leave_orphans,
+    names,
+    orphans_transactional_id,
+    resolve_start,
+)
+from runtime.ledger.transaction_writer import TransactionWriter
+from tests.fakes.internal_topics import InternalTopics, TransactionalTopics
 from tests.fakes.progress import progress
 
 
@@ -61,8 +81,10 @@ def test_a_record_that_cannot_be_read_stops_its_own_flow_until_it_is_replaced():
     assert ledger.all_progress("one") == {PartitionKey("one", "t", 0): progress(1)}
 
 
-# Of which partitions a start speaks
+# Where a flow starts
 
+RECORD = InternalRecord(b"k", b"v")
+ORDERS, PAY = TopicPartition("orders", 0), TopicPartition("pay", 0)
 OFFSETS = AtOffsets(offsets={"orders": {1: 42}})
 
 
@@ -79,6 +101,127 @@ def test_start_rules_name_every_partition_and_offsets_their_own(
     start: Start, topic: str, partition: int, named: bool
 ) -> None:
     assert names(start, TopicPartition(topic, partition)) is named
+
+
+@pytest.mark.parametrize(
+    ("start", "orders", "pay"),
+    [
+        (Earliest(), 5, 2),
+        (Latest(), 100, 7),
+        (AtTimestamp(timestamp_ms=40), 40, 7),  # behind the last record of pay
+        (AtOffsets(offsets={"orders": {0: 42}}), 42, 2),
+    ],
+)
+async def test_each_partition_starts_where_the_rule_says(start: Start, orders: int, pay: int) -> None:
+    source: Any = InternalTopics({"orders": [RECORD] * 100, "pay": [RECORD] * 7})
+    source.starts = {"orders": 5, "pay": 2}
+    assert await resolve_start(source, [ORDERS, PAY], start) == {ORDERS: orders, PAY: pay}
+
+
+async def test_first_positions_are_committed_once_and_later_partitions_start_at_0() -> None:
+    source: Any = InternalTopics({topic: [RECORD] * 100 for topic in ("orders", "later")})
+    there: Any = TransactionalTopics({naming.LEDGER: [], "orders": [RECORD] * 3, "later": [RECORD] * 4})
+    ledger, writer = await Ledger.open(there), await TransactionWriter.open(there, "driver")
+    for start, topics, new in ((Latest(), ["orders"], ["orders"]), (None, ["orders", "later"], ["later"])):
+        assigned = [AssignedPartition("flow", topic, 0, topic) for topic in topics]
+        first = await first_positions(source, there, assigned, start, 1)
+        assert [key.topic for key in await commit_first_positions(writer, ledger, first)] == new
+    await ledger.refresh("flow")
+    found = {key.topic: one for key, one in ledger.all_progress("flow").items()}
+    assert {topic: (one.position, one.destination_end) for topic, one in found.items()} == {
+        "orders": (100, 3),
+        "later": (0, 4),
+    }
+    assert found["orders"].source_topic_id == source.topic("orders").id
+
+
+# What a flow leaves behind when it has ended
+
+ENDED = Generation(3, "job", "failed_over", "driver", ["repl.job.0.flow.0"], "id-1", "id-2", 1)
+OWN = orphans_transactional_id("flow")
+
+
+def stored(generation: Generation | None, *progress: tuple[str, Progress]) -> list[InternalRecord]:
+    """The records of a ledger."""
+    values: dict[LedgerKey, LedgerValue] = {
+        ProgressKey(PartitionKey("flow", topic, 0)): one for topic, one in progress
+    }
+    if generation is not None:
+        values[GenerationKey("flow")] = generation
+    return [InternalRecord(encode_key(key), encode_value(value)) for key, value in values.items()]
+
+
+async def test_what_the_source_still_holds_is_orphaned_once_nobody_else_can_copy_it() -> None:
+    """Of a topic that is gone or was made anew, nothing is orphaned (R4)."""
+    topics = ("orders", "gone", "anew", "never")
+    source: Any = InternalTopics({topic: [RECORD] * 25 for topic in topics})
+    copied = [(topic, progress(10, source_topic_id=source.topic(topic).id)) for topic in topics[:3]]
+    source.gone, source.replaced = {"gone"}, {"anew"}
+    there: Any = TransactionalTopics({naming.LEDGER: stored(ENDED, *copied), "never": [RECORD] * 9})
+    there.starts = {"never": 4}
+
+    mirrors = {PartitionKey("flow", "never", 0): "never", PartitionKey("flow", "orders", 0): "orders"}
+    marks = await leave_orphans("flow", source, there, "failover", mirrors=mirrors)
+
+    assert {key.of.topic: (key.low, one.end, one.why) for key, one in marks.orphaned.items()} == {
+        "orders": (10, 25, "failover"),
+        "never": (0, 25, "failover"),
+    }
+    assert all(abs(one.at_ms / 1000 - time.time()) < 600 for one in marks.orphaned.values())
+    assert there.steps == [OWN, "commit", "repl.job.0.flow.0", "commit"]  # written, then fenced (fencing 3)
+    ledger = await Ledger.open(there)
+    await ledger.refresh("flow")
+    left = {key.topic: one for key, one in ledger.all_progress("flow").items()}
+    assert {topic: one.position for topic, one in left.items()} == {
+        "orders": 25,
+        "gone": 10,
+        "anew": 10,
+        "never": 25,
+    }
+    assert left["never"].destination_end == 4
+    taken = ledger.generation("flow")
+    assert taken is not None
+    assert (taken.number, taken.transactional_ids, marks.generation) == (4, [OWN], 4)
+
+
+@pytest.mark.parametrize(
+    ("generation", "why"),
+    [
+        (None, "flow never ran"),
+        (replace(ENDED, state="active"), "flow is active"),
+        (replace(ENDED, note="2 groups wait"), "flow is failed_over: 2 groups wait"),
+    ],
+)
+async def test_of_a_flow_that_has_not_ended_nothing_is_orphaned(
+    generation: Generation | None, why: str
+) -> None:
+    source: Any = InternalTopics({"orders": [RECORD] * 25})
+    there: Any = TransactionalTopics({naming.LEDGER: stored(generation, ("orders", progress(10)))})
+    with pytest.raises(FlowNotEnded, match=why):
+        await leave_orphans("flow", source, there, "failover")
+    assert there.steps == [OWN]
+
+
+async def test_a_generation_whose_marker_is_not_written_yet_is_waited_for() -> None:
+    there: Any = InternalTopics({naming.LEDGER: stored(ENDED)}, committing=[naming.LEDGER])
+    ledger = await Ledger.open(there)
+    await ledger.decided("flow")
+    assert ledger.generation("flow") == ENDED
+
+
+async def test_a_writer_aborts_a_transaction_that_failed_before_it_begins_the_next_one() -> None:
+    """Fencing 1: and only then."""
+    there: Any = TransactionalTopics({naming.LEDGER: []})
+    writer = await TransactionWriter.open(there, "driver")
+    await writer.commit({GenerationKey("flow"): ENDED})
+    there.refusal = ErrorCode.NOT_LEADER_OR_FOLLOWER
+    with pytest.raises(BrokerError):
+        await writer.commit({GenerationKey("flow"): replace(ENDED, number=4)})
+    await writer.commit({GenerationKey("flow"): replace(ENDED, number=5)})
+    assert there.steps == ["driver", "commit", "abort", "driver", "commit"]
+    ledger = await Ledger.open(there)
+    await ledger.refresh("flow")
+    assert ledger.generation("flow") == replace(ENDED, number=5)
 
 
 # When a commit is looked up again whose record was not found at the source

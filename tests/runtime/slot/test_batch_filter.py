@@ -14,7 +14,7 @@ from runtime.slot.read.batch_filter import (
     rewrite_spec,
     without_provenance_filter,
 )
-from tests.runtime.batch.forge import HERE, batch_bytes, control_batch, record
+from tests.runtime.batch.forge import HERE, Record, batch_bytes, control_batch, record
 
 EPOCH = 7  # of every forged batch
 COMMIT = 1
@@ -27,10 +27,27 @@ def filtered(
     return filter_batches(walk(b"".join(parts), HERE), spec, Cursor(start, 3), (), home, 1)
 
 
-def test_a_response_goes_out_from_the_cursor_on() -> None:
-    found = filtered(batch_bytes([record(0), record(1)]), batch_bytes([record(2)]), start=1)
-    assert [(out.position, epoch) for out, epoch in found.outgoing] == [(2, EPOCH), (3, EPOCH)]
-    assert found.cursor == Cursor(3, EPOCH)
+LARGE = record(1, b"x" * 9_000)
+TWO = [record(0), record(1)]
+
+
+@pytest.mark.parametrize(
+    ("batches", "start", "positions", "cursor", "stops"),
+    [
+        ([], 5, [], Cursor(5, 3), False),  # no news: the epoch stays, too
+        ([TWO, [record(2)]], 1, [2, 3], Cursor(3, EPOCH), False),
+        ([[record(0)], [LARGE]], 0, [1], Cursor(1, EPOCH), True),
+        ([[record(0), LARGE, record(2)]], 0, [1], Cursor(1, EPOCH), True),  # in the middle of a batch
+        ([[LARGE._replace(offset=5)]], 0, [], Cursor(5, EPOCH), True),  # behind a hole
+        ([[LARGE._replace(offset=5)]], 5, [], Cursor(5, 3), True),
+    ],
+)
+def test_a_response_goes_out_from_the_cursor_to_a_record_that_is_too_large(
+    batches: list[list[Record]], start: int, positions: list[int], cursor: Cursor, stops: bool
+) -> None:
+    found = filtered(*map(batch_bytes, batches), start=start, limit=1_000)
+    assert [(out.position, epoch) for out, epoch in found.outgoing] == [(at, EPOCH) for at in positions]
+    assert (found.cursor, isinstance(found.failure, TooLarge)) == (cursor, stops)
 
 
 def test_the_cursor_passes_what_is_not_copied() -> None:
@@ -49,37 +66,11 @@ def test_records_that_the_origin_lost_are_copied_back_up_to_the_restored_offset(
     assert ([out.position for out, _ in found.outgoing], found.cursor) == ([2], Cursor(2, EPOCH))
 
 
-def test_without_news_the_cursor_stays_with_its_epoch() -> None:
-    assert filtered(start=5).cursor == Cursor(5, 3)
-
-
-def test_what_lies_before_a_record_that_is_too_large_goes_out() -> None:
-    found = filtered(batch_bytes([record(0)]), batch_bytes([record(1, b"x" * 9_000)]), limit=1_000)
-    assert [out.position for out, _ in found.outgoing] == [1]
-    assert found.cursor == Cursor(1, EPOCH)
-    assert isinstance(found.failure, TooLarge)
-
-
-def test_inside_a_batch_the_epoch_is_the_batch_s() -> None:
-    found = filtered(batch_bytes([record(0), record(1, b"x" * 9_000), record(2)]), limit=1_000)
-    assert [(out.position, epoch) for out, epoch in found.outgoing] == [(1, EPOCH)]
-    assert found.cursor == Cursor(1, EPOCH)
-
-
 def test_a_batch_that_is_split_has_one_epoch() -> None:
     parts = [record(at, bytes(range(256)) * 2) for at in range(4)]
     found = filtered(batch_bytes(parts), limit=1_200)
     assert len(found.outgoing) > 1
     assert {epoch for _, epoch in found.outgoing} == {EPOCH}
-
-
-def test_behind_a_hole_the_epoch_is_that_of_what_follows() -> None:
-    found = filtered(batch_bytes([record(5, b"x" * 9_000)]), limit=1_000)
-    assert (found.outgoing, found.cursor) == ([], Cursor(5, EPOCH))
-
-
-def test_where_nothing_is_passed_the_cursor_keeps_its_epoch() -> None:
-    assert filtered(batch_bytes([record(5, b"x" * 9_000)]), start=5, limit=1_000).cursor == Cursor(5, 3)
 
 
 def test_corrupt_bytes_stop_behind_the_last_good_batch() -> None:

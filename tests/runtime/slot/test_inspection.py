@@ -6,7 +6,6 @@ from typing import cast
 import pytest
 from msgspec.structs import replace
 
-from runtime.contract.records.advance import Advance, advance, first_progress
 from runtime.contract.records.job_status import PartitionState as State
 from runtime.contract.records.ledger import BatchIdentity, Progress
 from runtime.contract.records.offset_map import OffsetMap, Run, UnmappedOffset
@@ -23,23 +22,15 @@ from runtime.slot.health.inspection import (
     judge_source,
     missing_markers,
 )
+from tests.fakes.progress import progress
 
 SOURCE, DESTINATION, OTHER = b"s" * 16, b"d" * 16, b"x" * 16
 ORDERS, USERS = TopicPartition("orders", 0), TopicPartition("users", 0)
 
 
 def copied(position: int = 100, destination_end: int = 120) -> Progress:
-    progress = first_progress(
-        generation=1,
-        source_topic_id=SOURCE,
-        destination_topic="orders",
-        destination_topic_id=DESTINATION,
-        position=0,
-        destination_end=20,
-        now_ms=1,
-    )
     runs = (Run(0, 20, destination_end - 20),) if destination_end > 20 else ()
-    return advance(progress, Advance(position, 3, runs), 1, 2)[0]
+    return progress(0, 20, *runs, end=position)
 
 
 @pytest.mark.parametrize(

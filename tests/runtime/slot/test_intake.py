@@ -11,8 +11,6 @@ from typing import Any, cast
 import pytest
 
 from runtime.contract.client.settings import WireSettings, wire_settings
-from runtime.contract.records.advance import first_progress
-from runtime.contract.records.control import AssignedPartition
 from runtime.contract.spec import naming
 from runtime.contract.spec.jobspec import CopySettings
 from runtime.kafka.cluster import KafkaCluster
@@ -23,6 +21,7 @@ from runtime.slot.context import SlotContext
 from runtime.slot.partition import PartitionCopy
 from runtime.slot.read.batch_filter import FlowFilter
 from runtime.slot.read.reader import BrokerIntake, SourceReader
+from tests.fakes.partition import partition
 from tests.runtime.slot.world import flow_spec
 
 TOPIC_ID = b"s" * 16
@@ -54,23 +53,14 @@ class Leader:
         return None
 
 
-def partition(number: int, topic: str = "orders") -> PartitionCopy:
-    progress = first_progress(
-        generation=1,
-        source_topic_id=TOPIC_ID,
-        destination_topic="orders",
-        destination_topic_id=b"d" * 16,
-        position=5,
-        destination_end=5,
-        now_ms=1,
-    )
-    copy = PartitionCopy(AssignedPartition("flow", topic, number, "orders"), progress)
+def copying(number: int, topic: str = "orders") -> PartitionCopy:
+    copy = partition(number, topic=topic)
     copy.resume()
     return copy
 
 
 def told(*partitions: int, error: ErrorCode = OK, session: ErrorCode = OK) -> FetchResponse:
-    found = (FetchedPartition(TOPIC_ID, one, error, 5, 5, 0, (), -1, memoryview(b"")) for one in partitions)
+    found = (FetchedPartition(TOPIC_ID, one, error, 10, 10, 0, (), -1, memoryview(b"")) for one in partitions)
     return FetchResponse(0, session, 0 if session else 7, tuple(found))
 
 
@@ -97,7 +87,7 @@ def heard(monkeypatch: pytest.MonkeyPatch, *answers: FetchResponse) -> tuple[int
         monkeypatch.setattr("runtime.slot.read.reader.now_ms", lambda: now)
 
     intake = intake_of(Leader(list(answers), clock))
-    copies = [partition(0), partition(1)]
+    copies = [copying(0), copying(1)]
     for copy in copies:
         intake.add(copy)
     with pytest.raises(WireError):
@@ -135,7 +125,7 @@ def test_fetches_wait_longer_while_no_records_come(monkeypatch: pytest.MonkeyPat
     for _ in range(9):
         shares.join()
     intake = intake_of(leader, shares)
-    intake.add(partition(0))
+    intake.add(copying(0))
     with pytest.raises(WireError):
         asyncio.run(intake.run())
 
@@ -159,7 +149,7 @@ def test_heartbeats_make_no_session_busy(
     for _ in range(9):
         shares.join()
     intake = intake_of(leader, shares)
-    intake.add(partition(0, topic))
+    intake.add(copying(0, topic))
     with pytest.raises(WireError):
         asyncio.run(intake.run())
 
@@ -172,7 +162,7 @@ def test_a_partition_that_is_removed_keeps_the_time_of_its_last_answer(
     def clock(now: int) -> None:
         monkeypatch.setattr("runtime.slot.read.reader.now_ms", lambda: now)
 
-    copy = partition(0)
+    copy = copying(0)
     intake = intake_of(Leader([told(0)], clock))
     intake.add(copy)
     with pytest.raises(WireError):
@@ -210,7 +200,7 @@ def test_a_transformed_flow_has_two_intakes_of_a_leader(transformer: object, int
         started.append,
     )
     for number in range(5):
-        reader.add(partition(number))
+        reader.add(copying(number))
     assert len(started) == intakes
     for one in started:
         one.close()

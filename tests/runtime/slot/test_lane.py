@@ -16,7 +16,7 @@ from runtime.kafka.protocol.produce import ProducedPartition, ProduceRequest, Pr
 from runtime.slot.budget import ByteBudget, ResponseMemory
 from runtime.slot.context import LaneSettings
 from runtime.slot.errors import SlotMustEnd
-from runtime.slot.partition import Cursor, PartitionCopy, QueuedBatch
+from runtime.slot.partition import Cursor, PartitionCopy, QueuedBatch, SessionAnswers, SourceLog
 from runtime.slot.write.events import (
     Aborted,
     Committed,
@@ -76,6 +76,8 @@ async def passes() -> None:
 
 
 async def test_a_partition_joins_once_its_leader_is_connected() -> None:
+    """Its metadata is fetched again then: a broker that was away may lead under a new epoch."""
+
     destination, emitted, copy = Destination(), Emitted(), partition()
     lane = lane_of(destination, emitted, LedgerInMemory(copy))
     destination.leader_of[0] = FAR
@@ -87,19 +89,7 @@ async def test_a_partition_joins_once_its_leader_is_connected() -> None:
         assert not destination.added.is_set()
         destination.connecting[FAR].set_result(None)
         await until(emitted, lambda: bool(emitted.of(Committed)))
-    assert (copy.progress.position, copy.in_transaction) == (11, False)
-
-
-async def test_the_metadata_of_a_leader_is_fetched_again_after_connecting() -> None:
-    """A broker that was away may lead its partitions under a new epoch since then."""
-
-    destination, emitted, copy = Destination(), Emitted(), partition()
-    lane = lane_of(destination, emitted, LedgerInMemory(copy))
-    async with running(lane):
-        with_batch(copy)
-        lane.add(copy)
-        await until(emitted, lambda: bool(emitted.of(Committed)))
-    assert destination.refreshes == 1
+    assert (copy.progress.position, copy.in_transaction, destination.refreshes) == (11, False, 1)
 
 
 async def test_a_partition_with_a_new_leader_is_inspected_before_it_joins() -> None:
@@ -163,6 +153,32 @@ async def test_a_failed_connection_leaves_partitions_of_the_open_transaction_alo
         await until(emitted, lambda: bool(emitted.events))
     assert [event.copy for event in emitted.of(NotReady)] == [alone]
     assert copy.queue
+
+
+@jumping
+async def test_a_transaction_stays_open_for_batches_of_a_partition_that_is_behind() -> None:
+    destination, emitted, copy = Destination(), Emitted(), partition()
+    lane = lane_of(destination, emitted, LedgerInMemory(copy))
+    with_batch(copy)
+    copy.resume()
+    copy.answered(SourceLog(0, 12, 12), SessionAnswers(), 1)
+    lane.add(copy)
+    async with running(lane):
+        await passes()
+        queue(lane, copy)
+        await until(emitted, lambda: bool(emitted.of(Committed)))
+    assert (copy.progress.position, destination.ends) == (12, 1)
+
+
+async def test_a_solo_lane_copies_one_partition_at_a_time() -> None:
+    destination, emitted, copies = Destination(), Emitted(), [partition(0), partition(1)]
+    lane = lane_of(destination, emitted, LedgerInMemory(*copies), solo=True)
+    for copy in copies:
+        with_batch(copy)
+        lane.add(copy)
+    async with running(lane):
+        await until(emitted, lambda: len(emitted.of(Committed)) == 2)
+    assert destination.joins == [["orders", "ledger"]] * 2
 
 
 # Joining ahead
@@ -480,48 +496,39 @@ async def test_a_lane_that_was_fenced_while_its_answer_was_lost_does_not_become_
 # Missing markers
 
 
-@pytest.mark.parametrize("commit", [True, False])
-async def test_a_missing_marker_is_written_by_a_transaction_without_records(commit: bool) -> None:
-    destination, emitted, copy = Destination(), Emitted(), partition()
-    lane = lane_of(destination, emitted, LedgerInMemory(copy))
-    async with running(lane):
-        lane.write_marker(copy, commit=commit)
-        await until_epoch(destination, lane, 1)
-    assert destination.joins == [["orders"]]
-    assert destination.decisions == [commit, False]  # The last one comes with the new epoch.
-    assert (emitted.events, lane.aborts, copy.in_transaction) == ([], 0, False)
+LOST = TimedOut("broker 1", "no answer", sent=True)
 
 
 @pytest.mark.parametrize(
-    "lost",
+    ("commit", "added", "ended", "decisions"),
     [
-        TimedOut("broker 1", "no answer", sent=True),
-        ErrorCode.NOT_COORDINATOR,
-        ErrorCode.CONCURRENT_TRANSACTIONS,
+        (True, [], [], [True]),
+        (False, [], [], [False]),
+        # An abort would take back records that the ledger holds as committed (R2).
+        *((True, [], [lost], [True, True]) for lost in (LOST, ErrorCode.NOT_COORDINATOR)),
+        (True, [], [ErrorCode.CONCURRENT_TRANSACTIONS], [True, True]),
+        # The coordinator may still write the addition.
+        (True, [LOST, ErrorCode.CONCURRENT_TRANSACTIONS], [], [True]),
+        # What was refused is not ended.
+        (True, [ErrorCode.TOPIC_AUTHORIZATION_FAILED], [], []),
+        pytest.param(
+            True, [ErrorCode.CONCURRENT_TRANSACTIONS] * 1_000, [], [], marks=pytest.mark.slow
+        ),  # tried for 3 s
     ],
 )
-async def test_nothing_else_ends_the_transaction_of_a_missing_marker(lost: ErrorCode | TimedOut) -> None:
-    """An abort would take back records that the ledger holds as committed (R2)."""
-
-    destination, copy = Destination(), partition()
-    destination.end_errors = [lost]
-    lane = lane_of(destination, Emitted(), LedgerInMemory(copy))
+async def test_a_missing_marker_is_written_by_a_transaction_without_records(
+    commit: bool, added: list[Any], ended: list[Any], decisions: list[bool]
+) -> None:
+    destination, emitted, copy = Destination(), Emitted(), partition()
+    destination.add_errors, destination.end_errors = added, ended
+    lane = lane_of(destination, emitted, LedgerInMemory(copy))
     async with running(lane):
-        lane.write_marker(copy, commit=True)
-        await until_epoch(destination, lane, 1)
-    assert destination.decisions == [True, True, False]
-
-
-async def test_partitions_that_a_lost_request_may_have_added_are_committed() -> None:
-    """CONCURRENT_TRANSACTIONS after a lost answer: the coordinator may still write the addition."""
-    destination, copy = Destination(), partition()
-    destination.add_errors = [TimedOut("broker 1", "no answer", sent=True)]
-    destination.add_errors += [ErrorCode.CONCURRENT_TRANSACTIONS]
-    lane = lane_of(destination, Emitted(), LedgerInMemory(copy))
-    async with running(lane):
-        lane.write_marker(copy, commit=True)
-        await until_epoch(destination, lane, 1)
-    assert destination.decisions == [True, False]
+        lane.write_marker(copy, commit=commit)
+        while destination.epochs[lane.transactional_id] < 1:
+            await asyncio.sleep(0.01)
+    assert {tuple(topics) for topics in destination.joins} == {("orders",)}
+    assert destination.decisions == [*decisions, False]  # The last one comes with the new epoch.
+    assert (emitted.events, lane.aborts, copy.in_transaction) == ([], 0, False)
 
 
 async def test_a_decision_about_a_marker_does_not_outlive_the_progress_that_it_was_made_from() -> None:
@@ -539,23 +546,6 @@ async def until_idle(lane: Lane) -> None:
         await asyncio.sleep(0.01)
 
 
-@pytest.mark.parametrize(
-    "refused",
-    [
-        ErrorCode.TOPIC_AUTHORIZATION_FAILED,
-        pytest.param(ErrorCode.CONCURRENT_TRANSACTIONS, marks=pytest.mark.slow),  # it is tried again for 3 s
-    ],
-)
-async def test_a_missing_marker_that_is_refused_ends_nothing(refused: ErrorCode) -> None:
-    destination, copy = Destination(), partition()
-    destination.add_error = refused
-    lane = lane_of(destination, Emitted(), LedgerInMemory(copy))
-    async with running(lane):
-        lane.write_marker(copy, commit=True)
-        await until_epoch(destination, lane, 1)
-    assert destination.decisions == [False]
-
-
 async def test_a_lane_that_was_fenced_while_it_wrote_a_missing_marker_ends_the_slot() -> None:
     destination, copy = Destination(), partition()
     destination.end_errors = [ErrorCode.INVALID_PRODUCER_EPOCH]
@@ -564,11 +554,6 @@ async def test_a_lane_that_was_fenced_while_it_wrote_a_missing_marker_ends_the_s
     lane.write_marker(copy, commit=True)
     with pytest.raises(SlotMustEnd, match="INVALID_PRODUCER_EPOCH"):
         await lane.run()
-
-
-async def until_epoch(destination: Destination, lane: Lane, epoch: int) -> None:
-    while destination.epochs[lane.transactional_id] < epoch:
-        await asyncio.sleep(0.01)
 
 
 async def test_every_transactional_id_is_initialised_at_the_start_spare_ones_too() -> None:

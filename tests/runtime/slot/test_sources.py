@@ -1,7 +1,6 @@
 """Flows of one source share its connection; the sources are those that the slot was started with."""
 
 import asyncio
-from collections.abc import Awaitable, Callable
 
 import pytest
 
@@ -47,54 +46,43 @@ class Door:
         return [one.closed for one in self.made]
 
 
-def given(work: Callable[[SourceClusters, Door], Awaitable[None]]) -> None:
-    async def scenario() -> None:
-        door = Door()
-        await work(SourceClusters(door, {"dc1": DC1, "dc3": DC3}), door)
-
-    asyncio.run(scenario())
+def given() -> tuple[Door, SourceClusters]:
+    door = Door()
+    return door, SourceClusters(door, {"dc1": DC1, "dc3": DC3})
 
 
-def test_flows_that_come_at_once_share_what_the_first_one_opens() -> None:
-    async def work(sources: SourceClusters, door: Door) -> None:
-        one, other = await asyncio.gather(sources.take("dc1"), sources.take("dc1"))
-        assert one is other
-        assert door.asked == [DC1]
-
-    given(work)
+async def test_flows_that_come_at_once_share_what_the_first_one_opens() -> None:
+    door, sources = given()
+    one, other = await asyncio.gather(sources.take("dc1"), sources.take("dc1"))
+    assert one is other
+    assert door.asked == [DC1]
 
 
-def test_the_last_flow_closes_a_source_and_the_next_one_opens_it_again() -> None:
-    async def work(sources: SourceClusters, door: Door) -> None:
-        one, other = [await sources.take("dc1") for _ in range(2)]
-        await sources.leave(one)
-        assert door.closed == [False]
-        await sources.leave(other)
-        assert door.closed == [True]
-        assert (await sources.take("dc1")).cluster is door.made[1]
-        assert door.closed == [True, False]
-
-    given(work)
+async def test_the_last_flow_closes_a_source_and_the_next_one_opens_it_again() -> None:
+    door, sources = given()
+    one, other = [await sources.take("dc1") for _ in range(2)]
+    await sources.leave(one)
+    assert door.closed == [False]
+    await sources.leave(other)
+    assert door.closed == [True]
+    assert (await sources.take("dc1")).cluster is door.made[1]
+    assert door.closed == [True, False]
 
 
-def test_what_could_not_be_opened_is_tried_again() -> None:
-    async def work(sources: SourceClusters, door: Door) -> None:
-        door.refuses = True
-        with pytest.raises(Disconnected):
-            await sources.take("dc1")
-        door.refuses = False
-        source = await sources.take("dc1")
-        await sources.leave(source)
-        assert (len(door.asked), door.closed) == (2, [True])
-
-    given(work)
+async def test_what_could_not_be_opened_is_tried_again() -> None:
+    door, sources = given()
+    door.refuses = True
+    with pytest.raises(Disconnected):
+        await sources.take("dc1")
+    door.refuses = False
+    source = await sources.take("dc1")
+    await sources.leave(source)
+    assert (len(door.asked), door.closed) == (2, [True])
 
 
-def test_at_the_end_all_are_closed() -> None:
-    async def work(sources: SourceClusters, door: Door) -> None:
-        for name in ("dc1", "dc3"):
-            await sources.take(name)
-        await sources.close()
-        assert door.closed == [True, True]
-
-    given(work)
+async def test_at_the_end_all_are_closed() -> None:
+    door, sources = given()
+    for name in ("dc1", "dc3"):
+        await sources.take(name)
+    await sources.close()
+    assert door.closed == [True, True]

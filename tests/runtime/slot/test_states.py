@@ -61,30 +61,6 @@ def test_retention_that_passed_the_position_stops_the_partition(sides: dict[str,
 
 
 @pytest.mark.parametrize("side", ["dc1", "dc2"])
-def test_a_topic_that_was_recreated_while_the_slot_was_down_stops(
-    sides: dict[str, Side], fresh: Fresh, side: str
-) -> None:
-    topic, flow = fresh("orders"), flow_spec(fresh("flow"))
-    for each in sides.values():
-        each.create(topic)
-    driver, partitions = Driver(sides, job=fresh("job")), assigned(flow.name, topic)
-    sides["dc1"].write(topic, numbered(0, 100))
-    copy_through(driver, flow, partitions)
-    recreate(sides[side], topic)
-    sides["dc1"].write(topic, numbered(200, 400))
-
-    async def copy() -> PartitionStatus:
-        assignment = await driver.take_over(flow, partitions)
-        async with driver.running(assignment) as slot:
-            return await state_of(slot, State.RECREATED, topic)
-
-    assert "was recreated" in asyncio.run(copy()).why
-    copy_through(driver, flow, [replace(one, accept_loss=True) for one in partitions])
-    before = list(range(100)) if side == "dc1" else []
-    assert values(sides["dc2"], topic) == [*before, *range(200, 400)]
-
-
-@pytest.mark.parametrize("side", ["dc1", "dc2"])
 def test_a_topic_that_is_recreated_while_it_is_copied_stops_and_its_neighbour_goes_on(
     sides: dict[str, Side], fresh: Fresh, side: str
 ) -> None:
@@ -160,23 +136,6 @@ def test_large_records_pass_and_one_that_is_too_large_stops_its_partition(
     _alter(admin, topic, "max.message.bytes", "20000000")
     copy_through(driver, flow, assigned(flow.name, topic, 2, max_message_bytes=20_000_000))
     assert sides["dc2"].read(topic, 2) == sides["dc1"].read(topic, 2)
-
-
-async def test_the_broker_s_own_limit_is_met_when_the_assignment_does_not_know_it(
-    sides: dict[str, Side], fresh: Fresh
-) -> None:
-    topic, flow = fresh("large"), flow_spec(fresh("flow"))
-    sides["dc1"].create(topic, 2)
-    sides["dc2"].create(topic, 2, max_message_bytes="10000")
-    sides["dc1"].write(topic, [{"value": b"x" * 50_000, "partition": 0}, *numbered(0, 50, partition=1)])
-    driver = Driver(sides, job=fresh("job"))
-
-    assignment = await driver.take_over(flow, assigned(flow.name, topic, 2))
-    async with driver.running(assignment) as slot:
-        await until(slot, lambda one: one.partition == 1 or in_state(State.RECORD_TOO_LARGE)(one))
-        await until(slot, lambda one: one.partition == 0 or one.position == 50)
-        await asyncio.to_thread(sides["dc1"].write, topic, numbered(50, 60, partition=1))
-        await until(slot, lambda one: one.partition == 0 or one.position == 60)
 
 
 def _alter(admin: object, topic: str, key: str, value: str) -> None:

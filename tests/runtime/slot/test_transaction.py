@@ -7,10 +7,10 @@ from runtime.batch import DroppedRecords
 from runtime.contract.records.advance import Advance
 from runtime.contract.records.ledger import BatchIdentity
 from runtime.contract.records.offset_map import Run
-from runtime.kafka.errors import Disconnected, ErrorCode, PartitionsRefused
+from runtime.kafka.errors import Disconnected, ErrorCode, PartitionsRefused, WireError
 from runtime.slot.budget import ByteBudget, ResponseMemory
 from runtime.slot.offset_accounts import OffsetRange
-from runtime.slot.partition import Cursor, PartitionCopy, QueuedBatch
+from runtime.slot.partition import Cursor, QueuedBatch
 from runtime.slot.write.transaction import TransactionPartition, blamed, idle_step
 from tests.fakes.partition import outgoing, partition
 
@@ -34,7 +34,11 @@ def test_the_base_offset_is_expected_behind_own_batches_and_markers() -> None:
         copy.accounts.committed()
     part = TransactionPartition(copy, 1, 4)
     assert part.sent(outgoing(0, (15, 1)), 7, MARK) == 107  # behind two markers
-    assert part.step().runs == (Run(15, 107, 1),)  # known before the acknowledgement
+    assert part.sent(outgoing(0, (16, 1)), 7, MARK) == 108  # both are in flight
+    assert part.step().runs == (Run(15, 107, 2),)  # known before the acknowledgement
+    assert part.confirmed(outgoing(0, (15, 1)), 107, 107) is None
+    copy.accounts.committed()
+    assert TransactionPartition(copy, 1, 4).sent(outgoing(0, (17, 1)), 7, MARK) == 109
 
 
 def test_nothing_is_expected_before_an_acknowledgement_and_after_an_abort() -> None:
@@ -136,23 +140,17 @@ def test_an_idle_position_is_committed_with_the_count_of_dropped_records() -> No
     assert idle_step(copy) == Advance(12, 7, dropped=2)
 
 
-def test_a_partition_that_is_refused_is_blamed_alone() -> None:
-    copies, joining = _joining()
-    error = PartitionsRefused(ErrorCode.TOPIC_AUTHORIZATION_FAILED, "adding orders-1", [("orders", 1)])
-    assert blamed(error, joining) == (copies[1],)
+REFUSED = ErrorCode.TOPIC_AUTHORIZATION_FAILED
 
 
-def test_where_the_ledger_is_refused_no_partition_is_blamed() -> None:
-    _, joining = _joining()
-    error = PartitionsRefused(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "adding", [("__repl_ledger", 0)])
-    assert blamed(error, joining) == ()
-
-
-def test_where_the_broker_names_none_all_are_blamed() -> None:
-    copies, joining = _joining()
-    assert blamed(Disconnected("broker 1", "gone", sent=True), joining) == copies
-
-
-def _joining() -> tuple[tuple[PartitionCopy, ...], list[TransactionPartition]]:
-    copies = tuple(partition(number) for number in range(3))
-    return copies, [TransactionPartition(copy, 1, 4) for copy in copies]
+@pytest.mark.parametrize(
+    ("error", "to_blame"),
+    [
+        (PartitionsRefused(REFUSED, "adding orders-1", [("orders", 1)]), [1]),
+        (PartitionsRefused(REFUSED, "adding the ledger", [("__repl_ledger", 0)]), []),
+        (Disconnected("broker 1", "gone", sent=True), [0, 1, 2]),  # the broker names none
+    ],
+)
+def test_the_partitions_that_a_failure_names_are_blamed(error: WireError, to_blame: list[int]) -> None:
+    joining = [TransactionPartition(partition(number), 1, 4) for number in range(3)]
+    assert [copy.key.partition for copy in blamed(error, joining)] == to_blame

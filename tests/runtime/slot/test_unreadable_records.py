@@ -5,7 +5,6 @@ from __future__ import annotations
 import pytest
 
 from runtime.contract.records import provenance
-from runtime.contract.records.advance import first_progress
 from runtime.contract.records.ledger import (
     Generation,
     GenerationKey,
@@ -26,19 +25,12 @@ from runtime.ledger.ledger import Ledger, ProducerDirectory
 from runtime.ledger.offset_maps import OffsetMapReader
 from runtime.ledger.records import TopicReplaced
 from tests.fakes.internal_topics import InternalTopics
+from tests.fakes.progress import progress
 from tests.runtime.slot.world import flow_spec
 
 GOOD, BAD = PartitionKey("good", "orders", 0), PartitionKey("bad", "orders", 0)
 NEWER = b"\x02of a newer version"
-PROGRESS = first_progress(
-    generation=1,
-    source_topic_id=b"s" * 16,
-    destination_topic="orders",
-    destination_topic_id=b"d" * 16,
-    position=7,
-    destination_end=0,
-    now_ms=1,
-)
+PROGRESS = progress(7)
 GENERATION = Generation(1, "job", "active", "driver", [], "dc1", "dc2", 1)
 SEGMENT = Segment(0, 1, 0, 1, b"")
 
