@@ -284,22 +284,6 @@ async def test_requests_of_another_isolation_are_not_waited_for():
     await asyncio.gather(*callers)
 
 
-async def test_a_caller_that_is_cancelled_takes_no_answer_from_the_others():
-    cluster = HeldPartitions()
-    first = begin(cluster, 0)
-    await settled()
-    second, third = begin(cluster, 1), begin(cluster, 2)
-    await settled()
-    cluster.permits.allow(1)
-    await first
-    await settled()
-    assert cluster.partitions() == [[0], [1, 2]]
-    second.cancel()  # it had sent the request of both
-    cluster.permits.allow(1)
-    assert offsets(await third) == {2: 2}
-    assert cluster.partitions()[2:] == [[2]]
-
-
 async def test_a_connection_that_breaks_is_tried_again_for_each_caller():
     cluster = HeldPartitions()
     cluster.failures = [Disconnected("localhost:1", "broken", sent=True)]

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from typing import Literal, NamedTuple
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from runtime.batch import Batch, walk
@@ -83,14 +83,6 @@ def test_a_value_counts_once_its_marker_says_so(
     assert fold.undecided(b"k") is undecided
 
 
-def test_reading_on_decides_what_was_open() -> None:
-    fold = folded(wrote(0, 1, "k", "a"))
-    assert fold.position == 1
-    assert fold.undecided(b"k")
-    fold.take(walk(control_batch(1, 1, COMMIT), HERE).sets)
-    assert (fold.get(b"k"), fold.position, fold.undecided(b"k")) == (b"a", 2, False)
-
-
 @pytest.mark.parametrize(
     "later",
     [
@@ -103,14 +95,6 @@ def test_a_marker_that_was_compacted_away_is_not_taken_for_a_later_one(later: Se
     fold.take(walk(b"".join(later), HERE).sets)
     assert fold.get(b"k") == b"kept"
     assert not fold.undecided(b"k")
-
-
-def test_news_are_returned_once() -> None:
-    fold = folded(wrote(0, None, "k", "a"), wrote(1, None, "gone", "b"), wrote(2, 1, "open", "c"))
-    fold.take(walk(wrote(3, None, "gone", None), HERE).sets)
-    assert sorted(fold.news()) == [(b"gone", None), (b"k", b"a")]
-    fold.take(walk(control_batch(4, 1, COMMIT), HERE).sets)
-    assert fold.news() == [(b"open", b"c")]
 
 
 def test_values_can_leave_the_memory_with_the_news() -> None:
@@ -149,41 +133,6 @@ def test_many_records_become_batches_of_bounded_size() -> None:
     groups = chunks(records, 1_000)
     assert [one for group in groups for one in group] == records
     assert max(map(len, groups)) == 7
-
-
-def test_a_log_start_that_moved_leaves_what_a_new_reader_would_find() -> None:
-    """The marker of the open transaction may be among the deleted records: nothing waits for it."""
-    fold = folded(
-        wrote(0, None, "decided", "a"),
-        wrote(1, None, "rewritten", "old"),
-        wrote(2, 1, "rewritten", "new"),
-        wrote(3, 2, "overtaken", "old"),
-        wrote(4, None, "overtaken", "new"),
-    )
-    fold.news()
-
-    fold.skip_to(10)
-
-    assert fold.position == 10
-    assert [fold.get(key) for key in (b"decided", b"rewritten", b"overtaken")] == [b"a", None, b"new"]
-    assert not fold.undecided(b"rewritten")
-    assert fold.news() == [(b"rewritten", None)]
-    fold.take(
-        walk(wrote(10, 1, "rewritten", "c", epoch=1) + control_batch(11, 1, COMMIT, epoch=1), HERE).sets
-    )
-    assert fold.get(b"rewritten") == b"c"
-
-
-@pytest.mark.parametrize(
-    "decided",
-    [control_batch(2, 1, COMMIT), control_batch(2, 1, ABORT), wrote(2, 1, "o", "x", epoch=1)],
-    ids=["committed", "aborted", "fenced"],
-)
-def test_a_tombstone_is_held_while_an_older_record_may_be_committed(decided: bytes) -> None:
-    fold = folded(wrote(0, 1, "k", "old"), wrote(1, None, "k", None))
-    assert len(fold._kept) == 1
-    fold.take(walk(decided, HERE).sets)
-    assert (fold.get(b"k"), len(fold._kept)) == (None, 0)
 
 
 KEYS, PRODUCERS = "ab", (1, 2)
@@ -272,7 +221,21 @@ SKIP = st.just(Step("skip", None, "", None))
 STEPS = st.sampled_from([WRITES, WRITES, WRITES, WRITES, ENDS, ENDS, SKIP]).flatmap(lambda steps: steps)
 
 
+def step(kind: str, producer: int | None = None, value: str | None = "x") -> Step:
+    return Step(kind, producer, "a", value)  # type: ignore[arg-type]
+
+
+# The tombstone is held while an older record may be committed.
+DELETED = [step("write", 1), step("write", value=None)]
+
+
 @given(st.lists(STEPS, min_size=2, max_size=20))
+@example([*DELETED, step("commit", 1)])
+@example([*DELETED, step("abort", 1)])
+@example([*DELETED, step("fence", 1)])
+# The marker of the open transaction may be among the records before the new log start: nothing waits for it.
+@example([step("write"), step("write", 1), step("skip"), step("fence", 1), step("commit", 1)])
+@example([step("write", 1), step("write"), step("skip"), step("write", value=None)])
 def test_the_answers_are_those_of_a_log_that_forgets_nothing(steps: list[Step]) -> None:
     fold, log = CommittedValues(), Log()
     seen: dict[bytes, bytes | None] = {}

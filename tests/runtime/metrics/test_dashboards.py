@@ -23,13 +23,6 @@ from tests.runtime.metrics.expressions import ALERTS, BOARDS, DOCS, alerts, expr
 # What jobs serve, and what `repl drill --metrics` writes to a file.
 DRILLS = re.findall(r"^# TYPE (\w+)", metrics(replace(report(FOUND), every_ms=1_000), 1.0, 1.0), re.MULTILINE)
 KNOWN = {family.name: family.labels for family in FAMILIES} | dict.fromkeys(DRILLS, ("topology",))
-COUNTERPARTS = (
-    "MirrorMakerLag",
-    "MessagesInPerSec",
-    "BytesInPerSec",
-    "BytesOutPerSec",
-    "UnderReplicatedPartitions",
-)
 
 
 def metrics_in(expression: str) -> Iterator[str]:
@@ -87,14 +80,6 @@ def _left_out(given: Any, read: Any, at: str = "") -> Iterator[str]:
             yield from _left_out(one, other, f"{at}[{number}]")
     elif given != read:
         yield at
-
-
-def test_what_other_tools_call_it_is_found_in_the_descriptions():
-    told = " ".join(board.read_text() for board in BOARDS)
-    page = (DOCS / "metrics.md").read_text()
-    for name in COUNTERPARTS:
-        assert name in told
-        assert name in page
 
 
 def test_states_that_need_someone_are_all_named():
