@@ -244,6 +244,7 @@ def test_the_answers_are_those_of_a_log_that_forgets_nothing(steps: list[Step]) 
         if step.kind == "skip":
             fold.skip_to(log.end)
         fold.take(walk(data, HERE).sets)
+        assert fold.position == log.end
 
         newest = {key.encode(): log.newest(key) for key in KEYS}
         values = {key: one.value.encode() for key, one in newest.items() if one.value is not None}
