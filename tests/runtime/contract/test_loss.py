@@ -219,6 +219,12 @@ def test_a_cluster_is_safe_to_lose_only_when_all_of_it_is_well_and_else_says_why
     assert found.answers is (status.flows[0].source_answers is not False)
 
 
+def test_a_cluster_that_does_not_answer_may_lose_more_than_is_known() -> None:
+    status = scenes.caught_up()
+    found = only(replace(status, flows=[replace(status.flows[0], source_answers=False)]))
+    assert (found.verdict, found.records) == (Verdict.LOSES, 0)
+
+
 def test_the_worst_cluster_comes_first_and_nothing_fails_over_to_files() -> None:
     safe, unknown = scenes.caught_up(), scenes.destination_down()
     other = replace(unknown.flows[0], source="dc9", name="nine")

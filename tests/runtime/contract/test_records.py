@@ -225,9 +225,9 @@ def test_fields_of_another_release_are_ignored_or_have_defaults() -> None:
     newer = b"\x01" + msgspec.msgpack.encode([*_fields(COPIED), "a field of a later version"])
     assert ledger.decode_progress(newer) == COPIED
     older = ledger.decode_progress(b"\x01" + msgspec.msgpack.encode(_fields(progress())[:-1]))
-    moved, _ = advance(older, Advance(5, 2, (Run(0, 0, 5),), records=5, tombstones=2), 1, 7)
-    moved, _ = advance(moved, Advance(7, 2, (Run(5, 5, 2),), records=2, tombstones=1), 1, 8)
-    assert (moved.records, moved.tombstones) == (7, 3)
+    moved, _ = advance(older, Advance(5, 2, (Run(0, 0, 5),), records=5, bytes=500, tombstones=2), 1, 7)
+    moved, _ = advance(moved, Advance(7, 2, (Run(5, 5, 2),), records=2, bytes=50, tombstones=1), 1, 8)
+    assert (moved.records, moved.bytes, moved.tombstones) == (7, 550, 3)
     old = b"\x01" + msgspec.msgpack.encode([10, 8, 5, "translated", "orders"])
     assert group_records.decode_checkpoint(old) == Checkpoint(10, 8, 5, CheckpointState.TRANSLATED, "orders")
     assert provenance.decode(b"\x02" + provenance.encode(BORN)[1:] + b"more") == BORN

@@ -62,20 +62,6 @@ def test_elsewhere_it_says_what_there_is(endpoint: MetricsEndpoint):
     assert get(endpoint, "/") == (404, b"/metrics\n/healthz\n/readyz\n")
 
 
-def test_a_port_that_is_taken_is_an_error_of_the_system(endpoint: MetricsEndpoint):
-    with pytest.raises(OSError, match="in use"):
-        MetricsEndpoint("127.0.0.1", endpoint.port, [], list)
-
-
-def test_closed_it_can_be_opened_again_at_once():
-    first = MetricsEndpoint("127.0.0.1", 0, [], list)
-    get(first, "/healthz")
-    first.close()
-    second = MetricsEndpoint("127.0.0.1", first.port, [], list)
-    assert get(second, "/healthz")[0] == 200
-    second.close()
-
-
 READY = picture(flow(), slots=[running()], reports=[report(partition())])
 
 
