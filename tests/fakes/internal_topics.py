@@ -128,7 +128,7 @@ class TransactionalTopics(InternalTopics):
         for batch in walk(b"".join(bytes(piece) for piece in part.records), HERE).sets:
             assert isinstance(batch, Batch)
             self._written += [
-                (part.topic, InternalRecord(one.key, one.value)) for one in records(batch, HERE)
+                (part.topic, InternalRecord(one.key or b"", one.value)) for one in records(batch, HERE)
             ]
         answer: asyncio.Future[ProduceResponse] = asyncio.get_running_loop().create_future()
         answer.set_result(ProduceResponse(0, (ProducedPartition(part.topic, 0, error, 0, -1, 0),)))

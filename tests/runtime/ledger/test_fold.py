@@ -230,6 +230,7 @@ DELETED = [step("write", 1), step("write", value=None)]
 
 
 @given(st.lists(STEPS, min_size=2, max_size=20))
+@example([step("write", 1), Step("fence", 1, "b", "x"), step("commit", 1)])  # the first one was aborted
 @example([*DELETED, step("commit", 1)])
 @example([*DELETED, step("abort", 1)])
 @example([*DELETED, step("fence", 1)])

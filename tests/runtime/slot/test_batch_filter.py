@@ -2,7 +2,7 @@
 
 import pytest
 
-from runtime.batch import DroppedRecords, RewriteSpec, TooLarge, walk
+from runtime.batch import DroppedRecords, Record, RewriteSpec, TooLarge, walk
 from runtime.contract.records.control import AssignedPartition
 from runtime.contract.records.provenance import ClusterPartition, ClusterTopic
 from runtime.contract.spec.jobspec import FlowSpec
@@ -14,7 +14,7 @@ from runtime.slot.read.batch_filter import (
     rewrite_spec,
     without_provenance_filter,
 )
-from tests.runtime.batch.forge import HERE, Record, batch_bytes, control_batch, record
+from tests.runtime.batch.forge import HERE, batch_bytes, control_batch, record
 
 EPOCH = 7  # of every forged batch
 COMMIT = 1
