@@ -230,10 +230,9 @@ DELETED = [step("write", 1), step("write", value=None)]
 
 
 @given(st.lists(STEPS, min_size=2, max_size=20))
-@example([step("write", 1), Step("fence", 1, "b", "x"), step("commit", 1)])  # the first one was aborted
 @example([*DELETED, step("commit", 1)])
 @example([*DELETED, step("abort", 1)])
-@example([*DELETED, step("fence", 1)])
+@example([*DELETED, Step("fence", 1, "b", "x")])
 # The marker of the open transaction may be among the records before the new log start: nothing waits for it.
 @example([step("write"), step("write", 1), step("skip"), step("fence", 1), step("commit", 1)])
 @example([step("write", 1), step("write"), step("skip"), step("write", value=None)])
@@ -260,4 +259,5 @@ def test_the_answers_are_those_of_a_log_that_forgets_nothing(steps: list[Step]) 
         seen.update(fold.news())
         assert {key: value for key, value in seen.items() if value is not None} == values
         assert fold.news() == []
-        assert log.open or len(fold._kept) == len(values)
+        waiting = {one.key.encode() for one in log.records if one.transaction in log.open.values()}
+        assert set(fold._kept) <= values.keys() | waiting
