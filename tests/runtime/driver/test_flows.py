@@ -165,11 +165,10 @@ async def test_a_lost_ledger_stays_lost_through_edits_until_one_says_where_to_st
 ) -> None:
     base = fresh("shop")
     orders, pay, later = f"{base}.orders", f"{base}.pay", f"{base}.later"
-    flow = replace(flow_of(fresh, base), restart_from=Earliest())  # of a life before
+    flow = flow_of(fresh, base)
 
     async with life(sides, flow, generations={flow.name: 3}) as driver:
         await driver.assigned(written(sides, orders))
-        driver.work.accept_loss(driver.work.partitions)
         await driver.edit(replace(flow, rpo_ms=9_000))
         await driver.assigned(orders, written(sides, pay))
         assert await driver.positions() == {}
@@ -181,30 +180,6 @@ async def test_a_lost_ledger_stays_lost_through_edits_until_one_says_where_to_st
                 await asyncio.sleep(0.05)
         await driver.assigned(orders, pay, written(sides, later))
         assert await driver.positions() == {orders: 2, pay: 0, later: 0}
-
-
-async def test_only_what_offsets_name_starts_over_and_again_when_it_is_written_again(
-    sides: dict[str, Side], fresh: Fresh
-) -> None:
-    base = fresh("shop")
-    orders, pay = written(sides, f"{base}.orders"), written(sides, f"{base}.pay")
-    flow = flow_of(fresh, base)
-    over = replace(flow, restart_from=AtOffsets(offsets={orders: {0: 1}}))
-    begun = []
-
-    async with life(sides, flow) as driver:
-        await driver.assigned(orders, pay)
-    for spec in (over, over, flow, over):
-        async with life(sides, spec) as driver:
-            await driver.assigned(orders, pay)
-            async with asyncio.timeout(PATIENCE_S):
-                while bool((await driver.generation()).restarted) != (spec.restart_from is not None):
-                    await asyncio.sleep(0.05)
-            assert await driver.positions() == {orders: 1, pay: 3}
-            found = driver.ledger.all_progress(flow.name)
-            begun.append({key.topic: one.incarnation for key, one in found.items()})
-    first = begun[0]
-    assert begun == [first, first, first, {orders: first[orders] + 1, pay: first[pay]}]
 
 
 def test_a_flow_begins_where_its_opposite_ended_however_late_its_generation_can_be_read(
