@@ -2,6 +2,7 @@
 
 import asyncio
 import threading
+from collections.abc import Hashable
 
 from planner.model.diagnostic import Failure, error
 from planner.ui.inquiries import AT_ONCE, MOST_KEPT, MOST_OVERDUE, MOST_WAITING, Inquiries
@@ -22,129 +23,100 @@ class Asked:
         return self.times
 
 
-def test_viewers_who_ask_at_once_share_one_answer() -> None:
-    async def story() -> tuple[int, set[int | None]]:
-        inquiries, ask = Inquiries(lambda: None), Asked(free=False)
-        several = [asyncio.ensure_future(inquiries.asked("plan", ask)) for _ in range(5)]
-        await asyncio.sleep(0)
-        ask.may_answer.set()
-        found = await asyncio.gather(*several)
-        return ask.times, {one.answer.value for one in found if one.answer is not None}
-
-    assert asyncio.run(story()) == (1, {1})
+async def answer(inquiries: Inquiries, key: Hashable, ask: Asked, fresh_s: float | None = None) -> int | None:
+    found = await inquiries.asked(key, ask, fresh_s=fresh_s)
+    return found.answer.value if found.answer is not None else None
 
 
-def test_an_answer_is_kept_while_it_is_fresh_and_asked_again_on_demand() -> None:
-    async def story() -> list[int]:
-        rung = asyncio.Event()
-        inquiries, ask, times = Inquiries(rung.set), Asked(), []
-        await inquiries.asked("plan", ask)
-        await inquiries.asked("plan", ask, fresh_s=60)
-        times.append(ask.times)
-        rung.clear()
-        inquiries.again("plan", ask)
-        await rung.wait()
-        times.append(ask.times)
-        return times
-
-    assert asyncio.run(story()) == [1, 2]
+async def test_viewers_who_ask_at_once_share_one_answer() -> None:
+    inquiries, ask = Inquiries(lambda: None), Asked(free=False)
+    several = [asyncio.ensure_future(answer(inquiries, "plan", ask)) for _ in range(5)]
+    await asyncio.sleep(0)
+    ask.may_answer.set()
+    assert await asyncio.gather(*several) == [1] * 5
 
 
-def test_an_older_answer_is_shown_while_it_is_asked_again() -> None:
-    async def story() -> tuple[int | None, bool]:
-        inquiries, ask = Inquiries(lambda: None), Asked()
-        await inquiries.asked("plan", ask)
-        ask.may_answer.clear()
-        found = await inquiries.asked("plan", ask, fresh_s=-1)
-        assert found.answer is not None
-        shown = found.answer.value, found.begun_ms is not None
-        ask.may_answer.set()
-        await found.answered.wait()
-        return shown
-
-    assert asyncio.run(story()) == (1, True)
+async def test_an_answer_is_kept_while_it_is_fresh_and_asked_again_on_demand() -> None:
+    rung = asyncio.Event()
+    inquiries, ask = Inquiries(rung.set), Asked()
+    assert [await answer(inquiries, "plan", ask, fresh_s) for fresh_s in (None, 60)] == [1, 1]
+    rung.clear()
+    inquiries.again("plan", ask)
+    await rung.wait()
+    assert ask.times == 2
 
 
-def test_a_failure_is_an_answer_too() -> None:
+async def test_an_older_answer_is_shown_while_it_is_asked_again() -> None:
+    inquiries, ask = Inquiries(lambda: None), Asked()
+    await inquiries.asked("plan", ask)
+    ask.may_answer.clear()
+    found = await inquiries.asked("plan", ask, fresh_s=-1)
+    assert found.answer is not None
+    assert (found.answer.value, found.begun_ms is not None) == (1, True)
+    ask.may_answer.set()
+    await found.answered.wait()
+
+
+async def test_a_failure_is_an_answer_too() -> None:
     def refuse() -> int:
         raise Failure(error("dc1 does not answer", "look at it"))
 
     def break_down() -> int:
         raise RuntimeError("broken")
 
-    async def story() -> list[str]:
-        inquiries = Inquiries(lambda: None)
-        found = [await inquiries.asked(number, ask) for number, ask in enumerate((refuse, break_down))]
-        return [str(one.answer.failure[0]) for one in found if one.answer is not None]
-
-    assert asyncio.run(story()) == [
+    inquiries = Inquiries(lambda: None)
+    found = [await inquiries.asked(number, ask) for number, ask in enumerate((refuse, break_down))]
+    assert [str(one.answer.failure[0]) for one in found if one.answer is not None] == [
         "dc1 does not answer — look at it",
         "unexpected RuntimeError: RuntimeError('broken')",
     ]
 
 
-def test_a_few_run_at_once_and_not_too_many_wait() -> None:
-    async def story() -> tuple[int, int, int]:
-        inquiries, ask = Inquiries(lambda: None), Asked(free=False)
-        for number in range(MOST_WAITING + 1):
-            inquiries.again(number, ask)
+async def test_a_few_run_at_once_and_not_too_many_wait() -> None:
+    inquiries, ask = Inquiries(lambda: None), Asked(free=False)
+    for number in range(MOST_WAITING + 1):
+        inquiries.again(number, ask)
+    await asyncio.sleep(0)
+    assert ask.times <= AT_ONCE
+    refused = await inquiries.asked(MOST_WAITING, ask)
+    ask.may_answer.set()
+    last = await inquiries.asked(MOST_WAITING - 1, ask, fresh_s=60)
+    await last.answered.wait()
+    assert refused.answer is not None
+    assert (len(refused.answer.failure), ask.times) == (1, MOST_WAITING)
+
+
+async def test_the_least_recently_asked_are_forgotten() -> None:
+    inquiries, ask = Inquiries(lambda: None), Asked()
+    for number in (*range(MOST_KEPT + 1), MOST_KEPT):
+        await inquiries.asked(number, ask)
+    before = ask.times
+    await inquiries.asked(0, ask)
+    assert ask.times == before + 1
+
+
+async def test_questions_that_hang_free_their_places_and_are_not_asked_again_meanwhile() -> None:
+    inquiries, hung, good = Inquiries(lambda: None, answer_s=0.05), Asked(free=False), Asked()
+    stuck = [await inquiries.asked(number, hung) for number in range(AT_ONCE)]
+    assert [str(one.answer.failure[0]) for one in stuck if one.answer is not None] == [
+        "no answer within 0.05 s — it is shown here when it comes"
+    ] * AT_ONCE
+    assert await answer(inquiries, "good", good) == 1
+    inquiries.again(0, hung)
+    assert hung.times == AT_ONCE
+    hung.may_answer.set()
+    while stuck[0].overdue:
         await asyncio.sleep(0)
-        running = ask.times
-        refused = await inquiries.asked(MOST_WAITING, ask)
-        ask.may_answer.set()
-        last = await inquiries.asked(MOST_WAITING - 1, ask, fresh_s=60)
-        await last.answered.wait()
-        assert refused.answer is not None
-        return running, len(refused.answer.failure), ask.times
-
-    running, refused, times = asyncio.run(story())
-    assert running <= AT_ONCE
-    assert (refused, times) == (1, MOST_WAITING)
-
-
-def test_the_least_recently_asked_are_forgotten() -> None:
-    async def story() -> int:
-        inquiries, ask = Inquiries(lambda: None), Asked()
-        for number in range(MOST_KEPT + 1):
-            await inquiries.asked(number, ask)
-        await inquiries.asked(MOST_KEPT, ask)
-        before = ask.times
-        await inquiries.asked(0, ask)
-        return ask.times - before
-
-    assert asyncio.run(story()) == 1
-
-
-def test_questions_that_hang_free_their_places_and_are_not_asked_again_meanwhile() -> None:
-    async def story() -> tuple[list[str], int | None, int, int | None]:
-        inquiries, hung, good = Inquiries(lambda: None, answer_s=0.05), Asked(free=False), Asked()
-        stuck = [await inquiries.asked(number, hung) for number in range(AT_ONCE)]
-        said = [str(one.answer.failure[0]) for one in stuck if one.answer is not None]
-        other = await inquiries.asked("good", good)
-        inquiries.again(0, hung)
-        times = hung.times
-        hung.may_answer.set()
-        while stuck[0].overdue:
-            await asyncio.sleep(0)
-        late = stuck[0].answer
-        return said, other.answer.value if other.answer else None, times, late.value if late else None
-
-    said, answered, times, late = asyncio.run(story())
-    assert said == ["no answer within 0.05 s — it is shown here when it comes"] * AT_ONCE
-    assert (answered, times) == (1, AT_ONCE)
+    late = stuck[0].answer
     assert late is not None
+    assert late.value is not None
 
 
-def test_threads_that_hang_are_few() -> None:
-    async def story() -> tuple[int, str]:
-        inquiries, hung = Inquiries(lambda: None, answer_s=0.01), Asked(free=False)
-        for number in range(MOST_OVERDUE + AT_ONCE + 1):
-            last = await inquiries.asked(number, hung)
-        times = hung.times
-        hung.may_answer.set()
-        assert last.answer is not None
-        return times, str(last.answer.failure[0])
-
-    times, said = asyncio.run(story())
-    assert times == MOST_OVERDUE
-    assert said.startswith("too many questions wait")
+async def test_threads_that_hang_are_few() -> None:
+    inquiries, hung = Inquiries(lambda: None, answer_s=0.01), Asked(free=False)
+    for number in range(MOST_OVERDUE + AT_ONCE + 1):
+        last = await inquiries.asked(number, hung)
+    assert hung.times == MOST_OVERDUE
+    hung.may_answer.set()
+    assert last.answer is not None
+    assert str(last.answer.failure[0]).startswith("too many questions wait")
