@@ -30,6 +30,7 @@ from planner.render.table import Cell, Column, table
 from planner.render.yaml import scalar
 from tests.fakes.replacing import replace
 from tests.fakes.states import cluster, observed, with_inputs
+from tests.planner.cli.test_reading_bar import reading, shown
 from tests.planner.render.scenes import everything
 
 HERE = Path(__file__).parents[2]
@@ -132,6 +133,19 @@ def test_a_console_that_styles_and_moves_the_cursor(attack: str):
     assert not DANGEROUS.search(left)
     if attack == ATTACKS["concealed"]:
         assert "\x1b[8m" not in screen.getvalue()
+
+
+@each
+def test_the_bar_of_reading(attack: str):
+    screen = io.StringIO()
+    console = SafeConsole(file=screen, force_terminal=True, width=200, legacy_windows=False)
+    with reading(console, delay_s=0) as bar:
+        bar.progress(f"dc1{attack}", attack, 1, 2)
+        bar.progress("[red]dc2", attack, 1, 2)
+        assert shown(screen, "dc1")
+        assert shown(screen, "[red]dc2")
+    left = re.sub(r"\x1b\[(?:[0-9;]*m|\?25[lh]|\d*[AK])|\r", "", screen.getvalue())
+    assert not DANGEROUS.search(left)
 
 
 @given(st.dictionaries(st.text(), st.text(), max_size=4))
