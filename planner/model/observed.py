@@ -13,6 +13,7 @@ from msgspec import Struct, field
 
 from planner.model.address import Address
 from planner.model.diagnostic import Diagnostic
+from planner.model.managed_services import ManagedService
 from planner.model.plain import KIND, kind_name
 from planner.model.topology import QUOTA_KEYS, AclRule, OnRemove, QuotaEntity
 from planner.model.topology.quotas import number, number_text
@@ -384,6 +385,7 @@ class ClusterReport(Struct, frozen=True, omit_defaults=True, forbid_unknown_fiel
     clock_offset_ms: float | None
     clock_why: str
     topic_rights: tuple[TopicRightsReport, ...] = ()
+    service: ManagedService | None = None  # the managed service that its addresses belong to
 
     @property
     def can_be_source(self) -> bool:

@@ -12,6 +12,7 @@ from typing import Any
 from planner.graph.routes import CopiedTopics, router_of
 from planner.kafka.client import BrokerConnection, ClusterClient
 from planner.kafka.failures import ClusterFailure, TooOld, meaning
+from planner.model.managed_services import service_at
 from planner.model.observed import (
     FEATURE_QUOTAS,
     FEATURE_REASSIGN,
@@ -342,6 +343,7 @@ async def examine(client: ClusterClient, timeout_s: float, topology: Topology) -
         offset,
         why,
         await read_topic_rights(client, uses),
+        service_at(topology.clusters[client.name].bootstrap.split(",")),
     )
 
 

@@ -47,6 +47,15 @@ def screen(report: ClusterReport, width: int | None) -> Iterator[Text]:
         yield Text(f"Clock: not known ({report.clock_why})")
     else:
         yield Text(f"Clock: {report.clock_offset_ms:+.0f} ms against this machine's")
+    if report.service is not None:
+        yield Text()
+        yield Text(
+            f"This is {report.service.name}, by its address. From its documentation, not from its brokers:"
+        )
+        for limit in report.service.limits:
+            yield Text(f"  {limit.what}: {limit.hint}")
+            yield Text(f"    {limit.source}", "dim")
+        yield Text()
     for what, able in (("from", report.can_be_source), ("to", report.can_be_destination)):
         yield Text.assemble(f"A flow {what} {report.name}: ", ("yes", "green") if able else ("no", "red"))
 
@@ -139,6 +148,15 @@ def as_json(report: ClusterReport) -> dict[str, Any]:
             }
             for topic in report.topic_rights
         ],
+        "service": None
+        if report.service is None
+        else {
+            "name": report.service.name,
+            "limits": [
+                {"what": limit.what, "hint": limit.hint, "source": limit.source}
+                for limit in report.service.limits
+            ],
+        },
         "clock_offset_ms": report.clock_offset_ms,
         "clock_why": report.clock_why or None,
         "can_be_source": report.can_be_source,

@@ -14,6 +14,7 @@ from planner.graph.jobs import files_spec, launch_spec
 from planner.graph.routes import reason_not_synced
 from planner.kafka import ClusterClient, ClusterFailure
 from planner.model.diagnostic import Diagnostic, Failure, error, warning
+from planner.model.managed_services import service_at
 from planner.model.observed import ClusterReport
 from planner.model.topology import Flow, Topology
 from planner.observe.doctor import examine
@@ -145,7 +146,10 @@ async def doctor(request: ClusterRequest) -> ClusterReport:
         async with ClusterClient(endpoint, timeout_s) as client:
             return await examine(client, timeout_s, topology)
     except ClusterFailure as failure:
-        raise Failure(error(f"{request.cluster}: {failure.why}", failure.hint)) from None
+        service = service_at(known.bootstrap.split(","))
+        login = service.login if service is not None else None
+        hints = "; ".join(filter(None, (failure.hint, login)))
+        raise Failure(error(f"{request.cluster}: {failure.why}", hints)) from None
 
 
 LOG_LINES = 100

@@ -11,6 +11,7 @@ from msgspec import to_builtins
 from msgspec.structs import replace
 
 from planner.model.drill import LIVE, DrillReport, Promise, RecoveryTime, Scenario, ScenarioStep, StoredDrill
+from planner.model.managed_services import service_at
 from planner.model.observed import (
     BrokerFeature,
     BrokerReport,
@@ -483,6 +484,9 @@ def cluster() -> dict[str, Shown]:
         "an old one": doctor.screen(old, None),
         "missing rights": doctor.screen(rights, None),
         "many missing rights": doctor.screen(changed(old, topic_rights=(lacking,) * 30), None),
+        "at a managed service": doctor.screen(
+            changed(old, service=service_at(["x.confluent.cloud:9092"])), None
+        ),
         "for programs": text(doctor.as_json(rights)),
     }
 
