@@ -26,13 +26,12 @@ from runtime.batch import (
     walk,
 )
 from runtime.contract.records.manifest import DataFile
-from runtime.contract.spec.cluster import ClusterSpec
 from runtime.contract.spec.files import FilesSpec
 from runtime.contract.spec.transform import TransformSpec
 from runtime.files.formats import PartitionFiles
 from runtime.files.manifest import EndpointUnavailable, ManifestFolder, ManifestProblem, as_unavailable
-from runtime.files.tasks import TaskKind, TaskResult, encode
-from runtime.kafka.cluster import KafkaCluster, named, opened
+from runtime.files.tasks import RoundTicket, TaskKind, TaskResult, encode
+from runtime.kafka.cluster import KafkaCluster
 from runtime.kafka.errors import BrokerError, ErrorCode, WireError
 from runtime.kafka.fetch import fetch_once
 from runtime.kafka.protocol.fetch import FetchedPartition
@@ -61,21 +60,11 @@ class ExportPartition(msgspec.Struct, frozen=True):
     end: int
 
 
-class ExportTicket(msgspec.Struct, frozen=True):
-    """Describes the work of one task in one round.
+class ExportTicket(RoundTicket, frozen=True, kw_only=True):
+    """Describes which partitions a task copies into files."""
 
-    `round_s` bounds its time: what is left is copied by the next round. `rate` is in bytes a second.
-    """
-
-    flow: str
-    generation: int
-    source: str
-    cluster: ClusterSpec
-    client_id: str
     files: FilesSpec
     partitions: list[ExportPartition]
-    round_s: float
-    rate: int | None = None
     transform: TransformSpec | None = None
 
 
@@ -136,8 +125,7 @@ async def _export(
     try:
         with as_unavailable(folder.store):
             folder.store.check()  # before anything runs in the loop
-            spec = named(ticket.cluster, ticket.client_id)
-            async with await opened(ticket.source, spec, os.environ) as cluster:
+            async with await ticket.opened() as cluster:
                 done = await _copied(ticket, cluster, folder, transform)
     except WireError as error:
         return TaskResult(error=f"{host}: {error}")

@@ -6,15 +6,38 @@ reads files into a topic. The driver and the tasks of a job have one release.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from typing import Generic, TypeVar
 
 import msgspec
 
+from runtime.contract.spec.cluster import ClusterSpec
+from runtime.kafka.cluster import KafkaCluster, named, opened
+
 Ticket = TypeVar("Ticket")
 Done = TypeVar("Done")
 
 encode = msgspec.msgpack.encode
+
+
+class RoundTicket(msgspec.Struct, frozen=True, kw_only=True):
+    """Describes the work of a task in one round, with the cluster of its topics.
+
+    `round_s` bounds its time: what is left is copied by the next round. `rate` is in bytes a second.
+    """
+
+    flow: str
+    generation: int
+    cluster_name: str
+    cluster: ClusterSpec
+    client_id: str
+    round_s: float
+    rate: int | None = None
+
+    async def opened(self) -> KafkaCluster:
+        """Connects to the cluster. Raises WireError."""
+        return await opened(self.cluster_name, named(self.cluster, self.client_id), os.environ)
 
 
 class TaskResult(msgspec.Struct, Generic[Done], frozen=True):

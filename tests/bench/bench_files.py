@@ -185,7 +185,7 @@ def main() -> None:
                     ticket = ExportTicket(
                         flow="bench",
                         generation=1,
-                        source="dc1",
+                        cluster_name="dc1",
                         cluster=ClusterSpec(bootstrap=dc1.bootstrap),
                         client_id="bench",
                         files=FilesSpec(endpoint="lake", folder=f"{home}/lake", format=form),

@@ -273,7 +273,7 @@ async def _ticket(
         flow=flow.name,
         generation=generation.number,
         transactional_id=transactional_id,
-        destination=driver.destination,
+        cluster_name=driver.destination,
         cluster=through,
         client_id=f"repl.{driver.job}.slot-0",
         lines=lines,

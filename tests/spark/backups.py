@@ -77,7 +77,7 @@ class BackupWriter:
         ticket = ExportTicket(
             flow=self._flow,
             generation=1,
-            source="dc1",
+            cluster_name="dc1",
             cluster=self._spec,
             client_id="tests",
             files=self._files,

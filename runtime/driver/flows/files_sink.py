@@ -157,7 +157,7 @@ class FilesSink(RecordSink[FilePosition]):
         ticket = ExportTicket(
             flow=spec.name,
             generation=self._generation,
-            source=spec.source,
+            cluster_name=spec.source,
             cluster=job.clusters[spec.source],
             client_id=client_id(job.job, 0),
             files=self._files,

@@ -123,7 +123,7 @@ class TopicSink(RecordSink[Progress]):
             flow=flow.name,
             generation=flow.generation,
             transactional_id=self._transactional_id,
-            destination=spec.destination,
+            cluster_name=spec.destination,
             cluster=job.clusters[spec.destination],
             client_id=client_id(job.job, 0),
             lines=self.lines,

@@ -22,7 +22,6 @@ from runtime.batch import Batch, Codec, PartitionLocation, RewriteReason, Rewrit
 from runtime.batch.rewrite import fitting
 from runtime.contract.records.advance import first_progress
 from runtime.contract.records.ledger import LedgerKey, LedgerValue, PartitionKey, Progress, ProgressKey
-from runtime.contract.spec.cluster import ClusterSpec
 from runtime.contract.spec.files import LinesSpec
 from runtime.files.manifest import EndpointUnavailable
 from runtime.files.source.file_source import FileSource
@@ -30,8 +29,8 @@ from runtime.files.source.known_files import NO_FINGERPRINT
 from runtime.files.source.lines import FileReader
 from runtime.files.source.open_file import OpenFile
 from runtime.files.source.sources import reader_of, source_of
-from runtime.files.tasks import TaskKind, TaskResult, encode
-from runtime.kafka.cluster import KafkaCluster, named, opened
+from runtime.files.tasks import RoundTicket, TaskKind, TaskResult, encode
+from runtime.kafka.cluster import KafkaCluster
 from runtime.kafka.errors import BrokerError, ErrorCode, WireError
 from runtime.kafka.protocol.offsets import TopicPartition
 from runtime.ledger.ledger import Ledger, UndecidedProgress
@@ -59,21 +58,14 @@ class LoadFile(msgspec.Struct, frozen=True):
     version: str = ""
 
 
-class LoadTicket(msgspec.Struct, frozen=True):
-    """Describes the work of a task in one round. `rate` is in bytes a second."""
+class LoadTicket(RoundTicket, frozen=True, kw_only=True):
+    """Describes which files a task reads into a topic."""
 
-    flow: str
-    generation: int
     transactional_id: str
-    destination: str
-    cluster: ClusterSpec
-    client_id: str
     lines: LinesSpec
     topic_id: bytes
     max_message_bytes: int
     files: list[LoadFile]
-    round_s: float
-    rate: int | None = None
 
 
 class LoadedFile(msgspec.Struct):
@@ -108,8 +100,7 @@ async def _load(ticket: LoadTicket) -> TaskResult[LoadedFile]:
     task = FileLoad(ticket)
     error = ""
     try:
-        spec = named(ticket.cluster, ticket.client_id)
-        async with await opened(ticket.destination, spec, os.environ) as cluster:
+        async with await ticket.opened() as cluster:
             await task.run(cluster)
     except (WireError, EndpointUnavailable, *READ_FAILURES) as failure:
         error = f"{host}: {failure}"
