@@ -1,14 +1,12 @@
-"""Steps of features/planning, applying and quotas: the real command, and the clusters as clients see them."""
+"""Steps of features/planning and applying: the real command, and the clusters as clients see them."""
 
 import json
-import re
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from subprocess import CompletedProcess
-from typing import Any
 
 import pytest
 import yaml
@@ -25,17 +23,15 @@ from runtime.contract.spec.topic_settings import InternalSpec
 from runtime.lab.lab import Lab
 from tests.commands import begin, repl
 from tests.endpoints import endpoint
-from tests.labs import run_tool
-from tests.records import admin_of, create_topic, wait_for
+from tests.records import admin_of
 from tests.topologies import Topology, at
 
 pytestmark = pytest.mark.integration
 
-scenarios("planning", "quotas", *(f"applying/{name}.feature" for name in ("ci", "finish", "guards")))
+scenarios("planning", *(f"applying/{name}.feature" for name in ("ci", "finish", "guards")))
 
 ENV = {"LOGNAME": "bdd", "USER": "bdd"}
 REPORTS = ("c.md", "p.html", "plan.bin")
-_LIMIT = re.compile(r"([a-z_]+)=([0-9.E-]+)")
 
 
 @dataclass
@@ -86,26 +82,6 @@ class Shop:
 
     def named(self, topic: str) -> str:
         return self.name(topic)
-
-    def quotas(self) -> list[dict[str, Any]]:
-        found: list[dict[str, Any]] = self.topology.more.setdefault("quotas", [])
-        return found
-
-    def tool(self, cluster: str, word: str, *arguments: str) -> str:
-        """Kafka's own tool on the limits of a user."""
-        of_user = ("--entity-type", "users", "--entity-name", self.name(word))
-        return run_tool(
-            self.lab,
-            cluster,
-            "kafka.admin.ConfigCommand",
-            "--command-config",
-            "{client}",
-            *of_user,
-            *arguments,
-        )
-
-    def limits(self, cluster: str, word: str) -> dict[str, float]:
-        return {key: float(value) for key, value in _LIMIT.findall(self.tool(cluster, word, "--describe"))}
 
 
 @pytest.fixture
@@ -177,30 +153,6 @@ def _(shop: Shop) -> None:
 
     run_at(place, partial(write, verb=LeaseVerb.CLAIM))
     shop.opened.callback(run_at, place, partial(write, verb=LeaseVerb.RELEASE))
-
-
-@given("the flow dc1-to-dc2 mirrors the quotas of dc1")
-def _(shop: Shop) -> None:
-    create_topic(shop.lab.clusters["dc1"].client, shop.name("orders"), 1)
-    flow = {"name": "dc1-to-dc2", "from": "dc1", "to": "dc2", "topics": {"include": shop.name("orders")}}
-    shop.topology.more["flows"] = [{**flow, "quotas": {"sync": True}}]
-
-
-@given(parsers.parse('the topology limits the {key} {word} at {cluster}: "{text}"'))
-@when(parsers.parse('the topology limits the {key} {word} at {cluster}: "{text}"'))
-def _(shop: Shop, key: str, word: str, cluster: str, text: str) -> None:
-    entity = {"user": shop.name(word)} if key == "user" else {"ip": word}
-    quotas = shop.quotas()
-    quotas[:] = [one for one in quotas if not entity.items() <= one.items()]
-    quotas.append({"cluster": cluster, **entity, **yaml.safe_load("{" + text + "}")})
-
-
-@given(parsers.re(r"an operator sets (?P<limit>\S+=\S+) for (?P<word>\w+) at (?P<cluster>\w+)"))
-@when(parsers.re(r"an operator sets (?P<limit>\S+=\S+) for (?P<word>\w+) at (?P<cluster>\w+)"))
-def _(shop: Shop, limit: str, word: str, cluster: str) -> None:
-    shop.tool(cluster, word, "--alter", "--add-config", limit)
-    key, value = limit.split("=")
-    wait_for(lambda: shop.limits(cluster, word).get(key) == float(value))
 
 
 # When
@@ -278,24 +230,6 @@ def _(shop: Shop, what: str) -> None:
     shop.topology.topics = [one for one in shop.topology.topics if one["name"] not in names]
 
 
-@when(parsers.parse("the quota of {word} is taken out of the topology"))
-def _(shop: Shop, word: str) -> None:
-    shop.quotas()[:] = [one for one in shop.quotas() if one["user"] != shop.name(word)]
-
-
-@when(parsers.parse("an operator removes {key} of {word} at {cluster}"))
-def _(shop: Shop, key: str, word: str, cluster: str) -> None:
-    shop.tool(cluster, word, "--alter", "--delete-config", key)
-    wait_for(lambda: key not in shop.limits(cluster, word))
-
-
-@when("the mirrored quotas of loader and auditor are applied")
-def _(shop: Shop) -> None:
-    """Applies them without the job of the flow, which has no part in it."""
-    shop.command("apply", "--auto-approve", "--target", f"quota.dc2.user/{shop.name('loader')}")
-    shop.succeeds()
-
-
 # Then
 
 
@@ -328,13 +262,3 @@ def _(shop: Shop) -> None:
 def _(shop: Shop) -> None:
     admin = AdminClient(shop.lab.clusters["dc1"].client)
     assert set(shop.own) <= set(admin.list_topics(timeout=60).topics)
-
-
-@then(parsers.parse('the limits of {word} at {cluster} are "{text}"'))
-def _(shop: Shop, word: str, cluster: str, text: str) -> None:
-    assert shop.limits(cluster, word) == {key: float(value) for key, value in _LIMIT.findall(text)}
-
-
-@then(parsers.parse("{word} has no limits at {cluster}"))
-def _(shop: Shop, word: str, cluster: str) -> None:
-    assert shop.limits(cluster, word) == {}

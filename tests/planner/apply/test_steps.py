@@ -1,5 +1,7 @@
 """Each handler against real brokers: done once, done twice, refused, and never more than was planned."""
 
+import re
+
 import pytest
 from confluent_kafka.admin import AdminClient
 
@@ -10,12 +12,14 @@ from planner.kafka.topics import describe_topic, topic_id_text
 from planner.model.address import Address, Kind, topic_address
 from planner.model.observed import ConfigSource, RegistryEntry
 from planner.model.step import DONE, Result, Step, StepResult
-from planner.model.topology import AclRule
+from planner.model.topology import AclRule, QuotaEntity
 from planner.plan.steps.acls import CreateAcl, DeleteAcl
+from planner.plan.steps.quotas import AlterQuota
 from planner.plan.steps.registry import Disown, Own
 from planner.plan.steps.topics import AlterConfigs, CreateTopic, DeleteTopic, GrowPartitions, Reassign
 from runtime.kafka.protocol.metadata import AnyMetadataRequest
 from tests.endpoints import endpoint
+from tests.labs import run_tool
 from tests.planner.apply.handling import carried_out, guard
 from tests.records import wait_for
 
@@ -167,6 +171,25 @@ def test_acls_are_created_and_deleted_each_exactly(lab_sasl, fresh):
         return [rule.operation for rule in known if rule.resource == name]
 
     wait_for(lambda: left() == ["DESCRIBE"])  # a broker learns of a change a moment after the answer
+
+
+def test_limits_are_set_and_taken_away_as_kafka_itself_shows_them(lab, context, fresh):
+    def alter(entity: QuotaEntity, limits: dict[str, float], *unset: str) -> AlterQuota:
+        return AlterQuota("alter", Address(Kind.QUOTA, "dc1", entity.name), "dc1", entity, limits, unset)
+
+    def shown() -> dict[str, float]:
+        described = ("--describe", "--entity-type", "users", "--entity-name", name)
+        told = run_tool(lab, "dc1", "kafka.admin.ConfigCommand", "--command-config", "{client}", *described)
+        return {key: float(value) for key, value in re.findall(r"([a-z_]+)=([0-9.E-]+)", told)}
+
+    name = fresh("loader")
+    user, address = QuotaEntity(name), QuotaEntity(ip="not-an-address")
+    assert perform(context, alter(user, {"producer_byte_rate": 1e7, "request_percentage": 12.5})) == [DONE]
+    assert shown() == {"producer_byte_rate": 1e7, "request_percentage": 12.5}
+    assert perform(context, alter(user, {"producer_byte_rate": 5e6}, "request_percentage")) == [DONE]
+    assert shown() == {"producer_byte_rate": 5e6}
+    [refused] = perform(context, alter(address, {"connection_creation_rate": 5}))
+    assert refused.result is Result.FAILED
 
 
 def test_replicas_move_and_the_step_ends_when_they_are_in_sync(lab_three, fresh):
