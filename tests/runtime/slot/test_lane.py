@@ -230,6 +230,7 @@ async def test_a_partition_that_carried_data_twice_joins_the_next_transaction_ah
         assert destination.ends == 3
 
 
+@jumping
 async def test_a_transaction_without_data_ends_once_and_none_follows() -> None:
     async with active(replace(SETTINGS, ahead_s=0.02)) as (destination, emitted, _, _, copy):
         await until(emitted, lambda: destination.ends == 3)
