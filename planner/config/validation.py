@@ -53,6 +53,7 @@ def check(parts: TopologyParts) -> list[Diagnostic]:
     return [
         *_clusters(parts),
         *check_endpoints(parts),
+        *_registries(parts),
         *_cluster_references(parts),
         *_topics(parts),
         *(problem for flow in parts.flows for problem in _flow(flow, parts)),
@@ -89,6 +90,23 @@ def _clusters(parts: TopologyParts) -> Iterable[Diagnostic]:
             ):
                 what = f'"{key}" of cluster {name} {problem[0]}'
                 yield error(what, problem[1], source=cluster.place("client"), code="token_endpoint")
+
+
+def _registries(parts: TopologyParts) -> Iterable[Diagnostic]:
+    for name in parts.registries:
+        if name not in parts.clusters:
+            yield _unknown("cluster", NamedReference(name, parts.root.place("registries")), parts.clusters)
+    for flow in parts.flows:
+        schemas = flow.get("schemas")
+        if not isinstance(schemas, ParsedRecord) or not schemas.get("sync"):
+            continue
+        for cluster in dict.fromkeys(end.text for key in ("from", "to") if (end := flow.get(key))):
+            if cluster in parts.clusters and cluster not in parts.registries:
+                yield error(
+                    f"there is no schema registry of {cluster}, which schemas.sync needs",
+                    f"declare it under registries: {cluster}: {{url: …}}",
+                    source=flow.place("schemas"),
+                )
 
 
 def _cluster_references(parts: TopologyParts) -> Iterable[Diagnostic]:

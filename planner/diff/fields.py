@@ -47,6 +47,9 @@ OFF = "off"
 ADDED: Mapping[str, str | None] = {
     "protect": OFF,
     "replication": None,
+    "schemas.sync": None,
+    "schemas.subjects": None,
+    "schemas.ids": None,
     "transform": None,
     "files": None,
     "lines": None,

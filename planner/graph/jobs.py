@@ -21,6 +21,7 @@ from planner.model.topology import (
     FileEndpoint,
     Flow,
     Job,
+    Registry,
     Topology,
     looks_secret,
 )
@@ -33,6 +34,7 @@ from runtime.contract.spec.flow import RUNNING, FlowSettings
 from runtime.contract.spec.jobspec import FlowSpec, JobSpec, ProtectionSpec, ProvenanceMode
 from runtime.contract.spec.launch import LaunchSpec
 from runtime.contract.spec.route import CompiledRoute, RouteDecision, Router
+from runtime.contract.spec.schemas import RegistrySpec
 from runtime.contract.spec.selection import SelectionResult
 
 
@@ -181,6 +183,7 @@ def standby_spec(running: JobSpec, topology: Topology, folder: PurePath) -> JobS
         launch=launch_spec(job),
         metrics=job.metrics,
         flows=[_with_declared_folder(flow, topology, folder) for flow in running.flows],
+        registries=_registries(topology, topology.flows.values(), folder),
     )
 
 
@@ -234,7 +237,19 @@ def _spec(
         routes=[compiled.route for compiled in router.routes.values()],
         declared=_declared(destination, flows, topology, router),
         protection=_protection(topology.clusters.get(destination), flows),
+        registries=_registries(topology, [desired.flow for desired in flows], folder),
     )
+
+
+def _registries(topology: Topology, flows: Iterable[Flow], folder: PurePath) -> dict[str, RegistrySpec]:
+    """Returns the schema registries that the flows need, by cluster."""
+    synced = [flow for flow in flows if flow.schemas.sync]
+    names = {cluster for flow in synced for cluster in (flow.source_cluster, flow.destination_cluster)}
+    return {
+        name: RegistrySpec(url=registry.url, client=client_settings(registry, folder))
+        for name, registry in topology.registries.items()
+        if name in names
+    }
 
 
 def _protection(destination: Cluster | None, flows: Iterable[DesiredFlow]) -> ProtectionSpec | None:
@@ -265,8 +280,8 @@ def _cluster(cluster: Cluster, observed: Observed, before: JobSpec | None, folde
     return ClusterSpec(bootstrap=cluster.bootstrap, id=pin or None, client=client_settings(cluster, folder))
 
 
-def client_settings(declared: Cluster | FileEndpoint, folder: PurePath) -> dict[str, Setting]:
-    """Returns how a job reaches a cluster or an object store. A relative path starts at the YAML file."""
+def client_settings(declared: Cluster | FileEndpoint | Registry, folder: PurePath) -> dict[str, Setting]:
+    """Returns how a job reaches what is declared. A relative path starts at the YAML file."""
     place = PurePath(declared.source.file).parent if declared.source is not None else PurePath()
     settings: dict[str, Setting] = {}
     for key, value in sorted(declared.client.items()):

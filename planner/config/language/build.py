@@ -58,6 +58,7 @@ class TopologyParts:
     flows: list[ParsedRecord]
     jobs: dict[str, Any]
     endpoints: dict[str, Any]
+    registries: dict[str, Any]
 
     def into_files(self, flow: ParsedRecord) -> bool:
         """Returns whether the flow goes to an endpoint."""
@@ -87,6 +88,7 @@ def parts_of(root: ParsedRecord) -> TopologyParts:
         flows=[_with_defaults(flow, for_flows, endpoints) for flow in flows],
         jobs=root.get("jobs") or {},
         endpoints=endpoints,
+        registries=root.get("registries") or {},
     )
 
 
@@ -188,6 +190,7 @@ def topology_of(parts: TopologyParts) -> Topology:
             flow.name: structs.replace(flow, origin_commits=None) for flow in flows if flow.name in with_files
         },
         endpoints={name: built(parts.endpoints[name], name=name) for name in sorted(parts.endpoints)},
+        registries={name: built(parts.registries[name], name=name) for name in sorted(parts.registries)},
         jobs={
             name: built(parts.jobs[name], name=name) if name in parts.jobs else Job(name)
             for name in sorted({*parts.jobs, *(flow.job for flow in flows)})

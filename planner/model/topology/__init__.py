@@ -31,6 +31,7 @@ from planner.model.topology.resources import (
     AclEntry,
     Cluster,
     OnRemove,
+    Registry,
     Topic,
     secret_variable,
 )
@@ -71,6 +72,7 @@ __all__ = [
     "Provenance",
     "Quota",
     "QuotaEntity",
+    "Registry",
     "Requirement",
     "Rule",
     "Selection",

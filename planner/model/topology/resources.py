@@ -12,6 +12,7 @@ from typing import Annotated, ClassVar, Literal
 from planner.model.diagnostic import SourceLocation
 from runtime.contract.spec.acls import AclRule
 from runtime.contract.spec.cluster import ClusterSpec
+from runtime.contract.spec.schemas import RegistrySpec
 from runtime.contract.spec.shapes import (
     AlternativesShape,
     ChoiceShape,
@@ -126,6 +127,15 @@ class Cluster(ClusterSpec, frozen=True):
 
     def __repr__(self) -> str:
         return f"Cluster({self.name!r}, bootstrap={self.bootstrap!r})"  # the settings may hold a password
+
+
+class Registry(RegistrySpec, frozen=True):
+    """The schema registry of the cluster of its name. `source` is the place of its entry."""
+
+    record: ClassVar = RecordName("registry", "a schema registry", "A schema registry with Confluent's API.")
+
+    name: str
+    source: SourceLocation | None = None
 
 
 class OnRemove(StrEnum):

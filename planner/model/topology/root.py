@@ -10,7 +10,7 @@ from planner.model.topology.endpoints import FileEndpoint, at_home
 from planner.model.topology.flows import Flow
 from planner.model.topology.jobs import Job
 from planner.model.topology.quotas import Quota
-from planner.model.topology.resources import CLUSTER_NAME, NAME, Acl, AclEntry, Cluster, Topic
+from planner.model.topology.resources import CLUSTER_NAME, NAME, Acl, AclEntry, Cluster, Registry, Topic
 from runtime.contract.spec.shapes import (
     IntegerShape,
     Key,
@@ -354,6 +354,15 @@ class Topology:
             MapShape(CLUSTER_NAME, record_of(FileEndpoint), "endpoint"),
             default_doc="none",
             example="{lake: {file: /data/lake, format: parquet}}",
+        ),
+    ] = field(default_factory=dict)
+    registries: Annotated[
+        Mapping[str, Registry],
+        Key(
+            "The schema registry of each cluster, by the cluster's name. Flows with `schemas` use them.",
+            MapShape(CLUSTER_NAME, record_of(Registry), "cluster"),
+            default_doc="none",
+            example='{dc1: {url: "https://schemas.dc1.example.org"}}',
         ),
     ] = field(default_factory=dict)
     jobs: Annotated[

@@ -10,6 +10,7 @@ from typing import Annotated, ClassVar, Final, Literal
 from msgspec import Meta
 
 from runtime.contract.spec.rename import RENAME, SAME_NAME, Rename
+from runtime.contract.spec.schemas import SchemaSync
 from runtime.contract.spec.selection import GROUP_DENIALS, SelectionSpec, Selector
 from runtime.contract.spec.shapes import (
     AlternativesShape,
@@ -266,6 +267,15 @@ class FlowSettings(SpecStruct, frozen=True, kw_only=True):
     groups: Annotated[
         GroupsSpec, Key("Which consumer groups follow.", example="{sync: true}", inherited=True)
     ] = GroupsSpec()
+    schemas: Annotated[
+        SchemaSync,
+        Key(
+            "Whether schemas follow, from the schema registry of the source to that of the destination"
+            " (`registries`).",
+            example="{sync: true, subjects: topic_name, ids: keep}",
+            inherited=True,
+        ),
+    ] = SchemaSync()
     acls_sync: Annotated[
         bool,
         Key(

@@ -24,6 +24,7 @@ from runtime.contract.spec.files import FilesSpec, LinesSpec, folder_problem, la
 from runtime.contract.spec.flow import FlowSettings
 from runtime.contract.spec.launch import LaunchSpec, MetricsSpec
 from runtime.contract.spec.rename import SAME_NAME, Match, Rename, pattern_problem
+from runtime.contract.spec.schemas import RegistrySpec
 from runtime.contract.spec.selection import NamePatterns, SelectionSpec
 from runtime.contract.spec.shapes import CENTURY_MS, LARGEST, Count, Interval, SpecStruct
 from runtime.contract.spec.topic_settings import InternalSpec
@@ -174,7 +175,8 @@ class JobSpec(SpecStruct, frozen=True, kw_only=True):
     because the topics of one flow depend on the others; it is empty when the job's own flows are all there
     are. `declared` holds topics of the destination with the settings that the topology declares itself, which
     no flow may change. `protection` is set where a flow has `protect: acl` and the principal of the job is
-    known. `metrics` is None where they are off.
+    known. `metrics` is None where they are off. `registries` holds the schema registry of each cluster
+    between which a flow syncs schemas.
     """
 
     version: int = VERSION
@@ -191,6 +193,7 @@ class JobSpec(SpecStruct, frozen=True, kw_only=True):
     declared: dict[str, list[str]] = msgspec.field(default_factory=dict)
     protection: ProtectionSpec | None = None
     metrics: MetricsSpec | None = MetricsSpec()
+    registries: dict[str, RegistrySpec] = msgspec.field(default_factory=dict)
 
     @property
     def metrics_limit(self) -> int:
@@ -241,6 +244,9 @@ def check(spec: JobSpec) -> None:
     for flow in spec.flows:
         if flow.source not in spec.clusters:
             raise BadJobSpec(f"flow {flow.name}: cluster {flow.source} is not in clusters")
+        for cluster in (flow.source, flow.destination) if flow.schemas.sync else ():
+            if cluster not in spec.registries:
+                raise BadJobSpec(f"flow {flow.name}: the schema registry of {cluster} is not in registries")
         if flow.destination != spec.destination:
             raise BadJobSpec(
                 f"flow {flow.name} goes to {flow.destination}, the job's destination is {spec.destination}"

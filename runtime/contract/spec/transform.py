@@ -14,13 +14,12 @@ from typing import Annotated, ClassVar, Literal
 
 from msgspec import Struct, field
 
-from runtime.contract.client.stores import Setting
+from runtime.contract.spec.schemas import RegistrySpec
 from runtime.contract.spec.shapes import (
     AlternativesShape,
     Key,
     MapShape,
     RecordName,
-    SettingsShape,
     SpecStruct,
     TextShape,
     record_of,
@@ -50,36 +49,6 @@ class SchemaFile(Struct, frozen=True, kw_only=True):
             example="shop.Customer",
         ),
     ] = None
-
-
-class RegistrySpec(SpecStruct, frozen=True, kw_only=True):
-    """A schema registry that speaks Confluent's API."""
-
-    record: ClassVar = RecordName("transform-registry", "a schema registry")
-
-    url: Annotated[
-        str,
-        Key(
-            "Where the registry is.",
-            TextShape(
-                "a web address", r"https?://[^\s/@]+(?:/[^\s@]*)?", "write it as https://registry:8081"
-            ),
-            example="https://registry.example.org:8081",
-        ),
-    ]
-    client: Annotated[
-        dict[str, Setting],
-        Key(
-            "How to connect: `sasl.username` and `sasl.password` for basic authentication, `ssl.ca.location`,"
-            " `ssl.certificate.location`, `ssl.key.location` and `ssl.key.password`. Secrets are"
-            " `{env: VARIABLE}`, resolved where the job runs.",
-            SettingsShape(client=True, expected="a map of settings"),
-            example="{sasl.username: repl, sasl.password: {env: REGISTRY_PASSWORD}}",
-        ),
-    ] = field(default_factory=dict)
-
-    def __repr__(self) -> str:
-        return f"RegistrySpec(url={self.url!r})"  # the client settings may hold a password
 
 
 class FormatSpec(SpecStruct, frozen=True):

@@ -1,0 +1,352 @@
+"""A client of a schema registry that speaks Confluent's REST API.
+
+A registry is another system: answers have a limit of bytes and of time, redirections are refused because
+credentials go to the declared address alone, and secrets are kept out of errors. A schema never changes under
+its id.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import http.client
+import json
+import os
+import ssl
+import threading
+import time
+import urllib.parse
+from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, NamedTuple, TypeVar
+
+import msgspec
+
+from runtime.contract.client.secrets import ClientSecrets, redacted
+from runtime.contract.client.settings import ClientSettingsError
+from runtime.contract.spec.schemas import RegistrySpec
+
+CONNECTIONS = 16
+
+_TIMEOUT_S = 10.0
+_MOST_BYTES = 4 << 20
+_MOST_LIST_BYTES = 64 << 20
+_MOST_TEXT = 300  # of what a registry says of an error
+_PIECE = 1 << 16
+_OK, _BAD_REQUEST, _TOO_MANY, _SERVER_ERROR = 200, 400, 429, 500
+_DENIED, _NOT_FOUND = (401, 403), 404
+_TYPE = "application/vnd.schemaregistry.v1+json"
+
+T = TypeVar("T")
+
+
+class RegistryUnavailable(Exception):
+    """The registry does not answer, or refuses to: the same request may succeed later."""
+
+
+class NotInRegistry(Exception):
+    """The registry does not have what was asked for."""
+
+
+class RegistryRefused(Exception):
+    """The registry refuses a request, and would refuse it again. `code` is its error code."""
+
+    def __init__(self, text: str, code: int) -> None:
+        super().__init__(text)
+        self.code = code
+
+
+class Reference(msgspec.Struct, frozen=True):
+    """A schema that another one refers to, by the name that stands in its text."""
+
+    name: str
+    subject: str
+    version: int
+
+
+class Schema(msgspec.Struct, frozen=True, rename={"type": "schemaType", "text": "schema"}):
+    """A schema, as a registry keeps it. AVRO is the type where an answer has none."""
+
+    text: str
+    type: str = "AVRO"
+    references: tuple[Reference, ...] = ()
+
+
+class RegisteredSchema(NamedTuple):
+    """A version of a subject."""
+
+    subject: str
+    version: int
+    id: int
+    schema: Schema
+
+
+class _Version(msgspec.Struct, frozen=True, rename={"type": "schemaType", "text": "schema"}):
+    subject: str
+    version: int
+    id: int
+    text: str
+    type: str = "AVRO"
+    references: tuple[Reference, ...] = ()
+
+
+class _Place(msgspec.Struct, frozen=True):
+    subject: str
+    version: int
+
+
+class _Id(msgspec.Struct, frozen=True):
+    id: int
+
+
+class _Compatibility(msgspec.Struct, frozen=True):
+    compatibilityLevel: str = ""  # noqa: N815 - the registry's name
+    compatibility: str = ""
+
+
+class _Mode(msgspec.Struct, frozen=True):
+    mode: str
+
+
+class _Problem(msgspec.Struct, frozen=True):
+    error_code: int = 0
+    message: str = ""
+
+
+class SchemaRegistry:
+    """A client of one registry. Secrets are resolved where it runs.
+
+    `sasl.username` and `sasl.password` are sent as basic authentication, and the `ssl.` files are those of
+    the connection, as Confluent's clients do with `SASL_INHERIT`. Every method raises RegistryUnavailable;
+    those that read raise NotInRegistry, those that write RegistryRefused. At most CONNECTIONS requests are
+    sent at the same time.
+    """
+
+    def __init__(self, spec: RegistrySpec, environ: Mapping[str, str] = os.environ) -> None:
+        self.url = spec.url.rstrip("/")
+        self._spec = spec
+        self._environ = environ
+        self._threads = ThreadPoolExecutor(CONNECTIONS, "schemas")
+        self._local = threading.local()
+        self._lock = threading.Lock()
+        self._opened: _Address | None = None
+
+    async def schema(self, number: int) -> Schema:
+        """Returns the schema of an id."""
+        return await self._get(f"/schemas/ids/{number}", f"schema id {number}", Schema)
+
+    async def places(self, number: int) -> list[tuple[str, int]]:
+        """Returns the subjects that have the schema of an id, each with the version."""
+        what = f"subjects of schema id {number}"
+        found = await self._get(f"/schemas/ids/{number}/versions", what, list[_Place], _MOST_LIST_BYTES)
+        return [(place.subject, place.version) for place in found]
+
+    async def subjects(self) -> list[str]:
+        """Returns the names of all subjects."""
+        return sorted(await self._get("/subjects", "subjects", list[str], _MOST_LIST_BYTES))
+
+    async def versions(self, subject: str) -> list[int]:
+        """Returns the versions of a subject."""
+        path = f"/subjects/{_quoted(subject)}/versions"
+        return sorted(await self._get(path, f"versions of {shown(subject)}", list[int]))
+
+    async def version(self, subject: str, number: int) -> RegisteredSchema:
+        """Returns a version of a subject."""
+        what = f"{shown(subject)} version {number}"
+        found = await self._get(f"/subjects/{_quoted(subject)}/versions/{number}", what, _Version)
+        schema = Schema(found.text, found.type, found.references)
+        return RegisteredSchema(found.subject, found.version, found.id, schema)
+
+    async def find(self, subject: str, schema: Schema) -> RegisteredSchema:
+        """Returns the version of a subject that has this schema."""
+        path, what = f"/subjects/{_quoted(subject)}", f"this schema in {shown(subject)}"
+        found = await self._send("POST", path, what, _registration(schema), _Version)
+        return RegisteredSchema(found.subject, found.version, found.id, schema)
+
+    async def register(
+        self, subject: str, schema: Schema, number: int | None = None, version: int | None = None
+    ) -> int:
+        """Registers a schema, and returns its id. `number` and `version` need the subject's mode IMPORT.
+
+        A registry that has the schema in this subject returns the id that it has.
+        """
+        body = _registration(schema)
+        if number is not None:
+            body |= {"id": number}
+        if version is not None:
+            body |= {"version": version}
+        path, what = f"/subjects/{_quoted(subject)}/versions", f"a schema of {shown(subject)}"
+        return (await self._send("POST", path, what, body, _Id)).id
+
+    async def compatibility(self, subject: str | None = None) -> str:
+        """Returns the compatibility of a subject, or that of all others."""
+        found = await self._get(*_of("config", subject), _Compatibility)
+        return found.compatibilityLevel or found.compatibility
+
+    async def set_compatibility(self, level: str, subject: str | None = None) -> None:
+        """Sets the compatibility of a subject, or that of all others."""
+        await self._send("PUT", *_of("config", subject), {"compatibility": level}, _Compatibility)
+
+    async def mode(self, subject: str | None = None) -> str:
+        """Returns the mode of a subject, or that of all others."""
+        return (await self._get(*_of("mode", subject), _Mode)).mode
+
+    async def set_mode(self, mode: str, subject: str | None = None) -> None:
+        """Sets the mode of a subject, or that of all others."""
+        await self._send("PUT", *_of("mode", subject), {"mode": mode}, _Mode)
+
+    def close(self) -> None:
+        """Ends the connections; requests under way end first."""
+        self._threads.shutdown(wait=False, cancel_futures=True)
+
+    async def _get(self, path: str, what: str, kind: type[T], limit: int = _MOST_BYTES) -> T:
+        return await self._request("GET", path, what, None, kind, limit)
+
+    async def _send(self, method: str, path: str, what: str, body: object, kind: type[T]) -> T:
+        return await self._request(method, path, what, json.dumps(body).encode(), kind, _MOST_BYTES)
+
+    async def _request(
+        self, method: str, path: str, what: str, body: bytes | None, kind: type[T], limit: int
+    ) -> T:
+        loop = asyncio.get_running_loop()
+        status, content = await loop.run_in_executor(
+            self._threads, self._exchange, method, path, what, body, limit
+        )
+        if status != _OK:
+            self._raise(status, content, what)
+        try:
+            return msgspec.json.decode(content, type=kind)
+        except msgspec.MsgspecError:
+            raise RegistryUnavailable(f"{self.url}: {what}: the answer is not that of a registry") from None
+
+    def _raise(self, status: int, content: bytes, what: str) -> None:
+        try:
+            problem = msgspec.json.decode(content, type=_Problem)
+        except msgspec.MsgspecError:
+            problem = _Problem()
+        said = f": {shown(problem.message)}" if problem.message else ""
+        if status == _NOT_FOUND:
+            raise NotInRegistry(f"the registry has no {what}")
+        if status in _DENIED:
+            key = "check sasl.username and sasl.password of the registry's client, and its rights"
+            raise RegistryUnavailable(f"{self.url}: {what}: HTTP status {status}{said} — {key}")
+        if _BAD_REQUEST <= status < _SERVER_ERROR and status != _TOO_MANY:
+            text = f"{self.url}: {what}: HTTP status {status}{said}"
+            raise RegistryRefused(redacted(text), problem.error_code or status)
+        raise RegistryUnavailable(redacted(f"{self.url}: {what}: HTTP status {status}{said}"))
+
+    def _exchange(
+        self, method: str, path: str, what: str, body: bytes | None, limit: int
+    ) -> tuple[int, bytes]:
+        """Sends a request over this thread's connection, and returns the status and the content.
+
+        A connection that the registry closed meanwhile is opened again once.
+        """
+        for reused in (True, False):
+            try:
+                connection = self._connection(fresh=not reused)
+                fresh = connection.sock is None
+                connection.request(method, self._address().path + path, body, self._address().headers)
+                answer = connection.getresponse()
+                return answer.status, _content(answer, limit)
+            except (http.client.RemoteDisconnected, ConnectionError) as error:
+                self._drop()
+                if fresh or not reused:
+                    raise RegistryUnavailable(redacted(f"{self.url}: {what}: {error}")) from None
+            except (OSError, http.client.HTTPException, ClientSettingsError, ValueError) as error:
+                self._drop()
+                raise RegistryUnavailable(redacted(f"{self.url}: {what}: {error}")) from None
+        raise AssertionError("unreachable")
+
+    def _connection(self, *, fresh: bool) -> http.client.HTTPConnection:
+        known: http.client.HTTPConnection | None = getattr(self._local, "connection", None)
+        if known is not None and not fresh:
+            return known
+        connection = self._address().connection()
+        self._local.connection = connection
+        return connection
+
+    def _drop(self) -> None:
+        known: http.client.HTTPConnection | None = getattr(self._local, "connection", None)
+        self._local.connection = None
+        if known is not None:
+            known.close()
+
+    def _address(self) -> _Address:
+        """Resolves the settings once. Raises ClientSettingsError, and OSError for unreadable files."""
+        with self._lock:
+            if self._opened is None:
+                self._opened = _Address.of(self._spec, self._environ)
+            return self._opened
+
+
+class _Address(NamedTuple):
+    host: str
+    port: int
+    path: str
+    headers: Mapping[str, str]
+    context: ssl.SSLContext | None
+
+    @classmethod
+    def of(cls, spec: RegistrySpec, environ: Mapping[str, str]) -> _Address:
+        parts = urllib.parse.urlsplit(spec.url)
+        if parts.scheme not in ("http", "https") or not parts.hostname:
+            raise ClientSettingsError("registry.url", "is no web address", "write it as https://host:8081")
+        port = parts.port or (443 if parts.scheme == "https" else 80)
+        named = f"[{parts.hostname}]" if ":" in parts.hostname else parts.hostname
+        settings = ClientSecrets(environ).resolve(f"{named}:{port}", spec.client)
+        headers = {"Accept": f"{_TYPE}, application/json", "Content-Type": _TYPE}
+        if "sasl.username" in settings:
+            pair = f"{settings['sasl.username']}:{settings.get('sasl.password', '')}"
+            headers["Authorization"] = f"Basic {base64.b64encode(pair.encode()).decode()}"
+        context = None
+        if parts.scheme == "https":
+            context = ssl.create_default_context(cafile=settings.get("ssl.ca.location"))
+            if "ssl.certificate.location" in settings:
+                context.load_cert_chain(
+                    settings["ssl.certificate.location"],
+                    settings.get("ssl.key.location"),
+                    settings.get("ssl.key.password"),
+                )
+        return cls(parts.hostname, port, parts.path.rstrip("/"), headers, context)
+
+    def connection(self) -> http.client.HTTPConnection:
+        if self.context is None:
+            return http.client.HTTPConnection(self.host, self.port, timeout=_TIMEOUT_S)
+        return http.client.HTTPSConnection(self.host, self.port, timeout=_TIMEOUT_S, context=self.context)
+
+
+def _content(answer: http.client.HTTPResponse, limit: int) -> bytes:
+    """Reads an answer. Raises OSError for one that is too large or takes too long."""
+    deadline, pieces, size = time.monotonic() + _TIMEOUT_S, [], 0
+    while piece := answer.read1(_PIECE):
+        pieces.append(piece)
+        size += len(piece)
+        if size > limit:
+            raise OSError(f"the answer has more than {limit >> 20} MiB")
+        if time.monotonic() > deadline:
+            raise TimeoutError(f"the answer takes more than {_TIMEOUT_S:.0f} s")
+    return b"".join(pieces)
+
+
+def _of(setting: str, subject: str | None) -> tuple[str, str]:
+    if subject is None:
+        return f"/{setting}", setting
+    return f"/{setting}/{_quoted(subject)}", f"{setting} of {shown(subject)}"
+
+
+def _registration(schema: Schema) -> dict[str, Any]:
+    body: dict[str, Any] = {"schema": schema.text, "schemaType": schema.type}
+    if schema.references:
+        body["references"] = [msgspec.to_builtins(reference) for reference in schema.references]
+    return body
+
+
+def _quoted(subject: str) -> str:
+    return urllib.parse.quote(subject, safe="")
+
+
+def shown(text: str) -> str:
+    """Returns a text of a registry for messages: without control characters, and not too long."""
+    clean = "".join(letter if letter.isprintable() else "\N{REPLACEMENT CHARACTER}" for letter in text)
+    return clean if len(clean) <= _MOST_TEXT else clean[:_MOST_TEXT] + "…"

@@ -1,0 +1,160 @@
+"""Copies schemas from the registry of a flow's source to that of its destination, with their references.
+
+Any number of processes may copy the same schema at the same time: a registry has one id for a schema of a
+subject.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Callable
+
+from msgspec.structs import replace
+
+from runtime.contract.spec.schemas import SchemaSync
+from runtime.schemas.client import (
+    NotInRegistry,
+    Reference,
+    RegisteredSchema,
+    RegistryRefused,
+    Schema,
+    SchemaRegistry,
+    shown,
+)
+from runtime.schemas.subjects import at_destination, preferred
+
+_MOST_REFERENCES = 100
+_NOT_IN_IMPORT_MODE = 42205
+_IMPORT = "IMPORT"
+
+
+class SchemaNotCopied(Exception):
+    """The schema can't be at the destination as it must: records that need it are not copied."""
+
+
+class SchemaCopier:
+    """Registers schemas at the destination of a flow, and knows the ids of those that it has registered.
+
+    `renamed` returns a topic's name at the destination.
+    """
+
+    def __init__(
+        self,
+        source: SchemaRegistry,
+        destination: SchemaRegistry,
+        sync: SchemaSync,
+        renamed: Callable[[str], str],
+    ) -> None:
+        self._source = source
+        self._destination = destination
+        self._sync = sync
+        self._renamed = renamed
+        self._ids: dict[int, int] = {}
+        self._locks: dict[int, asyncio.Lock] = {}
+
+    @property
+    def known(self) -> dict[int, int]:
+        """The destination's ids, by those of the source."""
+        return self._ids
+
+    async def ensure(self, number: int, topic: str) -> int:
+        """Returns the destination's id of a schema that a record of the topic has, once it is registered.
+
+        Raises RegistryUnavailable and SchemaNotCopied.
+        """
+        if (known := self._ids.get(number)) is not None:
+            return known
+        async with self._locks.setdefault(number, asyncio.Lock()):
+            if number not in self._ids:
+                try:
+                    self._ids[number] = await self._copy(number, topic)
+                except (NotInRegistry, RegistryRefused) as error:
+                    raise SchemaNotCopied(f"schema id {number}: {error}") from None
+            return self._ids[number]
+
+    async def _copy(self, number: int, topic: str) -> int:
+        if self._sync.ids == "keep" and await self._kept(number):
+            return number
+        schema, places = await asyncio.gather(self._source.schema(number), self._source.places(number))
+        place = preferred(places, topic, self._sync.subjects)
+        if place is None:
+            raise NotInRegistry("no subject of the source's registry has it; it was deleted there")
+        subject = at_destination(place[0], topic, self._renamed(topic), self._sync.subjects)
+        at_source = RegisteredSchema(place[0], place[1], number, schema)
+        return (await self._register(subject, at_source, ())).id
+
+    async def _kept(self, number: int) -> bool:
+        """Returns whether the destination has this schema under the same id.
+
+        Raises SchemaNotCopied where the id means another schema there.
+        """
+        try:
+            there = await self._destination.schema(number)
+        except NotInRegistry:
+            return False
+        here = await self._source.schema(number)
+        if same(here, there):
+            return True
+        names = [await self._subjects_of(registry, number) for registry in (self._source, self._destination)]
+        raise SchemaNotCopied(
+            f"schema id {number} is {names[0]} at the source and another schema, {names[1]}, at the"
+            " destination — set schemas.ids to translate, or delete that schema there"
+        )
+
+    async def _subjects_of(self, registry: SchemaRegistry, number: int) -> str:
+        try:
+            places = await registry.places(number)
+        except NotInRegistry:
+            places = []
+        return (
+            ", ".join(f"{shown(subject)} version {version}" for subject, version in places[:3]) or "deleted"
+        )
+
+    async def _register(
+        self, subject: str, at_source: RegisteredSchema, path: tuple[tuple[str, int], ...]
+    ) -> RegisteredSchema:
+        """Registers a schema, those that it refers to first. Returns it as the destination has it."""
+        place = at_source.subject, at_source.version
+        if place in path:
+            cycle = " → ".join(f"{shown(name)} version {version}" for name, version in (*path, place))
+            raise SchemaNotCopied(f"schemas refer to each other in a circle: {cycle}")
+        if len(path) >= _MOST_REFERENCES:
+            raise SchemaNotCopied(f"a schema refers to others more than {_MOST_REFERENCES} levels deep")
+        references = []
+        for reference in at_source.schema.references:
+            needed = await self._source.version(reference.subject, reference.version)
+            there = await self._register(reference.subject, needed, (*path, place))
+            references.append(Reference(reference.name, reference.subject, there.version))
+        schema = replace(at_source.schema, references=tuple(references))
+        if self._sync.ids == "keep":
+            await self._import(subject, schema, at_source.id, at_source.version)
+            return RegisteredSchema(subject, at_source.version, at_source.id, schema)
+        number = await self._destination.register(subject, schema)
+        if not path:
+            return RegisteredSchema(subject, at_source.version, number, schema)
+        return await self._destination.find(subject, schema)
+
+    async def _import(self, subject: str, schema: Schema, number: int, version: int) -> None:
+        """Registers a schema with its id and version; a subject takes those in the mode IMPORT alone."""
+        try:
+            await self._destination.register(subject, schema, number, version)
+        except RegistryRefused as error:
+            if error.code != _NOT_IN_IMPORT_MODE:
+                raise
+            await self._destination.set_mode(_IMPORT, subject)
+            await self._destination.register(subject, schema, number, version)
+
+
+def same(one: Schema, other: Schema) -> bool:
+    """Returns whether two registries have the same schema; white space between words means nothing."""
+    return one.type.upper() == other.type.upper() and _normal(one) == _normal(other)
+
+
+def _normal(schema: Schema) -> object:
+    if schema.type.upper() in ("AVRO", "JSON"):
+        try:
+            return json.loads(schema.text)
+        except (ValueError, RecursionError):
+            pass
+    return " ".join(schema.text.split())
