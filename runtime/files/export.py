@@ -36,8 +36,8 @@ from runtime.kafka.errors import BrokerError, ErrorCode, WireError
 from runtime.kafka.fetch import fetch_once
 from runtime.kafka.protocol.fetch import FetchedPartition
 from runtime.kafka.protocol.offsets import TopicPartition
+from runtime.schemas.client import RegistryUnavailable
 from runtime.slot.budget import TokenBucket
-from runtime.sql.formats.registry import RegistryUnavailable
 
 if TYPE_CHECKING:
     import pyarrow as pa

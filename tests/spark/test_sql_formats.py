@@ -15,7 +15,8 @@ from msgspec.structs import replace
 
 from runtime.contract.records.job_status import PartitionState
 from runtime.contract.records.ledger import PartitionKey
-from runtime.contract.spec.transform import FormatSpec, RegistrySpec, TransformSpec
+from runtime.contract.spec.schemas import RegistrySpec
+from runtime.contract.spec.transform import FormatSpec, TransformSpec
 from runtime.lab.lab import Lab
 from tests.fakes.registry import SmallRegistry, small_registry
 from tests.records import create_topic, read, wait_for, write

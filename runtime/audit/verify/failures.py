@@ -11,7 +11,7 @@ from runtime.audit.verify.pieces import VerifiedPiece
 from runtime.batch import BatchFailure
 from runtime.files.manifest import EndpointUnavailable, ManifestProblem
 from runtime.kafka.errors import WireError
-from runtime.sql.formats.registry import RegistryUnavailable
+from runtime.schemas.client import RegistryUnavailable
 
 _UNREADABLE = (
     WireError,

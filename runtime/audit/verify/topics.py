@@ -47,8 +47,8 @@ from runtime.contract.spec.transform import TransformSpec
 from runtime.kafka.cluster import KafkaCluster
 from runtime.kafka.errors import Disconnected
 from runtime.kafka.protocol.offsets import TopicPartition
+from runtime.schemas.client import RegistryUnavailable
 from runtime.slot.budget import TokenBucket
-from runtime.sql.formats.registry import RegistryUnavailable
 
 if TYPE_CHECKING:
     from runtime.sql.transformer import Evaluates

@@ -31,8 +31,8 @@ from runtime.contract.records.provenance import ClusterPartition, ClusterTopic
 from runtime.contract.spec.jobspec import FlowSpec
 from runtime.kafka.errors import Disconnected
 from runtime.ledger.ledger import ProducerDirectory
+from runtime.schemas.client import RegistryUnavailable
 from runtime.slot.partition import Cursor, PartitionCopy
-from runtime.sql.formats.registry import RegistryUnavailable
 
 if TYPE_CHECKING:
     from runtime.sql.transformer import Transformer

@@ -6,7 +6,8 @@ from typing import Literal
 import pytest
 
 from runtime.contract.client.stores import Setting
-from runtime.contract.spec.transform import FormatSpec, RegistrySpec
+from runtime.contract.spec.schemas import RegistrySpec
+from runtime.contract.spec.transform import FormatSpec
 from tests.planner.config.given import loaded
 
 FLOW = """\

@@ -27,7 +27,8 @@ from planner.state import planfile
 from runtime.contract.client.stores import Setting
 from runtime.contract.spec.flow import AtOffsets
 from runtime.contract.spec.rename import Match
-from runtime.contract.spec.transform import FormatSpec, RegistrySpec, TransformSpec
+from runtime.contract.spec.schemas import RegistrySpec
+from runtime.contract.spec.transform import FormatSpec, TransformSpec
 from tests.fakes.replacing import replace
 from tests.fakes.states import (
     acl,

@@ -6,10 +6,11 @@ from collections.abc import Iterator
 
 import pytest
 
-from runtime.contract.spec.transform import FormatSpec, RegistrySpec
+from runtime.contract.spec.schemas import RegistrySpec
+from runtime.contract.spec.transform import FormatSpec
+from runtime.schemas.client import RegistryUnavailable
 from runtime.sql.formats.encoded import Changes, UndecodableValue
 from runtime.sql.formats.protobuf import ProtobufValues, message_names
-from runtime.sql.formats.registry import RegistryUnavailable
 from tests.fakes.registry import SmallRegistry, small_registry
 from tests.protobuf import HERE, number, schema, sized, varint
 

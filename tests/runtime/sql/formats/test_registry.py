@@ -11,10 +11,11 @@ from typing import Any
 import pytest
 from fastavro import parse_schema, schemaless_reader, schemaless_writer
 
-from runtime.contract.spec.transform import FormatSpec, RegistrySpec
+from runtime.contract.spec.schemas import RegistrySpec
+from runtime.contract.spec.transform import FormatSpec
+from runtime.schemas.client import RegistryUnavailable, SchemaRegistry
 from runtime.sql.formats.avro import AvroValues
 from runtime.sql.formats.encoded import Changes, UndecodableValue, UneditableValue
-from runtime.sql.formats.registry import RegistryUnavailable, SchemaRegistry
 from tests.fakes.registry import SmallRegistry, small_registry
 
 
@@ -215,4 +216,4 @@ def test_a_registry_that_does_not_answer_is_no_bad_record(
 
 def test_a_registry_is_reached_over_http_alone() -> None:
     with pytest.raises(RegistryUnavailable, match="is no web address"):
-        asyncio.run(SchemaRegistry(RegistrySpec(url="file:///etc"), "AVRO").schema(1))
+        asyncio.run(SchemaRegistry(RegistrySpec(url="file:///etc")).schema(1))
