@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Callable
 
 from msgspec.structs import replace
 
@@ -34,53 +33,48 @@ class SchemaNotCopied(Exception):
 
 
 class SchemaCopier:
-    """Registers schemas at the destination of a flow, and knows the ids of those that it has registered.
+    """Registers schemas of a flow's records at its destination."""
 
-    `renamed` returns a topic's name at the destination.
-    """
-
-    def __init__(
-        self,
-        source: SchemaRegistry,
-        destination: SchemaRegistry,
-        sync: SchemaSync,
-        renamed: Callable[[str], str],
-    ) -> None:
+    def __init__(self, source: SchemaRegistry, destination: SchemaRegistry, sync: SchemaSync) -> None:
         self._source = source
         self._destination = destination
         self._sync = sync
-        self._renamed = renamed
-        self._ids: dict[int, int] = {}
-        self._locks: dict[int, asyncio.Lock] = {}
 
-    @property
-    def known(self) -> dict[int, int]:
-        """The destination's ids, by those of the source."""
-        return self._ids
+    async def ensure(self, number: int, topic: str, renamed: str, part: str) -> int:
+        """Returns the destination's id of a schema once it is registered there.
 
-    async def ensure(self, number: int, topic: str) -> int:
-        """Returns the destination's id of a schema that a record of the topic has, once it is registered.
-
-        Raises RegistryUnavailable and SchemaNotCopied.
+        `number` stands in the keys or values (`part`) of the topic's records. `renamed` is the topic at the
+        destination. Bytes that only look like a schema's id are returned as they are: where subjects are
+        named by the topic and it has none, and where the source's registry does not know the id of a topic
+        without subjects. Raises RegistryUnavailable and SchemaNotCopied.
         """
-        if (known := self._ids.get(number)) is not None:
-            return known
-        async with self._locks.setdefault(number, asyncio.Lock()):
-            if number not in self._ids:
-                try:
-                    self._ids[number] = await self._copy(number, topic)
-                except (NotInRegistry, RegistryRefused) as error:
-                    raise SchemaNotCopied(f"schema id {number}: {error}") from None
-            return self._ids[number]
+        try:
+            if not await self._has_schemas(topic, part, number):
+                return number
+            return await self._copy(number, topic, renamed)
+        except (NotInRegistry, RegistryRefused) as error:
+            raise SchemaNotCopied(f"schema id {number} of {topic}: {error}") from None
 
-    async def _copy(self, number: int, topic: str) -> int:
+    async def _has_schemas(self, topic: str, part: str, number: int) -> bool:
+        if self._sync.subjects == "topic_name":
+            try:
+                return bool(await self._source.versions(f"{topic}-{part}"))
+            except NotInRegistry:
+                return False
+        try:
+            await self._source.schema(number)
+        except NotInRegistry:
+            return False
+        return True
+
+    async def _copy(self, number: int, topic: str, renamed: str) -> int:
         if self._sync.ids == "keep" and await self._kept(number):
             return number
         schema, places = await asyncio.gather(self._source.schema(number), self._source.places(number))
         place = preferred(places, topic, self._sync.subjects)
         if place is None:
             raise NotInRegistry("no subject of the source's registry has it; it was deleted there")
-        subject = at_destination(place[0], topic, self._renamed(topic), self._sync.subjects)
+        subject = at_destination(place[0], topic, renamed, self._sync.subjects)
         at_source = RegisteredSchema(place[0], place[1], number, schema)
         return (await self._register(subject, at_source, ())).id
 

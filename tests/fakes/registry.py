@@ -1,4 +1,7 @@
-"""A small HTTP server that speaks two requests of a schema registry. It is no registry: it checks nothing."""
+"""A schema registry of the tests, with the rules of Confluent's REST API for what flows use of it.
+
+It checks modes, ids, versions, references and, of Avro, whether readers of a new schema can read the last one.
+"""
 
 from __future__ import annotations
 
@@ -8,46 +11,187 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
+from urllib.parse import unquote, urlsplit
+
+_NOT_READ_WRITE, _INVALID, _INCOMPATIBLE = 42205, 42201, 409
 
 
-class SmallRegistry:
-    """`schemas` are the answers by id, `subjects` by subject and version. `asked` are the paths of requests.
+class _Problem(Exception):
+    def __init__(self, status: int, code: int, message: str) -> None:
+        super().__init__(message)
+        self.status, self.code = status, code
+
+
+class RegistryServer:
+    """`schemas` are the answers by id, `subjects` the id of each version by subject. `asked` are the paths.
 
     Without `authorization`, no credentials are asked for. While `down`, it answers 503.
     """
 
     def __init__(self) -> None:
         self.schemas: dict[int, dict[str, Any]] = {}
-        self.subjects: dict[tuple[str, str], dict[str, Any]] = {}
+        self.subjects: dict[str, dict[int, int]] = {}
+        self.modes: dict[str | None, str] = {None: "READWRITE"}
+        self.levels: dict[str | None, str] = {None: "BACKWARD"}
         self.asked: list[str] = []
         self.authorization: str | None = None
         self.down = False
         self.url = ""
+        self._lock = threading.Lock()
 
-    def add(self, number: int, schema: Any, **more: Any) -> None:
-        self.schemas[number] = {"schema": json.dumps(schema), **more}
+    def add(self, number: int, schema: Any, subject: str = "", version: int = 0, **more: Any) -> None:
+        """Adds a schema as if it was registered before."""
+        self.schemas[number] = {"schema": schema if isinstance(schema, str) else json.dumps(schema), **more}
+        if subject:
+            versions = self.subjects.setdefault(subject, {})
+            versions[version or max(versions, default=0) + 1] = number
 
-    def answer(self, path: str, authorization: str | None) -> tuple[int, Any]:
-        self.asked.append(path)
-        if self.down:
-            return 503, {"error_code": 503}
-        if self.authorization is not None and authorization != self.authorization:
-            return 401, {"error_code": 401}
-        match path.strip("/").split("/"):
-            case ["schemas", "ids", number] if int(number) in self.schemas:
-                return 200, self.schemas[int(number)]
-            case ["subjects", subject, "versions", version] if (subject, version) in self.subjects:
-                return 200, self.subjects[subject, version]
-        return 404, {"error_code": 40403, "message": "Schema not found"}
+    def answer(self, method: str, path: str, authorization: str | None, body: Any = None) -> tuple[int, Any]:
+        with self._lock:
+            self.asked.append(path)
+            if self.down:
+                return 503, {"error_code": 503}
+            if self.authorization is not None and authorization != self.authorization:
+                return 401, {"error_code": 401}
+            try:
+                return 200, self._answer(method, urlsplit(path).path, body)
+            except _Problem as problem:
+                return problem.status, {"error_code": problem.code, "message": str(problem)}
+
+    def _answer(self, method: str, path: str, body: Any) -> Any:
+        match method, *(unquote(part) for part in path.strip("/").split("/")):
+            case "GET", "subjects":
+                return sorted(self.subjects)
+            case "GET", "subjects", subject, "versions":
+                return sorted(self._versions(subject))
+            case "GET", "subjects", subject, "versions", version:
+                return self._version(subject, version)
+            case "POST", "subjects", subject, "versions":
+                return {"id": self._register(subject, body)}
+            case "POST", "subjects", subject:
+                number = self._number_of(body)
+                for version, known in self._versions(subject).items():
+                    if known == number:
+                        return self._version(subject, str(version))
+                raise _Problem(404, 40403, "Schema not found")
+            case "GET", "schemas", "ids", number:
+                return self._schema(int(number))
+            case "GET", "schemas", "ids", number, "versions":
+                self._schema(int(number))
+                return [
+                    {"subject": subject, "version": version}
+                    for subject, versions in self.subjects.items()
+                    for version, known in versions.items()
+                    if known == int(number)
+                ]
+            case "GET", "config", *named:
+                return {"compatibilityLevel": self._set(self.levels, named, 40408)}
+            case "PUT", "config", *named:
+                self.levels[named[0] if named else None] = body["compatibility"]
+                return body
+            case "GET", "mode", *named:
+                return {"mode": self._set(self.modes, named, 40409)}
+            case "PUT", "mode", *named:
+                if body["mode"] == "IMPORT" and named and self.subjects.get(named[0]):
+                    raise _Problem(422, _NOT_READ_WRITE, "Cannot import since found existing subjects")
+                self.modes[named[0] if named else None] = body["mode"]
+                return body
+        raise _Problem(404, 404, "HTTP 404 Not Found")
+
+    @staticmethod
+    def _set(values: dict[str | None, str], named: list[str], missing: int) -> str:
+        subject = named[0] if named else None
+        if subject not in values:
+            raise _Problem(404, missing, f"Subject '{subject}' does not have its own setting")
+        return values[subject]
+
+    def _schema(self, number: int) -> dict[str, Any]:
+        if number not in self.schemas:
+            raise _Problem(404, 40403, f"Schema {number} not found")
+        return self.schemas[number]
+
+    def _versions(self, subject: str) -> dict[int, int]:
+        if subject not in self.subjects:
+            raise _Problem(404, 40401, f"Subject '{subject}' not found.")
+        return self.subjects[subject]
+
+    def _version(self, subject: str, version: str) -> dict[str, Any]:
+        versions = self._versions(subject)
+        number = max(versions) if version == "latest" else int(version)
+        if number not in versions:
+            raise _Problem(404, 40402, f"Version {version} not found.")
+        place = {"subject": subject, "version": number, "id": versions[number]}
+        return place | self.schemas[versions[number]]
+
+    def _number_of(self, body: Any) -> int | None:
+        wanted = _normal(body)
+        return next((number for number, schema in self.schemas.items() if _normal(schema) == wanted), None)
+
+    def _register(self, subject: str, body: Any) -> int:
+        mode = self.modes.get(subject, self.modes[None])
+        given, versions = body.get("id"), self.subjects.get(subject, {})
+        if mode == "READONLY":
+            raise _Problem(422, _NOT_READ_WRITE, f"Subject {subject} is in read-only mode")
+        if (given is not None) != (mode == "IMPORT"):
+            raise _Problem(
+                422, _NOT_READ_WRITE, f"Subject {subject} is {'' if given is None else 'not '}in import mode"
+            )
+        for reference in body.get("references", ()):
+            if reference["version"] not in self.subjects.get(reference["subject"], {}):
+                raise _Problem(422, _INVALID, f"No schema reference found for subject {reference['subject']}")
+        number = self._number_of(body)
+        if number is not None and number in versions.values() and given in (None, number):
+            return number
+        if given is not None and given in self.schemas and given != number:
+            raise _Problem(422, _NOT_READ_WRITE, f"Overwrite new schema with id {given} is not permitted.")
+        if given is None and versions and not self._reads_the_last(subject, body):
+            raise _Problem(
+                409, _INCOMPATIBLE, "Schema being registered is incompatible with an earlier schema"
+            )
+        if given is None:
+            given = number if number is not None else max(self.schemas, default=0) + 1
+        self.schemas[given] = {
+            key: body[key] for key in ("schema", "schemaType", "references") if key in body
+        }
+        version = body.get("version") or max(versions, default=0) + 1
+        self.subjects.setdefault(subject, {})[version] = given
+        return int(given)
+
+    def _reads_the_last(self, subject: str, body: Any) -> bool:
+        last = self._version(subject, "latest")
+        if self.levels.get(subject, self.levels[None]) == "NONE" or body.get("schemaType", "AVRO") != "AVRO":
+            return True
+        new, old = json.loads(body["schema"]), json.loads(last["schema"])
+        known = {field["name"] for field in old.get("fields", ())}
+        return all("default" in field or field["name"] in known for field in new.get("fields", ()))
+
+
+def _normal(schema: Any) -> tuple[str, str, str]:
+    text, kind = schema["schema"], schema.get("schemaType", "AVRO")
+    if kind in ("AVRO", "JSON"):
+        text = json.dumps(json.loads(text), sort_keys=True)
+    return kind, text, json.dumps(schema.get("references", []), sort_keys=True)
 
 
 @contextmanager
-def small_registry() -> Iterator[SmallRegistry]:
-    registry = SmallRegistry()
+def registry_server() -> Iterator[RegistryServer]:
+    registry = RegistryServer()
 
     class Handler(BaseHTTPRequestHandler):
+        protocol_version = "HTTP/1.1"
+        wbufsize = -1  # headers and body leave together
+
         def do_GET(self) -> None:
-            status, content = registry.answer(self.path, self.headers.get("Authorization"))
+            self._answer(None)
+
+        def do_POST(self) -> None:
+            self._answer(json.loads(self.rfile.read(int(self.headers["Content-Length"]))))
+
+        do_PUT = do_POST
+
+        def _answer(self, sent: Any) -> None:
+            authorization = self.headers.get("Authorization")
+            status, content = registry.answer(self.command, self.path, authorization, sent)
             body = json.dumps(content).encode()
             self.send_response(status)
             self.send_header("Content-Type", "application/vnd.schemaregistry.v1+json")
@@ -57,7 +201,10 @@ def small_registry() -> Iterator[SmallRegistry]:
 
         def log_message(self, *_: object) -> None: ...
 
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    class Server(ThreadingHTTPServer):
+        daemon_threads = True  # a client keeps its connections
+
+    server = Server(("127.0.0.1", 0), Handler)
     registry.url = f"http://127.0.0.1:{server.server_port}"
     thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05})
     thread.start()

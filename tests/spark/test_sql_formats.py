@@ -18,7 +18,7 @@ from runtime.contract.records.ledger import PartitionKey
 from runtime.contract.spec.schemas import RegistrySpec
 from runtime.contract.spec.transform import FormatSpec, TransformSpec
 from runtime.lab.lab import Lab
-from tests.fakes.registry import SmallRegistry, small_registry
+from tests.fakes.registry import RegistryServer, registry_server
 from tests.records import create_topic, read, wait_for, write
 from tests.spark.job import flow_of, spec_of, start_job
 
@@ -102,15 +102,15 @@ def expected(value: dict[str, Any]) -> bytes | None:
 
 
 @pytest.fixture
-def registry() -> Iterator[SmallRegistry]:
-    with small_registry() as found:
+def registry() -> Iterator[RegistryServer]:
+    with registry_server() as found:
         found.add(7, SCHEMA)
         yield found
 
 
 @pytest.mark.parametrize("framed", [False, True])
 def test_values_keep_the_bytes_of_their_writer(
-    framed: bool, registry: SmallRegistry, lab: Lab, fresh: Callable[[str], str], tmp_path: Path
+    framed: bool, registry: RegistryServer, lab: Lab, fresh: Callable[[str], str], tmp_path: Path
 ) -> None:
     """With Confluent's wire format, the partitions wait while the registry does not answer."""
     source, there = (dict(lab.clusters[name].client) for name in ("dc1", "dc2"))

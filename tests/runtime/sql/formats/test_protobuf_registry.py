@@ -11,7 +11,7 @@ from runtime.contract.spec.transform import FormatSpec
 from runtime.schemas.client import RegistryUnavailable
 from runtime.sql.formats.encoded import Changes, UndecodableValue
 from runtime.sql.formats.protobuf import ProtobufValues, message_names
-from tests.fakes.registry import SmallRegistry, small_registry
+from tests.fakes.registry import RegistryServer, registry_server
 from tests.protobuf import HERE, number, schema, sized, varint
 
 TEXT = """\
@@ -32,8 +32,8 @@ CUSTOMER = sized(2, "a@b") + sized(14, "photo")
 
 
 @pytest.fixture
-def registry() -> Iterator[SmallRegistry]:
-    with small_registry() as found:
+def registry() -> Iterator[RegistryServer]:
+    with registry_server() as found:
         text = (HERE / "customer.proto").read_text()
         imports = [{"name": "address.proto", "subject": "address", "version": 1}]
         found.schemas[7] = {"schema": text, "schemaType": "PROTOBUF", "references": imports}
@@ -46,7 +46,7 @@ def framed(number: int, indexes: bytes, content: bytes = CUSTOMER) -> bytes:
     return b"\0" + number.to_bytes(4, "big") + indexes + content
 
 
-def prepared(registry: SmallRegistry, *records: bytes) -> ProtobufValues:
+def prepared(registry: RegistryServer, *records: bytes) -> ProtobufValues:
     form = FormatSpec(
         format="protobuf", schema=schema("shop.Customer"), registry=RegistrySpec(url=registry.url)
     )
@@ -56,7 +56,7 @@ def prepared(registry: SmallRegistry, *records: bytes) -> ProtobufValues:
 
 
 @pytest.mark.parametrize(("number", "indexes"), [(7, b"\0"), (7, b"\x02\0"), (8, b"\x02\x02")])
-def test_a_value_keeps_its_frame(registry: SmallRegistry, number: int, indexes: bytes) -> None:
+def test_a_value_keeps_its_frame(registry: RegistryServer, number: int, indexes: bytes) -> None:
     """Its place in its schema is written in two ways where the message is the first one."""
     data = framed(number, indexes)
     values = prepared(registry, data, data)
@@ -81,13 +81,13 @@ def test_a_value_keeps_its_frame(registry: SmallRegistry, number: int, indexes: 
     ],
 )
 def test_what_is_no_value_of_the_message_is_a_bad_record(
-    registry: SmallRegistry, data: bytes, why: str
+    registry: RegistryServer, data: bytes, why: str
 ) -> None:
     with pytest.raises(UndecodableValue, match=why):
         prepared(registry, data).json(data)
 
 
-def test_a_registry_that_does_not_answer_is_no_bad_record(registry: SmallRegistry) -> None:
+def test_a_registry_that_does_not_answer_is_no_bad_record(registry: RegistryServer) -> None:
     registry.down = True
     with pytest.raises(RegistryUnavailable, match="HTTP status 503"):
         prepared(registry, framed(7, b"\0"))

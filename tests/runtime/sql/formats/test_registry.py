@@ -16,7 +16,7 @@ from runtime.contract.spec.transform import FormatSpec
 from runtime.schemas.client import RegistryUnavailable, SchemaRegistry
 from runtime.sql.formats.avro import AvroValues
 from runtime.sql.formats.encoded import Changes, UndecodableValue, UneditableValue
-from tests.fakes.registry import SmallRegistry, small_registry
+from tests.fakes.registry import RegistryServer, registry_server
 
 
 def record(*fields: dict[str, Any], name: str = "Customer") -> dict[str, Any]:
@@ -34,8 +34,8 @@ REQUIRED = record(ID, {"name": "card", "type": "string"}, EMAIL, NEWER)
 
 
 @pytest.fixture
-def registry() -> Iterator[SmallRegistry]:
-    with small_registry() as found:
+def registry() -> Iterator[RegistryServer]:
+    with registry_server() as found:
         for number, schema in ((1, READER), (2, OLD), (3, OTHER), (4, REQUIRED)):
             found.add(number, schema)
         yield found
@@ -47,7 +47,7 @@ def framed(number: int, schema: Any, value: Any) -> bytes:
     return b"\x00" + number.to_bytes(4, "big") + stream.getvalue()
 
 
-def values_of(registry: SmallRegistry, **client: Any) -> AvroValues:
+def values_of(registry: RegistryServer, **client: Any) -> AvroValues:
     form = FormatSpec(
         format="avro", schema=json.dumps(READER), registry=RegistrySpec(url=registry.url, client=client)
     )
@@ -59,7 +59,7 @@ def prepared(values: AvroValues, *records: bytes) -> AvroValues:
     return values
 
 
-def test_a_value_is_read_as_the_declared_schema_and_keeps_its_writers(registry: SmallRegistry) -> None:
+def test_a_value_is_read_as_the_declared_schema_and_keeps_its_writers(registry: RegistryServer) -> None:
     whole = {"id": 1, "email": "a@b", "card": "4111", "level": "high"}
     records = [
         (1, READER, whole, whole),
@@ -79,7 +79,7 @@ def test_a_value_is_read_as_the_declared_schema_and_keeps_its_writers(registry: 
     assert sorted(registry.asked) == [f"/schemas/ids/{number}" for number in (1, 2, 3)]  # each once
 
 
-def test_a_field_that_its_writer_requires_cannot_be_dropped(registry: SmallRegistry) -> None:
+def test_a_field_that_its_writer_requires_cannot_be_dropped(registry: RegistryServer) -> None:
     data = framed(4, REQUIRED, {"id": 1, "email": None, "card": "4111", "level": "low"})
     values = prepared(values_of(registry), data)
     assert json.loads(values.json(data))["card"] == "4111"
@@ -98,7 +98,7 @@ def test_a_field_that_its_writer_requires_cannot_be_dropped(registry: SmallRegis
         (b"\x00\x00\x00\x00\x01\x02", "no value of the schema"),
     ],
 )
-def test_what_cannot_be_decoded_is_a_bad_record(registry: SmallRegistry, data: bytes, why: str) -> None:
+def test_what_cannot_be_decoded_is_a_bad_record(registry: RegistryServer, data: bytes, why: str) -> None:
     registry.add(5, "syntax", schemaType="PROTOBUF")
     registry.add(6, record({"name": "other", "type": "long"}))  # the reader's id has no default
     values = prepared(values_of(registry), data)
@@ -111,7 +111,7 @@ READS = """
 import sys
 from tests.runtime.sql.formats.test_registry import *
 
-registry = SmallRegistry()
+registry = RegistryServer()
 registry.url, data = sys.argv[1], FRAME_7 + b"\\x02" * 30_000 + b"\\x00"
 values = prepared(values_of(registry), data)
 for read in (values.json, lambda data: values.edited(data, [b"null"])):
@@ -124,7 +124,7 @@ FRAME_7 = b"\x00\x00\x00\x00\x07"
 
 
 def test_a_value_of_very_many_levels_is_a_bad_record_and_does_not_end_the_process(
-    registry: SmallRegistry,
+    registry: RegistryServer,
 ) -> None:
     registry.add(7, record({"name": "node", "type": NODE}, ID, CARD))
     command = [sys.executable, "-c", READS, registry.url]
@@ -168,7 +168,7 @@ def chained(records: int) -> list[Any]:
     ],
 )
 def test_a_writers_schema_has_limited_levels(
-    registry: SmallRegistry, fields: list[dict[str, Any]], why: str
+    registry: RegistryServer, fields: list[dict[str, Any]], why: str
 ) -> None:
     registry.add(7, record(*fields, ID))
     values = prepared(values_of(registry), FRAME_7)
@@ -178,14 +178,14 @@ def test_a_writers_schema_has_limited_levels(
         values.edited(FRAME_7, [b"null"])
 
 
-def test_schemas_that_a_schema_refers_to_are_fetched(registry: SmallRegistry) -> None:
+def test_schemas_that_a_schema_refers_to_are_fetched(registry: RegistryServer) -> None:
     home = record({"name": "city", "type": "string"}, name="Home")
     registry.add(
         7,
         record(ID, CARD, {"name": "home", "type": "Home"}),
         references=[{"name": "Home", "subject": "home value", "version": 2}],
     )
-    registry.subjects["home%20value", "2"] = {"schema": json.dumps(home), "version": 2}
+    registry.add(8, home, "home value", 2)
     data = framed(
         7, record(ID, CARD, {"name": "home", "type": home}), {"id": 1, "card": "4", "home": {"city": "K"}}
     )
@@ -195,7 +195,7 @@ def test_schemas_that_a_schema_refers_to_are_fetched(registry: SmallRegistry) ->
 
 
 def test_a_registry_that_does_not_answer_is_no_bad_record(
-    registry: SmallRegistry, monkeypatch: pytest.MonkeyPatch
+    registry: RegistryServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     data = framed(1, READER, {"id": 1, "email": None, "card": None, "level": "low"})
     registry.authorization = "Basic cmVwbDpzM2NyM3Q="
