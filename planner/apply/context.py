@@ -22,8 +22,10 @@ from planner.plan.steps.restores import RestoreOffsets, RestoreRecords
 from runtime.contract.client.endpoint import ClusterEndpoint
 from runtime.contract.launching import Launcher, LaunchError
 from runtime.contract.spec.launch import LaunchSpec
+from runtime.contract.spec.schemas import RegistrySpec
 from runtime.kafka.errors import ErrorCode
 from runtime.kafka.protocol.metadata import AnyMetadataRequest, TopicMetadata
+from runtime.schemas.client import SchemaRegistry
 
 S = TypeVar("S", bound=Step)
 
@@ -164,9 +166,11 @@ class ApplyContext:
     wait: bool = True  # whether to wait until launched jobs copy
     timeouts: JobTimeouts = field(default_factory=JobTimeouts)
     on_wait: Callable[[Step, str], None] = ignore_waits  # called with what a long step waits for
+    registries: Mapping[str, RegistrySpec] = field(default_factory=dict)  # schema registries, by cluster
     client: ClusterClient = field(init=False)
     log: LogWriter = field(init=False)
     _brokers: dict[int, BrokerConnection] = field(default_factory=dict)
+    _schemas: dict[str, SchemaRegistry] = field(default_factory=dict)
     _dialing: asyncio.Lock = field(default_factory=asyncio.Lock)
 
     def __post_init__(self) -> None:
@@ -177,8 +181,16 @@ class ApplyContext:
         """Closes the connections to the cluster."""
         for connection in self._brokers.values():
             connection.close()
+        for registry in self._schemas.values():
+            registry.close()
         self.log.close()
         self.client.close()
+
+    def schema_registry(self, cluster: str) -> SchemaRegistry:
+        """Returns the client of a cluster's schema registry."""
+        if cluster not in self._schemas:
+            self._schemas[cluster] = SchemaRegistry(self.registries[cluster])
+        return self._schemas[cluster]
 
     async def send(self, steps: Sequence[Step]) -> Mapping[str, RequestRefused]:
         """Sends one request for steps of one kind, and returns the refused ones. Raises ClusterFailure."""

@@ -107,6 +107,11 @@ def _registry_problems(name: str, form: FormatSpec, written: object) -> Iterable
             "leave it out, or write format: avro or protobuf",
             registry.source,
         )
+    yield from registry_problems(name, registry)
+
+
+def registry_problems(name: str, registry: ParsedRecord) -> Iterable[Diagnostic]:
+    """Yields an error for each client setting of a schema registry that no job could use, or should not."""
     client = registry.get("client") or {}
     for key, value in client.items():
         if key not in _REGISTRY_KEYS:

@@ -10,7 +10,7 @@ from planner.config.language.build import TopologyParts, built, rename_of, requi
 from planner.config.language.endpoints import ENDPOINT_CODE, check_endpoints, check_flow_ends, place_of
 from planner.config.language.reader import INVALID, NamedReference, ParsedRecord
 from planner.config.language.scalars import WORDS
-from planner.config.transforms import check_transform
+from planner.config.transforms import check_transform, registry_problems
 from planner.model.diagnostic import Diagnostic, SourceLocation, error, warning
 from planner.model.topology import (
     RESOURCES,
@@ -93,7 +93,9 @@ def _clusters(parts: TopologyParts) -> Iterable[Diagnostic]:
 
 
 def _registries(parts: TopologyParts) -> Iterable[Diagnostic]:
-    for name in parts.registries:
+    for name, registry in parts.registries.items():
+        if isinstance(registry, ParsedRecord):
+            yield from registry_problems(f"registries.{name}", registry)
         if name not in parts.clusters:
             yield _unknown("cluster", NamedReference(name, parts.root.place("registries")), parts.clusters)
     for flow in parts.flows:

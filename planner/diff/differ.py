@@ -7,6 +7,7 @@ from planner.diff.compared import Applied, ComparedKind, Leaving
 from planner.diff.flows import ComparedFlows
 from planner.diff.jobs import ComparedJobs
 from planner.diff.quotas import ComparedQuotas
+from planner.diff.schemas import ComparedSubjects
 from planner.diff.topics import ComparedTopics
 from planner.model.address import Address, Kind
 from planner.model.change import Change
@@ -17,6 +18,7 @@ COMPARED: dict[Kind, ComparedKind] = {
     Kind.TOPIC: ComparedTopics(),
     Kind.ACL: ComparedAcls(),
     Kind.QUOTA: ComparedQuotas(),
+    Kind.SCHEMA: ComparedSubjects(),
     Kind.FLOW: ComparedFlows(),
     Kind.JOB: ComparedJobs(),
 }

@@ -279,6 +279,7 @@ _DECLARED: Mapping[str, Field] = {
     one.name: one for one in (*FLOW, *LAUNCH, *METRICS, *FLOWS, *DECLARED) if one.name not in _SHOWN
 }
 CLUSTERS = "clusters."
+REGISTRIES = "registries."
 TIMESTAMPS = "internal.timestamps."
 
 
@@ -293,7 +294,7 @@ def type_of(path: Path) -> values.FieldType:
             return values.RATE
         case (name,) if name in _DECLARED:
             return _DECLARED[name].type
-        case (name,) if name.startswith(CLUSTERS):
+        case (name,) if name.startswith((CLUSTERS, REGISTRIES)):
             return values.REFERENCE
         case (name,):
             return _SHOWN.get(name, values.PLAIN)
@@ -321,7 +322,7 @@ def unset_word(path: Path) -> str | None:
     match path:
         case (name,) if name in _DECLARED:
             return _DECLARED[name].unset
-        case (name,) if name.startswith((CLUSTERS, TIMESTAMPS)):
+        case (name,) if name.startswith((CLUSTERS, REGISTRIES, TIMESTAMPS)):
             return NOT_SET
         case (name,) if name in QUOTA_KEYS:
             return NO_LIMIT

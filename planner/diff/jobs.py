@@ -189,10 +189,11 @@ def _running(job: DesiredJob, spec: JobSpec, entry: RegistryEntry | None, live: 
 def _forced(before: JobSpec, after: JobSpec) -> tuple[FieldChange, ...]:
     """Returns the fields that take effect only after a restart of the job.
 
-    These are the launch, the addresses and logins of clusters, and the transforms, because a slot evaluates
-    one transform from its start to its end. A cluster that no flow names any more is not compared.
+    These are the launch, the addresses and logins of clusters and schema registries, and the transforms,
+    because a slot evaluates one transform from its start to its end. A cluster that no flow names any more
+    is not compared.
     """
-    names = after.clusters.keys()
+    names = after.clusters.keys() | after.registries.keys()
     return (
         *changed_fields(launch_values(before), launch_values(after)),
         *changed_fields(reached_values(before, names), reached_values(after)),

@@ -13,7 +13,7 @@ from msgspec.structs import replace
 
 from planner.diff import fields
 from planner.diff.compare import Leaf, Secret, Tree, changed_fields
-from planner.diff.fields import ADDED, CLUSTERS, TIMESTAMPS, Field
+from planner.diff.fields import ADDED, CLUSTERS, REGISTRIES, TIMESTAMPS, Field
 from planner.diff.values import SETTINGS
 from planner.model.change import SENSITIVE, Path, Value
 from planner.model.desired import Declared, DesiredTopic, MirroredBy, QuarantineOf
@@ -154,23 +154,25 @@ def launch_values(spec: JobSpec) -> Values:
 
 
 def reached_values(spec: JobSpec, names: Iterable[str] | None = None) -> Values:
-    """Returns how clusters are reached, all or those of these names.
+    """Returns how clusters and schema registries are reached, all or those of the clusters of these names.
 
     A running job trusts no record about that, so none of it can change while the job runs.
     """
-    wanted = spec.clusters if names is None else spec.clusters.keys() & set(names)
-    return {
-        f"{CLUSTERS}{name}.{key}": value
-        for name in sorted(wanted)
-        for key, value in {
-            "bootstrap": spec.clusters[name].bootstrap,
-            "id": spec.clusters[name].id or None,
-            **{
-                f"client.{setting}": _setting(setting, given)
-                for setting, given in sorted(spec.clusters[name].client.items())
-            },
-        }.items()
-    }
+    wanted = spec.clusters.keys() | spec.registries.keys() if names is None else set(names)
+    values: dict[str, Value] = {}
+    for name in sorted(wanted & spec.clusters.keys()):
+        cluster = spec.clusters[name]
+        values[f"{CLUSTERS}{name}.bootstrap"] = cluster.bootstrap
+        values[f"{CLUSTERS}{name}.id"] = cluster.id or None
+        values |= _client_values(f"{CLUSTERS}{name}", cluster.client)
+    for name in sorted(wanted & spec.registries.keys()):
+        values[f"{REGISTRIES}{name}.url"] = spec.registries[name].url
+        values |= _client_values(f"{REGISTRIES}{name}", spec.registries[name].client)
+    return values
+
+
+def _client_values(prefix: str, client: Mapping[str, Setting]) -> Values:
+    return {f"{prefix}.client.{key}": _setting(key, given) for key, given in sorted(client.items())}
 
 
 def metrics_values(spec: JobSpec) -> Values:

@@ -24,6 +24,7 @@ from planner.graph.replication_graph import (
     replication_graph_of,
     replication_loops,
 )
+from planner.graph.schemas import schema_topic_copied, schema_topics, schemas_unknown, subjects_of
 from planner.graph.topics import DesiredTopics, partitions_of, quarantine_nodes, topics_of
 from planner.model.address import Kind, flow_address, topic_address
 from planner.model.desired import Desired, DesiredAcl, MirroredBy
@@ -95,6 +96,7 @@ def _read_request(cluster: ObservedCluster, graph: ReplicationGraph) -> ClusterD
         every_group=bool(leaving),
         denied_groups=any(flow.groups.default_exclude for flow in running),
         group_kinds=bool(running),
+        schemas=schema_topics(graph, cluster),
     )
 
 
@@ -123,12 +125,14 @@ def expand(topology: Topology, observed: Observed, folder: PurePath = _CURRENT_F
     wanted = topics_of(graph, observed, provenance)
     acls, about_acls = acls_of(graph, observed)
     quotas, about_quotas = quotas_of(graph, observed)
+    subjects, about_subjects = subjects_of(graph, observed)
     flows = flows_of(graph, observed, provenance, merges.native_only, loops_found)
     return Desired(
         topology=topology.name,
         topics=wanted.desired,
         acls=_with_kept_acls(acls, graph, observed),
         quotas=tuple(quotas),
+        subjects=tuple(subjects),
         flows=flows,
         jobs=jobs_of(topology, observed, flows, folder),
         unknown=_unknown(graph, observed),
@@ -138,6 +142,7 @@ def expand(topology: Topology, observed: Observed, folder: PurePath = _CURRENT_F
                 *_with_clusters(graph, wanted, observed),
                 *about_acls,
                 *about_quotas,
+                *about_subjects,
             ]
         ),
     )
@@ -191,6 +196,7 @@ def _without_clusters(
     yield from transforms(graph.topology)
     yield from endpoints(graph.topology)
     yield from security(graph.topology)
+    yield from schema_topic_copied(graph)
     yield from flow_lints.reserved_names(graph)
     yield from flow_lints.flows_without_topics(graph)
     yield from topic_lints.illegal_names(graph, named)
@@ -257,7 +263,7 @@ def _unknown(graph: ReplicationGraph, observed: Observed) -> dict[str, str]:
         address = str(flow_address(flow.name))
         if flow.name not in readable:
             unknown[address] = f"{flow.source_cluster} unreachable"
-        elif why := quotas_unknown(flow, observed):
+        elif why := quotas_unknown(flow, observed) or schemas_unknown(flow, observed):
             unknown[address] = why
         elif flow.acls_sync or flow.protect != "off":
             for cluster in (flow.source_cluster, flow.destination_cluster):

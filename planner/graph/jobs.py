@@ -183,7 +183,7 @@ def standby_spec(running: JobSpec, topology: Topology, folder: PurePath) -> JobS
         launch=launch_spec(job),
         metrics=job.metrics,
         flows=[_with_declared_folder(flow, topology, folder) for flow in running.flows],
-        registries=_registries(topology, topology.flows.values(), folder),
+        registries=registries_of(topology, topology.flows.values(), folder),
     )
 
 
@@ -237,11 +237,11 @@ def _spec(
         routes=[compiled.route for compiled in router.routes.values()],
         declared=_declared(destination, flows, topology, router),
         protection=_protection(topology.clusters.get(destination), flows),
-        registries=_registries(topology, [desired.flow for desired in flows], folder),
+        registries=registries_of(topology, [desired.flow for desired in flows], folder),
     )
 
 
-def _registries(topology: Topology, flows: Iterable[Flow], folder: PurePath) -> dict[str, RegistrySpec]:
+def registries_of(topology: Topology, flows: Iterable[Flow], folder: PurePath) -> dict[str, RegistrySpec]:
     """Returns the schema registries that the flows need, by cluster."""
     synced = [flow for flow in flows if flow.schemas.sync]
     names = {cluster for flow in synced for cluster in (flow.source_cluster, flow.destination_cluster)}

@@ -7,20 +7,21 @@ class Kind(StrEnum):
     TOPIC = "topic"
     ACL = "acl"
     QUOTA = "quota"
+    SCHEMA = "schema"
     FLOW = "flow"
     JOB = "job"
     GROUP = "group"
 
 
-IN_A_CLUSTER = frozenset({Kind.TOPIC, Kind.ACL, Kind.QUOTA, Kind.GROUP})
+IN_A_CLUSTER = frozenset({Kind.TOPIC, Kind.ACL, Kind.QUOTA, Kind.SCHEMA, Kind.GROUP})
 
 
 class Address(str):
     """The address of one object, as people write it.
 
-    The forms are `topic.<cluster>.<name>`, `acl.<cluster>.<…>`, `quota.<cluster>.<…>`, `flow.<name>`,
-    `job.<name>` and `group.<cluster>.<name>`. A cluster's name has no dot, so the rest of the text is the
-    name, dots included.
+    The forms are `topic.<cluster>.<name>`, `acl.<cluster>.<…>`, `quota.<cluster>.<…>`,
+    `schema.<cluster>.<subject>`, `flow.<name>`, `job.<name>` and `group.<cluster>.<name>`. A cluster's name
+    has no dot, so the rest of the text is the name, dots included.
     """
 
     __slots__ = ("cluster", "kind", "name")
@@ -65,6 +66,10 @@ class Address(str):
 
 def topic_address(cluster: str, name: str) -> Address:
     return Address(Kind.TOPIC, cluster, name)
+
+
+def schema_address(cluster: str, subject: str) -> Address:
+    return Address(Kind.SCHEMA, cluster, subject)
 
 
 def flow_address(name: str) -> Address:

@@ -3,9 +3,16 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from planner.model.address import Address, Kind, flow_address, job_address, topic_address
+from planner.model.address import (
+    Address,
+    Kind,
+    flow_address,
+    job_address,
+    schema_address,
+    topic_address,
+)
 from planner.model.diagnostic import Diagnostic, SourceLocation
-from planner.model.observed import DECLARED
+from planner.model.observed import DECLARED, ObservedSubject, SchemaVersion
 from planner.model.topology import AclRule, Flow, Job, OnRemove, QuotaEntity
 from runtime.contract.spec.acls import flow_origin
 from runtime.contract.spec.flow import RUNNING
@@ -144,6 +151,45 @@ class DesiredQuota:
 
 
 @dataclass(frozen=True, slots=True)
+class DesiredSubject:
+    """A subject at a destination's schema registry, with the versions of the source's that it should have.
+
+    `keep`: they have the ids and numbers of the source. A setting that is "" is left alone.
+    """
+
+    cluster: str
+    name: str
+    origin: MirroredBy  # its topic is the one whose subject this is; "" for one that others refer to
+    subject: str  # its name at the source
+    versions: tuple[SchemaVersion, ...]
+    keep: bool
+    compatibility: str = ""
+    mode: str = ""
+    source: SourceLocation | None = None
+
+    @property
+    def address(self) -> Address:
+        return schema_address(self.cluster, self.name)
+
+    @property
+    def reason(self) -> str:
+        if not self.versions:
+            return f"producers register there: flow.{self.origin.flow} has ended"
+        refers = "" if self.origin.source_topic else ", whose schemas refer to it"
+        return f"follows flow.{self.origin.flow}{refers}"
+
+    def missing(self, live: ObservedSubject | None) -> tuple[SchemaVersion, ...]:
+        """Returns the versions that the destination does not have."""
+        there = live.versions if live is not None else ()
+        if self.keep:
+            numbers = {version.number for version in there}
+            return tuple(version for version in self.versions if version.number not in numbers)
+        known = {version.fingerprint for version in there}
+        new = {version.fingerprint: version for version in self.versions if version.fingerprint not in known}
+        return tuple(new.values())
+
+
+@dataclass(frozen=True, slots=True)
 class DesiredFlow:
     """A flow with what it selects now: source topic → destination topic, sorted."""
 
@@ -193,6 +239,7 @@ class Desired:
     topics: tuple[DesiredTopic, ...] = ()
     acls: tuple[DesiredAcl, ...] = ()
     quotas: tuple[DesiredQuota, ...] = ()
+    subjects: tuple[DesiredSubject, ...] = ()
     flows: tuple[DesiredFlow, ...] = ()
     jobs: tuple[DesiredJob, ...] = ()
     unknown: Mapping[str, str] = field(default_factory=dict)

@@ -20,6 +20,7 @@ from planner.model.topology.quotas import number, number_text
 from runtime.contract.records.ledger import Generation
 from runtime.contract.spec.acls import PROTECTION
 from runtime.contract.spec.jobspec import FlowSpec, JobSpec
+from runtime.contract.spec.schemas import SubjectNames
 
 CONFIG = "config."
 BEFORE = "before."  # the value before a failback lifted the setting
@@ -27,6 +28,7 @@ ID = "id"
 MIRRORED = "mirrored"  # the settings of a declared topic that a flow set, separated by commas
 REPLACED = "replaced"  # a rule that `protect: acl` has taken away, to be restored
 ANNOUNCED = "announced"  # an object that is about to be created, so that an interrupted apply leaves it owned
+SCHEMAS = "schemas"  # the key of ObservedCluster.unreadable
 DECLARED = "declared"  # the origin of a declared object; a mirror's is flow.<name>
 
 
@@ -228,20 +230,40 @@ class FeatureReport(Struct, frozen=True, omit_defaults=True, forbid_unknown_fiel
     why: str = ""
 
 
+class SchemaVersion(Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
+    """A version of a subject. Schemas with the same `fingerprint` are the same.
+
+    `references` are the subjects and versions that its schema refers to.
+    """
+
+    number: int
+    id: int
+    fingerprint: str
+    references: tuple[tuple[str, int], ...] = ()
+
+
+class ObservedSubject(Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
+    """A subject of a schema registry. A setting is "" where it has none of its own, or was not read."""
+
+    versions: tuple[SchemaVersion, ...] = ()
+    compatibility: str = ""
+    mode: str = ""
+
+
 class ObservedCluster(
     Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True, tag_field=KIND, tag=kind_name
 ):
     """A cluster that could be read.
 
     `acls` is None if there is no authorizer. `hidden` are topics that may not be described. `unreadable` says
-    what could not be read and why: "acls", "defaults", "sizes", "groups", "quotas", "scram", and
+    what could not be read and why: "acls", "defaults", "sizes", "groups", "quotas", "scram", "schemas", and
     "topic.<name>" for a topic whose configs are hidden (it is in `hidden` too, though it is listed).
     `defaults` are the cluster's values under the topic's names. `group_topics` and `sizes` (bytes by topic)
     are None until a plan needs them. `group_kinds` has the groups of kind SHARE and STREAMS, with the topics
     that each has a position in. `lacking` names one broker for each feature that any broker lacks.
     `scram_users` have the mechanisms of their secrets, `quotas` the limits by the name of their entity.
-    `jobs` are all that ever reported here. `generations` are those of flows without an owner, or with a
-    reverse flow.
+    `subjects` are those of the cluster's schema registry. `jobs` are all that ever reported here.
+    `generations` are those of flows without an owner, or with a reverse flow.
     """
 
     name: str
@@ -262,6 +284,7 @@ class ObservedCluster(
     group_kinds: Mapping[str, Mapping[str, frozenset[str]]] = field(default_factory=dict)
     quotas: Mapping[str, Mapping[str, int | float]] = field(default_factory=dict)
     scram_users: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    subjects: Mapping[str, ObservedSubject] = field(default_factory=dict)
     jobs: tuple[LiveJob, ...] = ()
     generations: Mapping[str, Generation] = field(default_factory=dict)
 
@@ -325,7 +348,8 @@ class ClusterDetailsRequest(Struct, frozen=True, omit_defaults=True, forbid_unkn
     `configs` by topic: each is asked for by name, so that a topic without the right to describe it is
     `hidden` and does not count as absent. `sizes` are topics whose bytes are read. `groups` are groups whose
     committed topics are read; `every_group` reads all groups, `denied_groups` those that the default denials
-    keep out, and `group_kinds` share groups and streams groups.
+    keep out, and `group_kinds` share groups and streams groups. `schemas` are topics whose
+    subjects are compared, each with how producers name these, and `subjects` are others that are compared.
     """
 
     configs: Mapping[str, TopicConfigsRequest] = field(default_factory=dict)
@@ -337,6 +361,8 @@ class ClusterDetailsRequest(Struct, frozen=True, omit_defaults=True, forbid_unkn
     scram_users: bool = False
     denied_groups: bool = False
     group_kinds: bool = False
+    schemas: Mapping[str, SubjectNames] = field(default_factory=dict)
+    subjects: frozenset[str] = frozenset()
 
 
 Request = Mapping[str, ClusterDetailsRequest]

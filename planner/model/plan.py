@@ -193,7 +193,7 @@ def body_of(inputs: PlanInputs) -> dict[str, Any]:
     """Returns the inputs as the plain tree of a plan file. Secrets that are written out are masked."""
     body: dict[str, Any] = plain(inputs)
     topology = body["topology"]
-    for part in {"clusters", "endpoints", "flows", "file_flows"} & topology.keys():
+    for part in {"clusters", "endpoints", "flows", "file_flows", "registries"} & topology.keys():
         topology[part] = masked(topology[part])
     for job in topology.get("jobs", {}).values():
         conf = job.get("conf", {})

@@ -18,6 +18,7 @@ from planner.kafka.topics import config_values
 from planner.model.address import Kind
 from planner.model.diagnostic import Diagnostic, Failure, warning
 from planner.model.observed import (
+    SCHEMAS,
     ClusterDetailsRequest,
     LiveJob,
     ObservedCluster,
@@ -44,10 +45,13 @@ from planner.observe.metadata import (
     look_up,
     read_configs,
 )
+from planner.observe.schemas import read_subjects
 from runtime.contract.client.endpoint import ClusterEndpoint
 from runtime.contract.records.ledger import Generation
 from runtime.contract.spec.naming import LEDGER, REGISTRY, STATUS
+from runtime.contract.spec.schemas import RegistrySpec
 from runtime.contract.spec.selection import GROUP_DENIALS, NamePatterns
+from runtime.schemas.client import NotInRegistry, RegistryRefused, RegistryUnavailable
 
 
 class ProgressCallback(Protocol):
@@ -74,7 +78,7 @@ class ReadOptions(Struct, frozen=True):
 
     A cluster that sends nothing for `timeout_s` counts as unreachable. `jobs_of` is the topology whose jobs
     are read, `flows` are those of each destination. For flows in `failing_back` the ledger is read, whichever
-    job owns them.
+    job owns them. `registries` are the schema registries of clusters.
     """
 
     timeout_s: float = TIMEOUT_S
@@ -83,6 +87,7 @@ class ReadOptions(Struct, frozen=True):
     jobs_of: str | None = None
     flows: Mapping[str, Collection[str]] = field(default_factory=dict)
     failing_back: Collection[str] = ()
+    registries: Mapping[str, RegistrySpec] = field(default_factory=dict)
 
 
 class ClusterReader:
@@ -166,6 +171,15 @@ class ClusterReader:
             quotas = {entity.name: values for entity, values in limits.items()}
         if wanted.scram_users:
             users = await _readable(unreadable, "scram", read_scram_users(self._client)) or {}
+        subjects = cluster.subjects
+        registry = self._options.registries.get(self.name)
+        if registry is not None and (wanted.schemas or wanted.subjects):
+            self._options.progress(self.name, "reading schemas", 0, 1)
+            try:
+                subjects = await read_subjects(registry, wanted)
+            except (RegistryUnavailable, RegistryRefused, NotInRegistry) as failure:
+                unreadable[SCHEMAS] = str(failure)
+            self._options.progress(self.name, "reading schemas", 1, 1)
         return replace(
             cluster,
             topics=listing.topics,
@@ -177,6 +191,7 @@ class ClusterReader:
             group_kinds=kinds,
             quotas=quotas,
             scram_users=users,
+            subjects=subjects,
             unreadable=unreadable,
         )
 

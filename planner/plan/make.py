@@ -20,7 +20,15 @@ from planner.graph.expansion import expand
 from planner.graph.messages import few
 from planner.model.address import Address, Kind, flow_address, job_address, topic_address
 from planner.model.change import Action, Change
-from planner.model.desired import Declared, Desired, DesiredAcl, DesiredQuota, MirroredBy, QuarantineOf
+from planner.model.desired import (
+    Declared,
+    Desired,
+    DesiredAcl,
+    DesiredQuota,
+    DesiredSubject,
+    MirroredBy,
+    QuarantineOf,
+)
 from planner.model.diagnostic import Diagnostic, error, note, warning
 from planner.model.observed import Observed, RegistryEntry, Unreachable
 from planner.model.plan import WAITS, Mode, Plan, PlanInputs
@@ -213,7 +221,8 @@ def _needs(
     """Returns what each object needs.
 
     A job and its flows need each other, since they share one spec. A flow also needs the job that it leaves,
-    its mirror topics, its ACLs and its quotas. A mirror topic needs its source if this topology owns it.
+    its mirror topics, its ACLs, its quotas and its schemas. A mirror topic needs its source if this topology
+    owns it.
     """
     flows = topology.job_flows
     needs: dict[Address, set[Address]] = {flow_address(name): set() for name in flows}
@@ -224,8 +233,12 @@ def _needs(
             needs.setdefault(topic.address, set()).add(source)
         elif isinstance(topic.origin, QuarantineOf):
             needs.setdefault(flow_address(topic.origin.flow), set()).add(topic.address)
-    permitted: list[DesiredAcl | DesiredQuota] = [*desired.acls, *desired.quotas]
-    for object_ in permitted:
+    prepared: list[DesiredAcl | DesiredQuota | DesiredSubject] = [
+        *desired.acls,
+        *desired.quotas,
+        *desired.subjects,
+    ]
+    for object_ in prepared:
         if isinstance(object_.origin, MirroredBy):
             needs.setdefault(flow_address(object_.origin.flow), set()).add(object_.address)
     for flow_name, address in _protections(desired, owned, topology):
@@ -357,7 +370,8 @@ def _unknown(
     for change in unplanned:
         cluster = observed.reachable(change.address.cluster or "")
         if cluster is not None and (
-            change.address.name in cluster.hidden or change.address.kind in (Kind.ACL, Kind.QUOTA)
+            change.address.name in cluster.hidden
+            or change.address.kind in (Kind.ACL, Kind.QUOTA, Kind.SCHEMA)
         ):
             unknown[str(change.address)] = _why(change)
         elif change.address.kind in (Kind.FLOW, Kind.JOB) and _why(change) not in follows:

@@ -7,7 +7,7 @@ from msgspec.structs import replace
 
 from planner.model.address import Address
 from planner.model.change import Action, Change
-from planner.model.desired import Desired, DesiredAcl, DesiredQuota, DesiredTopic
+from planner.model.desired import Desired, DesiredAcl, DesiredQuota, DesiredSubject, DesiredTopic
 from planner.model.observed import Observed, RegistryEntry
 from planner.model.step import Milestone, PlannedSteps, Step
 from planner.plan.steps import KINDS, OBJECTS
@@ -21,10 +21,11 @@ def make_steps(
     changes: Sequence[Change], desired: Desired, observed: Observed, owned: Mapping[Address, RegistryEntry]
 ) -> tuple[Step, ...]:
     """Returns the steps of all changes, in order."""
-    objects: tuple[DesiredTopic | DesiredAcl | DesiredQuota, ...] = (
+    objects: tuple[DesiredTopic | DesiredAcl | DesiredQuota | DesiredSubject, ...] = (
         *desired.topics,
         *desired.acls,
         *desired.quotas,
+        *desired.subjects,
     )
     wanted = {item.address: item for item in objects}
     steps: list[Step] = []

@@ -48,13 +48,19 @@ def read_request(
     """
     topics: dict[str, dict[str, TopicConfigsRequest]] = defaultdict(dict)
     kinds: dict[str, set[Kind]] = defaultdict(set)
+    subjects: dict[str, set[str]] = defaultdict(set)
     for (cluster, address), some in keys.items():
         kinds[cluster].add(address.kind)
+        if address.kind is Kind.SCHEMA:
+            subjects[cluster].add(address.name)
         if address.kind is Kind.TOPIC:
             topics[cluster][address.name] = TopicConfigsRequest(some | required, explicit=explicit)
     return {
         name: ClusterDetailsRequest(
-            configs=topics[name], acls=Kind.ACL in kinds[name], quotas=Kind.QUOTA in kinds[name]
+            configs=topics[name],
+            acls=Kind.ACL in kinds[name],
+            quotas=Kind.QUOTA in kinds[name],
+            subjects=frozenset(subjects[name]),
         )
         for name in clusters
     }

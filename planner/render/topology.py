@@ -164,6 +164,7 @@ def topology_yaml(topology: Topology, header: Sequence[str] = (), notes: Sequenc
         _listed("acls", acl_values(acl.rule for acl in topology.acls)),
         _listed("quotas", quota_values(topology.quotas)),
         _section("endpoints", {name: values_of(one) for name, one in topology.endpoints.items()}),
+        _section("registries", {name: values_of(registry) for name, registry in topology.registries.items()}),
         _listed("flows", _flow_values(topology)),
         _jobs(topology),
         _section("internal", values_of(topology.internal)),

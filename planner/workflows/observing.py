@@ -18,7 +18,7 @@ from msgspec import structs
 
 from planner.diff.record import JOBS
 from planner.graph.expansion import read_requests
-from planner.graph.jobs import client_settings
+from planner.graph.jobs import client_settings, registries_of
 from planner.graph.routes import opposite_of
 from planner.kafka import ClusterClient, ClusterEndpoint
 from planner.model.address import flow_address, job_address
@@ -51,6 +51,8 @@ from runtime.contract.results.status import PartitionWaits, ReplicationStatus
 from runtime.contract.spec import jobspec
 from runtime.contract.spec.flow import RUNNING
 from runtime.contract.spec.jobspec import BadJobSpec, JobSpec
+from runtime.contract.spec.schemas import RegistrySpec
+from runtime.schemas.client import address_of
 
 
 def check_stores(topology: Topology) -> None:
@@ -70,6 +72,30 @@ def check_stores(topology: Topology) -> None:
             problems.append(error(what, wrong.hint, source=endpoint.source, code="secret"))
     if problems:
         raise Failure(problems)
+
+
+def schema_registries(
+    topology: Topology, folder: PurePath, trusted: Sequence[Path] | None = None
+) -> dict[str, RegistrySpec]:
+    """Returns how the schema registries that flows need are reached, by cluster.
+
+    Relative paths start at `folder`. Addresses, variables and files must be among those that this machine
+    allows: Failure names all that are not. `trusted` are the folders whose files a saved plan may refer to.
+    """
+    problems: list[Diagnostic] = []
+    registries = registries_of(topology, topology.flows.values(), folder)
+    for name, registry in registries.items():
+        declared = topology.registries[name]
+        own = folder / (PurePath(declared.source.file).parent if declared.source is not None else PurePath())
+        secrets = ClientSecrets(os.environ, (Path(own),) if trusted is None else trusted)
+        try:
+            secrets.check_all(address_of(registry), registry.client)
+        except ClientSettingsError as wrong:
+            what = f'"{wrong.key}" of the schema registry of {name}: {wrong.why}'
+            problems.append(error(what, wrong.hint, source=declared.source, code="secret"))
+    if problems:
+        raise Failure(problems)
+    return registries
 
 
 def missing_here(plan: Plan, severity: Callable[..., Diagnostic]) -> tuple[Diagnostic, ...]:
@@ -198,6 +224,7 @@ async def observe(
         read_registry=read_registry,
         jobs_of=topology.name,
         flows=flows,
+        registries=schema_registries(topology, Path.cwd()),
         failing_back=[name for name, flow in topology.flows.items() if opposite_of(flow, topology)],
     )
     observed = await read_clusters(

@@ -16,6 +16,7 @@ import ssl
 import threading
 import time
 import urllib.parse
+import weakref
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, NamedTuple, TypeVar
@@ -31,10 +32,13 @@ CONNECTIONS = 16
 _TIMEOUT_S = 10.0
 _MOST_BYTES = 4 << 20
 _MOST_LIST_BYTES = 64 << 20
+_PAGE = 1000  # schemas; what registries allow at most
+_MOST_VERSIONS = 200_000
 _MOST_TEXT = 300  # of what a registry says of an error
 _PIECE = 1 << 16
 _OK, _BAD_REQUEST, _TOO_MANY, _SERVER_ERROR = 200, 400, 429, 500
 _DENIED, _NOT_FOUND = (401, 403), 404
+_PORTS = {"http": 80, "https": 443}
 _TYPE = "application/vnd.schemaregistry.v1+json"
 
 T = TypeVar("T")
@@ -130,6 +134,8 @@ class SchemaRegistry:
         self._local = threading.local()
         self._lock = threading.Lock()
         self._opened: _Address | None = None
+        self._connections: set[http.client.HTTPConnection] = set()
+        self._end = weakref.finalize(self, _end, self._threads, self._connections)
 
     async def schema(self, number: int) -> Schema:
         """Returns the schema of an id."""
@@ -156,6 +162,45 @@ class SchemaRegistry:
         found = await self._get(f"/subjects/{_quoted(subject)}/versions/{number}", what, _Version)
         schema = Schema(found.text, found.type, found.references)
         return RegisteredSchema(found.subject, found.version, found.id, schema)
+
+    async def every_version(self) -> list[RegisteredSchema]:
+        """Returns all versions of all subjects.
+
+        They are listed in pages. A registry that knows no such list is asked for each version.
+        """
+        try:
+            listed = await self._listed()
+        except (NotInRegistry, RegistryRefused):
+            subjects = await self.subjects()
+            versions = await asyncio.gather(*(self.versions(subject) for subject in subjects))
+            places = [
+                (subject, number)
+                for subject, numbers in zip(subjects, versions, strict=True)
+                for number in numbers
+            ]
+            self._bound(len(places))
+            return await asyncio.gather(*(self.version(*place) for place in places))
+        return [
+            RegisteredSchema(*place, found.id, Schema(found.text, found.type, found.references))
+            for place, found in listed.items()
+        ]
+
+    async def _listed(self) -> dict[tuple[str, int], _Version]:
+        listed: dict[tuple[str, int], _Version] = {}
+        offset = 0
+        while True:
+            path = f"/schemas?offset={offset}&limit={_PAGE}"
+            page = await self._get(path, "schemas", list[_Version], _MOST_LIST_BYTES)
+            known = len(listed)
+            listed |= {(found.subject, found.version): found for found in page}
+            self._bound(len(listed))
+            if len(listed) == known:  # the end, or a registry that does not know pages
+                return listed
+            offset += len(page)
+
+    def _bound(self, versions: int) -> None:
+        if versions > _MOST_VERSIONS:
+            raise RegistryUnavailable(f"{self.url}: it has more than {_MOST_VERSIONS} schemas")
 
     async def find(self, subject: str, schema: Schema) -> RegisteredSchema:
         """Returns the version of a subject that has this schema."""
@@ -192,12 +237,13 @@ class SchemaRegistry:
         return (await self._get(*_of("mode", subject), _Mode)).mode
 
     async def set_mode(self, mode: str, subject: str | None = None) -> None:
-        """Sets the mode of a subject, or that of all others."""
-        await self._send("PUT", *_of("mode", subject), {"mode": mode}, _Mode)
+        """Sets the mode of a subject, or that of all others, also where there are schemas already."""
+        path, what = _of("mode", subject)
+        await self._send("PUT", f"{path}?force=true", what, {"mode": mode}, _Mode)
 
     def close(self) -> None:
-        """Ends the connections; requests under way end first."""
-        self._threads.shutdown(wait=False, cancel_futures=True)
+        """Closes the connections. A request under way fails."""
+        self._end()
 
     async def _get(self, path: str, what: str, kind: type[T], limit: int = _MOST_BYTES) -> T:
         return await self._request("GET", path, what, None, kind, limit)
@@ -263,6 +309,8 @@ class SchemaRegistry:
         if known is not None and not fresh:
             return known
         connection = self._address().connection()
+        with self._lock:
+            self._connections.add(connection)
         self._local.connection = connection
         return connection
 
@@ -271,6 +319,8 @@ class SchemaRegistry:
         self._local.connection = None
         if known is not None:
             known.close()
+            with self._lock:
+                self._connections.discard(known)
 
     def _address(self) -> _Address:
         """Resolves the settings once. Raises ClientSettingsError, and OSError for unreadable files."""
@@ -278,6 +328,12 @@ class SchemaRegistry:
             if self._opened is None:
                 self._opened = _Address.of(self._spec, self._environ)
             return self._opened
+
+
+def _end(threads: ThreadPoolExecutor, connections: set[http.client.HTTPConnection]) -> None:
+    threads.shutdown(wait=False, cancel_futures=True)
+    while connections:
+        connections.pop().close()
 
 
 class _Address(NamedTuple):
@@ -292,9 +348,8 @@ class _Address(NamedTuple):
         parts = urllib.parse.urlsplit(spec.url)
         if parts.scheme not in ("http", "https") or not parts.hostname:
             raise ClientSettingsError("registry.url", "is no web address", "write it as https://host:8081")
-        port = parts.port or (443 if parts.scheme == "https" else 80)
-        named = f"[{parts.hostname}]" if ":" in parts.hostname else parts.hostname
-        settings = ClientSecrets(environ).resolve(f"{named}:{port}", spec.client)
+        port = parts.port or _PORTS[parts.scheme]
+        settings = ClientSecrets(environ).resolve(address_of(spec), spec.client)
         headers = {"Accept": f"{_TYPE}, application/json", "Content-Type": _TYPE}
         if "sasl.username" in settings:
             pair = f"{settings['sasl.username']}:{settings.get('sasl.password', '')}"
@@ -316,6 +371,13 @@ class _Address(NamedTuple):
         return http.client.HTTPSConnection(self.host, self.port, timeout=_TIMEOUT_S, context=self.context)
 
 
+def address_of(spec: RegistrySpec) -> str:
+    """Returns the host and the port that requests go to."""
+    parts = urllib.parse.urlsplit(spec.url)
+    named = f"[{parts.hostname}]" if ":" in (parts.hostname or "") else parts.hostname
+    return f"{named}:{parts.port or _PORTS[parts.scheme]}"
+
+
 def _content(answer: http.client.HTTPResponse, limit: int) -> bytes:
     """Reads an answer. Raises OSError for one that is too large or takes too long."""
     deadline, pieces, size = time.monotonic() + _TIMEOUT_S, [], 0
@@ -326,6 +388,7 @@ def _content(answer: http.client.HTTPResponse, limit: int) -> bytes:
             raise OSError(f"the answer has more than {limit >> 20} MiB")
         if time.monotonic() > deadline:
             raise TimeoutError(f"the answer takes more than {_TIMEOUT_S:.0f} s")
+    answer.close()  # the connection takes no further request before
     return b"".join(pieces)
 
 

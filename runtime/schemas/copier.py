@@ -7,6 +7,7 @@ subject.
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import json
 
 from msgspec.structs import replace
@@ -54,6 +55,15 @@ class SchemaCopier:
             return await self._copy(number, topic, renamed)
         except (NotInRegistry, RegistryRefused) as error:
             raise SchemaNotCopied(f"schema id {number} of {topic}: {error}") from None
+
+    async def copy_version(self, at_source: RegisteredSchema, subject: str) -> None:
+        """Registers a version of the source's under a subject of the destination, if it is not there.
+
+        Raises the errors of SchemaRegistry, and SchemaNotCopied.
+        """
+        if self._sync.ids == "keep":
+            await self._kept(at_source.id)
+        await self._register(subject, at_source, ())
 
     async def _has_schemas(self, topic: str, part: str, number: int) -> bool:
         if self._sync.subjects == "topic_name":
@@ -142,13 +152,19 @@ class SchemaCopier:
 
 def same(one: Schema, other: Schema) -> bool:
     """Returns whether two registries have the same schema; white space between words means nothing."""
-    return one.type.upper() == other.type.upper() and _normal(one) == _normal(other)
+    return fingerprint(one) == fingerprint(other)
 
 
-def _normal(schema: Schema) -> object:
+def fingerprint(schema: Schema) -> str:
+    """Returns a text that two schemas have in common if they are the same."""
+    normal = f"{schema.type.upper()}\n{_normal(schema)}"
+    return hashlib.sha256(normal.encode()).hexdigest()
+
+
+def _normal(schema: Schema) -> str:
     if schema.type.upper() in ("AVRO", "JSON"):
         try:
-            return json.loads(schema.text)
+            return json.dumps(json.loads(schema.text), sort_keys=True)
         except (ValueError, RecursionError):
             pass
     return " ".join(schema.text.split())

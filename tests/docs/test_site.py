@@ -26,6 +26,7 @@ LINES = 300
 HOW_TO = (
     "active-active.md",
     "mask-personal-data.md",
+    "schemas.md",
     "back-up-and-restore.md",
     "drill-in-ci.md",
     "kubernetes.md",

@@ -1,6 +1,6 @@
 """A schema registry of the tests, with the rules of Confluent's REST API for what flows use of it.
 
-It checks modes, ids, versions, references and, of Avro, whether readers of a new schema can read the last one.
+It checks modes, ids, versions, references and, of Avro, whether a new schema reads what the last one wrote.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
-from urllib.parse import unquote, urlsplit
+from urllib.parse import parse_qs, unquote, urlsplit
 
 _NOT_READ_WRITE, _INVALID, _INCOMPATIBLE = 42205, 42201, 409
 
@@ -26,6 +26,7 @@ class RegistryServer:
     """`schemas` are the answers by id, `subjects` the id of each version by subject. `asked` are the paths.
 
     Without `authorization`, no credentials are asked for. While `down`, it answers 503.
+    Without `lists`, it has no list of all schemas, as older registries.
     """
 
     def __init__(self) -> None:
@@ -36,6 +37,7 @@ class RegistryServer:
         self.asked: list[str] = []
         self.authorization: str | None = None
         self.down = False
+        self.lists = True
         self.url = ""
         self._lock = threading.Lock()
 
@@ -54,12 +56,15 @@ class RegistryServer:
             if self.authorization is not None and authorization != self.authorization:
                 return 401, {"error_code": 401}
             try:
-                return 200, self._answer(method, urlsplit(path).path, body)
+                parts = urlsplit(path)
+                return 200, self._answer(method, parts.path, body, parse_qs(parts.query))
             except _Problem as problem:
                 return problem.status, {"error_code": problem.code, "message": str(problem)}
 
-    def _answer(self, method: str, path: str, body: Any) -> Any:
+    def _answer(self, method: str, path: str, body: Any, query: dict[str, list[str]]) -> Any:
         match method, *(unquote(part) for part in path.strip("/").split("/")):
+            case "GET" | "PUT", ("config" | "mode") as setting, *named:
+                return self._setting(method, setting, named[0] if named else None, body, query)
             case "GET", "subjects":
                 return sorted(self.subjects)
             case "GET", "subjects", subject, "versions":
@@ -70,40 +75,45 @@ class RegistryServer:
                 return {"id": self._register(subject, body)}
             case "POST", "subjects", subject:
                 number = self._number_of(body)
-                for version, known in self._versions(subject).items():
+                for at, known in self._versions(subject).items():
                     if known == number:
-                        return self._version(subject, str(version))
+                        return self._version(subject, str(at))
                 raise _Problem(404, 40403, "Schema not found")
+            case "GET", "schemas" if self.lists:
+                return self._page(int(query["offset"][0]), int(query["limit"][0]))
             case "GET", "schemas", "ids", number:
                 return self._schema(int(number))
             case "GET", "schemas", "ids", number, "versions":
                 self._schema(int(number))
-                return [
-                    {"subject": subject, "version": version}
-                    for subject, versions in self.subjects.items()
-                    for version, known in versions.items()
-                    if known == int(number)
-                ]
-            case "GET", "config", *named:
-                return {"compatibilityLevel": self._set(self.levels, named, 40408)}
-            case "PUT", "config", *named:
-                self.levels[named[0] if named else None] = body["compatibility"]
-                return body
-            case "GET", "mode", *named:
-                return {"mode": self._set(self.modes, named, 40409)}
-            case "PUT", "mode", *named:
-                if body["mode"] == "IMPORT" and named and self.subjects.get(named[0]):
-                    raise _Problem(422, _NOT_READ_WRITE, "Cannot import since found existing subjects")
-                self.modes[named[0] if named else None] = body["mode"]
-                return body
+                return self._places(int(number))
         raise _Problem(404, 404, "HTTP 404 Not Found")
 
-    @staticmethod
-    def _set(values: dict[str | None, str], named: list[str], missing: int) -> str:
-        subject = named[0] if named else None
-        if subject not in values:
-            raise _Problem(404, missing, f"Subject '{subject}' does not have its own setting")
-        return values[subject]
+    def _setting(
+        self, method: str, setting: str, subject: str | None, body: Any, query: dict[str, list[str]]
+    ) -> Any:
+        values, key = (self.modes, "mode") if setting == "mode" else (self.levels, "compatibilityLevel")
+        if method == "GET":
+            if subject not in values:
+                missing = 40409 if setting == "mode" else 40408
+                raise _Problem(404, missing, f"Subject '{subject}' does not have its own setting")
+            return {key: values[subject]}
+        forced = query.get("force") == ["true"]
+        if body.get("mode") == "IMPORT" and self.subjects.get(subject or "") and not forced:
+            raise _Problem(422, _NOT_READ_WRITE, "Cannot import since found existing subjects")
+        values[subject] = body["mode"] if setting == "mode" else body["compatibility"]
+        return body
+
+    def _page(self, offset: int, limit: int) -> list[dict[str, Any]]:
+        places = [(name, version) for name in sorted(self.subjects) for version in self.subjects[name]]
+        return [self._version(name, str(version)) for name, version in places[offset : offset + limit]]
+
+    def _places(self, number: int) -> list[dict[str, Any]]:
+        return [
+            {"subject": subject, "version": version}
+            for subject, versions in self.subjects.items()
+            for version, known in versions.items()
+            if known == number
+        ]
 
     def _schema(self, number: int) -> dict[str, Any]:
         if number not in self.schemas:
@@ -187,7 +197,8 @@ def registry_server() -> Iterator[RegistryServer]:
         def do_POST(self) -> None:
             self._answer(json.loads(self.rfile.read(int(self.headers["Content-Length"]))))
 
-        do_PUT = do_POST
+        def do_PUT(self) -> None:
+            self.do_POST()
 
         def _answer(self, sent: Any) -> None:
             authorization = self.headers.get("Authorization")

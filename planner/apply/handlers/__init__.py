@@ -4,13 +4,14 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
 from planner.apply.context import ApplyContext
-from planner.apply.handlers import jobs, principals, register, topics
+from planner.apply.handlers import jobs, principals, register, schemas, topics
 from planner.model.step import Step, StepResult
 from planner.plan.steps.acls import CreateAcl, DeleteAcl
 from planner.plan.steps.jobs import LaunchJob, ReconfigureJob, StopJob
 from planner.plan.steps.quotas import AlterQuota
 from planner.plan.steps.registry import Disown, Own
 from planner.plan.steps.restores import RestoreOffsets, RestoreRecords
+from planner.plan.steps.schemas import ConfigureSubject, RegisterSchemas
 from planner.plan.steps.topics import AlterConfigs, CreateTopic, DeleteTopic, GrowPartitions, Reassign
 
 Handler = Callable[[ApplyContext, Sequence[Any]], Awaitable[dict[str, StepResult]]]
@@ -31,6 +32,8 @@ HANDLERS: dict[type[Step], Handler] = {
     CreateAcl: principals.change_acls,
     DeleteAcl: principals.change_acls,
     AlterQuota: principals.alter_quota,
+    ConfigureSubject: schemas.configure,
+    RegisterSchemas: schemas.register,
     Own: register.own,
     Disown: register.disown,
     LaunchJob: jobs.launch,

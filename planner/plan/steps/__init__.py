@@ -12,7 +12,7 @@ from planner.model.address import Kind
 from planner.model.plain import plain, value_of
 from planner.model.step import Step, declare_kinds
 from planner.plan.object_kind import ObjectKind
-from planner.plan.steps import acls, jobs, quotas, registry, restores, topics
+from planner.plan.steps import acls, jobs, quotas, registry, restores, schemas, topics
 
 # In the order of execution: additions come first and removals last, so that an interrupted plan has lost
 # nothing.
@@ -23,6 +23,8 @@ KINDS: tuple[type[Step], ...] = (
     topics.AlterConfigs,
     acls.CreateAcl,
     quotas.AlterQuota,
+    schemas.ConfigureSubject,
+    schemas.RegisterSchemas,
     registry.Own,
     jobs.StopJob,
     jobs.ReconfigureJob,
@@ -53,6 +55,7 @@ OBJECTS: dict[Kind, ObjectKind] = {
     Kind.TOPIC: topics.TopicKind(),
     Kind.ACL: acls.AclKind(),
     Kind.QUOTA: quotas.QuotaKind(),
+    Kind.SCHEMA: schemas.SchemaKind(),
     Kind.FLOW: jobs.FlowKind(),
     Kind.JOB: jobs.JobKind(),
 }

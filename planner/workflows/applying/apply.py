@@ -7,11 +7,12 @@ Jobs are started by the launchers of this machine, each in the folder for its jo
 import re
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
+from pathlib import Path, PurePath
 
 from msgspec import Struct
 
 from planner.apply.context import Launchers
+from planner.model.address import Kind
 from planner.model.diagnostic import Diagnostic, ExitCode, Failure, Severity, error, note, worst
 from planner.model.plan import PREFIX, ApplyEnded, Mode, Plan
 from planner.plan.make import with_diagnostics
@@ -30,7 +31,14 @@ from planner.workflows.interaction import (
     ProgressHandler,
     silent,
 )
-from planner.workflows.observing import REPORTED_S, check_jobs, missing_here, observe, waiting
+from planner.workflows.observing import (
+    REPORTED_S,
+    check_jobs,
+    missing_here,
+    observe,
+    schema_registries,
+    waiting,
+)
 from planner.workflows.one_off import SparkRestorer
 from planner.workflows.plans import plan_now, planned
 from planner.workflows.requests import ApplyRequest, ChangeRequest
@@ -38,6 +46,7 @@ from planner.workflows.rules import verdicts_on
 from planner.workflows.topology import checked, folder_of, launcher_home
 from runtime.contract.launching import Launcher
 from runtime.contract.spec.launch import LaunchSpec
+from runtime.contract.spec.schemas import RegistrySpec
 
 _DIGEST = re.compile(rf"{PREFIX}[0-9a-f]{{64}}")
 
@@ -246,6 +255,7 @@ async def execute(
         launchers=launchers(home),
         restore=SparkRestorer(plan, reported).restore,
         wait=request.wait,
+        registries=_registries(plan, trusted),
         errors=home.parent / "errors",
         write=write,
     )
@@ -257,6 +267,13 @@ async def execute(
         return _ended(ended, reported)
     except Failure as failure:
         raise failure if trusted is not None else to_run_again(failure) from None
+
+
+def _registries(plan: Plan, trusted: Sequence[Path] | None) -> dict[str, RegistrySpec]:
+    """Returns how the schema registries that the plan changes are reached; none where it changes none."""
+    if not any(step.address.kind is Kind.SCHEMA for step in plan.steps):
+        return {}
+    return schema_registries(plan.inputs.topology, PurePath(plan.inputs.folder), trusted)
 
 
 def _ended(ended: ApplyEnded, reported: DiagnosticCollector) -> ApplyResult:

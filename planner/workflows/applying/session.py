@@ -11,7 +11,7 @@ import time
 import uuid
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from planner.apply.context import (
@@ -59,6 +59,7 @@ from planner.workflows.interaction import (
 )
 from runtime.contract.records.record_values import printable
 from runtime.contract.spec import naming
+from runtime.contract.spec.schemas import RegistrySpec
 
 
 @asynccontextmanager
@@ -158,6 +159,7 @@ class ApplySession:
     launchers: Launchers = no_launchers
     restore: Restore = no_restore
     wait: bool = True
+    registries: Mapping[str, RegistrySpec] = field(default_factory=dict)
     errors: Path | None = None
     write: Callable[[], None] | None = None
 
@@ -274,7 +276,12 @@ class ApplySession:
         plan = self.plan
         keys = compared_keys(plan.steps, plan.changes)
         wanted = read_request(plan.connections, keys, required_keys(plan.policies))
-        options = ReadOptions(self.timeout_ms / 1000, read_registry=read_registry, jobs_of=plan.topology)
+        options = ReadOptions(
+            self.timeout_ms / 1000,
+            read_registry=read_registry,
+            jobs_of=plan.topology,
+            registries=self.registries,
+        )
         observed = await observe(plan.connections, self.endpoints, lambda _: wanted, options)
         refuse_silent({name: observed.clusters[name] for name in self._written})
         return observed
@@ -305,6 +312,7 @@ class ApplySession:
                 launchers=self.launchers,
                 restore=self.restore,
                 wait=self.wait,
+                registries=self.registries,
                 on_wait=lambda step, what: self.progress(StepWaits(step, what)),
             )
             for cluster in leases

@@ -18,6 +18,7 @@ from runtime.contract.spec.flow import AtOffsets, AtTimestamp, ConfigsSpec, Grou
 from runtime.contract.spec.jobspec import CopySettings, FlowSpec, JobSpec, ProtectionSpec
 from runtime.contract.spec.launch import LaunchSpec, MetricsSpec
 from runtime.contract.spec.rename import Template
+from runtime.contract.spec.schemas import RegistrySpec, SchemaSync
 from runtime.contract.spec.selection import SelectionSpec
 from runtime.contract.spec.topic_settings import InternalSpec, TimestampsSpec
 from runtime.contract.spec.transform import TransformSpec
@@ -121,6 +122,7 @@ OTHER_FLOW = FlowSpec(
         every_ms=1,
         mode="timestamp",
     ),
+    schemas=SchemaSync(sync=True, subjects="record_name", ids="translate"),
     acls_sync=True,
     protect="acl",
     rpo_ms=1,
@@ -147,6 +149,7 @@ OTHER_JOB = job(
     declared={"a": ["retention.ms"]},
     protection=ProtectionSpec(principal="User:repl"),
     metrics=MetricsSpec(host="::", port=1, partitions=1),
+    registries={"dc1": RegistrySpec(url="https://r")},
 )
 
 

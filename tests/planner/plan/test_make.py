@@ -312,7 +312,7 @@ def test_a_mirror_that_goes_with_its_source_brings_it() -> None:
         ),
         (
             "orders",
-            "'orders' is no address: it begins with one of topic, acl, quota, flow, job, group",
+            "'orders' is no address: it begins with one of topic, acl, quota, schema, flow, job, group",
             "see the addresses in the plan",
         ),
     ],

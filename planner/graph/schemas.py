@@ -1,0 +1,231 @@
+"""The subjects that schema registries of destinations should have, and what can't be registered there.
+
+A flow with `schemas: {sync: true}` brings the subjects of its topics, and the versions that their schemas
+refer to. With `ids: keep` its subjects are in mode IMPORT while it runs, since only that mode takes given
+ids. A subject goes back to READWRITE once its flow has ended, so that producers can register there.
+"""
+
+from bisect import bisect_left
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+
+from planner.graph.messages import flow_diagnostic
+from planner.graph.replication_graph import ReplicationGraph
+from planner.graph.topics import existing_mirrors
+from planner.model.desired import DesiredSubject, MirroredBy
+from planner.model.diagnostic import Diagnostic, error, warning
+from planner.model.observed import SCHEMAS, Observed, ObservedCluster, ObservedSubject, SchemaVersion
+from planner.model.topology import Flow
+from runtime.contract.spec.schemas import SubjectNames
+from runtime.schemas.subjects import at_destination, belongs_to
+
+IMPORT, READWRITE = "IMPORT", "READWRITE"
+SCHEMAS_TOPIC = "_schemas"
+
+
+def schema_topics(graph: ReplicationGraph, cluster: ObservedCluster) -> dict[str, SubjectNames]:
+    """Returns the topics of a cluster whose subjects a plan compares, with how producers name these."""
+    topics: dict[str, SubjectNames] = {}
+    for edge in graph.live.edges:
+        schemas = graph.flow(edge.flow).schemas
+        if schemas.sync:
+            topics.update(
+                (node.topic, schemas.subjects)
+                for node in (edge.source, edge.destination)
+                if node.cluster == cluster.name
+            )
+    for flow in _ended(graph):
+        if flow.destination_cluster == cluster.name:
+            mirrors = existing_mirrors(graph, Observed({cluster.name: cluster}), flow)
+            topics.update((mirror, flow.schemas.subjects) for _, mirror in mirrors)
+    return topics
+
+
+def schemas_unknown(flow: Flow, observed: Observed) -> str:
+    """Returns why the schemas of a flow's clusters could not be read; "" if nothing is missing."""
+    for name in (flow.source_cluster, flow.destination_cluster) if flow.schemas.sync else ():
+        cluster = observed.reachable(name)
+        if cluster is not None and SCHEMAS in cluster.unreadable:
+            return f"the schema registry of {name} could not be read: {cluster.unreadable[SCHEMAS]}"
+    return ""
+
+
+def subjects_of(graph: ReplicationGraph, observed: Observed) -> tuple[list[DesiredSubject], list[Diagnostic]]:
+    """Returns the desired subjects of all destinations, with what can't be registered with `ids: keep`."""
+    desired: dict[tuple[str, str], DesiredSubject] = {}
+    diagnostics: list[Diagnostic] = []
+    ordered = {
+        name: sorted(cluster.subjects)
+        for name in observed.clusters
+        if (cluster := observed.reachable(name)) is not None
+    }
+    topics: dict[str, list[tuple[str, str]]] = defaultdict(list)
+    for edge in graph.live.edges:
+        topics[edge.flow].append((edge.source.topic, edge.destination.topic))
+    for flow in graph.flows:
+        source, destination = map(observed.reachable, (flow.source_cluster, flow.destination_cluster))
+        if not flow.schemas.sync or source is None or destination is None or schemas_unknown(flow, observed):
+            continue
+        made = []
+        for topic, renamed in topics[flow.name]:
+            for name in _subjects_of(ordered[source.name], topic, flow.schemas.subjects):
+                there = at_destination(name, topic, renamed, flow.schemas.subjects)
+                made.append(_desired(flow, topic, name, there, source.subjects[name], destination))
+        made += _referenced(flow, made, source, destination)
+        for subject in made:
+            desired.setdefault((subject.cluster, subject.name), subject)
+        if flow.schemas.ids == "keep":
+            diagnostics += _conflicts(flow, made, destination)
+    for flow in _ended(graph):
+        for subject in _released(flow, graph, observed, ordered):
+            desired.setdefault((subject.cluster, subject.name), subject)
+    return sorted(desired.values(), key=lambda subject: subject.address), diagnostics
+
+
+def schema_topic_copied(graph: ReplicationGraph) -> Iterator[Diagnostic]:
+    """Warns of flows that copy the registry's own topic beside schemas that are registered."""
+    synced = {
+        (flow.source_cluster, flow.destination_cluster)
+        for flow in graph.topology.flows.values()
+        if flow.schemas.sync
+    }
+    for flow in graph.topology.flows.values():
+        ends = flow.source_cluster, flow.destination_cluster
+        route = graph.router.routes[flow.name]
+        copies = graph.copied.is_running(flow.name) and route.answer(SCHEMAS_TOPIC).taken
+        if copies and ends in synced:
+            yield flow_diagnostic(
+                warning,
+                flow,
+                f"it copies {SCHEMAS_TOPIC}, and schemas.sync registers the same schemas at"
+                f" {flow.destination_cluster}",
+                f"exclude {SCHEMAS_TOPIC} from its topics, or set schemas: {{sync: false}}: a registry must"
+                " have one writer",
+                "schemas-twice",
+            )
+
+
+def _ended(graph: ReplicationGraph) -> list[Flow]:
+    flows = graph.topology.flows.values()
+    return [flow for flow in flows if flow.schemas.sync and not graph.copied.is_running(flow.name)]
+
+
+def _subjects_of(ordered: Sequence[str], topic: str, names: SubjectNames) -> Iterator[str]:
+    """Yields the subjects of a topic, among the sorted names of all subjects."""
+    prefix = f"{topic}-"
+    for at in range(bisect_left(ordered, prefix), len(ordered)):
+        if not ordered[at].startswith(prefix):
+            return
+        if belongs_to(ordered[at], topic, names):
+            yield ordered[at]
+
+
+def _desired(
+    flow: Flow, topic: str, subject: str, name: str, live: ObservedSubject, destination: ObservedCluster
+) -> DesiredSubject:
+    keep = flow.schemas.ids == "keep"
+    return DesiredSubject(
+        cluster=destination.name,
+        name=name,
+        origin=MirroredBy(flow.name, flow.source_cluster, topic),
+        subject=subject,
+        versions=live.versions,
+        keep=keep,
+        compatibility=live.compatibility,
+        mode=IMPORT if keep else _released_mode(destination.subjects.get(name)),
+        source=flow.source,
+    )
+
+
+def _released_mode(live: ObservedSubject | None) -> str:
+    """Returns the mode of a subject that no flow imports into any more; "" leaves it as it is."""
+    return READWRITE if live is not None and live.mode == IMPORT else ""
+
+
+def _referenced(
+    flow: Flow, made: Sequence[DesiredSubject], source: ObservedCluster, destination: ObservedCluster
+) -> Iterator[DesiredSubject]:
+    """Yields the subjects that the schemas of others refer to, with the versions that they refer to."""
+    numbers: dict[str, set[int]] = defaultdict(set)
+    waiting = [
+        reference for subject in made for version in subject.versions for reference in version.references
+    ]
+    while waiting:
+        name, number = waiting.pop()
+        live = source.subjects.get(name)
+        if live is None or number in numbers[name]:
+            continue
+        numbers[name].add(number)
+        waiting += [
+            reference
+            for version in live.versions
+            if version.number == number
+            for reference in version.references
+        ]
+    own = {subject.name for subject in made}
+    for name in sorted(numbers.keys() - own):
+        if name in source.subjects:
+            live = source.subjects[name]
+            versions = tuple(version for version in live.versions if version.number in numbers[name])
+            yield _desired(flow, "", name, name, ObservedSubject(versions), destination)
+
+
+def _conflicts(
+    flow: Flow, made: Sequence[DesiredSubject], destination: ObservedCluster
+) -> Iterator[Diagnostic]:
+    """Yields an error for each id and each version that is another schema at the destination."""
+    ids: dict[int, list[tuple[str, SchemaVersion]]] = defaultdict(list)
+    for name, live in destination.subjects.items():
+        for version in live.versions:
+            ids[version.id].append((name, version))
+    for subject in made:
+        there = destination.subjects.get(subject.name, ObservedSubject())
+        numbers = {version.number: version for version in there.versions}
+        for version in subject.versions:
+            here = f"{subject.subject} version {version.number} at {flow.source_cluster}"
+            other = next(
+                (
+                    f"{name} version {found.number}"
+                    for name, found in ids.get(version.id, ())
+                    if found.fingerprint != version.fingerprint
+                ),
+                "",
+            )
+            live_version = numbers.get(version.number)
+            if other:
+                what = f"schema id {version.id} is {here}, and another schema at {destination.name}: {other}"
+            elif live_version is not None and (live_version.id, live_version.fingerprint) != (
+                version.id,
+                version.fingerprint,
+            ):
+                what = f"{here} has id {version.id}, and at {destination.name} version {version.number} of"
+                what += f" {subject.name} has id {live_version.id}"
+            else:
+                continue
+            yield flow_diagnostic(
+                error,
+                flow,
+                what,
+                "set schemas.ids to translate, or delete that schema at the destination",
+                "schema-id-conflict",
+            )
+
+
+def _released(
+    flow: Flow, graph: ReplicationGraph, observed: Observed, ordered: Mapping[str, Sequence[str]]
+) -> Iterator[DesiredSubject]:
+    """Yields the subjects of an ended flow that are still in mode IMPORT: producers could not register."""
+    destination = observed.reachable(flow.destination_cluster)
+    if destination is None:
+        return
+    names = {
+        name
+        for _, mirror in existing_mirrors(graph, observed, flow)
+        for name in _subjects_of(ordered[destination.name], mirror, flow.schemas.subjects)
+    }
+    for name in sorted(names):
+        if mode := _released_mode(destination.subjects[name]):
+            origin = MirroredBy(flow.name, flow.source_cluster)
+            yield DesiredSubject(
+                destination.name, name, origin, name, (), keep=False, mode=mode, source=flow.source
+            )

@@ -1,0 +1,73 @@
+"""Reads the subjects of a schema registry: all versions, and the settings of those that a plan compares."""
+
+import asyncio
+from collections import defaultdict
+from collections.abc import Awaitable, Callable, Collection, Mapping
+
+from planner.model.observed import ClusterDetailsRequest, ObservedSubject, SchemaVersion
+from runtime.contract.spec.schemas import RegistrySpec, SubjectNames
+from runtime.schemas.client import NotInRegistry, SchemaRegistry
+from runtime.schemas.copier import fingerprint
+from runtime.schemas.subjects import belongs_to
+
+
+async def read_subjects(spec: RegistrySpec, wanted: ClusterDetailsRequest) -> dict[str, ObservedSubject]:
+    """Returns all subjects with their versions. Raises the errors of SchemaRegistry.
+
+    Settings are read of the subjects of the wanted topics, of those that are named, and of those to which
+    the schemas of these refer.
+    """
+    registry = SchemaRegistry(spec)
+    try:
+        versions: dict[str, list[SchemaVersion]] = defaultdict(list)
+        for found in await registry.every_version():
+            references = tuple((to.subject, to.version) for to in found.schema.references)
+            version = SchemaVersion(found.version, found.id, fingerprint(found.schema), references)
+            versions[found.subject].append(version)
+        compared = sorted(_compared(versions, wanted.schemas, wanted.subjects))
+        levels, modes = await asyncio.gather(
+            asyncio.gather(*(_setting(registry.compatibility, subject) for subject in compared)),
+            asyncio.gather(*(_setting(registry.mode, subject) for subject in compared)),
+        )
+    finally:
+        registry.close()
+    settings = dict(zip(compared, zip(levels, modes, strict=True), strict=True))
+    return {
+        subject: ObservedSubject(
+            tuple(sorted(listed, key=lambda version: version.number)), *settings.get(subject, ("", ""))
+        )
+        for subject, listed in sorted(versions.items())
+    }
+
+
+async def _setting(read: Callable[[str], Awaitable[str]], subject: str) -> str:
+    """Returns a setting of a subject; "" where it has none of its own."""
+    try:
+        return await read(subject)
+    except NotInRegistry:
+        return ""
+
+
+def _compared(
+    versions: Mapping[str, Collection[SchemaVersion]],
+    topics: Mapping[str, SubjectNames],
+    named: Collection[str],
+) -> set[str]:
+    compared: set[str] = set()
+    waiting = [subject for subject in versions if subject in named or _is_of(subject, topics)]
+    while waiting:
+        subject = waiting.pop()
+        if subject in compared or subject not in versions:
+            continue
+        compared.add(subject)
+        waiting += [name for version in versions[subject] for name, _ in version.references]
+    return compared
+
+
+def _is_of(subject: str, topics: Mapping[str, SubjectNames]) -> bool:
+    """Returns whether the subject is one of these topics': a topic's name ends before one of its dashes."""
+    ends = (at for at, letter in enumerate(subject) if letter == "-")
+    return any(
+        (names := topics.get(subject[:end])) is not None and belongs_to(subject, subject[:end], names)
+        for end in ends
+    )

@@ -1,0 +1,147 @@
+"""Subjects of schema registries: what follows from a change, and the steps: configure and register."""
+
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+
+from msgspec import field
+
+from planner.diff.schemas import SETTINGS
+from planner.model.address import Address
+from planner.model.change import Change
+from planner.model.desired import DesiredSubject
+from planner.model.observed import ObservedCluster, ObservedSubject, RegistryEntry, SchemaVersion
+from planner.model.step import Milestone, PlannedSteps, Step
+from planner.plan.object_kind import ObjectKind, SeenObject, other_value
+
+_HINT = "change it at the schema registry"
+
+
+class SubjectStep(Step, frozen=True):
+    """A step about one subject of the cluster's schema registry."""
+
+    subject_name: str
+
+    def precedes_job(self, clusters: Collection[str], destination: str, topics: Collection[Address]) -> bool:
+        return self.cluster == destination
+
+
+class ConfigureSubject(SubjectStep, frozen=True):
+    """Sets the compatibility or the mode of a subject. `old`: the values before, "" where it had none."""
+
+    verb = "configure"
+    past = "configured"
+
+    set: Mapping[str, str] = field(default_factory=dict)
+    old: Mapping[str, str] = field(default_factory=dict)
+    releases: bool = False  # its flow has ended: producers register there from now on
+
+    def details(self, hidden: Collection[str]) -> Iterator[str]:
+        yield ", ".join(f"{key}={value}" for key, value in sorted(self.set.items()))
+
+    @property
+    def keys(self) -> frozenset[str]:
+        return frozenset(self.set)
+
+    def waits_for(self, others: PlannedSteps) -> Iterable[str]:
+        """A subject takes producers' schemas again after its flow has ended."""
+        return others.at(self.cluster, Milestone.FLOW_REGISTERED) if self.releases else ()
+
+    def precedes_job(self, clusters: Collection[str], destination: str, topics: Collection[Address]) -> bool:
+        return not self.releases and super().precedes_job(clusters, destination, topics)
+
+    def no_longer_done(
+        self, now: ObservedCluster, entry: RegistryEntry | None, superseded: Collection[str]
+    ) -> Iterator[str]:
+        live = now.subjects.get(self.subject_name, ObservedSubject())
+        for key, value in sorted(self.set.items()):
+            if key not in superseded and getattr(live, key) != value:
+                yield f"{key} is {getattr(live, key) or 'not set'} now, the plan made it {value}"
+
+    @property
+    def irreversible(self) -> tuple[str, str]:
+        return "the settings of a subject are not taken back", _HINT
+
+
+class RegisterSchemas(SubjectStep, frozen=True):
+    """Registers these versions of a subject of the source, and first the schemas that they refer to.
+
+    `keep`: they keep their ids and numbers.
+    """
+
+    verb = "register"
+    past = "registered"
+
+    source_cluster: str
+    source_subject: str
+    versions: tuple[SchemaVersion, ...]
+    keep: bool
+
+    def details(self, hidden: Collection[str]) -> Iterator[str]:
+        numbers = ", ".join(str(version.number) for version in self.versions)
+        yield f"version {numbers} of {self.source_subject} at {self.source_cluster}"
+        yield "ids kept" if self.keep else "ids of the destination"
+
+    def no_longer_done(
+        self, now: ObservedCluster, entry: RegistryEntry | None, superseded: Collection[str]
+    ) -> Iterator[str]:
+        live = now.subjects.get(self.subject_name, ObservedSubject())
+        known = {version.fingerprint for version in live.versions}
+        for version in self.versions:
+            if version.fingerprint not in known:
+                yield f"version {version.number} was deleted since"
+
+    @property
+    def irreversible(self) -> tuple[str, str]:
+        return "a registered schema stays: records may need it", "delete it at the schema registry"
+
+
+class SchemaKind(ObjectKind):
+    """Subjects of schema registries."""
+
+    def steps(
+        self,
+        change: Change,
+        desired: DesiredSubject,
+        cluster: ObservedCluster,
+        entry: RegistryEntry | None,
+        topology: str,
+    ) -> list[Step]:
+        where, address, name = desired.cluster, desired.address, desired.name
+        steps: list[Step] = []
+        if settings := [moved for moved in change.fields if moved.key in SETTINGS]:
+            configure = ConfigureSubject(
+                f"configure:{address}",
+                address,
+                where,
+                name,
+                set={moved.key: str(moved.new) for moved in settings},
+                old={moved.key: str(moved.old or "") for moved in settings},
+                releases=not desired.versions,
+            )
+            steps.append(configure)
+        if missing := desired.missing(cluster.subjects.get(name)):
+            register = RegisterSchemas(
+                f"register:{address}",
+                address,
+                where,
+                name,
+                desired.origin.source_cluster,
+                desired.subject,
+                missing,
+                desired.keep,
+                needs=tuple(step.id for step in steps),
+            )
+            steps.append(register)
+        return steps
+
+    def difference(
+        self, then: SeenObject, now: SeenObject, keys: Collection[str], steps: Sequence[Step]
+    ) -> str:
+        before, after = (
+            seen.cluster.subjects.get(seen.address.name, ObservedSubject()) for seen in (then, now)
+        )
+        if before.versions != after.versions:
+            return "has other versions now than when the plan was made"
+        for key in SETTINGS:
+            if getattr(before, key) != getattr(after, key):
+                return other_value(key, getattr(before, key) or "not set", getattr(after, key) or "not set")
+        return ""

@@ -1,0 +1,242 @@
+"""Two schema registries over HTTP: what is read, planned and applied, until nothing is left to do."""
+
+import asyncio
+from collections.abc import Iterator
+from contextlib import ExitStack
+from typing import Any, Literal
+
+import pytest
+
+from planner.apply.context import ApplyContext
+from planner.graph.expansion import expand, read_requests
+from planner.model.change import Action
+from planner.model.diagnostic import Severity
+from planner.model.observed import SCHEMAS, Observed, ObservedCluster
+from planner.model.plan import Mode, Plan, PlanInputs
+from planner.model.step import DONE, Result
+from planner.model.topology import Registry, Topology
+from planner.observe.schemas import read_subjects
+from planner.plan.make import plan_from
+from planner.plan.staleness import no_longer_done, stale
+from planner.plan.steps.schemas import ConfigureSubject, RegisterSchemas
+from planner.render.plan.json import json_text
+from runtime.contract.client.endpoint import ClusterEndpoint
+from runtime.contract.spec.rename import Template
+from runtime.contract.spec.schemas import SchemaSync
+from runtime.schemas.client import RegistryUnavailable
+from tests.fakes.registry import RegistryServer, registry_server
+from tests.fakes.replacing import replace
+from tests.planner.apply.handling import carried_out, guard
+from tests.planner.graph.build import cluster, flow, mirror_entry, topology
+
+
+def record(*fields: str, name: str = "Order") -> dict[str, Any]:
+    types = [{"name": field, "type": "string", "default": ""} for field in fields]
+    return {"type": "record", "name": name, "fields": types}
+
+
+class Pair:
+    """The registries of dc1 and dc2, with a flow between the clusters."""
+
+    def __init__(self, source: RegistryServer, destination: RegistryServer) -> None:
+        self.source, self.destination = source, destination
+        self.owned: tuple[Any, ...] = ()
+
+    def topology(self, ids: Literal["keep", "translate"], **more: Any) -> Topology:
+        registries = {
+            name: Registry(name=name, url=server.url)
+            for name, server in (("dc1", self.source), ("dc2", self.destination))
+        }
+        sync = SchemaSync(sync=True, ids=ids, subjects=more.pop("subjects", "topic_name"))
+        return topology(flow("go=dc1>dc2", "orders", schemas=sync, **more), registries=registries)
+
+    def observed(self, shop: Topology) -> Observed:
+        clusters = {"dc1": cluster("dc1", "orders"), "dc2": cluster("dc2", "orders", owned=self.owned)}
+        requests = read_requests(shop, Observed(clusters))
+        return Observed({name: self._read(shop, live, requests[name]) for name, live in clusters.items()})
+
+    def _read(self, shop: Topology, live: ObservedCluster, request: Any) -> ObservedCluster:
+        try:
+            subjects = asyncio.run(read_subjects(shop.registries[live.name], request))
+        except RegistryUnavailable as failure:
+            return replace(live, unreadable={SCHEMAS: str(failure)})
+        return replace(live, subjects=subjects)
+
+    def plan(self, shop: Topology) -> Plan:
+        return plan_from(
+            PlanInputs(release="1", mode=Mode.APPLY, topology=shop, observed=self.observed(shop))
+        )
+
+    def apply(self, plan: Plan) -> dict[str, str]:
+        """Carries out the steps about schemas, in the order of the plan. Returns why steps failed."""
+        failures = {}
+        for step in plan.steps:
+            if isinstance(step, ConfigureSubject | RegisterSchemas):
+                registries = plan.inputs.topology.registries
+                endpoint = ClusterEndpoint("dc2", "127.0.0.1:1")
+                context = ApplyContext(
+                    endpoint, NoRegistry(), guard(), "digest", lambda: 0, registries=registries
+                )
+                (result,) = carried_out(context, step).values()
+                if result != DONE:
+                    assert result.result is Result.FAILED
+                    failures[step.id] = result.why
+        return failures
+
+
+class NoRegistry:
+    """No step here registers ownership."""
+
+    async def write(self, own: Any = (), disown: Any = ()) -> None:
+        raise AssertionError
+
+
+@pytest.fixture
+def pair() -> Iterator[Pair]:
+    with ExitStack() as open_:
+        yield Pair(*(open_.enter_context(registry_server()) for _ in range(2)))
+
+
+def changes(plan: Plan) -> dict[str, tuple[str, dict[str, object]]]:
+    return {
+        change.address: (change.action.value, {field.key: field.new for field in change.fields})
+        for change in plan.changes
+        if change.address.kind == "schema" and change.action is not Action.NO_OP
+    }
+
+
+def errors(plan: Plan) -> list[str]:
+    return [found.summary for found in plan.diagnostics if found.severity is Severity.ERROR]
+
+
+@pytest.mark.parametrize("lists", [True, False], ids=["a list of all", "each version by itself"])
+def test_ids_are_kept_and_a_second_plan_has_nothing_to_do(pair: Pair, lists: bool) -> None:
+    pair.source.lists = pair.destination.lists = lists
+    pair.source.add(7, record("a"), "orders-value", 1)
+    pair.source.add(9, record("a", "b"), "orders-value", 3)
+    pair.source.add(8, record("z"), "payments-value", 1)
+    pair.source.levels["orders-value"] = "FULL"
+    shop = pair.topology("keep")
+    first = pair.plan(shop)
+    assert changes(first) == {
+        "schema.dc2.orders-value": ("create", {"versions": 2, "compatibility": "FULL", "mode": "IMPORT"})
+    }
+    assert pair.apply(first) == {}
+    assert pair.destination.subjects == {"orders-value": {1: 7, 3: 9}}
+    assert pair.destination.levels["orders-value"] == "FULL"
+    assert changes(pair.plan(shop)) == {}
+    done = {step.id for step in first.steps if step.address.kind == "schema"}
+    assert no_longer_done(first.steps, done, pair.observed(shop)) == ()
+
+    pair.source.add(12, record("a", "c"), "orders-value", 4)
+    again = pair.plan(shop)
+    assert changes(again) == {"schema.dc2.orders-value": ("update", {"versions": 3})}
+    assert pair.apply(again) == {}
+    assert pair.destination.subjects == {"orders-value": {1: 7, 3: 9, 4: 12}}
+
+
+def test_ids_are_those_of_the_destination_and_subjects_follow_a_rename(pair: Pair) -> None:
+    pair.source.add(70, record("a"), "orders-key", 1)
+    pair.source.add(71, record("b"), "orders-value", 1)
+    pair.destination.add(3, record("other"), "other-value", 1)
+    shop = pair.topology("translate", rename=Template("copy.{topic}"))
+    assert pair.apply(pair.plan(shop)) == {}
+    assert pair.destination.subjects == {
+        "other-value": {1: 3},
+        "copy.orders-key": {1: 4},
+        "copy.orders-value": {1: 5},
+    }
+    assert changes(pair.plan(shop)) == {}
+
+
+def test_referenced_schemas_are_registered_first_and_shown(pair: Pair) -> None:
+    line = {"name": "Line", "subject": "line", "version": 1}
+    pair.source.add(1, record("a", name="Line"), "line", 1)
+    pair.source.add(2, record("b", name="Line"), "line", 2)
+    pair.source.add(3, record("a"), "orders-value", 1, references=[line])
+    for ids in ("translate", "keep"):
+        shop = pair.topology(ids)
+        assert pair.apply(pair.plan(shop)) == {}
+        assert changes(pair.plan(shop)) == {}
+        assert pair.destination.subjects == {
+            "line": {1: 1},
+            "orders-value": {1: 2 if ids == "translate" else 3},
+        }
+        pair.destination.subjects.clear()
+        pair.destination.schemas.clear()
+
+
+def test_a_circle_of_references_fails_its_step_and_is_named(pair: Pair) -> None:
+    pair.source.add(1, record("a"), "a", 1, references=[{"name": "B", "subject": "b", "version": 1}])
+    pair.source.add(2, record("b"), "b", 1, references=[{"name": "A", "subject": "a", "version": 1}])
+    pair.source.add(
+        3, record("c"), "orders-value", 1, references=[{"name": "A", "subject": "a", "version": 1}]
+    )
+    failures = pair.apply(pair.plan(pair.topology("translate")))
+    assert "a version 1 → b version 1 → a version 1" in failures["register:schema.dc2.orders-value"]
+
+
+def test_an_id_that_means_another_schema_is_an_error_that_names_both(pair: Pair) -> None:
+    pair.source.add(7, record("a"), "orders-value", 1)
+    pair.destination.add(7, record("b"), "payments-value", 2)
+    plan = pair.plan(pair.topology("keep"))
+    assert errors(plan) == [
+        "schema id 7 is orders-value version 1 at dc1, and another schema at dc2: payments-value version 2"
+    ]
+    assert errors(pair.plan(pair.topology("translate"))) == []
+
+
+def test_an_incompatible_schema_fails_with_the_registrys_words(pair: Pair) -> None:
+    pair.source.add(
+        1, {"type": "record", "name": "O", "fields": [{"name": "new", "type": "int"}]}, "orders-value"
+    )
+    pair.destination.add(5, record("old"), "orders-value", 1)
+    failures = pair.apply(pair.plan(pair.topology("translate")))
+    assert "incompatible with an earlier schema" in failures["register:schema.dc2.orders-value"]
+
+
+@pytest.mark.parametrize("down", ["dc1", "dc2"])
+def test_a_registry_that_is_down_is_said_and_its_part_is_unknown(pair: Pair, down: str) -> None:
+    pair.source.add(1, record("a"), "orders-value", 1)
+    (pair.source if down == "dc1" else pair.destination).down = True
+    plan = pair.plan(pair.topology("keep"))
+    assert not plan.complete
+    assert f"the schema registry of {down} could not be read" in plan.unknown["flow.go"]
+    assert changes(plan) == {}
+
+
+def test_a_subject_takes_producers_schemas_again_once_its_flow_has_ended(pair: Pair) -> None:
+    pair.source.add(1, record("a"), "orders-value", 1)
+    pair.apply(pair.plan(pair.topology("keep")))
+    pair.owned = (mirror_entry("go", "dc2/orders"),)
+    shop = pair.topology("keep", state="promoted")
+    plan = pair.plan(shop)
+    assert changes(plan) == {"schema.dc2.orders-value": ("update", {"mode": "READWRITE"})}
+    assert pair.apply(plan) == {}
+    assert pair.destination.modes["orders-value"] == "READWRITE"
+    assert changes(pair.plan(shop)) == {}
+
+
+def test_a_plan_is_stale_once_the_destination_has_other_versions(pair: Pair) -> None:
+    pair.source.add(1, record("a"), "orders-value", 1)
+    shop = pair.topology("translate")
+    plan = pair.plan(shop)
+    assert stale(plan, pair.observed(shop)) == ()
+    pair.destination.add(1, record("other"), "orders-value", 1)
+    (problem,) = stale(plan, pair.observed(shop))
+    assert (problem.address, problem.summary) == (
+        "schema.dc2.orders-value",
+        "has other versions now than when the plan was made",
+    )
+
+
+def test_record_names_tell_no_topic_so_a_plan_registers_nothing_in_advance(pair: Pair) -> None:
+    pair.source.add(1, record("a"), "Order", 1)
+    assert changes(pair.plan(pair.topology("translate", subjects="record_name"))) == {}
+
+
+def test_a_plan_holds_no_text_of_a_schema(pair: Pair) -> None:
+    pair.source.add(1, record("secret_field"), "orders-value", 1)
+    plan = pair.plan(pair.topology("keep"))
+    assert "secret_field" not in json_text(plan)
+    assert expand(plan.inputs.topology, plan.inputs.observed).subjects[0].name == "orders-value"
