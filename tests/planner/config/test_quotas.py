@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from planner.model.topology import QuotaEntity
-from planner.model.topology.quotas import entity_of, number, number_text
+from planner.model.topology import Quota, QuotaEntity
+from planner.model.topology.quotas import entity_of, number, number_text, quota_of
 from tests.planner.config.given import loaded
 
 
@@ -53,3 +53,10 @@ def test_a_whole_number_has_no_fraction(value: float, text: str) -> None:
 def test_what_is_no_number_is_refused(value: float) -> None:
     with pytest.raises(ValueError, match="is no number"):
         number(value)
+
+
+def test_a_limit_that_the_language_does_not_have_is_left_out() -> None:
+    entity = QuotaEntity("app")
+    assert quota_of("dc1", entity, {"request_percentage": 5, "vendor_rate": 1}) == Quota(
+        "dc1", "app", request_percentage=5
+    )
