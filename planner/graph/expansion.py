@@ -97,6 +97,7 @@ def _read_request(cluster: ObservedCluster, graph: ReplicationGraph) -> ClusterD
         denied_groups=any(flow.groups.default_exclude for flow in running),
         group_kinds=bool(running),
         schemas=schema_topics(graph, cluster),
+        subject_modes=any(flow.schemas.sync and flow.destination_cluster == name for flow in flows),
     )
 
 

@@ -349,7 +349,8 @@ class ClusterDetailsRequest(Struct, frozen=True, omit_defaults=True, forbid_unkn
     `hidden` and does not count as absent. `sizes` are topics whose bytes are read. `groups` are groups whose
     committed topics are read; `every_group` reads all groups, `denied_groups` those that the default denials
     keep out, and `group_kinds` share groups and streams groups. `schemas` are topics whose
-    subjects are compared, each with how producers name these, and `subjects` are others that are compared.
+    subjects are compared, each with how producers name these, and `subjects` are others that are compared;
+    `subject_modes`: with their modes.
     """
 
     configs: Mapping[str, TopicConfigsRequest] = field(default_factory=dict)
@@ -363,6 +364,7 @@ class ClusterDetailsRequest(Struct, frozen=True, omit_defaults=True, forbid_unkn
     group_kinds: bool = False
     schemas: Mapping[str, SubjectNames] = field(default_factory=dict)
     subjects: frozenset[str] = frozenset()
+    subject_modes: bool = False
 
 
 Request = Mapping[str, ClusterDetailsRequest]

@@ -15,7 +15,7 @@ async def read_subjects(spec: RegistrySpec, wanted: ClusterDetailsRequest) -> di
     """Returns all subjects with their versions. Raises the errors of SchemaRegistry.
 
     Settings are read of the subjects of the wanted topics, of those that are named, and of those to which
-    the schemas of these refer.
+    the schemas of these refer. Modes are read only where they are wanted.
     """
     registry = SchemaRegistry(spec)
     try:
@@ -27,11 +27,13 @@ async def read_subjects(spec: RegistrySpec, wanted: ClusterDetailsRequest) -> di
         compared = sorted(_compared(versions, wanted.schemas, wanted.subjects))
         levels, modes = await asyncio.gather(
             asyncio.gather(*(_setting(registry.compatibility, subject) for subject in compared)),
-            asyncio.gather(*(_setting(registry.mode, subject) for subject in compared)),
+            asyncio.gather(
+                *(_setting(registry.mode, subject) for subject in compared if wanted.subject_modes)
+            ),
         )
     finally:
         registry.close()
-    settings = dict(zip(compared, zip(levels, modes, strict=True), strict=True))
+    settings = dict(zip(compared, zip(levels, modes or [""] * len(compared), strict=True), strict=True))
     return {
         subject: ObservedSubject(
             tuple(sorted(listed, key=lambda version: version.number)), *settings.get(subject, ("", ""))

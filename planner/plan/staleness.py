@@ -61,6 +61,7 @@ def read_request(
             acls=Kind.ACL in kinds[name],
             quotas=Kind.QUOTA in kinds[name],
             subjects=frozenset(subjects[name]),
+            subject_modes=True,
         )
         for name in clusters
     }

@@ -294,7 +294,8 @@ class SchemaRegistry:
                 fresh = connection.sock is None
                 connection.request(method, self._address().path + path, body, self._address().headers)
                 answer = connection.getresponse()
-                return answer.status, _content(answer, limit)
+                with answer:  # the connection takes no further request while it is open
+                    return answer.status, _content(answer, limit)
             except (http.client.RemoteDisconnected, ConnectionError) as error:
                 self._drop()
                 if fresh or not reused:
@@ -388,7 +389,6 @@ def _content(answer: http.client.HTTPResponse, limit: int) -> bytes:
             raise OSError(f"the answer has more than {limit >> 20} MiB")
         if time.monotonic() > deadline:
             raise TimeoutError(f"the answer takes more than {_TIMEOUT_S:.0f} s")
-    answer.close()  # the connection takes no further request before
     return b"".join(pieces)
 
 

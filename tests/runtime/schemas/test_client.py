@@ -1,0 +1,157 @@
+"""A registry is another system: what it answers is bounded, checked, and shown without control characters."""
+
+import asyncio
+import json
+import threading
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any, TypeVar
+
+import pytest
+
+from runtime.contract.spec.schemas import RegistrySpec
+from runtime.schemas.client import (
+    NotInRegistry,
+    RegistryRefused,
+    RegistryUnavailable,
+    Schema,
+    SchemaRegistry,
+    shown,
+)
+from runtime.schemas.copier import fingerprint
+from tests.fakes.registry import registry_server
+
+T = TypeVar("T")
+Send = Callable[[BaseHTTPRequestHandler], None]
+
+
+@contextmanager
+def server(send: Send) -> Iterator[tuple[str, list[str]]]:
+    """A server that answers every request by `send`, and the headers of authorization that it got."""
+    got: list[str] = []
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            got.append(self.headers.get("Authorization", ""))
+            send(self)
+
+        def log_message(self, *_: Any) -> None:
+            """Writes no log."""
+
+    listening = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    threading.Thread(target=listening.serve_forever, daemon=True).start()
+    try:
+        yield f"http://127.0.0.1:{listening.server_port}", got
+    finally:
+        listening.shutdown()
+        listening.server_close()
+
+
+def answers(status: int, content: bytes, **headers: str) -> Send:
+    def send(handler: BaseHTTPRequestHandler) -> None:
+        handler.send_response(status)
+        for name, value in {"Content-Length": str(len(content)), **headers}.items():
+            handler.send_header(name, value)
+        handler.end_headers()
+        handler.wfile.write(content)
+
+    return send
+
+
+def asked(url: str, ask: Callable[[SchemaRegistry], Awaitable[T]], **client: Any) -> T:
+    async def answer() -> T:
+        registry = SchemaRegistry(RegistrySpec(url=url, client=client), {"PASSWORD": "hidden"})
+        try:
+            return await ask(registry)
+        finally:
+            registry.close()
+
+    return asyncio.run(answer())
+
+
+@pytest.mark.parametrize(
+    ("send", "why"),
+    [
+        (answers(200, b"[" * 100_000), "the answer is not that of a registry"),
+        (answers(200, b'{"schema": 7}'), "the answer is not that of a registry"),
+        (answers(200, b'{"schema": "' + b"a" * (5 << 20) + b'"}'), "the answer has more than 4 MiB"),
+        (answers(500, b'{"error_code": 50001, "message": "\x1b[31mred"}'), "HTTP status 500"),
+        (answers(500, b'{"message": "\\u001b[31mred"}'), "HTTP status 500: \N{REPLACEMENT CHARACTER}[31mred"),
+        (answers(302, b"", Location="http://127.0.0.1:9/elsewhere"), "HTTP status 302"),
+        (answers(401, b"{}"), "check sasl.username and sasl.password"),
+    ],
+    ids=["nested", "another type", "huge", "no JSON", "escapes", "redirection", "no rights"],
+)
+def test_an_answer_that_is_no_schema_is_an_error_that_may_pass(send: Send, why: str) -> None:
+    with server(send) as (url, _), pytest.raises(RegistryUnavailable) as raised:
+        asked(url, lambda registry: registry.schema(1))
+    assert why in str(raised.value)
+    assert "\x1b" not in str(raised.value)
+
+
+def test_credentials_never_follow_a_redirection() -> None:
+    with server(answers(200, b"{}")) as (elsewhere, got):
+        redirects = answers(307, b"", Location=f"{elsewhere}/schemas/ids/1")
+        with server(redirects) as (url, first), pytest.raises(RegistryUnavailable) as raised:
+            asked(
+                url,
+                lambda registry: registry.schema(1),
+                **{"sasl.username": "repl", "sasl.password": {"env": "PASSWORD"}},
+            )
+    assert len(first) == 1
+    assert first[0].startswith("Basic ")
+    assert got == []
+    assert "hidden" not in str(raised.value)
+
+
+def test_a_list_without_an_end_is_given_up() -> None:
+    count = 0
+
+    def send(handler: BaseHTTPRequestHandler) -> None:
+        nonlocal count
+        names = [f"s{count}-{at}" for at in range(20_000)]
+        count += 1
+        page = [{"subject": name, "version": 1, "id": 1, "schema": "{}"} for name in names]
+        answers(200, json.dumps(page).encode())(handler)
+
+    with server(send) as (url, _), pytest.raises(RegistryUnavailable, match="more than 200000 schemas"):
+        asked(url, lambda registry: registry.every_version())
+
+
+def test_pages_are_put_together_until_one_brings_nothing_new() -> None:
+    with registry_server() as registry:
+        for number in range(1, 2_502):
+            registry.add(number, {"name": f"r{number}"}, f"s{number % 7}")
+        found = asked(registry.url, lambda client: client.every_version())
+        assert sorted(schema.id for schema in found) == list(range(1, 2_502))
+        assert len([path for path in registry.asked if path.startswith("/schemas?")]) == 4
+
+
+def test_refusals_say_their_code_and_what_is_missing_is_named() -> None:
+    with registry_server() as registry:
+        registry.modes[None] = "READONLY"
+        with pytest.raises(RegistryRefused, match="read-only mode") as refused:
+            asked(registry.url, lambda client: client.register("a", Schema('"int"')))
+        assert refused.value.code == 42205
+        with pytest.raises(NotInRegistry, match="the registry has no a/b version 1"):
+            asked(registry.url, lambda client: client.version("a/b", 1))
+
+
+def test_a_text_for_messages_has_no_control_characters_and_an_end() -> None:
+    assert shown("a\x1b]8;;b\x07\u202e") == "a\ufffd]8;;b\ufffd\ufffd"
+    assert len(shown("x" * 10_000)) == 301
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "same"),
+    [
+        (Schema('{"a": 1, "b": 2}'), Schema('{"b":2,"a":1}'), True),
+        (Schema('{"a": 1}'), Schema('{"a": 2}'), False),
+        (Schema('{"a": 1}'), Schema('{"a": 1}', "JSON"), False),
+        (Schema("message A {}", "PROTOBUF"), Schema("message  A {}\n", "PROTOBUF"), True),
+        (Schema("[" * 100_000), Schema("[" * 100_000), True),
+    ],
+)
+def test_white_space_and_the_order_of_keys_mean_nothing(one: Schema, other: Schema, same: bool) -> None:
+    assert (fingerprint(one) == fingerprint(other)) is same
