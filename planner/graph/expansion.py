@@ -24,7 +24,13 @@ from planner.graph.replication_graph import (
     replication_graph_of,
     replication_loops,
 )
-from planner.graph.schemas import schema_topic_copied, schema_topics, schemas_unknown, subjects_of
+from planner.graph.schemas import (
+    imported_both_ways,
+    schema_topic_copied,
+    schema_topics,
+    schemas_unknown,
+    subjects_of,
+)
 from planner.graph.topics import DesiredTopics, partitions_of, quarantine_nodes, topics_of
 from planner.model.address import Kind, flow_address, topic_address
 from planner.model.desired import Desired, DesiredAcl, MirroredBy
@@ -198,6 +204,7 @@ def _without_clusters(
     yield from endpoints(graph.topology)
     yield from security(graph.topology)
     yield from schema_topic_copied(graph)
+    yield from imported_both_ways(graph)
     yield from flow_lints.reserved_names(graph)
     yield from flow_lints.flows_without_topics(graph)
     yield from topic_lints.illegal_names(graph, named)

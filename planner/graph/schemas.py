@@ -9,7 +9,7 @@ from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 
-from planner.graph.messages import flow_diagnostic
+from planner.graph.messages import counted, flow_diagnostic
 from planner.graph.replication_graph import ReplicationGraph
 from planner.graph.topics import existing_mirrors
 from planner.model.desired import DesiredSubject, MirroredBy
@@ -102,6 +102,31 @@ def schema_topic_copied(graph: ReplicationGraph) -> Iterator[Diagnostic]:
                 f"exclude {SCHEMAS_TOPIC} from its topics, or set schemas: {{sync: false}}: a registry must"
                 " have one writer",
                 "schemas-twice",
+            )
+
+
+def imported_both_ways(graph: ReplicationGraph) -> Iterator[Diagnostic]:
+    """Warns of two running flows that import the subjects of one topic into the registries of each other."""
+    keeping = {
+        (edge.source, edge.destination)
+        for edge in graph.every_edge
+        if (schemas := graph.flow(edge.flow).schemas).sync and schemas.ids == "keep"
+    }
+    both_ways = {ends for ends in keeping if ends[::-1] in keeping}
+    for flow in graph.flows if both_ways else ():
+        topics = {
+            edge.source.topic
+            for edge in graph.every_edge
+            if edge.flow == flow.name and (edge.source, edge.destination) in both_ways
+        }
+        if topics:
+            yield flow_diagnostic(
+                warning,
+                flow,
+                f"schemas of {counted(topics)} are imported from {flow.destination_cluster} too: the subjects"
+                " are in mode IMPORT at both registries, where no producer can register",
+                "set schemas.ids to translate in both flows",
+                "schemas-both-ways",
             )
 
 

@@ -19,7 +19,9 @@ from planner.observe.schemas import read_subjects
 from planner.plan.make import plan_from
 from planner.plan.staleness import no_longer_done, stale
 from planner.plan.steps.schemas import ConfigureSubject, RegisterSchemas
+from planner.render.plan.documents import html, markdown
 from planner.render.plan.json import json_text
+from planner.render.plan.text import steps_text, text
 from runtime.contract.client.endpoint import ClusterEndpoint
 from runtime.contract.spec.rename import Template
 from runtime.contract.spec.schemas import SchemaSync
@@ -27,7 +29,7 @@ from runtime.schemas.client import RegistryUnavailable
 from tests.fakes.registry import RegistryServer, registry_server
 from tests.fakes.replacing import replace
 from tests.planner.apply.handling import carried_out, guard
-from tests.planner.graph.build import cluster, flow, mirror_entry, topology
+from tests.planner.graph.build import cluster, flow, mirror_entry, observed, topology
 
 
 def record(*fields: str, name: str = "Order") -> dict[str, Any]:
@@ -240,3 +242,29 @@ def test_a_plan_holds_no_text_of_a_schema(pair: Pair) -> None:
     plan = pair.plan(pair.topology("keep"))
     assert "secret_field" not in json_text(plan)
     assert expand(plan.inputs.topology, plan.inputs.observed).subjects[0].name == "orders-value"
+
+
+def test_names_of_subjects_are_shown_without_control_characters(pair: Pair) -> None:
+    pair.source.add(8, record("b"), "orders-x\x1b[31mred\n\u202e<script>", 1)
+    plan = pair.plan(pair.topology("keep", subjects="topic_record_name"))
+    terminal = "\n".join((*text(plan), *steps_text(plan)))
+    assert "register schema.dc2.orders-x\\u001b[31mred\\n\\u202e<script>: version 1 of" in terminal
+    assert not set(terminal) & {"\x1b", "\u202e"}
+    assert "orders-x" in html(plan)
+    assert not {"\x1b", "\u202e"} & set(html(plan) + markdown(plan))
+    assert "<script>: " not in html(plan)
+
+
+@pytest.mark.parametrize(("ids", "warned"), [("keep", ["flow.back", "flow.go"]), ("translate", [])])
+def test_ids_cannot_be_kept_in_both_directions(ids: Literal["keep", "translate"], warned: list[str]) -> None:
+    sync = SchemaSync(sync=True, ids=ids)
+    flows = [flow(ends, "orders", schemas=sync) for ends in ("go=dc1>dc2", "back=dc2>dc1")]
+    found = expand(topology(*flows), observed(cluster("dc1", "orders"), cluster("dc2", "orders"))).diagnostics
+    assert [problem.address for problem in found if problem.code == "schemas-both-ways"] == warned
+
+
+def test_the_registrys_own_topic_is_not_copied_beside_its_schemas() -> None:
+    sync = SchemaSync(sync=True)
+    shop = topology(flow("go=dc1>dc2", ("orders", "_schemas"), schemas=sync))
+    found = expand(shop, observed(cluster("dc1", "orders"), cluster("dc2"))).diagnostics
+    assert [problem.address for problem in found if problem.code == "schemas-twice"] == ["flow.go"]
