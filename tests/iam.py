@@ -21,8 +21,10 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from urllib.parse import parse_qsl, quote, urlsplit
 from urllib.request import urlopen
+from uuid import uuid4
 
 REGION = "eu-west-1"
+CLIENT_SECRET = "hush"  # of the client repl, at the token endpoint
 HANDLER = "IamTokens"
 _AGENT = "public class IamAgent { public static void premain(String arguments) {} }"
 _SOURCE = """
@@ -93,9 +95,14 @@ class TokenChecker:
     url: str = ""
     accepted: list[str] = field(default_factory=list)
     refused: list[str] = field(default_factory=list)
+    issued: dict[str, float] = field(default_factory=dict)  # tokens of the token endpoint, with their ends
 
     def check(self, token: str) -> tuple[str, float]:
-        """Returns the access key, and when the login ends. Raises ValueError."""
+        """Returns the access key or `repl`, and when the login ends. Raises ValueError."""
+        if token in self.issued:
+            if self.issued[token] <= time.time():
+                raise ValueError("the token has expired")
+            return "repl", self.issued[token]
         url = urlsplit(base64.urlsafe_b64decode(token + "=" * (-len(token) % 4)).decode())
         given = dict(parse_qsl(url.query, strict_parsing=True))
         if (url.scheme, url.hostname, url.path) != ("https", f"kafka.{REGION}.amazonaws.com", "/"):
@@ -128,6 +135,14 @@ class TokenChecker:
             raise ValueError("the signature does not match")
         return key, time.time() + self.lifetime_s
 
+    def issue(self, authorization: str) -> str:
+        """Returns the response of a token endpoint to the client repl. Raises ValueError."""
+        if authorization != f"Basic {base64.b64encode(b'repl:' + CLIENT_SECRET.encode()).decode()}":
+            raise ValueError("unknown client")
+        token = f"{uuid4()}"
+        self.issued[token] = time.time() + self.lifetime_s
+        return json.dumps({"access_token": token, "token_type": "Bearer", "expires_in": int(self.lifetime_s)})
+
     def _secret(self, key: str) -> tuple[str, str | None]:
         if key in self.keys:
             return self.keys[key], None
@@ -145,6 +160,9 @@ def checking(checker: TokenChecker) -> Iterator[TokenChecker]:
         def do_POST(self) -> None:
             token = self.rfile.read(int(self.headers["Content-Length"])).decode()
             try:
+                if self.path == "/token":
+                    self._answer(200, checker.issue(self.headers["Authorization"]))
+                    return
                 key, until = checker.check(token)
             except (ValueError, KeyError) as error:
                 checker.refused.append(str(error))

@@ -1,4 +1,4 @@
-"""Clusters whose clients log in by Kerberos or by IAM: a KDC, and a handler of tokens in the broker."""
+"""Clusters for each login: a KDC, a handler of tokens in the broker, and certificates that are renewed."""
 
 import os
 from collections.abc import Iterator, Mapping
@@ -8,11 +8,14 @@ from pathlib import Path
 
 import pytest
 
-from runtime.lab.cluster import Security
+from runtime.lab.cluster import Listener, Security
+from runtime.lab.create import LISTENERS
 from runtime.lab.kdc import Kdc
 from runtime.lab.kit import find_kit
 from runtime.lab.lab import Lab
-from tests.iam import HANDLER, REGION, TokenChecker, checking, handler_jar
+from runtime.lab.ports import free_ports
+from tests.certificates import Renewals, renewed
+from tests.iam import CLIENT_SECRET, HANDLER, REGION, TokenChecker, checking, handler_jar
 from tests.labs import JVM, spec
 from tests.s3 import s3_server
 
@@ -53,11 +56,37 @@ class Logins:
         }
 
     @property
+    def tokens(self) -> dict[str, object]:
+        return {
+            "security.protocol": "SASL_PLAINTEXT",
+            "sasl.mechanism": "OAUTHBEARER",
+            "sasl.oauthbearer.method": "oidc",
+            "sasl.oauthbearer.token.endpoint.url": f"{self.checker.url}token",
+            "sasl.oauthbearer.client.id": "repl",
+            "sasl.oauthbearer.client.secret": {"env": "CLIENT_SECRET"},
+        }
+
+    def clusters(self, mechanism: str) -> dict[str, dict[str, object]]:
+        """The clusters of a topology for whom `mechanism` names: kerberos, iam, tokens or scram."""
+        return {
+            name: {
+                "bootstrap": cluster.bootstrap,
+                "client": cluster.password_settings("repl")
+                if mechanism == "scram"
+                else getattr(self, mechanism),
+            }
+            for name, cluster in self.lab.clusters.items()
+        }
+
+    @property
     def environment(self) -> Mapping[str, str]:
         """What the operator sets where repl and its jobs run."""
         return {
             "KRB5_CONFIG": str(self.kdc.client_settings),
             "KRB5CCNAME": "MEMORY:nobody",
+            "REPL_ALLOW_FILES": str(self.lab.home),
+            "CLIENT_SECRET": CLIENT_SECRET,
+            "REPL_ALLOW_INSECURE_TOKEN_ENDPOINT": "1",
             "AWS_ACCESS_KEY_ID": KEY,
             "AWS_SECRET_ACCESS_KEY": SECRET,
             "AWS_ENDPOINT_URL_STS": self.checker.sts or "",
@@ -68,10 +97,10 @@ class Logins:
 
 
 @contextmanager
-def login_lab(folder: Path, *clusters: str) -> Iterator[Logins]:
+def login_lab(folder: Path, *clusters: str, lifetime_s: int = LIFETIME_S) -> Iterator[Logins]:
     kit = find_kit(lambda *_: None)
     with ExitStack() as running:
-        checker = TokenChecker({KEY: SECRET}, running.enter_context(s3_server(folder)).url, LIFETIME_S)
+        checker = TokenChecker({KEY: SECRET}, running.enter_context(s3_server(folder)).url, lifetime_s)
         running.enter_context(checking(checker))
         jar = handler_jar(folder / "iam", kit.java, kit.classpath)
         client = "listener.name.client"
@@ -79,11 +108,11 @@ def login_lab(folder: Path, *clusters: str) -> Iterator[Logins]:
             "sasl.enabled.mechanisms": "SCRAM-SHA-512,GSSAPI,OAUTHBEARER",
             f"{client}.oauthbearer.sasl.jaas.config": f"{_BEARER_MODULE} required;",
             f"{client}.oauthbearer.sasl.server.callback.handler.class": HANDLER,
-            "connections.max.reauth.ms": str(LIFETIME_S * 1000),
+            "connections.max.reauth.ms": str(lifetime_s * 1000),
             "allow.everyone.if.no.acl.found": "true",
         }
         lab = Lab(folder / "lab")
-        lab.kdc.create(LIFETIME_S)
+        lab.kdc.create(lifetime_s)
         running.callback(lab.down, purge=True)
         java_options = f"-javaagent:{jar}"
         with pytest.MonkeyPatch.context() as patch:
@@ -91,3 +120,57 @@ def login_lab(folder: Path, *clusters: str) -> Iterator[Logins]:
             sites = (spec(name, security=Security.KERBEROS, properties=properties) for name in clusters)
             lab.up([replace(site, jvm=(*JVM, f"-Diam.checker={checker.url}")) for site in sites])
         yield Logins(lab, checker, java_options)
+
+
+CERTIFICATE_S = 45.0  # the lifetime of a client's certificate
+
+
+@dataclass(frozen=True)
+class Certified:
+    """A lab whose brokers have a listener for clients of an authority that renews their certificates."""
+
+    lab: Lab
+    renewals: Renewals
+    java_options: str = ""
+
+    def clusters(self, _login: str) -> dict[str, dict[str, object]]:
+        return {
+            name: {
+                "bootstrap": cluster.listener(CERTIFICATES)[1],
+                "client": self.renewals.settings(name, cluster.secret_file("ca.pem")),
+            }
+            for name, cluster in self.lab.clusters.items()
+        }
+
+    @property
+    def environment(self) -> Mapping[str, str]:
+        return {"REPL_ALLOW_FILES": str(self.renewals.folder.parent)}
+
+
+CERTIFICATES = "CERTIFICATES"
+
+
+@contextmanager
+def certificate_lab(folder: Path, *clusters: str, lifetime_s: float = CERTIFICATE_S) -> Iterator[Certified]:
+    renewals = Renewals(folder / "clients", "repl", lifetime_s)
+    listener = f"listener.name.{CERTIFICATES.lower()}"
+    properties = {
+        f"{listener}.ssl.truststore.type": "PEM",
+        f"{listener}.ssl.truststore.location": str(renewals.authority_file),
+    }
+    ports = free_ports()
+    with ExitStack() as running:
+        lab = Lab(folder / "lab")
+        running.callback(lab.down, purge=True)
+        lab.up(
+            [
+                replace(
+                    spec(name, security=Security.TLS, properties=properties),
+                    port=port,
+                    listeners=(Listener(CERTIFICATES, {1: f"127.0.0.1:{port + LISTENERS}"}),),
+                )
+                for name, port in zip(clusters, ports, strict=False)
+            ]
+        )
+        running.enter_context(renewed(renewals))
+        yield Certified(lab, renewals)

@@ -297,7 +297,7 @@ class LabKafkaCluster:
         kerberos = self.spec.security is Security.KERBEROS
         known = {
             key: value if isinstance(value, str) else Path(value["file"]).read_text()
-            for key, value in (self._password(user) if kerberos else self.settings(user)).items()
+            for key, value in (self.password_settings(user) if kerberos else self.settings(user)).items()
         }
         return {"bootstrap.servers": self.bootstrap, **known}
 
@@ -314,7 +314,7 @@ class LabKafkaCluster:
                 "sasl.kerberos.keytab": str(self.kdc.keytab_file(user)),
             }
         elif security.sasl:
-            known |= self._password(user)
+            known |= self.password_settings(user)
         if security.tls:
             known["ssl.ca.location"] = str(self.secret_file("ca.pem"))
         if security is Security.TLS:
@@ -322,7 +322,8 @@ class LabKafkaCluster:
             known |= {"ssl.certificate.location": str(certificate), "ssl.key.location": str(key)}
         return known
 
-    def _password(self, user: str) -> Settings:
+    def password_settings(self, user: str) -> Settings:
+        """Returns what stands below `client:` for a user who logs in by password."""
         return {
             "security.protocol": self.spec.security.protocol,
             "sasl.mechanism": self.spec.mechanism,

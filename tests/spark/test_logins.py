@@ -1,18 +1,19 @@
-"""Plan, apply, copy, lose and fail back with logins that end every few seconds: Kerberos and IAM."""
+"""Plan, apply, copy, lose and fail back with each login; tickets, tokens and certificates end meanwhile."""
 
 import json
 import os
 import signal
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
 
 import pytest
 from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, TopicPartition
 
+from runtime.lab.lab import Lab
 from tests.commands import repl
-from tests.logins import LIFETIME_S, Logins, login_lab
+from tests.logins import LIFETIME_S, Certified, Logins, certificate_lab, login_lab
 from tests.records import admin_of, create_topic, read, wait_for, write
 
 pytestmark = [pytest.mark.integration, pytest.mark.spark, pytest.mark.long]
@@ -26,22 +27,23 @@ def logins(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Logins]:
         yield site
 
 
-class Engineer:
-    """Runs repl with a topology in which both clusters are reached by one mechanism."""
+@pytest.fixture(scope="module")
+def certified(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Certified]:
+    with certificate_lab(tmp_path_factory.mktemp("certificates"), "dc1", "dc2") as site:
+        yield site
 
-    def __init__(self, logins: Logins, mechanism: str, folder: Path) -> None:
-        self.logins = logins
-        self.topic, self.flow = f"orders-{mechanism}", f"go-{mechanism}"
+
+class Engineer:
+    """Runs repl with a topology in which both clusters are reached by one login."""
+
+    def __init__(self, site: Logins | Certified, login: str, folder: Path) -> None:
+        self.lab = site.lab
+        self.topic, self.flow = f"orders-{login}", f"go-{login}"
         self.file = folder / "topology.yaml"
-        self.environment = {**logins.environment, "REPL_HOME": str(folder / "state")}
-        client = getattr(logins, mechanism)
-        clusters = {
-            name: {"bootstrap": cluster.bootstrap, "client": client}
-            for name, cluster in logins.lab.clusters.items()
-        }
+        self.environment = {**site.environment, "REPL_HOME": str(folder / "state")}
         flow = {"name": self.flow, "from": "dc1", "to": "dc2", "topics": {"include": self.topic}}
         groups = {"include": [GROUP], "sync": True, "every": "1s"}
-        body = {"apiVersion": "repl/v1", "name": mechanism, "clusters": clusters}
+        body = {"apiVersion": "repl/v1", "name": login, "clusters": site.clusters(login)}
         self.file.write_text(json.dumps(body | {"flows": [flow | {"groups": groups}]}))
 
     def run(self, command: str, *words: str, code: int = 0) -> str:
@@ -50,7 +52,7 @@ class Engineer:
         return done.stdout + done.stderr
 
     def holds(self, cluster: str, count: int) -> None:
-        client = self.logins.lab.clusters[cluster].client
+        client = self.lab.clusters[cluster].client
         wait_for(lambda: len(read(client, self.topic)) >= count, 120)
         values = [record.value for record in read(client, self.topic)]
         assert len(values) == len(set(values)) == count
@@ -66,16 +68,44 @@ def processes_with(variable: str) -> list[int]:
     return found
 
 
-def committed(logins: Logins, cluster: str, topic: str) -> int:
+def committed(lab: Lab, cluster: str, topic: str) -> int:
     asked = ConsumerGroupTopicPartitions(GROUP, [TopicPartition(topic, 0)])
-    admin = admin_of(logins.lab.clusters[cluster].client)
+    admin = admin_of(lab.clusters[cluster].client)
     (partition,) = admin.list_consumer_group_offsets([asked])[GROUP].result(60).topic_partitions
     return int(partition.offset)
 
 
-@pytest.mark.parametrize("mechanism", ["kerberos", "iam"])
-def test_a_flow_is_copied_lost_and_failed_back(logins: Logins, mechanism: str, tmp_path: Path) -> None:
-    engineer, lab = Engineer(logins, mechanism, tmp_path), logins.lab
+@pytest.mark.parametrize("login", ["kerberos", "iam", "tokens", "scram"])
+def test_a_flow_is_copied_lost_and_failed_back(logins: Logins, login: str, tmp_path: Path) -> None:
+    story(logins, login, tmp_path, lambda engineer: outlive(engineer, 3 * LIFETIME_S))
+
+
+def test_a_key_store_is_renewed_meanwhile(certified: Certified, tmp_path: Path) -> None:
+    def outlived(engineer: Engineer) -> int:
+        lab = certified.lab
+        count = outlive(engineer, certified.renewals.lifetime_s)
+        # The certificates that the job began with have ended: it connects again with newer ones.
+        lab.kill("dc2")
+        lab.start("dc2")
+        return outlive(engineer, 1, count)
+
+    story(certified, "keystore", tmp_path, outlived)
+
+
+def outlive(engineer: Engineer, seconds: float, count: int = 200) -> int:
+    """Writes and copies for so long, and returns the number of records."""
+    until = time.monotonic() + seconds
+    while time.monotonic() < until:
+        client = engineer.lab.clusters["dc1"].client
+        write(client, engineer.topic, [b"second %d" % (count + number) for number in range(10)])
+        count += 10
+        engineer.holds("dc2", count)
+    return count
+
+
+def story(site: Logins | Certified, login: str, folder: Path, outlived: Callable[[Engineer], int]) -> None:
+    """`outlived` copies for longer than a login lives."""
+    engineer, lab = Engineer(site, login, folder), site.lab
     dc1, dc2 = (lab.clusters[name].client for name in ("dc1", "dc2"))
     create_topic(dc1, engineer.topic)
     write(dc1, engineer.topic, [b"first %d" % number for number in range(200)])
@@ -85,26 +115,20 @@ def test_a_flow_is_copied_lost_and_failed_back(logins: Logins, mechanism: str, t
 
     assert "Plan: " in engineer.run("plan", str(engineer.file))
     engineer.run("apply", str(engineer.file), "--auto-approve")
-    count = 200
-    until = time.monotonic() + 3 * LIFETIME_S
-    while time.monotonic() < until:  # longer than a ticket, a token and a session live
-        write(dc1, engineer.topic, [b"second %d" % (count + number) for number in range(10)])
-        count += 10
-        engineer.holds("dc2", count)
-
-    for process in processes_with(f"REPL_HOME={tmp_path / 'state'}"):
+    count = outlived(engineer)
+    for process in processes_with(f"REPL_HOME={folder / 'state'}"):
         os.kill(process, signal.SIGKILL)
     write(dc1, engineer.topic, [b"third %d" % number for number in range(50)])
     wait_for(lambda: "job.dc2" in engineer.run("plan", str(engineer.file)), 60)  # it is not heard of any more
     engineer.run("apply", str(engineer.file), "--auto-approve")
     engineer.holds("dc2", count + 50)
-    wait_for(lambda: committed(logins, "dc2", engineer.topic) == 90, 60)
+    wait_for(lambda: committed(lab, "dc2", engineer.topic) == 90, 60)
     lab.kill("dc1")
     engineer.run("failover", "dc1", str(engineer.file), "--auto-approve")
-    assert committed(logins, "dc2", engineer.topic) == 90
+    assert committed(lab, "dc2", engineer.topic) == 90
     write(dc2, engineer.topic, [b"survivor %d" % number for number in range(30)])
     with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("JDK_JAVA_OPTIONS", logins.java_options)
+        patch.setenv("JDK_JAVA_OPTIONS", site.java_options)
         lab.start("dc1")
     engineer.run("failback", "dc1", str(engineer.file), "--auto-approve")
     engineer.run("failback", "dc1", str(engineer.file), "--switch", "--auto-approve")
