@@ -13,7 +13,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 from urllib.parse import parse_qs, unquote, urlsplit
 
-_NOT_READ_WRITE, _INVALID, _INCOMPATIBLE = 42205, 42201, 409
+_NOT_READ_WRITE, _INVALID, _NO_VERSION, _INCOMPATIBLE = 42205, 42201, 42202, 409
 
 
 class _Problem(Exception):
@@ -128,6 +128,8 @@ class RegistryServer:
     def _version(self, subject: str, version: str) -> dict[str, Any]:
         versions = self._versions(subject)
         number = max(versions) if version == "latest" else int(version)
+        if number < 1:
+            raise _Problem(422, _NO_VERSION, f"The specified version '{version}' is not a valid version id")
         if number not in versions:
             raise _Problem(404, 40402, f"Version {version} not found.")
         place = {"subject": subject, "version": number, "id": versions[number]}

@@ -7,7 +7,15 @@ from collections.abc import Callable, Iterable
 from typing import Generic, Literal, NamedTuple, TypeVar
 
 from runtime.contract.spec.schemas import RegistrySpec
-from runtime.schemas.client import NotInRegistry, Reference, Schema, SchemaRegistry, shown
+from runtime.schemas.client import (
+    NotInRegistry,
+    Reference,
+    RegistryRefused,
+    RegistryUnavailable,
+    Schema,
+    SchemaRegistry,
+    shown,
+)
 from runtime.sql.formats.encoded import UndecodableValue
 
 T = TypeVar("T")
@@ -60,6 +68,8 @@ class WriterSchemas(Generic[T]):
                 self._known[number] = self._read(await self._schema(number))
             except NotInRegistry as error:
                 self._unknown[number] = _Unknown(str(error), now + ASK_AGAIN_S)
+            except RegistryRefused as error:  # it says nothing of the record, which waits
+                raise RegistryUnavailable(str(error)) from None
 
     async def _schema(self, number: int) -> WriterSchema:
         schema = self._checked(await self._registry.schema(number), f"schema id {number}")
@@ -68,17 +78,22 @@ class WriterSchemas(Generic[T]):
             await self._add(schema.references, references)
         return WriterSchema(schema.text, tuple(references.values()))
 
-    async def _add(self, wanted: Iterable[Reference], added: dict[tuple[str, int], str]) -> None:
-        """Adds schemas that are referred to, those that they refer to first."""
+    async def _add(
+        self, wanted: Iterable[Reference], added: dict[tuple[str, int], str], depth: int = 0
+    ) -> None:
+        """Adds schemas that are referred to, those that they refer to first.
+
+        `depth` counts the schemas that wait for these: a registry may answer with a cycle.
+        """
         for reference in wanted:
             place = (reference.subject, reference.version)
             if place in added:
                 continue
-            if len(added) >= _MOST_REFERENCES:
+            if len(added) + depth >= _MOST_REFERENCES:
                 raise NotInRegistry(f"a schema refers to more than {_MOST_REFERENCES} others")
             needed = await self._registry.version(*place)
             schema = self._checked(needed.schema, f"{shown(place[0])} version {place[1]}")
-            await self._add(schema.references, added)
+            await self._add(schema.references, added, depth + 1)
             added[place] = schema.text
 
     def _checked(self, schema: Schema, what: str) -> Schema:

@@ -194,6 +194,25 @@ def test_schemas_that_a_schema_refers_to_are_fetched(registry: RegistryServer) -
     assert values.edited(data, [b"null"]) == data.replace(b"\x02\x024", b"\x00")
 
 
+def reference(name: str, version: int = 1) -> dict[str, Any]:
+    return {"name": name, "subject": name, "version": version}
+
+
+def test_schemas_that_refer_to_each_other_are_those_of_a_bad_record(registry: RegistryServer) -> None:
+    for number, subject, other in ((7, "", "one"), (8, "one", "two"), (9, "two", "one")):
+        registry.add(number, record(ID), subject, references=[reference(other)])
+    with pytest.raises(UndecodableValue, match="a schema refers to more than 100 others"):
+        prepared(values_of(registry), FRAME_7).json(FRAME_7)
+    assert len(registry.asked) < 110
+
+
+def test_a_request_that_the_registry_refuses_is_no_bad_record(registry: RegistryServer) -> None:
+    registry.add(7, record(ID), references=[reference("one", 0)])
+    registry.add(8, record(ID), "one")
+    with pytest.raises(RegistryUnavailable, match="one version 0: HTTP status 422: The specified version"):
+        prepared(values_of(registry), FRAME_7)
+
+
 def test_a_registry_that_does_not_answer_is_no_bad_record(
     registry: RegistryServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
