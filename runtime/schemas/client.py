@@ -275,7 +275,7 @@ class SchemaRegistry:
             raise NotInRegistry(f"the registry has no {what}")
         if status in _DENIED:
             key = "check sasl.username and sasl.password of the registry's client, and its rights"
-            raise RegistryUnavailable(f"{self.url}: {what}: HTTP status {status}{said} — {key}")
+            raise RegistryUnavailable(redacted(f"{self.url}: {what}: HTTP status {status}{said} — {key}"))
         if _BAD_REQUEST <= status < _SERVER_ERROR and status != _TOO_MANY:
             text = f"{self.url}: {what}: HTTP status {status}{said}"
             raise RegistryRefused(redacted(text), problem.error_code or status)
