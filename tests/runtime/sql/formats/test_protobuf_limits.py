@@ -150,3 +150,13 @@ def test_a_small_record_that_decodes_to_very_much_is_a_bad_record(count: int, wh
 def test_an_edit_has_the_same_limit_of_memory() -> None:
     with pytest.raises(UneditableValue, match="its messages take more than 256 MiB of memory"):
         values_of(WIDE, drop=["value.items"]).edited(sized(1, b"") * 500_000, [])
+
+
+def test_very_many_occurrences_of_a_message_are_read_and_edited_in_linear_time() -> None:
+    pieces = (sized(5, sized(1, "s")) if at % 2 else number(5, at) for at in range(100_000))
+    data = b"".join(pieces)
+    values = values_of(schema("shop.Customer"), ["value.home.city"], ["value.email"])
+    begin = time.process_time()
+    assert values.json(data)
+    assert values.edited(data + number(2, 7), [b'"c"']).startswith(sized(5, sized(1, "s") + sized(2, "c")))
+    assert time.process_time() - begin < LINEAR_S
