@@ -4,7 +4,7 @@ import json
 import os
 import signal
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
 
@@ -12,6 +12,7 @@ import pytest
 from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, TopicPartition
 
 from runtime.lab.lab import Lab
+from runtime.lab.spark import LabSpark, SparkCluster
 from tests.commands import repl
 from tests.logins import LIFETIME_S, Certified, Logins, certificate_lab, login_lab
 from tests.records import admin_of, create_topic, read, wait_for, write
@@ -36,15 +37,19 @@ def certified(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Certified]:
 class Engineer:
     """Runs repl with a topology in which both clusters are reached by one login."""
 
-    def __init__(self, site: Logins | Certified, login: str, folder: Path) -> None:
+    def __init__(
+        self, site: Logins | Certified, login: str, folder: Path, job: Mapping[str, object] | None = None
+    ) -> None:
         self.lab = site.lab
-        self.topic, self.flow = f"orders-{login}", f"go-{login}"
+        launcher = "" if job is None else f"-{job['launcher']}"
+        self.topic, self.flow = f"orders-{login}{launcher}", f"go-{login}{launcher}"
         self.file = folder / "topology.yaml"
         self.environment = {**site.environment, "REPL_HOME": str(folder / "state")}
         flow = {"name": self.flow, "from": "dc1", "to": "dc2", "topics": {"include": self.topic}}
         groups = {"include": [GROUP], "sync": True, "every": "1s"}
         body = {"apiVersion": "repl/v1", "name": login, "clusters": site.clusters(login)}
-        self.file.write_text(json.dumps(body | {"flows": [flow | {"groups": groups}]}))
+        jobs = {} if job is None else {"jobs": {"dc2": job}}
+        self.file.write_text(json.dumps(body | jobs | {"flows": [flow | {"groups": groups}]}))
 
     def run(self, command: str, *words: str, code: int = 0) -> str:
         done = repl(command, *words, env=self.environment)
@@ -78,6 +83,26 @@ def committed(lab: Lab, cluster: str, topic: str) -> int:
 @pytest.mark.parametrize("login", ["kerberos", "iam", "tokens", "scram"])
 def test_a_flow_is_copied_lost_and_failed_back(logins: Logins, login: str, tmp_path: Path) -> None:
     story(logins, login, tmp_path, lambda engineer: outlive(engineer, 3 * LIFETIME_S))
+
+
+def test_slots_of_a_standalone_cluster_log_in_with_the_keytab_of_their_machine(
+    logins: Logins, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, value in logins.environment.items():
+        monkeypatch.setenv(name, value)
+    cluster = LabSpark(tmp_path / "spark", SparkCluster.STANDALONE)
+    try:
+        cluster.up(workers=1, memory_mb=2048, cores=4)
+        conf = {"spark.authenticate": "true", "spark.driver.host": "127.0.0.1"}
+        job = {"launcher": "standalone", "master": cluster.master, "conf": conf}
+        engineer = Engineer(logins, "kerberos", tmp_path, job)
+        engineer.environment |= cluster.environment
+        create_topic(logins.lab.clusters["dc1"].client, engineer.topic)
+        engineer.run("apply", str(engineer.file), "--auto-approve")
+        outlive(engineer, 3 * LIFETIME_S, 0)
+        engineer.run("destroy", str(engineer.file), "--auto-approve")
+    finally:
+        cluster.down()
 
 
 def test_a_key_store_is_renewed_meanwhile(certified: Certified, tmp_path: Path) -> None:
