@@ -102,12 +102,6 @@ def _registries(parts: TopologyParts) -> Iterable[Diagnostic]:
         schemas = flow.get("schemas")
         if not isinstance(schemas, ParsedRecord) or not schemas.get("sync"):
             continue
-        if schemas.get("ids") == "translate":
-            yield error(
-                "schemas.ids is translate, and jobs of this release do not write other ids into records",
-                "write ids: keep",
-                source=schemas.place("ids"),
-            )
         for cluster in dict.fromkeys(end.text for key in ("from", "to") if (end := flow.get(key))):
             if cluster in parts.clusters and cluster not in parts.registries:
                 yield error(

@@ -125,7 +125,7 @@ def imported_both_ways(graph: ReplicationGraph) -> Iterator[Diagnostic]:
                 flow,
                 f"schemas of {counted(topics)} are imported from {flow.destination_cluster} too: the subjects"
                 " are in mode IMPORT at both registries, where no producer can register",
-                "sync schemas in one of the flows alone, and let producers register at its source",
+                "set schemas.ids to translate in both flows",
                 "schemas-both-ways",
             )
 
@@ -231,7 +231,7 @@ def _conflicts(
                 error,
                 flow,
                 what,
-                "delete that schema at the destination, or copy to a registry without it",
+                "set schemas.ids to translate, or delete that schema at the destination",
                 "schema-id-conflict",
             )
 

@@ -103,7 +103,7 @@ class SchemaCopier:
         names = [await self._subjects_of(registry, number) for registry in (self._source, self._destination)]
         raise SchemaNotCopied(
             f"schema id {number} is {names[0]} at the source and another schema, {names[1]}, at the"
-            " destination — delete that schema there, or copy to a registry without it"
+            " destination — set schemas.ids to translate, or delete that schema there"
         )
 
     async def _subjects_of(self, registry: SchemaRegistry, number: int) -> str:

@@ -48,8 +48,8 @@ class SchemaSync(SpecStruct, frozen=True):
     sync: Annotated[
         bool,
         Key(
-            "Whether an apply registers the schemas of the flow's topics at the destination. The running job"
-            " does not: a new version comes with the next apply.",
+            "Whether schemas are registered at the destination. A record whose schema can't be registered"
+            " waits, and is never copied without it.",
             example="true",
         ),
     ] = False
@@ -64,7 +64,7 @@ class SchemaSync(SpecStruct, frozen=True):
         Literal["keep", "translate"],
         Key(
             "`keep` registers each schema with the id that it has at the source. `translate` takes the"
-            " destination's ids, which no job writes into records yet: a topology that names it is refused.",
+            " destination's ids, and writes them into the records.",
             example="keep",
         ),
     ] = "keep"
