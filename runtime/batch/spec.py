@@ -65,6 +65,7 @@ class RewriteReason(Flag):
     FORMAT = auto()  # v0 or v1
     MERGE = auto()  # small, with small neighbours
     TRANSFORM = auto()  # the flow's transform filters or changes records
+    SCHEMA = auto()  # the ids of schemas are others at the destination, or a record waits for its schema
 
 
 class OffsetDeltaRun(NamedTuple):

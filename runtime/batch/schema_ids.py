@@ -1,0 +1,169 @@
+"""Finds the ids of schemas in the keys and values of a batch, and writes others in their place.
+
+Confluent's wire format begins with a zero byte and the id in four bytes. A key or value that is shorter or
+begins otherwise has no id, and neither has one whose record names its schema in a header: there, the payload
+may begin with a zero byte of its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Set
+from itertools import chain
+from typing import Final, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from runtime.batch.arrays import Integers, IrregularError, boundaries, read_varints, skip_varints
+from runtime.batch.codecs import UnpackedSizeExceeded, pack, unpack
+from runtime.batch.failure import BatchFailure, CorruptBatch
+from runtime.batch.layout import HEADER_SIZE, LOG_OVERHEAD, Batch
+from runtime.batch.rewrite import fitting, unpacks_too_large
+from runtime.batch.spec import OutgoingBatch, RewriteReason, RewriteSpec
+from runtime.batch.splice import Raw, headers_of, scan
+from runtime.batch.varint import MalformedBytes
+
+ID_HEADERS: Final = (b"__key_schema_id", b"__value_schema_id")
+
+_PREFIX: Final = 5  # the zero byte and the id
+_SIZE_BYTES: Final = 4  # of the length of a key or value, behind its first one
+
+
+class SchemaMissing(BatchFailure):
+    """The schema of a record is not at the destination yet: the record waits for it."""
+
+
+class SchemaIds(NamedTuple):
+    """The ids in the records of a batch: first those of keys, then those of values.
+
+    `data` are the unpacked records. For each id, `places` is where its four bytes are, and `records` which
+    record has it. `keys` is how many of them are in keys.
+    """
+
+    data: bytes
+    places: Integers
+    ids: Integers
+    records: Integers
+    keys: int
+
+    def without_keys(self) -> SchemaIds:
+        """Returns the ids of the values alone."""
+        return self._only(np.arange(len(self.ids)) >= self.keys)
+
+    def without_values(self) -> SchemaIds:
+        """Returns the ids of the keys alone."""
+        return self._only(np.arange(len(self.ids)) < self.keys)
+
+    def without(self, numbers: Set[int]) -> SchemaIds:
+        """Returns the ids that are none of these numbers."""
+        return self._only(~np.isin(self.ids, list(numbers))) if numbers else self
+
+    def before(self, record: int) -> SchemaIds:
+        """Returns the ids of the records before this one."""
+        return self._only(self.records < record)
+
+    def _only(self, which: npt.NDArray[np.bool_]) -> SchemaIds:
+        keys = int(np.count_nonzero(which[: self.keys]))
+        return SchemaIds(self.data, self.places[which], self.ids[which], self.records[which], keys)
+
+    def distinct(self) -> list[int]:
+        """Returns each id once, in the order in which records first have it."""
+        order = np.argsort(self.records, kind="stable")
+        return list(dict.fromkeys(self.ids[order].tolist()))
+
+    def first_record_without(self, known: Mapping[int, int]) -> tuple[int, int] | None:
+        """Returns the first record with an id that is not known, and this id."""
+        unknown = [number for number in np.unique(self.ids).tolist() if number not in known]
+        if not unknown:
+            return None
+        which = np.flatnonzero(np.isin(self.ids, unknown))
+        at = which[np.argmin(self.records[which])]
+        return int(self.records[at]), int(self.ids[at])
+
+    def translated(self, known: Mapping[int, int]) -> bytes | None:
+        """Returns the records with the ids that are known for theirs, or None where all stay the same."""
+        old, inverse = np.unique(self.ids, return_inverse=True)
+        new = np.array([known[number] for number in old.tolist()], np.int64)
+        if (old == new).all():
+            return None
+        octets = np.frombuffer(self.data, np.uint8).copy()
+        digits = new[inverse].astype(">u4").view(np.uint8).reshape(-1, 4)
+        octets[self.places[:, None] + np.arange(4)] = digits
+        return octets.tobytes()
+
+
+def schema_ids(batch: Batch, spec: RewriteSpec) -> SchemaIds:
+    """Finds the ids in the records of a whole batch. Raises a BatchFailure for records it can't read."""
+    try:
+        data = unpack(batch.codec, batch.body, spec.max_unpacked)
+        return _found(data, batch.records)
+    except UnpackedSizeExceeded:
+        raise unpacks_too_large(batch, spec.where, spec.max_unpacked) from None
+    except (MalformedBytes, IrregularError, IndexError) as error:
+        raise CorruptBatch(spec.where, batch.base_offset, f"unreadable records: {error}") from None
+
+
+def _found(data: bytes, count: int) -> SchemaIds:
+    octets = np.frombuffer(data, np.uint8)
+    starts, stops = boundaries(data, count)
+    if len(starts) and stops[-1] > len(data):
+        raise MalformedBytes("a record's length does not fit")
+    at = skip_varints(octets, skip_varints(octets, starts + 1))
+    begins = []
+    for _ in ID_HEADERS:
+        size, begin = read_varints(octets, at, _SIZE_BYTES)
+        at = begin + np.maximum(size, 0)
+        if (size < -1).any() or (at >= stops).any():
+            raise MalformedBytes("a key or value does not fit its record")
+        long = np.flatnonzero(size >= _PREFIX)
+        begins.append((begin, long[octets[begin[long]] == 0]))
+    found = []
+    for name, (begin, which) in zip(ID_HEADERS, begins, strict=True):
+        if len(which) and name in data:
+            bare = [not _has_header(data[at[record] : stops[record]], name) for record in which.tolist()]
+            which = which[np.array(bare)]
+        found.append((begin[which] + 1, which))
+    (key_places, key_records), (value_places, value_records) = found
+    where = np.concatenate((key_places, value_places))
+    records = np.concatenate((key_records, value_records))
+    ids = np.zeros(len(where), np.int64)
+    for place in range(4):
+        ids = ids << 8 | octets[where + place]
+    return SchemaIds(data, where, ids, records, len(key_places))
+
+
+def _has_header(headers: bytes, name: bytes) -> bool:
+    return any(name == header for header, _ in headers_of(headers, 0))
+
+
+def with_records(
+    out: OutgoingBatch, data: bytes, spec: RewriteSpec, up_to: int | None = None
+) -> Iterator[OutgoingBatch]:
+    """Yields the batch with these records in place of its own, which have the same lengths.
+
+    `up_to` ends it before a record. Packed records may become larger than the destination takes: then it
+    becomes several batches, with the same offsets.
+    """
+    batch = out.batch
+    if up_to is None:
+        body = pack(batch.codec, data)
+        if HEADER_SIZE + len(body) <= spec.max_batch:
+            length = HEADER_SIZE - LOG_OVERHEAD + len(body)
+            new = batch._replace(length=length, crc=0, body=body)
+            yield out._replace(batch=new, reason=out.reason | RewriteReason.SCHEMA)
+            return
+    found: list[Raw] = []
+    scan(data, batch.records, 0, batch.base_timestamp, found)
+    offsets = chain.from_iterable(range(run.source, run.source + run.records) for run in out.segments)
+    kept = [(offset, stamp, tail) for offset, (_, stamp, tail) in zip(offsets, found, strict=True)]
+    position = out.position if up_to is None else kept[up_to][0]
+    if kept := kept[:up_to]:
+        first, *others = fitting(kept, batch.codec, position, spec, out.reason | RewriteReason.SCHEMA)
+        yield first._replace(tombstones=out.tombstones)
+        yield from others
+
+
+def source_offset(out: OutgoingBatch, record: int) -> int:
+    """Returns the source's offset of a record of a batch."""
+    run = next(run for run in reversed(out.segments) if run.delta <= record)
+    return run.source + record - run.delta

@@ -1,0 +1,146 @@
+"""Ids of schemas are found in exactly the keys and values that begin with them, and replaced there alone."""
+
+import struct
+from collections.abc import Sequence
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from runtime.batch import Codec, CorruptBatch, OutgoingBatch, Record, RewriteSpec, prepare, records
+from runtime.batch.layout import Batch
+from runtime.batch.schema_ids import schema_ids, source_offset, with_records
+from tests.runtime.batch.forge import HERE, START, batch_bytes, sets
+
+SPEC = RewriteSpec(HERE, 8 << 20)
+numbers = st.integers(1, 5) | st.integers(1, 2**32 - 1)
+
+
+def framed(number: int, payload: bytes = b"") -> bytes:
+    return b"\0" + struct.pack(">I", number) + payload
+
+
+content = (
+    st.none()
+    | st.binary(max_size=12)
+    | st.builds(framed, numbers, st.binary(max_size=20))
+    | st.builds(framed, numbers, st.sampled_from([b"x" * 9_000]))
+)
+headers = st.lists(
+    st.tuples(st.sampled_from(["a", "__key_schema_id", "__value_schema_id"]), st.none() | st.binary()),
+    max_size=2,
+)
+rows = st.lists(st.tuples(content, content, headers), min_size=1, max_size=70)
+
+
+Shapes = Sequence[tuple[bytes | None, bytes | None, Sequence[tuple[str, bytes | None]]]]
+
+
+def forged(shapes: Shapes, codec: Codec) -> tuple[list[Record], OutgoingBatch]:
+    inside = [
+        Record(1_000 + at, START + at, key, value, tuple(more))
+        for at, (key, value, more) in enumerate(shapes)
+    ]
+    (out,) = prepare(sets(batch_bytes(inside, codec)), SPEC, START).outgoing
+    return inside, out
+
+
+def numbered(record: Record) -> tuple[int | None, int | None]:
+    """The ids of a record's key and value, read as Confluent's deserializers read them."""
+    names = {name for name, _ in record.headers}
+    return tuple(
+        struct.unpack(">I", data[1:5])[0]
+        if data and len(data) >= 5 and data[0] == 0 and f"__{part}_schema_id" not in names
+        else None
+        for part, data in (("key", record.key), ("value", record.value))
+    )  # type: ignore[return-value]
+
+
+@given(rows, st.sampled_from(list(Codec)))
+def test_each_id_is_found_where_a_deserializer_reads_it(shapes: Shapes, codec: Codec) -> None:
+    inside, out = forged(shapes, codec)
+    found = schema_ids(out.batch, SPEC)
+    pairs = list(zip(found.records.tolist(), found.ids.tolist(), strict=True))
+    expected = [numbered(one) for one in inside]
+    assert pairs[: found.keys] == [(at, key) for at, (key, _) in enumerate(expected) if key is not None]
+    assert pairs[found.keys :] == [(at, value) for at, (_, value) in enumerate(expected) if value is not None]
+
+
+@given(rows, st.sampled_from(list(Codec)), st.integers(0, 2**20))
+def test_only_ids_change(shapes: Shapes, codec: Codec, more: int) -> None:
+    inside, out = forged(shapes, codec)
+    found = schema_ids(out.batch, SPEC)
+    known = {number: (number + more) % 2**32 for number in found.distinct()}
+    changed = found.translated(known)
+    if changed is None:
+        assert all(old == new for old, new in known.items())
+        return
+    (new,) = with_records(out, changed, SPEC)
+    assert new.segments == out.segments
+    assert new.position == out.position
+    assert (new.batch.base_timestamp, new.batch.records) == (out.batch.base_timestamp, out.batch.records)
+    for before, after in zip(inside, records(new.batch, HERE), strict=True):
+        assert after._replace(key=None, value=None) == before._replace(key=None, value=None)
+        for old, now, number in zip(before[2:4], after[2:4], numbered(before), strict=True):
+            assert now == (old if number is None else framed(known[number], (old or b"")[5:]))
+
+
+@given(rows, st.data())
+def test_a_batch_ends_before_a_record_that_waits(shapes: Shapes, data: st.DataObject) -> None:
+    inside, out = forged(shapes, Codec.LZ4)
+    at = data.draw(st.integers(0, len(inside) - 1))
+    parts = list(with_records(out, schema_ids(out.batch, SPEC).data, SPEC, at))
+    kept = [record for part in parts for record in records(part.batch, HERE)]
+    assert kept == inside[:at]
+    assert [part.position for part in parts] == ([inside[at].offset] if at else [])
+    assert source_offset(out, at) == inside[at].offset
+
+
+def test_a_batch_that_grows_over_the_limit_becomes_several_with_the_same_offsets() -> None:
+    """Packed again, ids that differ may take more room than the same one."""
+    shapes = [(None, framed(7, b"value"), ()) for _ in range(2_000)]
+    inside, out = forged(shapes, Codec.ZSTD)
+    small = RewriteSpec(HERE, out.batch.size)
+    found = schema_ids(out.batch, small)
+    noise = found._replace(ids=found.records + 1)
+    changed = noise.translated({at + 1: at * 2_654_435_761 % 2**32 for at in range(2_000)})
+    assert changed is not None
+    parts = list(with_records(out, changed, small))
+    assert len(parts) > 1
+    assert all(part.batch.size <= small.max_batch for part in parts)
+    sources = [run.source + at for part in parts for run in part.segments for at in range(run.records)]
+    assert sources == [record.offset for record in inside]
+    assert parts[-1].position == out.position
+
+
+def test_records_that_wait_are_the_first_with_an_unknown_id() -> None:
+    shapes = [(framed(1), framed(2), ()), (None, framed(9), ()), (framed(8), framed(2), ())]
+    _, out = forged(shapes, Codec.NONE)
+    found = schema_ids(out.batch, SPEC)
+    assert found.distinct() == [1, 2, 9, 8]
+    assert found.first_record_without({1: 1, 2: 2}) == (1, 9)
+    assert found.first_record_without({1: 1, 2: 2, 9: 9}) == (2, 8)
+    assert found.first_record_without({1: 1, 2: 2, 8: 8, 9: 9}) is None
+    assert found.without({9}).first_record_without({1: 1, 2: 2}) == (2, 8)
+    assert found.without_keys().distinct() == [2, 9]
+    assert found.without_values().distinct() == [1, 8]
+    assert found.before(1).distinct() == [1, 2]
+
+
+@given(st.binary(min_size=1, max_size=60), st.integers(1, 5))
+def test_bytes_that_are_no_records_are_a_corrupt_batch_or_records(body: bytes, count: int) -> None:
+    _, out = forged([(None, b"v", ())], Codec.NONE)
+    broken: Batch = out.batch._replace(body=memoryview(body), records=count)
+    try:
+        found = schema_ids(broken, SPEC)
+    except CorruptBatch:
+        return
+    assert len(found.records) <= 2 * count
+
+
+def test_a_size_that_reaches_beyond_the_batch_is_corrupt() -> None:
+    _, out = forged([(None, b"v" * 60, ())], Codec.NONE)
+    body = bytearray(out.batch.body)
+    body[0] += 20
+    with pytest.raises(CorruptBatch):
+        schema_ids(out.batch._replace(body=memoryview(bytes(body))), SPEC)
