@@ -205,8 +205,10 @@ def _forced(before: JobSpec, after: JobSpec) -> tuple[FieldChange, ...]:
 
 
 def _fixed(before: JobSpec, after: JobSpec, name: str) -> str:
-    """Returns which setting that a job reads only at its start has changed: the transform or the files."""
+    """Returns which setting that a job reads only at its start has changed."""
     flow = after.flow(name)
+    if flow.schemas.sync and before.registries != after.registries:
+        return "schema registries"
     same_files = flow.folder is None or flow.reached in [running.reached for running in before.flows]
     return "transform" if same_files else "files"
 

@@ -256,6 +256,7 @@ class JobRunner:
             destination=spec.destination,
             settings=spec.copy,
             reached=self._trusted,
+            registries=self._started_with.registries,
             layout=layout,
             cluster=destination.cluster,
             application=application,
@@ -410,7 +411,8 @@ class JobRunner:
 def _refusal_of_transforms(flows: Sequence[str]) -> str:
     named = ", ".join(flows[:_NAMES_SHOWN])
     return (
-        f"an edit was refused: this job was not started with the transforms or the folders of {named}."
+        "an edit was refused: this job was not started with the transforms, the folders or the schema"
+        f" registries of {named}."
         " Run repl plan and repl apply: they restart the job"
     )
 

@@ -92,16 +92,17 @@ class SpecFile:
         self._path = path
 
     def keep(self, spec: JobSpec, started: JobSpec) -> None:
-        """Writes the flows of `spec` with the clusters and the launch that the job was started with.
+        """Writes the flows of `spec` with the clusters, registries and launch that the job was started with.
 
         A file that can't be written, as in a pod, stays as it is: the launcher there keeps the spec.
         """
         known = {name: one for name, one in started.clusters.items() if name in spec.clusters}
+        kept = {"clusters": known, "registries": started.registries, "launch": started.launch}
         new = self._path.with_name(f".{self._path.name}.{os.getpid()}")
         try:
             new.unlink(missing_ok=True)
             with os.fdopen(os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
-                file.write(jobspec.encode(replace(spec, clusters=known, launch=started.launch)))
+                file.write(jobspec.encode(replace(spec, **kept)))
             new.replace(self._path)
         except OSError as error:
             log_driver_message(f"{self._path} stays as it is: {error.strerror or error}")

@@ -15,6 +15,7 @@ from runtime.contract.records.record_values import RecordCodec, UnreadableValue
 from runtime.contract.spec import jobspec
 from runtime.contract.spec.cluster import ClusterSpec
 from runtime.contract.spec.jobspec import BadJobSpec, CopySettings, FlowSpec, JobSpec
+from runtime.contract.spec.schemas import RegistrySpec
 from runtime.contract.spec.transform import TransformSpec
 
 
@@ -77,6 +78,7 @@ class SlotSpec(msgspec.Struct, frozen=True):
     `cluster` says how its destination is reached, `sources` how each source is, by name. They are those of
     the spec that the job was started with; secrets are still references in it. `transform` is the one that
     the slot evaluates: it copies only flows with exactly this transform, or, where it is None, with none.
+    `registries` says in the same way how the schema registry of each cluster is reached.
     """
 
     job: str
@@ -86,6 +88,7 @@ class SlotSpec(msgspec.Struct, frozen=True):
     copy: CopySettings = CopySettings()
     sources: dict[str, ClusterSpec] = {}
     transform: TransformSpec | None = None
+    registries: dict[str, RegistrySpec] = {}
 
 
 def transactional_ids(job: str, slot: int, flow: str, settings: CopySettings) -> list[str]:

@@ -40,7 +40,8 @@ def regrouped(before: JobSpec, after: JobSpec) -> list[str]:
 
     A slot evaluates one transform, or none, from its start to its end. A job with files reads and writes only
     in the folders that it was started with, and reaches stores as it was started: no record decides where a
-    job reads or writes. Nor does one change what it may read of a record, or the registry that it asks.
+    job reads or writes. Nor does one change what it may read of a record, or the registry that it asks: a
+    flow syncs schemas only with the schema registries that the job was started with.
     """
     reached = [flow.reached for flow in before.flows]
     transforms = {flow.name: flow.transform for flow in before.flows}
@@ -51,9 +52,11 @@ def regrouped(before: JobSpec, after: JobSpec) -> list[str]:
             if flow.reached not in reached or transforms.get(flow.name) != flow.transform
         ]
     without = any(transform is None for transform in transforms.values())
+    others = {name for name, one in after.registries.items() if before.registries.get(name) != one}
     return [
         flow.name
         for flow in after.flows
         if transforms.get(flow.name) != flow.transform
+        or (flow.schemas.sync and not others.isdisjoint((flow.source, flow.destination)))
         or (flow.name not in transforms and flow.transform is None and not without)
     ]

@@ -19,6 +19,7 @@ from runtime.contract.records.job_status import SlotHeartbeat, SlotKey, SlotRepo
 from runtime.contract.spec import naming
 from runtime.contract.spec.cluster import ClusterSpec
 from runtime.contract.spec.jobspec import CopySettings
+from runtime.contract.spec.schemas import RegistrySpec
 from runtime.driver.application import SparkSlotRunner
 from runtime.driver.leadership import Leadership
 from runtime.driver.process import JvmSilent
@@ -43,7 +44,8 @@ _LONGEST_GAP_S = 1.0  # a read of the status topic takes half a second without n
 class DriverContext(Struct, frozen=True):
     """This context holds the objects that every slot uses in the driver.
 
-    `reached` maps each cluster to its spec at the start of the job, with which slots connect to it.
+    `reached` maps each cluster to its spec at the start of the job, with which slots connect to it, and
+    `registries` each schema registry likewise.
     """
 
     job: str
@@ -51,6 +53,7 @@ class DriverContext(Struct, frozen=True):
     destination: str
     settings: CopySettings
     reached: Mapping[str, ClusterSpec]
+    registries: Mapping[str, RegistrySpec]
     layout: SlotLayout
     cluster: KafkaCluster
     application: SparkSlotRunner
@@ -308,6 +311,7 @@ class SlotSupervisor:
             copy=context.settings,
             sources={name: one for name, one in context.reached.items() if name != context.destination},
             transform=context.layout.transform(self.slot),
+            registries=dict(context.registries),
         )
 
     def _log(self, event: str, **fields: Field) -> None:

@@ -137,6 +137,7 @@ def context_of(spark: Spark, slots: int = 1) -> Any:
         settings=CopySettings(),
         layout=slot_layout([], slots),
         reached={"dc1": ClusterSpec(bootstrap="a:1"), "dc2": ClusterSpec(bootstrap="b:1")},
+        registries={},
         cluster=Destination(),
         application=spark,
         membership=Membership(range(slots)),
