@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import json
+from collections import defaultdict
 
 from msgspec.structs import replace
 
@@ -40,21 +41,35 @@ class SchemaCopier:
         self._source = source
         self._destination = destination
         self._sync = sync
+        self._registered: defaultdict[str, set[int]] = defaultdict(set)
+        self._locks: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
 
-    async def ensure(self, number: int, topic: str, renamed: str, part: str) -> int:
-        """Returns the destination's id of a schema once it is registered there.
+    async def has_schemas(self, topic: str, part: str) -> bool:
+        """Returns whether keys or values (`part`) of the topic's records may begin with the id of a schema.
 
-        `number` stands in the keys or values (`part`) of the topic's records. `renamed` is the topic at the
-        destination. Bytes that only look like a schema's id are returned as they are: where subjects are
-        named by the topic and it has none, and where the source's registry does not know the id of a topic
-        without subjects. Raises RegistryUnavailable and SchemaNotCopied.
+        Where subjects are named by the topic and it has none, such bytes only look like an id. Raises
+        RegistryUnavailable.
         """
+        if self._sync.subjects != "topic_name":
+            return True
         try:
-            if not await self._has_schemas(topic, part, number):
-                return number
+            return bool(await self._source.versions(f"{topic}-{part}"))
+        except NotInRegistry:
+            return False
+
+    async def ensure(self, number: int, topic: str, renamed: str) -> int | None:
+        """Returns the destination's id of a schema that the topic's records have, once it is there.
+
+        `renamed` is the topic at the destination. None means that the source's registry does not know the
+        id, and that no subject of the topic says that it must. Raises RegistryUnavailable and
+        SchemaNotCopied.
+        """
+        if self._sync.subjects != "topic_name" and not await self._is_known(number):
+            return None
+        try:
             return await self._copy(number, topic, renamed)
         except (NotInRegistry, RegistryRefused) as error:
-            raise SchemaNotCopied(f"schema id {number} of {topic}: {error}") from None
+            raise SchemaNotCopied(str(error)) from None
 
     async def copy_version(self, at_source: RegisteredSchema, subject: str) -> None:
         """Registers a version of the source's under a subject of the destination, if it is not there.
@@ -65,12 +80,7 @@ class SchemaCopier:
             await self._kept(at_source.id)
         await self._register(subject, at_source, ())
 
-    async def _has_schemas(self, topic: str, part: str, number: int) -> bool:
-        if self._sync.subjects == "topic_name":
-            try:
-                return bool(await self._source.versions(f"{topic}-{part}"))
-            except NotInRegistry:
-                return False
+    async def _is_known(self, number: int) -> bool:
         try:
             await self._source.schema(number)
         except NotInRegistry:
@@ -86,7 +96,21 @@ class SchemaCopier:
             raise NotInRegistry("no subject of the source's registry has it; it was deleted there")
         subject = at_destination(place[0], topic, renamed, self._sync.subjects)
         at_source = RegisteredSchema(place[0], place[1], number, schema)
-        return (await self._register(subject, at_source, ())).id
+        async with self._locks[subject]:
+            if self._sync.ids == "translate":
+                await self._register_before(subject, at_source)
+            there = await self._register(subject, at_source, ())
+            self._registered[subject].add(at_source.version)
+        return there.id
+
+    async def _register_before(self, subject: str, at_source: RegisteredSchema) -> None:
+        """Registers the versions before this one: a registry numbers and compares them as they come."""
+        done = self._registered[subject]
+        for version in await self._source.versions(at_source.subject):
+            if version < at_source.version and version not in done:
+                earlier = await self._source.version(at_source.subject, version)
+                await self._register(subject, earlier, ())
+                done.add(version)
 
     async def _kept(self, number: int) -> bool:
         """Returns whether the destination has this schema under the same id.

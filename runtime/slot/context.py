@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from typing import TYPE_CHECKING
 
 from msgspec import Struct
@@ -11,6 +11,7 @@ from msgspec import Struct
 from runtime.contract.spec.jobspec import CopySettings, FlowSpec
 from runtime.kafka.cluster import KafkaCluster
 from runtime.ledger.ledger import Ledger, ProducerDirectory
+from runtime.schemas.client import SchemaRegistry
 from runtime.slot.budget import ByteBudget, SessionShares
 from runtime.slot.failpoints import Failpoint
 
@@ -28,7 +29,7 @@ class SlotContext(Struct, frozen=True):
     `producers` is the producer directory of the destination. `spawn` starts a task whose failure ends the
     slot. `confirm` raises SlotMustEnd where the driver has replaced this process: a flow calls it after it
     initialised its transactional ids (R3). `transformer` applies the transform of the slot's flow; a slot
-    without one copies flows without one.
+    without one copies flows without one. `registries` are the schema registries of the job, by cluster.
     """
 
     job: str
@@ -44,6 +45,7 @@ class SlotContext(Struct, frozen=True):
     spawn: Spawn
     confirm: Callable[[], Awaitable[None]]
     transformer: Transformer | None = None
+    registries: Mapping[str, SchemaRegistry] = {}
 
 
 class LaneSettings(Struct, frozen=True):

@@ -5,7 +5,10 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Coroutine, Iterable, Mapping
 
+from msgspec.structs import replace
+
 from runtime.batch import BadRecord, BatchFailure, QuarantineTooLarge, TooLarge
+from runtime.batch.schema_ids import SchemaMissing
 from runtime.contract.records.control import AssignedFlow, AssignedPartition, transactional_ids
 from runtime.contract.records.job_status import FlowStats
 from runtime.contract.records.job_status import PartitionState as State
@@ -31,6 +34,7 @@ from runtime.slot.health.supervisor import (
 from runtime.slot.health.watch import TopicWatch
 from runtime.slot.partition import CopyPhase, PartitionCopy, now_ms
 from runtime.slot.read.reader import Fetched, FetchEvent, FetchFailed, RecordRejected, SourceReader
+from runtime.slot.read.schema_gate import SchemaGate
 from runtime.slot.write.events import (
     Aborted,
     Committed,
@@ -142,8 +146,9 @@ class FlowCopy:
             emit=self.handle,
             producer_ids=self._lanes.producer_ids,
         )
+        self._gate = self._schema_gate()
         self._reader = SourceReader(
-            self.spec, source, directory, context, self._bucket, self.handle, self._spawn
+            self.spec, source, directory, context, self._bucket, self.handle, self._spawn, self._gate
         )
         self._watch = TopicWatch(
             source, context.destination, self.copies, self._supervisor, self._on_leader_change
@@ -265,7 +270,8 @@ class FlowCopy:
         """Returns the flow's counters for the slot's status."""
         throttled_ms = int(self._bucket.throttled_s * 1000)
         aborts, stuck = self._lanes.aborts(), self._lanes.stuck()
-        return self._counters.stats(self.name, aborts, throttled_ms, stuck, now_ms())
+        stats = self._counters.stats(self.name, aborts, throttled_ms, stuck, now_ms())
+        return replace(stats, schemas=self._gate.stats()) if self._gate is not None else stats
 
     # Events
 
@@ -298,6 +304,8 @@ class FlowCopy:
                 self._lanes.move_from_stuck_lanes()
             case FetchFailed():
                 self._on_fetch_failed(event)
+            case RecordRejected(copy, SchemaMissing() as failure):
+                self._supervisor.retry(copy, str(failure))
             case RecordRejected(copy, failure):
                 quarantine = copy.assigned.quarantine if isinstance(failure, QuarantineTooLarge) else None
                 self._supervisor.stop(copy, _state_of(failure), str(failure), quarantine=quarantine)
@@ -382,6 +390,15 @@ class FlowCopy:
 
     # Inside
 
+    def _schema_gate(self) -> SchemaGate | None:
+        """Returns the gate of a flow that syncs schemas."""
+        if not self.spec.schemas.sync:
+            return None
+        registries = self._context.registries
+        return SchemaGate(
+            self.spec, registries[self.spec.source], registries[self.spec.destination], self._spawn
+        )
+
     def _flow_ledger(self, source: KafkaCluster) -> FlowLedger:
         """Returns the ledger of the flow, with what its producer ids are registered as."""
         spec, context = self.spec, self._context
@@ -427,11 +444,12 @@ class FlowCopy:
         self._lane_tasks.add(task)
         task.add_done_callback(self._lane_tasks.discard)
 
-    def _spawn(self, work: Coroutine[None, None, None]) -> None:
+    def _spawn(self, work: Coroutine[None, None, None]) -> asyncio.Task[None]:
         """Starts a task that ends with the flow."""
         task = self._context.spawn(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
+        return task
 
 
 def _state_of(failure: BatchFailure) -> State:

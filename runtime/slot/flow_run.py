@@ -227,11 +227,15 @@ class FlowRun:
     async def _begin(self, wanted: AssignedFlow) -> FlowCopy:
         """Opens the flow's source and begins the flow.
 
-        Raises WireError, also where the slot evaluates another transform.
+        Raises WireError, also where the slot evaluates another transform or lacks a schema registry.
         """
         transformer = self._context.transformer
         if wanted.spec.transform != (transformer.transform if transformer is not None else None):
             raise WireError("this slot does not evaluate its transform; the job must be restarted")
+        schemas, spec = wanted.spec.schemas.sync, wanted.spec
+        for name in (spec.source, spec.destination) if schemas else ():
+            if name not in self._context.registries:
+                raise WireError(f"this slot has no schema registry of {name}; the job must be restarted")
         if self._source is None:
             self._source = await self._sources.take(wanted.spec.source)
         source = self._source

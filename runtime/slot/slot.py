@@ -21,6 +21,7 @@ from runtime.kafka.cluster import KafkaCluster, WrongCluster, named, opened
 from runtime.kafka.errors import WireError
 from runtime.kafka.timing import callback_failures, wait_at_most
 from runtime.ledger.ledger import Ledger, ProducerDirectory
+from runtime.schemas.client import SchemaRegistry
 from runtime.slot import failpoints, log
 from runtime.slot.budget import ByteBudget, SessionShares
 from runtime.slot.context import SlotContext
@@ -91,6 +92,9 @@ class Slot:
         self._runs: dict[str, FlowRun] = {}
         self._destination: KafkaCluster | None = None
         self._sources = SourceClusters(self._cluster, spec.sources)
+        self._registries = {
+            name: SchemaRegistry(registry, self._environ) for name, registry in spec.registries.items()
+        }
         self._budget = ByteBudget(spec.copy.buffer_bytes)
         self._tasks: set[asyncio.Task[None]] = set()
         self._context: SlotContext | None = None
@@ -218,6 +222,7 @@ class Slot:
                     spawn=self._spawn,
                     confirm=self._confirm,
                     transformer=self._transformer,
+                    registries=self._registries,
                 )
             except WrongCluster:
                 raise
@@ -278,6 +283,8 @@ class Slot:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
         await self._sources.close()
+        for registry in self._registries.values():
+            registry.close()
         if self._destination is not None:
             await self._destination.close()
         if self._end is not None and self._end.done() and not self._end.cancelled():

@@ -32,6 +32,7 @@ from runtime.slot.partition import (
     now_ms,
 )
 from runtime.slot.read.batch_filter import FilteredBatches, FlowFilter, transformed
+from runtime.slot.read.schema_gate import SchemaGate
 
 if TYPE_CHECKING:
     from runtime.sql.transformer import Transformer
@@ -91,6 +92,7 @@ class BrokerIntake:
         emit: EmitFetchEvent,
         purpose: str,
         transformer: Transformer | None = None,
+        gate: SchemaGate | None = None,
     ) -> None:
         self.node = node
         self.copies: dict[tuple[bytes, int], PartitionCopy] = {}
@@ -102,6 +104,8 @@ class BrokerIntake:
         self._filter = batch_filter
         self._emit = emit
         self._transformer = transformer
+        self._gate = gate
+        self._unchanged = transformer is None and gate is None
         limits = FetchLimits(settings.fetch_wait_ms, 1, settings.fetch_bytes)
         self._session = FetchSession(cluster, node, limits, purpose=purpose)
         self._answers = SessionAnswers()
@@ -266,8 +270,8 @@ class BrokerIntake:
                 if copy is not None
             ]
             await self._filter.resolve_producers(one for _, _, one in walks)
-            if self._transformer is not None:
-                await self._queue_transformed(self._transformer, walks, held)
+            if not self._unchanged:
+                await self._queue_changed(walks, held)
                 return
             for copy, answer, one in walks:
                 self._handle_partition(copy, answer, one, held)
@@ -290,16 +294,14 @@ class BrokerIntake:
                 self._queue_batches(copy, answer, self._filtered(copy, answer, walked), held)
             copy.settle()
 
-    async def _queue_transformed(
+    async def _queue_changed(
         self,
-        transformer: Transformer,
         walks: Sequence[tuple[PartitionCopy, FetchedPartition, WalkedBatches]],
         held: ResponseMemory,
     ) -> None:
-        """Handles the response of a flow with a transform. Raises EvaluationEnded.
+        """Handles the response of a flow with a transform or schemas. Raises EvaluationEnded.
 
-        Partitions that were rewound meanwhile ignore the response. Heartbeats are not the flow's records, so
-        they are not transformed.
+        Partitions that were rewound meanwhile ignore the response.
         """
         accepted = [
             (copy, answer, self._filtered(copy, answer, walked))
@@ -307,18 +309,28 @@ class BrokerIntake:
             if self._accept(copy, answer)
         ]
         done = await asyncio.gather(
-            *(
-                transformed(transformer, filtered, self._rewrites[copy])
-                if copy.key.topic != naming.HEARTBEATS
-                else _same(filtered)
-                for copy, _, filtered in accepted
-            )
+            *(self._changed_batches(copy, filtered, self._rewrites[copy]) for copy, _, filtered in accepted)
         )
         for (copy, answer, _), filtered in zip(accepted, done, strict=True):
             if self._current_partition(answer) is copy:
                 if filtered.cursor != copy.cursor or filtered.failure is not None:
                     self._queue_batches(copy, answer, filtered, held)
                 copy.settle()
+
+    async def _changed_batches(
+        self, copy: PartitionCopy, filtered: FilteredBatches, spec: RewriteSpec
+    ) -> FilteredBatches:
+        """Returns the batches of a partition after the transform, with the destination's schema ids.
+
+        Heartbeats are not the flow's records, so they stay as they are.
+        """
+        if copy.key.topic == naming.HEARTBEATS:
+            return filtered
+        if self._transformer is not None:
+            filtered = await transformed(self._transformer, filtered, spec)
+        if self._gate is not None and filtered.outgoing:
+            filtered = await self._gate.admit(copy.assigned, filtered, spec)
+        return filtered
 
     def _accept(self, copy: PartitionCopy, answer: FetchedPartition) -> bool:
         """Takes the source's offsets from the response for one partition; False where it has no batches."""
@@ -374,10 +386,6 @@ class BrokerIntake:
         return [QueuedQuarantine(one, held.view()) for one in records]
 
 
-async def _same(filtered: FilteredBatches) -> FilteredBatches:
-    return filtered
-
-
 def _copied_out(size: int, total: int) -> bool:
     """Returns whether records of `size` bytes are copied out of a response of `total` bytes."""
     return size < _COPY_OUT and size * 4 < total
@@ -391,7 +399,7 @@ def _walk_response(copy: PartitionCopy, answer: FetchedPartition, total: int) ->
     return walk(records, PartitionLocation(copy.key.topic, copy.key.partition))
 
 
-Start = Callable[[Coroutine[None, None, None]], None]
+Start = Callable[[Coroutine[None, None, None]], object]
 
 
 class SourceReader:
@@ -409,6 +417,7 @@ class SourceReader:
         bucket: TokenBucket,
         emit: EmitFetchEvent,
         start: Start,
+        gate: SchemaGate | None = None,
     ) -> None:
         self._spec = spec
         self._source = source
@@ -416,6 +425,7 @@ class SourceReader:
         self._bucket = bucket
         self._emit = emit
         self._start = start
+        self._gate = gate
         self._filter = FlowFilter(spec, source.cluster_id, context.destination.cluster_id, directory)
         self._intakes_of: dict[tuple[int, int], BrokerIntake] = {}
         self._intakes: dict[PartitionCopy, BrokerIntake] = {}
@@ -470,6 +480,7 @@ class SourceReader:
                 self._emit,
                 f"fetch {self._spec.name}{f' {share}' if share else ''}",
                 context.transformer,
+                self._gate,
             )
             self._intakes_of[node, share] = intake
             self._start(self._run_intake(intake))

@@ -38,6 +38,7 @@ from runtime.contract.spec import topic_settings
 from runtime.contract.spec.cluster import ClusterSpec
 from runtime.contract.spec.flow import Earliest, Start
 from runtime.contract.spec.jobspec import CopySettings, FlowSpec
+from runtime.contract.spec.schemas import RegistrySpec
 from runtime.contract.spec.selection import SelectionSpec
 from runtime.kafka.cluster import KafkaCluster
 from runtime.ledger.ledger import Ledger
@@ -219,7 +220,9 @@ class Driver:
         destination: str = "dc2",
         job: str = "job",
         settings: CopySettings = FAST,
+        registries: Mapping[str, RegistrySpec] | None = None,
     ) -> None:
+        self.registries = dict(registries or {})
         self.sides = sides
         self.destination = destination
         self.job = job
@@ -234,6 +237,7 @@ class Driver:
             cluster=self.sides[self.destination].spec(),
             copy=self.settings,
             sources={name: side.spec() for name, side in self.sides.items() if name != self.destination},
+            registries=self.registries,
         )
 
     async def take_over(

@@ -1,0 +1,161 @@
+"""The gate against two registries: what passes, what waits, and what becomes of ids."""
+
+import asyncio
+import struct
+from collections.abc import Iterator
+
+import pytest
+
+from runtime.batch import Record, RewriteSpec, prepare, records
+from runtime.batch.schema_ids import SchemaMissing
+from runtime.contract.records.control import AssignedPartition
+from runtime.contract.spec.schemas import RegistrySpec, SchemaSync, SubjectNames
+from runtime.schemas.client import SchemaRegistry
+from runtime.slot.partition import Cursor
+from runtime.slot.read.batch_filter import FilteredBatches
+from runtime.slot.read.schema_gate import SchemaGate
+from tests.fakes.registry import RegistryServer, registry_server
+from tests.runtime.batch.forge import HERE, START, batch_bytes, sets
+from tests.runtime.slot.world import flow_spec
+
+SPEC = RewriteSpec(HERE, 8 << 20)
+ORDERS = AssignedPartition("flow", "orders", 3, "copied")
+LONG = {"type": "long"}
+
+
+class Gated:
+    """A gate between two registries; the destination's first id is 5."""
+
+    def __init__(self, here: RegistryServer, there: RegistryServer) -> None:
+        self.here, self.there = here, there
+        self.source = SchemaRegistry(RegistrySpec(url=here.url), {})
+        self.destination = SchemaRegistry(RegistrySpec(url=there.url), {})
+        self.gate = self.with_sync()
+
+    def with_sync(self, subjects: SubjectNames = "topic_name") -> SchemaGate:
+        sync = SchemaSync(sync=True, ids="translate", subjects=subjects)
+        return SchemaGate(flow_spec("flow", schemas=sync), self.source, self.destination, asyncio.create_task)
+
+    async def admit(self, *values: bytes | None, key: bytes | None = None) -> FilteredBatches:
+        """Admits a batch of these values, from offset 100 on."""
+        inside = [Record(100 + at, START, key, value, ()) for at, value in enumerate(values)]
+        outgoing = [(out, 7) for out in prepare(sets(batch_bytes(inside)), SPEC, START).outgoing]
+        before = FilteredBatches(outgoing, Cursor(100 + len(values), 7), [], None)
+        return await self.gate.admit(ORDERS, before, SPEC)
+
+
+def framed(number: int, payload: bytes = b"x") -> bytes:
+    return struct.pack(">bI", 0, number) + payload
+
+
+def read(filtered: FilteredBatches) -> list[tuple[int, bytes | None]]:
+    return [(one.offset, one.value) for out, _ in filtered.outgoing for one in records(out.batch, HERE)]
+
+
+@pytest.fixture
+def gated() -> Iterator[Gated]:
+    with registry_server() as here, registry_server() as there:
+        there.add(4, {"type": "enum", "name": "E", "symbols": ["A"]}, "other")
+        world = Gated(here, there)
+        yield world
+        for client in (world.source, world.destination):
+            client.close()
+
+
+async def test_known_schemas_pass_and_are_read_once(gated: Gated) -> None:
+    gated.here.add(1, LONG, "orders-value")
+    first = await gated.admit(framed(1), None, b"plain", framed(1, b""))
+    assert read(first) == [(100, framed(5)), (101, None), (102, b"plain"), (103, framed(5, b""))]
+    assert first.cursor == Cursor(104, 7)
+    assert first.failure is None
+    assert gated.there.subjects["copied-value"] == {1: 5}
+    asked = len(gated.here.asked) + len(gated.there.asked)
+    assert read(await gated.admit(framed(1))) == [(100, framed(5))]
+    assert len(gated.here.asked) + len(gated.there.asked) == asked
+
+
+async def test_the_first_record_without_its_schema_waits_until_the_registry_is_back(gated: Gated) -> None:
+    gated.here.add(1, LONG, "orders-value")
+    await gated.admit(framed(1))
+    gated.there.down = True
+    gated.there.levels[None] = "NONE"
+    gated.here.add(2, {"type": "string"}, "orders-value")
+    stopped = await gated.admit(framed(1), b"plain", framed(2), framed(1))
+    assert read(stopped) == [(100, framed(5)), (101, b"plain")]
+    assert stopped.cursor == Cursor(102, 7)
+    assert isinstance(stopped.failure, SchemaMissing)
+    assert "schema id 2" in str(stopped.failure)
+    assert gated.there.url in str(stopped.failure)
+    assert (gated.gate.stats().known, gated.gate.stats().waiting) == (1, 1)
+    gated.there.down = False
+    assert read(await gated.admit(framed(2), framed(1))) == [(100, framed(6)), (101, framed(5))]
+    assert gated.gate.stats() == type(gated.gate.stats())(2)
+
+
+async def test_a_source_that_does_not_answer_holds_only_what_looks_like_an_id(gated: Gated) -> None:
+    gated.here.down = True
+    assert read(await gated.admit(b"plain")) == [(100, b"plain")]
+    stopped = await gated.admit(framed(1))
+    assert (read(stopped), stopped.cursor.offset) == ([], 100)
+    assert isinstance(stopped.failure, SchemaMissing)
+
+
+async def test_numbers_are_no_ids_until_the_topic_has_a_subject(gated: Gated) -> None:
+    gated.here.add(1, LONG, "orders-value")
+    gated.here.add(9, {"type": "string"}, "others-value")
+    number = struct.pack(">q", 9 << 24)
+    assert read(await gated.admit(framed(1), key=number)) == [(100, framed(5))]
+    assert "copied-key" not in gated.there.subjects
+    gated.here.add(9, {"type": "string"}, "orders-key")
+    (out, _), *_ = (await gated.admit(framed(1), key=number)).outgoing
+    assert records(out.batch, HERE)[0].key == struct.pack(">q", 6 << 24)
+    assert gated.there.subjects["copied-key"] == {1: 6}
+
+
+async def test_a_number_becomes_an_id_once_the_source_registers_it(gated: Gated) -> None:
+    gated.gate = gated.with_sync("record_name")
+    assert read(await gated.admit(framed(1))) == [(100, framed(1))]
+    gated.here.add(1, LONG, "com.example.Order")
+    assert read(await gated.admit(framed(1))) == [(100, framed(5))]
+    assert gated.there.subjects["com.example.Order"] == {1: 5}
+
+
+async def test_an_id_that_the_source_does_not_know_waits_by_name(gated: Gated) -> None:
+    gated.here.add(1, LONG, "orders-value")
+    stopped = await gated.admit(framed(1), framed(3))
+    assert read(stopped) == [(100, framed(5))]
+    assert "schema id 3" in str(stopped.failure)
+
+
+async def test_versions_keep_their_order_whichever_record_comes_first(gated: Gated) -> None:
+    """The last one is what a registry compares with, and what new producers read."""
+    fields = [{"name": f"f{at}", "type": "long", "default": 0} for at in range(3)]
+    for number in (1, 2, 3):
+        order = {"type": "record", "name": "Order", "fields": fields[:number]}
+        gated.here.add(number, order, "orders-value")
+    assert read(await gated.admit(framed(2), framed(1))) == [(100, framed(6)), (101, framed(5))]
+    assert read(await gated.admit(framed(3))) == [(100, framed(7))]
+    assert gated.there.subjects["copied-value"] == {1: 5, 2: 6, 3: 7}
+
+
+async def test_partitions_with_the_same_new_schema_pass_together(gated: Gated) -> None:
+    gated.here.add(1, LONG, "orders-value")
+    both = await asyncio.gather(gated.admit(framed(1)), gated.admit(framed(1)))
+    assert [read(one) for one in both] == [[(100, framed(5))]] * 2
+    assert gated.there.asked == ["/subjects/copied-value/versions"]
+
+
+async def test_more_schemas_than_a_response_may_ask_for_pass_with_the_next_one(gated: Gated) -> None:
+    gated.there.levels[None] = "NONE"
+    for number in range(1, 131):
+        gated.here.add(number, {"type": "enum", "name": f"N{number}", "symbols": ["A"]}, "orders-value")
+    values = [framed(number) for number in range(1, 131)]
+    passed: list[tuple[int, bytes | None]] = []
+    while len(passed) < len(values):
+        known = gated.gate.stats().known
+        passed += read(await gated.admit(*values[len(passed) :]))
+        assert gated.gate.stats().known - known <= 100
+    for (_, value), number in zip(passed, range(1, 131), strict=True):
+        assert value is not None
+        (there,) = struct.unpack(">I", value[1:5])
+        assert gated.there.schemas[there]["schema"] == gated.here.schemas[number]["schema"]

@@ -1,0 +1,184 @@
+"""Records arrive once, in order, and each can be decoded with the schema registry of the destination."""
+
+import asyncio
+import json
+import signal
+import struct
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from runtime.contract.records.job_status import PartitionState as State
+from runtime.contract.records.job_status import PartitionStatus
+from runtime.contract.spec.schemas import RegistrySpec, SchemaSync
+from tests.fakes.registry import RegistryServer, registry_server
+from tests.runtime.slot.slot_process import slot_process
+from tests.runtime.slot.world import Driver, Row, Side, assigned, at_end, copy_through, flow_spec, until
+
+pytestmark = pytest.mark.integration
+Fresh = Callable[[str], str]
+_ENDS_S = 120
+
+
+class Pair:
+    """The registries of both clusters, and a topic that is renamed between them."""
+
+    def __init__(
+        self, sides: dict[str, Side], fresh: Fresh, here: RegistryServer, there: RegistryServer
+    ) -> None:
+        self.sides, self.here, self.there = sides, here, there
+        self.topic, self.renamed = fresh("orders"), fresh("copied-orders")
+        sides["dc1"].create(self.topic, 2)
+        sides["dc2"].create(self.renamed, 2)
+        specs = {"dc1": RegistrySpec(url=here.url), "dc2": RegistrySpec(url=there.url)}
+        self.driver = Driver(sides, job=fresh("job"), registries=specs)
+        self.flow = flow_spec(fresh("flow"), schemas=SchemaSync(sync=True, ids="translate"))
+        self.partitions = assigned(self.flow.name, self.topic, 2, destination_topic=self.renamed)
+
+    def add(self, number: int, *, default: bool = True) -> None:
+        """Registers a new version of the schema of the topic's values at the source."""
+        fields = [{"name": "a", "type": "long"}]
+        if number > 1:
+            more: dict[str, Any] = {"name": f"b{number}", "type": "long"}
+            fields.append(more | {"default": 0} if default else more)
+        self.here.add(number, {"type": "record", "name": "Order", "fields": fields}, f"{self.topic}-value")
+
+    def write(self, numbers: list[int], partition: int = 0) -> None:
+        """Each key is a long, as Kafka's serializer writes it: it begins with a zero byte."""
+        self.sides["dc1"].write(
+            self.topic,
+            [
+                {
+                    "key": struct.pack(">q", at << 26),
+                    "value": framed(number, b"%d" % at),
+                    "partition": partition,
+                }
+                for at, number in enumerate(numbers)
+            ],
+        )
+
+    def decoded(self, side: str) -> list[list[tuple[bytes | None, str, bytes]]]:
+        """What a consumer of the topic reads at a side: keys, the text of the schemas, and payloads."""
+        registry = self.here if side == "dc1" else self.there
+        topic = self.topic if side == "dc1" else self.renamed
+        return [[_decoded(row, registry) for row in rows] for rows in self.sides[side].read(topic, 2)]
+
+    def assert_copied(self) -> None:
+        assert self.decoded("dc2") == self.decoded("dc1")
+
+
+def framed(number: int, payload: bytes) -> bytes:
+    return struct.pack(">bI", 0, number) + payload
+
+
+def _decoded(row: Row, registry: RegistryServer) -> tuple[bytes | None, str, bytes]:
+    assert row.value is not None
+    (number,) = struct.unpack(">I", row.value[1:5])
+    return row.key, registry.schemas[number]["schema"], row.value[5:]
+
+
+@pytest.fixture
+def pair(sides: dict[str, Side], fresh: Fresh) -> Iterator[Pair]:
+    with registry_server() as here, registry_server() as there:
+        for number in range(1, 5):  # these ids mean other schemas at the destination
+            there.add(number, {"type": "enum", "name": f"E{number}", "symbols": ["A"]}, f"other-{number}")
+        yield Pair(sides, fresh, here, there)
+
+
+def test_ids_are_translated_and_schemas_registered_under_the_renamed_topic(pair: Pair) -> None:
+    pair.add(1)
+    pair.add(2)
+    pair.write([1, 2, 2, 1] * 50)
+    pair.write([2] * 10, partition=1)
+    copy_through(pair.driver, pair.flow, pair.partitions)
+    pair.assert_copied()
+    assert len(pair.decoded("dc2")[0]) == 200
+    assert pair.there.subjects[f"{pair.renamed}-value"] == {1: 5, 2: 6}
+    rows = pair.sides["dc2"].read(pair.renamed, 2)[0]
+    assert [row.value[:5] for row in rows[:3] if row.value] == [
+        framed(5, b""),
+        framed(6, b""),
+        framed(6, b""),
+    ]
+
+
+def test_a_topic_without_subjects_is_copied_byte_for_byte(pair: Pair) -> None:
+    """Values that begin with a zero byte are no schema ids where the topic has no schema."""
+    pair.write([77, 88])
+    copy_through(pair.driver, pair.flow, pair.partitions)
+    rows = pair.sides["dc1"].read(pair.topic, 2)
+    assert pair.sides["dc2"].read(pair.renamed, 2) == rows
+    assert len(rows[0]) == 2
+
+
+async def test_records_wait_for_a_registry_that_is_down_and_others_go_on(pair: Pair) -> None:
+    pair.add(1)
+    pair.write([1] * 20)
+    pair.write([1] * 5, partition=1)
+    assignment = await pair.driver.take_over(pair.flow, pair.partitions)
+    async with pair.driver.running(assignment) as slot:
+        await until(slot, at_end([20, 5]))
+        pair.there.down = True
+        pair.add(2)
+        await asyncio.to_thread(pair.write, [1, 2, 1])
+        await asyncio.to_thread(pair.write, [1] * 5, 1)
+
+        def waits(status: PartitionStatus) -> bool:
+            if status.partition == 1:
+                return status.position >= 10
+            return status.position == 21 and status.state is State.RETRYING and "schema id 2" in status.why
+
+        await until(slot, waits)
+        (flow,) = slot.status().flows
+        assert flow.schemas is not None
+        assert (flow.schemas.known, flow.schemas.waiting) == (1, 1)
+        assert pair.there.url in flow.schemas.why
+        pair.there.down = False
+        await until(slot, at_end([23, 10]))
+    await asyncio.to_thread(pair.assert_copied)
+
+
+async def test_an_incompatible_schema_is_named_until_the_destination_takes_it(pair: Pair) -> None:
+    pair.add(1)
+    pair.add(2, default=False)
+    pair.write([1, 2])
+    assignment = await pair.driver.take_over(pair.flow, pair.partitions)
+    async with pair.driver.running(assignment) as slot:
+        await until(slot, lambda one: one.partition == 1 or "incompatible" in one.why)
+        await until(slot, lambda one: one.partition == 1 or one.position == 1)
+        pair.there.levels[None] = "NONE"
+        await until(slot, at_end([2, 0]))
+    await asyncio.to_thread(pair.assert_copied)
+
+
+@pytest.mark.parametrize("failpoint", ["before_flush", "before_end", "after_end"])
+def test_killed_after_registering_nothing_is_lost_doubled_or_undecodable(
+    pair: Pair, tmp_path: Path, failpoint: str
+) -> None:
+    for nth in (1, 2):
+        pair.add(nth)
+        pair.write([nth] * 30)
+        assignment = asyncio.run(pair.driver.take_over(pair.flow, pair.partitions))
+        with slot_process(tmp_path, pair.driver.spec(), assignment, f"{failpoint}:1") as process:
+            assert process.wait(_ENDS_S) == -signal.SIGKILL
+        assert nth in pair.there.subjects[f"{pair.renamed}-value"]
+    copy_through(pair.driver, pair.flow, pair.partitions)
+    pair.assert_copied()
+    assert len(pair.decoded("dc2")[0]) == 60
+    assert pair.there.subjects[f"{pair.renamed}-value"] == {1: 5, 2: 6}
+
+
+async def test_kept_ids_stay_and_one_that_means_another_schema_is_named(pair: Pair) -> None:
+    flow = flow_spec(pair.flow.name, schemas=SchemaSync(sync=True, ids="keep"))
+    pair.here.add(9, {"type": "string"}, f"{pair.topic}-value")
+    pair.here.add(3, {"type": "long"}, f"{pair.topic}-value")
+    pair.write([9, 9, 3])
+    assignment = await pair.driver.take_over(flow, pair.partitions)
+    async with pair.driver.running(assignment) as slot:
+        await until(slot, lambda one: one.partition == 1 or "other-3 version 1" in one.why)
+        await until(slot, lambda one: one.partition == 1 or one.position == 2)
+    rows = await asyncio.to_thread(pair.sides["dc2"].read, pair.renamed, 2)
+    assert [row.value for row in rows[0]] == [framed(9, b"0"), framed(9, b"1")]
+    assert json.loads(pair.there.schemas[9]["schema"]) == {"type": "string"}
