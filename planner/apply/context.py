@@ -145,6 +145,7 @@ class JobTimeouts:
     silent_s: float = 15.0  # until a job without a heartbeat counts as dead
     heartbeat_s: float = 4.0  # a heartbeat comes every second
     denied_s: float = 8.0  # until a missing right counts as missing: new ACLs reach brokers within seconds
+    queued_s: float = 30.0  # until a job that gets no resources of its cluster counts as one that can't start
     failing_s: float = 8.0  # until a flow whose attempts to start fail counts as one that can't start
 
 

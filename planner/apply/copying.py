@@ -66,6 +66,18 @@ def cannot_start(spec: JobSpec, table: JobStatusTable, driver_before: str) -> st
     return next((f"flow.{view.flow} can't start: {why}" for view in failing if (why := _reason(view))), "")
 
 
+def without_resources(spec: JobSpec, table: JobStatusTable, driver_before: str) -> str:
+    """Returns what the job waits for that Spark's cluster does not give it; "" if it has a core."""
+    status = table.jobs.get(spec.job)
+    if status is None or status.driver == driver_before:
+        return ""
+    if status.state == "starting":
+        return status.trouble
+    if not status.slots or any(slot.state != "unscheduled" for slot in status.slots):
+        return ""
+    return "; ".join(f"slot {slot.slot}: {slot.why}" for slot in status.slots)
+
+
 def _reason(view: FlowView) -> str:
     """Returns what the job reports of a flow that does not copy; "" if nothing."""
     return "; ".join([view.why, *view.notes]).strip("; ")

@@ -32,6 +32,7 @@ from runtime.driver.task import (
     run_sql_task,
     run_task,
 )
+from runtime.driver.yarn import YarnApplications, tagged
 from runtime.slot.log import FORMAT_KEY, log_driver_message
 from runtime.sql.functions import RefusedExpression
 
@@ -79,13 +80,13 @@ class SparkNotStarted(Exception):
         )
 
 
-def start_application(job: str) -> SparkSlotRunner:
-    """Starts Spark and returns the application.
+def start_application(job: str, yarn: YarnApplications | None) -> SparkSlotRunner:
+    """Starts Spark and returns the application; `yarn` asks for it, where the master is YARN.
 
     It blocks for seconds, so it is called in a thread. Raises SparkNotStarted.
     """
     try:
-        return SparkSlotRunner(job)
+        return SparkSlotRunner(job, yarn)
     except (*_SPARK_ERRORS, ValueError, RuntimeError) as error:
         log_driver_message(
             str(error)
@@ -100,7 +101,7 @@ class SparkSlotRunner:
     the JVM raise JvmSilent when the JVM does not answer in time.
     """
 
-    def __init__(self, job: str) -> None:
+    def __init__(self, job: str, yarn: YarnApplications | None) -> None:
         # A SparkConf knows which settings were given only after the JVM has started.
         SparkContext._ensure_initialized()
         conf = SparkConf().setAppName(f"repl {job}")
@@ -110,11 +111,14 @@ class SparkSlotRunner:
             conf.setIfMissing(key, value)
         if FORMAT_KEY in os.environ:  # slots use the log format of their driver
             conf.setIfMissing(f"spark.executorEnv.{FORMAT_KEY}", os.environ[FORMAT_KEY])
+        if yarn is not None:
+            tagged(conf, yarn.tag)
         self._context = SparkContext.getOrCreate(conf)
         self._context.setLogLevel("ERROR")
         self._session: SparkSession | None = None  # of the queries of rounds
         self._session_lock = threading.Lock()
         self._jvm = JvmCalls()
+        self._yarn = yarn
         self.id = self._context.applicationId or ""
         self.master = self._context.master or ""
 
@@ -233,9 +237,15 @@ class SparkSlotRunner:
             raise TasksFailed(reason(error)) from error
         return found
 
-    async def scheduled(self, group: str) -> bool:
-        """Returns whether the group's task has a core. Raises JvmSilent."""
-        return await self._jvm.call(f"whether {group} runs", lambda: self._scheduled(group))
+    async def waits_for(self, group: str) -> str:
+        """Returns what the group's task waits for; "" if it has a core. Raises JvmSilent."""
+        return await self._jvm.call(f"whether {group} runs", lambda: self._waits_for(group))
+
+    def _waits_for(self, group: str) -> str:
+        if self._scheduled(group):
+            return ""
+        queue = self._yarn.queue(self.id) if self._yarn is not None else ""
+        return f"no free core: {queue}" if queue else "no free core"
 
     def _scheduled(self, group: str) -> bool:
         tracker = self._context.statusTracker()

@@ -32,6 +32,7 @@ from runtime.driver.slots.manager import SlotManager
 from runtime.driver.slots.membership import NO_SLOTS, Membership, slot_layout
 from runtime.driver.slots.round_reports import RoundReports
 from runtime.driver.slots.supervisor import DriverContext
+from runtime.driver.yarn import YarnApplications
 from runtime.kafka.errors import WireError
 from runtime.kafka.records import InternalRecord
 from runtime.kafka.timing import BackgroundTasks, callback_failures
@@ -87,12 +88,19 @@ class JobRunner:
         self._stop_requested = True
         self.stop()
 
-    async def run(self, application: asyncio.Future[SparkSlotRunner]) -> JobExit:
-        """Runs the job to its end and returns the exit code."""
-        with callback_failures(self._tasks.fail):
-            return await self._run(application)
+    async def run(
+        self, application: asyncio.Future[SparkSlotRunner], yarn: YarnApplications | None = None
+    ) -> JobExit:
+        """Runs the job to its end and returns the exit code.
 
-    async def _run(self, application: asyncio.Future[SparkSlotRunner]) -> JobExit:
+        `yarn`, where the master is YARN, says why it does not run the application yet.
+        """
+        with callback_failures(self._tasks.fail):
+            return await self._run(application, yarn)
+
+    async def _run(
+        self, application: asyncio.Future[SparkSlotRunner], yarn: YarnApplications | None
+    ) -> JobExit:
         """Runs the job until it stops, fails or is fenced.
 
         It opens the destination, fences older drivers, and starts the job.
@@ -124,7 +132,7 @@ class JobRunner:
             log_event("driver_leading", job=spec.job, driver=self.driver)
             # Spark takes seconds to start, in which a standby must not take the job over.
             self._tasks.spawn(self._leadership.run(), "leadership")
-            self._application = await application
+            self._application = await self._await_spark(application, yarn)
             await self._start(destination, writer, self._leadership)
             stopping = asyncio.create_task(self._stopping.wait())
             waiting: list[asyncio.Future[Any]] = [stopping, self._tasks.failed]
@@ -234,6 +242,17 @@ class JobRunner:
                 self._trouble = ""
                 return True
         return False
+
+    async def _await_spark(
+        self, application: asyncio.Future[SparkSlotRunner], yarn: YarnApplications | None
+    ) -> SparkSlotRunner:
+        """Waits until Spark runs; the status says meanwhile what YARN waits for."""
+        while yarn is not None and not application.done():
+            await asyncio.wait([application], timeout=_PAUSE_S)
+            if not application.done():
+                self._trouble = await asyncio.to_thread(yarn.waits_for)
+        self._trouble = ""
+        return await application
 
     async def _start(
         self, destination: OpenDestination, writer: DriverWriter, leadership: Leadership

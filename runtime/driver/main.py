@@ -35,6 +35,7 @@ from runtime.driver.process import (  # noqa: E402
     collect_rarely,
     die_with_parent,
 )
+from runtime.driver.yarn import YarnApplications  # noqa: E402
 from runtime.slot import log  # noqa: E402
 from runtime.slot.log import log_driver_message  # noqa: E402
 
@@ -82,10 +83,11 @@ async def _run(spec: JobSpec, file: SpecFile, restarted: bool) -> JobExit:
     job = JobRunner(spec, os.environ, file, restarted=restarted)
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, job.stop)
-    starting = loop.run_in_executor(None, start_application, spec.job)
+    yarn = YarnApplications(job.driver) if spec.launch.launcher == "yarn" else None
+    starting = loop.run_in_executor(None, start_application, spec.job, yarn)
     starting.add_done_callback(lambda done: job.stop() if done.exception() is not None else None)
     try:
-        ended = await job.run(starting)
+        ended = await job.run(starting, yarn)
         if ended is not JobExit.FENCED and starting.done():
             starting.result()
     except ClientSettingsError as error:

@@ -44,7 +44,10 @@ def yarn(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LabSpark]:
 class YarnJob:
     """A job on YARN as an operator has it, with one flow and two slots."""
 
-    def __init__(self, lab: Lab, yarn: LabSpark, folder: Path, names: Callable[[str], str]) -> None:
+    def __init__(
+        self, lab: Lab, yarn: LabSpark, folder: Path, names: Callable[[str], str], slots: int = 2
+    ) -> None:
+        folder.mkdir(exist_ok=True)
         self.yarn = yarn
         self.folder = folder
         self.name, self.topic = names("job"), names("orders")
@@ -63,7 +66,7 @@ class YarnJob:
         conf = {"spark.driver.host": "127.0.0.1", "spark.yarn.maxAppAttempts": "4"}
         self.launch: dict[str, Any] = {
             "launcher": "yarn",
-            "slots": 2,
+            "slots": slots,
             "memory": "400m",
             "metrics": False,
             "conf": conf,
@@ -183,6 +186,43 @@ def test_a_job_survives_each_loss_and_is_stopped_from_another_checkout(
             assert not processes_of(_EXECUTOR)
         finally:
             job.repl("destroy", "--auto-approve")
+
+
+def test_an_apply_names_the_full_queue_and_its_job_starts_once_there_is_room(
+    lab_sasl: Lab, yarn: LabSpark, fresh: Callable[[str], str], tmp_path: Path
+):
+    # More slots than the queue has memory for: nothing is left for the application master of another job.
+    large = YarnJob(lab_sasl, yarn, tmp_path / "large", fresh, slots=20)
+    small = YarnJob(lab_sasl, yarn, tmp_path / "small", fresh, slots=1)
+    source, there = (dict(lab_sasl.clusters[name].client) for name in ("dc1", "dc2"))
+    for job in (large, small):
+        create_topic(source, job.topic, 1, config=checker.TOPIC_CONFIG)
+    try:
+        large.repl("apply", "--auto-approve")
+        wait_for(lambda: queue_used(yarn) > 0.99, _WITHIN_S, about=large.log)
+        began = time.monotonic()
+        output = small.repl("apply", "--auto-approve", code=1)
+        print(f"the full queue ended the apply after {time.monotonic() - began:.1f} s:\n{output}")
+        assert "the queue default of YARN is full" in " ".join(output.split())
+        assert states(yarn, small.name) == ["ACCEPTED"]
+
+        large.topology.more = {}
+        large.topology.topic(fresh("unrelated"))
+        large.repl("apply", "--auto-approve")  # stops the large job
+        small.repl("apply", "--auto-approve")  # records the small one, which starts meanwhile
+        with checker.writing(source, small.topic, checker.Spec(records=1_000)) as writer:
+            writer.wait_for(1_000)
+        report = checker.compare(source, there, small.topic, written=writer.written, patience=120)
+        assert report.clean, report
+    finally:
+        for job in (small, large):
+            job.repl("destroy", "--auto-approve")
+
+
+def queue_used(yarn: LabSpark) -> float:
+    """The share of the queue's memory that containers have."""
+    scheduler = json.loads(asked(yarn, "ws/v1/cluster/scheduler"))["scheduler"]["schedulerInfo"]
+    return float(scheduler["usedCapacity"]) / 100
 
 
 def lost(job: YarnJob, what: str, kill: Callable[[], None], *hit: int) -> None:

@@ -16,7 +16,7 @@ from typing import NamedTuple, Self
 import msgspec
 
 from planner.apply.context import ApplyContext
-from planner.apply.copying import cannot_start, not_copying, start_progress
+from planner.apply.copying import cannot_start, not_copying, start_progress, without_resources
 from planner.apply.denials import (
     GiveUp,
     LogLines,
@@ -206,6 +206,10 @@ LEFT_RUNNING = (
     "correct that: the job stays and tries again by itself."
     " Then run this again, which records the job as it is"
 )
+QUEUED = (
+    "free resources there, or change the job's slots, memory or queue: the job stays, and starts as soon as"
+    " it gets them. Then run this again, which records the job as it is"
+)
 _ENTRY_WRITE_S = 30.0
 _CHECK_PROCESS_S = 2.0
 
@@ -281,7 +285,7 @@ async def _wait_until_copying(context: ApplyContext, watch: JobWatch, started: _
     )
     if not why:
         return DONE
-    if cannot_start(spec, watch.table, driver_before):
+    if cannot_start(spec, watch.table, driver_before) or without_resources(spec, watch.table, driver_before):
         return failed(f"it runs ({started.where}), but {why}")  # its log would only repeat this
     lines = [line for line in await started.logged() if line.strip()]
     log = "; the last lines of its log:\n" + "\n".join(f"    {line}" for line in lines) if lines else ""
@@ -295,14 +299,20 @@ def _while_refused(
     driver_before: str,
     refused: Callable[[], Awaitable[str]],
 ) -> GiveUp:
-    """Returns a check that ends the wait when a right stays missing, or a flow keeps failing to start."""
+    """Returns a check that ends the wait when a right stays missing, a flow keeps failing to start, or
+    Spark's cluster gives the job no resources.
+    """
 
     async def failing() -> str:
         return cannot_start(spec, watch.table, driver_before)
 
+    async def queued() -> str:
+        return without_resources(spec, watch.table, driver_before)
+
     return first_of(
         lasting(context.timeouts.denied_s, refused, partial(right_to_grant, spec)),
         lasting(context.timeouts.failing_s, failing, lambda _: LEFT_RUNNING),
+        lasting(context.timeouts.queued_s, queued, lambda _: QUEUED),
     )
 
 

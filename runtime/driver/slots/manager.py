@@ -260,7 +260,7 @@ class SlotManager:
         self._replace_slow_releases()
         for supervisor in self.supervisors:
             if supervisor.state in ("submitted", "unscheduled"):
-                supervisor.update_scheduling(await self._context.application.scheduled(supervisor.group))
+                supervisor.update_scheduling(await self._context.application.waits_for(supervisor.group))
             waited_s = time.monotonic() - supervisor.changed_at
             layout = self._context.layout.by_slot
             running = {layout[other.slot] for other in self.supervisors if other.state == "running"}

@@ -133,11 +133,14 @@ class SlotSupervisor:
             self._log("slot_assigned", version=published.version, partitions=len(published.partitions))
         self._unsent = False
 
-    def update_scheduling(self, scheduled: bool) -> None:
-        """Updates the state of a submitted slot that has sent no report yet; it is called periodically."""
-        if self.state == "submitted" and not scheduled:
-            self._set_state("unscheduled", "no free core")
-        elif self.state == "unscheduled" and scheduled:
+    def update_scheduling(self, why: str) -> None:
+        """Updates the state of a submitted slot that has sent no report yet; it is called periodically.
+
+        `why`: what the slot's task waits for; "" if it has a core.
+        """
+        if why:
+            self._set_state("unscheduled", why)
+        elif self.state == "unscheduled":
             self._set_state("submitted", "")
 
     def take_heartbeat(self, heartbeat: SlotHeartbeat) -> bool:

@@ -5,7 +5,7 @@ from collections.abc import Callable
 import pytest
 from msgspec.structs import replace
 
-from planner.apply.copying import cannot_start, not_copying, start_progress
+from planner.apply.copying import cannot_start, not_copying, start_progress, without_resources
 from planner.apply.denials import lasting
 from planner.apply.handlers.jobs import JobWatch
 from planner.kafka import run
@@ -14,11 +14,13 @@ from runtime.contract.records import job_status
 from runtime.contract.records.job_status import (
     FlowView,
     JobKey,
+    JobState,
     JobStatus,
     PartitionState,
     PartitionStatus,
     SlotKey,
     SlotReport,
+    SlotState,
     SlotStatus,
     SlotView,
     SpecKey,
@@ -146,6 +148,24 @@ def test_progress_is_flows_taken_over_and_partitions_found_and_copied(
 )
 def test_a_flow_cannot_start_where_its_attempts_fail(view: FlowView, driver_before: str, why: str) -> None:
     assert cannot_start(SPEC, table(replace(STATUS, flows=[view])), driver_before) == why
+
+
+@pytest.mark.parametrize(
+    ("state", "slots", "why"),
+    [
+        ("starting", [], "the queue is full"),
+        ("running", [], ""),
+        ("running", ["unscheduled", "unscheduled"], "slot 0: no free core; slot 1: no free core"),
+        ("running", ["running", "unscheduled"], ""),  # slot 0 copies what slot 1 would
+    ],
+)
+def test_a_job_is_without_resources_where_its_cluster_gives_it_none(
+    state: JobState, slots: list[SlotState], why: str
+) -> None:
+    views = [SlotView(number, slot, 0, why="no free core") for number, slot in enumerate(slots)]
+    status = replace(STATUS, state=state, slots=views, trouble="the queue is full")
+    assert without_resources(SPEC, table(status), "old") == why
+    assert without_resources(SPEC, table(status), STATUS.driver) == ""  # the driver before, which ends
 
 
 def test_a_reason_ends_the_wait_when_it_lasts(monkeypatch: pytest.MonkeyPatch) -> None:

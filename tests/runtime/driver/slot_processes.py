@@ -37,8 +37,8 @@ class SlotProcesses:
     async def cores(self) -> int:
         return 1
 
-    async def scheduled(self, group: str) -> bool:
-        return group not in self._waiting
+    async def waits_for(self, group: str) -> str:
+        return "no free core" if group in self._waiting else ""
 
     async def cancel(self, group: str) -> None:
         self._waiting.pop(group, None)

@@ -1,0 +1,88 @@
+"""Says why YARN does not run an application, or gives it no containers, yet.
+
+Spark's context is created only once YARN runs the application master. Until then nothing but the
+ResourceManager knows what is missing: a full queue, say, or nodes without memory. It is asked over the JVM
+that waits, by the tag of this driver.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from py4j.protocol import Py4JError
+from pyspark import SparkConf, SparkContext
+
+_TAGS = "spark.yarn.tags"
+_WAITING = ("NEW", "NEW_SAVING", "SUBMITTED", "ACCEPTED")  # YARN has it, and does not run it
+_FULL = 0.995  # of a queue's capacity, as the ResourceManager rounds it
+_MOST_CHARACTERS = 400
+
+
+def tagged(conf: SparkConf, tag: str) -> None:
+    """Adds the tag by which the application is found to those that are given."""
+    conf.set(_TAGS, ",".join(filter(None, (conf.get(_TAGS), tag))))
+
+
+class YarnApplications:
+    """Asks the ResourceManager for the application of a driver. Its calls block, for seconds at most.
+
+    They return "" where the ResourceManager does not answer: Spark's own messages say that.
+    """
+
+    def __init__(self, driver: str) -> None:
+        self.tag = f"repl-{driver}"
+        self._client: Any = None
+
+    def waits_for(self) -> str:
+        """Returns why the application has no container yet; "" if it has one, or YARN does not know it."""
+        try:
+            return next((self._described(known) for known in self._applications() if self._waits(known)), "")
+        except (Py4JError, OSError):
+            return ""
+
+    def queue(self, application: str) -> str:
+        """Returns how full the queue of the application is."""
+        try:
+            ours = (
+                known for known in self._applications() if known.getApplicationId().toString() == application
+            )
+            return next((self._filled(known.getQueue()) for known in ours), "")
+        except (Py4JError, OSError):
+            return ""
+
+    def _applications(self) -> list[Any]:
+        jvm: Any = SparkContext._jvm
+        if jvm is None:
+            return []  # the JVM itself is starting
+        if self._client is None:
+            client = jvm.org.apache.hadoop.yarn.client.api.YarnClient.createYarnClient()
+            client.init(jvm.org.apache.hadoop.yarn.conf.YarnConfiguration())
+            client.start()
+            self._client = client
+        request = jvm.org.apache.hadoop.yarn.api.protocolrecords.GetApplicationsRequest.newInstance()
+        tags = jvm.java.util.HashSet()
+        tags.add(self.tag)
+        request.setApplicationTags(tags)
+        return list(self._client.getApplications(request))
+
+    def _waits(self, application: Any) -> bool:
+        """Returns whether no container runs the application master of an attempt yet."""
+        if application.getYarnApplicationState().toString() not in _WAITING:
+            return False
+        attempt = application.getCurrentApplicationAttemptId()
+        if attempt is None or attempt.getAttemptId() <= 0:
+            return True
+        return self._client.getApplicationAttemptReport(attempt).getAMContainerId() is None
+
+    def _described(self, application: Any) -> str:
+        said = " ".join(str(application.getDiagnostics() or "").split())[:_MOST_CHARACTERS]
+        text = (
+            f"YARN has no container for {application.getApplicationId().toString()}:"
+            f" {self._filled(application.getQueue())}"
+        )
+        return f"{text}; the ResourceManager says: {said}" if said else text
+
+    def _filled(self, queue: str) -> str:
+        info = self._client.getQueueInfo(queue)
+        used = info.getCurrentCapacity() if info is not None else 0.0
+        return f"the queue {queue} of YARN is {'full' if used >= _FULL else f'{used:.0%} full'}"
