@@ -50,7 +50,7 @@ class AuditFailure(Exception):
 Result = TypeVar("Result")
 
 
-class Outcome(Struct, Generic[Result], frozen=True, kw_only=True):
+class SparkOutcome(Struct, Generic[Result], frozen=True, kw_only=True):
     """Reports the result of a command's Spark application, or why there is none.
 
     `cluster` names the cluster, or Spark, that failed; it is empty where the request is refused.

@@ -23,7 +23,7 @@ from py4j.protocol import Py4JError
 from pyspark import SparkConf, SparkContext
 from pyspark.errors import PySparkException
 
-from runtime.audit.ledger import AuditFailure, Outcome
+from runtime.audit.ledger import AuditFailure, SparkOutcome
 from runtime.contract.spec.transform import TransformSpec
 from runtime.sql.formats.encoded import BadSchema
 from runtime.sql.functions import RefusedExpression
@@ -49,17 +49,17 @@ def argument_parser(description: str) -> argparse.ArgumentParser:
 
 
 def run_application(
-    arguments: argparse.Namespace, run: Callable[[argparse.Namespace], Outcome[Result]]
-) -> Outcome[Result]:
+    arguments: argparse.Namespace, run: Callable[[argparse.Namespace], SparkOutcome[Result]]
+) -> SparkOutcome[Result]:
     """Runs the application, and writes its outcome."""
     try:
         outcome = run(arguments)
     except AuditFailure as failure:
-        outcome = Outcome(cluster=failure.cluster, why=failure.why, hint=failure.hint)
+        outcome = SparkOutcome(cluster=failure.cluster, why=failure.why, hint=failure.hint)
     except (Py4JError, PySparkException, RefusedExpression, BadSchema) as error:
         lines = [line.strip() for line in str(error).splitlines() if line.strip()] or [type(error).__name__]
         java = (line.removeprefix(": ") for line in lines if line.startswith(": "))  # it follows Py4J's own
-        outcome = Outcome(cluster="Spark", why=next(java, lines[0])[:500])
+        outcome = SparkOutcome(cluster="Spark", why=next(java, lines[0])[:500])
     arguments.out.write_bytes(msgspec.json.encode(outcome))
     return outcome
 

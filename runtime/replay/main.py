@@ -10,7 +10,7 @@ import asyncio
 import functools
 from collections.abc import Sequence
 
-from runtime.audit.ledger import Outcome
+from runtime.audit.ledger import SparkOutcome
 from runtime.audit.on_spark import argument_parser, results_of, run_application, spark_context
 from runtime.contract.results.records import ReplayedPartition
 from runtime.files.manifest import EndpointUnavailable, ManifestProblem
@@ -35,7 +35,7 @@ def main() -> None:
     run_application(parser.parse_args(), _copied)
 
 
-def _copied(arguments: argparse.Namespace) -> Outcome[list[ReplayedPartition]]:
+def _copied(arguments: argparse.Namespace) -> SparkOutcome[list[ReplayedPartition]]:
     encoded = arguments.request.read_bytes()
     request = decode_request(encoded)
     parts: Sequence[ReplayPartition | RestorePartition]
@@ -48,18 +48,18 @@ def _copied(arguments: argparse.Namespace) -> Outcome[list[ReplayedPartition]]:
             parts, name = partitions_of(request), f"repl restore {request.backup.flow}"
             transform, per_core = None, 1
     except FlowNotEnded as refused:
-        return Outcome(why=str(refused))
+        return SparkOutcome(why=str(refused))
     except (ManifestProblem, EndpointUnavailable) as problem:
-        return Outcome(why=f"the backup: {problem}")
+        return SparkOutcome(why=f"the backup: {problem}")
     if not parts:
-        return Outcome(result=[])
+        return SparkOutcome(result=[])
     with spark_context(name) as context:
         per_core = per_core if transform is None else 1
         groups = min(len(parts), max(context.defaultParallelism, 1) * per_core)
         spread = [encode_parts(parts[first::groups]) for first in range(groups)]
         copy = functools.partial(copy_encoded, encoded)
         results = dict(results_of(context, copy, spread, transform))
-    return Outcome(result=[part for number in range(groups) for part in decode_copied(results[number])])
+    return SparkOutcome(result=[part for number in range(groups) for part in decode_copied(results[number])])
 
 
 if __name__ == "__main__":

@@ -6,7 +6,7 @@ from typing import Final
 
 import msgspec
 
-from runtime.audit.ledger import Outcome
+from runtime.audit.ledger import SparkOutcome
 from runtime.contract.records.ledger import PartitionKey
 from runtime.contract.records.manifest import BackupState, DataFile
 from runtime.contract.results.records import ReplayedPartition
@@ -96,6 +96,6 @@ class RestorePartition(msgspec.Struct, frozen=True, kw_only=True, tag="restore")
 encode_request = msgspec.json.encode
 encode_parts = encode_copied = msgspec.msgpack.encode
 decode_request = msgspec.json.Decoder(ReplayRequest | RestoreRequest).decode
-decode_outcome = msgspec.json.Decoder(Outcome[list[ReplayedPartition]]).decode
+decode_outcome = msgspec.json.Decoder(SparkOutcome[list[ReplayedPartition]]).decode
 decode_parts = msgspec.msgpack.Decoder(list[ReplayPartition | RestorePartition]).decode
 decode_copied = msgspec.msgpack.Decoder(list[ReplayedPartition]).decode

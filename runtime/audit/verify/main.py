@@ -21,7 +21,7 @@ try:
 except ModuleNotFoundError:
     sys.path.insert(0, str(_HERE.parents[2]))
 
-from runtime.audit.ledger import Outcome  # noqa: E402
+from runtime.audit.ledger import SparkOutcome  # noqa: E402
 from runtime.audit.on_spark import (  # noqa: E402
     argument_parser,
     concurrent_tasks,
@@ -54,13 +54,13 @@ def main() -> None:
         arguments.book.unlink(missing_ok=True)
 
 
-def _verified(arguments: argparse.Namespace) -> Outcome[VerificationReport]:
+def _verified(arguments: argparse.Namespace) -> SparkOutcome[VerificationReport]:
     encoded = arguments.request.read_bytes()
     request = decode_request(encoded)
     verification = asyncio.run(Verification.begin(request, arguments.book, resume=arguments.resume))
     if verification.left:
         _compare(encoded, request, verification)
-    return Outcome(result=verification.report())
+    return SparkOutcome(result=verification.report())
 
 
 def _compare(encoded: bytes, request: VerifyRequest, verification: Verification) -> None:

@@ -12,7 +12,7 @@ from typing import Literal, NamedTuple, Self
 import msgspec
 from msgspec import Struct, field
 
-from runtime.audit.ledger import AuditFailure, Outcome
+from runtime.audit.ledger import AuditFailure, SparkOutcome
 from runtime.contract.records.ledger import PartitionKey
 from runtime.contract.records.manifest import DataFile
 from runtime.contract.results.records import UncomparableRange, VerificationReport
@@ -229,4 +229,4 @@ class VerifiedPiece(msgspec.Struct, array_like=True):
 
 encode_request = msgspec.json.encode
 decode_request = msgspec.json.Decoder(VerifyRequest).decode
-decode_outcome = msgspec.json.Decoder(Outcome[VerificationReport]).decode
+decode_outcome = msgspec.json.Decoder(SparkOutcome[VerificationReport]).decode

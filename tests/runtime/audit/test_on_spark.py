@@ -9,7 +9,7 @@ import msgspec
 import pytest
 from pyspark.errors import AnalysisException
 
-from runtime.audit.ledger import AuditFailure, Outcome
+from runtime.audit.ledger import AuditFailure, SparkOutcome
 from runtime.audit.on_spark import run_application
 from runtime.sql.formats.encoded import BadSchema
 from runtime.sql.functions import RefusedExpression
@@ -20,8 +20,8 @@ JAVA = "An error occurred while calling o1.collect.\n: java.io.IOException: no s
 @pytest.mark.parametrize(
     ("ended", "outcome"),
     [
-        (Outcome(result=[3, 4]), Outcome(result=[3, 4])),
-        (Outcome(why="the backup: it is gone"), Outcome(why="the backup: it is gone")),
+        (SparkOutcome(result=[3, 4]), SparkOutcome(result=[3, 4])),
+        (SparkOutcome(why="the backup: it is gone"), SparkOutcome(why="the backup: it is gone")),
         (AuditFailure("dc1", "it does not answer", "is it up?"), ("dc1", "it does not answer", "is it up?")),
         (AnalysisException(JAVA), ("Spark", "java.io.IOException: no space left", "")),
         (BadSchema("no message\nCustomer"), ("Spark", "no message", "")),
@@ -30,22 +30,24 @@ JAVA = "An error occurred while calling o1.collect.\n: java.io.IOException: no s
     ],
 )
 def test_an_application_writes_what_became_of_it(
-    tmp_path: Path, ended: Outcome[list[int]] | Exception, outcome: Outcome[list[int]] | tuple[str, str, str]
+    tmp_path: Path,
+    ended: SparkOutcome[list[int]] | Exception,
+    outcome: SparkOutcome[list[int]] | tuple[str, str, str],
 ) -> None:
-    def run(_: argparse.Namespace) -> Outcome[list[int]]:
+    def run(_: argparse.Namespace) -> SparkOutcome[list[int]]:
         if isinstance(ended, Exception):
             raise ended
         return ended
 
     if isinstance(outcome, tuple):
         cluster, why, hint = outcome
-        outcome = Outcome(cluster=cluster, why=why, hint=hint)
+        outcome = SparkOutcome(cluster=cluster, why=why, hint=hint)
     assert run_application(argparse.Namespace(out=tmp_path / "out.json"), run) == outcome
-    assert msgspec.json.decode((tmp_path / "out.json").read_bytes(), type=Outcome[list[int]]) == outcome
+    assert msgspec.json.decode((tmp_path / "out.json").read_bytes(), type=SparkOutcome[list[int]]) == outcome
 
 
 def test_an_unexpected_error_is_no_outcome(tmp_path: Path) -> None:
-    def run(_: argparse.Namespace) -> Outcome[list[int]]:
+    def run(_: argparse.Namespace) -> SparkOutcome[list[int]]:
         raise KeyError("a defect")
 
     with pytest.raises(KeyError):

@@ -12,7 +12,7 @@ from planner.kafka import run
 from planner.workflows.interaction import silent
 from planner.workflows.one_off import on_spark
 from runtime import replay
-from runtime.audit.ledger import Outcome
+from runtime.audit.ledger import SparkOutcome
 from runtime.contract.results.records import ReplayedPartition
 from runtime.contract.spec.cluster import ClusterSpec
 from runtime.contract.spec.transform import FormatSpec, TransformSpec
@@ -45,7 +45,7 @@ def value(at: int) -> bytes | None:
     return b'{"id": ' if at % 100 == 7 else b'{"id": %d, "email": "a@b", "p": "%s"}' % (at, PADDING.encode())
 
 
-def unchecked(sides: Mapping[str, Side], flow: str, topic: str) -> Outcome[list[ReplayedPartition]]:
+def unchecked(sides: Mapping[str, Side], flow: str, topic: str) -> SparkOutcome[list[ReplayedPartition]]:
     """Returns the outcome of the application where its transform has no schema."""
     transform = TransformSpec(value=FormatSpec(format="protobuf", schema="Customer"), where="true")
     source, destination = (ClusterSpec(bootstrap=sides[name].bootstrap) for name in ("dc1", "dc2"))
