@@ -214,7 +214,7 @@ def test_an_apply_names_the_full_queue_and_its_job_starts_once_there_is_room(
         large.repl("apply", "--auto-approve")  # stops the large job
         small.repl("apply", "--auto-approve")  # records the small one, which starts meanwhile
         with checker.writing(source, small.topic, checker.Spec(records=1_000)) as writer:
-            writer.wait_for(1_000)
+            writer.wait_for(500)
         report = checker.compare(source, there, small.topic, written=writer.written, patience=120)
         assert report.clean, report
     finally:
