@@ -83,6 +83,19 @@ def test_a_topology_has_no_digest_to_expect(tmp_path: Path, capsys: pytest.Captu
     assert "--expect names a saved plan" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("option", ["--target", "--var-file"])
+def test_a_saved_plan_is_executed_as_it_is(
+    option: str, tmp_path: Path, executed: list[Plan], capsys: pytest.CaptureFixture[str]
+) -> None:
+    file, seal = saved(tmp_path)
+    (tmp_path / "vars").write_text("{}\n")
+    value = "topic.dc1.orders" if option == "--target" else str(tmp_path / "vars")
+
+    assert run(["apply", str(file), "--expect", seal, option, value]) == 1
+    assert "leave out --var-file and --target" in capsys.readouterr().err
+    assert executed == []
+
+
 def test_a_warning_of_the_operators_rules_leaves_the_plan_that_was_approved(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
