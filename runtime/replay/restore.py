@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from functools import partial
 from typing import Final
 
 from runtime.audit.on_spark import show
@@ -28,6 +29,7 @@ from runtime.batch import (
     Batch,
     OutgoingBatch,
     PartitionLocation,
+    RecordSet,
     RewriteSpec,
     prepare,
 )
@@ -54,6 +56,7 @@ from runtime.files.manifest import ManifestFolder, ManifestProblem
 from runtime.files.store import StoredFile
 from runtime.kafka.cluster import KafkaCluster
 from runtime.kafka.errors import BrokerError, ErrorCode
+from runtime.kafka.protocol.fetch import Isolation
 from runtime.kafka.protocol.offsets import TopicPartition
 from runtime.kafka.timing import RetryDeadline
 from runtime.ledger.ledger import Ledger, UndecidedProgress
@@ -125,7 +128,9 @@ class PartitionRestore(RepeatedCopy):
     async def _attempt(self) -> None:
         try:
             await self._compare(await self._write())
-        except (*READ_FAILURES, RecordsExpired, OpenTransactionTimeout) as error:
+        except (RecordsExpired, OpenTransactionTimeout) as error:
+            raise CopyStopped(f"{self._name}: {error}") from error
+        except READ_FAILURES as error:
             raise CopyStopped(str(error)) from error
 
     async def _write(self) -> Progress:
@@ -301,20 +306,33 @@ class PartitionRestore(RepeatedCopy):
     async def _restored(self, start: int, end: int) -> AsyncIterator[Batch]:
         """Yields the committed batches of the partition, and fetches the next ones meanwhile.
 
-        Raises WireError, BatchFailure, RecordsExpired, OpenTransactionTimeout.
+        The restored records lie before `end`. Behind it are those that others wrote, up to the last stable
+        offset. Raises WireError, BatchFailure, RecordsExpired, OpenTransactionTimeout.
         """
-        reader = CommittedRecordReader(
-            self._cluster, self._at, None, start, end, self._request.within_s, max_bytes=_FETCH_BYTES
+        within_s = self._request.within_s
+        read = partial(
+            CommittedRecordReader, self._cluster, self._at, None, within_s=within_s, max_bytes=_FETCH_BYTES
         )
-        ahead = None if reader.ended else asyncio.ensure_future(reader.next_sets())
+        reader = read(start, end)
+
+        async def next_sets() -> list[tuple[RecordSet, bool]] | None:
+            nonlocal reader
+            if reader.ended:
+                stable = await bounds_of(self._cluster, [self._at], within_s, Isolation.READ_COMMITTED)
+                if stable[self._at].end < end:  # a new leader does not know yet that they are committed
+                    raise BrokerError(ErrorCode.OFFSET_NOT_AVAILABLE, self._name)
+                if stable[self._at].end <= reader.position:
+                    return None
+                reader = read(reader.position, stable[self._at].end)
+            return await reader.next_sets()
+
+        ahead = asyncio.ensure_future(next_sets())
         try:
-            while ahead is not None:
-                sets = await ahead
-                ahead = None if reader.ended else asyncio.ensure_future(reader.next_sets())
+            while (sets := await ahead) is not None:
+                ahead = asyncio.ensure_future(next_sets())
                 for member, committed in sets:
                     if committed and isinstance(member, Batch):
                         yield member
         finally:
-            if ahead is not None:
-                ahead.cancel()
-                await asyncio.gather(ahead, return_exceptions=True)
+            ahead.cancel()
+            await asyncio.gather(ahead, return_exceptions=True)

@@ -1,0 +1,84 @@
+"""The comparison at the end of a restore, on real brokers: what must be found, whoever wrote it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+import pytest
+from confluent_kafka import Producer
+
+from runtime.contract.records.manifest import BackupState
+from runtime.files.backup import read_backup
+from runtime.lab.lab import Lab
+from runtime.replay.request import RestorePartition, RestoreRequest
+from runtime.replay.task import copy_partitions
+from tests.runtime.slot.world import Side
+from tests.spark.backups import FLOW, BackupWriter
+
+pytestmark = pytest.mark.integration
+PARTITIONS = 2
+
+
+def restored(folder: Path, side: Side, topic: str, into: str) -> list[tuple[int, str]]:
+    """Restores a topic, and returns the records and the problem of each partition."""
+    backup = read_backup(str(folder), FLOW)
+    lineage = backup.topics()[topic]
+    request = RestoreRequest(
+        backup=BackupState(folder=str(folder), flow=FLOW, commit=backup.commit, digest=backup.digest),
+        name=side.name,
+        cluster=side.spec(),
+        topics=[],
+    )
+    parts = [
+        RestorePartition(
+            topic=topic,
+            topic_id=lineage.topic_id,
+            into=into,
+            partition=number,
+            end=position.position,
+            max_message_bytes=1_000_000,
+            files=lineage.files.get(number, []),
+        )
+        for number, position in sorted(lineage.positions.items())
+    ]
+    return [(part.records, part.unread) for part in asyncio.run(copy_partitions(request, parts))]
+
+
+def unfinished(side: Side, topic: str, transactional_id: str) -> Producer:
+    """Returns a producer with an open transaction, which holds a record of each partition."""
+    producer = side.producer(transactional_id=transactional_id)
+    producer.init_transactions(60)
+    producer.begin_transaction()
+    for partition in range(PARTITIONS):
+        producer.produce(topic, b"not committed", partition=partition)
+    assert producer.flush(60) == 0
+    return producer
+
+
+def test_a_record_that_others_wrote_behind_the_restored_ones_is_found(
+    lab: Lab, sides: Mapping[str, Side], fresh: Callable[[str], str], tmp_path: Path
+) -> None:
+    """Also where nothing was restored into a partition. What is not committed is no record."""
+    topic, into, side = fresh("orders"), fresh("restored"), sides["dc2"]
+    for there, name in ((sides["dc1"], topic), (side, into)):
+        there.create(name, PARTITIONS)
+    unfinished(sides["dc1"], topic, fresh("aborts")).abort_transaction(60)
+    sides["dc1"].write(topic, [{"value": b"%d" % number, "partition": 0} for number in range(3)])
+    sides["dc1"].ends(topic, PARTITIONS)  # the transaction has ended everywhere
+    BackupWriter(lab.clusters["dc1"], tmp_path).round(topic, snapshot=False)
+    equal = [(3, ""), (0, "")]
+    assert restored(tmp_path, side, topic, into) == equal
+
+    others = unfinished(side, into, fresh("others"))
+    assert restored(tmp_path, side, topic, into) == equal
+    others.abort_transaction(60)
+    assert restored(tmp_path, side, topic, into) == equal
+
+    ends = [end for _, end in side.ends(into, PARTITIONS)]
+    side.write(into, [{"value": b"foreign", "partition": partition} for partition in range(PARTITIONS)])
+    assert [problem for _, problem in restored(tmp_path, side, topic, into)] == [
+        f"{into}-{partition} holds a record at {end} that the backup does not hold"
+        for partition, end in enumerate(ends)
+    ]
