@@ -87,7 +87,7 @@ class NothingCopied(AuditFailure):
 
 
 class UnreadableLedger(AuditFailure):
-    """A record of the ledger is newer than this version."""
+    """A record of the product's own topics is newer than this version."""
 
     def __init__(self, cluster: str, why: str) -> None:
         super().__init__(cluster, why, "ask with the version of repl that its jobs run")
@@ -135,35 +135,31 @@ class OpenLedger(Struct, frozen=True):
         await self.maps.refresh(flow)
 
     async def progress(self, flow: str) -> Mapping[PartitionKey, Progress]:
-        """Returns the committed progress of a flow, as it is now. Raises UnreadableLedger, WireError."""
-        try:
-            await self.refresh(flow)
-            return self.ledger.all_progress(flow)
-        except UnreadableRecord as error:
-            raise UnreadableLedger(self.name, str(error)) from error
+        """Returns the committed progress of a flow, as it is now. Raises UnreadableRecord, WireError."""
+        await self.refresh(flow)
+        return self.ledger.all_progress(flow)
 
     async def flow(self, flow: str) -> FlowRecords:
         """Returns the records of a flow, as they are now.
 
-        Raises NothingCopied, UnreadableLedger, WireError.
+        Raises NothingCopied, UnreadableRecord, WireError.
         """
         progress = await self.progress(flow)
         own = {key: made for key, made in progress.items() if not is_reserved(key.topic)}
         if not own:
             raise NothingCopied(self.name, flow)
-        try:
-            generation = self.ledger.generation(flow)
-            state = generation.state if generation else "unknown"
-            return FlowRecords(state, own, self.maps.all(flow), self.ledger.orphans(flow))
-        except UnreadableRecord as error:
-            raise UnreadableLedger(self.name, str(error)) from error
+        generation = self.ledger.generation(flow)
+        state = generation.state if generation else "unknown"
+        return FlowRecords(state, own, self.maps.all(flow), self.ledger.orphans(flow))
 
 
 @contextmanager
 def as_audit_failure(cluster: str) -> Iterator[None]:
-    """Converts errors of the wire into an AuditFailure that names the cluster."""
+    """Converts errors of the wire, and records of another version, into an AuditFailure of the cluster."""
     try:
         yield
+    except UnreadableRecord as error:
+        raise UnreadableLedger(cluster, str(error)) from error
     except (WireError, ClientSettingsError, TopicReplaced) as error:
         raise AuditFailure(cluster, str(error), _hint(cluster, error)) from error
 

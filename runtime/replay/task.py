@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Final
 from runtime.audit.ledger import AuditFailure
 from runtime.audit.partition_logs import open_spec
 from runtime.batch import BatchFailure
-from runtime.contract.records.ledger import UnreadableRecord
 from runtime.contract.results.records import ReplayedPartition
 from runtime.files.backup import DamagedFile
 from runtime.files.manifest import ManifestProblem
@@ -31,7 +30,7 @@ if TYPE_CHECKING:
     from runtime.sql.transformer import Evaluates, Transformer
 
 _RESTORED_AT_A_TIME: Final = 4  # partitions of a task
-_STOPPED = (AuditFailure, CopyStopped, BatchFailure, DamagedFile, ManifestProblem, UnreadableRecord)
+_STOPPED = (AuditFailure, CopyStopped, BatchFailure, DamagedFile, ManifestProblem)
 
 
 async def copy_encoded(encoded: bytes, parts: bytes, evaluator: Evaluates | None = None) -> bytes:

@@ -362,8 +362,8 @@ class RecordTracer:
             ledgers = ClusterLedger(cluster, known, self._first.names)
             with as_audit_failure(name):
                 await ledgers.open()
-        except (AuditFailure, UnreadableRecord) as error:
-            self._note(name, error.why if isinstance(error, AuditFailure) else str(error))
+        except AuditFailure as error:
+            self._note(name, error.why)
             return None
         return ledgers
 

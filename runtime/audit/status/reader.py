@@ -168,10 +168,11 @@ class _ClusterInspection:
                 await in_time(work(self.cluster), self._within_s, f"asking {self.name}")
         except AuditFailure as failure:
             self.facts.why = failure.why
-            if not isinstance(failure.__cause__, BrokerError):  # a broker that returns an error is up
+            # A broker that returns an error, or a record of another version, is up.
+            if not isinstance(failure.__cause__, BrokerError | UnreadableRecord):
                 self.cluster, self.facts.answers = None, False
                 await self._site.drop()
-        except (UnreadableRecord, BatchFailure) as failure:
+        except BatchFailure as failure:
             self.facts.why = str(failure)
 
     async def list_topics(self, cluster: KafkaCluster) -> None:

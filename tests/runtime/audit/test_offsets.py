@@ -23,7 +23,7 @@ from runtime.contract.client.settings import ClientSettingsError
 from runtime.contract.groups import GroupPartition
 from runtime.contract.records.consumer_record import ConsumerRecord
 from runtime.contract.records.group_records import Checkpoint, CheckpointState
-from runtime.contract.records.ledger import PartitionKey
+from runtime.contract.records.ledger import PartitionKey, UnreadableRecord
 from runtime.contract.records.offset_map import OffsetMap, Run, Span, encode_runs
 from runtime.contract.results.groups import LocatedRecord
 from runtime.contract.results.records import TopicClients
@@ -51,6 +51,7 @@ ORDERS = [TopicPartition("orders", number) for number in range(2)]
         (BrokerError(ErrorCode.LEADER_NOT_AVAILABLE, "topic orders"), "run this again"),
         (AuthenticationFailed("dc1:9092", "unknown user"), "mend clusters.dc1.client"),
         (ClientSettingsError("sasl.mechanism", "is none"), "mend clusters.dc1.client"),
+        (UnreadableRecord("a value of version 9"), "ask with the version of repl that its jobs run"),
     ],
 )
 def test_each_failure_has_its_own_hint(error: Exception, hint: str) -> None:
