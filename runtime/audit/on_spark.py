@@ -12,7 +12,7 @@ import asyncio
 import contextlib
 import functools
 import sys
-from collections.abc import Callable, Coroutine, Iterable, Iterator, Sequence
+from collections.abc import Callable, Coroutine, Generator, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
@@ -82,10 +82,11 @@ def results_of(
     groups: Sequence[bytes],
     transform: TransformSpec | None = None,
     files: Literal["json", "parquet"] | None = None,
-) -> Iterator[tuple[int, bytes]]:
+) -> Generator[tuple[int, bytes]]:
     """Yields the number and the result of each group as soon as it is known: a Spark job works on each.
 
-    `files` is the format of files that hold the decoded values of the transform.
+    Behind a failure, and where it is closed, no other group is begun. `files` is the format of files that
+    hold the decoded values of the transform.
     """
     threads = ThreadPoolExecutor(concurrent_tasks(context, groups))
     try:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import contextlib
 import functools
 import sys
 import time
@@ -72,12 +73,13 @@ def _compare(encoded: bytes, request: VerifyRequest, verification: Verification)
         compare = functools.partial(compare_encoded, encoded, concurrent_tasks(context, left))
         groups = [encode_pieces(group) for group in left]
         transform, files = request.flow.transform, comparison_of(request).decoded
-        results = results_of(context, compare, groups, transform, files)
-        for done, (number, verified) in enumerate(results, total - len(left) + 1):
-            verification.add(left[number], decode_verified(verified))
-            if time.monotonic() - reported > _REPORT_EVERY_S or done == total:
-                reported = time.monotonic()
-                show(_COMMAND, f"compared {done} of {total} stretches")
+        # Where a result can't be stored, the groups that wait are not begun.
+        with contextlib.closing(results_of(context, compare, groups, transform, files)) as results:
+            for done, (number, verified) in enumerate(results, total - len(left) + 1):
+                verification.add(left[number], decode_verified(verified))
+                if time.monotonic() - reported > _REPORT_EVERY_S or done == total:
+                    reported = time.monotonic()
+                    show(_COMMAND, f"compared {done} of {total} stretches")
 
 
 if __name__ == "__main__":
