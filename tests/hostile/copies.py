@@ -179,6 +179,15 @@ class RepeatedTask:
             assert not task.is_alive(), "a task that was replaced still runs"
 
 
+def _copied(
+    request: replay.ReplayRequest | replay.RestoreRequest,
+    parts: Sequence[replay.ReplayPartition | replay.RestorePartition],
+) -> bool:
+    """Copies in the kind of event loop that Spark's tasks use, and returns whether all was copied."""
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        return not any(part.unread for part in runner.run(copy_partitions(request, parts)))
+
+
 def replaying(
     flow: FlowSpec, source: Side, through: ClusterSpec, topic: str, partitions: int
 ) -> RepeatedTask:
@@ -192,7 +201,7 @@ def replaying(
     )
 
     def begin() -> bool:
-        return not any(part.unread for part in asyncio.run(copy_partitions(request, parts)))
+        return _copied(request, parts)
 
     return RepeatedTask(begin)
 
@@ -226,7 +235,7 @@ def restoring(
     ]
 
     def begin() -> bool:
-        return not any(part.unread for part in asyncio.run(copy_partitions(request, parts)))
+        return _copied(request, parts)
 
     return RepeatedTask(begin)
 
