@@ -41,6 +41,8 @@ _DENIED, _NOT_FOUND = (401, 403), 404
 _PORTS = {"http": 80, "https": 443}
 _TYPE = "application/vnd.schemaregistry.v1+json"
 
+_UNREADABLE = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)  # of decoding an answer
+
 T = TypeVar("T")
 
 
@@ -262,13 +264,13 @@ class SchemaRegistry:
             self._raise(status, content, what)
         try:
             return msgspec.json.decode(content, type=kind)
-        except msgspec.MsgspecError:
+        except _UNREADABLE:
             raise RegistryUnavailable(f"{self.url}: {what}: the answer is not that of a registry") from None
 
     def _raise(self, status: int, content: bytes, what: str) -> None:
         try:
             problem = msgspec.json.decode(content, type=_Problem)
-        except msgspec.MsgspecError:
+        except _UNREADABLE:
             problem = _Problem()
         said = f": {shown(problem.message)}" if problem.message else ""
         if status == _NOT_FOUND:

@@ -19,6 +19,7 @@ from runtime.schemas.client import (
     Reference,
     RegisteredSchema,
     RegistryRefused,
+    RegistryUnavailable,
     Schema,
     SchemaRegistry,
     shown,
@@ -56,6 +57,8 @@ class SchemaCopier:
             return bool(await self._source.versions(f"{topic}-{part}"))
         except NotInRegistry:
             return False
+        except RegistryRefused as error:  # it says nothing of the subject: the records wait
+            raise RegistryUnavailable(str(error)) from None
 
     async def ensure(self, number: int, topic: str, renamed: str) -> int | None:
         """Returns the destination's id of a schema that the topic's records have, once it is there.
@@ -64,9 +67,9 @@ class SchemaCopier:
         id, and that no subject of the topic says that it must. Raises RegistryUnavailable and
         SchemaNotCopied.
         """
-        if self._sync.subjects != "topic_name" and not await self._is_known(number):
-            return None
         try:
+            if self._sync.subjects != "topic_name" and not await self._is_known(number):
+                return None
             return await self._copy(number, topic, renamed)
         except (NotInRegistry, RegistryRefused) as error:
             raise SchemaNotCopied(str(error)) from None

@@ -100,6 +100,17 @@ async def test_a_source_that_does_not_answer_holds_only_what_looks_like_an_id(ga
     assert isinstance(stopped.failure, SchemaMissing)
 
 
+@pytest.mark.parametrize("subjects", ["topic_name", "record_name"])
+async def test_a_source_that_refuses_to_answer_holds_the_record(
+    gated: Gated, subjects: SubjectNames, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(gated.here, "answer", lambda *_: (422, {"message": "not now"}))
+    gated.gate = gated.with_sync(subjects)
+    filtered = await gated.admit(framed(1))
+    assert read(filtered) == []
+    assert isinstance(filtered.failure, SchemaMissing)
+
+
 async def test_numbers_are_no_ids_until_the_topic_has_a_subject(gated: Gated) -> None:
     gated.here.add(1, LONG, "orders-value")
     gated.here.add(9, {"type": "string"}, "others-value")
