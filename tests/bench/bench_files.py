@@ -25,12 +25,10 @@ from confluent_kafka.admin import AdminClient
 from msgspec.structs import replace
 
 from runtime.contract.client.settings import wire_settings
-from runtime.contract.records.manifest import BackupState
 from runtime.contract.spec import files, naming
 from runtime.contract.spec.cluster import ClusterSpec
 from runtime.contract.spec.files import FilesSpec
 from runtime.contract.spec.topic_settings import at_destination
-from runtime.files.backup import read_backup
 from runtime.files.export import EXPORT, ExportPartition, ExportTicket, export
 from runtime.files.tasks import encode
 from runtime.kafka.cluster import KafkaCluster
@@ -38,16 +36,12 @@ from runtime.kafka.protocol.offsets import LATEST, TopicPartition
 from runtime.kafka.queries import offsets_of
 from runtime.lab.cluster import LabClusterSpec, LabKafkaCluster, Listener
 from runtime.lab.lab import Lab
-from runtime.replay.request import (
-    RestorePartition,
-    RestoreRequest,
-)
 from runtime.replay.task import copy_partitions
 from tests.bench.bench_wire import PARTITIONS, Brokers, Load, fill, measured
 from tests.ports import free_port
 from tests.records import create_topic
 from tests.s3 import ADMIN, s3_server
-from tests.spark.backups import FLOW, BackupWriter
+from tests.spark.backups import BackupWriter, restoring
 from tests.toxiproxy import proxied, toxiproxy
 
 LOADS = (Load("1 KB, lz4", 1024, "lz4", 1.0), Load("100 B, lz4", 100, "lz4", 0.2))
@@ -99,28 +93,10 @@ def restore_once(
 
     `through` is the address of a proxy to the broker.
     """
-    backup = read_backup(str(folder), FLOW)
-    lineage = backup.topics()[topic]
     create_topic(dc1.client, into, PARTITIONS)
     make_ledger(dc1)
-    request = RestoreRequest(
-        backup=BackupState(folder=str(folder), flow=FLOW, commit=backup.commit, digest=backup.digest),
-        name="dc1",
-        cluster=ClusterSpec(bootstrap=through or dc1.bootstrap),
-        topics=[],
-    )
-    parts = [
-        RestorePartition(
-            topic=topic,
-            topic_id=lineage.topic_id,
-            into=into,
-            partition=number,
-            end=position.position,
-            max_message_bytes=1_048_588,
-            files=lineage.files[number],
-        )
-        for number, position in sorted(lineage.positions.items())
-    ]
+    cluster = ClusterSpec(bootstrap=through or dc1.bootstrap)
+    request, parts = restoring(folder, topic, into, "dc1", cluster)
     away = f" {DELAY_MS} ms" if through else ""
     for what in ("restore", "compare"):
         with measured(brokers) as row:

@@ -14,14 +14,13 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import uvloop
+from msgspec.structs import replace
 
 from runtime.contract.records.control import AssignedPartition, Assignment, SlotSpec
 from runtime.contract.records.ledger import PartitionKey
-from runtime.contract.records.manifest import BackupState
 from runtime.contract.spec.cluster import ClusterSpec
 from runtime.contract.spec.files import LinesSpec
 from runtime.contract.spec.jobspec import FlowSpec
-from runtime.files.backup import read_backup
 from runtime.files.source.load import LOAD, LoadFile, LoadTicket, load
 from runtime.files.tasks import encode
 from runtime.kafka.errors import WireError
@@ -31,8 +30,8 @@ from runtime.replay import request as replay
 from runtime.replay.task import copy_partitions
 from runtime.slot.slot import Slot, SlotEnd
 from tests.runtime.slot.world import Driver, Side
-from tests.spark.backups import FLOW as BACKUP_FLOW
 from tests.spark.backups import BackupWriter
+from tests.spark.backups import restoring as restore_of
 
 _AGAIN_S = 0.2
 _ENDS_S = 180.0
@@ -212,27 +211,8 @@ def restoring(
     """Backs a topic up into a folder, and restores it into another topic of the destination."""
     folder.mkdir()
     BackupWriter(cluster, folder).round(topic, snapshot=False)
-    backup = read_backup(str(folder), BACKUP_FLOW)
-    lineage = backup.topics()[topic]
-    request = replay.RestoreRequest(
-        backup=BackupState(folder=str(folder), flow=BACKUP_FLOW, commit=backup.commit, digest=backup.digest),
-        name="dc2",
-        cluster=through,
-        topics=[],
-        bytes=8_000,
-    )
-    parts = [
-        replay.RestorePartition(
-            topic=topic,
-            topic_id=lineage.topic_id,
-            into=into,
-            partition=number,
-            end=position.position,
-            max_message_bytes=_MAX_MESSAGE_BYTES,
-            files=lineage.files[number],
-        )
-        for number, position in sorted(lineage.positions.items())
-    ]
+    request, parts = restore_of(folder, topic, into, "dc2", through, max_message_bytes=_MAX_MESSAGE_BYTES)
+    request = replace(request, bytes=8_000)
 
     def begin() -> bool:
         return _copied(request, parts)

@@ -12,7 +12,7 @@ from confluent_kafka import Consumer, TopicPartition
 from msgspec.structs import replace
 
 from runtime.contract.client.settings import wire_settings
-from runtime.contract.records.manifest import Commit, FilePosition, ManifestOwner, Snapshot
+from runtime.contract.records.manifest import BackupState, Commit, FilePosition, ManifestOwner, Snapshot
 from runtime.contract.spec.cluster import ClusterSpec
 from runtime.contract.spec.files import CompactionSpec, FilesSpec
 from runtime.contract.spec.jobspec import FlowSpec
@@ -21,6 +21,7 @@ from runtime.driver.clusters import DriverClusters
 from runtime.driver.duties.compaction import CompactionDuty
 from runtime.driver.duties.snapshots import SnapshotDuty
 from runtime.driver.flows.files_sink import advanced
+from runtime.files.backup import read_backup
 from runtime.files.compaction import compact
 from runtime.files.export import EXPORT, ExportPartition, ExportTicket, export
 from runtime.files.manifest import ManifestFolder, ManifestState
@@ -32,9 +33,39 @@ from runtime.kafka.protocol.offsets import EARLIEST, LATEST
 from runtime.kafka.protocol.offsets import TopicPartition as At
 from runtime.kafka.queries import offsets_of
 from runtime.lab.cluster import LabKafkaCluster
+from runtime.replay.request import RestorePartition, RestoreRequest
 from tests.spark.job import flow_of
 
 FLOW = "to-archive"
+
+
+def restoring(
+    folder: Path,
+    topic: str,
+    into: str,
+    name: str,
+    cluster: ClusterSpec,
+    *,
+    max_message_bytes: int = 1_048_588,
+) -> tuple[RestoreRequest, list[RestorePartition]]:
+    """A restore of all of a topic's backup into a topic of this cluster, as `repl restore` asks for it."""
+    backup = read_backup(str(folder), FLOW)
+    lineage = backup.topics()[topic]
+    state = BackupState(folder=str(folder), flow=FLOW, commit=backup.commit, digest=backup.digest)
+    request = RestoreRequest(backup=state, name=name, cluster=cluster, topics=[])
+    parts = [
+        RestorePartition(
+            topic=topic,
+            topic_id=lineage.topic_id,
+            into=into,
+            partition=number,
+            end=position.position,
+            max_message_bytes=max_message_bytes,
+            files=lineage.files.get(number, []),
+        )
+        for number, position in sorted(lineage.positions.items())
+    ]
+    return request, parts
 
 
 def commit_offset(client: dict[str, Any], group: str, topic: str, offset: int, partition: int = 0) -> None:

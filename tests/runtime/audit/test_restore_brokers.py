@@ -9,13 +9,10 @@ from pathlib import Path
 import pytest
 from confluent_kafka import Producer
 
-from runtime.contract.records.manifest import BackupState
-from runtime.files.backup import read_backup
 from runtime.lab.lab import Lab
-from runtime.replay.request import RestorePartition, RestoreRequest
 from runtime.replay.task import copy_partitions
 from tests.runtime.slot.world import Side
-from tests.spark.backups import FLOW, BackupWriter
+from tests.spark.backups import BackupWriter, restoring
 
 pytestmark = pytest.mark.integration
 PARTITIONS = 2
@@ -23,26 +20,7 @@ PARTITIONS = 2
 
 def restored(folder: Path, side: Side, topic: str, into: str) -> list[tuple[int, str]]:
     """Restores a topic, and returns the records and the problem of each partition."""
-    backup = read_backup(str(folder), FLOW)
-    lineage = backup.topics()[topic]
-    request = RestoreRequest(
-        backup=BackupState(folder=str(folder), flow=FLOW, commit=backup.commit, digest=backup.digest),
-        name=side.name,
-        cluster=side.spec(),
-        topics=[],
-    )
-    parts = [
-        RestorePartition(
-            topic=topic,
-            topic_id=lineage.topic_id,
-            into=into,
-            partition=number,
-            end=position.position,
-            max_message_bytes=1_000_000,
-            files=lineage.files.get(number, []),
-        )
-        for number, position in sorted(lineage.positions.items())
-    ]
+    request, parts = restoring(folder, topic, into, side.name, side.spec())
     return [(part.records, part.unread) for part in asyncio.run(copy_partitions(request, parts))]
 
 
