@@ -249,8 +249,10 @@ class JobRunner:
         """Waits until Spark runs; the status says meanwhile what YARN waits for."""
         while yarn is not None and not application.done():
             await asyncio.wait([application], timeout=_PAUSE_S)
-            if not application.done():
-                self._trouble = await asyncio.to_thread(yarn.waits_for)
+            asking = asyncio.ensure_future(asyncio.to_thread(yarn.waits_for))
+            waiting: list[asyncio.Future[Any]] = [application, asking]
+            await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
+            self._trouble = asking.result() if asking.done() else ""
         self._trouble = ""
         return await application
 

@@ -16,6 +16,15 @@ _TAGS = "spark.yarn.tags"
 _WAITING = ("NEW", "NEW_SAVING", "SUBMITTED", "ACCEPTED")  # YARN has it, and does not run it
 _FULL = 0.995  # of a queue's capacity, as the ResourceManager rounds it
 _MOST_CHARACTERS = 400
+# A ResourceManager that is away is asked again by the next call; by default, a call waits 15 minutes for it.
+_PATIENCE = {
+    "yarn.resourcemanager.connect.max-wait.ms": "2000",
+    "yarn.resourcemanager.connect.retry-interval.ms": "1000",
+    "ipc.client.connect.max.retries": "1",
+    "ipc.client.connect.timeout": "2000",
+    "ipc.client.connect.max.retries.on.timeouts": "0",
+    "ipc.client.rpc-timeout.ms": "5000",
+}
 
 
 def tagged(conf: SparkConf, tag: str) -> None:
@@ -56,7 +65,10 @@ class YarnApplications:
             return []  # the JVM itself is starting
         if self._client is None:
             client = jvm.org.apache.hadoop.yarn.client.api.YarnClient.createYarnClient()
-            client.init(jvm.org.apache.hadoop.yarn.conf.YarnConfiguration())
+            settings = jvm.org.apache.hadoop.yarn.conf.YarnConfiguration()
+            for key, value in _PATIENCE.items():
+                settings.set(key, value)
+            client.init(settings)
             client.start()
             self._client = client
         request = jvm.org.apache.hadoop.yarn.api.protocolrecords.GetApplicationsRequest.newInstance()
