@@ -22,10 +22,10 @@ from runtime.batch.rewrite import fitting, unpacks_too_large
 from runtime.batch.spec import OutgoingBatch, RewriteReason, RewriteSpec
 from runtime.batch.splice import Raw, headers_of, scan
 from runtime.batch.varint import MalformedBytes
+from runtime.contract.spec.schemas import WIRE_PREFIX
 
 ID_HEADERS: Final = (b"__key_schema_id", b"__value_schema_id")
 
-_PREFIX: Final = 5  # the zero byte and the id
 _SIZE_BYTES: Final = 4  # of the length of a key or value, behind its first one
 
 
@@ -115,7 +115,7 @@ def _found(data: bytes, count: int) -> SchemaIds:
         at = begin + np.maximum(size, 0)
         if (size < -1).any() or (at >= stops).any():
             raise MalformedBytes("a key or value does not fit its record")
-        long = np.flatnonzero(size >= _PREFIX)
+        long = np.flatnonzero(size >= WIRE_PREFIX)
         begins.append((begin, long[octets[begin[long]] == 0]))
     found = []
     for name, (begin, which) in zip(ID_HEADERS, begins, strict=True):
@@ -142,7 +142,8 @@ def with_records(
     """Yields the batch with these records in place of its own, which have the same lengths.
 
     `up_to` ends it before a record. Packed records may become larger than the destination takes: then it
-    becomes several batches, with the same offsets.
+    becomes several batches, with the same offsets. Raises a BatchFailure for a record that alone is too
+    large, behind those before it.
     """
     batch = out.batch
     if up_to is None:
@@ -153,14 +154,18 @@ def with_records(
             yield out._replace(batch=new, reason=out.reason | RewriteReason.SCHEMA)
             return
     found: list[Raw] = []
-    scan(data, batch.records, 0, batch.base_timestamp, found)
+    try:
+        scan(data, batch.records, 0, batch.base_timestamp, found)
+    except (MalformedBytes, IndexError) as error:
+        raise CorruptBatch(spec.where, source_offset(out, 0), f"unreadable records: {error}") from None
     offsets = chain.from_iterable(range(run.source, run.source + run.records) for run in out.segments)
     kept = [(offset, stamp, tail) for offset, (_, stamp, tail) in zip(offsets, found, strict=True)]
     position = out.position if up_to is None else kept[up_to][0]
     if kept := kept[:up_to]:
-        first, *others = fitting(kept, batch.codec, position, spec, out.reason | RewriteReason.SCHEMA)
-        yield first._replace(tombstones=out.tombstones)
-        yield from others
+        tombstones = out.tombstones
+        for part in fitting(kept, batch.codec, position, spec, out.reason | RewriteReason.SCHEMA):
+            yield part._replace(tombstones=tombstones)
+            tombstones = 0
 
 
 def source_offset(out: OutgoingBatch, record: int) -> int:

@@ -12,6 +12,7 @@ import base64
 import http.client
 import json
 import os
+import socket
 import ssl
 import threading
 import time
@@ -19,7 +20,8 @@ import urllib.parse
 import weakref
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any, NamedTuple, TypeVar
+from contextlib import suppress
+from typing import Annotated, Any, NamedTuple, TypeVar
 
 import msgspec
 
@@ -36,7 +38,7 @@ _PAGE = 1000  # schemas; what registries allow at most
 _MOST_VERSIONS = 200_000
 _MOST_TEXT = 300  # of what a registry says of an error
 _PIECE = 1 << 16
-_OK, _BAD_REQUEST, _TOO_MANY, _SERVER_ERROR = 200, 400, 429, 500
+_OK, _NO_CONTENT, _BAD_REQUEST, _TOO_MANY, _SERVER_ERROR = 200, 204, 400, 429, 500
 _DENIED, _NOT_FOUND = (401, 403), 404
 _PORTS = {"http": 80, "https": 443}
 _TYPE = "application/vnd.schemaregistry.v1+json"
@@ -44,6 +46,7 @@ _TYPE = "application/vnd.schemaregistry.v1+json"
 _UNREADABLE = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)  # of decoding an answer
 
 T = TypeVar("T")
+SchemaNumber = Annotated[int, msgspec.Meta(ge=0, le=0x7FFFFFFF)]  # an id has four bytes in records
 
 
 class RegistryUnavailable(Exception):
@@ -90,7 +93,7 @@ class RegisteredSchema(NamedTuple):
 class _Version(msgspec.Struct, frozen=True, rename={"type": "schemaType", "text": "schema"}):
     subject: str
     version: int
-    id: int
+    id: SchemaNumber
     text: str
     type: str = "AVRO"
     references: tuple[Reference, ...] = ()
@@ -102,7 +105,7 @@ class _Place(msgspec.Struct, frozen=True):
 
 
 class _Id(msgspec.Struct, frozen=True):
-    id: int
+    id: SchemaNumber
 
 
 class _Compatibility(msgspec.Struct, frozen=True):
@@ -123,9 +126,9 @@ class SchemaRegistry:
     """A client of one registry. Secrets are resolved where it runs.
 
     `sasl.username` and `sasl.password` are sent as basic authentication, and the `ssl.` files are those of
-    the connection, as Confluent's clients do with `SASL_INHERIT`. Every method raises RegistryUnavailable;
-    those that read raise NotInRegistry, those that write RegistryRefused. At most CONNECTIONS requests are
-    sent at the same time.
+    the connection, as Confluent's clients do with `SASL_INHERIT`. Every method raises RegistryUnavailable
+    and RegistryRefused; those that read raise NotInRegistry. At most CONNECTIONS requests are sent at the
+    same time.
     """
 
     def __init__(self, spec: RegistrySpec, environ: Mapping[str, str] = os.environ) -> None:
@@ -153,9 +156,9 @@ class SchemaRegistry:
         """Returns the names of all subjects."""
         return sorted(await self._get("/subjects", "subjects", list[str], _MOST_LIST_BYTES))
 
-    async def versions(self, subject: str) -> list[int]:
-        """Returns the versions of a subject."""
-        path = f"/subjects/{_quoted(subject)}/versions"
+    async def versions(self, subject: str, *, deleted: bool = False) -> list[int]:
+        """Returns the versions of a subject; with `deleted` those that were soft-deleted, too."""
+        path = f"/subjects/{_quoted(subject)}/versions{'?deleted=true' if deleted else ''}"
         return sorted(await self._get(path, f"versions of {shown(subject)}", list[int]))
 
     async def version(self, subject: str, number: int) -> RegisteredSchema:
@@ -273,7 +276,8 @@ class SchemaRegistry:
         except _UNREADABLE:
             problem = _Problem()
         said = f": {shown(problem.message)}" if problem.message else ""
-        if status == _NOT_FOUND:
+        # Another 404, of a proxy or of a registry that does not know the request, says nothing of a schema.
+        if status == _NO_CONTENT or (status == _NOT_FOUND and problem.error_code // 100 == _NOT_FOUND):
             raise NotInRegistry(f"the registry has no {what}")
         if status in _DENIED:
             key = "check sasl.username and sasl.password of the registry's client, and its rights"
@@ -295,16 +299,21 @@ class SchemaRegistry:
                 connection = self._connection(fresh=not reused)
                 fresh = connection.sock is None
                 connection.request(method, self._address().path + path, body, self._address().headers)
-                answer = connection.getresponse()
+                late = threading.Timer(_TIMEOUT_S, _shut, [connection.sock])
+                late.start()
+                try:
+                    answer = connection.getresponse()
+                finally:
+                    late.cancel()
                 with answer:  # the connection takes no further request while it is open
                     return answer.status, _content(answer, limit)
             except (http.client.RemoteDisconnected, ConnectionError) as error:
                 self._drop()
                 if fresh or not reused:
-                    raise RegistryUnavailable(redacted(f"{self.url}: {what}: {error}")) from None
+                    raise RegistryUnavailable(redacted(f"{self.url}: {what}: {shown(str(error))}")) from None
             except (OSError, http.client.HTTPException, ClientSettingsError, ValueError) as error:
                 self._drop()
-                raise RegistryUnavailable(redacted(f"{self.url}: {what}: {error}")) from None
+                raise RegistryUnavailable(redacted(f"{self.url}: {what}: {shown(str(error))}")) from None
         raise AssertionError("unreachable")
 
     def _connection(self, *, fresh: bool) -> http.client.HTTPConnection:
@@ -337,6 +346,13 @@ def _end(threads: ThreadPoolExecutor, connections: set[http.client.HTTPConnectio
     threads.shutdown(wait=False, cancel_futures=True)
     while connections:
         connections.pop().close()
+
+
+def _shut(opened: socket.socket | None) -> None:
+    """Ends a connection from another thread, which may be waiting for it."""
+    with suppress(OSError):
+        if opened is not None:
+            opened.shutdown(socket.SHUT_RDWR)
 
 
 class _Address(NamedTuple):

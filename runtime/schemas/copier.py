@@ -28,7 +28,7 @@ from runtime.schemas.subjects import at_destination, preferred
 
 _MOST_REFERENCES = 100
 _NOT_IN_IMPORT_MODE = 42205
-_IMPORT = "IMPORT"
+_IMPORT, _READWRITE = "IMPORT", "READWRITE"
 
 
 class SchemaNotCopied(Exception):
@@ -54,7 +54,7 @@ class SchemaCopier:
         if self._sync.subjects != "topic_name":
             return True
         try:
-            return bool(await self._source.versions(f"{topic}-{part}"))
+            return bool(await self._source.versions(f"{topic}-{part}", deleted=True))
         except NotInRegistry:
             return False
         except RegistryRefused as error:  # it says nothing of the subject: the records wait
@@ -63,9 +63,9 @@ class SchemaCopier:
     async def ensure(self, number: int, topic: str, renamed: str) -> int | None:
         """Returns the destination's id of a schema that the topic's records have, once it is there.
 
-        `renamed` is the topic at the destination. None means that the source's registry does not know the
-        id, and that no subject of the topic says that it must. Raises RegistryUnavailable and
-        SchemaNotCopied.
+        `renamed` is the topic at the destination. None means that the bytes are no id: the source's registry
+        does not know it, or not in a subject of the topic, and no such subject says that it must. Raises
+        RegistryUnavailable and SchemaNotCopied.
         """
         try:
             if self._sync.subjects != "topic_name" and not await self._is_known(number):
@@ -90,30 +90,19 @@ class SchemaCopier:
             return False
         return True
 
-    async def _copy(self, number: int, topic: str, renamed: str) -> int:
+    async def _copy(self, number: int, topic: str, renamed: str) -> int | None:
         if self._sync.ids == "keep" and await self._kept(number):
             return number
         schema, places = await asyncio.gather(self._source.schema(number), self._source.places(number))
         place = preferred(places, topic, self._sync.subjects)
+        if place is None and places:
+            return None  # the id of another topic's schema: the bytes of this record only look like one
         if place is None:
             raise NotInRegistry("no subject of the source's registry has it; it was deleted there")
         subject = at_destination(place[0], topic, renamed, self._sync.subjects)
         at_source = RegisteredSchema(place[0], place[1], number, schema)
         async with self._locks[subject]:
-            if self._sync.ids == "translate":
-                await self._register_before(subject, at_source)
-            there = await self._register(subject, at_source, ())
-            self._registered[subject].add(at_source.version)
-        return there.id
-
-    async def _register_before(self, subject: str, at_source: RegisteredSchema) -> None:
-        """Registers the versions before this one: a registry numbers and compares them as they come."""
-        done = self._registered[subject]
-        for version in await self._source.versions(at_source.subject):
-            if version < at_source.version and version not in done:
-                earlier = await self._source.version(at_source.subject, version)
-                await self._register(subject, earlier, ())
-                done.add(version)
+            return (await self._register(subject, at_source, ())).id
 
     async def _kept(self, number: int) -> bool:
         """Returns whether the destination has this schema under the same id.
@@ -125,7 +114,7 @@ class SchemaCopier:
         except NotInRegistry:
             return False
         here = await self._source.schema(number)
-        if same(here, there):
+        if same(here, there) and here.references == there.references:
             return True
         names = [await self._subjects_of(registry, number) for registry in (self._source, self._destination)]
         raise SchemaNotCopied(
@@ -143,6 +132,25 @@ class SchemaCopier:
         )
 
     async def _register(
+        self, subject: str, at_source: RegisteredSchema, path: tuple[tuple[str, int], ...]
+    ) -> RegisteredSchema:
+        """Registers a version of a subject. Returns it as the destination has it.
+
+        A registry that gives its own ids also numbers the versions as they come, and compares each with
+        those before it: earlier ones are registered first.
+        """
+        done = self._registered[subject]
+        if self._sync.ids == "translate":
+            for number in await self._source.versions(at_source.subject):
+                if number < at_source.version and number not in done:
+                    earlier = await self._source.version(at_source.subject, number)
+                    await self._register_schema(subject, earlier, path)
+                    done.add(number)
+        there = await self._register_schema(subject, at_source, path)
+        done.add(at_source.version)
+        return there
+
+    async def _register_schema(
         self, subject: str, at_source: RegisteredSchema, path: tuple[tuple[str, int], ...]
     ) -> RegisteredSchema:
         """Registers a schema, those that it refers to first. Returns it as the destination has it."""
@@ -167,14 +175,31 @@ class SchemaCopier:
         return await self._destination.find(subject, schema)
 
     async def _import(self, subject: str, schema: Schema, number: int, version: int) -> None:
-        """Registers a schema with its id and version; a subject takes those in the mode IMPORT alone."""
+        """Registers a schema with its id and version; a subject takes those in the mode IMPORT alone.
+
+        A subject in another mode than READWRITE, as READONLY, was frozen on purpose: it stays as it is.
+        """
         try:
-            await self._destination.register(subject, schema, number, version)
+            there = await self._destination.register(subject, schema, number, version)
         except RegistryRefused as error:
-            if error.code != _NOT_IN_IMPORT_MODE:
+            if error.code != _NOT_IN_IMPORT_MODE or await self._mode(subject) != _READWRITE:
                 raise
             await self._destination.set_mode(_IMPORT, subject)
-            await self._destination.register(subject, schema, number, version)
+            there = await self._destination.register(subject, schema, number, version)
+        if there != number:
+            raise SchemaNotCopied(
+                f"the registry of the destination gives id {there} to schema id {number}: it can't keep ids —"
+                " set schemas.ids to translate"
+            )
+
+    async def _mode(self, subject: str) -> str:
+        """Returns the mode of a subject of the destination; one without its own has that of all."""
+        for named in (subject, None):
+            try:
+                return await self._destination.mode(named)
+            except NotInRegistry:
+                continue
+        return _READWRITE
 
 
 def same(one: Schema, other: Schema) -> bool:

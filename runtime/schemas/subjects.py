@@ -29,8 +29,9 @@ def at_destination(subject: str, topic: str, renamed: str, names: SubjectNames) 
 def preferred(places: Iterable[tuple[str, int]], topic: str, names: SubjectNames) -> tuple[str, int] | None:
     """Returns the subject and version under which a schema of the topic's records is registered.
 
-    It is one of the topic's own subjects where there is one, else the first by name; None without any.
+    It is one of the topic's own subjects where there is one, else the first by name, but for
+    `topic_record_name`, where all subjects name their topic; None without any.
     """
     ordered = sorted(places)
     own = [place for place in ordered if belongs_to(place[0], topic, names)]
-    return next(iter(own or ordered), None)
+    return next(iter(own if names == "topic_record_name" else own or ordered), None)

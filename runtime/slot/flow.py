@@ -305,6 +305,7 @@ class FlowCopy:
             case FetchFailed():
                 self._on_fetch_failed(event)
             case RecordRejected(copy, SchemaMissing() as failure):
+                copy.await_schema()
                 self._supervisor.retry(copy, str(failure))
             case RecordRejected(copy, failure):
                 quarantine = copy.assigned.quarantine if isinstance(failure, QuarantineTooLarge) else None

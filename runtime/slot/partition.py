@@ -149,6 +149,7 @@ class PartitionCopy:
         self.accounts = OffsetAccounts(progress.destination_end)
         self.inspected_epoch = -1
         self.suspect = False
+        self._awaits_schema = False
         self.failures = 0
         self.phase = CopyPhase.INSPECTING
         self.replacement: Progress | None = None
@@ -299,6 +300,10 @@ class PartitionCopy:
         grown: float = first_ms * 2.0 ** min(self.failures - 1, 16)
         return min(grown, longest_ms) / 1000
 
+    def await_schema(self) -> None:
+        """Records that its next record waits for a schema: fetches that bring nothing else are failures."""
+        self._awaits_schema = True
+
     def mark_suspect(self) -> None:
         """Records that its transactions failed: it is retried in a lane of its own."""
         self.suspect = True
@@ -340,7 +345,7 @@ class PartitionCopy:
 
     def answered(self, source: SourceLog, session: SessionAnswers, at_ms: int) -> None:
         """Records a fetch response without an error; later answers of the session count for it as well."""
-        if not self.suspect:
+        if not self.suspect and not self._awaits_schema:
             self.failures = 0
         self._last_fetch_ms = at_ms
         self._session = session
@@ -359,6 +364,8 @@ class PartitionCopy:
         quarantine: Sequence[QueuedQuarantine] = (),
     ) -> None:
         """Appends batches to the queue, and moves the cursor behind the response."""
+        if batches:
+            self._awaits_schema = False
         for queued in batches:
             self.queue.append(queued)
             self.queued_bytes += queued.out.batch.size

@@ -1,11 +1,13 @@
 """Declares schema registries, and how the schemas of a flow's records reach its destination."""
 
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, ClassVar, Final, Literal
 
 from msgspec import field
 
 from runtime.contract.client.stores import Setting
 from runtime.contract.spec.shapes import Key, RecordName, SettingsShape, SpecStruct, TextShape
+
+WIRE_PREFIX: Final = 5  # bytes of Confluent's wire format before a value: a zero, and the id of its schema
 
 SubjectNames = Literal["topic_name", "topic_record_name", "record_name"]
 

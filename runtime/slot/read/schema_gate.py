@@ -7,7 +7,9 @@ everything behind it in its partition (R4); other partitions go on.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from contextlib import suppress
+from functools import partial
 
 from runtime.batch import BatchFailure, OutgoingBatch, RewriteSpec
 from runtime.batch.schema_ids import SchemaIds, SchemaMissing, schema_ids, source_offset, with_records
@@ -27,6 +29,39 @@ _MOST_REASONS = 100
 _UNDER_WAY = "the schema registries have not answered yet"
 
 
+class _Lookup:
+    """A question to the registries, which responses share. It has no answer where it failed, and `why`.
+
+    Only one that begins after records were fetched tells that they have no schema: producers register first.
+    """
+
+    def __init__(self, ask: Callable[[], Awaitable[bool]]) -> None:
+        self._ask = ask
+        self._ended = asyncio.Event()
+        self.begun = False
+        self.answer: bool | None = None
+        self.why = ""
+
+    async def run(self) -> None:
+        """Asks."""
+        self.begun = True
+        try:
+            self.answer = await self._ask()
+        except (RegistryUnavailable, SchemaNotCopied) as error:
+            self.why = str(error)
+        finally:
+            self._ended.set()
+
+    async def wait(self) -> None:
+        """Waits a moment for the end: other partitions of the response wait meanwhile."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(_PATIENCE_S):
+                await self._ended.wait()
+
+
+_Key = tuple[str, int | str]  # a topic, and the id of a schema, or "key" or "value"
+
+
 class SchemaGate:
     """The gate of a flow knows the ids of the destination for those of the source, by topic.
 
@@ -40,15 +75,15 @@ class SchemaGate:
         self._copier = SchemaCopier(source, destination, spec.schemas)
         self._known: dict[str, dict[int, int]] = {}
         self._with_schemas: set[tuple[str, str]] = set()
-        self._under_way: dict[tuple[str, int], asyncio.Task[None]] = {}
-        self._reasons: dict[tuple[str, int], str] = {}
+        self._lookups: dict[_Key, _Lookup] = {}
+        self._reasons: dict[_Key, str] = {}
 
     def stats(self) -> SchemaStats:
         """Returns how many schemas are known, how many are waited for, and why the first of them is."""
         known = {number for numbers in self._known.values() for number in numbers}
-        waiting = {number for _, number in self._reasons.keys() | self._under_way.keys()}
-        why = next((_named(number, why) for (_, number), why in self._reasons.items()), "")
-        return SchemaStats(len(known), len(waiting), why)
+        waiting = {key for _, key in self._reasons.keys() | self._lookups.keys() if isinstance(key, int)}
+        reasons = (_named(key, why) for (_, key), why in self._reasons.items() if isinstance(key, int))
+        return SchemaStats(len(known), len(waiting), next(reasons, ""))
 
     async def admit(
         self, assigned: AssignedPartition, filtered: FilteredBatches, spec: RewriteSpec
@@ -65,18 +100,22 @@ class SchemaGate:
         other = await self._resolve(assigned, found)
         for at, ids in enumerate(found):
             out, epoch = filtered.outgoing[at]
-            own = ids.without(other)
+            own, waits = ids.without(other), None
             if (missing := own.first_record_without(known)) is not None:
-                record, number = missing
+                waits, number = missing
+                own = own.before(waits)
                 why = _named(number, self._reasons.get((assigned.topic, number), _UNDER_WAY))
-                records = own.before(record).translated(known) or ids.data
-                passed += ((part, epoch) for part in with_records(out, records, spec, record))
-                failure = SchemaMissing(spec.where, source_offset(out, record), why)
-                return _stopped(filtered, passed, at, failure)
-            if (changed := own.translated(known)) is None:
+                failure = SchemaMissing(spec.where, source_offset(out, waits), why)
+            changed = own.translated(known)
+            if changed is None and waits is None:
                 passed.append((out, epoch))
-            else:
-                passed += ((part, epoch) for part in with_records(out, changed, spec))
+                continue
+            try:  # the parts before a record that is refused have passed
+                passed.extend((part, epoch) for part in with_records(out, changed or ids.data, spec, waits))
+            except BatchFailure as refused:
+                return _stopped(filtered, passed, at, refused)
+            if failure is not None and waits is not None:
+                return _stopped(filtered, passed, at, failure)
         if failure is not None:
             return _stopped(filtered, passed, len(found), failure)
         return filtered._replace(outgoing=passed)
@@ -94,11 +133,16 @@ class SchemaGate:
         return found
 
     async def _has_schemas(self, topic: str, part: str) -> bool:
-        if (topic, part) not in self._with_schemas:
-            if not await self._copier.has_schemas(topic, part):
-                return False
-            self._with_schemas.add((topic, part))
-        return True
+        key = topic, part
+        if key in self._with_schemas:
+            return True
+        lookup, fresh = self._look_up(key, lambda: self._copier.has_schemas(topic, part))
+        await lookup.wait()
+        if lookup.answer:
+            self._with_schemas.add(key)
+        elif lookup.answer is None or not fresh:
+            raise RegistryUnavailable(lookup.why or _UNDER_WAY)
+        return bool(lookup.answer)
 
     async def _resolve(self, assigned: AssignedPartition, found: Iterable[SchemaIds]) -> set[int]:
         """Registers the schemas that are not known yet, side by side, and waits a moment for them.
@@ -106,35 +150,40 @@ class SchemaGate:
         Returns the numbers that are no ids of schemas. They are looked up again for each response, because
         the source's registry may give one of them to a schema later.
         """
-        known, other = self._known[assigned.topic], set[int]()
-        waits: list[asyncio.Task[None]] = []
+        known = self._known[assigned.topic]
+        fresh: dict[int, _Lookup] = {}  # another response has waited for those that had begun
         for number in dict.fromkeys(number for ids in found for number in ids.distinct()):
-            key = assigned.topic, number
-            if number in known or len(waits) == _MOST_AT_ONCE:
-                continue
-            if key not in self._under_way:
-                self._under_way[key] = self._spawn(self._register(number, assigned, other))
-            waits.append(self._under_way[key])
-        if waits:
-            await asyncio.wait(waits, timeout=_PATIENCE_S)
-        return other
+            if number not in known and len(fresh) < _MOST_AT_ONCE:
+                register = partial(self._register, number, assigned)
+                lookup, begins = self._look_up((assigned.topic, number), register)
+                if begins:
+                    fresh[number] = lookup
+        await asyncio.gather(*(lookup.wait() for lookup in fresh.values()))
+        return {number for number, lookup in fresh.items() if lookup.answer is False}
 
-    async def _register(self, number: int, assigned: AssignedPartition, other: set[int]) -> None:
-        """Registers a schema, or adds its number to the other ones."""
-        key = assigned.topic, number
-        try:
-            there = await self._copier.ensure(number, assigned.topic, assigned.destination_topic)
-            self._reasons.pop(key, None)
-            if there is None:
-                other.add(number)
-            else:
-                self._known[assigned.topic][number] = there
-        except (RegistryUnavailable, SchemaNotCopied) as error:
-            self._reasons[key] = str(error)
+    async def _register(self, number: int, assigned: AssignedPartition) -> bool:
+        """Registers a schema. Returns False for a number that is no id of a schema."""
+        there = await self._copier.ensure(number, assigned.topic, assigned.destination_topic)
+        if there is not None:
+            self._known[assigned.topic][number] = there
+        return there is not None
+
+    def _look_up(self, key: _Key, ask: Callable[[], Awaitable[bool]]) -> tuple[_Lookup, bool]:
+        """Returns the lookup that is under way, or a new one, and whether it has yet to begin."""
+        lookup = self._lookups.get(key)
+        if lookup is None:
+            lookup = self._lookups[key] = _Lookup(ask)
+            self._spawn(self._run(key, lookup))
+        return lookup, not lookup.begun
+
+    async def _run(self, key: _Key, lookup: _Lookup) -> None:
+        await lookup.run()
+        del self._lookups[key]
+        self._reasons.pop(key, None)
+        if lookup.why:
+            self._reasons[key] = lookup.why
             if len(self._reasons) > _MOST_REASONS:
                 del self._reasons[next(iter(self._reasons))]
-        finally:
-            del self._under_way[key]
 
 
 def _named(number: int, why: str) -> str:

@@ -14,10 +14,11 @@ import msgspec
 from fastavro import schemaless_reader, schemaless_writer
 from fastavro.validation import validate
 
+from runtime.contract.spec.schemas import WIRE_PREFIX
 from runtime.contract.spec.transform import FormatSpec
 from runtime.sql.formats.avro_schema import SETTABLE, AvroSchema, Schema, kind_of
 from runtime.sql.formats.encoded import BadSchema, Changes, RecordValues, UndecodableValue, UneditableValue
-from runtime.sql.formats.registry import FRAME, WriterSchema, WriterSchemas
+from runtime.sql.formats.registry import WriterSchema, WriterSchemas
 
 
 def _read(data: bytes, at: int, writer: Schema, reader: Schema | None, *, named: bool = False) -> Any:
@@ -219,4 +220,4 @@ class AvroValues(RecordValues):
 
     def _of(self, data: bytes) -> tuple[_Writer, int]:
         """Returns the writer's schema of a value, and where the value begins in the bytes."""
-        return (self._declared, 0) if self._writers is None else (self._writers.of(data), FRAME)
+        return (self._declared, 0) if self._writers is None else (self._writers.of(data), WIRE_PREFIX)

@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Iterable
 from typing import Generic, Literal, NamedTuple, TypeVar
 
-from runtime.contract.spec.schemas import RegistrySpec
+from runtime.contract.spec.schemas import WIRE_PREFIX, RegistrySpec
 from runtime.schemas.client import (
     NotInRegistry,
     Reference,
@@ -20,7 +20,6 @@ from runtime.sql.formats.encoded import UndecodableValue
 
 T = TypeVar("T")
 
-FRAME = 5  # bytes of Confluent's wire format before the value: a zero and the id
 ASK_AGAIN_S = 30.0  # for an id that the registry does not know
 
 _MOST_REFERENCES = 100
@@ -35,9 +34,9 @@ class WriterSchema(NamedTuple):
 
 def schema_id(value: bytes) -> int | None:
     """Returns the schema id of a value in Confluent's wire format; None for other bytes."""
-    if len(value) < FRAME or value[0]:
+    if len(value) < WIRE_PREFIX or value[0]:
         return None
-    return int.from_bytes(value[1:FRAME], "big")
+    return int.from_bytes(value[1:WIRE_PREFIX], "big")
 
 
 class _Unknown(NamedTuple):

@@ -3,8 +3,9 @@
 import asyncio
 import json
 import threading
+import time
 from collections.abc import Awaitable, Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, TypeVar
 
@@ -59,6 +60,15 @@ def answers(status: int, content: bytes, **headers: str) -> Send:
     return send
 
 
+def dripping(handler: BaseHTTPRequestHandler) -> None:
+    """Sends a header byte by byte, until the client has gone."""
+    handler.wfile.write(b"HTTP/1.1 200 OK\r\nX: ")
+    with suppress(OSError):
+        while True:
+            handler.wfile.write(b"a")
+            time.sleep(0.01)
+
+
 def asked(url: str, ask: Callable[[SchemaRegistry], Awaitable[T]], **client: Any) -> T:
     async def answer() -> T:
         registry = SchemaRegistry(RegistrySpec(url=url, client=client), {"PASSWORD": "hidden"})
@@ -80,10 +90,28 @@ def asked(url: str, ask: Callable[[SchemaRegistry], Awaitable[T]], **client: Any
         (answers(500, b'{"message": "\\u001b[31mred"}'), "HTTP status 500: \N{REPLACEMENT CHARACTER}[31mred"),
         (answers(302, b"", Location="http://127.0.0.1:9/elsewhere"), "HTTP status 302"),
         (answers(401, b"{}"), "check sasl.username and sasl.password"),
+        (answers(500, b'{"message": "\xff"}'), "HTTP status 500"),
+        (dripping, "schema id 1"),
+        (lambda handler: handler.wfile.write(b"\x1b[31mred\r\n\r\n"), "schema id 1"),
     ],
-    ids=["nested", "another type", "huge", "no JSON", "escapes", "redirection", "no rights"],
+    ids=[
+        "nested",
+        "another type",
+        "huge",
+        "no JSON",
+        "escapes",
+        "redirection",
+        "no rights",
+        "no UTF-8",
+        "headers without an end",
+        "no HTTP",
+    ],
 )
-def test_an_answer_that_is_no_schema_is_an_error_that_may_pass(send: Send, why: str) -> None:
+def test_an_answer_that_is_no_schema_is_an_error_that_may_pass(
+    send: Send, why: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if send is dripping:
+        monkeypatch.setattr("runtime.schemas.client._TIMEOUT_S", 0.3)
     with server(send) as (url, _), pytest.raises(RegistryUnavailable) as raised:
         asked(url, lambda registry: registry.schema(1))
     assert why in str(raised.value)
@@ -136,6 +164,28 @@ def test_refusals_say_their_code_and_what_is_missing_is_named() -> None:
         assert refused.value.code == 42205
         with pytest.raises(NotInRegistry, match="the registry has no a/b version 1"):
             asked(registry.url, lambda client: client.version("a/b", 1))
+
+
+@pytest.mark.parametrize(
+    ("send", "kind"),
+    [
+        (answers(404, b'{"error_code": 40401}'), NotInRegistry),
+        (answers(204, b""), NotInRegistry),  # Apicurio, for a subject without a mode of its own
+        (answers(404, b""), RegistryRefused),  # a proxy, or a registry that does not know the request
+        (answers(404, b"default backend"), RegistryRefused),
+        (answers(404, b'{"error_code": 404}'), RegistryRefused),
+    ],
+)
+def test_only_the_registry_itself_says_that_it_has_nothing(send: Send, kind: type[Exception]) -> None:
+    with server(send) as (url, _), pytest.raises(kind):
+        asked(url, lambda registry: registry.mode("orders-value"))
+
+
+@pytest.mark.parametrize("number", [-1, 1 << 31, 1 << 70])
+def test_a_number_that_no_record_can_hold_is_no_id(number: int) -> None:
+    body = json.dumps({"subject": "a", "version": 1, "id": number, "schema": "{}"}).encode()
+    with server(answers(200, body)) as (url, _), pytest.raises(RegistryUnavailable, match="not that of"):
+        asked(url, lambda registry: registry.version("a", 1))
 
 
 def test_a_text_for_messages_has_no_control_characters_and_an_end() -> None:

@@ -18,6 +18,21 @@ def test_the_pause_doubles_up_to_its_bound(copy: PartitionCopy) -> None:
     assert [copy.backoff_s(200, 1_000) for _ in range(5)] == [0.2, 0.4, 0.8, 1.0, 1.0]
 
 
+def test_the_pause_grows_while_a_fetch_brings_only_the_record_that_waits_for_its_schema(
+    copy: PartitionCopy,
+) -> None:
+    pauses = []
+    for _ in range(3):
+        copy.answered(SourceLog(0, 11, 11), SessionAnswers(), 1)
+        copy.await_schema()
+        pauses.append(copy.backoff_s(200, 1_000))
+    assert pauses == [0.2, 0.4, 0.8]
+    batch = QueuedBatch(outgoing(0, (10, 1)), 0, ResponseMemory(ByteBudget(1 << 20), 0))
+    copy.fetched([batch], Cursor(11, 0), ())
+    copy.answered(SourceLog(0, 12, 12), SessionAnswers(), 1)
+    assert copy.backoff_s(200, 1_000) == 0.2
+
+
 @pytest.mark.parametrize(
     ("stable_end", "state"), [(10, State.CAUGHT_UP), (11, State.COPYING), (-1, State.STARTING)]
 )

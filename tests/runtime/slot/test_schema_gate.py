@@ -1,12 +1,13 @@
 """The gate against two registries: what passes, what waits, and what becomes of ids."""
 
 import asyncio
+import random
 import struct
 from collections.abc import Iterator
 
 import pytest
 
-from runtime.batch import Record, RewriteSpec, prepare, records
+from runtime.batch import Record, RewriteSpec, TooLarge, prepare, records
 from runtime.batch.schema_ids import SchemaMissing
 from runtime.contract.records.control import AssignedPartition
 from runtime.contract.spec.schemas import RegistrySpec, SchemaSync, SubjectNames
@@ -36,12 +37,14 @@ class Gated:
         sync = SchemaSync(sync=True, ids="translate", subjects=subjects)
         return SchemaGate(flow_spec("flow", schemas=sync), self.source, self.destination, asyncio.create_task)
 
-    async def admit(self, *values: bytes | None, key: bytes | None = None) -> FilteredBatches:
+    async def admit(
+        self, *values: bytes | None, key: bytes | None = None, spec: RewriteSpec = SPEC
+    ) -> FilteredBatches:
         """Admits a batch of these values, from offset 100 on."""
         inside = [Record(100 + at, START, key, value, ()) for at, value in enumerate(values)]
         outgoing = [(out, 7) for out in prepare(sets(batch_bytes(inside)), SPEC, START).outgoing]
         before = FilteredBatches(outgoing, Cursor(100 + len(values), 7), [], None)
-        return await self.gate.admit(ORDERS, before, SPEC)
+        return await self.gate.admit(ORDERS, before, spec)
 
 
 def framed(number: int, payload: bytes = b"x") -> bytes:
@@ -100,11 +103,14 @@ async def test_a_source_that_does_not_answer_holds_only_what_looks_like_an_id(ga
     assert isinstance(stopped.failure, SchemaMissing)
 
 
-@pytest.mark.parametrize("subjects", ["topic_name", "record_name"])
-async def test_a_source_that_refuses_to_answer_holds_the_record(
-    gated: Gated, subjects: SubjectNames, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("subjects", ["topic_name", "topic_record_name", "record_name"])
+@pytest.mark.parametrize(
+    "answer", [(422, {"message": "not now"}), (404, "default backend")], ids=["a refusal", "of a proxy"]
+)
+async def test_a_source_that_says_nothing_of_the_schema_holds_the_record(
+    gated: Gated, subjects: SubjectNames, answer: tuple[int, object], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(gated.here, "answer", lambda *_: (422, {"message": "not now"}))
+    monkeypatch.setattr(gated.here, "answer", lambda *_: answer)
     gated.gate = gated.with_sync(subjects)
     filtered = await gated.admit(framed(1))
     assert read(filtered) == []
@@ -121,6 +127,35 @@ async def test_numbers_are_no_ids_until_the_topic_has_a_subject(gated: Gated) ->
     (out, _), *_ = (await gated.admit(framed(1), key=number)).outgoing
     assert records(out.batch, HERE)[0].key == struct.pack(">q", 6 << 24)
     assert gated.there.subjects["copied-key"] == {1: 6}
+
+
+async def test_the_id_of_another_topics_schema_is_a_number_where_subjects_name_their_topic(
+    gated: Gated,
+) -> None:
+    gated.gate = gated.with_sync("topic_record_name")
+    gated.here.add(1, LONG, "orders-com.example.Order")
+    gated.here.add(9, {"type": "string"}, "others-com.example.Key")
+    number = struct.pack(">q", 9 << 24)
+    (out, _), *_ = (await gated.admit(framed(1), key=number)).outgoing
+    assert [(one.key, one.value) for one in records(out.batch, HERE)] == [(number, framed(5))]
+    assert gated.there.subjects["copied-com.example.Order"] == {1: 5}
+
+
+async def test_partitions_that_ask_for_the_same_number_pass_together(gated: Gated) -> None:
+    gated.gate = gated.with_sync("record_name")
+    both = await asyncio.gather(gated.admit(framed(3)), gated.admit(framed(3)))
+    assert [read(one) for one in both] == [[(100, framed(3))]] * 2
+
+
+async def test_a_record_that_packs_to_too_much_stops_its_partition_behind_those_before_it(
+    gated: Gated,
+) -> None:
+    gated.here.add(1, LONG, "orders-value")
+    large = framed(1, random.Random(7).randbytes(5_000))
+    filtered = await gated.admit(framed(1), framed(1), large, framed(1), spec=RewriteSpec(HERE, 1_000))
+    assert read(filtered) == [(100, framed(5)), (101, framed(5))]
+    assert isinstance(filtered.failure, TooLarge)
+    assert (filtered.failure.offset, filtered.cursor.offset) == (102, 102)
 
 
 async def test_a_number_becomes_an_id_once_the_source_registers_it(gated: Gated) -> None:
