@@ -1,8 +1,10 @@
 """Checks the transform of a flow as far as its text goes; Spark checks the expressions later."""
 
 import os
+import re
 from collections.abc import Iterable
 from pathlib import PurePath
+from urllib.parse import urlsplit
 
 from planner.config.language.reader import ParsedRecord
 from planner.model.diagnostic import Diagnostic, SourceLocation, error
@@ -13,6 +15,8 @@ from runtime.contract.spec.transform import VALUE, FormatSpec, overlapping
 _CODE = "transform"
 _FIELD = f"{VALUE}."
 _DESCRIPTOR = "schema: {file: customer.desc, message: shop.Customer}"
+_CREDENTIALS = frozenset({"sasl.username", "sasl.password"})
+_GLUE = re.compile(r"glue(?:-fips)?\.[a-z0-9-]+\.(?:amazonaws\.com(?:\.cn)?|api\.aws)")
 _REGISTRY_KEYS = (
     "sasl.username",
     "sasl.password",
@@ -135,8 +139,26 @@ def registry_problems(name: str, registry: ParsedRecord) -> Iterable[Diagnostic]
         else:
             continue
         yield _error(what, hint, registry.place("client"))
-    if "sasl.password" in client and (problem := token_endpoint_problem(registry.get("url"), os.environ)):
+    url = registry.get("url")
+    if isinstance(url, str) and (wrong := _address_problem(url)):
+        yield _error(f"{name}: the url of the registry {wrong[0]}", wrong[1], registry.place("url"))
+    elif client.keys() & _CREDENTIALS and (problem := token_endpoint_problem(url, os.environ)):
         yield _error(f"{name}: the url of the registry {problem[0]}", problem[1], registry.place("url"))
+
+
+def _address_problem(url: str) -> tuple[str, str] | None:
+    """Returns why no registry with Confluent's API can be at this address, and the way out."""
+    try:
+        address = urlsplit(url)
+        host, _ = address.hostname or "", address.port
+    except ValueError:
+        return "has a port that can't exist", "ports go from 1 to 65535"
+    if _GLUE.fullmatch(host):
+        return (
+            "is AWS Glue's, which has an API of its own",
+            "use a registry with Confluent's API; without one, leave schemas out",
+        )
+    return None
 
 
 def _path_problem(key: str, path: str, form: str) -> tuple[str, str] | None:

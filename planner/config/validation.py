@@ -102,6 +102,13 @@ def _registries(parts: TopologyParts) -> Iterable[Diagnostic]:
         schemas = flow.get("schemas")
         if not isinstance(schemas, ParsedRecord) or not schemas.get("sync"):
             continue
+        if (schemas.get("subjects"), schemas.get("ids")) == ("record_name", "translate"):
+            yield error(
+                "ids can't be translated where subjects are named by the record: a key that is a number can't"
+                " be told from the id of a schema",
+                "write ids: keep, or another value of subjects",
+                source=flow.place("schemas"),
+            )
         for cluster in dict.fromkeys(end.text for key in ("from", "to") if (end := flow.get(key))):
             if cluster in parts.clusters and cluster not in parts.registries:
                 yield error(

@@ -34,20 +34,24 @@ def schema_topics(graph: ReplicationGraph, cluster: ObservedCluster) -> dict[str
                 for node in (edge.source, edge.destination)
                 if node.cluster == cluster.name
             )
-    for flow in _ended(graph):
-        if flow.destination_cluster == cluster.name:
-            mirrors = existing_mirrors(graph, Observed({cluster.name: cluster}), flow)
-            topics.update((mirror, flow.schemas.subjects) for _, mirror in mirrors)
+    for flow in graph.topology.flows.values():
+        if flow.schemas.sync and flow.destination_cluster == cluster.name:
+            mirrors = _ended_mirrors(graph, Observed({cluster.name: cluster}), flow)
+            topics.update((mirror, flow.schemas.subjects) for mirror in mirrors)
     return topics
 
 
 def schemas_unknown(flow: Flow, observed: Observed) -> str:
     """Returns why the schemas of a flow's clusters could not be read; "" if nothing is missing."""
-    for name in (flow.source_cluster, flow.destination_cluster) if flow.schemas.sync else ():
-        cluster = observed.reachable(name)
-        if cluster is not None and SCHEMAS in cluster.unreadable:
-            return f"the schema registry of {name} could not be read: {cluster.unreadable[SCHEMAS]}"
-    return ""
+    ends = (flow.source_cluster, flow.destination_cluster) if flow.schemas.sync else ()
+    return next(filter(None, (_unread(observed, name) for name in ends)), "")
+
+
+def _unread(observed: Observed, name: str) -> str:
+    cluster = observed.reachable(name)
+    if cluster is None or SCHEMAS not in cluster.unreadable:
+        return ""
+    return f"the schema registry of {name} could not be read: {cluster.unreadable[SCHEMAS]}"
 
 
 def subjects_of(graph: ReplicationGraph, observed: Observed) -> tuple[list[DesiredSubject], list[Diagnostic]]:
@@ -76,9 +80,11 @@ def subjects_of(graph: ReplicationGraph, observed: Observed) -> tuple[list[Desir
             desired.setdefault((subject.cluster, subject.name), subject)
         if flow.schemas.ids == "keep":
             diagnostics += _conflicts(flow, made, destination)
-    for flow in _ended(graph):
+    for flow in graph.topology.flows.values():
         for subject in _released(flow, graph, observed, ordered):
             desired.setdefault((subject.cluster, subject.name), subject)
+        if not graph.copied.is_running(flow.name) and flow.schemas.sync and flow.schemas.ids == "keep":
+            diagnostics += _not_released(flow, observed)
     return sorted(desired.values(), key=lambda subject: subject.address), diagnostics
 
 
@@ -130,9 +136,11 @@ def imported_both_ways(graph: ReplicationGraph) -> Iterator[Diagnostic]:
             )
 
 
-def _ended(graph: ReplicationGraph) -> list[Flow]:
-    flows = graph.topology.flows.values()
-    return [flow for flow in flows if flow.schemas.sync and not graph.copied.is_running(flow.name)]
+def _ended_mirrors(graph: ReplicationGraph, observed: Observed, flow: Flow) -> Iterator[str]:
+    """Yields the mirrors that the flow copies no more: all of an ended flow, else the promoted topics."""
+    for topic, mirror in existing_mirrors(graph, observed, flow, declared=True):
+        if not graph.copied.copies(flow.name, topic):
+            yield mirror
 
 
 def _subjects_of(ordered: Sequence[str], topic: str, names: SubjectNames) -> Iterator[str]:
@@ -212,7 +220,7 @@ def _conflicts(
                 (
                     f"{name} version {found.number}"
                     for name, found in ids.get(version.id, ())
-                    if found.fingerprint != version.fingerprint
+                    if (found.fingerprint, found.references) != (version.fingerprint, version.references)
                 ),
                 "",
             )
@@ -236,18 +244,37 @@ def _conflicts(
             )
 
 
+def _not_released(flow: Flow, observed: Observed) -> Iterator[Diagnostic]:
+    """Warns of an ended flow whose subjects can't be seen: its end does not wait for the registry."""
+    if why := _unread(observed, flow.destination_cluster):
+        yield flow_diagnostic(
+            warning,
+            flow,
+            f"{why}: its subjects may still be in mode IMPORT, where no producer can register",
+            "apply again once the registry answers",
+            "schemas-not-released",
+        )
+
+
 def _released(
     flow: Flow, graph: ReplicationGraph, observed: Observed, ordered: Mapping[str, Sequence[str]]
 ) -> Iterator[DesiredSubject]:
-    """Yields the subjects of an ended flow that are still in mode IMPORT: producers could not register."""
+    """Yields subjects in mode IMPORT of topics that the flow copies no more: producers could not register."""
     destination = observed.reachable(flow.destination_cluster)
-    if destination is None:
+    if destination is None or not flow.schemas.sync:
         return
-    names = {
+    names: set[str] = set()
+    waiting = [
         name
-        for _, mirror in existing_mirrors(graph, observed, flow)
+        for mirror in _ended_mirrors(graph, observed, flow)
         for name in _subjects_of(ordered[destination.name], mirror, flow.schemas.subjects)
-    }
+    ]
+    while waiting:
+        name = waiting.pop()
+        if name not in names and name in destination.subjects:
+            names.add(name)
+            versions = destination.subjects[name].versions
+            waiting += [to for version in versions for to, _ in version.references]
     for name in sorted(names):
         if mode := _released_mode(destination.subjects[name]):
             origin = MirroredBy(flow.name, flow.source_cluster)

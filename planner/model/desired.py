@@ -174,7 +174,7 @@ class DesiredSubject:
     @property
     def reason(self) -> str:
         if not self.versions:
-            return f"producers register there: flow.{self.origin.flow} has ended"
+            return f"producers register there: flow.{self.origin.flow} copies its topic no more"
         refers = "" if self.origin.source_topic else ", whose schemas refer to it"
         return f"follows flow.{self.origin.flow}{refers}"
 

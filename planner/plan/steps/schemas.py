@@ -142,6 +142,7 @@ class SchemaKind(ObjectKind):
         if before.versions != after.versions:
             return "has other versions now than when the plan was made"
         for key in SETTINGS:
-            if getattr(before, key) != getattr(after, key):
+            # "" also stands for a setting that the plan did not read
+            if getattr(before, key) and getattr(before, key) != getattr(after, key):
                 return other_value(key, getattr(before, key) or "not set", getattr(after, key) or "not set")
         return ""

@@ -17,15 +17,16 @@ from planner.model.step import DONE, Result
 from planner.model.topology import Registry, Topology
 from planner.observe.schemas import read_subjects
 from planner.plan.make import plan_from
-from planner.plan.staleness import no_longer_done, stale
+from planner.plan.staleness import compared_keys, no_longer_done, read_request, stale
 from planner.plan.steps.schemas import ConfigureSubject, RegisterSchemas
 from planner.render.plan.documents import html, markdown
 from planner.render.plan.json import json_text
 from planner.render.plan.text import steps_text, text
 from runtime.contract.client.endpoint import ClusterEndpoint
 from runtime.contract.spec.rename import Template
-from runtime.contract.spec.schemas import SchemaSync
-from runtime.schemas.client import RegistryUnavailable
+from runtime.contract.spec.schemas import RegistrySpec, SchemaSync
+from runtime.schemas.client import RegistryUnavailable, SchemaRegistry
+from runtime.schemas.copier import SchemaCopier, SchemaNotCopied
 from tests.fakes.registry import RegistryServer, registry_server
 from tests.fakes.replacing import replace
 from tests.planner.apply.handling import carried_out, guard
@@ -217,6 +218,121 @@ def test_a_subject_takes_producers_schemas_again_once_its_flow_has_ended(pair: P
     assert pair.apply(plan) == {}
     assert pair.destination.modes["orders-value"] == "READWRITE"
     assert changes(pair.plan(shop)) == {}
+
+
+LINE = {"name": "Line", "subject": "line", "version": 1}
+
+
+@pytest.mark.parametrize(
+    "ends",
+    [{"state": "promoted"}, {"promoted": ("orders",)}],
+    ids=["the flow is promoted", "its topic is promoted on its own"],
+)
+@pytest.mark.parametrize("origin", ["flow.go", "declared"])
+def test_referenced_subjects_take_producers_schemas_again_too(
+    pair: Pair, origin: str, ends: dict[str, Any]
+) -> None:
+    pair.source.add(1, record("a", name="Line"), "line", 1)
+    pair.source.add(2, record("a"), "orders-value", 1, references=[LINE])
+    pair.apply(pair.plan(pair.topology("keep")))
+    assert pair.destination.modes == {None: "READWRITE", "line": "IMPORT", "orders-value": "IMPORT"}
+    pair.owned = (replace(mirror_entry("go", "dc2/orders"), origin=origin),)
+    shop = pair.topology("keep", **ends)
+    assert pair.apply(pair.plan(shop)) == {}
+    assert pair.destination.modes == dict.fromkeys((None, "line", "orders-value"), "READWRITE")
+    assert changes(pair.plan(shop)) == {}
+
+
+def test_a_flow_ends_although_the_registry_of_its_destination_is_down(pair: Pair) -> None:
+    pair.owned = (mirror_entry("go", "dc2/orders"),)
+    pair.source.down = pair.destination.down = True
+    plan = pair.plan(pair.topology("keep", state="failed_over"))
+    assert plan.complete
+    (warned,) = [found for found in plan.diagnostics if found.code == "schemas-not-released"]
+    assert "its subjects may still be in mode IMPORT" in warned.summary
+
+
+def test_a_setting_that_was_not_read_is_not_stale(pair: Pair) -> None:
+    """Before the plan nothing at dc2 refers to `line`, so its settings are read when the plan is applied."""
+    pair.destination.add(1, record("a", name="Line"), "line", 1)
+    pair.destination.levels["line"] = "FULL"
+    pair.source.add(1, record("a", name="Line"), "line", 1)
+    pair.source.add(2, record("a"), "orders-value", 1, references=[LINE])
+    shop = pair.topology("keep")
+    plan = pair.plan(shop)
+    steps = [step for step in plan.steps if step.address.kind == "schema"]
+    keys = compared_keys(steps, plan.changes)
+    request = read_request(["dc1", "dc2"], keys, frozenset())["dc2"]
+    seen = asyncio.run(read_subjects(shop.registries["dc2"], request))
+    assert seen["line"].compatibility == "FULL"
+    clusters = plan.inputs.observed.clusters
+    now = Observed({**clusters, "dc2": replace(clusters["dc2"], subjects=seen)})
+    assert stale(plan, now) == ()
+
+
+def test_a_version_that_was_made_again_since_the_plan_is_not_registered(pair: Pair) -> None:
+    pair.source.add(7, record("a"), "orders-value", 1)
+    plan = pair.plan(pair.topology("translate"))
+    pair.source.subjects.clear()
+    pair.source.add(8, record("b"), "orders-value", 1)
+    (why,) = pair.apply(plan).values()
+    assert why == (
+        "version 1 of orders-value at dc1 is another schema now than when the plan was made — plan again"
+    )
+    assert pair.destination.subjects == {}
+
+
+def test_the_same_text_with_other_references_is_another_schema(pair: Pair) -> None:
+    for registry, version in ((pair.source, 1), (pair.destination, 2)):
+        registry.add(1, record("a", name="Line"), "line", 1)
+        registry.add(2, record("b", name="Line"), "line", 2)
+        registry.add(3, record("a"), "orders-value", 1, references=[LINE | {"version": version}])
+    (error,) = errors(pair.plan(pair.topology("keep")))
+    assert "schema id 3 is orders-value version 1 at dc1, and another schema at dc2" in error
+
+
+def test_versions_of_a_referenced_subject_keep_their_order(pair: Pair) -> None:
+    pair.source.add(1, record("a", name="Line"), "line", 1)
+    pair.source.add(2, record("a", "b", name="Line"), "line", 2)
+    pair.source.add(3, record("a"), "orders-value", 1, references=[LINE | {"version": 2}])
+    assert pair.apply(pair.plan(pair.topology("translate"))) == {}
+    assert pair.destination.subjects["line"] == {1: 1, 2: 2}
+    assert '"b"' not in pair.destination.schemas[1]["schema"]
+
+
+@pytest.mark.parametrize(
+    ("mode", "why"), [("READONLY", "Subject orders-value is in read-only mode"), ("READWRITE", "")]
+)
+def test_only_a_subject_that_anyone_may_write_is_put_into_import(pair: Pair, mode: str, why: str) -> None:
+    pair.source.add(7, record("a"), "orders-value", 1)
+    pair.destination.modes["orders-value"] = mode
+
+    async def ensured() -> int | None:
+        source, destination = (
+            SchemaRegistry(RegistrySpec(url=server.url)) for server in (pair.source, pair.destination)
+        )
+        return await SchemaCopier(source, destination, SchemaSync(sync=True)).ensure(7, "orders", "orders")
+
+    if why:
+        with pytest.raises(SchemaNotCopied, match=why):
+            asyncio.run(ensured())
+    else:
+        assert asyncio.run(ensured()) == 7
+    assert pair.destination.modes["orders-value"] == ("READONLY" if why else "IMPORT")
+
+
+def test_a_registry_that_gives_other_ids_cannot_keep_them(
+    pair: Pair, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pair.source.add(7, record("a"), "orders-value", 1)
+    answer = pair.destination.answer
+
+    def ignoring(method: str, path: str, *more: Any) -> tuple[int, Any]:
+        return (200, {"id": 1}) if method == "POST" else answer(method, path, *more)
+
+    monkeypatch.setattr(pair.destination, "answer", ignoring)
+    (why,) = pair.apply(pair.plan(pair.topology("keep"))).values()
+    assert "gives id 1 to schema id 7: it can't keep ids — set schemas.ids to translate" in why
 
 
 def test_a_plan_is_stale_once_the_destination_has_other_versions(pair: Pair) -> None:
