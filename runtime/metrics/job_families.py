@@ -226,6 +226,12 @@ STUCK = MetricFamily(
     _BOTH,
     "Transactional ids that wait for a partition which can't take its marker.",
 )
+SCHEMAS_WAITING = MetricFamily(
+    "repl_slot_schemas_waiting",
+    "gauge",
+    _BOTH,
+    "Schemas that can't be registered at the destination now. The partitions that need one are retrying.",
+)
 LATENCY = MetricFamily(
     "repl_slot_record_latency_seconds",
     "histogram",
@@ -250,6 +256,7 @@ SLOT_FAMILIES = (
     THROTTLED,
     MERGED_FILES,
     STUCK,
+    SCHEMAS_WAITING,
     LATENCY,
 )
 _COUNTED: tuple[tuple[MetricFamily, Callable[[FlowCounts], float]], ...] = (
@@ -281,12 +288,11 @@ def slot_metrics(picture: JobSnapshot, page: MetricsSnapshot, now_ms: int) -> It
     yield RSS.of(((slot,), float(status.rss_bytes)) for slot, status in statuses if slot in running)
     yield BUFFERED.of(((slot,), float(status.buffered_bytes)) for slot, status in statuses if slot in running)
     yield LAG.of(_lags(picture))
-    yield STUCK.of(
-        ((slot, stats.flow), float(len(stats.stuck_lanes)))
-        for slot, status in statuses
-        for stats in status.flows
-        if slot in running
-    )
+    totals = [
+        ((slot, stats.flow), stats) for slot, status in statuses if slot in running for stats in status.flows
+    ]
+    yield STUCK.of((labels, float(len(stats.stuck_lanes))) for labels, stats in totals)
+    yield SCHEMAS_WAITING.of((labels, float(stats.schemas_waiting)) for labels, stats in totals)
     for family, count in _COUNTED:
         yield family.of((_labels(key), count(counts)) for key, counts in page.flows.items())
     yield LATENCY.of_counts(

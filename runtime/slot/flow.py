@@ -271,7 +271,7 @@ class FlowCopy:
         throttled_ms = int(self._bucket.throttled_s * 1000)
         aborts, stuck = self._lanes.aborts(), self._lanes.stuck()
         stats = self._counters.stats(self.name, aborts, throttled_ms, stuck, now_ms())
-        return replace(stats, schemas=self._gate.stats()) if self._gate is not None else stats
+        return replace(stats, schemas_waiting=self._gate.waiting) if self._gate is not None else stats
 
     # Events
 

@@ -156,23 +156,12 @@ class PartitionStatus(msgspec.Struct, frozen=True, omit_defaults=True):
         return max(self.source_end - self.position, 0)
 
 
-class SchemaStats(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Counts the schemas of a flow that a slot knows at the destination, and those that records wait for.
-
-    `why` is why the first of them can't be registered, empty where none waits.
-    """
-
-    known: int = 0
-    waiting: int = 0
-    why: str = ""
-
-
 class FlowStats(msgspec.Struct, frozen=True, omit_defaults=True):
     """Holds totals of one flow in one slot since the slot began.
 
     `latency_counts` counts records per bound of `LATENCY_BOUNDS_MS`, from a record's timestamp to its commit,
-    with one more count for slower records. `latencies` are those of the last minute, by topic. `schemas` is
-    None for a flow that syncs none.
+    with one more count for slower records. `latencies` are those of the last minute, by topic.
+    `schemas_waiting` are schemas that can't be registered at the destination now.
     """
 
     flow: str
@@ -189,7 +178,7 @@ class FlowStats(msgspec.Struct, frozen=True, omit_defaults=True):
     latencies: list[TopicLatency] = []
     merged_files: int = 0
     tombstones: int = 0
-    schemas: SchemaStats | None = None
+    schemas_waiting: int = 0
 
 
 class SlotStatus(msgspec.Struct, frozen=True, omit_defaults=True):

@@ -14,7 +14,6 @@ from functools import partial
 from runtime.batch import BatchFailure, OutgoingBatch, RewriteSpec
 from runtime.batch.schema_ids import SchemaIds, SchemaMissing, schema_ids, source_offset, with_records
 from runtime.contract.records.control import AssignedPartition
-from runtime.contract.records.job_status import SchemaStats
 from runtime.contract.spec.jobspec import FlowSpec
 from runtime.schemas.client import RegistryUnavailable, SchemaRegistry
 from runtime.schemas.copier import SchemaCopier, SchemaNotCopied
@@ -78,12 +77,10 @@ class SchemaGate:
         self._lookups: dict[_Key, _Lookup] = {}
         self._reasons: dict[_Key, str] = {}
 
-    def stats(self) -> SchemaStats:
-        """Returns how many schemas are known, how many are waited for, and why the first of them is."""
-        known = {number for numbers in self._known.values() for number in numbers}
-        waiting = {key for _, key in self._reasons.keys() | self._lookups.keys() if isinstance(key, int)}
-        reasons = (_named(key, why) for (_, key), why in self._reasons.items() if isinstance(key, int))
-        return SchemaStats(len(known), len(waiting), next(reasons, ""))
+    @property
+    def waiting(self) -> int:
+        """The number of schemas that can't be registered now, or that are being registered."""
+        return len({key for _, key in self._reasons.keys() | self._lookups.keys() if isinstance(key, int)})
 
     async def admit(
         self, assigned: AssignedPartition, filtered: FilteredBatches, spec: RewriteSpec
