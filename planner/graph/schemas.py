@@ -14,7 +14,14 @@ from planner.graph.replication_graph import ReplicationGraph
 from planner.graph.topics import existing_mirrors
 from planner.model.desired import DesiredSubject, MirroredBy
 from planner.model.diagnostic import Diagnostic, error, warning
-from planner.model.observed import SCHEMAS, Observed, ObservedCluster, ObservedSubject, SchemaVersion
+from planner.model.observed import (
+    SCHEMAS,
+    Observed,
+    ObservedCluster,
+    ObservedSubject,
+    SchemaVersion,
+    with_referenced,
+)
 from planner.model.topology import Flow
 from runtime.contract.spec.schemas import SubjectNames
 from runtime.schemas.subjects import at_destination, belongs_to
@@ -263,19 +270,13 @@ def _released(
     destination = observed.reachable(flow.destination_cluster)
     if destination is None or not flow.schemas.sync:
         return
-    names: set[str] = set()
-    waiting = [
+    own = [
         name
         for mirror in _ended_mirrors(graph, observed, flow)
         for name in _subjects_of(ordered[destination.name], mirror, flow.schemas.subjects)
     ]
-    while waiting:
-        name = waiting.pop()
-        if name not in names and name in destination.subjects:
-            names.add(name)
-            versions = destination.subjects[name].versions
-            waiting += [to for version in versions for to, _ in version.references]
-    for name in sorted(names):
+    versions = {name: subject.versions for name, subject in destination.subjects.items()}
+    for name in sorted(with_referenced(own, versions)):
         if mode := _released_mode(destination.subjects[name]):
             origin = MirroredBy(flow.name, flow.source_cluster)
             yield DesiredSubject(

@@ -2,9 +2,9 @@
 
 import asyncio
 from collections import defaultdict
-from collections.abc import Awaitable, Callable, Collection, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 
-from planner.model.observed import ClusterDetailsRequest, ObservedSubject, SchemaVersion
+from planner.model.observed import ClusterDetailsRequest, ObservedSubject, SchemaVersion, with_referenced
 from runtime.contract.spec.schemas import RegistrySpec, SubjectNames
 from runtime.schemas.client import NotInRegistry, SchemaRegistry
 from runtime.schemas.copier import fingerprint
@@ -24,7 +24,8 @@ async def read_subjects(spec: RegistrySpec, wanted: ClusterDetailsRequest) -> di
             references = tuple((to.subject, to.version) for to in found.schema.references)
             version = SchemaVersion(found.version, found.id, fingerprint(found.schema), references)
             versions[found.subject].append(version)
-        compared = sorted(_compared(versions, wanted.schemas, wanted.subjects))
+        named = [name for name in versions if name in wanted.subjects or _is_of(name, wanted.schemas)]
+        compared = sorted(with_referenced(named, versions))
         levels, modes = await asyncio.gather(
             asyncio.gather(*(_setting(registry.compatibility, subject) for subject in compared)),
             asyncio.gather(
@@ -48,22 +49,6 @@ async def _setting(read: Callable[[str], Awaitable[str]], subject: str) -> str:
         return await read(subject)
     except NotInRegistry:
         return ""
-
-
-def _compared(
-    versions: Mapping[str, Collection[SchemaVersion]],
-    topics: Mapping[str, SubjectNames],
-    named: Collection[str],
-) -> set[str]:
-    compared: set[str] = set()
-    waiting = [subject for subject in versions if subject in named or _is_of(subject, topics)]
-    while waiting:
-        subject = waiting.pop()
-        if subject in compared or subject not in versions:
-            continue
-        compared.add(subject)
-        waiting += [name for version in versions[subject] for name, _ in version.references]
-    return compared
 
 
 def _is_of(subject: str, topics: Mapping[str, SubjectNames]) -> bool:
