@@ -6,7 +6,7 @@ from functools import partial
 from pathlib import Path
 
 from planner.config.language.scalars import PlacedReference
-from planner.model.diagnostic import Diagnostic, Failure, error
+from planner.model.diagnostic import Diagnostic, Failure, error, folder_of
 from planner.model.topology import Cluster
 from runtime.contract.client.endpoint import ClusterEndpoint
 from runtime.contract.client.secrets import ClientSecrets
@@ -24,7 +24,7 @@ def resolve(
     Relative paths start at the folder of the file that declares the cluster. Without REPL_ALLOW_FILES a file
     must be in that folder. `trusted` is for a plan file: the folder that it names counts only inside these.
     """
-    folder = Path(cluster.source.file).parent if cluster.source is not None else Path()
+    folder = Path(folder_of(cluster.source))
     here = trusted is None or any(folder.resolve().is_relative_to(parent.resolve()) for parent in trusted)
     secrets = ClientSecrets(os.environ if environment is None else environment, (folder,) if here else ())
     settings: dict[str, Setting] = {}

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from planner.drill.routes import DrillRoute
 from planner.drill.values import Make, UnknownType, maker_of, random_of
-from planner.model.diagnostic import Failure, error
+from planner.model.diagnostic import Failure, error, folder_of
 from planner.model.topology import Flow, Topology
 from planner.workflows.samples import recorded
 from runtime.contract.records.consumer_record import ConsumerRecord
@@ -159,7 +159,7 @@ def _samples_of(topology: Topology, topics: Sequence[str]) -> tuple[dict[str, To
         if not used[sample.topics]:
             notes.append(f"drill.samples: no running flow copies a topic that {sample.topics} stands for")
             continue
-        folder = Path(sample.source.file).parent if sample.source is not None else Path()
+        folder = Path(folder_of(sample.source))
         records = recorded(folder / sample.file)
         loads |= dict.fromkeys(used[sample.topics], recorded_load(records))
         notes.append(

@@ -15,6 +15,7 @@ from planner.graph.routes import file_route, route_of, router_of
 from planner.graph.topics import existing_mirrors
 from planner.model.change import SENSITIVE
 from planner.model.desired import DesiredFlow, DesiredJob
+from planner.model.diagnostic import folder_of
 from planner.model.observed import Observed
 from planner.model.topology import (
     Cluster,
@@ -282,7 +283,7 @@ def _cluster(cluster: Cluster, observed: Observed, before: JobSpec | None, folde
 
 def client_settings(declared: Cluster | FileEndpoint | Registry, folder: PurePath) -> dict[str, Setting]:
     """Returns how a job reaches what is declared. A relative path starts at the YAML file."""
-    place = PurePath(declared.source.file).parent if declared.source is not None else PurePath()
+    place = folder_of(declared.source)
     settings: dict[str, Setting] = {}
     for key, value in sorted(declared.client.items()):
         match value:

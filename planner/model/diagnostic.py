@@ -3,6 +3,7 @@
 from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import IntEnum, StrEnum
+from pathlib import PurePath
 
 
 class Severity(StrEnum):
@@ -32,6 +33,11 @@ class SourceLocation:
 
     def __str__(self) -> str:
         return f"{self.file}:{self.line}:{self.column}"
+
+
+def folder_of(source: SourceLocation | None) -> PurePath:
+    """Returns the folder at which relative paths start that stand at this place; "." without a place."""
+    return PurePath(source.file).parent if source is not None else PurePath()
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,7 +22,7 @@ from planner.graph.jobs import client_settings, registries_of
 from planner.graph.routes import opposite_of
 from planner.kafka import ClusterClient, ClusterEndpoint
 from planner.model.address import flow_address, job_address
-from planner.model.diagnostic import Diagnostic, Failure, error, warning
+from planner.model.diagnostic import Diagnostic, Failure, SourceLocation, error, folder_of, warning
 from planner.model.observed import (
     Observed,
     ObservedCluster,
@@ -63,13 +63,12 @@ def check_stores(topology: Topology) -> None:
     for name, endpoint in sorted(topology.endpoints.items()):
         if not endpoint.in_store:
             continue
-        folder = PurePath(endpoint.source.file).parent if endpoint.source is not None else PurePath()
+        secrets = ClientSecrets(os.environ, (Path(folder_of(endpoint.source)),))
         client = client_settings(endpoint, Path.cwd())
         try:
-            ClientSecrets(os.environ, (Path(folder),)).check_store(endpoint.folder, client)
+            secrets.check_store(endpoint.folder, client)
         except ClientSettingsError as wrong:
-            what = f'"{wrong.key}" of endpoint {name}: {wrong.why}'
-            problems.append(error(what, wrong.hint, source=endpoint.source, code="secret"))
+            problems.append(_not_allowed(f"endpoint {name}", wrong, endpoint.source))
     if problems:
         raise Failure(problems)
 
@@ -86,16 +85,19 @@ def schema_registries(
     registries = registries_of(topology, topology.flows.values(), folder)
     for name, registry in registries.items():
         declared = topology.registries[name]
-        own = folder / (PurePath(declared.source.file).parent if declared.source is not None else PurePath())
-        secrets = ClientSecrets(os.environ, (Path(own),) if trusted is None else trusted)
+        own = Path(folder / folder_of(declared.source))
+        secrets = ClientSecrets(os.environ, (own,) if trusted is None else trusted)
         try:
             secrets.check_all(address_of(registry), registry.client)
         except ClientSettingsError as wrong:
-            what = f'"{wrong.key}" of the schema registry of {name}: {wrong.why}'
-            problems.append(error(what, wrong.hint, source=declared.source, code="secret"))
+            problems.append(_not_allowed(f"the schema registry of {name}", wrong, declared.source))
     if problems:
         raise Failure(problems)
     return registries
+
+
+def _not_allowed(of: str, wrong: ClientSettingsError, source: SourceLocation | None) -> Diagnostic:
+    return error(f'"{wrong.key}" of {of}: {wrong.why}', wrong.hint, source=source, code="secret")
 
 
 def missing_here(plan: Plan, severity: Callable[..., Diagnostic]) -> tuple[Diagnostic, ...]:
