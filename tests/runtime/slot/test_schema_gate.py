@@ -200,6 +200,9 @@ async def test_more_schemas_than_a_response_may_ask_for_pass_with_the_next_one(g
     while len(passed) < len(values):
         known = len(gated.there.schemas)
         passed += read(await gated.admit(*values[len(passed) :]))
+        async with asyncio.timeout(60):
+            while gated.gate.waiting:  # a slot tries again after a pause, in which the lookups end
+                await asyncio.sleep(0.01)
         assert len(gated.there.schemas) - known <= 100
     for (_, value), number in zip(passed, range(1, 131), strict=True):
         assert value is not None
