@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Set
 from itertools import chain
-from typing import Final, NamedTuple
+from typing import Final, Literal, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -25,6 +25,9 @@ from runtime.batch.varint import MalformedBytes
 from runtime.contract.spec.schemas import WIRE_PREFIX
 
 ID_HEADERS: Final = (b"__key_schema_id", b"__value_schema_id")
+
+RecordPart = Literal["key", "value"]
+PARTS: Final[tuple[RecordPart, ...]] = ("key", "value")
 
 _SIZE_BYTES: Final = 4  # of the length of a key or value, behind its first one
 
@@ -46,17 +49,23 @@ class SchemaIds(NamedTuple):
     records: Integers
     keys: int
 
-    def without_keys(self) -> SchemaIds:
-        """Returns the ids of the values alone."""
-        return self._only(np.arange(len(self.ids)) >= self.keys)
+    def without(self, numbers: Set[int], before: int) -> SchemaIds:
+        """Returns the ids that are none of these numbers, in the records before this one."""
+        return self._only(~(np.isin(self.ids, list(numbers)) & (self.records < before)))
 
-    def without_values(self) -> SchemaIds:
-        """Returns the ids of the keys alone."""
-        return self._only(np.arange(len(self.ids)) < self.keys)
+    def without_part(self, part: RecordPart, before: int | None = None) -> SchemaIds:
+        """Returns the ids without those of the keys or of the values, in the records before this one."""
+        left_out = self._are_in(part)
+        return self._only(~(left_out if before is None else left_out & (self.records < before)))
 
-    def without(self, numbers: Set[int]) -> SchemaIds:
-        """Returns the ids that are none of these numbers."""
-        return self._only(~np.isin(self.ids, list(numbers))) if numbers else self
+    def first_record_of(self, part: RecordPart) -> int | None:
+        """Returns the first record with an id in its key or in its value."""
+        records = self.records[self._are_in(part)]
+        return int(records[0]) if len(records) else None
+
+    def _are_in(self, part: RecordPart) -> npt.NDArray[np.bool_]:
+        keys = np.arange(len(self.ids)) < self.keys
+        return keys if part == "key" else ~keys
 
     def before(self, record: int) -> SchemaIds:
         """Returns the ids of the records before this one."""
@@ -172,3 +181,8 @@ def source_offset(out: OutgoingBatch, record: int) -> int:
     """Returns the source's offset of a record of a batch."""
     run = next(run for run in reversed(out.segments) if run.delta <= record)
     return run.source + record - run.delta
+
+
+def records_before(out: OutgoingBatch, offset: int) -> int:
+    """Returns how many records of a batch lie before an offset of the source."""
+    return sum(min(max(offset - run.source, 0), run.records) for run in out.segments)

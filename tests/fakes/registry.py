@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -26,7 +27,8 @@ class RegistryServer:
     """`schemas` are the answers by id, `subjects` the id of each version by subject. `asked` are the paths.
 
     Without `authorization`, no credentials are asked for. While `down`, it answers 503.
-    Without `lists`, it has no list of all schemas, as older registries.
+    Without `lists`, it has no list of all schemas, as older registries. Each answer takes `slow_s`, and waits
+    until `open` is set.
     """
 
     def __init__(self) -> None:
@@ -38,6 +40,9 @@ class RegistryServer:
         self.authorization: str | None = None
         self.down = False
         self.lists = True
+        self.slow_s = 0.0
+        self.open = threading.Event()
+        self.open.set()
         self.url = ""
         self._lock = threading.Lock()
 
@@ -204,6 +209,8 @@ def registry_server() -> Iterator[RegistryServer]:
 
         def _answer(self, sent: Any) -> None:
             authorization = self.headers.get("Authorization")
+            time.sleep(registry.slow_s)
+            registry.open.wait()
             status, content = registry.answer(self.command, self.path, authorization, sent)
             body = json.dumps(content).encode()
             self.send_response(status)
@@ -224,6 +231,7 @@ def registry_server() -> Iterator[RegistryServer]:
     try:
         yield registry
     finally:
+        registry.open.set()
         server.shutdown()
         thread.join()
         server.server_close()

@@ -329,7 +329,7 @@ class BrokerIntake:
         if self._transformer is not None:
             filtered = await transformed(self._transformer, filtered, spec)
         if self._gate is not None and filtered.outgoing:
-            filtered = await self._gate.admit(copy.assigned, filtered, spec)
+            filtered = await self._gate.admit(copy, filtered, spec)
         return filtered
 
     def _accept(self, copy: PartitionCopy, answer: FetchedPartition) -> bool:

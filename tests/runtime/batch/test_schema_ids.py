@@ -121,9 +121,12 @@ def test_records_that_wait_are_the_first_with_an_unknown_id() -> None:
     assert found.first_record_without({1: 1, 2: 2}) == (1, 9)
     assert found.first_record_without({1: 1, 2: 2, 9: 9}) == (2, 8)
     assert found.first_record_without({1: 1, 2: 2, 8: 8, 9: 9}) is None
-    assert found.without({9}).first_record_without({1: 1, 2: 2}) == (2, 8)
-    assert found.without_keys().distinct() == [2, 9]
-    assert found.without_values().distinct() == [1, 8]
+    assert found.without({9}, before=2).first_record_without({1: 1, 2: 2}) == (2, 8)
+    assert found.without({9}, before=1).first_record_without({1: 1, 2: 2}) == (1, 9)
+    assert found.without_part("key").distinct() == [2, 9]
+    assert found.without_part("value").distinct() == [1, 8]
+    assert found.without_part("value", before=1).distinct() == [1, 9, 8, 2]
+    assert (found.first_record_of("key"), found.first_record_of("value")) == (0, 0)
     assert found.before(1).distinct() == [1, 2]
 
 

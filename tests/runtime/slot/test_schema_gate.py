@@ -12,15 +12,15 @@ from runtime.batch.schema_ids import SchemaMissing
 from runtime.contract.records.control import AssignedPartition
 from runtime.contract.spec.schemas import RegistrySpec, SchemaSync, SubjectNames
 from runtime.schemas.client import SchemaRegistry
-from runtime.slot.partition import Cursor
+from runtime.slot.partition import Cursor, PartitionCopy
 from runtime.slot.read.batch_filter import FilteredBatches
 from runtime.slot.read.schema_gate import SchemaGate
+from tests.fakes.partition import partition
 from tests.fakes.registry import RegistryServer, registry_server
 from tests.runtime.batch.forge import HERE, START, batch_bytes, sets
 from tests.runtime.slot.world import flow_spec
 
 SPEC = RewriteSpec(HERE, 8 << 20)
-ORDERS = AssignedPartition("flow", "orders", 3, "copied")
 LONG = {"type": "long"}
 
 
@@ -32,19 +32,36 @@ class Gated:
         self.source = SchemaRegistry(RegistrySpec(url=here.url), {})
         self.destination = SchemaRegistry(RegistrySpec(url=there.url), {})
         self.gate = self.with_sync()
+        progress = partition().progress
+        self.copies = [
+            PartitionCopy(AssignedPartition("flow", "orders", number, "copied"), progress)
+            for number in (0, 1)
+        ]
 
     def with_sync(self, subjects: SubjectNames = "topic_name") -> SchemaGate:
         sync = SchemaSync(sync=True, ids="translate", subjects=subjects)
         return SchemaGate(flow_spec("flow", schemas=sync), self.source, self.destination, asyncio.create_task)
 
     async def admit(
-        self, *values: bytes | None, key: bytes | None = None, spec: RewriteSpec = SPEC
+        self,
+        *values: bytes | None,
+        key: bytes | None = None,
+        spec: RewriteSpec = SPEC,
+        number: int = 0,
+        first: int = 100,
+        epoch: int = 7,
     ) -> FilteredBatches:
-        """Admits a batch of these values, from offset 100 on."""
-        inside = [Record(100 + at, START, key, value, ()) for at, value in enumerate(values)]
-        outgoing = [(out, 7) for out in prepare(sets(batch_bytes(inside)), SPEC, START).outgoing]
-        before = FilteredBatches(outgoing, Cursor(100 + len(values), 7), [], None)
-        return await self.gate.admit(ORDERS, before, spec)
+        """Admits a batch of these values in a partition, from offset 100 on."""
+        inside = [Record(first + at, START, key, value, ()) for at, value in enumerate(values)]
+        outgoing = [(out, epoch) for out in prepare(sets(batch_bytes(inside)), SPEC, START).outgoing]
+        before = FilteredBatches(outgoing, Cursor(first + len(values), epoch), [], None)
+        return await self.gate.admit(self.copies[number], before, spec)
+
+    async def lookups_ended(self) -> None:
+        """Waits as a slot does before it fetches records again."""
+        async with asyncio.timeout(60):
+            while self.gate.waiting:
+                await asyncio.sleep(0.01)
 
 
 def framed(number: int, payload: bytes = b"x") -> bytes:
@@ -143,7 +160,7 @@ async def test_the_id_of_another_topics_schema_is_a_number_where_subjects_name_t
 
 async def test_partitions_that_ask_for_the_same_number_pass_together(gated: Gated) -> None:
     gated.gate = gated.with_sync("record_name")
-    both = await asyncio.gather(gated.admit(framed(3)), gated.admit(framed(3)))
+    both = await asyncio.gather(gated.admit(framed(3)), gated.admit(framed(3), number=1))
     assert [read(one) for one in both] == [[(100, framed(3))]] * 2
 
 
@@ -166,6 +183,57 @@ async def test_a_number_becomes_an_id_once_the_source_registers_it(gated: Gated)
     assert gated.there.subjects["com.example.Order"] == {1: 5}
 
 
+async def test_an_answer_that_comes_late_counts_for_the_records_that_were_fetched_before(
+    gated: Gated,
+) -> None:
+    gated.gate = gated.with_sync("record_name")
+    gated.here.open.clear()
+    assert read(await gated.admit(framed(1), framed(1))) == []
+    gated.here.open.set()
+    await gated.lookups_ended()
+    gated.here.add(1, LONG, "com.example.Order")
+    again = await gated.admit(framed(1), framed(1), framed(1))
+    assert read(again) == [(100, framed(1)), (101, framed(1))]
+    assert again.cursor.offset == 102
+    assert read(await gated.admit(framed(1), first=102)) == [(102, framed(5))]
+
+
+async def test_an_answer_that_comes_late_counts_for_its_own_partition_and_log(gated: Gated) -> None:
+    gated.gate = gated.with_sync("record_name")
+    gated.here.open.clear()
+    assert read(await gated.admit(framed(1))) == []
+    gated.here.open.set()
+    await gated.lookups_ended()
+    gated.here.add(1, LONG, "com.example.Order")
+    assert read(await gated.admit(framed(1), number=1)) == [(100, framed(5))]
+    assert read(await gated.admit(framed(1), epoch=8)) == [(100, framed(5))]  # the log was truncated
+
+
+async def test_a_part_without_a_subject_passes_once_the_registry_has_said_so(gated: Gated) -> None:
+    gated.here.add(1, LONG, "orders-value")
+    gated.here.open.clear()
+    number = struct.pack(">q", 9)
+    assert read(await gated.admit(framed(1), key=number)) == []
+    gated.here.open.set()
+    async with asyncio.timeout(60):
+        while len(read(filtered := await gated.admit(framed(1), key=number))) == 0:
+            assert isinstance(filtered.failure, SchemaMissing)
+    assert read(filtered) == [(100, framed(5))]
+    assert records(filtered.outgoing[0][0].batch, HERE)[0].key == number
+
+
+async def test_numbers_pass_where_each_answer_takes_three_seconds(gated: Gated) -> None:
+    gated.gate = gated.with_sync("record_name")
+    gated.here.slow_s = 3.0
+    values, first = [framed(number) for number in range(1, 6)], 100
+    async with asyncio.timeout(60):
+        while first < 110:  # more records come meanwhile
+            first = (await gated.admit(*values[first - 100 :], key=framed(first), first=first)).cursor.offset
+            values.append(framed(1))
+            await asyncio.sleep(0.1)
+    assert gated.there.asked == []
+
+
 async def test_an_id_that_the_source_does_not_know_waits_by_name(gated: Gated) -> None:
     gated.here.add(1, LONG, "orders-value")
     stopped = await gated.admit(framed(1), framed(3))
@@ -186,7 +254,7 @@ async def test_versions_keep_their_order_whichever_record_comes_first(gated: Gat
 
 async def test_partitions_with_the_same_new_schema_pass_together(gated: Gated) -> None:
     gated.here.add(1, LONG, "orders-value")
-    both = await asyncio.gather(gated.admit(framed(1)), gated.admit(framed(1)))
+    both = await asyncio.gather(gated.admit(framed(1)), gated.admit(framed(1), number=1))
     assert [read(one) for one in both] == [[(100, framed(5))]] * 2
     assert gated.there.asked == ["/subjects/copied-value/versions"]
 
@@ -200,9 +268,7 @@ async def test_more_schemas_than_a_response_may_ask_for_pass_with_the_next_one(g
     while len(passed) < len(values):
         known = len(gated.there.schemas)
         passed += read(await gated.admit(*values[len(passed) :]))
-        async with asyncio.timeout(60):
-            while gated.gate.waiting:  # a slot tries again after a pause, in which the lookups end
-                await asyncio.sleep(0.01)
+        await gated.lookups_ended()
         assert len(gated.there.schemas) - known <= 100
     for (_, value), number in zip(passed, range(1, 131), strict=True):
         assert value is not None
