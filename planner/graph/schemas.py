@@ -5,9 +5,10 @@ refer to. With `ids: keep` its subjects are in mode IMPORT while it runs, since 
 ids. A subject goes back to READWRITE once its flow has ended, so that producers can register there.
 """
 
-from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
+
+from msgspec.structs import replace
 
 from planner.graph.messages import counted, flow_diagnostic
 from planner.graph.replication_graph import ReplicationGraph
@@ -19,12 +20,12 @@ from planner.model.observed import (
     Observed,
     ObservedCluster,
     ObservedSubject,
-    SchemaVersion,
     with_referenced,
 )
 from planner.model.topology import Flow
 from runtime.contract.spec.schemas import SubjectNames
-from runtime.schemas.subjects import at_destination, belongs_to
+from runtime.schemas.subjects import at_destination, subjects_of_topic
+from runtime.schemas.versions import SchemaVersion
 
 IMPORT, READWRITE = "IMPORT", "READWRITE"
 SCHEMAS_TOPIC = "_schemas"
@@ -79,9 +80,12 @@ def subjects_of(graph: ReplicationGraph, observed: Observed) -> tuple[list[Desir
             continue
         made = []
         for topic, renamed in topics[flow.name]:
-            for name in _subjects_of(ordered[source.name], topic, flow.schemas.subjects):
+            for name in subjects_of_topic(ordered[source.name], topic, flow.schemas.subjects):
                 there = at_destination(name, topic, renamed, flow.schemas.subjects)
-                made.append(_desired(flow, topic, name, there, source.subjects[name], destination))
+                live = source.subjects[name]
+                if flow.reverse_of is not None or graph.router.is_one(flow.name, topic):
+                    live = replace(live, compatibility="")  # it may come from the destination
+                made.append(_desired(flow, topic, name, there, live, destination))
         made += _referenced(flow, made, source, destination)
         for subject in made:
             desired.setdefault((subject.cluster, subject.name), subject)
@@ -148,16 +152,6 @@ def _ended_mirrors(graph: ReplicationGraph, observed: Observed, flow: Flow) -> I
     for topic, mirror in existing_mirrors(graph, observed, flow, declared=True):
         if not graph.copied.copies(flow.name, topic):
             yield mirror
-
-
-def _subjects_of(ordered: Sequence[str], topic: str, names: SubjectNames) -> Iterator[str]:
-    """Yields the subjects of a topic, among the sorted names of all subjects."""
-    prefix = f"{topic}-"
-    for at in range(bisect_left(ordered, prefix), len(ordered)):
-        if not ordered[at].startswith(prefix):
-            return
-        if belongs_to(ordered[at], topic, names):
-            yield ordered[at]
 
 
 def _desired(
@@ -273,7 +267,7 @@ def _released(
     own = [
         name
         for mirror in _ended_mirrors(graph, observed, flow)
-        for name in _subjects_of(ordered[destination.name], mirror, flow.schemas.subjects)
+        for name in subjects_of_topic(ordered[destination.name], mirror, flow.schemas.subjects)
     ]
     versions = {name: subject.versions for name, subject in destination.subjects.items()}
     for name in sorted(with_referenced(own, versions)):

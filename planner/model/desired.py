@@ -12,12 +12,13 @@ from planner.model.address import (
     topic_address,
 )
 from planner.model.diagnostic import Diagnostic, SourceLocation
-from planner.model.observed import DECLARED, ObservedSubject, SchemaVersion
+from planner.model.observed import DECLARED, ObservedSubject
 from planner.model.topology import AclRule, Flow, Job, OnRemove, QuotaEntity
 from runtime.contract.spec.acls import flow_origin
 from runtime.contract.spec.flow import RUNNING
 from runtime.contract.spec.jobspec import JobSpec, ProvenanceMode
 from runtime.contract.spec.transform import quarantine_origin
+from runtime.schemas.versions import SchemaVersion, missing_versions
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,13 +181,7 @@ class DesiredSubject:
 
     def missing(self, live: ObservedSubject | None) -> tuple[SchemaVersion, ...]:
         """Returns the versions that the destination does not have."""
-        there = live.versions if live is not None else ()
-        if self.keep:
-            numbers = {version.number for version in there}
-            return tuple(version for version in self.versions if version.number not in numbers)
-        known = {version.fingerprint for version in there}
-        new = {version.fingerprint: version for version in self.versions if version.fingerprint not in known}
-        return tuple(new.values())
+        return missing_versions(self.versions, live.versions if live is not None else (), keep=self.keep)
 
 
 @dataclass(frozen=True, slots=True)

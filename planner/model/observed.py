@@ -21,6 +21,7 @@ from runtime.contract.records.ledger import Generation
 from runtime.contract.spec.acls import PROTECTION
 from runtime.contract.spec.jobspec import FlowSpec, JobSpec
 from runtime.contract.spec.schemas import SubjectNames
+from runtime.schemas.versions import SchemaVersion
 
 CONFIG = "config."
 BEFORE = "before."  # the value before a failback lifted the setting
@@ -228,18 +229,6 @@ class FeatureReport(Struct, frozen=True, omit_defaults=True, forbid_unknown_fiel
     feature: BrokerFeature
     broker: str = ""
     why: str = ""
-
-
-class SchemaVersion(Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
-    """A version of a subject. Schemas with the same `fingerprint` are the same.
-
-    `references` are the subjects and versions that its schema refers to.
-    """
-
-    number: int
-    id: int
-    fingerprint: str
-    references: tuple[tuple[str, int], ...] = ()
 
 
 class ObservedSubject(Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):

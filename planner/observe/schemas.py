@@ -1,13 +1,11 @@
 """Reads the subjects of a schema registry: all versions, and the settings of those that a plan compares."""
 
 import asyncio
-from collections import defaultdict
 from collections.abc import Awaitable, Callable, Mapping
 
-from planner.model.observed import ClusterDetailsRequest, ObservedSubject, SchemaVersion, with_referenced
+from planner.model.observed import ClusterDetailsRequest, ObservedSubject, with_referenced
 from runtime.contract.spec.schemas import RegistrySpec, SubjectNames
 from runtime.schemas.client import NotInRegistry, SchemaRegistry
-from runtime.schemas.copier import fingerprint
 from runtime.schemas.subjects import belongs_to
 
 
@@ -19,11 +17,7 @@ async def read_subjects(spec: RegistrySpec, wanted: ClusterDetailsRequest) -> di
     """
     registry = SchemaRegistry(spec)
     try:
-        versions: dict[str, list[SchemaVersion]] = defaultdict(list)
-        for found in await registry.every_version():
-            references = tuple((to.subject, to.version) for to in found.schema.references)
-            version = SchemaVersion(found.version, found.id, fingerprint(found.schema), references)
-            versions[found.subject].append(version)
+        versions = await registry.every_version()
         named = [name for name in versions if name in wanted.subjects or _is_of(name, wanted.schemas)]
         compared = sorted(with_referenced(named, versions))
         levels, modes = await asyncio.gather(
@@ -36,10 +30,8 @@ async def read_subjects(spec: RegistrySpec, wanted: ClusterDetailsRequest) -> di
         registry.close()
     settings = dict(zip(compared, zip(levels, modes or [""] * len(compared), strict=True), strict=True))
     return {
-        subject: ObservedSubject(
-            tuple(sorted(listed, key=lambda version: version.number)), *settings.get(subject, ("", ""))
-        )
-        for subject, listed in sorted(versions.items())
+        subject: ObservedSubject(listed, *settings.get(subject, ("", "")))
+        for subject, listed in versions.items()
     }
 
 

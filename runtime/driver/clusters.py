@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
+from types import MappingProxyType
 
 from msgspec import Struct, field
 
@@ -20,6 +21,7 @@ from runtime.contract.spec import naming, topic_settings
 from runtime.contract.spec.acls import AclRule
 from runtime.contract.spec.cluster import ClusterSpec
 from runtime.contract.spec.jobspec import JobSpec
+from runtime.contract.spec.schemas import RegistrySpec
 from runtime.contract.spec.topic_settings import InternalTopic
 from runtime.driver.topics.admin import TopicAdmin, topic_rules
 from runtime.kafka.cluster import KafkaCluster, UnknownCluster, named, opened
@@ -29,6 +31,7 @@ from runtime.kafka.protocol.metadata import TopicMetadata
 from runtime.kafka.timing import Shared
 from runtime.ledger.ledger import Ledger
 from runtime.ledger.records import InternalTopicScan
+from runtime.schemas.client import SchemaRegistry
 from runtime.slot.log import log_driver_message
 
 _LISTING_S = 0.5  # flows that list the topics of the same cluster within this time share one response
@@ -57,9 +60,16 @@ class _ClusterEntry(Struct, eq=False):
 class DriverClusters:
     """A DriverClusters owns the driver's connections to all clusters of the job and opens them on demand."""
 
-    def __init__(self, job: str, specs: Mapping[str, ClusterSpec], environ: Mapping[str, str]) -> None:
+    def __init__(
+        self,
+        job: str,
+        specs: Mapping[str, ClusterSpec],
+        environ: Mapping[str, str],
+        registries: Mapping[str, RegistrySpec] = MappingProxyType({}),
+    ) -> None:
         client_id = f"repl.{job}.driver"
         self._environ = environ
+        self._registries = {name: SchemaRegistry(spec, environ) for name, spec in registries.items()}
         self._entries = {name: _ClusterEntry(named(spec, client_id)) for name, spec in specs.items()}
 
     async def close_others(self, names: Collection[str]) -> None:
@@ -101,6 +111,15 @@ class DriverClusters:
         if entry.admin is None:
             entry.admin = TopicAdmin(cluster)
         return entry.admin
+
+    def schema_registry(self, name: str) -> SchemaRegistry:
+        """Returns the client of a cluster's schema registry, which connects with its first request.
+
+        Raises UnknownCluster for a cluster without one.
+        """
+        if name not in self._registries:
+            raise UnknownCluster(name)
+        return self._registries[name]
 
     async def topic_rules(self, name: str) -> set[AclRule] | None:
         """Returns all rules on topics of a cluster, or None where it has no authorizer.
@@ -164,6 +183,8 @@ class DriverClusters:
 
     async def close(self) -> None:
         """Closes all clients."""
+        for registry in self._registries.values():
+            registry.close()
         await _closed(self._entries.values())
 
 

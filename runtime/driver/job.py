@@ -62,7 +62,7 @@ class JobRunner:
         self._restarted = restarted
         self._stop_requested = False
         self.driver = uuid.uuid4().hex
-        self._clusters = DriverClusters(spec.job, spec.clusters, environ)
+        self._clusters = DriverClusters(spec.job, spec.clusters, environ, spec.registries)
         self._state: JobState = "starting"
         self._started = time.time()
         self._trouble = ""
@@ -189,7 +189,9 @@ class JobRunner:
             made_at=time.monotonic(),
             heartbeat_age_s=self._leadership.age_s if self._leadership is not None else float("inf"),
             reports=dict(self._slots.reports) if self._slots is not None else {},
-            flows=flow_snapshots(status, self._flows.all() if self._flows is not None else []),
+            flows=flow_snapshots(
+                status, self._flows.all() if self._flows is not None else [], self._duties.schemas_registered
+            ),
             clusters=self._replicas.of(self._clusters.listed()),
             groups=self._duties.groups(),
         )

@@ -120,11 +120,19 @@ class JobMetrics:
             self._endpoint = None
 
 
-def flow_snapshots(status: JobStatus, flows: Iterable[DriverFlow]) -> list[FlowSnapshot]:
-    """Returns the snapshot of each flow that the status shows."""
+def flow_snapshots(
+    status: JobStatus, flows: Iterable[DriverFlow], schemas: Mapping[str, int]
+) -> list[FlowSnapshot]:
+    """Returns the snapshot of each flow that the status shows. `schemas` counts those registered, by flow."""
     views = {view.flow: view for view in status.flows}
     return [
-        FlowSnapshot(flow.spec, views[flow.name], flow.partitions.keys(), flow.copier.actions, flow.promoted)
+        FlowSnapshot(
+            flow.spec,
+            views[flow.name],
+            flow.partitions.keys(),
+            {**flow.copier.actions, "schemas": schemas.get(flow.name, 0)},
+            flow.promoted,
+        )
         for flow in flows
         if flow.name in views
     ]

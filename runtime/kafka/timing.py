@@ -108,6 +108,36 @@ class Shared(Generic[T]):
             work.exception()  # marks the exception as retrieved; the callers that waited got it
 
 
+class RecentReads(Generic[T]):
+    """Callers that read the same thing at the same moment, or soon after, share one read of it."""
+
+    def __init__(self, recent_s: float) -> None:
+        self._recent_s = recent_s
+        self._newest: dict[str, tuple[float, T]] = {}
+        self._reading: dict[str, Shared[T]] = {}
+
+    async def read(self, name: str, work: Callable[[], Coroutine[Any, Any, T]]) -> T:
+        """Returns the newest result of a name, or reads it. Raises what the work raises."""
+        loop = asyncio.get_running_loop()
+        if name in self._newest and loop.time() - self._newest[name][0] < self._recent_s:
+            return self._newest[name][1]
+
+        reading = self._reading.setdefault(name, Shared())
+
+        async def read() -> T:
+            result = await work()
+            if self._reading.get(name) is reading:  # no change was made meanwhile
+                self._newest[name] = loop.time(), result
+            return result
+
+        return await reading.run(read)
+
+    def forget(self, name: str) -> None:
+        """Discards the newest result of a name after a change: the next call reads it again."""
+        self._newest.pop(name, None)
+        self._reading.pop(name, None)
+
+
 async def in_own_thread(work: Callable[[], T]) -> T:
     """Runs work that may block for long in a thread of its own, and returns its result.
 

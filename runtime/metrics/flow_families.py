@@ -239,7 +239,7 @@ def partition_metrics(
     yield PARTITION_STATE.of((key, float(count)) for key, count in states.items())
 
 
-ACTIONS = ("topics", "partitions", "configs")
+ACTIONS = ("topics", "partitions", "configs", "schemas")
 _FLOW = ("flow",)
 _ALARMING = [state for state in PartitionState if state.needs_someone]
 
@@ -277,7 +277,8 @@ SYNCED = MetricFamily(
     "repl_flow_sync_actions_total",
     "counter",
     ("flow", "what"),
-    "Mirror topics made (topics), grown (partitions) or with settings changed (configs) by the job.",
+    "Mirror topics made (topics), grown (partitions) or with settings changed (configs) by the job, and"
+    " schemas registered (schemas) before records needed them.",
 )
 NOTES = MetricFamily(
     "repl_flow_notes", "gauge", _FLOW, "What the flow could not do, as `repl status` tells it."

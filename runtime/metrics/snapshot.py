@@ -30,7 +30,7 @@ class FlowSnapshot(Struct, frozen=True):
     """This value is the snapshot of a flow.
 
     `partitions` are to be copied now, and `promoted` ones never again. `actions` counts the changes of mirror
-    topics by kind.
+    topics and of schemas by kind.
     """
 
     spec: FlowSpec

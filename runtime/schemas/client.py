@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import hashlib
 import http.client
 import json
 import os
@@ -28,6 +29,7 @@ import msgspec
 from runtime.contract.client.secrets import ClientSecrets, redacted
 from runtime.contract.client.settings import ClientSettingsError
 from runtime.contract.spec.schemas import RegistrySpec
+from runtime.schemas.versions import SchemaVersion
 
 CONNECTIONS = 16
 
@@ -80,6 +82,17 @@ class Schema(msgspec.Struct, frozen=True, rename={"type": "schemaType", "text": 
     type: str = "AVRO"
     references: tuple[Reference, ...] = ()
 
+    def fingerprint(self) -> str:
+        """Returns a text that two schemas have in common if they are the same.
+
+        White space between words means nothing, nor does the order of keys in JSON.
+        """
+        normal = " ".join(self.text.split())
+        if self.type.upper() in ("AVRO", "JSON"):
+            with suppress(ValueError, RecursionError):
+                normal = json.dumps(json.loads(self.text), sort_keys=True)
+        return hashlib.sha256(f"{self.type.upper()}\n{normal}".encode()).hexdigest()
+
 
 class RegisteredSchema(NamedTuple):
     """A version of a subject."""
@@ -97,6 +110,10 @@ class _Version(msgspec.Struct, frozen=True, rename={"type": "schemaType", "text"
     text: str
     type: str = "AVRO"
     references: tuple[Reference, ...] = ()
+
+    def registered(self) -> RegisteredSchema:
+        schema = Schema(self.text, self.type, self.references)
+        return RegisteredSchema(self.subject, self.version, self.id, schema)
 
 
 class _Place(msgspec.Struct, frozen=True):
@@ -165,11 +182,10 @@ class SchemaRegistry:
         """Returns a version of a subject."""
         what = f"{shown(subject)} version {number}"
         found = await self._get(f"/subjects/{_quoted(subject)}/versions/{number}", what, _Version)
-        schema = Schema(found.text, found.type, found.references)
-        return RegisteredSchema(found.subject, found.version, found.id, schema)
+        return found.registered()
 
-    async def every_version(self) -> list[RegisteredSchema]:
-        """Returns all versions of all subjects.
+    async def every_version(self) -> dict[str, tuple[SchemaVersion, ...]]:
+        """Returns the versions of all subjects, in their order.
 
         They are listed in pages. A registry that knows no such list is asked for each version.
         """
@@ -184,20 +200,24 @@ class SchemaRegistry:
                 for number in numbers
             ]
             self._bound(len(places))
-            return await asyncio.gather(*(self.version(*place) for place in places))
-        return [
-            RegisteredSchema(*place, found.id, Schema(found.text, found.type, found.references))
-            for place, found in listed.items()
-        ]
+            read = await asyncio.gather(*(self._summary(*place) for place in places))
+            listed = dict(zip(places, read, strict=True))
+        found: dict[str, list[SchemaVersion]] = {}
+        for (subject, _), version in sorted(listed.items()):
+            found.setdefault(subject, []).append(version)
+        return {subject: tuple(numbered) for subject, numbered in found.items()}
 
-    async def _listed(self) -> dict[tuple[str, int], _Version]:
-        listed: dict[tuple[str, int], _Version] = {}
+    async def _summary(self, subject: str, number: int) -> SchemaVersion:
+        return summary(await self.version(subject, number))
+
+    async def _listed(self) -> dict[tuple[str, int], SchemaVersion]:
+        listed: dict[tuple[str, int], SchemaVersion] = {}
         offset = 0
         while True:
             path = f"/schemas?offset={offset}&limit={_PAGE}"
             page = await self._get(path, "schemas", list[_Version], _MOST_LIST_BYTES)
             known = len(listed)
-            listed |= {(found.subject, found.version): found for found in page}
+            listed |= {(found.subject, found.version): summary(found.registered()) for found in page}
             self._bound(len(listed))
             if len(listed) == known:  # the end, or a registry that does not know pages
                 return listed
@@ -388,6 +408,12 @@ class _Address(NamedTuple):
         if self.context is None:
             return http.client.HTTPConnection(self.host, self.port, timeout=_TIMEOUT_S)
         return http.client.HTTPSConnection(self.host, self.port, timeout=_TIMEOUT_S, context=self.context)
+
+
+def summary(found: RegisteredSchema) -> SchemaVersion:
+    """Returns a version without its text."""
+    references = tuple((to.subject, to.version) for to in found.schema.references)
+    return SchemaVersion(found.version, found.id, found.schema.fingerprint(), references)
 
 
 def address_of(spec: RegistrySpec) -> str:

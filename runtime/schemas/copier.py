@@ -7,8 +7,6 @@ subject.
 from __future__ import annotations
 
 import asyncio
-import hashlib
-import json
 from collections import defaultdict
 
 from msgspec.structs import replace
@@ -23,8 +21,10 @@ from runtime.schemas.client import (
     Schema,
     SchemaRegistry,
     shown,
+    summary,
 )
 from runtime.schemas.subjects import at_destination, preferred
+from runtime.schemas.versions import SchemaVersion
 
 _MOST_REFERENCES = 100
 _NOT_IN_IMPORT_MODE = 42205
@@ -74,14 +74,21 @@ class SchemaCopier:
         except (NotInRegistry, RegistryRefused) as error:
             raise SchemaNotCopied(str(error)) from None
 
-    async def copy_version(self, at_source: RegisteredSchema, subject: str) -> None:
-        """Registers a version of the source's under a subject of the destination, if it is not there.
+    async def copy_version(self, subject: str, version: SchemaVersion, renamed: str) -> None:
+        """Registers a version of a subject under its name at the destination, if it is not there.
 
         Raises the errors of SchemaRegistry, and SchemaNotCopied.
         """
+        at_source = await self._source.version(subject, version.number)
+        if summary(at_source) != version:
+            raise SchemaNotCopied(
+                f"version {version.number} of {shown(subject)} at {self._source.url} is another schema now"
+                " than when it was listed"
+            )
         if self._sync.ids == "keep":
             await self._kept(at_source.id)
-        await self._register(subject, at_source, ())
+        async with self._locks[renamed]:
+            await self._register(renamed, at_source, ())
 
     async def _is_known(self, number: int) -> bool:
         try:
@@ -114,7 +121,7 @@ class SchemaCopier:
         except NotInRegistry:
             return False
         here = await self._source.schema(number)
-        if same(here, there) and here.references == there.references:
+        if here.fingerprint() == there.fingerprint() and here.references == there.references:
             return True
         names = [await self._subjects_of(registry, number) for registry in (self._source, self._destination)]
         raise SchemaNotCopied(
@@ -200,23 +207,3 @@ class SchemaCopier:
             except NotInRegistry:
                 continue
         return _READWRITE
-
-
-def same(one: Schema, other: Schema) -> bool:
-    """Returns whether two registries have the same schema; white space between words means nothing."""
-    return fingerprint(one) == fingerprint(other)
-
-
-def fingerprint(schema: Schema) -> str:
-    """Returns a text that two schemas have in common if they are the same."""
-    normal = f"{schema.type.upper()}\n{_normal(schema)}"
-    return hashlib.sha256(normal.encode()).hexdigest()
-
-
-def _normal(schema: Schema) -> str:
-    if schema.type.upper() in ("AVRO", "JSON"):
-        try:
-            return json.dumps(json.loads(schema.text), sort_keys=True)
-        except (ValueError, RecursionError):
-            pass
-    return " ".join(schema.text.split())

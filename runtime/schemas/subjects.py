@@ -1,6 +1,7 @@
 """Names of subjects: which belong to a topic, and how they are called at the destination. Pure."""
 
-from collections.abc import Iterable
+from bisect import bisect_left
+from collections.abc import Iterable, Iterator, Sequence
 
 from runtime.contract.spec.schemas import SubjectNames
 
@@ -19,6 +20,16 @@ def belongs_to(subject: str, topic: str, names: SubjectNames) -> bool:
             return subject.startswith(f"{topic}-")
         case "record_name":
             return False
+
+
+def subjects_of_topic(ordered: Sequence[str], topic: str, names: SubjectNames) -> Iterator[str]:
+    """Yields the subjects of a topic, among the sorted names of all subjects."""
+    prefix = f"{topic}-"
+    for at in range(bisect_left(ordered, prefix), len(ordered)):
+        if not ordered[at].startswith(prefix):
+            return
+        if belongs_to(ordered[at], topic, names):
+            yield ordered[at]
 
 
 def at_destination(subject: str, topic: str, renamed: str, names: SubjectNames) -> str:

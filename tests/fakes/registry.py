@@ -223,6 +223,7 @@ def registry_server() -> Iterator[RegistryServer]:
 
     class Server(ThreadingHTTPServer):
         daemon_threads = True  # a client keeps its connections
+        request_queue_size = 128  # a client opens many at once, and waits a second for one that was dropped
 
     server = Server(("127.0.0.1", 0), Handler)
     registry.url = f"http://127.0.0.1:{server.server_port}"

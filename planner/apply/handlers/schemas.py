@@ -10,7 +10,7 @@ from planner.model.step import DONE, Result, StepResult, failed
 from planner.plan.steps.schemas import ConfigureSubject, RegisterSchemas
 from runtime.contract.spec.schemas import SchemaSync
 from runtime.schemas.client import NotInRegistry, RegistryRefused, RegistryUnavailable
-from runtime.schemas.copier import SchemaCopier, SchemaNotCopied, fingerprint
+from runtime.schemas.copier import SchemaCopier, SchemaNotCopied
 
 S = TypeVar("S", ConfigureSubject, RegisterSchemas)
 
@@ -36,13 +36,7 @@ async def register(context: ApplyContext, steps: Sequence[RegisterSchemas]) -> d
         sync = SchemaSync(sync=True, ids="keep" if step.keep else "translate")
         copier = SchemaCopier(source, context.schema_registry(step.cluster), sync)
         for version in step.versions:
-            at_source = await source.version(step.source_subject, version.number)
-            if (at_source.id, fingerprint(at_source.schema)) != (version.id, version.fingerprint):
-                what = f"version {version.number} of {step.source_subject} at {step.source_cluster}"
-                raise SchemaNotCopied(
-                    f"{what} is another schema now than when the plan was made — plan again"
-                )
-            await copier.copy_version(at_source, step.subject_name)
+            await copier.copy_version(step.source_subject, version, step.subject_name)
 
     return await _each(context, steps, register_versions)
 

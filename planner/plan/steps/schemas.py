@@ -8,9 +8,10 @@ from planner.diff.schemas import SETTINGS
 from planner.model.address import Address
 from planner.model.change import Change
 from planner.model.desired import DesiredSubject
-from planner.model.observed import ObservedCluster, ObservedSubject, RegistryEntry, SchemaVersion
+from planner.model.observed import ObservedCluster, ObservedSubject, RegistryEntry
 from planner.model.step import Milestone, PlannedSteps, Step
 from planner.plan.object_kind import ObjectKind, SeenObject, other_value
+from runtime.schemas.versions import SchemaVersion
 
 _HINT = "change it at the schema registry"
 

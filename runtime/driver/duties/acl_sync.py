@@ -13,8 +13,8 @@ its original rule.
 from __future__ import annotations
 
 import asyncio
-import math
 from collections.abc import Collection, Iterable, Mapping
+from functools import partial
 
 from msgspec import Struct
 
@@ -28,7 +28,7 @@ from runtime.driver.clusters import DriverClusters
 from runtime.driver.flows.flow import DriverFlow
 from runtime.driver.topics.admin import OwnedAcl, has_registry, make_rules, owned_acl, remove_rules
 from runtime.kafka.errors import ErrorCode, WireError
-from runtime.kafka.timing import Shared
+from runtime.kafka.timing import RecentReads, until_next
 from runtime.ledger.records import READ_FAILURES, InternalTopicScan
 from runtime.slot.log import log_event
 
@@ -135,8 +135,7 @@ class ClusterRulesReader:
 
     def __init__(self, clusters: DriverClusters) -> None:
         self._clusters = clusters
-        self._newest: dict[str, tuple[float, ClusterRules | None]] = {}
-        self._reading: dict[str, Shared[ClusterRules | None]] = {}
+        self._reads: RecentReads[ClusterRules | None] = RecentReads(_SHARED_S)
         self._scans: dict[str, InternalTopicScan] = {}
 
     async def read(self, name: str) -> ClusterRules | None:
@@ -146,19 +145,14 @@ class ClusterRulesReader:
 
         Raises WireError, ClientSettingsError and READ_FAILURES.
         """
-        read_at, newest = self._newest.get(name, (-math.inf, None))
-        if asyncio.get_running_loop().time() - read_at < _SHARED_S:
-            return newest
-        return await self._reading.setdefault(name, Shared()).run(lambda: self._read(name))
+        return await self._reads.read(name, partial(self._read, name))
 
     async def _read(self, name: str) -> ClusterRules | None:
         try:
-            found = await self._found(name)
+            return await self._found(name)
         except Exception:
             self._scans.pop(name, None)
             raise
-        self._newest[name] = (asyncio.get_running_loop().time(), found)
-        return found
 
     async def _found(self, name: str) -> ClusterRules | None:
         live = await self._clusters.topic_rules(name)
@@ -202,7 +196,7 @@ class AclSync:
                 self.notes = {"acls": "; ".join(refused[:5])} if refused else {}
             except (WireError, ClientSettingsError, *READ_FAILURES) as error:
                 self.notes = {"acls": str(error)}
-            await _next_moment(every / 1000)
+            await asyncio.sleep(until_next(every / 1000))
 
     async def _sync(self) -> list[str]:
         """Makes and removes rules once. Returns what was refused. Raises WireError, DriverFenced."""
@@ -233,8 +227,3 @@ class AclSync:
             refused=len(refused) or None,
         )
         return [f"{rule.name} at {spec.destination}: {why}" for rule, why in sorted(refused.items())]
-
-
-async def _next_moment(every_s: float) -> None:
-    """Waits until the clock of the event loop shows the next multiple of the interval."""
-    await asyncio.sleep(every_s - asyncio.get_running_loop().time() % every_s)

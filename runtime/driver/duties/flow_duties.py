@@ -1,6 +1,6 @@
 """Runs the side duties of flows.
 
-The duties are heartbeats, commits at the origin (R9), source ends, and cleaning of offset maps (R6).
+The duties are heartbeats, schemas, commits at the origin (R9), source ends, and cleaning of offset maps (R6).
 
 They start with each version of a flow. What fails is noted in the flow's status and retried; it never stops
 the flow.
@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections import Counter
 from collections.abc import Callable, Collection, Iterable
 from operator import attrgetter
 from typing import NamedTuple
@@ -27,6 +28,7 @@ from runtime.driver.clusters import DriverClusters
 from runtime.driver.duties.acl_sync import AclSync, ClusterRulesReader
 from runtime.driver.duties.group_sync import CommittedOffsetsReader, GroupSync
 from runtime.driver.duties.heartbeats import FlowHeartbeats
+from runtime.driver.duties.subject_sync import SubjectsReader, SubjectSync
 from runtime.driver.flows.flow import DriverFlow
 from runtime.driver.flows.start import FlowContext
 from runtime.driver.slots.channel import post
@@ -212,6 +214,7 @@ class FlowDuties:
     """A FlowDuties object owns the side duties of all flows.
 
     `spec` and `reports` are called when they are needed, because both change while the job runs.
+    `schemas_registered` counts the versions that the job registered ahead of records, by flow.
     """
 
     def __init__(
@@ -231,6 +234,8 @@ class FlowDuties:
         self._rules = ClusterRulesReader(clusters)
         self._heartbeats = FlowHeartbeats(spec, clusters, tasks)
         self._readers: dict[str, CommittedOffsetsReader] = {}
+        self._subjects = SubjectsReader(clusters)
+        self.schemas_registered: Counter[str] = Counter()
 
     def restart(self, flow: DriverFlow) -> None:
         """Restarts the duties of a flow whose new version has started."""
@@ -249,10 +254,13 @@ class FlowDuties:
         if flow.spec.state != "active":
             return
         spec = self._spec()
-        acls = AclSync(flow, spec.topology, router_of(spec).routes[flow.name], spec.routes, self._rules)
+        router = router_of(spec)
+        acls = AclSync(flow, spec.topology, router.routes[flow.name], spec.routes, self._rules)
         self._acls[flow.name] = acls
+        subjects = SubjectSync(flow, router, self._subjects, duties.notes, self.schemas_registered)
         tasks = [
             self._tasks.spawn(acls.run(), f"ACLs {flow.name}"),
+            self._tasks.spawn(subjects.run(), f"schemas of {flow.name}"),
             self._tasks.spawn(
                 clean_periodically(flow.spec, flow.shared, duties.notes),
                 f"cleaning the offset map of {flow.name}",
