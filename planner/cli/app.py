@@ -54,6 +54,7 @@ GROUPS: dict[str, dict[str, CommandEntry]] = {
             "recovery", "Copy back what was written after a failover, then switch back."
         ),
         "promote": CommandEntry("recovery", "Copy the rest, stop a flow, and make its destination writable."),
+        "cutover": CommandEntry("recovery", "Move a wave of clients to the destination for good."),
         "drill": CommandEntry("drill", "Rehearse the loss of each cluster, and report RTO and RPO."),
         "salvage": CommandEntry(
             "recovery", "List, export or replay records that never left the old primary."

@@ -13,6 +13,7 @@ from planner.cli.plan_output import SavedPlanOutput, exit_code
 from planner.model.diagnostic import ExitCode, Failure, error
 from planner.workflows.options import Option
 from planner.workflows.requests import (
+    CutoverRequest,
     FailbackRequest,
     FailoverRequest,
     PromoteRequest,
@@ -100,6 +101,23 @@ def promote(request: PromoteRequest, output: ApprovedOutput) -> int:
     from planner.workflows.flows.states import promote
 
     return promote(request, output.interaction()).applied.exit_code
+
+
+@command
+def cutover(request: CutoverRequest, output: ApprovedOutput) -> int:
+    """Move a wave of the cutover NAME: its topics, its producers and its consumer groups.
+
+    Waits for the gate of the wave, shows the plan, asks, stops the producers at the source, waits until the
+    last record is copied, promotes the topics and moves the groups. Run it again after an interruption: it
+    continues. Without --wave it moves the first wave that is left. --back takes a wave back that has not
+    moved yet. Exit code 1 where the gate is not reached, or records are left at the timeout.
+    """
+    from planner.render.reports.cutovers import document, screen
+    from planner.workflows.flows.cutover import cutover
+
+    result = cutover(request, output.interaction())
+    output.show(lambda: document([result.wave]), lambda _: screen([result.wave]))
+    return result.exit_code
 
 
 @command

@@ -11,6 +11,7 @@ from planner.config.yaml_text import NodeKind, TextNode, YamlText
 
 STATE = "state"
 PROMOTED = "promoted"
+FENCED = "fenced"
 # Keys that the reverse flow takes from the flow. Its topics follow from the flow's; its start, state and job
 # are its own.
 KEPT = (
@@ -31,7 +32,7 @@ _PLAIN = re.compile(r"[A-Za-z][A-Za-z0-9._-]*")
 
 
 class FlowText(NamedTuple):
-    """A flow in a text: its map, its name, the list that it stands in, and the quotes of its keys, if any."""
+    """A flow, or a wave of a cutover, in a text: its map, its name, its list, and the quotes of its keys."""
 
     text: YamlText
     flow: TextNode
@@ -53,15 +54,30 @@ def with_state(text: str, flow: str, state: str) -> str | None:
     return _with_key(written, STATE, f"{quotes}{state}{quotes}")
 
 
+def with_fenced(text: str, cutover: str, wave: str, *, fenced: bool) -> str | None:
+    """Returns the text in which the wave is fenced, or not; None if the wave is not in this text."""
+    source = YamlText(text)
+    found = (_named(source, document, "cutovers", cutover) for document in source.documents)
+    for written in (_named(source, item.flow, "waves", wave) for item in found if item is not None):
+        if written is not None:
+            return _with_key(written, FENCED, "true" if fenced else "false")
+    return None
+
+
 def find_flow(text: str, flow: str) -> FlowText | None:
     source = YamlText(text)
-    for document in source.documents:
-        flows = document.entry("flows")
-        for item in flows.value.resolved.entries if flows is not None else ():
-            node = item.value.resolved
-            entry = node.entry("name")
-            if entry is not None and entry.key is not None and entry.value.resolved.value == flow:
-                return FlowText(source, node, entry.value, item.collection, _quotes(entry.key))
+    written = (_named(source, document, "flows", flow) for document in source.documents)
+    return next((flow_text for flow_text in written if flow_text is not None), None)
+
+
+def _named(source: YamlText, parent: TextNode, key: str, name: str) -> FlowText | None:
+    """Returns the item of this name in a list that is the value of a key."""
+    listed = parent.entry(key)
+    for item in listed.value.resolved.entries if listed is not None else ():
+        node = item.value.resolved
+        entry = node.entry("name")
+        if entry is not None and entry.key is not None and entry.value.resolved.value == name:
+            return FlowText(source, node, entry.value, item.collection, _quotes(entry.key))
     return None
 
 
@@ -70,7 +86,7 @@ def _quotes(node: TextNode) -> str:
 
 
 def _with_key(written: FlowText, key: str, value: str) -> str:
-    """Returns the text in which a key of the flow has this value: in place of its own, or behind the name."""
+    """Returns the text in which a key has this value: in place of its own, or behind the name."""
     text, entry = written.text.text, written.flow.entry(key)
     if entry is not None:
         return f"{text[: entry.value.start]}{value}{text[_content_end(text, entry.value) :]}"

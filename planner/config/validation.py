@@ -15,6 +15,7 @@ from planner.model.diagnostic import Diagnostic, SourceLocation, error, warning
 from planner.model.topology import (
     RESOURCES,
     AclRule,
+    Fence,
     QuotaEntity,
     looks_secret,
 )
@@ -60,6 +61,7 @@ def check(parts: TopologyParts) -> list[Diagnostic]:
         *_duplicates("flow", ((flow.get("name"), flow.place("name")) for flow in parts.flows)),
         *_acls(parts),
         *_quotas(parts),
+        *_cutovers(parts),
         *_jobs(parts),
         *_policies(parts),
         *_drill(parts),
@@ -297,6 +299,57 @@ def _unlike_kafka(quota: ParsedRecord) -> tuple[str, str] | None:
     if not any(key in quota.places for key in able):
         return "a quota without a limit", f"add {prose(able)}"
     return None
+
+
+def _cutovers(parts: TopologyParts) -> Iterable[Diagnostic]:
+    flows = {flow["name"]: flow for flow in parts.flows if flow.get("name")}
+    yield from _duplicates("cutover", ((cut.get("name"), cut.place("name")) for cut in parts.cutovers))
+    moved: dict[str, str] = {}
+    for cutover in parts.cutovers:
+        waves = [wave for wave in cutover.get("waves") or () if isinstance(wave, ParsedRecord)]
+        yield from _duplicates("wave", ((wave.get("name"), wave.place("name")) for wave in waves))
+        references = cutover.get("flows") or ()
+        for reference in references:
+            flow = flows.get(reference.text)
+            if flow is None:
+                yield _unknown("flow", reference, flows)
+            elif parts.into_files(flow) or parts.from_files(flow):
+                what = f"flow {reference.text} goes into files or comes from files"
+                yield error(what, "name flows between two clusters", source=reference.source)
+            elif flow.get("reverse_of"):
+                what = f"flow {reference.text} is a reverse flow"
+                yield error(what, "name the flow that it reverses", source=reference.source)
+            elif (other := moved.setdefault(reference.text, cutover.get("name") or "")) != cutover.get(
+                "name"
+            ):
+                what = f"flow {reference.text} is in the cutover {other} too"
+                yield error(what, "keep it in one", source=reference.source)
+        ends = {
+            end.text
+            for reference in references
+            if (flow := flows.get(reference.text)) and (end := flow.get("from"))
+        }
+        if len(ends) > 1:
+            what = f"the flows of the cutover leave {prose(sorted(ends), 'and')}"
+            yield error(what, "make a cutover for each cluster that is left", source=cutover.place("flows"))
+        for wave in waves:
+            yield from _producers(cutover, wave)
+
+
+def _producers(cutover: ParsedRecord, wave: ParsedRecord) -> Iterable[Diagnostic]:
+    """Yields an error where the fence of a wave can't stop its producers, because of how they are named."""
+    fence, producers = cutover.or_default("fence"), wave.get("producers") or ()
+    if fence == Fence.QUOTA and not producers:
+        what = f"the wave {wave.get('name')} does not say whom fence: quota limits"
+        hint = (
+            'name its producers: producers: ["User:app"], or their client ids; Kafka has no quota of a topic'
+        )
+        yield error(what, hint, source=wave.place("name"))
+    if fence == Fence.ACL:
+        for producer in producers:
+            if not re.fullmatch(r"[A-Za-z]+:.+", producer):
+                what = f'"{producer}" is no principal, and fence: acl denies principals'
+                yield error(what, f'write "User:{producer}", or fence: quota', source=wave.place("producers"))
 
 
 def _jobs(parts: TopologyParts) -> Iterable[Diagnostic]:

@@ -12,6 +12,7 @@ from planner.diff.compared import (
     DELETED,
     GONE,
     NEVER_MADE,
+    NOT_FENCED,
     WAS_THERE,
     Applied,
     ComparedKind,
@@ -65,6 +66,8 @@ class ComparedAcls(ComparedKind):
         notes = (_ALLOWS,) if rule.permission == "DENY" else ()
         flow = entry.flow
         reason = "leaves the topology" if flow is None else f"no longer mirrored by flow.{flow}"
+        if entry.is_fence:
+            reason = NOT_FENCED
         if entry.is_protection:
             reason = "what it protected is no mirror any more, or was promoted"
         return Change(entry.address, Action.DELETE, reason, before=dict(entry.spec), notes=notes)

@@ -20,6 +20,7 @@ AS_APPLIED = "as applied"
 GONE = "already gone from the cluster"
 NEVER_MADE = "never made: an apply was cut short"
 WAS_THERE = "leaves the topology; it was there before and stays"
+NOT_FENCED = "its wave is not fenced any more"
 REMEMBERED = "only what is remembered of it changes"
 
 Owned = Mapping[Address, RegistryEntry]

@@ -16,6 +16,7 @@ from planner.diff.compared import (
     GONE,
     NEVER_MADE,
     NOT_DECLARED,
+    NOT_FENCED,
     OUTSIDE,
     REMEMBERED,
     WAS_THERE,
@@ -175,6 +176,7 @@ def _removed(entry: RegistryEntry, cluster: ObservedCluster) -> Change:
         notes.append(f"limits that others set stay: {', '.join(others)}")
     flow = entry.flow
     reason = "leaves the topology" if flow is None else f"no longer mirrored by flow.{flow}"
+    reason = NOT_FENCED if entry.is_fence else reason
     before = {**entity.parts, **{field.key: field.old for field in fields}}
     return Change(entry.address, Action.DELETE, reason, fields, before=before, notes=tuple(notes))
 

@@ -1,4 +1,4 @@
-"""The ACLs that the clusters should hold: declared and mirrored rules, and those of `protect: acl`.
+"""The ACLs that the clusters should hold: declared and mirrored rules, those of `protect: acl`, and fences.
 
 Only rules on topics are mirrored (`runtime.contract.spec.acls`), along chains of flows in one plan.
 """
@@ -6,6 +6,7 @@ Only rules on topics are mirrored (`runtime.contract.spec.acls`), along chains o
 from collections.abc import Iterator, Mapping, Sequence
 
 from planner.graph.acl_protection import made_by_protection, protection
+from planner.graph.cutovers import fence_rules
 from planner.graph.messages import flow_diagnostic, listed
 from planner.graph.replication_graph import CopyEdge, ReplicationGraph
 from planner.graph.topics import existing_mirrors
@@ -26,6 +27,8 @@ def acls_of(graph: ReplicationGraph, observed: Observed) -> tuple[list[DesiredAc
     for acl in _mirrored([flow for flow in running if flow.acls_sync], edges, graph, observed, diagnostics):
         wanted.setdefault(acl.rule, acl)
     for acl in protection(graph, observed, list(wanted), diagnostics):
+        wanted.setdefault(acl.rule, acl)
+    for acl in fence_rules(graph, observed):
         wanted.setdefault(acl.rule, acl)
     return [wanted[rule] for rule in sorted(wanted)], diagnostics
 
@@ -80,7 +83,8 @@ def _own_rules(name: str, graph: ReplicationGraph, observed: Observed) -> set[Ac
         made = {
             entry.address.name
             for entry in cluster.owned
-            if entry.address.kind is Kind.ACL and entry.flow is not None
+            if entry.address.kind is Kind.ACL
+            and (entry.flow is not None or (entry.is_fence and entry.created))
         } | made_by_protection(cluster.owned)
         live = {rule for rule in cluster.acls or () if rule.name not in made}
     return live | {acl.rule for acl in graph.topology.acls if acl.rule.cluster == name}

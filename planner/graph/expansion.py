@@ -8,6 +8,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import PurePath
 
 from planner.graph.acls import acls_known, acls_of, kept_acls
+from planner.graph.cutovers import cutovers, live_waves, source_of
 from planner.graph.jobs import flows_of, jobs_of
 from planner.graph.lints import flows as flow_lints
 from planner.graph.lints import loops
@@ -42,7 +43,7 @@ from planner.model.observed import (
     ObservedCluster,
     TopicConfigsRequest,
 )
-from planner.model.topology import OnRemove, Topology
+from planner.model.topology import Fence, OnRemove, Topology
 from runtime.contract.spec.route import is_reserved
 from runtime.contract.spec.topic_settings import ALWAYS
 
@@ -86,20 +87,25 @@ def _read_request(cluster: ObservedCluster, graph: ReplicationGraph) -> ClusterD
     mirrored = [flow for flow in flows if name in (flow.source_cluster, flow.destination_cluster)]
     syncing = [flow for flow in graph.flows if flow.source_cluster == name and flow.groups.sync]
     running = [flow for flow in syncing if graph.copied.is_running(flow.name)]
+    moving = [cutover for cutover in topology.cutovers if source_of(cutover, topology) == name]
+    waves = [wave for wave in live_waves(graph) if wave.cutover in moving]
+    fences = {cutover.fence for cutover in moving}
     return ClusterDetailsRequest(
         configs={topic: every if topic in every_key else some for topic in read | owned_topics.keys()},
         acls=any(acl.rule.cluster == name for acl in topology.acls)
         or any(flow.acls_sync for flow in mirrored)
         or any(flow.protect == "acl" and flow.destination_cluster == name for flow in flows)
+        or Fence.ACL in fences
         or any(entry.address.kind is Kind.ACL for entry in own),
         quotas=any(quota.cluster == name for quota in topology.quotas)
         or any(flow.quotas_sync for flow in mirrored)
+        or Fence.QUOTA in fences
         or any(entry.address.kind is Kind.QUOTA for entry in own),
         scram_users=any(flow.quotas_sync or flow.acls_sync for flow in mirrored),
-        sizes=leaving,
+        sizes=leaving.union(*(wave.names for wave in waves)),
         # A lint checks whether the named groups read what is copied.
         groups=frozenset(group for flow in syncing for group in flow.groups.selector.written_out),
-        every_group=bool(leaving),
+        every_group=bool(leaving) or any(not wave.is_moved for wave in waves),
         denied_groups=any(flow.groups.default_exclude for flow in running),
         group_kinds=bool(running),
         schemas=schema_topics(graph, cluster),
@@ -219,6 +225,7 @@ def _without_clusters(
 def _with_clusters(
     graph: ReplicationGraph, wanted: DesiredTopics, observed: Observed
 ) -> Iterable[Diagnostic]:
+    yield from cutovers(graph, observed)
     yield from flow_lints.selections(graph)
     yield from flow_lints.groups_without_data(graph, observed)
     yield from flow_lints.hidden_groups(graph, observed)

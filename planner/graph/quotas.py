@@ -7,6 +7,7 @@ without a flow keeps them: no flow overwrites or removes a quota that it did not
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 
+from planner.graph.cutovers import fence_limits
 from planner.graph.messages import counted, few, flow_diagnostic
 from planner.graph.replication_graph import ReplicationGraph
 from planner.model.address import Kind
@@ -50,6 +51,7 @@ def quotas_of(graph: ReplicationGraph, observed: Observed) -> tuple[list[Desired
         wanted.setdefault(place, quota)
     for place, quota in kept.items():
         wanted.setdefault(place, quota)
+    wanted |= {(quota.cluster, quota.entity): quota for quota in fence_limits(graph, wanted)}
     diagnostics += _without_secrets(graph, observed)
     return sorted(wanted.values(), key=lambda quota: quota.address), diagnostics
 
@@ -117,7 +119,7 @@ def _own_limits(cluster: ObservedCluster | None, topology: Topology, name: str) 
     entries = _entries(cluster)
     for name, live in cluster.quotas.items() if cluster is not None else ():
         entry, entity = entries.get(name), QuotaEntity.named(name)
-        if entry is not None and entry.flow is not None and entity not in declared:
+        if entry is not None and (entry.flow is not None or entry.is_fence) and entity not in declared:
             continue
         gone = entry is not None and entry.topology == topology.name and (entry.created or entity in declared)
         if left := _less(live, entry if gone else None):

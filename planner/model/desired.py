@@ -11,10 +11,11 @@ from planner.model.address import (
     schema_address,
     topic_address,
 )
+from planner.model.cutover import PlannedWave
 from planner.model.diagnostic import Diagnostic, SourceLocation
 from planner.model.observed import DECLARED, ObservedSubject
 from planner.model.topology import AclRule, Flow, Job, OnRemove, QuotaEntity
-from runtime.contract.spec.acls import flow_origin
+from runtime.contract.spec.acls import FENCE, flow_origin
 from runtime.contract.spec.flow import RUNNING
 from runtime.contract.spec.jobspec import JobSpec, ProvenanceMode
 from runtime.contract.spec.transform import quarantine_origin
@@ -74,6 +75,22 @@ class QuarantineOf:
 
 
 @dataclass(frozen=True, slots=True)
+class FencedBy:
+    """The object stops the producers of a wave at the source."""
+
+    cutover: str
+    wave: str
+
+    @property
+    def text(self) -> str:
+        return f"{FENCE}{self.cutover}, wave {self.wave}"
+
+    @property
+    def reason(self) -> str:
+        return f"stops the producers of the wave {self.wave}"
+
+
+@dataclass(frozen=True, slots=True)
 class LiftedLimits:
     """Limits of a topic that are lifted while `flow`, a failback, copies into it.
 
@@ -122,7 +139,7 @@ class DesiredAcl:
     """
 
     rule: AclRule
-    origin: Declared | MirroredBy | str  # a text: another reason ("protect: acl of flow.x")
+    origin: Declared | MirroredBy | FencedBy | str  # a text: another reason ("protect: acl of flow.x")
     source: SourceLocation | None = None
     replaced: bool = False
     waits: bool = False
@@ -143,7 +160,7 @@ class DesiredQuota:
     cluster: str
     entity: QuotaEntity
     values: Mapping[str, float]
-    origin: Declared | MirroredBy
+    origin: Declared | MirroredBy | FencedBy
     source: SourceLocation | None = None
 
     @property
@@ -240,3 +257,4 @@ class Desired:
     unknown: Mapping[str, str] = field(default_factory=dict)
     diagnostics: tuple[Diagnostic, ...] = ()
     on_remove: Mapping[Address, OnRemove] = field(default_factory=dict)
+    waves: tuple[PlannedWave, ...] = ()

@@ -18,7 +18,7 @@ from planner.model.plain import KIND, kind_name
 from planner.model.topology import QUOTA_KEYS, AclRule, OnRemove, QuotaEntity
 from planner.model.topology.quotas import number, number_text
 from runtime.contract.records.ledger import Generation
-from runtime.contract.spec.acls import PROTECTION
+from runtime.contract.spec.acls import FENCE, PROTECTION
 from runtime.contract.spec.jobspec import FlowSpec, JobSpec
 from runtime.contract.spec.schemas import SubjectNames
 from runtime.schemas.versions import SchemaVersion
@@ -79,6 +79,11 @@ class RegistryEntry(Struct, frozen=True, omit_defaults=True, forbid_unknown_fiel
     def is_protection(self) -> bool:
         """Returns whether the entry is of a rule that `protect: acl` made or replaced."""
         return self.origin.startswith(PROTECTION)
+
+    @property
+    def is_fence(self) -> bool:
+        """Returns whether the entry is of what stops the producers of a wave of a cutover."""
+        return self.origin.startswith(FENCE)
 
     @property
     def is_announced(self) -> bool:

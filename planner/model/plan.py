@@ -14,6 +14,7 @@ from importlib.metadata import version
 from typing import Any
 
 from planner.model.change import SENSITIVE, Action, Change
+from planner.model.cutover import PlannedWave
 from planner.model.diagnostic import Diagnostic, Severity
 from planner.model.observed import Observed
 from planner.model.plain import masked, plain
@@ -71,7 +72,8 @@ class PlanInputs:
 class Plan:
     """A plan has three properties, not one status: `complete` (all could be read), `errored`, `applyable`.
 
-    `flows` has the number of topics that each flow takes; None where it is unknown.
+    `flows` has the number of topics that each flow takes; None where it is unknown. `waves` are those of
+    cutovers.
     """
 
     inputs: PlanInputs = field(repr=False)
@@ -80,6 +82,7 @@ class Plan:
     diagnostics: tuple[Diagnostic, ...] = ()
     unknown: Mapping[str, str] = field(default_factory=dict)
     flows: Mapping[str, int | None] = field(default_factory=dict)
+    waves: tuple[PlannedWave, ...] = ()
 
     @property
     def job_flows(self) -> list[Flow]:

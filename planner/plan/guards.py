@@ -324,7 +324,7 @@ def max_deletes(
 def _rules_of_ending_flows(
     ended: Iterable[str], observed: Observed, changes: Iterable[Change]
 ) -> Iterator[Address]:
-    """Yields the ACLs that a flow made and that are removed because it ends or comes back.
+    """Yields the ACLs that a flow made and that are removed because it ends or comes back, and fences.
 
     They do not count as deletes: a failover must not ask how many topics were protected. Nor do the rules in
     the place of a replaced one: that one is restored first.
@@ -337,6 +337,8 @@ def _rules_of_ending_flows(
     }
     ending_flows |= set(ended)
     for address, entry in owned_by_address(observed).items():
+        if entry.is_fence:
+            yield address
         if address.kind is not Kind.ACL:
             continue
         if entry.flow in ending_flows or (entry.is_protection and not entry.is_replaced):

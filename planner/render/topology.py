@@ -166,6 +166,7 @@ def topology_yaml(topology: Topology, header: Sequence[str] = (), notes: Sequenc
         _section("endpoints", {name: values_of(one) for name, one in topology.endpoints.items()}),
         _section("registries", {name: values_of(registry) for name, registry in topology.registries.items()}),
         _listed("flows", _flow_values(topology)),
+        _listed("cutovers", [values_of(cutover) for cutover in topology.cutovers]),
         _jobs(topology),
         _section("internal", values_of(topology.internal)),
         _section("policies", values_of(topology.policies)),

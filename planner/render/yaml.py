@@ -261,6 +261,8 @@ def _plain(shape: Shape, value: Any) -> Value:
             return [_plain(shape.item, one) for one in value]
         case shapes.MapShape():
             return {str(key): _plain(shape.value, one) for key, one in sorted(value.items())}
+        case RecordShape():
+            return values_of(value)
         case _:
             plain: Value = value
             return plain

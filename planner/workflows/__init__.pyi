@@ -18,6 +18,8 @@ from planner.workflows.audit.reading import offsets as offsets
 from planner.workflows.audit.reading import records as records
 from planner.workflows.audit.replication_status import status as status
 from planner.workflows.audit.replication_status import watch_status as watch_status
+from planner.workflows.flows.cutover import CutoverResult as CutoverResult
+from planner.workflows.flows.cutover import cutover as cutover
 from planner.workflows.flows.failover import FailbackResult as FailbackResult
 from planner.workflows.flows.failover import FailoverRehearsal as FailoverRehearsal
 from planner.workflows.flows.failover import FailoverResult as FailoverResult
@@ -53,6 +55,7 @@ from planner.workflows.requests import AdoptRequest as AdoptRequest
 from planner.workflows.requests import ApplyRequest as ApplyRequest
 from planner.workflows.requests import ChangeRequest as ChangeRequest
 from planner.workflows.requests import ClusterRequest as ClusterRequest
+from planner.workflows.requests import CutoverRequest as CutoverRequest
 from planner.workflows.requests import FailbackRequest as FailbackRequest
 from planner.workflows.requests import FailoverRequest as FailoverRequest
 from planner.workflows.requests import FlowRequest as FlowRequest

@@ -254,6 +254,19 @@ class PromoteRequest(FlowRequest, frozen=True, kw_only=True):
     ] = None
 
 
+class CutoverRequest(ChangeRequest, frozen=True, kw_only=True):
+    """A request to move a wave of a cutover, or to take it back. Without `wave`: the first that is left."""
+
+    cutover: Annotated[str, Argument("NAME")]
+    copied_within_ms: CopiedWithin = 600_000
+    wave: Annotated[
+        str | None, Option("--wave", "This wave.  [default: the first that has not moved]", "WAVE")
+    ] = None
+    back: Annotated[
+        bool, Option("--back", "Take the wave back: let its producers write at the source again.")
+    ] = False
+
+
 class SalvageFlowRequest(TopologyRequest, frozen=True, kw_only=True):
     """A request for the records of a flow's source that never reached the destination."""
 

@@ -88,25 +88,26 @@ def flow_of(topology: Topology, name: str) -> Flow:
             f" repl verify {name} compares both sides"
         )
         raise Failure(error(what, hint, source=flow.source))
-    return _declared("flow", name, topology.flows)
+    return declared_in("flow", name, topology.flows)
 
 
 def job_flow_of(topology: Topology, name: str) -> Flow:
     """Returns the flow of this name as its job runs it. Failure lists the flows and the nearest name."""
-    return _declared("flow", name, topology.job_flows)
+    return declared_in("flow", name, topology.job_flows)
 
 
 def cluster_of(topology: Topology, name: str) -> Cluster:
     """Returns the cluster of this name. Failure lists the clusters and the nearest name."""
-    return _declared("cluster", name, topology.clusters)
+    return declared_in("cluster", name, topology.clusters)
 
 
 def endpoint_of(topology: Topology, name: str) -> FileEndpoint:
     """Returns the file endpoint of this name. Failure lists the endpoints and the nearest name."""
-    return _declared("endpoint", name, topology.endpoints)
+    return declared_in("endpoint", name, topology.endpoints)
 
 
-def _declared(kind: str, name: str, declared: Mapping[str, Declared]) -> Declared:
+def declared_in(kind: str, name: str, declared: Mapping[str, Declared]) -> Declared:
+    """Returns what is declared under this name. Failure lists the names and the nearest one."""
     if name in declared:
         return declared[name]
     near = nearest(name, declared)

@@ -59,6 +59,7 @@ class TopologyParts:
     jobs: dict[str, Any]
     endpoints: dict[str, Any]
     registries: dict[str, Any]
+    cutovers: list[ParsedRecord]
 
     def into_files(self, flow: ParsedRecord) -> bool:
         """Returns whether the flow goes to an endpoint."""
@@ -89,6 +90,7 @@ def parts_of(root: ParsedRecord) -> TopologyParts:
         jobs=root.get("jobs") or {},
         endpoints=endpoints,
         registries=root.get("registries") or {},
+        cutovers=list(root.get("cutovers") or ()),
     )
 
 
@@ -189,6 +191,7 @@ def topology_of(parts: TopologyParts) -> Topology:
         file_flows={
             flow.name: structs.replace(flow, origin_commits=None) for flow in flows if flow.name in with_files
         },
+        cutovers=tuple(built(cutover) for cutover in parts.cutovers),
         endpoints={name: built(parts.endpoints[name], name=name) for name in sorted(parts.endpoints)},
         registries={name: built(parts.registries[name], name=name) for name in sorted(parts.registries)},
         jobs={
@@ -346,9 +349,19 @@ def _converted(key: Key, value: Any) -> Any:
         case ParsedRecord():
             return built(value)
         case tuple():
-            return tuple(item.text if isinstance(item, NamedReference) else item for item in value)
+            return tuple(_item(item) for item in value)
         case _:
             return value
+
+
+def _item(item: Any) -> Any:
+    match item:
+        case NamedReference():
+            return item.text
+        case ParsedRecord():
+            return built(item)
+        case _:
+            return item
 
 
 def _digest(topology: Topology) -> str:

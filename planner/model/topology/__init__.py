@@ -9,6 +9,7 @@ Everything is frozen; mappings are plain dicts that do not change after the load
 Durations are milliseconds, sizes are bytes, rates are bytes per second.
 """
 
+from planner.model.topology.cutovers import Cutover, Fence, Gate, Wave
 from planner.model.topology.endpoints import (
     FILE_FLOW_KEYS,
     LINES_FLOW_KEYS,
@@ -60,10 +61,13 @@ __all__ = [
     "AclEntry",
     "AclRule",
     "Cluster",
+    "Cutover",
     "Drill",
     "DrillSample",
+    "Fence",
     "FileEndpoint",
     "Flow",
+    "Gate",
     "Job",
     "JobRightsMode",
     "OnRemove",
@@ -78,6 +82,7 @@ __all__ = [
     "Selection",
     "Topic",
     "Topology",
+    "Wave",
     "at_home",
     "looks_secret",
     "secret_variable",

@@ -6,6 +6,7 @@ from enum import StrEnum
 from typing import Annotated, Any, ClassVar, Literal
 
 from planner.model.diagnostic import SourceLocation
+from planner.model.topology.cutovers import Cutover
 from planner.model.topology.endpoints import FileEndpoint, at_home
 from planner.model.topology.flows import Flow
 from planner.model.topology.jobs import Job
@@ -347,6 +348,15 @@ class Topology:
             example="[{name: dc1-to-dc2, from: dc1, to: dc2, topics: {include: orders}}]",
         ),
     ] = field(default_factory=dict)
+    cutovers: Annotated[
+        tuple[Cutover, ...],
+        Key(
+            "How clients leave a cluster for good, wave by wave.",
+            ListShape(record_of(Cutover)),
+            default=(),
+            example="[{name: to-cloud, flows: [dc1-to-dc2], waves: [{name: billing, topics: [orders.eu]}]}]",
+        ),
+    ] = ()
     endpoints: Annotated[
         Mapping[str, FileEndpoint],
         Key(
@@ -389,7 +399,7 @@ class Topology:
 
     def declaring_nothing(self) -> "Topology":
         """Returns the topology without its objects, as a destroy plans it."""
-        return replace(self, topics=(), acls=(), quotas=(), flows={}, file_flows={}, jobs={})
+        return replace(self, topics=(), acls=(), quotas=(), flows={}, cutovers=(), file_flows={}, jobs={})
 
     def job(self, name: str) -> Job:
         """Returns the job of this name; one that is not declared has the defaults."""

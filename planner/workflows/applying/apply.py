@@ -203,6 +203,17 @@ async def destroy(request: ChangeRequest, interaction: Interaction = UNATTENDED)
     return await execute(plan, request, interaction)
 
 
+def review(plan: Plan, request: ChangeRequest, interaction: Interaction) -> None:
+    """Shows a plan that is executed in parts, and asks. Failure: it has errors, or breaks a rule."""
+    plan = with_diagnostics(plan, verdicts_on(plan, request.policies))
+    interaction.progress(PlanReady(plan))
+    errors = [diagnostic for diagnostic in plan.diagnostics if diagnostic.severity is Severity.ERROR]
+    if errors:
+        raise Failure(errors, worst(errors))
+    if plan.steps:
+        interaction.require(ApprovePlan(plan))
+
+
 async def execute(
     plan: Plan,
     request: ChangeRequest,

@@ -147,7 +147,7 @@ class SourceSilence:
 
 def left_to_copy(topics: "Sequence[TopicHealth]") -> str:
     """Says what is not copied yet, the largest lag first. Partitions that wait for a decision come first."""
-    return _unknown(topics) or _lags({topic.topic: topic.lag_records or 0 for topic in topics})
+    return without_known_lag(topics) or _lags({topic.topic: topic.lag_records or 0 for topic in topics})
 
 
 class CopyGoal:
@@ -161,7 +161,7 @@ class CopyGoal:
 
     def left(self, topics: "Sequence[TopicHealth]") -> str:
         """Says which records below the goal are left to copy."""
-        if unknown := _unknown(topics):
+        if unknown := without_known_lag(topics):
             return unknown
         return _lags({topic.topic: sum(map(self._left_of, topic.partitions)) for topic in topics})
 
@@ -173,7 +173,7 @@ class CopyGoal:
         return min(lag, max(end - partition.position, 0))
 
 
-def _unknown(topics: "Sequence[TopicHealth]") -> str:
+def without_known_lag(topics: "Sequence[TopicHealth]") -> str:
     """Says which partitions wait for a decision, or have a lag that is not known; "" where there is none."""
     stopped = [part for topic in topics for part in topic.partitions if part.state in _LAG_UNKNOWN]
     if stopped:

@@ -20,7 +20,8 @@ from planner.graph.messages import few
 from planner.kafka import ClusterClient
 from planner.model.address import flow_address
 from planner.model.change import Action
-from planner.model.diagnostic import Diagnostic, ExitCode, Failure, error, warning
+from planner.model.diagnostic import Diagnostic, ExitCode, Failure, SourceLocation, error, warning
+from planner.model.plan import Plan
 from planner.model.topology import Flow, Topology
 from planner.plan.make import with_diagnostics
 from planner.plan.transitions import matches_nothing, may_follow
@@ -91,13 +92,32 @@ def edit_flow(
 
     Failure says `what`, where `edit` finds no place, and what to write by hand.
     """
-    if flow.source is None:
-        raise Failure(error(f"flow.{flow.name} is in no file"))
-    file = Path(flow.source.file)
+    edit_file(
+        after,
+        flow.source,
+        edit,
+        hint,
+        what or f"the place where flow {flow.name} is written is not found",
+    )
+
+
+def edit_file(
+    after: dict[Path, str],
+    source: SourceLocation | None,
+    edit: Callable[[str], str | None],
+    hint: str,
+    what: str,
+) -> None:
+    """Edits the text of the file in which something is declared; `after` holds the edited files.
+
+    Failure says `what`, where `edit` finds no place, and what to write by hand.
+    """
+    if source is None:
+        raise Failure(error(what, hint))
+    file = Path(source.file)
     edited = edit(after[file] if file in after else text_to_edit(file))
     if edited is None:
-        what = what or f"the place where flow {flow.name} is written is not found"
-        raise Failure(error(f"{file}: {what}", hint, source=flow.source))
+        raise Failure(error(f"{file}: {what}", hint, source=source))
     after[file] = edited
 
 
@@ -110,29 +130,55 @@ async def apply_edited(
     *,
     given_up: str | None = None,
     must_copy: bool = False,
+    reviewed: Plan | None = None,
 ) -> ApplyResult:
     """Plans the edited texts, asks, writes the files right before the first step, and applies.
 
     `flows` are the edited ones. `check` raises Failure where the edit has not the intended effect.
     `given_up` is a cluster that is waited for only briefly. With `must_copy`, the apply is not complete while
-    a partition of the flows waits for a decision.
+    a partition of the flows waits for a decision. `reviewed` is a plan that was approved: a plan whose
+    changes are all among its own does not ask again.
     """
     before = {file: file.read_bytes() for file in after}
     changed = {
         file: in_form_of(before[file], text) for file, text in after.items() if text != text_to_edit(file)
     }
-    loaded = checked(request.path, request.var_files, edited=after)
-    check(loaded.topology)
-    plan = await apply_plan(loaded.topology, request.timeout_ms, interaction.progress, given_up=given_up)
-    plan = with_diagnostics(plan, loaded.warnings)
+    plan = await plan_edited(after, request, interaction, check, given_up=given_up)
     unknown = {change.address for change in plan.changes if change.action is Action.UNKNOWN}
-    can_apply = any(flow_address(name) not in unknown for name in flows)  # else the edit changes nothing
+    named = [flow_address(name) for name in flows]
+    can_apply = not named or any(address not in unknown for address in named)  # else the edit changes nothing
     return await execute(
         plan,
         request,
         interaction,
+        approved=reviewed is not None and is_part_of(plan, reviewed),
         wait_for=set(flows) if must_copy else (),
         write=partial(write_edited, before, changed) if changed and can_apply else None,
+    )
+
+
+async def plan_edited(
+    after: Mapping[Path, str],
+    request: ChangeRequest,
+    interaction: Interaction,
+    check: Callable[[Topology], None],
+    *,
+    given_up: str | None = None,
+) -> Plan:
+    """Returns the plan of the edited texts. `check` raises Failure where the edit has another effect."""
+    loaded = checked(request.path, request.var_files, edited=after)
+    check(loaded.topology)
+    plan = await apply_plan(loaded.topology, request.timeout_ms, interaction.progress, given_up=given_up)
+    return with_diagnostics(plan, loaded.warnings)
+
+
+def is_part_of(plan: Plan, reviewed: Plan) -> bool:
+    """Returns whether every change of a plan was a change of the one that people reviewed."""
+    known = {change.address: (change.action, change.fields) for change in reviewed.changes}
+    return all(
+        change.action in (Action.NO_OP, Action.UNKNOWN)
+        or known.get(change.address) == (change.action, change.fields)
+        for change in plan.changes
     )
 
 

@@ -19,6 +19,7 @@ from runtime.contract.spec.route import CompiledRoute
 EVERYONE = "User:*"
 EVERY_TOPIC = "*"
 PROTECTION = "protect: acl"  # the origin of a rule that keeps writers off begins so, in the registry
+FENCE = "cutover "  # the origin of what stops the producers of a wave begins so, in the registry
 # What ALL is besides WRITE. READ implies DESCRIBE, ALTER_CONFIGS implies DESCRIBE_CONFIGS.
 NOT_WRITE = ("READ", "CREATE", "DELETE", "ALTER", "ALTER_CONFIGS")
 

@@ -20,7 +20,7 @@ from msgspec import Struct
 
 from runtime.contract.client.settings import ClientSettingsError
 from runtime.contract.spec import naming
-from runtime.contract.spec.acls import PROTECTION, AclMirror, AclRule, flow_origin
+from runtime.contract.spec.acls import FENCE, PROTECTION, AclMirror, AclRule, flow_origin
 from runtime.contract.spec.jobspec import FlowSpec, Route
 from runtime.contract.spec.route import CompiledRoute, is_reserved
 from runtime.contract.spec.selection import NamePatterns
@@ -91,7 +91,7 @@ def _not_mirrored(flow: FlowSpec, routes: Iterable[Route], owned: Iterable[Owned
     """Returns the rules at the source that are not mirrored.
 
     They are rules that a flow downstream of the destination or of another topology made, and rules that
-    protect mirrors.
+    protect mirrors or stop the producers of a wave.
     """
     by_name = {flow_origin(route.name): route for route in routes}
     downstream = {flow.destination}
@@ -100,7 +100,7 @@ def _not_mirrored(flow: FlowSpec, routes: Iterable[Route], owned: Iterable[Owned
 
     def stays(one: OwnedAcl) -> bool:
         route = by_name.get(one.origin)
-        protects = one.origin.startswith(PROTECTION) or _denies_writes(one.rule)
+        protects = one.origin.startswith((FENCE, PROTECTION)) or _denies_writes(one.rule)
         return protects or (one.origin.startswith("flow.") and (route is None or route.source in downstream))
 
     return frozenset(one.rule for one in owned if stays(one))

@@ -3,7 +3,7 @@
 import pytest
 import yaml
 
-from planner.config.edit import with_promoted, with_reverse_flow, with_state
+from planner.config.edit import with_fenced, with_promoted, with_reverse_flow, with_state
 
 BLOCK = """\
 # who copies what
@@ -162,3 +162,29 @@ def test_only_the_pattern_is_new(text: str, before: str, after: str) -> None:
     assert edited is not None
     (flow,) = yaml.safe_load(edited)["flows"]
     assert flow["promoted"][-1] == r"pay\.(eu|us)"
+
+
+WAVES = """\
+cutovers:
+  - name: to-cloud   # for good
+    waves:
+      - {name: billing, topics: [a]}
+      - name: rest
+        topics: [b]
+"""
+
+
+@pytest.mark.parametrize(
+    ("wave", "before", "after"),
+    [
+        ("billing", "{name: billing, topics", "{name: billing, fenced: true, topics"),
+        ("rest", "- name: rest\n", "- name: rest\n        fenced: true\n"),
+    ],
+)
+def test_a_wave_is_fenced_and_no_longer(wave: str, before: str, after: str) -> None:
+    fenced = with_fenced(WAVES, "to-cloud", wave, fenced=True)
+    assert fenced == WAVES.replace(before, after)
+    assert fenced is not None
+    assert with_fenced(fenced, "to-cloud", wave, fenced=False) == fenced.replace("true", "false")
+    assert with_fenced(WAVES, "to-cloud", "other", fenced=True) is None
+    assert with_fenced(WAVES, "other", wave, fenced=True) is None

@@ -1,0 +1,37 @@
+Feature: Clients leave a cluster for good, in waves
+  A team moves from dc1 to dc2. Billing and its topic go first, the rest follows.
+
+  Scenario: Two waves, a way back, and a producer that stays behind
+    Given orders and payments are copied from dc1 to dc2, in the waves billing and rest
+    And app writes 100 records to orders and 20 to payments at dc1
+    And the group billing has read 40 records of orders at dc1
+    When the engineer runs repl cutover to-cloud --timeout 4s while a transaction is open in orders
+    Then the exit code is 1
+    And the message says "transactions are open in orders"
+    And the message says "the producers of the wave billing are still stopped at the source"
+    And app is refused at orders at dc1
+    When the engineer runs repl cutover to-cloud --back
+    Then the exit code is 0
+    And app writes 10 records to orders at dc1
+    And new records of orders arrive at dc2
+    When the engineer runs repl cutover to-cloud
+    Then the exit code is 0
+    And the output says "moved"
+    And the output says "write pause"
+    And app is refused at orders at dc1
+    And app writes 10 records to orders at dc2
+    And app writes 10 records to payments at dc1
+    And the group billing reads exactly the other records of orders at dc2
+    And a plan shows no changes
+    When the engineer runs repl cutover to-cloud --back
+    Then the exit code is 3
+    And the message says "moved to the destination"
+    When the engineer runs repl cutover to-cloud
+    Then the exit code is 0
+    And app is refused at payments at dc1
+    And payments at dc2 holds what dc1 has, each once and in order
+    When a super user writes 3 records to orders at dc1
+    And the engineer runs repl cutover to-cloud --wave billing
+    Then the exit code is 0
+    And the message says "3 records were written at the source since"
+    And repl salvage lists 3 records of orders

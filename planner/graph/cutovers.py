@@ -1,0 +1,346 @@
+"""Cutovers over the live topics: which topics each wave moves, and what stops its producers at the source.
+
+The fence of a wave is a part of the desired state, so that a plan shows it, an apply sets it, and the
+registry remembers what it made. It is taken away when the wave is no longer `fenced`.
+
+A rule that denies WRITE keeps no reader off, and a job only reads the topics at its source. One case is
+different: with `allow.everyone.if.no.acl.found`, a topic that has its first rule is closed to all that no
+rule allows. Such a topic gets rules that allow everything but WRITE.
+"""
+
+from collections import defaultdict
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import replace
+
+from msgspec import Struct
+
+from planner.graph.acl_protection import job_principal
+from planner.graph.messages import counted
+from planner.graph.replication_graph import ReplicationGraph
+from planner.graph.routes import CopiedTopics
+from planner.model.address import Address, Kind
+from planner.model.desired import DesiredAcl, DesiredQuota, FencedBy
+from planner.model.diagnostic import Diagnostic, error, warning
+from planner.model.observed import Observed, ObservedCluster
+from planner.model.topology import AclRule, Cutover, Fence, QuotaEntity, Topology, Wave
+from runtime.contract.spec.acls import EVERYONE, NOT_WRITE, TopicRules, denial
+from runtime.contract.spec.selection import NamePatterns
+
+FENCED_RATE = 1  # bytes a second: Kafka has no quota of 0
+RATE = "producer_byte_rate"
+
+
+class WaveTopics(Struct, frozen=True):
+    """A wave with its topics at the source, by flow, and those of them that have moved.
+
+    `others` are the topics that each flow copies for other waves, or for none.
+    """
+
+    cutover: Cutover
+    wave: Wave
+    topics: Mapping[str, tuple[str, ...]]
+    moved: Mapping[str, frozenset[str]]
+    others: Mapping[str, tuple[str, ...]]
+
+    @property
+    def names(self) -> list[str]:
+        """Returns all its topics, sorted."""
+        return sorted({topic for topics in self.topics.values() for topic in topics})
+
+    @property
+    def left(self) -> dict[str, tuple[str, ...]]:
+        """Returns the topics that have not moved, by flow; flows without any are left out."""
+        left = {
+            flow: tuple(topic for topic in topics if topic not in self.moved[flow])
+            for flow, topics in self.topics.items()
+        }
+        return {flow: topics for flow, topics in left.items() if topics}
+
+    @property
+    def is_moved(self) -> bool:
+        return bool(self.names) and not self.left
+
+
+def waves_of(cutover: Cutover, topology: Topology, taken: Mapping[str, Collection[str]]) -> list[WaveTopics]:
+    """Returns the waves of a cutover in their order.
+
+    `taken` are the topics at the source that each flow copies or has copied. A topic belongs to the first
+    wave that matches it.
+    """
+    copied = CopiedTopics(topology)
+    patterns = [(wave.name, NamePatterns(wave.topics)) for wave in cutover.waves]
+    wave_of = {
+        (flow, topic): next((name for name, pattern in patterns if pattern.match(topic)), None)
+        for flow in cutover.flows
+        for topic in sorted(taken.get(flow, ()))
+    }
+    waves: list[WaveTopics] = []
+    for wave in cutover.waves:
+        topics: dict[str, list[str]] = defaultdict(list)
+        for (flow, topic), name in wave_of.items():
+            if name == wave.name:
+                topics[flow].append(topic)
+        waves.append(
+            WaveTopics(
+                cutover,
+                wave,
+                {flow: tuple(names) for flow, names in topics.items()},
+                {
+                    flow: frozenset(topic for topic in names if not copied.copies(flow, topic))
+                    for flow, names in topics.items()
+                },
+                {
+                    flow: tuple(
+                        topic
+                        for (other, topic), name in wave_of.items()
+                        if other == flow and name != wave.name and copied.copies(flow, topic)
+                    )
+                    for flow in topics
+                },
+            )
+        )
+    return waves
+
+
+def source_of(cutover: Cutover, topology: Topology) -> str:
+    """Returns the cluster that the clients leave."""
+    return topology.flows[cutover.flows[0]].source_cluster
+
+
+def live_waves(graph: ReplicationGraph) -> list[WaveTopics]:
+    """Returns the waves of every cutover whose source could be read."""
+    topology = graph.topology
+    waves: list[WaveTopics] = []
+    for cutover in topology.cutovers:
+        source = source_of(cutover, topology)
+        names = graph.names.get(source)
+        if names is None:
+            continue
+        taken = {
+            flow: [topic for topic in names if graph.router.routes[flow].answer(topic).taken]
+            for flow in cutover.flows
+        }
+        waves += waves_of(cutover, topology, taken)
+    return waves
+
+
+def fence_rules(graph: ReplicationGraph, observed: Observed) -> Iterator[DesiredAcl]:
+    """Yields the rules that keep producers from writing the topics of fenced waves."""
+    for wave in live_waves(graph):
+        if not (wave.wave.fenced and wave.cutover.fence is Fence.ACL):
+            continue
+        source = source_of(wave.cutover, graph.topology)
+        origin = FencedBy(wave.cutover.name, wave.wave.name)
+        open_topics = _open_topics(wave, graph, observed.reachable(source))
+        for topic in wave.names:
+            rules = [denial(source, topic, principal) for principal in wave.wave.producers or (EVERYONE,)]
+            if topic in open_topics:
+                allowed = NOT_WRITE if not wave.wave.producers else ("ALL",)
+                rules += (
+                    replace(rules[0], principal=EVERYONE, operation=operation, permission="ALLOW")
+                    for operation in allowed
+                )
+            yield from (DesiredAcl(rule, origin, wave.wave.source) for rule in rules)
+
+
+def _open_topics(wave: WaveTopics, graph: ReplicationGraph, source: ObservedCluster | None) -> frozenset[str]:
+    """Returns the topics that everyone may use because no rule speaks of them."""
+    declared = graph.topology.clusters[source_of(wave.cutover, graph.topology)]
+    if source is None or not declared.allow_everyone_if_no_acl_found:
+        return frozenset()
+    rules = _rules_of_others(source)
+    return frozenset(topic for topic in wave.names if not rules.of(topic))
+
+
+def _rules_of_others(cluster: ObservedCluster) -> TopicRules:
+    """Returns the live rules without those that fences made."""
+    made = {entry.address.name for entry in cluster.owned if entry.is_fence and entry.created}
+    return TopicRules(rule for rule in cluster.acls or () if rule.name not in made)
+
+
+def fence_limits(
+    graph: ReplicationGraph, declared: Mapping[tuple[str, QuotaEntity], DesiredQuota]
+) -> Iterator[DesiredQuota]:
+    """Yields the quotas that stop the producers of fenced waves. Other declared limits of theirs stay."""
+    for cutover in graph.topology.cutovers:
+        source = source_of(cutover, graph.topology)
+        for wave in cutover.waves:
+            if not wave.fenced or cutover.fence is not Fence.QUOTA or source not in graph.names:
+                continue
+            for entity in wave.limited:
+                other = declared.get((source, entity))
+                values = {**(other.values if other is not None else {}), RATE: FENCED_RATE}
+                origin = other.origin if other is not None else FencedBy(cutover.name, wave.name)
+                yield DesiredQuota(source, entity, values, origin, wave.source)
+
+
+def cutovers(graph: ReplicationGraph, observed: Observed) -> Iterator[Diagnostic]:
+    """Yields what is wrong with the waves that have not moved, and what their clients must know."""
+    waves = live_waves(graph)
+    for wave in waves:
+        if wave.is_moved:
+            continue
+        source = observed.reachable(source_of(wave.cutover, graph.topology))
+        if not wave.names:
+            yield _about(
+                warning,
+                wave,
+                f"the wave {wave.wave.name} has no topics: its patterns match none that the flows copy, or"
+                " earlier waves take them",
+                "correct its topics",
+                "wave-empty",
+            )
+        yield from _groups_not_moved(wave, graph)
+        if source is not None and wave.cutover.fence is Fence.ACL:
+            yield from _fence_by_rules(wave, graph, source)
+        if source is not None and wave.cutover.fence is Fence.QUOTA:
+            yield from _fence_by_quotas(wave, graph, source)
+    yield from _split_groups(waves, graph.topology, observed)
+
+
+def _fence_by_rules(
+    wave: WaveTopics, graph: ReplicationGraph, source: ObservedCluster
+) -> Iterator[Diagnostic]:
+    if source.acls is None:
+        if "acls" not in source.unreadable:
+            yield _about(
+                error,
+                wave,
+                f"{source.name} has no authorizer, so fence: acl can't stop the producers of the wave"
+                f" {wave.wave.name}",
+                "write fence: quota and name the producers, or fence: none and stop them yourself",
+                "fence-no-authorizer",
+            )
+        return
+    job = job_principal(graph.topology.clusters[source.name])
+    stopped = not wave.wave.producers or job is None or job in wave.wave.producers
+    into = sorted(
+        {
+            edge.flow
+            for edge in graph.live.edges
+            if edge.destination.cluster == source.name and edge.destination.topic in wave.names
+        }
+    )
+    if into and stopped:
+        yield _about(
+            error,
+            wave,
+            f"the fence of the wave {wave.wave.name} would stop {counted(into, 'flow')}, which copies into"
+            f" its topics at {source.name}",
+            "promote or pause that flow first; or name the producers of the wave, and clusters."
+            f"{source.name}.principal",
+            "fence-stops-flow",
+        )
+    declared = graph.topology.clusters[source.name]
+    rules = _rules_of_others(source)
+    unread = [
+        topic
+        for topic in wave.names
+        if not any(
+            rule.permission == "ALLOW" and rule.operation in ("READ", "ALL") for rule in rules.of(topic)
+        )
+    ]
+    if unread and not declared.allow_everyone_if_no_acl_found:
+        yield _about(
+            error,
+            wave,
+            f"no rule at {source.name} lets anyone read {counted(unread)}. Either the brokers have"
+            " allow.everyone.if.no.acl.found, and the fence would keep readers and the job off; or only super"
+            " users write it, whom no rule stops",
+            f"declare clusters.{source.name}.allow_everyone_if_no_acl_found: true where the brokers have it;"
+            " else write fence: quota or none",
+            "fence-readers",
+        )
+
+
+def _fence_by_quotas(
+    wave: WaveTopics, graph: ReplicationGraph, source: ObservedCluster
+) -> Iterator[Diagnostic]:
+    job = job_principal(graph.topology.clusters[source.name])
+    declared = {quota.entity for quota in graph.topology.quotas if quota.cluster == source.name}
+    made = {entry.address.name for entry in source.owned if entry.is_fence}
+    for producer, entity in zip(wave.wave.producers, wave.wave.limited, strict=True):
+        if producer == job:
+            yield _about(
+                error,
+                wave,
+                f"{producer} is the principal of the jobs at {source.name}: the fence would stop them",
+                "name the producers of the wave alone",
+                "fence-stops-flow",
+            )
+        if source.quotas.get(entity.name) and entity not in declared and entity.name not in made:
+            yield _about(
+                error,
+                wave,
+                f"{entity} has a quota at {source.name} that this topology does not declare: the fence could"
+                " not restore it",
+                "declare it under quotas",
+                "fence-overwrites",
+            )
+
+
+def _groups_not_moved(wave: WaveTopics, graph: ReplicationGraph) -> Iterator[Diagnostic]:
+    if not wave.wave.groups:
+        return
+    for flow in sorted(wave.left):
+        declared = graph.topology.flows[flow]
+        if not declared.groups.sync:
+            yield _about(
+                warning,
+                wave,
+                f"flow.{flow} has groups: {{sync: false}}: no group of the wave {wave.wave.name} is moved,"
+                " and its consumers begin at the destination as auto.offset.reset says",
+                f"write groups: {{sync: true}} for flow {flow}",
+                "wave-groups",
+            )
+
+
+def _split_groups(
+    waves: Sequence[WaveTopics], topology: Topology, observed: Observed
+) -> Iterator[Diagnostic]:
+    """Warns of groups that read topics of two waves: their consumers would need both clusters at once."""
+    of_cutover: dict[str, list[WaveTopics]] = defaultdict(list)
+    for wave in waves:
+        of_cutover[wave.cutover.name].append(wave)
+    for some in of_cutover.values():
+        source = observed.reachable(source_of(some[0].cutover, topology))
+        wave_of = {topic: wave.wave.name for wave in some for topic in wave.names}
+        split: dict[tuple[str, ...], list[str]] = defaultdict(list)
+        for group, read in (source.group_topics or {}).items() if source is not None else ():
+            names = dict.fromkeys(wave_of[topic] for topic in sorted(read) if topic in wave_of)
+            if len(names) > 1:
+                split[tuple(sorted(names))].append(group)
+        for named, groups in sorted(split.items()):
+            left = [wave for wave in some if wave.wave.name in named and not wave.is_moved]
+            if left:
+                yield _about(
+                    warning,
+                    left[0],
+                    f"{counted(groups, 'group')} reads topics of the waves {' and '.join(named)}: after the"
+                    " first its consumers need both clusters",
+                    "put the topics that a group reads into one wave",
+                    "wave-splits-group",
+                )
+
+
+def _about(
+    build: Callable[..., Diagnostic], wave: WaveTopics, summary: str, hint: str, code: str
+) -> Diagnostic:
+    return build(summary, hint, address=f"cutover.{wave.cutover.name}", source=wave.wave.source, code=code)
+
+
+def fence_addresses(wave: WaveTopics, topology: Topology) -> list[Address]:
+    """Returns the addresses of what stops the producers of a wave."""
+    source = source_of(wave.cutover, topology)
+    match wave.cutover.fence:
+        case Fence.ACL:
+            rules: list[AclRule] = [
+                denial(source, topic, principal)
+                for topic in wave.names
+                for principal in wave.wave.producers or (EVERYONE,)
+            ]
+            return [Address(Kind.ACL, source, rule.name) for rule in rules]
+        case Fence.QUOTA:
+            return [Address(Kind.QUOTA, source, entity.name) for entity in wave.wave.limited]
+        case Fence.NONE:
+            return []

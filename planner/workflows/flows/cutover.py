@@ -1,0 +1,487 @@
+"""`repl cutover`: a wave of topics and clients moves to the destination for good, or returns.
+
+    gate ──▶ fence ──▶ drain ──▶ promote ──▶ watch for stragglers
+            (edit)    (waits)     (edit)
+
+Fence and promotion are edits of the topology that are planned and applied like any other: `fenced` of the
+wave, then `promoted` of its flows, or their state. So the YAML and the clusters say how far a wave is, and
+the same command continues one that was cut. People review the plan of both edits before the first of them.
+"""
+
+import asyncio
+import re
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from msgspec import Struct
+
+from planner.config.edit import with_fenced, with_promoted
+from planner.graph.cutovers import WaveTopics, source_of
+from planner.graph.messages import counted, few
+from planner.graph.routes import CopiedTopics
+from planner.model.cutover import WaveProgress
+from planner.model.diagnostic import ExitCode, Failure, error, warning
+from planner.model.topology import Fence, Topology
+from planner.workflows.applying.apply import ApplyResult, review
+from planner.workflows.audit.comparison import verify
+from planner.workflows.audit.replication_status import status_request
+from planner.workflows.edge import Workflow
+from planner.workflows.flows.ending import group_losses, report_subscriptions, without_known_lag
+from planner.workflows.flows.states import (
+    apply_edited,
+    edit_file,
+    edit_flow,
+    in_state,
+    plan_edited,
+    wrong_state,
+)
+from planner.workflows.flows.waves import has_moved, healths_of, progress_of_waves, waves_seen
+from planner.workflows.interaction import UNATTENDED, Interaction, Noticed, ProgressHandler, ProgressText
+from planner.workflows.requests import CutoverRequest, VerifyFlowRequest
+from planner.workflows.topology import checked, declared_in
+from runtime.contract.spec.selection import NamePatterns
+
+if TYPE_CHECKING:
+    from runtime.contract.results.groups import GroupTopics
+    from runtime.contract.results.status import PartitionHealth, ReplicationStatus, TopicHealth
+
+_EVERY_S = 1.0
+_DRAINED_EVERY_S = 0.5
+
+
+class CutoverResult(Struct, frozen=True):
+    """The wave after the command, the last apply, and what the groups subscribe to at the destination.
+
+    `applied` is None where the wave had moved before.
+    """
+
+    wave: WaveProgress
+    applied: ApplyResult | None = None
+    subscriptions: "tuple[GroupTopics, ...]" = ()
+
+    @property
+    def exit_code(self) -> ExitCode:
+        return ExitCode.DONE if self.applied is None else self.applied.exit_code
+
+
+@Workflow
+async def cutover(request: CutoverRequest, interaction: Interaction = UNATTENDED) -> CutoverResult:
+    """Moves a wave: waits for its gate, stops its producers, copies the rest, promotes and moves its groups.
+
+    After an interruption the same request continues. Failure where the gate is not reached, or records are
+    left at the timeout: what was done stays, and the message names the ways out.
+    """
+    topology = checked(request.path, request.var_files).topology
+    named = {declared.name: declared for declared in topology.cutovers}
+    declared = declared_in("cutover", request.cutover, named)
+    status = await _status(topology, request)
+    waves = waves_seen(declared, topology, status)
+    if request.back:
+        return await _back(topology, _wave_to_return(waves, request), status, request, interaction)
+    if request.wave is not None:
+        wave = declared_in("wave", request.wave, {wave.wave.name: wave for wave in waves})
+    else:
+        wave = next((wave for wave in waves if not has_moved(wave, status)), waves[-1])
+    if has_moved(wave, status):
+        return await _ended(wave, None, (), request, interaction)
+    return await _forward(topology, wave, request, interaction)
+
+
+async def _status(topology: Topology, request: CutoverRequest) -> "ReplicationStatus":
+    from runtime.audit.status.reader import read_status
+
+    return await read_status(status_request(topology), 0.0, request.timeout_ms / 1000, every_offset=True)
+
+
+async def _forward(
+    topology: Topology, wave: WaveTopics, request: CutoverRequest, interaction: Interaction
+) -> CutoverResult:
+    flows = sorted(wave.left or wave.topics)
+    if not flows:
+        what = f"the wave {wave.wave.name} has no topics"
+        raise Failure(
+            error(what, "correct its topics; repl plan shows those of each wave", source=wave.wave.source)
+        )
+    for name in sorted(wave.left):
+        if topology.flows[name].state != "active":
+            raise wrong_state(topology.flows[name], "cut over")
+    reviewed = None
+    if not wave.wave.fenced and not wave.is_moved:
+        await _gate(topology, wave, request, interaction.progress)
+        if wave.cutover.fence is not Fence.NONE:
+            both = _fenced_edit(wave, fenced=True)
+            _promote_edit(both, topology, wave)
+            reviewed = await plan_edited(both, request, interaction, partial(_check_promoted, wave))
+            review(reviewed, request, interaction)
+            applied = await apply_edited(
+                _fenced_edit(wave, fenced=True),
+                (),
+                request,
+                interaction,
+                partial(_check_fenced, wave, fenced=True),
+                reviewed=reviewed,
+            )
+            if not applied.complete:
+                return CutoverResult(await _progress(wave, request), applied)
+    with _fence_stays(wave, interaction.progress):
+        if not wave.is_moved:
+            await _drain(topology, wave, request, interaction.progress)
+        edits: dict[Path, str] = {}
+        _promote_edit(edits, topology, wave)
+        applied = await apply_edited(
+            edits, flows, request, interaction, partial(_check_promoted, wave), reviewed=reviewed
+        )
+        if not applied.complete:
+            return CutoverResult(await _progress(wave, request), applied)
+    moved = checked(request.path, request.var_files).topology
+    groups = await report_subscriptions(
+        moved, [moved.flows[name] for name in flows], request.timeout_ms, interaction.progress
+    )
+    return await _ended(wave, applied, groups, request, interaction)
+
+
+async def _ended(
+    wave: WaveTopics,
+    applied: ApplyResult | None,
+    groups: "tuple[GroupTopics, ...]",
+    request: CutoverRequest,
+    interaction: Interaction,
+) -> CutoverResult:
+    """Returns the result of a wave that has moved. Stragglers are warnings."""
+    progress = await _progress(wave, request)
+    for straggler in progress.stragglers:
+        if straggler.records:
+            by = f" by {few(straggler.producers)}" if straggler.producers else ""
+            what = f"{straggler.topic}: {straggler.records:,} records were written at the source since{by}"
+            hint = f"repl salvage {min(wave.topics)} lists them, and --replay copies them"
+            interaction.progress(Noticed(warning(what, hint)))
+        if straggler.groups:
+            what = f"{straggler.topic}: members of {few(straggler.groups)} still read it at the source"
+            interaction.progress(
+                Noticed(warning(what, "restart them at the destination; repl clients names them"))
+            )
+    return CutoverResult(progress, applied, groups)
+
+
+async def _progress(wave: WaveTopics, request: CutoverRequest) -> WaveProgress:
+    """Returns how far a wave is now, by the topology as it is written."""
+    topology = checked(request.path, request.var_files).topology
+    status = await _status(topology, request)
+    (declared,) = (declared for declared in topology.cutovers if declared.name == wave.cutover.name)
+    (now,) = (seen for seen in waves_seen(declared, topology, status) if seen.wave.name == wave.wave.name)
+    (progress,) = await progress_of_waves(topology, status, request.timeout_ms / 1000, now)
+    return progress
+
+
+# The edits
+
+
+def _fenced_edit(wave: WaveTopics, *, fenced: bool) -> dict[Path, str]:
+    after: dict[Path, str] = {}
+    edit_file(
+        after,
+        wave.wave.source,
+        lambda text: with_fenced(text, wave.cutover.name, wave.wave.name, fenced=fenced),
+        f"write fenced: {str(fenced).lower()} there, then run the same command again",
+        f"the place where the wave {wave.wave.name} is written is not found",
+    )
+    return after
+
+
+def _check_fenced(wave: WaveTopics, edited: Topology, *, fenced: bool) -> None:
+    for declared in edited.cutovers:
+        for other in declared.waves if declared.name == wave.cutover.name else ():
+            if other.name == wave.wave.name and other.fenced != fenced:
+                raise Failure(
+                    error(f"the key fenced of the wave {other.name} is set elsewhere", "edit it by hand")
+                )
+
+
+def _promote_edit(after: dict[Path, str], topology: Topology, wave: WaveTopics) -> None:
+    """Writes the promotion of what is left of a wave: states of whole flows, or patterns of topics."""
+    for name, topics in sorted(wave.left.items()):
+        flow = topology.flows[name]
+        if not wave.others[name]:
+            hint = "write state: promoted there, then run repl apply"
+            edit_flow(after, flow, partial(in_state, flow, "promoted"), hint)
+            continue
+        for pattern in _patterns(wave, name, topics):
+            edit_flow(
+                after,
+                flow,
+                partial(_with_pattern, name, pattern),
+                f"write {pattern!r} under its promoted, then run repl apply",
+            )
+
+
+def _with_pattern(flow: str, pattern: str, text: str) -> str | None:
+    return with_promoted(text, flow, pattern)
+
+
+def _patterns(wave: WaveTopics, flow: str, topics: Sequence[str]) -> list[str]:
+    """Returns the patterns of a wave where they match only its topics, else the names of these."""
+    match = NamePatterns(wave.wave.topics).match
+    if any(map(match, wave.others[flow])):
+        return [re.escape(topic).replace("\\-", "-") for topic in topics]
+    return [pattern for pattern in wave.wave.topics if any(map(NamePatterns([pattern]).match, topics))]
+
+
+def _check_promoted(wave: WaveTopics, edited: Topology) -> None:
+    copied = CopiedTopics(edited)
+    for name, topics in wave.topics.items():
+        if any(copied.copies(name, topic) for topic in topics):
+            what = f"the promotion of flow {name} is written elsewhere"
+            raise Failure(error(what, "edit it by hand"))
+
+
+# What is waited for
+
+
+class _Seen(Struct, frozen=True):
+    """The topics of a wave at one moment. `why`: a cluster does not answer, or a job does not run."""
+
+    topics: "list[TopicHealth]"
+    why: str
+
+    @property
+    def partitions(self) -> "list[PartitionHealth]":
+        return [partition for topic in self.topics for partition in topic.partitions]
+
+
+async def _until(
+    topology: Topology,
+    wave: WaveTopics,
+    request: CutoverRequest,
+    every_s: float,
+    left_of: Callable[[_Seen], str],
+    progress: ProgressHandler,
+) -> str:
+    """Waits until nothing is left, and returns ""; or what is left at the timeout. Reports what changes."""
+    from runtime.audit.status.reader import StatusReader
+
+    loop = asyncio.get_running_loop()
+    deadline = loop.time() + request.copied_within_ms / 1000
+    shown = ""
+    async with StatusReader(status_request(topology), request.timeout_ms / 1000, every_offset=True) as reader:
+        while True:
+            status = await reader.status()
+            seen = _Seen(healths_of(wave, status), _not_answering(wave, status))
+            left = seen.why or without_known_lag(seen.topics) or left_of(seen)
+            if not left or loop.time() > deadline:
+                return left
+            if left != shown:
+                progress(ProgressText(f"wave {wave.wave.name}: {left}"))
+                shown = left
+            await asyncio.sleep(every_s)
+
+
+def _not_answering(wave: WaveTopics, status: "ReplicationStatus") -> str:
+    up = {(job.name, job.destination) for job in status.jobs if job.up}
+    for flow in status.flows:
+        if flow.name not in wave.topics:
+            continue
+        if not (flow.source_answers and flow.destination_answers):
+            return f"flow.{flow.name}: {flow.why}"
+        if (flow.job, flow.destination) not in up:
+            return f"job.{flow.job} does not run"
+    return ""
+
+
+async def _gate(
+    topology: Topology, wave: WaveTopics, request: CutoverRequest, progress: ProgressHandler
+) -> None:
+    """Waits until a wave may move. Failure: records differ, a group can't move, or copies are behind."""
+    gate = wave.wave.gate
+    if gate.percent:
+        await _verify(wave, request, progress)
+    await _groups_can_move(topology, wave, request.timeout_ms / 1000)
+    loop = asyncio.get_running_loop()
+    lag = _Lag(gate.lag, gate.for_ms / 1000, loop.time)
+    left = await _until(topology, wave, request, _EVERY_S, lag.left, progress)
+    if left:
+        raise Failure(
+            error(
+                f"the gate of the wave {wave.wave.name} is not reached after"
+                f" {request.copied_within_ms / 1000:.0f} s: {left}",
+                "nothing was changed. Look at repl status; or give it more time (--timeout), or another gate",
+            )
+        )
+
+
+class _Lag:
+    """Decides whether the copies have kept up for long enough with what the source held a look before."""
+
+    def __init__(self, allowed: int, for_s: float, clock: Callable[[], float]) -> None:
+        self._allowed = allowed
+        self._for_s = for_s
+        self._clock = clock
+        self._before: dict[tuple[str, int], int] = {}
+        self._since: float | None = None
+
+    def left(self, seen: _Seen) -> str:
+        """Returns what is left of the gate, "" when it is reached."""
+        behind = sum(
+            max(self._before.get((part.topic, part.partition), end) - (part.position or 0), 0)
+            for part in seen.partitions
+            if (end := part.source_end) is not None
+        )
+        self._before = {
+            (part.topic, part.partition): part.source_end
+            for part in seen.partitions
+            if part.source_end is not None
+        }
+        if behind > self._allowed:
+            self._since = None
+            return f"{behind:,} records behind, the gate allows {self._allowed:,}"
+        self._since = self._since if self._since is not None else self._clock()
+        if self._clock() - self._since < self._for_s:
+            return f"at most {self._allowed:,} records behind; that must hold for {self._for_s:g} s"
+        return ""
+
+
+async def _verify(wave: WaveTopics, request: CutoverRequest, progress: ProgressHandler) -> None:
+    for flow, topics in sorted(wave.left.items()):
+        report = await verify.coroutine(
+            VerifyFlowRequest(
+                path=request.path,
+                var_files=request.var_files,
+                timeout_ms=request.timeout_ms,
+                flow=flow,
+                topics="|".join(map(re.escape, topics)),
+                sample=wave.wave.gate.percent,
+            ),
+            progress,
+        )
+        if report.different or report.unread:
+            what = "differ" if report.different else "could not be compared"
+            named = [
+                f"{partition.topic}-{partition.partition}"
+                for partition in report.partitions
+                if partition.differences or partition.unread
+            ]
+            hint = f"nothing was changed. repl verify {flow} shows what and where"
+            raise Failure(error(f"records of the wave {wave.wave.name} {what}: {few(named)}", hint))
+
+
+async def _groups_can_move(topology: Topology, wave: WaveTopics, within_s: float) -> None:
+    """Failure where a group of the wave would not be moved to its exact record."""
+    match = NamePatterns(wave.wave.groups).match
+    flows = [topology.flows[name] for name in sorted(wave.left)]
+    losses = await group_losses(topology, flows, within_s)
+    stay = [loss for loss in losses if match(loss.group) and loss.kept]
+    if stay:
+        raise Failure(
+            error(
+                f"the group {loss.group} of the wave {wave.wave.name} would not be moved: {loss.why}",
+                "nothing was changed. Stop its consumers at"
+                f" {topology.flows[loss.flow].destination_cluster}, or take it out of the wave",
+            )
+            for loss in stay
+        )
+
+
+async def _drain(
+    topology: Topology, wave: WaveTopics, request: CutoverRequest, progress: ProgressHandler
+) -> None:
+    """Waits until all that the source holds is copied, no transaction is open and no record comes in."""
+    ends: dict[tuple[str, int], int | None] = {}
+
+    def left_of(seen: _Seen) -> str:
+        nonlocal ends
+        before, ends = ends, {(part.topic, part.partition): part.source_end for part in seen.partitions}
+        opened = [
+            f"{part.topic}-{part.partition}"
+            for part in seen.partitions
+            if (part.source_high_watermark or 0) > (part.source_end or 0)
+        ]
+        if opened:
+            return f"transactions are open in {few(opened)}"
+        behind = sum(topic.lag_records or 0 for topic in seen.topics)
+        if behind:
+            return f"{behind:,} records are left to copy"
+        written = sorted(
+            {topic for (topic, number), end in ends.items() if before.get((topic, number)) != end}
+        )
+        return f"records come in: {few(written)}" if before and written else "" if before else "the last look"
+
+    left = await _until(topology, wave, request, _DRAINED_EVERY_S, left_of, progress)
+    if left:
+        raise Failure(
+            error(
+                f"the wave {wave.wave.name} is not drained after {request.copied_within_ms / 1000:.0f} s:"
+                f" {left}",
+                "are its producers stopped? then give it more time: --timeout",
+            )
+        )
+
+
+@contextmanager
+def _fence_stays(wave: WaveTopics, progress: ProgressHandler) -> Iterator[None]:
+    """Says that producers are still stopped, where the promotion does not follow."""
+    try:
+        yield
+    except BaseException:
+        if wave.cutover.fence is not Fence.NONE:
+            again = f"repl cutover {wave.cutover.name} --wave {wave.wave.name}"
+            progress(
+                Noticed(
+                    warning(
+                        f"the producers of the wave {wave.wave.name} are still stopped at the source",
+                        f"{again} goes on; {again} --back lets them write there again",
+                    )
+                )
+            )
+        raise
+
+
+# The way back
+
+
+def _wave_to_return(waves: Sequence[WaveTopics], request: CutoverRequest) -> WaveTopics:
+    """Returns the wave to take back: the named one, else the last that is fenced."""
+    if request.wave is not None:
+        return declared_in("wave", request.wave, {wave.wave.name: wave for wave in waves})
+    begun = [wave for wave in waves if wave.wave.fenced or wave.is_moved]
+    if not begun:
+        raise Failure(error(f"no wave of the cutover {request.cutover} has begun", "nothing was changed"))
+    return begun[-1]
+
+
+async def _back(
+    topology: Topology,
+    wave: WaveTopics,
+    status: "ReplicationStatus",
+    request: CutoverRequest,
+    interaction: Interaction,
+) -> CutoverResult:
+    """Lets the producers of a wave write at the source again: its flows have copied on all the time."""
+    moved = sorted(topic for topics in wave.moved.values() for topic in topics)
+    if moved:
+        source = source_of(wave.cutover, topology)
+        whole = all(topology.flows[name].state == "promoted" for name in wave.topics)
+        hint = (
+            f"repl failback {source} copies back what is new, then repl failback {source} --switch"
+            if whole
+            else "topics return with their whole flow: move the other waves of its flows too, then"
+            f" repl failback {source}; a wave with a flow of its own returns alone"
+        )
+        raise Failure(
+            error(
+                f"{counted(moved)} of the wave {wave.wave.name} moved to the destination, where it may hold"
+                " records already",
+                hint,
+                source=wave.wave.source,
+                exit=ExitCode.REFUSED,
+            )
+        )
+    applied = await apply_edited(
+        _fenced_edit(wave, fenced=False) if wave.wave.fenced else {},
+        (),
+        request,
+        interaction,
+        partial(_check_fenced, wave, fenced=False),
+    )
+    return CutoverResult(await _progress(wave, request), applied)

@@ -1,0 +1,178 @@
+"""How far the waves of cutovers are: their state, what is left to copy, the write pause, and stragglers.
+
+Everything is derived: from the YAML, the logs and ledgers of both clusters, and the history of the applies.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from planner.diff.record import recorded_flow
+from planner.graph.cutovers import WaveTopics, fence_addresses, source_of, waves_of
+from planner.model.address import Kind
+from planner.model.cutover import Straggler, WaveProgress, WaveState
+from planner.model.step import ApplyRecord, Result, Step
+from planner.model.topology import Cutover, Topology
+from planner.plan.steps.registry import Own
+from planner.workflows.audit.access import answered, endpoints_of
+from planner.workflows.audit.history import histories
+from planner.workflows.interaction import ProgressHandler, silent
+from runtime.contract.spec.flow import ENDED
+from runtime.contract.spec.selection import NamePatterns
+
+if TYPE_CHECKING:
+    from runtime.contract.results.records import ClusterClients, TopicClients
+    from runtime.contract.results.status import ReplicationStatus, TopicHealth
+    from runtime.contract.spec.jobspec import FlowSpec
+
+
+def waves_seen(cutover: Cutover, topology: Topology, status: "ReplicationStatus") -> list[WaveTopics]:
+    """Returns the waves of a cutover, with the topics that the status shows."""
+    taken = {flow.name: [topic.topic for topic in flow.topics] for flow in status.flows}
+    return waves_of(cutover, topology, taken)
+
+
+def healths_of(wave: WaveTopics, status: "ReplicationStatus") -> "list[TopicHealth]":
+    """Returns the topics of a wave as the status shows them."""
+    return [
+        topic
+        for flow in status.flows
+        for topic in flow.topics
+        if topic.topic in wave.topics.get(flow.name, ())
+    ]
+
+
+def has_moved(wave: WaveTopics, status: "ReplicationStatus") -> bool:
+    """Returns whether the topology and the ledgers say that all topics of a wave are promoted."""
+    return wave.is_moved and all(topic.state in ENDED for topic in healths_of(wave, status))
+
+
+async def progress_of_waves(
+    topology: Topology,
+    status: "ReplicationStatus",
+    within_s: float,
+    only: WaveTopics | None = None,
+    progress: ProgressHandler = silent,
+) -> tuple[WaveProgress, ...]:
+    """Returns how far each wave of each cutover is, or `only` this one.
+
+    Failure: no history could be read, or the clients of a source can't be.
+    """
+    waves = (
+        [wave for cutover in topology.cutovers for wave in waves_seen(cutover, topology, status)]
+        if only is None
+        else [only]
+    )
+    if not waves:
+        return ()
+    names = {
+        end
+        for wave in waves
+        for flow in wave.cutover.flows
+        for end in (topology.flows[flow].source_cluster, topology.flows[flow].destination_cluster)
+    }
+    applies = await histories({name: topology.clusters[name] for name in sorted(names)}, progress)
+    clients: dict[str, ClusterClients] = {}
+    for source in sorted({source_of(wave.cutover, topology) for wave in waves if has_moved(wave, status)}):
+        clients[source] = await _clients(topology, source, within_s)
+    return tuple(_progress(wave, topology, status, applies, clients) for wave in waves)
+
+
+async def _clients(topology: Topology, source: str, within_s: float) -> "ClusterClients":
+    from runtime.audit.read.clients import read_clients
+
+    endpoint = endpoints_of([topology.clusters[source]])[source]
+    return await answered(read_clients(endpoint, None, 0.0, within_s))
+
+
+def _progress(
+    wave: WaveTopics,
+    topology: Topology,
+    status: "ReplicationStatus",
+    applies: Sequence[ApplyRecord],
+    clients: "Mapping[str, ClusterClients]",
+) -> WaveProgress:
+    gate = wave.wave.gate
+    healths = healths_of(wave, status)
+    lags = [topic.lag_records for topic in healths]
+    moved = has_moved(wave, status)
+    source = source_of(wave.cutover, topology)
+    fenced_ms = fenced_at(wave, topology, applies) if wave.wave.fenced else None
+    moved_ms = promoted_at(wave, applies, fenced_ms or 0) if moved else None
+    until_ms = moved_ms if moved else status.at_ms
+    return WaveProgress(
+        cutover=wave.cutover.name,
+        wave=wave.wave.name,
+        state=WaveState.MOVED if moved else WaveState.FENCED if wave.wave.fenced else WaveState.WAITING,
+        topics=tuple(wave.names),
+        left=None if any(lag is None for lag in lags) else sum(lag or 0 for lag in lags),
+        gate=f"lag {gate.lag} for {gate.for_ms / 1000:g} s, verify {gate.verify}",
+        pause_ms=until_ms - fenced_ms if fenced_ms is not None and until_ms is not None else None,
+        stragglers=stragglers(healths, clients[source].topics, moved_ms)
+        if source in clients and moved
+        else (),
+    )
+
+
+def fenced_at(wave: WaveTopics, topology: Topology, applies: Iterable[ApplyRecord]) -> int | None:
+    """Returns when the apply began that stopped the producers of a wave; None where none is known."""
+    fence = set(fence_addresses(wave, topology))
+    times = [
+        applied.started_ms
+        for applied in applies
+        if any(step.address in fence and step.id.startswith(("create:", "alter:")) for step in _done(applied))
+    ]
+    return max(times, default=None)
+
+
+def promoted_at(wave: WaveTopics, applies: Iterable[ApplyRecord], since_ms: int) -> int | None:
+    """Returns when the applies had ended that recorded the promotion of a wave's topics, after its fence."""
+    first: dict[str, int] = {}
+    for applied in applies:
+        if (ended_ms := applied.finished_ms) is None or ended_ms < since_ms:
+            continue
+        for step in _done(applied):
+            if isinstance(step, Own) and step.address.kind is Kind.FLOW:
+                flow = recorded_flow(step.entry)
+                if flow is not None and _promotes(flow, wave.topics.get(flow.name, ())):
+                    first.setdefault(flow.name, ended_ms)
+    return max(first.values()) if wave.topics.keys() <= first.keys() else None
+
+
+def _promotes(flow: "FlowSpec", topics: Sequence[str]) -> bool:
+    match = NamePatterns(flow.promoted).match
+    return flow.state in ENDED or (bool(topics) and all(map(match, topics)))
+
+
+def _done(applied: ApplyRecord) -> Iterator[Step]:
+    for step in applied.steps:
+        outcome = applied.outcomes.get(step.id)
+        if outcome is not None and outcome.result is Result.DONE:
+            yield step
+
+
+def stragglers(
+    healths: "Iterable[TopicHealth]", clients: "Iterable[TopicClients]", since_ms: int | None
+) -> tuple[Straggler, ...]:
+    """Returns what clients still do with promoted topics at their source.
+
+    Records behind the last one that was copied were written since. A producer is named where such records are
+    there, and its newest one is as late as the promotion.
+    """
+    at_source = {topic.topic: topic for topic in clients}
+    found: list[Straggler] = []
+    for topic in healths:
+        records = sum(
+            max(partition.source_end - partition.position, 0)
+            for partition in topic.partitions
+            if partition.source_end is not None and partition.position is not None
+        )
+        seen = at_source.get(topic.topic)
+        producers = [
+            producer.transactional_id or f"id {producer.producer_id}"
+            for producer in (seen.producers if seen is not None and records else ())
+            if producer.flow is None and (producer.last_timestamp_ms or 0) >= (since_ms or 0)
+        ]
+        groups = [group.group for group in (seen.consumers if seen is not None else ()) if group.members]
+        if records or groups:
+            found.append(Straggler(topic.topic, records, tuple(producers), tuple(groups)))
+    return tuple(found)

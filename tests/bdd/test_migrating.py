@@ -1,0 +1,202 @@
+"""Steps of features/migrating/waves.feature: one job, which runs as the user repl at two clusters with SASL."""
+
+import json
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+
+import pytest
+from confluent_kafka import KafkaError, Message, Producer
+from confluent_kafka.admin import (
+    AclBinding,
+    AclBindingFilter,
+    AclOperation,
+    AclPermissionType,
+    ResourcePatternType,
+    ResourceType,
+)
+from pytest_bdd import given, parsers, scenarios, then, when
+
+from runtime.lab.lab import Lab
+from tests.bdd.consuming import consumer_of, eat
+from tests.bdd.running import Town, eventually, fresh_names, log_in, one_way
+from tests.records import PATIENCE_S
+
+pytestmark = [pytest.mark.integration, pytest.mark.spark]
+
+scenarios("migrating/waves.feature")
+
+REFUSED = KafkaError.TOPIC_AUTHORIZATION_FAILED
+EVERYTHING = (
+    (ResourceType.TOPIC, "*"),
+    (ResourceType.GROUP, "*"),
+    (ResourceType.TRANSACTIONAL_ID, "*"),
+    (ResourceType.BROKER, "kafka-cluster"),
+)
+
+
+def allowed(principal: str, kind: ResourceType, name: str, operation: AclOperation) -> AclBinding:
+    literal = ResourcePatternType.LITERAL
+    return AclBinding(kind, name, literal, principal, "*", operation, AclPermissionType.ALLOW)
+
+
+@pytest.fixture
+def town(lab_sasl: Lab, tmp_path: Path) -> Iterator[Town]:
+    name = fresh_names()
+    made = one_way(lab_sasl, tmp_path, name, "orders", "payments", groups={"every": "300ms"})
+    log_in(made, "repl", tmp_path)
+    gate = {"for": "1s", "verify": "0%"}
+    made.topology.more["cutovers"] = [
+        {
+            "name": "to-cloud",
+            "flows": [name("dc1-to-dc2")],
+            "waves": [
+                {"name": "billing", "topics": [name("orders")], "groups": [name("billing")], "gate": gate},
+                {"name": "rest", "topics": [".*"], "gate": gate},
+            ],
+        }
+    ]
+    rules = [allowed("User:repl", kind, every, AclOperation.ALL) for kind, every in EVERYTHING]
+    for word in ("orders", "payments"):
+        rules.append(allowed("User:app", ResourceType.TOPIC, name(word), AclOperation.WRITE))
+        rules.append(allowed("User:app", ResourceType.TOPIC, name(word), AclOperation.READ))
+    admins = [made.admin(cluster) for cluster in ("dc1", "dc2")]
+    for admin in admins:
+        for answer in admin.create_acls(rules).values():
+            answer.result(timeout=PATIENCE_S)
+    try:
+        made.apply()
+        yield made
+    finally:
+        made.over()
+        filters = [
+            AclBindingFilter(
+                rule.restype,
+                rule.name,
+                rule.resource_pattern_type,
+                rule.principal,
+                rule.host,
+                rule.operation,
+                rule.permission_type,
+            )
+            for rule in rules
+        ]
+        for admin in admins:
+            for answer in admin.delete_acls(filters).values():
+                answer.result(timeout=PATIENCE_S)
+
+
+def write_as_app(town: Town, word: str, cluster: str, count: int) -> set[KafkaError | None]:
+    """Returns the errors of the records, which are not retried; those without one are noted as written."""
+    answers: list[KafkaError | None] = []
+
+    def answered(value: bytes, error: KafkaError | None, _: Message) -> None:
+        answers.append(error)
+        if error is None:
+            town.written.setdefault((word, cluster), []).append(value)
+
+    client = town.lab.clusters[cluster].client_of("app")
+    producer = Producer({**client, "retries": 0, "message.timeout.ms": int(PATIENCE_S * 1000)})
+    for _ in range(count):
+        number = next(town.numbers)
+        value = f"{cluster}-{number}".encode()
+        producer.produce(town.name(word), value, partition=number % 2, on_delivery=partial(answered, value))
+    producer.flush(2 * PATIENCE_S)
+    assert len(answers) == count
+    return set(answers)
+
+
+def same(town: Town, word: str) -> bool:
+    return town.values(word, "dc2") == town.values(word, "dc1")
+
+
+# Given
+
+
+@given("orders and payments are copied from dc1 to dc2, in the waves billing and rest")
+def _(town: Town) -> None:
+    assert town.topology.file.exists()
+
+
+@given(parsers.parse("app writes {orders:d} records to orders and {payments:d} to payments at dc1"))
+def _(town: Town, orders: int, payments: int) -> None:
+    eventually(lambda: write_as_app(town, "orders", "dc1", 1) == {None}, about="the rules of app")
+    assert write_as_app(town, "orders", "dc1", orders - 1) == {None}
+    assert write_as_app(town, "payments", "dc1", payments) == {None}
+
+
+@given(parsers.parse("the group billing has read {count:d} records of orders at dc1"), target_fixture="read")
+def _(town: Town, count: int) -> list[bytes]:
+    consumer = consumer_of(town, "billing", "dc1")
+    read = eat(consumer, count)
+    consumer.close()
+    return read
+
+
+# When
+
+
+@when(parsers.re(r"the engineer runs repl cutover (?P<words>to-cloud(?: --back| --wave billing)?)"))
+def _(town: Town, words: str) -> None:
+    town.run("cutover", *words.split(), "--path", str(town.topology.file), "--auto-approve")
+
+
+@when("the engineer runs repl cutover to-cloud --timeout 4s while a transaction is open in orders")
+def _(town: Town) -> None:
+    producer = Producer({**town.client("dc1"), "transactional.id": town.name("late")})
+    producer.init_transactions(PATIENCE_S)
+    producer.begin_transaction()
+    producer.produce(town.name("orders"), b"never")
+    producer.flush(PATIENCE_S)
+    arguments = ("cutover", "to-cloud", "--timeout", "4s", "--path", str(town.topology.file))
+    town.run(*arguments, "--auto-approve")
+    producer.abort_transaction(PATIENCE_S)
+
+
+@when(parsers.parse("a super user writes {count:d} records to {word} at dc1"))
+def _(town: Town, count: int, word: str) -> None:
+    town.write(word, "dc1", count)
+
+
+# Then
+
+
+@then(parsers.parse("app is refused at {word} at {cluster}"))
+def _(town: Town, word: str, cluster: str) -> None:
+    (refusal,) = write_as_app(town, word, cluster, 1)
+    assert refusal is not None
+    assert refusal.code() == REFUSED, refusal
+
+
+@then(parsers.parse("app writes {count:d} records to {word} at {cluster}"))
+def _(town: Town, count: int, word: str, cluster: str) -> None:
+    eventually(lambda: write_as_app(town, word, cluster, 1) == {None}, about=word)
+    assert write_as_app(town, word, cluster, count - 1) == {None}
+
+
+@then(parsers.parse("new records of {word} arrive at dc2"))
+@then(parsers.parse("{word} at dc2 holds what dc1 has, each once and in order"))
+def _(town: Town, word: str) -> None:
+    eventually(lambda: same(town, word), about=word)
+
+
+@then("the group billing reads exactly the other records of orders at dc2")
+def _(town: Town, read: list[bytes]) -> None:
+    every = [*town.written["orders", "dc1"], *town.written["orders", "dc2"]]
+    consumer = consumer_of(town, "billing", "dc2")
+    rest = eat(consumer, len(every) - len(read))
+    consumer.close()
+    assert sorted([*read, *rest]) == sorted(every)
+
+
+@then("a plan shows no changes")
+def _(town: Town) -> None:
+    done = town.run("plan", str(town.topology.file), "--detailed-exitcode")
+    assert done.returncode == 0, f"{done.stdout}\n{done.stderr}"
+
+
+@then(parsers.parse("repl salvage lists {count:d} records of {word}"))
+def _(town: Town, count: int, word: str) -> None:
+    done = town.run("salvage", town.name("dc1-to-dc2"), "--path", str(town.topology.file), "--json")
+    found = json.loads(done.stdout)["partitions"]
+    assert sum(part["records"] for part in found if part["topic"] == town.name(word)) == count
