@@ -19,10 +19,11 @@ from planner.graph.messages import counted
 from planner.graph.replication_graph import ReplicationGraph
 from planner.graph.routes import CopiedTopics
 from planner.model.address import Address, Kind
+from planner.model.cutover import PlannedWave
 from planner.model.desired import DesiredAcl, DesiredQuota, FencedBy
 from planner.model.diagnostic import Diagnostic, error, warning
 from planner.model.observed import Observed, ObservedCluster
-from planner.model.topology import AclRule, Cutover, Fence, QuotaEntity, Topology, Wave
+from planner.model.topology import AclRule, Cutover, Fence, Flow, QuotaEntity, Topology, Wave
 from runtime.contract.spec.acls import EVERYONE, NOT_WRITE, TopicRules, denial
 from runtime.contract.spec.selection import NamePatterns
 
@@ -174,6 +175,56 @@ def fence_limits(
                 yield DesiredQuota(source, entity, values, origin, wave.source)
 
 
+FORECAST_RATE = 50_000_000  # bytes a second, as `repl plan --simulate` assumes
+
+
+def planned_waves(graph: ReplicationGraph, observed: Observed) -> Iterator[PlannedWave]:
+    """Yields how large each wave is, and how long what it copies first takes."""
+    topology = graph.topology
+    for wave in live_waves(graph):
+        source = observed.reachable(source_of(wave.cutover, topology))
+        if source is None:
+            continue
+        flows = [topology.flows[flow] for flow in wave.cutover.flows]
+        rate = min((flow.rate_limit for flow in flows if flow.rate_limit), default=FORECAST_RATE)
+        sizes = (
+            {topic: source.sizes.get(topic, 0) for topic in wave.names} if source.sizes is not None else None
+        )
+        running = {
+            flow: lag for flow in wave.topics if (lag := _lag_of(topology.flows[flow], observed)) is not None
+        }
+        waiting = {topic for flow, topics in wave.left.items() if flow not in running for topic in topics}
+        size = sum(sizes.values()) if sizes is not None else None
+        groups = [
+            group
+            for group, read in (source.group_topics or {}).items()
+            if not read.isdisjoint(wave.names)
+            and any(flow.groups.selector.answer(group).taken for flow in flows)
+        ]
+        yield PlannedWave(
+            cutover=wave.cutover.name,
+            wave=wave.wave.name,
+            source=source.name,
+            fence=wave.cutover.fence,
+            fenced=wave.wave.fenced,
+            topics=len(wave.names),
+            left=sum(map(len, wave.left.values())),
+            partitions=sum(source.topics[topic].partitions for topic in wave.names if topic in source.topics),
+            size=size,
+            groups=tuple(sorted(groups)),
+            rate=rate,
+            behind=sum(running.values()) if running else None,
+            copy_ms=sum(sizes[topic] for topic in waiting) * 1000 // rate if sizes is not None else None,
+        )
+
+
+def _lag_of(flow: Flow, observed: Observed) -> int | None:
+    """Returns the records that the job of a flow had not copied when it last reported; None if none runs."""
+    destination = observed.reachable(flow.destination_cluster)
+    job = destination.job(flow.job) if destination is not None else None
+    return job.lag.get(flow.name) if job is not None and job.live else None
+
+
 def cutovers(graph: ReplicationGraph, observed: Observed) -> Iterator[Diagnostic]:
     """Yields what is wrong with the waves that have not moved, and what their clients must know."""
     waves = live_waves(graph)
@@ -305,8 +356,13 @@ def _split_groups(
     for some in of_cutover.values():
         source = observed.reachable(source_of(some[0].cutover, topology))
         wave_of = {topic: wave.wave.name for wave in some for topic in wave.names}
+        flows = [topology.flows[flow] for flow in some[0].cutover.flows]
+        own = {flow.origin_commits.group for flow in topology.flows.values() if flow.origin_commits}
+        own |= {f"repl.{name}" for name in topology.flows}
         split: dict[tuple[str, ...], list[str]] = defaultdict(list)
         for group, read in (source.group_topics or {}).items() if source is not None else ():
+            if group in own or not any(flow.groups.selector.answer(group).taken for flow in flows):
+                continue
             names = dict.fromkeys(wave_of[topic] for topic in sorted(read) if topic in wave_of)
             if len(names) > 1:
                 split[tuple(sorted(names))].append(group)
@@ -316,8 +372,8 @@ def _split_groups(
                 yield _about(
                     warning,
                     left[0],
-                    f"{counted(groups, 'group')} reads topics of the waves {' and '.join(named)}: after the"
-                    " first its consumers need both clusters",
+                    f"topics of the waves {' and '.join(named)} are read by {counted(groups, 'group')}: after"
+                    " the first wave its consumers need both clusters",
                     "put the topics that a group reads into one wave",
                     "wave-splits-group",
                 )

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import PurePath
 
 from planner.graph.acls import acls_known, acls_of, kept_acls
-from planner.graph.cutovers import cutovers, live_waves, source_of
+from planner.graph.cutovers import cutovers, live_waves, planned_waves, source_of
 from planner.graph.jobs import flows_of, jobs_of
 from planner.graph.lints import flows as flow_lints
 from planner.graph.lints import loops
@@ -149,6 +149,7 @@ def expand(topology: Topology, observed: Observed, folder: PurePath = _CURRENT_F
         flows=flows,
         jobs=jobs_of(topology, observed, flows, folder),
         unknown=_unknown(graph, observed),
+        waves=tuple(planned_waves(graph, observed)),
         diagnostics=_in_order(
             [
                 *_without_clusters(graph, loops_found, merges),

@@ -86,6 +86,7 @@ def json_tree(plan: Plan) -> dict[str, Any]:
         "unknown": dict(plan.unknown),
         "diagnostics": [diagnostic_tree(diagnostic) for diagnostic in plan.diagnostics],
         "summary": asdict(ChangeSummary.of(plan.changes)),
+        "waves": [{**plain(wave), "state": wave.state} for wave in plan.waves],
     }
 
 

@@ -332,6 +332,7 @@ def make_plan(
         ),
         unknown=unknown,
         flows={name: taken.get(name) for name in sorted(topology.job_flows)},
+        waves=desired.waves,
     )
 
 

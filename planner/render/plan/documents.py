@@ -29,6 +29,7 @@ from planner.render.plan.words import (
     shown_changes,
     summary_line,
     verb,
+    wave_text,
 )
 from planner.render.readable import UNKNOWN, count, octets, one_line, per_second, plural, span
 from planner.render.table import Column, table
@@ -141,7 +142,7 @@ _UNFOLDED = frozenset({WORDS[Action.DELETE].title, WORDS[Action.REPLACE].title})
 
 def markdown(plan: Plan, limit: int = LIMIT, simulation: Simulation | None = None) -> str:
     """Returns at most `limit` characters. The middle is cut, never the summary."""
-    head, blocks = _head(plan), _blocks(plan)
+    head, blocks = _head(plan), [*_blocks(plan), *_waves(plan)]
     clusters = ", ".join(f"{_text(name)} {code(cluster_id)}" for name, cluster_id in plan.clusters.items())
     planned = f"planned {_text(plan.created_at)}" + (f" against {clusters}" if clusters else "")
     approved = "" if plan.mode is Mode.DRIFT else f" · Plan digest: {code(digest(plan))}"
@@ -197,6 +198,15 @@ def _blocks(plan: Plan) -> list[str]:
             last = action
         blocks.append(_block(group, plan.mode))
     return blocks
+
+
+def _waves(plan: Plan) -> list[str]:
+    """Returns a block for each wave of a cutover."""
+    lines = [
+        f"- {code(f'{wave.cutover}/{wave.wave}')} {wave.state}: {_text(wave_text(wave))}\n"
+        for wave in plan.waves
+    ]
+    return [f"{_TITLE}Waves of cutovers\n", *lines] if lines else []
 
 
 def _block(group: Group, mode: Mode) -> str:
@@ -346,6 +356,7 @@ def html(plan: Plan, simulation: Simulation | None = None) -> str:
         diagnostics=sorted(plan.diagnostics, key=lambda one: rank.index(one.severity)),
         errors=sum(1 for diagnostic in plan.diagnostics if diagnostic.severity is Severity.ERROR),
         simulation=simulation,
+        wave_text=wave_text,
         assumed=simulation_assumption,
         columns=simulation_columns,
         cells=simulation_cells,

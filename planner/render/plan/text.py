@@ -23,6 +23,7 @@ from planner.render.plan.words import (
     summary_line,
     value_text,
     verb,
+    wave_text,
 )
 from planner.render.readable import one_line, plural
 
@@ -58,6 +59,7 @@ def _lines(plan: Plan) -> Iterator[Line]:
         yield from _change(change, plan.mode)
         yield "", ""
     yield from _unknown([change for change in changes if change.action is Action.UNKNOWN])
+    yield from _waves(plan)
     errors = 0
     for diagnostic in plan.diagnostics:
         if diagnostic.severity is Severity.ERROR:
@@ -75,6 +77,18 @@ def _lines(plan: Plan) -> Iterator[Line]:
         yield f"This plan is not complete: {', '.join(plan.unknown)} could not be read.", YELLOW
     if errors:
         yield f"This plan can't be applied: {plural(errors, 'error')}.", RED
+
+
+def _waves(plan: Plan) -> Iterator[Line]:
+    """Yields the waves of each cutover in their order."""
+    before = ""
+    for wave in plan.waves:
+        if wave.cutover != before:
+            yield f"Cutover {wave.cutover}: clients leave {wave.source}, fence: {wave.fence}", BOLD
+            before = wave.cutover
+        yield f"  {wave.wave}: {wave.state}, {wave_text(wave)}", ""
+    if plan.waves:
+        yield "", ""
 
 
 def _heading(plan: Plan) -> str:

@@ -8,10 +8,12 @@ from dataclasses import dataclass
 
 from planner.diff.fields import DERIVED, displayed
 from planner.diff.values import readable
+from planner.graph.messages import few
 from planner.model.change import Action, Change, FieldChange, Value
+from planner.model.cutover import PlannedWave, WaveState
 from planner.model.plan import Mode, Plan
 from planner.plan.document import ChangeSummary
-from planner.render.readable import plural
+from planner.render.readable import octets, plural, span
 
 GREEN, YELLOW, RED, CYAN = "32", "33", "31", "36"  # of a terminal
 
@@ -228,3 +230,18 @@ def grouped(changes: Iterable[Change]) -> list[Group]:
     return sorted(
         alike.values(), key=lambda group: (WORDS[group[0].action].rank, -len(group), group[0].address)
     )
+
+
+def wave_text(wave: PlannedWave) -> str:
+    """Returns how large a wave is, who moves with it, and what is left to copy before it can move."""
+    size = octets(wave.size) if wave.size is not None else "an unknown size"
+    parts = [f"{plural(wave.topics, 'topic')}, {plural(wave.partitions, 'partition')}, {size}"]
+    if wave.groups:
+        parts.append(f"groups {few(wave.groups, 5)}")
+    if wave.state is WaveState.MOVED:
+        return "; ".join(parts)
+    if wave.behind is not None:
+        parts.append(f"its flows are {plural(wave.behind, 'record')} behind")
+    if wave.copy_ms:
+        parts.append(f"the first copy takes about {span(wave.copy_ms)} at {octets(wave.rate)}/s")
+    return "; ".join(parts)

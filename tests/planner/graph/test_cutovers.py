@@ -1,0 +1,214 @@
+"""Cutovers: which topics a wave moves, what stops its producers at the source, and what is said of it."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+
+from planner.graph.cutovers import waves_of
+from planner.graph.expansion import expand
+from planner.model.desired import Desired
+from planner.model.observed import ObservedCluster
+from planner.model.topology import AclRule, Cluster, Cutover, Fence, Flow, Topology, Wave
+from runtime.contract.spec.flow import GroupsSpec
+from tests.planner.graph.build import cluster, codes, flow, observed, rule, topology
+
+READ = rule("dc1 ALLOW User:app READ *")
+
+
+def moving(*waves: Wave, fence: Fence = Fence.ACL, flows: tuple[str, ...] = ("go",)) -> dict[str, Any]:
+    return {"cutovers": (Cutover("to-cloud", flows, waves, fence),)}
+
+
+def shop(
+    *waves: Wave,
+    fence: Fence = Fence.ACL,
+    acls: tuple[AclRule, ...] | None = (READ,),
+    flows: tuple[Flow, ...] = (),
+    dc1: Mapping[str, Any] | None = None,
+    **live: Any,
+) -> Desired:
+    clusters = {
+        "dc1": Cluster("dc1", bootstrap="dc1:9092", **(dc1 or {})),
+        "dc2": Cluster("dc2", bootstrap="dc2:9092"),
+    }
+    declared = topology(*(flows or (flow("go=dc1>dc2"),)), clusters=clusters, **moving(*waves, fence=fence))
+    return expand(declared, observed(source(acls, **live), cluster("dc2")))
+
+
+def source(acls: tuple[AclRule, ...] | None, **live: Any) -> ObservedCluster:
+    return cluster("dc1", "orders", "refunds", acls=acls, **live)
+
+
+def rules(desired: Desired) -> list[str]:
+    return [acl.rule.name for acl in desired.acls]
+
+
+@pytest.mark.parametrize(
+    ("state", "promoted", "left", "moved"),
+    [
+        ("active", (), [["orders"], ["refunds"]], [False, False]),
+        ("active", ("orders",), [[], ["refunds"]], [True, False]),
+        ("active", (".*",), [[], []], [True, True]),
+        ("promoted", (), [[], []], [True, True]),
+    ],
+)
+def test_a_topic_belongs_to_the_first_wave_that_matches_it(
+    state: Any, promoted: tuple[str, ...], left: list[list[str]], moved: list[bool]
+) -> None:
+    declared = topology(
+        flow("go=dc1>dc2", state=state, promoted=promoted),
+        **moving(Wave("first", ("ord.*",)), Wave("rest", (".*",))),
+    )
+    waves = waves_of(declared.cutovers[0], declared, {"go": ["refunds", "orders"]})
+    assert [wave.names for wave in waves] == [["orders"], ["refunds"]]
+    assert [list(wave.left.get("go", ())) for wave in waves] == left
+    assert [wave.is_moved for wave in waves] == moved
+
+
+@pytest.mark.parametrize(
+    ("wave", "dc1", "acls", "made"),
+    [
+        (Wave("w", ("orders",)), {}, (READ,), []),
+        (Wave("w", ("orders",), fenced=True), {}, (READ,), ["deny.User:*.WRITE.topic.orders"]),
+        (
+            Wave("w", (".*",), producers=("User:a",), fenced=True),
+            {},
+            (READ,),
+            ["deny.User:a.WRITE.topic.orders", "deny.User:a.WRITE.topic.refunds"],
+        ),
+        (
+            Wave("w", ("orders",), fenced=True),
+            {"allow_everyone_if_no_acl_found": True},
+            (),
+            [
+                *(
+                    f"allow.User:*.{operation}.topic.orders"
+                    for operation in ("ALTER", "ALTER_CONFIGS", "CREATE", "DELETE", "READ")
+                ),
+                "deny.User:*.WRITE.topic.orders",
+            ],
+        ),
+        (
+            Wave("w", ("orders",), producers=("User:a",), fenced=True),
+            {"allow_everyone_if_no_acl_found": True},
+            (),
+            ["allow.User:*.ALL.topic.orders", "deny.User:a.WRITE.topic.orders"],
+        ),
+    ],
+)
+def test_a_fence_keeps_producers_off_and_nobody_else(
+    wave: Wave, dc1: dict[str, Any], acls: tuple[AclRule, ...], made: list[str]
+) -> None:
+    desired = shop(wave, dc1=dc1, acls=acls)
+    assert sorted(rules(desired)) == made
+    assert codes(desired) == []
+
+
+def test_a_rule_of_a_fence_is_never_mirrored() -> None:
+    copied = flow("go=dc1>dc2", acls_sync=True)
+    clusters = {name: Cluster(name, bootstrap=f"{name}:9092") for name in ("dc1", "dc2")}
+    declared = topology(copied, clusters=clusters, **moving(Wave("w", ("orders",), fenced=True)))
+    first = expand(declared, observed(source((READ,)), cluster("dc2", acls=())))
+    (fence,) = [acl for acl in first.acls if acl.rule.permission == "DENY"]
+    entry = registered(fence)
+    second = expand(
+        declared, observed(source((READ, fence.rule), owned=(entry,)), cluster("dc2", "orders", acls=()))
+    )
+    assert [acl.rule for acl in second.acls if acl.rule.permission == "DENY"] == [fence.rule]
+
+
+def registered(acl: Any) -> Any:
+    from planner.diff.record import acl_entry
+
+    return acl_entry(acl, "t", created=True)
+
+
+@pytest.mark.parametrize(
+    ("fenced", "quotas"),
+    [
+        (False, []),
+        (True, [("client-id/loader", {"producer_byte_rate": 1}), ("user/a", {"producer_byte_rate": 1})]),
+    ],
+)
+def test_a_fence_of_quotas_limits_the_producers(fenced: bool, quotas: list[Any]) -> None:
+    wave = Wave("w", (".*",), producers=("User:a", "loader"), fenced=fenced)
+    desired = shop(wave, fence=Fence.QUOTA)
+    assert [(quota.entity.name, quota.values) for quota in desired.quotas] == quotas
+
+
+BOTH_WAYS = (flow("go=dc1>dc2"), flow("back=dc2>dc1", "orders"))
+REPL = {"principal": "User:repl"}
+
+
+@pytest.mark.parametrize(
+    ("wave", "more", "lints"),
+    [
+        (Wave("w", ("nothing",)), {}, ["wave-empty"]),
+        (Wave("w", ("orders",)), {"acls": None}, ["fence-no-authorizer"]),
+        (Wave("w", ("orders",)), {"acls": None, "fence": Fence.NONE}, []),
+        (Wave("w", ("orders",)), {"acls": ()}, ["fence-readers"]),
+        (Wave("w", ("orders",)), {"acls": (), "dc1": {"allow_everyone_if_no_acl_found": True}}, []),
+        (
+            Wave("w", ("orders",), groups=("g",)),
+            {"flows": (flow("go=dc1>dc2", groups=GroupsSpec(sync=False)),)},
+            ["wave-groups"],
+        ),
+        (
+            Wave("w", ("orders",), producers=("User:repl",)),
+            {"fence": Fence.QUOTA, "dc1": REPL},
+            ["fence-stops-flow"],
+        ),
+        (
+            Wave("w", ("orders",), producers=("User:a",)),
+            {"fence": Fence.QUOTA, "quotas": {"user/a": {"consumer_byte_rate": 5}}},
+            ["fence-overwrites"],
+        ),
+    ],
+)
+def test_what_is_said_of_a_wave(wave: Wave, more: dict[str, Any], lints: list[str]) -> None:
+    assert codes(shop(wave, **more)) == lints
+
+
+@pytest.mark.parametrize(
+    ("producers", "dc1", "stops"),
+    [((), {}, True), (("User:a",), {}, True), (("User:a",), REPL, False), (("User:repl",), REPL, True)],
+)
+def test_a_fence_never_stops_a_flow(producers: tuple[str, ...], dc1: dict[str, Any], stops: bool) -> None:
+    desired = shop(Wave("w", ("orders",), producers=producers), flows=BOTH_WAYS, dc1=dc1)
+    assert ("fence-stops-flow" in codes(desired)) is stops
+
+
+@pytest.mark.parametrize(
+    ("group", "read", "split"),
+    [
+        ("billing", {"orders", "refunds"}, True),
+        ("billing", {"orders", "other"}, False),
+        ("repl.go", {"orders", "refunds"}, False),
+        ("connect-x", {"orders", "refunds"}, False),
+    ],
+)
+def test_a_group_that_reads_topics_of_two_waves_is_named_with_both(
+    group: str, read: set[str], split: bool
+) -> None:
+    waves = Wave("first", ("orders",)), Wave("second", ("refunds",))
+    desired = shop(*waves, group_topics={group: frozenset(read)})
+    told = [problem.summary for problem in desired.diagnostics if problem.code == "wave-splits-group"]
+    assert bool(told) is split
+    if split:
+        assert f"the waves first and second are read by the group {group}" in told[0]
+
+
+def test_a_wave_that_has_moved_is_not_spoken_of_any_more() -> None:
+    declared = flow("go=dc1>dc2", state="promoted")
+    assert codes(shop(Wave("w", ("orders",)), acls=(), flows=(declared,))) == []
+
+
+def test_the_fence_of_a_moved_wave_stays() -> None:
+    declared = flow("go=dc1>dc2", state="promoted")
+    desired = shop(Wave("w", ("orders",), fenced=True), flows=(declared,))
+    assert rules(desired) == ["deny.User:*.WRITE.topic.orders"]
+
+
+def test_a_topology_without_cutovers_has_none() -> None:
+    assert Topology("t", {}).cutovers == ()
