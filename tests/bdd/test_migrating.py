@@ -1,4 +1,4 @@
-"""Steps of features/migrating/waves.feature: one job, which runs as the user repl at two clusters with SASL."""
+"""Steps of features/migrating/waves.feature: one job, as the user repl, at two clusters with SASL."""
 
 import json
 from collections.abc import Iterator

@@ -405,7 +405,13 @@ async def _drain(
         written = sorted(
             {topic for (topic, number), end in ends.items() if before.get((topic, number)) != end}
         )
-        return f"records come in: {few(written)}" if before and written else "" if before else "the last look"
+        return (
+            f"records come in: {few(written)}"
+            if before and written
+            else ""
+            if before
+            else "all is copied; looking once more"
+        )
 
     left = await _until(topology, wave, request, _DRAINED_EVERY_S, left_of, progress)
     if left:
